@@ -1,0 +1,1 @@
+//! Names and messages that every room of MetaClaw shares; no IO.

@@ -1,0 +1,3 @@
+//! The metaclaw command.
+
+fn main() {}

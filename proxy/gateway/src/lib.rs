@@ -1,0 +1,1 @@
+//! HTTP in, HTTP out: routes, identity, splice, SSE relay, upstreams.

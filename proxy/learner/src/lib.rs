@@ -1,0 +1,1 @@
+//! The loop behind the chat: judge, learn, batch, train, swap.

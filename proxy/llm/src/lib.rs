@@ -1,0 +1,1 @@
+//! A chat model, asked: one client for judge, evolver, teacher, embeddings.

@@ -1,0 +1,1 @@
+//! The durable turn log on sled.

@@ -1,0 +1,1 @@
+//! Evidence to verdict: judge prompts, votes, rules; no network.

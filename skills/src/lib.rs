@@ -1,0 +1,1 @@
+//! Wishes and skills on disk: library, retrieval, rendering.

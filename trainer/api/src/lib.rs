@@ -1,0 +1,1 @@
+//! Terms, wire types and client of the training API; no libtorch.

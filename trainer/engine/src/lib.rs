@@ -1,0 +1,1 @@
+//! Model, LoRA, losses, optimiser, sampling on libtorch; no HTTP.

@@ -1,0 +1,3 @@
+//! The training server: the training API over the engine.
+
+fn main() {}

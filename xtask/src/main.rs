@@ -1,0 +1,3 @@
+//! Set-up, start, test, bench: cargo xtask.
+
+fn main() {}
