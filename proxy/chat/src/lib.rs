@@ -1,1 +1,15 @@
 //! Names and messages that every room of MetaClaw shares; no IO.
+//!
+//! A name that becomes a path or a key is parsed once, here, into a type that cannot hold a bad
+//! value; inner code does not check again. A message keeps the JSON it came as, so that nothing a
+//! client sent is lost by passing through us.
+
+mod message;
+mod names;
+mod verdict;
+
+pub use self::{
+    message::{ChainHash, Message, MessageError, Role, ToolCall, Usage},
+    names::{AgentId, NameError, SessionId, TurnId},
+    verdict::{JudgedBy, Score, Verdict, Vote},
+};

@@ -1,0 +1,235 @@
+//! Names of agents, sessions and turns.
+
+use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+/// The longest agent name, in bytes.
+const MAX_AGENT: usize = 64;
+/// The longest session name, in bytes. Longer ones are refused, not cut: two could become one.
+const MAX_SESSION: usize = 256;
+
+/// Why a text is no name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Not a legal agent name.
+    #[error(
+        "agent name {value:?} is not allowed: 1 to 64 of a-z A-Z 0-9 _ - ., beginning with a letter, a digit or _"
+    )]
+    Agent {
+        /// What was given.
+        value: String,
+    },
+    /// Not a legal session name.
+    #[error("session name {value:?} is not allowed: 1 to 256 bytes, no control characters")]
+    Session {
+        /// What was given.
+        value: String,
+    },
+    /// Not a legal turn id.
+    #[error("turn id {value:?} is not allowed: SESSION-SEQUENCE, as in 12-3")]
+    Turn {
+        /// What was given.
+        value: String,
+    },
+}
+
+/// Which agent a request belongs to: a directory name below the skills folder.
+///
+/// 1 to 64 of `a-z A-Z 0-9 _ - .`, beginning with a letter, a digit or `_`; so it can hold no path
+/// separator and is never `.` or `..`. `_default` and `_shared` are ours.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AgentId(Arc<str>);
+
+/// One conversation of one agent, as the client names it; never used as a path.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(Arc<str>);
+
+/// One turn in the log: the session's number there and the turn's place in the session.
+///
+/// Shown and read as `12-3`. Unique within one log, and ordered as the turns of a session are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TurnId {
+    /// The number that the log gave the session when it first saw it.
+    pub session: u64,
+    /// The turn's place in its session, from 0.
+    pub seq: u32,
+}
+
+// === impl AgentId ===
+
+impl AgentId {
+    /// The agent of requests that name none.
+    pub fn default_agent() -> Self {
+        Self(Arc::from("_default"))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for AgentId {
+    type Err = NameError;
+
+    fn from_str(value: &str) -> Result<Self, NameError> {
+        let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+        let starts = value
+            .bytes()
+            .next()
+            .is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if starts && value.len() <= MAX_AGENT && value.bytes().all(legal) {
+            Ok(Self(Arc::from(value)))
+        } else {
+            Err(NameError::Agent {
+                value: value.to_owned(),
+            })
+        }
+    }
+}
+
+// === impl SessionId ===
+
+impl SessionId {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SessionId {
+    type Err = NameError;
+
+    fn from_str(value: &str) -> Result<Self, NameError> {
+        let value = value.trim();
+        if (1..=MAX_SESSION).contains(&value.len()) && !value.chars().any(char::is_control) {
+            Ok(Self(Arc::from(value)))
+        } else {
+            Err(NameError::Session {
+                value: value.to_owned(),
+            })
+        }
+    }
+}
+
+// === impl TurnId ===
+
+impl fmt::Display for TurnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.session, self.seq)
+    }
+}
+
+impl FromStr for TurnId {
+    type Err = NameError;
+
+    fn from_str(value: &str) -> Result<Self, NameError> {
+        let parsed = value.split_once('-').and_then(|(session, seq)| {
+            Some(Self {
+                session: session.parse().ok()?,
+                seq: seq.parse().ok()?,
+            })
+        });
+        parsed.ok_or_else(|| NameError::Turn {
+            value: value.to_owned(),
+        })
+    }
+}
+
+/// What all names share: text in, text out, and a check at the one door.
+macro_rules! text_name {
+    ($name:ident) => {
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), &self.0)
+            }
+        }
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+text_name!(AgentId);
+text_name!(SessionId);
+
+macro_rules! serde_as_text {
+    ($name:ident) => {
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?
+                    .parse()
+                    .map_err(D::Error::custom)
+            }
+        }
+    };
+}
+serde_as_text!(AgentId);
+serde_as_text!(SessionId);
+serde_as_text!(TurnId);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_name_can_never_leave_its_folder() {
+        for bad in [
+            "",
+            ".",
+            "..",
+            "../x",
+            "a/b",
+            "a\\b",
+            ".hidden",
+            "a\0",
+            "-x",
+            &"a".repeat(65),
+        ] {
+            assert!(bad.parse::<AgentId>().is_err(), "{bad:?}");
+        }
+        for good in ["main", "_default", "a.b", "Agent-7"] {
+            assert_eq!(good.parse::<AgentId>().unwrap().as_str(), good);
+        }
+    }
+
+    #[test]
+    fn a_turn_id_reads_back_as_shown() {
+        let id = TurnId {
+            session: 12,
+            seq: 3,
+        };
+        assert_eq!(id.to_string(), "12-3");
+        assert_eq!("12-3".parse::<TurnId>().unwrap(), id);
+        assert!("12".parse::<TurnId>().is_err());
+        assert_eq!(serde_json::to_string(&id).unwrap(), "\"12-3\"");
+    }
+
+    #[test]
+    fn a_bad_name_is_refused_when_deserialised() {
+        let error = serde_json::from_str::<AgentId>("\"../x\"").unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("agent name \"../x\" is not allowed"),
+            "{error}"
+        );
+    }
+}

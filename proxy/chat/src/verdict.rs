@@ -1,0 +1,85 @@
+//! What a judge made of one turn.
+
+use serde::{Deserialize, Serialize};
+
+/// Did the turn do its job?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "i8", try_from = "i8")]
+pub enum Score {
+    /// -1: it set the task back.
+    Bad,
+    /// 0: no telling.
+    Unclear,
+    /// +1: it moved the task on.
+    Good,
+}
+
+/// One judge's opinion.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vote {
+    /// The score that it gave.
+    pub score: Score,
+    /// What, said beforehand, would have prevented the problem; one to three sentences.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// Who judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JudgedBy {
+    /// A configured rule.
+    Rules,
+    /// A judge model, by majority.
+    Llm,
+    /// The owner, through the feedback call.
+    Owner,
+}
+
+/// The judgement of one turn, written once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The majority's score; a tie is [`Score::Unclear`].
+    pub score: Score,
+    /// Who judged.
+    pub by: JudgedBy,
+    /// Votes that could be read. Invalid answers are no votes and are not here.
+    pub votes: Vec<Vote>,
+    /// The hint that was chosen among the votes'.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// How much it counts: 1 where the owner or a tool answered, less where silence did.
+    pub weight: f32,
+}
+
+// === impl Score ===
+
+impl Score {
+    /// -1, 0 or +1.
+    pub fn value(self) -> f32 {
+        f32::from(i8::from(self))
+    }
+}
+
+impl From<Score> for i8 {
+    fn from(score: Score) -> Self {
+        match score {
+            Score::Bad => -1,
+            Score::Unclear => 0,
+            Score::Good => 1,
+        }
+    }
+}
+
+impl TryFrom<i8> for Score {
+    type Error = String;
+
+    fn try_from(value: i8) -> Result<Self, String> {
+        match value {
+            -1 => Ok(Self::Bad),
+            0 => Ok(Self::Unclear),
+            1 => Ok(Self::Good),
+            other => Err(format!("score {other} is not allowed: -1, 0 or 1")),
+        }
+    }
+}
