@@ -6,10 +6,12 @@
 
 mod message;
 mod names;
+mod units;
 mod verdict;
 
 pub use self::{
     message::{ChainHash, Message, MessageError, Role, ToolCall, Usage},
     names::{AgentId, NameError, SessionId, TurnId},
+    units::{Size, Span, UnitError},
     verdict::{JudgedBy, Score, Verdict, Vote},
 };
