@@ -60,7 +60,7 @@ fn read(text: &str, units: &[(&str, u64)], bare: u64) -> Option<u64> {
 /// Writes with the largest unit that divides evenly.
 fn write(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
     let fits = |(_, factor): &&(&str, u64)| value >= *factor && value.is_multiple_of(*factor);
-    match units.iter().find(fits).or(units.last()) {
+    match units.iter().find(fits).or_else(|| units.last()) {
         Some((name, factor)) => write!(f, "{} {name}", value / factor),
         None => write!(f, "{value}"),
     }
