@@ -1,0 +1,150 @@
+//! `cargo xtask laptop`: the laptop script with training on and off, several seeds, as JSON and curves.
+//!
+//! Resumable: each (seed, arm) is one file; what is there is not run again.
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use metaclaw_tests::{
+    external,
+    home::Home,
+    laptop::{Conversation, Outcome, Script},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+#[derive(Debug, Parser)]
+struct Flags {
+    /// Seeds to run with training on.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 3])]
+    seeds: Vec<u64>,
+    /// Conversations a run.
+    #[arg(long, default_value_t = 40)]
+    conversations: usize,
+    /// Where the JSON files go; those already there are not run again.
+    #[arg(long)]
+    out: PathBuf,
+    /// The configuration.
+    #[arg(long, default_value = "examples/laptop/config.yaml")]
+    config: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arm {
+    Trained,
+    Untrained,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    seed: u64,
+    trained: bool,
+    outcome: Outcome,
+    status: Value,
+    conversations: Vec<Conversation>,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let flags = Flags::parse();
+    std::fs::create_dir_all(&flags.out)?;
+    for seed in &flags.seeds {
+        for arm in [Arm::Trained, Arm::Untrained] {
+            let file = flags.out.join(format!("{}-{seed}.json", arm.name()));
+            let record = if file.exists() {
+                read(&file)?
+            } else {
+                let record = run(&flags, *seed, arm).await?;
+                std::fs::write(&file, serde_json::to_vec_pretty(&record)?)?;
+                record
+            };
+            show(&record);
+        }
+    }
+    Ok(())
+}
+
+fn read(file: &Path) -> Result<Record> {
+    serde_json::from_slice(&std::fs::read(file)?)
+        .with_context(|| format!("{} is no record of a run", file.display()))
+}
+
+async fn run(flags: &Flags, seed: u64, arm: Arm) -> Result<Record> {
+    let bin_dir = external::bin_dir().context("METACLAW_TEST_BIN_DIR is not set")?;
+    let model = external::model().context("METACLAW_TEST_MODEL is not set")?;
+    let config = std::fs::read_to_string(&flags.config)?;
+    let mut home = Home::new(&bin_dir, &config)
+        .with_env("METACLAW__TRAINER__MODEL", model.to_string_lossy())
+        .with_env("METACLAW__WISHES__ENABLED", "false")
+        .with_env("METACLAW__RL__METHOD", "redo");
+    if arm == Arm::Untrained {
+        // A batch that never fills: the same proxy, the same judge, no step.
+        home = home.with_env("METACLAW__RL__BATCH_SIZE", "1000000");
+    }
+    let proxy = home.start().await?;
+    let script = Script {
+        seed,
+        conversations: flags.conversations,
+        max_tokens: 128,
+        retry_for: Duration::ZERO,
+    };
+    let told = |number: usize, talk: &Conversation| {
+        let after = talk
+            .corrected_words
+            .map_or(String::new(), |words| format!(" -> {words}"));
+        let adapter = talk.adapter.as_deref().unwrap_or("base");
+        println!(
+            "{number:3}  {:3}{after:8} words  {adapter}  {}",
+            talk.words, talk.question
+        );
+    };
+    let conversations = script.run(&proxy.client(), Instant::now(), told).await;
+    let status = home.ask(&["status", "--json"]).await?;
+    proxy.stop().await?;
+    let outcome = Outcome::of(&conversations);
+    Ok(Record {
+        seed,
+        trained: arm == Arm::Trained,
+        outcome,
+        status,
+        conversations,
+    })
+}
+
+fn show(record: &Record) {
+    let outcome = &record.outcome;
+    let arm = if record.trained {
+        Arm::Trained
+    } else {
+        Arm::Untrained
+    };
+    println!(
+        "seed {} {}: {} of the last 10 first answers are short, median {} words; {} requests, {} failures, longest wait for a first token {} ms",
+        record.seed,
+        arm.name(),
+        outcome.short_of_last_ten,
+        outcome.median_of_last_ten,
+        outcome.requests,
+        outcome.failures,
+        outcome.longest_first_token_ms,
+    );
+    let curve: Vec<String> = record
+        .conversations
+        .iter()
+        .map(|c| c.words.to_string())
+        .collect();
+    println!("  words of the first answers: {}", curve.join(" "));
+}
+
+impl Arm {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Trained => "trained",
+            Self::Untrained => "untrained",
+        }
+    }
+}

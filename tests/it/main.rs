@@ -1,0 +1,6 @@
+//! End-to-end tests: the built binaries, real clients, the real model.
+
+mod chat;
+mod kill;
+mod openai_client;
+mod openclaw;

@@ -1,0 +1,53 @@
+//! What the tests need from outside the checkout, and where `cargo xtask test` has put it.
+
+use std::path::PathBuf;
+
+/// The folder that holds the built `metaclaw` and `metaclaw-trainer`.
+pub fn bin_dir() -> Option<PathBuf> {
+    place("METACLAW_TEST_BIN_DIR")
+}
+
+/// The demo model's GGUF file.
+pub fn model() -> Option<PathBuf> {
+    place("METACLAW_TEST_MODEL")
+}
+
+/// A Python that has the `openai` and `anthropic` packages.
+pub fn python() -> Option<PathBuf> {
+    place("METACLAW_TEST_PYTHON")
+}
+
+/// OpenClaw: the folder of its npm project, and the folder that holds the Node it needs.
+pub fn openclaw() -> Option<(PathBuf, PathBuf)> {
+    Some((
+        place("METACLAW_TEST_OPENCLAW")?,
+        place("METACLAW_TEST_NODE")?,
+    ))
+}
+
+fn place(name: &str) -> Option<PathBuf> {
+    let place = std::env::var_os(name).map(PathBuf::from)?;
+    assert!(
+        place.exists(),
+        "{name} is set to {}, where nothing is",
+        place.display()
+    );
+    Some(place)
+}
+
+/// Takes what a test needs or ends the test with the reason printed.
+#[macro_export]
+macro_rules! need {
+    ($what:expr) => {
+        match $what {
+            Some(found) => found,
+            None => {
+                eprintln!(
+                    "skipped: {} is not set; `cargo xtask test` sets it",
+                    stringify!($what)
+                );
+                return;
+            }
+        }
+    };
+}

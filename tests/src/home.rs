@@ -1,0 +1,221 @@
+//! A proxy in a home of its own: started, asked, killed, started again.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use crate::client::Client;
+
+/// How long a start may take before the test gives up: a cold trainer converts its model first.
+const READY_WITHIN: Duration = Duration::from_secs(180);
+/// How often a condition is looked at again.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A home folder with its configuration; gone when dropped.
+#[derive(Debug)]
+pub struct Home {
+    folder: TempDir,
+    bin_dir: PathBuf,
+    env: Vec<(String, String)>,
+}
+
+/// A proxy that runs in a [`Home`]; killed when dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    child: Child,
+    /// `http://127.0.0.1:PORT`.
+    pub base_url: String,
+}
+
+impl Home {
+    /// A home with this `config.yaml`, and the binaries of `bin_dir`.
+    pub fn new(bin_dir: &Path, config: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        std::fs::write(folder.path().join("config.yaml"), config).expect("a writable home");
+        Self {
+            folder,
+            bin_dir: bin_dir.to_owned(),
+            env: Vec::new(),
+        }
+    }
+
+    /// Sets one configuration key by environment, as `METACLAW__RL__BATCH_SIZE`.
+    #[must_use]
+    pub fn with_env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The `metaclaw` command with `args`, in this home and no other.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(self.bin_dir.join("metaclaw"));
+        command
+            .args(args)
+            .env("METACLAW_HOME", self.path())
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Runs `metaclaw ARGS` to its end and reads what it prints as JSON.
+    pub async fn ask(&self, args: &[&str]) -> Result<Value> {
+        let output = self.command(args).output().await?;
+        if !output.status.success() {
+            bail!(
+                "metaclaw {args:?}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        serde_json::from_slice(&output.stdout).with_context(|| {
+            format!(
+                "metaclaw {args:?} printed {}",
+                String::from_utf8_lossy(&output.stdout)
+            )
+        })
+    }
+
+    /// Starts the proxy on a port of the system's choice and waits until it is ready.
+    pub async fn start(&self) -> Result<Proxy> {
+        self.start_on(0).await
+    }
+
+    /// Starts the proxy on this port and waits until it is ready.
+    pub async fn start_on(&self, port: u16) -> Result<Proxy> {
+        let config = self.path().join("config.yaml");
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.path().join("test.log"))?;
+        let mut child = self
+            .command(&["start", "--port", &port.to_string(), "--config"])
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        let pid = child.id().context("just spawned")?;
+        let ready = async {
+            let base_url = self.announced(pid).await?;
+            let client = Client::new(&base_url);
+            while client.get_json("/readyz").await.is_err() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            Ok(base_url)
+        };
+        let base_url: Result<String> = tokio::select! {
+            found = tokio::time::timeout(READY_WITHIN, ready) => found.context("not ready in time")?,
+            status = child.wait() => bail!("metaclaw ended with {}: {}", status?, self.log()),
+        };
+        Ok(Proxy {
+            child,
+            base_url: base_url?,
+        })
+    }
+
+    /// What every proxy of this home has printed.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.path().join("test.log")).unwrap_or_default()
+    }
+
+    /// The base URL that the process `pid` wrote to `run.json`.
+    async fn announced(&self, pid: u32) -> Result<String> {
+        let file = self.path().join("run.json");
+        loop {
+            let run = std::fs::read(&file).ok();
+            let run = run.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+            if let Some(run) = run.filter(|run| run["pid"] == pid) {
+                let url = run["base_url"]
+                    .as_str()
+                    .context("run.json has no base_url")?;
+                return Ok(url.trim_end_matches("/v1").to_owned());
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+impl Proxy {
+    /// A client of this proxy.
+    pub fn client(&self) -> Client {
+        Client::new(&self.base_url)
+    }
+
+    /// The port that it listens on.
+    pub fn port(&self) -> u16 {
+        let port = self
+            .base_url
+            .rsplit(':')
+            .next()
+            .and_then(|port| port.parse().ok());
+        port.expect("a base URL ends in its port")
+    }
+
+    /// `kill -9`, and the wait until the process is gone.
+    pub async fn kill(mut self) -> Result<()> {
+        self.child.kill().await.context("kill -9 of metaclaw")
+    }
+
+    /// SIGTERM, and the wait for the drain.
+    pub async fn stop(mut self) -> Result<()> {
+        let pid = self.child.id().context("already gone")?;
+        signal(pid, Signal::TERM)?;
+        let status = self.child.wait().await?;
+        if !status.success() {
+            bail!("metaclaw ended with {status}");
+        }
+        Ok(())
+    }
+}
+
+/// Sends one signal to one process.
+pub fn signal(pid: u32, signal: Signal) -> Result<()> {
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .context("not a pid")?;
+    kill_process(pid, signal).with_context(|| format!("{signal:?} to {pid:?}"))
+}
+
+/// Waits until `true`, at most `within`.
+pub async fn until(within: Duration, mut is_true: impl AsyncFnMut() -> bool) -> Result<()> {
+    let watch = async {
+        while !is_true().await {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::time::timeout(within, watch)
+        .await
+        .context("waited in vain")
+}
+
+/// Every running process whose command line names `metaclaw-trainer` and this checkpoint folder.
+pub fn trainers_of(home: &Path) -> Vec<u32> {
+    let needle = home.to_string_lossy().into_owned();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else {
+            continue;
+        };
+        let Ok(line) = std::fs::read(entry.path().join("cmdline")) else {
+            continue;
+        };
+        let line = String::from_utf8_lossy(&line).into_owned();
+        if line.contains("metaclaw-trainer") && line.contains(&needle) {
+            found.push(pid);
+        }
+    }
+    found
+}
