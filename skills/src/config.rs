@@ -1,0 +1,81 @@
+//! The settings of this room: `skills.*` and `wishes.*`.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// `skills.*` of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SkillsConfig {
+    /// Whether skills are put into requests.
+    pub enabled: bool,
+    /// The library's folder; none means `skills` in MetaClaw's home.
+    pub dir: Option<PathBuf>,
+    /// The most tokens (estimated) that the skills of one request may cost.
+    pub budget_tokens: usize,
+    /// The most skills in one request.
+    pub top_k: usize,
+    /// When a session's choice of skills is made anew.
+    pub refresh: Refresh,
+}
+
+/// When the skills of a session are chosen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refresh {
+    /// At its first instruction, kept byte for byte after that: prompt caches live.
+    #[default]
+    Session,
+    /// At every instruction.
+    Turn,
+}
+
+/// `wishes.*` of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WishesConfig {
+    /// Whether wishes are put into requests.
+    pub enabled: bool,
+    /// Where they stand.
+    pub place: WishPlace,
+    /// The most tokens (estimated) that wishes may cost; beyond it the oldest are left out.
+    pub max_tokens: usize,
+}
+
+/// Where wishes stand in a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WishPlace {
+    /// At the end of the system text: strong models obey it, and caches keep it.
+    #[default]
+    System,
+    /// As a line after every message of the owner: small models need that.
+    User,
+}
+
+// === impl SkillsConfig ===
+
+impl Default for SkillsConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            dir: None,
+            budget_tokens: 1_500,
+            top_k: 6,
+            refresh: Refresh::default(),
+        }
+    }
+}
+
+// === impl WishesConfig ===
+
+impl Default for WishesConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            place: WishPlace::default(),
+            max_tokens: 300,
+        }
+    }
+}

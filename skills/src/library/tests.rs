@@ -1,0 +1,164 @@
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::*;
+
+fn write(dir: &TempDir, path: &str, text: &str) {
+    let path = dir.path().join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn skill(name: &str, description: &str) -> String {
+    format!("---\nname: {name}\ndescription: {description}\n---\nDo it.\n")
+}
+
+fn open(dir: &TempDir) -> (Library, Vec<SkillWarning>) {
+    Library::open(dir.path(), SkillsConfig::default(), WishesConfig::default())
+}
+
+fn names(library: &Library, agent: &str) -> Vec<String> {
+    let skills = library.skills(&agent.parse().unwrap());
+    skills.iter().map(|skill| skill.name.to_string()).collect()
+}
+
+#[test]
+fn an_agent_has_its_own_skills_and_everyones_in_either_layout() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir, "flat/SKILL.md", &skill("flat", "d"));
+    write(
+        &dir,
+        "_shared/common/SKILL.md",
+        &skill("common", "everyone's"),
+    );
+    write(&dir, "main/common/SKILL.md", &skill("common", "main's"));
+    write(&dir, "main/own/SKILL.md", &skill("own", "d"));
+    write(&dir, "main/own/references/notes.md", "not a skill");
+    write(&dir, ".git/x/SKILL.md", "nothing");
+    let (library, warnings) = open(&dir);
+    assert_eq!(warnings, []);
+    assert_eq!(names(&library, "main"), ["common", "flat", "own"]);
+    assert_eq!(names(&library, "other"), ["common", "flat"]);
+    let common = library
+        .skill(&"main".parse().unwrap(), &"common".parse().unwrap())
+        .unwrap();
+    assert_eq!(common.description, "main's");
+}
+
+#[test]
+fn what_cannot_be_used_is_named_and_the_rest_is_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir, "good/SKILL.md", &skill("good", "d"));
+    write(&dir, "bad/SKILL.md", "---\nname: bad\n---\nx");
+    write(&dir, "binary/SKILL.md", "x");
+    fs::write(dir.path().join("binary/SKILL.md"), [0xFF, 0xFE]).unwrap();
+    write(&dir, "twin/SKILL.md", &skill("good", "d"));
+    write(&dir, "not an agent/x/SKILL.md", &skill("x", "d"));
+    write(&dir, "huge/SKILL.md", &"x".repeat(300 * 1024));
+    let (library, warnings) = open(&dir);
+    let said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let root = dir.path().to_string_lossy().into_owned();
+    insta::assert_snapshot!(said.join("\n").replace(&root, "SKILLS"), @r#"
+    SKILLS/not an agent: agent name "not an agent" is not allowed: 1 to 64 of a-z A-Z 0-9 _ - ., beginning with a letter, a digit or _; skipped
+    SKILLS/bad/SKILL.md: the front matter has no description; skipped
+    SKILLS/binary/SKILL.md: cannot be read: stream did not contain valid UTF-8; skipped
+    SKILLS/huge/SKILL.md: has 307200 bytes, at most 262144 are read; skipped
+    SKILLS/twin/SKILL.md: has the same name "good" as SKILLS/good/SKILL.md; skipped
+    "#);
+    assert_eq!(names(&library, "main"), ["good"]);
+    assert_eq!(library.rescan(), [], "a warning is given once");
+}
+
+#[test]
+fn a_rescan_sees_new_changed_and_removed_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let (library, _) = open(&dir);
+    let query = |text: &str| library.lessons(&AgentId::default_agent(), text).skills;
+    assert!(query("draft an email").is_empty());
+    write(&dir, "mail/SKILL.md", &skill("mail", "Drafting an email"));
+    library.rescan();
+    let first = query("draft an email");
+    assert_eq!(first.len(), 1);
+    write(
+        &dir,
+        "mail/SKILL.md",
+        &skill("mail", "Drafting an email or a letter"),
+    );
+    library.rescan();
+    assert_ne!(query("draft an email"), first);
+    fs::remove_dir_all(dir.path().join("mail")).unwrap();
+    library.rescan();
+    assert!(query("draft an email").is_empty());
+}
+
+#[test]
+fn wishes_are_in_force_at_once_where_the_configuration_puts_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = AgentId::default_agent();
+    let (library, _) = open(&dir);
+    assert_eq!(library.lessons(&agent, "hi"), Lessons::default());
+    assert!(library.add_wish(&agent, "Be brief.").unwrap());
+    let lessons = library.lessons(&agent, "hi");
+    assert_eq!(
+        lessons.system_block.as_deref(),
+        Some("## Standing wishes of the user\n\n- Be brief.")
+    );
+    assert_eq!(lessons.user_line, None);
+    assert_eq!(
+        library.lessons(&"other".parse().unwrap(), "hi"),
+        Lessons::default()
+    );
+
+    let place = WishesConfig {
+        place: WishPlace::User,
+        ..WishesConfig::default()
+    };
+    let (in_user, _) = Library::open(dir.path(), SkillsConfig::default(), place);
+    let moved = in_user.lessons(&agent, "hi");
+    assert_eq!(
+        (moved.system_block, moved.user_line.as_deref()),
+        (None, Some("Be brief."))
+    );
+    assert_eq!(moved.wishes_version, lessons.wishes_version);
+
+    assert!(library.remove_wish(&agent, "Be brief.").unwrap());
+    assert_eq!(library.lessons(&agent, "hi"), Lessons::default());
+}
+
+#[test]
+fn what_is_switched_off_stays_out() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir, "mail/SKILL.md", &skill("mail", "Drafting an email"));
+    write(&dir, "_default/WISHES.md", "- Be brief.\n");
+    let off = SkillsConfig {
+        enabled: false,
+        ..SkillsConfig::default()
+    };
+    let none = WishesConfig {
+        enabled: false,
+        ..WishesConfig::default()
+    };
+    let (library, _) = Library::open(dir.path(), off, none);
+    assert_eq!(
+        library.lessons(&AgentId::default_agent(), "draft an email"),
+        Lessons::default()
+    );
+}
+
+#[test]
+fn a_skill_over_the_budget_is_said_so() {
+    let dir = tempfile::tempdir().unwrap();
+    write(
+        &dir,
+        "long/SKILL.md",
+        &format!("{}{}", skill("long", "d"), "word ".repeat(2_000)),
+    );
+    let (_, warnings) = open(&dir);
+    assert!(
+        warnings[0]
+            .to_string()
+            .contains("skills.budget_tokens is 1500"),
+        "{warnings:?}"
+    );
+}

@@ -1,0 +1,264 @@
+//! One SKILL.md: its front matter and its text.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// The longest skill name, in characters.
+const MAX_NAME: usize = 64;
+/// The category of a skill that names none.
+const GENERAL: &str = "general";
+
+/// A skill's name, which is also the name of its folder.
+///
+/// 1 to 64 letters, digits, spaces, `_`, `-` or `.`, beginning with a letter, a digit or `_` and not
+/// ending in a space: it can hold no path separator and is never `.` or `..`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SkillName(Arc<str>);
+
+/// A text is no skill name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "skill name {value:?} is not allowed: 1 to {MAX_NAME} letters, digits, spaces, _ - or ., beginning with a letter, a digit or _"
+)]
+pub struct NameError {
+    /// What was given.
+    pub value: String,
+}
+
+/// Why a text is no skill.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SkillError {
+    /// It does not begin with a `---` line, or that block never ends.
+    #[error(
+        "no front matter: the file must begin with a line ---, then name and description, then a line ---"
+    )]
+    NoFrontMatter,
+    /// A key that every skill needs is missing or empty.
+    #[error("the front matter has no {key}")]
+    Missing {
+        /// The key.
+        key: &'static str,
+    },
+    /// The name cannot be one.
+    #[error(transparent)]
+    Name(#[from] NameError),
+}
+
+/// How to do one kind of task: what is retrieved, and what is put into the system text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skill {
+    /// Its name, unique for one agent.
+    pub name: SkillName,
+    /// When it applies, in one sentence.
+    pub description: String,
+    /// `general` unless the file says otherwise.
+    pub category: String,
+    /// The text below the front matter, trimmed.
+    pub content: String,
+    /// The first 16 hex digits of the blake3 hash of what is served of it: the same text, the same version.
+    pub version: String,
+}
+
+/// The keys of a front matter that are read; all others are the author's own business.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct FrontMatter {
+    name: Option<String>,
+    description: Option<String>,
+    category: Option<String>,
+}
+
+// === impl SkillName ===
+
+impl SkillName {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SkillName {
+    type Err = NameError;
+
+    fn from_str(value: &str) -> Result<Self, NameError> {
+        let value = value.trim();
+        let starts = value.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+        let legal = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ');
+        if starts && value.chars().count() <= MAX_NAME && value.chars().all(legal) {
+            Ok(Self(Arc::from(value)))
+        } else {
+            Err(NameError {
+                value: value.to_owned(),
+            })
+        }
+    }
+}
+
+impl fmt::Display for SkillName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for SkillName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
+    }
+}
+
+impl Serialize for SkillName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for SkillName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(de::Error::custom)
+    }
+}
+
+// === impl Skill ===
+
+impl Skill {
+    /// Reads the text of a SKILL.md.
+    ///
+    /// # Errors
+    ///
+    /// [`SkillError`] when there is no front matter, no name, no description, or a name that cannot be one.
+    pub fn parse(text: &str) -> Result<Self, SkillError> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let (front, body) = split(text).ok_or(SkillError::NoFrontMatter)?;
+        let front = FrontMatter::read(front);
+        let name: SkillName = required(front.name, "name")?.parse()?;
+        let description = required(front.description, "description")?;
+        let content = body.trim().replace("\r\n", "\n");
+        let category = front.category.map(|text| one_line(&text));
+        let category = category.filter(|text| !text.is_empty());
+        let hash = blake3::hash(format!("{name}\n{description}\n{content}").as_bytes());
+        Ok(Self {
+            version: hash.to_hex()[..16].to_owned(),
+            category: category.unwrap_or_else(|| GENERAL.to_owned()),
+            name,
+            description,
+            content,
+        })
+    }
+}
+
+/// The front matter and what follows it.
+fn split(text: &str) -> Option<(&str, &str)> {
+    let (first, rest) = text.split_once('\n')?;
+    if first.trim_end() != "---" {
+        return None;
+    }
+    let mut at = 0;
+    for line in rest.split_inclusive('\n') {
+        if line.trim_end() == "---" {
+            return Some((&rest[..at], &rest[at + line.len()..]));
+        }
+        at += line.len();
+    }
+    None
+}
+
+fn required(value: Option<String>, key: &'static str) -> Result<String, SkillError> {
+    let value = value.map(|text| one_line(&text));
+    value
+        .filter(|text| !text.is_empty())
+        .ok_or(SkillError::Missing { key })
+}
+
+/// YAML's folded and literal blocks span lines; a heading does not.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+// === impl FrontMatter ===
+
+impl FrontMatter {
+    /// As YAML; and where it is none, as the original reads it: each line split at its first colon.
+    /// The original writes `description: Use when: asked`, which YAML refuses.
+    fn read(text: &str) -> Self {
+        serde_saphyr::from_str(text).unwrap_or_else(|_| Self::from_lines(text))
+    }
+
+    fn from_lines(text: &str) -> Self {
+        let mut front = Self::default();
+        for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {
+            let value = Some(value.trim().to_owned());
+            match key.trim() {
+                "name" => front.name = value,
+                "description" => front.description = value,
+                "category" => front.category = value,
+                _ => {}
+            }
+        }
+        front
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_yaml_front_matter_with_quotes_and_folded_lines() {
+        let text = "---\r\nname: \"pdf tools\"\r\ndescription: >\r\n  Use when a PDF\r\n  is given.\r\nmetadata:\r\n  a: [1, 2]\r\n---\r\n\r\n# PDF\r\nRead it.\r\n";
+        let skill = Skill::parse(text).unwrap();
+        assert_eq!(skill.name.as_str(), "pdf tools");
+        assert_eq!(skill.description, "Use when a PDF is given.");
+        assert_eq!(skill.category, "general");
+        assert_eq!(skill.content, "# PDF\nRead it.");
+    }
+
+    #[test]
+    fn reads_the_originals_lines_that_are_no_yaml() {
+        let text = "---\nname: a-b\ndescription: Use when: \"x\" is [asked: for\ncategory: coding\n---\n\nBody: one\n---\nstill body\n";
+        let skill = Skill::parse(text).unwrap();
+        assert_eq!(skill.description, "Use when: \"x\" is [asked: for");
+        assert_eq!(skill.category, "coding");
+        assert_eq!(skill.content, "Body: one\n---\nstill body");
+    }
+
+    #[test]
+    fn what_is_no_skill_is_refused_in_words() {
+        let error = |text: &str| Skill::parse(text).unwrap_err().to_string();
+        assert!(error("# hi").contains("no front matter"));
+        assert!(error("---\nname: a\n").contains("no front matter"));
+        assert_eq!(
+            error("---\nname: a\ndescription: ''\n---\nx"),
+            "the front matter has no description"
+        );
+        assert!(
+            error("---\nname: ../evil\ndescription: d\n---\nx")
+                .contains("skill name \"../evil\" is not allowed")
+        );
+    }
+
+    #[test]
+    fn a_name_can_never_leave_its_folder() {
+        for bad in [
+            "", ".", "..", "a/b", "a\\b", ".x", "-x", "a\0", "a:b", "a\nb",
+        ] {
+            assert!(bad.parse::<SkillName>().is_err(), "{bad:?}");
+        }
+        for good in ["debug-systematically", "PDF tools", "数据分析", "a.b_c"] {
+            assert_eq!(good.parse::<SkillName>().unwrap().as_str(), good);
+        }
+    }
+
+    #[test]
+    fn the_version_changes_with_what_is_served_and_with_nothing_else() {
+        let version = |text: &str| Skill::parse(text).unwrap().version;
+        let base = version("---\nname: a\ndescription: d\n---\nx");
+        assert_eq!(
+            base,
+            version("---\ndescription: d\nauthor: me\nname: a\n---\n\n\nx\n")
+        );
+        assert_ne!(base, version("---\nname: a\ndescription: d\n---\ny"));
+    }
+}

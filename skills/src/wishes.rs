@@ -1,0 +1,187 @@
+//! WISHES.md: a plain list that people edit too.
+//!
+//! A wish is a list item (`- `, `* ` or `+ ` at the beginning of a line). Everything else in the file
+//! is people's own text: it is never read as a wish and stays where it is when we edit.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+/// The longest wish, in characters: it is one line, always in the prompt.
+const MAX_CHARS: usize = 300;
+/// What a new file begins with.
+const HEADING: &str = "# Wishes\n\n";
+
+/// One line that the owner asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wish {
+    /// The owner's words.
+    pub text: String,
+}
+
+/// Why a wish cannot be written down.
+#[derive(Debug, thiserror::Error)]
+pub enum WishError {
+    /// Nothing in it.
+    #[error("a wish must say something, this one is empty")]
+    Empty,
+    /// Too long for a line that stands in every prompt.
+    #[error("a wish may have {MAX_CHARS} characters, this one has {length}")]
+    TooLong {
+        /// Its length in characters.
+        length: usize,
+    },
+    /// The file could not be read or written.
+    #[error("cannot edit {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+}
+
+/// The wishes in a text, in its order.
+pub(crate) fn parse(text: &str) -> Vec<Wish> {
+    text.lines()
+        .filter_map(item)
+        .map(|text| Wish { text })
+        .collect()
+}
+
+/// The wish on a line, if it is one.
+fn item(line: &str) -> Option<String> {
+    let line = line.trim();
+    let text = ["- ", "* ", "+ "]
+        .iter()
+        .find_map(|bullet| line.strip_prefix(bullet))?;
+    let text = one_line(text);
+    (!text.is_empty()).then_some(text)
+}
+
+/// Writes a wish down as the newest; says whether the file changed. One that stands already moves to the end.
+pub(crate) fn add(path: &Path, wish: &str) -> Result<bool, WishError> {
+    let wish = one_line(wish);
+    if wish.is_empty() {
+        return Err(WishError::Empty);
+    }
+    let length = wish.chars().count();
+    if length > MAX_CHARS {
+        return Err(WishError::TooLong { length });
+    }
+    edit(path, |text| with(text, &wish))
+}
+
+/// Takes a wish out; says whether it was there.
+pub(crate) fn remove(path: &Path, wish: &str) -> Result<bool, WishError> {
+    edit(path, |text| without(text, &one_line(wish)))
+}
+
+/// The text with one more wish: after the last list item, so that text below a list stays below it.
+fn with(text: &str, wish: &str) -> String {
+    let text = without(text, wish);
+    let mut at = None;
+    let mut end = 0;
+    for line in text.split_inclusive('\n') {
+        end += line.len();
+        if item(line).is_some() {
+            at = Some(end);
+        }
+    }
+    let (before, after) = text.split_at(at.unwrap_or(text.len()));
+    let before = if text.is_empty() { HEADING } else { before };
+    let gap = if before.ends_with('\n') { "" } else { "\n" };
+    format!("{before}{gap}- {wish}\n{after}")
+}
+
+fn without(text: &str, wish: &str) -> String {
+    let keep = |line: &&str| item(line).as_deref() != Some(wish);
+    text.split_inclusive('\n').filter(keep).collect()
+}
+
+/// Replaces the file by its edited text in one rename: a reader sees the old or the new one, whole.
+fn edit(path: &Path, change: impl FnOnce(&str) -> String) -> Result<bool, WishError> {
+    let failed = |source| WishError::File {
+        path: path.to_owned(),
+        source,
+    };
+    let old = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(failed(error)),
+    };
+    let new = change(&old);
+    if new == old {
+        return Ok(false);
+    }
+    replace(path, &new).map_err(failed)?;
+    Ok(true)
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let draft = path.with_extension("md.new");
+    let mut file = fs::File::create(&draft)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&draft, path)
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(text: &str) -> Vec<String> {
+        parse(text).into_iter().map(|wish| wish.text).collect()
+    }
+
+    #[test]
+    fn reads_list_items_and_leaves_people_their_text() {
+        let text =
+            "# Mine\n\nWhat I like:\n- Be  brief. \n  * In French\n-not a wish\n+ x\n-\n1. no\n";
+        assert_eq!(texts(text), ["Be brief.", "In French", "x"]);
+    }
+
+    #[test]
+    fn editing_keeps_every_other_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("main/WISHES.md");
+        assert!(add(&path, "Be brief.").unwrap());
+        assert_eq!(
+            fs::read_to_string(&path).unwrap(),
+            "# Wishes\n\n- Be brief.\n"
+        );
+        fs::write(&path, "My notes\n- Be brief.\n* In French\nthe end").unwrap();
+        assert!(add(&path, " No\nlists. ").unwrap());
+        assert!(add(&path, "Be brief.").unwrap());
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(
+            text,
+            "My notes\n* In French\n- No lists.\n- Be brief.\nthe end"
+        );
+        assert!(!add(&path, "Be brief.").unwrap());
+        assert!(remove(&path, "In French").unwrap());
+        assert!(!remove(&path, "In French").unwrap());
+        assert_eq!(
+            texts(&fs::read_to_string(&path).unwrap()),
+            ["No lists.", "Be brief."]
+        );
+    }
+
+    #[test]
+    fn a_wish_that_cannot_be_one_is_refused_in_words() {
+        let path = Path::new("nowhere/WISHES.md");
+        assert!(matches!(add(path, " \n ").unwrap_err(), WishError::Empty));
+        let long = "x".repeat(301);
+        let error = add(path, &long).unwrap_err().to_string();
+        assert_eq!(error, "a wish may have 300 characters, this one has 301");
+    }
+}

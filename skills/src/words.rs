@@ -1,0 +1,98 @@
+//! Text in words: what a search compares, and about what a text costs.
+
+use unicode_segmentation::UnicodeSegmentation;
+
+/// Words that say nothing about what a request is about; those of a skill's usual "use when the user
+/// asks for" among them.
+const SILENT: &[&str] = &[
+    "a", "about", "after", "all", "also", "am", "an", "and", "any", "are", "as", "ask", "asked",
+    "asking", "asks", "at", "be", "been", "before", "but", "by", "can", "could", "did", "do",
+    "does", "doing", "for", "from", "get", "give", "had", "has", "have", "he", "her", "here",
+    "him", "his", "how", "i", "if", "in", "into", "is", "it", "its", "just", "let", "like", "make",
+    "me", "more", "my", "need", "needs", "new", "no", "not", "of", "on", "one", "or", "our", "out",
+    "please", "request", "requests", "she", "should", "skill", "so", "some", "than", "thank",
+    "thanks", "that", "the", "their", "them", "then", "there", "these", "they", "thing", "this",
+    "those", "to", "up", "us", "use", "used", "user", "users", "using", "want", "wants", "was",
+    "we", "were", "what", "when", "whenever", "where", "which", "who", "why", "will", "with",
+    "would", "you", "your",
+];
+
+/// The words of a text, lower-cased, in order: Unicode words, and two by two characters where a
+/// script puts no spaces between its words (Chinese, Japanese, Korean). Words that say nothing are left out.
+pub(crate) fn terms(text: &str) -> Vec<String> {
+    let lower = text.to_lowercase();
+    let mut terms = Vec::new();
+    let mut rest = lower.as_str();
+    while let Some(first) = rest.chars().next() {
+        let wide = is_cjk(first);
+        let end = rest.find(|c| is_cjk(c) != wide).unwrap_or(rest.len());
+        let (run, after) = rest.split_at(end);
+        if wide {
+            bigrams(run, &mut terms);
+        } else {
+            let said = run.unicode_words().filter(|word| !SILENT.contains(word));
+            terms.extend(said.map(singular));
+        }
+        rest = after;
+    }
+    terms
+}
+
+/// Pairs of neighbours; a lone character stands for itself.
+fn bigrams(run: &str, terms: &mut Vec<String>) {
+    let chars: Vec<char> = run.chars().collect();
+    if let [one] = chars.as_slice() {
+        terms.push(one.to_string());
+    }
+    terms.extend(chars.windows(2).map(|pair| pair.iter().collect::<String>()));
+}
+
+/// Without the plural's s, so that "emails" finds "email". No more stemming than that: it errs more often than it helps.
+fn singular(word: &str) -> String {
+    let plural = word.len() > 3 && word.ends_with('s') && !word.ends_with("ss");
+    word[..word.len() - usize::from(plural)].to_owned()
+}
+
+/// About how many tokens a model counts for a text: a quarter per ASCII character, one per Chinese,
+/// Japanese or Korean one, a half per any other.
+pub(crate) fn estimate_tokens(text: &str) -> usize {
+    let quarters = text.chars().map(|c| match c {
+        c if c.is_ascii() => 1,
+        c if is_cjk(c) => 4,
+        _ => 2,
+    });
+    quarters.sum::<usize>().div_ceil(4)
+}
+
+/// Han, Hiragana, Katakana, Hangul.
+fn is_cjk(c: char) -> bool {
+    matches!(u32::from(c),
+        0x3040..=0x30FF | 0x3400..=0x4DBF | 0x4E00..=0x9FFF | 0xAC00..=0xD7AF | 0xF900..=0xFAFF | 0x20000..=0x323AF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_lower_case_singular_and_say_something() {
+        assert_eq!(
+            terms("Use when the user writes Emails, in C++!"),
+            ["write", "email", "c"]
+        );
+        assert_eq!(terms("class"), ["class"]);
+    }
+
+    #[test]
+    fn scripts_without_spaces_become_pairs() {
+        assert_eq!(terms("分析data数据集"), ["分析", "data", "数据", "据集"]);
+        assert_eq!(terms("好"), ["好"]);
+    }
+
+    #[test]
+    fn estimates_are_near_what_tokenizers_count() {
+        assert_eq!(estimate_tokens(""), 0);
+        assert_eq!(estimate_tokens("Answer in one short sentence."), 8);
+        assert_eq!(estimate_tokens("请用一句话回答"), 7);
+    }
+}
