@@ -1,0 +1,147 @@
+use metaclaw_chat::{Message, Usage};
+use proptest::{collection::vec, prelude::*};
+use serde_json::json;
+
+use super::*;
+
+fn stream(chunks: &[Value]) -> String {
+    let event = |text: String, chunk: &Value| text + &format!("data: {chunk}\n\n");
+    chunks.iter().fold(String::new(), event)
+}
+
+fn delta(delta: &Value) -> Value {
+    json!({ "id": "chatcmpl-1", "model": "m", "choices": [{ "index": 0, "delta": delta, "finish_reason": null }] })
+}
+
+#[test]
+fn a_streamed_text_is_the_text_read_whole() {
+    let streamed = stream(&[
+        delta(&json!({ "role": "assistant", "content": "" })),
+        delta(&json!({ "content": "Par" })),
+        delta(&json!({ "content": "is", "reasoning_content": null })),
+        json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }] }),
+        json!({ "choices": [], "usage": { "prompt_tokens": 12, "completion_tokens": 2, "prompt_tokens_details": { "cached_tokens": 8 } } }),
+    ]) + "data: [DONE]\n\n";
+    let reply = Reply::from_sse(streamed.as_bytes());
+    assert_eq!(
+        reply.message.as_ref().map(Message::text).as_deref(),
+        Some("Paris")
+    );
+    assert_eq!(reply.id.as_deref(), Some("chatcmpl-1"));
+    assert_eq!(reply.finish_reason.as_deref(), Some("stop"));
+    assert_eq!(
+        reply.usage,
+        Some(Usage {
+            prompt_tokens: 12,
+            completion_tokens: 2,
+            cached_tokens: 8
+        })
+    );
+    assert!(reply.ended && reply.is_whole());
+
+    let whole = json!({ "id": "chatcmpl-1", "model": "m", "choices": [{ "index": 0, "finish_reason": "stop",
+        "message": { "role": "assistant", "content": "Paris" } }], "usage": { "prompt_tokens": 12,
+        "completion_tokens": 2, "prompt_tokens_details": { "cached_tokens": 8 } } });
+    let whole = Reply::from_json(whole.to_string().as_bytes());
+    let message = |reply: &Reply| {
+        reply
+            .message
+            .as_ref()
+            .map(|message| message.text().into_owned())
+    };
+    assert_eq!(message(&whole), message(&reply));
+    assert_eq!((whole.id, whole.usage), (reply.id, reply.usage));
+}
+
+#[test]
+fn tool_calls_grow_by_their_index() {
+    let call = |call: Value| delta(&json!({ "tool_calls": [call] }));
+    let streamed = stream(&[
+        delta(&json!({ "role": "assistant", "content": null })),
+        call(
+            json!({ "index": 0, "id": "call_1", "type": "function", "function": { "name": "exec", "arguments": "" } }),
+        ),
+        call(
+            json!({ "index": 1, "id": "call_2", "type": "function", "function": { "name": "read", "arguments": "{" } }),
+        ),
+        call(json!({ "index": 0, "function": { "name": "exec", "arguments": "{\"command\":" } })),
+        call(json!({ "index": 1, "function": { "arguments": "}" } })),
+        call(json!({ "index": 0, "id": "", "function": { "arguments": "\"ls\"}" } })),
+    ]);
+    let message = Reply::from_sse(streamed.as_bytes()).message.unwrap();
+    insta::assert_snapshot!(Value::from(message), @r#"{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"exec","arguments":"{\"command\":\"ls\"}"}},{"id":"call_2","type":"function","function":{"name":"read","arguments":"{}"}}]}"#);
+}
+
+#[test]
+fn calls_without_an_index_are_told_apart_by_their_ids() {
+    let call = |call: Value| delta(&json!({ "tool_calls": [call] }));
+    let streamed = stream(&[
+        call(json!({ "id": "a", "function": { "name": "x", "arguments": "{}" } })),
+        call(json!({ "id": "b", "function": { "name": "y", "arguments": "{" } })),
+        call(json!({ "function": { "arguments": "}" } })),
+    ]);
+    let calls = Reply::from_sse(streamed.as_bytes())
+        .message
+        .unwrap()
+        .tool_calls();
+    let calls: Vec<_> = calls
+        .iter()
+        .map(|c| (c.name.as_str(), c.arguments.as_str()))
+        .collect();
+    assert_eq!(calls, [("x", "{}"), ("y", "{}")]);
+}
+
+#[test]
+fn a_torn_stream_gives_what_came_and_says_it_is_not_whole() {
+    let streamed = stream(&[delta(&json!({ "content": "Par" }))]) + "data: {\"choices\":[{\"del";
+    let reply = Reply::from_sse(streamed.as_bytes());
+    assert_eq!(
+        reply.message.as_ref().map(Message::text).as_deref(),
+        Some("Par")
+    );
+    assert!(!reply.is_whole());
+    assert_eq!(Reply::from_sse(b""), Reply::default());
+    assert_eq!(Reply::from_json(b"<html>"), Reply::default());
+}
+
+#[test]
+fn only_the_first_choice_is_read_and_an_error_inside_a_stream_is_kept() {
+    let streamed = stream(&[
+        json!({ "choices": [{ "index": 1, "delta": { "content": "no" } }, { "index": 0, "delta": { "content": "yes" } }] }),
+        json!({ "error": { "message": "overloaded" } }),
+    ]);
+    let reply = Reply::from_sse(streamed.as_bytes());
+    assert_eq!(
+        reply.message.as_ref().map(Message::text).as_deref(),
+        Some("yes")
+    );
+    assert_eq!(reply.error, Some(json!({ "message": "overloaded" })));
+}
+
+proptest! {
+    #[test]
+    fn any_splitting_gives_the_same_reply(texts in vec("[a-z \"\\\\é]{0,8}", 1..8), cuts in vec(0usize..2000, 0..10)) {
+        let chunks: Vec<_> = texts.iter().map(|text| delta(&json!({ "content": text }))).collect();
+        let bytes = stream(&chunks).into_bytes();
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|at| at % (bytes.len() + 1)).collect();
+        cuts.extend([0, bytes.len()]);
+        cuts.sort_unstable();
+        let mut reader = SseReader::new();
+        let mut split = Accumulator::default();
+        for cut in cuts.windows(2) {
+            for event in reader.feed(&bytes[cut[0]..cut[1]]) {
+                split.event(&event.data);
+            }
+        }
+        let split = split.finish();
+        prop_assert_eq!(split.message.as_ref().map(|m| m.text().into_owned()), Some(texts.concat()));
+        prop_assert_eq!(split, Reply::from_sse(&bytes));
+    }
+
+    #[test]
+    fn no_event_makes_it_panic(data in "[\\[\\]{}\":,a-z0-9]{0,60}") {
+        let mut accumulator = Accumulator::default();
+        accumulator.event(&data);
+        accumulator.finish();
+    }
+}

@@ -1,0 +1,251 @@
+//! Server-sent events, read as they come.
+//!
+//! The stream grammar of the HTML standard, section 9.2.6 ("Interpreting an event stream"): lines end
+//! in LF, CR LF or CR; a blank line ends an event; a byte order mark at the very beginning is skipped.
+//! Any splitting of the same bytes gives the same events.
+
+/// The most bytes that one event may have; a longer one is skipped and counted.
+pub const MAX_EVENT: usize = 4 << 20;
+
+const BOM: &[u8] = b"\xef\xbb\xbf";
+
+/// One event of the stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SseEvent {
+    /// The `event:` field, where it had one.
+    pub event: Option<String>,
+    /// The `data:` lines, joined by LF.
+    pub data: String,
+}
+
+/// Reads events from bytes that come in any pieces.
+#[derive(Debug)]
+pub struct SseReader {
+    /// The line that has not ended yet.
+    line: Vec<u8>,
+    /// The last line ended in CR: an LF right after it belongs to the same line end.
+    after_cr: bool,
+    /// No line has ended yet: a byte order mark may stand before this one.
+    at_start: bool,
+    /// The event under way.
+    event: Option<String>,
+    data: Option<Vec<u8>>,
+    /// The event under way is over the limit, and is skipped up to its blank line.
+    too_long: bool,
+    n_skipped: u64,
+    limit: usize,
+}
+
+// === impl SseReader ===
+
+impl Default for SseReader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl SseReader {
+    /// A reader at the beginning of a stream, with the limit [`MAX_EVENT`].
+    pub fn new() -> Self {
+        Self::with_limit(MAX_EVENT)
+    }
+
+    /// A reader that skips events of more than `limit` bytes.
+    pub fn with_limit(limit: usize) -> Self {
+        Self {
+            line: Vec::new(),
+            after_cr: false,
+            at_start: true,
+            event: None,
+            data: None,
+            too_long: false,
+            n_skipped: 0,
+            limit,
+        }
+    }
+
+    /// Reads more bytes; the events that they complete.
+    pub fn feed(&mut self, mut bytes: &[u8]) -> Vec<SseEvent> {
+        let mut events = Vec::new();
+        while !bytes.is_empty() {
+            if std::mem::take(&mut self.after_cr) && bytes[0] == b'\n' {
+                bytes = &bytes[1..];
+                continue;
+            }
+            let Some(end) = bytes.iter().position(|b| matches!(b, b'\n' | b'\r')) else {
+                self.extend_line(bytes);
+                break;
+            };
+            self.extend_line(&bytes[..end]);
+            self.after_cr = bytes[end] == b'\r';
+            bytes = &bytes[end + 1..];
+            events.extend(self.end_line());
+        }
+        events
+    }
+
+    /// The stream has ended: the event that its last bytes left without a blank line, if any.
+    ///
+    /// The standard drops it; clients of chat APIs take it, as some servers leave out the last blank line.
+    pub fn finish(mut self) -> Option<SseEvent> {
+        let ended = if self.line.is_empty() {
+            None
+        } else {
+            self.end_line()
+        };
+        ended.or_else(|| self.dispatch())
+    }
+
+    /// How many events were skipped for being over the limit.
+    pub fn n_skipped(&self) -> u64 {
+        self.n_skipped
+    }
+
+    fn extend_line(&mut self, bytes: &[u8]) {
+        // One byte more is kept than allowed, so that a blank line is told from a skipped one.
+        let room = (self.limit + 1).saturating_sub(self.line.len());
+        self.line.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    fn end_line(&mut self) -> Option<SseEvent> {
+        let line = std::mem::take(&mut self.line);
+        let text = match line.strip_prefix(BOM) {
+            Some(rest) if self.at_start => rest,
+            Some(_) | None => &line,
+        };
+        self.at_start = false;
+        let event = if text.is_empty() {
+            self.dispatch()
+        } else {
+            self.field(text);
+            None
+        };
+        self.line = line;
+        self.line.clear();
+        event
+    }
+
+    fn field(&mut self, line: &[u8]) {
+        if self.too_long || line.len() > self.limit {
+            self.too_long = true;
+            return;
+        }
+        let colon = line.iter().position(|b| *b == b':');
+        let (name, value) = match colon {
+            Some(at) => (&line[..at], &line[at + 1..]),
+            None => (line, &line[line.len()..]),
+        };
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match name {
+            b"data" => self.add_data(value),
+            b"event" => self.event = Some(String::from_utf8_lossy(value).into_owned()),
+            // `id`, `retry`, comments and unknown fields say nothing about the reply.
+            _ => {}
+        }
+    }
+
+    fn add_data(&mut self, value: &[u8]) {
+        let data = self.data.get_or_insert_default();
+        if data.len() + value.len() + 1 > self.limit {
+            self.too_long = true;
+            *data = Vec::new();
+            return;
+        }
+        data.extend_from_slice(value);
+        data.push(b'\n');
+    }
+
+    fn dispatch(&mut self) -> Option<SseEvent> {
+        let event = self.event.take();
+        let data = self.data.take();
+        if std::mem::take(&mut self.too_long) {
+            self.n_skipped += 1;
+            return None;
+        }
+        let data = data?;
+        let lines = data.strip_suffix(b"\n").unwrap_or(&data);
+        Some(SseEvent {
+            event,
+            data: String::from_utf8_lossy(lines).into_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    fn read(pieces: &[&[u8]], limit: usize) -> (Vec<SseEvent>, u64) {
+        let mut reader = SseReader::with_limit(limit);
+        let mut events: Vec<_> = pieces.iter().flat_map(|piece| reader.feed(piece)).collect();
+        let n_skipped = reader.n_skipped();
+        events.extend(reader.finish());
+        (events, n_skipped)
+    }
+
+    fn data(text: &str) -> Vec<String> {
+        let (events, _) = read(&[text.as_bytes()], MAX_EVENT);
+        events.into_iter().map(|event| event.data).collect()
+    }
+
+    #[test]
+    fn every_line_end_is_a_line_end() {
+        assert_eq!(
+            data("data: a\n\ndata: b\r\n\r\ndata: c\r\rdata: d\n\r\n"),
+            ["a", "b", "c", "d"]
+        );
+    }
+
+    #[test]
+    fn data_lines_join_and_other_fields_are_left_alone() {
+        let text = "\u{feff}: hi\nid: 7\nevent: delta\ndata: a\ndata:  b\ndata\n\nretry: 1\n\n";
+        let (events, _) = read(&[text.as_bytes()], MAX_EVENT);
+        let expected = SseEvent {
+            event: Some("delta".into()),
+            data: "a\n b\n".into(),
+        };
+        assert_eq!(events, [expected]);
+    }
+
+    #[test]
+    fn the_last_event_may_lack_its_blank_line() {
+        assert_eq!(data("data: a\n\ndata: [DONE]"), ["a", "[DONE]"]);
+        assert_eq!(data("data: a\n\ndata: [DONE]\n"), ["a", "[DONE]"]);
+    }
+
+    #[test]
+    fn an_event_over_the_limit_is_skipped_and_counted() {
+        let text = b"data: 0123456789\n\ndata: ab\ndata: cdefgh\n\ndata: ok\n\n";
+        let (events, n_skipped) = read(&[text], 9);
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert_eq!((events[0].data.as_str(), n_skipped), ("ok", 2));
+    }
+
+    proptest! {
+        #[test]
+        fn any_splitting_gives_the_same_events(
+            lines in vec(prop_oneof![
+                Just("data: {\"a\":1}".to_owned()), Just("event: x".into()), Just(": c".into()),
+                Just(String::new()), "data:[ -~é]{0,12}", "[\u{feff}a-c:]{0,4}",
+            ], 0..20),
+            ends in vec(prop_oneof![Just("\n"), Just("\r"), Just("\r\n")], 20),
+            cuts in vec(0usize..200, 0..12),
+            limit in 6usize..40,
+        ) {
+            let text = lines.iter().zip(&ends).fold(String::new(), |text, (l, e)| text + l + e);
+            let bytes = text.as_bytes();
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|at| at % (bytes.len() + 1)).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|w| &bytes[w[0]..w[1]]).collect();
+            prop_assert_eq!(read(&pieces, limit), read(&[bytes], limit));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in vec(any::<u8>(), 0..200)) {
+            read(&[&bytes], 16);
+        }
+    }
+}
