@@ -1,0 +1,195 @@
+//! What a learner asks of whoever trains.
+
+use std::{fmt, future::Future, pin::Pin, time::Duration};
+
+use serde_json::Value;
+
+use crate::{
+    AdapterName, CheckpointName, RunId,
+    wire::{
+        AdapterInfo, CheckpointInfo, CheckpointSaveReply, CreateReply, CreateRequest,
+        ForwardBackwardReply, ForwardBackwardRequest, ForwardReply, ForwardRequest, Health,
+        OptimStepReply, OptimStepRequest, SampleReply, SampleRequest, Sampled, SaveWeightsReply,
+        TokenizeReply, TokenizeRequest,
+    },
+};
+
+/// The future of one call.
+pub type BackendFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
+
+/// The operations of training, in one vocabulary for every dialect.
+///
+/// Nothing here retries: whether a call may be made again after an ambiguous failure is decided by
+/// the step transaction, which knows what the last checkpoint holds.
+///
+/// # Cancel safety
+/// Dropping a future cancels the wait, not the work: a call that was sent may still take effect.
+pub trait TrainingBackend: fmt::Debug + Send + Sync {
+    /// State and capabilities; cheap, open, of a short deadline.
+    fn health(&self) -> BackendFuture<'_, Health>;
+
+    /// A new run: fresh adapter, zero gradients, step 0.
+    fn create_run(&self, request: CreateRequest) -> BackendFuture<'_, CreateReply>;
+
+    /// Log-probabilities of given ids; touches no gradient.
+    fn forward(&self, request: ForwardRequest) -> BackendFuture<'_, ForwardReply>;
+
+    /// Adds the gradient of a loss.
+    fn forward_backward(
+        &self,
+        request: ForwardBackwardRequest,
+    ) -> BackendFuture<'_, ForwardBackwardReply>;
+
+    /// Applies the gradient and drops it.
+    fn optim_step(&self, request: OptimStepRequest) -> BackendFuture<'_, OptimStepReply>;
+
+    /// Saves the run's adapter so that it can be served under `name`.
+    fn save_adapter(&self, run: RunId, name: AdapterName) -> BackendFuture<'_, SaveWeightsReply>;
+
+    /// Saves adapter, optimiser and step, with `manifest` kept verbatim.
+    fn save_checkpoint(
+        &self,
+        run: RunId,
+        name: CheckpointName,
+        manifest: Value,
+    ) -> BackendFuture<'_, CheckpointSaveReply>;
+
+    /// Makes the run what a checkpoint holds; returns its step. Gradients are dropped.
+    fn load_checkpoint(&self, run: RunId, path: String) -> BackendFuture<'_, u64>;
+
+    /// Every complete checkpoint, oldest first.
+    fn checkpoints(&self) -> BackendFuture<'_, Vec<CheckpointInfo>>;
+
+    /// Every adapter on disk or in memory.
+    fn adapters(&self) -> BackendFuture<'_, Vec<AdapterInfo>>;
+
+    /// Takes an adapter out of memory; whether it had been there.
+    fn unload_adapter(&self, name: AdapterName) -> BackendFuture<'_, bool>;
+
+    /// Continuations of given ids.
+    fn sample(&self, request: SampleRequest) -> BackendFuture<'_, SampleReply>;
+
+    /// Messages or text to ids, by the model's own template.
+    fn tokenize(&self, request: TokenizeRequest) -> BackendFuture<'_, TokenizeReply>;
+
+    /// What was sampled for a reply; `None` when it is not (or no longer) kept.
+    fn sampled(&self, reply_id: String) -> BackendFuture<'_, Option<Sampled>>;
+}
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    /// No trainer runs at the moment.
+    #[error("{call}: no training server is running")]
+    NoEndpoint {
+        /// Which call.
+        call: &'static str,
+    },
+    /// The connection was not made, so nothing was asked.
+    #[error("{call}: cannot connect to {url}")]
+    Connect {
+        /// Which call.
+        call: &'static str,
+        /// Whom.
+        url: String,
+        /// Why not.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// No answer in time; the work may have been done.
+    #[error("{call}: no answer from {url} within {after:?}")]
+    Timeout {
+        /// Which call.
+        call: &'static str,
+        /// Whom.
+        url: String,
+        /// The deadline.
+        after: Duration,
+    },
+    /// The connection broke after the request went; the work may have been done.
+    #[error("{call}: the connection to {url} broke")]
+    Broken {
+        /// Which call.
+        call: &'static str,
+        /// Whom.
+        url: String,
+        /// How.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The server answered with an error.
+    #[error("{call}: {status} from {url}: {message}")]
+    Status {
+        /// Which call.
+        call: &'static str,
+        /// Whom.
+        url: String,
+        /// HTTP status.
+        status: u16,
+        /// The stable word of the error body, if it has one.
+        code: Option<String>,
+        /// The error body's message, or its text.
+        message: String,
+    },
+    /// The answer said success and is not what the API promises; the work was done.
+    #[error("{call}: cannot read the answer of {url}: {why}")]
+    Unreadable {
+        /// Which call.
+        call: &'static str,
+        /// Whom.
+        url: String,
+        /// Why not.
+        why: String,
+    },
+    /// The request could not be written.
+    #[error("{call}: cannot write the request: {why}")]
+    Request {
+        /// Which call.
+        call: &'static str,
+        /// Why not.
+        why: String,
+    },
+}
+
+// === impl BackendError ===
+
+impl BackendError {
+    /// Whether the work may have been done although no success was seen: only the checkpoints tell.
+    pub fn is_ambiguous(&self) -> bool {
+        match self {
+            Self::Timeout { .. } | Self::Broken { .. } | Self::Unreadable { .. } => true,
+            Self::Status { status, .. } => *status >= 500,
+            Self::NoEndpoint { .. } | Self::Connect { .. } | Self::Request { .. } => false,
+        }
+    }
+
+    /// Whether nobody was there to be asked: the same call may be made later.
+    pub fn is_unreachable(&self) -> bool {
+        match self {
+            Self::NoEndpoint { .. } | Self::Connect { .. } => true,
+            Self::Timeout { .. }
+            | Self::Broken { .. }
+            | Self::Unreadable { .. }
+            | Self::Status { .. }
+            | Self::Request { .. } => false,
+        }
+    }
+
+    /// The HTTP status, where an answer came.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Self::Status { status, .. } => Some(*status),
+            Self::NoEndpoint { .. }
+            | Self::Connect { .. }
+            | Self::Timeout { .. }
+            | Self::Broken { .. }
+            | Self::Unreadable { .. }
+            | Self::Request { .. } => None,
+        }
+    }
+
+    /// Whether the server knows no such run: it has been restarted since.
+    pub fn is_unknown_run(&self) -> bool {
+        matches!(self, Self::Status { status: 404, code: Some(code), .. } if code == "run_not_found")
+    }
+}

@@ -1,0 +1,289 @@
+//! One training sequence and what a loss needs beside it.
+//!
+//! Alignment is Tinker's: `model_input_tokens` has N ids, and entry i of every other field is about
+//! predicting the token after position i, so that of a whole sequence `model_input_tokens` is all
+//! but the last and `target_tokens` all but the first. What must not count has weight or advantage 0.
+
+mod read;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+use crate::{LossFn, Tensor2};
+
+/// A sequence, checked: lengths agree, numbers are finite, there is at least one position.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Datum {
+    parts: DatumParts,
+}
+
+/// The fields of a [`Datum`], to be checked by [`Datum::new`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct DatumParts {
+    /// Token ids the model reads, `[N]`.
+    pub model_input_tokens: Vec<u32>,
+    /// Token ids to predict, `[N]`, or `[N, K]` for cross_entropy against several.
+    pub target_tokens: Tensor2<u32>,
+    /// Weights of `target_tokens`' shape, for cross_entropy.
+    pub weights: Option<Tensor2<f32>>,
+    /// Log-probabilities the targets were sampled at, `[N]`, for the policy losses.
+    pub logprobs: Option<Vec<f32>>,
+    /// Advantages, `[N]`, for the policy losses.
+    pub advantages: Option<Vec<f32>>,
+}
+
+/// Why a datum is refused. The field is named; the datum's index is put before it by the reader of
+/// the list.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum DatumError {
+    /// Nothing to train on.
+    #[error("model_input_tokens is empty: at least one token")]
+    Empty,
+    /// A field is not there.
+    #[error("{field} is missing")]
+    Missing {
+        /// Which field.
+        field: &'static str,
+    },
+    /// A field that the loss needs is not there.
+    #[error("{field} is missing: {loss} needs it")]
+    Needs {
+        /// Which field.
+        field: &'static str,
+        /// For which loss.
+        loss: LossFn,
+    },
+    /// Two fields must have one shape.
+    #[error(
+        "{field} has shape {given:?}: {expected:?} is needed, as model_input_tokens and target_tokens say"
+    )]
+    Shape {
+        /// Which field.
+        field: &'static str,
+        /// What was given.
+        given: Vec<usize>,
+        /// What fits.
+        expected: Vec<usize>,
+    },
+    /// `[N, K]` targets with a loss that takes one target per position.
+    #[error("target_tokens has shape {given:?}: {loss} takes [N], only cross_entropy takes [N, K]")]
+    Matrix {
+        /// What was given.
+        given: Vec<usize>,
+        /// For which loss.
+        loss: LossFn,
+    },
+    /// A token id that no vocabulary holds.
+    #[error("{field}[{at}] is {value}: a token id from 0 to {max}")]
+    Id {
+        /// Which field.
+        field: &'static str,
+        /// Index in row-major order.
+        at: usize,
+        /// What was given.
+        value: i64,
+        /// The largest id.
+        max: u32,
+    },
+    /// Infinite, or not a number.
+    #[error("{field}[{at}] is {value}: a finite number")]
+    NotFinite {
+        /// Which field.
+        field: &'static str,
+        /// Index in row-major order.
+        at: usize,
+        /// What was given.
+        value: f64,
+    },
+    /// A tensor of the second wire form cannot be read.
+    #[error("loss_fn_inputs.{field}: {why}")]
+    Tensor {
+        /// Which field.
+        field: String,
+        /// Why not.
+        why: String,
+    },
+    /// A field stands in both wire forms.
+    #[error("{field} is given twice: beside loss_fn_inputs and in it")]
+    Twice {
+        /// Which field.
+        field: &'static str,
+    },
+}
+
+// === impl Datum ===
+
+impl Datum {
+    /// Checks the parts.
+    ///
+    /// # Errors
+    /// [`DatumError`] names the field, what was given and what is allowed.
+    pub fn new(parts: DatumParts) -> Result<Self, DatumError> {
+        let n = parts.model_input_tokens.len();
+        if n == 0 {
+            return Err(DatumError::Empty);
+        }
+        if parts.target_tokens.rows() != n {
+            let mut expected = parts.target_tokens.shape();
+            expected[0] = n;
+            return Err(shape(
+                "target_tokens",
+                parts.target_tokens.shape(),
+                expected,
+            ));
+        }
+        if let Some(weights) = &parts.weights {
+            if weights.shape() != parts.target_tokens.shape() {
+                let expected = parts.target_tokens.shape();
+                return Err(shape("weights", weights.shape(), expected));
+            }
+            all_finite("weights", weights.values())?;
+        }
+        for (field, values) in [
+            ("logprobs", &parts.logprobs),
+            ("advantages", &parts.advantages),
+        ] {
+            let Some(values) = values else { continue };
+            if values.len() != n {
+                return Err(shape(field, vec![values.len()], vec![n]));
+            }
+            all_finite(field, values)?;
+        }
+        Ok(Self { parts })
+    }
+
+    /// A sequence for cross_entropy: one target and one weight per position.
+    ///
+    /// # Errors
+    /// As [`Datum::new`].
+    pub fn cross_entropy(
+        input: Vec<u32>,
+        targets: Vec<u32>,
+        weights: Vec<f32>,
+    ) -> Result<Self, DatumError> {
+        Self::new(DatumParts {
+            model_input_tokens: input,
+            target_tokens: Tensor2::vector(targets),
+            weights: Some(Tensor2::vector(weights)),
+            logprobs: None,
+            advantages: None,
+        })
+    }
+
+    /// A sequence for importance_sampling, ppo, cispo and dro.
+    ///
+    /// # Errors
+    /// As [`Datum::new`].
+    pub fn policy(
+        input: Vec<u32>,
+        targets: Vec<u32>,
+        logprobs: Vec<f32>,
+        advantages: Vec<f32>,
+    ) -> Result<Self, DatumError> {
+        Self::new(DatumParts {
+            model_input_tokens: input,
+            target_tokens: Tensor2::vector(targets),
+            weights: None,
+            logprobs: Some(logprobs),
+            advantages: Some(advantages),
+        })
+    }
+
+    /// The fields.
+    pub fn parts(&self) -> &DatumParts {
+        &self.parts
+    }
+
+    /// The fields.
+    pub fn into_parts(self) -> DatumParts {
+        self.parts
+    }
+
+    /// N: how many positions it has.
+    pub fn n_tokens(&self) -> usize {
+        self.parts.model_input_tokens.len()
+    }
+
+    /// Whether this datum has what `loss` needs.
+    ///
+    /// # Errors
+    /// [`DatumError::Needs`] or [`DatumError::Matrix`].
+    pub fn check_for(&self, loss: LossFn) -> Result<(), DatumError> {
+        let needs = |field, there: bool| match there {
+            true => Ok(()),
+            false => Err(DatumError::Needs { field, loss }),
+        };
+        match loss {
+            LossFn::CrossEntropy => needs("weights", self.parts.weights.is_some()),
+            LossFn::ImportanceSampling | LossFn::Ppo | LossFn::Cispo | LossFn::Dro => {
+                if self.parts.target_tokens.is_matrix() {
+                    let given = self.parts.target_tokens.shape();
+                    return Err(DatumError::Matrix { given, loss });
+                }
+                needs("logprobs", self.parts.logprobs.is_some())?;
+                needs("advantages", self.parts.advantages.is_some())
+            }
+        }
+    }
+
+    /// Whether every id is below `n_vocab`.
+    ///
+    /// # Errors
+    /// [`DatumError::Id`] with the first that is not.
+    pub fn check_vocabulary(&self, n_vocab: u32) -> Result<(), DatumError> {
+        let fields = [
+            (
+                "model_input_tokens",
+                self.parts.model_input_tokens.as_slice(),
+            ),
+            ("target_tokens", self.parts.target_tokens.values()),
+        ];
+        for (field, ids) in fields {
+            if let Some(at) = ids.iter().position(|id| *id >= n_vocab) {
+                return Err(DatumError::Id {
+                    field,
+                    at,
+                    value: i64::from(ids[at]),
+                    max: n_vocab.saturating_sub(1),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn shape(field: &'static str, given: Vec<usize>, expected: Vec<usize>) -> DatumError {
+    DatumError::Shape {
+        field,
+        given,
+        expected,
+    }
+}
+
+fn all_finite(field: &'static str, values: &[f32]) -> Result<(), DatumError> {
+    match values.iter().position(|value| !value.is_finite()) {
+        None => Ok(()),
+        Some(at) => Err(DatumError::NotFinite {
+            field,
+            at,
+            value: f64::from(values[at]),
+        }),
+    }
+}
+
+impl Serialize for Datum {
+    /// Vectors go as plain lists, which every server of the fork reads; a datum with an `[N, K]`
+    /// tensor goes in the second form, the only one that has a shape.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        read::DatumWire::from(self).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Datum {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let wire = read::DatumWire::deserialize(deserializer)?;
+        wire.check().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,276 @@
+//! The two wire forms of a datum.
+//!
+//! Form 1 has plain lists beside `model_input_tokens`. Form 2 has `loss_fn_inputs`: named tensors of
+//! `{dtype, shape, data}`, where `data` is base64 of little-endian values (or, as older SDKs of
+//! Tinker send it, a list). A field may come in either.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde::{Deserialize, Serialize};
+
+use super::{Datum, DatumError, DatumParts};
+use crate::Tensor2;
+
+const TARGETS: &str = "target_tokens";
+const WEIGHTS: &str = "weights";
+const LOGPROBS: &str = "logprobs";
+const ADVANTAGES: &str = "advantages";
+
+/// A datum as it is written, unchecked.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct DatumWire {
+    model_input_tokens: Vec<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    target_tokens: Option<Vec<i64>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    weights: Option<Vec<f32>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    logprobs: Option<Vec<f32>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    advantages: Option<Vec<f32>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    loss_fn_inputs: BTreeMap<String, TensorWire>,
+}
+
+/// One named tensor of the second form.
+#[derive(Debug, Serialize, Deserialize)]
+struct TensorWire {
+    dtype: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shape: Option<Vec<usize>>,
+    data: TensorData,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum TensorData {
+    Base64(String),
+    List(Vec<f64>),
+}
+
+/// What a tensor of one dtype is made of.
+trait Element: Copy {
+    const DTYPE: &'static str;
+    const BYTES: usize;
+    fn read(bytes: &[u8]) -> Option<Self>;
+    fn write(self) -> Vec<u8>;
+    fn from_number(number: f64) -> Option<Self>;
+}
+
+impl Element for i64 {
+    const DTYPE: &'static str = "int64";
+    const BYTES: usize = 8;
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        Some(Self::from_le_bytes(bytes.try_into().ok()?))
+    }
+
+    fn write(self) -> Vec<u8> {
+        self.to_le_bytes().to_vec()
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a whole number within 2^53 is exact in both"
+    )]
+    fn from_number(number: f64) -> Option<Self> {
+        const EXACT: f64 = 9_007_199_254_740_992.0;
+        (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as Self)
+    }
+}
+
+impl Element for f32 {
+    const DTYPE: &'static str = "float32";
+    const BYTES: usize = 4;
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        Some(Self::from_le_bytes(bytes.try_into().ok()?))
+    }
+
+    fn write(self) -> Vec<u8> {
+        self.to_le_bytes().to_vec()
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "float32 is what the field is; too large becomes infinite and is refused"
+    )]
+    fn from_number(number: f64) -> Option<Self> {
+        Some(number as Self)
+    }
+}
+
+// === impl DatumWire ===
+
+impl DatumWire {
+    /// The checked datum.
+    pub(super) fn check(self) -> Result<Datum, DatumError> {
+        let mut inputs = self.loss_fn_inputs;
+        let targets = field(TARGETS, self.target_tokens, &mut inputs)?
+            .ok_or(DatumError::Missing { field: TARGETS })?;
+        let parts = DatumParts {
+            model_input_tokens: ids("model_input_tokens", self.model_input_tokens)?,
+            target_tokens: target_ids(targets)?,
+            weights: field(WEIGHTS, self.weights, &mut inputs)?,
+            logprobs: vector(LOGPROBS, field(LOGPROBS, self.logprobs, &mut inputs)?)?,
+            advantages: vector(ADVANTAGES, field(ADVANTAGES, self.advantages, &mut inputs)?)?,
+        };
+        if let Some((field, _)) = inputs.pop_first() {
+            let why = format!("not known: {TARGETS}, {WEIGHTS}, {LOGPROBS} or {ADVANTAGES}");
+            return Err(DatumError::Tensor { field, why });
+        }
+        Datum::new(parts)
+    }
+}
+
+impl From<&Datum> for DatumWire {
+    fn from(datum: &Datum) -> Self {
+        let parts = datum.parts();
+        let targets: Vec<i64> = parts
+            .target_tokens
+            .values()
+            .iter()
+            .map(|id| i64::from(*id))
+            .collect();
+        let mut wire = Self {
+            model_input_tokens: parts
+                .model_input_tokens
+                .iter()
+                .map(|id| i64::from(*id))
+                .collect(),
+            target_tokens: None,
+            weights: None,
+            logprobs: parts.logprobs.clone(),
+            advantages: parts.advantages.clone(),
+            loss_fn_inputs: BTreeMap::new(),
+        };
+        let weights = parts
+            .weights
+            .as_ref()
+            .map(|weights| weights.values().to_vec());
+        if parts.target_tokens.is_matrix() {
+            let shape = parts.target_tokens.shape();
+            let mut put = |name: &str, tensor| wire.loss_fn_inputs.insert(name.to_owned(), tensor);
+            put(TARGETS, TensorWire::new(&targets, &shape));
+            if let Some(weights) = weights {
+                put(WEIGHTS, TensorWire::new(&weights, &shape));
+            }
+        } else {
+            wire.target_tokens = Some(targets);
+            wire.weights = weights;
+        }
+        wire
+    }
+}
+
+/// The field from whichever form has it.
+fn field<T: Element>(
+    name: &'static str,
+    list: Option<Vec<T>>,
+    inputs: &mut BTreeMap<String, TensorWire>,
+) -> Result<Option<Tensor2<T>>, DatumError> {
+    match (list, inputs.remove(name)) {
+        (Some(_), Some(_)) => Err(DatumError::Twice { field: name }),
+        (Some(list), None) => Ok(Some(Tensor2::vector(list))),
+        (None, Some(tensor)) => {
+            let read = tensor.read::<T>().map(Some);
+            read.map_err(|why| DatumError::Tensor {
+                field: name.to_owned(),
+                why,
+            })
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+/// A field that has one value per position.
+fn vector(
+    name: &'static str,
+    tensor: Option<Tensor2<f32>>,
+) -> Result<Option<Vec<f32>>, DatumError> {
+    match tensor {
+        Some(tensor) if tensor.is_matrix() => Err(DatumError::Shape {
+            field: name,
+            given: tensor.shape(),
+            expected: vec![tensor.rows()],
+        }),
+        tensor => Ok(tensor.map(Tensor2::into_values)),
+    }
+}
+
+fn ids(field: &'static str, values: Vec<i64>) -> Result<Vec<u32>, DatumError> {
+    let checked = values.into_iter().enumerate().map(|(at, value)| {
+        let max = u32::MAX;
+        u32::try_from(value).map_err(|_| DatumError::Id {
+            field,
+            at,
+            value,
+            max,
+        })
+    });
+    checked.collect()
+}
+
+fn target_ids(targets: Tensor2<i64>) -> Result<Tensor2<u32>, DatumError> {
+    let shape = targets.shape();
+    Tensor2::shaped(ids(TARGETS, targets.into_values())?, &shape).map_err(|error| {
+        DatumError::Tensor {
+            field: TARGETS.to_owned(),
+            why: error.to_string(),
+        }
+    })
+}
+
+// === impl TensorWire ===
+
+impl TensorWire {
+    fn new<T: Element>(values: &[T], shape: &[usize]) -> Self {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.write()).collect();
+        Self {
+            dtype: T::DTYPE.to_owned(),
+            shape: Some(shape.to_vec()),
+            data: TensorData::Base64(BASE64_STANDARD.encode(bytes)),
+        }
+    }
+
+    fn read<T: Element>(self) -> Result<Tensor2<T>, String> {
+        if self.dtype != T::DTYPE {
+            return Err(format!(
+                "dtype is {:?}: {:?} is needed",
+                self.dtype,
+                T::DTYPE
+            ));
+        }
+        let values: Vec<T> = match self.data {
+            TensorData::Base64(text) => from_base64(&text)?,
+            TensorData::List(list) => from_list(&list)?,
+        };
+        match self.shape {
+            None => Ok(Tensor2::vector(values)),
+            Some(shape) => Tensor2::shaped(values, &shape).map_err(|error| error.to_string()),
+        }
+    }
+}
+
+fn from_base64<T: Element>(text: &str) -> Result<Vec<T>, String> {
+    let bytes = BASE64_STANDARD
+        .decode(text)
+        .map_err(|error| format!("data is no base64: {error}"))?;
+    if bytes.len() % T::BYTES != 0 {
+        return Err(format!(
+            "data has {} bytes: a multiple of {} is needed for {}",
+            bytes.len(),
+            T::BYTES,
+            T::DTYPE
+        ));
+    }
+    Ok(bytes.chunks_exact(T::BYTES).filter_map(T::read).collect())
+}
+
+fn from_list<T: Element>(list: &[f64]) -> Result<Vec<T>, String> {
+    let read = list.iter().enumerate().map(|(at, number)| {
+        T::from_number(*number).ok_or_else(|| format!("data[{at}] is {number}: no {}", T::DTYPE))
+    });
+    read.collect()
+}

@@ -1,0 +1,26 @@
+//! The one shape of an error over HTTP: OpenAI's.
+
+use serde::{Deserialize, Serialize};
+
+/// `{"error": {"message", "type", "param", "code"}}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// What went wrong.
+    pub error: ErrorDetail,
+}
+
+/// What went wrong, for people (`message`) and for programs (`code`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorDetail {
+    /// What was wrong, where, what was given, what is allowed.
+    pub message: String,
+    /// The class: `invalid_request_error`, `authentication_error`, `server_error` and so on.
+    #[serde(rename = "type", default)]
+    pub kind: String,
+    /// The field that was wrong.
+    #[serde(default)]
+    pub param: Option<String>,
+    /// A stable word for programs, as in `model_not_found`.
+    #[serde(default)]
+    pub code: Option<String>,
+}

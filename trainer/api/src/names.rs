@@ -1,0 +1,197 @@
+//! Names of adapters, checkpoints and training runs.
+
+use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+/// The longest adapter or checkpoint name, in bytes: with a suffix it still fits a file name.
+const MAX_NAME: usize = 96;
+/// Hex digits of a run id.
+const RUN_DIGITS: usize = 8;
+
+/// Why a text is no name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Not a legal adapter or checkpoint name.
+    #[error(
+        "{kind} name {value:?} is not allowed: 1 to 96 of a-z A-Z 0-9 _ - . @, beginning with a letter, a digit or _"
+    )]
+    Name {
+        /// `adapter` or `checkpoint`.
+        kind: &'static str,
+        /// What was given.
+        value: String,
+    },
+    /// Not a run id.
+    #[error("session_id {value:?} is not allowed: 8 of 0-9 a-f, as lora/create returned it")]
+    Run {
+        /// What was given.
+        value: String,
+    },
+}
+
+/// The name of saved adapter weights: a directory below `adapters/`, and what `model` asks for.
+///
+/// 1 to 96 of `a-z A-Z 0-9 _ - . @`, beginning with a letter, a digit or `_`; so it can hold no path
+/// separator and is never `.` or `..`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AdapterName(Arc<str>);
+
+/// The name of a checkpoint (adapter, optimiser, step): a directory below `checkpoints/`.
+///
+/// The same alphabet as [`AdapterName`].
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CheckpointName(Arc<str>);
+
+/// One training run on a server: 8 hex digits in lower case; the REST API calls it `session_id`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RunId(Arc<str>);
+
+/// Whether `value` is one harmless path component of our alphabet.
+fn is_component(value: &str) -> bool {
+    let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'@');
+    let starts = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    value.len() <= MAX_NAME && value.bytes().next().is_some_and(starts) && value.bytes().all(legal)
+}
+
+fn component(kind: &'static str, value: &str) -> Result<Arc<str>, NameError> {
+    if is_component(value) {
+        return Ok(Arc::from(value));
+    }
+    let value = value.to_owned();
+    Err(NameError::Name { kind, value })
+}
+
+// === impl AdapterName ===
+
+impl FromStr for AdapterName {
+    type Err = NameError;
+
+    fn from_str(value: &str) -> Result<Self, NameError> {
+        component("adapter", value).map(Self)
+    }
+}
+
+// === impl CheckpointName ===
+
+impl FromStr for CheckpointName {
+    type Err = NameError;
+
+    fn from_str(value: &str) -> Result<Self, NameError> {
+        component("checkpoint", value).map(Self)
+    }
+}
+
+// === impl RunId ===
+
+impl RunId {
+    /// The id that shows `number`.
+    pub fn from_number(number: u32) -> Self {
+        Self(Arc::from(format!("{number:08x}")))
+    }
+}
+
+impl FromStr for RunId {
+    type Err = NameError;
+
+    fn from_str(value: &str) -> Result<Self, NameError> {
+        let hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+        if value.len() == RUN_DIGITS && value.bytes().all(hex) {
+            Ok(Self(Arc::from(value)))
+        } else {
+            let value = value.to_owned();
+            Err(NameError::Run { value })
+        }
+    }
+}
+
+/// What all names share: text in, text out, and a check at the one door.
+macro_rules! text_name {
+    ($name:ident) => {
+        impl $name {
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), &self.0)
+            }
+        }
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?
+                    .parse()
+                    .map_err(D::Error::custom)
+            }
+        }
+    };
+}
+text_name!(AdapterName);
+text_name!(CheckpointName);
+text_name!(RunId);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_can_never_leave_its_folder() {
+        for bad in [
+            "",
+            ".",
+            "..",
+            "../x",
+            "a/b",
+            "a\\b",
+            ".hidden",
+            "a\0",
+            "-x",
+            "@x",
+            "a b",
+            &"a".repeat(97),
+        ] {
+            assert!(bad.parse::<AdapterName>().is_err(), "{bad:?}");
+            assert!(bad.parse::<CheckpointName>().is_err(), "{bad:?}");
+        }
+        for good in ["main@12", "_default.l1@3", "a", &"a".repeat(96)] {
+            assert_eq!(good.parse::<AdapterName>().unwrap().as_str(), good);
+        }
+    }
+
+    #[test]
+    fn a_run_id_is_eight_hex_digits() {
+        assert_eq!(RunId::from_number(0x1f).as_str(), "0000001f");
+        assert!("0000001f".parse::<RunId>().is_ok());
+        for bad in ["", "0000001F", "1f", "0000001f0", "../00000"] {
+            assert!(bad.parse::<RunId>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_bad_name_is_refused_when_deserialised() {
+        let error = serde_json::from_str::<AdapterName>("\"../x\"").unwrap_err();
+        insta::assert_snapshot!(error, @r#"adapter name "../x" is not allowed: 1 to 96 of a-z A-Z 0-9 _ - . @, beginning with a letter, a digit or _ at line 1 column 6"#);
+    }
+}
