@@ -1,0 +1,140 @@
+//! Typed access to a JSON object whose errors name file, field, value and what is allowed.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use super::FamilyError;
+
+/// Sizes beyond this are typing errors or attacks; products of three still fit an `i64`.
+const LARGEST: i64 = 1 << 20;
+
+pub(super) struct Fields {
+    file: PathBuf,
+    /// Stands before a field's name in errors: `rope_scaling.`.
+    prefix: String,
+    map: Map<String, Value>,
+}
+
+impl Fields {
+    pub(super) fn read(file: &Path) -> Result<Self, FamilyError> {
+        let text = std::fs::read_to_string(file).map_err(|source| FamilyError::Read {
+            file: file.to_owned(),
+            source,
+        })?;
+        let json = serde_json::from_str(&text).map_err(|error| FamilyError::Json {
+            file: file.to_owned(),
+            detail: error.to_string(),
+        })?;
+        Self::from_value(file, json)
+    }
+
+    pub(super) fn from_value(file: &Path, json: Value) -> Result<Self, FamilyError> {
+        match json {
+            Value::Object(map) => Ok(Self {
+                file: file.to_owned(),
+                prefix: String::new(),
+                map,
+            }),
+            other => Err(FamilyError::Json {
+                file: file.to_owned(),
+                detail: format!("it holds {}", shorten(&other.to_string())),
+            }),
+        }
+    }
+
+    /// The value, with `null` read as absent, as HF writers mean it.
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.map.get(name).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    pub(super) fn wrong(&self, name: &str, allowed: &str) -> FamilyError {
+        FamilyError::Field {
+            file: self.file.clone(),
+            field: format!("{}{name}", self.prefix),
+            value: self
+                .get(name)
+                .map_or_else(|| "missing".into(), |v| shorten(&v.to_string())),
+            allowed: allowed.into(),
+        }
+    }
+
+    pub(super) fn size(&self, name: &str) -> Result<i64, FamilyError> {
+        self.get(name)
+            .and_then(Value::as_i64)
+            .filter(|n| (1..=LARGEST).contains(n))
+            .ok_or_else(|| self.wrong(name, &format!("a whole number from 1 to {LARGEST}")))
+    }
+
+    pub(super) fn size_or(&self, name: &str, default: i64) -> Result<i64, FamilyError> {
+        if self.has(name) {
+            self.size(name)
+        } else {
+            Ok(default)
+        }
+    }
+
+    pub(super) fn positive(&self, name: &str, default: Option<f64>) -> Result<f64, FamilyError> {
+        match (self.get(name), default) {
+            (None, Some(default)) => Ok(default),
+            (value, _) => value
+                .and_then(Value::as_f64)
+                .filter(|x| x.is_finite() && *x > 0.0)
+                .ok_or_else(|| self.wrong(name, "a number above 0")),
+        }
+    }
+
+    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, FamilyError> {
+        match self.get(name) {
+            None => Ok(default),
+            Some(value) => value
+                .as_bool()
+                .ok_or_else(|| self.wrong(name, "true or false")),
+        }
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, FamilyError> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(value) => value
+                .as_str()
+                .map(Some)
+                .ok_or_else(|| self.wrong(name, "a string")),
+        }
+    }
+
+    pub(super) fn object(&self, name: &str) -> Result<Option<Self>, FamilyError> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(Value::Object(map)) => Ok(Some(Self {
+                file: self.file.clone(),
+                prefix: format!("{}{name}.", self.prefix),
+                map: map.clone(),
+            })),
+            Some(_) => Err(self.wrong(name, "an object")),
+        }
+    }
+
+    /// One id or a list of ids; absent is none.
+    pub(super) fn ids(&self, name: &str) -> Result<Vec<u32>, FamilyError> {
+        let one = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+        let ids = match self.get(name) {
+            None => Some(Vec::new()),
+            Some(Value::Array(list)) => list.iter().map(one).collect(),
+            Some(value) => one(value).map(|id| vec![id]),
+        };
+        ids.ok_or_else(|| self.wrong(name, "a token id or a list of token ids"))
+    }
+}
+
+fn shorten(text: &str) -> String {
+    const LONGEST: usize = 80;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,100 @@
+use super::*;
+use serde_json::json;
+
+fn base() -> Value {
+    json!({
+        "model_type": "llama", "vocab_size": 100, "hidden_size": 16, "intermediate_size": 32,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "eos_token_id": [2, 3],
+        "hidden_act": "silu", "tie_word_embeddings": true, "rope_scaling": null,
+    })
+}
+
+fn with(key: &str, value: Value) -> Result<Family, FamilyError> {
+    let mut json = base();
+    json[key] = value;
+    from_json(Path::new("m/config.json"), json)
+}
+
+fn refusal(key: &str, value: Value) -> String {
+    with(key, value).unwrap_err().to_string()
+}
+
+#[test]
+fn reads_a_llama() {
+    let family = with("model_type", json!("llama")).unwrap();
+    assert_eq!(
+        (family.head_dim, family.n_kv_heads, family.context),
+        (4, 2, 64)
+    );
+    assert_eq!(family.eos_ids, [2, 3]);
+    assert!(family.tied && !family.qkv_bias && !family.qk_norm);
+    // embedding 1600 + final norm 16 + 2 layers of (2*16 norms + 16*48 attention + 3*16*32 MLP)
+    assert_eq!(family.n_params(), 1600 + 16 + 2 * (32 + 768 + 1536));
+}
+
+#[test]
+fn biases_and_norms_follow_the_architecture() {
+    let qwen2 = with("model_type", json!("qwen2")).unwrap();
+    assert!(qwen2.qkv_bias && !qwen2.o_bias && !qwen2.qk_norm);
+    let qwen3 = with("model_type", json!("qwen3")).unwrap();
+    assert!(!qwen3.qkv_bias && qwen3.qk_norm);
+    let llama = with("attention_bias", json!(true)).unwrap();
+    assert!(llama.qkv_bias && llama.o_bias);
+}
+
+#[test]
+fn rope_is_read_in_both_forms() {
+    let old = with("rope_scaling", json!({"type": "linear", "factor": 2.0})).unwrap();
+    assert_eq!(old.rope_scaling, RopeScaling::Linear { factor: 2.0 });
+    let new = with(
+        "rope_parameters",
+        json!({"rope_type": "default", "rope_theta": 5e5}),
+    )
+    .unwrap();
+    assert_eq!((new.rope_theta, new.rope_scaling), (5e5, RopeScaling::None));
+}
+
+#[test]
+fn a_sliding_window_caps_the_context() {
+    let mut json = base();
+    json["model_type"] = json!("mistral");
+    json["sliding_window"] = json!(32);
+    assert_eq!(from_json(Path::new("c"), json).unwrap().context, 32);
+    assert_eq!(with("sliding_window", json!(32)).unwrap().context, 64);
+}
+
+#[test]
+fn refusals_name_file_field_value_and_what_is_allowed() {
+    assert_eq!(
+        refusal("model_type", json!("gpt2")),
+        "m/config.json: model_type is \"gpt2\", allowed: llama, mistral, qwen2, qwen3 (dense text models)"
+    );
+    assert_eq!(
+        refusal("rope_scaling", json!({"rope_type": "yarn", "factor": 4.0})),
+        "m/config.json: rope_scaling.rope_type is \"yarn\", allowed: default, linear, llama3"
+    );
+    assert_eq!(
+        refusal("num_key_value_heads", json!(3)),
+        "m/config.json: num_key_value_heads is 3, allowed: a divisor of num_attention_heads (4)"
+    );
+    assert_eq!(
+        refusal("hidden_size", json!(-1)),
+        "m/config.json: hidden_size is -1, allowed: a whole number from 1 to 1048576"
+    );
+    assert_eq!(
+        refusal("vocab_size", Value::Null),
+        "m/config.json: vocab_size is missing, allowed: a whole number from 1 to 1048576"
+    );
+    assert!(refusal("mlp_bias", json!(true)).contains("mlp_bias is true, allowed: false"));
+    assert!(refusal("head_dim", json!(5)).contains("head_dim is 5"));
+}
+
+#[test]
+fn a_file_that_is_no_object_is_named() {
+    let error = from_json(Path::new("m/config.json"), json!([1])).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "m/config.json is not a JSON object: it holds [1]"
+    );
+}

@@ -1,0 +1,131 @@
+//! A whole model: embedding, layers, last norm, unembedding.
+
+use std::path::Path;
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use crate::cache::KvCache;
+use crate::family::Family;
+use crate::layer::{Attention, layer_forward, rms_norm};
+use crate::lora::Lora;
+use crate::rope::Rope;
+use crate::weights::{self, LoadError, Weights};
+
+/// A base model on one device.
+#[derive(Debug)]
+pub struct Model {
+    /// Shapes and constants.
+    pub family: Family,
+    /// Base weights; read-only memory where mapped.
+    pub weights: Weights,
+    /// Angles of every position up to the context.
+    pub rope: Rope,
+    /// Dtype of weights and activations.
+    pub kind: Kind,
+    /// Where all tensors are.
+    pub device: Device,
+}
+
+impl Model {
+    /// Loads a Hugging Face directory on the CPU.
+    ///
+    /// # Errors
+    /// As [`Family::read`] and [`weights::load`].
+    pub fn load(dir: &Path, kind: Kind) -> Result<Self, LoadError> {
+        let family = Family::read(dir)?;
+        let weights = weights::load(dir, &family, kind)?;
+        let device = Device::Cpu;
+        let rope = Rope::new(&family, family.context, kind, device)?;
+        Ok(Self {
+            family,
+            weights,
+            rope,
+            kind,
+            device,
+        })
+    }
+
+    /// Embeds ids, `[b, t]` i64, to `[b, t, d]`.
+    ///
+    /// # Errors
+    /// When an id is not below `vocab`.
+    pub fn embed(&self, ids: &Tensor) -> Result<Tensor, TchError> {
+        Tensor::f_embedding(&self.weights.embed, ids, -1, false, false)
+    }
+
+    /// Runs whole rows through all layers; differentiable with respect to `lora`.
+    ///
+    /// # Shapes
+    /// `ids`: `[b, t]` i64, positions from 0. Returns the hidden states before the last norm, `[b, t, d]`.
+    ///
+    /// # Errors
+    /// When an id is not below `vocab` or a row is beyond the context.
+    pub fn forward(&self, ids: &Tensor, lora: Option<&Lora>) -> Result<Tensor, TchError> {
+        let (_, t) = ids.size2()?;
+        let rope = self.rope.range(0, usize::try_from(t).unwrap_or(0))?;
+        let mut x = self.embed(ids)?;
+        for (i, w) in self.weights.layers.iter().enumerate() {
+            let lora = lora.and_then(|l| l.layer(i));
+            let attention = Attention::Causal { mask: None };
+            x = layer_forward(&self.family, w, lora, &x, &rope, attention)?;
+        }
+        Ok(x)
+    }
+
+    /// Runs the next ids of one sequence, appending to its cache; inference only.
+    ///
+    /// # Shapes
+    /// Returns the hidden states of the new ids before the last norm, `[1, t, d]`.
+    ///
+    /// # Errors
+    /// When an id is not below `vocab` or the sequence is beyond the context; the cache then holds what it held.
+    pub fn forward_cached(
+        &self,
+        ids: &[u32],
+        cache: &mut KvCache,
+        lora: Option<&Lora>,
+    ) -> Result<Tensor, TchError> {
+        let t = ids.len();
+        cache.reserve(t)?;
+        let rope = self.rope.range(cache.len(), t)?;
+        let mask = self.cached_mask(cache.len(), t)?;
+        let ids: Vec<i64> = ids.iter().copied().map(i64::from).collect();
+        let mut x = self.embed(&Tensor::f_from_slice(&ids)?.f_unsqueeze(0)?)?;
+        let (layers, len) = cache.layers_mut();
+        for (i, (w, kv)) in self.weights.layers.iter().zip(layers).enumerate() {
+            let lora = lora.and_then(|l| l.layer(i));
+            let attention = Attention::Cached {
+                kv,
+                len,
+                mask: mask.as_ref(),
+            };
+            x = layer_forward(&self.family, w, lora, &x, &rope, attention)?;
+        }
+        cache.advance(t);
+        Ok(x)
+    }
+
+    /// Logits of hidden states, `[.., d]` to `[.., vocab]`, f32.
+    ///
+    /// # Errors
+    /// When the last axis is not `d`.
+    pub fn logits(&self, hidden: &Tensor) -> Result<Tensor, TchError> {
+        rms_norm(hidden, &self.weights.norm, self.family.norm_eps)?
+            .f_linear(&self.weights.unembed, None::<Tensor>)?
+            .f_to_kind(Kind::Float)
+    }
+
+    /// The triangle below `len` positions that all may see: `[t, len + t]`, 0 or minus infinity.
+    fn cached_mask(&self, len: usize, t: usize) -> Result<Option<Tensor>, TchError> {
+        if len == 0 || t == 1 {
+            return Ok(None);
+        }
+        let [len, t] = [len, t].map(|n| i64::try_from(n).unwrap_or(i64::MAX));
+        let options = (self.kind, self.device);
+        let blocked = Tensor::f_full([t, len + t], f64::NEG_INFINITY, options)?;
+        Ok(Some(blocked.f_triu(len + 1)?))
+    }
+}
+
+#[cfg(test)]
+mod tests;

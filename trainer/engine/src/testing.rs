@@ -1,0 +1,160 @@
+//! A tiny random model on disk, for tests of this crate and of those that use it.
+//!
+//! Real in every part (config, safetensors, byte-level tokenizer, chat template), small enough
+//! that a test costs milliseconds; no download.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::{Map, Value, json};
+
+use crate::family::{self, Family};
+use crate::rng::SplitMix64;
+use crate::weights::{LoadError, expected};
+
+/// Ids of the tiny tokenizer beyond the 256 bytes.
+pub const SPECIAL: [(&str, u32); 3] = [
+    ("<|endoftext|>", 256),
+    ("<|im_start|>", 257),
+    ("<|im_end|>", 258),
+];
+
+/// The template of [`write_tiny_model`]: ChatML with a default system text, as small chat models have it.
+pub const TEMPLATE: &str = "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nBe kind.<|im_end|>\n' }}{% endif %}\
+{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}\
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+/// config.json of the tiny Llama.
+pub fn tiny_config() -> Value {
+    json!({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 259,
+        "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+        "tie_word_embeddings": true, "bos_token_id": 256, "eos_token_id": 258,
+        "torch_dtype": "float32",
+    })
+}
+
+/// The family of [`tiny_config`].
+///
+/// # Panics
+/// Never: the configuration is a constant.
+#[expect(clippy::expect_used, reason = "the configuration is a constant")]
+pub fn tiny_family() -> Family {
+    family::from_json(Path::new("config.json"), tiny_config()).expect("a valid constant")
+}
+
+/// Writes a random model (f32, by `seed`) into `dir`.
+///
+/// # Errors
+/// When `dir` cannot be written.
+pub fn write_tiny_model(dir: &Path, seed: u64) -> Result<Family, LoadError> {
+    write_model(dir, &tiny_config(), seed)
+}
+
+/// As [`write_tiny_model`], with a configuration of the caller's.
+///
+/// # Errors
+/// When the configuration is refused or `dir` cannot be written.
+pub fn write_model(dir: &Path, config: &Value, seed: u64) -> Result<Family, LoadError> {
+    let family = family::from_json(&dir.join("config.json"), config.clone())?;
+    let text = |name: &str, value: &Value| write(dir, name, value.to_string().as_bytes());
+    text("config.json", config)?;
+    text("generation_config.json", &json!({"eos_token_id": [258]}))?;
+    text("tokenizer.json", &tokenizer())?;
+    text(
+        "tokenizer_config.json",
+        &json!({
+            "tokenizer_class": "PreTrainedTokenizerFast", "chat_template": TEMPLATE,
+            "bos_token": "<|endoftext|>", "eos_token": "<|im_end|>",
+        }),
+    )?;
+    write_weights(dir, &family, seed)?;
+    Ok(family)
+}
+
+fn write_weights(dir: &Path, family: &Family, seed: u64) -> Result<(), LoadError> {
+    let mut tensors = BTreeMap::new();
+    for (i, (name, shape)) in expected(family).into_iter().enumerate() {
+        let mut rng = SplitMix64::stream(seed, i as u64);
+        let n: i64 = shape.iter().product();
+        // Norms around 1; matrices wide enough that attention and MLP are felt in the logits.
+        let (middle, spread) = if name.contains("norm") {
+            (1.0, 0.3)
+        } else {
+            (0.0, 0.4)
+        };
+        let value = |_| (rng.uniform(middle - spread, middle + spread) as f32).to_le_bytes();
+        let bytes: Vec<u8> = (0..n).flat_map(value).collect();
+        let shape: Vec<usize> = shape
+            .iter()
+            .filter_map(|&n| usize::try_from(n).ok())
+            .collect();
+        tensors.insert(name, (shape, bytes));
+    }
+    let damaged = |error: safetensors::SafeTensorError| LoadError::Damaged {
+        file: dir.join("model.safetensors"),
+        detail: error.to_string(),
+    };
+    let views = tensors
+        .iter()
+        .map(|(name, (shape, bytes))| {
+            Ok((name, TensorView::new(Dtype::F32, shape.clone(), bytes)?))
+        })
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(damaged)?;
+    let metadata = [("format".to_owned(), "pt".to_owned())].into();
+    let bytes = safetensors::serialize(views, Some(metadata)).map_err(damaged)?;
+    write(dir, "model.safetensors", &bytes)
+}
+
+/// Byte-level, no merges: one token a byte.
+fn tokenizer() -> Value {
+    let mut vocab = Map::new();
+    for (byte, letter) in byte_letters().into_iter().enumerate() {
+        vocab.insert(letter.to_string(), json!(byte));
+    }
+    let added: Vec<Value> = SPECIAL
+        .iter()
+        .map(|(content, id)| {
+            json!({
+                "id": id, "content": content, "special": true, "normalized": false,
+                "single_word": false, "lstrip": false, "rstrip": false,
+            })
+        })
+        .collect();
+    let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
+        "normalizer": null, "pre_tokenizer": level, "post_processor": null, "decoder": level,
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+            "ignore_merges": false, "vocab": vocab, "merges": [],
+        },
+    })
+}
+
+/// GPT-2's printable stand-in of each byte.
+fn byte_letters() -> Vec<char> {
+    let plain = |b: u32| matches!(b, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
+    let mut next = 256;
+    (0..256_u32)
+        .map(|byte| {
+            let code = if plain(byte) {
+                byte
+            } else {
+                next += 1;
+                next - 1
+            };
+            char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+        })
+        .collect()
+}
+
+fn write(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), LoadError> {
+    let file = dir.join(name);
+    std::fs::write(&file, bytes).map_err(|source| LoadError::Write { file, source })
+}

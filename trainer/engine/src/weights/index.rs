@@ -1,0 +1,168 @@
+//! Which tensor lies where in the safetensors files of a directory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use safetensors::{Dtype, SafeTensors};
+use serde_json::Value;
+use tch::{Kind, Tensor};
+
+use super::{LoadError, blob};
+
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+struct Entry {
+    file: PathBuf,
+    dtype: Dtype,
+    shape: Vec<i64>,
+    bytes: &'static [u8],
+}
+
+/// All tensors of a directory, mapped.
+pub(super) struct SafeFiles {
+    dir: PathBuf,
+    entries: BTreeMap<String, Entry>,
+}
+
+impl SafeFiles {
+    pub(super) fn open(dir: &Path) -> Result<Self, LoadError> {
+        let mut entries = BTreeMap::new();
+        for file in files(dir)? {
+            read(&file, &mut entries)?;
+        }
+        Ok(Self {
+            dir: dir.to_owned(),
+            entries,
+        })
+    }
+
+    /// Every expected tensor is there in its shape, and no other: an unexpected bias or norm would
+    /// mean that the forward pass leaves something out.
+    pub(super) fn check(
+        &self,
+        expected: &[(String, Vec<i64>)],
+        tied: bool,
+    ) -> Result<(), LoadError> {
+        for (name, shape) in expected {
+            let entry = self.entry(name)?;
+            if entry.shape != *shape {
+                return Err(LoadError::Unsupported {
+                    file: entry.file.clone(),
+                    what: format!("the shape of {name}"),
+                    value: format!("{:?}", entry.shape),
+                    allowed: format!("{shape:?} by config.json"),
+                });
+            }
+        }
+        let known: BTreeSet<&str> = expected.iter().map(|(name, _)| name.as_str()).collect();
+        let harmless =
+            |name: &str| name.ends_with(".rotary_emb.inv_freq") || (tied && name == super::UNEMBED);
+        let other =
+            |(name, _): &(&String, &Entry)| !known.contains(name.as_str()) && !harmless(name);
+        match self.entries.iter().find(other) {
+            None => Ok(()),
+            Some((name, entry)) => Err(LoadError::Unsupported {
+                file: entry.file.clone(),
+                what: "tensor".into(),
+                value: name.clone(),
+                allowed: "the tensors that config.json calls for".into(),
+            }),
+        }
+    }
+
+    pub(super) fn tensor(&self, name: &str, kind: Kind) -> Result<Tensor, LoadError> {
+        let entry = self.entry(name)?;
+        let stored = match entry.dtype {
+            Dtype::BF16 => Kind::BFloat16,
+            Dtype::F16 => Kind::Half,
+            Dtype::F32 => Kind::Float,
+            other => {
+                return Err(LoadError::Unsupported {
+                    file: entry.file.clone(),
+                    what: format!("the dtype of {name}"),
+                    value: format!("{other:?}"),
+                    allowed: "BF16, F16, F32".into(),
+                });
+            }
+        };
+        let tensor = match blob::view(entry.bytes, &entry.shape, stored) {
+            Some(mapped) => mapped?,
+            // Only a file whose header length is odd is not aligned; it costs a copy.
+            None => Tensor::f_from_data_size(entry.bytes, &entry.shape, stored)?,
+        };
+        Ok(tensor.f_to_kind(kind)?)
+    }
+
+    fn entry(&self, name: &str) -> Result<&Entry, LoadError> {
+        self.entries.get(name).ok_or_else(|| LoadError::Damaged {
+            file: self.dir.clone(),
+            detail: format!("tensor {name} is missing"),
+        })
+    }
+}
+
+fn files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
+    if dir.join(SINGLE).exists() {
+        return Ok(vec![dir.join(SINGLE)]);
+    }
+    let index = dir.join(INDEX);
+    if !index.exists() {
+        return Err(LoadError::NoModel {
+            path: dir.to_owned(),
+        });
+    }
+    let damaged = |detail: String| LoadError::Damaged {
+        file: index.clone(),
+        detail,
+    };
+    let text = std::fs::read_to_string(&index).map_err(|source| LoadError::Read {
+        file: index.clone(),
+        source,
+    })?;
+    let json: Value = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
+    let names: BTreeSet<&str> = json
+        .get("weight_map")
+        .and_then(Value::as_object)
+        .map(|map| map.values().filter_map(Value::as_str).collect())
+        .ok_or_else(|| damaged("weight_map is missing".into()))?;
+    names
+        .into_iter()
+        .map(|name| {
+            // A file name of a downloaded index must not lead out of its folder.
+            if name.contains(['/', '\\']) || name.starts_with('.') {
+                return Err(damaged(format!(
+                    "weight_map names {name:?}, allowed: plain file names"
+                )));
+            }
+            Ok(dir.join(name))
+        })
+        .collect()
+}
+
+fn read(file: &Path, entries: &mut BTreeMap<String, Entry>) -> Result<(), LoadError> {
+    let bytes = blob::map(file).map_err(|source| LoadError::Read {
+        file: file.to_owned(),
+        source,
+    })?;
+    // `deserialize` checks the header and that every tensor lies inside the file.
+    let tensors = SafeTensors::deserialize(bytes).map_err(|error| LoadError::Damaged {
+        file: file.to_owned(),
+        detail: format!("{error} ({} bytes)", bytes.len()),
+    })?;
+    for (name, view) in tensors.tensors() {
+        let shape = view
+            .shape()
+            .iter()
+            .map(|&n| i64::try_from(n).unwrap_or(i64::MAX))
+            .collect();
+        let entry = Entry {
+            file: file.to_owned(),
+            dtype: view.dtype(),
+            shape,
+            bytes: view.data(),
+        };
+        entries.insert(name, entry);
+    }
+    Ok(())
+}
