@@ -208,9 +208,12 @@ impl Datum {
     /// # Errors
     /// [`DatumError::Needs`] or [`DatumError::Matrix`].
     pub fn check_for(&self, loss: LossFn) -> Result<(), DatumError> {
-        let needs = |field, there: bool| match there {
-            true => Ok(()),
-            false => Err(DatumError::Needs { field, loss }),
+        let needs = |field, there: bool| {
+            if there {
+                Ok(())
+            } else {
+                Err(DatumError::Needs { field, loss })
+            }
         };
         match loss {
             LossFn::CrossEntropy => needs("weights", self.parts.weights.is_some()),

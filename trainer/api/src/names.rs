@@ -192,6 +192,6 @@ mod tests {
     #[test]
     fn a_bad_name_is_refused_when_deserialised() {
         let error = serde_json::from_str::<AdapterName>("\"../x\"").unwrap_err();
-        insta::assert_snapshot!(error, @r#"adapter name "../x" is not allowed: 1 to 96 of a-z A-Z 0-9 _ - . @, beginning with a letter, a digit or _ at line 1 column 6"#);
+        insta::assert_snapshot!(error, @r#"adapter name "../x" is not allowed: 1 to 96 of a-z A-Z 0-9 _ - . @, beginning with a letter, a digit or _"#);
     }
 }

@@ -63,6 +63,10 @@ pub struct Health {
 /// The default is the fork's server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent yes-or-no facts, named on the wire"
+)]
 pub struct Capabilities {
     /// The losses it has.
     pub losses: Vec<LossFn>,
