@@ -1,1 +1,18 @@
-//! Evidence to verdict: judge prompts, votes, rules; no network.
+//! From what happened to a verdict: the judge's prompt, its answer, votes, rules. No network.
+//!
+//! [`prompt`] makes the messages for a judge model, [`vote`] reads its answer, [`verdict`] counts
+//! votes; [`Rules`] judge without any model. Whoever asks the model lives elsewhere.
+
+mod evidence;
+pub mod hint;
+pub mod prompt;
+mod rules;
+pub mod verdict;
+pub mod vote;
+mod words;
+
+pub use self::{
+    evidence::Evidence,
+    rules::{On, Rule, RuleError, Rules},
+    words::count_words,
+};

@@ -1,0 +1,138 @@
+//! What a judge may look at: the request, the reply, and everything after it.
+
+use std::borrow::Cow;
+
+use metaclaw_chat::{Message, Role};
+
+/// The tags between which a model thinks aloud.
+const THINKING: [(&str, &str); 2] = [("<think>", "</think>"), ("<thinking>", "</thinking>")];
+
+/// One turn and what followed it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evidence {
+    /// The owner's words that the reply answers, if the owner's they were.
+    pub request: Option<String>,
+    /// The reply.
+    pub reply: Message,
+    /// Every message after the reply up to the next assistant's: all parallel tool results count.
+    pub next: Vec<Message>,
+}
+
+// === impl Evidence ===
+
+impl Evidence {
+    /// The evidence for the reply at the end of `messages`, when `following` came after it.
+    ///
+    /// `messages` are those of the turn's request; `following` begins right after the reply.
+    pub fn new(messages: &[Message], reply: Message, following: &[Message]) -> Self {
+        let request = messages.iter().rev().find(|message| message.is_owners());
+        let next = following
+            .iter()
+            .take_while(|message| message.role() != Role::Assistant);
+        Self {
+            request: request.map(|message| message.text().into_owned()),
+            reply,
+            next: next
+                .filter(|message| message.role() != Role::System)
+                .cloned()
+                .collect(),
+        }
+    }
+
+    /// What the reply says to its reader: its text without the thinking.
+    pub fn said(&self) -> String {
+        let text = self.reply.text();
+        split_thinking(&text).1.trim().to_owned()
+    }
+
+    /// What the reply thinks: its own field, or the part between think tags.
+    pub fn thought(&self) -> Option<String> {
+        let field = |name| self.reply.get(name).and_then(|value| value.as_str());
+        let in_field = field("reasoning_content").or_else(|| field("reasoning"));
+        let text = self.reply.text();
+        let in_text = split_thinking(&text).0;
+        let thought = in_field.map_or_else(|| in_text, Cow::Borrowed);
+        let thought = thought.trim();
+        (!thought.is_empty()).then(|| thought.to_owned())
+    }
+}
+
+/// The thinking in a text, and the text without it. A tag that is never closed thinks to the end; one
+/// that is only closed was opened by the prompt.
+fn split_thinking(text: &str) -> (Cow<'_, str>, Cow<'_, str>) {
+    for (open, close) in THINKING {
+        let opened = text.find(open);
+        let closed = text.find(close);
+        match (opened, closed) {
+            (Some(from), Some(to)) if from < to => {
+                let said = format!("{}{}", &text[..from], &text[to + close.len()..]);
+                return (
+                    Cow::Borrowed(&text[from + open.len()..to]),
+                    Cow::Owned(said),
+                );
+            }
+            (Some(from), None) => {
+                return (
+                    Cow::Borrowed(&text[from + open.len()..]),
+                    Cow::Borrowed(&text[..from]),
+                );
+            }
+            (_, Some(to)) => {
+                return (
+                    Cow::Borrowed(&text[..to]),
+                    Cow::Borrowed(&text[to + close.len()..]),
+                );
+            }
+            (None, None) => {}
+        }
+    }
+    (Cow::Borrowed(""), Cow::Borrowed(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(text: &str) -> Message {
+        Message::new("tool", text)
+    }
+
+    #[test]
+    fn everything_up_to_the_next_reply_is_evidence() {
+        let messages = [
+            Message::user("first"),
+            Message::assistant("x"),
+            Message::user("second"),
+            tool("t"),
+        ];
+        let following = [
+            tool("a"),
+            tool("b"),
+            Message::user("more"),
+            Message::assistant("later"),
+            Message::user("no"),
+        ];
+        let evidence = Evidence::new(&messages, Message::assistant("reply"), &following);
+        assert_eq!(evidence.request.as_deref(), Some("second"));
+        assert_eq!(evidence.next, following[..3]);
+    }
+
+    #[test]
+    fn thinking_is_told_apart_from_what_is_said() {
+        let split = |text: &str| {
+            let evidence = Evidence::new(&[], Message::assistant(text), &[]);
+            (evidence.thought(), evidence.said())
+        };
+        let thought = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            split("<think>hm</think>\nYes."),
+            (thought("hm"), "Yes.".to_owned())
+        );
+        assert_eq!(split("hm</think> Yes."), (thought("hm"), "Yes.".to_owned()));
+        assert_eq!(split("Yes. <think>hm"), (thought("hm"), "Yes.".to_owned()));
+        assert_eq!(split("Yes."), (None, "Yes.".to_owned()));
+        let json = r#"{"role":"assistant","content":"Yes.","reasoning_content":"hm"}"#;
+        let evidence = Evidence::new(&[], serde_json::from_str(json).unwrap(), &[]);
+        assert_eq!(evidence.thought(), thought("hm"));
+    }
+}

@@ -1,0 +1,221 @@
+//! Judging by configured rules: cheap, exact, and with no model at all.
+
+use metaclaw_chat::{JudgedBy, Score, Verdict, Vote};
+use regex::{Regex, RegexBuilder};
+use serde::{Deserialize, Serialize};
+
+use crate::{evidence::Evidence, words::count_words};
+
+/// The largest compiled pattern, in bytes: a pattern from a configuration must not eat the machine.
+const MAX_PATTERN: usize = 1 << 20;
+
+/// One rule of `judge.rules`: all that it asks for must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// What it looks at.
+    pub on: On,
+    /// A regular expression that the text must match somewhere; upper and lower case are one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
+    /// The most words that the text may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_words: Option<usize>,
+    /// The fewest words that the text may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_words: Option<usize>,
+    /// The score of a turn that fits: -1, 0 or 1.
+    pub score: Score,
+}
+
+/// What a rule looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum On {
+    /// What the reply says, without its thinking.
+    Reply,
+    /// What came after the reply: the owner's words and tool results.
+    Next,
+}
+
+/// Why a list of rules cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RuleError {
+    /// A rule that every turn fits.
+    #[error("judge.rules[{index}] asks for nothing: give it pattern, max_words or min_words")]
+    Empty {
+        /// Its place in the list, from 0.
+        index: usize,
+    },
+    /// A rule that no turn fits.
+    #[error("judge.rules[{index}] can never hold: min_words is {min} and max_words is {max}")]
+    Impossible {
+        /// Its place in the list, from 0.
+        index: usize,
+        /// `min_words`.
+        min: usize,
+        /// `max_words`.
+        max: usize,
+    },
+    /// A pattern that is no regular expression.
+    #[error("judge.rules[{index}].pattern is no regular expression: {source}")]
+    Pattern {
+        /// Its place in the list, from 0.
+        index: usize,
+        /// What is wrong with it.
+        source: regex::Error,
+    },
+}
+
+/// Rules, ready to judge.
+#[derive(Debug, Clone, Default)]
+pub struct Rules(Vec<Compiled>);
+
+#[derive(Debug, Clone)]
+struct Compiled {
+    rule: Rule,
+    pattern: Option<Regex>,
+}
+
+// === impl Rules ===
+
+impl Rules {
+    /// Checks every rule and compiles its pattern.
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError`] names the rule by its place in `judge.rules`.
+    pub fn compile(rules: &[Rule]) -> Result<Self, RuleError> {
+        let compiled: Result<_, _> = rules.iter().enumerate().map(compile).collect();
+        Ok(Self(compiled?))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The score of the first rule that the turn fits; none if it fits none.
+    pub fn judge(&self, evidence: &Evidence) -> Option<Verdict> {
+        let said = evidence.said();
+        let next: Vec<_> = evidence.next.iter().map(|message| message.text()).collect();
+        let next = next.join("\n");
+        let fits = |rule: &&Compiled| match rule.rule.on {
+            On::Reply => rule.fits(&said),
+            On::Next => !evidence.next.is_empty() && rule.fits(&next),
+        };
+        let score = self.0.iter().find(fits)?.rule.score;
+        Some(Verdict {
+            score,
+            by: JudgedBy::Rules,
+            votes: vec![Vote { score, hint: None }],
+            hint: None,
+            weight: 1.0,
+        })
+    }
+}
+
+fn compile((index, rule): (usize, &Rule)) -> Result<Compiled, RuleError> {
+    match (&rule.pattern, rule.min_words, rule.max_words) {
+        (None, None, None) => return Err(RuleError::Empty { index }),
+        (_, Some(min), Some(max)) if min > max => {
+            return Err(RuleError::Impossible { index, min, max });
+        }
+        _ => {}
+    }
+    let build = |pattern: &String| {
+        RegexBuilder::new(pattern)
+            .case_insensitive(true)
+            .size_limit(MAX_PATTERN)
+            .build()
+    };
+    let pattern = rule.pattern.as_ref().map(build).transpose();
+    Ok(Compiled {
+        rule: rule.clone(),
+        pattern: pattern.map_err(|source| RuleError::Pattern { index, source })?,
+    })
+}
+
+// === impl Compiled ===
+
+impl Compiled {
+    fn fits(&self, text: &str) -> bool {
+        let n_words = count_words(text);
+        self.rule.max_words.is_none_or(|max| n_words <= max)
+            && self.rule.min_words.is_none_or(|min| n_words >= min)
+            && self
+                .pattern
+                .as_ref()
+                .is_none_or(|pattern| pattern.is_match(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metaclaw_chat::Message;
+
+    use super::*;
+
+    fn rules(json: &str) -> Result<Rules, RuleError> {
+        Rules::compile(&serde_json::from_str::<Vec<Rule>>(json).unwrap())
+    }
+
+    fn evidence(reply: &str, next: &[Message]) -> Evidence {
+        Evidence::new(&[Message::user("q")], Message::assistant(reply), next)
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_decides() {
+        let rules = rules(
+            r#"[{"on":"next","pattern":"too long|shorter","score":-1},
+                {"on":"reply","max_words":4,"min_words":2,"score":1},
+                {"on":"reply","min_words":5,"score":-1}]"#,
+        )
+        .unwrap();
+        let score =
+            |reply: &str, next: &[Message]| rules.judge(&evidence(reply, next)).map(|v| v.score);
+        assert_eq!(
+            score("It is Paris.", &[Message::user("Thanks.")]),
+            Some(Score::Good)
+        );
+        assert_eq!(
+            score("It is Paris.", &[Message::user("TOO LONG.")]),
+            Some(Score::Bad)
+        );
+        assert_eq!(score("one two three four five", &[]), Some(Score::Bad));
+        assert_eq!(
+            score("<think>one two three four five</think>It is.", &[]),
+            Some(Score::Good)
+        );
+        assert_eq!(score("Paris", &[]), None);
+    }
+
+    #[test]
+    fn a_rule_on_what_follows_waits_until_something_does() {
+        let rules = rules(r#"[{"on":"next","max_words":3,"score":1}]"#).unwrap();
+        assert!(rules.judge(&evidence("x", &[])).is_none());
+        assert!(
+            rules
+                .judge(&evidence("x", &[Message::new("tool", "ok")]))
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn rules_that_cannot_be_used_are_refused_in_words() {
+        let error = |json: &str| rules(json).unwrap_err().to_string();
+        insta::assert_snapshot!(error(r#"[{"on":"reply","score":1}]"#), @"judge.rules[0] asks for nothing: give it pattern, max_words or min_words");
+        insta::assert_snapshot!(error(r#"[{"on":"reply","min_words":5,"max_words":2,"score":1}]"#), @"judge.rules[0] can never hold: min_words is 5 and max_words is 2");
+        assert!(
+            error(
+                r#"[{"on":"next","pattern":"x","score":1},{"on":"reply","pattern":"(","score":1}]"#
+            )
+            .starts_with("judge.rules[1].pattern")
+        );
+        let bad = serde_json::from_str::<Rule>(r#"{"on":"reply","max_words":1,"score":2}"#);
+        assert!(
+            bad.unwrap_err()
+                .to_string()
+                .contains("score 2 is not allowed")
+        );
+    }
+}

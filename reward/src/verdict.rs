@@ -1,0 +1,152 @@
+//! Counting votes.
+
+use metaclaw_chat::{JudgedBy, Score, Verdict, Vote};
+
+use crate::hint;
+
+/// How many votes each score has: of -1, 0, +1.
+#[derive(Debug, Clone, Copy, Default)]
+struct Count([usize; 3]);
+
+/// The majority's verdict; none if no answer was a vote.
+///
+/// `None` among `votes` is an answer that could not be read: it is no vote, and no 0. A tie for the most
+/// votes is [`Score::Unclear`].
+pub fn tally(votes: &[Option<Vote>]) -> Option<Verdict> {
+    let score = Count::of(votes).winner()?;
+    let votes: Vec<Vote> = votes.iter().flatten().cloned().collect();
+    let agreeing: Vec<Vote> = votes
+        .iter()
+        .filter(|vote| vote.score == score)
+        .cloned()
+        .collect();
+    Some(Verdict {
+        score,
+        by: JudgedBy::Llm,
+        hint: hint::choose(&agreeing),
+        votes,
+        weight: 1.0,
+    })
+}
+
+/// Whether the verdict stands, whatever the rest of `m` votes say.
+pub fn decided(votes: &[Option<Vote>], m: usize) -> bool {
+    let count = Count::of(votes);
+    let left = m.saturating_sub(votes.len());
+    let outcomes = (0..=left).flat_map(|bad| {
+        (0..=left - bad).flat_map(move |unclear| {
+            (0..=left - bad - unclear).map(move |good| count.plus([bad, unclear, good]).winner())
+        })
+    });
+    let now = count.winner();
+    left == 0 || (now.is_some() && outcomes.into_iter().all(|outcome| outcome == now))
+}
+
+// === impl Count ===
+
+impl Count {
+    fn of(votes: &[Option<Vote>]) -> Self {
+        let mut count = Self::default();
+        for vote in votes.iter().flatten() {
+            count.0[match vote.score {
+                Score::Bad => 0,
+                Score::Unclear => 1,
+                Score::Good => 2,
+            }] += 1;
+        }
+        count
+    }
+
+    fn plus(self, more: [usize; 3]) -> Self {
+        Self([
+            self.0[0] + more[0],
+            self.0[1] + more[1],
+            self.0[2] + more[2],
+        ])
+    }
+
+    fn winner(self) -> Option<Score> {
+        let [bad, unclear, good] = self.0;
+        let most = bad.max(unclear).max(good);
+        match (bad == most, unclear == most, good == most) {
+            _ if most == 0 => None,
+            (true, false, false) => Some(Score::Bad),
+            (false, false, true) => Some(Score::Good),
+            _ => Some(Score::Unclear),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn votes(scores: &[Option<i8>]) -> Vec<Option<Vote>> {
+        let vote = |score: i8| Vote {
+            score: Score::try_from(score).unwrap(),
+            hint: None,
+        };
+        scores.iter().map(|score| score.map(vote)).collect()
+    }
+
+    #[test]
+    fn the_majority_wins_ties_are_unclear_and_what_is_no_vote_does_not_count() {
+        for (scores, expected) in [
+            (&[Some(1), Some(1), Some(-1)][..], Some(1)),
+            (&[Some(1), Some(-1)], Some(0)),
+            (&[Some(1), Some(-1), Some(0)], Some(0)),
+            (&[None, None], None),
+            (&[Some(1), None], Some(1)),
+            (&[Some(-1), Some(-1), Some(0), None], Some(-1)),
+            (&[], None),
+        ] {
+            let verdict = tally(&votes(scores));
+            assert_eq!(
+                verdict.as_ref().map(|verdict| i8::from(verdict.score)),
+                expected,
+                "{scores:?}"
+            );
+            assert_eq!(
+                verdict.map_or(0, |verdict| verdict.votes.len()),
+                scores.iter().flatten().count()
+            );
+        }
+    }
+
+    #[test]
+    fn asking_stops_when_no_vote_could_change_the_outcome() {
+        for (scores, m, expected) in [
+            (&[][..], 3, false),
+            (&[Some(1)], 3, false),
+            (&[Some(1), Some(1)], 3, true),
+            (&[Some(1), Some(1)], 4, false),
+            (&[Some(1), Some(1), Some(1)], 5, true),
+            (&[Some(1), Some(-1)], 3, false),
+            (&[Some(0), Some(0)], 3, true),
+            (&[None, Some(1)], 3, false),
+            (&[None, None, None], 3, true),
+            (&[Some(1)], 1, true),
+        ] {
+            assert_eq!(decided(&votes(scores), m), expected, "{scores:?} of {m}");
+        }
+    }
+
+    #[test]
+    fn the_hint_comes_from_those_who_won() {
+        let vote = |score, hint: &str| {
+            Some(Vote {
+                score,
+                hint: Some(hint.to_owned()),
+            })
+        };
+        let votes = [
+            vote(Score::Bad, "Use metric units."),
+            vote(Score::Bad, "Use kilometres, not miles."),
+            vote(Score::Good, "Fine"),
+        ];
+        assert_eq!(
+            tally(&votes).unwrap().hint.as_deref(),
+            Some("Use metric units.")
+        );
+    }
+}

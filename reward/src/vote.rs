@@ -1,0 +1,94 @@
+//! Reading one judge's answer.
+//!
+//! Our own prompt asks for `verdict: +1`; `Score: -1` and `\boxed{0}` are read too, since judges that
+//! were tuned for the original or for OpenClaw-RL answer so. Within a kind the last one counts: a
+//! judge thinks aloud before it decides.
+
+use std::sync::LazyLock;
+
+use metaclaw_chat::{Score, Vote};
+use regex::Regex;
+
+use crate::hint;
+
+/// How an answer may end, in the order of trust. Bold marks and a typographic minus are common.
+#[expect(
+    clippy::expect_used,
+    reason = "constant patterns; the tests below use each"
+)]
+static FORMS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+    let forms = [
+        r"(?i)\bverdict[\s*_`]*[:=][\s*_`]*([+\-−]?\d+)",
+        r"(?i)\bscore[\s*_`]*[:=][\s*_`]*([+\-−]?\d+)",
+        r"\\boxed\s*\{\s*([+\-−]?\d+)\s*\}",
+    ];
+    forms
+        .iter()
+        .map(|form| Regex::new(form).expect("a constant pattern compiles"))
+        .collect()
+});
+
+/// The vote in a judge's answer.
+///
+/// None if it has no score, or if its last one is none of -1, 0 and +1: that is no vote, which is
+/// something else than 0.
+pub fn read(answer: &str) -> Option<Vote> {
+    let last = |form: &Regex| {
+        form.captures_iter(answer)
+            .last()
+            .map(|found| found[1].replace('−', "-"))
+    };
+    let number = FORMS.iter().find_map(last)?;
+    let score = number
+        .parse::<i8>()
+        .ok()
+        .and_then(|number| Score::try_from(number).ok())?;
+    Some(Vote {
+        score,
+        hint: hint::read(answer),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn score(answer: &str) -> Option<i8> {
+        read(answer).map(|vote| vote.score.into())
+    }
+
+    #[test]
+    fn the_last_score_counts_in_each_form() {
+        for (answer, expected) in [
+            ("It helped.\nverdict: +1", Some(1)),
+            ("verdict: +1 at first, but then\n**Verdict:** −1", Some(-1)),
+            ("VERDICT = 0.", Some(0)),
+            ("thinking\nScore: -1", Some(-1)),
+            (r"\boxed{1} hm \boxed{-1}", Some(-1)),
+            (r"Score: 1, or \boxed{-1}", Some(1)),
+            ("score: 1\nverdict: `-1`", Some(-1)),
+            ("verdict: 5", None),
+            ("verdict: 10", None),
+            ("verdict: +1\nverdict: 999999", None),
+            ("verdict: +1|-1|0", Some(1)),
+            ("I cannot tell.", None),
+            ("", None),
+        ] {
+            assert_eq!(score(answer), expected, "{answer:?}");
+        }
+        assert_eq!(FORMS.len(), 3);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_without_harm(answer in "\\PC*") {
+            let _ = read(&answer);
+        }
+
+        #[test]
+        fn a_judge_that_ends_as_asked_is_always_understood(thought in "\\PC*", score in -1i8..=1) {
+            let vote = read(&format!("{thought}\nverdict: {score:+}"));
+            proptest::prop_assert_eq!(vote.map(|vote| i8::from(vote.score)), Some(score));
+        }
+    }
+}
