@@ -1,3 +1,103 @@
-//! Set-up, start, test, bench: cargo xtask.
+//! Set-up, start, test: `cargo xtask`.
+//!
+//! It compiles before everything else, so it has few dependencies and knows no crate of ours.
 
-fn main() {}
+mod cargo;
+mod clients;
+mod command;
+mod fetch;
+mod golden;
+mod laptop;
+mod libtorch;
+mod model;
+mod pip;
+mod places;
+mod report;
+mod start;
+mod test;
+mod wheel;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use crate::places::Places;
+use crate::report::Report;
+
+const USAGE: &str = "\
+usage: cargo xtask <command> [arguments]
+
+  start [args]    fetch what is missing, build, and run the proxy with the demo model in a home of its own;
+                  arguments go to `metaclaw start` (--port N, --mode M, ..)
+  test            fetch what is missing, then every check and test, as CI runs them
+
+  setup           only fetch: libtorch and the demo model
+  clients         only fetch: the clients that the end-to-end tests drive (Python packages, OpenClaw)
+  laptop [args]   the script of 40 conversations that shows the model learn to be brief
+  golden          make the golden values of the engine anew (PyTorch and transformers: 60 packages, 2.8 GB)
+  fmt, lint, doc  parts of `test`: format the code, clippy, documentation
+
+Everything that is fetched is kept in one folder: $METACLAW_CACHE, else $XDG_CACHE_HOME/metaclaw, else ~/.cache/metaclaw.";
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let command = args.next().unwrap_or_else(|| "help".to_owned());
+    match run(&command, &args.collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask {command}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &str, args: &[String]) -> Result<()> {
+    if matches!(command, "help" | "-h" | "--help") {
+        println!("{USAGE}");
+        return Ok(());
+    }
+    let takes_arguments = matches!(command, "start" | "laptop");
+    if let (false, Some(stray)) = (takes_arguments, args.first()) {
+        bail!("takes no arguments, was given `{stray}`\n\n{USAGE}");
+    }
+    let places = Places::find()?;
+    match command {
+        "setup" => setup(&places),
+        "start" => start::run(&places, args),
+        "test" => test::run(&places),
+        "clients" => clients(&places),
+        "laptop" => laptop::run(&places, args),
+        "golden" => golden::run(&places),
+        "fmt" => cargo::fmt(&places),
+        "lint" => cargo::lint(&places),
+        "doc" => cargo::doc(&places),
+        other => bail!("no such command: `{other}`\n\n{USAGE}"),
+    }
+}
+
+fn setup(places: &Places) -> Result<()> {
+    let mut report = Report::default();
+    let model = prepare(places, &mut report)?;
+    report.print();
+    println!("libtorch  {}", places.libtorch_link().display());
+    println!("model     {}", model.display());
+    Ok(())
+}
+
+/// What every build and every run needs: libtorch behind `.libtorch`, and the demo model, whose path is returned.
+fn prepare(places: &Places, report: &mut Report) -> Result<std::path::PathBuf> {
+    let _lock = places.lock()?;
+    report.stage("libtorch", |stage| libtorch::ensure(places, stage))?;
+    report.stage("demo model", |stage| model::ensure(places, stage))
+}
+
+fn clients(places: &Places) -> Result<()> {
+    let mut report = Report::default();
+    let _lock = places.lock()?;
+    let clients = clients::ensure(places, &mut report)?;
+    report.print();
+    for (name, path) in clients.environment() {
+        println!("{name}={}", path.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! Calls of cargo. All of them see the same `LIBTORCH`, or torch-sys would be built anew.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::command;
+use crate::places::Places;
+
+/// Cargo in the checkout, through the link.
+pub(crate) fn cargo(places: &Places, args: &[&str]) -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo
+        .current_dir(&places.root)
+        .args(args)
+        .env("LIBTORCH", places.libtorch_link());
+    cargo
+}
+
+/// Formats the code.
+pub(crate) fn fmt(places: &Places) -> Result<()> {
+    command::run(&mut cargo(places, &["fmt", "--all"]))
+}
+
+/// Clippy on everything, warnings refused.
+pub(crate) fn lint(places: &Places) -> Result<()> {
+    let args = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    command::run(&mut cargo(places, &args))
+}
+
+/// The documentation, warnings refused.
+pub(crate) fn doc(places: &Places) -> Result<()> {
+    let mut doc = cargo(places, &["doc", "--workspace", "--no-deps"]);
+    command::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// Whether `cargo nextest` is installed.
+pub(crate) fn has_nextest(places: &Places) -> bool {
+    let version = cargo(places, &["nextest", "--version"]).output();
+    version.is_ok_and(|output| output.status.success())
+}

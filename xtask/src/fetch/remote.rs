@@ -1,0 +1,197 @@
+//! One remote file, read by ranges. A server that answers a range with the whole is understood.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ureq::Agent;
+use ureq::http::Response;
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+
+/// No byte for this long: the connection is taken for dead.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// A file at an address.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    agent: Agent,
+    url: String,
+}
+
+/// What came of asking for a range.
+pub(crate) enum Answer {
+    /// The range, of a file that is `total` bytes long.
+    Part { body: Box<dyn Read>, total: u64 },
+    /// The whole file from its first byte: the server knows no ranges.
+    Whole { body: Box<dyn Read>, total: u64 },
+}
+
+/// Why a request failed, and whether asking again may help.
+#[derive(Debug)]
+pub(crate) struct RequestError {
+    pub(crate) error: anyhow::Error,
+    pub(crate) may_pass: bool,
+}
+
+impl Remote {
+    /// Nothing is asked yet.
+    pub(crate) fn new(url: &str) -> Result<Self> {
+        let tls = TlsConfig::builder()
+            .root_certs(root_certificates()?)
+            .build();
+        let config = Agent::config_builder()
+            .tls_config(tls)
+            .http_status_as_error(false)
+            // Offsets count bytes of the file itself.
+            .accept_encoding("identity")
+            .timeout_connect(Some(Duration::from_secs(30)))
+            .timeout_recv_response(Some(SILENCE))
+            .timeout_per_read(Some(SILENCE))
+            .build();
+        Ok(Self {
+            agent: config.into(),
+            url: url.to_owned(),
+        })
+    }
+
+    /// Asks for `range` (not empty).
+    pub(crate) fn get(&self, range: Range<u64>) -> Result<Answer, RequestError> {
+        if let Some(path) = self.url.strip_prefix("file://") {
+            return local(Path::new(path), &range).map_err(|error| RequestError {
+                error,
+                may_pass: false,
+            });
+        }
+        let header = format!("bytes={}-{}", range.start, range.end - 1);
+        let response = self
+            .agent
+            .get(&self.url)
+            .header("range", header)
+            .call()
+            .map_err(|error| {
+                let error = anyhow::Error::new(error).context(format!("cannot fetch {}", self.url));
+                RequestError {
+                    error,
+                    may_pass: true,
+                }
+            })?;
+        let status = response.status().as_u16();
+        match read_answer(response, range.start) {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(RequestError {
+                error: error.context(format!("cannot fetch {}", self.url)),
+                may_pass: status == 408 || status == 429 || status >= 500,
+            }),
+        }
+    }
+}
+
+fn read_answer(response: Response<ureq::Body>, start: u64) -> Result<Answer> {
+    let status = response.status();
+    match status.as_u16() {
+        206 => {
+            let range = response.headers().get("content-range");
+            let range = range
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default()
+                .to_owned();
+            let (first, total) = parse_content_range(&range).with_context(|| {
+                format!("the server answers a range with `content-range: {range}`")
+            })?;
+            if first != start {
+                bail!("the server was asked for bytes from {start} and sends them from {first}");
+            }
+            Ok(Answer::Part {
+                body: unlimited(response),
+                total,
+            })
+        }
+        200 => {
+            let total = response.body().content_length();
+            let total = total
+                .context("the server knows no ranges and does not say how long the file is")?;
+            Ok(Answer::Whole {
+                body: unlimited(response),
+                total,
+            })
+        }
+        401 | 403 => {
+            bail!("the server says {status}; if your index needs a login, download the file by pip")
+        }
+        _ => bail!("the server says {status}"),
+    }
+}
+
+fn unlimited(response: Response<ureq::Body>) -> Box<dyn Read> {
+    Box::new(
+        response
+            .into_body()
+            .into_with_config()
+            .limit(u64::MAX)
+            .reader(),
+    )
+}
+
+/// `bytes 0-99/1234`, RFC 9110 14.4: the first byte and the length of the whole.
+fn parse_content_range(text: &str) -> Option<(u64, u64)> {
+    let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, _) = range.split_once('-')?;
+    Some((first.parse().ok()?, total.parse().ok()?))
+}
+
+/// A wheel in a folder that pip was told of (`--find-links`).
+fn local(path: &Path, range: &Range<u64>) -> Result<Answer> {
+    let open = || -> std::io::Result<(File, u64)> {
+        let mut file = File::open(path)?;
+        let total = file.metadata()?.len();
+        file.seek(SeekFrom::Start(range.start))?;
+        Ok((file, total))
+    };
+    let (file, total) = open().with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(Answer::Part {
+        body: Box::new(file.take(range.end - range.start)),
+        total,
+    })
+}
+
+/// The roots that pip would trust: those of a named bundle, as behind a company's proxy, else Mozilla's.
+fn root_certificates() -> Result<RootCerts> {
+    let named = ["PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"]
+        .into_iter()
+        .find_map(|name| {
+            Some((
+                name,
+                std::env::var_os(name).filter(|path| Path::new(path).is_file())?,
+            ))
+        });
+    let Some((name, path)) = named else {
+        return Ok(RootCerts::WebPki);
+    };
+    let pem = std::fs::read(&path).with_context(|| {
+        format!(
+            "cannot read {}, named by {name}",
+            Path::new(&path).display()
+        )
+    })?;
+    let certificates = parse_pem(&pem).filter_map(|item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(certificate),
+        _ => None,
+    });
+    Ok(RootCerts::from(certificates))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_content_range;
+
+    #[test]
+    fn reads_content_range() {
+        assert_eq!(parse_content_range("bytes 5-99/1234"), Some((5, 1234)));
+        for bad in ["", "bytes */1234", "bytes 5-99/*", "items 5-99/1234"] {
+            assert_eq!(parse_content_range(bad), None, "{bad}");
+        }
+    }
+}

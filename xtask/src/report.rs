@@ -1,0 +1,68 @@
+//! What was fetched and how long each stage took.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use indicatif::HumanBytes;
+
+/// The stages so far, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    stages: Vec<Stage>,
+}
+
+/// One stage: its work adds to `bytes` what it took from the network, and says in `note` what it found.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    name: &'static str,
+    took: Duration,
+    /// Bytes received.
+    pub(crate) bytes: u64,
+    /// A few words for the last column.
+    pub(crate) note: String,
+}
+
+impl Report {
+    /// Does `work` as a stage of this name. A stage that fails is not reported: its error is.
+    pub(crate) fn stage<T>(
+        &mut self,
+        name: &'static str,
+        work: impl FnOnce(&mut Stage) -> Result<T>,
+    ) -> Result<T> {
+        let began = Instant::now();
+        let mut stage = Stage {
+            name,
+            took: Duration::ZERO,
+            bytes: 0,
+            note: String::new(),
+        };
+        let value = work(&mut stage)?;
+        stage.took = began.elapsed();
+        self.stages.push(stage);
+        Ok(value)
+    }
+
+    /// Prints the table.
+    pub(crate) fn print(&self) {
+        let total: Duration = self.stages.iter().map(|stage| stage.took).sum();
+        let bytes: u64 = self.stages.iter().map(|stage| stage.bytes).sum();
+        for stage in &self.stages {
+            println!("{}", line(stage.name, stage.took, stage.bytes, &stage.note));
+        }
+        println!("{}", line("all", total, bytes, ""));
+    }
+}
+
+fn line(name: &str, took: Duration, bytes: u64, note: &str) -> String {
+    let fetched = if bytes == 0 {
+        String::new()
+    } else {
+        format!("{} fetched", HumanBytes(bytes))
+    };
+    format!(
+        "{name:<16} {:>7.1} s  {fetched:<20} {note}",
+        took.as_secs_f64()
+    )
+    .trim_end()
+    .to_owned()
+}
