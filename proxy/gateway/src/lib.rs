@@ -1,1 +1,4 @@
 //! HTTP in, HTTP out: routes, identity, splice, SSE relay, upstreams.
+
+mod scan;
+mod splice;
