@@ -2,7 +2,7 @@
 //! the ranges that are there. What an interruption left is used by the next run.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,17 @@ use anyhow::{Context, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
 
+use super::hex;
+use super::notes::Notes;
 use super::remote::{Answer, Remote, RequestError};
-use super::spans::{Spans, coalesce};
+use super::spans::coalesce;
 use crate::places::writing;
 
 /// Reads that were not announced (the archive's directory) fetch whole blocks of this size.
 const BLOCK: u64 = 1 << 20;
 /// Wanted ranges this close are fetched by one request: at 10 MB/s it costs 50 ms, as a request does.
 const GAP: u64 = 512 << 10;
-/// The list of ranges is brought up to date this often; an interruption loses no more.
+/// What is there is noted this often; an interruption loses no more.
 const NOTE_EVERY: u64 = 4 << 20;
 /// Failures in a row, without a byte received between, before giving up.
 const ATTEMPTS: u32 = 5;
@@ -32,9 +34,7 @@ pub(crate) struct SparseCopy {
     sha256: String,
     path: PathBuf,
     file: File,
-    notes: File,
-    have: Spans,
-    length: u64,
+    notes: Notes,
     at: u64,
     fetched: u64,
     bar: ProgressBar,
@@ -44,37 +44,22 @@ impl SparseCopy {
     /// Opens the copy at `path` of the file at `url`, or begins one. `sha256` names the content: a copy of
     /// something else is dropped.
     pub(crate) fn open(url: &str, sha256: &str, path: &Path) -> Result<Self> {
-        let notes_path = notes_path(path);
-        let kept = read_notes(&notes_path, sha256)
-            .filter(|(length, _)| fs::metadata(path).is_ok_and(|meta| meta.len() == *length));
+        let notes = Notes::open(path, sha256)?;
+        let is_new = notes.length.is_none();
         let mut options = OpenOptions::new();
-        options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(kept.is_none());
-        let file = writing(options.open(path), path)?;
-        let mut options = OpenOptions::new();
-        // Appending, so that a note never overwrites another; emptied when nothing is kept.
-        options.append(true).create(true);
-        let notes = writing(options.open(&notes_path), &notes_path)?;
-        if kept.is_none() {
-            writing(notes.set_len(0), &notes_path)?;
-        }
-        let (length, have) = kept.unwrap_or_default();
+        options.read(true).write(true).create(true).truncate(is_new);
         let mut copy = Self {
             remote: Remote::new(url)?,
             sha256: sha256.to_owned(),
             path: path.to_owned(),
-            file,
+            file: writing(options.open(path), path)?,
             notes,
-            have,
-            length,
             at: 0,
             fetched: 0,
             bar: ProgressBar::hidden(),
         };
-        if copy.length == 0 {
+        if is_new {
+            // Any answer says how long the whole is.
             copy.fetch_gap(&(0..1))?;
         }
         Ok(copy)
@@ -85,7 +70,7 @@ impl SparseCopy {
         let ranges = coalesce(ranges, GAP);
         let missing = ranges
             .iter()
-            .map(|range| self.have.missing_bytes(range.clone()))
+            .map(|range| self.notes.have.missing_bytes(range.clone()))
             .sum();
         if missing == 0 {
             return Ok(());
@@ -112,7 +97,7 @@ impl SparseCopy {
     /// # Errors
     /// When it is not the file that was asked for; the copy is removed then.
     pub(crate) fn check_if_whole(&self) -> Result<()> {
-        if self.have.missing_bytes(0..self.length) > 0 {
+        if self.notes.have.missing_bytes(0..self.length()) > 0 {
             return Ok(());
         }
         let found = sha256_of(&self.path)
@@ -132,11 +117,11 @@ impl SparseCopy {
     pub(crate) fn remove(&self) {
         // What cannot be removed is found wanting, or is used, at the next run: nothing to do about it here.
         let _ = fs::remove_file(&self.path);
-        let _ = fs::remove_file(notes_path(&self.path));
+        self.notes.remove();
     }
 
     fn fetch_range(&mut self, range: &Range<u64>) -> Result<()> {
-        for gap in self.have.missing(range.clone()) {
+        for gap in self.notes.have.missing(range.clone()) {
             self.fetch_gap(&gap)?;
         }
         Ok(())
@@ -145,7 +130,7 @@ impl SparseCopy {
     /// Fetches one gap, going on after a lost connection.
     fn fetch_gap(&mut self, gap: &Range<u64>) -> Result<()> {
         let mut failures = 0;
-        while let Some(rest) = self.have.missing(gap.clone()).into_iter().next() {
+        while let Some(rest) = self.notes.have.missing(gap.clone()).into_iter().next() {
             let before = self.fetched;
             let Err(failure) = self.attempt(rest) else {
                 continue;
@@ -162,7 +147,7 @@ impl SparseCopy {
             }
             self.bar
                 .suspend(|| println!("{:#}; trying again", failure.error));
-            std::thread::sleep(Duration::from_secs(1 << failures));
+            std::thread::sleep(Duration::from_secs(1 << (failures - 1)));
         }
         Ok(())
     }
@@ -190,23 +175,22 @@ impl SparseCopy {
     }
 
     fn learn_length(&mut self, total: u64) -> Result<()> {
-        if self.length == total {
-            return Ok(());
+        match self.notes.length {
+            Some(length) if length == total => Ok(()),
+            Some(length) => {
+                self.remove();
+                bail!("the remote file is now {total} bytes long, it was {length}: run this again")
+            }
+            None => {
+                writing(self.file.set_len(total), &self.path)?;
+                self.notes.begin(total)
+            }
         }
-        if self.length != 0 {
-            self.remove();
-            bail!(
-                "the remote file is now {total} bytes long, it was {}: run this again",
-                self.length
-            );
-        }
-        self.length = total;
-        writing(self.file.set_len(total), &self.path)?;
-        let head = format!("{} {total}\n", self.sha256);
-        writing(
-            self.notes.write_all(head.as_bytes()),
-            &notes_path(&self.path),
-        )
+    }
+
+    /// Length of the whole: known since the first answer.
+    fn length(&self) -> u64 {
+        self.notes.length.unwrap_or(0)
     }
 
     /// Writes a body that begins at `range.start`, noting what is there as it comes.
@@ -239,14 +223,14 @@ impl SparseCopy {
                 Err(error) => break Err(anyhow::Error::new(error).context("the connection broke")),
             }
             if at - noted >= NOTE_EVERY {
-                self.note(noted..at).map_err(|error| RequestError {
+                self.notes.add(noted..at).map_err(|error| RequestError {
                     error,
                     may_pass: false,
                 })?;
                 noted = at;
             }
         };
-        self.note(noted..at).map_err(|error| RequestError {
+        self.notes.add(noted..at).map_err(|error| RequestError {
             error,
             may_pass: false,
         })?;
@@ -255,27 +239,20 @@ impl SparseCopy {
             may_pass: true,
         })
     }
-
-    fn note(&mut self, range: Range<u64>) -> Result<()> {
-        let line = format!("{} {}\n", range.start, range.end);
-        self.have.add(range);
-        writing(
-            self.notes.write_all(line.as_bytes()),
-            &notes_path(&self.path),
-        )
-    }
 }
 
 // === impl Read, Seek ===
 
 impl Read for SparseCopy {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let end = self.length.min(self.at.saturating_add(buffer.len() as u64));
+        let end = self
+            .length()
+            .min(self.at.saturating_add(buffer.len() as u64));
         if self.at >= end {
             return Ok(0);
         }
-        if self.have.missing_bytes(self.at..end) > 0 {
-            let block = self.at / BLOCK * BLOCK..end.next_multiple_of(BLOCK).min(self.length);
+        if self.notes.have.missing_bytes(self.at..end) > 0 {
+            let block = self.at / BLOCK * BLOCK..end.next_multiple_of(BLOCK).min(self.length());
             self.fetch_range(&block)
                 .map_err(|error| io::Error::other(format!("{error:#}")))?;
         }
@@ -292,7 +269,7 @@ impl Seek for SparseCopy {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let at = match to {
             SeekFrom::Start(at) => Some(at),
-            SeekFrom::End(by) => self.length.checked_add_signed(by),
+            SeekFrom::End(by) => self.length().checked_add_signed(by),
             SeekFrom::Current(by) => self.at.checked_add_signed(by),
         };
         self.at = at.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -300,51 +277,17 @@ impl Seek for SparseCopy {
     }
 }
 
-/// Lower-case hexadecimal, as pip writes it.
 fn sha256_of(path: &Path) -> io::Result<String> {
-    use std::fmt::Write as _;
     let mut file = File::open(path)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 256 << 10];
     loop {
         let n = file.read(&mut buffer)?;
         if n == 0 {
-            break;
+            return Ok(hex(&hasher.finalize()));
         }
         hasher.update(&buffer[..n]);
     }
-    Ok(hasher
-        .finalize()
-        .iter()
-        .fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        }))
-}
-
-fn notes_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".have");
-    name.into()
-}
-
-/// First line: sha256 and length of the whole; then a line for each range. `None`: no notes, or about another file.
-fn read_notes(path: &Path, sha256: &str) -> Option<(u64, Spans)> {
-    let text = fs::read_to_string(path).ok()?;
-    let mut lines = text.lines();
-    let (of, length) = lines.next()?.split_once(' ')?;
-    if of != sha256 {
-        return None;
-    }
-    let mut have = Spans::default();
-    for line in lines {
-        // A torn last line stands for bytes that are fetched again.
-        let range = line
-            .split_once(' ')
-            .and_then(|(a, b)| Some(a.parse().ok()?..b.parse().ok()?));
-        have.add(range.unwrap_or_default());
-    }
-    Some((length.parse().ok()?, have))
 }
 
 fn progress(bytes: u64, what: &str) -> ProgressBar {

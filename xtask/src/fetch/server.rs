@@ -1,0 +1,99 @@
+//! A file server for tests: it knows ranges or not, and can cut a connection.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use sha2::{Digest, Sha256};
+
+/// How it answers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Manners {
+    pub(crate) no_ranges: bool,
+    /// The first so many answers end after `cut_after` bytes of their body.
+    pub(crate) cuts: usize,
+    pub(crate) cut_after: usize,
+    /// Every answer is this status, without a body.
+    pub(crate) status: Option<u16>,
+}
+
+/// Serves one body at every path, until the test ends.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) url: String,
+    /// Of the body, hexadecimal.
+    pub(crate) sha256: String,
+    /// The `Range` headers received.
+    pub(crate) ranges: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    pub(crate) fn start(body: Vec<u8>, manners: Manners) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/a.whl", listener.local_addr().unwrap());
+        let sha256 = super::hex(&Sha256::digest(&body));
+        let ranges = Arc::new(Mutex::new(Vec::new()));
+        let (seen, served) = (Arc::clone(&ranges), AtomicUsize::new(0));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let cut = served.fetch_add(1, Ordering::SeqCst) < manners.cuts;
+                let range = answer(stream.unwrap(), &body, manners, cut);
+                seen.lock().unwrap().push(range);
+            }
+        });
+        Self {
+            url,
+            sha256,
+            ranges,
+        }
+    }
+
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.ranges.lock().unwrap().clone()
+    }
+}
+
+/// One request, one answer, one connection. Returns the range asked for.
+fn answer(mut stream: TcpStream, body: &[u8], manners: Manners, cut: bool) -> String {
+    let mut range = String::new();
+    for line in BufReader::new(stream.try_clone().unwrap()).lines() {
+        let line = line.unwrap();
+        if line.is_empty() {
+            break;
+        }
+        if let Some(value) = line.to_lowercase().strip_prefix("range: bytes=") {
+            value.clone_into(&mut range);
+        }
+    }
+    let (first, last) = range.split_once('-').unwrap();
+    let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
+    let last = last.min(body.len() - 1);
+    let (head, part) = match manners {
+        Manners {
+            status: Some(status),
+            ..
+        } => (format!("{status} No"), &body[..0]),
+        Manners {
+            no_ranges: true, ..
+        } => ("200 OK".to_owned(), body),
+        _ => {
+            let total = body.len();
+            let head =
+                format!("206 Partial Content\r\ncontent-range: bytes {first}-{last}/{total}");
+            (head, &body[first..=last])
+        }
+    };
+    let length = part.len();
+    let head = format!("HTTP/1.1 {head}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+    let sent = if cut {
+        &part[..part.len().min(manners.cut_after)]
+    } else {
+        part
+    };
+    // The client may be gone: that is for the test to judge.
+    let _ = stream
+        .write_all(head.as_bytes())
+        .and_then(|()| stream.write_all(sent));
+    range
+}
