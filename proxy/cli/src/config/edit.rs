@@ -1,0 +1,163 @@
+//! `config set`: one value changed in the file, every comment and line beside it kept.
+
+use std::{fs, io, path::Path, str::FromStr};
+
+use figment::value::Value;
+use yaml_edit::{Document, path::YamlPath};
+
+use super::{
+    Layer,
+    key::{Key, State},
+    show, table,
+};
+use crate::home::write_private;
+
+/// Why a value was not set. The file is as it was.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EditError {
+    /// Nobody knows the key.
+    #[error("{0}")]
+    Unknown(String),
+    /// The value is not allowed.
+    #[error("{key}: {given:?} is not allowed: {allowed}")]
+    Value {
+        /// The key.
+        key: String,
+        /// What was given.
+        given: String,
+        /// What is allowed, or why this is not.
+        allowed: String,
+    },
+    /// The file cannot be edited.
+    #[error("cannot change {key} in the file: {message}; edit it by hand")]
+    Edit {
+        /// The key.
+        key: String,
+        /// Why not.
+        message: String,
+    },
+    /// The file cannot be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// What was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Edited {
+    /// The key that was set: the new name, where an older one was given.
+    pub key: &'static str,
+    /// Why it does nothing, where it does nothing.
+    pub note: Option<&'static str>,
+}
+
+/// Sets a key in the file, which need not exist yet.
+///
+/// # Errors
+///
+/// [`EditError`]; the file is then as it was.
+pub(crate) fn set_in_file(path: &Path, key: &str, given: &str) -> Result<Edited, EditError> {
+    let io_error = |source| EditError::Io {
+        path: path.display().to_string(),
+        source,
+    };
+    let before = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(io_error(error)),
+    };
+    let (after, edited) = set(&before, key, given)?;
+    write_private(path, after.as_bytes()).map_err(io_error)?;
+    Ok(edited)
+}
+
+/// Sets a key in a text.
+pub(super) fn set(before: &str, path: &str, given: &str) -> Result<(String, Edited), EditError> {
+    let asked = table::find(path).ok_or_else(|| EditError::Unknown(show::unknown(path)))?;
+    let (key, target) = match asked.state {
+        State::Alias(target) => (table::find(target).unwrap_or(asked), target),
+        State::Done | State::Inert(_) | State::Refused(_) => (asked, path),
+    };
+    let (value, note) = check(key, target, given)?;
+    let after =
+        write(before, target, &value, note.is_none()).map_err(|message| EditError::Edit {
+            key: target.to_owned(),
+            message,
+        })?;
+    Ok((
+        after,
+        Edited {
+            key: key.path,
+            note,
+        },
+    ))
+}
+
+/// The value in its one form, and why it does nothing if so.
+fn check(key: &Key, path: &str, given: &str) -> Result<(Value, Option<&'static str>), EditError> {
+    let refuse = |allowed: String| EditError::Value {
+        key: path.to_owned(),
+        given: given.to_owned(),
+        allowed,
+    };
+    let value = key.kind.read(&Value::from(given));
+    let value = value.ok_or_else(|| refuse(key.allowed()))?;
+    match key.fate(value.as_str().unwrap_or_default()) {
+        State::Refused(reason) => Err(refuse(reason.to_owned())),
+        State::Inert(reason) => Ok((value, Some(reason))),
+        State::Alias(word) if key.state == State::Done => Ok((word.into(), None)),
+        State::Done | State::Alias(_) => Ok((value, None)),
+    }
+}
+
+/// Changes the text, and reads it again: what was not meant must not have changed.
+fn write(before: &str, path: &str, value: &Value, works: bool) -> Result<String, String> {
+    let document = Document::from_str(before).map_err(|error| error.to_string())?;
+    put(&document, path, value).map_err(|error| error.to_string())?;
+    let mut after = document.to_string();
+    if !after.ends_with('\n') {
+        after.push('\n');
+    }
+    let rest = |text: &str| -> Result<_, String> {
+        let layer = Layer::text("config.yaml".into(), text).map_err(|error| error.to_string())?;
+        let mut values = layer.values().clone();
+        Ok((values.remove(path), values))
+    };
+    let ((_, old), (set, new)) = (rest(before)?, rest(&after)?);
+    if set.is_some() == works && old == new {
+        Ok(after)
+    } else {
+        Err("its layout is beyond the editor".to_owned())
+    }
+}
+
+fn put(document: &Document, path: &str, value: &Value) -> Result<(), yaml_edit::path::PathError> {
+    match value {
+        Value::Bool(_, it) => document.try_set_path(path, *it),
+        Value::Num(_, it) => match (
+            it.to_u128().and_then(|it| i64::try_from(it).ok()),
+            it.to_f64(),
+        ) {
+            (Some(whole), _) => document.try_set_path(path, whole),
+            (None, Some(it)) => document.try_set_path(path, it),
+            (None, None) => Ok(()),
+        },
+        Value::String(_, it) => document.try_set_path(path, it.as_str()),
+        other => {
+            // JSON is YAML in one line.
+            let json = serde_json::to_string(other).unwrap_or_default();
+            let holder = Document::from_str(&format!("tree: {json}"));
+            match holder.ok().and_then(|holder| holder.get("tree")) {
+                Some(node) => document.try_set_path(path, node),
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+use super::*;
+
+const FILE: &str = "# mine\nmode: auto   # for now\n\nrl:\n  # small batches\n  batch_size: 4\n  prm_url: 'https://judge.example'\nllm: {api_base: 'https://a.example', api_key: sk-1}\n";
+
+#[test]
+fn one_value_changes_and_every_comment_stays() {
+    let (after, edited) = set(FILE, "rl.batch_size", "8").unwrap();
+    assert_eq!(after, FILE.replace("batch_size: 4", "batch_size: 8"));
+    assert_eq!(
+        edited,
+        Edited {
+            key: "rl.batch_size",
+            note: None
+        }
+    );
+}
+
+#[test]
+fn new_keys_find_their_section() {
+    let (after, _) = set(FILE, "rl.lora_rank", "16").unwrap();
+    assert!(after.contains("small batches"), "{after}");
+    let layer = Layer::text("x".into(), &after).unwrap();
+    assert_eq!(layer.values()["rl.lora_rank"].to_u128(), Some(16));
+    let (after, _) = set("", "turns.cache", "32 MiB").unwrap();
+    insta::assert_snapshot!(after, @r#"
+    turns:
+      cache: 32 MiB
+    "#);
+}
+
+#[test]
+fn trees_and_texts_come_back_as_given() {
+    let (after, _) = set(
+        FILE,
+        "judge.rules",
+        "[{on: reply, max_words: 40, score: 1}]",
+    )
+    .unwrap();
+    let layer = Layer::text("x".into(), &after).unwrap();
+    assert!(
+        matches!(layer.values()["judge.rules"], Value::Array(..)),
+        "{after}"
+    );
+    let (after, _) = set(FILE, "llm.api_key", "yes: #no").unwrap();
+    let layer = Layer::text("x".into(), &after).unwrap();
+    assert_eq!(
+        layer.values()["llm.api_key"].as_str(),
+        Some("yes: #no"),
+        "{after}"
+    );
+}
+
+#[test]
+fn times_and_older_names_are_written_as_they_are_meant() {
+    let (after, edited) = set("", "scheduler.sleep_start", "23:00").unwrap();
+    assert!(edited.note.is_some());
+    assert!(after.contains("23:00"), "{after}");
+    let (after, edited) = set("", "rl.prm_model", "judge-1").unwrap();
+    assert_eq!(edited.key, "judge.model");
+    assert!(after.contains("judge"), "{after}");
+}
+
+#[test]
+fn what_is_not_allowed_is_not_written() {
+    for (key, given) in [
+        ("rl.batchsize", "8"),
+        ("rl.batch_size", "many"),
+        ("rl.backend", "mint"),
+    ] {
+        let error = set(FILE, key, given).unwrap_err();
+        insta::assert_snapshot!(format!("refuses {key} {given}"), error.to_string());
+    }
+}
+
+#[test]
+fn the_file_is_its_owners_alone_and_whole() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.yaml");
+    set_in_file(&path, "proxy.port", "31000").unwrap();
+    set_in_file(&path, "mode", "madmax").unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(text, "proxy:\n  port: 31000\nmode: auto\n");
+    assert_eq!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    assert_eq!(
+        fs::read_dir(dir.path()).unwrap().count(),
+        1,
+        "nothing left beside it"
+    );
+}

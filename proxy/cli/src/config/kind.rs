@@ -1,0 +1,263 @@
+//! Kinds of values: what a key takes, and how what people write becomes it.
+//!
+//! One reading for all sources: the file gives YAML values, the environment and `config set` give
+//! text. YAML 1.1 wrote `yes` for true and `23:00` for 1380; both are understood.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use figment::value::{Num, Value};
+use metaclaw_chat::{Size, Span};
+
+/// What values a key takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Kind {
+    /// Any text; a bare number is a text too.
+    Text,
+    /// A text that is never shown in full.
+    Secret,
+    /// `http://…` or `https://…`.
+    Url,
+    /// An address of this machine.
+    Host,
+    /// A file or folder; `~/` is the user's own, anything relative stands beside the file that
+    /// names it.
+    Path,
+    /// True or false.
+    Bool,
+    /// A whole number between two bounds, both allowed.
+    Count(u64, u64),
+    /// A number between two bounds, both allowed.
+    Number(f64, f64),
+    /// A duration, as in `10 min`.
+    Span,
+    /// A size, as in `16 MiB`.
+    Size,
+    /// A time of day, as in `23:00`.
+    Time,
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+    /// Some of these words, joined by `+` or as a list.
+    SomeOf(&'static [&'static str]),
+    /// A list of texts.
+    Texts,
+    /// A tree whose shape its own room checks; described by the text.
+    Tree(&'static str),
+}
+
+// === impl Kind ===
+
+impl Kind {
+    /// What is allowed, in words that end an error message.
+    pub(crate) fn allowed(self) -> String {
+        match self {
+            Self::Text | Self::Secret => "a text".to_owned(),
+            Self::Url => "an address that begins with http:// or https://".to_owned(),
+            Self::Host => "an IP address, or localhost".to_owned(),
+            Self::Path => "a path".to_owned(),
+            Self::Bool => "true or false".to_owned(),
+            Self::Count(low, high) if high == u64::MAX => {
+                format!("a whole number, {low} or more")
+            }
+            Self::Count(low, high) => format!("a whole number from {low} to {high}"),
+            Self::Number(low, high) if high == f64::MAX => format!("a number, {low} or more"),
+            Self::Number(low, high) => format!("a number from {low} to {high}"),
+            Self::Span => {
+                "a duration: a number and one of ms, s, min, h, d, as in \"10 min\"".to_owned()
+            }
+            Self::Size => {
+                "a size: a number and one of B, KiB, MiB, GiB, as in \"16 MiB\"".to_owned()
+            }
+            Self::Time => "a time of day, as in \"23:00\"".to_owned(),
+            Self::OneOf(words) => words.join(", "),
+            Self::SomeOf(words) => format!("one or more of {}, joined by +", words.join(", ")),
+            Self::Texts => "a list of texts".to_owned(),
+            Self::Tree(shape) => shape.to_owned(),
+        }
+    }
+
+    /// The value in the one form that the settings are read from; `None` where it is not allowed.
+    pub(crate) fn read(self, given: &Value) -> Option<Value> {
+        match self {
+            Self::Text | Self::Secret | Self::Path => text(given).map(Value::from),
+            Self::Host => host(given).map(Value::from),
+            Self::Url => text(given).filter(|it| is_url(it)).map(Value::from),
+            Self::Bool => boolean(given).map(Value::from),
+            Self::Count(low, high) => count(given)
+                .filter(|it| (low..=high).contains(it))
+                .map(Value::from),
+            Self::Number(low, high) => number(given)
+                .filter(|it| (low..=high).contains(it))
+                .map(Value::from),
+            Self::Span => text(given)?.parse::<Span>().ok().map(shown),
+            Self::Size => text(given)?.parse::<Size>().ok().map(shown),
+            Self::Time => time(given).map(Value::from),
+            Self::OneOf(words) => {
+                let given = text(given)?.to_lowercase();
+                words.contains(&given.as_str()).then(|| given.into())
+            }
+            Self::SomeOf(words) => some_of(given, words),
+            Self::Texts => texts(given).map(Value::from),
+            Self::Tree(_) => tree(given),
+        }
+    }
+}
+
+/// A unit, written as its own type reads it.
+fn shown(unit: impl ToString) -> Value {
+    unit.to_string().into()
+}
+
+fn is_url(text: &str) -> bool {
+    let rest = text
+        .strip_prefix("http://")
+        .or_else(|| text.strip_prefix("https://"));
+    rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace))
+}
+
+fn host(given: &Value) -> Option<String> {
+    let given = text(given)?;
+    if given == "localhost" {
+        return Some(Ipv4Addr::LOCALHOST.to_string());
+    }
+    let address: IpAddr = given.trim_matches(['[', ']']).parse().ok()?;
+    Some(address.to_string())
+}
+
+fn text(given: &Value) -> Option<String> {
+    match given {
+        Value::String(_, it) => Some(it.trim().to_owned()),
+        Value::Char(_, it) => Some(it.to_string()),
+        Value::Num(_, it) => Some(plain(*it)),
+        Value::Bool(_, it) => Some(it.to_string()),
+        Value::Empty(..) | Value::Dict(..) | Value::Array(..) => None,
+    }
+}
+
+/// A number as it was written.
+fn plain(number: Num) -> String {
+    match (number.to_u128(), number.to_i128(), number.to_f64()) {
+        (Some(it), _, _) => it.to_string(),
+        (_, Some(it), _) => it.to_string(),
+        (_, _, Some(it)) => it.to_string(),
+        _ => String::new(),
+    }
+}
+
+fn boolean(given: &Value) -> Option<bool> {
+    match given {
+        Value::Bool(_, it) => Some(*it),
+        other => match text(other)?.to_lowercase().as_str() {
+            "true" | "yes" | "on" => Some(true),
+            "false" | "no" | "off" => Some(false),
+            _ => None,
+        },
+    }
+}
+
+fn count(given: &Value) -> Option<u64> {
+    text(given)?.replace('_', "").parse().ok()
+}
+
+fn number(given: &Value) -> Option<f64> {
+    let number: f64 = text(given)?.parse().ok()?;
+    number.is_finite().then_some(number)
+}
+
+/// `23:00`; or 1380, which is what YAML 1.1 makes of it without quotes.
+fn time(given: &Value) -> Option<String> {
+    let given = text(given)?;
+    let (hours, minutes) = match given.split_once(':') {
+        Some((hours, minutes)) if minutes.len() == 2 => {
+            (hours.parse::<u32>().ok()?, minutes.parse::<u32>().ok()?)
+        }
+        Some(_) => return None,
+        None => {
+            let minutes = given.parse::<u32>().ok()?;
+            (minutes / 60, minutes % 60)
+        }
+    };
+    (hours < 24 && minutes < 60).then(|| format!("{hours:02}:{minutes:02}"))
+}
+
+fn texts(given: &Value) -> Option<Vec<Value>> {
+    match given {
+        Value::Array(_, items) => items.iter().map(|it| text(it).map(Value::from)).collect(),
+        Value::String(_, it) if it.trim_start().starts_with('[') => texts(&tree(given)?),
+        other => text(other).map(|it| vec![it.into()]),
+    }
+}
+
+fn some_of(given: &Value, words: &[&str]) -> Option<Value> {
+    let given: Vec<String> = match given {
+        Value::Array(_, items) => items.iter().map(text).collect::<Option<_>>()?,
+        other => text(other)?
+            .split('+')
+            .map(|word| word.trim().to_owned())
+            .collect(),
+    };
+    let known = given.iter().all(|word| words.contains(&word.as_str()));
+    (known && !given.is_empty()).then(|| given.join("+").into())
+}
+
+/// A tree as it stands; from the environment it comes as YAML in one line.
+fn tree(given: &Value) -> Option<Value> {
+    match given {
+        Value::String(_, it) => super::yaml::read(it).ok(),
+        Value::Dict(..) | Value::Array(..) => Some(given.clone()),
+        Value::Char(..) | Value::Bool(..) | Value::Num(..) | Value::Empty(..) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(kind: Kind, given: impl Into<Value>) -> Option<String> {
+        kind.read(&given.into()).as_ref().and_then(text)
+    }
+
+    #[test]
+    fn what_yaml_1_1_meant_is_understood() {
+        assert_eq!(read(Kind::Time, 1380).as_deref(), Some("23:00"));
+        assert_eq!(read(Kind::Time, "7:00").as_deref(), Some("07:00"));
+        assert_eq!(read(Kind::Time, "24:00"), None);
+        assert_eq!(read(Kind::Time, 1440), None);
+        assert_eq!(read(Kind::Bool, "yes").as_deref(), Some("true"));
+        assert_eq!(read(Kind::Bool, "Off").as_deref(), Some("false"));
+        assert_eq!(read(Kind::Bool, "maybe"), None);
+        assert_eq!(
+            read(Kind::Count(0, 99_999), "1_000").as_deref(),
+            Some("1000")
+        );
+    }
+
+    #[test]
+    fn bounds_hold_for_numbers_and_for_text() {
+        assert_eq!(read(Kind::Count(1, 8), 9), None);
+        assert_eq!(read(Kind::Count(1, 8), "8").as_deref(), Some("8"));
+        assert_eq!(read(Kind::Count(0, 8), -1), None);
+        assert_eq!(
+            read(Kind::Number(0.0, 1.0), "5e-4").as_deref(),
+            Some("0.0005")
+        );
+        assert_eq!(read(Kind::Number(0.0, 1.0), "nan"), None);
+        assert_eq!(read(Kind::Url, "ftp://x"), None);
+    }
+
+    #[test]
+    fn a_number_is_a_text_where_a_text_is_asked_for() {
+        assert_eq!(read(Kind::Secret, 12345).as_deref(), Some("12345"));
+        assert_eq!(read(Kind::Text, " a b ").as_deref(), Some("a b"));
+    }
+
+    #[test]
+    fn lists_may_be_lists_or_text() {
+        let words = Kind::SomeOf(&["redo", "opd"]);
+        let list = vec![Value::from("redo"), Value::from("opd")];
+        assert_eq!(read(words, list).as_deref(), Some("redo+opd"));
+        assert_eq!(read(words, "opd").as_deref(), Some("opd"));
+        assert_eq!(read(words, "redo+nothing"), None);
+        let texts = Kind::Texts.read(&Value::from("[a, b]")).unwrap();
+        assert_eq!(texts.into_array().unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,259 @@
+//! One source of settings, checked against the table: the file, the environment, the flags.
+//!
+//! A layer holds only known keys in their one form; what was wrong, unknown or without effect is
+//! noted beside it. Layers are laid over each other by figment.
+
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    path::{Path, PathBuf},
+};
+
+use figment::{
+    Metadata, Profile, Provider,
+    value::{Dict, Map, Value},
+};
+
+use crate::environment;
+
+use super::{
+    error::{ConfigError, InertUse, Problem, Unknown},
+    key::{Key, State},
+    kind::Kind,
+    secret, table, yaml,
+};
+
+/// What every variable of ours that stands for a key begins with.
+pub(crate) const ENV_PREFIX: &str = "METACLAW__";
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A file.
+    File(PathBuf),
+    /// The environment.
+    Environment,
+    /// The command line.
+    Flags,
+}
+
+/// Known keys of one source, in their one form, and what else was found there.
+#[derive(Debug, Clone)]
+pub(crate) struct Layer {
+    origin: Origin,
+    values: BTreeMap<String, Value>,
+    /// Keys that nobody knows.
+    pub unknown: Vec<Unknown>,
+    /// Keys that were set and do nothing.
+    pub inert: Vec<InertUse>,
+    /// Values that are not allowed.
+    pub problems: Vec<Problem>,
+}
+
+// === impl Origin ===
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Environment => f.write_str("the environment"),
+            Self::Flags => f.write_str("the command line"),
+        }
+    }
+}
+
+// === impl Layer ===
+
+impl Layer {
+    /// A source without a value.
+    pub(crate) fn empty(origin: Origin) -> Self {
+        Self {
+            origin,
+            values: BTreeMap::new(),
+            unknown: Vec::new(),
+            inert: Vec::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    /// Reads a file. One that is not there is empty, unless it was `asked` for by name.
+    pub(crate) fn file(path: PathBuf, asked: bool) -> Result<Self, ConfigError> {
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !asked => String::new(),
+            Err(source) => return Err(ConfigError::Read { path, source }),
+        };
+        Self::text(path, &text)
+    }
+
+    /// Reads the text of a file.
+    pub(crate) fn text(path: PathBuf, text: &str) -> Result<Self, ConfigError> {
+        match yaml::read(text) {
+            Err(message) => Err(ConfigError::Yaml { path, message }),
+            Ok(Value::Dict(_, dict)) => {
+                let mut layer = Self::empty(Origin::File(path));
+                layer.walk("", &dict);
+                Ok(layer)
+            }
+            Ok(Value::Empty(..)) => Ok(Self::empty(Origin::File(path))),
+            Ok(_) => Err(ConfigError::Yaml {
+                path,
+                message: "the whole of it must be keys with values".to_owned(),
+            }),
+        }
+    }
+
+    /// Reads variables: `METACLAW__RL__BATCH_SIZE` is `rl.batch_size`.
+    pub(crate) fn environment(variables: impl Iterator<Item = (String, String)>) -> Self {
+        let mut layer = Self::empty(Origin::Environment);
+        for (name, text) in variables {
+            if let Some(path) = name.strip_prefix(ENV_PREFIX) {
+                layer.set(&path.to_lowercase().replace("__", "."), &text.into());
+            }
+        }
+        layer
+    }
+
+    /// Takes one value for one key.
+    pub(crate) fn set(&mut self, path: &str, value: &Value) {
+        if matches!(value, Value::Empty(..)) {
+            return;
+        }
+        match (table::find(path), value) {
+            (Some(key), _) => self.take(key, path, value),
+            (None, Value::Dict(_, below)) if table::is_section(path) => self.walk(path, below),
+            (None, _) if table::is_section(path) => {
+                self.problem(path, "", "keys with values stand below this one".to_owned());
+            }
+            (None, _) => self.unknown.push(Unknown {
+                key: path.to_owned(),
+                origin: self.origin.to_string(),
+                nearest: table::nearest(path),
+            }),
+        }
+    }
+
+    /// The values, dotted.
+    pub(crate) fn values(&self) -> &BTreeMap<String, Value> {
+        &self.values
+    }
+
+    /// Where they stand.
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn walk(&mut self, prefix: &str, dict: &Dict) {
+        for (name, value) in dict {
+            let path = if prefix.is_empty() {
+                name.clone()
+            } else {
+                format!("{prefix}.{name}")
+            };
+            self.set(&path, value);
+        }
+    }
+
+    fn take(&mut self, key: &'static Key, path: &str, value: &Value) {
+        let Some(read) = key.kind.read(value) else {
+            let blank = value.as_str().is_some_and(|text| text.trim().is_empty());
+            // The original wrote "" where nothing was chosen.
+            if !(blank && (key.default.is_empty() || matches!(key.state, State::Inert(_)))) {
+                self.problem(path, &shown(key, value), key.allowed());
+            }
+            return;
+        };
+        if read.as_str() == Some("") {
+            return;
+        }
+        match key.fate(read.as_str().unwrap_or_default()) {
+            State::Done if key.kind == Kind::Path => {
+                let resolved = self.resolve(read.as_str().unwrap_or_default());
+                self.keep(path, resolved.into());
+            }
+            State::Done => self.keep(path, read),
+            State::Inert(reason) => self.inert.push(InertUse {
+                key: path.to_owned(),
+                reason,
+            }),
+            State::Refused(reason) => {
+                self.problem(path, &shown(key, value), reason.to_owned());
+            }
+            State::Alias(target) if key.state == State::Alias(target) => {
+                self.values.entry(target.to_owned()).or_insert(read);
+            }
+            State::Alias(word) => self.keep(path, word.into()),
+        }
+    }
+
+    /// A path as it is meant: `~/` is the user's own folder, and a relative one stands beside the
+    /// file that names it. `demo` is a name and no path.
+    fn resolve(&self, given: &str) -> String {
+        let given = Path::new(given);
+        let path = match (given.strip_prefix("~"), &self.origin) {
+            (Ok(below), _) => environment::user_folder().join(below),
+            (Err(_), _) if given.is_absolute() || given == Path::new("demo") => given.to_owned(),
+            (Err(_), Origin::File(file)) => file.parent().unwrap_or(Path::new("")).join(given),
+            (Err(_), Origin::Environment | Origin::Flags) => given.to_owned(),
+        };
+        path.to_string_lossy().into_owned()
+    }
+
+    fn keep(&mut self, path: &str, value: Value) {
+        self.values.insert(path.to_owned(), value);
+    }
+
+    fn problem(&mut self, key: &str, given: &str, reason: String) {
+        self.problems.push(Problem {
+            key: key.to_owned(),
+            origin: self.origin.to_string(),
+            given: given.to_owned(),
+            reason,
+        });
+    }
+}
+
+/// A value as it may stand in a message.
+fn shown(key: &Key, value: &Value) -> String {
+    let text = Kind::Text.read(value);
+    let text = text.as_ref().and_then(Value::as_str).unwrap_or("a tree");
+    if key.kind == Kind::Secret {
+        secret::mask(text)
+    } else {
+        text.to_owned()
+    }
+}
+
+impl Provider for Layer {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.origin.to_string())
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        let mut root = Dict::new();
+        for (path, value) in &self.values {
+            insert(&mut root, path, value.clone());
+        }
+        Ok(Map::from([(Profile::Default, root)]))
+    }
+}
+
+/// Puts a value at a dotted path.
+fn insert(dict: &mut Dict, path: &str, value: Value) {
+    match path.split_once('.') {
+        None => {
+            dict.insert(path.to_owned(), value);
+        }
+        Some((head, rest)) => {
+            let below = dict
+                .entry(head.to_owned())
+                .or_insert_with(|| Value::from(Dict::new()));
+            if let Value::Dict(_, below) = below {
+                insert(below, rest, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

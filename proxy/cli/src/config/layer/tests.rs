@@ -1,0 +1,116 @@
+use super::*;
+
+fn layer(text: &str) -> Layer {
+    Layer::text(PathBuf::from("/etc/it/config.yaml"), text).unwrap()
+}
+
+#[test]
+fn unknown_keys_are_collected_with_their_neighbours() {
+    let layer = layer("rl:\n  batchsize: 8\n  lora_rank: 16\nwhatever: {a: 1}\n");
+    let told: Vec<String> = layer.unknown.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    unknown key rl.batchsize in /etc/it/config.yaml: did you mean rl.batch_size?
+    unknown key whatever in /etc/it/config.yaml: it has no effect
+    "#);
+    assert_eq!(layer.values().keys().collect::<Vec<_>>(), ["rl.lora_rank"]);
+}
+
+#[test]
+fn bad_values_name_key_file_value_and_what_is_allowed() {
+    let layer = layer(
+        "mode: fast\nproxy: {port: 70000}\nturns: {cache: 5 MB}\nrl: 7\njudge: {votes: 0}\n\
+         llm: {api_base: localhost}\nscheduler: {sleep_start: 25:00}\n",
+    );
+    let told: Vec<String> = layer.problems.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    judge.votes in /etc/it/config.yaml: "0" is not allowed: a whole number from 1 to 15
+    llm.api_base in /etc/it/config.yaml: "localhost" is not allowed: an address that begins with http:// or https://
+    mode in /etc/it/config.yaml: "fast" is not allowed: auto, rl, skills_only, madmax
+    proxy.port in /etc/it/config.yaml: "70000" is not allowed: a whole number from 0 to 65535
+    rl in /etc/it/config.yaml: keys with values stand below this one
+    scheduler.sleep_start in /etc/it/config.yaml: "25:00" is not allowed: a time of day, as in "23:00"
+    turns.cache in /etc/it/config.yaml: "5 MB" is not allowed: a size: a number and one of B, KiB, MiB, GiB, as in "16 MiB"
+    "#);
+}
+
+#[test]
+fn what_is_not_built_is_refused_or_named() {
+    let layer = layer(
+        "rl: {backend: tinker}\nllm: {provider: bedrock}\nmemory: {enabled: true}\n\
+         skills: {retrieval_mode: template}\n",
+    );
+    let refused: Vec<String> = layer.problems.iter().map(ToString::to_string).collect();
+    let inert: Vec<String> = layer.inert.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(format!("{}\n{}", refused.join("\n"), inert.join("\n")), @r#"
+    llm.provider in /etc/it/config.yaml: "bedrock" is not allowed: Bedrock is not built: give an OpenAI-compatible address in llm.api_base
+    rl.backend in /etc/it/config.yaml: "tinker" is not allowed: not built yet: use local or remote
+    memory.enabled: there is no memory store: wishes and skills remember
+    skills.retrieval_mode: bm25 has taken its place
+    "#);
+}
+
+#[test]
+fn older_names_give_way_to_the_key_itself() {
+    let layer = layer(
+        "mode: madmax\nrl: {prm_url: 'https://old.example', prm_model: old}\njudge: {model: new}\n",
+    );
+    let text = |path: &str| layer.values()[path].as_str().unwrap().to_owned();
+    assert_eq!(text("mode"), "auto");
+    assert_eq!(text("judge.url"), "https://old.example");
+    assert_eq!(text("judge.model"), "new");
+}
+
+#[test]
+fn the_environment_is_read_by_the_same_table() {
+    let variables = [
+        ("METACLAW__RL__BATCH_SIZE", "8"),
+        ("METACLAW__LLM__API_KEY", "12345"),
+        (
+            "METACLAW__JUDGE__RULES",
+            "[{on: reply, max_words: 40, score: 1}]",
+        ),
+        ("METACLAW__RL__BATCHSIZE", "8"),
+        ("METACLAW_HOME", "/somewhere"),
+        ("PATH", "/bin"),
+    ];
+    let owned = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let layer = Layer::environment(owned.into_iter());
+    assert!(layer.problems.is_empty(), "{:?}", layer.problems);
+    assert_eq!(layer.values()["rl.batch_size"].to_u128(), Some(8));
+    assert_eq!(layer.values()["llm.api_key"].as_str(), Some("12345"));
+    assert!(matches!(layer.values()["judge.rules"], Value::Array(..)));
+    assert_eq!(
+        layer.unknown[0].to_string(),
+        "unknown key rl.batchsize in the environment: did you mean rl.batch_size?"
+    );
+}
+
+#[test]
+fn a_path_stands_beside_the_file_that_names_it() {
+    let layer = layer("skills: {dir: mine}\ntrainer: {model: demo}\nrl: {model: /abs/model}\n");
+    assert_eq!(layer.values()["skills.dir"].as_str(), Some("/etc/it/mine"));
+    assert_eq!(layer.values()["trainer.model"].as_str(), Some("demo"));
+    assert_eq!(layer.values()["rl.model"].as_str(), Some("/abs/model"));
+}
+
+#[test]
+fn nothing_said_is_nothing_set() {
+    let layer = layer("rl:\n  remote_url: ''\n  resume_from_ckpt: ''\nllm:\n  api_key:\nproxy:\n");
+    assert!(layer.values().is_empty(), "{:?}", layer.values());
+    assert!(layer.problems.is_empty(), "{:?}", layer.problems);
+}
+
+#[test]
+fn a_secret_is_masked_even_where_it_is_wrong() {
+    let layer = layer("llm: {api_key: {deep: sk-0123456789abcdef}}\n");
+    let told = layer.problems[0].to_string();
+    assert!(!told.contains("0123456789"), "{told}");
+}
+
+#[test]
+fn a_file_that_is_no_yaml_says_where() {
+    let error = Layer::text(PathBuf::from("config.yaml"), "rl:\n  a: [1\nb: 2\n").unwrap_err();
+    insta::assert_snapshot!(error.to_string(), @r#"config.yaml is not YAML: error: line 3 column 2: illegal placement of ':' indicator"#);
+    let twice = Layer::text(PathBuf::from("config.yaml"), "mode: rl\nmode: auto\n").unwrap_err();
+    insta::assert_snapshot!(twice.to_string(), @r#"config.yaml is not YAML: error: line 2 column 1: duplicate mapping key: mode, set DuplicateKeyPolicy in Options if acceptable"#);
+}

@@ -1,0 +1,131 @@
+//! Which model is trained, if any, and who trains it.
+
+use std::path::{Path, PathBuf};
+
+use super::{Backend, BackendKind, Config, Mode, Secret};
+
+/// The folder of the demo model below the cache folder; `cargo xtask start` puts it there.
+const DEMO: &str = "models/demo";
+
+/// The policy model of this run.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Policy {
+    /// None: requests go to `llm.*`, and no weights learn.
+    None,
+    /// Our own trainer, with this model.
+    Local {
+        /// A folder in Hugging Face form, or a GGUF file.
+        model: PathBuf,
+    },
+    /// A training server that runs already.
+    Remote {
+        /// Its address.
+        url: String,
+        /// Its key.
+        key: Option<Secret>,
+    },
+}
+
+/// Why the policy model that was asked for cannot be had.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PolicyError {
+    /// Nothing is there.
+    #[error(
+        "{key}: no file or folder {}: give a folder in Hugging Face form or a GGUF file (models are not fetched by name)",
+        path.display()
+    )]
+    Missing {
+        /// The key that named it.
+        key: &'static str,
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// The demo was never fetched.
+    #[error(
+        "trainer.model: the demo model is not in {}: `cargo xtask start` fetches it",
+        path.display()
+    )]
+    NoDemo {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// Mode `rl` with nothing to train.
+    #[error(
+        "mode rl needs a policy model: set trainer.model (a folder in Hugging Face form, a GGUF file, or demo), or mode: skills_only"
+    )]
+    NoModel,
+    /// Backend `remote` without an address.
+    #[error("rl.backend remote needs rl.remote_url, as in http://127.0.0.1:8000")]
+    NoAddress,
+}
+
+// === impl Policy ===
+
+impl Policy {
+    /// Reads it from the settings; `cache` is where the demo model lies.
+    ///
+    /// # Errors
+    ///
+    /// [`PolicyError`] when a model is asked for that is not there.
+    pub(crate) fn of(config: &Config, cache: &Path) -> Result<Self, PolicyError> {
+        if config.mode == Mode::SkillsOnly {
+            return Ok(Self::None);
+        }
+        let backend = &config.rl;
+        match (backend.backend, &backend.remote_url) {
+            (BackendKind::Remote | BackendKind::Auto, Some(url)) => {
+                return Ok(remote(backend, url));
+            }
+            (BackendKind::Remote, None) => return Err(PolicyError::NoAddress),
+            (BackendKind::Local, _) | (BackendKind::Auto, None) => {}
+        }
+        match (&config.trainer.model, &backend.model, config.mode) {
+            (Some(model), _, _) if model == Path::new("demo") => demo(cache),
+            (Some(model), _, _) => local("trainer.model", model),
+            (None, Some(model), _) => local("rl.model", model),
+            (None, None, Mode::Rl) => Err(PolicyError::NoModel),
+            (None, None, Mode::Auto | Mode::SkillsOnly) => Ok(Self::None),
+        }
+    }
+
+    /// Whether requests go to a policy model.
+    pub(crate) fn is_some(&self) -> bool {
+        *self != Self::None
+    }
+}
+
+fn remote(backend: &Backend, url: &str) -> Policy {
+    Policy::Remote {
+        url: url.trim_end_matches('/').to_owned(),
+        key: backend.remote_api_key.clone(),
+    }
+}
+
+fn local(key: &'static str, model: &Path) -> Result<Policy, PolicyError> {
+    if model.exists() {
+        Ok(Policy::Local {
+            model: model.to_owned(),
+        })
+    } else {
+        Err(PolicyError::Missing {
+            key,
+            path: model.to_owned(),
+        })
+    }
+}
+
+/// The one model in the demo's folder.
+fn demo(cache: &Path) -> Result<Policy, PolicyError> {
+    let folder = cache.join(DEMO);
+    let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+    let mut models: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    models.sort();
+    let gguf = models
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|it| it == "gguf"));
+    match gguf {
+        Some(model) => Ok(Policy::Local { model }),
+        None if folder.join("config.json").exists() => Ok(Policy::Local { model: folder }),
+        None => Err(PolicyError::NoDemo { path: folder }),
+    }
+}

@@ -1,0 +1,186 @@
+//! The settings that no room owns: how the command itself works.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use metaclaw_chat::Span;
+use serde::{Deserialize, Serialize};
+
+use super::secret::Secret;
+
+/// `mode`: whether the weights learn, and when.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Mode {
+    /// When a batch is ready and the user is away; without a policy model like `skills_only`.
+    #[default]
+    Auto,
+    /// When a batch is ready.
+    Rl,
+    /// Never.
+    SkillsOnly,
+}
+
+/// `llm.*`: the model that answers where no policy model does.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Llm {
+    /// OpenAI-compatible address.
+    pub api_base: Option<String>,
+    /// Model to ask for.
+    pub model_id: Option<String>,
+    /// Its key.
+    pub api_key: Option<Secret>,
+    /// For one answer to the judge.
+    pub timeout: Span,
+}
+
+/// `proxy.host`, `proxy.port`, `proxy.api_key`: where callers come in.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Listen {
+    /// Address to listen on.
+    pub host: IpAddr,
+    /// 0 takes a free one.
+    pub port: u16,
+    /// What callers must show.
+    pub api_key: Option<Secret>,
+}
+
+/// `rl.backend` and where it is.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Backend {
+    /// Which one.
+    pub backend: BackendKind,
+    /// The policy model, where `trainer.model` names none.
+    pub model: Option<PathBuf>,
+    /// Address of a training server that runs already.
+    pub remote_url: Option<String>,
+    /// Its key.
+    pub remote_api_key: Option<Secret>,
+    /// For one call, in seconds.
+    pub remote_timeout_s: u64,
+}
+
+/// `rl.backend`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum BackendKind {
+    /// Remote where an address is given, else local.
+    #[default]
+    Auto,
+    /// A trainer that we start and keep.
+    Local,
+    /// A training server that runs already.
+    Remote,
+}
+
+/// `trainer.*`: the local trainer.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Trainer {
+    /// The policy model: a path, or `demo`.
+    pub model: Option<PathBuf>,
+    /// Numbers of the base model.
+    pub dtype: Dtype,
+    /// Of the engine; 0: all cores.
+    pub threads: usize,
+    /// Adapters and checkpoints.
+    pub checkpoint_dir: Option<PathBuf>,
+}
+
+/// `trainer.dtype`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Dtype {
+    /// The trainer chooses.
+    #[default]
+    Auto,
+    /// Brain floats.
+    Bf16,
+    /// Single precision.
+    F32,
+}
+
+// === impl Mode ===
+
+impl Mode {
+    /// As it stands in the file.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Rl => "rl",
+            Self::SkillsOnly => "skills_only",
+        }
+    }
+}
+
+// === impl Llm ===
+
+impl Default for Llm {
+    fn default() -> Self {
+        Self {
+            api_base: None,
+            model_id: None,
+            api_key: None,
+            timeout: Span::secs(60),
+        }
+    }
+}
+
+// === impl Listen ===
+
+impl Default for Listen {
+    fn default() -> Self {
+        Self {
+            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 30_000,
+            api_key: None,
+        }
+    }
+}
+
+impl Listen {
+    /// Address and port.
+    pub(crate) fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.host, self.port)
+    }
+}
+
+// === impl Backend ===
+
+impl Default for Backend {
+    fn default() -> Self {
+        Self {
+            backend: BackendKind::default(),
+            model: None,
+            remote_url: None,
+            remote_api_key: None,
+            remote_timeout_s: 600,
+        }
+    }
+}
+
+impl Backend {
+    /// For one call.
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_secs(self.remote_timeout_s)
+    }
+}
+
+// === impl Dtype ===
+
+impl Dtype {
+    /// As the trainer's flag takes it; none where the trainer chooses.
+    pub(crate) fn flag(self) -> Option<&'static str> {
+        match self {
+            Self::Auto => None,
+            Self::Bf16 => Some("bf16"),
+            Self::F32 => Some("f32"),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The settings in force, key by key, for `config show` and `config get`.
+
+use serde::Serialize;
+
+use super::{
+    Loaded,
+    key::{Key, State},
+    kind::Kind,
+    secret, table,
+};
+
+/// One key that works, with the value in force.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Effective {
+    /// Dotted path.
+    pub key: String,
+    /// The value; null where there is none, masked where it is a secret.
+    pub value: serde_json::Value,
+    /// Where it was set; none means that the default stands.
+    pub origin: Option<String>,
+}
+
+// === impl Loaded ===
+
+impl Loaded {
+    /// Every key that works, in the order of the table.
+    pub(crate) fn effective(&self) -> Vec<Effective> {
+        table::keys()
+            .filter(|key| key.state == State::Done)
+            .map(|key| self.one(key))
+            .collect()
+    }
+
+    /// The value of one key, by its own or an older name.
+    ///
+    /// # Errors
+    ///
+    /// In words, when nobody knows the key or it does nothing.
+    pub(crate) fn get(&self, path: &str) -> Result<Effective, String> {
+        let key = table::find(path).ok_or_else(|| unknown(path))?;
+        match key.state {
+            State::Done => Ok(self.one(key)),
+            State::Alias(target) => self.get(target),
+            State::Inert(reason) | State::Refused(reason) => {
+                Err(format!("{path} has no value in force: {reason}"))
+            }
+        }
+    }
+
+    fn one(&self, key: &Key) -> Effective {
+        let given = self.merged.find_value(key.path).ok();
+        let default = super::yaml::read(key.default).ok();
+        let value = given
+            .or(default)
+            .and_then(|value| serde_json::to_value(&value).ok())
+            .unwrap_or_default();
+        Effective {
+            key: key.path.to_owned(),
+            value: masked(key, value),
+            origin: self.origin(key.path).map(ToString::to_string),
+        }
+    }
+}
+
+fn masked(key: &Key, value: serde_json::Value) -> serde_json::Value {
+    match (key.kind, value) {
+        (Kind::Secret, serde_json::Value::String(text)) => secret::mask(&text).into(),
+        (_, value) => value,
+    }
+}
+
+/// What to say about a key that nobody knows.
+pub(crate) fn unknown(path: &str) -> String {
+    match table::nearest(path) {
+        Some(nearest) => format!("unknown key {path}: did you mean {nearest}?"),
+        None => format!("unknown key {path}: `metaclaw config show` lists all"),
+    }
+}
+
+/// One value in one line.
+pub(crate) fn one_line(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Null => String::new(),
+        serde_json::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,149 @@
+use std::path::Path;
+
+use super::*;
+
+fn file(text: &str) -> Layer {
+    Layer::text("/etc/it/config.yaml".into(), text).unwrap()
+}
+
+fn loaded(text: &str) -> Loaded {
+    Loaded::new(vec![file(text)]).unwrap()
+}
+
+#[test]
+fn flags_come_before_the_environment_and_that_before_the_file() {
+    let set = |origin, value: &str| {
+        let mut layer = Layer::empty(origin);
+        layer.set("proxy.port", &Value::from(value));
+        layer
+    };
+    let all = vec![
+        file("proxy: {port: 1}\nmode: rl\n"),
+        set(Origin::Environment, "2"),
+        set(Origin::Flags, "3"),
+    ];
+    for (n_layers, port) in [(1, 1), (2, 2), (3, 3)] {
+        let loaded = Loaded::new(all[..n_layers].to_vec()).unwrap();
+        assert_eq!(loaded.config.proxy.port, port);
+        assert_eq!(loaded.config.mode, Mode::Rl);
+    }
+    assert_eq!(loaded("").config, Config::default());
+}
+
+#[test]
+fn nobody_listens_to_the_world_without_a_key() {
+    let error = Loaded::new(vec![file("proxy: {host: 192.168.1.5}\n")]).unwrap_err();
+    insta::assert_snapshot!(error.to_string(), @r#"proxy.host in /etc/it/config.yaml: "192.168.1.5" is not allowed: without proxy.api_key, 127.0.0.1 or ::1; set proxy.api_key to be reached from elsewhere"#);
+    let with_key = loaded("proxy: {host: 192.168.1.5, api_key: sk-1}\n");
+    assert_eq!(
+        with_key.config.proxy.address().to_string(),
+        "192.168.1.5:30000"
+    );
+    let migrated = loaded("proxy: {host: 0.0.0.0, port: 30000}\n");
+    assert_eq!(
+        migrated.config.proxy.address().to_string(),
+        "127.0.0.1:30000"
+    );
+    insta::assert_snapshot!(migrated.notices.join("\n"), @r#"proxy.host 0.0.0.0 without proxy.api_key: listening on 127.0.0.1 only"#);
+}
+
+#[test]
+fn a_policy_model_is_found_or_missed_in_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let policy = |text: &str| Policy::of(&loaded(text).config, dir.path());
+    assert_eq!(policy("mode: auto\n"), Ok(Policy::None));
+    assert_eq!(
+        policy("mode: skills_only\ntrainer: {model: /no/such}\n"),
+        Ok(Policy::None)
+    );
+    for (name, text) in [
+        ("missing model", "trainer: {model: /no/such.gguf}\n"),
+        ("hub name", "rl: {model: Qwen/Qwen3-4B}\n"),
+        ("rl without a model", "mode: rl\n"),
+        ("remote without an address", "rl: {backend: remote}\n"),
+    ] {
+        insta::assert_snapshot!(name, policy(text).unwrap_err().to_string());
+    }
+    assert!(matches!(
+        policy("trainer: {model: demo}\n"),
+        Err(PolicyError::NoDemo { .. })
+    ));
+    let demo = dir.path().join("models/demo");
+    std::fs::create_dir_all(&demo).unwrap();
+    std::fs::write(demo.join("it.gguf"), "").unwrap();
+    let found = policy("trainer: {model: demo}\n").unwrap();
+    assert_eq!(
+        found,
+        Policy::Local {
+            model: demo.join("it.gguf")
+        }
+    );
+    let remote = policy("rl: {remote_url: 'http://127.0.0.1:8000/'}\n").unwrap();
+    assert_eq!(
+        remote,
+        Policy::Remote {
+            url: "http://127.0.0.1:8000".to_owned(),
+            key: None
+        }
+    );
+}
+
+#[test]
+fn what_is_shown_is_in_force_and_masked() {
+    let loaded = loaded("llm: {api_key: sk-0123456789abcd}\nrl: {batch_size: 8}\n");
+    assert_eq!(loaded.get("llm.api_key").unwrap().value, "sk-…abcd");
+    let batch = loaded.get("rl.batch_size").unwrap();
+    assert_eq!(
+        (batch.value, batch.origin.as_deref()),
+        (8.into(), Some("/etc/it/config.yaml"))
+    );
+    let votes = loaded.get("rl.prm_m").unwrap();
+    assert_eq!(
+        (votes.key.as_str(), votes.value, votes.origin),
+        ("judge.votes", 3.into(), None)
+    );
+    assert!(
+        loaded
+            .get("judge.vote")
+            .unwrap_err()
+            .contains("judge.votes")
+    );
+    let shown = serde_json::to_string(&loaded.effective()).unwrap();
+    assert!(!shown.contains("0123456789"));
+}
+
+/// The file that the crate ships; `METACLAW_WRITE_EXAMPLE=1 cargo test -p metaclaw` writes it anew.
+#[test]
+fn the_example_file_and_the_reference_say_what_the_table_says() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    check(&root.join("config.example.yaml"), &example::example());
+    let docs = root.join("docs/config.md");
+    let text = std::fs::read_to_string(&docs).unwrap_or_default();
+    let mark = "<!-- made from the table of keys -->";
+    let (head, _) = text.split_once(mark).unwrap_or(("# Configuration\n\n", ""));
+    check(&docs, &format!("{head}{mark}\n{}", example::reference()));
+}
+
+fn check(path: &Path, wanted: &str) {
+    if crate::environment::Environment::read()
+        .get("METACLAW_WRITE_EXAMPLE")
+        .is_some()
+    {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, wanted).unwrap();
+    }
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        text == wanted,
+        "{} is not what the table says",
+        path.display()
+    );
+}
+
+#[test]
+fn the_example_file_is_the_defaults() {
+    let example = Loaded::new(vec![file(&example::example())]).unwrap();
+    assert_eq!(example.unknown, []);
+    assert_eq!(example.inert, []);
+    assert_eq!(example.config, Config::default());
+}

@@ -1,0 +1,145 @@
+//! The local trainer: started, watched, started again, and ended with us.
+//!
+//! One task owns the child. The child's stdin is a pipe that we hold: when we end, however we end,
+//! it closes and the trainer goes too. A new one is only started after the old one was waited for,
+//! so there are never two.
+
+use std::{future::Future, net::SocketAddr, path::PathBuf, pin::Pin, time::Duration};
+
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+mod backoff;
+mod child;
+mod find;
+
+pub(crate) use self::find::{NoTrainer, find_trainer};
+use self::{backoff::Backoff, child::Child};
+
+/// How long a trainer that was told to end may take.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub(crate) struct TrainerSpec {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// The key that callers must show; ours alone, made anew for each run.
+    pub key: String,
+    /// Threads of the engine.
+    pub n_threads: usize,
+    /// Names of variables that it must not inherit.
+    pub cleared: Vec<String>,
+}
+
+/// How the trainer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TrainerState {
+    /// It was started and loads its model.
+    Starting,
+    /// It answers at an address.
+    Ready {
+        /// Where.
+        address: SocketAddr,
+        /// Process id.
+        pid: u32,
+    },
+    /// It ended, and will be started again.
+    Down {
+        /// Why.
+        reason: String,
+    },
+    /// We are ending.
+    Ended,
+}
+
+/// Called when the trainer answers, with its address, and when it does not any more, with none.
+pub(crate) type OnAddress =
+    Box<dyn Fn(Option<SocketAddr>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+/// The supervising task's parts.
+pub(crate) struct Supervisor {
+    spec: TrainerSpec,
+    state: watch::Sender<TrainerState>,
+    on_address: OnAddress,
+}
+
+// === impl Supervisor ===
+
+impl Supervisor {
+    /// A supervisor of `spec`, and where its state can be watched.
+    pub(crate) fn new(
+        spec: TrainerSpec,
+        on_address: OnAddress,
+    ) -> (Self, watch::Receiver<TrainerState>) {
+        let (state, watched) = watch::channel(TrainerState::Starting);
+        let it = Self {
+            spec,
+            state,
+            on_address,
+        };
+        (it, watched)
+    }
+
+    /// Keeps a trainer running until `ending`.
+    pub(crate) async fn run(self, ending: CancellationToken) {
+        let mut backoff = Backoff::default();
+        while !ending.is_cancelled() {
+            let begun = Instant::now();
+            let reason = self.one_life(&ending).await;
+            (self.on_address)(None).await;
+            if ending.is_cancelled() {
+                break;
+            }
+            let pause = backoff.after(begun.elapsed());
+            warn!(%reason, ?pause, "the trainer ended and is started again");
+            self.state.send_replace(TrainerState::Down { reason });
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = ending.cancelled() => {}
+            }
+        }
+        self.state.send_replace(TrainerState::Ended);
+    }
+
+    /// Starts one and stays with it to its end; says how it ended.
+    async fn one_life(&self, ending: &CancellationToken) -> String {
+        self.state.send_replace(TrainerState::Starting);
+        let mut child = match Child::start(&self.spec) {
+            Ok(child) => child,
+            Err(error) => return format!("it cannot be started: {error}"),
+        };
+        let ready = tokio::select! {
+            ready = child.ready() => ready,
+            () = ending.cancelled() => {
+                child.end(GRACE).await;
+                return "we are ending".to_owned();
+            }
+        };
+        let address = match ready {
+            Ok(address) => address,
+            Err(reason) => {
+                child.end(Duration::ZERO).await;
+                return reason;
+            }
+        };
+        let pid = child.pid();
+        info!(%address, pid, "the trainer is ready");
+        (self.on_address)(Some(address)).await;
+        self.state
+            .send_replace(TrainerState::Ready { address, pid });
+        tokio::select! {
+            reason = child.ended() => reason,
+            () = ending.cancelled() => {
+                child.end(GRACE).await;
+                "we are ending".to_owned()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
