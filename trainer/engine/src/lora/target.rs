@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::LoraError;
+use crate::family::Family;
 
 /// One of the seven linear maps of a decoder layer that an adapter can follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -117,6 +118,16 @@ impl fmt::Display for Projection {
 // === impl LayerDims ===
 
 impl LayerDims {
+    /// The widths of a model's layers.
+    pub const fn of(family: &Family) -> Self {
+        Self {
+            hidden: family.hidden,
+            q_out: family.n_heads * family.head_dim,
+            kv_out: family.n_kv_heads * family.head_dim,
+            ffn: family.intermediate,
+        }
+    }
+
     /// `(d_in, d_out)` of a projection.
     pub const fn widths(&self, projection: Projection) -> (i64, i64) {
         match projection {

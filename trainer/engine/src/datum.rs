@@ -1,0 +1,438 @@
+//! One training sample, checked once.
+
+use crate::loss::{Loss, Signal};
+
+/// A sequence and what is to be learned at its positions.
+///
+/// With a full sequence `s` of N + 1 tokens `input_ids = s[..N]`; entry `i` of everything else is
+/// about predicting `s[i + 1]`. `K` targets a position are possible for cross_entropy alone.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TrainDatum {
+    /// `[N]`.
+    pub input_ids: Vec<u32>,
+    /// `[N, K]`, row-major.
+    pub target_ids: Vec<u32>,
+    /// K; 1 or more.
+    pub n_targets: usize,
+    /// `[N, K]`, for cross_entropy.
+    pub weights: Option<Vec<f32>>,
+    /// `[N]`, log-probabilities under the sampler, for the others.
+    pub logprobs: Option<Vec<f32>>,
+    /// `[N]`, for the others.
+    pub advantages: Option<Vec<f32>>,
+}
+
+/// Why a datum cannot be trained on. `datum` counts from 0.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum DatumError {
+    /// There is none.
+    #[error("datums is empty: at least one is needed")]
+    None,
+    /// Nothing to read.
+    #[error("datums[{datum}].model_input_tokens is empty: at least one token is needed")]
+    Empty {
+        /// Which.
+        datum: usize,
+    },
+    /// Longer than the model can hold.
+    #[error(
+        "datums[{datum}].model_input_tokens has {found} tokens, allowed are at most {max}, the model's context"
+    )]
+    TooLong {
+        /// Which.
+        datum: usize,
+        /// Tokens.
+        found: usize,
+        /// The context.
+        max: usize,
+    },
+    /// A token id beyond the vocabulary.
+    #[error("datums[{datum}].{field}[{index}] is {id}, allowed are 0 to {max}")]
+    Id {
+        /// Which.
+        datum: usize,
+        /// The field.
+        field: &'static str,
+        /// Where in it.
+        index: usize,
+        /// What was given.
+        id: u32,
+        /// The largest id.
+        max: u32,
+    },
+    /// A field whose length does not follow from the input's.
+    #[error(
+        "datums[{datum}].{field} has {found} entries, {wanted} are needed: one for each of the {n} input tokens{times}"
+    )]
+    Length {
+        /// Which.
+        datum: usize,
+        /// The field.
+        field: &'static str,
+        /// Entries.
+        found: usize,
+        /// Entries needed.
+        wanted: usize,
+        /// Input tokens.
+        n: usize,
+        /// `""`, or how many targets a token has.
+        times: String,
+    },
+    /// Targets without K.
+    #[error("datums[{datum}].target_tokens has {found} targets a position, allowed: {allowed}")]
+    Targets {
+        /// Which.
+        datum: usize,
+        /// K.
+        found: usize,
+        /// What the loss takes.
+        allowed: &'static str,
+    },
+    /// A field that the loss needs.
+    #[error("datums[{datum}].{field} is missing: {loss} needs it")]
+    Missing {
+        /// Which.
+        datum: usize,
+        /// The field.
+        field: &'static str,
+        /// The loss.
+        loss: &'static str,
+    },
+    /// A field that the loss would not read.
+    #[error("datums[{datum}].{field} is given, but {loss} does not use it: {instead}")]
+    Unused {
+        /// Which.
+        datum: usize,
+        /// The field.
+        field: &'static str,
+        /// The loss.
+        loss: &'static str,
+        /// What to do.
+        instead: &'static str,
+    },
+    /// Infinity, or no number.
+    #[error("datums[{datum}].{field}[{index}] is {value}, allowed: a finite number")]
+    NotFinite {
+        /// Which.
+        datum: usize,
+        /// The field.
+        field: &'static str,
+        /// Where in it.
+        index: usize,
+        /// What was given.
+        value: f32,
+    },
+}
+
+/// What a model can take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Tokens in the embedding.
+    pub vocab: u32,
+    /// Longest input.
+    pub context: usize,
+}
+
+/// A datum that fits the model and the loss.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// `[N]`.
+    pub input_ids: Vec<i64>,
+    /// `[N, K]`.
+    pub target_ids: Vec<i64>,
+    /// K.
+    pub n_targets: usize,
+    /// `[N, K]`; empty when only log-probabilities are asked for.
+    pub signals: Vec<Signal>,
+}
+
+const TARGETS: &str = "target_tokens";
+const ADVANTAGES: &str = "advantages";
+const LOGPROBS: &str = "logprobs";
+const WEIGHTS: &str = "weights";
+
+impl Sample {
+    /// Checks datums against a model and a loss; `None` for log-probabilities alone.
+    ///
+    /// # Errors
+    /// The first thing wrong, by datum, field, value and what is allowed.
+    pub fn check_all(
+        datums: &[TrainDatum],
+        loss: Option<&Loss>,
+        limits: Limits,
+    ) -> Result<Vec<Self>, DatumError> {
+        if datums.is_empty() {
+            return Err(DatumError::None);
+        }
+        let check = |(datum, d)| Checked { d, datum }.sample(loss, limits);
+        datums.iter().enumerate().map(check).collect()
+    }
+
+    /// Where the targets of a position are.
+    pub fn at(&self, position: usize) -> std::ops::Range<usize> {
+        position * self.n_targets..(position + 1) * self.n_targets
+    }
+
+    /// Positions that must go through the unembedding.
+    pub fn live_positions(&self, loss: Option<&Loss>) -> Vec<usize> {
+        let all = 0..self.input_ids.len();
+        let Some(loss) = loss else {
+            return all.collect();
+        };
+        let live = |&i: &usize| {
+            let at = &self.signals[self.at(i)];
+            at.iter().any(|&signal| !loss.is_silent(signal))
+        };
+        all.filter(live).collect()
+    }
+}
+
+/// A datum and its number, for messages.
+struct Checked<'a> {
+    d: &'a TrainDatum,
+    datum: usize,
+}
+
+impl Checked<'_> {
+    fn sample(&self, loss: Option<&Loss>, limits: Limits) -> Result<Sample, DatumError> {
+        let Self { d, datum } = *self;
+        let (n, k) = (d.input_ids.len(), d.n_targets);
+        if n == 0 {
+            return Err(DatumError::Empty { datum });
+        }
+        if n > limits.context {
+            return Err(DatumError::TooLong {
+                datum,
+                found: n,
+                max: limits.context,
+            });
+        }
+        let many = matches!(loss, None | Some(Loss::CrossEntropy));
+        if k == 0 || (k > 1 && !many) {
+            let allowed = if many {
+                "1 or more"
+            } else {
+                "1 with this loss"
+            };
+            return Err(DatumError::Targets {
+                datum,
+                found: k,
+                allowed,
+            });
+        }
+        self.length(TARGETS, d.target_ids.len(), k)?;
+        let input_ids = self.ids("model_input_tokens", &d.input_ids, limits.vocab)?;
+        let target_ids = self.ids(TARGETS, &d.target_ids, limits.vocab)?;
+        let signals = match loss {
+            None => Vec::new(),
+            Some(Loss::CrossEntropy) => self.weights()?,
+            Some(loss) => self.advantages(loss.name())?,
+        };
+        Ok(Sample {
+            input_ids,
+            target_ids,
+            n_targets: k,
+            signals,
+        })
+    }
+
+    fn weights(&self) -> Result<Vec<Signal>, DatumError> {
+        const LOSS: &str = "cross_entropy";
+        let instead = "give the reply's weight in weights";
+        self.unused(ADVANTAGES, self.d.advantages.as_ref(), LOSS, instead)?;
+        let weights = self.numbers(WEIGHTS, self.d.weights.as_ref(), self.d.n_targets, LOSS)?;
+        Ok(weights
+            .iter()
+            .map(|&pull| Signal { pull, sampled: 0.0 })
+            .collect())
+    }
+
+    fn advantages(&self, loss: &'static str) -> Result<Vec<Signal>, DatumError> {
+        let instead = "multiply the advantages by it";
+        self.unused(WEIGHTS, self.d.weights.as_ref(), loss, instead)?;
+        let advantages = self.numbers(ADVANTAGES, self.d.advantages.as_ref(), 1, loss)?;
+        let sampled = self.numbers(LOGPROBS, self.d.logprobs.as_ref(), 1, loss)?;
+        let pairs = advantages.iter().zip(sampled);
+        Ok(pairs
+            .map(|(&pull, &sampled)| Signal { pull, sampled })
+            .collect())
+    }
+
+    fn unused(
+        &self,
+        field: &'static str,
+        given: Option<&Vec<f32>>,
+        loss: &'static str,
+        instead: &'static str,
+    ) -> Result<(), DatumError> {
+        match given {
+            Some(_) => Err(DatumError::Unused {
+                datum: self.datum,
+                field,
+                loss,
+                instead,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn numbers<'a>(
+        &self,
+        field: &'static str,
+        given: Option<&'a Vec<f32>>,
+        k: usize,
+        loss: &'static str,
+    ) -> Result<&'a [f32], DatumError> {
+        let datum = self.datum;
+        let numbers = given.ok_or(DatumError::Missing { datum, field, loss })?;
+        self.length(field, numbers.len(), k)?;
+        match numbers.iter().position(|x| !x.is_finite()) {
+            Some(index) => {
+                let value = numbers[index];
+                Err(DatumError::NotFinite {
+                    datum,
+                    field,
+                    index,
+                    value,
+                })
+            }
+            None => Ok(numbers),
+        }
+    }
+
+    fn length(&self, field: &'static str, found: usize, k: usize) -> Result<(), DatumError> {
+        let n = self.d.input_ids.len();
+        if Some(found) == n.checked_mul(k) {
+            return Ok(());
+        }
+        let times = if k == 1 {
+            String::new()
+        } else {
+            format!(", times {k} targets")
+        };
+        let wanted = n.saturating_mul(k);
+        Err(DatumError::Length {
+            datum: self.datum,
+            field,
+            found,
+            wanted,
+            n,
+            times,
+        })
+    }
+
+    fn ids(&self, field: &'static str, ids: &[u32], vocab: u32) -> Result<Vec<i64>, DatumError> {
+        match ids.iter().position(|&id| id >= vocab) {
+            Some(index) => {
+                let (id, max) = (ids[index], vocab.saturating_sub(1));
+                Err(DatumError::Id {
+                    datum: self.datum,
+                    field,
+                    index,
+                    id,
+                    max,
+                })
+            }
+            None => Ok(ids.iter().copied().map(i64::from).collect()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        vocab: 10,
+        context: 4,
+    };
+
+    fn datum() -> TrainDatum {
+        TrainDatum {
+            input_ids: vec![1, 2, 3],
+            target_ids: vec![2, 3, 4],
+            n_targets: 1,
+            weights: Some(vec![0.0, 1.0, 0.5]),
+            ..TrainDatum::default()
+        }
+    }
+
+    fn error(change: impl Fn(&mut TrainDatum), loss: Loss) -> String {
+        let mut d = datum();
+        change(&mut d);
+        Sample::check_all(&[d], Some(&loss), LIMITS)
+            .unwrap_err()
+            .to_string()
+    }
+
+    #[test]
+    fn only_positions_with_a_loss_are_live() {
+        let loss = Loss::CrossEntropy;
+        let samples = Sample::check_all(&[datum()], Some(&loss), LIMITS).unwrap();
+        assert_eq!(samples[0].live_positions(Some(&loss)), [1, 2]);
+        assert_eq!(samples[0].live_positions(None), [0, 1, 2]);
+    }
+
+    #[test]
+    fn several_targets_share_a_position() {
+        let d = TrainDatum {
+            target_ids: vec![2, 3, 4, 5, 6, 7],
+            n_targets: 2,
+            weights: Some(vec![0.0, 0.0, 0.0, 1.0, 0.0, 0.0]),
+            ..datum()
+        };
+        let samples = Sample::check_all(&[d], Some(&Loss::CrossEntropy), LIMITS).unwrap();
+        assert_eq!(samples[0].live_positions(Some(&Loss::CrossEntropy)), [1]);
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let ce = Loss::CrossEntropy;
+        let is = Loss::ImportanceSampling;
+        let cases = [
+            (
+                error(|d| d.input_ids.clear(), ce),
+                "datums[0].model_input_tokens is empty: at least one token is needed",
+            ),
+            (
+                error(|d| d.input_ids = vec![1; 5], ce),
+                "datums[0].model_input_tokens has 5 tokens, allowed are at most 4, the model's context",
+            ),
+            (
+                error(|d| d.input_ids[1] = 10, ce),
+                "datums[0].model_input_tokens[1] is 10, allowed are 0 to 9",
+            ),
+            (
+                error(|d| d.n_targets = 2, ce),
+                "datums[0].target_tokens has 3 entries, 6 are needed: one for each of the 3 input tokens, times 2 targets",
+            ),
+            (
+                error(|d| d.n_targets = 0, ce),
+                "datums[0].target_tokens has 0 targets a position, allowed: 1 or more",
+            ),
+            (
+                error(|d| d.n_targets = 2, is),
+                "datums[0].target_tokens has 2 targets a position, allowed: 1 with this loss",
+            ),
+            (
+                error(|d| d.weights = None, ce),
+                "datums[0].weights is missing: cross_entropy needs it",
+            ),
+            (
+                error(|_| (), is),
+                "datums[0].weights is given, but importance_sampling does not use it: multiply the advantages by it",
+            ),
+            (
+                error(|d| d.weights = Some(vec![1.0, f32::NAN, 0.0]), ce),
+                "datums[0].weights[1] is NaN, allowed: a finite number",
+            ),
+        ];
+        for (found, wanted) in cases {
+            assert_eq!(found, wanted);
+        }
+        let none = Sample::check_all(&[], None, LIMITS)
+            .unwrap_err()
+            .to_string();
+        assert_eq!(none, "datums is empty: at least one is needed");
+    }
+}

@@ -1,0 +1,140 @@
+//! From hidden states to log-probabilities and back, a few positions at a time.
+//!
+//! A vocabulary is 50,000 to 150,000 wide: `[N, vocab]` in f32 would be the largest tensor of a step by
+//! far, so it never exists whole. Nothing here uses autograd: the gradient of a log-softmax is one line.
+//!
+//! Axes: `n` positions of a chunk, `k` targets each, `d` hidden, `v` vocabulary.
+
+use tch::{Kind, TchError, Tensor};
+
+/// Log-probabilities of a chunk over the whole vocabulary.
+#[derive(Debug)]
+pub struct LogProbs {
+    /// `[n, v]`, f32.
+    all_nv: Tensor,
+}
+
+/// The likeliest tokens at some positions, likeliest first.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TopK {
+    /// `[n, k]`, row-major.
+    pub ids: Vec<u32>,
+    /// `[n, k]`.
+    pub logprobs: Vec<f32>,
+}
+
+// === impl LogProbs ===
+
+impl LogProbs {
+    /// Untempered, over the full vocabulary: logits in the model's dtype, normalised in f32.
+    ///
+    /// # Shapes
+    /// `hidden_nd`: after the last norm. `unembed_vd`: the unembedding.
+    ///
+    /// # Errors
+    /// What libtorch refuses.
+    pub fn new(hidden_nd: &Tensor, unembed_vd: &Tensor) -> Result<Self, TchError> {
+        let logits = hidden_nd.f_linear(unembed_vd, None::<Tensor>)?;
+        let all_nv = logits.f_log_softmax(-1, Kind::Float)?;
+        Ok(Self { all_nv })
+    }
+
+    /// Those of the targets, row-major.
+    ///
+    /// # Shapes
+    /// `targets_nk`: i64. Returns `n * k` numbers.
+    ///
+    /// # Errors
+    /// When a target is beyond the vocabulary.
+    pub fn of(&self, targets_nk: &Tensor) -> Result<Vec<f32>, TchError> {
+        to_vec(&self.all_nv.f_gather(1, targets_nk, false)?)
+    }
+
+    /// The `k` likeliest tokens at each position.
+    ///
+    /// # Errors
+    /// When `k` is over the vocabulary.
+    pub fn top(&self, k: usize) -> Result<TopK, TchError> {
+        let k = i64::try_from(k).unwrap_or(i64::MAX);
+        let (logprobs, ids) = self.all_nv.f_topk(k, -1, true, true)?;
+        let ids = Vec::<i64>::try_from(&ids.f_reshape([-1])?)?;
+        let ids = ids
+            .into_iter()
+            .map(|id| u32::try_from(id).unwrap_or(u32::MAX));
+        Ok(TopK {
+            ids: ids.collect(),
+            logprobs: to_vec(&logprobs)?,
+        })
+    }
+
+    /// The gradient of `sum(slopes * log-probabilities of targets)` by the hidden states.
+    ///
+    /// By the logits it is `slope` at each target minus `softmax * sum of the position's slopes`.
+    ///
+    /// # Shapes
+    /// `targets_nk`: i64, `slopes_nk`: f32. Returns `[n, d]` in the dtype of `unembed_vd`.
+    ///
+    /// # Errors
+    /// What libtorch refuses.
+    pub fn pull_back(
+        self,
+        targets_nk: &Tensor,
+        slopes_nk: &Tensor,
+        unembed_vd: &Tensor,
+    ) -> Result<Tensor, TchError> {
+        let total_n1 = slopes_nk.f_sum_dim_intlist([-1i64].as_slice(), true, Kind::Float)?;
+        let logits_nv = self.all_nv.f_exp()?.f_mul(&total_n1.f_neg()?)?;
+        let logits_nv = logits_nv.f_scatter_add(1, targets_nk, slopes_nk)?;
+        logits_nv
+            .f_to_kind(unembed_vd.f_kind()?)?
+            .f_matmul(unembed_vd)
+    }
+}
+
+/// A tensor's numbers in row-major order.
+fn to_vec(tensor: &Tensor) -> Result<Vec<f32>, TchError> {
+    Vec::<f32>::try_from(&tensor.f_reshape([-1])?)
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Device;
+
+    use super::*;
+
+    const OPTIONS: (Kind, Device) = (Kind::Float, Device::Cpu);
+
+    #[test]
+    fn gradient_is_that_of_autograd() {
+        let (hidden, unembed) = (
+            Tensor::randn([3, 5], OPTIONS),
+            Tensor::randn([11, 5], OPTIONS),
+        );
+        // The second position names one target twice: its slopes must add up.
+        let targets = Tensor::from_slice(&[1i64, 2, 7, 7, 0, 10]).reshape([3, 2]);
+        let slopes = Tensor::from_slice(&[0.5f32, -1.0, 2.0, 1.0, 0.0, 0.25]).reshape([3, 2]);
+
+        let leaf = hidden.copy().set_requires_grad(true);
+        let logprobs = leaf.matmul(&unembed.tr()).log_softmax(-1, Kind::Float);
+        (logprobs.gather(1, &targets, false) * &slopes)
+            .sum(Kind::Float)
+            .backward();
+
+        let chunk = LogProbs::new(&hidden, &unembed).unwrap();
+        let found = chunk.pull_back(&targets, &slopes, &unembed).unwrap();
+        assert!(found.allclose(&leaf.grad(), 1e-5, 1e-6, false));
+    }
+
+    #[test]
+    fn the_likeliest_come_first() {
+        let hidden = Tensor::from_slice(&[1f32, 0.0, 0.0, 2.0]).reshape([2, 2]);
+        let unembed = Tensor::from_slice(&[0f32, 1.0, 3.0, 0.0, 1.0, 2.0]).reshape([3, 2]);
+        let chunk = LogProbs::new(&hidden, &unembed).unwrap();
+        let top = chunk.top(2).unwrap();
+        assert_eq!(top.ids, [1, 2, 2, 0]);
+        let wanted = chunk
+            .of(&Tensor::from_slice(&[1i64, 2, 2, 0]).reshape([2, 2]))
+            .unwrap();
+        assert_eq!(top.logprobs, wanted);
+    }
+}

@@ -1,0 +1,115 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn named(name: &str, config: &[(&str, f64)]) -> Result<Loss, LossError> {
+    let config = config
+        .iter()
+        .map(|&(key, value)| (key.into(), value))
+        .collect();
+    Loss::named(name, &config)
+}
+
+fn all() -> [Loss; 5] {
+    Loss::NAMES.map(|name| named(name, &[]).unwrap())
+}
+
+fn term(loss: Loss, l: f64, pull: f32, sampled: f32) -> Term {
+    loss.term(l, Signal { pull, sampled })
+}
+
+#[track_caller]
+fn close(found: Term, loss: f64, slope: f64) {
+    let near = |a: f64, b: f64| (a - b).abs() <= 1e-6 * b.abs().max(1.0);
+    assert!(
+        near(found.loss, loss) && near(found.slope, slope),
+        "{found:?} for {loss}, {slope}"
+    );
+}
+
+#[test]
+fn values_by_hand() {
+    let (ln2, q) = (std::f64::consts::LN_2, -1.0f32);
+    let l = ln2 - 1.0; // ratio 2
+    close(term(Loss::CrossEntropy, -3.0, 0.5, 0.0), 1.5, -0.5);
+    close(term(Loss::ImportanceSampling, l, 3.0, q), -6.0, -6.0);
+    let ppo = named("ppo", &[]).unwrap();
+    close(term(ppo, l, 3.0, q), -3.6, 0.0); // above 1.2 with A > 0: held
+    close(term(ppo, l, -3.0, q), 6.0, 6.0); // with A < 0: free
+    close(term(ppo, -ln2 - 1.0, -3.0, q), 2.4, 0.0); // below 0.8 with A < 0: held
+    close(term(ppo, -1.0, 3.0, q), -3.0, -3.0); // at 1: both
+    let cispo = named("cispo", &[("clip_high_threshold", 1.5)]).unwrap();
+    close(term(cispo, l, 3.0, q), -4.5 * l, -4.5); // clipped, still pulling
+    let dro = named("dro", &[]).unwrap();
+    close(
+        term(dro, -1.5, 2.0, q),
+        3.0 + 0.5 * 0.05 * 0.25,
+        -2.0 - 0.05 * 0.5,
+    );
+}
+
+#[test]
+fn a_silent_target_gives_zero_where_exp_overflows() {
+    for loss in all() {
+        let found = term(loss, 1e4, 0.0, 0.0);
+        assert_eq!(
+            found,
+            Term {
+                loss: 0.0,
+                slope: 0.0
+            },
+            "{}",
+            loss.name()
+        );
+    }
+    let overflow = term(Loss::ImportanceSampling, 1e4, 1.0, 0.0);
+    assert!(
+        overflow.slope.is_infinite(),
+        "not hidden: the caller refuses it"
+    );
+}
+
+#[test]
+fn refuses_unknown_names_keys_and_values() {
+    let text = |name, config: &[_]| named(name, config).unwrap_err().to_string();
+    assert_eq!(
+        text("gspo", &[]),
+        "loss_fn \"gspo\" is unknown: allowed are \
+         cross_entropy, importance_sampling, ppo, cispo, dro"
+    );
+    assert_eq!(
+        text("cross_entropy", &[("beta", 1.0)]),
+        "loss_fn_config \"beta\" is not a key of cross_entropy: allowed are none"
+    );
+    assert_eq!(
+        text("ppo", &[("clip_low_threshold", 2.0)]),
+        "loss_fn_config of ppo: clip_high_threshold is 1.2, \
+         allowed: a number from clip_low_threshold up"
+    );
+    assert!(text("ppo", &[("clip_low_threshold", f64::NAN)]).contains("is NaN"));
+    assert!(text("dro", &[("beta", 0.0)]).ends_with("beta is 0, allowed: a number above 0"));
+}
+
+proptest! {
+    /// The slope is the derivative, away from the corners of a clip. For cispo the clipped ratio counts as a constant.
+    #[test]
+    fn slopes_are_finite_differences(l in -6.0..-0.05f64, q in -6.0..-0.05f32, pull in -3.0..3.0f32) {
+        let (signal, h) = (Signal { pull, sampled: q }, 1e-6);
+        let ratio = (l - f64::from(q)).exp();
+        for loss in all() {
+            let corner = matches!(loss, Loss::Ppo { clip }
+                if [clip.low, clip.high].iter().any(|c| (ratio - c).abs() < 1e-4));
+            if corner || pull == 0.0 {
+                continue;
+            }
+            let at = |l: f64| match loss {
+                Loss::Cispo { clip } => -clip.hold(ratio) * l * f64::from(pull),
+                _ => loss.term(l, signal).loss,
+            };
+            let measured = (at(l + h) - at(l - h)) / (2.0 * h);
+            let slope = loss.term(l, signal).slope;
+            prop_assert!((measured - slope).abs() <= 1e-4 * slope.abs().max(1.0),
+                "{}: {measured} and {slope}", loss.name());
+        }
+    }
+}

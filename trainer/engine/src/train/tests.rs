@@ -1,0 +1,337 @@
+use std::collections::BTreeMap;
+
+use tch::{Device, Kind};
+
+use super::*;
+use crate::lora::{LayerDims, LoraSpec, Projection};
+use crate::rng::SplitMix64;
+use crate::testing::{tiny_config, write_model};
+
+fn model() -> Model {
+    let dir = tempfile::tempdir().unwrap();
+    write_model(dir.path(), &tiny_config(), 7).unwrap();
+    Model::load(dir.path(), Kind::Float).unwrap()
+}
+
+/// An adapter whose B is not zero, so that every gradient is felt.
+fn lora(model: &Model, targets: &[Projection]) -> Lora {
+    let spec = LoraSpec {
+        rank: 4,
+        alpha: 8,
+        targets: targets.to_vec(),
+    };
+    let dims = LayerDims::of(&model.family);
+    let fresh = Lora::init(spec, dims, model.family.n_layers, 3).unwrap();
+    let mut rng = SplitMix64::new(5);
+    let noise = |t: &Tensor| {
+        let n = t.numel();
+        let values: Vec<f64> = (0..n).map(|_| rng.uniform(-0.3, 0.3)).collect();
+        Tensor::f_from_slice(&values)?
+            .f_view_as(t)?
+            .f_to_kind(Kind::Float)
+    };
+    fresh.try_map::<TchError>(noise).unwrap()
+}
+
+/// Lengths 9, 30, 6: two share a row of 40, their prompts have no loss.
+fn datums(rl: bool) -> Vec<TrainDatum> {
+    let mut rng = SplitMix64::new(9);
+    let datum = |n: usize| {
+        let ids: Vec<u32> = (0..=n).map(|_| rng.next_u64() as u32 % 259).collect();
+        let mut numbers = |low, high| {
+            (0..n)
+                .map(|_| rng.uniform(low, high) as f32)
+                .collect::<Vec<_>>()
+        };
+        let mut pull = numbers(-1.0, 1.0);
+        pull[..n / 3].fill(0.0);
+        let sampled = numbers(-6.0, -4.0);
+        TrainDatum {
+            input_ids: ids[..n].to_vec(),
+            target_ids: ids[1..].to_vec(),
+            n_targets: 1,
+            weights: (!rl).then(|| pull.clone()),
+            logprobs: rl.then_some(sampled),
+            advantages: rl.then_some(pull),
+        }
+    };
+    [9, 30, 6].into_iter().map(datum).collect()
+}
+
+fn sizes() -> SliceSizes {
+    SliceSizes {
+        row_tokens: 40,
+        head_positions: 4,
+    }
+}
+
+/// Loss and gradients by one `backward` through the whole model, sample by sample, unpacked.
+fn by_autograd(
+    model: &Model,
+    lora: &Lora,
+    datums: &[TrainDatum],
+    loss: Loss,
+) -> (f64, Vec<Tensor>) {
+    let leaves = lora
+        .try_map(|t| t.f_detach()?.f_set_requires_grad(true))
+        .unwrap();
+    let samples = Sample::check_all(datums, Some(&loss), limits(model)).unwrap();
+    let mut total = 0.0;
+    for sample in samples {
+        let ids = Tensor::from_slice(&sample.input_ids).unsqueeze(0);
+        let hidden = model.forward(&ids, Some(&leaves)).unwrap();
+        let all = model
+            .logits(&hidden)
+            .unwrap()
+            .squeeze_dim(0)
+            .log_softmax(-1, Kind::Float);
+        let targets =
+            Tensor::from_slice(&sample.target_ids).reshape([-1, to_i64(sample.n_targets)]);
+        let logprobs = all.gather(1, &targets, false).reshape([-1]);
+        let values = Vec::<f32>::try_from(&logprobs.detach()).unwrap();
+        let terms: Vec<_> = values
+            .iter()
+            .zip(&sample.signals)
+            .map(|(&l, &signal)| loss.term(f64::from(l), signal))
+            .collect();
+        total += terms.iter().map(|term| term.loss).sum::<f64>();
+        let slopes: Vec<f64> = terms.iter().map(|term| term.slope).collect();
+        let slopes = Tensor::from_slice(&slopes).to_kind(Kind::Float);
+        (logprobs * slopes).sum(Kind::Float).backward();
+    }
+    (total, leaves.params().map(Tensor::grad).collect())
+}
+
+fn to_i64(n: usize) -> i64 {
+    i64::try_from(n).unwrap()
+}
+
+/// 2-norm of the difference over 2-norm.
+fn distance(found: &Tensor, wanted: &Tensor) -> f64 {
+    let norm = |t: &Tensor| t.to_kind(Kind::Double).norm().double_value(&[]);
+    norm(&(found - wanted)) / norm(wanted).max(1e-12)
+}
+
+#[track_caller]
+fn assert_same(found: &[Tensor], wanted: &[Tensor], tolerance: f64) {
+    assert_eq!(found.len(), wanted.len());
+    for (i, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+        let distance = distance(found, wanted);
+        assert!(distance <= tolerance, "parameter {i}: {distance:e}");
+    }
+}
+
+#[test]
+fn layer_by_layer_is_the_gradient_of_the_whole() {
+    let model = model();
+    for (name, targets) in [
+        ("cross_entropy", Projection::ALL.as_slice()),
+        ("importance_sampling", &[Projection::Q, Projection::Down]),
+        ("ppo", &Projection::ALL),
+        ("cispo", &[Projection::V]),
+        ("dro", &Projection::ALL),
+    ] {
+        let lora = lora(&model, targets);
+        let loss = Loss::named(name, &BTreeMap::new()).unwrap();
+        let datums = datums(name != "cross_entropy");
+        let (total, wanted) = by_autograd(&model, &lora, &datums, loss);
+        let job = TrainJob::forward_backward(&model, &lora, &datums, loss, sizes()).unwrap();
+        let out = job.finish(&model).unwrap();
+        assert!(
+            (out.loss - total).abs() <= 1e-4 * total.abs(),
+            "{name}: {} {total}",
+            out.loss
+        );
+        assert_eq!(out.n_tokens, 45);
+        assert_same(&out.gradients, &wanted, 2e-5);
+    }
+}
+
+#[test]
+fn targets_side_by_side_are_the_sum_of_their_losses() {
+    let model = model();
+    let lora = lora(&model, &Projection::ALL);
+    let one = datums(false).remove(0);
+    let second: Vec<u32> = one.target_ids.iter().map(|id| (id + 7) % 259).collect();
+    let half: Vec<f32> = one.weights.iter().flatten().map(|w| w * 0.5).collect();
+    let other = TrainDatum {
+        target_ids: second.clone(),
+        weights: Some(half.clone()),
+        ..one.clone()
+    };
+    let both = TrainDatum {
+        target_ids: one
+            .target_ids
+            .iter()
+            .zip(&second)
+            .flat_map(|(a, b)| [*a, *b])
+            .collect(),
+        weights: Some(
+            one.weights
+                .iter()
+                .flatten()
+                .zip(&half)
+                .flat_map(|(a, b)| [*a, *b])
+                .collect(),
+        ),
+        n_targets: 2,
+        ..one.clone()
+    };
+    let run = |datums: &[TrainDatum]| {
+        let loss = Loss::CrossEntropy;
+        let job = TrainJob::forward_backward(&model, &lora, datums, loss, sizes()).unwrap();
+        job.finish(&model).unwrap()
+    };
+    // Beside a sample with one target a position, so that the chunks are filled up.
+    let apart = run(&[one.clone(), other, one.clone()]);
+    let together = run(&[both, one]);
+    assert!((apart.loss - together.loss).abs() < 1e-4);
+    assert_same(&together.gradients, &apart.gradients, 1e-5);
+    let firsts: Vec<f32> = together.logprobs[0].iter().copied().step_by(2).collect();
+    let close = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-4;
+    assert!(firsts.iter().zip(&apart.logprobs[0]).all(close));
+}
+
+#[test]
+fn what_runs_between_slices_changes_no_bit() {
+    let model = model();
+    let lora = lora(&model, &Projection::ALL);
+    let job = || {
+        let (datums, loss) = (datums(true), Loss::ImportanceSampling);
+        TrainJob::forward_backward(&model, &lora, &datums, loss, sizes()).unwrap()
+    };
+    let whole = job().finish(&model).unwrap();
+    let mut rest = job();
+    let mut pauses = 0;
+    let sliced = loop {
+        // What a decoding stream does on this thread: no gradients, other shapes.
+        let _guard = tch::no_grad_guard();
+        let ids = Tensor::from_slice(&[1i64, 2, 3]).unsqueeze(0);
+        let _ = model
+            .logits(&model.forward(&ids, Some(&lora)).unwrap())
+            .unwrap();
+        match rest.advance(&model, Duration::ZERO).unwrap() {
+            Progress::Done(out) => break out,
+            Progress::More(more) => rest = more,
+        }
+        pauses += 1;
+    };
+    assert!(pauses > 2 * 2 * model.family.n_layers, "{pauses} pauses");
+    assert!((whole.loss - sliced.loss).abs() == 0.0);
+    assert_eq!(whole.logprobs, sliced.logprobs);
+    assert!(
+        whole
+            .gradients
+            .iter()
+            .zip(&sliced.gradients)
+            .all(|(a, b)| a.equal(b))
+    );
+}
+
+#[test]
+fn forward_gives_every_position_and_needs_no_adapter() {
+    let model = model();
+    let lora = lora(&model, &Projection::ALL);
+    let datums = datums(false);
+    let run = |lora: Option<&Lora>, k| {
+        TrainJob::forward(&model, lora, &datums, k, sizes())
+            .unwrap()
+            .finish(&model)
+            .unwrap()
+    };
+    let out = run(Some(&lora), 3);
+    assert_eq!(out.gradients.len(), 0);
+    for (i, d) in datums.iter().enumerate() {
+        let ids: Vec<i64> = d.input_ids.iter().copied().map(i64::from).collect();
+        let hidden = model
+            .forward(&Tensor::from_slice(&ids).unsqueeze(0), Some(&lora))
+            .unwrap();
+        let all = model
+            .logits(&hidden)
+            .unwrap()
+            .squeeze_dim(0)
+            .log_softmax(-1, Kind::Float);
+        let (top, ids) = all.topk(3, -1, true, true);
+        let targets: Vec<i64> = d.target_ids.iter().copied().map(i64::from).collect();
+        let targets = Tensor::from_slice(&targets).unsqueeze(1);
+        let near = |found: &[f32], wanted: &Tensor| {
+            let wanted = wanted.reshape([-1]);
+            assert!(Tensor::from_slice(found).allclose(&wanted, 1e-4, 1e-4, false));
+        };
+        near(&out.logprobs[i], &all.gather(1, &targets, false));
+        near(&out.top[i].logprobs, &top);
+        let ids = Vec::<i64>::try_from(&ids.reshape([-1])).unwrap();
+        assert_eq!(
+            out.top[i]
+                .ids
+                .iter()
+                .copied()
+                .map(i64::from)
+                .collect::<Vec<_>>(),
+            ids
+        );
+    }
+    let base = run(None, 0);
+    assert_ne!(base.logprobs, out.logprobs);
+    assert!(base.top.is_empty());
+}
+
+#[test]
+fn positions_without_a_loss_are_not_computed() {
+    let model = model();
+    let lora = lora(&model, &Projection::ALL);
+    let mut datums = datums(false);
+    datums[1].weights = Some(vec![0.0; 30]);
+    let (sizes, loss) = (
+        SliceSizes {
+            row_tokens: 1,
+            ..sizes()
+        },
+        Loss::CrossEntropy,
+    );
+    let job = TrainJob::forward_backward(&model, &lora, &datums, loss, sizes).unwrap();
+    let out = job.finish(&model).unwrap();
+    assert_eq!(out.n_tokens, 9 + 6, "a datum without a loss is skipped");
+    assert_eq!(out.n_targets, 6 + 4);
+    assert!(out.logprobs[0][..3].iter().all(|&l| l == 0.0) && out.logprobs[0][3] < 0.0);
+    assert!(out.logprobs[1].iter().all(|&l| l == 0.0));
+}
+
+#[test]
+fn an_infinite_loss_is_refused_with_its_place() {
+    let model = model();
+    let lora = lora(&model, &Projection::ALL);
+    let mut datums = datums(true);
+    if let Some(sampled) = &mut datums[2].logprobs {
+        sampled[4] = -1e30;
+    }
+    let loss = Loss::ImportanceSampling;
+    let job = TrainJob::forward_backward(&model, &lora, &datums, loss, sizes()).unwrap();
+    let error = job.finish(&model).unwrap_err().to_string();
+    let wanted = "the importance_sampling loss of datums[2] at position 4 is not finite";
+    assert!(error.starts_with(wanted), "{error}");
+}
+
+#[test]
+fn an_adapter_of_another_depth_is_refused() {
+    let model = model();
+    let dims = LayerDims::of(&model.family);
+    let deep = Lora::init(LoraSpec::default(), dims, 5, 0);
+    assert!(deep.is_err(), "rank 32 is over this model's narrowest side");
+    let spec = LoraSpec {
+        rank: 2,
+        ..LoraSpec::default()
+    };
+    let deep = Lora::init(spec, dims, 5, 0).unwrap();
+    let job = TrainJob::forward(&model, Some(&deep), &datums(false), 0, sizes());
+    assert_eq!(
+        job.unwrap_err().to_string(),
+        "the adapter has 5 layers, the model has 2"
+    );
+    let job = TrainJob::forward(&model, None, &datums(false), 260, sizes());
+    assert_eq!(
+        job.unwrap_err().to_string(),
+        "top_k is 260, allowed are 0 to 259, the vocabulary"
+    );
+    assert_eq!(model.device, Device::Cpu);
+}
