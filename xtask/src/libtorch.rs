@@ -55,20 +55,16 @@ fn given_by_user(link: &Path) -> Option<PathBuf> {
 fn check(folder: &Path) -> Result<()> {
     for name in ["libtorch.so", "libtorch_cpu.so", "libc10.so"] {
         if !folder.join("lib").join(name).is_file() {
-            bail!("which has no lib/{name}: an unpacked libtorch {VERSION} is wanted");
+            bail!("it has no lib/{name}; an unpacked libtorch {VERSION} is wanted");
         }
     }
     let header = folder.join("include/torch/headeronly/version.h");
-    let text = fs::read_to_string(&header).with_context(|| {
-        format!(
-            "which has no {} as libtorch {VERSION} has",
-            header.display()
-        )
-    })?;
+    let text = fs::read_to_string(&header)
+        .with_context(|| format!("it has no {} as libtorch {VERSION} has", header.display()))?;
     match version(&text) {
         Some(found) if found == VERSION => Ok(()),
         found => bail!(
-            "which is libtorch {}: {VERSION} is wanted",
+            "it is libtorch {}; {VERSION} is wanted",
             found.as_deref().unwrap_or("of no known version")
         ),
     }

@@ -32,7 +32,7 @@ impl Wheel {
 
 /// Asks pip where `requirement` is for this machine. Nothing is installed.
 pub(crate) fn locate(requirement: &str) -> Result<Wheel> {
-    // The configured index may serve only part of the files; --only-binary keeps pip from building a source package.
+    // --only-binary: what is wanted is inside the wheel, and a source package would be built to look into it.
     let mut ask = Command::new("python3");
     ask.args([
         "-m",
@@ -59,8 +59,8 @@ fn explain(error: anyhow::Error) -> anyhow::Error {
     }
     if text.contains("No matching distribution") || text.contains("from versions") {
         return error.context(
-            "the package index has no such wheel for this machine and Python (x86-64 Linux and Python 3.10 to 3.14 have one); \
-             for libtorch, LIBTORCH may name an unpacked libtorch 2.11",
+            "the package index cannot be reached, or has no wheel for this machine and Python (there are some for \
+             x86-64 Linux and Python 3.10 to 3.14); for libtorch, LIBTORCH may name an unpacked libtorch 2.11",
         );
     }
     error.context("pip could not say where a package is: check the network and pip's settings")
