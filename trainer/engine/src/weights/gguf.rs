@@ -1,1 +1,120 @@
 //! GGUF files: converted once to a Hugging Face directory in the cache folder.
+//!
+//! A GGUF keeps model, tokenizer and chat template in one quantised file. The engine trains and
+//! serves bf16 weights, and adapters are for tools that know directories, so the file is unpacked
+//! to what `transformers` would load, under the sha256 of its content; later starts map that.
+//! A conversion is made beside its place and renamed, under a lock: killed half-way it leaves
+//! nothing that is taken for a model, and two processes do not do it twice.
+
+mod config;
+mod header;
+mod tensors;
+mod tokenizer;
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use self::header::Header;
+use super::LoadError;
+
+/// Counted up when the conversion changes, so that old results are made anew.
+const VERSION: u32 = 1;
+
+/// The Hugging Face directory of a GGUF file, converting it when it is met for the first time.
+///
+/// # Errors
+/// [`LoadError`] naming the file and what it holds that cannot be used, or the folder that cannot be written.
+pub fn directory(gguf: &Path, cache_dir: &Path) -> Result<PathBuf, LoadError> {
+    let mut file = File::open(gguf).map_err(|e| unreadable(gguf, e))?;
+    let sha = sha256(&mut file).map_err(|e| unreadable(gguf, e))?;
+    let folder = cache_dir.join("gguf");
+    let unwritable = |source| LoadError::Write {
+        file: folder.clone(),
+        source,
+    };
+    fs::create_dir_all(&folder).map_err(unwritable)?;
+    let done = folder.join(format!("{sha}-v{VERSION}"));
+    if done.is_dir() {
+        return Ok(done);
+    }
+    let lock = File::create(folder.join(format!("{sha}.lock"))).map_err(unwritable)?;
+    lock.lock().map_err(unwritable)?;
+    if done.is_dir() {
+        return Ok(done);
+    }
+    let partial = folder.join(format!("{sha}.partial"));
+    if partial.exists() {
+        fs::remove_dir_all(&partial).map_err(unwritable)?;
+    }
+    fs::create_dir(&partial).map_err(unwritable)?;
+    tracing::info!(gguf = %gguf.display(), to = %done.display(), "converting to bf16 safetensors, once");
+    convert(gguf, &mut file, &partial)?;
+    fs::rename(&partial, &done).map_err(unwritable)?;
+    Ok(done)
+}
+
+fn convert(gguf: &Path, file: &mut File, out: &Path) -> Result<(), LoadError> {
+    let header = Header::read(gguf, file)?;
+    let config = config::config(&header)?;
+    let family = crate::family::from_json(gguf, config.clone())?;
+    let text = |name: &str, json: &serde_json::Value| {
+        let pretty = format!("{json:#}\n");
+        write(&out.join(name), |f| {
+            io::Write::write_all(f, pretty.as_bytes())
+        })
+    };
+    text("config.json", &config)?;
+    text(
+        "generation_config.json",
+        &config::generation_config(&config),
+    )?;
+    text("tokenizer.json", &tokenizer::tokenizer(&header)?)?;
+    text(
+        "tokenizer_config.json",
+        &tokenizer::tokenizer_config(&header)?,
+    )?;
+    tensors::convert(&header, file, &family, &out.join("model.safetensors"))
+}
+
+/// Creates a file, fills it and brings it to disk.
+fn write(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), LoadError> {
+    let fill_and_sync = || {
+        let mut file = File::create(path)?;
+        fill(&mut file)?;
+        file.sync_all()
+    };
+    fill_and_sync().map_err(|source| LoadError::Write {
+        file: path.to_owned(),
+        source,
+    })
+}
+
+fn sha256(file: &mut File) -> io::Result<String> {
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    file.seek(SeekFrom::Start(0))?;
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            n => hash.update(&buffer[..n]),
+        }
+    }
+    Ok(hash
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
+}
+
+fn unreadable(gguf: &Path, source: io::Error) -> LoadError {
+    LoadError::Read {
+        file: gguf.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests;

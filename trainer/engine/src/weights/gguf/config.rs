@@ -1,0 +1,126 @@
+//! config.json and generation_config.json from GGUF metadata.
+
+use serde_json::{Value, json};
+
+use super::header::{Header, Meta};
+use crate::weights::LoadError;
+
+/// What `transformers` would read for this model.
+pub(super) fn config(header: &Header) -> Result<Value, LoadError> {
+    let arch = header.text("general.architecture")?;
+    let class = match arch {
+        "llama" => "LlamaForCausalLM",
+        "qwen2" => "Qwen2ForCausalLM",
+        "qwen3" => "Qwen3ForCausalLM",
+        other => {
+            return Err(header.unsupported("general.architecture", other, "llama, qwen2, qwen3"));
+        }
+    };
+    refuse_scaled_rope(header, arch)?;
+    let int = |key: &str| header.int(&format!("{arch}.{key}"));
+    let (hidden, heads) = (int("embedding_length")?, int("attention.head_count")?);
+    let head_dim =
+        optional(header, &format!("{arch}.attention.key_length"))?.unwrap_or(hidden / heads.max(1));
+    let rotated = optional(header, &format!("{arch}.rope.dimension_count"))?.unwrap_or(head_dim);
+    if rotated != head_dim {
+        let key = format!("{arch}.rope.dimension_count");
+        let allowed = format!("{head_dim}, the whole head");
+        return Err(header.unsupported(&key, &rotated.to_string(), &allowed));
+    }
+    let mut config = json!({
+        "architectures": [class],
+        "model_type": arch,
+        "vocab_size": vocab_size(header)?,
+        "hidden_size": hidden,
+        "intermediate_size": int("feed_forward_length")?,
+        "num_hidden_layers": int("block_count")?,
+        "num_attention_heads": heads,
+        "num_key_value_heads": optional(header, &format!("{arch}.attention.head_count_kv"))?.unwrap_or(heads),
+        "head_dim": head_dim,
+        "max_position_embeddings": int("context_length")?,
+        "rms_norm_eps": float(header, &format!("{arch}.attention.layer_norm_rms_epsilon"))?,
+        "rope_theta": rope_theta(header, arch)?,
+        "rope_scaling": null,
+        "hidden_act": "silu",
+        "attention_bias": arch == "llama" && header.tensors.contains_key("blk.0.attn_q.bias"),
+        "tie_word_embeddings": !header.tensors.contains_key("output.weight"),
+        "torch_dtype": "bfloat16",
+    });
+    for (ours, theirs) in [
+        ("bos_token_id", "bos"),
+        ("eos_token_id", "eos"),
+        ("pad_token_id", "padding"),
+    ] {
+        let key = format!("tokenizer.ggml.{theirs}_token_id");
+        if header.get(&key).is_some() {
+            config[ours] = json!(header.int(&key)?);
+        }
+    }
+    if let Some(Meta::Text(name)) = header.get("general.name") {
+        config["_name_or_path"] = json!(name);
+    }
+    Ok(config)
+}
+
+/// The ids that `generate` of transformers takes from its own file.
+pub(super) fn generation_config(config: &Value) -> Value {
+    let mut generation = json!({"_from_model_config": true});
+    for key in ["bos_token_id", "eos_token_id", "pad_token_id"] {
+        if let Some(id) = config.get(key) {
+            generation[key] = id.clone();
+        }
+    }
+    generation
+}
+
+/// Stretched angles are kept as a tensor of divisors, from which the parameters cannot be read back.
+fn refuse_scaled_rope(header: &Header, arch: &str) -> Result<(), LoadError> {
+    const ADVICE: &str = "none (use the model's Hugging Face folder)";
+    if header.tensors.contains_key("rope_freqs.weight") {
+        return Err(header.unsupported("tensor", "rope_freqs.weight", ADVICE));
+    }
+    let key = format!("{arch}.rope.scaling.type");
+    match header.get(&key) {
+        None => Ok(()),
+        Some(Meta::Text(kind)) if kind == "none" => Ok(()),
+        Some(other) => Err(header.unsupported(&key, &format!("{other:?}"), ADVICE)),
+    }
+}
+
+/// Rows of the embedding: some models pad it beyond the tokenizer.
+fn vocab_size(header: &Header) -> Result<usize, LoadError> {
+    const EMBEDDING: &str = "token_embd.weight";
+    let rows = header
+        .tensors
+        .get(EMBEDDING)
+        .and_then(|info| info.shape.first());
+    rows.copied().ok_or_else(|| LoadError::Damaged {
+        file: header.file.clone(),
+        detail: format!("tensor {EMBEDDING} is missing"),
+    })
+}
+
+fn optional(header: &Header, key: &str) -> Result<Option<i64>, LoadError> {
+    header.get(key).map(|_| header.int(key)).transpose()
+}
+
+fn rope_theta(header: &Header, arch: &str) -> Result<f64, LoadError> {
+    let key = format!("{arch}.rope.freq_base");
+    if header.get(&key).is_some() {
+        float(header, &key)
+    } else {
+        Ok(10_000.0)
+    }
+}
+
+/// A float of the file is f32: through its shortest decimal form 1e-5 is 1e-5 again.
+fn float(header: &Header, key: &str) -> Result<f64, LoadError> {
+    match header.get(key) {
+        #[expect(clippy::cast_possible_truncation, reason = "it was f32 in the file")]
+        Some(Meta::Float(x)) => Ok((*x as f32).to_string().parse().unwrap_or(*x)),
+        other => {
+            let shown = other.map_or_else(|| "missing".to_owned(), |value| format!("{value:?}"));
+            Err(header.unsupported(key, &shown, "a number"))
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The head of a GGUF file: metadata and where each tensor lies.
+//!
+//! Every count is checked against the size of the file before it is believed, so that a damaged
+//! file is an error and not an allocation of its choosing. Format:
+//! <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>, versions 2 and 3.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use crate::weights::LoadError;
+
+const DEFAULT_ALIGNMENT: u64 = 32;
+/// Arrays of arrays do not occur in model files; a limit keeps a crafted one off the stack.
+const DEEPEST: u32 = 4;
+
+/// A metadata value.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Meta {
+    Int(i64),
+    Float(f64),
+    Bool(bool),
+    Text(String),
+    List(Vec<Meta>),
+}
+
+/// Where a tensor lies and how it is stored.
+#[derive(Debug, Clone)]
+pub(super) struct Info {
+    /// Row-major, outermost first (GGUF writes it the other way round).
+    pub(super) shape: Vec<usize>,
+    /// ggml's type number.
+    pub(super) ggml_type: u32,
+    /// From the start of the file.
+    pub(super) offset: u64,
+}
+
+/// Metadata and tensor table of a file.
+#[derive(Debug)]
+pub(super) struct Header {
+    pub(super) file: PathBuf,
+    pub(super) size: u64,
+    meta: BTreeMap<String, Meta>,
+    pub(super) tensors: BTreeMap<String, Info>,
+}
+
+impl Header {
+    pub(super) fn read(path: &Path, file: &mut File) -> Result<Self, LoadError> {
+        let damaged = |detail: String| LoadError::Damaged {
+            file: path.to_owned(),
+            detail,
+        };
+        let unreadable = |e: std::io::Error| damaged(e.to_string());
+        let size = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
+        file.seek(SeekFrom::Start(0)).map_err(unreadable)?;
+        let mut cursor = Cursor {
+            input: BufReader::new(file),
+            position: 0,
+            size,
+        };
+        let (meta, mut tensors) = cursor.header().map_err(damaged)?;
+        let alignment = match meta.get("general.alignment") {
+            Some(Meta::Int(n @ 1..=65_536)) => n.unsigned_abs(),
+            None => DEFAULT_ALIGNMENT,
+            Some(other) => return Err(damaged(format!("general.alignment is {other:?}"))),
+        };
+        let data = cursor.position.next_multiple_of(alignment);
+        for info in tensors.values_mut() {
+            info.offset = info.offset.saturating_add(data);
+        }
+        Ok(Self {
+            file: path.to_owned(),
+            size,
+            meta,
+            tensors,
+        })
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&Meta> {
+        self.meta.get(key)
+    }
+
+    pub(super) fn text(&self, key: &str) -> Result<&str, LoadError> {
+        match self.get(key) {
+            Some(Meta::Text(text)) => Ok(text),
+            other => Err(self.wrong(key, other, "a string")),
+        }
+    }
+
+    pub(super) fn int(&self, key: &str) -> Result<i64, LoadError> {
+        match self.get(key) {
+            Some(Meta::Int(n)) => Ok(*n),
+            other => Err(self.wrong(key, other, "a whole number")),
+        }
+    }
+
+    pub(super) fn list(&self, key: &str) -> Result<&[Meta], LoadError> {
+        match self.get(key) {
+            Some(Meta::List(list)) => Ok(list),
+            other => Err(self.wrong(key, other, "a list")),
+        }
+    }
+
+    /// A list whose every element is text.
+    pub(super) fn texts(&self, key: &str) -> Result<Vec<&str>, LoadError> {
+        let text = |item| match item {
+            &Meta::Text(ref text) => Ok(text.as_str()),
+            other => Err(self.wrong(key, Some(other), "a list of strings")),
+        };
+        self.list(key)?.iter().map(text).collect()
+    }
+
+    pub(super) fn unsupported(&self, what: &str, value: &str, allowed: &str) -> LoadError {
+        LoadError::Unsupported {
+            file: self.file.clone(),
+            what: what.to_owned(),
+            value: value.to_owned(),
+            allowed: allowed.to_owned(),
+        }
+    }
+
+    fn wrong(&self, key: &str, value: Option<&Meta>, allowed: &str) -> LoadError {
+        let shown = match value {
+            None => "missing".to_owned(),
+            Some(Meta::List(list)) => format!("a list of {}", list.len()),
+            Some(value) => format!("{value:?}"),
+        };
+        self.unsupported(key, &shown, allowed)
+    }
+}
+
+type Tables = (BTreeMap<String, Meta>, BTreeMap<String, Info>);
+
+/// Reads little-endian values and never beyond the file.
+struct Cursor<'a> {
+    input: BufReader<&'a mut File>,
+    position: u64,
+    size: u64,
+}
+
+impl Cursor<'_> {
+    fn header(&mut self) -> Result<Tables, String> {
+        if self.bytes::<4>()? != *b"GGUF" {
+            return Err("it does not begin with GGUF".into());
+        }
+        let version = self.u32()?;
+        if !matches!(version, 2 | 3) {
+            return Err(format!("GGUF version is {version}, allowed: 2, 3"));
+        }
+        let (n_tensors, n_meta) = (self.count(24)?, self.count(13)?);
+        let mut meta = BTreeMap::new();
+        for _ in 0..n_meta {
+            let key = self.text()?;
+            let kind = self.u32()?;
+            let value = self
+                .value(kind, 0)
+                .map_err(|e| format!("metadata {key}: {e}"))?;
+            meta.insert(key, value);
+        }
+        let mut tensors = BTreeMap::new();
+        for _ in 0..n_tensors {
+            let name = self.text()?;
+            let info = self.info().map_err(|e| format!("tensor {name}: {e}"))?;
+            tensors.insert(name, info);
+        }
+        Ok((meta, tensors))
+    }
+
+    fn info(&mut self) -> Result<Info, String> {
+        let n_dims = self.u32()?;
+        if !(1..=4).contains(&n_dims) {
+            return Err(format!("{n_dims} dimensions, allowed: 1 to 4"));
+        }
+        let mut shape = Vec::new();
+        for _ in 0..n_dims {
+            let side = self.u64()?;
+            shape.insert(
+                0,
+                usize::try_from(side).map_err(|_| format!("a side of {side}"))?,
+            );
+        }
+        Ok(Info {
+            shape,
+            ggml_type: self.u32()?,
+            offset: self.u64()?,
+        })
+    }
+
+    #[expect(
+        clippy::cast_possible_wrap,
+        reason = "u64 metadata are counts; wrapped ones are refused later"
+    )]
+    fn value(&mut self, kind: u32, depth: u32) -> Result<Meta, String> {
+        Ok(match kind {
+            0 => Meta::Int(i64::from(u8::from_le_bytes(self.bytes()?))),
+            1 => Meta::Int(i64::from(i8::from_le_bytes(self.bytes()?))),
+            2 => Meta::Int(i64::from(u16::from_le_bytes(self.bytes()?))),
+            3 => Meta::Int(i64::from(i16::from_le_bytes(self.bytes()?))),
+            4 => Meta::Int(i64::from(self.u32()?)),
+            5 => Meta::Int(i64::from(i32::from_le_bytes(self.bytes()?))),
+            6 => Meta::Float(f64::from(f32::from_le_bytes(self.bytes()?))),
+            7 => Meta::Bool(self.bytes::<1>()? != [0]),
+            8 => Meta::Text(self.text()?),
+            9 => self.list(depth)?,
+            10 => Meta::Int(self.u64()? as i64),
+            11 => Meta::Int(i64::from_le_bytes(self.bytes()?)),
+            12 => Meta::Float(f64::from_le_bytes(self.bytes()?)),
+            other => return Err(format!("value type is {other}, allowed: 0 to 12")),
+        })
+    }
+
+    fn list(&mut self, depth: u32) -> Result<Meta, String> {
+        if depth == DEEPEST {
+            return Err(format!("lists nested deeper than {DEEPEST}"));
+        }
+        let kind = self.u32()?;
+        let n = self.count(1)?;
+        (0..n)
+            .map(|_| self.value(kind, depth + 1))
+            .collect::<Result<_, _>>()
+            .map(Meta::List)
+    }
+
+    fn text(&mut self) -> Result<String, String> {
+        let n = self.count(1)?;
+        let mut bytes = vec![0; usize::try_from(n).map_err(|e| e.to_string())?];
+        self.fill(&mut bytes)?;
+        String::from_utf8(bytes).map_err(|_| "a text that is not UTF-8".into())
+    }
+
+    /// A count of things that take at least `least` bytes each in the rest of the file.
+    fn count(&mut self, least: u64) -> Result<u64, String> {
+        let n = self.u64()?;
+        let left = self.size - self.position;
+        if n.saturating_mul(least) > left {
+            return Err(format!(
+                "a count of {n} at byte {} of {}",
+                self.position, self.size
+            ));
+        }
+        Ok(n)
+    }
+
+    fn u32(&mut self) -> Result<u32, String> {
+        self.bytes().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, String> {
+        self.bytes().map(u64::from_le_bytes)
+    }
+
+    fn bytes<const N: usize>(&mut self) -> Result<[u8; N], String> {
+        let mut bytes = [0; N];
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), String> {
+        self.input
+            .read_exact(bytes)
+            .map_err(|error| match error.kind() {
+                std::io::ErrorKind::UnexpectedEof => {
+                    format!("it ends after {} bytes, in the header", self.size)
+                }
+                _ => error.to_string(),
+            })?;
+        self.position += bytes.len() as u64;
+        Ok(())
+    }
+}

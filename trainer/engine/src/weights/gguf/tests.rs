@@ -1,0 +1,262 @@
+use super::*;
+use crate::family::Family;
+use crate::testing::tiny_family;
+use tch::Kind;
+
+/// Writes GGUF as the format says: the other side of what is tested.
+#[derive(Default)]
+struct Gguf {
+    meta: Vec<u8>,
+    n_meta: u64,
+    table: Vec<u8>,
+    n_tensors: u64,
+    data: Vec<u8>,
+}
+
+fn text(out: &mut Vec<u8>, text: &str) {
+    out.extend((text.len() as u64).to_le_bytes());
+    out.extend(text.as_bytes());
+}
+
+impl Gguf {
+    fn key(&mut self, key: &str, kind: u32) -> &mut Vec<u8> {
+        self.n_meta += 1;
+        text(&mut self.meta, key);
+        self.meta.extend(kind.to_le_bytes());
+        &mut self.meta
+    }
+
+    fn int(&mut self, key: &str, value: i64) {
+        let value = u32::try_from(value).unwrap();
+        self.key(key, 4).extend(value.to_le_bytes());
+    }
+
+    fn text(&mut self, key: &str, value: &str) {
+        text(self.key(key, 8), value);
+    }
+
+    fn texts(&mut self, key: &str, values: &[String]) {
+        let out = self.key(key, 9);
+        out.extend(8_u32.to_le_bytes());
+        out.extend((values.len() as u64).to_le_bytes());
+        values.iter().for_each(|value| text(out, value));
+    }
+
+    fn ints(&mut self, key: &str, values: &[i32]) {
+        let out = self.key(key, 9);
+        out.extend(5_u32.to_le_bytes());
+        out.extend((values.len() as u64).to_le_bytes());
+        values
+            .iter()
+            .for_each(|value| out.extend(value.to_le_bytes()));
+    }
+
+    fn tensor(&mut self, name: &str, shape: &[i64], kind: u32, values: &[f32]) {
+        self.n_tensors += 1;
+        text(&mut self.table, name);
+        self.table.extend((shape.len() as u32).to_le_bytes());
+        shape
+            .iter()
+            .rev()
+            .for_each(|side| self.table.extend(side.to_le_bytes()));
+        self.table.extend(kind.to_le_bytes());
+        self.table.extend((self.data.len() as u64).to_le_bytes());
+        values
+            .iter()
+            .for_each(|value| self.data.extend(value.to_le_bytes()));
+        self.data.resize(self.data.len().next_multiple_of(32), 0);
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut out = b"GGUF".to_vec();
+        out.extend(3_u32.to_le_bytes());
+        out.extend(self.n_tensors.to_le_bytes());
+        out.extend(self.n_meta.to_le_bytes());
+        out.extend(&self.meta);
+        out.extend(&self.table);
+        out.resize(out.len().next_multiple_of(32), 0);
+        out.extend(&self.data);
+        out
+    }
+}
+
+fn metadata(family: &Family, pre: &str) -> Gguf {
+    let mut gguf = Gguf::default();
+    gguf.text("general.architecture", "llama");
+    gguf.int("llama.block_count", family.n_layers as i64);
+    gguf.int("llama.context_length", family.context as i64);
+    gguf.int("llama.embedding_length", family.hidden);
+    gguf.int("llama.feed_forward_length", family.intermediate);
+    gguf.int("llama.attention.head_count", family.n_heads);
+    gguf.int("llama.attention.head_count_kv", family.n_kv_heads);
+    gguf.key("llama.attention.layer_norm_rms_epsilon", 6)
+        .extend(1e-5_f32.to_le_bytes());
+    gguf.text("tokenizer.ggml.model", "gpt2");
+    gguf.text("tokenizer.ggml.pre", pre);
+    let mut tokens: Vec<String> = (0..family.vocab).map(|id| format!("t{id}")).collect();
+    tokens[258] = "<|im_end|>".into();
+    gguf.texts("tokenizer.ggml.tokens", &tokens);
+    let types: Vec<i32> = (0..family.vocab)
+        .map(|id| if id == 258 { 3 } else { 1 })
+        .collect();
+    gguf.ints("tokenizer.ggml.token_type", &types);
+    gguf.texts("tokenizer.ggml.merges", &[]);
+    gguf.int("tokenizer.ggml.eos_token_id", 258);
+    gguf.text("tokenizer.chat_template", "{{ messages }}");
+    gguf
+}
+
+/// All tensors, each element its own number; `kind` is the type that the table claims for one layer's v.
+fn model(pre: &str, kind: u32) -> Gguf {
+    let family = tiny_family();
+    let mut gguf = metadata(&family, pre);
+    let (d, m) = (family.hidden, family.intermediate);
+    let kv = family.n_kv_heads * family.head_dim;
+    let counted = |n: i64| (0..n).map(|i| (i % 256) as f32).collect::<Vec<_>>();
+    gguf.tensor(
+        "token_embd.weight",
+        &[family.vocab, d],
+        0,
+        &counted(family.vocab * d),
+    );
+    for i in 0..family.n_layers {
+        let mut put = |name: &str, shape: &[i64], kind: u32| {
+            let values = counted(shape.iter().product());
+            gguf.tensor(&format!("blk.{i}.{name}.weight"), shape, kind, &values);
+        };
+        put("attn_norm", &[d], 0);
+        put("attn_q", &[d, d], 0);
+        put("attn_k", &[kv, d], 0);
+        put("attn_v", &[kv, d], kind);
+        put("attn_output", &[d, d], 0);
+        put("ffn_norm", &[d], 0);
+        put("ffn_gate", &[m, d], 0);
+        put("ffn_up", &[m, d], 0);
+        put("ffn_down", &[d, m], 0);
+    }
+    gguf.tensor("output_norm.weight", &[d], 0, &counted(d));
+    gguf
+}
+
+struct Place {
+    dir: tempfile::TempDir,
+    gguf: PathBuf,
+}
+
+fn place(bytes: &[u8]) -> Place {
+    let dir = tempfile::tempdir().unwrap();
+    let gguf = dir.path().join("m.gguf");
+    fs::write(&gguf, bytes).unwrap();
+    Place { dir, gguf }
+}
+
+fn error(bytes: &[u8]) -> String {
+    let place = place(bytes);
+    let message = directory(&place.gguf, place.dir.path())
+        .unwrap_err()
+        .to_string();
+    message.replace(&place.dir.path().display().to_string(), "DIR")
+}
+
+#[test]
+fn converts_once_and_puts_query_rows_back_in_order() {
+    let place = place(&model("smollm", 0).bytes());
+    let out = directory(&place.gguf, place.dir.path()).unwrap();
+    let family = Family::read(&out).unwrap();
+    assert!(family.tied);
+    assert_eq!((family.norm_eps, &family.eos_ids[..]), (1e-5, &[258][..]));
+    let weights = crate::weights::load(&out, &family, Kind::Float).unwrap();
+    // Row r of a head of 8 was stored at 2r (first half) or 2(r - 4) + 1: each row starts with its own number.
+    let first = |row: i64| weights.layers[0].k.double_value(&[row, 0]) as i64;
+    let order: Vec<i64> = (0..8).map(|row| first(row) / 32).collect();
+    assert_eq!(order, [0, 2, 4, 6, 1, 3, 5, 7]);
+    let value = |row: i64| weights.layers[0].v.double_value(&[row, 0]) as i64 / 32;
+    assert_eq!(
+        (0..8).map(value).collect::<Vec<_>>(),
+        [0, 1, 2, 3, 4, 5, 6, 7]
+    );
+    let before = fs::metadata(out.join("model.safetensors"))
+        .unwrap()
+        .modified()
+        .unwrap();
+    assert_eq!(directory(&place.gguf, place.dir.path()).unwrap(), out);
+    let after = fs::metadata(out.join("model.safetensors"))
+        .unwrap()
+        .modified()
+        .unwrap();
+    assert_eq!(before, after);
+}
+
+#[test]
+fn what_an_interrupted_run_left_is_replaced() {
+    let place = place(&model("smollm", 0).bytes());
+    let out = directory(&place.gguf, place.dir.path()).unwrap();
+    let name = out
+        .file_name()
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .replace("-v1", ".partial");
+    fs::rename(&out, out.with_file_name(name)).unwrap();
+    let again = directory(&place.gguf, place.dir.path()).unwrap();
+    assert!(again.join("model.safetensors").exists());
+    assert_eq!(
+        fs::read_dir(again.parent().unwrap()).unwrap().count(),
+        2,
+        "result and lock"
+    );
+}
+
+#[test]
+fn every_truncation_is_an_error_that_names_the_file() {
+    let bytes = model("smollm", 0).bytes();
+    for n in [
+        0,
+        3,
+        8,
+        20,
+        30,
+        100,
+        1000,
+        9000,
+        bytes.len() / 2,
+        bytes.len() - 200,
+    ] {
+        let message = error(&bytes[..n]);
+        assert!(
+            message.starts_with("DIR/m.gguf is damaged or no model file: "),
+            "{n}: {message}"
+        );
+    }
+    assert!(error(&bytes[..bytes.len() - 200]).contains("truncated, fetch it again"));
+}
+
+#[test]
+fn garbage_is_an_error() {
+    assert!(error(b"<html>").contains("it does not begin with GGUF"));
+    let mut bytes = model("smollm", 0).bytes();
+    bytes[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
+    assert!(error(&bytes).contains("a count of 18446744073709551615"));
+    for seed in 0..200_usize {
+        let mut bytes = model("smollm", 0).bytes();
+        for i in 0..8 {
+            let at = (seed * 7919 + i * 104_729) % 6000;
+            bytes[at] ^= (seed + i * 31) as u8;
+        }
+        let place = place(&bytes);
+        // Either outcome is right; a panic or an endless allocation is not.
+        let _ = directory(&place.gguf, place.dir.path());
+    }
+}
+
+#[test]
+fn types_and_cuts_that_cannot_be_read_are_named() {
+    assert_eq!(
+        error(&model("smollm", 20).bytes()),
+        "DIR/m.gguf: the type of tensor blk.0.attn_v.weight is IQ4_NL, allowed: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K"
+    );
+    assert!(
+        error(&model("deepseek-r1", 0).bytes())
+            .contains("tokenizer.ggml.pre is deepseek-r1, allowed: smollm")
+    );
+}
