@@ -3,18 +3,17 @@
 //! One profile, so that dependencies are compiled twice at most: as metadata for clippy and rustdoc, as code for
 //! the tests and the two binaries that the end-to-end tests run.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 
 use crate::cargo::{self, cargo, has_nextest};
 use crate::clients::{self, Clients};
 use crate::command;
 use crate::places::Places;
 use crate::report::Report;
-
-/// The crate of the end-to-end tests, which start processes of their own and so run one at a time.
-const END_TO_END: &str = "metaclaw-tests";
 
 /// Set-up, then the checks, cheapest first; the tests come last, so that their summary is the last line.
 pub(crate) fn run(places: &Places) -> Result<()> {
@@ -28,10 +27,12 @@ pub(crate) fn run(places: &Places) -> Result<()> {
     };
     report.stage("clippy", |_| cargo::lint(places))?;
     report.stage("documentation", |_| cargo::doc(places))?;
-    report.stage("binaries", |_| {
+    // Binaries and tests by one call: cargo unites the features of what it is asked to build together, so that
+    // calls for parts would compile shared dependencies again.
+    report.stage("build", |_| {
         command::run(&mut cargo(
             places,
-            &["build", "-p", "metaclaw", "-p", "metaclaw-trainer"],
+            &["build", "--workspace", "--all-targets"],
         ))
     })?;
     report.stage("doc tests", |_| {
@@ -39,43 +40,56 @@ pub(crate) fn run(places: &Places) -> Result<()> {
     })?;
     let variables = environment(places, &model, &clients);
     if has_nextest(places) {
-        report.stage("build of tests", |_| {
-            command::run(&mut cargo(
-                places,
-                &["nextest", "run", "--workspace", "--no-run"],
-            ))
-        })?;
         report.print();
         let args = ["nextest", "run", "--workspace", "--no-fail-fast"];
         return command::run(cargo(places, &args).envs(variables));
     }
-    report.stage("tests", |_| plain_tests(places, &variables))?;
     report.print();
-    Ok(())
+    plain_tests(places, &variables)
 }
 
-/// By cargo's own runner: the end-to-end tests apart, because they must not run side by side.
+/// By cargo's own runner. It knows no way to give the end-to-end tests the machine for themselves but one test at a
+/// time, and prints a summary for each binary, so that the sum is left to us.
 fn plain_tests(places: &Places, variables: &[(&str, PathBuf)]) -> Result<()> {
-    let rooms = [
+    let args = [
         "test",
         "--workspace",
-        "--exclude",
-        END_TO_END,
-        "--all-targets",
-        "--no-fail-fast",
-    ];
-    let rooms = command::run(cargo(places, &rooms).envs(variables.iter().cloned()));
-    let houses = [
-        "test",
-        "-p",
-        END_TO_END,
         "--all-targets",
         "--no-fail-fast",
         "--",
         "--test-threads=1",
     ];
-    let houses = command::run(cargo(places, &houses).envs(variables.iter().cloned()));
-    rooms.and(houses)
+    let mut tests = cargo(places, &args);
+    tests.envs(variables.iter().cloned()).stdout(Stdio::piped());
+    let mut child = tests.spawn().context("cannot start cargo")?;
+    let mut counts = (0, 0);
+    for line in child
+        .stdout
+        .take()
+        .into_iter()
+        .flat_map(|out| BufReader::new(out).lines())
+    {
+        let line = line.context("cannot read what the tests print")?;
+        println!("{line}");
+        if let Some((passed, failed)) = parse_summary(&line) {
+            counts = (counts.0 + passed, counts.1 + failed);
+        }
+    }
+    let status = child.wait().context("cannot wait for the tests")?;
+    println!("{} passed, {} failed", counts.0, counts.1);
+    if !status.success() {
+        bail!("the tests failed ({status})");
+    }
+    Ok(())
+}
+
+/// "test result: ok. 3 passed; 0 failed; …": the two numbers.
+fn parse_summary(line: &str) -> Option<(u64, u64)> {
+    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+    let mut parts = counts.split("; ");
+    let passed = parts.next()?.strip_suffix(" passed")?.parse().ok()?;
+    let failed = parts.next()?.strip_suffix(" failed")?.parse().ok()?;
+    Some((passed, failed))
 }
 
 fn environment(places: &Places, model: &Path, clients: &Clients) -> Vec<(&'static str, PathBuf)> {
@@ -90,4 +104,17 @@ fn environment(places: &Places, model: &Path, clients: &Clients) -> Vec<(&'stati
             .map(|(name, path)| (name, path.to_owned())),
     );
     variables
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_summary;
+
+    #[test]
+    fn reads_the_summary_of_a_test_binary() {
+        let line =
+            "test result: FAILED. 23 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out";
+        assert_eq!(parse_summary(line), Some((23, 3)));
+        assert_eq!(parse_summary("test a::b ... ok"), None);
+    }
 }
