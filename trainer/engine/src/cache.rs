@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(small, KvCache::bytes_of(&family, 512, Kind::Float));
         let (k, v) = (kv(&family, 3), kv(&family, 3));
         for layer in cache.layers_mut().0 {
-            layer.append(&k, &v, 0).unwrap();
+            let _views = layer.append(&k, &v, 0).unwrap();
         }
         cache.advance(3);
         assert_eq!(cache.bytes_after(600), 2 * small);

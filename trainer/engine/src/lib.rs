@@ -1,11 +1,22 @@
 //! Model, LoRA, losses, optimiser, sampling on libtorch; no HTTP.
 
 pub mod cache;
+pub mod datum;
 pub mod family;
+pub mod head;
 pub mod layer;
 pub mod lora;
+pub mod loss;
+pub mod memory;
 pub mod model;
+pub mod optim;
+pub mod pack;
 pub mod rng;
 pub mod rope;
+pub mod sampler;
+pub mod template;
+pub mod tensors;
 pub mod testing;
+pub mod tokenizer;
+pub mod train;
 pub mod weights;

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::family::{self, Family};
 use crate::rng::SplitMix64;
+use crate::tokenizer::byte_letters;
 use crate::weights::{LoadError, expected};
 
 /// Ids of the tiny tokenizer beyond the 256 bytes.
@@ -135,23 +136,6 @@ fn tokenizer() -> Value {
             "ignore_merges": false, "vocab": vocab, "merges": [],
         },
     })
-}
-
-/// GPT-2's printable stand-in of each byte.
-fn byte_letters() -> Vec<char> {
-    let plain = |b: u32| matches!(b, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
-    let mut next = 256;
-    (0..256_u32)
-        .map(|byte| {
-            let code = if plain(byte) {
-                byte
-            } else {
-                next += 1;
-                next - 1
-            };
-            char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
-        })
-        .collect()
 }
 
 fn write(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), LoadError> {

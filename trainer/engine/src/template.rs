@@ -1,0 +1,227 @@
+//! Chat templates: Jinja as Hugging Face runs it.
+//!
+//! `transformers` sets `trim_blocks` and `lstrip_blocks`, prints JSON as Python's `json.dumps`, and
+//! gives templates `raise_exception` and `strftime_now`; all of it is needed for the same bytes.
+
+mod clock;
+mod json;
+mod messages;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{Environment, Error, ErrorKind, Value as Jinja};
+use serde_json::{Map, Value};
+
+const NAME: &str = "chat";
+
+/// What is to be rendered.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RenderRequest<'a> {
+    /// OpenAI-shaped messages.
+    pub messages: &'a [Value],
+    /// OpenAI-shaped tools, a list.
+    pub tools: Option<&'a Value>,
+    /// End with the beginning of the assistant's turn.
+    pub add_generation_prompt: bool,
+    /// A text that is added at the end of the system text: the conversation's, or the template's own default when it has none.
+    pub append_system: Option<&'a str>,
+    /// Further variables of the template, such as `enable_thinking`.
+    pub extra: Option<&'a Map<String, Value>>,
+}
+
+/// Why a conversation cannot be rendered.
+#[derive(Debug, thiserror::Error)]
+pub enum RenderError {
+    /// A base model without a chat template.
+    #[error("the model has no chat template beside {file}; use an instruct model", file = file.display())]
+    NoTemplate {
+        /// The tokenizer file.
+        file: PathBuf,
+    },
+    /// The template refused the conversation (`raise_exception`).
+    #[error("the model's chat template refuses this conversation: {message}")]
+    Refused {
+        /// In the template's words.
+        message: String,
+    },
+    /// A message cannot be given to a text model.
+    #[error("messages[{index}].{field} is {value}, allowed: {allowed}")]
+    Message {
+        /// Which message.
+        index: usize,
+        /// Which field of it.
+        field: String,
+        /// What it holds.
+        value: String,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+    /// The template failed.
+    #[error("the model's chat template failed: {0}")]
+    Failed(String),
+}
+
+/// A compiled chat template.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    special: BTreeMap<String, String>,
+    default_system: Option<String>,
+}
+
+impl ChatTemplate {
+    /// Compiles a template; `special` holds `bos_token` and its like.
+    ///
+    /// # Errors
+    /// Where and why it does not compile.
+    pub fn new(source: &str, special: BTreeMap<String, String>) -> Result<Self, String> {
+        let mut environment = Environment::new();
+        environment.set_syntax(syntax()?);
+        environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+        environment
+            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_filter("tojson", json::tojson);
+        environment.add_function("raise_exception", raise_exception);
+        environment.add_function("strftime_now", clock::strftime_now);
+        environment
+            .add_template_owned(NAME, without_generation_blocks(source))
+            .map_err(|error| describe(&error))?;
+        let mut template = Self {
+            environment,
+            special,
+            default_system: None,
+        };
+        template.default_system = template.find_default_system();
+        Ok(template)
+    }
+
+    /// Writes a conversation.
+    ///
+    /// # Errors
+    /// [`RenderError`].
+    pub fn render(&self, request: &RenderRequest<'_>) -> Result<String, RenderError> {
+        let mut messages = messages::normalise(request.messages)?;
+        if let Some(text) = request.append_system {
+            messages::append_system(&mut messages, self.default_system(), text);
+        }
+        self.run(&messages, request)
+    }
+
+    /// The system text that the template writes by itself; `None` when it writes none.
+    pub fn default_system(&self) -> Option<&str> {
+        self.default_system.as_deref()
+    }
+
+    fn run(&self, messages: &[Value], request: &RenderRequest<'_>) -> Result<String, RenderError> {
+        let mut context: BTreeMap<&str, Jinja> = BTreeMap::new();
+        for (name, text) in &self.special {
+            context.insert(name, Jinja::from(text.as_str()));
+        }
+        for (name, value) in request.extra.into_iter().flatten() {
+            context.insert(name, Jinja::from(Serde(value)));
+        }
+        context.insert("messages", Jinja::from(Serde(messages)));
+        context.insert(
+            "tools",
+            request
+                .tools
+                .map_or(Jinja::from(()), |tools| Serde(tools).into()),
+        );
+        context.insert("documents", Jinja::from(()));
+        context.insert(
+            "add_generation_prompt",
+            Jinja::from(request.add_generation_prompt),
+        );
+        self.environment
+            .get_template(NAME)
+            .and_then(|template| template.render(Jinja::from_pairs(context)))
+            .map_err(|error| refusal(&error))
+    }
+
+    /// Renders with a marked system text and without one: what stands in the mark's place is the default.
+    fn find_default_system(&self) -> Option<String> {
+        const MARK: &str = "metaclaw-system-mark";
+        let message =
+            |role: &str, content: &str| serde_json::json!({"role": role, "content": content});
+        let user = message("user", "metaclaw-user-mark");
+        let request = RenderRequest::default();
+        let with = self
+            .run(&[message("system", MARK), user.clone()], &request)
+            .ok()?;
+        let without = self.run(&[user], &request).ok()?;
+        let (before, after) = with.split_once(MARK)?;
+        let default = without.strip_prefix(before)?.strip_suffix(after)?;
+        (!default.trim().is_empty()).then(|| default.to_owned())
+    }
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "minijinja hands arguments over"
+)]
+fn raise_exception(message: String) -> Result<Jinja, Error> {
+    Err(Error::new(
+        ErrorKind::InvalidOperation,
+        format!("{RAISED}{message}"),
+    ))
+}
+
+/// Tells a template's own refusal from its failure.
+const RAISED: &str = "raised: ";
+
+fn refusal(error: &Error) -> RenderError {
+    match error
+        .detail()
+        .and_then(|detail| detail.strip_prefix(RAISED))
+    {
+        Some(message) => RenderError::Refused {
+            message: message.to_owned(),
+        },
+        None => RenderError::Failed(describe(error)),
+    }
+}
+
+fn describe(error: &Error) -> String {
+    match error.line() {
+        Some(line) => format!("{error:#} (line {line})"),
+        None => format!("{error:#}"),
+    }
+}
+
+fn syntax() -> Result<SyntaxConfig, String> {
+    let mut syntax = SyntaxConfig::builder();
+    syntax
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build()
+        .map_err(|error| describe(&error))
+}
+
+/// `{% generation %}` marks the assistant's text for training masks; it prints nothing.
+fn without_generation_blocks(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(start) = rest.find("{%") {
+        let Some(end) = rest[start..].find("%}").map(|n| start + n) else {
+            break;
+        };
+        let inner = &rest[start + 2..end];
+        out.push_str(&rest[..start + 2]);
+        out.push_str(&match inner.trim_matches(['-', '+', ' ', '\n']) {
+            // Blocks that always hold keep the tag's own white-space marks working.
+            "generation" => inner.replace("generation", " if true "),
+            "endgeneration" => inner.replace("endgeneration", " endif "),
+            _ => inner.to_owned(),
+        });
+        out.push_str("%}");
+        rest = &rest[end + 2..];
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+use super::*;
+use crate::testing::TEMPLATE;
+use serde_json::json;
+
+fn render(source: &str, request: &RenderRequest<'_>) -> Result<String, RenderError> {
+    let special = [("bos_token".to_owned(), "<s>".to_owned())].into();
+    ChatTemplate::new(source, special).unwrap().render(request)
+}
+
+fn messages(list: Value) -> Vec<Value> {
+    list.as_array().unwrap().clone()
+}
+
+#[test]
+fn without_a_system_message_the_default_stands_and_lessons_follow_it() {
+    let user = messages(json!([{"role": "user", "content": "Hi"}]));
+    let request = |append| RenderRequest {
+        messages: &user,
+        add_generation_prompt: true,
+        append_system: append,
+        ..RenderRequest::default()
+    };
+    let plain = render(TEMPLATE, &request(None)).unwrap();
+    assert_eq!(
+        plain,
+        "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    );
+    let lessons = render(TEMPLATE, &request(Some("Be short."))).unwrap();
+    assert_eq!(lessons, plain.replace("Be kind.", "Be kind.\n\nBe short."));
+}
+
+#[test]
+fn lessons_follow_the_clients_system_text() {
+    let list = messages(
+        json!([{"role": "developer", "content": "Speak Dutch."}, {"role": "user", "content": "Hi"}]),
+    );
+    let request = RenderRequest {
+        messages: &list,
+        append_system: Some("Be short."),
+        ..RenderRequest::default()
+    };
+    let text = render(TEMPLATE, &request).unwrap();
+    assert!(
+        text.starts_with("<|im_start|>system\nSpeak Dutch.\n\nBe short.<|im_end|>"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_template_without_a_default_gets_the_lessons_alone() {
+    let source = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}";
+    assert_eq!(
+        ChatTemplate::new(source, BTreeMap::new())
+            .unwrap()
+            .default_system(),
+        None
+    );
+    let user = messages(json!([{"role": "user", "content": "Hi"}]));
+    let request = RenderRequest {
+        messages: &user,
+        append_system: Some("S"),
+        ..RenderRequest::default()
+    };
+    assert_eq!(render(source, &request).unwrap(), "[system]S[user]Hi");
+}
+
+#[test]
+fn parts_are_joined_and_other_kinds_are_refused_by_name() {
+    let source = "{{ bos_token }}{{ messages[0].content + '.' }}";
+    let of = |content: Value| {
+        let list = messages(json!([{"role": "user", "content": content}]));
+        render(
+            source,
+            &RenderRequest {
+                messages: &list,
+                ..RenderRequest::default()
+            },
+        )
+    };
+    let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
+    assert_eq!(of(parts).unwrap(), "<s>ab.");
+    assert_eq!(of(Value::Null).unwrap(), "<s>.");
+    let image = json!([{"type": "image_url", "image_url": {"url": "x"}}]);
+    assert_eq!(
+        of(image).unwrap_err().to_string(),
+        "messages[0].content is a part of type image_url, allowed: text, or a list of text parts (this model reads text only)"
+    );
+}
+
+#[test]
+fn python_methods_tools_and_arguments_work() {
+    let source = "{% if tools %}{% for t in tools %}{{ t | tojson }}{% endfor %}{% endif %}\
+        {% for m in messages %}{% for c in m.tool_calls or [] %}{% for k, v in c.function.arguments.items() %}{{ k.upper() }}={{ v }}{% endfor %}{% endfor %}{{ m['content'].strip().split('|')[-1] }}{% endfor %}";
+    let list = messages(json!([
+        {"role": "assistant", "content": null, "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
+        {"role": "tool", "content": " a|b "},
+    ]));
+    let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+    let request = RenderRequest {
+        messages: &list,
+        tools: Some(&tools),
+        ..RenderRequest::default()
+    };
+    assert_eq!(
+        render(source, &request).unwrap(),
+        r#"{"type": "function", "function": {"name": "f"}}X=1b"#
+    );
+}
+
+#[test]
+fn a_refusal_comes_in_the_templates_own_words() {
+    let source = "{{ raise_exception('roles must alternate') }}";
+    let error = render(source, &RenderRequest::default()).unwrap_err();
+    assert!(matches!(error, RenderError::Refused { .. }));
+    assert!(error.to_string().ends_with("roles must alternate"));
+    let error = render("{{ messages.no.such }}", &RenderRequest::default()).unwrap_err();
+    assert!(matches!(error, RenderError::Failed(_)), "{error}");
+    assert!(
+        ChatTemplate::new("{% if %}", BTreeMap::new())
+            .unwrap_err()
+            .contains("line 1")
+    );
+}
+
+#[test]
+fn blocks_are_trimmed_as_transformers_trims_them() {
+    let source = "{% if true %}\n  a\n{% endif %}\n  {%- generation -%} b {%- endgeneration -%}\n";
+    assert_eq!(render(source, &RenderRequest::default()).unwrap(), "  a\nb");
+}
