@@ -8,9 +8,11 @@ mod read;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-use crate::{LossFn, Tensor2};
+use crate::Tensor2;
 
 /// A sequence, checked: lengths agree, numbers are finite, there is at least one position.
+///
+/// What a loss needs of it, and which ids a vocabulary has, only the server can check.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Datum {
     parts: DatumParts,
@@ -44,14 +46,6 @@ pub enum DatumError {
         /// Which field.
         field: &'static str,
     },
-    /// A field that the loss needs is not there.
-    #[error("{field} is missing: {loss} needs it")]
-    Needs {
-        /// Which field.
-        field: &'static str,
-        /// For which loss.
-        loss: LossFn,
-    },
     /// Two fields must have one shape.
     #[error(
         "{field} has shape {given:?}: {expected:?} is needed, as model_input_tokens and target_tokens say"
@@ -63,14 +57,6 @@ pub enum DatumError {
         given: Vec<usize>,
         /// What fits.
         expected: Vec<usize>,
-    },
-    /// `[N, K]` targets with a loss that takes one target per position.
-    #[error("target_tokens has shape {given:?}: {loss} takes [N], only cross_entropy takes [N, K]")]
-    Matrix {
-        /// What was given.
-        given: Vec<usize>,
-        /// For which loss.
-        loss: LossFn,
     },
     /// A token id that no vocabulary holds.
     #[error("{field}[{at}] is {value}: a token id from 0 to {max}")]
@@ -201,56 +187,6 @@ impl Datum {
     /// N: how many positions it has.
     pub fn n_tokens(&self) -> usize {
         self.parts.model_input_tokens.len()
-    }
-
-    /// Whether this datum has what `loss` needs.
-    ///
-    /// # Errors
-    /// [`DatumError::Needs`] or [`DatumError::Matrix`].
-    pub fn check_for(&self, loss: LossFn) -> Result<(), DatumError> {
-        let needs = |field, there: bool| {
-            if there {
-                Ok(())
-            } else {
-                Err(DatumError::Needs { field, loss })
-            }
-        };
-        match loss {
-            LossFn::CrossEntropy => needs("weights", self.parts.weights.is_some()),
-            LossFn::ImportanceSampling | LossFn::Ppo | LossFn::Cispo | LossFn::Dro => {
-                if self.parts.target_tokens.is_matrix() {
-                    let given = self.parts.target_tokens.shape();
-                    return Err(DatumError::Matrix { given, loss });
-                }
-                needs("logprobs", self.parts.logprobs.is_some())?;
-                needs("advantages", self.parts.advantages.is_some())
-            }
-        }
-    }
-
-    /// Whether every id is below `n_vocab`.
-    ///
-    /// # Errors
-    /// [`DatumError::Id`] with the first that is not.
-    pub fn check_vocabulary(&self, n_vocab: u32) -> Result<(), DatumError> {
-        let fields = [
-            (
-                "model_input_tokens",
-                self.parts.model_input_tokens.as_slice(),
-            ),
-            ("target_tokens", self.parts.target_tokens.values()),
-        ];
-        for (field, ids) in fields {
-            if let Some(at) = ids.iter().position(|id| *id >= n_vocab) {
-                return Err(DatumError::Id {
-                    field,
-                    at,
-                    value: i64::from(ids[at]),
-                    max: n_vocab.saturating_sub(1),
-                });
-            }
-        }
-        Ok(())
     }
 }
 

@@ -20,7 +20,7 @@ pub use self::{
     backend::{BackendError, BackendFuture, TrainingBackend},
     datum::{Datum, DatumError, DatumParts},
     error::{ErrorBody, ErrorDetail},
-    loss::{Loss, LossConfig, LossError, LossFn},
+    loss::{LossConfig, LossFn, UnknownLoss},
     names::{AdapterName, CheckpointName, NameError, RunId},
     remote::{ApiKey, Endpoint, RemoteBackend, RemoteConfig},
     tensor::{ShapeError, Tensor2},

@@ -74,11 +74,3 @@ fn a_bad_datum_is_refused_by_field() {
     .collect();
     insta::assert_snapshot!(messages.join("\n"));
 }
-
-#[test]
-fn a_loss_says_what_it_misses() {
-    let plain = Datum::cross_entropy(vec![1], vec![2], vec![1.0]).unwrap();
-    assert!(plain.check_for(LossFn::CrossEntropy).is_ok());
-    insta::assert_snapshot!(plain.check_for(LossFn::Ppo).unwrap_err(), @"logprobs is missing: ppo needs it");
-    insta::assert_snapshot!(plain.check_vocabulary(2).unwrap_err(), @"target_tokens[0] is 2: a token id from 0 to 1");
-}
