@@ -1,1 +1,45 @@
-//! The durable turn log on sled.
+//! The durable turn log on sled: what was said, judged, taken and trained.
+//!
+//! A turn is written once and never lost: [`TurnLog::append`] returns after the flush, and what it
+//! has acknowledged is in the log, whole and once, whatever is killed afterwards. Requests repeat
+//! their history; a record holds only what is new in it. docs/turn-log.md describes what lies on disk.
+//!
+//! One thread owns the store (`thread`); the handle sends it jobs (`log`). Only `store` names sled.
+
+mod append;
+mod blobs;
+mod codec;
+mod config;
+mod diff;
+mod error;
+mod export;
+mod health;
+mod keys;
+mod log;
+mod open;
+mod query;
+mod record;
+mod resolve;
+mod state;
+mod step;
+mod store;
+mod tail;
+mod thread;
+mod tokens;
+mod turn;
+mod txn;
+mod view;
+
+pub use self::{
+    config::{Durability, TurnsConfig},
+    error::{ExportError, FinishError, LogError, OpenError, TakeError},
+    export::ExportFilter,
+    health::{LogHealth, MovedAside, OpenOutcome},
+    log::TurnLog,
+    step::{NewStep, Step, StepOutcome},
+    turn::{
+        LessonRef, NewTurn, Request, Served, StateKind, StreamEnd, Tokens, Turn, TurnKind,
+        TurnState,
+    },
+    view::{Funnel, MAX_LIST, SessionSummary, TurnFilter, TurnSummary},
+};

@@ -1,0 +1,387 @@
+//! A finished turn becomes a record: found its session, its parent and what it repeats.
+
+use std::sync::Arc;
+
+use metaclaw_chat::{AgentId, ChainHash, SessionId, TurnId};
+
+use crate::{
+    blobs::{self, Text},
+    diff::{self, Short, short},
+    error::LogError,
+    keys,
+    record::{Header, Line, Part, Record, Setup, damaged},
+    resolve::Resolver,
+    state,
+    store::Table,
+    tail::{SessionRecord, Tail, TailTurn},
+    turn::{NewTurn, StreamEnd},
+    txn::{Fault, Source, Txn},
+};
+
+/// The most bytes of one turn as JSON text: thrice what the gateway accepts as a body.
+pub(crate) const MAX_TURN: usize = 96 << 20;
+
+/// A turn made ready to be written: texts and hashes are made by the caller, so that the one thread
+/// that owns the log has less to do. May be appended more than once; it is stored once.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    turn: NewTurn,
+    key: u64,
+    messages: Vec<Text>,
+    reply: Option<Text>,
+    tools: Option<Text>,
+    block: Option<Text>,
+    /// The chain hash after each message.
+    chains: Vec<ChainHash>,
+    /// The chain hash after the reply, if it is one.
+    after: Option<ChainHash>,
+}
+
+/// The turn that a request goes on from, and where what is new begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Parent {
+    seq: u32,
+    new_from: usize,
+}
+
+// === impl Prepared ===
+
+impl Prepared {
+    /// Serialises and hashes. `key` is drawn for this turn alone.
+    pub(crate) fn new(mut turn: NewTurn, key: u64) -> Result<Self, LogError> {
+        let chains = ChainHash::chain(&turn.agent, &turn.request.messages);
+        let after = turn
+            .reply
+            .as_ref()
+            .filter(|reply| reply.role() == metaclaw_chat::Role::Assistant)
+            .map(|reply| turn.chain.then(reply));
+        let messages = std::mem::take(&mut turn.request.messages);
+        let messages = messages.iter().map(|message| text(message.as_map()));
+        let messages = messages.collect::<Result<_, _>>()?;
+        let reply = turn
+            .reply
+            .take()
+            .map(|reply| text(reply.as_map()))
+            .transpose()?;
+        let tools = turn
+            .request
+            .tools
+            .take()
+            .map(|tools| text(&tools))
+            .transpose()?;
+        let block = turn.served.system_block.take();
+        let prepared = Self {
+            turn,
+            key,
+            messages,
+            reply,
+            tools,
+            block: block.map(|block| text(&block)).transpose()?,
+            chains,
+            after,
+        };
+        match prepared.n_bytes() {
+            n_bytes if n_bytes > MAX_TURN => Err(LogError::TooLarge {
+                what: "a turn",
+                n_bytes,
+                max: MAX_TURN,
+            }),
+            _ => Ok(prepared),
+        }
+    }
+
+    /// The length of its texts.
+    pub(crate) fn n_bytes(&self) -> usize {
+        self.texts().map(|text| text.text.len()).sum()
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &Text> {
+        let others = self.reply.iter().chain(&self.tools).chain(&self.block);
+        self.messages.iter().chain(others)
+    }
+
+    fn setup(&self) -> Setup {
+        Setup {
+            params: self.turn.request.params.clone(),
+            served: self.turn.served.clone(),
+            tools: self.tools.as_ref().map(Line::of),
+            block: self.block.as_ref().map(Line::of),
+        }
+    }
+
+    /// The latest turn of the same request that did not end well, if this is another try at it.
+    ///
+    /// Not one that another turn builds on, and not one that still ran when this began: that is a
+    /// sibling whose stream broke.
+    fn retried<'t>(&self, tail: &'t Tail) -> Option<&'t TailTurn> {
+        let same = |old: &&TailTurn| old.chain == self.turn.chain && old.kind == self.turn.kind;
+        let old = tail.turns.iter().rev().find(same)?;
+        let is_base = tail.turns.iter().any(|other| other.base == Some(old.seq));
+        let began_after = self.turn.started_ms >= old.ended_ms;
+        (!old.complete && !is_base && began_after).then_some(old)
+    }
+
+    /// The turn whose conversation, with its reply, is the longest beginning of this one.
+    ///
+    /// By chain hash; where that does not tell (messages that somebody leaves out of the chain), by
+    /// the very messages and reply.
+    fn parent(&self, tail: &Tail, hashes: &[Short], not: Option<u32>) -> Option<Parent> {
+        let found = tail.turns.iter().filter(|turn| Some(turn.seq) != not);
+        let found = found.filter_map(|turn| {
+            let by_chain = turn.after.and_then(|after| {
+                // Messages that do not count leave the hash as it is: the first has the reply.
+                self.chains.iter().position(|chain| *chain == after)
+            });
+            let by_messages = || {
+                let n = turn.n_messages;
+                let goes_on = turn.after.is_some() && hashes.len() > n;
+                (goes_on && hashes[..=n] == turn.sequence[..]).then_some(n)
+            };
+            let place = by_chain.or_else(by_messages)?;
+            Some(Parent {
+                seq: turn.seq,
+                new_from: place + 1,
+            })
+        });
+        found.max_by_key(|parent| (parent.new_from, parent.seq))
+    }
+
+    /// The turn that saves most when copied from, and the parts.
+    fn base(&self, tail: &Tail, hashes: &[Short], before: u32) -> (Option<u32>, Vec<Part>) {
+        let mut best = (usize::MAX, None, diff::parts(&[], hashes));
+        for turn in tail.turns.iter().rev().filter(|turn| turn.seq < before) {
+            let parts = diff::parts(&turn.sequence, hashes);
+            let own = diff::own(&parts).zip(&self.messages);
+            let bytes: usize = own
+                .filter(|(own, _)| *own)
+                .map(|(_, text)| text.text.len())
+                .sum();
+            if bytes < best.0 {
+                best = (bytes, Some(turn.seq), parts);
+            }
+        }
+        (best.1, best.2)
+    }
+
+    fn record(
+        &self,
+        tail: &Tail,
+        hashes: &[Short],
+        seq: u32,
+    ) -> Result<(Record, [u8; 32]), String> {
+        let turn = &self.turn;
+        let parent = self.parent(tail, hashes, Some(seq));
+        let (base, parts) = self.base(tail, hashes, seq);
+        let setup = self.setup();
+        let setup_hash = setup.hash()?;
+        let known = tail.turns.iter().find(|turn| Some(turn.seq) == base);
+        let has_setup = known.is_some_and(|turn| turn.setup == setup_hash);
+        let after_start = |ms: u64| ms.wrapping_sub(turn.started_ms).cast_signed();
+        let new = diff::own(&parts)
+            .zip(&self.messages)
+            .filter(|(own, _)| *own);
+        let new = new.map(|(_, text)| Line::of(text)).collect();
+        let header = Header {
+            key: self.key,
+            kind: turn.kind,
+            chain: blobs::hex(&turn.chain.0),
+            parent: parent.map(|parent| parent.seq),
+            new_from: parent.map_or(0, |parent| {
+                u32::try_from(parent.new_from).unwrap_or(u32::MAX)
+            }),
+            base,
+            setup: !has_setup,
+            reply: self.reply.is_some(),
+            reply_id: turn.reply_id.clone(),
+            finish_reason: turn.finish_reason.clone(),
+            usage: turn.usage,
+            end: turn.end,
+            started_ms: turn.started_ms,
+            first_byte: turn.first_byte_ms.map(after_start),
+            took: after_start(turn.ended_ms),
+            parts,
+        };
+        let record = Record {
+            header,
+            setup: (!has_setup).then_some(setup),
+            new,
+            reply: self.reply.as_ref().map(Line::of),
+        };
+        Ok((record, setup_hash))
+    }
+
+    fn in_tail(
+        &self,
+        record: &Record,
+        mut sequence: Vec<Short>,
+        seq: u32,
+        setup: [u8; 32],
+    ) -> TailTurn {
+        let n_messages = sequence.len();
+        sequence.extend(self.reply.iter().map(|reply| short(&reply.hash)));
+        TailTurn {
+            seq,
+            key: self.key,
+            kind: self.turn.kind,
+            chain: self.turn.chain,
+            after: self.after,
+            complete: self.turn.end == StreamEnd::Complete,
+            base: record.header.base,
+            sequence,
+            n_messages,
+            setup,
+            ended_ms: self.turn.ended_ms,
+        }
+    }
+}
+
+/// Appends a turn, or finds it where it is already.
+pub(crate) fn append(txn: &mut Txn<'_>, new: &Prepared) -> Result<TurnId, Fault> {
+    let turn = &new.turn;
+    let (number, is_new) = session_number(txn, &turn.agent, &turn.session, turn.ended_ms)?;
+    if let Some(id) = already(txn, new, number)? {
+        return Ok(id);
+    }
+    let mut tail = match txn.cache.tails.remove(&number) {
+        Some(tail) => tail,
+        None => Resolver::new(&*txn, number).tail()?,
+    };
+    let written = write(txn, new, number, &tail);
+    if written.is_err() && is_new {
+        // What this operation wrote is dropped, so the session does not exist after all.
+        txn.cache.forget(number, &turn.agent, &turn.session);
+        return written.map(|(id, _)| id);
+    }
+    if let Ok((_, Some(turn))) = &written {
+        tail.put(turn.clone());
+    }
+    // Also after a refusal: the tail may know turns that only this batch holds.
+    txn.cache.put_tail(number, tail);
+    written.map(|(id, _)| id)
+}
+
+fn write(
+    txn: &mut Txn<'_>,
+    new: &Prepared,
+    number: u64,
+    tail: &Tail,
+) -> Result<(TurnId, Option<TailTurn>), Fault> {
+    let id = |seq| TurnId {
+        session: number,
+        seq,
+    };
+    if let Some(known) = tail.turns.iter().find(|known| known.key == new.key) {
+        return Ok((id(known.seq), None));
+    }
+    let mut seq = tail.next_seq;
+    if let Some(old) = new.retried(tail)
+        && state::withdraw(txn, &new.turn, id(old.seq), old.ended_ms)?
+    {
+        seq = old.seq;
+    }
+    if seq == u32::MAX {
+        return Err(damaged(id(seq), "its session is full"));
+    }
+    let hashes: Vec<Short> = new.messages.iter().map(|text| short(&text.hash)).collect();
+    let id = id(seq);
+    let (record, setup) = new
+        .record(tail, &hashes, seq)
+        .map_err(|why| damaged(id, why))?;
+    let stored: Vec<&Text> = stored(new, &record).collect();
+    for text in &stored {
+        blobs::put(txn, text)?;
+    }
+    record.put(txn, id)?;
+    if let Some(reply_id) = &new.turn.reply_id {
+        let key = keys::reply(reply_id, number);
+        txn.put(Table::Replies, key, seq.to_be_bytes().to_vec());
+    }
+    state::enter(txn, &new.turn, id)?;
+    for text in &stored {
+        blobs::remember(&mut txn.cache.blobs, text.hash);
+    }
+    Ok((id, Some(new.in_tail(&record, hashes, seq, setup))))
+}
+
+/// The blobs that a record names.
+fn stored<'a>(new: &'a Prepared, record: &'a Record) -> impl Iterator<Item = &'a Text> {
+    let own = diff::own(&record.header.parts).zip(&new.messages);
+    let own = own.filter(|(own, _)| *own).map(|(_, text)| text);
+    let setup = record
+        .setup
+        .iter()
+        .flat_map(|_| new.tools.iter().chain(&new.block));
+    own.chain(&new.reply)
+        .chain(setup)
+        .filter(|text| text.is_blob())
+}
+
+/// The turn of this session with the same reply id.
+fn already(txn: &mut Txn<'_>, new: &Prepared, number: u64) -> Result<Option<TurnId>, Fault> {
+    let Some(reply_id) = &new.turn.reply_id else {
+        return Ok(None);
+    };
+    let found = txn.get(Table::Replies, &keys::reply(reply_id, number))?;
+    Ok(found.and_then(|seq| {
+        Some(TurnId {
+            session: number,
+            seq: u32::from_be_bytes(seq.try_into().ok()?),
+        })
+    }))
+}
+
+/// The session's number, given to it when it is first seen, and whether it was now.
+fn session_number(
+    txn: &mut Txn<'_>,
+    agent: &AgentId,
+    session: &SessionId,
+    now_ms: u64,
+) -> Result<(u64, bool), Fault> {
+    let names = (agent.clone(), session.clone());
+    if let Some(number) = txn.cache.numbers.get(&names) {
+        return Ok((*number, false));
+    }
+    let key = keys::name(agent, session);
+    let known = txn.get_guarded(Table::Names, &key)?;
+    let known = known.and_then(|number| number.try_into().ok().map(u64::from_be_bytes));
+    let number = match known {
+        Some(number) => number,
+        None => {
+            let number = next_number(txn)?;
+            let record = SessionRecord {
+                agent: agent.clone(),
+                session: session.clone(),
+                created_ms: now_ms,
+            };
+            txn.put(Table::Names, key, number.to_be_bytes().to_vec());
+            txn.put_json(Table::Sessions, &keys::session(number), &record)?;
+            txn.cache.sessions.insert(number, Arc::new(record));
+            txn.cache.next_number = Some(number + 1);
+            txn.cache.put_tail(number, Tail::default());
+            number
+        }
+    };
+    txn.cache.numbers.insert(names, number);
+    Ok((number, known.is_none()))
+}
+
+/// One more than the last session's number.
+fn next_number(txn: &Txn<'_>) -> Result<u64, Fault> {
+    if let Some(number) = txn.cache.next_number {
+        return Ok(number);
+    }
+    let (from, to) = keys::under(&[]);
+    let last = txn.store().range(Table::Sessions, from, to).next_back();
+    let last = last.transpose()?;
+    let number = last.and_then(|(key, _)| key.first_chunk::<8>().copied());
+    Ok(number.map_or(1, |number| u64::from_be_bytes(number) + 1))
+}
+
+/// Compact JSON text.
+fn text(value: &impl serde::Serialize) -> Result<Text, LogError> {
+    let text = serde_json::to_string(value).map_err(|error| LogError::Damaged {
+        what: "a new turn".to_owned(),
+        why: error.to_string(),
+    })?;
+    Ok(Text::new(text))
+}

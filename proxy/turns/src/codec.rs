@@ -1,0 +1,104 @@
+//! Bytes as they lie in a value: a version, the length, and zstd.
+
+use std::{cell::RefCell, io};
+
+use zstd::bulk::{Compressor, Decompressor};
+
+/// Version of the envelope: the first byte of every packed value.
+const VERSION: u8 = 1;
+/// zstd's level: 3 is its default; records are small, higher levels gain 2 % at thrice the time.
+const LEVEL: i32 = 3;
+/// What a typical record looks like, for zstd to point into. Part of the format: a change of one
+/// byte makes old logs unreadable, so a better one needs a new [`VERSION`].
+const DICTIONARY: &[u8] = include_bytes!("codec/dictionary-1.txt");
+/// The largest value that is packed; what claims to be larger is damaged.
+pub(crate) const MAX_VALUE: usize = 128 << 20;
+
+/// Packs and unpacks values, keeping zstd's tables between calls. One thread's.
+pub(crate) struct Codec {
+    compressor: RefCell<Compressor<'static>>,
+    decompressor: RefCell<Decompressor<'static>>,
+}
+
+// === impl Codec ===
+
+impl Codec {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            compressor: RefCell::new(Compressor::with_dictionary(LEVEL, DICTIONARY)?),
+            decompressor: RefCell::new(Decompressor::with_dictionary(DICTIONARY)?),
+        })
+    }
+
+    /// Version, length as u32 big-endian, zstd frame.
+    pub(crate) fn pack(&self, bytes: &[u8]) -> Result<Vec<u8>, String> {
+        let too_large = || format!("{} bytes are more than {MAX_VALUE}", bytes.len());
+        if bytes.len() > MAX_VALUE {
+            return Err(too_large());
+        }
+        let length = u32::try_from(bytes.len()).map_err(|_| too_large())?;
+        let frame = self.compressor.borrow_mut().compress(bytes);
+        let frame = frame.map_err(|error| error.to_string())?;
+        let mut packed = Vec::with_capacity(frame.len() + 5);
+        packed.push(VERSION);
+        packed.extend(length.to_be_bytes());
+        packed.extend(frame);
+        Ok(packed)
+    }
+
+    /// What was packed, or why it cannot be had.
+    pub(crate) fn unpack(&self, packed: &[u8]) -> Result<Vec<u8>, String> {
+        let Some((&[version, ref length @ ..], frame)) = packed.split_first_chunk::<5>() else {
+            return Err(format!("{} bytes are too short for a value", packed.len()));
+        };
+        if version != VERSION {
+            return Err(format!("version {version}; this program reads {VERSION}"));
+        }
+        let length = u32::from_be_bytes(*length) as usize;
+        if length > MAX_VALUE {
+            return Err(format!("it claims {length} bytes, over {MAX_VALUE}"));
+        }
+        let bytes = self.decompressor.borrow_mut().decompress(frame, length);
+        let bytes = bytes.map_err(|error| error.to_string())?;
+        if bytes.len() != length {
+            return Err(format!("{} bytes where {length} were packed", bytes.len()));
+        }
+        Ok(bytes)
+    }
+}
+
+impl std::fmt::Debug for Codec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Codec").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_comes_out_again() {
+        let codec = Codec::new().unwrap();
+        let long = vec![7u8; 100_000];
+        for bytes in [&b""[..], b"{\"a\":1}", &long] {
+            let packed = codec.pack(bytes).unwrap();
+            assert_eq!(codec.unpack(&packed).unwrap(), bytes);
+        }
+    }
+
+    #[test]
+    fn damage_is_said_and_never_a_panic() {
+        let codec = Codec::new().unwrap();
+        let packed = codec.pack(b"some text that is long enough").unwrap();
+        for cut in 0..packed.len() {
+            assert!(codec.unpack(&packed[..cut]).is_err(), "cut at {cut}");
+        }
+        let mut other = packed.clone();
+        other[0] = 9;
+        assert!(codec.unpack(&other).unwrap_err().contains("version 9"));
+        let mut bomb = packed;
+        bomb[1..5].copy_from_slice(&u32::MAX.to_be_bytes());
+        assert!(codec.unpack(&bomb).unwrap_err().contains("claims"));
+    }
+}

@@ -1,0 +1,52 @@
+//! The settings below `turns:` in config.yaml.
+
+use metaclaw_chat::Size;
+use serde::{Deserialize, Serialize};
+
+/// When a reply that the agent sees may end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// At once. The turn is in the log some milliseconds later; [`crate::TurnLog::health`] says how
+    /// far behind the log is.
+    #[default]
+    Normal,
+    /// After the log has acknowledged the turn. The gateway waits; the log is the same.
+    Strict,
+}
+
+/// Settings of the turn log: the keys `turns.*`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TurnsConfig {
+    /// `turns.durability`.
+    pub durability: Durability,
+    /// `turns.cache`: memory that sled may use for pages. Below 8 MiB costs a fifth more CPU.
+    pub cache: Size,
+}
+
+impl Default for TurnsConfig {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Normal,
+            cache: Size::mib(16),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_section_is_the_defaults() {
+        assert_eq!(
+            serde_json::from_str::<TurnsConfig>("{}").unwrap(),
+            TurnsConfig::default()
+        );
+        let strict: TurnsConfig =
+            serde_json::from_str(r#"{"durability":"strict","cache":"32 MiB"}"#).unwrap();
+        assert_eq!(strict.durability, Durability::Strict);
+        assert_eq!(strict.cache, Size::mib(32));
+    }
+}

@@ -1,0 +1,469 @@
+//! The handle: what the rest of MetaClaw sees of the log.
+
+use std::{
+    fmt,
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{SyncSender, sync_channel},
+    },
+    thread,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use metaclaw_chat::{AgentId, ChainHash, SessionId, TurnId, Verdict};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot};
+
+use crate::{
+    append::Prepared,
+    config::TurnsConfig,
+    error::{FinishError, LogError, OpenError, TakeError},
+    health::{LogHealth, OpenOutcome, Shared},
+    keys,
+    open::{OnDamage, open},
+    query, state,
+    step::{self, NewStep, Step, StepOutcome},
+    store::Table,
+    thread::{Ack, Append, Job, Queued, Worker, operate},
+    tokens,
+    turn::{NewTurn, StateKind, Tokens, Turn, TurnState},
+    txn::{Fault, Reader, Txn},
+    view::{Funnel, SessionSummary, TurnFilter, TurnSummary},
+};
+
+/// Jobs that may be queued; beyond it whoever asks waits.
+const SLOTS: usize = 1_024;
+/// KiB of turns that may wait for their flush; beyond it `append` waits, and fails if the log is
+/// broken.
+const ROOM_KIB: usize = 64 << 10;
+
+/// The turn log. Cheap to clone; the last clone gone, the log is closed.
+#[derive(Clone)]
+pub struct TurnLog {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    queue: SyncSender<Queued>,
+    slots: Arc<Semaphore>,
+    room: Arc<Semaphore>,
+    shared: Arc<Shared>,
+    outcome: OpenOutcome,
+    /// Keys of turns: the first is drawn, the others count on from it.
+    next_key: AtomicU64,
+}
+
+// === impl TurnLog ===
+
+impl TurnLog {
+    /// Opens the log in `dir`, or makes one, on a thread of its own. Blocks until it is open.
+    ///
+    /// A database that is damaged or cut short is moved aside, an empty one is begun, and
+    /// [`TurnLog::outcome`] says so.
+    ///
+    /// # Errors
+    /// [`OpenError`]: held by another process, no space, not writable, vanished, or of another format.
+    pub fn open(dir: &Path, config: &TurnsConfig) -> Result<Self, OpenError> {
+        let (reader, outcome) = open(dir, config, OnDamage::MoveAside)?;
+        if let Some(moved) = &outcome.moved_aside {
+            let (why, to) = (&moved.why, moved.to.display());
+            tracing::warn!(%why, %to, "the turn log was damaged: it was moved aside, an empty one begins");
+        }
+        let shared = Arc::new(Shared::new());
+        let (queue, jobs) = sync_channel(SLOTS);
+        let worker = Worker::new(dir.to_owned(), config.clone(), jobs, Arc::clone(&shared));
+        let run = move || worker.run(reader);
+        let spawned = thread::Builder::new()
+            .name("metaclaw-turns".to_owned())
+            .spawn(run);
+        if let Err(error) = spawned {
+            return Err(OpenError::Other {
+                dir: dir.to_owned(),
+                why: format!("its thread does not start: {error}"),
+            });
+        }
+        let inner = Inner {
+            queue,
+            slots: Arc::new(Semaphore::new(SLOTS)),
+            room: Arc::new(Semaphore::new(ROOM_KIB)),
+            shared,
+            outcome,
+            next_key: AtomicU64::new(RandomState::new().build_hasher().finish()),
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// What opening found.
+    pub fn outcome(&self) -> &OpenOutcome {
+        &self.inner.outcome
+    }
+
+    /// Finishes what is queued and closes the log; it is free for another process afterwards.
+    pub async fn close(self) {
+        let (done, closed) = oneshot::channel();
+        if self.send(Job::Close(done)).await.is_ok() {
+            // An error means that the thread is gone, and the log with it.
+            let _ = closed.await;
+        }
+    }
+
+    /// Appends a finished turn; returns when it is safe from a kill.
+    ///
+    /// The same request after a turn that did not end well takes that turn's place and id. A reply id
+    /// that the session has is the turn that has it.
+    ///
+    /// # Errors
+    /// [`LogError::TooLarge`]; [`LogError::Broken`] when the store is away and there is no more room
+    /// to wait in. While there is room, turns wait for the store to come back: the caller bounds that.
+    ///
+    /// # Cancel safety
+    /// Dropped before the turn is queued, nothing happens; later, the turn is appended all the same.
+    pub async fn append(&self, turn: NewTurn) -> Result<TurnId, LogError> {
+        let key = self.inner.next_key.fetch_add(1, Ordering::Relaxed);
+        let new = Prepared::new(turn, key)?;
+        let ticket = self.inner.shared.wait();
+        let room = self.room(new.n_bytes()).await?;
+        let (ack, acked) = oneshot::channel();
+        self.send(Job::Append(Append {
+            new,
+            ack,
+            _ticket: ticket,
+            _room: room,
+        }))
+        .await?;
+        acked.await.unwrap_or_else(|_| Err(self.gone()))
+    }
+
+    /// Adds the ids that the reply was sampled as; false if the turn has some.
+    ///
+    /// # Errors
+    /// [`LogError::UnevenTokens`], [`LogError::NoSuchTurn`], or the store's.
+    pub async fn add_tokens(&self, id: TurnId, tokens: Tokens) -> Result<bool, LogError> {
+        self.write(move |txn| tokens::add(txn, id, &tokens)).await
+    }
+
+    /// Gives a turn its verdict; false, and nothing changed, if it has one.
+    ///
+    /// # Errors
+    /// [`LogError::NoSuchTurn`], or the store's.
+    pub async fn judge(&self, id: TurnId, verdict: Verdict) -> Result<bool, LogError> {
+        self.write(move |txn| state::judge(txn, id, &verdict)).await
+    }
+
+    /// Sets a captured or judged turn aside for good, saying why; false if it is neither.
+    ///
+    /// # Errors
+    /// [`LogError::NoSuchTurn`], or the store's.
+    pub async fn spend(&self, id: TurnId, why: &str) -> Result<bool, LogError> {
+        let to = TurnState::Spent {
+            why: why.to_owned(),
+        };
+        self.write(move |txn| state::set_aside(txn, id, &to)).await
+    }
+
+    /// Keeps a captured or judged turn for measuring; false if it is neither.
+    ///
+    /// # Errors
+    /// [`LogError::NoSuchTurn`], or the store's.
+    pub async fn hold_out(&self, id: TurnId) -> Result<bool, LogError> {
+        self.write(move |txn| state::set_aside(txn, id, &TurnState::HeldOut))
+            .await
+    }
+
+    /// Begins a training step: writes it and takes its turns, all or nothing.
+    ///
+    /// # Errors
+    /// [`TakeError`]; nothing was changed then, but for [`LogError::Broken`], after which
+    /// [`TurnLog::open_steps`] tells.
+    pub async fn take(&self, step: NewStep) -> Result<(), TakeError> {
+        let now_ms = now_ms();
+        self.write(move |txn| step::take(txn, step, now_ms)).await
+    }
+
+    /// Ends an agent's open step: its turns are trained, or free again.
+    ///
+    /// # Errors
+    /// [`FinishError`]; nothing was changed then, but for [`LogError::Broken`].
+    pub async fn finish_step(
+        &self,
+        agent: &AgentId,
+        n: u64,
+        outcome: StepOutcome,
+    ) -> Result<(), FinishError> {
+        let agent = agent.clone();
+        self.write(move |txn| step::finish(txn, &agent, n, outcome))
+            .await
+    }
+
+    /// Steps that were begun and not ended: one an agent at most.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn open_steps(&self) -> Result<Vec<Step>, LogError> {
+        self.read(step::open).await
+    }
+
+    /// An agent's steps, by lineage, number and attempt.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn steps(&self, agent: &AgentId) -> Result<Vec<Step>, LogError> {
+        let agent = agent.clone();
+        self.read(move |reader| step::all(reader, &agent)).await
+    }
+
+    /// Notes the adapter that an agent is served with; none is the base model.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn set_serving(
+        &self,
+        agent: &AgentId,
+        adapter: Option<String>,
+    ) -> Result<(), LogError> {
+        let key = keys::agent_prefix(agent);
+        self.write(move |txn| {
+            match adapter {
+                Some(adapter) => txn.put(Table::Serving, key, adapter.into_bytes()),
+                None => txn.remove(Table::Serving, key),
+            }
+            Ok::<(), Fault>(())
+        })
+        .await
+    }
+
+    /// The adapters that agents are served with.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn serving(&self) -> Result<Vec<(AgentId, String)>, LogError> {
+        self.read(query::serving).await
+    }
+
+    /// One turn, whole.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`], or the store's.
+    pub async fn get(&self, id: TurnId) -> Result<Option<Turn>, LogError> {
+        self.read(move |reader| query::turn(reader, id)).await
+    }
+
+    /// All turns of a session, in order, each with its whole request: for short sessions.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`], or the store's.
+    pub async fn session_turns(
+        &self,
+        agent: &AgentId,
+        session: &SessionId,
+    ) -> Result<Vec<Turn>, LogError> {
+        self.session_tail(agent, session, usize::MAX).await
+    }
+
+    /// The last `last` turns of a session, in order.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`], or the store's.
+    pub async fn session_tail(
+        &self,
+        agent: &AgentId,
+        session: &SessionId,
+        last: usize,
+    ) -> Result<Vec<Turn>, LogError> {
+        let (agent, session) = (agent.clone(), session.clone());
+        self.read(move |reader| query::session_turns(reader, &agent, &session, last))
+            .await
+    }
+
+    /// One line about each turn that the filter names, the newest first.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`], or the store's.
+    pub async fn list(&self, filter: TurnFilter) -> Result<Vec<TurnSummary>, LogError> {
+        self.read(move |reader| query::list(reader, &filter)).await
+    }
+
+    /// An agent's turns in one state, oldest sessions first.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn in_state(
+        &self,
+        agent: &AgentId,
+        kind: StateKind,
+    ) -> Result<Vec<TurnId>, LogError> {
+        let agent = agent.clone();
+        self.read(move |reader| query::in_state(reader, &agent, kind))
+            .await
+    }
+
+    /// Turns with this reply id: at most one a session.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn by_reply(&self, reply_id: &str) -> Result<Vec<TurnId>, LogError> {
+        let reply_id = reply_id.to_owned();
+        self.read(move |reader| query::by_reply(reader, &reply_id))
+            .await
+    }
+
+    /// The chain after each of the last turns' replies, the newest first: what a new request of a
+    /// client that names no session may go on from.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn recent_chains(
+        &self,
+        limit: usize,
+    ) -> Result<Vec<(AgentId, ChainHash, SessionId)>, LogError> {
+        self.read(move |reader| query::recent_chains(reader, limit))
+            .await
+    }
+
+    /// Sessions of one agent or of all, the newest first.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn sessions(
+        &self,
+        agent: Option<&AgentId>,
+        limit: usize,
+    ) -> Result<Vec<SessionSummary>, LogError> {
+        let agent = agent.cloned();
+        self.read(move |reader| query::sessions(reader, agent.as_ref(), limit))
+            .await
+    }
+
+    /// Every agent that has turns.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn agents(&self) -> Result<Vec<AgentId>, LogError> {
+        self.read(query::agents).await
+    }
+
+    /// How many turns of one agent, or of all, came how far.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn funnel(&self, agent: Option<&AgentId>) -> Result<Funnel, LogError> {
+        let agent = agent.cloned();
+        self.read(move |reader| query::funnel(reader, agent.as_ref()))
+            .await
+    }
+
+    /// Bytes that the log takes on disk. It never shrinks.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn size_on_disk(&self) -> Result<u64, LogError> {
+        self.read(|reader| Ok(reader.store.size_on_disk()?)).await
+    }
+
+    /// Ids of turns as they are acknowledged. A receiver that lags is told so by its next `recv`; it
+    /// then looks through [`TurnLog::in_state`].
+    pub fn subscribe(&self) -> broadcast::Receiver<TurnId> {
+        self.inner.shared.appended.subscribe()
+    }
+
+    /// How the log is, at once.
+    pub fn health(&self) -> LogHealth {
+        self.inner.shared.health()
+    }
+
+    /// Asks the thread; the answer comes from what is stored.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Reader) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, LogError> {
+        let (answer, answered) = oneshot::channel();
+        let read = move |reader: &Reader| {
+            let result = match question(reader) {
+                Ok(value) => Ok(value),
+                Err(Fault::Refused(error)) => Err(error),
+                Err(Fault::Store(error)) => return Err(error),
+            };
+            // A caller that went away wants no answer.
+            let _ = answer.send(result);
+            Ok(())
+        };
+        self.send(Job::Read(Box::new(read))).await?;
+        answered.await.unwrap_or_else(|_| Err(self.gone()))
+    }
+
+    /// Changes something; returns after the flush.
+    async fn write<T, E>(
+        &self,
+        change: impl FnOnce(&mut Txn<'_>) -> Result<T, Fault<E>> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<LogError> + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let write: crate::thread::Write = Box::new(move |reader, cache, batch| {
+            let result = operate(reader, cache, batch, change)?;
+            Ok(Box::new(move || {
+                // A caller that went away wants no answer.
+                let _ = answer.send(result);
+            }) as Ack)
+        });
+        self.send(Job::Write(write)).await.map_err(E::from)?;
+        answered.await.unwrap_or_else(|_| Err(self.gone().into()))
+    }
+
+    async fn send(&self, job: Job) -> Result<(), LogError> {
+        let slot = Arc::clone(&self.inner.slots).acquire_owned().await;
+        let queued = Queued {
+            job,
+            _slot: slot.map_err(|_| LogError::Closed)?,
+        };
+        // There are as many slots as places, so that this never finds the queue full.
+        self.inner.queue.try_send(queued).map_err(|_| self.gone())
+    }
+
+    /// Room for a turn of so many bytes. When the log is broken and its room is used up, capture
+    /// stops: the chat goes on without it.
+    async fn room(&self, n_bytes: usize) -> Result<OwnedSemaphorePermit, LogError> {
+        let n_kib = (n_bytes / 1_024 + 1).min(ROOM_KIB);
+        let n_kib = u32::try_from(n_kib).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.inner.room).acquire_many_owned(n_kib);
+        let mut broken = self.inner.shared.watch_broken();
+        tokio::select! {
+            biased;
+            room = room => room.map_err(|_| LogError::Closed),
+            _ = broken.wait_for(Option::is_some) => Err(self.gone()),
+        }
+    }
+
+    /// Why there is no answer.
+    fn gone(&self) -> LogError {
+        if self.inner.shared.is_closed() {
+            return LogError::Closed;
+        }
+        let why = self.inner.shared.health().broken;
+        LogError::Broken {
+            why: why.unwrap_or_else(|| "it failed in between".to_owned()),
+        }
+    }
+}
+
+impl fmt::Debug for TurnLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TurnLog")
+            .field("health", &self.health())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The time, in Unix milliseconds.
+fn now_ms() -> u64 {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}

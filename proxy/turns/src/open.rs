@@ -1,0 +1,148 @@
+//! The log's folder: what lies in it, and what is done when it does not open.
+//!
+//! `sled/` is the database, `FORMAT` says that there is one and how it is written, `holder` names the
+//! process that has it open, and `damaged-TIME/` are databases that were put out of the way.
+
+use std::{
+    fs, io,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use crate::{
+    codec::Codec,
+    config::TurnsConfig,
+    error::OpenError,
+    health::{MovedAside, OpenOutcome},
+    store::{Store, StoreError},
+    txn::Reader,
+};
+
+/// The format that this program writes; docs/turn-log.md describes it.
+const FORMAT: u32 = 1;
+
+/// What to do with a database that is damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnDamage {
+    /// Move it aside, begin an empty one, and say so: when the program starts.
+    MoveAside,
+    /// Fail: when a running program opens it again.
+    Fail,
+}
+
+/// Opens the log in `dir`, or makes one.
+pub(crate) fn open(
+    dir: &Path,
+    config: &TurnsConfig,
+    on_damage: OnDamage,
+) -> Result<(Reader, OpenOutcome), OpenError> {
+    make_dir(dir).map_err(|error| not_writable(dir, error))?;
+    let is_known = check_format(dir)?;
+    let database = dir.join("sled");
+    if is_known && !Store::exists(&database) {
+        return Err(OpenError::Vanished {
+            dir: dir.to_owned(),
+        });
+    }
+    let open = || Store::open(&database, config.cache.0);
+    let mut outcome = OpenOutcome::default();
+    let store = match open() {
+        Err(StoreError::Damaged(why)) if on_damage == OnDamage::MoveAside => {
+            outcome.moved_aside = Some(move_aside(dir, &database, why)?);
+            open().map_err(|error| open_error(dir, error))?
+        }
+        opened => opened.map_err(|error| open_error(dir, error))?,
+    };
+    outcome.recovered = store.was_recovered();
+    for (file, text) in [
+        ("FORMAT", format!("{FORMAT}\n")),
+        ("holder", format!("{}\n", std::process::id())),
+    ] {
+        write(&dir.join(file), &text).map_err(|error| not_writable(dir, error))?;
+    }
+    let codec = Codec::new().map_err(|error| OpenError::Other {
+        dir: dir.to_owned(),
+        why: error.to_string(),
+    })?;
+    Ok((Reader { store, codec }, outcome))
+}
+
+/// Conversations are nobody else's business: the folder is the owner's alone.
+fn make_dir(dir: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    use io::Write as _;
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(path)?.write_all(text.as_bytes())
+}
+
+/// Whether the folder is marked as a log, of a format that is known here.
+fn check_format(dir: &Path) -> Result<bool, OpenError> {
+    let found = match fs::read_to_string(dir.join("FORMAT")) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(not_writable(dir, error)),
+    };
+    match found.trim() {
+        // A kill between making the file and writing it.
+        "" => Ok(false),
+        text if text.parse() == Ok(FORMAT) => Ok(true),
+        text => Err(OpenError::Format {
+            dir: dir.to_owned(),
+            found: text.to_owned(),
+            known: FORMAT,
+        }),
+    }
+}
+
+fn move_aside(dir: &Path, database: &Path, why: String) -> Result<MovedAside, OpenError> {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let to = dir.join(format!("damaged-{}", now.as_millis()));
+    match fs::rename(database, &to) {
+        Ok(()) => Ok(MovedAside { to, why }),
+        Err(source) => Err(OpenError::Damaged {
+            dir: dir.to_owned(),
+            why,
+            source,
+        }),
+    }
+}
+
+fn open_error(dir: &Path, error: StoreError) -> OpenError {
+    let dir = dir.to_owned();
+    match error {
+        StoreError::Held => {
+            let holder = fs::read_to_string(dir.join("holder")).unwrap_or_default();
+            let holder = match holder.trim() {
+                "" => "another process".to_owned(),
+                pid => format!("process {pid}"),
+            };
+            OpenError::Held { dir, holder }
+        }
+        StoreError::Full => OpenError::Full { dir },
+        StoreError::NotWritable(source) => OpenError::NotWritable { dir, source },
+        error @ (StoreError::Damaged(_) | StoreError::Changed { .. } | StoreError::Other(_)) => {
+            OpenError::Other {
+                dir,
+                why: error.to_string(),
+            }
+        }
+    }
+}
+
+fn not_writable(dir: &Path, source: io::Error) -> OpenError {
+    let dir = dir.to_owned();
+    match source.kind() {
+        io::ErrorKind::StorageFull => OpenError::Full { dir },
+        _ => OpenError::NotWritable { dir, source },
+    }
+}

@@ -1,0 +1,160 @@
+//! The last turns of recent sessions, in memory: what a new turn is compared with.
+
+use std::{collections::HashMap, sync::Arc};
+
+use metaclaw_chat::{AgentId, ChainHash, SessionId};
+use serde::{Deserialize, Serialize};
+
+use crate::{blobs::Known, diff::Short, turn::TurnKind};
+
+/// Turns of a session that a new one is compared with. Older ones are in the log, but are taken
+/// neither for a parent nor for a retry.
+pub(crate) const WINDOW: usize = 12;
+/// Message hashes that all tails hold together: 8 MB. Beyond, the least recent sessions are read
+/// again from the log when they go on.
+const MAX_HASHES: usize = 500_000;
+/// Sessions whose names are remembered.
+const MAX_NAMES: usize = 20_000;
+
+/// What the log knows about a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SessionRecord {
+    pub(crate) agent: AgentId,
+    pub(crate) session: SessionId,
+    pub(crate) created_ms: u64,
+}
+
+/// One of a session's last turns.
+#[derive(Debug, Clone)]
+pub(crate) struct TailTurn {
+    pub(crate) seq: u32,
+    pub(crate) key: u64,
+    pub(crate) kind: TurnKind,
+    pub(crate) chain: ChainHash,
+    /// The chain with the reply; none if there was no reply.
+    pub(crate) after: Option<ChainHash>,
+    pub(crate) complete: bool,
+    pub(crate) base: Option<u32>,
+    /// The request's messages, then the reply.
+    pub(crate) sequence: Vec<Short>,
+    pub(crate) n_messages: usize,
+    pub(crate) setup: [u8; 32],
+    pub(crate) ended_ms: u64,
+}
+
+/// The last turns of one session, oldest first.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tail {
+    pub(crate) next_seq: u32,
+    pub(crate) turns: Vec<TailTurn>,
+    /// When it was last used, as a count of uses.
+    used: u64,
+}
+
+/// What is remembered between operations; may be thrown away at any time between two batches.
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    pub(crate) tails: HashMap<u64, Tail>,
+    pub(crate) numbers: HashMap<(AgentId, SessionId), u64>,
+    pub(crate) sessions: HashMap<u64, Arc<SessionRecord>>,
+    pub(crate) next_number: Option<u64>,
+    pub(crate) blobs: Known,
+    uses: u64,
+}
+
+// === impl Tail ===
+
+impl Tail {
+    /// Adds a turn, or puts it in place of the one with its number.
+    pub(crate) fn put(&mut self, turn: TailTurn) {
+        self.next_seq = self.next_seq.max(turn.seq.saturating_add(1));
+        match self.turns.iter_mut().find(|old| old.seq == turn.seq) {
+            Some(old) => *old = turn,
+            None => self.turns.push(turn),
+        }
+        let over = self.turns.len().saturating_sub(WINDOW);
+        self.turns.drain(..over);
+    }
+
+    fn n_hashes(&self) -> usize {
+        let hashes: usize = self.turns.iter().map(|turn| turn.sequence.len()).sum();
+        hashes + self.turns.len() + 1
+    }
+}
+
+// === impl Cache ===
+
+impl Cache {
+    /// Puts a session's tail back after use.
+    pub(crate) fn put_tail(&mut self, number: u64, mut tail: Tail) {
+        self.uses += 1;
+        tail.used = self.uses;
+        self.tails.insert(number, tail);
+    }
+
+    /// Forgets a session that was not stored after all.
+    pub(crate) fn forget(&mut self, number: u64, agent: &AgentId, session: &SessionId) {
+        self.tails.remove(&number);
+        self.sessions.remove(&number);
+        self.numbers.remove(&(agent.clone(), session.clone()));
+    }
+
+    /// Forgets what is over the bounds. Only between batches: a tail also knows what is not stored yet.
+    pub(crate) fn trim(&mut self) {
+        if self.sessions.len() > MAX_NAMES {
+            self.numbers.clear();
+            self.sessions.clear();
+        }
+        let mut n_hashes: usize = self.tails.values().map(Tail::n_hashes).sum();
+        if n_hashes <= MAX_HASHES {
+            return;
+        }
+        let mut oldest: Vec<(u64, u64)> = self
+            .tails
+            .iter()
+            .map(|(number, tail)| (tail.used, *number))
+            .collect();
+        oldest.sort_unstable();
+        for (_, number) in oldest {
+            if n_hashes <= MAX_HASHES / 2 {
+                break;
+            }
+            n_hashes -= self.tails.remove(&number).map_or(0, |tail| tail.n_hashes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tail(n_hashes: usize) -> Tail {
+        let mut tail = Tail::default();
+        tail.put(TailTurn {
+            seq: 0,
+            key: 0,
+            kind: TurnKind::Main,
+            chain: ChainHash([0; 32]),
+            after: None,
+            complete: true,
+            base: None,
+            sequence: vec![[0; 16]; n_hashes],
+            n_messages: n_hashes,
+            setup: [0; 32],
+            ended_ms: 0,
+        });
+        tail
+    }
+
+    #[test]
+    fn the_least_recent_sessions_are_forgotten_first() {
+        let mut cache = Cache::default();
+        for number in 0..3 {
+            cache.put_tail(number, tail(200_000));
+        }
+        cache.trim();
+        let mut left: Vec<u64> = cache.tails.keys().copied().collect();
+        left.sort_unstable();
+        assert_eq!(left, [2]);
+    }
+}

@@ -1,0 +1,281 @@
+//! What one turn is: what was asked, what was answered, under what it was served, and what became of it.
+
+use metaclaw_chat::{AgentId, ChainHash, Message, SessionId, TurnId, Usage, Verdict};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// What a turn is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnKind {
+    /// Part of the conversation with the owner.
+    Main,
+    /// The client's own errand (heartbeat, title, compaction): logged, never learned from.
+    Side,
+}
+
+/// How the reply's stream ended. Only [`StreamEnd::Complete`] ones are learned from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "how", rename_all = "snake_case")]
+pub enum StreamEnd {
+    /// As the upstream meant it to.
+    Complete,
+    /// The upstream's connection broke.
+    Cut,
+    /// The agent hung up.
+    ClientGone,
+    /// The upstream answered with an error instead of a reply.
+    UpstreamError {
+        /// Its HTTP status.
+        status: u16,
+    },
+    /// The capture's memory ran out; the reply is not whole here, though the agent has it.
+    Overflowed,
+}
+
+/// A request as the client sent it, before anything was injected.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    /// The whole conversation, system messages included.
+    pub messages: Vec<Message>,
+    /// The `tools` field, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Value>,
+    /// What else steers the answer: temperature, top_p, max_tokens and their like.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub params: Map<String, Value>,
+}
+
+/// A lesson (skill) that stood in the system text, by name and version.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LessonRef {
+    /// The skill's name.
+    pub name: String,
+    /// Its content hash, as `skills` makes it.
+    pub version: String,
+}
+
+/// Under what a turn was served: who answered, and what was put into the request.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Served {
+    /// The upstream's name in the configuration.
+    pub upstream: String,
+    /// The model that was asked for there.
+    pub model: String,
+    /// The adapter that answered; none for the base model and for models that are not ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
+    /// The skills that were injected.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<LessonRef>,
+    /// The hash of the wishes in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wishes: Option<String>,
+    /// The text that was added to the system text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_block: Option<String>,
+    /// The line that was added to the owner's messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_line: Option<String>,
+}
+
+/// One turn, as the gateway hands it over when its reply has ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewTurn {
+    /// Whose turn it is.
+    pub agent: AgentId,
+    /// Its conversation; the same name under another agent is another conversation.
+    pub session: SessionId,
+    /// What it is for.
+    pub kind: TurnKind,
+    /// The hash of the whole request's conversation.
+    pub chain: ChainHash,
+    /// What was asked.
+    pub request: Request,
+    /// What was answered, as far as it came.
+    pub reply: Option<Message>,
+    /// The upstream's id of the reply. The same id in the same session is the same turn.
+    pub reply_id: Option<String>,
+    /// The upstream's `finish_reason`.
+    pub finish_reason: Option<String>,
+    /// The upstream's count of tokens.
+    pub usage: Option<Usage>,
+    /// How the stream ended.
+    pub end: StreamEnd,
+    /// Under what it was served.
+    pub served: Served,
+    /// When the request had been read, in Unix milliseconds.
+    pub started_ms: u64,
+    /// When the first byte of the reply came.
+    pub first_byte_ms: Option<u64>,
+    /// When the stream ended.
+    pub ended_ms: u64,
+}
+
+/// A turn read back: everything that was put, and what the log made of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    /// Its id.
+    pub id: TurnId,
+    /// Whose turn it is.
+    pub agent: AgentId,
+    /// Its conversation.
+    pub session: SessionId,
+    /// What it is for.
+    pub kind: TurnKind,
+    /// The hash of the whole request's conversation.
+    pub chain: ChainHash,
+    /// The turn of the same session whose reply this request goes on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<TurnId>,
+    /// Where in `request.messages` the evidence about the parent begins: the first message after
+    /// its reply. 0 without a parent.
+    pub new_from: usize,
+    /// What was asked.
+    pub request: Request,
+    /// What was answered, as far as it came.
+    pub reply: Option<Message>,
+    /// The upstream's id of the reply.
+    pub reply_id: Option<String>,
+    /// The upstream's `finish_reason`.
+    pub finish_reason: Option<String>,
+    /// The upstream's count of tokens.
+    pub usage: Option<Usage>,
+    /// How the stream ended.
+    pub end: StreamEnd,
+    /// Under what it was served.
+    pub served: Served,
+    /// When the request had been read, in Unix milliseconds.
+    pub started_ms: u64,
+    /// When the first byte of the reply came.
+    pub first_byte_ms: Option<u64>,
+    /// When the stream ended.
+    pub ended_ms: u64,
+    /// What became of it.
+    pub state: TurnState,
+    /// How it was judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// The token ids, if the trainer gave them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<Tokens>,
+}
+
+/// The ids that a reply was sampled as: what our own trainer remembers of it.
+///
+/// # Shapes
+/// `ids`, `logprobs` and `sampling_logprobs` have one entry per sampled token.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tokens {
+    /// The prompt's token ids.
+    pub prompt_ids: Vec<u32>,
+    /// The sampled ids.
+    pub ids: Vec<u32>,
+    /// Log-probabilities at temperature 1 over the full vocabulary, in nats.
+    pub logprobs: Vec<f32>,
+    /// Log-probabilities as drawn: after temperature, top-p and top-k.
+    pub sampling_logprobs: Vec<f32>,
+    /// The adapter that sampled; none is the base model.
+    pub adapter: Option<String>,
+    /// The policy's version: the training steps behind that adapter.
+    pub version: Option<u64>,
+    /// The base model.
+    pub base: String,
+}
+
+/// Where a turn stands on its way to the weights. Every move is one transaction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum TurnState {
+    /// In the log, not judged.
+    Captured,
+    /// It has a verdict and may be taken.
+    Judged,
+    /// Training step `n` has it.
+    Taken {
+        /// The step of its agent's lineage.
+        n: u64,
+    },
+    /// Training step `n` used it.
+    Trained {
+        /// The step of its agent's lineage.
+        n: u64,
+    },
+    /// Never to be trained on.
+    Spent {
+        /// Why not, in a few words; counted in the funnel.
+        why: String,
+    },
+    /// Kept for measuring, never trained on.
+    HeldOut,
+}
+
+/// A [`TurnState`] without what it carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StateKind {
+    /// [`TurnState::Captured`].
+    Captured,
+    /// [`TurnState::Judged`].
+    Judged,
+    /// [`TurnState::Taken`].
+    Taken,
+    /// [`TurnState::Trained`].
+    Trained,
+    /// [`TurnState::Spent`].
+    Spent,
+    /// [`TurnState::HeldOut`].
+    HeldOut,
+}
+
+// === impl NewTurn ===
+
+impl NewTurn {
+    /// Whether the reply came as the upstream meant it to.
+    pub fn is_complete(&self) -> bool {
+        self.end == StreamEnd::Complete
+    }
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// What followed the parent's reply: the evidence about the parent, tool results included.
+    pub fn evidence(&self) -> &[Message] {
+        self.request
+            .messages
+            .get(self.new_from..)
+            .unwrap_or_default()
+    }
+}
+
+// === impl TurnState ===
+
+impl TurnState {
+    /// Which state, without what it carries.
+    pub fn kind(&self) -> StateKind {
+        match self {
+            Self::Captured => StateKind::Captured,
+            Self::Judged => StateKind::Judged,
+            Self::Taken { .. } => StateKind::Taken,
+            Self::Trained { .. } => StateKind::Trained,
+            Self::Spent { .. } => StateKind::Spent,
+            Self::HeldOut => StateKind::HeldOut,
+        }
+    }
+}
+
+// === impl StateKind ===
+
+impl StateKind {
+    /// All of them, in the order of a turn's way.
+    pub const ALL: [Self; 6] = [
+        Self::Captured,
+        Self::Judged,
+        Self::Taken,
+        Self::Trained,
+        Self::Spent,
+        Self::HeldOut,
+    ];
+}
