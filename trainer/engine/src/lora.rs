@@ -97,7 +97,7 @@ pub enum LoraError {
         /// Its shape.
         found: Vec<i64>,
         /// The shape that fits.
-        wanted: [i64; 2],
+        wanted: Vec<i64>,
     },
     /// libtorch refused.
     #[error(transparent)]
@@ -267,7 +267,7 @@ impl Lora {
                 return Err(LoraError::Shape {
                     name,
                     found,
-                    wanted,
+                    wanted: wanted.to_vec(),
                 });
             }
             Ok(tensor.f_to_kind(Kind::Float)?)

@@ -1,3 +1,5 @@
+#![expect(clippy::cast_possible_truncation, reason = "random test data")]
+
 use std::collections::BTreeMap;
 
 use tch::{Device, Kind};

@@ -1,0 +1,158 @@
+//! `adapter_config.json`, PEFT's.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use super::{AdapterError, from_json};
+use crate::lora::{LoraSpec, Projection};
+
+/// The file and where it is, for messages.
+pub(super) struct Config {
+    file: PathBuf,
+    fields: Map<String, Value>,
+}
+
+/// PEFT's fields in its order, which is alphabetic. vLLM and llama.cpp read a part of them.
+pub(super) fn to_json(spec: &LoraSpec, base_name: &str) -> Value {
+    let mut targets: Vec<&str> = spec.targets.iter().map(|target| target.peft()).collect();
+    targets.sort_unstable();
+    json!({
+        "alpha_pattern": {},
+        "auto_mapping": null,
+        "base_model_name_or_path": base_name,
+        "bias": "none",
+        "fan_in_fan_out": false,
+        "inference_mode": true,
+        "init_lora_weights": true,
+        "layers_pattern": null,
+        "layers_to_transform": null,
+        "lora_alpha": spec.alpha,
+        "lora_dropout": 0.0,
+        "modules_to_save": null,
+        "peft_type": "LORA",
+        "r": spec.rank,
+        "rank_pattern": {},
+        "revision": null,
+        "target_modules": targets,
+        "task_type": "CAUSAL_LM",
+        "use_dora": false,
+        "use_rslora": false,
+    })
+}
+
+/// Fields that change what an adapter computes in ways this engine does not do; absent or empty is fine.
+const REFUSED: [&str; 14] = [
+    "alora_invocation_tokens",
+    "alpha_pattern",
+    "corda_config",
+    "exclude_modules",
+    "fan_in_fan_out",
+    "layer_replication",
+    "layers_pattern",
+    "layers_to_transform",
+    "lora_bias",
+    "modules_to_save",
+    "rank_pattern",
+    "target_parameters",
+    "use_dora",
+    "use_rslora",
+];
+
+impl Config {
+    pub(super) fn read(file: &Path) -> Result<Self, AdapterError> {
+        let fields = from_json(file)?;
+        Ok(Self {
+            file: file.into(),
+            fields,
+        })
+    }
+
+    pub(super) fn base_name(&self) -> Option<&str> {
+        self.fields.get("base_model_name_or_path")?.as_str()
+    }
+
+    /// Rank, alpha and targets, after everything else was seen to be plain.
+    pub(super) fn spec(&self) -> Result<LoraSpec, AdapterError> {
+        self.text("peft_type", "LORA")?;
+        if self.fields.contains_key("bias") {
+            self.text("bias", "none")?;
+        }
+        for field in REFUSED {
+            if !self.fields.get(field).is_none_or(is_empty) {
+                return Err(self.error(field, "nothing: this engine does not do it"));
+            }
+        }
+        let rank = self.number("r")?;
+        let alpha = self.number("lora_alpha")?;
+        let alpha = u32::try_from(alpha).map_err(|_| self.error("lora_alpha", WHOLE))?;
+        let targets = self.targets()?;
+        Ok(LoraSpec {
+            rank,
+            alpha,
+            targets,
+        })
+    }
+
+    fn targets(&self) -> Result<Vec<Projection>, AdapterError> {
+        const FIELD: &str = "target_modules";
+        const ALLOWED: &str =
+            "a list of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj";
+        let error = || self.error(FIELD, ALLOWED);
+        let names = self
+            .fields
+            .get(FIELD)
+            .and_then(Value::as_array)
+            .ok_or_else(error)?;
+        let target = |name: &Value| Projection::from_peft(name.as_str()?).ok();
+        names
+            .iter()
+            .map(|name| target(name).ok_or_else(error))
+            .collect()
+    }
+
+    fn text(&self, field: &'static str, allowed: &'static str) -> Result<(), AdapterError> {
+        match self.fields.get(field).and_then(Value::as_str) {
+            Some(text) if text == allowed => Ok(()),
+            _ => Err(self.error(field, allowed)),
+        }
+    }
+
+    /// PEFT writes alpha as 32 or as 32.0.
+    fn number(&self, field: &'static str) -> Result<i64, AdapterError> {
+        let value = self.fields.get(field);
+        let whole = value.and_then(Value::as_i64);
+        let written_as_float = || {
+            let text = value?.as_f64()?.to_string();
+            text.parse().ok()
+        };
+        let number = whole.or_else(written_as_float).filter(|&n| n >= 1);
+        number.ok_or_else(|| self.error(field, WHOLE))
+    }
+
+    fn error(&self, field: &'static str, allowed: &'static str) -> AdapterError {
+        let value = self
+            .fields
+            .get(field)
+            .map_or_else(|| "missing".to_owned(), Value::to_string);
+        AdapterError::Field {
+            file: self.file.clone(),
+            field,
+            value,
+            allowed,
+        }
+    }
+}
+
+const WHOLE: &str = "a whole number from 1 up";
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(on) => !on,
+        Value::Number(_) => false,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+    }
+}

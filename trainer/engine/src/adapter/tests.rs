@@ -1,0 +1,241 @@
+use std::fs;
+
+use tch::Tensor;
+
+use super::*;
+use crate::lora::{LoraSpec, Projection};
+
+const DIMS: LayerDims = LayerDims {
+    hidden: 8,
+    q_out: 8,
+    kv_out: 4,
+    ffn: 12,
+};
+
+fn base(name: &str) -> BaseId {
+    BaseId {
+        name: name.into(),
+        fingerprint: format!("{name}-0123456789abcdef"),
+    }
+}
+
+fn fit(base: &BaseId) -> Fit<'_> {
+    Fit {
+        base,
+        dims: DIMS,
+        n_layers: 2,
+    }
+}
+
+fn lora() -> Lora {
+    let targets = vec![Projection::V, Projection::Down];
+    Lora::init(
+        LoraSpec {
+            rank: 2,
+            alpha: 32,
+            targets,
+        },
+        DIMS,
+        2,
+        4,
+    )
+    .unwrap()
+}
+
+/// A saved adapter, its folder, and a way to change its configuration.
+struct Saved {
+    root: tempfile::TempDir,
+    folder: PathBuf,
+}
+
+impl Saved {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let folder = save(root.path(), "a@1", &lora(), &base("tiny"), 7).unwrap();
+        Self { root, folder }
+    }
+
+    fn change(&self, field: &str, value: serde_json::Value) {
+        let file = self.folder.join(CONFIG);
+        let mut config: serde_json::Map<_, _> = from_json(&file).unwrap();
+        config.insert(field.into(), value);
+        fs::write(file, pretty(&config)).unwrap();
+    }
+
+    fn load(&self) -> Result<LoadedAdapter, AdapterError> {
+        load(self.root.path(), "a@1", &fit(&base("tiny")))
+    }
+
+    /// What loading says, after the folder.
+    fn error(&self) -> String {
+        let text = self.load().unwrap_err().to_string();
+        text.replace(&*self.folder.to_string_lossy(), "<adapter>")
+    }
+}
+
+#[test]
+fn comes_back_bit_for_bit() {
+    let saved = Saved::new();
+    let loaded = saved.load().unwrap();
+    assert_eq!(loaded.step, 7);
+    assert_eq!(loaded.lora.spec, lora().spec);
+    let mut pairs = loaded.lora.params().zip(
+        lora()
+            .params()
+            .map(Tensor::shallow_clone)
+            .collect::<Vec<_>>(),
+    );
+    assert!(pairs.all(|(a, b)| a.equal(&b)));
+}
+
+#[test]
+fn the_configuration_is_what_peft_writes() {
+    let text = fs::read_to_string(Saved::new().folder.join(CONFIG)).unwrap();
+    let wanted = r#"{
+  "alpha_pattern": {},
+  "auto_mapping": null,
+  "base_model_name_or_path": "tiny",
+  "bias": "none",
+  "fan_in_fan_out": false,
+  "inference_mode": true,
+  "init_lora_weights": true,
+  "layers_pattern": null,
+  "layers_to_transform": null,
+  "lora_alpha": 32,
+  "lora_dropout": 0.0,
+  "modules_to_save": null,
+  "peft_type": "LORA",
+  "r": 2,
+  "rank_pattern": {},
+  "revision": null,
+  "target_modules": [
+    "down_proj",
+    "v_proj"
+  ],
+  "task_type": "CAUSAL_LM",
+  "use_dora": false,
+  "use_rslora": false
+}"#;
+    assert_eq!(text, wanted);
+}
+
+#[test]
+fn of_another_base_is_refused_by_name() {
+    let saved = Saved::new();
+    let other = base("other");
+    let error = load(saved.root.path(), "a@1", &fit(&other))
+        .unwrap_err()
+        .to_string();
+    let wanted = "is an adapter of tiny (tiny-0123456), this engine serves other (other-012345)";
+    assert!(error.ends_with(wanted), "{error}");
+}
+
+#[test]
+fn of_peft_itself_is_known_by_the_name_of_its_base() {
+    let saved = Saved::new();
+    fs::remove_file(saved.folder.join(ORIGIN)).unwrap();
+    assert_eq!(saved.load().unwrap().step, 0);
+    saved.change("base_model_name_or_path", "someone/Tiny".into());
+    saved.change("lora_alpha", 32.0.into());
+    saved.change("peft_version", "0.21.2".into());
+    saved.load().unwrap();
+    saved.change("base_model_name_or_path", "someone/big".into());
+    let wanted = "<adapter> is an adapter of someone/big, this engine serves tiny (tiny-0123456)";
+    assert_eq!(saved.error(), wanted);
+}
+
+#[test]
+fn settings_that_change_the_sum_are_refused() {
+    let cases = [
+        (
+            "rank_pattern",
+            serde_json::json!({"q_proj": 4}),
+            r#"{"q_proj":4}, allowed: nothing"#,
+        ),
+        ("use_dora", true.into(), "true, allowed: nothing"),
+        ("use_rslora", true.into(), "true, allowed: nothing"),
+        ("bias", "all".into(), "\"all\", allowed: none"),
+        ("peft_type", "IA3".into(), "\"IA3\", allowed: LORA"),
+        (
+            "target_modules",
+            "all-linear".into(),
+            "\"all-linear\", allowed: a list of q_proj",
+        ),
+        (
+            "lora_alpha",
+            0.5.into(),
+            "0.5, allowed: a whole number from 1 up",
+        ),
+        ("r", 0.into(), "0, allowed: a whole number from 1 up"),
+    ];
+    for (field, value, wanted) in cases {
+        let saved = Saved::new();
+        saved.change(field, value);
+        let wanted = format!("<adapter>/{CONFIG}: {field} is {wanted}");
+        assert!(saved.error().starts_with(&wanted), "{}", saved.error());
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    let saved = Saved::new();
+    saved.change("r", 3.into());
+    let shape = "has shape [2, 8], this model and rank need [3, 8]";
+    assert!(saved.error().ends_with(shape), "{}", saved.error());
+
+    let saved = Saved::new();
+    let deep = Fit {
+        n_layers: 3,
+        ..fit(&base("tiny"))
+    }
+    .n_layers;
+    let tiny = base("tiny");
+    let deep = Fit {
+        base: &tiny,
+        dims: DIMS,
+        n_layers: deep,
+    };
+    let error = load(saved.root.path(), "a@1", &deep)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.ends_with("layers.2.self_attn.v_proj.lora_A.weight\" is missing"),
+        "{error}"
+    );
+
+    let file = saved.folder.join(TENSORS);
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(
+        saved
+            .error()
+            .starts_with(&format!("<adapter>/{TENSORS} is damaged: "))
+    );
+    fs::write(saved.folder.join(CONFIG), "{").unwrap();
+    assert!(
+        saved
+            .error()
+            .starts_with(&format!("<adapter>/{CONFIG} is damaged: "))
+    );
+}
+
+#[test]
+fn names_that_lead_elsewhere_are_refused() {
+    let saved = Saved::new();
+    let tiny = base("tiny");
+    for name in ["../a@1", "a/b", ".."] {
+        assert!(matches!(
+            load(saved.root.path(), name, &fit(&tiny)),
+            Err(AdapterError::Name(_))
+        ));
+        let result = save(saved.root.path(), name, &lora(), &tiny, 0);
+        assert!(matches!(result, Err(AdapterError::Name(_))));
+    }
+    let error = load(saved.root.path(), "b", &fit(&tiny))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with("there is no adapter \"b\" in "),
+        "{error}"
+    );
+}

@@ -1,0 +1,404 @@
+//! AdamW with a state that can be saved.
+//!
+//! Decoupled weight decay and bias correction as in torch's (<https://arxiv.org/abs/1711.05101>). A step
+//! is a function: parameters, gradients and state in, new parameters and state out. Nothing is written
+//! in place, so whoever still samples with the old parameters is not disturbed, and a step that is
+//! refused has changed nothing.
+
+use tch::{Kind, TchError, Tensor};
+
+use crate::lora::Lora;
+
+/// What an optimiser step is told; all of it comes with every step, so a schedule is the caller's.
+///
+/// Defaults are Tinker's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamConfig {
+    /// Above 0.
+    pub learning_rate: f64,
+    /// Decay of the mean of gradients, 0 to below 1.
+    pub beta1: f64,
+    /// Decay of the mean of their squares, 0 to below 1.
+    pub beta2: f64,
+    /// Added to the root of the mean square; above 0.
+    pub eps: f64,
+    /// Share of each parameter taken away a step, times the learning rate; 0 is none.
+    pub weight_decay: f64,
+    /// Largest 2-norm of the whole gradient; a longer one is shortened to it. 0 is no limit.
+    pub grad_clip_norm: f64,
+}
+
+/// Running means, one pair a parameter.
+#[derive(Debug)]
+pub struct AdamState {
+    /// Mean of gradients.
+    pub mean: Vec<Tensor>,
+    /// Mean of their squares.
+    pub square: Vec<Tensor>,
+    /// Steps taken.
+    pub steps: u64,
+}
+
+/// A step's result.
+#[derive(Debug)]
+pub struct Stepped {
+    /// The new parameters.
+    pub lora: Lora,
+    /// The new state.
+    pub state: AdamState,
+    /// 2-norm of the whole gradient before clipping.
+    pub grad_norm: f64,
+}
+
+/// Why a step was not taken. Parameters and state are as before.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// Nothing to step with.
+    #[error("there are no gradients: optim_step needs a forward_backward since the last step")]
+    NoGradients,
+    /// A setting out of range.
+    #[error("{field} is {value}, allowed: {allowed}")]
+    Setting {
+        /// The setting.
+        field: &'static str,
+        /// What was given.
+        value: f64,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+    /// Infinity, or no number.
+    #[error(
+        "the gradient is not finite (norm {norm}); no step was taken and the gradients were dropped"
+    )]
+    NotFinite {
+        /// Its norm.
+        norm: f64,
+    },
+    /// libtorch refused, for want of memory above all.
+    #[error("libtorch: {0}")]
+    Torch(#[from] TchError),
+}
+
+/// Torch's: keeps a clipped norm from exceeding the limit by rounding.
+const CLIP_EPS: f64 = 1e-6;
+
+// === impl AdamConfig ===
+
+impl Default for AdamConfig {
+    fn default() -> Self {
+        Self {
+            learning_rate: 1e-4,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-12,
+            weight_decay: 0.0,
+            grad_clip_norm: 0.0,
+        }
+    }
+}
+
+impl AdamConfig {
+    /// Checks every range.
+    ///
+    /// # Errors
+    /// [`StepError::Setting`].
+    pub fn check(&self) -> Result<(), StepError> {
+        let positive = |x: f64| x > 0.0 && x.is_finite();
+        let share = |x: f64| (0.0..1.0).contains(&x);
+        let not_negative = |x: f64| x >= 0.0 && x.is_finite();
+        let above_0 = "a number above 0";
+        let below_1 = "0 to below 1";
+        let from_0 = "a number from 0 up";
+        let rules = [
+            (
+                "learning_rate",
+                self.learning_rate,
+                positive(self.learning_rate),
+                above_0,
+            ),
+            ("beta1", self.beta1, share(self.beta1), below_1),
+            ("beta2", self.beta2, share(self.beta2), below_1),
+            ("eps", self.eps, positive(self.eps), above_0),
+            (
+                "weight_decay",
+                self.weight_decay,
+                not_negative(self.weight_decay),
+                from_0,
+            ),
+            (
+                "grad_clip_norm",
+                self.grad_clip_norm,
+                not_negative(self.grad_clip_norm),
+                from_0,
+            ),
+        ];
+        match rules.into_iter().find(|&(_, _, fine, _)| !fine) {
+            Some((field, value, _, allowed)) => Err(StepError::Setting {
+                field,
+                value,
+                allowed,
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+// === impl AdamState ===
+
+impl AdamState {
+    /// Before the first step.
+    ///
+    /// # Errors
+    /// What libtorch refuses.
+    pub fn new(lora: &Lora) -> Result<Self, TchError> {
+        let zeros = || {
+            lora.params()
+                .map(Tensor::f_zeros_like)
+                .collect::<Result<_, _>>()
+        };
+        Ok(Self {
+            mean: zeros()?,
+            square: zeros()?,
+            steps: 0,
+        })
+    }
+
+    /// One step: new parameters and a new state.
+    ///
+    /// # Shapes
+    /// `gradients`: one f32 tensor a parameter, in [`Lora::params`]' order.
+    ///
+    /// # Errors
+    /// A setting out of range, a gradient that is not finite, or what libtorch refuses.
+    pub fn step(
+        &self,
+        lora: &Lora,
+        gradients: &[Tensor],
+        config: &AdamConfig,
+    ) -> Result<Stepped, StepError> {
+        config.check()?;
+        if gradients.is_empty() {
+            return Err(StepError::NoGradients);
+        }
+        let _guard = tch::no_grad_guard();
+        let grad_norm = norm(gradients)?;
+        if !grad_norm.is_finite() {
+            return Err(StepError::NotFinite { norm: grad_norm });
+        }
+        let rates = Rates::new(config, grad_norm, self.steps + 1);
+        let (mut mean, mut square) = (Vec::new(), Vec::new());
+        let mut old = gradients.iter().zip(self.mean.iter().zip(&self.square));
+        let lora = lora.try_map(|param| {
+            let Some((gradient, (m, v))) = old.next() else {
+                return Err(StepError::NoGradients);
+            };
+            let (param, m, v) = rates.apply(param, gradient, m, v)?;
+            mean.push(m);
+            square.push(v);
+            Ok(param)
+        })?;
+        let state = Self {
+            mean,
+            square,
+            steps: self.steps + 1,
+        };
+        Ok(Stepped {
+            lora,
+            state,
+            grad_norm,
+        })
+    }
+}
+
+/// The numbers of one step that all parameters share.
+struct Rates {
+    config: AdamConfig,
+    /// What the gradient is multiplied by.
+    shorten: f64,
+    /// Learning rate over the bias correction of the mean.
+    rate: f64,
+    /// Root of the bias correction of the mean square.
+    root: f64,
+}
+
+impl Rates {
+    fn new(config: &AdamConfig, grad_norm: f64, step: u64) -> Self {
+        let limit = config.grad_clip_norm;
+        let shorten = if limit > 0.0 {
+            (limit / (grad_norm + CLIP_EPS)).min(1.0)
+        } else {
+            1.0
+        };
+        let correction = |beta: f64| 1.0 - beta.powf(step as f64);
+        Self {
+            config: *config,
+            shorten,
+            rate: config.learning_rate / correction(config.beta1),
+            root: correction(config.beta2).sqrt(),
+        }
+    }
+
+    /// The new parameter, mean and mean square.
+    fn apply(
+        &self,
+        param: &Tensor,
+        gradient: &Tensor,
+        mean: &Tensor,
+        square: &Tensor,
+    ) -> Result<(Tensor, Tensor, Tensor), TchError> {
+        let AdamConfig {
+            learning_rate,
+            beta1,
+            beta2,
+            eps,
+            weight_decay,
+            ..
+        } = self.config;
+        let gradient = gradient.f_mul_scalar(self.shorten)?;
+        let mean = mean.f_lerp(&gradient, 1.0 - beta1)?;
+        let fresh = gradient.f_square()?.f_mul_scalar(1.0 - beta2)?;
+        let square = square.f_mul_scalar(beta2)?.f_add(&fresh)?;
+        let scale = square
+            .f_sqrt()?
+            .f_div_scalar(self.root)?
+            .f_add_scalar(eps)?;
+        let kept = param.f_mul_scalar(1.0 - learning_rate * weight_decay)?;
+        let param = kept.f_sub(&mean.f_div(&scale)?.f_mul_scalar(self.rate)?)?;
+        Ok((param, mean, square))
+    }
+}
+
+/// 2-norm over all tensors together, summed in f64.
+///
+/// # Errors
+/// What libtorch refuses.
+pub fn norm(tensors: &[Tensor]) -> Result<f64, TchError> {
+    let mut total = 0.0;
+    for tensor in tensors {
+        let squares = tensor
+            .f_to_kind(Kind::Double)?
+            .f_square()?
+            .f_sum(Kind::Double)?;
+        total += squares.f_double_value(&[])?;
+    }
+    Ok(total.sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Device;
+    use tch::nn::{AdamW, OptimizerConfig, VarStore};
+
+    use super::*;
+    use crate::lora::{LayerDims, LoraSpec, Projection};
+
+    const OPTIONS: (Kind, Device) = (Kind::Float, Device::Cpu);
+
+    fn lora() -> Lora {
+        let dims = LayerDims {
+            hidden: 6,
+            q_out: 6,
+            kv_out: 4,
+            ffn: 8,
+        };
+        let spec = LoraSpec {
+            rank: 2,
+            targets: vec![Projection::Q],
+            ..LoraSpec::default()
+        };
+        Lora::init(spec, dims, 1, 1).unwrap()
+    }
+
+    #[test]
+    fn steps_are_those_of_torch() {
+        for clip in [0.0, 0.7] {
+            let config = AdamConfig {
+                learning_rate: 0.01,
+                eps: 1e-8,
+                weight_decay: 0.1,
+                grad_clip_norm: clip,
+                ..AdamConfig::default()
+            };
+            let mut ours = lora();
+            let store = VarStore::new(Device::Cpu);
+            let theirs: Vec<Tensor> = ours
+                .params()
+                .enumerate()
+                .map(|(i, p)| store.root().var_copy(&format!("p{i}"), p))
+                .collect();
+            let mut torch = AdamW {
+                beta1: 0.9,
+                beta2: 0.95,
+                wd: 0.1,
+                eps: 1e-8,
+                amsgrad: false,
+            }
+            .build(&store, 0.01)
+            .unwrap();
+            let mut state = AdamState::new(&ours).unwrap();
+            for _ in 0..5 {
+                let grads: Vec<Tensor> = ours
+                    .params()
+                    .map(|p| Tensor::randn(p.size(), OPTIONS))
+                    .collect();
+                torch.zero_grad();
+                let terms = theirs
+                    .iter()
+                    .zip(&grads)
+                    .map(|(p, g)| (p * g).sum(Kind::Float));
+                terms
+                    .fold(Tensor::zeros([], OPTIONS), |sum, term| sum + term)
+                    .backward();
+                if clip > 0.0 {
+                    torch.clip_grad_norm(clip);
+                }
+                torch.step();
+                let stepped = state.step(&ours, &grads, &config).unwrap();
+                assert!((stepped.grad_norm - norm(&grads).unwrap()).abs() < 1e-12);
+                (ours, state) = (stepped.lora, stepped.state);
+            }
+            assert_eq!(state.steps, 5);
+            for (a, b) in ours.params().zip(&theirs) {
+                assert!(a.allclose(b, 1e-5, 1e-7, false), "clip {clip}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_old_parameters_do_not_move() {
+        let lora = lora();
+        let before: Vec<Tensor> = lora.params().map(Tensor::copy).collect();
+        let grads: Vec<Tensor> = lora.params().map(Tensor::ones_like).collect();
+        let state = AdamState::new(&lora).unwrap();
+        let stepped = state.step(&lora, &grads, &AdamConfig::default()).unwrap();
+        assert!(lora.params().zip(&before).all(|(a, b)| a.equal(b)));
+        assert!(stepped.lora.params().zip(&before).all(|(a, b)| !a.equal(b)));
+    }
+
+    #[test]
+    fn refuses_what_would_ruin_the_adapter() {
+        let lora = lora();
+        let state = AdamState::new(&lora).unwrap();
+        let error = |grads: &[Tensor], config: AdamConfig| {
+            state.step(&lora, grads, &config).unwrap_err().to_string()
+        };
+        let mut grads: Vec<Tensor> = lora.params().map(Tensor::ones_like).collect();
+        let plain = AdamConfig::default();
+        assert!(error(&[], plain).starts_with("there are no gradients"));
+        let config = AdamConfig {
+            beta2: 1.0,
+            ..plain
+        };
+        assert_eq!(error(&grads, config), "beta2 is 1, allowed: 0 to below 1");
+        let config = AdamConfig {
+            learning_rate: f64::NAN,
+            ..plain
+        };
+        assert_eq!(
+            error(&grads, config),
+            "learning_rate is NaN, allowed: a number above 0"
+        );
+        grads[1] = grads[1].full_like(f64::INFINITY);
+        assert!(error(&grads, plain).starts_with("the gradient is not finite (norm inf)"));
+    }
+}

@@ -1,0 +1,169 @@
+//! Safetensors files of our own: small, f32, whole in memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use tch::{Kind, TchError, Tensor};
+
+/// Why a file cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The system refused to read.
+    #[error("cannot read {file}: {source}", file = file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The system refused to write.
+    #[error("cannot write {file}: {source}", file = file.display())]
+    Write {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Truncated, or something else than its name says.
+    #[error("{file} is damaged: {detail}", file = file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// libtorch refused, for want of memory above all.
+    #[error("libtorch: {0}")]
+    Torch(#[from] TchError),
+}
+
+/// Writes named tensors as f32 with `{"format": "pt"}`, which PEFT and transformers look for, and syncs the file.
+///
+/// # Errors
+/// What the system or libtorch refuses.
+pub fn write<'a>(
+    file: &Path,
+    tensors: impl Iterator<Item = (String, &'a Tensor)>,
+) -> Result<(), FileError> {
+    let numbers = tensors.map(|(name, tensor)| Ok((name, Numbers::of(tensor)?)));
+    let numbers: Vec<_> = numbers.collect::<Result<_, TchError>>()?;
+    let views = numbers.iter().map(|(name, n)| {
+        let view = TensorView::new(Dtype::F32, n.shape.clone(), &n.bytes);
+        view.map(|view| (name.as_str(), view))
+    });
+    let bytes = views.collect::<Result<Vec<_>, _>>().and_then(|views| {
+        let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+        safetensors::serialize(views, Some(metadata))
+    });
+    let bytes = bytes.map_err(|error| FileError::Damaged {
+        file: file.into(),
+        detail: error.to_string(),
+    })?;
+    write_bytes(file, &bytes)
+}
+
+/// Writes and syncs a file.
+///
+/// # Errors
+/// [`FileError::Write`].
+pub fn write_bytes(file: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let write = || {
+        let mut open = File::create(file)?;
+        open.write_all(bytes)?;
+        open.sync_all()
+    };
+    write().map_err(|source| FileError::Write {
+        file: file.into(),
+        source,
+    })
+}
+
+/// Reads all tensors of a file, each as f32.
+///
+/// # Errors
+/// A file that is missing or truncated, or a tensor that is neither f32, f16 nor bf16, by name.
+pub fn read(file: &Path) -> Result<BTreeMap<String, Tensor>, FileError> {
+    let bytes = read_bytes(file)?;
+    let damaged = |detail: String| FileError::Damaged {
+        file: file.into(),
+        detail,
+    };
+    let parsed = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
+    let mut tensors = BTreeMap::new();
+    for (name, view) in parsed.iter() {
+        let kind = match view.dtype() {
+            Dtype::F32 => Kind::Float,
+            Dtype::F16 => Kind::Half,
+            Dtype::BF16 => Kind::BFloat16,
+            other => {
+                let detail = format!("tensor {name:?} is {other:?}, allowed are F32, F16 and BF16");
+                return Err(damaged(detail));
+            }
+        };
+        let shape: Result<Vec<i64>, _> = view.shape().iter().map(|&n| i64::try_from(n)).collect();
+        let shape = shape.map_err(|error| damaged(error.to_string()))?;
+        let tensor = Tensor::f_from_data_size(view.data(), &shape, kind)?;
+        tensors.insert(name.to_owned(), tensor.f_to_kind(Kind::Float)?);
+    }
+    Ok(tensors)
+}
+
+/// Reads a file whole.
+///
+/// # Errors
+/// [`FileError::Read`].
+pub fn read_bytes(file: &Path) -> Result<Vec<u8>, FileError> {
+    std::fs::read(file).map_err(|source| FileError::Read {
+        file: file.into(),
+        source,
+    })
+}
+
+/// A tensor's numbers as little-endian f32.
+struct Numbers {
+    shape: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
+impl Numbers {
+    fn of(tensor: &Tensor) -> Result<Self, TchError> {
+        let shape = tensor
+            .size()
+            .into_iter()
+            .filter_map(|n| usize::try_from(n).ok())
+            .collect();
+        let flat = Vec::<f32>::try_from(&tensor.f_to_kind(Kind::Float)?.f_reshape([-1])?)?;
+        let bytes = flat.into_iter().flat_map(f32::to_le_bytes).collect();
+        Ok(Self { shape, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_truncated_file_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x.safetensors");
+        let tensor = Tensor::from_slice(&[1f32, 2.0, 3.0]);
+        write(&file, [("a".to_owned(), &tensor)].into_iter()).unwrap();
+        assert!(read(&file).unwrap()["a"].equal(&tensor));
+        let bytes = std::fs::read(&file).unwrap();
+        for keep in [4, 20, bytes.len() - 1] {
+            std::fs::write(&file, &bytes[..keep]).unwrap();
+            let error = read(&file).unwrap_err().to_string();
+            assert!(error.contains("x.safetensors is damaged: "), "{error}");
+        }
+        std::fs::remove_file(&file).unwrap();
+        assert!(
+            read(&file)
+                .unwrap_err()
+                .to_string()
+                .starts_with("cannot read ")
+        );
+    }
+}
