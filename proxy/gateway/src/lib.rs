@@ -1,4 +1,46 @@
-//! HTTP in, HTTP out: routes, identity, splice, SSE relay, upstreams.
+//! HTTP in, HTTP out: who is asking, what they take along, who answers, and the answer's bytes back
+//! as they come.
+//!
+//! Nothing the agent can notice changes. A request is edited by its bytes (`splice`), a reply is
+//! passed on frame by frame (`relay`), and what learning needs is a bounded copy (`capture`) that
+//! goes to the turn log behind the agent's back (`record`). Where learning and chat compete, chat
+//! wins, and the loss is counted ([`Metrics`]).
 
+mod address;
+mod auth;
+mod capture;
+mod chat;
+mod clock;
+mod config;
+mod gateway;
+mod handlers;
+mod headers;
+mod identity;
+mod inject;
+mod metrics;
+mod recent;
+mod record;
+mod refusal;
+mod relay;
+mod request;
 mod scan;
+mod secret;
+mod server;
+mod services;
+mod serving;
 mod splice;
+mod upstream;
+
+pub use self::{
+    address::AddressError,
+    config::{
+        CompatConfig, ConfigError, GatewayConfig, KeyConfig, LLM, POLICY, ProxyConfig,
+        RoutingConfig, ServingConfig, UpstreamConfig, UpstreamDialect,
+    },
+    gateway::{Gateway, GatewayParts},
+    metrics::{Counts, Metrics},
+    record::{Appending, TurnSink},
+    secret::Secret,
+    services::{Answering, Call, Service, ServiceError, Services},
+    serving::{Endpoint, Lease, Serving},
+};

@@ -84,7 +84,7 @@ pub(crate) fn splice(raw: &Bytes, layout: &Layout, owners: &[bool], changes: Cha
             .filter(|(_, is_owners)| **is_owners);
         edits.extend(theirs.filter_map(|(message, _)| append(raw, message, line)));
     }
-    edits.extend(new_fields(layout, fields));
+    edits.extend(new_fields(layout, &fields));
     apply(raw, edits)
 }
 
@@ -155,7 +155,7 @@ fn cuts(members: &[Member]) -> Vec<Edit> {
 }
 
 /// Puts new fields in front of all others; a comma follows if any other stays.
-fn new_fields(layout: &Layout, fields: Vec<String>) -> Option<Edit> {
+fn new_fields(layout: &Layout, fields: &[String]) -> Option<Edit> {
     if fields.is_empty() {
         return None;
     }

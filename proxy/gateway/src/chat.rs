@@ -1,0 +1,192 @@
+//! `POST /v1/chat/completions`: the way of a turn.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Request, Response, header, uri::PathAndQuery};
+use hyper::body::Incoming;
+use metaclaw_chat::Message;
+use metaclaw_turns::{LessonRef, Served};
+
+use crate::{
+    clock,
+    gateway::{InSession, Shared, Ticket},
+    headers,
+    identity::{self, Identity},
+    inject::Given,
+    record::{self, Began, Format},
+    refusal::Refusal,
+    relay::{Body, Relay, full},
+    request::{ChatRequest, read_body},
+    splice::{Absent, Changes, splice},
+    upstream::{Outgoing, Target},
+};
+
+/// A turn that has been read and is to be asked.
+struct Turn {
+    route: PathAndQuery,
+    headers: HeaderMap,
+    chat: ChatRequest,
+    who: Identity,
+    given: Given,
+    started_ms: u64,
+}
+
+/// Serves one chat request.
+pub(crate) async fn chat(
+    shared: &Arc<Shared>,
+    request: Request<Incoming>,
+    route: PathAndQuery,
+) -> Result<Response<Body>, Refusal> {
+    let caller = shared.door.admit(request.headers())?;
+    let ticket = shared.enter()?;
+    let (head, body) = request.into_parts();
+    let raw = read_body(body, shared.config.proxy.max_body).await?;
+    let started_ms = clock::now_ms();
+    let chat = ChatRequest::parse(raw)?;
+    if chat.messages.is_none() {
+        shared.metrics.unread.inc();
+    }
+    let messages: &[Message] = chat.messages.as_deref().unwrap_or_default();
+    let who = shared.identifier.identify(&identity::Asked {
+        headers: &head.headers,
+        messages,
+        field: &|name| chat.field(name),
+        caller: &caller,
+    })?;
+    let given = shared.sessions.given(&who, messages);
+    let ticket = ticket.of(InSession {
+        sessions: Arc::clone(&shared.sessions),
+        who: who.clone(),
+        _lease: given.lease.clone(),
+    });
+    let turn = Turn {
+        route,
+        headers: head.headers,
+        chat,
+        who,
+        given,
+        started_ms,
+    };
+    let (target, reply) = turn.ask_any(shared).await?;
+    Ok(turn.relay(shared, &target, reply, ticket))
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// Asks the first that can be reached. Only our own policy model is passed over: what another
+    /// upstream's failure means is for the agent to decide, which retries by itself.
+    async fn ask_any(&self, shared: &Shared) -> Result<(Target, Response<Incoming>), Refusal> {
+        let mut refusal = shared.upstreams.nobody();
+        for target in shared.upstreams.targets(&shared.serving) {
+            let outgoing = self.outgoing(&target);
+            match shared.upstreams.ask(&target, outgoing).await {
+                Ok(reply) => return Ok((target, reply)),
+                Err(Refusal::PolicyDown) => refusal = Refusal::PolicyDown,
+                Err(other) => return Err(other),
+            }
+        }
+        Err(refusal)
+    }
+
+    /// The request as this target gets it.
+    fn outgoing(&self, target: &Target) -> Outgoing<'_> {
+        let lessons = &self.given.lessons;
+        let messages = self.chat.messages.as_deref().unwrap_or_default();
+        let owners: Vec<bool> = messages.iter().map(Message::is_owners).collect();
+        let changes = Changes {
+            model: target.model(self.given.lease.adapter()),
+            system: lessons
+                .system_block
+                .as_deref()
+                .filter(|_| !messages.is_empty()),
+            absent: match target {
+                Target::Policy(endpoint) if endpoint.appends_system => Absent::Field,
+                Target::Policy(_) | Target::Named(_) => Absent::Insert,
+            },
+            user_line: lessons.user_line.as_deref(),
+        };
+        let body = splice(&self.chat.raw, &self.chat.layout, &owners, changes);
+        let mut headers = self.headers.clone();
+        headers.insert(header::CONTENT_LENGTH, body.len().into());
+        Outgoing {
+            method: http::Method::POST,
+            route: &self.route,
+            headers,
+            body: full(body),
+        }
+    }
+
+    /// Sends the reply on its way, with a copy for the log.
+    fn relay(
+        self,
+        shared: &Shared,
+        target: &Target,
+        reply: Response<Incoming>,
+        ticket: Ticket,
+    ) -> Response<Body> {
+        let (mut head, body) = reply.into_parts();
+        head.headers = headers::downwards(head.headers);
+        let began = Began {
+            status: head.status.as_u16(),
+            format: format(&head.headers),
+        };
+        let recording = match self.asked(target) {
+            Some(asked) => shared.recorder.begin(asked, began),
+            None => None,
+        };
+        let relay = Relay::new(body, recording, target.idle(), ticket);
+        Response::from_parts(head, Body::new(relay))
+    }
+
+    /// What the log is told of the request; nothing, where it could not be read.
+    fn asked(self, target: &Target) -> Option<record::Asked> {
+        let served = self.served(target);
+        Some(record::Asked {
+            messages: self.chat.messages?,
+            raw: self.chat.raw,
+            layout: self.chat.layout,
+            who: self.who,
+            started_ms: self.started_ms,
+            served,
+        })
+    }
+
+    fn served(&self, target: &Target) -> Served {
+        let adapter = match target {
+            Target::Policy(_) => self.given.lease.adapter(),
+            Target::Named(_) => None,
+        };
+        let callers = || self.chat.field("model")?.as_str().map(str::to_owned);
+        let model = target.model(adapter).map(str::to_owned).or_else(callers);
+        let lessons = &self.given.lessons;
+        let skills = lessons.skills.iter().map(|skill| LessonRef {
+            name: skill.name.to_string(),
+            version: skill.version.clone(),
+        });
+        Served {
+            upstream: target.name().to_owned(),
+            model: model.unwrap_or_default(),
+            adapter: adapter.map(str::to_owned),
+            skills: skills.collect(),
+            wishes: lessons.wishes_version.clone(),
+            system_block: lessons.system_block.clone(),
+            user_line: lessons.user_line.clone(),
+        }
+    }
+}
+
+/// How a reply's copy is to be read.
+fn format(headers: &HeaderMap) -> Format {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let encoding = text(header::CONTENT_ENCODING).unwrap_or("identity");
+    if !encoding.trim().eq_ignore_ascii_case("identity") {
+        return Format::Unreadable;
+    }
+    let kind = text(header::CONTENT_TYPE).unwrap_or_default().trim_start();
+    let events = "text/event-stream";
+    let is_sse = kind
+        .get(..events.len())
+        .is_some_and(|kind| kind.eq_ignore_ascii_case(events));
+    if is_sse { Format::Sse } else { Format::Json }
+}

@@ -1,0 +1,306 @@
+//! The gateway's settings: `proxy.*`, `upstreams.*`, `routing.*`, `compat.*`, `serving.*`.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+};
+
+use metaclaw_chat::{AgentId, Size, Span};
+use serde::Deserialize;
+
+use crate::secret::Secret;
+
+/// The name in `routing.order` that stands for our own policy model.
+pub const POLICY: &str = "policy";
+/// The name of the upstream that `llm.*` makes.
+pub const LLM: &str = "llm";
+
+/// Settings of the gateway.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct GatewayConfig {
+    /// `proxy.*`.
+    pub proxy: ProxyConfig,
+    /// `upstreams.<name>`; the one that `llm.*` makes is called [`LLM`].
+    pub upstreams: BTreeMap<String, UpstreamConfig>,
+    /// `routing.*`.
+    pub routing: RoutingConfig,
+    /// `compat.*`.
+    pub compat: CompatConfig,
+    /// `serving.*`.
+    pub serving: ServingConfig,
+    /// `turns.durability: strict`: a stream ends for the agent only when the log has its turn.
+    pub strict: bool,
+}
+
+/// `proxy.*`: where callers come in, and how much of what.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ProxyConfig {
+    /// Address to listen on. Anything but this machine needs a key.
+    pub host: IpAddr,
+    /// 0 takes a free one.
+    pub port: u16,
+    /// What callers of any agent must show.
+    pub api_key: Option<Secret>,
+    /// Keys of single agents, by a name of the owner's choice.
+    pub keys: BTreeMap<String, KeyConfig>,
+    /// Longest request body that is read as a whole. What only passes through is not held, and not limited.
+    pub max_body: Size,
+    /// Requests under way at once; beyond, 503 with Retry-After.
+    pub max_streams: usize,
+    /// Memory for captured requests and replies in total; beyond, a reply is relayed and not learned from.
+    pub capture_memory: Size,
+    /// How long replies under way may go on after the order to stop.
+    pub drain: Span,
+}
+
+/// `proxy.keys.<name>`: who may come in, for which agents.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct KeyConfig {
+    /// What the caller shows.
+    pub key: Secret,
+    /// The agents that it may speak for; the first, where it does not say.
+    pub agents: Vec<AgentId>,
+}
+
+/// `upstreams.<name>`: a chat API that requests can go to.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct UpstreamConfig {
+    /// Its base address, the `/v1` included: `https://api.openai.com/v1`.
+    pub url: String,
+    /// How it wants its key.
+    pub dialect: UpstreamDialect,
+    /// Its keys; without one, the caller's own authorisation passes.
+    pub keys: Vec<Secret>,
+    /// Model to ask for; without one, the caller's own name passes.
+    pub model: Option<String>,
+    /// Deadline of a connection.
+    pub connect: Span,
+    /// Deadline of the reply's first byte; none by default, as models think.
+    pub first_byte: Option<Span>,
+    /// Longest silence inside a reply; none by default, for the same reason.
+    pub idle: Option<Span>,
+}
+
+/// `upstreams.<name>.dialect`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UpstreamDialect {
+    /// `authorization: Bearer`.
+    #[default]
+    Openai,
+    /// `x-api-key`.
+    Anthropic,
+    /// `api-key`.
+    Azure,
+    /// As `openai`.
+    Vllm,
+}
+
+/// `routing.*`: who answers.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct RoutingConfig {
+    /// Names of upstreams, the first that can answer does; [`POLICY`] is our own model.
+    pub order: Vec<String>,
+}
+
+/// `compat.*`: what counts as an errand of the client.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct CompatConfig {
+    /// The original's rule: a session header without a turn type means a side turn.
+    pub session_implies_side: bool,
+    /// Patterns of side turns, beside those built in; matched against the last thing that the owner said.
+    pub side_patterns: Vec<String>,
+}
+
+/// `serving.*`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ServingConfig {
+    /// How long a silent session keeps its adapter and its lessons.
+    pub pin_idle: Span,
+}
+
+/// Why settings cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Reachable from elsewhere, and open to all.
+    #[error(
+        "proxy.host {host} can be reached from other machines and no key is set: set proxy.api_key, or proxy.host to 127.0.0.1"
+    )]
+    OpenToAll {
+        /// The address.
+        host: IpAddr,
+    },
+    /// A key for nobody.
+    #[error("proxy.keys.{name}.agents is empty: name the agents that this key may speak for")]
+    NoAgents {
+        /// The key's name.
+        name: String,
+    },
+    /// An upstream without a usable address.
+    #[error("upstreams.{name}.url: {reason}")]
+    Address {
+        /// The upstream's name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A name in the order that no upstream has.
+    #[error("routing.order: {name:?} is no upstream; there are policy{known}")]
+    UnknownUpstream {
+        /// The name.
+        name: String,
+        /// The names that there are, each after a comma.
+        known: String,
+    },
+    /// An upstream of our own model's name.
+    #[error("upstreams.policy: this name stands for the policy model; choose another")]
+    ReservedName,
+    /// A pattern that is none.
+    #[error("compat.side_patterns: {reason}")]
+    Pattern {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No certificates to trust, or no TLS at all.
+    #[error("TLS cannot be set up: {reason}")]
+    Tls {
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+// === impl GatewayConfig ===
+
+impl GatewayConfig {
+    /// Checks what single values cannot say.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]; addresses and patterns are checked where they are read, in [`crate::Gateway::new`].
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let proxy = &self.proxy;
+        if !proxy.host.is_loopback() && proxy.api_key.is_none() && proxy.keys.is_empty() {
+            return Err(ConfigError::OpenToAll { host: proxy.host });
+        }
+        if let Some((name, _)) = proxy.keys.iter().find(|(_, key)| key.agents.is_empty()) {
+            let name = name.clone();
+            return Err(ConfigError::NoAgents { name });
+        }
+        if self.upstreams.contains_key(POLICY) {
+            return Err(ConfigError::ReservedName);
+        }
+        let is_known = |name: &&String| *name == POLICY || self.upstreams.contains_key(*name);
+        // `llm` stands in the default order, whether or not it was configured.
+        let unknown = |name: &&String| !is_known(name) && *name != LLM;
+        if let Some(name) = self.routing.order.iter().find(unknown) {
+            let known = self.upstreams.keys().map(|name| format!(", {name}"));
+            return Err(ConfigError::UnknownUpstream {
+                name: name.clone(),
+                known: known.collect::<Vec<_>>().concat(),
+            });
+        }
+        Ok(())
+    }
+}
+
+// === impl ProxyConfig ===
+
+impl Default for ProxyConfig {
+    fn default() -> Self {
+        Self {
+            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 30_000,
+            api_key: None,
+            keys: BTreeMap::new(),
+            max_body: Size::mib(32),
+            max_streams: 2_000,
+            capture_memory: Size::mib(64),
+            drain: Span::secs(30),
+        }
+    }
+}
+
+impl ProxyConfig {
+    /// Address and port to listen on.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.host, self.port)
+    }
+}
+
+// === impl UpstreamConfig ===
+
+impl Default for UpstreamConfig {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            dialect: UpstreamDialect::default(),
+            keys: Vec::new(),
+            model: None,
+            connect: Span::secs(10),
+            first_byte: None,
+            idle: None,
+        }
+    }
+}
+
+// === impl RoutingConfig ===
+
+impl Default for RoutingConfig {
+    fn default() -> Self {
+        Self {
+            order: vec![POLICY.to_owned(), LLM.to_owned()],
+        }
+    }
+}
+
+// === impl ServingConfig ===
+
+impl Default for ServingConfig {
+    fn default() -> Self {
+        Self {
+            pin_idle: Span::mins(10),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(config: &str) -> String {
+        let config: GatewayConfig = serde_json::from_str(config).unwrap();
+        config.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_empty_section_is_the_defaults_and_they_are_fine() {
+        let config: GatewayConfig = serde_json::from_str("{}").unwrap();
+        assert_eq!(config, GatewayConfig::default());
+        config.check().unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_in_words() {
+        insta::assert_snapshot!(refused(r#"{"proxy":{"host":"0.0.0.0"}}"#), @"proxy.host 0.0.0.0 can be reached from other machines and no key is set: set proxy.api_key, or proxy.host to 127.0.0.1");
+        insta::assert_snapshot!(refused(r#"{"proxy":{"keys":{"phone":{"key":"k","agents":[]}}}}"#), @"proxy.keys.phone.agents is empty: name the agents that this key may speak for");
+        insta::assert_snapshot!(refused(r#"{"routing":{"order":["polcy"]},"upstreams":{"mine":{"url":"x"}}}"#), @r#"routing.order: "polcy" is no upstream; there are policy, mine"#);
+        insta::assert_snapshot!(refused(r#"{"upstreams":{"policy":{"url":"x"}}}"#), @"upstreams.policy: this name stands for the policy model; choose another");
+    }
+
+    #[test]
+    fn keys_are_never_shown_in_full() {
+        let config: GatewayConfig =
+            serde_json::from_str(r#"{"proxy":{"api_key":"sk-0123456789abcd"}}"#).unwrap();
+        let shown = format!("{config:?}");
+        assert!(
+            shown.contains("sk-…abcd") && !shown.contains("0123456789"),
+            "{shown}"
+        );
+    }
+}

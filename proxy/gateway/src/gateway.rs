@@ -1,0 +1,175 @@
+//! The gateway: what all requests share.
+
+use std::{fmt, sync::Arc};
+
+use metaclaw_chat::{AgentId, ChainHash, SessionId};
+use metaclaw_skills::Library;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::{
+    auth::Door,
+    capture::Budget,
+    config::{ConfigError, GatewayConfig},
+    identity::{Identifier, Identity, Lineage, SidePatterns},
+    inject::Sessions,
+    metrics::Metrics,
+    record::{Recorder, Recordings, TurnSink, recorder},
+    refusal::Refusal,
+    services::Services,
+    serving::{Lease, Serving},
+    upstream::Upstreams,
+};
+
+/// What the gateway is made of.
+pub struct GatewayParts {
+    /// Its settings.
+    pub config: GatewayConfig,
+    /// Where turns go.
+    pub log: Arc<dyn TurnSink>,
+    /// The conversations of the log, the latest last: the hash after the reply, and the session.
+    pub known: Vec<(AgentId, ChainHash, SessionId)>,
+    /// Skills and wishes.
+    pub library: Library,
+    /// The serving pointers.
+    pub serving: Arc<Serving>,
+    /// Routes that reach beyond the gateway.
+    pub services: Services,
+}
+
+/// A gateway that does not listen yet.
+pub struct Gateway {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) recordings: Recordings,
+}
+
+/// What all requests share.
+pub(crate) struct Shared {
+    pub config: GatewayConfig,
+    pub door: Door,
+    pub identifier: Identifier,
+    pub sessions: Arc<Sessions>,
+    pub serving: Arc<Serving>,
+    pub upstreams: Upstreams,
+    pub recorder: Recorder,
+    pub services: Services,
+    pub metrics: Arc<Metrics>,
+    streams: Arc<Semaphore>,
+}
+
+/// A request under way; counted until it is dropped.
+pub(crate) struct Ticket {
+    metrics: Arc<Metrics>,
+    session: Option<InSession>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// A turn under way: its adapter stays loaded, and its session's pause begins at its end.
+pub(crate) struct InSession {
+    pub sessions: Arc<Sessions>,
+    pub who: Identity,
+    pub _lease: Lease,
+}
+
+impl fmt::Debug for GatewayParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GatewayParts")
+            .field("config", &self.config)
+            .field("serving", &self.serving)
+            .field("services", &self.services)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway")
+            .field("config", &self.shared.config)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Gateway ===
+
+impl Gateway {
+    /// Puts a gateway together. Nothing runs before [`Gateway::serve`].
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] names the setting that cannot be used.
+    pub fn new(parts: GatewayParts) -> Result<Self, ConfigError> {
+        let config = parts.config;
+        config.check()?;
+        let metrics = Arc::new(Metrics::default());
+        let budget = Budget::new(config.proxy.capture_memory.0, Arc::clone(&metrics));
+        let (recorder, recordings) =
+            recorder(parts.log, budget, Arc::clone(&metrics), config.strict);
+        let door = Door::new(&config.proxy);
+        let pin_idle = config.serving.pin_idle.0;
+        let side = SidePatterns::new(&config.compat.side_patterns)?;
+        let lineage = Lineage::new(pin_idle, parts.known);
+        let serving = parts.serving;
+        let sessions = Sessions::new(
+            parts.library,
+            Arc::clone(&serving),
+            pin_idle,
+            Arc::clone(&metrics),
+        );
+        let shared = Shared {
+            identifier: Identifier::new(lineage, side, &config.compat),
+            sessions: Arc::new(sessions),
+            upstreams: Upstreams::new(&config, door.is_locked())?,
+            streams: Arc::new(Semaphore::new(config.proxy.max_streams)),
+            services: parts.services,
+            serving,
+            recorder,
+            metrics,
+            door,
+            config,
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+            recordings,
+        })
+    }
+
+    /// What it counts.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.shared.metrics)
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// Takes one of the places of `proxy.max_streams`, or refuses at once.
+    pub(crate) fn enter(&self) -> Result<Ticket, Refusal> {
+        let permit = Arc::clone(&self.streams).try_acquire_owned();
+        let limit = self.config.proxy.max_streams;
+        let permit = permit.map_err(|_| Refusal::Busy { limit })?;
+        self.metrics.active_streams.inc();
+        Ok(Ticket {
+            metrics: Arc::clone(&self.metrics),
+            session: None,
+            _permit: permit,
+        })
+    }
+}
+
+// === impl Ticket ===
+
+impl Ticket {
+    /// The request is a turn of a session.
+    pub(crate) fn of(mut self, session: InSession) -> Self {
+        self.session = Some(session);
+        self
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.metrics.active_streams.sub(1);
+        if let Some(session) = &self.session {
+            session.sessions.touch(&session.who);
+        }
+    }
+}

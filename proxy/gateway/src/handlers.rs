@@ -1,0 +1,174 @@
+//! Which route does what.
+
+use std::sync::Arc;
+
+use http::{Request, Response, StatusCode, uri::PathAndQuery};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use metaclaw_dialects::Dialect;
+use serde_json::{Value, json};
+
+use crate::{
+    auth::shown_key,
+    chat::chat,
+    gateway::Shared,
+    headers, identity,
+    refusal::{Refusal, json_response},
+    relay::{Body, BoxError, Relay},
+    request::read_body,
+    services::{Call, Service},
+    upstream::{Outgoing, Target},
+};
+
+/// The admin call of the original, which scripts still use.
+const TRAIN_STEP: &str = "/v1/admin/train_step";
+const FEEDBACK: &str = "/v1/feedback";
+const CHAT: &str = "/v1/chat/completions";
+
+/// Answers a request; a refusal becomes an error in the caller's dialect.
+pub(crate) async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
+    shared.metrics.requests.inc();
+    let dialect = Dialect::of_path(request.uri().path());
+    match route(&shared, request).await {
+        Ok(response) => response,
+        Err(refusal) => {
+            shared.metrics.refused.inc();
+            let status = refusal.status().as_u16();
+            tracing::info!(target: "metaclaw::refused", status, reason = %refusal, "refused");
+            refusal.response(dialect)
+        }
+    }
+}
+
+async fn route(
+    shared: &Arc<Shared>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Refusal> {
+    let path = request.uri().path().to_owned();
+    let method = request.method().clone();
+    let allow = |allowed: &'static str| {
+        if method.as_str() == allowed {
+            return Ok(());
+        }
+        let (path, method) = (path.clone(), method.to_string());
+        Err(Refusal::Method {
+            path,
+            method,
+            allowed,
+        })
+    };
+    match path.as_str() {
+        "/healthz" => Ok(json_response(StatusCode::OK, &json!({ "ok": true }))),
+        "/readyz" => Ok(ready(shared)),
+        CHAT => {
+            allow("POST")?;
+            let route = route_of(&request)?;
+            chat(shared, request, route).await
+        }
+        FEEDBACK => {
+            allow("POST")?;
+            serve(shared, request, shared.services.feedback.as_deref()).await
+        }
+        TRAIN_STEP => {
+            allow("POST")?;
+            let token = shown_key(request.headers());
+            if !token.is_some_and(|token| shared.services.admin_token.matches(token)) {
+                return Err(Refusal::NotAdmin);
+            }
+            serve(shared, request, shared.services.train_step.as_deref()).await
+        }
+        _ => pass(shared, request).await,
+    }
+}
+
+fn ready(shared: &Shared) -> Response<Body> {
+    match (shared.services.ready)() {
+        Ok(()) => json_response(StatusCode::OK, &json!({ "ready": true })),
+        Err(reason) => {
+            let body = json!({ "ready": false, "reason": reason });
+            json_response(StatusCode::SERVICE_UNAVAILABLE, &body)
+        }
+    }
+}
+
+/// A route that another room serves.
+async fn serve(
+    shared: &Shared,
+    request: Request<Incoming>,
+    service: Option<&dyn Service>,
+) -> Result<Response<Body>, Refusal> {
+    let (head, body) = request.into_parts();
+    let path = head.uri.path();
+    let agent = if path == TRAIN_STEP {
+        identity::agent_of(&head.headers, &crate::auth::Caller::Any)?
+    } else {
+        identity::agent_of(&head.headers, &shared.door.admit(&head.headers)?)?
+    };
+    let Some(service) = service else {
+        let message = format!("{path} is not served: nothing here learns");
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        return Err(Refusal::Service { status, message });
+    };
+    let raw = read_body(body, shared.config.proxy.max_body).await?;
+    let body = if raw.is_empty() {
+        Value::Null
+    } else {
+        let body = serde_json::from_slice(&raw);
+        body.map_err(|error| Refusal::Service {
+            status: StatusCode::BAD_REQUEST,
+            message: format!("the request body is no JSON: {error}"),
+        })?
+    };
+    match service.call(Call { agent, body }).await {
+        Ok(answer) => Ok(json_response(StatusCode::OK, &answer)),
+        Err(error) => Err(Refusal::Service {
+            status: error.status,
+            message: error.message,
+        }),
+    }
+}
+
+/// Any other route below `/v1/`: it passes, unread.
+async fn pass(shared: &Shared, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+    let route = route_of(&request)?;
+    let caller = shared.door.admit(request.headers())?;
+    identity::agent_of(request.headers(), &caller)?;
+    let ticket = shared.enter()?;
+    let target = target(shared, &route)?;
+    let (head, body) = request.into_parts();
+    let body = body.map_err(BoxError::from).boxed_unsync();
+    let outgoing = Outgoing {
+        method: head.method,
+        route: &route,
+        headers: head.headers,
+        body,
+    };
+    let reply = shared.upstreams.ask(&target, outgoing).await?;
+    let (mut head, body) = reply.into_parts();
+    head.headers = headers::downwards(head.headers);
+    let relay = Relay::new(body, None, target.idle(), ticket);
+    Ok(Response::from_parts(head, Body::new(relay)))
+}
+
+/// Who serves a route that is no chat: the models are those of whoever answers chats; the rest goes
+/// to an upstream that has more than chats, if there is one.
+fn target(shared: &Shared, route: &PathAndQuery) -> Result<Target, Refusal> {
+    let mut targets = shared.upstreams.targets(&shared.serving);
+    if route.path() != "/v1/models" {
+        targets.sort_by_key(|target| !target.takes_everything());
+    }
+    targets
+        .into_iter()
+        .next()
+        .ok_or_else(|| shared.upstreams.nobody())
+}
+
+/// The route below `/v1/`, or why there is none.
+fn route_of(request: &Request<Incoming>) -> Result<PathAndQuery, Refusal> {
+    let route = request.uri().path_and_query();
+    let route = route.filter(|route| route.path().starts_with("/v1/"));
+    route.cloned().ok_or_else(|| Refusal::NotFound {
+        method: request.method().to_string(),
+        path: request.uri().path().to_owned(),
+    })
+}

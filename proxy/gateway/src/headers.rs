@@ -1,0 +1,142 @@
+//! Which headers pass, and in which direction.
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+use crate::{auth::KEY_HEADERS, config::UpstreamDialect, identity::OWN_HEADERS, secret::Secret};
+
+/// Headers of one connection, not of the message: RFC 9110 7.6.1, and `Proxy-Connection`, which
+/// old clients send.
+const HOP_BY_HOP: [HeaderName; 9] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    HeaderName::from_static("proxy-connection"),
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Whose word is shown upstream.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Credentials<'a> {
+    /// A configured key.
+    Key(&'a Secret, UpstreamDialect),
+    /// The caller's own.
+    Callers,
+    /// None: what the caller showed is a key of ours.
+    Nobodys,
+}
+
+/// The headers of a request as they go upstream.
+pub(crate) fn upwards(mut headers: HeaderMap, credentials: Credentials<'_>) -> HeaderMap {
+    remove_hop_by_hop(&mut headers);
+    for name in OWN_HEADERS {
+        headers.remove(name);
+    }
+    // The client's connection names this proxy; the upstream's is named by its address.
+    headers.remove(header::HOST);
+    // hyper has answered that already.
+    headers.remove(header::EXPECT);
+    if !matches!(credentials, Credentials::Callers) {
+        for name in KEY_HEADERS {
+            headers.remove(name);
+        }
+    }
+    if let Credentials::Key(key, dialect) = credentials
+        && let Some((name, value)) = key_header(key, dialect)
+    {
+        headers.insert(name, value);
+    }
+    headers
+}
+
+/// The headers of a reply as they go to the agent.
+pub(crate) fn downwards(mut headers: HeaderMap) -> HeaderMap {
+    remove_hop_by_hop(&mut headers);
+    headers
+}
+
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let named = headers.get_all(header::CONNECTION).iter();
+    let named = named.filter_map(|value| value.to_str().ok());
+    let named = named.flat_map(|value| value.split(','));
+    let named: Vec<HeaderName> = named.filter_map(|name| name.trim().parse().ok()).collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+/// A key that is no header value (a line break in it) authorises nothing and is left out.
+fn key_header(key: &Secret, dialect: UpstreamDialect) -> Option<(HeaderName, HeaderValue)> {
+    let [authorization, x_api_key, api_key] = KEY_HEADERS;
+    let key = key.expose().trim();
+    let (name, value) = match dialect {
+        UpstreamDialect::Openai | UpstreamDialect::Vllm => (authorization, format!("Bearer {key}")),
+        UpstreamDialect::Anthropic => (x_api_key, key.to_owned()),
+        UpstreamDialect::Azure => (api_key, key.to_owned()),
+    };
+    let mut value = HeaderValue::try_from(value).ok()?;
+    value.set_sensitive(true);
+    Some((name, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &'static str)| {
+            (
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )
+        };
+        pairs.iter().map(pair).collect()
+    }
+
+    const SENT: [(&str, &str); 9] = [
+        ("authorization", "Bearer own"),
+        ("x-api-key", "own"),
+        ("connection", "keep-alive, X-Hop"),
+        ("x-hop", "1"),
+        ("x-session-id", "s"),
+        ("session_id", "s:0"),
+        ("traceparent", "00-1-2-01"),
+        ("accept", "application/json"),
+        ("host", "127.0.0.1:30000"),
+    ];
+    const PASS: [(&str, &str); 3] = [
+        ("session_id", "s:0"),
+        ("traceparent", "00-1-2-01"),
+        ("accept", "application/json"),
+    ];
+
+    #[test]
+    fn what_is_the_callers_passes_and_what_is_ours_does_not() {
+        let callers = upwards(map(&SENT), Credentials::Callers);
+        assert_eq!(callers, map(&[&SENT[..2], &PASS].concat()));
+        assert_eq!(upwards(map(&SENT), Credentials::Nobodys), map(&PASS));
+    }
+
+    #[test]
+    fn a_configured_key_replaces_the_callers_as_its_upstream_wants_it() {
+        let key = Secret::from("k");
+        let sent = |dialect| upwards(map(&SENT), Credentials::Key(&key, dialect));
+        let openai = map(&[&PASS[..], &[("authorization", "Bearer k")]].concat());
+        assert_eq!(sent(UpstreamDialect::Openai), openai);
+        let anthropic = map(&[&PASS[..], &[("x-api-key", "k")]].concat());
+        assert_eq!(sent(UpstreamDialect::Anthropic), anthropic);
+    }
+
+    #[test]
+    fn replies_keep_all_but_the_connections_own() {
+        let reply = [
+            ("retry-after", "1"),
+            ("x-ratelimit-remaining", "0"),
+            ("transfer-encoding", "chunked"),
+        ];
+        assert_eq!(downwards(map(&reply)), map(&reply[..2]));
+    }
+}

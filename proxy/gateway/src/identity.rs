@@ -1,0 +1,218 @@
+//! Who is asking: which agent, in which session, for the owner or on an errand of its own.
+
+mod lineage;
+mod runtime;
+mod side;
+
+use http::{HeaderMap, HeaderName};
+use metaclaw_chat::{AgentId, ChainHash, Message, NameError, SessionId};
+use metaclaw_turns::TurnKind;
+use serde_json::Value;
+
+use self::runtime::Runtime;
+pub(crate) use self::{lineage::Lineage, side::SidePatterns};
+use crate::{auth::Caller, config::CompatConfig, refusal::Refusal};
+
+/// Headers that are addressed to us; no upstream sees them.
+pub(crate) const OWN_HEADERS: [HeaderName; 7] = [
+    HeaderName::from_static("x-session-id"),
+    HeaderName::from_static("x-turn-type"),
+    HeaderName::from_static("x-session-done"),
+    HeaderName::from_static("x-memory-scope"),
+    HeaderName::from_static("x-user-id"),
+    HeaderName::from_static("x-workspace-id"),
+    HeaderName::from_static("x-agent-id"),
+];
+
+/// Who asks.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub agent: AgentId,
+    pub session: SessionId,
+    pub kind: TurnKind,
+    /// The hash of the whole conversation, as asked.
+    pub chain: ChainHash,
+    /// The client says that the session ends with this turn.
+    pub is_last: bool,
+}
+
+/// What a request says about itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub headers: &'a HeaderMap,
+    pub messages: &'a [Message],
+    /// A field of the body.
+    pub field: &'a dyn Fn(&str) -> Option<Value>,
+    pub caller: &'a Caller,
+}
+
+/// Finds out who asks, with what it remembers of earlier requests.
+#[derive(Debug)]
+pub(crate) struct Identifier {
+    lineage: Lineage,
+    side: SidePatterns,
+    session_implies_side: bool,
+}
+
+// === impl Identifier ===
+
+impl Identifier {
+    pub(crate) fn new(lineage: Lineage, side: SidePatterns, compat: &CompatConfig) -> Self {
+        Self {
+            lineage,
+            side,
+            session_implies_side: compat.session_implies_side,
+        }
+    }
+
+    /// Who asks. What only the conversation can tell is remembered for the next request.
+    pub(crate) fn identify(&self, asked: &Asked<'_>) -> Result<Identity, Refusal> {
+        let runtime = Runtime::find(asked.messages);
+        let agent = self::agent(asked.headers, asked.caller, runtime.agent)?;
+        let chains = ChainHash::chain(&agent, asked.messages);
+        let named = self::session(asked)?;
+        let is_named_by_header = matches!(named, Some((_, NamedBy::Us)));
+        let session = match named.map(|(session, _)| session).or(runtime.session) {
+            Some(session) => session,
+            None => self.lineage.session(&agent, &chains),
+        };
+        let start = ChainHash::start(&agent);
+        Ok(Identity {
+            chain: chains.last().copied().unwrap_or(start),
+            kind: self.kind(asked, is_named_by_header)?,
+            is_last: flag(asked)?,
+            agent,
+            session,
+        })
+    }
+
+    fn kind(&self, asked: &Asked<'_>, has_session_header: bool) -> Result<TurnKind, Refusal> {
+        if let Some(kind) = ours(asked, "x-turn-type", "turn_type")? {
+            let is_main = kind.trim().eq_ignore_ascii_case("main");
+            return Ok(if is_main {
+                TurnKind::Main
+            } else {
+                TurnKind::Side
+            });
+        }
+        let is_side =
+            self.session_implies_side && has_session_header || self.side.is_side(asked.messages);
+        Ok(if is_side {
+            TurnKind::Side
+        } else {
+            TurnKind::Main
+        })
+    }
+}
+
+/// The agent that a request without a conversation is for.
+pub(crate) fn agent_of(headers: &HeaderMap, caller: &Caller) -> Result<AgentId, Refusal> {
+    agent(headers, caller, None)
+}
+
+/// Who named a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NamedBy {
+    /// One of our own headers or fields.
+    Us,
+    /// One of a client's or provider's.
+    Others,
+}
+
+/// The agent: what the caller may be decides, then our header, then OpenClaw's own line.
+fn agent(
+    headers: &HeaderMap,
+    caller: &Caller,
+    runtime: Option<AgentId>,
+) -> Result<AgentId, Refusal> {
+    let header = text(headers, "x-agent-id")?;
+    let named = match header.map(str::parse::<AgentId>) {
+        Some(Ok(agent)) => Some(agent),
+        Some(Err(source)) => return Err(name_error("X-Agent-Id", source)),
+        None => None,
+    };
+    match caller {
+        Caller::Any => Ok(named.or(runtime).unwrap_or_else(AgentId::default_agent)),
+        Caller::Of(agents) => match named {
+            Some(agent) if agents.contains(&agent) => Ok(agent),
+            Some(agent) => Err(Refusal::ForeignAgent {
+                agent: agent.as_str().to_owned(),
+            }),
+            None => Ok(runtime
+                .filter(|agent| agents.contains(agent))
+                .or_else(|| agents.first().cloned())
+                .unwrap_or_else(AgentId::default_agent)),
+        },
+    }
+}
+
+/// The session, where a header or field names it.
+fn session(asked: &Asked<'_>) -> Result<Option<(SessionId, NamedBy)>, Refusal> {
+    if let Some(name) = ours(asked, "x-session-id", "session_id")? {
+        let session = name
+            .parse()
+            .map_err(|source| name_error("X-Session-Id", source))?;
+        return Ok(Some((session, NamedBy::Us)));
+    }
+    // Not ours: one that is no name is the upstream's business, not a reason to refuse.
+    let affinity = ["x-session-affinity", "session_id"];
+    let header = affinity
+        .iter()
+        .find_map(|name| text(asked.headers, name).ok().flatten());
+    let field = || (asked.field)("prompt_cache_key");
+    let name = match header {
+        Some(name) => Some(name.to_owned()),
+        None => field().and_then(|key| key.as_str().map(str::to_owned)),
+    };
+    let session = name.and_then(|name| without_attempt(&name).parse().ok());
+    Ok(session.map(|session| (session, NamedBy::Others)))
+}
+
+/// OpenClaw says `<uuid>:0` in headers and `<uuid>` in its text: the same session.
+fn without_attempt(name: &str) -> &str {
+    match name.split_once(':') {
+        Some((id, n)) if id.len() == 36 && n.bytes().all(|b| b.is_ascii_digit()) => id,
+        Some(_) | None => name,
+    }
+}
+
+fn flag(asked: &Asked<'_>) -> Result<bool, Refusal> {
+    let given = ours(asked, "x-session-done", "session_done")?;
+    let is_set = |given: String| {
+        let given = given.trim().to_ascii_lowercase();
+        ["1", "true", "yes", "on"].contains(&given.as_str())
+    };
+    Ok(given.is_some_and(is_set))
+}
+
+/// One of our own headers, or the body field that stands for it.
+fn ours(asked: &Asked<'_>, header: &'static str, field: &str) -> Result<Option<String>, Refusal> {
+    if let Some(text) = text(asked.headers, header)? {
+        return Ok(Some(text.to_owned()));
+    }
+    Ok(match (asked.field)(field) {
+        Some(Value::String(text)) if !text.is_empty() => Some(text),
+        Some(value @ (Value::Bool(_) | Value::Number(_))) => Some(value.to_string()),
+        Some(_) | None => None,
+    })
+}
+
+/// A header as a text; an empty one is none.
+fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, Refusal> {
+    let Some(value) = headers.get(name) else {
+        return Ok(None);
+    };
+    // Headers are bytes; names in other scripts come as UTF-8.
+    let text = std::str::from_utf8(value.as_bytes());
+    let text = text
+        .map_err(|_| Refusal::HeaderText { field: name })?
+        .trim();
+    Ok(Some(text).filter(|text| !text.is_empty()))
+}
+
+fn name_error(field: &'static str, source: NameError) -> Refusal {
+    Refusal::Name { field, source }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Sessions of clients that name none: told by what was said so far.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use metaclaw_chat::{AgentId, ChainHash, Message, SessionId};
+use tokio::time::Instant;
+
+use crate::{clock, recent::Recent};
+
+/// How many conversations are remembered, about: 100 bytes each.
+const BOUND: usize = 50_000;
+
+/// Which conversation, as far as it went, belongs to which session.
+///
+/// A chain is remembered as it was asked and as it is once answered, so that a retry, and a client
+/// that goes on before the answer's last byte, find their session.
+#[derive(Debug)]
+pub(crate) struct Lineage {
+    known: Mutex<Recent<ChainHash, Known>>,
+    /// How long two conversations that begin alike are one.
+    idle: Duration,
+    /// Tells sessions of the same millisecond apart.
+    n_made: AtomicU32,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    session: SessionId,
+    /// Nothing was answered yet: the mere beginning of a conversation, as any other might begin.
+    opening: Option<Instant>,
+}
+
+// === impl Lineage ===
+
+impl Lineage {
+    /// Remembers the conversations of the log, the latest last.
+    pub(crate) fn new(
+        idle: Duration,
+        log: impl IntoIterator<Item = (AgentId, ChainHash, SessionId)>,
+    ) -> Self {
+        let mut known = Recent::new(BOUND);
+        for (_, chain, session) in log {
+            let opening = None;
+            known.insert(chain, Known { session, opening });
+        }
+        Self {
+            known: Mutex::new(known),
+            idle,
+            n_made: AtomicU32::new(0),
+        }
+    }
+
+    /// The session of the longest part of the conversation that is known, else a new one.
+    ///
+    /// `chains` has the hash after each message. The whole is remembered for next time.
+    pub(crate) fn session(&self, agent: &AgentId, chains: &[ChainHash]) -> SessionId {
+        let start = ChainHash::start(agent);
+        let Some(&whole) = chains.last().filter(|chain| **chain != start) else {
+            // Not a word of the owner's: every such request looks the same.
+            return self.make(start);
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut longest_first = chains.iter().rev().filter(|chain| **chain != start);
+        let session = longest_first.find_map(|chain| {
+            let found = known.get_mut(chain)?;
+            let is_stale = |since: Instant| since.elapsed() >= self.idle;
+            let is_other = found.opening.is_some_and(is_stale);
+            (!is_other).then(|| found.session.clone())
+        });
+        let session = session.unwrap_or_else(|| self.make(whole));
+        let answered = Known {
+            session: session.clone(),
+            opening: None,
+        };
+        let asked = Known {
+            session: session.clone(),
+            opening: Some(Instant::now()),
+        };
+        known.insert(whole.then(&Message::assistant("")), answered);
+        known.insert(whole, asked);
+        session
+    }
+
+    /// A name that no other session has: time, a counter, and a piece of the hash.
+    #[expect(
+        clippy::expect_used,
+        reason = "at most 50 hexadecimal digits and dashes are a name"
+    )]
+    fn make(&self, chain: ChainHash) -> SessionId {
+        let n = self.n_made.fetch_add(1, Ordering::Relaxed);
+        let now = clock::now_ms();
+        // The hash shows its first 6 bytes.
+        let name = format!("auto-{now:x}-{n:x}-{chain:?}");
+        name.parse().expect("a legal session name")
+    }
+}

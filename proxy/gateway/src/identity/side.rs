@@ -1,0 +1,117 @@
+//! Requests that an agent makes for itself: heartbeats, titles, compactions.
+
+use metaclaw_chat::{Message, Role};
+use regex::RegexSet;
+
+use crate::config::ConfigError;
+
+/// What is looked at of a text; such requests say what they are in their first words.
+const HEAD: usize = 1_000;
+
+/// Patterns for the last thing that a user said. Each is anchored at the beginning and takes a whole
+/// phrase of a known client: an owner who asks for a title or a summary must not be taken for one.
+const SAID: [&str; 7] = [
+    // OpenClaw's heartbeat; it puts the time in front of what users say.
+    r"(?i)^\s*(\[[^\]]*\]\s*)?read HEARTBEAT\.md if it exists",
+    // Open WebUI: titles, tags, follow-ups, queries.
+    r"(?i)^\s*#{3} Task:\s*(generate|suggest|analyze|determine)\b",
+    // LibreChat.
+    r"(?i)^\s*provide a concise, 5-word-or-less title for the conversation",
+    // Claude Code and its kin: titles and compaction.
+    r"(?i)^\s*(please )?write a \d+-\d+ word title for the following conversation",
+    r"(?i)^\s*your task is to create a detailed summary of the conversation so far",
+    // OpenClaw, pi: compaction.
+    r"(?i)^\s*<conversation>[\s\S]*",
+    r"(?i)^\s*(create|update) a structured (context )?(checkpoint )?summary",
+];
+
+/// Patterns for the system text.
+const SYSTEM: [&str; 3] = [
+    r"(?i)^\s*you are a context summarization assistant",
+    r"(?i)^\s*you are a title generator",
+    r"(?i)^\s*(analyze if this message indicates a new conversation topic|summarize this coding conversation in under)",
+];
+
+/// Tells errands from turns.
+#[derive(Debug)]
+pub(crate) struct SidePatterns {
+    said: RegexSet,
+    system: RegexSet,
+}
+
+// === impl SidePatterns ===
+
+impl SidePatterns {
+    /// The built-in patterns and `more`, which are matched against what a user said last.
+    pub(crate) fn new(more: &[String]) -> Result<Self, ConfigError> {
+        let compile = |patterns: Vec<&str>| {
+            RegexSet::new(patterns).map_err(|error| ConfigError::Pattern {
+                reason: error.to_string(),
+            })
+        };
+        let more = more.iter().map(String::as_str);
+        Ok(Self {
+            said: compile(SAID.into_iter().chain(more).collect())?,
+            system: compile(SYSTEM.to_vec())?,
+        })
+    }
+
+    /// Whether the request is an errand of the agent.
+    pub(super) fn is_side(&self, messages: &[Message]) -> bool {
+        let last = messages.iter().rev().find(|message| message.is_owners());
+        let first = messages
+            .iter()
+            .find(|message| message.role() == Role::System);
+        let matches = |set: &RegexSet, message: Option<&Message>| {
+            message.is_some_and(|message| set.is_match(head(&message.text())))
+        };
+        matches(&self.said, last) || matches(&self.system, first)
+    }
+}
+
+fn head(text: &str) -> &str {
+    let mut end = text.len().min(HEAD);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errands_are_told_from_what_an_owner_asks() {
+        let patterns = SidePatterns::new(&["^ping$".into()]).unwrap();
+        let is_side = |text: &str| patterns.is_side(&[Message::user(text)]);
+        assert!(is_side(
+            "[Fri 2026-11-20 05:31 UTC] Read HEARTBEAT.md if it exists (workspace context)."
+        ));
+        assert!(is_side("### Task:\nGenerate a concise, 3-5 word title"));
+        assert!(is_side("ping"));
+        assert!(!is_side("Generate a title for my essay"));
+        assert!(!is_side("Summarize the conversation so far, please"));
+        assert!(!is_side(
+            "What does HEARTBEAT.md say? Read HEARTBEAT.md if it exists."
+        ));
+        let system = Message::system("You are a context summarization assistant. …");
+        assert!(patterns.is_side(&[system, Message::user("x")]));
+        assert!(!patterns.is_side(&[]));
+    }
+
+    #[test]
+    fn a_pattern_that_is_none_is_refused_in_words() {
+        let error = SidePatterns::new(&["(".into()]).unwrap_err().to_string();
+        assert!(
+            error.starts_with("compat.side_patterns: ") && error.contains("unclosed group"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_letters() {
+        assert_eq!(head(&"é".repeat(600)).len(), 1_000);
+        assert_eq!(head(&format!("a{}", "é".repeat(600))).len(), 999);
+    }
+}

@@ -1,0 +1,241 @@
+//! From a reply's end to the turn log: beside the chat, bounded, and counted where it loses.
+
+mod decode;
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use metaclaw_chat::{AgentId, Message, TurnId};
+use metaclaw_turns::{NewTurn, Served, StreamEnd, TurnLog};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    capture::{Budget, Capture, Held},
+    clock,
+    identity::Identity,
+    metrics::Metrics,
+    scan::Layout,
+};
+
+/// Turns that wait for the log. Their bytes stay within `proxy.capture_memory`; beyond this many,
+/// a turn is dropped and counted.
+const QUEUE: usize = 1_024;
+/// Turns that the log is given at once, so that it can write them together.
+const AT_ONCE: usize = 64;
+
+/// Where turns go.
+pub trait TurnSink: Send + Sync + 'static {
+    /// Puts a turn; resolves when it is durable, or says why it never will be.
+    fn append(&self, turn: NewTurn) -> Appending<'_>;
+}
+
+/// What [`TurnSink::append`] gives.
+pub type Appending<'a> = Pin<Box<dyn Future<Output = Result<TurnId, String>> + Send + 'a>>;
+
+/// Hands turns to the log. Clones share one queue.
+#[derive(Debug, Clone)]
+pub(crate) struct Recorder {
+    queue: mpsc::Sender<Finished>,
+    budget: Budget,
+    metrics: Arc<Metrics>,
+    strict: bool,
+}
+
+/// The other end of the queue.
+pub(crate) struct Recordings {
+    queue: mpsc::Receiver<Finished>,
+    sink: Arc<dyn TurnSink>,
+    metrics: Arc<Metrics>,
+}
+
+/// What is known of a turn when its reply begins.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub who: Identity,
+    /// The request as the client sent it, and where its parts stand.
+    pub raw: Bytes,
+    pub layout: Layout,
+    pub messages: Vec<Message>,
+    pub served: Served,
+    pub started_ms: u64,
+}
+
+/// What kind of reply began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Began {
+    pub status: u16,
+    pub format: Format,
+}
+
+/// How a reply's bytes are to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Sse,
+    Json,
+    /// Compressed in a way that is not read here.
+    Unreadable,
+}
+
+/// A reply under way.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    asked: Box<Asked>,
+    began: Began,
+    capture: Capture,
+    first_byte_ms: Option<u64>,
+    request: Held,
+    recorder: Recorder,
+}
+
+/// A reply that has ended.
+#[derive(Debug)]
+struct Finished {
+    asked: Box<Asked>,
+    began: Began,
+    capture: Capture,
+    first_byte_ms: Option<u64>,
+    ended_ms: u64,
+    how: StreamEnd,
+    /// Memory of the request; given back when the turn is in the log.
+    request: Held,
+    /// Dropped, not sent, when the turn never gets there.
+    ack: Option<oneshot::Sender<()>>,
+}
+
+impl TurnSink for TurnLog {
+    fn append(&self, turn: NewTurn) -> Appending<'_> {
+        Box::pin(async move {
+            let appended = Self::append(self, turn).await;
+            appended.map_err(|error| error.to_string())
+        })
+    }
+}
+
+/// The two ends of the queue to the log.
+pub(crate) fn recorder(
+    sink: Arc<dyn TurnSink>,
+    budget: Budget,
+    metrics: Arc<Metrics>,
+    strict: bool,
+) -> (Recorder, Recordings) {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let recorder = Recorder {
+        queue: sender,
+        budget,
+        metrics: Arc::clone(&metrics),
+        strict,
+    };
+    let recordings = Recordings {
+        queue: receiver,
+        sink,
+        metrics,
+    };
+    (recorder, recordings)
+}
+
+// === impl Recorder ===
+
+impl Recorder {
+    /// Begins to record a reply; `None` where there is no memory for it.
+    pub(crate) fn begin(&self, asked: Asked, began: Began) -> Option<Recording> {
+        // The request's bytes, and the messages made of them.
+        let Some(request) = self.budget.hold(2 * asked.raw.len()) else {
+            self.metrics.overflowed.inc();
+            return None;
+        };
+        Some(Recording {
+            asked: Box::new(asked),
+            began,
+            capture: Capture::new(&self.budget),
+            first_byte_ms: None,
+            request,
+            recorder: self.clone(),
+        })
+    }
+}
+
+// === impl Recording ===
+
+impl Recording {
+    /// Copies a frame; whether the stream's own end mark has come with it.
+    pub(crate) fn push(&mut self, data: &Bytes) -> bool {
+        self.first_byte_ms.get_or_insert_with(clock::now_ms);
+        if self.began.format == Format::Unreadable {
+            return false;
+        }
+        self.capture.push(data);
+        self.began.format == Format::Sse && self.capture.is_done()
+    }
+
+    /// Hands the turn over. With `strict`, what to wait for.
+    pub(crate) fn end(self, how: StreamEnd) -> Option<oneshot::Receiver<()>> {
+        let recorder = self.recorder;
+        let (ack, acknowledged) = if recorder.strict {
+            let (ack, acknowledged) = oneshot::channel();
+            (Some(ack), Some(acknowledged))
+        } else {
+            (None, None)
+        };
+        let ended = Finished {
+            asked: self.asked,
+            began: self.began,
+            capture: self.capture,
+            first_byte_ms: self.first_byte_ms,
+            ended_ms: clock::now_ms(),
+            how,
+            request: self.request,
+            ack,
+        };
+        if recorder.queue.try_send(ended).is_err() {
+            // A log that cannot keep up costs learning, not chat.
+            recorder.metrics.dropped.inc();
+        }
+        acknowledged
+    }
+}
+
+// === impl Recordings ===
+
+impl Recordings {
+    /// Puts turns into the log, in the order in which their replies ended, until there can be no
+    /// more: all recorders are gone, or `stop` says so and the queue is empty.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut appending = FuturesUnordered::new();
+        let mut is_stopping = false;
+        loop {
+            tokio::select! {
+                () = stop.cancelled(), if !is_stopping => {
+                    is_stopping = true;
+                    self.queue.close();
+                }
+                Some(()) = appending.next(), if !appending.is_empty() => {}
+                ended = self.queue.recv(), if appending.len() < AT_ONCE => match ended {
+                    Some(ended) => appending.push(put(&*self.sink, &self.metrics, ended)),
+                    None => break,
+                },
+            }
+        }
+        while let Some(()) = appending.next().await {}
+    }
+}
+
+async fn put(sink: &dyn TurnSink, metrics: &Metrics, mut ended: Finished) {
+    let ack = ended.ack.take();
+    let (turn, _request) = ended.into_turn(metrics);
+    let agent: AgentId = turn.agent.clone();
+    match sink.append(turn).await {
+        Ok(_) => {
+            metrics.recorded.inc();
+            if let Some(ack) = ack {
+                // The agent may have hung up meanwhile.
+                let _ = ack.send(());
+            }
+        }
+        Err(reason) => {
+            metrics.failed.inc();
+            tracing::warn!(%agent, %reason, "a turn did not get into the log");
+        }
+    }
+}

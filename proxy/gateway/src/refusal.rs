@@ -1,0 +1,175 @@
+//! Answers that the gateway gives itself: what was wrong, and which status that is.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use metaclaw_chat::{MessageError, NameError, Size};
+use metaclaw_dialects::{Dialect, ErrorBody};
+
+use crate::{
+    relay::{Body, full},
+    scan::ScanError,
+};
+
+/// Why the gateway answers itself instead of an upstream.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("no key was given: send authorization: Bearer KEY, or x-api-key: KEY")]
+    NoKey,
+    #[error("this key is not known here; the keys are proxy.api_key and proxy.keys")]
+    WrongKey,
+    #[error("this call needs the admin token of run.json, as authorization: Bearer TOKEN")]
+    NotAdmin,
+    #[error("X-Agent-Id: this key may not speak for agent {agent:?}")]
+    ForeignAgent { agent: String },
+    #[error("{field}: {source}")]
+    Name {
+        field: &'static str,
+        source: NameError,
+    },
+    #[error("X-{field}: a header that is no text")]
+    HeaderText { field: &'static str },
+    #[error("the request body is larger than proxy.max_body, {limit}{}", size_given(*given))]
+    TooLarge { limit: Size, given: Option<u64> },
+    #[error("the request body ended early")]
+    BodyCut,
+    #[error("the request body is no JSON object: {0}")]
+    Malformed(#[source] ScanError),
+    #[error("messages: {found}; it must be an array of at least one message")]
+    NoMessages { found: &'static str },
+    #[error("messages[{index}]: {source}")]
+    BadMessage { index: usize, source: MessageError },
+    #[error("{limit} requests are under way already, the most that proxy.max_streams allows")]
+    Busy { limit: usize },
+    #[error("the policy model is not being served right now; it is being (re)started, try again")]
+    PolicyDown,
+    #[error("no upstream is configured: set llm.api_base, or a policy model")]
+    NoUpstream,
+    #[error("upstream {name} ({host}) cannot be reached: {reason}")]
+    Unreachable {
+        name: String,
+        host: String,
+        reason: String,
+    },
+    #[error("upstream {name} ({host}) sent no reply within {after}")]
+    TooSlow {
+        name: String,
+        host: String,
+        after: metaclaw_chat::Span,
+    },
+    #[error("{method} {path} is not served here: chats are POST /v1/chat/completions")]
+    NotFound { method: String, path: String },
+    #[error("{path} takes {allowed}, not {method}")]
+    Method {
+        path: String,
+        method: String,
+        allowed: &'static str,
+    },
+    #[error("{message}")]
+    Service { status: StatusCode, message: String },
+}
+
+fn size_given(n_bytes: Option<u64>) -> String {
+    n_bytes.map_or_else(String::new, |n| format!(": it has {n} bytes"))
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    /// The one place where a refusal becomes a status.
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::NoKey | Self::WrongKey | Self::NotAdmin => StatusCode::UNAUTHORIZED,
+            Self::ForeignAgent { .. } => StatusCode::FORBIDDEN,
+            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Name { .. }
+            | Self::HeaderText { .. }
+            | Self::BodyCut
+            | Self::Malformed(_)
+            | Self::NoMessages { .. }
+            | Self::BadMessage { .. } => StatusCode::BAD_REQUEST,
+            Self::Busy { .. } | Self::PolicyDown | Self::NoUpstream => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::Unreachable { .. } => StatusCode::BAD_GATEWAY,
+            Self::TooSlow { .. } => StatusCode::GATEWAY_TIMEOUT,
+            Self::NotFound { .. } => StatusCode::NOT_FOUND,
+            Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Service { status, .. } => *status,
+        }
+    }
+
+    fn code(&self) -> Option<&'static str> {
+        match self {
+            Self::NoKey | Self::WrongKey | Self::NotAdmin => Some("invalid_api_key"),
+            Self::ForeignAgent { .. } => Some("foreign_agent"),
+            Self::TooLarge { .. } => Some("request_too_large"),
+            Self::Busy { .. } => Some("too_many_streams"),
+            Self::PolicyDown => Some("policy_unavailable"),
+            Self::NoUpstream => Some("no_upstream"),
+            Self::Unreachable { .. } => Some("upstream_unreachable"),
+            Self::TooSlow { .. } => Some("upstream_timeout"),
+            Self::Name { .. }
+            | Self::HeaderText { .. }
+            | Self::BodyCut
+            | Self::Malformed(_)
+            | Self::NoMessages { .. }
+            | Self::BadMessage { .. }
+            | Self::NotFound { .. }
+            | Self::Method { .. }
+            | Self::Service { .. } => None,
+        }
+    }
+
+    fn param(&self) -> Option<String> {
+        match self {
+            Self::NoMessages { .. } => Some("messages".to_owned()),
+            Self::BadMessage { index, .. } => Some(format!("messages[{index}]")),
+            Self::Name { field, .. } | Self::HeaderText { field } => Some((*field).to_owned()),
+            Self::ForeignAgent { .. } => Some("X-Agent-Id".to_owned()),
+            _ => None,
+        }
+    }
+
+    fn retry_after(&self) -> Option<HeaderValue> {
+        match self {
+            Self::Busy { .. } => Some(HeaderValue::from_static("1")),
+            Self::PolicyDown => Some(HeaderValue::from_static("5")),
+            _ => None,
+        }
+    }
+
+    /// The answer, worded as the caller's dialect words errors.
+    pub(crate) fn response(&self, dialect: Dialect) -> Response<Body> {
+        let status = self.status();
+        let body = dialect.error(&ErrorBody {
+            status: status.as_u16(),
+            message: &self.to_string(),
+            kind: match status {
+                StatusCode::UNAUTHORIZED => "authentication_error",
+                StatusCode::FORBIDDEN => "permission_error",
+                status if status.is_server_error() => "server_error",
+                _ => "invalid_request_error",
+            },
+            param: self.param().as_deref(),
+            code: self.code(),
+        });
+        let mut response = json_response(status, &body);
+        if let Some(seconds) = self.retry_after() {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        if let Self::Method { allowed, .. } = self {
+            let allowed = HeaderValue::from_static(allowed);
+            response.headers_mut().insert(header::ALLOW, allowed);
+        }
+        response
+    }
+}
+
+/// A JSON answer of our own.
+pub(crate) fn json_response(status: StatusCode, body: &serde_json::Value) -> Response<Body> {
+    let mut response = Response::new(full(Bytes::from(body.to_string())));
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}

@@ -1,0 +1,236 @@
+//! Bytes back to the agent as they come.
+//!
+//! Each frame goes on as it came; a cut goes on as a cut (an error here makes hyper abort the
+//! connection, so that no client takes a torn answer for a whole one); and when the agent hangs up,
+//! this body is dropped and the upstream's connection with it. The copy for the log is made on the
+//! way and can change none of that.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use hyper::body::Incoming;
+use metaclaw_turns::StreamEnd;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, Sleep, sleep},
+};
+
+use crate::{gateway::Ticket, record::Recording};
+
+/// A response's body.
+pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
+/// Whatever broke a body.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The longest that `turns.durability: strict` holds an end back: a log that is broken must not
+/// keep agents waiting for ever.
+const STRICT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// No byte came for as long as `upstreams.<name>.idle` allows.
+#[derive(Debug, thiserror::Error)]
+#[error("the upstream was silent for {0:?}")]
+struct Silent(Duration);
+
+/// A whole body of our own.
+pub(crate) fn full(bytes: Bytes) -> Body {
+    Full::new(bytes)
+        .map_err(|never| match never {})
+        .boxed_unsync()
+}
+
+/// An upstream's reply on its way to the agent.
+pub(crate) struct Relay {
+    upstream: Incoming,
+    /// The capture; taken when the reply ends.
+    recording: Option<Recording>,
+    silence: Option<Silence>,
+    /// With `strict`: what waits for the log.
+    waiting: Option<Waiting>,
+    /// The upstream has no more.
+    is_over: bool,
+    _ticket: Ticket,
+}
+
+/// The upstream's allowed silence.
+struct Silence {
+    allowed: Duration,
+    until: Pin<Box<Sleep>>,
+}
+
+/// The end of a reply, held back until the log has the turn.
+struct Waiting {
+    ack: oneshot::Receiver<()>,
+    patience: Pin<Box<Sleep>>,
+    /// The frame by which the agent would know that the reply has ended.
+    last: Option<Frame<Bytes>>,
+}
+
+// === impl Relay ===
+
+impl Relay {
+    pub(crate) fn new(
+        upstream: Incoming,
+        recording: Option<Recording>,
+        idle: Option<Duration>,
+        ticket: Ticket,
+    ) -> Self {
+        let silence = idle.map(|allowed| Silence {
+            allowed,
+            until: Box::pin(sleep(allowed)),
+        });
+        Self {
+            upstream,
+            recording,
+            silence,
+            waiting: None,
+            is_over: false,
+            _ticket: ticket,
+        }
+    }
+
+    /// Ends the recording; with `strict`, waits for the log from now on, and `last` with it.
+    fn end(&mut self, how: StreamEnd, last: Option<Frame<Bytes>>) -> Option<Frame<Bytes>> {
+        let Some(recording) = self.recording.take() else {
+            return last;
+        };
+        match recording.end(how) {
+            Some(ack) => {
+                let patience = Box::pin(sleep(STRICT_PATIENCE));
+                self.waiting = Some(Waiting {
+                    ack,
+                    patience,
+                    last,
+                });
+                None
+            }
+            None => last,
+        }
+    }
+
+    /// A frame came. The one by which the agent knows the end, if there is one, ends the recording.
+    fn frame(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
+        if let Some(silence) = &mut self.silence {
+            silence
+                .until
+                .as_mut()
+                .reset(Instant::now() + silence.allowed);
+        }
+        let done = match (&mut self.recording, frame.data_ref()) {
+            (Some(recording), Some(data)) => recording.push(data),
+            _ => false,
+        };
+        // A body of known length is at its end with its last byte: nobody polls for more.
+        if done || self.upstream.is_end_stream() {
+            self.end(StreamEnd::Complete, Some(frame))
+        } else {
+            Some(frame)
+        }
+    }
+
+    /// The reply broke off: so it does for the agent.
+    fn cut(&mut self, why: BoxError) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.is_over = true;
+        self.end(StreamEnd::Cut, None);
+        Poll::Ready(Some(Err(why)))
+    }
+
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Silent> {
+        match &mut self.silence {
+            Some(silence) => silence
+                .until
+                .as_mut()
+                .poll(cx)
+                .map(|()| Silent(silence.allowed)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl HttpBody for Relay {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        loop {
+            if let Some(waiting) = &mut this.waiting {
+                let last = ready!(waiting.poll(cx));
+                this.waiting = None;
+                if let Some(frame) = last {
+                    return Poll::Ready(Some(Ok(frame)));
+                }
+            }
+            if this.is_over {
+                return Poll::Ready(None);
+            }
+            match Pin::new(&mut this.upstream).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Some(frame) = this.frame(frame) {
+                        return Poll::Ready(Some(Ok(frame)));
+                    }
+                }
+                Poll::Ready(Some(Err(error))) => return this.cut(error.into()),
+                Poll::Ready(None) => {
+                    this.is_over = true;
+                    this.end(StreamEnd::Complete, None);
+                }
+                Poll::Pending => {
+                    let silent = ready!(this.poll_silence(cx));
+                    return this.cut(silent.into());
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.waiting.is_none() && self.recording.is_none() && self.upstream.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self
+            .waiting
+            .as_ref()
+            .and_then(|waiting| waiting.last.as_ref())
+        {
+            // The frame that is held back is no longer among the upstream's.
+            Some(frame) => {
+                SizeHint::with_exact(frame.data_ref().map_or(0, |data| data.len() as u64))
+            }
+            None => self.upstream.size_hint(),
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let how = if self.upstream.is_end_stream() {
+            StreamEnd::Complete
+        } else {
+            StreamEnd::ClientGone
+        };
+        self.end(how, None);
+    }
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    /// The log has the turn, or has had its chance.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
+        let acknowledged = Pin::new(&mut self.ack).poll(cx).is_ready();
+        if acknowledged || self.patience.as_mut().poll(cx).is_ready() {
+            Poll::Ready(self.last.take())
+        } else {
+            Poll::Pending
+        }
+    }
+}

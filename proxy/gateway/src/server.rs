@@ -1,0 +1,133 @@
+//! Connections in, and an orderly end.
+
+use std::{convert::Infallible, io, sync::Arc, time::Duration};
+
+use hyper::service::service_fn;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto, graceful::GracefulShutdown},
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::{MissedTickBehavior, interval, sleep, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{gateway::Gateway, gateway::Shared, handlers::handle};
+
+/// How long a connection may take for a request's headers, and stay open without one. As nginx's
+/// keep-alive: longer than clients keep theirs, so that none writes into a closing connection.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(75);
+/// How often silent sessions are looked for.
+const SWEEP: Duration = Duration::from_secs(30);
+/// The pause after a connection could not be accepted: most often all file descriptors are taken.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+// === impl Gateway ===
+
+impl Gateway {
+    /// Serves until `stop`, then drains: accepts no more, lets replies under way end for at most
+    /// `proxy.drain`, and sees the last turns into the log.
+    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
+        let Self { shared, recordings } = self;
+        let recorded = CancellationToken::new();
+        let helpers = TaskTracker::new();
+        helpers.spawn(recordings.run(recorded.clone()));
+        helpers.spawn(sweep(Arc::clone(&shared), recorded.clone()));
+
+        let connections = TaskTracker::new();
+        let graceful = GracefulShutdown::new();
+        let cut = CancellationToken::new();
+        accept(&shared, &listener, &stop, |stream| {
+            let serving = connection(Arc::clone(&shared), stream, graceful.watcher());
+            connections.spawn(cut.clone().run_until_cancelled_owned(serving));
+        })
+        .await;
+        drop(listener);
+
+        let n_active = shared.metrics.active_streams.get();
+        let drain = shared.config.proxy.drain;
+        tracing::info!(n_active, %drain, "no new connections; replies under way go on");
+        if timeout(drain.0, graceful.shutdown()).await.is_err() {
+            let n_active = shared.metrics.active_streams.get();
+            tracing::warn!(n_active, "replies under way are cut off");
+        }
+        cut.cancel();
+        connections.close();
+        connections.wait().await;
+        recorded.cancel();
+        helpers.close();
+        helpers.wait().await;
+    }
+}
+
+async fn accept(
+    shared: &Shared,
+    listener: &TcpListener,
+    stop: &CancellationToken,
+    mut serve: impl FnMut(TcpStream),
+) {
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => serve(stream),
+            Err(error) if is_of_the_connection(&error) => {}
+            Err(error) => {
+                let n_active = shared.metrics.active_streams.get();
+                tracing::warn!(%error, n_active, "a connection cannot be accepted");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// The connection broke before it was ours; the next one is none the worse.
+fn is_of_the_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset
+    )
+}
+
+async fn connection(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    // Each event of a stream goes out as it comes, not when a segment is full.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "no nodelay");
+    }
+    // hyper's own clock starts with the first byte: one that sends none is closed here.
+    if !matches!(timeout(HEADER_TIMEOUT, stream.readable()).await, Ok(Ok(()))) {
+        return;
+    }
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT);
+    builder.http2().timer(TokioTimer::new());
+    let service = service_fn(move |request| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(handle(shared, request).await) }
+    });
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = watcher.watch(connection).await {
+        // A client that hung up, or a reply that was cut: told elsewhere.
+        tracing::debug!(%error, "a connection ended");
+    }
+}
+
+/// Lets go of what silent sessions hold.
+async fn sweep(shared: Arc<Shared>, stop: CancellationToken) {
+    let mut ticks = interval(SWEEP);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+        shared.sessions.sweep();
+    }
+}

@@ -1,0 +1,73 @@
+//! Routes that reach beyond the gateway: it takes the call, another room does the work.
+
+use std::{fmt, future::Future, pin::Pin, sync::Arc};
+
+use http::StatusCode;
+use metaclaw_chat::AgentId;
+use serde_json::Value;
+
+use crate::secret::Secret;
+
+/// What another room does for a caller.
+pub trait Service: Send + Sync + 'static {
+    /// Does it.
+    fn call(&self, call: Call) -> Answering<'_>;
+}
+
+/// What [`Service::call`] gives: the body of the answer.
+pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Value, ServiceError>> + Send + 'a>>;
+
+/// A caller's call.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// The agent that the caller speaks for.
+    pub agent: AgentId,
+    /// The body; `null` where there is none.
+    pub body: Value,
+}
+
+/// Why a service did not do it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ServiceError {
+    /// The status to answer with.
+    pub status: StatusCode,
+    /// What was wrong, in words.
+    pub message: String,
+}
+
+/// The services that the assembly hands in.
+#[derive(Clone)]
+pub struct Services {
+    /// `POST /v1/feedback`; takes the proxy's key.
+    pub feedback: Option<Arc<dyn Service>>,
+    /// `POST /v1/admin/train_step`, for old scripts; takes the admin token.
+    pub train_step: Option<Arc<dyn Service>>,
+    /// `GET /readyz`: why requests cannot be served yet, if so.
+    pub ready: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+    /// The token of `run.json`.
+    pub admin_token: Secret,
+}
+
+// === impl Services ===
+
+impl Services {
+    /// No services; always ready.
+    pub fn none(admin_token: Secret) -> Self {
+        Self {
+            feedback: None,
+            train_step: None,
+            ready: Arc::new(|| Ok(())),
+            admin_token,
+        }
+    }
+}
+
+impl fmt::Debug for Services {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Services")
+            .field("feedback", &self.feedback.is_some())
+            .field("train_step", &self.train_step.is_some())
+            .finish_non_exhaustive()
+    }
+}

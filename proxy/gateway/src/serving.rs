@@ -1,0 +1,227 @@
+//! Which adapter to ask for: one pointer per agent, and leases that say what is still in use.
+//!
+//! A new adapter becomes current by one pointer store. Sessions and replies under way hold a
+//! [`Lease`] on the one that they began on; when the last lease of an adapter that is nobody's
+//! current one drops, the owner is told, and may unload it. Nothing waits for anything.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use arc_swap::ArcSwapOption;
+use metaclaw_chat::AgentId;
+
+use crate::{
+    address::{Address, AddressError},
+    secret::Secret,
+};
+
+/// Where the policy model is served, and how to ask it.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    pub(crate) address: Address,
+    pub(crate) key: Option<Secret>,
+    pub(crate) base: String,
+    pub(crate) appends_system: bool,
+}
+
+/// The serving pointers. Clone the `Arc`.
+pub struct Serving {
+    policy: ArcSwapOption<Endpoint>,
+    adapters: Mutex<Adapters>,
+    on_idle: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+#[derive(Default)]
+struct Adapters {
+    current: HashMap<AgentId, Arc<Adapter>>,
+    /// Every adapter that anyone holds, so that the same name is the same adapter.
+    held: HashMap<Arc<str>, Weak<Adapter>>,
+}
+
+/// One adapter in use.
+struct Adapter {
+    name: Arc<str>,
+    on_idle: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// The right to go on asking for one adapter, or for the base where there is none.
+#[derive(Clone)]
+pub struct Lease(Option<Arc<Adapter>>);
+
+// === impl Endpoint ===
+
+impl Endpoint {
+    /// A server of the policy model at `url` (its root, or with `/v1`), which takes `base` as the
+    /// name of the model without an adapter.
+    ///
+    /// # Errors
+    ///
+    /// [`AddressError`] unless `url` is an http(s) address.
+    pub fn new(url: &str, key: Option<Secret>, base: &str) -> Result<Self, AddressError> {
+        let mut address: Address = url.parse()?;
+        address.ensure_v1();
+        Ok(Self {
+            address,
+            key,
+            base: base.to_owned(),
+            appends_system: false,
+        })
+    }
+
+    /// It is our own trainer, which appends lessons to its template's default system text.
+    #[must_use]
+    pub fn with_system_append(mut self) -> Self {
+        self.appends_system = true;
+        self
+    }
+}
+
+// === impl Serving ===
+
+impl Serving {
+    /// No policy server and no adapters. `on_idle` is told the name of an adapter that nobody asks
+    /// for any more; it is called from wherever the last lease dropped, and must not block.
+    ///
+    /// An adapter may become current again while `on_idle` runs: unloading must only cost a reload.
+    pub fn new(on_idle: impl Fn(&str) + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self {
+            policy: ArcSwapOption::empty(),
+            adapters: Mutex::default(),
+            on_idle: Arc::new(on_idle),
+        })
+    }
+
+    /// Says where the policy model is served; `None` while it is down.
+    pub fn set_policy(&self, endpoint: Option<Endpoint>) {
+        self.policy.store(endpoint.map(Arc::new));
+    }
+
+    /// Where the policy model is served now.
+    pub fn policy(&self) -> Option<Arc<Endpoint>> {
+        self.policy.load_full()
+    }
+
+    /// Makes an adapter an agent's current one; `None` is the base model.
+    pub fn set(&self, agent: &AgentId, adapter: Option<&str>) {
+        let mut adapters = self.lock();
+        let replaced = match adapter {
+            Some(name) => {
+                let adapter = adapters.hold(name, &self.on_idle);
+                adapters.current.insert(agent.clone(), adapter)
+            }
+            None => adapters.current.remove(agent),
+        };
+        // Its `Drop` calls the owner, who may call back.
+        drop(adapters);
+        drop(replaced);
+    }
+
+    /// An agent's current adapter.
+    pub fn current(&self, agent: &AgentId) -> Option<Arc<str>> {
+        let adapters = self.lock();
+        let current = adapters.current.get(agent);
+        current.map(|adapter| Arc::clone(&adapter.name))
+    }
+
+    /// A lease on the agent's current adapter.
+    pub fn lease(&self, agent: &AgentId) -> Lease {
+        Lease(self.lock().current.get(agent).cloned())
+    }
+
+    /// The adapters that are current or still leased, and by how many.
+    pub fn in_use(&self) -> Vec<(Arc<str>, usize)> {
+        let adapters = self.lock();
+        let held = adapters.held.iter();
+        let in_use = held.map(|(name, adapter)| (Arc::clone(name), adapter.strong_count()));
+        let mut in_use: Vec<_> = in_use.filter(|(_, n_leases)| *n_leases > 0).collect();
+        in_use.sort_unstable();
+        in_use
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Adapters> {
+        // Nothing under this lock leaves it half changed.
+        self.adapters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serving")
+            .field("policy", &self.policy())
+            .field("in_use", &self.in_use())
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Adapters ===
+
+impl Adapters {
+    fn hold(&mut self, name: &str, on_idle: &Arc<dyn Fn(&str) + Send + Sync>) -> Arc<Adapter> {
+        if let Some(adapter) = self.held.get(name).and_then(Weak::upgrade) {
+            return adapter;
+        }
+        self.held.retain(|_, adapter| adapter.strong_count() > 0);
+        let adapter = Arc::new(Adapter {
+            name: name.into(),
+            on_idle: Arc::clone(on_idle),
+        });
+        self.held
+            .insert(Arc::clone(&adapter.name), Arc::downgrade(&adapter));
+        adapter
+    }
+}
+
+// === impl Adapter ===
+
+impl Drop for Adapter {
+    fn drop(&mut self) {
+        (self.on_idle)(&self.name);
+    }
+}
+
+// === impl Lease ===
+
+impl Lease {
+    /// The adapter's name; `None` is the base model.
+    pub fn adapter(&self) -> Option<&str> {
+        self.0.as_ref().map(|adapter| &*adapter.name)
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lease").field(&self.adapter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_adapter_is_idle_when_its_last_lease_drops_and_nobody_has_it_as_current() {
+        let idle = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&idle);
+        let serving = Serving::new(move |name| seen.lock().unwrap().push(name.to_owned()));
+        let (one, two) = ("one".parse().unwrap(), "two".parse().unwrap());
+        serving.set(&one, Some("a1"));
+        serving.set(&two, Some("a1"));
+        let lease = serving.lease(&one);
+        let same = lease.clone();
+        serving.set(&one, Some("a2"));
+        assert_eq!(lease.adapter(), Some("a1"));
+        assert_eq!(serving.current(&one).as_deref(), Some("a2"));
+        drop(lease);
+        serving.set(&two, None);
+        assert!(idle.lock().unwrap().is_empty());
+        drop(same);
+        assert_eq!(*idle.lock().unwrap(), ["a1"]);
+        assert_eq!(serving.lease(&two).adapter(), None);
+        serving.set(&one, Some("a2"));
+        assert_eq!(idle.lock().unwrap().len(), 1);
+        assert_eq!(serving.in_use(), [(Arc::from("a2"), 1)]);
+    }
+}
