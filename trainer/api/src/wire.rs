@@ -91,7 +91,7 @@ pub struct CreateRequest {
     pub rank: u32,
     /// LoRA alpha; 32 when absent, whatever the rank. Ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lora_alpha: Option<f64>,
+    pub lora_alpha: Option<u32>,
     /// Seed of the first weights; drawn when absent. Ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
@@ -170,7 +170,7 @@ pub struct AdamSettings {
     /// Decay of the second moment, 0.95.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beta2: Option<f64>,
-    /// Added to the root of the second moment, 1e-8.
+    /// Added to the root of the second moment, 1e-12.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eps: Option<f64>,
     /// Decoupled decay, 0.
