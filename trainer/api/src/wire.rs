@@ -89,9 +89,9 @@ pub struct CreateRequest {
     /// LoRA rank.
     #[serde(default = "rank")]
     pub rank: u32,
-    /// LoRA alpha; 32 when absent, whatever the rank. Ours.
+    /// LoRA alpha, a whole number; 32 when absent, whatever the rank. Ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lora_alpha: Option<u32>,
+    pub lora_alpha: Option<f64>,
     /// Seed of the first weights; drawn when absent. Ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
