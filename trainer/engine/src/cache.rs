@@ -144,6 +144,23 @@ impl KvCache {
         Ok(())
     }
 
+    /// A copy of the first `len` positions.
+    ///
+    /// # Errors
+    /// What libtorch reports, such as lack of memory.
+    pub fn prefix(&self, len: usize) -> Result<Self, TchError> {
+        let len = len.min(self.len);
+        let capacity = round_up(len + 1, self.context);
+        let (rows, shape) = (i64::try_from(len).unwrap_or(i64::MAX), self.shape(capacity));
+        let layers = self.layers.iter().map(|layer| layer.resized(rows, shape));
+        Ok(Self {
+            layers: layers.collect::<Result<_, _>>()?,
+            len,
+            capacity,
+            ..*self
+        })
+    }
+
     /// The layers, to run a forward pass on, and the positions cached before it.
     pub fn layers_mut(&mut self) -> (&mut [LayerCache], usize) {
         (&mut self.layers, self.len)

@@ -1,8 +1,13 @@
 //! Model, LoRA, losses, optimiser, sampling on libtorch; no HTTP.
 
+pub mod adapter;
 pub mod cache;
+pub mod checkpoint;
 pub mod datum;
+pub mod engine;
 pub mod family;
+pub mod folder;
+pub mod generate;
 pub mod head;
 pub mod layer;
 pub mod lora;
@@ -11,8 +16,10 @@ pub mod memory;
 pub mod model;
 pub mod optim;
 pub mod pack;
+mod prefix;
 pub mod rng;
 pub mod rope;
+pub mod run;
 pub mod sampler;
 pub mod template;
 pub mod tensors;

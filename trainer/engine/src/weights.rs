@@ -4,6 +4,7 @@
 //! own and is *read-only* (an in-place operation on it is a SIGSEGV); any other is a converted copy.
 
 mod blob;
+mod fingerprint;
 pub mod gguf;
 mod index;
 
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use tch::{Kind, TchError, Tensor};
 
+pub use self::fingerprint::fingerprint;
 use self::index::SafeFiles;
 use crate::family::{Family, FamilyError};
 use crate::layer::LayerWeights;

@@ -12,13 +12,14 @@ mod tensors;
 mod tokenizer;
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
 use self::header::Header;
 use super::LoadError;
+use super::fingerprint::{hash_all, hex};
 
 /// Counted up when the conversion changes, so that old results are made anew.
 const VERSION: u32 = 1;
@@ -94,19 +95,9 @@ fn write(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<
 
 fn sha256(file: &mut File) -> io::Result<String> {
     let mut hash = Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
     file.seek(SeekFrom::Start(0))?;
-    loop {
-        match file.read(&mut buffer)? {
-            0 => break,
-            n => hash.update(&buffer[..n]),
-        }
-    }
-    Ok(hash
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
+    hash_all(file, &mut hash)?;
+    Ok(hex(hash))
 }
 
 fn unreadable(gguf: &Path, source: io::Error) -> LoadError {

@@ -102,7 +102,8 @@ impl SafeFiles {
     }
 }
 
-fn files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
+/// The weight files of a directory, in order.
+pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
     if dir.join(SINGLE).exists() {
         return Ok(vec![dir.join(SINGLE)]);
     }

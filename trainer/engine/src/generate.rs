@@ -1,0 +1,261 @@
+//! One reply: prompt in portions, then token by token.
+
+mod stop;
+mod stream;
+
+use tch::TchError;
+use tokio::sync::mpsc;
+
+pub(crate) use self::stream::{Generation, Parts, Step};
+use crate::sampler::{ParamError, SampleError, SamplingParams};
+
+/// What to generate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GenerateRequest {
+    /// The whole prompt; at least one id, fewer than the context.
+    pub prompt_ids: Vec<u32>,
+    /// An adapter of the checkpoint folder; `None` is the base.
+    pub adapter: Option<String>,
+    /// At most so many tokens; what the context leaves if that is less.
+    pub max_tokens: usize,
+    /// 0 takes the likeliest token.
+    pub temperature: f64,
+    /// The smallest set of likeliest tokens that holds this much probability; 1 is all.
+    pub top_p: f64,
+    /// So many of the likeliest tokens; 0 is all.
+    pub top_k: usize,
+    /// `None`: another draw each time.
+    pub seed: Option<u64>,
+    /// Texts that end the reply; they are not given out.
+    pub stop: Vec<String>,
+    /// Ids that end the reply, besides the model's own.
+    pub stop_ids: Vec<u32>,
+    /// Whether the model's own end ids end the reply; off for measuring only.
+    pub stop_at_end: bool,
+}
+
+/// A token of a reply.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Token {
+    /// The token; an id that ends the reply is given too, with the text that was held back.
+    pub id: u32,
+    /// The text that is certain with it: whole characters, no part of a stop text.
+    pub text: String,
+    /// Natural logarithm of its probability at temperature 1 over the whole vocabulary.
+    pub logprob: f32,
+    /// Of its probability as drawn.
+    pub sampling_logprob: f32,
+}
+
+/// Why a reply ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FinishReason {
+    /// The model ended it, or a stop text or id did.
+    Stop,
+    /// `max_tokens` or the context is used up.
+    Length,
+}
+
+/// The end of a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Finished {
+    /// Why.
+    pub reason: FinishReason,
+    /// Ids of the prompt.
+    pub n_prompt: usize,
+    /// Ids generated, the ending one included.
+    pub n_generated: usize,
+    /// Ids of the prompt that were taken from the prefix cache.
+    pub cached: usize,
+}
+
+/// What a stream yields: tokens, then one end.
+#[derive(Debug, Clone, PartialEq)]
+pub enum GenerateEvent {
+    /// The next token.
+    Token(Token),
+    /// The last event.
+    Finished(Finished),
+}
+
+/// Why nothing, or nothing more, can be generated.
+#[derive(Debug, thiserror::Error)]
+pub enum GenerateError {
+    /// A sampling parameter is out of range.
+    #[error(transparent)]
+    Param(#[from] ParamError),
+    /// A prompt without ids.
+    #[error("the prompt is empty: at least one token is needed")]
+    EmptyPrompt,
+    /// An id that the model does not have.
+    #[error("prompt id {id} at position {position} is not below the vocabulary of {vocab}")]
+    UnknownId {
+        /// The id.
+        id: u32,
+        /// Where it stands.
+        position: usize,
+        /// Ids that the model has.
+        vocab: usize,
+    },
+    /// A prompt that leaves no room for a reply.
+    #[error(
+        "the prompt has {n_prompt} tokens, this model's context is {context}: shorten the conversation"
+    )]
+    Context {
+        /// Ids of the prompt.
+        n_prompt: usize,
+        /// The longest sequence.
+        context: usize,
+    },
+    /// A sequence that does not fit in memory.
+    #[error(
+        "{n_tokens} tokens need {needed} bytes of KV cache, kv_budget is {budget}: ask for fewer max_tokens or raise it"
+    )]
+    Memory {
+        /// Prompt and reply.
+        n_tokens: usize,
+        /// What they need.
+        needed: usize,
+        /// What there is.
+        budget: usize,
+    },
+    /// The adapter cannot be used.
+    #[error("adapter {name}: {detail}")]
+    Adapter {
+        /// Its name.
+        name: String,
+        /// Why.
+        detail: String,
+        /// There is none of that name.
+        missing: bool,
+    },
+    /// Too much is waiting.
+    #[error("the engine is busy: {waiting} requests wait already, try again later")]
+    Busy {
+        /// How many.
+        waiting: usize,
+    },
+    /// No token could be drawn.
+    #[error(transparent)]
+    Sample(#[from] SampleError),
+    /// libtorch refused, for want of memory above all.
+    #[error("libtorch: {0}")]
+    Torch(#[from] TchError),
+    /// A defect of the engine; it goes on.
+    #[error("the engine failed: {0}")]
+    Panicked(String),
+    /// The engine is gone.
+    #[error("the engine has stopped")]
+    Stopped,
+}
+
+/// A reply as it comes. Dropping it cancels the generation.
+#[derive(Debug)]
+pub struct GenerationStream {
+    events: mpsc::Receiver<Result<GenerateEvent, GenerateError>>,
+    ended: bool,
+}
+
+// === impl GenerateRequest ===
+
+impl Default for GenerateRequest {
+    fn default() -> Self {
+        let SamplingParams {
+            temperature,
+            top_p,
+            top_k,
+            ..
+        } = SamplingParams::default();
+        Self {
+            prompt_ids: Vec::new(),
+            adapter: None,
+            max_tokens: 256,
+            temperature,
+            top_p,
+            top_k,
+            seed: None,
+            stop: Vec::new(),
+            stop_ids: Vec::new(),
+            stop_at_end: true,
+        }
+    }
+}
+
+impl GenerateRequest {
+    /// Checks what needs no model thread.
+    ///
+    /// # Errors
+    /// A parameter out of range, an empty prompt, an unknown id, or a prompt beyond the context.
+    pub fn check(&self, vocab: usize, context: usize) -> Result<(), GenerateError> {
+        self.sampling(0).check()?;
+        let n_prompt = self.prompt_ids.len();
+        if n_prompt == 0 {
+            return Err(GenerateError::EmptyPrompt);
+        }
+        if self.max_tokens == 0 {
+            return Err(ParamError {
+                field: "max_tokens",
+                value: "0".into(),
+                allowed: "1 or more".into(),
+            }
+            .into());
+        }
+        if n_prompt >= context {
+            return Err(GenerateError::Context { n_prompt, context });
+        }
+        match self.prompt_ids.iter().position(|&id| id as usize >= vocab) {
+            Some(position) => Err(GenerateError::UnknownId {
+                id: self.prompt_ids[position],
+                position,
+                vocab,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Tokens that may be generated in a context.
+    pub(crate) fn room(&self, context: usize) -> usize {
+        self.max_tokens
+            .min(context.saturating_sub(self.prompt_ids.len()))
+    }
+
+    pub(crate) fn sampling(&self, fallback_seed: u64) -> SamplingParams {
+        SamplingParams {
+            temperature: self.temperature,
+            top_p: self.top_p,
+            top_k: self.top_k,
+            seed: self.seed.unwrap_or(fallback_seed),
+        }
+    }
+}
+
+// === impl GenerationStream ===
+
+impl GenerationStream {
+    pub(crate) fn new(events: mpsc::Receiver<Result<GenerateEvent, GenerateError>>) -> Self {
+        Self {
+            events,
+            ended: false,
+        }
+    }
+
+    /// The next event; `None` after the end or an error.
+    ///
+    /// # Errors
+    /// What ended the reply early; [`GenerateError::Stopped`] when the engine went away.
+    ///
+    /// # Cancel safety
+    /// No event is lost when the future is dropped.
+    pub async fn recv(&mut self) -> Option<Result<GenerateEvent, GenerateError>> {
+        if self.ended {
+            return None;
+        }
+        let event = self
+            .events
+            .recv()
+            .await
+            .unwrap_or(Err(GenerateError::Stopped));
+        self.ended = matches!(event, Err(_) | Ok(GenerateEvent::Finished(_)));
+        Some(event)
+    }
+}
