@@ -44,3 +44,6 @@ pub use self::{
     services::{Answering, Call, Service, ServiceError, Services},
     serving::{Endpoint, Lease, Serving},
 };
+
+#[cfg(test)]
+mod tests;

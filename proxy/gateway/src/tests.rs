@@ -1,0 +1,9 @@
+//! Behaviour, seen from both ends: a raw client before the gateway and a raw upstream behind it.
+
+mod harness;
+mod identity;
+mod learning;
+mod limits;
+mod policy;
+mod relay;
+mod request;

@@ -1,0 +1,109 @@
+//! The copy for the log: whatever becomes of it, the agent's reply is the same.
+
+use metaclaw_chat::{Message, Size};
+use metaclaw_turns::StreamEnd;
+
+use tokio::io::AsyncReadExt;
+
+use super::harness::{
+    CHAT, Harness, STREAM, SetUp, chunk, completion, delta, json_reply, post_chat,
+};
+
+fn stream(texts: &[&str]) -> String {
+    let chunks: String = texts.iter().map(|text| chunk(&delta(text))).collect();
+    format!("{STREAM}{chunks}{}0\r\n\r\n", chunk("data: [DONE]\n\n"))
+}
+
+#[tokio::test]
+async fn a_reply_too_long_to_keep_reaches_the_agent_whole() {
+    let mut set_up = SetUp::default();
+    set_up.config.proxy.capture_memory = Size(64 << 10);
+    let mut harness = Harness::with(set_up).await;
+    let long = "x".repeat(40 << 10);
+    let (_, seen) = harness
+        .exchange(&post_chat(CHAT), &stream(&[&long, "end"]))
+        .await;
+    assert!(seen.is_whole && seen.text().contains(&long) && seen.text().ends_with("[DONE]\n\n"));
+    let turn = &harness.log.wait(1).await[0];
+    assert_eq!((turn.end, &turn.reply), (StreamEnd::Overflowed, &None));
+    // A request that finds no room is not in the log at all; counted.
+    let body = CHAT.replace("France", &"F".repeat(40 << 10));
+    let (_, seen) = harness
+        .exchange(&post_chat(&body), &stream(&["Paris"]))
+        .await;
+    assert!(seen.is_whole);
+    harness
+        .exchange(&post_chat(CHAT), &stream(&["Paris"]))
+        .await;
+    let turns = harness.log.wait(2).await;
+    assert_eq!(
+        turns[1].reply.as_ref().map(Message::text).as_deref(),
+        Some("Paris")
+    );
+    assert_eq!(harness.metrics.counts().overflowed, 2);
+    while harness.metrics.counts().capture_bytes > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_is_broken_or_stuck_costs_no_reply() {
+    let mut harness = Harness::start().await;
+    *harness.log.broken.lock().unwrap() = Some("disk full".into());
+    harness.chat("", CHAT, "x").await;
+    while harness.metrics.counts().failed == 0 {
+        tokio::task::yield_now().await;
+    }
+    *harness.log.broken.lock().unwrap() = None;
+    harness.log.hold();
+    let mut client = harness.client().await;
+    client.send(&post_chat(CHAT)).await;
+    let mut exchange = harness.upstream.next().await;
+    // All on one connection: it is many.
+    let reply = json_reply(&completion("x")).replace("connection: close\r\n", "");
+    exchange.send(reply.as_bytes()).await;
+    assert!(client.read().await.is_whole);
+    // The log takes 64 at once and 1,024 wait; the rest is dropped and counted, and answered all the same.
+    for _ in 0..1_120 {
+        client.send(&post_chat(CHAT)).await;
+        let mut request = vec![0; 4_096];
+        assert_ne!(exchange.stream.read(&mut request).await.unwrap(), 0);
+        exchange.send(reply.as_bytes()).await;
+        assert!(client.read().await.is_whole);
+    }
+    let counts = harness.metrics.counts();
+    assert!((30..=40).contains(&counts.dropped), "{counts:?}");
+    harness.log.let_go(2_000);
+    harness.log.wait(1_080).await;
+}
+
+#[tokio::test]
+async fn strict_holds_the_end_of_a_reply_until_the_log_has_it() {
+    let mut set_up = SetUp::default();
+    set_up.config.strict = true;
+    let mut harness = Harness::with(set_up).await;
+    harness.log.hold();
+    let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
+    exchange.send(stream(&["Par", "is"]).as_bytes()).await;
+    // All but the mark by which clients know the end.
+    client.until(&delta("is")).await;
+    assert!(client.is_silent().await);
+    harness.log.let_go(1);
+    let seen = client.read().await;
+    assert!(seen.is_whole && seen.text().ends_with("data: [DONE]\n\n"));
+
+    let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
+    let reply = json_reply(&completion("Paris"));
+    let (most, rest) = reply.split_at(reply.len() - 5);
+    exchange.send(most.as_bytes()).await;
+    client.until("prompt_tokens").await;
+    exchange.send(rest.as_bytes()).await;
+    assert!(client.is_silent().await);
+    harness.log.let_go(1);
+    let seen = client.read().await;
+    assert_eq!(
+        (seen.text(), seen.is_whole),
+        (completion("Paris").as_str(), true)
+    );
+    assert_eq!(harness.log.turns().len(), 2);
+}

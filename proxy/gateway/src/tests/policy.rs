@@ -1,0 +1,159 @@
+//! Our own policy model: adapters that change under live traffic, and a server that may be away.
+
+use metaclaw_chat::AgentId;
+
+use super::harness::{
+    CHAT, Harness, STREAM, SetUp, Upstream, chunk, completion, conversation, delta, json_reply,
+    post_chat,
+};
+use crate::{Endpoint, Secret};
+
+/// A harness with a policy server; its requests come at the second part.
+async fn with_policy(set_up: SetUp) -> (Harness, Upstream) {
+    let harness = Harness::with(set_up).await;
+    let policy = Upstream::start(&harness.tasks).await;
+    let url = format!("http://{}", policy.address);
+    let endpoint = Endpoint::new(&url, Some(Secret::from("sk-trainer")), "base").unwrap();
+    harness
+        .serving
+        .set_policy(Some(endpoint.with_system_append()));
+    (harness, policy)
+}
+
+async fn ask(harness: &Harness, policy: &mut Upstream, body: &str) -> String {
+    let mut client = harness.client().await;
+    client.send(&post_chat(body)).await;
+    let mut exchange = policy.next().await;
+    exchange.send(json_reply(&completion("x")).as_bytes()).await;
+    assert!(client.read().await.is_whole);
+    exchange.body().to_owned()
+}
+
+fn model(body: &str) -> String {
+    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    body["model"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn the_policy_is_asked_with_its_key_its_adapter_and_the_lessons_it_appends_itself() {
+    let set_up = SetUp {
+        lessons: vec![("_default/WISHES.md", "- Be brief.\n")],
+        ..SetUp::default()
+    };
+    let (mut harness, mut policy) = with_policy(set_up).await;
+    let mut client = harness.client().await;
+    client.send(&post_chat(CHAT)).await;
+    let mut exchange = policy.next().await;
+    exchange.send(json_reply(&completion("x")).as_bytes()).await;
+    client.read().await;
+    assert!(
+        exchange
+            .head
+            .starts_with("POST /v1/chat/completions HTTP/1.1\r\n")
+    );
+    assert_eq!(
+        exchange.header("authorization").as_deref(),
+        Some("Bearer sk-trainer")
+    );
+    let body: serde_json::Value = serde_json::from_str(exchange.body()).unwrap();
+    assert_eq!(body["model"], "base");
+    assert!(
+        body["metaclaw_system_append"]
+            .as_str()
+            .unwrap()
+            .contains("Be brief.")
+    );
+    assert_eq!(body["messages"].as_array().unwrap().len(), 1);
+    let turn = &harness.log.wait(1).await[0];
+    assert_eq!(
+        (
+            turn.served.upstream.as_str(),
+            turn.served.adapter.as_deref()
+        ),
+        ("policy", None)
+    );
+    assert!(harness.upstream.is_unasked());
+}
+
+#[tokio::test]
+async fn a_session_stays_on_its_adapter_and_the_last_one_out_unloads_it() {
+    let mut set_up = SetUp::default();
+    set_up.config.serving.pin_idle = metaclaw_chat::Span::millis(300);
+    let (harness, mut policy) = with_policy(set_up).await;
+    let agent = AgentId::default_agent();
+    harness.serving.set(&agent, Some("a1"));
+    assert_eq!(
+        model(&ask(&harness, &mut policy, &conversation(&["one"])).await),
+        "a1"
+    );
+    harness.serving.set(&agent, Some("a2"));
+    assert_eq!(
+        model(&ask(&harness, &mut policy, &conversation(&["one", "x", "two"])).await),
+        "a1"
+    );
+    assert_eq!(
+        model(&ask(&harness, &mut policy, &conversation(&["other"])).await),
+        "a2"
+    );
+    assert!(harness.idle_adapters.lock().unwrap().is_empty());
+    let adapters: Vec<_> = harness
+        .log
+        .wait(3)
+        .await
+        .into_iter()
+        .map(|turn| turn.served.adapter)
+        .collect();
+    assert_eq!(
+        adapters.iter().map(Option::as_deref).collect::<Vec<_>>(),
+        [Some("a1"), Some("a1"), Some("a2")]
+    );
+    tokio::time::sleep(std::time::Duration::from_millis(350)).await;
+    let after = conversation(&["one", "x", "two", "x", "three"]);
+    assert_eq!(model(&ask(&harness, &mut policy, &after).await), "a2");
+    assert_eq!(*harness.idle_adapters.lock().unwrap(), ["a1"]);
+}
+
+#[tokio::test]
+async fn while_the_policy_is_down_the_fall_back_answers() {
+    let (mut harness, policy) = with_policy(SetUp::default()).await;
+    drop(policy);
+    harness.serving.set_policy(None);
+    let exchange = harness.chat("", CHAT, "x").await;
+    assert_eq!(exchange.body(), CHAT);
+    assert_eq!(harness.log.wait(1).await[0].served.upstream, "llm");
+}
+
+#[tokio::test]
+async fn without_a_fall_back_the_caller_is_told_when_to_come_again() {
+    let set_up = SetUp {
+        no_llm: true,
+        ..SetUp::default()
+    };
+    let (harness, mut policy) = with_policy(set_up).await;
+    let mut client = harness.client().await;
+    client.send(&post_chat(CHAT)).await;
+    let mut exchange = policy.next().await;
+    // A running stream is cut as a cut …
+    exchange
+        .send(format!("{STREAM}{}", chunk(&delta("Par"))).as_bytes())
+        .await;
+    client.until("Par").await;
+    drop(exchange);
+    assert!(!client.read().await.is_whole);
+    // … one that has not begun, and all after it, are told to come again.
+    let mut client = harness.client().await;
+    client.send(&post_chat(CHAT)).await;
+    drop(policy.next().await);
+    let seen = client.read().await;
+    assert_eq!(
+        (seen.status(), seen.header("retry-after").as_deref()),
+        (503, Some("5"))
+    );
+    harness.serving.set_policy(None);
+    let seen = harness.refused(&post_chat(CHAT)).await;
+    assert_eq!(
+        (seen.status(), seen.header("retry-after").as_deref()),
+        (503, Some("5"))
+    );
+    insta::assert_snapshot!(seen.text(), @"");
+}

@@ -1,0 +1,158 @@
+//! Requests: what reaches the upstream, byte for byte.
+
+use super::harness::{CHAT, Harness, SetUp, completion, json_reply, post, post_chat};
+use crate::{Secret, UpstreamConfig};
+
+const WISH: (&str, &str) = ("_default/WISHES.md", "- Answer in one short sentence.\n");
+
+#[tokio::test]
+async fn a_request_passes_as_it_is_but_for_what_is_ours() {
+    let mut harness = Harness::start().await;
+    let body = r#"{ "session_id":"s1", "model" : "mock-model","zeta":1.0e0,"messages":[{"role":"user","content":"caf\u00e9"}],"user_id":7 }"#;
+    let headers = "authorization: Bearer sk-callers\r\nX-Session-Id: s1\r\nX-Agent-Id: main\r\nTraceparent: 00-1-2-01\r\nx-stainless-lang: js\r\nsession_id: z:0\r\nUser-Agent: OpenAI/JS 7.15.0\r\nconnection: keep-alive, x-hop\r\nx-hop: 1\r\ncontent-type: application/json\r\n";
+    let request = post("/v1/chat/completions?api-version=1%2F2", headers, body);
+    let (exchange, _) = harness
+        .exchange(&request, &json_reply(&completion("x")))
+        .await;
+    let cut = r#"{ "model" : "mock-model","zeta":1.0e0,"messages":[{"role":"user","content":"caf\u00e9"}] }"#;
+    assert_eq!(exchange.body(), cut);
+    let mut head: Vec<&str> = exchange.head.trim_end().lines().collect();
+    head[1..].sort_unstable();
+    let address = format!("host: {}", harness.upstream.address);
+    let length = format!("content-length: {}", cut.len());
+    assert_eq!(
+        head,
+        [
+            "POST /v1/chat/completions?api-version=1%2F2 HTTP/1.1",
+            "authorization: Bearer sk-callers",
+            &length,
+            "content-type: application/json",
+            &address,
+            "session_id: z:0",
+            "traceparent: 00-1-2-01",
+            "user-agent: OpenAI/JS 7.15.0",
+            "x-stainless-lang: js",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn lessons_stand_at_the_end_of_the_system_text_and_are_not_in_the_log_as_the_clients() {
+    let set_up = SetUp {
+        lessons: vec![WISH],
+        ..SetUp::default()
+    };
+    let mut harness = Harness::with(set_up).await;
+    let body = r#"{"messages":[{"role":"system","content":"You are OpenClaw."},{"role":"user","content":"hi"}]}"#;
+    let exchange = harness.chat("", body, "hello").await;
+    let sent = exchange.body();
+    assert!(
+        sent.starts_with(r#"{"messages":[{"role":"system","content":"You are OpenClaw.\n\n"#),
+        "{sent}"
+    );
+    assert!(sent.contains("Answer in one short sentence."), "{sent}");
+    assert!(
+        sent.ends_with(r#""},{"role":"user","content":"hi"}]}"#),
+        "{sent}"
+    );
+    let turn = &harness.log.wait(1).await[0];
+    assert_eq!(turn.request.messages[0].text(), "You are OpenClaw.");
+    let block = turn.served.system_block.as_deref().unwrap();
+    assert!(block.contains("Answer in one short sentence."), "{block}");
+    assert!(turn.served.wishes.is_some());
+}
+
+#[tokio::test]
+async fn a_configured_key_and_model_replace_the_callers() {
+    let mut set_up = SetUp::default();
+    let llm = UpstreamConfig {
+        keys: vec![Secret::from("sk-ours")],
+        model: Some("big-model".into()),
+        ..UpstreamConfig::default()
+    };
+    set_up.config.upstreams.insert("llm".into(), llm);
+    let mut harness = Harness::with(set_up).await;
+    let exchange = harness
+        .chat(
+            "authorization: Bearer sk-callers\r\nx-api-key: sk-callers\r\n",
+            CHAT,
+            "x",
+        )
+        .await;
+    assert_eq!(
+        exchange.header("authorization").as_deref(),
+        Some("Bearer sk-ours")
+    );
+    assert_eq!(exchange.header("x-api-key"), None);
+    assert_eq!(exchange.body(), CHAT.replace("\"m\"", "\"big-model\""));
+    assert_eq!(harness.log.wait(1).await[0].served.model, "big-model");
+}
+
+#[tokio::test]
+async fn a_key_of_ours_is_never_shown_to_an_upstream() {
+    let mut set_up = SetUp::default();
+    set_up.config.proxy.api_key = Some(Secret::from("sk-proxy"));
+    let mut harness = Harness::with(set_up).await;
+    let exchange = harness
+        .chat("authorization: Bearer sk-proxy\r\n", CHAT, "x")
+        .await;
+    assert_eq!(exchange.header("authorization"), None);
+    assert!(!exchange.head.contains("sk-proxy"));
+}
+
+#[tokio::test]
+async fn other_routes_pass_unread_both_ways() {
+    let mut harness = Harness::start().await;
+    let body = "\u{0}not json\r\n";
+    let reply = "HTTP/1.1 201 Created\r\ncontent-type: audio/mpeg\r\nconnection: close\r\ncontent-length: 3\r\nx-thing: y\r\n\r\n\x00\x01\x02";
+    let request = post(
+        "/v1/audio/speech?x=1",
+        "content-type: text/plain\r\nx-user-id: me\r\n",
+        body,
+    );
+    let (exchange, seen) = harness.exchange(&request, reply).await;
+    assert!(
+        exchange
+            .head
+            .starts_with("POST /v1/audio/speech?x=1 HTTP/1.1\r\n"),
+        "{}",
+        exchange.head
+    );
+    assert_eq!(exchange.body(), body);
+    assert_eq!(
+        (exchange.header("x-user-id"), exchange.header("accept")),
+        (None, None)
+    );
+    assert_eq!(
+        (seen.status(), seen.body.as_slice()),
+        (201, &b"\x00\x01\x02"[..])
+    );
+    assert_eq!(seen.header("x-thing").as_deref(), Some("y"));
+
+    let request = b"GET /v1/models HTTP/1.1\r\nhost: gateway\r\n\r\n";
+    let (exchange, seen) = harness
+        .exchange(request, &json_reply(r#"{"data":[]}"#))
+        .await;
+    assert!(
+        exchange.head.starts_with("GET /v1/models HTTP/1.1\r\n"),
+        "{}",
+        exchange.head
+    );
+    assert_eq!(seen.text(), r#"{"data":[]}"#);
+    assert!(harness.log.turns().is_empty());
+}
+
+#[tokio::test]
+async fn a_request_that_can_only_be_passed_on_is_passed_on() {
+    let mut harness = Harness::start().await;
+    let body = r#"{"messages":[{"role":"user","content":"x","weight":1e999}],"turn_type":"main"}"#;
+    let (exchange, seen) = harness
+        .exchange(&post_chat(body), &json_reply(&completion("x")))
+        .await;
+    assert_eq!(
+        exchange.body(),
+        r#"{"messages":[{"role":"user","content":"x","weight":1e999}]}"#
+    );
+    assert_eq!(seen.status(), 200);
+    assert_eq!(harness.metrics.counts().unread, 1);
+}
