@@ -1,1 +1,44 @@
-//! The loop behind the chat: judge, learn, batch, train, swap.
+//! The loop behind the chat: judge what happened, batch what can be learned, train, swap.
+//!
+//! Three tasks, none of which the chat ever waits for. `tokens` fetches what the trainer sampled as
+//! soon as a turn is in the log; `judging` judges a turn when the next one of its session shows what
+//! came of it; `training` turns judged turns into samples and samples into steps. The log holds all
+//! state between them, so that a killed process goes on where it was.
+//!
+//! ```text
+//! turn -> (what follows) -> verdict -> sample -> batch -> step -> adapter -> served
+//! ```
+
+mod advantage;
+mod agent;
+mod batch;
+mod collect;
+mod config;
+mod datum;
+mod feed;
+mod judging;
+mod learner;
+mod lineage;
+mod plan;
+mod queue;
+mod rate;
+mod recover;
+mod sample;
+mod shared;
+mod status;
+mod step;
+mod tokens;
+mod training;
+mod window;
+
+pub use self::{
+    config::{
+        JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig, SchedulerConfig, Words,
+    },
+    judging::{Ask, AskFailed, Judge},
+    learner::{Learner, TrainError},
+    lineage::Numbers,
+    sample::POLICY_UPSTREAM,
+    shared::{OnSwap, Parts},
+    status::{AgentStatus, JudgingStatus, LearnerStatus, Phase, StepReport},
+};

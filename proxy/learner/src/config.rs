@@ -1,0 +1,312 @@
+//! The settings of this room: `mode`, `judge.*`, `rl.*`, `scheduler.*`.
+
+use std::fmt;
+
+use metaclaw_chat::Span;
+use metaclaw_reward::Rule;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// Everything that the learner reads of the configuration: deserialised from its root.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LearnerConfig {
+    /// Whether the weights learn, and when.
+    pub mode: Mode,
+    /// How turns are judged.
+    pub judge: JudgeConfig,
+    /// How weights are trained.
+    pub rl: RlConfig,
+    /// When the user counts as away.
+    pub scheduler: SchedulerConfig,
+}
+
+/// When to train.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// When a batch is ready and the user is away.
+    #[default]
+    #[serde(alias = "madmax")]
+    Auto,
+    /// When a batch is ready.
+    Rl,
+    /// Never.
+    SkillsOnly,
+}
+
+/// `judge.*`, but for the judge's address and key, which belong to whoever builds its client.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JudgeConfig {
+    /// Who judges; none: a model where there is one to ask, else rules.
+    pub kind: Option<JudgeKind>,
+    /// Votes for one verdict, 1 to 15; asking stops when they have decided.
+    pub votes: usize,
+    /// The deadline of one vote.
+    pub timeout: Span,
+    /// Rules: the first that fits a turn decides.
+    pub rules: Vec<Rule>,
+}
+
+/// Who judges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JudgeKind {
+    /// A judge model, by majority; rules, where there are some, come first.
+    Llm,
+    /// Rules alone.
+    Rules,
+}
+
+/// `rl.*`, but for the training server's address.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RlConfig {
+    /// What a step is made of.
+    pub method: Methods,
+    /// Weight of redo.
+    pub w_redo: f32,
+    /// Weight of binary_rl.
+    pub w_rl: f32,
+    /// Step size; none: by the model's size ([`crate::rate`]).
+    pub learning_rate: Option<f64>,
+    /// AdamW: decay of the first moment.
+    pub beta1: f64,
+    /// AdamW: decay of the second moment.
+    pub beta2: f64,
+    /// AdamW: added to the root of the second moment.
+    pub eps: f64,
+    /// AdamW: decoupled decay.
+    pub weight_decay: f64,
+    /// Bound of the global gradient norm; 0 is off.
+    pub clip_norm: f64,
+    /// Steps until the full rate; 0 is the full rate at once.
+    pub warmup_steps: u64,
+    /// LoRA rank.
+    pub lora_rank: u32,
+    /// LoRA alpha, whatever the rank.
+    pub lora_alpha: f64,
+    /// The projections that are adapted.
+    pub targets: Words,
+    /// Samples of one step, for each method.
+    pub batch_size: usize,
+    /// A batch of at least two goes when its oldest sample has waited so long.
+    pub max_wait: Span,
+    /// Older turns are not trained on.
+    pub max_age: Span,
+}
+
+/// `scheduler.*`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SchedulerConfig {
+    /// Minutes without a main turn after which the user counts as away.
+    #[serde(alias = "idle_threshold_minutes")]
+    pub idle_minutes: u64,
+}
+
+/// Words joined by `+`, or a list of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Words(pub Vec<String>);
+
+/// `rl.method`: which methods make up a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Methods {
+    /// cross_entropy on the corrected reply, after the failed turn's prompt.
+    pub redo: bool,
+    /// importance_sampling on the verdict.
+    pub binary_rl: bool,
+    /// Methods that are known and not built yet.
+    pub later: Vec<String>,
+}
+
+/// Methods that have a name and no code yet.
+const LATER: [&str; 4] = ["opd", "hybrid", "grpo", "metaclaw"];
+
+// === impl JudgeConfig ===
+
+impl Default for JudgeConfig {
+    fn default() -> Self {
+        Self {
+            kind: None,
+            votes: 3,
+            timeout: Span::secs(60),
+            rules: Vec::new(),
+        }
+    }
+}
+
+// === impl RlConfig ===
+
+impl Default for RlConfig {
+    fn default() -> Self {
+        let targets = [
+            "q_proj",
+            "k_proj",
+            "v_proj",
+            "o_proj",
+            "gate_proj",
+            "up_proj",
+            "down_proj",
+        ];
+        Self {
+            method: Methods::default(),
+            w_redo: 1.0,
+            w_rl: 0.3,
+            learning_rate: None,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-8,
+            weight_decay: 0.0,
+            clip_norm: 1.0,
+            warmup_steps: 3,
+            lora_rank: 32,
+            lora_alpha: 32.0,
+            targets: Words(targets.map(str::to_owned).to_vec()),
+            batch_size: 4,
+            max_wait: Span::mins(8 * 60),
+            max_age: Span::mins(14 * 24 * 60),
+        }
+    }
+}
+
+// === impl SchedulerConfig ===
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        Self { idle_minutes: 30 }
+    }
+}
+
+// === impl Words ===
+
+impl Serialize for Words {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0.join("+"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum TextOrList {
+            Text(String),
+            List(Vec<String>),
+        }
+        let words = match TextOrList::deserialize(deserializer)? {
+            TextOrList::Text(text) => text.split('+').map(|word| word.trim().to_owned()).collect(),
+            TextOrList::List(words) => words,
+        };
+        Ok(Self(words))
+    }
+}
+
+// === impl Methods ===
+
+impl Methods {
+    fn words(&self) -> Words {
+        let built = [(self.redo, "redo"), (self.binary_rl, "binary_rl")];
+        let built = built
+            .into_iter()
+            .filter(|(on, _)| *on)
+            .map(|(_, name)| name.to_owned());
+        Words(built.chain(self.later.iter().cloned()).collect())
+    }
+}
+
+impl Default for Methods {
+    fn default() -> Self {
+        Self {
+            redo: true,
+            binary_rl: true,
+            later: vec!["opd".to_owned()],
+        }
+    }
+}
+
+impl fmt::Display for Methods {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words().0.join("+"))
+    }
+}
+
+impl Serialize for Methods {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.words().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Methods {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut methods = Self {
+            redo: false,
+            binary_rl: false,
+            later: Vec::new(),
+        };
+        for word in Words::deserialize(deserializer)?.0 {
+            match word.as_str() {
+                "redo" => methods.redo = true,
+                "binary_rl" => methods.binary_rl = true,
+                later if LATER.contains(&later) => methods.later.push(word),
+                _ => {
+                    return Err(de::Error::custom(format!(
+                        "rl.method {word:?} is not known: redo, binary_rl, {} joined by +",
+                        LATER.join(", ")
+                    )));
+                }
+            }
+        }
+        if !methods.redo && !methods.binary_rl {
+            return Err(de::Error::custom(format!(
+                "rl.method {methods} is not built yet: give redo, binary_rl or both"
+            )));
+        }
+        Ok(methods)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<LearnerConfig, String> {
+        serde_json::from_str(json).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn nothing_given_is_the_defaults() {
+        assert_eq!(read("{}").unwrap(), LearnerConfig::default());
+        let json = serde_json::to_string(&LearnerConfig::default()).unwrap();
+        assert_eq!(read(&json).unwrap(), LearnerConfig::default());
+    }
+
+    #[test]
+    fn methods_are_words_joined_by_plus_or_a_list() {
+        let method =
+            |json: &str| read(&format!("{{\"rl\":{{\"method\":{json}}}}}")).map(|c| c.rl.method);
+        assert_eq!(method("\"redo\"").unwrap().to_string(), "redo");
+        let both = method("[\"binary_rl\",\"redo\",\"opd\"]").unwrap();
+        assert!(both.redo && both.binary_rl);
+        assert_eq!(both.later, ["opd"]);
+        assert!(
+            method("\"grpo\"")
+                .unwrap_err()
+                .contains("rl.method grpo is not built yet")
+        );
+        assert!(
+            method("\"redo+magic\"")
+                .unwrap_err()
+                .contains("\"magic\" is not known")
+        );
+    }
+
+    #[test]
+    fn the_originals_names_are_read() {
+        let config = read(r#"{"mode":"madmax","scheduler":{"idle_threshold_minutes":5}}"#).unwrap();
+        assert_eq!(
+            (config.mode, config.scheduler.idle_minutes),
+            (Mode::Auto, 5)
+        );
+    }
+}

@@ -1,0 +1,100 @@
+//! Samples as training sequences.
+//!
+//! Alignment is the API's: of a whole sequence, the model reads all but the last id and predicts all
+//! but the first, so entry i is about id i + 1. The prompt's entries have weight 0; the reply's share
+//! 1/(B·|M|), so that every sample of a batch counts alike, however long it is.
+
+use metaclaw_trainer_api::{Datum, DatumError};
+use metaclaw_turns::Tokens;
+
+/// cross_entropy on `reply` after `prompt`.
+///
+/// # Shapes
+/// `prompt`: P ids, `reply`: R ids, both at least 1. The datum has N = P + R - 1 entries, the last R
+/// of which have weight `share / R`.
+///
+/// # Errors
+/// [`DatumError`] when there is nothing to predict.
+pub(crate) fn target(prompt: &[u32], reply: &[u32], share: f32) -> Result<Datum, DatumError> {
+    let (input, targets) = shifted(prompt, reply);
+    let weights = on_reply(prompt, &vec![share / reply.len() as f32; reply.len()]);
+    Datum::cross_entropy(input, targets, weights)
+}
+
+/// importance_sampling on a turn's own ids, at the log-probabilities (T = 1) that they had.
+///
+/// # Shapes
+/// As [`target`], with the turn's ids as the reply; each of them has advantage `share / R`.
+///
+/// # Errors
+/// [`DatumError`] when there is nothing to predict, or the log-probabilities do not fit the ids.
+pub(crate) fn verdict(tokens: &Tokens, share: f32) -> Result<Datum, DatumError> {
+    let (prompt, reply) = (&tokens.prompt_ids, &tokens.ids);
+    let (input, targets) = shifted(prompt, reply);
+    let advantages = on_reply(prompt, &vec![share / reply.len() as f32; reply.len()]);
+    Datum::policy(
+        input,
+        targets,
+        on_reply(prompt, &tokens.logprobs),
+        advantages,
+    )
+}
+
+fn shifted(prompt: &[u32], reply: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    let all = [prompt, reply].concat();
+    let n = all.len().saturating_sub(1);
+    (all[..n].to_vec(), all.get(1..).unwrap_or_default().to_vec())
+}
+
+/// 0 on the prompt, then the reply's own values.
+fn on_reply(prompt: &[u32], reply: &[f32]) -> Vec<f32> {
+    let mut values = vec![0.0; prompt.len().saturating_sub(1)];
+    values.extend(reply);
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_reply_counts_and_each_sample_alike() {
+        let datum = target(&[1, 2, 3], &[4, 5], 0.25).unwrap();
+        let parts = datum.parts();
+        assert_eq!(parts.model_input_tokens, [1, 2, 3, 4]);
+        assert_eq!(parts.target_tokens.values(), [2, 3, 4, 5]);
+        assert_eq!(
+            parts.weights.as_ref().unwrap().values(),
+            [0.0, 0.0, 0.125, 0.125]
+        );
+    }
+
+    #[test]
+    fn a_turn_is_pushed_at_the_log_probabilities_it_was_sampled_at() {
+        let tokens = Tokens {
+            prompt_ids: vec![7],
+            ids: vec![8, 9],
+            logprobs: vec![-0.5, -1.5],
+            sampling_logprobs: vec![-0.1, -0.2],
+            ..Tokens::default()
+        };
+        let datum = verdict(&tokens, -0.5).unwrap();
+        let parts = datum.parts();
+        assert_eq!(parts.model_input_tokens, [7, 8]);
+        assert_eq!(parts.target_tokens.values(), [8, 9]);
+        assert_eq!(parts.logprobs.as_deref(), Some(&[-0.5, -1.5][..]));
+        assert_eq!(parts.advantages.as_deref(), Some(&[-0.25, -0.25][..]));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        assert!(target(&[1], &[], 1.0).is_err());
+        let uneven = Tokens {
+            prompt_ids: vec![1],
+            ids: vec![2, 3],
+            logprobs: vec![-1.0],
+            ..Tokens::default()
+        };
+        assert!(verdict(&uneven, 1.0).is_err());
+    }
+}

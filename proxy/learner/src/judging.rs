@@ -1,0 +1,234 @@
+//! Judging a turn when the next one of its session shows what came of it.
+
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use futures_util::future::{BoxFuture, join_all};
+use metaclaw_chat::{AgentId, Message, TurnId, Verdict, Vote};
+use metaclaw_reward::{Evidence, Rules, prompt, verdict, vote};
+use metaclaw_turns::{LogError, StateKind, StreamEnd, Turn, TurnKind, TurnState};
+use tokio::task::JoinSet;
+
+use crate::{
+    feed::{Feed, Next},
+    sample::reason,
+    shared::Shared,
+};
+
+/// Turns that are judged at once: a judge model takes seconds.
+const AT_ONCE: usize = 4;
+/// Pause before a judge that failed is asked again.
+const PAUSE: Duration = Duration::from_secs(15);
+/// Turns of a session that a look through the log reads: a turn and what followed it stand close together.
+const LOOK_BACK: usize = 256;
+
+/// Who judges.
+#[derive(Debug, Clone)]
+pub enum Judge {
+    /// Rules alone.
+    Rules(Rules),
+    /// Rules first; where none fits, a model, by majority.
+    Model {
+        /// The rules.
+        rules: Rules,
+        /// The model.
+        model: Arc<dyn Ask>,
+        /// Votes for one verdict, at least 1.
+        votes: usize,
+    },
+}
+
+/// A model that can be asked for one answer.
+pub trait Ask: fmt::Debug + Send + Sync {
+    /// Its answer to a conversation.
+    fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>>;
+}
+
+/// No answer came; the turn waits.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the judge did not answer: {why}")]
+pub struct AskFailed {
+    /// Why not.
+    pub why: String,
+}
+
+/// What came of looking at a turn.
+enum Looked {
+    Done,
+    /// The judge is down.
+    Waits(TurnId, AskFailed),
+}
+
+/// Runs until the log closes or the learner ends.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut feed = Feed::new(&shared.log);
+    let mut running = JoinSet::new();
+    let mut waiting: Vec<TurnId> = Vec::new();
+    loop {
+        shared
+            .board
+            .judging(feed.len() + running.len() + waiting.len());
+        tokio::select! {
+            () = shared.cancel.cancelled() => return,
+            next = feed.next(), if running.len() < AT_ONCE => match next {
+                Next::End => return,
+                Next::Rescan => rescan(&shared, &mut feed).await,
+                Next::Turn(id) => {
+                    let shared = Arc::clone(&shared);
+                    running.spawn(async move { look(&shared, id).await });
+                }
+            },
+            Some(looked) = running.join_next() => match looked {
+                Ok(Ok(Looked::Done)) => {}
+                Ok(Ok(Looked::Waits(id, failed))) => {
+                    shared.board.judge_failed(&failed);
+                    waiting.push(id);
+                }
+                Ok(Err(LogError::Closed)) => return,
+                Ok(Err(error)) => tracing::warn!(%error, "a turn could not be judged"),
+                Err(error) => tracing::error!(%error, "judging a turn panicked"),
+            },
+            () = tokio::time::sleep(PAUSE), if !waiting.is_empty() => {
+                waiting.drain(..).for_each(|id| feed.again(id));
+            }
+        }
+    }
+}
+
+/// Finds what followed each turn that has no verdict yet.
+async fn rescan(shared: &Shared, feed: &mut Feed) {
+    match followers(shared).await {
+        Ok(ids) => feed.refill(&ids),
+        Err(error) => {
+            tracing::warn!(%error, "the log could not be looked through for turns to judge");
+        }
+    }
+}
+
+async fn followers(shared: &Shared) -> Result<Vec<TurnId>, LogError> {
+    let mut found = Vec::new();
+    for agent in shared.persist(|| shared.log.agents()).await? {
+        found.extend(followers_of(shared, &agent).await?);
+    }
+    Ok(found)
+}
+
+async fn followers_of(shared: &Shared, agent: &AgentId) -> Result<Vec<TurnId>, LogError> {
+    let captured = shared
+        .persist(|| shared.log.in_state(agent, StateKind::Captured))
+        .await?;
+    let by_session: BTreeMap<u64, TurnId> = captured.iter().map(|id| (id.session, *id)).collect();
+    let mut found = Vec::new();
+    for id in by_session.into_values() {
+        let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
+            continue;
+        };
+        let name = &turn.session;
+        let turns = shared
+            .persist(|| shared.log.session_tail(agent, name, LOOK_BACK))
+            .await?;
+        let follows = turns.iter().filter(|turn| {
+            turn.parent
+                .is_some_and(|id| captured.binary_search(&id).is_ok())
+        });
+        found.extend(follows.map(|turn| turn.id));
+        // Errands are spent when they are looked at, whatever follows.
+        found.extend(
+            turns
+                .iter()
+                .filter(|turn| turn.kind == TurnKind::Side)
+                .map(|turn| turn.id),
+        );
+    }
+    Ok(found)
+}
+
+/// Looks at a turn that came into the log: judges the one before it.
+async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
+    let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
+        return Ok(Looked::Done);
+    };
+    if turn.kind == TurnKind::Side {
+        shared.spend(id, reason::SIDE).await?;
+        return Ok(Looked::Done);
+    }
+    let Some(before) = turn.parent else {
+        return Ok(Looked::Done);
+    };
+    let before = shared.persist(|| shared.log.get(before)).await?;
+    let Some(before) = before.filter(|turn| turn.state == TurnState::Captured) else {
+        return Ok(Looked::Done);
+    };
+    let Some(evidence) = evidence(&before, &turn) else {
+        shared.spend(before.id, reason::INCOMPLETE).await?;
+        return Ok(Looked::Done);
+    };
+    match shared.judge.verdict(&evidence).await {
+        Ok(Ok(verdict)) => {
+            shared.board.judge_answered();
+            shared
+                .persist(|| shared.log.judge(before.id, verdict.clone()))
+                .await?;
+            shared.wake.notify_one();
+        }
+        Ok(Err(why)) => shared.spend(before.id, why).await?,
+        Err(failed) => return Ok(Looked::Waits(id, failed)),
+    }
+    Ok(Looked::Done)
+}
+
+/// What there is to judge a turn by; none if its reply is not whole.
+fn evidence(turn: &Turn, following: &Turn) -> Option<Evidence> {
+    let reply = turn
+        .reply
+        .clone()
+        .filter(|_| turn.end == StreamEnd::Complete)?;
+    Some(Evidence::new(
+        &turn.request.messages,
+        reply,
+        following.evidence(),
+    ))
+}
+
+// === impl Judge ===
+
+impl Judge {
+    /// The verdict, or why there is none for good.
+    async fn verdict(
+        &self,
+        evidence: &Evidence,
+    ) -> Result<Result<Verdict, &'static str>, AskFailed> {
+        match self {
+            Self::Rules(rules) => Ok(rules.judge(evidence).ok_or(reason::NO_RULE)),
+            Self::Model {
+                rules,
+                model,
+                votes,
+            } => {
+                if let Some(verdict) = rules.judge(evidence) {
+                    return Ok(Ok(verdict));
+                }
+                let votes = ask_votes(&**model, evidence, (*votes).max(1)).await?;
+                Ok(verdict::tally(&votes).ok_or(reason::NO_VOTE))
+            }
+        }
+    }
+}
+
+/// Asks for votes until they have decided: as many at once as are needed at least, then one by one.
+async fn ask_votes(
+    model: &dyn Ask,
+    evidence: &Evidence,
+    m: usize,
+) -> Result<Vec<Option<Vote>>, AskFailed> {
+    let messages = prompt::judge_messages(evidence);
+    let first = (0..=m / 2).map(|_| model.ask(&messages));
+    let answers: Result<Vec<String>, AskFailed> = join_all(first).await.into_iter().collect();
+    let mut votes: Vec<_> = answers?.iter().map(|answer| vote::read(answer)).collect();
+    while !verdict::decided(&votes, m) {
+        votes.push(vote::read(&model.ask(&messages).await?));
+    }
+    Ok(votes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+//! Lines of checkpoints: what a step continues, and what it is called.
+//!
+//! A lineage is an agent's row of checkpoints 1, 2, 3, … in which no turn stands twice. The training
+//! server's checkpoints are the truth about it; the log says which lineage is the agent's.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_trainer_api::{AdapterName, CheckpointName, NameError, wire::CheckpointInfo};
+use metaclaw_turns::{Step, StepOutcome};
+use serde::{Deserialize, Serialize};
+
+/// Hex digits of a lineage.
+const DIGITS: usize = 8;
+
+/// What a checkpoint says about itself: written with it, kept verbatim by the server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    pub(crate) agent: AgentId,
+    pub(crate) lineage: String,
+    pub(crate) n: u64,
+    pub(crate) turns: Vec<TurnId>,
+    /// Of everything that the step was made of: the same hash, the same step.
+    pub(crate) hash: String,
+    pub(crate) parent: Option<CheckpointName>,
+    /// What it is an adapter of; another shape cannot continue it.
+    pub(crate) shape: Shape,
+    /// What the step measured.
+    #[serde(default)]
+    pub(crate) numbers: Numbers,
+}
+
+/// What an adapter is of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Shape {
+    /// The base model, as the trainer names it beside what it samples.
+    pub(crate) base: String,
+    pub(crate) rank: u32,
+    pub(crate) alpha: f64,
+    pub(crate) targets: Vec<String>,
+}
+
+/// What a step measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Numbers {
+    /// Sum of the losses of its forward_backward calls.
+    pub loss: f64,
+    /// Global 2-norm of the gradient before clipping.
+    pub grad_norm: f64,
+    /// The learning rate.
+    pub learning_rate: f64,
+}
+
+/// The head of an agent's lineage: what its next step continues.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Head {
+    pub(crate) lineage: String,
+    /// Steps that it has.
+    pub(crate) n: u64,
+    /// The checkpoint to start from; none is a fresh adapter.
+    pub(crate) checkpoint: Option<CheckpointName>,
+}
+
+/// A checkpoint with what it says about itself.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Known {
+    pub(crate) name: CheckpointName,
+    pub(crate) manifest: Manifest,
+}
+
+/// The checkpoints of ours among a server's.
+pub(crate) fn known(checkpoints: Vec<CheckpointInfo>) -> Vec<Known> {
+    let read = |info: CheckpointInfo| {
+        let manifest = serde_json::from_value(info.manifest).ok()?;
+        Some(Known {
+            name: info.name,
+            manifest,
+        })
+    };
+    checkpoints.into_iter().filter_map(read).collect()
+}
+
+/// The name of an agent's `n`th adapter in a lineage; its checkpoint has the same.
+///
+/// An agent's name is made of the characters that such a name may have, and fits with room to spare.
+pub(crate) fn name(agent: &AgentId, lineage: &str, n: u64) -> String {
+    format!("{agent}-{lineage}-{n:06}")
+}
+
+/// [`name`] as the server's two kinds of name.
+///
+/// # Errors
+/// [`NameError`] for a lineage that was not made here.
+pub(crate) fn names(
+    agent: &AgentId,
+    lineage: &str,
+    n: u64,
+) -> Result<(AdapterName, CheckpointName), NameError> {
+    let name = name(agent, lineage, n);
+    Ok((name.parse()?, name.parse()?))
+}
+
+// === impl Head ===
+
+impl Head {
+    /// A fresh lineage that starts from a checkpoint of another, or from nothing.
+    pub(crate) fn fresh(checkpoint: Option<CheckpointName>) -> Self {
+        // Random keys are what std has of randomness; two lineages of one agent must differ, no more.
+        let random = RandomState::new().build_hasher().finish();
+        let lineage = format!("{random:016x}")[..DIGITS].to_owned();
+        Self {
+            lineage,
+            n: 0,
+            checkpoint,
+        }
+    }
+
+    /// What an agent's next step continues, by its steps in the log and the server's checkpoints.
+    ///
+    /// The lineage of its newest step, if log and checkpoints agree how far it came and the shape is still the
+    /// same. Where checkpoints are missing or the log has forgotten some, a fresh one starts from the newest
+    /// checkpoint of the old; where the shape has changed, from nothing.
+    pub(crate) fn resume(steps: &[Step], checkpoints: &[Known], shape: &Shape) -> Self {
+        let Some(newest) = steps.iter().max_by_key(|step| step.taken_ms) else {
+            return Self::fresh(None);
+        };
+        let of_line = |known: &&Known| {
+            known.manifest.agent == newest.agent && known.manifest.lineage == newest.lineage
+        };
+        let last = checkpoints
+            .iter()
+            .filter(of_line)
+            .max_by_key(|known| known.manifest.n);
+        let trained = steps
+            .iter()
+            .filter(|step| step.lineage == newest.lineage && is_trained(step));
+        let n_trained = trained.map(|step| step.n).max().unwrap_or(0);
+        match last {
+            Some(last) if last.manifest.shape != *shape => Self::fresh(None),
+            Some(last) if last.manifest.n != n_trained => Self::fresh(Some(last.name.clone())),
+            None if n_trained > 0 => Self::fresh(None),
+            last => Self {
+                lineage: newest.lineage.clone(),
+                n: n_trained,
+                // Before its first step a lineage starts where that step was to start.
+                checkpoint: match last {
+                    Some(last) => Some(last.name.clone()),
+                    None => newest.parent.as_ref().and_then(|name| name.parse().ok()),
+                },
+            },
+        }
+    }
+
+    /// The same by the log alone, for a server that cannot list its checkpoints.
+    pub(crate) fn by_log(steps: &[Step]) -> Self {
+        let trained = steps.iter().filter(|step| is_trained(step));
+        let Some(last) = trained.max_by_key(|step| (step.taken_ms, step.n)) else {
+            return Self::fresh(None);
+        };
+        let checkpoint = name(&last.agent, &last.lineage, last.n).parse().ok();
+        Self {
+            lineage: last.lineage.clone(),
+            n: last.n,
+            checkpoint,
+        }
+    }
+
+    /// The seed of the first weights: the same for every attempt at the first step.
+    pub(crate) fn seed(&self) -> u64 {
+        u64::from_str_radix(&self.lineage, 16).unwrap_or(0)
+    }
+}
+
+fn is_trained(step: &Step) -> bool {
+    matches!(step.outcome, Some(StepOutcome::Trained { .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape() -> Shape {
+        Shape {
+            base: "b".to_owned(),
+            rank: 16,
+            alpha: 32.0,
+            targets: Vec::new(),
+        }
+    }
+
+    fn step(lineage: &str, n: u64, taken_ms: u64, trained: bool) -> Step {
+        let checkpoint = name(&AgentId::default_agent(), lineage, n);
+        let outcome = if trained {
+            StepOutcome::Trained {
+                adapter: checkpoint.clone(),
+                checkpoint,
+            }
+        } else {
+            StepOutcome::Released {
+                why: "x".to_owned(),
+            }
+        };
+        Step {
+            agent: AgentId::default_agent(),
+            lineage: lineage.to_owned(),
+            n,
+            attempt: 0,
+            turns: Vec::new(),
+            parent: None,
+            hash: "h".to_owned(),
+            taken_ms,
+            outcome: Some(outcome),
+        }
+    }
+
+    fn checkpoint(lineage: &str, n: u64) -> Known {
+        let agent = AgentId::default_agent();
+        let (_, name) = names(&agent, lineage, n).unwrap();
+        let manifest = Manifest {
+            agent,
+            lineage: lineage.to_owned(),
+            n,
+            turns: Vec::new(),
+            hash: "h".to_owned(),
+            parent: None,
+            shape: shape(),
+            numbers: Numbers::default(),
+        };
+        Known { name, manifest }
+    }
+
+    #[test]
+    fn a_lineage_goes_on_where_log_and_checkpoints_agree() {
+        let steps = [
+            step("0000000a", 1, 1, true),
+            step("0000000b", 1, 2, true),
+            step("0000000b", 2, 3, false),
+        ];
+        let checkpoints = [checkpoint("0000000a", 9), checkpoint("0000000b", 1)];
+        let head = Head::resume(&steps, &checkpoints, &shape());
+        assert_eq!((head.lineage.as_str(), head.n), ("0000000b", 1));
+        assert_eq!(
+            head.checkpoint.unwrap().as_str(),
+            "_default-0000000b-000001"
+        );
+        let first = Head::resume(&[step("0000000c", 1, 1, false)], &[], &shape());
+        assert_eq!(
+            (first.lineage.as_str(), first.n, first.checkpoint),
+            ("0000000c", 0, None)
+        );
+    }
+
+    #[test]
+    fn where_they_differ_a_fresh_one_starts_from_the_newest_checkpoint() {
+        let steps = [step("0000000a", 1, 1, true), step("0000000a", 2, 2, true)];
+        let behind = Head::resume(&steps, &[checkpoint("0000000a", 1)], &shape());
+        assert_eq!(behind.n, 0);
+        assert_ne!(behind.lineage, "0000000a");
+        assert_eq!(
+            behind.checkpoint.unwrap().as_str(),
+            "_default-0000000a-000001"
+        );
+        assert_eq!(Head::resume(&steps, &[], &shape()).checkpoint, None);
+        let ahead = Head::resume(&steps, &[checkpoint("0000000a", 3)], &shape());
+        assert_ne!(ahead.lineage, "0000000a");
+    }
+
+    #[test]
+    fn another_shape_starts_from_nothing() {
+        let steps = [step("0000000a", 1, 1, true)];
+        let other = Shape { rank: 8, ..shape() };
+        let head = Head::resume(&steps, &[checkpoint("0000000a", 1)], &other);
+        assert_eq!((head.n, head.checkpoint), (0, None));
+        assert_ne!(head.lineage, "0000000a");
+    }
+
+    #[test]
+    fn every_agent_has_names_for_its_adapters() {
+        for agent in ["_default", "a.b-c_D", &"x".repeat(64)] {
+            let agent: AgentId = agent.parse().unwrap();
+            let head = Head::fresh(None);
+            let (adapter, checkpoint) = names(&agent, &head.lineage, 12).unwrap();
+            assert_eq!(adapter.as_str(), checkpoint.as_str());
+            assert!(adapter.as_str().ends_with("-000012"));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! One step, planned in full before anything is touched.
+
+use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_trainer_api::{AdapterName, CheckpointName, DatumError, NameError};
+use metaclaw_turns::NewStep;
+
+use crate::{
+    batch::{Batch, Group},
+    config::RlConfig,
+    lineage::{Head, Manifest, Numbers, Shape, names},
+    rate,
+};
+
+/// Everything that a step is made of. Made once; every attempt at it does the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) agent: AgentId,
+    /// What it continues.
+    pub(crate) head: Head,
+    pub(crate) attempt: u32,
+    pub(crate) turns: Vec<TurnId>,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) shape: Shape,
+    /// Of all of the above.
+    pub(crate) hash: String,
+    pub(crate) adapter: AdapterName,
+    pub(crate) checkpoint: CheckpointName,
+    /// Samples of redo and of binary_rl.
+    pub(crate) n_samples: (usize, usize),
+    /// The mean score of its turns, and the share of good ones.
+    pub(crate) rewards: (f32, f32),
+}
+
+/// Why a batch cannot become a step.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlanError {
+    #[error("a turn's token ids are no sequence: {0}")]
+    Datum(#[from] DatumError),
+    #[error(transparent)]
+    Name(#[from] NameError),
+}
+
+// === impl Plan ===
+
+impl Plan {
+    pub(crate) fn new(
+        agent: &AgentId,
+        head: Head,
+        shape: Shape,
+        attempt: u32,
+        (batch, rl): (&Batch, &RlConfig),
+    ) -> Result<Self, PlanError> {
+        let (adapter, checkpoint) = names(agent, &head.lineage, head.n + 1)?;
+        let mut plan = Self {
+            agent: agent.clone(),
+            head,
+            attempt,
+            turns: batch.turns(),
+            groups: batch.groups(rl)?,
+            shape,
+            hash: String::new(),
+            adapter,
+            checkpoint,
+            n_samples: batch.counts(),
+            rewards: batch.rewards(),
+        };
+        plan.hash = plan.digest();
+        Ok(plan)
+    }
+
+    /// Its number in the lineage.
+    pub(crate) fn n(&self) -> u64 {
+        self.head.n + 1
+    }
+
+    /// What the log writes down before the step begins.
+    pub(crate) fn entry(&self) -> NewStep {
+        NewStep {
+            agent: self.agent.clone(),
+            lineage: self.head.lineage.clone(),
+            n: self.n(),
+            attempt: self.attempt,
+            turns: self.turns.clone(),
+            parent: self.head.checkpoint.as_ref().map(ToString::to_string),
+            hash: self.hash.clone(),
+        }
+    }
+
+    /// What its checkpoint says about itself.
+    pub(crate) fn manifest(&self, numbers: Numbers) -> Manifest {
+        Manifest {
+            agent: self.agent.clone(),
+            lineage: self.head.lineage.clone(),
+            n: self.n(),
+            turns: self.turns.clone(),
+            hash: self.hash.clone(),
+            parent: self.head.checkpoint.clone(),
+            shape: self.shape.clone(),
+            numbers,
+        }
+    }
+
+    /// The head of the lineage once the step is made.
+    pub(crate) fn after(&self) -> Head {
+        Head {
+            lineage: self.head.lineage.clone(),
+            n: self.n(),
+            checkpoint: Some(self.checkpoint.clone()),
+        }
+    }
+
+    /// The learning rate, for a model of that many parameters.
+    pub(crate) fn rate(&self, rl: &RlConfig, n_params: Option<f64>) -> f64 {
+        // A size that no one tells is taken for large: the careful end.
+        let by_size = || rate::for_size(n_params.unwrap_or(f64::INFINITY));
+        rate::warmed_up(
+            rl.learning_rate.unwrap_or_else(by_size),
+            self.n(),
+            rl.warmup_steps,
+        )
+    }
+
+    fn digest(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        let mut add = |part: &str| {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        };
+        add(self.checkpoint.as_str());
+        add(&self.attempt.to_string());
+        add(self
+            .head
+            .checkpoint
+            .as_ref()
+            .map_or("", |name| name.as_str()));
+        for turn in &self.turns {
+            add(&turn.to_string());
+        }
+        for group in &self.groups {
+            add(group.loss.as_str());
+            for datum in &group.datums {
+                // Of numbers, ids and lists only, which JSON can hold.
+                add(&serde_json::to_string(datum).unwrap_or_default());
+            }
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+}

@@ -1,0 +1,134 @@
+//! Settling the steps that an earlier process left open, before anything else is trained.
+//!
+//! A checkpoint with the step's hash means that the step was made: its turns are trained and its
+//! adapter is served. Without one it was not: its turns are free again, and the weights are those of
+//! checkpoint n-1, since nothing without a checkpoint is ever loaded.
+
+use metaclaw_chat::AgentId;
+use metaclaw_turns::{Step, StepOutcome};
+
+use crate::{
+    learner::TrainError,
+    lineage::{Head, Known, names},
+    shared::Shared,
+    status::Phase,
+    step::{Bench, Trouble},
+    training::Training,
+};
+
+impl Training {
+    /// Settles every open step, once.
+    ///
+    /// # Errors
+    /// [`TrainError::NoTrainer`] while the checkpoints cannot be asked: then nothing was changed for the rest.
+    pub(crate) async fn recover(&mut self) -> Result<(), TrainError> {
+        let open = self.shared.persist(|| self.shared.log.open_steps()).await?;
+        if !open.is_empty() {
+            let bench = self.bench().await?;
+            for step in &open {
+                self.settle(&bench, step).await?;
+            }
+        }
+        self.recovered = true;
+        Ok(())
+    }
+
+    async fn settle(&mut self, bench: &Bench, step: &Step) -> Result<(), TrainError> {
+        let outcome = match self.made(bench, step).await {
+            Ok(Some(known)) => self.adopt(bench, step, &known).await?,
+            Ok(None) => StepOutcome::Released {
+                why: "interrupted before its checkpoint".to_owned(),
+            },
+            Err(trouble) => return Err(no_trainer(&self.shared, &trouble)),
+        };
+        tracing::info!(agent = %step.agent, n = step.n, ?outcome, "settled a step that was interrupted");
+        let swap = matches!(outcome, StepOutcome::Trained { .. });
+        self.finish(&step.agent, step.n, outcome).await?;
+        if swap && let Ok((adapter, _)) = names(&step.agent, &step.lineage, step.n) {
+            (self.shared.on_swap)(&step.agent, &adapter);
+        }
+        Ok(())
+    }
+
+    /// The step's checkpoint, if there is one.
+    async fn made(&mut self, bench: &Bench, step: &Step) -> Result<Option<Known>, Trouble> {
+        if !bench.capabilities.manifests {
+            return Ok(None);
+        }
+        // Answered only after whatever the earlier process had asked for.
+        let desk = &mut self.agents.entry(step.agent.clone()).or_default().desk;
+        bench.barrier(desk, &before(step)).await?;
+        let checkpoints = bench.checkpoints().await?;
+        let is_it = |known: &Known| {
+            known.manifest.agent == step.agent
+                && known.manifest.lineage == step.lineage
+                && known.manifest.n == step.n
+                && known.manifest.hash == step.hash
+        };
+        Ok(checkpoints.into_iter().find(is_it))
+    }
+
+    /// Sees that the checkpoint's adapter can be served.
+    async fn adopt(
+        &mut self,
+        bench: &Bench,
+        step: &Step,
+        known: &Known,
+    ) -> Result<StepOutcome, TrainError> {
+        let (adapter, checkpoint) =
+            names(&step.agent, &step.lineage, step.n).map_err(|error| TrainError::NotTaken {
+                why: error.to_string(),
+            })?;
+        let head = Head {
+            lineage: step.lineage.clone(),
+            n: step.n,
+            checkpoint: Some(checkpoint.clone()),
+        };
+        let state = self.agents.entry(step.agent.clone()).or_default();
+        match bench.adopt(&mut state.desk, &head, &adapter).await {
+            Ok(()) => state.stepped(head, known.manifest.shape.clone()),
+            Err(trouble) => return Err(no_trainer(&self.shared, &trouble)),
+        }
+        Ok(StepOutcome::Trained {
+            adapter: adapter.to_string(),
+            checkpoint: checkpoint.to_string(),
+        })
+    }
+}
+
+/// Where the step began.
+fn before(step: &Step) -> Head {
+    let checkpoint = step.parent.as_ref().and_then(|name| name.parse().ok());
+    Head {
+        lineage: step.lineage.clone(),
+        n: step.n.saturating_sub(1),
+        checkpoint,
+    }
+}
+
+fn no_trainer(shared: &Shared, trouble: &Trouble) -> TrainError {
+    let why = trouble.to_string();
+    shared
+        .board
+        .phase(Phase::WaitingForTrainer { why: why.clone() });
+    TrainError::NoTrainer { why }
+}
+
+/// Serves again what the log says was served.
+///
+/// # Errors
+/// The log's.
+pub(crate) async fn serve_again(
+    shared: &Shared,
+) -> Result<Vec<(AgentId, String)>, metaclaw_turns::LogError> {
+    let serving = shared.persist(|| shared.log.serving()).await?;
+    for (agent, adapter) in &serving {
+        match adapter.parse() {
+            Ok(name) => (shared.on_swap)(agent, &name),
+            Err(error) => {
+                tracing::error!(%agent, %error, "the log names an adapter that cannot be one");
+            }
+        }
+    }
+    Ok(serving)
+}

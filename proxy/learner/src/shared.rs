@@ -1,0 +1,168 @@
+//! What the learner's tasks share.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_trainer_api::{AdapterName, TrainingBackend};
+use metaclaw_turns::{LogError, TurnLog};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::{config::LearnerConfig, judging::Judge, status::Board};
+
+/// Pause between two attempts at a log that is being reopened.
+const LOG_PAUSE: Duration = Duration::from_millis(500);
+/// Turns whose ids are remembered as gone; the log says so of each once it is judged.
+const MAX_WITHOUT_IDS: usize = 10_000;
+
+/// Told when an agent is to be served by another adapter.
+pub type OnSwap = Arc<dyn Fn(&AgentId, &AdapterName) + Send + Sync>;
+
+/// What a learner is made of.
+pub struct Parts {
+    /// Its settings.
+    pub config: LearnerConfig,
+    /// Where turns are.
+    pub log: TurnLog,
+    /// Who trains; none where no weights are to learn.
+    pub backend: Option<Arc<dyn TrainingBackend>>,
+    /// Who judges.
+    pub judge: Judge,
+    /// Told when an agent is to be served by another adapter: before [`crate::Learner::start`] returns for the
+    /// adapters that the log names, then after each step.
+    pub on_swap: OnSwap,
+}
+
+/// What the tasks share.
+pub(crate) struct Shared {
+    pub(crate) config: LearnerConfig,
+    pub(crate) log: TurnLog,
+    pub(crate) backend: Option<Arc<dyn TrainingBackend>>,
+    pub(crate) judge: Judge,
+    pub(crate) on_swap: OnSwap,
+    pub(crate) cancel: CancellationToken,
+    /// Something new to train on.
+    pub(crate) wake: Notify,
+    pub(crate) board: Board,
+    without_ids: Mutex<BTreeSet<TurnId>>,
+}
+
+// === impl Parts ===
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(crate) fn new(parts: Parts, cancel: CancellationToken) -> Self {
+        Self {
+            config: parts.config,
+            log: parts.log,
+            backend: parts.backend,
+            judge: parts.judge,
+            on_swap: parts.on_swap,
+            cancel,
+            wake: Notify::new(),
+            board: Board::default(),
+            without_ids: Mutex::default(),
+        }
+    }
+
+    /// Asks the log until it answers: while it is being reopened, again.
+    ///
+    /// Only for what may be done twice. [`LogError::Closed`] also says that the learner is to end.
+    pub(crate) async fn persist<T, E, F>(&self, ask: impl Fn() -> F) -> Result<T, E>
+    where
+        E: BrokenLog,
+        F: Future<Output = Result<T, E>>,
+    {
+        loop {
+            match ask().await {
+                Err(error) if error.is_broken() && self.sleep(LOG_PAUSE).await => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Whether the time passed without the learner being told to end.
+    pub(crate) async fn sleep(&self, time: Duration) -> bool {
+        tokio::select! {
+            () = self.cancel.cancelled() => false,
+            () = tokio::time::sleep(time) => true,
+        }
+    }
+
+    /// Puts a turn aside, for good.
+    pub(crate) async fn spend(&self, id: TurnId, why: &str) -> Result<(), LogError> {
+        let is_free = self.persist(|| self.log.spend(id, why)).await?;
+        if is_free {
+            tracing::debug!(turn = %id, why, "not trained on");
+        }
+        Ok(())
+    }
+
+    /// Remembers that a turn's ids are gone.
+    pub(crate) fn ids_are_gone(&self, id: TurnId) {
+        let mut gone = self.gone();
+        if gone.len() >= MAX_WITHOUT_IDS {
+            gone.pop_first();
+        }
+        gone.insert(id);
+    }
+
+    /// Turns whose ids are known to be gone.
+    pub(crate) fn without_ids(&self) -> BTreeSet<TurnId> {
+        self.gone().clone()
+    }
+
+    /// A panic elsewhere leaves a set usable: each change is one call.
+    fn gone(&self) -> MutexGuard<'_, BTreeSet<TurnId>> {
+        self.without_ids
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The time, in Unix milliseconds.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Errors that may say that the log is being reopened.
+pub(crate) trait BrokenLog {
+    fn is_broken(&self) -> bool;
+}
+
+impl BrokenLog for LogError {
+    fn is_broken(&self) -> bool {
+        matches!(self, Self::Broken { .. })
+    }
+}
+
+impl BrokenLog for metaclaw_turns::FinishError {
+    fn is_broken(&self) -> bool {
+        matches!(self, Self::Log(error) if error.is_broken())
+    }
+}

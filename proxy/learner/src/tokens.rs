@@ -1,0 +1,127 @@
+//! Fetching what was sampled: as soon as a turn is in the log, before the trainer forgets it.
+
+use std::{sync::Arc, time::Duration};
+
+use metaclaw_chat::TurnId;
+use metaclaw_trainer_api::{BackendError, TrainingBackend, wire::Sampled};
+use metaclaw_turns::{LogError, StateKind, StreamEnd, Tokens, Turn, TurnKind};
+
+use crate::{
+    feed::{Feed, Next},
+    sample::POLICY_UPSTREAM,
+    shared::Shared,
+};
+
+/// Pause while the trainer cannot be reached.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What came of asking.
+enum Fetched {
+    /// Nothing more to do about this turn.
+    Done,
+    /// Nobody answered: ask again.
+    Later,
+}
+
+/// Runs until the log closes or the learner ends.
+pub(crate) async fn run(shared: Arc<Shared>, backend: Arc<dyn TrainingBackend>) {
+    let mut feed = Feed::new(&shared.log);
+    loop {
+        let next = tokio::select! {
+            () = shared.cancel.cancelled() => return,
+            next = feed.next() => next,
+        };
+        let went = match next {
+            Next::End => return,
+            Next::Rescan => free_turns(&shared).await.map(|ids| feed.refill(&ids)),
+            Next::Turn(id) => match fetch(&shared, &*backend, id).await {
+                Ok(Fetched::Later) => {
+                    feed.again(id);
+                    shared.sleep(PAUSE).await;
+                    Ok(())
+                }
+                other => other.map(|_| ()),
+            },
+        };
+        match went {
+            Ok(()) => {}
+            Err(LogError::Closed) => return,
+            Err(error) => tracing::warn!(%error, "token ids could not be added to a turn"),
+        }
+    }
+}
+
+/// Turns that may still be trained on.
+async fn free_turns(shared: &Shared) -> Result<Vec<TurnId>, LogError> {
+    let mut ids = Vec::new();
+    for agent in shared.persist(|| shared.log.agents()).await? {
+        for kind in [StateKind::Judged, StateKind::Captured] {
+            ids.extend(shared.persist(|| shared.log.in_state(&agent, kind)).await?);
+        }
+    }
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+async fn fetch(
+    shared: &Shared,
+    backend: &dyn TrainingBackend,
+    id: TurnId,
+) -> Result<Fetched, LogError> {
+    let turn = shared.persist(|| shared.log.get(id)).await?;
+    let Some(reply_id) = turn.and_then(wanted) else {
+        return Ok(Fetched::Done);
+    };
+    let asked = tokio::select! {
+        () = shared.cancel.cancelled() => return Ok(Fetched::Done),
+        asked = backend.sampled(reply_id) => asked,
+    };
+    match asked {
+        Ok(Some(sampled)) => {
+            let tokens = Tokens::from_sampled(sampled);
+            shared
+                .persist(|| shared.log.add_tokens(id, tokens.clone()))
+                .await?;
+            shared.wake.notify_one();
+        }
+        Ok(None) => shared.ids_are_gone(id),
+        Err(error) if is_passing(&error) => return Ok(Fetched::Later),
+        Err(error) => {
+            tracing::warn!(turn = %id, %error, "the trainer does not give token ids");
+            shared.ids_are_gone(id);
+        }
+    }
+    Ok(Fetched::Done)
+}
+
+/// The reply to ask about, if the turn is one to train on and has no ids yet.
+fn wanted(turn: Turn) -> Option<String> {
+    let learnable = turn.kind == TurnKind::Main
+        && turn.end == StreamEnd::Complete
+        && turn.served.upstream == POLICY_UPSTREAM
+        && turn.tokens.is_none();
+    turn.reply_id.filter(|_| learnable)
+}
+
+/// Asking changes nothing, so every failure that may pass is asked again.
+fn is_passing(error: &BackendError) -> bool {
+    error.is_unreachable() || error.is_ambiguous() || error.status() == Some(429)
+}
+
+trait FromSampled {
+    fn from_sampled(sampled: Sampled) -> Self;
+}
+
+impl FromSampled for Tokens {
+    fn from_sampled(sampled: Sampled) -> Self {
+        Self {
+            prompt_ids: sampled.prompt_ids,
+            ids: sampled.ids,
+            logprobs: sampled.logprobs,
+            sampling_logprobs: sampled.sampling_logprobs,
+            adapter: sampled.adapter.map(|name| name.to_string()),
+            version: sampled.version,
+            base: sampled.base,
+        }
+    }
+}
