@@ -1,3 +1,84 @@
-//! The training server: the training API over the engine.
+//! The training server's launcher: sees to what must be right before the first line of the engine runs.
+//!
+//! Without `OMP_WAIT_POLICY=passive` two busy threads on two cores stall each other tenfold, and OpenMP
+//! reads its environment when it is loaded; a library that is missing ends a process before its `main`. So
+//! the engine is a program of its own, beside this one, and this one replaces itself with it: same process,
+//! same pipes, same arguments.
 
-fn main() {}
+use std::{
+    ffi::OsString,
+    io::{self, Write as _},
+    num::NonZero,
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+/// The program that links libtorch.
+const ENGINE: &str = "metaclaw-trainer-engine";
+/// The library that it cannot start without.
+const LIBTORCH: &str = "libtorch_cpu.so";
+/// Where libtorch was when this was built.
+const BUILT_WITH: Option<&str> = option_env!("METACLAW_LIBTORCH_LIB");
+/// Where the dynamic linker looks by itself.
+const SYSTEM: [&str; 4] = [
+    "/usr/local/lib",
+    "/usr/lib",
+    "/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+];
+
+fn main() -> ExitCode {
+    let message = start();
+    // Nothing is left to be done when this fails.
+    let _ = writeln!(io::stderr(), "metaclaw-trainer: {message}");
+    ExitCode::FAILURE
+}
+
+/// Becomes the engine; returns only to say why not.
+fn start() -> String {
+    let own = match std::env::current_exe() {
+        Ok(own) => own,
+        Err(error) => return format!("where this program is cannot be found out: {error}"),
+    };
+    let folder = own.parent().unwrap_or(Path::new("/"));
+    let engine = folder.join(ENGINE);
+    if !engine.is_file() {
+        return format!(
+            "{ENGINE} is not beside {}: `cargo build -p metaclaw-trainer` makes both",
+            own.display()
+        );
+    }
+    let places = library_folders(folder, std::env::var_os("LD_LIBRARY_PATH"));
+    if !places.iter().any(|place| place.join(LIBTORCH).is_file()) {
+        let places: Vec<String> = places
+            .iter()
+            .map(|place| place.display().to_string())
+            .collect();
+        return format!(
+            "{LIBTORCH} is in none of {}: `cargo xtask setup` fetches it, or set LD_LIBRARY_PATH to the lib folder of libtorch 2.11",
+            places.join(", ")
+        );
+    }
+    let mut command = Command::new(&engine);
+    command.args(std::env::args_os().skip(1));
+    if std::env::var_os("OMP_WAIT_POLICY").is_none() {
+        command.env("OMP_WAIT_POLICY", "passive");
+    }
+    if std::env::var_os("OMP_NUM_THREADS").is_none() {
+        let n_cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        command.env("OMP_NUM_THREADS", n_cores.to_string());
+    }
+    format!("{} cannot be started: {}", engine.display(), command.exec())
+}
+
+/// Where the engine's process will look for its libraries, in order.
+fn library_folders(folder: &Path, by_hand: Option<OsString>) -> Vec<PathBuf> {
+    let by_hand = by_hand.unwrap_or_default();
+    std::env::split_paths(&by_hand)
+        .filter(|place| !place.as_os_str().is_empty())
+        .chain([folder.join("../../.libtorch/lib")])
+        .chain(BUILT_WITH.map(PathBuf::from))
+        .chain(SYSTEM.map(PathBuf::from))
+        .collect()
+}

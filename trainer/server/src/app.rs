@@ -1,0 +1,176 @@
+//! Routes and their layers.
+
+use std::{any::Any, ops::Deref, panic::AssertUnwindSafe, sync::Arc};
+
+use axum::{
+    Json, Router,
+    extract::{DefaultBodyLimit, Request, State},
+    http::{HeaderValue, Method, StatusCode, Uri},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::{delete, get, post},
+};
+use futures_util::FutureExt as _;
+use metaclaw_trainer_api::{
+    ApiKey,
+    wire::{Capabilities, Health},
+};
+
+use crate::{
+    auth, chat,
+    error::ApiError,
+    host::Host,
+    models::{self, Models},
+    queue::Queue,
+    sample,
+    sampled::{self, SampledRing},
+    tokenize, train,
+};
+
+/// Bounds of the server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Requests for text that may wait or run.
+    pub(crate) n_queue: usize,
+    /// Bytes of a body. A batch of 64 sequences of 8,192 tokens is about 40 MB as lists of numbers.
+    pub(crate) body: usize,
+    /// Bytes of sampled records.
+    pub(crate) sampled: usize,
+}
+
+/// What every handler shares; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct App(Arc<Shared>);
+
+/// What every handler shares.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) host: Host,
+    pub(crate) models: Models,
+    pub(crate) queue: Queue,
+    pub(crate) sampled: SampledRing,
+    key: Option<ApiKey>,
+    limits: Limits,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            n_queue: 256,
+            body: 256 << 20,
+            sampled: sampled::MAX_BYTES,
+        }
+    }
+}
+
+// === impl App ===
+
+impl App {
+    pub(crate) fn new(host: Host, limits: Limits, key: Option<ApiKey>) -> Self {
+        Self(Arc::new(Shared {
+            models: Models::default(),
+            queue: Queue::new(limits.n_queue),
+            sampled: SampledRing::new(limits.sampled, sampled::KEEP),
+            host,
+            key,
+            limits,
+        }))
+    }
+
+    /// The routes. Layers, the outermost first: a panic becomes a 500; the key is asked for, but not by
+    /// `/v1/health`; a body has a bound.
+    pub(crate) fn router(&self) -> Router {
+        let guarded = Router::new()
+            .route("/v1/chat/completions", post(chat::completions))
+            .route("/v1/models", get(models::list))
+            .route("/v1/adapters", get(models::adapters))
+            .route("/v1/adapters/{name}", delete(models::unload))
+            .route("/tokenize", post(tokenize::tokenize))
+            .route("/v1/sampled/{id}", get(sample::sampled))
+            .route("/v1/sample", post(sample::sample))
+            .route("/v1/lora/create", post(train::create))
+            .route("/v1/train/forward", post(train::forward))
+            .route("/v1/train/forward_backward", post(train::forward_backward))
+            .route("/v1/train/optim_step", post(train::optim_step))
+            .route("/v1/weights/save", post(train::save_weights))
+            .route("/v1/checkpoint/save", post(train::save_checkpoint))
+            .route("/v1/checkpoint/load", post(train::load_checkpoint))
+            .route("/v1/checkpoints", get(train::checkpoints))
+            .route_layer(middleware::from_fn_with_state(
+                self.key.clone(),
+                auth::require_key,
+            ));
+        Router::new()
+            .route("/v1/health", get(health))
+            .merge(guarded)
+            .method_not_allowed_fallback(wrong_method)
+            .fallback(unknown_route)
+            .layer(DefaultBodyLimit::max(self.limits.body))
+            .layer(middleware::from_fn(catch_panic))
+            .layer(middleware::map_response(versioned))
+            .with_state(self.clone())
+    }
+}
+
+impl Deref for App {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+async fn health(State(app): State<App>) -> Json<Health> {
+    let step = app.host.last_step();
+    let model = step.map_or("", |_| app.host.base());
+    Json(Health {
+        status: "healthy".to_owned(),
+        gpu_count: 0,
+        model: model.to_owned(),
+        step: step.unwrap_or(0),
+        inference_backend: "builtin".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        capabilities: Capabilities::builtin(),
+    })
+}
+
+async fn unknown_route(method: Method, uri: Uri) -> ApiError {
+    ApiError::not_found(
+        "unknown_route",
+        format!("{method} {} is no route of this server", uri.path()),
+    )
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::status(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format!("{} does not take {method}", uri.path()),
+    )
+}
+
+async fn versioned(mut response: Response) -> Response {
+    let version = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
+    response.headers_mut().insert("x-metaclaw-version", version);
+    response
+}
+
+/// A panic in a handler is a defect of ours: logged whole, answered without its insides.
+pub(crate) async fn catch_panic(request: Request, next: Next) -> Response {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(panic) => {
+            tracing::error!(%method, path, "panic: {}", panic_text(panic.as_ref()));
+            ApiError::internal(format!(
+                "{method} {path} failed inside the server; its log says where"
+            ))
+            .into_response()
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message")
+}

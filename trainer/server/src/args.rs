@@ -1,0 +1,250 @@
+//! Flags and environment: the fork's, kept, and ours.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
+
+use clap::{Parser, ValueEnum};
+use metaclaw_trainer_api::ApiKey;
+
+/// The training server: one model that serves and learns.
+///
+/// Each flag that the fork's server reads from the environment is read from there too; the flag
+/// wins.
+#[derive(Debug, Parser)]
+#[command(name = "metaclaw-trainer", version)]
+pub(crate) struct Args {
+    /// The base model: a GGUF file or a Hugging Face directory
+    #[arg(long, value_name = "PATH")]
+    pub(crate) model: PathBuf,
+    /// Address to listen on; one that others can reach needs a key
+    #[arg(long, default_value = "127.0.0.1")]
+    pub(crate) host: IpAddr,
+    /// Port; 0 for one of the system's choice [env: METACLAW_PORT] [default: 8000]
+    #[arg(long)]
+    port: Option<u16>,
+    /// Key that callers must send; better by environment, where others cannot see it [env: METACLAW_API_KEY]
+    #[arg(long, value_name = "KEY")]
+    api_key: Option<String>,
+    /// Where adapters and checkpoints are kept [env: METACLAW_CHECKPOINT_DIR] [default: in the cache folder]
+    #[arg(long, value_name = "DIR")]
+    checkpoint_dir: Option<PathBuf>,
+    /// Where converted models are kept [default: $METACLAW_CACHE, else $XDG_CACHE_HOME/metaclaw, else ~/.cache/metaclaw]
+    #[arg(long, value_name = "DIR")]
+    cache_dir: Option<PathBuf>,
+    /// Precision of weights and activations
+    #[arg(long, value_enum, default_value_t = Dtype::Bf16)]
+    pub(crate) dtype: Dtype,
+    /// Compute threads [default: OMP_NUM_THREADS, else the cores]
+    #[arg(long)]
+    pub(crate) threads: Option<u16>,
+    /// Requests for text that may wait or run at once; more are answered 429
+    #[arg(long, default_value_t = 256)]
+    pub(crate) max_queue: u16,
+    /// The fork's: GPUs to train on; this build computes on the CPU [env: METACLAW_TRAINING_DEVICES]
+    #[arg(long, value_name = "LIST")]
+    training_devices: Option<String>,
+    /// The fork's: GPUs to serve from; this build computes on the CPU [env: METACLAW_INFERENCE_DEVICES]
+    #[arg(long, value_name = "LIST")]
+    inference_devices: Option<String>,
+    /// hf or builtin: the engine in this process [env: METACLAW_INFERENCE_BACKEND] [default: builtin]
+    #[arg(long, value_name = "NAME")]
+    inference_backend: Option<String>,
+    /// error, warn, info, debug, trace, or a filter of tracing-subscriber
+    #[arg(long, default_value = "info")]
+    pub(crate) log_level: String,
+    /// End when stdin closes, as it does when the parent dies
+    #[arg(long)]
+    pub(crate) parent_stdin: bool,
+}
+
+/// Precision of weights and activations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Dtype {
+    /// bfloat16: half the memory.
+    Bf16,
+    /// float32.
+    F32,
+}
+
+/// Why flags or environment are refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ArgsError {
+    /// No number.
+    #[error("METACLAW_PORT is {value:?}: a port from 0 to 65535")]
+    Port {
+        /// What was given.
+        value: String,
+    },
+    /// Listening beyond this machine without a key.
+    #[error(
+        "--host {host} can be reached by others and no key is set: set METACLAW_API_KEY, or listen on 127.0.0.1"
+    )]
+    Open {
+        /// What was given.
+        host: IpAddr,
+    },
+    /// Not an engine of ours.
+    #[error(
+        "inference backend {value:?} is not built: builtin or hf, both the engine in this process"
+    )]
+    Backend {
+        /// What was given.
+        value: String,
+    },
+    /// Devices that are not there.
+    #[error("{flag} asks for {value:?}: this build computes on the CPU, leave it out or say cpu")]
+    Devices {
+        /// Which flag.
+        flag: &'static str,
+        /// What was given.
+        value: String,
+    },
+    /// No place for files.
+    #[error(
+        "there is neither METACLAW_CACHE, XDG_CACHE_HOME nor HOME: give --cache-dir and --checkpoint-dir"
+    )]
+    NoCache,
+}
+
+/// What of [`Args`] needed the environment, or a check.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    /// Where to listen.
+    pub(crate) address: SocketAddr,
+    /// What callers must send.
+    pub(crate) key: Option<ApiKey>,
+    /// Adapters and checkpoints.
+    pub(crate) checkpoint_dir: PathBuf,
+    /// Converted models.
+    pub(crate) cache_dir: PathBuf,
+}
+
+// === impl Args ===
+
+impl Args {
+    /// Fills in what the flags leave to the environment, `env`, and checks.
+    ///
+    /// # Errors
+    /// [`ArgsError`] names the flag or variable, what was given and what is allowed.
+    pub(crate) fn resolve(
+        &self,
+        env: impl Fn(&str) -> Option<String>,
+    ) -> Result<Resolved, ArgsError> {
+        let env = |name: &str| env(name).filter(|value| !value.is_empty());
+        let port = match (self.port, env("METACLAW_PORT")) {
+            (Some(port), _) => port,
+            (None, Some(value)) => value.parse().map_err(|_| ArgsError::Port { value })?,
+            (None, None) => 8000,
+        };
+        let key = self.api_key.clone().or_else(|| env("METACLAW_API_KEY"));
+        if key.is_none() && !self.host.is_loopback() {
+            return Err(ArgsError::Open { host: self.host });
+        }
+        self.check_engine(&env)?;
+        let cache_dir = self.cache_dir.clone().or_else(|| cache_folder(&env));
+        let checkpoint_dir = self
+            .checkpoint_dir
+            .clone()
+            .or_else(|| env("METACLAW_CHECKPOINT_DIR").map(PathBuf::from))
+            .or_else(|| Some(cache_dir.as_ref()?.join("checkpoints")));
+        Ok(Resolved {
+            address: SocketAddr::new(self.host, port),
+            key: key.map(ApiKey::new),
+            checkpoint_dir: checkpoint_dir.ok_or(ArgsError::NoCache)?,
+            cache_dir: cache_dir.ok_or(ArgsError::NoCache)?,
+        })
+    }
+
+    /// The fork's three engine settings, as far as this build has what they ask for.
+    fn check_engine(&self, env: &impl Fn(&str) -> Option<String>) -> Result<(), ArgsError> {
+        let backend = self.inference_backend.clone();
+        let backend = backend.or_else(|| env("METACLAW_INFERENCE_BACKEND"));
+        if let Some(value) = backend.filter(|value| !matches!(value.as_str(), "hf" | "builtin")) {
+            return Err(ArgsError::Backend { value });
+        }
+        let devices = [
+            (
+                "--training-devices",
+                &self.training_devices,
+                "METACLAW_TRAINING_DEVICES",
+            ),
+            (
+                "--inference-devices",
+                &self.inference_devices,
+                "METACLAW_INFERENCE_DEVICES",
+            ),
+        ];
+        for (flag, given, name) in devices {
+            let value = given.clone().or_else(|| env(name));
+            if let Some(value) = value.filter(|value| value != "cpu") {
+                return Err(ArgsError::Devices { flag, value });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The product's cache folder.
+fn cache_folder(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let ours = env("METACLAW_CACHE").map(PathBuf::from);
+    let xdg = || Some(PathBuf::from(env("XDG_CACHE_HOME")?).join("metaclaw"));
+    let home = || Some(PathBuf::from(env("HOME")?).join(".cache/metaclaw"));
+    ours.or_else(xdg).or_else(home)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(flags: &[&str], env: &[(&str, &str)]) -> Result<Resolved, ArgsError> {
+        let flags = ["metaclaw-trainer", "--model", "m"].iter().chain(flags);
+        let args = Args::try_parse_from(flags).unwrap();
+        args.resolve(|name| {
+            let found = env.iter().find(|(key, _)| *key == name)?;
+            Some(found.1.to_owned())
+        })
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_environment() {
+        let env = [
+            ("METACLAW_PORT", "7"),
+            ("METACLAW_API_KEY", "env"),
+            ("HOME", "/h"),
+        ];
+        let from_env = resolve(&[], &env).unwrap();
+        assert_eq!(from_env.address.port(), 7);
+        assert_eq!(from_env.key, Some(ApiKey::new("env")));
+        assert_eq!(
+            from_env.checkpoint_dir,
+            PathBuf::from("/h/.cache/metaclaw/checkpoints")
+        );
+        let from_flags = resolve(&["--port", "0", "--api-key", "flag"], &env).unwrap();
+        assert_eq!(from_flags.address.port(), 0);
+        assert_eq!(from_flags.key, Some(ApiKey::new("flag")));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_in_words() {
+        let home = ("HOME", "/h");
+        let errors = [
+            resolve(&["--host", "0.0.0.0"], &[home]),
+            resolve(&["--host", "0.0.0.0"], &[home, ("METACLAW_API_KEY", "")]),
+            resolve(&["--inference-backend", "vllm"], &[home]),
+            resolve(&[], &[home, ("METACLAW_TRAINING_DEVICES", "0,1")]),
+            resolve(&[], &[home, ("METACLAW_PORT", "high")]),
+            resolve(&[], &[]),
+        ]
+        .map(|result| result.unwrap_err().to_string());
+        insta::assert_snapshot!(errors.join("\n"), @"");
+        assert!(
+            resolve(
+                &["--inference-backend", "hf", "--training-devices", "cpu"],
+                &[home]
+            )
+            .is_ok()
+        );
+    }
+}

@@ -1,0 +1,290 @@
+//! The shapes of a chat reply: whole, and in events.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use super::think::Piece;
+
+/// What all parts of one reply say.
+#[derive(Debug, Clone)]
+pub(crate) struct Head {
+    /// `chatcmpl-` and 24 hex digits; what `/v1/sampled/{id}` is asked for.
+    pub(crate) id: String,
+    /// Unix seconds.
+    created: u64,
+    /// The adapter, or the base model.
+    model: String,
+}
+
+/// How many tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Usage {
+    prompt_tokens: usize,
+    completion_tokens: usize,
+    total_tokens: usize,
+    prompt_tokens_details: PromptDetails,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct PromptDetails {
+    cached_tokens: usize,
+}
+
+/// One token's log-probability, as OpenAI writes it.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct TokenLogprob {
+    pub(crate) token: String,
+    /// At temperature 1 over the full vocabulary.
+    pub(crate) logprob: f32,
+    bytes: Vec<u8>,
+    top_logprobs: [(); 0],
+}
+
+/// One event's news.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Delta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Logprobs {
+    content: Vec<TokenLogprob>,
+}
+
+#[derive(Debug, Serialize)]
+struct ChunkChoice {
+    index: u32,
+    delta: Delta,
+    logprobs: Option<Logprobs>,
+    finish_reason: Option<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+struct Chunk<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    choices: Vec<ChunkChoice>,
+    /// Absent unless usage was asked for; then null until the last event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Option<Usage>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Message {
+    role: &'static str,
+    content: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reasoning_content: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Choice {
+    index: u32,
+    message: Message,
+    logprobs: Option<Logprobs>,
+    finish_reason: &'static str,
+}
+
+/// A whole reply.
+#[derive(Debug, Serialize)]
+pub(crate) struct Completion {
+    id: String,
+    object: &'static str,
+    created: u64,
+    model: String,
+    choices: [Choice; 1],
+    usage: Usage,
+}
+
+// === impl Head ===
+
+impl Head {
+    /// The head of a new reply.
+    pub(crate) fn new(model: String) -> Self {
+        let created = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
+        let number = rand::random::<u128>() >> 32;
+        Self {
+            id: format!("chatcmpl-{number:024x}"),
+            created,
+            model,
+        }
+    }
+
+    /// A whole reply.
+    pub(crate) fn completion(
+        self,
+        piece: Piece,
+        logprobs: Option<Vec<TokenLogprob>>,
+        finish_reason: &'static str,
+        usage: Usage,
+    ) -> Completion {
+        Completion {
+            id: self.id,
+            object: "chat.completion",
+            created: self.created,
+            model: self.model,
+            choices: [Choice {
+                index: 0,
+                message: Message {
+                    role: "assistant",
+                    content: piece.content,
+                    reasoning_content: piece.reasoning,
+                },
+                logprobs: logprobs.map(|content| Logprobs { content }),
+                finish_reason,
+            }],
+            usage,
+        }
+    }
+
+    fn chunk(&self, choices: Vec<ChunkChoice>, usage: Option<Option<Usage>>) -> Chunk<'_> {
+        Chunk {
+            id: &self.id,
+            object: "chat.completion.chunk",
+            created: self.created,
+            model: &self.model,
+            choices,
+            usage,
+        }
+    }
+}
+
+/// Writes the events of one reply.
+#[derive(Debug)]
+pub(crate) struct EventWriter {
+    head: Head,
+    include_usage: bool,
+}
+
+// === impl EventWriter ===
+
+impl EventWriter {
+    pub(crate) fn new(head: Head, include_usage: bool) -> Self {
+        Self {
+            head,
+            include_usage,
+        }
+    }
+
+    /// The first event: who speaks.
+    pub(crate) fn role(&self) -> String {
+        let delta = Delta {
+            role: Some("assistant"),
+            content: Some(String::new()),
+            ..Delta::default()
+        };
+        self.event(delta, None, None)
+    }
+
+    /// News.
+    pub(crate) fn news(&self, piece: Piece, logprobs: Vec<TokenLogprob>) -> String {
+        let delta = Delta {
+            role: None,
+            reasoning_content: some(piece.reasoning),
+            content: some(piece.content),
+        };
+        let logprobs = (!logprobs.is_empty()).then_some(Logprobs { content: logprobs });
+        self.event(delta, logprobs, None)
+    }
+
+    /// The end: the reason, the usage if it was asked for, and `[DONE]`.
+    pub(crate) fn end(&self, finish_reason: &'static str, usage: Usage) -> String {
+        let mut text = self.event(Delta::default(), None, Some(finish_reason));
+        if self.include_usage {
+            text += &event(&self.head.chunk(vec![], Some(Some(usage))));
+        }
+        text + "data: [DONE]\n\n"
+    }
+
+    fn event(
+        &self,
+        delta: Delta,
+        logprobs: Option<Logprobs>,
+        finish_reason: Option<&'static str>,
+    ) -> String {
+        let choice = ChunkChoice {
+            index: 0,
+            delta,
+            logprobs,
+            finish_reason,
+        };
+        let usage = self.include_usage.then_some(None);
+        event(&self.head.chunk(vec![choice], usage))
+    }
+}
+
+fn some(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+/// One event of an event stream.
+pub(crate) fn event(data: &impl Serialize) -> String {
+    match serde_json::to_string(data) {
+        Ok(json) => format!("data: {json}\n\n"),
+        // Only a map with keys that are no strings, or a failing Serialize, fails; there is neither.
+        Err(error) => format!(": {error}\n\n"),
+    }
+}
+
+// === impl Usage ===
+
+impl Usage {
+    pub(crate) fn new(n_prompt: usize, n_generated: usize, n_cached: usize) -> Self {
+        Self {
+            prompt_tokens: n_prompt,
+            completion_tokens: n_generated,
+            total_tokens: n_prompt + n_generated,
+            prompt_tokens_details: PromptDetails {
+                cached_tokens: n_cached,
+            },
+        }
+    }
+}
+
+// === impl TokenLogprob ===
+
+impl TokenLogprob {
+    pub(crate) fn new(token: &str, logprob: f32) -> Self {
+        Self {
+            token: token.to_owned(),
+            logprob,
+            bytes: token.as_bytes().to_vec(),
+            top_logprobs: [],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_events_are_openais() {
+        let mut head = Head::new("main@3".to_owned());
+        assert_eq!(head.id.len(), "chatcmpl-".len() + 24);
+        head.id = "chatcmpl-0".to_owned();
+        head.created = 7;
+        let writer = EventWriter::new(head, true);
+        let piece = Piece {
+            reasoning: "hm".to_owned(),
+            content: "Paris".to_owned(),
+        };
+        let logprobs = vec![TokenLogprob::new("Paris", -0.5)];
+        let events = [
+            writer.role(),
+            writer.news(piece, logprobs),
+            writer.end("stop", Usage::new(3, 2, 1)),
+        ];
+        insta::assert_snapshot!(events.concat(), @"");
+    }
+}

@@ -1,0 +1,204 @@
+//! Thinking split from the reply.
+//!
+//! Models that reason write `<think> .. </think>` before what they say. A client gets the one as
+//! `reasoning_content` and the other as `content`. Only what a reply begins with counts: a later
+//! `<think>` is text that somebody talks about.
+
+const OPEN: &str = "<think>";
+const CLOSE: &str = "</think>";
+
+/// A piece of a reply.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Thinking.
+    pub(crate) reasoning: String,
+    /// The reply itself.
+    pub(crate) content: String,
+}
+
+/// Splits a text that comes in pieces; no cutting of the text changes the result.
+#[derive(Debug)]
+pub(crate) struct ThinkSplitter {
+    state: State,
+    /// Text that may yet be part of a tag, or blanks that may yet stand before one.
+    held: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing but blanks so far.
+    Start,
+    /// Inside; blanks at the start of the thinking are left out until something follows.
+    Thinking { begun: bool },
+    /// After `</think>`; blanks are left out until something follows.
+    Closed,
+    /// Plain text to the end.
+    Reply,
+}
+
+// === impl Piece ===
+
+impl Piece {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.reasoning.is_empty() && self.content.is_empty()
+    }
+
+    /// Appends what came next.
+    pub(crate) fn push(&mut self, next: &Self) {
+        self.reasoning.push_str(&next.reasoning);
+        self.content.push_str(&next.content);
+    }
+}
+
+// === impl ThinkSplitter ===
+
+impl ThinkSplitter {
+    /// A splitter for a reply to `prompt`, which may itself end in an open `<think>`, as the
+    /// templates of some models leave it.
+    pub(crate) fn new(prompt: &str) -> Self {
+        let state = if prompt.trim_end().ends_with(OPEN) {
+            State::Thinking { begun: false }
+        } else {
+            State::Start
+        };
+        let held = String::new();
+        Self { state, held }
+    }
+
+    /// Takes the next piece of text.
+    pub(crate) fn push(&mut self, text: &str) -> Piece {
+        self.held.push_str(text);
+        let mut piece = Piece::default();
+        while self.step(&mut piece) {}
+        piece
+    }
+
+    /// What was held back, when nothing follows.
+    pub(crate) fn finish(&mut self) -> Piece {
+        let held = std::mem::take(&mut self.held);
+        let mut piece = Piece::default();
+        match self.state {
+            State::Thinking { .. } => piece.reasoning = held.trim_end().to_owned(),
+            State::Start | State::Closed | State::Reply => piece.content = held,
+        }
+        piece
+    }
+
+    /// Moves held text on; whether there may be more to do.
+    fn step(&mut self, piece: &mut Piece) -> bool {
+        match self.state {
+            State::Start => self.start(),
+            State::Thinking { begun } => self.think(begun, piece),
+            State::Closed => {
+                let kept = self.held.trim_start();
+                if kept.is_empty() {
+                    self.held.clear();
+                    return false;
+                }
+                self.held = kept.to_owned();
+                self.state = State::Reply;
+                true
+            }
+            State::Reply => {
+                piece.content.push_str(&self.held);
+                self.held.clear();
+                false
+            }
+        }
+    }
+
+    fn start(&mut self) -> bool {
+        let begins = self.held.trim_start();
+        if let Some(after) = begins.strip_prefix(OPEN) {
+            self.held = after.to_owned();
+            self.state = State::Thinking { begun: false };
+            return true;
+        }
+        if OPEN.starts_with(begins) {
+            return false;
+        }
+        self.state = State::Reply;
+        true
+    }
+
+    fn think(&mut self, begun: bool, piece: &mut Piece) -> bool {
+        if !begun {
+            let kept = self.held.trim_start();
+            if kept.is_empty() {
+                self.held.clear();
+                return false;
+            }
+            self.held = kept.to_owned();
+            self.state = State::Thinking { begun: true };
+        }
+        if let Some(at) = self.held.find(CLOSE) {
+            piece.reasoning.push_str(self.held[..at].trim_end());
+            self.held.drain(..at + CLOSE.len());
+            self.state = State::Closed;
+            return true;
+        }
+        let keep_from = tail_to_hold(&self.held);
+        piece.reasoning.push_str(&self.held[..keep_from]);
+        self.held.drain(..keep_from);
+        false
+    }
+}
+
+/// Where the part begins that may be the end of the thinking: blanks, then a piece of `</think>`.
+fn tail_to_hold(text: &str) -> usize {
+    let tag = (1..CLOSE.len())
+        .rev()
+        .filter(|n| text.len() >= *n)
+        .find(|n| text.ends_with(&CLOSE[..*n]))
+        .map_or(text.len(), |n| text.len() - n);
+    text[..tag].trim_end().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every way of cutting a text in two, and character by character.
+    fn split(prompt: &str, text: &str) -> (String, String) {
+        let run = |parts: &[&str]| {
+            let mut splitter = ThinkSplitter::new(prompt);
+            let mut whole = Piece::default();
+            for part in parts {
+                whole.push(&splitter.push(part));
+            }
+            whole.push(&splitter.finish());
+            (whole.reasoning, whole.content)
+        };
+        let whole = run(&[text]);
+        let cuts = text.char_indices().map(|(at, _)| at);
+        for at in cuts {
+            assert_eq!(run(&[&text[..at], &text[at..]]), whole, "cut at {at}");
+        }
+        let chars: Vec<String> = text.chars().map(String::from).collect();
+        let chars: Vec<&str> = chars.iter().map(String::as_str).collect();
+        assert_eq!(run(&chars), whole);
+        whole
+    }
+
+    #[test]
+    fn thinking_is_split_from_the_reply() {
+        let both = |r: &str, c: &str| (r.to_owned(), c.to_owned());
+        assert_eq!(
+            split("", "<think>\nhm </thin> \n</think>\n\nParis."),
+            both("hm </thin>", "Paris.")
+        );
+        assert_eq!(split("", "\n<think></think>Paris"), both("", "Paris"));
+        assert_eq!(
+            split("", "Paris <think>x</think>"),
+            both("", "Paris <think>x</think>")
+        );
+        assert_eq!(split("", "  Paris"), both("", "  Paris"));
+        assert_eq!(split("", "<thin"), both("", "<thin"));
+        assert_eq!(split("", "<think>cut off "), both("cut off", ""));
+        assert_eq!(
+            split("..assistant\n<think>\n", "hm\n</think>\nYes"),
+            both("hm", "Yes")
+        );
+        assert_eq!(split("", ""), both("", ""));
+    }
+}

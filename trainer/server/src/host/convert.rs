@@ -1,0 +1,113 @@
+//! Between the API's terms and the engine's.
+
+use metaclaw_engine::{
+    datum::TrainDatum,
+    head::TopK,
+    lora::{LoraSpec, Projection},
+    loss::Loss,
+    optim::AdamConfig,
+};
+use metaclaw_trainer_api::{
+    Datum, LossConfig, LossFn,
+    wire::{CreateRequest, ForwardReply, OptimStepRequest},
+};
+
+use crate::error::ApiError;
+
+/// A datum for the engine, which checks the rest: ids, length, what the loss needs.
+pub(super) fn train_datum(datum: Datum) -> TrainDatum {
+    let parts = datum.into_parts();
+    TrainDatum {
+        input_ids: parts.model_input_tokens,
+        n_targets: parts.target_tokens.width(),
+        target_ids: parts.target_tokens.into_values(),
+        weights: parts
+            .weights
+            .map(metaclaw_trainer_api::Tensor2::into_values),
+        logprobs: parts.logprobs,
+        advantages: parts.advantages,
+    }
+}
+
+/// The loss with its constants.
+pub(super) fn loss(name: LossFn, config: &LossConfig) -> Result<Loss, ApiError> {
+    Loss::named(name.as_str(), config)
+        .map_err(|error| ApiError::field("loss_fn_config", error.to_string()))
+}
+
+/// What is not said has Tinker's default.
+pub(super) fn adam(request: &OptimStepRequest) -> AdamConfig {
+    let default = AdamConfig::default();
+    let given = request.adam;
+    AdamConfig {
+        learning_rate: request.learning_rate,
+        beta1: given.beta1.unwrap_or(default.beta1),
+        beta2: given.beta2.unwrap_or(default.beta2),
+        eps: given.eps.unwrap_or(default.eps),
+        weight_decay: given.weight_decay.unwrap_or(default.weight_decay),
+        grad_clip_norm: given.grad_clip_norm.unwrap_or(default.grad_clip_norm),
+    }
+}
+
+/// Rank, alpha and targets of a new run.
+pub(super) fn lora_spec(request: &CreateRequest) -> Result<LoraSpec, ApiError> {
+    let default = LoraSpec::default();
+    let targets = match &request.targets {
+        None => default.targets,
+        Some(names) => projections(names)?,
+    };
+    Ok(LoraSpec {
+        rank: i64::from(request.rank),
+        alpha: request.lora_alpha.map_or(Ok(default.alpha), alpha)?,
+        targets,
+    })
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "checked to be whole and within a u32"
+)]
+fn alpha(given: f64) -> Result<u32, ApiError> {
+    if given.fract() == 0.0 && given >= 1.0 && given <= f64::from(u32::MAX) {
+        return Ok(given as u32);
+    }
+    let text = format!("lora_alpha is {given}: a whole number of at least 1, as PEFT writes it");
+    Err(ApiError::field("lora_alpha", text))
+}
+
+/// Each once, in the engine's order.
+fn projections(names: &[String]) -> Result<Vec<Projection>, ApiError> {
+    let mut found = Vec::new();
+    for name in names {
+        let projection = Projection::from_peft(name)
+            .map_err(|error| ApiError::field("targets", error.to_string()))?;
+        found.push(projection);
+    }
+    found.sort_unstable();
+    found.dedup();
+    if found.is_empty() {
+        let text = "targets is empty: at least one projection, or leave it out for all seven";
+        return Err(ApiError::field("targets", text));
+    }
+    Ok(found)
+}
+
+/// The likeliest ids of each position, as lists of lists.
+pub(super) fn forward_reply(logprobs: Vec<Vec<f32>>, top: &[TopK], k: usize) -> ForwardReply {
+    if k == 0 {
+        return ForwardReply {
+            logprobs,
+            ..ForwardReply::default()
+        };
+    }
+    ForwardReply {
+        logprobs,
+        topk_ids: top.iter().map(|top| rows(&top.ids, k)).collect(),
+        topk_logprobs: top.iter().map(|top| rows(&top.logprobs, k)).collect(),
+    }
+}
+
+fn rows<T: Clone>(values: &[T], k: usize) -> Vec<Vec<T>> {
+    values.chunks(k).map(<[T]>::to_vec).collect()
+}

@@ -1,0 +1,142 @@
+//! Errors of the engine as answers.
+
+use metaclaw_engine::{
+    adapter::AdapterError,
+    engine::EngineError,
+    generate::GenerateError,
+    lora::LoraError,
+    optim::StepError,
+    run::{AbsorbError, UnknownRun},
+    template::RenderError,
+    tokenizer::EncodeError,
+    train::TrainError,
+};
+
+use crate::error::ApiError;
+
+/// Why a call to a training run failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RunError {
+    #[error("{0}")]
+    Unknown(#[from] UnknownRun),
+    #[error("{0}")]
+    Lora(#[from] LoraError),
+    #[error("{0}")]
+    Train(#[from] TrainError),
+    #[error("{0}")]
+    Absorb(#[from] AbsorbError),
+    #[error("{0}")]
+    Step(#[from] StepError),
+    #[error("{0}")]
+    Adapter(#[from] AdapterError),
+}
+
+impl From<RunError> for ApiError {
+    fn from(error: RunError) -> Self {
+        let text = error.to_string();
+        match error {
+            RunError::Unknown(_) => Self::not_found("run_not_found", text),
+            RunError::Lora(error) => lora(&error, text),
+            RunError::Train(error) => train(&error, text),
+            RunError::Absorb(AbsorbError::Stale(_)) => Self::conflict(text),
+            RunError::Absorb(AbsorbError::Torch(_)) => Self::internal(text),
+            RunError::Step(error) => step(&error, text),
+            RunError::Adapter(error) => adapter(&error, text),
+        }
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        let text = error.to_string();
+        match error {
+            EngineError::Busy { .. } => Self::busy(text),
+            EngineError::Failed => Self::internal(text),
+            EngineError::Stopped => Self::unavailable(text),
+        }
+    }
+}
+
+impl From<GenerateError> for ApiError {
+    fn from(error: GenerateError) -> Self {
+        let text = error.to_string();
+        match error {
+            GenerateError::Param(param) => Self::field(param.field, text),
+            GenerateError::EmptyPrompt | GenerateError::UnknownId { .. } => Self::bad(text),
+            GenerateError::Context { n_prompt, context } => Self::context_length(n_prompt, context),
+            GenerateError::Memory { .. } => Self::field("max_tokens", text),
+            GenerateError::Adapter { missing: true, .. } => {
+                Self::not_found("model_not_found", text)
+            }
+            GenerateError::Adapter { missing: false, .. } => {
+                Self::field("model", text).with_code("adapter_refused")
+            }
+            GenerateError::Busy { .. } => Self::busy(text),
+            GenerateError::Sample(_) | GenerateError::Torch(_) | GenerateError::Panicked(_) => {
+                Self::internal(text)
+            }
+            GenerateError::Stopped => Self::unavailable(text),
+        }
+    }
+}
+
+impl From<RenderError> for ApiError {
+    fn from(error: RenderError) -> Self {
+        let text = error.to_string();
+        match error {
+            RenderError::Message { index, field, .. } => {
+                Self::field(format!("messages[{index}].{field}"), text)
+            }
+            RenderError::NoTemplate { .. }
+            | RenderError::Refused { .. }
+            | RenderError::Failed(_) => Self::field("messages", text),
+        }
+    }
+}
+
+impl From<EncodeError> for ApiError {
+    fn from(error: EncodeError) -> Self {
+        Self::bad(error.to_string())
+    }
+}
+
+fn lora(error: &LoraError, text: String) -> ApiError {
+    match error {
+        LoraError::Rank { .. } => ApiError::field("rank", text),
+        LoraError::NoTargets | LoraError::UnknownTarget { .. } => ApiError::field("targets", text),
+        LoraError::Alpha => ApiError::field("lora_alpha", text),
+        LoraError::Missing { .. } | LoraError::Unexpected { .. } | LoraError::Shape { .. } => {
+            ApiError::bad(text)
+        }
+        LoraError::Torch(_) => ApiError::internal(text),
+    }
+}
+
+fn train(error: &TrainError, text: String) -> ApiError {
+    match error {
+        TrainError::Datum(_) | TrainError::NotFinite { .. } => ApiError::field("datums", text),
+        TrainError::TopK { .. } => ApiError::field("top_k", text),
+        TrainError::Layers { .. } | TrainError::Torch(_) => ApiError::internal(text),
+    }
+}
+
+fn step(error: &StepError, text: String) -> ApiError {
+    match error {
+        StepError::NoGradients => ApiError::bad(text).with_code("no_gradients"),
+        StepError::Setting { field, .. } => ApiError::field(*field, text),
+        StepError::NotFinite { .. } => ApiError::bad(text).with_code("gradient_not_finite"),
+        StepError::Torch(_) => ApiError::internal(text),
+    }
+}
+
+fn adapter(error: &AdapterError, text: String) -> ApiError {
+    match error {
+        AdapterError::Name(_) => ApiError::field("name", text),
+        AdapterError::Unknown { .. } => ApiError::not_found("model_not_found", text),
+        AdapterError::NoCheckpoint { .. } => ApiError::not_found("checkpoint_not_found", text),
+        AdapterError::Field { .. } | AdapterError::Base { .. } | AdapterError::Tensors { .. } => {
+            ApiError::bad(text).with_code("adapter_refused")
+        }
+        AdapterError::File(_) | AdapterError::Torch(_) => ApiError::internal(text),
+    }
+}

@@ -1,0 +1,86 @@
+//! Training passes as jobs of the engine's thread.
+
+use std::time::Duration;
+
+use metaclaw_engine::{
+    engine::{EngineState, Job, Progress},
+    run::Epoch,
+    train::{self, TrainJob, TrainOut},
+};
+use tokio::sync::oneshot;
+
+use super::failure::RunError;
+
+/// Prepares a pass on the engine's thread, and says which parameters it is about.
+type Begin = Box<dyn FnOnce(&mut EngineState) -> Result<(TrainJob, Epoch), RunError> + Send>;
+/// Makes an answer of what a pass found.
+type Finish<T> = Box<dyn FnOnce(&mut EngineState, Epoch, TrainOut) -> Result<T, RunError> + Send>;
+
+/// A forward_backward or forward on its way.
+///
+/// A caller that hangs up ends it, and nothing of it remains: what was not answered was not done.
+pub(super) struct PassJob<T> {
+    stage: Stage,
+    finish: Option<Finish<T>>,
+    answer: Option<oneshot::Sender<Result<T, RunError>>>,
+}
+
+enum Stage {
+    Waiting(Begin),
+    Going(TrainJob, Epoch),
+    Over,
+}
+
+// === impl PassJob ===
+
+impl<T> PassJob<T> {
+    /// The job, and where its answer comes; closed without one when the job failed inside the engine.
+    pub(super) fn new(
+        begin: Begin,
+        finish: Finish<T>,
+    ) -> (Self, oneshot::Receiver<Result<T, RunError>>) {
+        let (answer, received) = oneshot::channel();
+        let job = Self {
+            stage: Stage::Waiting(begin),
+            finish: Some(finish),
+            answer: Some(answer),
+        };
+        (job, received)
+    }
+
+    /// The answer, once there is one.
+    fn work(&mut self, state: &mut EngineState, slice: Duration) -> Option<Result<T, RunError>> {
+        let job = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Waiting(begin) => begin(state),
+            Stage::Going(job, epoch) => Ok((job, epoch)),
+            Stage::Over => return None,
+        };
+        let progress = job.and_then(|(job, epoch)| Ok((job.advance(&state.model, slice)?, epoch)));
+        match progress {
+            Ok((train::Progress::More(job), epoch)) => {
+                self.stage = Stage::Going(job, epoch);
+                None
+            }
+            Ok((train::Progress::Done(out), epoch)) => Some(self.finish.take()?(state, epoch, out)),
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+impl<T: Send> Job for PassJob<T> {
+    fn advance(&mut self, state: &mut EngineState, slice: Duration) -> Progress {
+        if self.answer.as_ref().is_none_or(oneshot::Sender::is_closed) {
+            return Progress::Done;
+        }
+        if let Some(answer) = self.work(state, slice)
+            && let Some(to) = self.answer.take()
+        {
+            // A caller that left meanwhile needs no answer.
+            let _ = to.send(answer);
+        }
+        match self.stage {
+            Stage::Waiting(_) | Stage::Going(..) => Progress::More,
+            Stage::Over => Progress::Done,
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Text: prompts, and replies as they come.
+
+use std::sync::Arc;
+
+use metaclaw_engine::{
+    engine::EngineState,
+    generate::{FinishReason, GenerateEvent, GenerateRequest, GenerationStream, Token},
+    tokenizer::ChatTokenizer,
+};
+use metaclaw_trainer_api::AdapterName;
+use serde_json::Value;
+
+use super::Host;
+use crate::{chat::Sampling, error::ApiError};
+
+/// A prompt, as text and as what the model reads.
+#[derive(Debug, Clone)]
+pub(crate) struct Prompt {
+    /// Through the chat template.
+    pub(crate) text: String,
+    /// The ids that were sampled where the text begins with what was served before; else tokenised.
+    pub(crate) ids: Vec<u32>,
+}
+
+/// What to draw.
+#[derive(Debug, Clone)]
+pub(crate) struct Draw {
+    pub(crate) prompt_ids: Vec<u32>,
+    /// `None` is the base.
+    pub(crate) adapter: Option<AdapterName>,
+    pub(crate) max_tokens: usize,
+    pub(crate) sampling: Sampling,
+}
+
+/// A reply on its way. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Generation {
+    stream: GenerationStream,
+    /// Optimiser steps behind the adapter; `None` of the base.
+    pub(crate) version: Option<u64>,
+}
+
+/// What happened next.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A token; the one that ends the reply is among them.
+    Token(Token),
+    /// The last event.
+    End(End),
+}
+
+/// How a reply ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct End {
+    /// `stop` or `length`.
+    pub(crate) reason: &'static str,
+    pub(crate) n_prompt: usize,
+    pub(crate) n_generated: usize,
+    /// Ids of the prompt that were not computed again.
+    pub(crate) n_cached: usize,
+}
+
+// === impl Host ===
+
+impl Host {
+    /// Messages through the chat template, to where the assistant begins if `open`.
+    ///
+    /// # Errors
+    /// 400 naming the message that the template cannot take.
+    pub(crate) async fn render(
+        &self,
+        messages: Vec<Value>,
+        tools: Option<Value>,
+        open: bool,
+    ) -> Result<Prompt, ApiError> {
+        let memory = Arc::clone(&self.memory);
+        self.with_tokenizer(move |tokenizer| {
+            let text = tokenizer.render(&messages, tools.as_ref(), open)?;
+            let ids = memory.encode(tokenizer, &text)?;
+            Ok(Prompt { text, ids })
+        })
+        .await
+    }
+
+    /// Ids of a text.
+    ///
+    /// # Errors
+    /// 400 when the tokenizer has no token for a part.
+    pub(crate) async fn encode(&self, text: String) -> Result<Vec<u32>, ApiError> {
+        self.with_tokenizer(move |tokenizer| Ok(tokenizer.encode(&text)?))
+            .await
+    }
+
+    /// Begins a reply.
+    ///
+    /// # Errors
+    /// What the engine refuses.
+    pub(crate) async fn generate(&self, draw: Draw) -> Result<Generation, ApiError> {
+        let adapter = draw.adapter.as_ref().map(|name| name.as_str().to_owned());
+        let request = GenerateRequest {
+            prompt_ids: draw.prompt_ids,
+            adapter: adapter.clone(),
+            max_tokens: draw.max_tokens,
+            temperature: draw.sampling.temperature,
+            top_p: draw.sampling.top_p,
+            top_k: draw.sampling.top_k.map_or(0, |k| k as usize),
+            seed: draw.sampling.seed,
+            stop: draw.sampling.stop,
+            ..GenerateRequest::default()
+        };
+        // Both at once, so that the second costs no turn of its own.
+        let (stream, version) = tokio::join!(self.engine.generate(request), self.version(adapter));
+        Ok(Generation {
+            stream: stream?,
+            version,
+        })
+    }
+
+    /// Optimiser steps behind an adapter; loads it, as the reply is about to do.
+    async fn version(&self, adapter: Option<String>) -> Option<u64> {
+        let name = adapter?;
+        let step = move |state: &mut EngineState| Some(state.adapter(&name).ok()?.step);
+        // What is wrong with the adapter is told by the reply.
+        self.engine.call_now(step).await.ok().flatten()
+    }
+
+    /// Remembers the ids of a complete reply by its text, so that the conversation goes on with them.
+    pub(crate) fn remember(&self, prompt: &str, prompt_ids: &[u32], ids: &[u32]) {
+        let text = prompt.to_owned() + &self.engine.tokenizer().decode_special(ids);
+        self.memory.remember(text, [prompt_ids, ids].concat());
+    }
+
+    /// Tokenising takes milliseconds where prompts are long, which an IO thread must not.
+    async fn with_tokenizer<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&ChatTokenizer) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let tokenizer = self.engine.tokenizer();
+        let done = tokio::task::spawn_blocking(move || work(&tokenizer)).await;
+        done.map_err(|error| ApiError::internal(format!("the tokenizer failed: {error}")))?
+    }
+}
+
+// === impl Generation ===
+
+impl Generation {
+    /// The next event; nothing may be asked for after the end.
+    ///
+    /// # Errors
+    /// What ended the reply early.
+    ///
+    /// # Cancel safety
+    /// No event is lost when the future is dropped.
+    pub(crate) async fn next(&mut self) -> Result<Event, ApiError> {
+        match self.stream.recv().await {
+            Some(Ok(GenerateEvent::Token(token))) => Ok(Event::Token(token)),
+            Some(Ok(GenerateEvent::Finished(end))) => Ok(Event::End(End {
+                reason: match end.reason {
+                    FinishReason::Stop => "stop",
+                    FinishReason::Length => "length",
+                },
+                n_prompt: end.n_prompt,
+                n_generated: end.n_generated,
+                n_cached: end.cached,
+            })),
+            Some(Err(error)) => Err(error.into()),
+            None => Err(ApiError::internal("the reply has ended already")),
+        }
+    }
+}

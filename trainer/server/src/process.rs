@@ -1,0 +1,191 @@
+//! The life of the process: start, ready line, signals, drain, end.
+
+use std::{
+    future::Future,
+    io::{self, IsTerminal as _, Read as _, Write as _},
+    net::{SocketAddr, TcpListener},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, anyhow};
+use clap::Parser as _;
+use serde::Serialize;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    app::{App, Limits},
+    args::{Args, Dtype, Resolved},
+    host::{Host, HostConfig},
+    lock::FolderLock,
+};
+
+/// How long running replies may take once the process is told to end.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// What a parent waits for on stdout: the first line there, and the only one.
+#[derive(Debug, Serialize)]
+struct ReadyLine {
+    ready: bool,
+    address: SocketAddr,
+    pid: u32,
+}
+
+/// Runs the server until it is told to end.
+pub fn main() -> ExitCode {
+    let args = Args::parse();
+    if let Err(error) = log_to_stderr(&args.log_level) {
+        return failed(&error);
+    }
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    // Nothing is left to be done when this fails.
+    let _ = writeln!(io::stderr(), "metaclaw-trainer: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn log_to_stderr(level: &str) -> Result<()> {
+    let filter = EnvFilter::try_new(level)
+        .with_context(|| format!("--log-level {level:?} is not allowed: error, warn, info, debug, trace, or a filter such as info,metaclaw_engine=debug"))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .try_init()
+        .map_err(|error| anyhow!("logging: {error}"))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is where the environment is read"
+)]
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn run(args: &Args) -> Result<()> {
+    let resolved = args.resolve(environment)?;
+    if environment("OMP_WAIT_POLICY").is_none_or(|policy| !policy.eq_ignore_ascii_case("passive")) {
+        tracing::warn!(
+            "OMP_WAIT_POLICY is not passive: training and chat will stall each other on few cores; start metaclaw-trainer instead"
+        );
+    }
+    // What can fail at once comes before what takes long.
+    let listener = TcpListener::bind(resolved.address)
+        .with_context(|| format!("cannot listen on {}", resolved.address))?;
+    listener.set_nonblocking(true)?;
+    let lock = FolderLock::take(&resolved.checkpoint_dir)?;
+    let host = Host::start(HostConfig {
+        model: args.model.clone(),
+        cache_dir: resolved.cache_dir.clone(),
+        checkpoint_dir: resolved.checkpoint_dir.clone(),
+        bf16: args.dtype == Dtype::Bf16,
+        threads: args.threads,
+    })?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("http")
+        .enable_all()
+        .build()?;
+    let app = App::new(host, limits(args), resolved.key.clone());
+    let ended = runtime.block_on(serve(listener, app, args.parent_stdin, &resolved));
+    // A step that is under way is lost with the process, as at a kill; the last checkpoint holds.
+    runtime.shutdown_background();
+    drop(lock);
+    ended
+}
+
+fn limits(args: &Args) -> Limits {
+    Limits {
+        n_queue: usize::from(args.max_queue),
+        ..Limits::default()
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    app: App,
+    parent_stdin: bool,
+    resolved: &Resolved,
+) -> Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let address = listener.local_addr()?;
+    let ending = CancellationToken::new();
+    let parent = parent_gone(parent_stdin)?;
+    let signals = [
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    ];
+    let server = axum::serve(listener, app.router())
+        .with_graceful_shutdown(ending.clone().cancelled_owned());
+    say_ready(address)?;
+    tracing::info!(%address, checkpoints = %resolved.checkpoint_dir.display(), "ready");
+    tokio::select! {
+        ended = server.into_future() => ended.context("the listener"),
+        () = told_to_end(signals, &ending) => Ok(()),
+        () = parent.cancelled() => {
+            tracing::info!("the parent is gone");
+            Ok(())
+        }
+    }
+}
+
+/// Begins the drain at the first signal; returns at the second, or when the drain has taken too long.
+async fn told_to_end([mut terminate, mut interrupt]: [Signal; 2], ending: &CancellationToken) {
+    either(&mut terminate, &mut interrupt).await;
+    tracing::info!("told to end: running replies are finished, a second signal ends them");
+    ending.cancel();
+    let second = either(&mut terminate, &mut interrupt);
+    if tokio::time::timeout(DRAIN, second).await.is_err() {
+        tracing::warn!("replies are still running after {DRAIN:?}: they are cut");
+    }
+}
+
+fn either<'a>(one: &'a mut Signal, other: &'a mut Signal) -> impl Future<Output = ()> + 'a {
+    async {
+        tokio::select! {
+            _ = one.recv() => {}
+            _ = other.recv() => {}
+        }
+    }
+}
+
+/// Cancelled when stdin closes. A thread of its own, because a read of stdin cannot be given up.
+fn parent_gone(watch: bool) -> Result<CancellationToken> {
+    let gone = CancellationToken::new();
+    if watch {
+        let gone = gone.clone();
+        std::thread::Builder::new()
+            .name("parent-stdin".to_owned())
+            .spawn(move || {
+                let mut byte = [0];
+                let mut stdin = io::stdin();
+                loop {
+                    match stdin.read(&mut byte) {
+                        Ok(1..) => {}
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                        Ok(0) | Err(_) => return gone.cancel(),
+                    }
+                }
+            })?;
+    }
+    Ok(gone)
+}
+
+fn say_ready(address: SocketAddr) -> Result<()> {
+    let line = serde_json::to_string(&ReadyLine {
+        ready: true,
+        address,
+        pid: std::process::id(),
+    })?;
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{line}")?;
+    stdout.flush().context("the ready line")
+}

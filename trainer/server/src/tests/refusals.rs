@@ -1,0 +1,224 @@
+//! What is wrong with a request, in words. Each message is a promise to whoever reads it.
+
+use std::fmt::Write as _;
+
+use axum::{middleware, routing};
+
+use super::*;
+use crate::app::catch_panic;
+
+/// Each refusal as `STATUS code param: message`.
+fn line(rig: &Rig, (status, body): &(StatusCode, Value)) -> String {
+    let error = &body["error"];
+    let text = |field: &str| error[field].as_str().unwrap_or("-").to_owned();
+    let message = rig.clean(&text("message"));
+    format!(
+        "{} {} {}: {message}",
+        status.as_u16(),
+        text("code"),
+        text("param")
+    )
+}
+
+#[tokio::test]
+async fn a_bad_chat_is_told_what_is_wrong() {
+    let rig = rig();
+    let path = "/v1/chat/completions";
+    let mut lines = String::new();
+    let mut say = |refusal| writeln!(lines, "{}", line(&rig, &refusal)).unwrap();
+    say(rig.post_raw(path, "{\"messages\": [").await);
+    say(rig.post_raw(path, "[]").await);
+    say(rig.post(path, &json!({})).await);
+    say(rig.post(path, &json!({"messages": []})).await);
+    let bad = [
+        json!({"messages": [{"role": "robot", "content": "hi"}]}),
+        json!({"messages": [{"content": "hi"}]}),
+        json!({"messages": [{"role": "user", "content": 7}]}),
+        json!({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}]}]}),
+        json!({"messages": [{"role": "user", "content": "x".repeat(600)}]}),
+        json!({"model": "gpt-9"}),
+        json!({"model": "../../etc/passwd"}),
+        json!({"temperature": -1}),
+        json!({"n": 2}),
+    ];
+    for more in bad {
+        say(rig.post(path, &chat(&more)).await);
+    }
+    insta::assert_snapshot!(lines);
+}
+
+#[tokio::test]
+async fn a_list_of_parts_is_a_text() {
+    let rig = rig();
+    let parts =
+        json!({"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]});
+    let listed = rig.ok("/v1/chat/completions", &chat(&parts)).await;
+    let plain = rig.ok("/v1/chat/completions", &chat(&json!({}))).await;
+    assert_eq!(
+        listed["choices"][0]["message"],
+        plain["choices"][0]["message"]
+    );
+}
+
+#[tokio::test]
+async fn bad_training_calls_are_told_what_is_wrong() {
+    let rig = rig();
+    let run = rig
+        .ok("/v1/lora/create", &json!({"base_model": "tiny", "rank": 4}))
+        .await;
+    let run = run["session_id"].as_str().unwrap();
+    let datum = json!({"model_input_tokens": [1, 2], "target_tokens": [2, 3], "weights": [1, 1]});
+    let calls = [
+        ("/v1/lora/create", json!({"base_model": "Qwen/Qwen3-4B"})),
+        ("/v1/lora/create", json!({"rank": 0})),
+        ("/v1/lora/create", json!({"targets": ["q_proj", "lm_tail"]})),
+        (
+            "/v1/train/forward_backward",
+            json!({"session_id": "0badc0de", "datums": [datum], "loss_fn": "cross_entropy"}),
+        ),
+        (
+            "/v1/train/forward_backward",
+            json!({"session_id": "../x", "datums": [datum]}),
+        ),
+        (
+            "/v1/train/forward_backward",
+            json!({"session_id": run, "datums": []}),
+        ),
+        (
+            "/v1/train/forward_backward",
+            json!({"session_id": run, "datums": [datum]}),
+        ),
+        (
+            "/v1/train/forward_backward",
+            json!({"session_id": run, "datums": [datum], "loss_fn": "gspo"}),
+        ),
+        (
+            "/v1/train/forward_backward",
+            json!({"session_id": run, "datums": [datum], "loss_fn": "cross_entropy", "loss_fn_config": {"beta": 1}}),
+        ),
+        (
+            "/v1/train/forward_backward",
+            json!({"session_id": run, "datums": [datum, {"model_input_tokens": [1], "target_tokens": [1, 2]}], "loss_fn": "cross_entropy"}),
+        ),
+        (
+            "/v1/train/forward_backward",
+            json!({"session_id": run, "datums": [{"model_input_tokens": [1], "target_tokens": [999], "weights": [1]}], "loss_fn": "cross_entropy"}),
+        ),
+        ("/v1/train/optim_step", json!({"session_id": run})),
+        (
+            "/v1/train/optim_step",
+            json!({"session_id": run, "learning_rate": -1}),
+        ),
+        (
+            "/v1/weights/save",
+            json!({"session_id": run, "name": "../../escape"}),
+        ),
+        (
+            "/v1/weights/save",
+            json!({"session_id": run, "name": "base"}),
+        ),
+        (
+            "/v1/checkpoint/save",
+            json!({"session_id": run, "name": "../escape"}),
+        ),
+        (
+            "/v1/checkpoint/load",
+            json!({"session_id": run, "path": "/etc"}),
+        ),
+        (
+            "/v1/checkpoint/load",
+            json!({"session_id": run, "path": "nothing"}),
+        ),
+        ("/v1/sample", json!({"tokens": []})),
+        ("/v1/sample", json!({"tokens": [1, 4000]})),
+        ("/tokenize", json!({})),
+    ];
+    let mut lines = String::new();
+    for (path, body) in calls {
+        let refusal = rig.post(path, &body).await;
+        writeln!(
+            lines,
+            "{path} {}",
+            line(&rig, &refusal).replace(run, "[run]")
+        )
+        .unwrap();
+    }
+    for path in ["/v1/sampled/chatcmpl-0", "/v1/nothing", "/v1/sample"] {
+        let refusal = rig.get(path).await;
+        writeln!(lines, "{path} {}", line(&rig, &refusal)).unwrap();
+    }
+    insta::assert_snapshot!(lines);
+}
+
+#[tokio::test]
+async fn an_adapter_of_another_model_is_refused() {
+    let rig = rig();
+    let folder = rig.folder.path().join("checkpoints/adapters/stranger");
+    std::fs::create_dir_all(&folder).unwrap();
+    let config = json!({"peft_type": "LORA", "r": 4, "lora_alpha": 32, "target_modules": ["q_proj"], "base_model_name_or_path": "someone/else", "bias": "none", "use_dora": false, "use_rslora": false, "task_type": "CAUSAL_LM"});
+    std::fs::write(folder.join("adapter_config.json"), config.to_string()).unwrap();
+    std::fs::write(folder.join("adapter_model.safetensors"), [0; 4]).unwrap();
+    let refusal = rig
+        .post("/v1/chat/completions", &chat(&json!({"model": "stranger"})))
+        .await;
+    insta::assert_snapshot!(line(&rig, &refusal));
+}
+
+#[tokio::test]
+async fn all_but_health_need_the_key() {
+    let rig = rig_with(Limits::default(), Some("sk-trainer-secret"));
+    assert_eq!(rig.get("/v1/health").await.0, StatusCode::OK);
+    let mut lines = vec![line(&rig, &rig.get("/v1/models").await)];
+    let with = |name: &str, value: &str| {
+        let request = Request::get("/v1/models").header(name, value);
+        request.body(Body::empty()).unwrap()
+    };
+    let wrong = rig
+        .send(with("authorization", "Bearer sk-trainer-secreT"))
+        .await;
+    assert_eq!(wrong.headers()["www-authenticate"], "Bearer");
+    lines.push(line(&rig, &read(wrong).await));
+    insta::assert_snapshot!(lines.join("\n"));
+    for (name, value) in [
+        ("authorization", "Bearer sk-trainer-secret"),
+        ("authorization", "bearer sk-trainer-secret"),
+        ("x-api-key", "sk-trainer-secret"),
+    ] {
+        assert_eq!(
+            rig.send(with(name, value)).await.status(),
+            StatusCode::OK,
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_body_has_a_bound_and_a_type() {
+    let limits = Limits {
+        body: 1000,
+        ..Limits::default()
+    };
+    let rig = rig_with(limits, None);
+    let large = rig
+        .post("/tokenize", &json!({"prompt": "x".repeat(2000)}))
+        .await;
+    let form = Request::post("/tokenize")
+        .body(Body::from("{\"prompt\": \"x\"}"))
+        .unwrap();
+    let form = read(rig.send(form).await).await;
+    insta::assert_snapshot!([line(&rig, &large), line(&rig, &form)].join("\n"));
+}
+
+#[tokio::test]
+async fn a_panic_is_answered_without_its_insides() {
+    async fn broken() -> &'static str {
+        panic!("secret state")
+    }
+    let router: Router = Router::new()
+        .route("/broken", routing::get(broken))
+        .layer(middleware::from_fn(catch_panic));
+    let request = Request::get("/broken").body(Body::empty()).unwrap();
+    let (status, body) = read(router.oneshot(request).await.unwrap()).await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+    insta::assert_snapshot!(body["error"]["message"].as_str().unwrap(), @"GET /broken failed inside the server; its log says where");
+}

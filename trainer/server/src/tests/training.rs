@@ -1,0 +1,188 @@
+use super::*;
+
+/// A sequence that says 5 after everything, for cross_entropy.
+fn datum() -> Value {
+    json!({"model_input_tokens": [104, 105, 5, 5], "target_tokens": [5, 5, 5, 5], "weights": [1, 1, 1, 1]})
+}
+
+async fn create(rig: &Rig) -> String {
+    let run = rig
+        .ok("/v1/lora/create", &json!({"rank": 4, "seed": 1}))
+        .await;
+    run["session_id"].as_str().unwrap().to_owned()
+}
+
+async fn step(rig: &Rig, run: &str) -> (f64, Value) {
+    let body = json!({"session_id": run, "datums": [datum()], "loss_fn": "cross_entropy"});
+    let reply = rig.ok("/v1/train/forward_backward", &body).await;
+    assert_eq!(reply["num_datums"], 1);
+    assert_eq!(reply["total_tokens"], 4);
+    let body = json!({"session_id": run, "learning_rate": 0.01, "grad_clip_norm": 1.0});
+    let stepped = rig.ok("/v1/train/optim_step", &body).await;
+    (reply["loss"].as_f64().unwrap(), stepped)
+}
+
+/// Log-probabilities of the datum's targets, with the run's adapter or without.
+async fn forward(rig: &Rig, run: &str, adapter: bool) -> Value {
+    let body = json!({"session_id": run, "datums": [datum()], "adapter": adapter, "top_k": 2});
+    rig.ok("/v1/train/forward", &body).await
+}
+
+#[tokio::test]
+async fn a_run_learns_is_saved_and_serves() {
+    let rig = rig();
+    let (_, health) = rig.get("/v1/health").await;
+    assert_eq!((&health["model"], &health["step"]), (&json!(""), &json!(0)));
+    let run = create(&rig).await;
+    let (first, stepped) = step(&rig, &run).await;
+    assert_eq!(stepped["step"], 1);
+    assert!(stepped["grad_norm"].as_f64().unwrap() > 0.0);
+    assert!((stepped["avg_loss"].as_f64().unwrap() - first / 4.0).abs() < 1e-6);
+    for _ in 0..3 {
+        step(&rig, &run).await;
+    }
+    let (last, _) = step(&rig, &run).await;
+    assert!(last < first, "{first} -> {last}");
+    let (_, health) = rig.get("/v1/health").await;
+    assert_eq!(
+        (&health["model"], &health["step"]),
+        (&json!("tiny"), &json!(5))
+    );
+
+    let saved = rig
+        .ok(
+            "/v1/weights/save",
+            &json!({"session_id": run, "name": "main@5"}),
+        )
+        .await;
+    assert_eq!(saved["step"], 5);
+    let path = saved["adapter_path"].as_str().unwrap();
+    assert!(path.ends_with("checkpoints/adapters/main@5"), "{path}");
+    let (_, models) = rig.get("/v1/models").await;
+    let names: Vec<&str> = models["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| m["id"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["tiny", "main@5"]);
+
+    // By its name, and for whoever names none.
+    for model in ["main@5", "default"] {
+        let body = chat(&json!({"model": model})).to_string();
+        let response = rig.send(post("/v1/chat/completions", body)).await;
+        assert_eq!(response.headers()["x-metaclaw-adapter"], "main@5");
+        let (status, reply) = read(response).await;
+        assert_eq!(
+            (status, &reply["model"]),
+            (StatusCode::OK, &json!("main@5"))
+        );
+        let (_, record) = rig
+            .get(&format!("/v1/sampled/{}", reply["id"].as_str().unwrap()))
+            .await;
+        assert_eq!(record["adapter"], "main@5");
+    }
+    let base = rig
+        .send(post(
+            "/v1/chat/completions",
+            chat(&json!({"model": "base"})).to_string(),
+        ))
+        .await;
+    assert!(base.headers().get("x-metaclaw-adapter").is_none());
+    let request = Request::delete("/v1/adapters/main@5")
+        .body(Body::empty())
+        .unwrap();
+    assert_eq!(
+        read(rig.send(request).await).await.1,
+        json!({"unloaded": true})
+    );
+}
+
+#[tokio::test]
+async fn a_checkpoint_brings_a_run_back() {
+    let rig = rig();
+    let run = create(&rig).await;
+    step(&rig, &run).await;
+    let manifest =
+        json!({"turns": ["1-1", "1-2"], "hash": "ab", "nested": {"b": 1, "a": [null, 2.5]}});
+    let save = json!({"session_id": run, "name": "main@1", "manifest": manifest});
+    let saved = rig.ok("/v1/checkpoint/save", &save).await;
+    let then = forward(&rig, &run, true).await;
+    let (second, _) = step(&rig, &run).await;
+    assert_ne!(forward(&rig, &run, true).await, then);
+
+    let (_, listed) = rig.get("/v1/checkpoints").await;
+    let listed = &listed["checkpoints"][0];
+    assert_eq!(
+        (&listed["name"], &listed["step"]),
+        (&json!("main@1"), &json!(1))
+    );
+    assert_eq!(listed["manifest"], manifest);
+
+    // Into another run, by name and by path; then the same step does the same.
+    for path in ["main@1", saved["path"].as_str().unwrap()] {
+        let other = create(&rig).await;
+        assert_ne!(other, run);
+        let load = json!({"session_id": other, "path": path});
+        assert_eq!(rig.ok("/v1/checkpoint/load", &load).await["step"], 1);
+        assert_eq!(forward(&rig, &other, true).await, then);
+        let (again, stepped) = step(&rig, &other).await;
+        assert!((again - second).abs() < 1e-5, "{again} {second}");
+        assert_eq!(stepped["step"], 2);
+    }
+}
+
+#[tokio::test]
+async fn forward_is_of_the_shape_of_its_targets() {
+    let rig = rig();
+    let run = create(&rig).await;
+    let base = forward(&rig, &run, false).await;
+    // A new adapter's B is zero, so it changes nothing.
+    assert_eq!(forward(&rig, &run, true).await, base);
+    assert_eq!(base["logprobs"][0].as_array().unwrap().len(), 4);
+    let shape = |field: &str| {
+        let rows = base[field][0].as_array().unwrap();
+        (rows.len(), rows[0].as_array().unwrap().len())
+    };
+    assert_eq!(
+        (shape("topk_ids"), shape("topk_logprobs")),
+        ((4, 2), (4, 2))
+    );
+    step(&rig, &run).await;
+    assert_eq!(forward(&rig, &run, false).await, base);
+    assert_ne!(forward(&rig, &run, true).await, base);
+}
+
+#[tokio::test]
+async fn both_forms_of_a_datum_train_alike() {
+    let rig = rig();
+    let lists = json!({"model_input_tokens": [1, 2], "target_tokens": [2, 3], "logprobs": [-0.5, -1.25], "advantages": [0, 1]});
+    let tensors = json!({"model_input_tokens": [1, 2], "loss_fn_inputs": {
+        "target_tokens": {"dtype": "int64", "shape": [2], "data": "AgAAAAAAAAADAAAAAAAAAA=="},
+        "logprobs": {"dtype": "float32", "shape": [2], "data": "AAAAvwAAoL8="},
+        "advantages": {"dtype": "float32", "shape": [2], "data": "AAAAAAAAgD8="}}});
+    for loss in ["importance_sampling", "ppo", "cispo", "dro"] {
+        let mut losses = Vec::new();
+        for datum in [&lists, &tensors] {
+            let run = create(&rig).await;
+            let body = json!({"session_id": run, "datums": [datum], "loss_fn": loss});
+            let reply = rig.ok("/v1/train/forward_backward", &body).await;
+            losses.push(reply["loss"].as_f64().unwrap());
+        }
+        assert!((losses[0] - losses[1]).abs() < 1e-9, "{loss}: {losses:?}");
+    }
+}
+
+#[tokio::test]
+async fn two_runs_do_not_touch_each_other() {
+    let rig = rig();
+    let (one, other) = (create(&rig).await, create(&rig).await);
+    let before = forward(&rig, &other, true).await;
+    step(&rig, &one).await;
+    assert_eq!(forward(&rig, &other, true).await, before);
+    // Its gradients are its own, too.
+    let (status, _) = rig
+        .post("/v1/train/optim_step", &json!({"session_id": other}))
+        .await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+}

@@ -1,0 +1,37 @@
+//! `POST /tokenize`, in vLLM's shape.
+
+use axum::{Json, extract::State};
+use metaclaw_trainer_api::wire::{TokenizeReply, TokenizeRequest};
+
+use crate::{app::App, chat, error::ApiError, json::JsonBody};
+
+/// A text, or messages through the chat template, to ids.
+pub(crate) async fn tokenize(
+    State(app): State<App>,
+    JsonBody(request): JsonBody<TokenizeRequest>,
+) -> Result<Json<TokenizeReply>, ApiError> {
+    let tokens = match (request.prompt, request.messages) {
+        (Some(text), None) => app.host.encode(text).await?,
+        (None, Some(messages)) => {
+            chat::check_messages(&messages)?;
+            let prompt = app
+                .host
+                .render(messages, request.tools, request.add_generation_prompt)
+                .await?;
+            prompt.ids
+        }
+        (Some(_), Some(_)) => {
+            let text = "prompt and messages are both given: one of them";
+            return Err(ApiError::field("prompt", text));
+        }
+        (None, None) => {
+            let text = "neither prompt nor messages is given: one of them";
+            return Err(ApiError::field("messages", text));
+        }
+    };
+    Ok(Json(TokenizeReply {
+        count: u32::try_from(tokens.len()).unwrap_or(u32::MAX),
+        max_model_len: u32::try_from(app.host.context()).unwrap_or(u32::MAX),
+        tokens,
+    }))
+}

@@ -1,0 +1,130 @@
+//! The training routes: runs, gradients, steps, adapters, checkpoints.
+//!
+//! Losses are sums over tokens and datums, as Tinker's are; `total_tokens` lets a client that thinks in
+//! means convert. Nothing is retried here and nothing is deduplicated: a client that got no answer asks the
+//! checkpoints what was done.
+
+use axum::{Json, extract::State};
+use metaclaw_trainer_api::{
+    AdapterName, CheckpointName,
+    wire::{
+        CheckpointLoadReply, CheckpointLoadRequest, CheckpointSaveReply, CheckpointSaveRequest,
+        CheckpointsReply, CreateReply, CreateRequest, ForwardBackwardReply, ForwardBackwardRequest,
+        ForwardReply, ForwardRequest, OptimStepReply, OptimStepRequest, SaveWeightsReply,
+        SaveWeightsRequest,
+    },
+};
+
+use crate::{app::App, error::ApiError, host::Host, json::JsonBody, models::Models};
+
+/// A new run. Others stay as they are: there may be several.
+pub(crate) async fn create(
+    State(app): State<App>,
+    JsonBody(request): JsonBody<CreateRequest>,
+) -> Result<Json<CreateReply>, ApiError> {
+    check_base(&app.host, &request.base_model)?;
+    app.host.create_run(request).await.map(Json)
+}
+
+/// The base that is asked for must be the one that is loaded: by its name, as `owner/name`, or not at all.
+fn check_base(host: &Host, wanted: &str) -> Result<(), ApiError> {
+    let last = wanted
+        .trim_end_matches('/')
+        .rsplit('/')
+        .next()
+        .unwrap_or(wanted);
+    if matches!(wanted, "" | "base" | "default") || last == host.base() {
+        return Ok(());
+    }
+    let text = format!(
+        "base_model {wanted:?} is not loaded: this server was started with {:?}",
+        host.base()
+    );
+    Err(ApiError::field("base_model", text))
+}
+
+/// Log-probabilities; touches no gradient.
+pub(crate) async fn forward(
+    State(app): State<App>,
+    JsonBody(request): JsonBody<ForwardRequest>,
+) -> Result<Json<ForwardReply>, ApiError> {
+    app.host.forward(request).await.map(Json)
+}
+
+/// Adds gradients.
+pub(crate) async fn forward_backward(
+    State(app): State<App>,
+    JsonBody(request): JsonBody<ForwardBackwardRequest>,
+) -> Result<Json<ForwardBackwardReply>, ApiError> {
+    app.host.forward_backward(request).await.map(Json)
+}
+
+/// Applies gradients and drops them.
+pub(crate) async fn optim_step(
+    State(app): State<App>,
+    JsonBody(request): JsonBody<OptimStepRequest>,
+) -> Result<Json<OptimStepReply>, ApiError> {
+    app.host.optim_step(request).await.map(Json)
+}
+
+/// Saves the run's adapter; requests that name no model go to it from now on.
+pub(crate) async fn save_weights(
+    State(app): State<App>,
+    JsonBody(request): JsonBody<SaveWeightsRequest>,
+) -> Result<Json<SaveWeightsReply>, ApiError> {
+    let run = request.session_id;
+    let name = match request.name.as_str() {
+        "" => format!("{run}-{}", app.host.step_of(run.clone()).await?),
+        name => name.to_owned(),
+    };
+    let name: AdapterName = name
+        .parse()
+        .map_err(|error| ApiError::field("name", format!("{error}")))?;
+    Models::check_free(&name, &app.host)?;
+    let reply = app.host.save_adapter(run, name.clone()).await?;
+    app.models.saved(name);
+    Ok(Json(reply))
+}
+
+/// Saves adapter, optimiser and step.
+pub(crate) async fn save_checkpoint(
+    State(app): State<App>,
+    JsonBody(request): JsonBody<CheckpointSaveRequest>,
+) -> Result<Json<CheckpointSaveReply>, ApiError> {
+    app.host.save_checkpoint(request).await.map(Json)
+}
+
+/// Makes a run what a checkpoint holds.
+pub(crate) async fn load_checkpoint(
+    State(app): State<App>,
+    JsonBody(request): JsonBody<CheckpointLoadRequest>,
+) -> Result<Json<CheckpointLoadReply>, ApiError> {
+    let name = checkpoint_name(&app.host, &request.path)?;
+    app.host
+        .load_checkpoint(request.session_id, name)
+        .await
+        .map(Json)
+}
+
+/// A checkpoint of this server by its name, or by the path that checkpoint/save returned. No other path is
+/// opened.
+fn checkpoint_name(host: &Host, path: &str) -> Result<CheckpointName, ApiError> {
+    let folder = host.checkpoint_folder();
+    let own = std::path::Path::new(path).strip_prefix(folder).ok();
+    let name = own.and_then(|rest| rest.to_str()).unwrap_or(path);
+    name.parse().map_err(|_| {
+        let text = format!(
+            "path {path:?} is no checkpoint of this server: a checkpoint's name, or a path that checkpoint/save returned, as in {}/NAME",
+            folder.display()
+        );
+        ApiError::field("path", text)
+    })
+}
+
+/// Every complete checkpoint, oldest first.
+pub(crate) async fn checkpoints(
+    State(app): State<App>,
+) -> Result<Json<CheckpointsReply>, ApiError> {
+    let checkpoints = app.host.checkpoints().await?;
+    Ok(Json(CheckpointsReply { checkpoints }))
+}

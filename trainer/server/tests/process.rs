@@ -1,0 +1,138 @@
+//! The process as a parent sees it: ready line, lock, end.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+struct Trainer {
+    child: Child,
+    address: String,
+}
+
+fn command(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_metaclaw-trainer"));
+    command
+        .arg("--model")
+        .arg(folder.join("tiny"))
+        .arg("--cache-dir")
+        .arg(folder.join("cache"))
+        .arg("--checkpoint-dir")
+        .arg(folder.join("checkpoints"))
+        .args([
+            "--port",
+            "0",
+            "--dtype",
+            "f32",
+            "--threads",
+            "1",
+            "--parent-stdin",
+        ])
+        .env_remove("METACLAW_API_KEY")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn start(folder: &Path) -> Trainer {
+    let mut child = command(folder).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    if line.is_empty() {
+        let mut said = String::new();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
+        panic!("no ready line: {said}");
+    }
+    let ready: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(ready["ready"], true);
+    // The launcher became the engine: one process, one id.
+    assert_eq!(ready["pid"], child.id());
+    let address = ready["address"].as_str().unwrap().to_owned();
+    Trainer { child, address }
+}
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("tiny");
+    std::fs::create_dir(&model).unwrap();
+    metaclaw_engine::testing::write_tiny_model(&model, 7).unwrap();
+    folder
+}
+
+/// Waits for the end, or kills it.
+fn ended(child: &mut Child) -> Option<ExitStatus> {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(10) {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    None
+}
+
+#[test]
+fn it_ends_when_its_parent_lets_go() {
+    let folder = folder();
+    let mut trainer = start(folder.path());
+    let mut socket = TcpStream::connect(&trainer.address).unwrap();
+    socket
+        .write_all(b"GET /v1/health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .unwrap();
+    let mut reply = String::new();
+    socket.read_to_string(&mut reply).unwrap();
+    assert!(
+        reply.starts_with("HTTP/1.1 200") && reply.contains("\"healthy\""),
+        "{reply}"
+    );
+    drop(trainer.child.stdin.take());
+    assert!(ended(&mut trainer.child).unwrap().success());
+}
+
+#[test]
+fn a_second_one_is_refused_and_told_who_holds_the_folder() {
+    let folder = folder();
+    let mut first = start(folder.path());
+    let second = command(folder.path()).output().unwrap();
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert!(!second.status.success());
+    assert!(second.stdout.is_empty());
+    let holder = format!("in use by process {}", first.child.id());
+    assert!(said.contains(&holder), "{said}");
+    // Told to end, it ends; then the folder is free.
+    kill_process(Pid::from_child(&first.child), Signal::TERM).unwrap();
+    assert!(ended(&mut first.child).unwrap().success());
+    drop(start(folder.path()).child.stdin.take());
+}
+
+#[test]
+fn a_model_that_is_not_there_is_named() {
+    let folder = folder();
+    std::fs::remove_dir_all(folder.path().join("tiny")).unwrap();
+    let output = command(folder.path()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    assert!(said.contains("tiny"), "{said}");
+    assert_eq!(
+        said.lines()
+            .filter(|line| line.starts_with("metaclaw-trainer: "))
+            .count(),
+        1,
+        "{said}"
+    );
+}
