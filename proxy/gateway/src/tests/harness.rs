@@ -149,7 +149,8 @@ impl Harness {
         let stream = TcpStream::connect(self.address).await.unwrap();
         Client {
             stream,
-            buffer: Vec::new(),
+            // Room for all, so that one read takes all that is there.
+            buffer: Vec::with_capacity(1 << 20),
         }
     }
 

@@ -22,13 +22,13 @@ fn shown(seen: &Seen) -> String {
 async fn bad_requests_are_answered_in_words() {
     let harness = Harness::start().await;
     let refused = async |request: Vec<u8>| shown(&harness.refused(&request).await);
-    insta::assert_snapshot!(refused(post_chat(r#"{"messages":"#)).await, @"");
-    insta::assert_snapshot!(refused(post_chat(r#"{"model":"m"}"#)).await, @"");
-    insta::assert_snapshot!(refused(post_chat(r#"{"messages":[{"content":"x"}]}"#)).await, @"");
-    insta::assert_snapshot!(refused(post("/v1/chat/completions", "x-session-id: \x01\r\n", CHAT)).await, @"");
-    insta::assert_snapshot!(refused(post("/v1/chat/completions", "x-agent-id: ../x\r\n", CHAT)).await, @"");
-    insta::assert_snapshot!(refused(b"GET /v1/chat/completions HTTP/1.1\r\nhost: x\r\n\r\n".to_vec()).await, @"");
-    insta::assert_snapshot!(refused(post("/chat/completions", "", CHAT)).await, @"");
+    insta::assert_snapshot!(refused(post_chat(r#"{"messages":"#)).await, @r#"400 {"error":{"message":"the request body is no JSON object: byte 12: expected a value","type":"invalid_request_error","param":null,"code":null}}"#);
+    insta::assert_snapshot!(refused(post_chat(r#"{"model":"m"}"#)).await, @r#"400 {"error":{"message":"messages: is missing; it must be an array of at least one message","type":"invalid_request_error","param":"messages","code":null}}"#);
+    insta::assert_snapshot!(refused(post_chat(r#"{"messages":[{"content":"x"}]}"#)).await, @r#"400 {"error":{"message":"messages[0]: a message must have a \"role\" that is a string","type":"invalid_request_error","param":"messages[0]","code":null}}"#);
+    insta::assert_snapshot!(refused(post("/v1/chat/completions", "x-session-id: \x01\r\n", CHAT)).await, @"400");
+    insta::assert_snapshot!(refused(post("/v1/chat/completions", "x-agent-id: ../x\r\n", CHAT)).await, @r#"400 {"error":{"message":"X-Agent-Id: agent name \"../x\" is not allowed: 1 to 64 of a-z A-Z 0-9 _ - ., beginning with a letter, a digit or _","type":"invalid_request_error","param":"X-Agent-Id","code":null}}"#);
+    insta::assert_snapshot!(refused(b"GET /v1/chat/completions HTTP/1.1\r\nhost: x\r\n\r\n".to_vec()).await, @r#"405 {"error":{"message":"/v1/chat/completions takes POST, not GET","type":"invalid_request_error","param":null,"code":null}}"#);
+    insta::assert_snapshot!(refused(post("/chat/completions", "", CHAT)).await, @r#"404 {"error":{"message":"POST /chat/completions is not served here: chats are POST /v1/chat/completions","type":"invalid_request_error","param":null,"code":null}}"#);
 }
 
 #[tokio::test]
@@ -38,37 +38,41 @@ async fn a_body_over_the_limit_is_refused_with_both_numbers() {
     let harness = Harness::with(set_up).await;
     let body = "x".repeat((1 << 20) + 1);
     let seen = harness.refused(&post_chat(&body)).await;
-    insta::assert_snapshot!(shown(&seen), @"");
+    insta::assert_snapshot!(shown(&seen), @r#"413 {"error":{"message":"the request body is larger than proxy.max_body, 1 MiB: it has 1048577 bytes","type":"invalid_request_error","param":null,"code":"request_too_large"}}"#);
     let head =
         "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
     let seen = harness
         .refused(format!("{head}{}0\r\n\r\n", chunk(&body)).as_bytes())
         .await;
-    insta::assert_snapshot!(shown(&seen), @"");
+    insta::assert_snapshot!(shown(&seen), @r#"413 {"error":{"message":"the request body is larger than proxy.max_body, 1 MiB","type":"invalid_request_error","param":null,"code":"request_too_large"}}"#);
 }
 
 #[tokio::test]
 async fn an_upstream_that_is_not_there_is_named() {
-    let mut set_up = SetUp::default();
-    set_up.no_llm = true;
+    let mut set_up = SetUp {
+        no_llm: true,
+        ..SetUp::default()
+    };
     let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let llm = set_up.config.upstreams.entry("llm".into()).or_default();
     llm.url = format!("http://{}/v1", gone.local_addr().unwrap());
     drop(gone);
     let harness = Harness::with(set_up).await;
-    insta::assert_snapshot!(shown(&harness.refused(&post_chat(CHAT)).await), @"");
+    insta::assert_snapshot!(shown(&harness.refused(&post_chat(CHAT)).await), @r#"502 {"error":{"message":"upstream llm (HOST) cannot be reached: Connection refused (os error 111)","type":"server_error","param":null,"code":"upstream_unreachable"}}"#);
     let messages = post("/v1/messages", "", "{}");
-    insta::assert_snapshot!(shown(&harness.refused(&messages).await), @"");
+    insta::assert_snapshot!(shown(&harness.refused(&messages).await), @r#"502 {"type":"error","error":{"type":"api_error","message":"upstream llm (HOST) cannot be reached: Connection refused (os error 111)"}}"#);
     assert!(harness.log.turns().is_empty());
 }
 
 #[tokio::test]
 async fn without_a_model_the_answer_says_so() {
-    let mut set_up = SetUp::default();
-    set_up.no_llm = true;
+    let mut set_up = SetUp {
+        no_llm: true,
+        ..SetUp::default()
+    };
     set_up.config.routing.order = vec!["llm".into()];
     let harness = Harness::with(set_up).await;
-    insta::assert_snapshot!(shown(&harness.refused(&post_chat(CHAT)).await), @"");
+    insta::assert_snapshot!(shown(&harness.refused(&post_chat(CHAT)).await), @r#"503 {"error":{"message":"no upstream is configured: set llm.api_base, or a policy model","type":"server_error","param":null,"code":"no_upstream"}}"#);
 }
 
 #[tokio::test]
@@ -77,7 +81,7 @@ async fn beyond_the_streams_allowed_a_request_is_refused_at_once() {
     set_up.config.proxy.max_streams = 1;
     let mut harness = Harness::with(set_up).await;
     let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
-    insta::assert_snapshot!(shown(&harness.refused(&post_chat(CHAT)).await), @"");
+    insta::assert_snapshot!(shown(&harness.refused(&post_chat(CHAT)).await), @r#"503 retry-after: 1 {"error":{"message":"1 requests are under way already, the most that proxy.max_streams allows","type":"server_error","param":null,"code":"too_many_streams"}}"#);
     exchange.send(json_reply(&completion("x")).as_bytes()).await;
     client.read().await;
     drop(client);
@@ -93,12 +97,12 @@ async fn keys_open_for_their_agents_only() {
     let keys = r#"{"phone":{"key":"sk-phone","agents":["main","work"]}}"#;
     set_up.config.proxy.keys = serde_json::from_str(keys).unwrap();
     let mut harness = Harness::with(set_up).await;
-    insta::assert_snapshot!(shown(&harness.refused(&post_chat(CHAT)).await), @"");
+    insta::assert_snapshot!(shown(&harness.refused(&post_chat(CHAT)).await), @r#"401 {"error":{"message":"no key was given: send authorization: Bearer KEY, or x-api-key: KEY","type":"authentication_error","param":null,"code":"invalid_api_key"}}"#);
     let wrong = post("/v1/messages", "x-api-key: sk-phon\r\n", "{}");
-    insta::assert_snapshot!(shown(&harness.refused(&wrong).await), @"");
+    insta::assert_snapshot!(shown(&harness.refused(&wrong).await), @r#"401 {"type":"error","error":{"type":"authentication_error","message":"this key is not known here; the keys are proxy.api_key and proxy.keys"}}"#);
     let foreign = "authorization: Bearer sk-phone\r\nx-agent-id: other\r\n";
     let foreign = post("/v1/chat/completions", foreign, CHAT);
-    insta::assert_snapshot!(shown(&harness.refused(&foreign).await), @"");
+    insta::assert_snapshot!(shown(&harness.refused(&foreign).await), @r#"403 {"error":{"message":"X-Agent-Id: this key may not speak for agent \"other\"","type":"permission_error","param":"X-Agent-Id","code":"foreign_agent"}}"#);
     harness
         .chat("authorization: Bearer sk-phone\r\n", CHAT, "x")
         .await;
@@ -144,17 +148,17 @@ async fn services_are_served_to_those_who_may() {
     let harness = Harness::with(set_up).await;
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").into_bytes();
     let refused = async |request: Vec<u8>| shown(&harness.refused(&request).await);
-    insta::assert_snapshot!(refused(get("/healthz")).await, @"");
-    insta::assert_snapshot!(refused(get("/readyz")).await, @"");
-    insta::assert_snapshot!(refused(post("/v1/feedback", "x-agent-id: a\r\n", r#"{"score":1}"#)).await, @"");
-    insta::assert_snapshot!(refused(post("/v1/feedback", "", "")).await, @"");
-    insta::assert_snapshot!(refused(post("/v1/admin/train_step", "", "{}")).await, @"");
+    insta::assert_snapshot!(refused(get("/healthz")).await, @r#"200 {"ok":true}"#);
+    insta::assert_snapshot!(refused(get("/readyz")).await, @r#"503 {"ready":false,"reason":"the adapter is being loaded"}"#);
+    insta::assert_snapshot!(refused(post("/v1/feedback", "x-agent-id: a\r\n", r#"{"score":1}"#)).await, @r#"200 {"agent":"a","body":{"score":1}}"#);
+    insta::assert_snapshot!(refused(post("/v1/feedback", "", "")).await, @r#"400 {"error":{"message":"turn: is missing","type":"invalid_request_error","param":null,"code":null}}"#);
+    insta::assert_snapshot!(refused(post("/v1/admin/train_step", "", "{}")).await, @r#"401 {"error":{"message":"this call needs the admin token of run.json, as authorization: Bearer TOKEN","type":"authentication_error","param":null,"code":"invalid_api_key"}}"#);
     let admin = post(
         "/v1/admin/train_step",
         "authorization: Bearer admin-token\r\n",
         "{}",
     );
-    insta::assert_snapshot!(refused(admin).await, @"");
+    insta::assert_snapshot!(refused(admin).await, @r#"503 {"error":{"message":"/v1/admin/train_step is not served: nothing here learns","type":"server_error","param":null,"code":null}}"#);
 }
 
 #[tokio::test]

@@ -155,5 +155,5 @@ async fn without_a_fall_back_the_caller_is_told_when_to_come_again() {
         (seen.status(), seen.header("retry-after").as_deref()),
         (503, Some("5"))
     );
-    insta::assert_snapshot!(seen.text(), @"");
+    insta::assert_snapshot!(seen.text(), @r#"{"error":{"message":"the policy model is not being served right now; it is being (re)started, try again","type":"server_error","param":null,"code":"policy_unavailable"}}"#);
 }
