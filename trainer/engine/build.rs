@@ -5,10 +5,6 @@
 //! that makes a binary with libtorch in it needs this script and torch-sys as a direct dependency.
 
 #[expect(
-    clippy::print_stdout,
-    reason = "a build script speaks to cargo on stdout"
-)]
-#[expect(
     clippy::disallowed_methods,
     reason = "cargo speaks to a build script by environment"
 )]

@@ -258,4 +258,9 @@ impl GenerationStream {
         self.ended = matches!(event, Err(_) | Ok(GenerateEvent::Finished(_)));
         Some(event)
     }
+
+    #[cfg(test)]
+    pub(crate) fn n_ready(&self) -> usize {
+        self.events.len()
+    }
 }

@@ -133,11 +133,21 @@ impl Core {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn n_live(&self) -> usize {
+        self.live.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn n_jobs(&self) -> usize {
+        self.jobs.len()
+    }
+
     fn is_idle(&self) -> bool {
         self.live.is_empty() && self.waiting.is_empty() && self.jobs.is_empty()
     }
 
-    fn handle(&mut self, command: Command) {
+    pub(super) fn handle(&mut self, command: Command) {
         match command {
             Command::Generate(waiting) if self.waiting.len() >= self.max_waiting => {
                 let busy = GenerateError::Busy {
@@ -155,7 +165,7 @@ impl Core {
     }
 
     /// One step of every live reply, and a slice of the job if it is due.
-    fn round(&mut self) {
+    pub(super) fn round(&mut self) {
         self.admit();
         let begun = Instant::now();
         for _ in 0..self.live.len() {

@@ -1,0 +1,79 @@
+//! Writes what `golden/check.py` compares with PEFT: an adapter trained here, and logits under it.
+//!
+//! `cargo run -p metaclaw-engine --example golden -- MODEL CACHE OUT`, where MODEL is a GGUF file; run by
+//! `cargo xtask golden`.
+
+use std::error::Error;
+use std::path::Path;
+
+use metaclaw_engine::adapter::BaseId;
+use metaclaw_engine::datum::TrainDatum;
+use metaclaw_engine::lora::LoraSpec;
+use metaclaw_engine::loss::Loss;
+use metaclaw_engine::model::Model;
+use metaclaw_engine::optim::AdamConfig;
+use metaclaw_engine::run::{Run, RunConfig};
+use metaclaw_engine::train::{SliceSizes, TrainJob};
+use metaclaw_engine::{tensors, weights};
+use tch::{Kind, Tensor};
+
+/// "What is the capital of France?" and a wrong answer, as SmolLM2 counts them, cut anywhere: any ids will do.
+const IDS: [u32; 16] = [
+    1, 4093, 198, 1780, 314, 260, 3575, 282, 4649, 47, 2, 198, 1, 520, 9531, 198,
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args_os().skip(1);
+    let mut next = |what| arguments.next().ok_or(format!("missing argument: {what}"));
+    let (model, cache, out) = (next("MODEL")?, next("CACHE")?, next("OUT")?);
+    let folder = weights::gguf::directory(Path::new(&model), Path::new(&cache))?;
+    write(&folder, Path::new(&out))
+}
+
+/// Trains three steps, so that B is not zero, and writes adapter, ids and logits.
+fn write(folder: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
+    let model = Model::load(folder, Kind::Float)?;
+    let lora = LoraSpec {
+        rank: 8,
+        ..LoraSpec::default()
+    };
+    let mut run = Run::new(&model, &RunConfig { lora, seed: 1 })?;
+    let datum = TrainDatum {
+        input_ids: IDS[..15].to_vec(),
+        target_ids: IDS[1..].to_vec(),
+        n_targets: 1,
+        weights: Some(vec![1.0; 15]),
+        ..TrainDatum::default()
+    };
+    for _ in 0..3 {
+        let (epoch, sizes) = (run.epoch(), SliceSizes::default());
+        let (datums, loss) = ([datum.clone()], Loss::CrossEntropy);
+        let job = TrainJob::forward_backward(&model, run.lora(), &datums, loss, sizes)?;
+        run.absorb(epoch, &mut job.finish(&model)?)?;
+        run.optim_step(&AdamConfig {
+            learning_rate: 1e-3,
+            ..AdamConfig::default()
+        })?;
+    }
+    let base = BaseId {
+        name: "golden".into(),
+        fingerprint: "golden".into(),
+    };
+    let saved = run.save_adapter(out, "golden", &base)?;
+    let adapter = out.join("adapter");
+    if adapter.exists() {
+        std::fs::remove_dir_all(&adapter)?;
+    }
+    std::fs::rename(saved, adapter)?;
+
+    let _guard = tch::no_grad_guard();
+    let ids = Tensor::from_slice(&IDS.map(i64::from)).f_unsqueeze(0)?;
+    let logits = model
+        .logits(&model.forward(&ids, Some(run.lora()))?)?
+        .f_squeeze_dim(0)?;
+    let ids = Tensor::from_slice(&IDS.map(|id| id as f32));
+    let all = [("ids".to_owned(), &ids), ("logits".to_owned(), &logits)];
+    tensors::write(&out.join("ours.safetensors"), all.into_iter())?;
+    std::fs::write(out.join("model.txt"), folder.to_string_lossy().as_bytes())?;
+    Ok(())
+}
