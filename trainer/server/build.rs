@@ -5,10 +5,6 @@
 //! built, so that a moved binary works.
 
 #[expect(
-    clippy::print_stdout,
-    reason = "a build script speaks to cargo on stdout"
-)]
-#[expect(
     clippy::disallowed_methods,
     reason = "cargo speaks to a build script by environment"
 )]

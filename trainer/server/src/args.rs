@@ -238,7 +238,7 @@ mod tests {
             resolve(&[], &[]),
         ]
         .map(|result| result.unwrap_err().to_string());
-        insta::assert_snapshot!(errors.join("\n"), @"");
+        insta::assert_snapshot!(errors.join("\n"));
         assert!(
             resolve(
                 &["--inference-backend", "hf", "--training-devices", "cpu"],

@@ -54,7 +54,7 @@ pub(crate) async fn completions(
     let draw = draw(&app, &request, &prompt, adapter.clone())?;
     let model = adapter
         .as_ref()
-        .map_or(app.host.base(), AdapterName::as_str);
+        .map_or_else(|| app.host.base(), AdapterName::as_str);
     let head = Head::new(model.to_owned());
     let generation = app.host.generate(draw).await?;
     let running = Running::new(&app, &head, &prompt, adapter.clone(), generation, place);

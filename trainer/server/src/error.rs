@@ -62,6 +62,13 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, message).with_code(code)
     }
 
+    /// 404, as OpenAI says it of a model.
+    pub(crate) fn unknown_model(message: impl Into<String>) -> Self {
+        let mut error = Self::not_found("model_not_found", message);
+        error.param = Some("model".to_owned());
+        error
+    }
+
     /// 401.
     pub(crate) fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, message).with_code("invalid_api_key")

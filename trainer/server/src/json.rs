@@ -21,7 +21,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
         check_content_type(request.headers())?;
         let bytes = Bytes::from_request(request, state)
             .await
-            .map_err(|rejection| unreadable(rejection))?;
+            .map_err(unreadable)?;
         parse(&bytes).map(Self)
     }
 }
@@ -53,23 +53,40 @@ fn unreadable(rejection: BytesRejection) -> ApiError {
     ApiError::status(status, message)
 }
 
-/// Reads `bytes`; an error says where.
+/// Reads `bytes`, an object; an error says where.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    // A list would be taken for the fields in their order.
+    if let Some(first) = bytes.trim_ascii_start().first()
+        && *first != b'{'
+    {
+        return Err(no_json("an object is needed, as in {\"name\": \"value\"}"));
+    }
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
         let inner = error.into_inner();
-        if inner.is_syntax() || inner.is_eof() {
-            return ApiError::bad(format!("the body is no JSON: {inner}"))
-                .with_code("invalid_json");
-        }
-        match path.as_str() {
-            "." => ApiError::bad(inner.to_string()),
-            field => ApiError::field(field, format!("{field}: {inner}")),
+        if inner.is_data() {
+            wrong_value(&path, &inner)
+        } else {
+            no_json(&inner.to_string())
         }
     })?;
-    reader
-        .end()
-        .map_err(|error| ApiError::bad(format!("the body is no JSON: {error}")))?;
+    reader.end().map_err(|error| no_json(&error.to_string()))?;
     Ok(value)
+}
+
+fn no_json(why: &str) -> ApiError {
+    ApiError::bad(format!("the body is no JSON that can be read: {why}")).with_code("invalid_json")
+}
+
+/// The field and what is wrong with it; where it stands in the bytes helps nobody.
+fn wrong_value(path: &str, error: &serde_json::Error) -> ApiError {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let text = text.strip_suffix(&place).unwrap_or(&text);
+    match path {
+        "." => ApiError::bad(text),
+        field if text.starts_with(field) => ApiError::field(field, text),
+        field => ApiError::field(field, format!("{field}: {text}")),
+    }
 }

@@ -41,7 +41,7 @@ fn start() -> String {
         Ok(own) => own,
         Err(error) => return format!("where this program is cannot be found out: {error}"),
     };
-    let folder = own.parent().unwrap_or(Path::new("/"));
+    let folder = own.parent().unwrap_or_else(|| Path::new("/"));
     let engine = folder.join(ENGINE);
     if !engine.is_file() {
         return format!(

@@ -114,10 +114,9 @@ fn unknown(name: &str, host: &Host) -> ApiError {
     } else {
         String::new()
     };
-    ApiError::not_found(
-        "model_not_found",
-        format!("model {name:?} is not here: there is {there}{more}"),
-    )
+    ApiError::unknown_model(format!(
+        "model {name:?} is not here: there is {there}{more}"
+    ))
 }
 
 /// `GET /v1/models`: the base, then every adapter.

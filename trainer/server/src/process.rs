@@ -1,7 +1,7 @@
 //! The life of the process: start, ready line, signals, drain, end.
 
 use std::{
-    future::Future,
+    future::IntoFuture as _,
     io::{self, IsTerminal as _, Read as _, Write as _},
     net::{SocketAddr, TcpListener},
     process::ExitCode,
@@ -148,12 +148,10 @@ async fn told_to_end([mut terminate, mut interrupt]: [Signal; 2], ending: &Cance
     }
 }
 
-fn either<'a>(one: &'a mut Signal, other: &'a mut Signal) -> impl Future<Output = ()> + 'a {
-    async {
-        tokio::select! {
-            _ = one.recv() => {}
-            _ = other.recv() => {}
-        }
+async fn either(one: &mut Signal, other: &mut Signal) {
+    tokio::select! {
+        _ = one.recv() => {}
+        _ = other.recv() => {}
     }
 }
 

@@ -51,7 +51,7 @@ mod tests {
     fn a_place_comes_back_when_it_is_dropped() {
         let queue = Queue::new(1);
         let place = queue.enter().unwrap();
-        insta::assert_snapshot!(queue.enter().unwrap_err(), @"");
+        insta::assert_snapshot!(queue.enter().unwrap_err(), @"1 requests are waiting or running, which is all that --max-queue allows: try again later");
         drop(place);
         assert!(queue.enter().is_ok());
     }

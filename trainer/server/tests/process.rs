@@ -1,5 +1,11 @@
 //! The process as a parent sees it: ready line, lock, end.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests, which the exception in clippy.toml does not know"
+)]
+
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
@@ -135,4 +141,40 @@ fn a_model_that_is_not_there_is_named() {
         1,
         "{said}"
     );
+}
+
+#[test]
+fn a_reply_that_runs_is_finished_before_the_end() {
+    let folder = folder();
+    let mut trainer = start(folder.path());
+    let body = r#"{"stream": true, "max_tokens": 200, "seed": 3, "messages": [{"role": "user", "content": "hi"}]}"#;
+    let mut socket = TcpStream::connect(&trainer.address).unwrap();
+    write!(
+        socket,
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut first = [0; 16];
+    socket.read_exact(&mut first).unwrap();
+    kill_process(Pid::from_child(&trainer.child), Signal::TERM).unwrap();
+    let mut rest = String::new();
+    socket.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("data: [DONE]"), "{rest}");
+    assert!(ended(&mut trainer.child).unwrap().success());
+}
+
+#[test]
+fn a_launcher_without_its_engine_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let alone = folder.path().join("metaclaw-trainer");
+    std::fs::copy(env!("CARGO_BIN_EXE_metaclaw-trainer"), &alone).unwrap();
+    let output = Command::new(&alone).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    assert!(
+        said.contains("`cargo build -p metaclaw-trainer` makes both"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
 }

@@ -72,9 +72,17 @@ struct Chunk<'a> {
     created: u64,
     model: &'a str,
     choices: Vec<ChunkChoice>,
-    /// Absent unless usage was asked for; then null until the last event.
+    /// Absent unless it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Option<Usage>>,
+    usage: Option<ToldUsage>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum ToldUsage {
+    /// Written as null: the last event has it.
+    Later,
+    Now(Usage),
 }
 
 #[derive(Debug, Serialize)]
@@ -147,7 +155,7 @@ impl Head {
         }
     }
 
-    fn chunk(&self, choices: Vec<ChunkChoice>, usage: Option<Option<Usage>>) -> Chunk<'_> {
+    fn chunk(&self, choices: Vec<ChunkChoice>, usage: Option<ToldUsage>) -> Chunk<'_> {
         Chunk {
             id: &self.id,
             object: "chat.completion.chunk",
@@ -201,7 +209,7 @@ impl EventWriter {
     pub(crate) fn end(&self, finish_reason: &'static str, usage: Usage) -> String {
         let mut text = self.event(Delta::default(), None, Some(finish_reason));
         if self.include_usage {
-            text += &event(&self.head.chunk(vec![], Some(Some(usage))));
+            text += &event(&self.head.chunk(vec![], Some(ToldUsage::Now(usage))));
         }
         text + "data: [DONE]\n\n"
     }
@@ -218,7 +226,7 @@ impl EventWriter {
             logprobs,
             finish_reason,
         };
-        let usage = self.include_usage.then_some(None);
+        let usage = self.include_usage.then_some(ToldUsage::Later);
         event(&self.head.chunk(vec![choice], usage))
     }
 }
@@ -285,6 +293,6 @@ mod tests {
             writer.news(piece, logprobs),
             writer.end("stop", Usage::new(3, 2, 1)),
         ];
-        insta::assert_snapshot!(events.concat(), @"");
+        insta::assert_snapshot!(events.concat());
     }
 }

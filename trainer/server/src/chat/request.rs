@@ -296,6 +296,6 @@ mod tests {
             .iter()
             .map(|more| check(more).unwrap_err().to_string())
             .collect();
-        insta::assert_snapshot!(messages.join("\n"), @"");
+        insta::assert_snapshot!(messages.join("\n"));
     }
 }

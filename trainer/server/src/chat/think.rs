@@ -76,12 +76,16 @@ impl ThinkSplitter {
     /// What was held back, when nothing follows.
     pub(crate) fn finish(&mut self) -> Piece {
         let held = std::mem::take(&mut self.held);
-        let mut piece = Piece::default();
         match self.state {
-            State::Thinking { .. } => piece.reasoning = held.trim_end().to_owned(),
-            State::Start | State::Closed | State::Reply => piece.content = held,
+            State::Thinking { .. } => Piece {
+                reasoning: held.trim_end().to_owned(),
+                content: String::new(),
+            },
+            State::Start | State::Closed | State::Reply => Piece {
+                reasoning: String::new(),
+                content: held,
+            },
         }
-        piece
     }
 
     /// Moves held text on; whether there may be more to do.

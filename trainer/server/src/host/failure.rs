@@ -62,12 +62,12 @@ impl From<GenerateError> for ApiError {
         let text = error.to_string();
         match error {
             GenerateError::Param(param) => Self::field(param.field, text),
-            GenerateError::EmptyPrompt | GenerateError::UnknownId { .. } => Self::bad(text),
+            GenerateError::EmptyPrompt | GenerateError::UnknownId { .. } => {
+                Self::field("tokens", text)
+            }
             GenerateError::Context { n_prompt, context } => Self::context_length(n_prompt, context),
             GenerateError::Memory { .. } => Self::field("max_tokens", text),
-            GenerateError::Adapter { missing: true, .. } => {
-                Self::not_found("model_not_found", text)
-            }
+            GenerateError::Adapter { missing: true, .. } => Self::unknown_model(text),
             GenerateError::Adapter { missing: false, .. } => {
                 Self::field("model", text).with_code("adapter_refused")
             }
@@ -132,7 +132,7 @@ fn step(error: &StepError, text: String) -> ApiError {
 fn adapter(error: &AdapterError, text: String) -> ApiError {
     match error {
         AdapterError::Name(_) => ApiError::field("name", text),
-        AdapterError::Unknown { .. } => ApiError::not_found("model_not_found", text),
+        AdapterError::Unknown { .. } => ApiError::unknown_model(text),
         AdapterError::NoCheckpoint { .. } => ApiError::not_found("checkpoint_not_found", text),
         AdapterError::Field { .. } | AdapterError::Base { .. } | AdapterError::Tensors { .. } => {
             ApiError::bad(text).with_code("adapter_refused")

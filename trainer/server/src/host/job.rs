@@ -27,7 +27,7 @@ pub(super) struct PassJob<T> {
 
 enum Stage {
     Waiting(Begin),
-    Going(TrainJob, Epoch),
+    Going(Box<TrainJob>, Epoch),
     Over,
 }
 
@@ -52,13 +52,13 @@ impl<T> PassJob<T> {
     fn work(&mut self, state: &mut EngineState, slice: Duration) -> Option<Result<T, RunError>> {
         let job = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Waiting(begin) => begin(state),
-            Stage::Going(job, epoch) => Ok((job, epoch)),
+            Stage::Going(job, epoch) => Ok((*job, epoch)),
             Stage::Over => return None,
         };
         let progress = job.and_then(|(job, epoch)| Ok((job.advance(&state.model, slice)?, epoch)));
         match progress {
             Ok((train::Progress::More(job), epoch)) => {
-                self.stage = Stage::Going(job, epoch);
+                self.stage = Stage::Going(Box::new(job), epoch);
                 None
             }
             Ok((train::Progress::Done(out), epoch)) => Some(self.finish.take()?(state, epoch, out)),

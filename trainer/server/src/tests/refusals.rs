@@ -60,50 +60,54 @@ async fn a_list_of_parts_is_a_text() {
     );
 }
 
+/// What is answered to each body, a line each; `run` is the id of a run, which varies.
+async fn refusals(rig: &Rig, run: &str, calls: Vec<(&str, Value)>) -> String {
+    let mut lines = String::new();
+    for (path, body) in calls {
+        let refusal = line(rig, &rig.post(path, &body).await);
+        writeln!(lines, "{path} {}", refusal.replace(run, "[run]")).unwrap();
+    }
+    lines
+}
+
+async fn create(rig: &Rig) -> String {
+    let body = json!({"base_model": "tiny", "rank": 4});
+    let run = rig.ok("/v1/lora/create", &body).await;
+    run["session_id"].as_str().unwrap().to_owned()
+}
+
 #[tokio::test]
-async fn bad_training_calls_are_told_what_is_wrong() {
+async fn a_bad_batch_is_told_what_is_wrong() {
     let rig = rig();
-    let run = rig
-        .ok("/v1/lora/create", &json!({"base_model": "tiny", "rank": 4}))
-        .await;
-    let run = run["session_id"].as_str().unwrap();
+    let run = create(&rig).await;
     let datum = json!({"model_input_tokens": [1, 2], "target_tokens": [2, 3], "weights": [1, 1]});
-    let calls = [
+    let short = json!({"model_input_tokens": [1], "target_tokens": [1, 2]});
+    let alien = json!({"model_input_tokens": [1], "target_tokens": [999], "weights": [1]});
+    let ce = "cross_entropy";
+    let bodies = [
+        json!({"session_id": "0badc0de", "datums": [datum], "loss_fn": ce}),
+        json!({"session_id": "../x", "datums": [datum]}),
+        json!({"session_id": run}),
+        json!({"session_id": run, "datums": []}),
+        json!({"session_id": run, "datums": [datum]}),
+        json!({"session_id": run, "datums": [datum], "loss_fn": "gspo"}),
+        json!({"session_id": run, "datums": [datum], "loss_fn": ce, "loss_fn_config": {"beta": 1}}),
+        json!({"session_id": run, "datums": [datum, short], "loss_fn": ce}),
+        json!({"session_id": run, "datums": [alien], "loss_fn": ce}),
+    ];
+    let calls = bodies.map(|body| ("/v1/train/forward_backward", body));
+    insta::assert_snapshot!(refusals(&rig, &run, calls.to_vec()).await);
+}
+
+#[tokio::test]
+async fn a_bad_call_is_told_what_is_wrong() {
+    let rig = rig();
+    let run = create(&rig).await;
+    let calls = vec![
         ("/v1/lora/create", json!({"base_model": "Qwen/Qwen3-4B"})),
         ("/v1/lora/create", json!({"rank": 0})),
+        ("/v1/lora/create", json!({"lora_alpha": 0.5})),
         ("/v1/lora/create", json!({"targets": ["q_proj", "lm_tail"]})),
-        (
-            "/v1/train/forward_backward",
-            json!({"session_id": "0badc0de", "datums": [datum], "loss_fn": "cross_entropy"}),
-        ),
-        (
-            "/v1/train/forward_backward",
-            json!({"session_id": "../x", "datums": [datum]}),
-        ),
-        (
-            "/v1/train/forward_backward",
-            json!({"session_id": run, "datums": []}),
-        ),
-        (
-            "/v1/train/forward_backward",
-            json!({"session_id": run, "datums": [datum]}),
-        ),
-        (
-            "/v1/train/forward_backward",
-            json!({"session_id": run, "datums": [datum], "loss_fn": "gspo"}),
-        ),
-        (
-            "/v1/train/forward_backward",
-            json!({"session_id": run, "datums": [datum], "loss_fn": "cross_entropy", "loss_fn_config": {"beta": 1}}),
-        ),
-        (
-            "/v1/train/forward_backward",
-            json!({"session_id": run, "datums": [datum, {"model_input_tokens": [1], "target_tokens": [1, 2]}], "loss_fn": "cross_entropy"}),
-        ),
-        (
-            "/v1/train/forward_backward",
-            json!({"session_id": run, "datums": [{"model_input_tokens": [1], "target_tokens": [999], "weights": [1]}], "loss_fn": "cross_entropy"}),
-        ),
         ("/v1/train/optim_step", json!({"session_id": run})),
         (
             "/v1/train/optim_step",
@@ -131,18 +135,10 @@ async fn bad_training_calls_are_told_what_is_wrong() {
         ),
         ("/v1/sample", json!({"tokens": []})),
         ("/v1/sample", json!({"tokens": [1, 4000]})),
+        ("/v1/sample", json!({"tokens": [1], "num_samples": 0})),
         ("/tokenize", json!({})),
     ];
-    let mut lines = String::new();
-    for (path, body) in calls {
-        let refusal = rig.post(path, &body).await;
-        writeln!(
-            lines,
-            "{path} {}",
-            line(&rig, &refusal).replace(run, "[run]")
-        )
-        .unwrap();
-    }
+    let mut lines = refusals(&rig, &run, calls).await;
     for path in ["/v1/sampled/chatcmpl-0", "/v1/nothing", "/v1/sample"] {
         let refusal = rig.get(path).await;
         writeln!(lines, "{path} {}", line(&rig, &refusal)).unwrap();
