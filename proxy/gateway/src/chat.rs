@@ -13,7 +13,7 @@ use crate::{
     headers,
     identity::{self, Identity},
     inject::Given,
-    record::{self, Began, Format},
+    record::{self, Began, Encoding, Format},
     refusal::Refusal,
     relay::{Body, Relay, full},
     request::{ChatRequest, read_body},
@@ -130,6 +130,7 @@ impl Turn {
         let began = Began {
             status: head.status.as_u16(),
             format: format(&head.headers),
+            encoding: Encoding::of(&head.headers),
         };
         let recording = match self.asked(target) {
             Some(asked) => shared.recorder.begin(asked, began),
@@ -178,15 +179,12 @@ impl Turn {
 
 /// How a reply's copy is to be read.
 fn format(headers: &HeaderMap) -> Format {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let encoding = text(header::CONTENT_ENCODING).unwrap_or("identity");
-    if !encoding.trim().eq_ignore_ascii_case("identity") {
-        return Format::Unreadable;
+    const EVENTS: &str = "text/event-stream";
+    let kind = headers.get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()?.trim_start().get(..EVENTS.len()));
+    if kind.is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS)) {
+        Format::Sse
+    } else {
+        Format::Json
     }
-    let kind = text(header::CONTENT_TYPE).unwrap_or_default().trim_start();
-    let events = "text/event-stream";
-    let is_sse = kind
-        .get(..events.len())
-        .is_some_and(|kind| kind.eq_ignore_ascii_case(events));
-    if is_sse { Format::Sse } else { Format::Json }
 }

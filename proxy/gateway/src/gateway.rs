@@ -26,7 +26,7 @@ pub struct GatewayParts {
     pub config: GatewayConfig,
     /// Where turns go.
     pub log: Arc<dyn TurnSink>,
-    /// The conversations of the log, the latest last: the hash after the reply, and the session.
+    /// The conversations of the log, the newest first: the hash after the reply, and the session.
     pub known: Vec<(AgentId, ChainHash, SessionId)>,
     /// Skills and wishes.
     pub library: Library,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -11,7 +11,7 @@ macro_rules! counters {
         pub struct Metrics { $($(#[$doc])* pub(crate) $name: Counter,)* }
 
         /// The counters at one moment.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct Counts { $($(#[$doc])* pub $name: u64,)* }
 
         impl Metrics {
@@ -40,7 +40,7 @@ counters! {
     failed,
     /// Turns without their reply, as the capture's memory ran out.
     overflowed,
-    /// Turns without their reply, as it was compressed in a way that is not read here.
+    /// Turns without their reply, as it was compressed in a way that is not read here, or badly.
     undecodable,
     /// Chats relayed without capture, as their messages could not be read.
     unread,

@@ -1,6 +1,7 @@
 //! From a reply's end to the turn log: beside the chat, bounded, and counted where it loses.
 
 mod decode;
+mod encoding;
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -11,6 +12,7 @@ use metaclaw_turns::{NewTurn, Served, StreamEnd, TurnLog};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::encoding::Encoding;
 use crate::{
     capture::{Budget, Capture, Held},
     clock,
@@ -67,6 +69,7 @@ pub(crate) struct Asked {
 pub(crate) struct Began {
     pub status: u16,
     pub format: Format,
+    pub encoding: Encoding,
 }
 
 /// How a reply's bytes are to be read.
@@ -74,8 +77,6 @@ pub(crate) struct Began {
 pub(crate) enum Format {
     Sse,
     Json,
-    /// Compressed in a way that is not read here.
-    Unreadable,
 }
 
 /// A reply under way.
@@ -162,11 +163,12 @@ impl Recording {
     /// Copies a frame; whether the stream's own end mark has come with it.
     pub(crate) fn push(&mut self, data: &Bytes) -> bool {
         self.first_byte_ms.get_or_insert_with(clock::now_ms);
-        if self.began.format == Format::Unreadable {
+        if self.began.encoding == Encoding::Unread {
             return false;
         }
         self.capture.push(data);
-        self.began.format == Format::Sse && self.capture.is_done()
+        let is_plain = self.began.encoding == Encoding::Identity;
+        is_plain && self.began.format == Format::Sse && self.capture.is_done()
     }
 
     /// Hands the turn over. With `strict`, what to wait for.

@@ -39,13 +39,10 @@ struct Known {
 // === impl Lineage ===
 
 impl Lineage {
-    /// Remembers the conversations of the log, the latest last.
-    pub(crate) fn new(
-        idle: Duration,
-        log: impl IntoIterator<Item = (AgentId, ChainHash, SessionId)>,
-    ) -> Self {
+    /// Remembers the conversations of the log, given the newest first.
+    pub(crate) fn new(idle: Duration, log: Vec<(AgentId, ChainHash, SessionId)>) -> Self {
         let mut known = Recent::new(BOUND);
-        for (_, chain, session) in log {
+        for (_, chain, session) in log.into_iter().rev() {
             let opening = None;
             known.insert(chain, Known { session, opening });
         }

@@ -12,12 +12,15 @@ use crate::{metrics::Metrics, splice::OWN_FIELDS};
 impl Finished {
     /// The turn for the log, and the memory that it holds until it is there.
     pub(super) fn into_turn(self, metrics: &Metrics) -> (NewTurn, Held) {
-        let bytes = self.capture.bytes();
-        let reply = bytes.map(|bytes| self.began.read(bytes));
-        let end = how_it_ended(self.how, self.began, reply.as_ref());
-        if self.began.format == Format::Unreadable {
+        let opened = self
+            .capture
+            .bytes()
+            .map(|bytes| self.began.encoding.open(bytes));
+        if matches!(opened, Some(None)) {
             metrics.undecodable.inc();
         }
+        let reply = opened.flatten().map(|bytes| self.began.read(&bytes));
+        let end = how_it_ended(self.how, self.began.status, reply.as_ref());
         let reply = reply.unwrap_or_default();
         let request = self.asked.request();
         let asked = *self.asked;
@@ -70,12 +73,11 @@ fn log_line(turn: &NewTurn, status: u16) {
 }
 
 /// What the relay saw, and what the reply itself says.
-fn how_it_ended(how: StreamEnd, began: Began, reply: Option<&Reply>) -> StreamEnd {
-    let status = began.status;
+fn how_it_ended(how: StreamEnd, status: u16, reply: Option<&Reply>) -> StreamEnd {
     if !(200..300).contains(&status) {
         return StreamEnd::UpstreamError { status };
     }
-    let Some(reply) = reply.filter(|_| began.format != Format::Unreadable) else {
+    let Some(reply) = reply else {
         return StreamEnd::Overflowed;
     };
     match how {
@@ -95,7 +97,6 @@ impl Began {
         match self.format {
             Format::Sse => Reply::from_sse(bytes),
             Format::Json => Reply::from_json(bytes),
-            Format::Unreadable => Reply::default(),
         }
     }
 }
