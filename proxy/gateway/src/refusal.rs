@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
-use metaclaw_chat::{MessageError, NameError, Size};
+use metaclaw_chat::{MessageError, NameError, Size, Span};
 use metaclaw_dialects::{Dialect, ErrorBody};
 
 use crate::{
@@ -32,6 +32,8 @@ pub(crate) enum Refusal {
     TooLarge { limit: Size, given: Option<u64> },
     #[error("the request body ended early")]
     BodyCut,
+    #[error("nothing of the request body came for {after}")]
+    BodyStalled { after: Span },
     #[error("the request body is no JSON object: {0}")]
     Malformed(#[source] ScanError),
     #[error("messages: {found}; it must be an array of at least one message")]
@@ -54,7 +56,7 @@ pub(crate) enum Refusal {
     TooSlow {
         name: String,
         host: String,
-        after: metaclaw_chat::Span,
+        after: Span,
     },
     #[error("{method} {path} is not served here: chats are POST /v1/chat/completions")]
     NotFound { method: String, path: String },
@@ -90,6 +92,7 @@ impl Refusal {
             Self::Busy { .. } | Self::PolicyDown | Self::NoUpstream => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
+            Self::BodyStalled { .. } => StatusCode::REQUEST_TIMEOUT,
             Self::Unreachable { .. } => StatusCode::BAD_GATEWAY,
             Self::TooSlow { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::NotFound { .. } => StatusCode::NOT_FOUND,
@@ -111,6 +114,7 @@ impl Refusal {
             Self::Name { .. }
             | Self::HeaderText { .. }
             | Self::BodyCut
+            | Self::BodyStalled { .. }
             | Self::Malformed(_)
             | Self::NoMessages { .. }
             | Self::BadMessage { .. }

@@ -4,12 +4,13 @@ mod mend;
 
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use metaclaw_chat::{Message, Size};
+use metaclaw_chat::{Message, Size, Span};
 use serde_json::Value;
+use tokio::time::timeout;
 
 use crate::{
     refusal::Refusal,
@@ -20,6 +21,10 @@ use crate::{
 /// cut off while it writes never sees the answer that says why.
 const PATIENCE: Duration = Duration::from_secs(5);
 const DISCARDED: u64 = 256 << 20;
+/// The longest silence inside a request's body.
+const STALL: Duration = Duration::from_secs(60);
+/// The most that is set aside for a body before any of it has come.
+const EXPECTED: usize = 1 << 20;
 
 /// A chat request.
 #[derive(Debug)]
@@ -32,19 +37,31 @@ pub(crate) struct ChatRequest {
 
 /// Reads a body, up to `limit`.
 pub(crate) async fn read_body(mut body: Incoming, limit: Size) -> Result<Bytes, Refusal> {
-    let given = body.size_hint().exact();
+    let hint = body.size_hint();
+    let given = hint.exact();
     if given.is_some_and(|given| given > limit.0) {
         discard(body).await;
         return Err(Refusal::TooLarge { limit, given });
     }
-    match Limited::new(&mut body, limit.as_usize()).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
+    // Known to be within the limit; a client that only says so is held to what it sends.
+    let expected = usize::try_from(hint.lower()).unwrap_or(0).min(EXPECTED);
+    let mut bytes = BytesMut::with_capacity(expected);
+    loop {
+        let frame = match timeout(STALL, body.frame()).await {
+            Ok(Some(Ok(frame))) => frame,
+            Ok(Some(Err(_))) => return Err(Refusal::BodyCut),
+            Ok(None) => return Ok(bytes.freeze()),
+            Err(_) => return Err(Refusal::BodyStalled { after: Span(STALL) }),
+        };
+        let Some(data) = frame.data_ref() else {
+            continue;
+        };
+        if (bytes.len() + data.len()) as u64 > limit.0 {
             discard(body).await;
             let given = None;
-            Err(Refusal::TooLarge { limit, given })
+            return Err(Refusal::TooLarge { limit, given });
         }
-        Err(_) => Err(Refusal::BodyCut),
+        bytes.extend_from_slice(data);
     }
 }
 
@@ -59,7 +76,7 @@ async fn discard(mut body: Incoming) {
         }
     };
     // Whether it ended or went on is all the same.
-    let _ = tokio::time::timeout(PATIENCE, all).await;
+    let _ = timeout(PATIENCE, all).await;
 }
 
 // === impl ChatRequest ===

@@ -1,1 +1,73 @@
+use std::time::Duration;
 
+use tokio::time::advance;
+
+use super::*;
+
+const IDLE: Duration = Duration::from_secs(600);
+
+fn said(texts: &[&str]) -> Vec<Message> {
+    let roles = ["user", "assistant"].into_iter().cycle();
+    texts
+        .iter()
+        .zip(roles)
+        .map(|(text, role)| Message::new(role, *text))
+        .collect()
+}
+
+fn session(lineage: &Lineage, agent: &AgentId, messages: &[Message]) -> SessionId {
+    lineage.session(agent, &ChainHash::chain(agent, messages))
+}
+
+#[tokio::test(start_paused = true)]
+async fn conversations_that_begin_alike_are_one_only_while_the_first_is_fresh() {
+    let agent = AgentId::default_agent();
+    let lineage = Lineage::new(IDLE, Vec::new());
+    let first = session(&lineage, &agent, &said(&["hi"]));
+    assert_eq!(session(&lineage, &agent, &said(&["hi"])), first, "a retry");
+    advance(IDLE).await;
+    let second = session(&lineage, &agent, &said(&["hi"]));
+    assert_ne!(second, first, "another day");
+    // Going on is never too late.
+    advance(IDLE * 100).await;
+    let on = said(&["hi", "hello", "more"]);
+    assert_eq!(session(&lineage, &agent, &on), second);
+    advance(IDLE).await;
+    assert_eq!(
+        session(&lineage, &agent, &on),
+        second,
+        "the turn before is known"
+    );
+}
+
+#[tokio::test]
+async fn a_restart_forgets_no_conversation() {
+    let agent = AgentId::default_agent();
+    let replied = ChainHash::chain(&agent, &said(&["hi", "hello"]));
+    let (new, old) = ("new".parse().unwrap(), "old".parse().unwrap());
+    let log = [&new, &old].map(|name: &SessionId| (agent.clone(), replied[1], name.clone()));
+    let lineage = Lineage::new(IDLE, log.to_vec());
+    assert_eq!(
+        session(&lineage, &agent, &said(&["hi", "hello", "on"])),
+        new
+    );
+}
+
+#[tokio::test]
+async fn a_canned_greeting_or_system_text_makes_no_two_conversations_one() {
+    let agent = AgentId::default_agent();
+    let lineage = Lineage::new(IDLE, Vec::new());
+    let greeting = Message::assistant("How can I help?");
+    let mut sessions: Vec<_> = ["a", "b"]
+        .iter()
+        .map(|text| session(&lineage, &agent, &[greeting.clone(), Message::user(*text)]))
+        .collect();
+    for _ in 0..2 {
+        sessions.push(session(&lineage, &agent, &[Message::system("x")]));
+        sessions.push(session(&lineage, &agent, &[]));
+    }
+    let n_sessions = sessions.len();
+    sessions.sort_unstable();
+    sessions.dedup();
+    assert_eq!(sessions.len(), n_sessions);
+}

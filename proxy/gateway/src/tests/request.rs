@@ -138,6 +138,13 @@ async fn other_routes_pass_unread_both_ways() {
         "{}",
         exchange.head
     );
+    assert_eq!(
+        (
+            exchange.header("transfer-encoding"),
+            exchange.header("content-length")
+        ),
+        (None, None)
+    );
     assert_eq!(seen.text(), r#"{"data":[]}"#);
     assert!(harness.log.turns().is_empty());
 }
