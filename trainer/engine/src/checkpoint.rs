@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tch::Tensor;
+use tch::{TchError, Tensor};
 
 use crate::adapter::{self, AdapterError, BaseId, Fit, from_json, pretty};
 use crate::folder;
@@ -43,6 +43,27 @@ pub struct CheckpointInfo {
     pub manifest: Value,
     /// When it was saved, unix milliseconds.
     pub created_ms: u64,
+}
+
+impl Snapshot {
+    /// A copy that shares no memory, so that another thread can save it while training goes on.
+    ///
+    /// # Errors
+    /// For want of memory.
+    pub fn try_copy(&self) -> Result<Self, TchError> {
+        let copies = |tensors: &[Tensor]| -> Result<Vec<_>, TchError> {
+            tensors.iter().map(Tensor::f_detach_copy).collect()
+        };
+        Ok(Self {
+            lora: self.lora.try_map(Tensor::f_detach_copy)?,
+            adam: AdamState {
+                mean: copies(&self.adam.mean)?,
+                square: copies(&self.adam.square)?,
+                steps: self.adam.steps,
+            },
+            seed: self.seed,
+        })
+    }
 }
 
 /// `state.json`.

@@ -184,6 +184,15 @@ impl Run {
         self.since_step = Tally::default();
     }
 
+    /// A copy of all that training goes on from: writing takes a disk's time, which the engine's thread
+    /// has not.
+    ///
+    /// # Errors
+    /// For want of memory.
+    pub fn snapshot(&self) -> Result<Snapshot, AdapterError> {
+        Ok(self.state.try_copy()?)
+    }
+
     /// Saves the adapter for serving.
     ///
     /// # Errors

@@ -3,8 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use metaclaw_engine::{
-    adapter::{BaseId, Fit},
-    checkpoint,
+    adapter::{self, AdapterError, BaseId, Fit},
+    checkpoint::{self, Snapshot},
     engine::{EngineError, EngineState},
     lora::LayerDims,
     model::Model,
@@ -189,12 +189,11 @@ impl Host {
         run: RunId,
         name: AdapterName,
     ) -> Result<SaveWeightsReply, ApiError> {
-        let save = move |state: &mut EngineState| -> Result<_, RunError> {
-            let run = state.runs.get(run.as_str())?;
-            let path = run.save_adapter(&state.checkpoint_dir, name.as_str(), &state.base)?;
-            Ok((path, run.step()))
-        };
-        let (path, step) = self.engine.call(save).await??;
+        let (snapshot, base) = self.snapshot(run).await?;
+        let step = snapshot.adam.steps;
+        let folder = self.checkpoint_dir.clone();
+        let save = move || adapter::save(&folder, name.as_str(), &snapshot.lora, &base, step);
+        let path = beside_the_engine(save).await?;
         Ok(SaveWeightsReply {
             status: "ok".to_owned(),
             adapter_path: path.display().to_string(),
@@ -210,12 +209,11 @@ impl Host {
         &self,
         request: CheckpointSaveRequest,
     ) -> Result<CheckpointSaveReply, ApiError> {
-        let save = move |state: &mut EngineState| -> Result<_, RunError> {
-            let run = state.runs.get(request.session_id.as_str())?;
-            let (folder, name) = (&state.checkpoint_dir, request.name.as_str());
-            Ok(run.save_checkpoint(folder, name, &state.base, &request.manifest)?)
-        };
-        let path = self.engine.call(save).await??;
+        let (snapshot, base) = self.snapshot(request.session_id).await?;
+        let folder = self.checkpoint_dir.clone();
+        let (name, manifest) = (request.name, request.manifest);
+        let save = move || checkpoint::save(&folder, name.as_str(), &base, &snapshot, &manifest);
+        let path = beside_the_engine(save).await?;
         Ok(CheckpointSaveReply {
             status: "ok".to_owned(),
             path: path.display().to_string(),
@@ -252,15 +250,22 @@ impl Host {
         })
     }
 
+    /// A run as it is after the jobs that were submitted before, and the base it belongs to.
+    async fn snapshot(&self, run: RunId) -> Result<(Snapshot, BaseId), ApiError> {
+        let copy = move |state: &mut EngineState| -> Result<_, RunError> {
+            let snapshot = state.runs.get(run.as_str())?.snapshot()?;
+            Ok((snapshot, state.base.clone()))
+        };
+        Ok(self.engine.call(copy).await??)
+    }
+
     /// Every complete checkpoint, oldest first.
     ///
     /// # Errors
     /// 500 when the folder cannot be read.
     pub(crate) async fn checkpoints(&self) -> Result<Vec<CheckpointInfo>, ApiError> {
         let folder = self.checkpoint_dir.clone();
-        let listed = tokio::task::spawn_blocking(move || checkpoint::list(&folder)).await;
-        let listed = listed.map_err(|error| ApiError::internal(error.to_string()))?;
-        let mut listed = listed.map_err(RunError::from)?;
+        let mut listed = beside_the_engine(move || checkpoint::list(&folder)).await?;
         listed.sort_by_key(|checkpoint| checkpoint.created_ms);
         let infos = listed.into_iter().filter_map(|checkpoint| {
             Some(CheckpointInfo {
@@ -274,6 +279,16 @@ impl Host {
         });
         Ok(infos.collect())
     }
+}
+
+/// Work on the disk, on a thread that may wait for it: replies go on meanwhile.
+async fn beside_the_engine<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, AdapterError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    let done =
+        done.map_err(|error| ApiError::internal(format!("the disk work failed: {error}")))?;
+    Ok(done.map_err(RunError::from)?)
 }
 
 /// What a checkpoint must be to fit the base; beside a run that is borrowed.
