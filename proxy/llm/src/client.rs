@@ -1,0 +1,321 @@
+//! Asks a chat model one question.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use metaclaw_chat::{Message, Usage};
+use reqwest::{
+    StatusCode, Url,
+    header::{AUTHORIZATION, HeaderValue, RETRY_AFTER},
+};
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::{
+    backoff,
+    config::{ConfigError, LlmConfig},
+};
+
+/// Attempts at one question, where the deadline allows as many.
+const MAX_ATTEMPTS: u32 = 6;
+/// The most bytes of an answer.
+const MAX_ANSWER: usize = 4 << 20;
+/// Characters of a server's error that are told on.
+const MAX_TOLD: usize = 300;
+
+/// How to ask.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AskParams {
+    /// 0 to 2; the server's own if none.
+    pub temperature: Option<f32>,
+    /// The most tokens of the answer; the server's own if none.
+    pub max_tokens: Option<u32>,
+}
+
+/// What was answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The text; may be empty.
+    pub text: String,
+    /// The server's `finish_reason`; `length` means that the text was cut.
+    pub finish_reason: Option<String>,
+    /// What it cost, where the server says so.
+    pub usage: Option<Usage>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// No connection, or one that broke.
+    #[error("{url} cannot be reached: {source}")]
+    Unreachable {
+        /// Whom we asked.
+        url: Url,
+        /// What the connection said.
+        source: reqwest::Error,
+    },
+    /// An error instead of an answer.
+    #[error("{url} answered {status}: {message}")]
+    Status {
+        /// Whom we asked.
+        url: Url,
+        /// The HTTP status.
+        status: StatusCode,
+        /// The beginning of its message.
+        message: String,
+        /// How long it asked us to wait.
+        retry_after: Option<Duration>,
+    },
+    /// The deadline passed.
+    #[error("{url} did not answer within {} s", .timeout.as_secs_f32())]
+    Deadline {
+        /// Whom we asked.
+        url: Url,
+        /// The deadline.
+        timeout: Duration,
+    },
+    /// Something that is no chat completion.
+    #[error("{url} answered with no chat completion: {why}")]
+    NotAnAnswer {
+        /// Whom we asked.
+        url: Url,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// A chat model. Cheap to clone.
+#[derive(Clone)]
+pub struct ChatClient {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    http: reqwest::Client,
+    endpoint: Url,
+    authorization: Option<HeaderValue>,
+    config: LlmConfig,
+    /// Learned from a refusal: newer models of OpenAI take `max_completion_tokens` alone.
+    completion_tokens: AtomicBool,
+}
+
+// === impl AskError ===
+
+impl AskError {
+    /// Whether asking again later may help.
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Deadline { .. } => true,
+            Self::Status { status, .. } => {
+                let too_early = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
+                status.is_server_error() || too_early.contains(status)
+            }
+            Self::NotAnAnswer { .. } => false,
+        }
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            Self::Unreachable { .. } | Self::Deadline { .. } | Self::NotAnAnswer { .. } => None,
+        }
+    }
+
+    /// Whether the server wants the other name of the token limit.
+    fn wants_completion_tokens(&self) -> bool {
+        matches!(self, Self::Status { status, message, .. }
+            if *status == StatusCode::BAD_REQUEST && message.contains("max_completion_tokens"))
+    }
+}
+
+// === impl ChatClient ===
+
+impl ChatClient {
+    /// A client of `http` for the model that `config` names.
+    ///
+    /// # Errors
+    /// [`ConfigError`], where the address or the key cannot be used.
+    pub fn new(config: LlmConfig, http: reqwest::Client) -> Result<Self, ConfigError> {
+        let authorization = config.key.as_ref().map(|key| {
+            let value = HeaderValue::try_from(format!("Bearer {}", key.expose()));
+            value.map_err(|_| ConfigError::Key { key: key.clone() })
+        });
+        let mut authorization = authorization.transpose()?;
+        if let Some(value) = &mut authorization {
+            value.set_sensitive(true);
+        }
+        let inner = Inner {
+            http,
+            endpoint: config.endpoint()?,
+            authorization,
+            config,
+            completion_tokens: AtomicBool::new(false),
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// The model that is asked.
+    pub fn model(&self) -> &str {
+        &self.inner.config.model
+    }
+
+    /// Asks, and asks again where that may help, until the deadline.
+    ///
+    /// # Errors
+    /// [`AskError`]: the last attempt's.
+    ///
+    /// # Cancel safety
+    /// Dropped, the request is cancelled.
+    pub async fn ask(&self, messages: &[Message], params: AskParams) -> Result<Answer, AskError> {
+        let deadline = Instant::now() + self.inner.config.timeout.0;
+        let mut attempt = 0;
+        loop {
+            let asked = timeout_at(deadline, self.ask_once(messages, &params)).await;
+            let Ok(answer) = asked else {
+                return Err(AskError::Deadline {
+                    url: self.inner.endpoint.clone(),
+                    timeout: self.inner.config.timeout.0,
+                });
+            };
+            let error = match answer {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            if error.wants_completion_tokens()
+                && !self.inner.completion_tokens.swap(true, Ordering::Relaxed)
+            {
+                continue;
+            }
+            let until =
+                Instant::now() + backoff::wait(attempt, error.retry_after(), backoff::luck());
+            attempt += 1;
+            // A wait that ends after the deadline would only hide this error behind another.
+            if !error.retryable() || attempt >= MAX_ATTEMPTS || until >= deadline {
+                return Err(error);
+            }
+            tracing::debug!(%error, attempt, "asking again");
+            sleep_until(until).await;
+        }
+    }
+
+    async fn ask_once(&self, messages: &[Message], params: &AskParams) -> Result<Answer, AskError> {
+        let url = &self.inner.endpoint;
+        let unreachable = |source| AskError::Unreachable {
+            url: url.clone(),
+            source,
+        };
+        let mut request = self
+            .inner
+            .http
+            .post(url.clone())
+            .json(&self.body(messages, params));
+        if let Some(value) = &self.inner.authorization {
+            request = request.header(AUTHORIZATION, value.clone());
+        }
+        let mut response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        let header = response.headers().get(RETRY_AFTER);
+        let retry_after = backoff::retry_after(header.and_then(|value| value.to_str().ok()));
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
+            if body.len() + chunk.len() > MAX_ANSWER {
+                return Err(self.no_answer(format!("over {MAX_ANSWER} bytes")));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        if !status.is_success() {
+            return Err(AskError::Status {
+                url: url.clone(),
+                status,
+                message: told(&body),
+                retry_after,
+            });
+        }
+        read(&body).map_err(|why| self.no_answer(why))
+    }
+
+    fn no_answer(&self, why: String) -> AskError {
+        AskError::NotAnAnswer {
+            url: self.inner.endpoint.clone(),
+            why,
+        }
+    }
+
+    fn body(&self, messages: &[Message], params: &AskParams) -> Value {
+        let mut body = Map::new();
+        body.insert("model".to_owned(), json!(self.inner.config.model));
+        let messages = messages.iter().map(|message| json!(message.as_map()));
+        body.insert("messages".to_owned(), messages.collect());
+        if let Some(temperature) = params.temperature {
+            body.insert("temperature".to_owned(), decimal(temperature));
+        }
+        if let Some(max_tokens) = params.max_tokens {
+            let name = if self.inner.completion_tokens.load(Ordering::Relaxed) {
+                "max_completion_tokens"
+            } else {
+                "max_tokens"
+            };
+            body.insert(name.to_owned(), json!(max_tokens));
+        }
+        body.insert("stream".to_owned(), json!(false));
+        Value::Object(body)
+    }
+}
+
+impl fmt::Debug for ChatClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChatClient")
+            .field("config", &self.inner.config)
+            .finish_non_exhaustive()
+    }
+}
+
+/// 0.6 as 0.6, and not as the f64 next to the f32.
+fn decimal(value: f32) -> Value {
+    let shortest = value.to_string().parse::<f64>();
+    json!(shortest.unwrap_or_else(|_| f64::from(value)))
+}
+
+/// The beginning of a server's error message.
+fn told(body: &[u8]) -> String {
+    let json: Option<Value> = serde_json::from_slice(body).ok();
+    let message = json.as_ref().and_then(|json| {
+        let error = &json["error"];
+        [&error["message"], error, &json["message"], &json["detail"]]
+            .into_iter()
+            .find_map(Value::as_str)
+    });
+    let text = message.map_or_else(|| String::from_utf8_lossy(body), Into::into);
+    text.chars().take(MAX_TOLD).collect()
+}
+
+/// The first choice of a chat completion.
+fn read(body: &[u8]) -> Result<Answer, String> {
+    let json: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let choice = &json["choices"][0];
+    let message: Message = serde_json::from_value(choice["message"].clone())
+        .map_err(|error| format!("choices[0].message: {error}"))?;
+    let usage = &json["usage"];
+    let count = |value: &Value| value.as_u64();
+    Ok(Answer {
+        text: message.text().into_owned(),
+        finish_reason: choice["finish_reason"].as_str().map(str::to_owned),
+        usage: count(&usage["prompt_tokens"]).map(|prompt_tokens| Usage {
+            prompt_tokens,
+            completion_tokens: count(&usage["completion_tokens"]).unwrap_or_default(),
+            cached_tokens: count(&usage["prompt_tokens_details"]["cached_tokens"])
+                .unwrap_or_default(),
+        }),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+//! A server that answers by a list, on a port of its own.
+
+use std::sync::{Arc, Mutex};
+
+use metaclaw_chat::Span;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+
+use super::*;
+use crate::{Secret, loopback_client};
+
+const GOOD: &str = r#"{"choices":[{"message":{"role":"assistant","content":"+1"},"finish_reason":"stop"}],
+    "usage":{"prompt_tokens":12,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":8}}}"#;
+
+/// What the server does with one connection.
+#[derive(Debug, Clone, Copy)]
+enum Does {
+    Says(u16, &'static str, &'static str),
+    HangsUp,
+    Waits,
+}
+
+struct Server {
+    url: String,
+    asked: Arc<Mutex<Vec<String>>>,
+    _task: AbortOnDrop,
+}
+
+/// Ends the server with the test.
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn read_request(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    loop {
+        let mut chunk = [0; 4_096];
+        let n = stream.read(&mut chunk).await.unwrap();
+        bytes.extend_from_slice(&chunk[..n]);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: "));
+            if n == 0 || body.len() >= length.unwrap().parse().unwrap() {
+                return text;
+            }
+        }
+    }
+}
+
+async fn serve(script: Vec<Does>) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&asked);
+    let runtime = tokio::runtime::Handle::current();
+    let task = runtime.spawn(async move {
+        for does in script {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let request = read_request(&mut stream).await;
+            seen.lock().unwrap().push(request);
+            match does {
+                Does::Says(status, headers, body) => {
+                    let head = format!(
+                        "HTTP/1.1 {status} X\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n",
+                        body.len()
+                    );
+                    stream.write_all(head.as_bytes()).await.unwrap();
+                    stream.write_all(body.as_bytes()).await.unwrap();
+                }
+                Does::HangsUp => {}
+                Does::Waits => std::future::pending().await,
+            }
+        }
+    });
+    Server {
+        url,
+        asked,
+        _task: AbortOnDrop(task),
+    }
+}
+
+fn client(server: &Server, timeout: Span) -> ChatClient {
+    let config = LlmConfig {
+        url: server.url.clone(),
+        model: "judge".to_owned(),
+        key: Some(Secret::from("sk-0123456789abcd".to_owned())),
+        timeout,
+    };
+    ChatClient::new(config, loopback_client().unwrap()).unwrap()
+}
+
+async fn ask(server: &Server, timeout: Span) -> Result<Answer, AskError> {
+    let params = AskParams {
+        temperature: Some(0.6),
+        max_tokens: Some(64),
+    };
+    client(server, timeout)
+        .ask(&[Message::user("Was it good?")], params)
+        .await
+}
+
+#[tokio::test]
+async fn an_answer_is_read_with_its_cost() {
+    let server = serve(vec![Does::Says(200, "", GOOD)]).await;
+    let answer = ask(&server, Span::secs(30)).await.unwrap();
+    assert_eq!(answer.text, "+1");
+    assert_eq!(answer.finish_reason.as_deref(), Some("stop"));
+    let usage = Usage {
+        prompt_tokens: 12,
+        completion_tokens: 3,
+        cached_tokens: 8,
+    };
+    assert_eq!(answer.usage, Some(usage));
+    let asked = server.asked.lock().unwrap();
+    assert!(asked[0].starts_with("POST /v1/chat/completions HTTP/1.1"));
+    assert!(asked[0].contains("authorization: Bearer sk-0123456789abcd"));
+    let body = r#"{"model":"judge","messages":[{"role":"user","content":"Was it good?"}],"temperature":0.6,"max_tokens":64,"stream":false}"#;
+    assert!(asked[0].ends_with(body), "{}", asked[0]);
+}
+
+#[tokio::test]
+async fn what_may_pass_is_asked_again() {
+    let server = serve(vec![
+        Does::HangsUp,
+        Does::Says(429, "retry-after: 0\r\n", "{}"),
+        Does::Says(200, "", GOOD),
+    ])
+    .await;
+    assert_eq!(ask(&server, Span::secs(30)).await.unwrap().text, "+1");
+    assert_eq!(server.asked.lock().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_refusal_is_told_at_once() {
+    let body = r#"{"error":{"message":"no such model"}}"#;
+    let server = serve(vec![Does::Says(404, "", body)]).await;
+    let error = ask(&server, Span::secs(30)).await.unwrap_err();
+    assert!(!error.retryable());
+    assert!(
+        error
+            .to_string()
+            .ends_with("answered 404 Not Found: no such model"),
+        "{error}"
+    );
+    assert_eq!(server.asked.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed_with_the_key() {
+    let server = serve(vec![Does::Says(
+        302,
+        "location: http://127.0.0.1:1/\r\n",
+        "",
+    )])
+    .await;
+    let error = ask(&server, Span::secs(30)).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            AskError::Status {
+                status: StatusCode::FOUND,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_wait_beyond_the_deadline_is_not_begun() {
+    let server = serve(vec![Does::Says(503, "retry-after: 3600\r\n", "busy")]).await;
+    let error = ask(&server, Span::secs(30)).await.unwrap_err();
+    assert!(error.retryable());
+    assert!(
+        error.to_string().ends_with("503 Service Unavailable: busy"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_meets_the_deadline() {
+    let server = serve(vec![Does::Waits]).await;
+    let error = ask(&server, Span::millis(50)).await.unwrap_err();
+    assert!(matches!(error, AskError::Deadline { .. }), "{error}");
+    assert!(
+        error.to_string().ends_with("did not answer within 0.05 s"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn the_other_name_of_the_token_limit_is_learned_once() {
+    let body = r#"{"error":{"message":"Use 'max_completion_tokens' instead."}}"#;
+    let script = vec![
+        Does::Says(400, "", body),
+        Does::Says(200, "", GOOD),
+        Does::Says(200, "", GOOD),
+    ];
+    let server = serve(script).await;
+    let client = client(&server, Span::secs(30));
+    let params = AskParams {
+        max_tokens: Some(5),
+        ..AskParams::default()
+    };
+    for _ in 0..2 {
+        client
+            .ask(&[Message::user("?")], params.clone())
+            .await
+            .unwrap();
+    }
+    let asked = server.asked.lock().unwrap();
+    assert_eq!(asked.len(), 3);
+    assert!(
+        asked[1..]
+            .iter()
+            .all(|it| it.contains("\"max_completion_tokens\":5"))
+    );
+}
+
+#[tokio::test]
+async fn what_is_no_completion_is_said_and_not_asked_again() {
+    for body in ["", "{}", "<html>", r#"{"choices":[{"message":"x"}]}"#] {
+        let server = serve(vec![Does::Says(200, "", body)]).await;
+        let error = ask(&server, Span::secs(30)).await.unwrap_err();
+        assert!(matches!(error, AskError::NotAnAnswer { .. }), "{error}");
+        assert!(!error.retryable());
+    }
+}
+
+#[test]
+fn neither_key_nor_client_is_shown_in_full() {
+    let config = LlmConfig {
+        url: "http://127.0.0.1:1".to_owned(),
+        key: Some(Secret::from("sk-0123456789abcd".to_owned())),
+        ..LlmConfig::default()
+    };
+    let client = ChatClient::new(config, loopback_client().unwrap()).unwrap();
+    let shown = format!("{client:?}");
+    assert!(
+        shown.contains("sk-…abcd") && !shown.contains("0123"),
+        "{shown}"
+    );
+}

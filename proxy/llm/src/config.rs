@@ -1,0 +1,116 @@
+//! Where a chat model is and how it is asked.
+
+use metaclaw_chat::Span;
+use reqwest::Url;
+use serde::{Deserialize, Serialize};
+
+use crate::secret::Secret;
+
+/// One OpenAI-compatible chat model: `llm.*`, `judge.*` and their like, put together by `cli`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LlmConfig {
+    /// The API's base, as in `https://api.openai.com/v1`.
+    pub url: String,
+    /// The model to ask for.
+    pub model: String,
+    /// The key; none for servers that want none.
+    pub key: Option<Secret>,
+    /// The deadline of one question, all its attempts and waits together.
+    pub timeout: Span,
+}
+
+/// Why a chat model cannot be asked as configured.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Not a URL that can be asked.
+    #[error("url {url:?} is not allowed: {why}; it must be as in \"https://api.openai.com/v1\"")]
+    Url {
+        /// What was given.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The key cannot stand in a header.
+    #[error("key {key} is not allowed: it holds characters that a header cannot")]
+    Key {
+        /// The key, in part.
+        key: Secret,
+    },
+}
+
+impl Default for LlmConfig {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            model: String::new(),
+            key: None,
+            timeout: Span::secs(60),
+        }
+    }
+}
+
+// === impl LlmConfig ===
+
+impl LlmConfig {
+    /// The address of its chat completions.
+    pub(crate) fn endpoint(&self) -> Result<Url, ConfigError> {
+        let refused = |why: String| ConfigError::Url {
+            url: self.url.clone(),
+            why,
+        };
+        let base = self.url.trim_end_matches('/');
+        let url: Url = format!("{base}/chat/completions")
+            .parse()
+            .map_err(|error| refused(format!("{error}")))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(refused(format!("{:?} is not http or https", url.scheme())));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(refused("it has a query or a fragment".to_owned()));
+        }
+        Ok(url)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(url: &str) -> Result<String, String> {
+        let config = LlmConfig {
+            url: url.to_owned(),
+            ..LlmConfig::default()
+        };
+        config
+            .endpoint()
+            .map(Into::into)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_endpoint_stands_below_the_base() {
+        for url in ["https://host/v1", "https://host/v1/"] {
+            assert_eq!(endpoint(url).unwrap(), "https://host/v1/chat/completions");
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_with_the_reason() {
+        assert!(
+            endpoint("")
+                .unwrap_err()
+                .starts_with("url \"\" is not allowed")
+        );
+        assert!(
+            endpoint("ftp://host")
+                .unwrap_err()
+                .contains("\"ftp\" is not http or https")
+        );
+        assert!(
+            endpoint("https://host/v1?a=b")
+                .unwrap_err()
+                .contains("query")
+        );
+    }
+}

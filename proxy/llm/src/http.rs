@@ -1,0 +1,69 @@
+//! The one way to build an HTTP client of reqwest's.
+//!
+//! No redirects (a key must not follow one), no retries and no decompression behind our back, rustls
+//! with ring, the system's certificates or, where there are none, the bundled ones.
+
+use std::{sync::Arc, time::Duration};
+
+use reqwest::{ClientBuilder, redirect, retry};
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
+
+const CONNECT: Duration = Duration::from_secs(10);
+const IDLE: Duration = Duration::from_secs(90);
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// TLS cannot be set up.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+    /// reqwest does not accept the settings.
+    #[error("the HTTP client cannot be set up: {0}")]
+    Client(#[from] reqwest::Error),
+}
+
+/// A client for servers anywhere; the environment's proxies are used.
+///
+/// # Errors
+/// [`HttpError`], where TLS cannot be set up.
+pub fn http_client() -> Result<reqwest::Client, HttpError> {
+    Ok(builder()?.build()?)
+}
+
+/// A client for servers on this machine: no proxy ever stands between.
+///
+/// # Errors
+/// [`HttpError`], where TLS cannot be set up.
+pub fn loopback_client() -> Result<reqwest::Client, HttpError> {
+    Ok(builder()?.no_proxy().build()?)
+}
+
+fn builder() -> Result<ClientBuilder, HttpError> {
+    Ok(reqwest::Client::builder()
+        .tls_backend_preconfigured(tls()?)
+        .redirect(redirect::Policy::none())
+        .retry(retry::never())
+        .no_gzip()
+        .no_brotli()
+        .no_zstd()
+        .no_deflate()
+        .connect_timeout(CONNECT)
+        .pool_idle_timeout(IDLE)
+        .user_agent(concat!("metaclaw/", env!("CARGO_PKG_VERSION"))))
+}
+
+fn tls() -> Result<ClientConfig, rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    let native = rustls_native_certs::load_native_certs();
+    let (n_native, _) = roots.add_parsable_certificates(native.certs);
+    if n_native == 0 {
+        tracing::debug!("the system has no certificates: the bundled ones are used");
+        roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
+    }
+    let provider = Arc::new(ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(config)
+}

@@ -1,0 +1,73 @@
+//! Keys: carried in full, shown in part.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+/// A key that no log line, message or listing shows in full.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+// === impl Secret ===
+
+impl Secret {
+    /// The key itself, for the one place that sends it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Secret {
+    fn from(key: String) -> Self {
+        Self(key)
+    }
+}
+
+impl fmt::Display for Secret {
+    /// `sk-…abcd`: enough to tell one from another. Keys too short to show a part of show none.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n = self.0.chars().count();
+        if n < 12 {
+            return f.write_str("…");
+        }
+        let prefix = if self.0.starts_with("sk-") { "sk-" } else { "" };
+        let end: String = self.0.chars().skip(n - 4).collect();
+        write!(f, "{prefix}…{end}")
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secret({self})")
+    }
+}
+
+impl Serialize for Secret {
+    /// As shown: a key is read from the configuration and never written back.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_never_shown_in_full() {
+        for (key, shown) in [
+            ("sk-proj-0123456789abcd", "sk-…abcd"),
+            ("0123456789-wxyz", "…wxyz"),
+            ("short", "…"),
+            ("", "…"),
+            ("ключ-ключ-ключ", "…ключ"),
+        ] {
+            let secret: Secret = serde_json::from_value(key.into()).unwrap();
+            assert_eq!(secret.expose(), key);
+            assert_eq!(secret.to_string(), shown);
+            assert_eq!(format!("{secret:?}"), format!("Secret({shown})"));
+            assert_eq!(serde_json::to_value(&secret).unwrap(), shown);
+        }
+    }
+}
