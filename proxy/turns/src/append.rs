@@ -344,22 +344,21 @@ fn session_number(
     let key = keys::name(agent, session);
     let known = txn.get_guarded(Table::Names, &key)?;
     let known = known.and_then(|number| number.try_into().ok().map(u64::from_be_bytes));
-    let number = match known {
-        Some(number) => number,
-        None => {
-            let number = next_number(txn)?;
-            let record = SessionRecord {
-                agent: agent.clone(),
-                session: session.clone(),
-                created_ms: now_ms,
-            };
-            txn.put(Table::Names, key, number.to_be_bytes().to_vec());
-            txn.put_json(Table::Sessions, &keys::session(number), &record)?;
-            txn.cache.sessions.insert(number, Arc::new(record));
-            txn.cache.next_number = Some(number + 1);
-            txn.cache.put_tail(number, Tail::default());
-            number
-        }
+    let number = if let Some(number) = known {
+        number
+    } else {
+        let number = next_number(txn)?;
+        let record = SessionRecord {
+            agent: agent.clone(),
+            session: session.clone(),
+            created_ms: now_ms,
+        };
+        txn.put(Table::Names, key, number.to_be_bytes().to_vec());
+        txn.put_json(Table::Sessions, &keys::session(number), &record)?;
+        txn.cache.sessions.insert(number, Arc::new(record));
+        txn.cache.next_number = Some(number + 1);
+        txn.cache.put_tail(number, Tail::default());
+        number
     };
     txn.cache.numbers.insert(names, number);
     Ok((number, known.is_none()))

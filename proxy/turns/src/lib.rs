@@ -30,6 +30,9 @@ mod turn;
 mod txn;
 mod view;
 
+#[cfg(test)]
+mod tests;
+
 pub use self::{
     config::{Durability, TurnsConfig},
     error::{ExportError, FinishError, LogError, OpenError, TakeError},

@@ -128,13 +128,13 @@ impl TurnLog {
         let ticket = self.inner.shared.wait();
         let room = self.room(new.n_bytes()).await?;
         let (ack, acked) = oneshot::channel();
-        self.send(Job::Append(Append {
+        let append = Append {
             new,
             ack,
             _ticket: ticket,
             _room: room,
-        }))
-        .await?;
+        };
+        self.send(Job::Append(Box::new(append))).await?;
         acked.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
@@ -373,6 +373,12 @@ impl TurnLog {
     /// How the log is, at once.
     pub fn health(&self) -> LogHealth {
         self.inner.shared.health()
+    }
+
+    /// Tells when the store goes away and comes back.
+    #[cfg(test)]
+    pub(crate) fn watch_broken(&self) -> tokio::sync::watch::Receiver<Option<String>> {
+        self.inner.shared.watch_broken()
     }
 
     /// Asks the thread; the answer comes from what is stored.

@@ -49,7 +49,7 @@ pub(crate) type Read = Box<dyn FnOnce(&Reader) -> Result<(), StoreError> + Send>
 
 /// What the thread is asked to do.
 pub(crate) enum Job {
-    Append(Append),
+    Append(Box<Append>),
     Write(Write),
     Read(Read),
     Close(oneshot::Sender<()>),
@@ -86,7 +86,7 @@ pub(crate) struct Worker {
 /// Jobs that were taken from the queue together.
 #[derive(Default)]
 struct Gathered {
-    appends: Vec<Append>,
+    appends: Vec<Box<Append>>,
     writes: Vec<Write>,
     reads: Vec<Read>,
     n_bytes: usize,
@@ -99,7 +99,7 @@ enum Ran {
     /// The store failed; these turns are still to be written.
     Failed {
         why: String,
-        waiting: Vec<Append>,
+        waiting: Vec<Box<Append>>,
     },
 }
 
@@ -188,7 +188,7 @@ impl Worker {
     fn recover(
         &self,
         why: String,
-        mut waiting: Vec<Append>,
+        mut waiting: Vec<Box<Append>>,
         mut close: Option<oneshot::Sender<()>>,
     ) -> Result<Engine, Option<oneshot::Sender<()>>> {
         let mut wait = FIRST_WAIT;
@@ -216,7 +216,7 @@ impl Worker {
     fn hold(
         &self,
         wait: Duration,
-        waiting: &mut Vec<Append>,
+        waiting: &mut Vec<Box<Append>>,
         close: &mut Option<oneshot::Sender<()>>,
     ) -> Result<(), Option<oneshot::Sender<()>>> {
         let until = Instant::now() + wait;
@@ -237,19 +237,14 @@ impl Worker {
     fn rewrite(
         &self,
         mut engine: Engine,
-        waiting: Vec<Append>,
-    ) -> Result<Engine, (String, Vec<Append>)> {
+        waiting: Vec<Box<Append>>,
+    ) -> Result<Engine, (String, Vec<Box<Append>>)> {
         let mut left = waiting.into_iter();
         loop {
             let mut gathered = Gathered::default();
-            while let (false, Some(append)) = (gathered.is_full(), left.as_slice().first()) {
-                tracing::debug!(
-                    n_bytes = append.new.n_bytes(),
-                    "a turn is written once more"
-                );
-                left.next()
-                    .into_iter()
-                    .for_each(|append| gathered.add(Job::Append(append)));
+            while !gathered.is_full() {
+                let Some(append) = left.next() else { break };
+                gathered.add(Job::Append(append));
             }
             if gathered.appends.is_empty() {
                 tracing::info!("the turn log works again");
@@ -322,7 +317,7 @@ impl Engine {
     #[expect(clippy::type_complexity, reason = "two lists, used in one place")]
     fn write(
         &mut self,
-        appends: &[Append],
+        appends: &[Box<Append>],
         writes: Vec<Write>,
     ) -> Result<(Vec<Result<TurnId, LogError>>, Vec<Ack>), StoreError> {
         let Self { reader, cache } = self;

@@ -205,9 +205,10 @@ fn read(bytes: &[u8]) -> Option<Stored> {
     };
     let n_bytes = head.n_ids.checked_mul(4)?;
     let logprobs = floats(rest.get(..n_bytes)?);
-    let sampling = match head.same {
-        true => logprobs.clone(),
-        false => floats(rest.get(n_bytes..n_bytes.checked_mul(2)?)?),
+    let sampling = if head.same {
+        logprobs.clone()
+    } else {
+        floats(rest.get(n_bytes..n_bytes.checked_mul(2)?)?)
     };
     Some(Stored {
         head,
@@ -220,11 +221,14 @@ fn read(bytes: &[u8]) -> Option<Stored> {
 
 /// LEB128: seven bits a byte, the lowest first.
 fn write_id(mut id: u32, to: &mut Vec<u8>) {
-    while id >= 0x80 {
-        to.push((id & 0x7f) as u8 | 0x80);
+    loop {
+        let [low, ..] = id.to_le_bytes();
         id >>= 7;
+        if id == 0 {
+            return to.push(low & 0x7f);
+        }
+        to.push(low | 0x80);
     }
-    to.push(id as u8);
 }
 
 fn read_id(from: &mut &[u8]) -> Option<u32> {

@@ -1,0 +1,8 @@
+//! The log through its handle, on real sled in a temporary folder.
+
+mod append;
+mod kill;
+mod kit;
+mod learning;
+mod opening;
+mod random;

@@ -1,0 +1,329 @@
+//! What goes in comes out, once, under its own id.
+
+use metaclaw_chat::{Message, TurnId};
+use serde_json::json;
+
+use super::kit::{Client, as_put, open};
+use crate::{
+    LogError, StateKind, StreamEnd, Tokens, TurnFilter, TurnKind, TurnState,
+    store::{Store, Table},
+    txn::Reader,
+};
+
+#[tokio::test]
+async fn a_turn_reads_back_as_it_was_put_also_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", &"You are a careful assistant. ".repeat(1_300));
+    let mut put = Vec::new();
+    for n in 0..5 {
+        let mut turn = client.turn(&format!("question {n}"), &format!("answer {n}"));
+        turn.reply_id = Some(format!("chatcmpl-{n}"));
+        put.push((log.append(turn.clone()).await.unwrap(), turn));
+    }
+    log.close().await;
+    let log = open(dir.path());
+    assert!(log.outcome().recovered);
+    for (n, (id, turn)) in put.iter().enumerate() {
+        let back = log.get(*id).await.unwrap().unwrap();
+        assert_eq!(back.state, TurnState::Captured);
+        assert_eq!(back.parent, n.checked_sub(1).map(|parent| put[parent].0));
+        assert_eq!(&as_put(back), turn);
+    }
+    let whole = log
+        .session_turns(&put[0].1.agent, &put[0].1.session)
+        .await
+        .unwrap();
+    assert_eq!(whole.len(), 5);
+    assert_eq!(whole[4].evidence(), [Message::user("question 4")]);
+}
+
+#[tokio::test]
+async fn what_a_session_repeats_is_stored_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let system = "Some instruction that is unlike the others: ".repeat(850);
+    let mut n_raw = 0;
+    for session in 0..4 {
+        let mut client = Client::new(&format!("s{session}"), &system);
+        for n in 0..25 {
+            let said = format!("{session}/{n} tell me something new about the matter at hand");
+            let turn = client.turn(&said, &"and so it is ".repeat(20));
+            n_raw += serde_json::to_vec(&turn.request).unwrap().len();
+            log.append(turn).await.unwrap();
+        }
+    }
+    let n_stored = log.read(|reader| Ok(n_bytes(reader))).await.unwrap();
+    assert!(n_stored * 50 < n_raw, "{n_stored} bytes for {n_raw}");
+}
+
+fn n_bytes(reader: &Reader) -> usize {
+    let all = |table| {
+        let (from, to) = crate::keys::under(&[]);
+        let pairs = Store::range(&reader.store, table, from, to).map(Result::unwrap);
+        pairs
+            .map(|(key, value)| key.len() + value.len())
+            .sum::<usize>()
+    };
+    all(Table::Turns) + all(Table::Blobs)
+}
+
+#[tokio::test]
+async fn another_try_takes_the_place_of_a_turn_that_was_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    let mut cut = client.turn("question", "half an ans");
+    client.messages.pop();
+    cut.end = StreamEnd::Cut;
+    let first = log.append(cut).await.unwrap();
+    log.spend(first, "cut").await.unwrap();
+    let whole = client.request("half an answer, and the other half");
+    let again = log.append(whole.clone()).await.unwrap();
+    assert_eq!(again, first);
+    let back = log.get(again).await.unwrap().unwrap();
+    assert_eq!(back.state, TurnState::Captured);
+    assert_eq!(as_put(back), whole);
+    let funnel = log.funnel(None).await.unwrap();
+    assert_eq!((funnel.turns, funnel.complete), (1, 1));
+    assert!(funnel.spent.is_empty());
+    assert_eq!(log.list(TurnFilter::default()).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn the_same_request_after_a_whole_reply_is_a_sibling() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    log.append(client.turn("hello", "hi")).await.unwrap();
+    let one = log
+        .append(client.turn("question", "one answer"))
+        .await
+        .unwrap();
+    client.messages.pop();
+    let other = log.append(client.request("another answer")).await.unwrap();
+    assert_ne!(one, other);
+    let parents = [one, other].map(|id| log.get(id));
+    for parent in parents {
+        assert_eq!(
+            parent.await.unwrap().unwrap().parent,
+            Some(TurnId { session: 1, seq: 0 })
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_stream_cut_while_its_sibling_ran_is_no_retry() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    let mut cut = client.turn("question", "half");
+    client.messages.pop();
+    cut.end = StreamEnd::Cut;
+    let mut sibling = client.request("whole");
+    sibling.started_ms = cut.ended_ms - 1;
+    let cut = log.append(cut).await.unwrap();
+    assert_ne!(log.append(sibling).await.unwrap(), cut);
+}
+
+#[tokio::test]
+async fn a_turn_that_another_builds_on_keeps_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    let mut cut = client.turn("question", "half an ans");
+    cut.end = StreamEnd::ClientGone;
+    let cut_id = log.append(cut.clone()).await.unwrap();
+    let mut retry = client.clone();
+    retry.messages.pop();
+    let next = log.append(client.turn("go on", "er")).await.unwrap();
+    retry.now_ms += 5_000;
+    let retried = log.append(retry.request("whole answer")).await.unwrap();
+    assert!(retried != cut_id && retried != next);
+    assert_eq!(as_put(log.get(cut_id).await.unwrap().unwrap()), cut);
+}
+
+#[tokio::test]
+async fn a_reply_id_is_one_turn_of_its_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    let mut turn = client.turn("question", "answer");
+    turn.reply_id = Some("chatcmpl-1".to_owned());
+    let id = log.append(turn.clone()).await.unwrap();
+    assert_eq!(log.append(turn.clone()).await.unwrap(), id);
+    turn.session = "another".parse().unwrap();
+    let other = log.append(turn).await.unwrap();
+    assert_ne!(other, id);
+    assert_eq!(log.by_reply("chatcmpl-1").await.unwrap(), [id, other]);
+    assert_eq!(log.funnel(None).await.unwrap().turns, 2);
+}
+
+#[tokio::test]
+async fn sessions_of_two_agents_with_one_name_are_two() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let (mut one, mut two) = (Client::new("s", "sys"), Client::new("s", "sys"));
+    two.agent = "other";
+    let one = log.append(one.turn("a", "b")).await.unwrap();
+    let two_turn = two.turn("a", "b");
+    let (agent, session) = (two_turn.agent.clone(), two_turn.session.clone());
+    let two = log.append(two_turn).await.unwrap();
+    assert_ne!(one.session, two.session);
+    let turns = log.session_turns(&agent, &session).await.unwrap();
+    assert_eq!(turns.len(), 1);
+    assert_eq!(
+        log.in_state(&agent, StateKind::Captured).await.unwrap(),
+        [two]
+    );
+    let agents: Vec<String> = log
+        .agents()
+        .await
+        .unwrap()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(agents, ["main", "other"]);
+}
+
+#[tokio::test]
+async fn a_side_turn_between_does_not_break_the_conversation() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    let first = log.append(client.turn("question", "answer")).await.unwrap();
+    let mut title = Client::new("s", "Give this conversation a title.");
+    let mut side = title.turn("question / answer", "A talk");
+    side.kind = TurnKind::Side;
+    log.append(side).await.unwrap();
+    let next = log.append(client.turn("more", "yes")).await.unwrap();
+    assert_eq!(log.get(next).await.unwrap().unwrap().parent, Some(first));
+    let funnel = log.funnel(None).await.unwrap();
+    assert_eq!((funnel.turns, funnel.main), (3, 2));
+}
+
+#[tokio::test]
+async fn all_tool_results_after_the_reply_are_evidence_though_the_client_rewrote_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    let first = log
+        .append(client.turn("list both", "calling"))
+        .await
+        .unwrap();
+    let rewritten = json!({"role": "assistant", "content": "calling", "tool_calls": [
+        {"id": "call1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}]});
+    *client.messages.last_mut().unwrap() = rewritten.try_into().unwrap();
+    for n in 0..2 {
+        let result = json!({"role": "tool", "tool_call_id": format!("call{n}"), "content": "ok"});
+        client.messages.push(result.try_into().unwrap());
+    }
+    let turn = client.request("both are there");
+    let next = log.append(turn.clone()).await.unwrap();
+    let back = log.get(next).await.unwrap().unwrap();
+    assert_eq!(back.parent, Some(first));
+    assert_eq!(back.evidence().len(), 2);
+    assert_eq!(as_put(back), turn);
+}
+
+#[tokio::test]
+async fn chains_and_lists_are_newest_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut ids = Vec::new();
+    let mut client = Client::new("a", "sys");
+    for n in 0..7 {
+        client.session = format!("s{}", n % 2);
+        ids.push(
+            log.append(client.turn(&format!("q{n}"), "a"))
+                .await
+                .unwrap(),
+        );
+    }
+    let chains = log.recent_chains(3).await.unwrap();
+    let sessions: Vec<&str> = chains
+        .iter()
+        .map(|(_, _, session)| session.as_str())
+        .collect();
+    assert_eq!(sessions, ["s0", "s1", "s0"]);
+    let latest = log.get(ids[6]).await.unwrap().unwrap();
+    assert_eq!(chains[0].1, latest.chain.then(&latest.reply.unwrap()));
+
+    let mut filter = TurnFilter {
+        limit: 3,
+        ..TurnFilter::default()
+    };
+    let mut listed = Vec::new();
+    loop {
+        let page = log.list(filter.clone()).await.unwrap();
+        let Some(last) = page.last() else { break };
+        filter.before = Some(last.id);
+        listed.extend(page);
+    }
+    let expected: Vec<TurnId> = ids.iter().rev().copied().collect();
+    assert_eq!(listed.iter().map(|it| it.id).collect::<Vec<_>>(), expected);
+    assert_eq!(listed[0].asked.as_deref(), Some("q6"));
+    assert_eq!(listed[0].model, "demo");
+    let session = TurnFilter {
+        agent: Some("main".parse().unwrap()),
+        session: Some("s1".parse().unwrap()),
+        ..TurnFilter::default()
+    };
+    assert_eq!(log.list(session).await.unwrap().len(), 3);
+    assert_eq!(log.sessions(None, 9).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn ids_share_the_parents_and_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    let mut before = Vec::new();
+    for n in 0..4u32 {
+        let id = log
+            .append(client.turn(&format!("q{n}"), "a"))
+            .await
+            .unwrap();
+        let mut prompt_ids = before.clone();
+        prompt_ids.extend([n, 49_000 + n]);
+        let tokens = Tokens {
+            prompt_ids: prompt_ids.clone(),
+            ids: vec![7, 8, 9],
+            logprobs: vec![-0.1, -0.2, -3.5],
+            sampling_logprobs: vec![-0.1, -0.2, f32::NEG_INFINITY],
+            adapter: Some("main-3".to_owned()),
+            version: Some(3),
+            base: "demo".to_owned(),
+        };
+        assert!(log.add_tokens(id, tokens.clone()).await.unwrap());
+        assert!(!log.add_tokens(id, Tokens::default()).await.unwrap());
+        assert_eq!(log.get(id).await.unwrap().unwrap().tokens, Some(tokens));
+        before = [prompt_ids, vec![7, 8, 9]].concat();
+    }
+    assert_eq!(log.funnel(None).await.unwrap().with_ids, 4);
+    let uneven = Tokens {
+        ids: vec![1],
+        ..Tokens::default()
+    };
+    let error = log
+        .add_tokens(TurnId { session: 1, seq: 0 }, uneven)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, LogError::UnevenTokens { n_ids: 1, .. }));
+}
+
+#[tokio::test]
+async fn subscribers_hear_of_a_turn_that_is_safe() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut heard = log.subscribe();
+    let id = log
+        .append(Client::new("s", "sys").turn("q", "a"))
+        .await
+        .unwrap();
+    assert_eq!(heard.recv().await.unwrap(), id);
+    assert_eq!(log.health(), crate::LogHealth::default());
+    let other = log.clone();
+    log.close().await;
+    assert_eq!(other.get(id).await, Err(LogError::Closed));
+}

@@ -1,0 +1,138 @@
+//! Turns to put and a log to put them in.
+
+use std::path::Path;
+
+use metaclaw_chat::{ChainHash, JudgedBy, Message, Score, Usage, Verdict, Vote};
+use serde_json::json;
+
+use crate::{LessonRef, NewTurn, Request, Served, StreamEnd, Turn, TurnKind, TurnLog, TurnsConfig};
+
+pub(super) fn open(dir: &Path) -> TurnLog {
+    TurnLog::open(dir, &TurnsConfig::default()).unwrap()
+}
+
+/// A conversation that grows: what a client would send next.
+#[derive(Debug, Clone)]
+pub(super) struct Client {
+    pub(super) agent: &'static str,
+    pub(super) session: String,
+    pub(super) messages: Vec<Message>,
+    pub(super) now_ms: u64,
+}
+
+impl Client {
+    pub(super) fn new(session: &str, system: &str) -> Self {
+        Self {
+            agent: "main",
+            session: session.to_owned(),
+            messages: vec![Message::system(system)],
+            now_ms: 1_760_000_000_000,
+        }
+    }
+
+    /// The owner says something and the model answers; the client takes both into its history.
+    pub(super) fn turn(&mut self, said: &str, answered: &str) -> NewTurn {
+        self.messages.push(Message::user(said));
+        let turn = self.request(answered);
+        self.messages.push(Message::assistant(answered));
+        turn
+    }
+
+    /// The request as it stands, and what came back.
+    pub(super) fn request(&mut self, answered: &str) -> NewTurn {
+        self.now_ms += 1_000;
+        let agent = self.agent.parse().unwrap();
+        let chain = *ChainHash::chain(&agent, &self.messages).last().unwrap();
+        NewTurn {
+            agent,
+            session: self.session.parse().unwrap(),
+            kind: TurnKind::Main,
+            chain,
+            request: Request {
+                messages: self.messages.clone(),
+                tools: Some(json!([{"type": "function", "function": {"name": "exec"}}])),
+                params: json!({"temperature": 0.7, "max_tokens": 128})
+                    .as_object()
+                    .unwrap()
+                    .clone(),
+            },
+            reply: Some(Message::assistant(answered)),
+            reply_id: None,
+            finish_reason: Some("stop".to_owned()),
+            usage: Some(Usage {
+                prompt_tokens: 100,
+                completion_tokens: 7,
+                cached_tokens: 64,
+            }),
+            end: StreamEnd::Complete,
+            served: served(),
+            started_ms: self.now_ms,
+            first_byte_ms: Some(self.now_ms + 40),
+            ended_ms: self.now_ms + 900,
+        }
+    }
+}
+
+pub(super) fn served() -> Served {
+    Served {
+        upstream: "policy".to_owned(),
+        model: "demo".to_owned(),
+        adapter: Some("main-3".to_owned()),
+        skills: vec![LessonRef {
+            name: "answer-briefly".to_owned(),
+            version: "9f2c".to_owned(),
+        }],
+        wishes: Some("77ab".to_owned()),
+        system_block: Some("## Active Skills\n\nBe brief.".repeat(60)),
+        user_line: None,
+    }
+}
+
+pub(super) fn verdict(score: Score) -> Verdict {
+    Verdict {
+        score,
+        by: JudgedBy::Rules,
+        votes: vec![Vote { score, hint: None }],
+        hint: None,
+        weight: 1.0,
+    }
+}
+
+/// A turn as it was put, without what the log adds.
+pub(super) fn as_put(turn: Turn) -> NewTurn {
+    NewTurn {
+        agent: turn.agent,
+        session: turn.session,
+        kind: turn.kind,
+        chain: turn.chain,
+        request: turn.request,
+        reply: turn.reply,
+        reply_id: turn.reply_id,
+        finish_reason: turn.finish_reason,
+        usage: turn.usage,
+        end: turn.end,
+        served: turn.served,
+        started_ms: turn.started_ms,
+        first_byte_ms: turn.first_byte_ms,
+        ended_ms: turn.ended_ms,
+    }
+}
+
+/// Numbers below a bound, from a seed that the test prints.
+#[derive(Debug)]
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// SplitMix64 (Steele et al. 2014).
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}

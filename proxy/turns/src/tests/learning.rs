@@ -1,0 +1,199 @@
+//! The moves of a turn towards the weights.
+
+use metaclaw_chat::{AgentId, Score, TurnId};
+
+use super::kit::{Client, open, verdict};
+use crate::{
+    FinishError, LogError, NewStep, StateKind, StepOutcome, TakeError, TurnLog, TurnState,
+};
+
+fn agent() -> AgentId {
+    "main".parse().unwrap()
+}
+
+async fn judged(log: &TurnLog, n: usize) -> Vec<TurnId> {
+    let mut client = Client::new("s", "sys");
+    let mut ids = Vec::new();
+    for n in 0..n {
+        let id = log
+            .append(client.turn(&format!("q{n}"), "a"))
+            .await
+            .unwrap();
+        assert!(log.judge(id, verdict(Score::Good)).await.unwrap());
+        ids.push(id);
+    }
+    ids
+}
+
+fn step(n: u64, attempt: u32, turns: &[TurnId]) -> NewStep {
+    NewStep {
+        agent: agent(),
+        lineage: "main-a".to_owned(),
+        n,
+        attempt,
+        turns: turns.to_vec(),
+        parent: None,
+        hash: "00".repeat(32),
+    }
+}
+
+fn trained() -> StepOutcome {
+    StepOutcome::Trained {
+        adapter: "main-1".to_owned(),
+        checkpoint: "main-a@1".to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn a_turn_is_judged_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let ids = judged(&log, 1).await;
+    assert!(!log.judge(ids[0], verdict(Score::Bad)).await.unwrap());
+    let turn = log.get(ids[0]).await.unwrap().unwrap();
+    assert_eq!(turn.verdict, Some(verdict(Score::Good)));
+    assert_eq!(turn.state, TurnState::Judged);
+    assert_eq!(log.funnel(Some(&agent())).await.unwrap().judged, 1);
+    let id = TurnId { session: 9, seq: 9 };
+    let error = log.judge(id, verdict(Score::Bad)).await.unwrap_err();
+    assert_eq!(error, LogError::NoSuchTurn { id });
+}
+
+#[tokio::test]
+async fn of_many_judges_at_once_one_is_heard() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let id = log
+        .append(Client::new("s", "sys").turn("q", "a"))
+        .await
+        .unwrap();
+    let mut judges = tokio::task::JoinSet::new();
+    for n in 0..20 {
+        let score = if n % 2 == 0 { Score::Good } else { Score::Bad };
+        let log = log.clone();
+        judges.spawn(async move { log.judge(id, verdict(score)).await.unwrap() });
+    }
+    let heard = judges.join_all().await;
+    assert_eq!(heard.into_iter().filter(|heard| *heard).count(), 1);
+    assert_eq!(log.funnel(None).await.unwrap().judged, 1);
+}
+
+#[tokio::test]
+async fn a_step_takes_all_its_turns_or_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let ids = judged(&log, 3).await;
+    assert!(log.spend(ids[2], "no ids").await.unwrap());
+    let error = log.take(step(1, 0, &ids)).await.unwrap_err();
+    let state = TurnState::Spent {
+        why: "no ids".to_owned(),
+    };
+    assert_eq!(error, TakeError::NotFree { id: ids[2], state });
+    assert!(log.open_steps().await.unwrap().is_empty());
+    assert_eq!(
+        log.in_state(&agent(), StateKind::Judged).await.unwrap(),
+        ids[..2]
+    );
+
+    let twice = log.take(step(1, 0, &[ids[0], ids[0]])).await.unwrap_err();
+    assert_eq!(twice, TakeError::Twice { id: ids[0] });
+    assert_eq!(
+        log.take(step(1, 0, &[])).await.unwrap_err(),
+        TakeError::Empty
+    );
+    let mut theirs = step(1, 0, &ids[..1]);
+    theirs.agent = "other".parse().unwrap();
+    assert_eq!(
+        log.take(theirs).await.unwrap_err(),
+        TakeError::NotTheirs { id: ids[0] }
+    );
+
+    log.take(step(1, 0, &ids[..2])).await.unwrap();
+    assert_eq!(log.funnel(None).await.unwrap().taken, 2);
+    assert!(!log.spend(ids[0], "late").await.unwrap());
+    let open = log.take(step(2, 0, &ids[..1])).await.unwrap_err();
+    assert_eq!(open, TakeError::StepOpen { n: 1 });
+}
+
+#[tokio::test]
+async fn a_finished_step_has_trained_its_turns_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let ids = judged(&log, 2).await;
+    log.take(step(1, 0, &ids)).await.unwrap();
+    let error = log.finish_step(&agent(), 2, trained()).await.unwrap_err();
+    assert_eq!(error, FinishError::NotOpen { n: 2 });
+    log.finish_step(&agent(), 1, trained()).await.unwrap();
+    let error = log.finish_step(&agent(), 1, trained()).await.unwrap_err();
+    assert_eq!(error, FinishError::NotOpen { n: 1 });
+    assert_eq!(
+        log.in_state(&agent(), StateKind::Trained).await.unwrap(),
+        ids
+    );
+    assert_eq!(
+        log.steps(&agent()).await.unwrap()[0].outcome,
+        Some(trained())
+    );
+    let again = log.take(step(2, 0, &ids)).await.unwrap_err();
+    let state = TurnState::Trained { n: 1 };
+    assert_eq!(again, TakeError::NotFree { id: ids[0], state });
+    let same = log.take(step(1, 1, &ids)).await.unwrap_err();
+    assert_eq!(same, TakeError::Exists { n: 1, attempt: 0 });
+}
+
+#[tokio::test]
+async fn a_released_step_gives_its_turns_back_and_may_be_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let ids = judged(&log, 2).await;
+    log.take(step(1, 0, &ids)).await.unwrap();
+    let why = "the trainer died".to_owned();
+    log.finish_step(&agent(), 1, StepOutcome::Released { why })
+        .await
+        .unwrap();
+    assert_eq!(
+        log.in_state(&agent(), StateKind::Judged).await.unwrap(),
+        ids
+    );
+    let same = log.take(step(1, 0, &ids)).await.unwrap_err();
+    assert_eq!(same, TakeError::Exists { n: 1, attempt: 0 });
+    log.take(step(1, 1, &ids)).await.unwrap();
+    assert_eq!(log.steps(&agent()).await.unwrap().len(), 2);
+    assert_eq!(log.open_steps().await.unwrap()[0].attempt, 1);
+}
+
+#[tokio::test]
+async fn what_serves_is_known_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    log.set_serving(&agent(), Some("main-1".to_owned()))
+        .await
+        .unwrap();
+    log.set_serving(&agent(), Some("main-2".to_owned()))
+        .await
+        .unwrap();
+    log.close().await;
+    let log = open(dir.path());
+    assert_eq!(
+        log.serving().await.unwrap(),
+        [(agent(), "main-2".to_owned())]
+    );
+    log.set_serving(&agent(), None).await.unwrap();
+    assert!(log.serving().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_turn_held_out_is_judged_but_never_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let id = log
+        .append(Client::new("s", "sys").turn("q", "a"))
+        .await
+        .unwrap();
+    assert!(log.hold_out(id).await.unwrap());
+    assert!(log.judge(id, verdict(Score::Bad)).await.unwrap());
+    let error = log.take(step(1, 0, &[id])).await.unwrap_err();
+    let state = TurnState::HeldOut;
+    assert_eq!(error, TakeError::NotFree { id, state });
+    assert_eq!(log.funnel(None).await.unwrap().held_out, 1);
+}

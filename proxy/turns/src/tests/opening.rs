@@ -1,0 +1,128 @@
+//! Folders that do not open, and what is said about them.
+
+use std::fs;
+
+use super::kit::{Client, Dice, open};
+use crate::{ExportFilter, OpenError, Turn, TurnLog, TurnsConfig};
+
+fn try_open(dir: &std::path::Path) -> Result<TurnLog, OpenError> {
+    TurnLog::open(dir, &TurnsConfig::default())
+}
+
+#[tokio::test]
+async fn a_second_opener_is_told_who_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let error = try_open(dir.path()).unwrap_err().to_string();
+    let holder = format!("is in use by process {}", std::process::id());
+    assert!(error.contains(&holder), "{error}");
+    log.close().await;
+    open(dir.path()).close().await;
+}
+
+#[tokio::test]
+async fn a_file_in_the_folders_place_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("turns");
+    fs::write(&path, "").unwrap();
+    let error = try_open(&path).unwrap_err();
+    assert!(matches!(error, OpenError::NotWritable { .. }), "{error}");
+    assert!(error.to_string().contains(&*path.to_string_lossy()));
+}
+
+/// Text that does not compress, so that the file is full of it.
+fn unlike(n: u64) -> String {
+    let mut dice = Dice::new(n);
+    let letter = |_| char::from(b'a' + u8::try_from(dice.below(26)).unwrap());
+    (0..6_000).map(letter).collect()
+}
+
+#[tokio::test]
+async fn a_log_cut_short_is_moved_aside_and_an_empty_one_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    for n in 0..300 {
+        log.append(client.turn(&format!("question {n}"), &format!("{n} ").repeat(300)))
+            .await
+            .unwrap();
+    }
+    log.close().await;
+    let database = dir.path().join("sled/db");
+    let file = fs::OpenOptions::new().write(true).open(&database).unwrap();
+    let length = file.metadata().unwrap().len();
+    file.set_len(length / 3 + 17).unwrap();
+    drop(file);
+
+    let log = open(dir.path());
+    let moved = log.outcome().moved_aside.clone().unwrap();
+    assert!(moved.to.join("db").is_file() && !moved.why.is_empty());
+    assert_eq!(log.funnel(None).await.unwrap().turns, 0);
+    let id = log
+        .append(Client::new("s", "sys").turn("q", "a"))
+        .await
+        .unwrap();
+    log.close().await;
+    let log = open(dir.path());
+    assert!(log.outcome().moved_aside.is_none());
+    assert!(log.get(id).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_log_whose_database_is_gone_does_not_begin_anew_unasked() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).close().await;
+    fs::remove_dir_all(dir.path().join("sled")).unwrap();
+    for _ in 0..2 {
+        let error = try_open(dir.path()).unwrap_err();
+        assert!(matches!(error, OpenError::Vanished { .. }), "{error}");
+    }
+    fs::remove_file(dir.path().join("FORMAT")).unwrap();
+    open(dir.path()).close().await;
+}
+
+#[tokio::test]
+async fn a_log_of_a_later_program_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).close().await;
+    fs::write(dir.path().join("FORMAT"), "2\n").unwrap();
+    let error = try_open(dir.path()).unwrap_err().to_string();
+    assert!(
+        error.contains("has format 2; this program reads format 1"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn an_export_is_one_whole_turn_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    for session in ["a", "b"] {
+        let mut client = Client::new(session, "sys");
+        for n in 0..20 {
+            log.append(client.turn(&format!("q{n}"), "a\nb"))
+                .await
+                .unwrap();
+        }
+    }
+    let mut lines = Vec::new();
+    let n = log
+        .export(&mut lines, &ExportFilter::default())
+        .await
+        .unwrap();
+    assert_eq!(n, 40);
+    let text = String::from_utf8(lines).unwrap();
+    let turns: Vec<Turn> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(turns.len(), 40);
+    for turn in &turns {
+        assert_eq!(log.get(turn.id).await.unwrap().as_ref(), Some(turn));
+    }
+    let only = ExportFilter {
+        session: Some("b".parse().unwrap()),
+        ..ExportFilter::default()
+    };
+    assert_eq!(log.export(&mut Vec::new(), &only).await.unwrap(), 20);
+}
