@@ -51,7 +51,7 @@ fn options() -> Result<Options, Failure> {
                 config.checkpoint_dir = args.next().ok_or("which checkpoint folder?")?.into();
                 adapter = args.next();
             }
-            text => prompt = text.to_owned(),
+            _ => prompt = arg,
         }
     }
     Ok(Options {

@@ -62,6 +62,10 @@ pub enum RopeScaling {
 
 /// Shapes and constants of one model.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are independent in config.json"
+)]
 pub struct Family {
     /// Which architecture.
     pub architecture: Architecture,

@@ -118,6 +118,10 @@ impl Adapted<'_> {
     }
 }
 
+#[expect(
+    clippy::many_single_char_names,
+    reason = "the axes and the three projections are called so everywhere"
+)]
 fn attend(
     family: &Family,
     w: &LayerWeights,

@@ -128,7 +128,7 @@ impl ChatTemplate {
             "tools",
             request
                 .tools
-                .map_or(Jinja::from(()), |tools| Serde(tools).into()),
+                .map_or_else(|| Jinja::from(()), |tools| Serde(tools).into()),
         );
         context.insert("documents", Jinja::from(()));
         context.insert(

@@ -87,6 +87,7 @@ fn write_weights(dir: &Path, family: &Family, seed: u64) -> Result<(), LoadError
         } else {
             (0.0, 0.4)
         };
+        #[expect(clippy::cast_possible_truncation, reason = "stored as f32")]
         let value = |_| (rng.uniform(middle - spread, middle + spread) as f32).to_le_bytes();
         let bytes: Vec<u8> = (0..n).flat_map(value).collect();
         let shape: Vec<usize> = shape

@@ -363,7 +363,7 @@ fn set_threads(threads: usize) -> Result<(), LoadError> {
     let count = i32::try_from(threads)
         .ok()
         .filter(|&n| n <= 1024)
-        .ok_or(LoadError::Setting {
+        .ok_or_else(|| LoadError::Setting {
             field: "threads",
             value: threads.to_string(),
             allowed: "0 (one a core) to 1024",

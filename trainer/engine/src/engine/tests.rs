@@ -296,12 +296,15 @@ async fn a_reply_ends_on_the_adapter_that_it_began_with() {
 }
 
 /// Counts its slices and panics at the third.
-struct Clumsy(Option<oneshot::Sender<()>>, u32);
+struct Clumsy {
+    slices: u32,
+    _reply: oneshot::Sender<()>,
+}
 
 impl Job for Clumsy {
     fn advance(&mut self, _: &mut EngineState, _: Duration) -> Progress {
-        self.1 += 1;
-        assert!(self.1 < 3, "clumsy");
+        self.slices += 1;
+        assert!(self.slices < 3, "clumsy");
         Progress::More
     }
 }
@@ -311,7 +314,12 @@ async fn a_panic_ends_a_job_and_not_the_engine() {
     let place = Place::new();
     let engine = place.engine();
     let (reply, answer) = oneshot::channel();
-    engine.submit(Box::new(Clumsy(Some(reply), 0))).unwrap();
+    engine
+        .submit(Box::new(Clumsy {
+            slices: 0,
+            _reply: reply,
+        }))
+        .unwrap();
     assert!(answer.await.is_err());
     assert_eq!(
         engine.call(|_| panic!("at the disco")).await,

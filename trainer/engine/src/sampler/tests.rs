@@ -19,9 +19,9 @@ fn draws(params: SamplingParams, n: usize) -> ([f64; 4], Vec<Drawn>) {
     let mut sampler = Sampler::new(params).unwrap();
     let drawn: Vec<Drawn> = (0..n).map(|_| sampler.draw(&logits()).unwrap()).collect();
     let mut shares = [0.0; 4];
-    drawn
-        .iter()
-        .for_each(|d| shares[d.id as usize] += 1.0 / n as f64);
+    for d in &drawn {
+        shares[d.id as usize] += 1.0 / n as f64;
+    }
     (shares, drawn)
 }
 

@@ -42,8 +42,8 @@ pub(super) fn strftime_now(format: String) -> String {
 fn strftime(unix_seconds: u64, format: &str) -> String {
     let (days, seconds) = (unix_seconds / 86_400, unix_seconds % 86_400);
     let (year, month, day) = civil(days);
-    let name = MONTHS[(month - 1) as usize % 12];
-    let weekday = DAYS[(days % 7) as usize];
+    let name = pick(&MONTHS, month - 1);
+    let weekday = pick(&DAYS, days);
     let mut out = String::new();
     let mut codes = format.chars();
     while let Some(c) = codes.next() {
@@ -52,22 +52,33 @@ fn strftime(unix_seconds: u64, format: &str) -> String {
             continue;
         }
         match codes.next() {
-            Some('Y') => out.push_str(&year.to_string()),
-            Some('m') => out.push_str(&format!("{month:02}")),
-            Some('d') => out.push_str(&format!("{day:02}")),
-            Some('B') => out.push_str(name),
-            Some('b') => out.push_str(&name[..3]),
-            Some('A') => out.push_str(weekday),
-            Some('a') => out.push_str(&weekday[..3]),
-            Some('H') => out.push_str(&format!("{:02}", seconds / 3600)),
-            Some('M') => out.push_str(&format!("{:02}", seconds / 60 % 60)),
-            Some('S') => out.push_str(&format!("{:02}", seconds % 60)),
-            Some('%') => out.push('%'),
+            Some('Y') => out += &year.to_string(),
+            Some('m') => out += &two(month),
+            Some('d') => out += &two(day),
+            Some('B') => out += name,
+            Some('b') => out += &name[..3],
+            Some('A') => out += weekday,
+            Some('a') => out += &weekday[..3],
+            Some('H') => out += &two(seconds / 3600),
+            Some('M') => out += &two(seconds / 60 % 60),
+            Some('S') => out += &two(seconds % 60),
+            Some('%') | None => out.push('%'),
             Some(other) => out.extend(['%', other]),
-            None => out.push('%'),
         }
     }
     out
+}
+
+fn two(number: u64) -> String {
+    format!("{number:02}")
+}
+
+fn pick(names: &[&'static str], at: u64) -> &'static str {
+    usize::try_from(at)
+        .ok()
+        .and_then(|at| names.get(at % names.len()))
+        .copied()
+        .unwrap_or("")
 }
 
 /// Year, month and day of a day since 1970 (Howard Hinnant, <https://howardhinnant.github.io/date_algorithms.html>).

@@ -9,6 +9,10 @@ use serde_json::Value;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
 /// The `tojson` filter: `indent` as an argument or by name, other options of `json.dumps` are ignored.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "minijinja hands arguments over"
+)]
 pub(super) fn tojson(value: &Jinja, args: Rest<Jinja>, options: Kwargs) -> Result<Jinja, Error> {
     let indent = match options.get::<Option<Jinja>>("indent")? {
         Some(indent) => Some(indent),

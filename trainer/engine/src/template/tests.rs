@@ -7,13 +7,13 @@ fn render(source: &str, request: &RenderRequest<'_>) -> Result<String, RenderErr
     ChatTemplate::new(source, special).unwrap().render(request)
 }
 
-fn messages(list: Value) -> Vec<Value> {
+fn messages(list: &Value) -> Vec<Value> {
     list.as_array().unwrap().clone()
 }
 
 #[test]
 fn without_a_system_message_the_default_stands_and_lessons_follow_it() {
-    let user = messages(json!([{"role": "user", "content": "Hi"}]));
+    let user = messages(&json!([{"role": "user", "content": "Hi"}]));
     let request = |append| RenderRequest {
         messages: &user,
         add_generation_prompt: true,
@@ -32,7 +32,7 @@ fn without_a_system_message_the_default_stands_and_lessons_follow_it() {
 #[test]
 fn lessons_follow_the_clients_system_text() {
     let list = messages(
-        json!([{"role": "developer", "content": "Speak Dutch."}, {"role": "user", "content": "Hi"}]),
+        &json!([{"role": "developer", "content": "Speak Dutch."}, {"role": "user", "content": "Hi"}]),
     );
     let request = RenderRequest {
         messages: &list,
@@ -55,7 +55,7 @@ fn a_template_without_a_default_gets_the_lessons_alone() {
             .default_system(),
         None
     );
-    let user = messages(json!([{"role": "user", "content": "Hi"}]));
+    let user = messages(&json!([{"role": "user", "content": "Hi"}]));
     let request = RenderRequest {
         messages: &user,
         append_system: Some("S"),
@@ -68,7 +68,7 @@ fn a_template_without_a_default_gets_the_lessons_alone() {
 fn parts_are_joined_and_other_kinds_are_refused_by_name() {
     let source = "{{ bos_token }}{{ messages[0].content + '.' }}";
     let of = |content: Value| {
-        let list = messages(json!([{"role": "user", "content": content}]));
+        let list = messages(&json!([{"role": "user", "content": content}]));
         render(
             source,
             &RenderRequest {
@@ -91,7 +91,7 @@ fn parts_are_joined_and_other_kinds_are_refused_by_name() {
 fn python_methods_tools_and_arguments_work() {
     let source = "{% if tools %}{% for t in tools %}{{ t | tojson }}{% endfor %}{% endif %}\
         {% for m in messages %}{% for c in m.tool_calls or [] %}{% for k, v in c.function.arguments.items() %}{{ k.upper() }}={{ v }}{% endfor %}{% endfor %}{{ m['content'].strip().split('|')[-1] }}{% endfor %}";
-    let list = messages(json!([
+    let list = messages(&json!([
         {"role": "assistant", "content": null, "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
         {"role": "tool", "content": " a|b "},
     ]));

@@ -46,10 +46,9 @@ pub(super) fn hash_all(mut input: impl Read, hash: &mut Sha256) -> io::Result<()
 
 /// Lower-case hexadecimal digits.
 pub(super) fn hex(hash: Sha256) -> String {
-    hash.finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
+    let digits = |byte: &u8| [digit(byte >> 4), digit(byte & 15)];
+    hash.finalize().iter().flat_map(digits).collect()
 }
 
 fn sample(path: &Path, hash: &mut Sha256) -> io::Result<()> {

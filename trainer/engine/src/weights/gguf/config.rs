@@ -19,8 +19,8 @@ pub(super) fn config(header: &Header) -> Result<Value, LoadError> {
     refuse_scaled_rope(header, arch)?;
     let int = |key: &str| header.int(&format!("{arch}.{key}"));
     let (hidden, heads) = (int("embedding_length")?, int("attention.head_count")?);
-    let head_dim =
-        optional(header, &format!("{arch}.attention.key_length"))?.unwrap_or(hidden / heads.max(1));
+    let head_dim = optional(header, &format!("{arch}.attention.key_length"))?
+        .unwrap_or_else(|| hidden / heads.max(1));
     let rotated = optional(header, &format!("{arch}.rope.dimension_count"))?.unwrap_or(head_dim);
     if rotated != head_dim {
         let key = format!("{arch}.rope.dimension_count");

@@ -104,11 +104,14 @@ impl Header {
 
     /// A list whose every element is text.
     pub(super) fn texts(&self, key: &str) -> Result<Vec<&str>, LoadError> {
-        let text = |item| match item {
-            &Meta::Text(ref text) => Ok(text.as_str()),
-            other => Err(self.wrong(key, Some(other), "a list of strings")),
-        };
-        self.list(key)?.iter().map(text).collect()
+        let mut texts = Vec::new();
+        for item in self.list(key)? {
+            match item {
+                Meta::Text(text) => texts.push(text.as_str()),
+                other => return Err(self.wrong(key, Some(other), "a list of strings")),
+            }
+        }
+        Ok(texts)
     }
 
     pub(super) fn unsupported(&self, what: &str, value: &str, allowed: &str) -> LoadError {

@@ -1,3 +1,11 @@
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_wrap,
+    clippy::needless_for_each,
+    reason = "small numbers of test files"
+)]
+
 use super::*;
 use crate::family::Family;
 use crate::testing::tiny_family;
