@@ -1,6 +1,6 @@
 //! The subcommands, one file each, and what they share.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{future::Future, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -10,7 +10,15 @@ use crate::{
     home::Home,
 };
 
+mod adapters;
 mod config;
+mod skills;
+mod source;
+mod start;
+mod status;
+mod stop;
+mod train_step;
+mod turns;
 
 /// A proxy that an agent talks through and that makes the model behind it better.
 #[derive(Debug, Parser)]
@@ -22,8 +30,22 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Start the proxy, and the trainer where one is configured.
+    Start(start::StartArgs),
+    /// End the running proxy; replies under way may finish.
+    Stop(stop::StopArgs),
+    /// How the running proxy is: what serves, what learns, how far turns got.
+    Status(status::StatusArgs),
     /// Show or change settings.
     Config(config::ConfigArgs),
+    /// What was said, judged and trained.
+    Turns(turns::TurnsArgs),
+    /// The skills that an agent may be given.
+    Skills(skills::SkillsArgs),
+    /// The weights that were learned.
+    Adapters(adapters::AdaptersArgs),
+    /// Train one batch now.
+    TrainStep(train_step::TrainStepArgs),
 }
 
 /// What every subcommand knows.
@@ -41,9 +63,24 @@ impl Cli {
     /// Does what was asked.
     pub(crate) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         match self.command {
+            Command::Start(args) => args.run(context),
             Command::Config(args) => args.run(context),
+            Command::Stop(args) => wait(args.run(context)),
+            Command::Status(args) => wait(args.run(context)),
+            Command::Turns(args) => wait(args.run(context)),
+            Command::Skills(args) => wait(args.run(context)),
+            Command::Adapters(args) => wait(args.run(context)),
+            Command::TrainStep(args) => wait(args.run(context)),
         }
     }
+}
+
+/// Runs what a subcommand asks others; one thread is enough for that.
+fn wait(asking: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(asking)
 }
 
 // === impl Context ===

@@ -24,10 +24,9 @@ mod yaml;
 
 pub(crate) use self::{
     error::{ConfigError, InertUse, Problem, Unknown},
-    layer::{Layer, Origin},
-    policy::{Policy, PolicyError},
-    secret::{Secret, mask},
-    sections::{Backend, BackendKind, Dtype, Listen, Llm, Mode, Trainer},
+    layer::{ENV_PREFIX, Layer, Origin},
+    policy::Policy,
+    sections::{Backend, BackendKind, JudgeAddress, Listen, Llm, Mode, Trainer},
     show::{Effective, one_line},
 };
 
@@ -52,6 +51,8 @@ pub(crate) struct Config {
     pub mode: Mode,
     /// The model that answers where no policy model does.
     pub llm: Llm,
+    /// Where a judge model is.
+    pub judge: JudgeAddress,
     /// Where callers come in.
     pub proxy: Listen,
     /// The trainer's dialect and address.
@@ -127,6 +128,22 @@ impl Loaded {
         read(&self.merged)
     }
 
+    /// One part of the tree; its defaults where nothing of it was set.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Room`] as for [`Self::room`].
+    pub(crate) fn section<T: DeserializeOwned + Default>(
+        &self,
+        name: &str,
+    ) -> Result<T, ConfigError> {
+        if self.merged.contains(name) {
+            self.merged.extract_inner(name).map_err(refused)
+        } else {
+            Ok(T::default())
+        }
+    }
+
     /// Where a key was set; none means its default stands.
     pub(crate) fn origin(&self, path: &str) -> Option<&Origin> {
         let holder = self.layers.iter().rev();
@@ -165,19 +182,24 @@ impl Loaded {
     }
 }
 
-/// Reads a struct from the merged tree, and says what does not fit where.
 fn read<T: DeserializeOwned>(merged: &Figment) -> Result<T, ConfigError> {
-    merged.extract().map_err(|error| ConfigError::Room {
+    merged.extract().map_err(refused)
+}
+
+/// Says what does not fit where.
+fn refused(error: figment::Error) -> ConfigError {
+    let origin = error.metadata.as_ref();
+    ConfigError::Room {
         key: error.path.join("."),
-        origin: error
-            .metadata
-            .as_ref()
-            .map_or_else(|| "the configuration".to_owned(), |it| it.name.to_string()),
+        origin: origin.map_or_else(|| "the configuration".to_owned(), |it| it.name.to_string()),
         message: match error.kind {
             FigmentKind::Message(message) => message,
+            FigmentKind::UnknownVariant(given, allowed) => {
+                format!("{given:?} is not allowed: {}", allowed.join(", "))
+            }
             other => other.to_string(),
         },
-    })
+    }
 }
 
 #[cfg(test)]

@@ -105,3 +105,6 @@ impl Home {
         self.dir.join("run.json")
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,10 +8,15 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+mod assemble;
+mod banner;
 mod commands;
 mod config;
+mod control;
+mod daemon;
 mod environment;
 mod home;
+mod house;
 mod logging;
 mod out;
 mod supervise;
@@ -24,8 +29,21 @@ fn main() -> ExitCode {
     match cli.run(&context) {
         Ok(code) => code,
         Err(error) => {
-            out::aside(format!("metaclaw: {error:#}"));
+            out::aside(format!("metaclaw: {}", whole(&error)));
             ExitCode::FAILURE
         }
     }
+}
+
+/// An error with its causes, but for those that it names itself.
+fn whole(error: &anyhow::Error) -> String {
+    let mut said = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if said.is_empty() {
+            said = cause;
+        } else if !said.contains(&cause) {
+            said = format!("{said}: {cause}");
+        }
+    }
+    said
 }

@@ -4,7 +4,7 @@
 //! it closes and the trainer goes too. A new one is only started after the old one was waited for,
 //! so there are never two.
 
-use std::{future::Future, net::SocketAddr, path::PathBuf, pin::Pin, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -14,7 +14,7 @@ mod backoff;
 mod child;
 mod find;
 
-pub(crate) use self::find::{NoTrainer, find_trainer};
+pub(crate) use self::find::find_trainer;
 use self::{backoff::Backoff, child::Child};
 
 /// How long a trainer that was told to end may take.
@@ -57,8 +57,7 @@ pub(crate) enum TrainerState {
 }
 
 /// Called when the trainer answers, with its address, and when it does not any more, with none.
-pub(crate) type OnAddress =
-    Box<dyn Fn(Option<SocketAddr>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+pub(crate) type OnAddress = Box<dyn Fn(Option<SocketAddr>) + Send + Sync>;
 
 /// The supervising task's parts.
 pub(crate) struct Supervisor {
@@ -90,7 +89,7 @@ impl Supervisor {
         while !ending.is_cancelled() {
             let begun = Instant::now();
             let reason = self.one_life(&ending).await;
-            (self.on_address)(None).await;
+            (self.on_address)(None);
             if ending.is_cancelled() {
                 break;
             }
@@ -128,7 +127,7 @@ impl Supervisor {
         };
         let pid = child.pid();
         info!(%address, pid, "the trainer is ready");
-        (self.on_address)(Some(address)).await;
+        (self.on_address)(Some(address));
         self.state
             .send_replace(TrainerState::Ready { address, pid });
         tokio::select! {

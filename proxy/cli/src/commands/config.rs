@@ -47,6 +47,8 @@ enum What {
     },
     /// An example file with every key and its default.
     Example,
+    /// A table of all keys, older ones too, and what becomes of each.
+    Reference,
 }
 
 // === impl ConfigArgs ===
@@ -71,6 +73,7 @@ impl ConfigArgs {
             Some(What::Get { key }) => get(context, config, &key, json)?,
             Some(What::Set { key, value }) => set(context, config, &key, &value)?,
             Some(What::Example) => out::line(example::example().trim_end())?,
+            Some(What::Reference) => out::line(example::reference().trim())?,
         }
         Ok(ExitCode::SUCCESS)
     }

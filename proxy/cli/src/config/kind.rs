@@ -59,7 +59,7 @@ impl Kind {
                 format!("a whole number, {low} or more")
             }
             Self::Count(low, high) => format!("a whole number from {low} to {high}"),
-            Self::Number(low, high) if high == f64::MAX => format!("a number, {low} or more"),
+            Self::Number(low, high) if high >= f64::MAX => format!("a number, {low} or more"),
             Self::Number(low, high) => format!("a number from {low} to {high}"),
             Self::Span => {
                 "a duration: a number and one of ms, s, min, h, d, as in \"10 min\"".to_owned()
@@ -88,8 +88,8 @@ impl Kind {
             Self::Number(low, high) => number(given)
                 .filter(|it| (low..=high).contains(it))
                 .map(Value::from),
-            Self::Span => text(given)?.parse::<Span>().ok().map(shown),
-            Self::Size => text(given)?.parse::<Size>().ok().map(shown),
+            Self::Span => text(given)?.parse::<Span>().ok().as_ref().map(shown),
+            Self::Size => text(given)?.parse::<Size>().ok().as_ref().map(shown),
             Self::Time => time(given).map(Value::from),
             Self::OneOf(words) => {
                 let given = text(given)?.to_lowercase();
@@ -103,7 +103,7 @@ impl Kind {
 }
 
 /// A unit, written as its own type reads it.
-fn shown(unit: impl ToString) -> Value {
+fn shown(unit: &impl ToString) -> Value {
     unit.to_string().into()
 }
 

@@ -193,7 +193,7 @@ impl Layer {
         let path = match (given.strip_prefix("~"), &self.origin) {
             (Ok(below), _) => environment::user_folder().join(below),
             (Err(_), _) if given.is_absolute() || given == Path::new("demo") => given.to_owned(),
-            (Err(_), Origin::File(file)) => file.parent().unwrap_or(Path::new("")).join(given),
+            (Err(_), Origin::File(file)) => file.with_file_name("").join(given),
             (Err(_), Origin::Environment | Origin::Flags) => given.to_owned(),
         };
         path.to_string_lossy().into_owned()

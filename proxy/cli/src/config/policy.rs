@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Backend, BackendKind, Config, Mode, Secret};
+use metaclaw_llm::Secret;
 
-/// The folder of the demo model below the cache folder; `cargo xtask start` puts it there.
-const DEMO: &str = "models/demo";
+use super::{Backend, BackendKind, Config, Mode};
+
+/// The demo model below the cache folder; `cargo xtask start` puts it there.
+const DEMO: &str = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
 
 /// The policy model of this run.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,7 +44,7 @@ pub(crate) enum PolicyError {
     },
     /// The demo was never fetched.
     #[error(
-        "trainer.model: the demo model is not in {}: `cargo xtask start` fetches it",
+        "trainer.model: the demo model is not at {}: `cargo xtask start` fetches it",
         path.display()
     )]
     NoDemo {
@@ -72,7 +74,7 @@ impl Policy {
             return Ok(Self::None);
         }
         let backend = &config.rl;
-        match (backend.backend, &backend.remote_url) {
+        match (backend.kind, &backend.remote_url) {
             (BackendKind::Remote | BackendKind::Auto, Some(url)) => {
                 return Ok(remote(backend, url));
             }
@@ -114,18 +116,11 @@ fn local(key: &'static str, model: &Path) -> Result<Policy, PolicyError> {
     }
 }
 
-/// The one model in the demo's folder.
 fn demo(cache: &Path) -> Result<Policy, PolicyError> {
-    let folder = cache.join(DEMO);
-    let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-    let mut models: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-    models.sort();
-    let gguf = models
-        .into_iter()
-        .find(|path| path.extension().is_some_and(|it| it == "gguf"));
-    match gguf {
-        Some(model) => Ok(Policy::Local { model }),
-        None if folder.join("config.json").exists() => Ok(Policy::Local { model: folder }),
-        None => Err(PolicyError::NoDemo { path: folder }),
+    let model = cache.join(DEMO);
+    if model.is_file() {
+        Ok(Policy::Local { model })
+    } else {
+        Err(PolicyError::NoDemo { path: model })
     }
 }

@@ -7,9 +7,8 @@ use std::{
 };
 
 use metaclaw_chat::Span;
+use metaclaw_llm::Secret;
 use serde::{Deserialize, Serialize};
-
-use super::secret::Secret;
 
 /// `mode`: whether the weights learn, and when.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +37,18 @@ pub(crate) struct Llm {
     pub timeout: Span,
 }
 
+/// `judge.url`, `judge.model`, `judge.key`: where a judge model is, when it is not `llm.*`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct JudgeAddress {
+    /// Its address.
+    pub url: Option<String>,
+    /// Its name.
+    pub model: Option<String>,
+    /// Its key.
+    pub key: Option<Secret>,
+}
+
 /// `proxy.host`, `proxy.port`, `proxy.api_key`: where callers come in.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
@@ -55,7 +66,8 @@ pub(crate) struct Listen {
 #[serde(default)]
 pub(crate) struct Backend {
     /// Which one.
-    pub backend: BackendKind,
+    #[serde(rename = "backend")]
+    pub kind: BackendKind,
     /// The policy model, where `trainer.model` names none.
     pub model: Option<PathBuf>,
     /// Address of a training server that runs already.
@@ -156,7 +168,7 @@ impl Listen {
 impl Default for Backend {
     fn default() -> Self {
         Self {
-            backend: BackendKind::default(),
+            kind: BackendKind::default(),
             model: None,
             remote_url: None,
             remote_api_key: None,

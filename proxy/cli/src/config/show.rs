@@ -25,10 +25,22 @@ pub(crate) struct Effective {
 impl Loaded {
     /// Every key that works, in the order of the table.
     pub(crate) fn effective(&self) -> Vec<Effective> {
-        table::keys()
-            .filter(|key| key.state == State::Done)
-            .map(|key| self.one(key))
+        let works = table::keys().filter(|key| key.state == State::Done);
+        works
+            .flat_map(|key| self.paths(key).into_iter().map(|path| self.one(key, &path)))
             .collect()
+    }
+
+    /// Where a key stands: at its own path, or under each name that people chose.
+    fn paths(&self, key: &Key) -> Vec<String> {
+        if !key.path.contains('*') {
+            return vec![key.path.to_owned()];
+        }
+        let set = self.layers.iter().flat_map(|layer| layer.values().keys());
+        let mut paths: Vec<String> = set.filter(|path| key.is_at(path)).cloned().collect();
+        paths.sort();
+        paths.dedup();
+        paths
     }
 
     /// The value of one key, by its own or an older name.
@@ -39,7 +51,7 @@ impl Loaded {
     pub(crate) fn get(&self, path: &str) -> Result<Effective, String> {
         let key = table::find(path).ok_or_else(|| unknown(path))?;
         match key.state {
-            State::Done => Ok(self.one(key)),
+            State::Done => Ok(self.one(key, path)),
             State::Alias(target) => self.get(target),
             State::Inert(reason) | State::Refused(reason) => {
                 Err(format!("{path} has no value in force: {reason}"))
@@ -47,17 +59,17 @@ impl Loaded {
         }
     }
 
-    fn one(&self, key: &Key) -> Effective {
-        let given = self.merged.find_value(key.path).ok();
+    fn one(&self, key: &Key, path: &str) -> Effective {
+        let given = self.merged.find_value(path).ok();
         let default = super::yaml::read(key.default).ok();
         let value = given
             .or(default)
             .and_then(|value| serde_json::to_value(&value).ok())
             .unwrap_or_default();
         Effective {
-            key: key.path.to_owned(),
+            key: path.to_owned(),
             value: masked(key, value),
-            origin: self.origin(key.path).map(ToString::to_string),
+            origin: self.origin(path).map(ToString::to_string),
         }
     }
 }

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use super::*;
+use super::{policy::PolicyError, *};
 
 fn file(text: &str) -> Layer {
     Layer::text("/etc/it/config.yaml".into(), text).unwrap()
@@ -17,7 +17,7 @@ fn flags_come_before_the_environment_and_that_before_the_file() {
         layer.set("proxy.port", &Value::from(value));
         layer
     };
-    let all = vec![
+    let all = [
         file("proxy: {port: 1}\nmode: rl\n"),
         set(Origin::Environment, "2"),
         set(Origin::Flags, "3"),
@@ -68,16 +68,11 @@ fn a_policy_model_is_found_or_missed_in_words() {
         policy("trainer: {model: demo}\n"),
         Err(PolicyError::NoDemo { .. })
     ));
-    let demo = dir.path().join("models/demo");
-    std::fs::create_dir_all(&demo).unwrap();
-    std::fs::write(demo.join("it.gguf"), "").unwrap();
+    let demo = dir.path().join("models/SmolLM2-135M-Instruct.Q4_1.gguf");
+    std::fs::create_dir_all(demo.parent().unwrap()).unwrap();
+    std::fs::write(&demo, "").unwrap();
     let found = policy("trainer: {model: demo}\n").unwrap();
-    assert_eq!(
-        found,
-        Policy::Local {
-            model: demo.join("it.gguf")
-        }
-    );
+    assert_eq!(found, Policy::Local { model: demo });
     let remote = policy("rl: {remote_url: 'http://127.0.0.1:8000/'}\n").unwrap();
     assert_eq!(
         remote,

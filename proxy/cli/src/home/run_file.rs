@@ -15,8 +15,8 @@ pub(crate) struct RunFile {
     pub control: SocketAddr,
     /// What they must show there. It is not the key of the proxy.
     pub token: String,
-    /// Where agents talk to it.
-    pub proxy: SocketAddr,
+    /// What agents are given as base URL, as in `http://127.0.0.1:30000/v1`.
+    pub base_url: String,
     /// When it began to listen, in milliseconds since 1970.
     pub started_ms: u64,
     /// Its version.
@@ -50,7 +50,7 @@ impl std::fmt::Debug for RunFile {
         f.debug_struct("RunFile")
             .field("pid", &self.pid)
             .field("control", &self.control)
-            .field("proxy", &self.proxy)
+            .field("base_url", &self.base_url)
             .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,12 @@
 //! One life of the trainer's process.
 
-use std::{io, net::SocketAddr, process::Stdio, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    process::Stdio,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use serde::Deserialize;
 use tokio::{
@@ -14,6 +20,8 @@ use super::TrainerSpec;
 
 /// The longest line of the trainer's that is passed on.
 const MAX_LINE: u64 = 4 * 1024;
+/// How long the words of a trainer that has ended are waited for.
+const HEARING: Duration = Duration::from_millis(200);
 
 /// A running trainer, with the pipe that keeps it alive.
 pub(super) struct Child {
@@ -22,6 +30,8 @@ pub(super) struct Child {
     stdout: Option<BufReader<ChildStdout>>,
     /// Forwards what it says; ends with it.
     voices: JoinSet<()>,
+    /// The last line that it said on its error output: most often why it ended.
+    last_words: Arc<Mutex<String>>,
 }
 
 /// The one line that it prints when it answers.
@@ -52,14 +62,16 @@ impl Child {
             .kill_on_drop(true);
         let mut process = command.spawn()?;
         let mut voices = JoinSet::new();
+        let last_words = Arc::default();
         if let Some(stderr) = process.stderr.take() {
-            voices.spawn(forward(BufReader::new(stderr)));
+            voices.spawn(forward(BufReader::new(stderr), Arc::clone(&last_words)));
         }
         Ok(Self {
             stdin: process.stdin.take(),
             stdout: process.stdout.take().map(BufReader::new),
             process,
             voices,
+            last_words,
         })
     }
 
@@ -75,28 +87,36 @@ impl Child {
             return Err("it has no output to say that it is ready".to_owned());
         };
         loop {
-            match line(&mut stdout).await {
-                Ok(Some(text)) => match serde_json::from_str::<ReadyLine>(&text) {
-                    Ok(ReadyLine {
-                        ready: true,
-                        address,
-                    }) => {
-                        self.voices.spawn(forward(stdout));
-                        return Ok(address);
-                    }
-                    _ => debug!(target: "trainer", "{text}"),
-                },
+            let text = match line(&mut stdout).await {
+                Ok(Some(text)) => text,
                 Ok(None) => return Err(self.ended().await),
                 Err(error) => return Err(format!("its output cannot be read: {error}")),
+            };
+            if let Some(address) = ready(&text) {
+                self.voices.spawn(forward(stdout, Arc::default()));
+                return Ok(address);
             }
+            debug!(target: "trainer", "{text}");
         }
     }
 
     /// Waits for its end, and says what it was.
     pub(super) async fn ended(&mut self) -> String {
-        match self.process.wait().await {
-            Ok(status) => format!("{status}"),
-            Err(error) => format!("it cannot be waited for: {error}"),
+        let status = match self.process.wait().await {
+            Ok(status) => status.to_string(),
+            Err(error) => return format!("it cannot be waited for: {error}"),
+        };
+        // What it said last may still be on its way; a grandchild may hold the pipe for ever.
+        let heard = async { while self.voices.join_next().await.is_some() {} };
+        tokio::time::timeout(HEARING, heard).await.ok();
+        let words = self
+            .last_words
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if words.is_empty() {
+            status
+        } else {
+            format!("{status}: {words}")
         }
     }
 
@@ -114,10 +134,17 @@ impl Child {
     }
 }
 
+/// The address in a ready line; none where it is any other line.
+fn ready(line: &str) -> Option<SocketAddr> {
+    let line: ReadyLine = serde_json::from_str(line).ok()?;
+    line.ready.then_some(line.address)
+}
+
 /// Passes lines on to our log.
-async fn forward(mut from: impl AsyncBufReadExt + Unpin) {
+async fn forward(mut from: impl AsyncBufReadExt + Unpin, last_words: Arc<Mutex<String>>) {
     while let Ok(Some(text)) = line(&mut from).await {
         info!(target: "trainer", "{text}");
+        *last_words.lock().unwrap_or_else(PoisonError::into_inner) = text;
     }
 }
 

@@ -35,10 +35,7 @@ type Addresses = Arc<Mutex<Vec<Option<SocketAddr>>>>;
 fn supervisor(spec: TrainerSpec) -> (Supervisor, watch::Receiver<TrainerState>, Addresses) {
     let seen = Addresses::default();
     let writer = Arc::clone(&seen);
-    let on_address: OnAddress = Box::new(move |address| {
-        writer.lock().unwrap().push(address);
-        Box::pin(async {})
-    });
+    let on_address: OnAddress = Box::new(move |address| writer.lock().unwrap().push(address));
     let (supervisor, state) = Supervisor::new(spec, on_address);
     (supervisor, state, seen)
 }
@@ -96,7 +93,7 @@ async fn a_trainer_that_refuses_to_start_says_so() {
     tasks.spawn(supervisor.run(ending.clone()));
     until(
         &mut state,
-        |it| matches!(it, TrainerState::Down { reason } if reason.contains("exit status: 3")),
+        |it| matches!(it, TrainerState::Down { reason } if reason == "exit status: 3: no such model"),
     )
     .await;
     ending.cancel();

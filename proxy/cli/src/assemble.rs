@@ -1,0 +1,382 @@
+//! Puts the house together, keeps it, and takes it down.
+//!
+//! Order matters at both ends. The port is taken first, so that a second proxy on it is refused
+//! before anything else is touched, and agents find us at once while the trainer still loads. At
+//! the end: no new requests, replies finish, their turns reach the log, the learner comes to rest,
+//! the trainer goes, the log is closed.
+
+use std::{
+    future::Future,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context as _, anyhow};
+use metaclaw_gateway::{
+    Gateway, GatewayConfig, GatewayParts, LLM, Services, Serving, UpstreamConfig,
+};
+use metaclaw_learner::LearnerConfig;
+use metaclaw_skills::{Library, SkillWarning, SkillsConfig, WishesConfig};
+use metaclaw_turns::{Durability, TurnLog, TurnsConfig};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+    task::JoinHandle,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{info, warn};
+
+use self::{
+    services::Later,
+    trainer::{TrainingSide, Unloader},
+};
+use crate::{
+    banner::{About, Banner},
+    config::{ConfigError, Loaded, Policy},
+    control,
+    environment::Environment,
+    home::{Home, RunFile},
+    house::House,
+};
+
+mod learner;
+mod services;
+mod trainer;
+
+pub(crate) use self::trainer::checkpoint_dir;
+
+/// How often the skill library is looked at: works on network and container mounts too.
+const RESCAN: Duration = Duration::from_secs(2);
+/// How long everything behind the chat may take to come to rest.
+const REST: Duration = Duration::from_secs(20);
+/// Sessions that clients without names may go on from after a restart.
+const KNOWN_CHAINS: usize = 2_000;
+/// As a shell reports a program that a second interrupt ended.
+const INTERRUPTED: u8 = 130;
+
+/// All that is known before anything runs.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// The file that the settings came from.
+    pub config_name: PathBuf,
+    /// MetaClaw's home; the caller has its lock.
+    pub home: Home,
+    /// The environment as it was.
+    pub environment: Environment,
+    /// The settings.
+    pub loaded: Loaded,
+    /// The policy model.
+    pub policy: Policy,
+}
+
+/// Builds the house, keeps it until it is told to end, takes it down.
+///
+/// `tell` gets the banner once the proxy listens.
+///
+/// # Errors
+///
+/// When a part cannot be built; nothing runs then.
+pub(crate) async fn keep(
+    plan: Plan,
+    tell: impl FnOnce(&str) -> io::Result<()>,
+) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::new()?;
+    let running = Running::build(&plan).await?;
+    tell(&running.banner(&plan))?;
+    tokio::select! {
+        () = signals.next() => {}
+        () = running.house.ending.cancelled() => {}
+    }
+    info!("ending: replies under way may finish");
+    tokio::select! {
+        ended = running.end(&plan.home) => ended.map(|()| ExitCode::SUCCESS),
+        () = signals.next() => {
+            warn!("ended at once, by a second signal");
+            Ok(ExitCode::from(INTERRUPTED))
+        }
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+// === impl Signals ===
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// The house, and the tasks that it is made of.
+struct Running {
+    house: Arc<House>,
+    gateway: JoinHandle<()>,
+    /// Ends everything but the gateway, once no reply is under way.
+    rest: CancellationToken,
+    keyed: bool,
+}
+
+// === impl Running ===
+
+impl Running {
+    /// Builds everything and lets it run.
+    async fn build(plan: &Plan) -> anyhow::Result<Self> {
+        let config = &plan.loaded.config;
+        let listener = listen(config.proxy.address()).await?;
+        let proxy = listener.local_addr()?;
+        let log = open_log(plan).await?;
+        let (library, warnings) = library(&plan.loaded, &plan.home)?;
+        say(&warnings);
+
+        let tasks = TaskTracker::new();
+        let rest = CancellationToken::new();
+        let unloader = Unloader::new(tasks.clone());
+        let serving = Serving::new(unloader.on_idle());
+        let training = TrainingSide::new(plan, &serving)?;
+        unloader.set(training.backend.as_ref());
+
+        let settings = plan.loaded.room::<LearnerConfig>()?;
+        let (judge, judged_with) = learner::judge(plan, &settings)?;
+        let about = About::of(
+            config,
+            &plan.policy,
+            &judged_with,
+            &settings.rl.method.to_string(),
+        );
+        let learner = learner::start(
+            settings,
+            judge,
+            &log,
+            training.backend.clone(),
+            &serving,
+            (&tasks, &rest),
+        )
+        .await?;
+        let stands = Later::default();
+        let token = random_token();
+        let services = services::services(&stands, &log, training.state.clone(), &token);
+        let gateway = gateway(plan, &log, &library, &serving, services).await?;
+        let house = Arc::new(House {
+            about,
+            proxy,
+            since_ms: now_ms(),
+            log,
+            library,
+            serving,
+            backend: training.backend,
+            learner,
+            trainer: training.state,
+            metrics: gateway.metrics(),
+            tasks: tasks.clone(),
+            ending: CancellationToken::new(),
+        });
+        // Set once, here.
+        stands.set(Arc::downgrade(&house)).ok();
+        if let Some(supervisor) = training.supervisor {
+            tasks.spawn(vital(&house, supervisor.run(rest.clone())));
+        }
+        tasks.spawn(rescan(house.library.clone(), rest.clone()));
+        publish(&house, token, &plan.home, &rest).await?;
+        let gateway = gateway.serve(listener, house.ending.clone());
+        let gateway = tasks.spawn(vital(&house, gateway));
+        Ok(Self {
+            house,
+            gateway,
+            rest,
+            keyed: config.proxy.api_key.is_some(),
+        })
+    }
+
+    fn banner(&self, plan: &Plan) -> String {
+        let name = plan.config_name.display();
+        let config = if plan.config_name.exists() {
+            name.to_string()
+        } else {
+            format!("the defaults ({name} is not there)")
+        };
+        let banner = Banner {
+            proxy: self.house.proxy,
+            keyed: self.keyed,
+            about: &self.house.about,
+            inert: &plan.loaded.inert,
+            config: &config,
+        };
+        banner.text()
+    }
+
+    /// Takes it down, in order; turns that were answered are in the log when it returns.
+    async fn end(self, home: &Home) -> anyhow::Result<()> {
+        let Self {
+            house,
+            gateway,
+            rest,
+            keyed: _,
+        } = self;
+        house.stop();
+        gateway.await?;
+        info!("no reply is under way any more");
+        // A step that was begun is settled at the next start.
+        rest.cancel();
+        house.tasks.close();
+        if tokio::time::timeout(REST, house.tasks.wait())
+            .await
+            .is_err()
+        {
+            warn!("something did not come to rest");
+        }
+        house.log.clone().close().await;
+        home.retract()?;
+        info!("ended");
+        Ok(())
+    }
+}
+
+/// Work without which the rest is of no use: when it ends, well or badly, everything ends.
+fn vital<W: Future<Output = ()>>(house: &House, work: W) -> impl Future<Output = ()> + use<W> {
+    let ending = house.ending.clone().drop_guard();
+    async move {
+        work.await;
+        drop(ending);
+    }
+}
+
+/// Takes the port.
+async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => anyhow!(
+            "{address} is in use by another program: `metaclaw start --port N` (or proxy.port) takes another one, 0 any free one"
+        ),
+        _ => anyhow!("cannot listen on {address} (proxy.host, proxy.port): {error}"),
+    })
+}
+
+async fn open_log(plan: &Plan) -> anyhow::Result<TurnLog> {
+    let folder = plan.home.turns();
+    let config: TurnsConfig = plan.loaded.section("turns")?;
+    // Opening reads the disk.
+    let log = tokio::task::spawn_blocking(move || TurnLog::open(&folder, &config)).await??;
+    Ok(log)
+}
+
+/// The skill library, and what of it cannot be used.
+pub(crate) fn library(
+    loaded: &Loaded,
+    home: &Home,
+) -> Result<(Library, Vec<SkillWarning>), ConfigError> {
+    let skills: SkillsConfig = loaded.section("skills")?;
+    let wishes: WishesConfig = loaded.section("wishes")?;
+    let folder = skills.dir.clone().unwrap_or_else(|| home.skills());
+    Ok(Library::open(folder, skills, wishes))
+}
+
+fn say(warnings: &[SkillWarning]) {
+    for warning in warnings {
+        warn!("{warning}");
+    }
+}
+
+/// Looks at the library now and then.
+async fn rescan(library: Library, ending: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(RESCAN) => {}
+            () = ending.cancelled() => return,
+        }
+        let looking = library.clone();
+        match tokio::task::spawn_blocking(move || looking.rescan()).await {
+            Ok(warnings) => say(&warnings),
+            Err(error) => warn!(%error, "the skill library could not be looked at"),
+        }
+    }
+}
+
+async fn gateway(
+    plan: &Plan,
+    log: &TurnLog,
+    library: &Library,
+    serving: &Arc<Serving>,
+    services: Services,
+) -> anyhow::Result<Gateway> {
+    let mut config: GatewayConfig = plan.loaded.room()?;
+    let turns: TurnsConfig = plan.loaded.section("turns")?;
+    config.strict = turns.durability == Durability::Strict;
+    // The door was guarded when the settings were read.
+    config.proxy.host = plan.loaded.config.proxy.host;
+    if let Some(llm) = upstream(plan) {
+        config.upstreams.insert(LLM.to_owned(), llm);
+    }
+    let gateway = Gateway::new(GatewayParts {
+        config,
+        log: Arc::new(log.clone()),
+        known: log.recent_chains(KNOWN_CHAINS).await?,
+        library: library.clone(),
+        serving: Arc::clone(serving),
+        services,
+    })?;
+    Ok(gateway)
+}
+
+/// `llm.*` as an upstream.
+fn upstream(plan: &Plan) -> Option<UpstreamConfig> {
+    let llm = &plan.loaded.config.llm;
+    let key = llm.api_key.as_ref().map(|key| key.expose().into());
+    Some(UpstreamConfig {
+        url: llm.api_base.clone()?,
+        keys: key.into_iter().collect(),
+        model: llm.model_id.clone(),
+        ..UpstreamConfig::default()
+    })
+}
+
+/// Opens the control listener and says where it is.
+async fn publish(
+    house: &Arc<House>,
+    token: String,
+    home: &Home,
+    rest: &CancellationToken,
+) -> anyhow::Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let run = RunFile {
+        pid: std::process::id(),
+        control: listener.local_addr()?,
+        token: token.clone(),
+        base_url: format!("http://{}/v1", house.proxy),
+        started_ms: house.since_ms,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let serving = control::serve(listener, Arc::clone(house), token, rest.clone());
+    house.tasks.spawn(async move {
+        if let Err(error) = serving.await {
+            warn!(%error, "the control listener ended: subcommands cannot ask any more");
+        }
+    });
+    home.publish(&run).context("cannot write run.json")
+}
+
+/// A secret of this run: 32 hex digits.
+fn random_token() -> String {
+    format!("{:032x}", rand::random::<u128>())
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,124 @@
+//! Who judges, and what the loop behind the chat is made of.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use futures_util::future::BoxFuture;
+use metaclaw_chat::Message;
+use metaclaw_gateway::Serving;
+use metaclaw_learner::{Ask, AskFailed, Judge, JudgeKind, Learner, LearnerConfig, Parts};
+use metaclaw_llm::{AskParams, ChatClient, LlmConfig, Secret, http_client};
+use metaclaw_reward::Rules;
+use metaclaw_trainer_api::TrainingBackend;
+use metaclaw_turns::TurnLog;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::Plan;
+use crate::{banner::JudgedWith, config::Config};
+
+/// Votes differ: that is why there are several.
+const TEMPERATURE: f32 = 0.6;
+/// Room for a few sentences and the score.
+const MAX_TOKENS: u32 = 1_024;
+
+/// A judge model.
+#[derive(Debug)]
+struct Model(ChatClient);
+
+/// Where a judge model would be asked.
+struct Address<'a> {
+    url: &'a str,
+    model: &'a str,
+    key: Option<&'a Secret>,
+}
+
+/// The judge, and what the banner says of it.
+pub(super) fn judge(plan: &Plan, config: &LearnerConfig) -> anyhow::Result<(Judge, JudgedWith)> {
+    let rules = Rules::compile(&config.judge.rules)?;
+    let n_rules = config.judge.rules.len();
+    let address = address(&plan.loaded.config);
+    let asked = match (config.judge.kind, address) {
+        (Some(JudgeKind::Rules), _) | (None, None) => None,
+        (Some(JudgeKind::Llm), None) => anyhow::bail!(
+            "judge.kind llm needs a model to ask: set judge.url and judge.model, or llm.api_base, llm.model_id and llm.api_key"
+        ),
+        (Some(JudgeKind::Llm) | None, Some(address)) => Some(address),
+    };
+    let Some(asked) = asked else {
+        return Ok((Judge::Rules(rules), JudgedWith::Rules(n_rules)));
+    };
+    let config_of_model = LlmConfig {
+        url: asked.url.to_owned(),
+        model: asked.model.to_owned(),
+        key: asked.key.cloned(),
+        timeout: config.judge.timeout,
+    };
+    let client = ChatClient::new(config_of_model, http_client()?).context("judge")?;
+    let judge = Judge::Model {
+        rules,
+        model: Arc::new(Model(client)),
+        votes: config.judge.votes,
+    };
+    let told = JudgedWith::Model {
+        model: asked.model.to_owned(),
+        url: asked.url.to_owned(),
+    };
+    Ok((judge, told))
+}
+
+/// Where to ask; none where there is no model, or only callers have its key.
+fn address(config: &Config) -> Option<Address<'_>> {
+    let (judge, llm) = (&config.judge, &config.llm);
+    let model = judge.model.as_deref().or(llm.model_id.as_deref())?;
+    match (&judge.url, &llm.api_base) {
+        (Some(url), _) => Some(Address {
+            url,
+            model,
+            key: judge.key.as_ref(),
+        }),
+        (None, Some(url)) => {
+            let key = judge.key.as_ref().or(llm.api_key.as_ref())?;
+            Some(Address {
+                url,
+                model,
+                key: Some(key),
+            })
+        }
+        (None, None) => None,
+    }
+}
+
+impl Ask for Model {
+    fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
+        Box::pin(async move {
+            let params = AskParams {
+                temperature: Some(TEMPERATURE),
+                max_tokens: Some(MAX_TOKENS),
+            };
+            let answer = self.0.ask(messages, params).await;
+            answer.map(|answer| answer.text).map_err(|error| AskFailed {
+                why: error.to_string(),
+            })
+        })
+    }
+}
+
+/// Starts the loop behind the chat; the adapters that the log names serve when it returns.
+pub(super) async fn start(
+    config: LearnerConfig,
+    judge: Judge,
+    log: &TurnLog,
+    backend: Option<Arc<dyn TrainingBackend>>,
+    serving: &Arc<Serving>,
+    (tasks, ending): (&TaskTracker, &CancellationToken),
+) -> anyhow::Result<Learner> {
+    let serving = Arc::clone(serving);
+    let parts = Parts {
+        config,
+        log: log.clone(),
+        backend,
+        judge,
+        on_swap: Arc::new(move |agent, adapter| serving.set(agent, Some(adapter.as_str()))),
+    };
+    Ok(Learner::start(parts, tasks, ending.clone()).await?)
+}

@@ -1,0 +1,139 @@
+//! What the gateway takes calls for and other rooms do.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use http::StatusCode;
+use metaclaw_chat::{AgentId, JudgedBy, Score, Verdict, Vote};
+use metaclaw_gateway::{Answering, Call, Service, ServiceError, Services};
+use metaclaw_turns::TurnLog;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::{house::House, supervise::TrainerState};
+
+/// The house, once it stands: the gateway is a part of it and is built before.
+pub(super) type Later = Arc<OnceLock<Weak<House>>>;
+
+/// The services of the gateway.
+pub(super) fn services(
+    house: &Later,
+    log: &TurnLog,
+    trainer: Option<watch::Receiver<TrainerState>>,
+    token: &str,
+) -> Services {
+    Services {
+        feedback: Some(Arc::new(Feedback(log.clone()))),
+        train_step: Some(Arc::new(TrainStep(Arc::clone(house)))),
+        ready: Arc::new(move || trainer.as_ref().map_or(Ok(()), |it| ready(&it.borrow()))),
+        admin_token: token.into(),
+    }
+}
+
+/// Whether the policy model answers; why not, otherwise.
+fn ready(trainer: &TrainerState) -> Result<(), String> {
+    match trainer {
+        TrainerState::Ready { .. } => Ok(()),
+        TrainerState::Starting => Err("the policy model is being loaded".to_owned()),
+        TrainerState::Down { reason } => {
+            Err(format!("the trainer ended ({reason}) and is started again"))
+        }
+        TrainerState::Ended => Err("metaclaw is ending".to_owned()),
+    }
+}
+
+/// `POST /v1/admin/train_step`: the original's way to ask for a step.
+#[derive(Clone)]
+struct TrainStep(Later);
+
+/// `POST /v1/feedback`: the owner's own verdict on a reply.
+#[derive(Clone)]
+struct Feedback(TurnLog);
+
+/// What a caller says about a reply.
+#[derive(Debug, Deserialize)]
+struct Opinion {
+    reply_id: String,
+    score: Score,
+    #[serde(default)]
+    hint: Option<String>,
+}
+
+// === impl TrainStep ===
+
+impl Service for TrainStep {
+    fn call(&self, call: Call) -> Answering<'_> {
+        Box::pin(async move {
+            let house = self.0.get().and_then(Weak::upgrade);
+            let house =
+                house.ok_or_else(|| refuse(StatusCode::SERVICE_UNAVAILABLE, "not ready yet"))?;
+            let steps = house.train_step(Some(call.agent)).await;
+            let steps = steps
+                .map_err(|error| refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
+            Ok(json!({"steps": steps}))
+        })
+    }
+}
+
+// === impl Feedback ===
+
+impl Service for Feedback {
+    fn call(&self, call: Call) -> Answering<'_> {
+        Box::pin(async move {
+            let opinion: Opinion = serde_json::from_value(call.body).map_err(|error| {
+                let shape = r#"{"reply_id": "…", "score": -1, 0 or 1, "hint"?: "…"}"#;
+                refuse(StatusCode::BAD_REQUEST, format!("{error}; give {shape}"))
+            })?;
+            self.judge(&call.agent, opinion).await
+        })
+    }
+}
+
+impl Feedback {
+    /// Gives the agent's turns of that reply the owner's verdict; one that has a verdict keeps it.
+    async fn judge(&self, agent: &AgentId, opinion: Opinion) -> Result<Value, ServiceError> {
+        let mut judged = Vec::new();
+        let mut n_turns = 0;
+        for id in self.0.by_reply(&opinion.reply_id).await.map_err(away)? {
+            let turn = self.0.get(id).await.map_err(away)?;
+            if turn.is_some_and(|turn| turn.agent == *agent) {
+                n_turns += 1;
+                if self.0.judge(id, verdict(&opinion)).await.map_err(away)? {
+                    judged.push(id);
+                }
+            }
+        }
+        if n_turns == 0 {
+            let message = format!(
+                "no turn of agent {agent} has the reply {:?}",
+                opinion.reply_id
+            );
+            return Err(refuse(StatusCode::NOT_FOUND, message));
+        }
+        Ok(json!({"judged": judged, "had_a_verdict": n_turns - judged.len()}))
+    }
+}
+
+fn verdict(opinion: &Opinion) -> Verdict {
+    Verdict {
+        score: opinion.score,
+        by: JudgedBy::Owner,
+        votes: vec![Vote {
+            score: opinion.score,
+            hint: opinion.hint.clone(),
+        }],
+        hint: opinion.hint.clone(),
+        weight: 1.0,
+    }
+}
+
+fn away(error: impl std::fmt::Display) -> ServiceError {
+    refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+}
+
+fn refuse(status: StatusCode, message: impl Into<String>) -> ServiceError {
+    ServiceError {
+        status,
+        message: message.into(),
+    }
+}

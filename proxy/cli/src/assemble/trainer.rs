@@ -1,0 +1,245 @@
+//! Who trains and serves the policy model: our own process, or a server that runs already.
+
+use std::{
+    net::SocketAddr,
+    num::NonZero,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    thread,
+};
+
+use metaclaw_gateway::{Endpoint as ServingEndpoint, Serving};
+use metaclaw_llm::{http_client, loopback_client};
+use metaclaw_trainer_api::{
+    AdapterName, ApiKey, Endpoint, RemoteBackend, RemoteConfig, TrainingBackend,
+};
+use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, info, warn};
+
+use super::Plan;
+use crate::{
+    config::{Config, Policy, Trainer},
+    home::Home,
+    supervise::{OnAddress, Supervisor, TrainerSpec, TrainerState, find_trainer},
+};
+
+/// The base model's name at the training server, whatever its file is called.
+const BASE: &str = "base";
+/// Variables that would change what the trainer does; it gets everything by flag.
+const CLEARED: [&str; 6] = [
+    "METACLAW_PORT",
+    "METACLAW_CHECKPOINT_DIR",
+    "METACLAW_TRAINING_DEVICES",
+    "METACLAW_INFERENCE_DEVICES",
+    "METACLAW_INFERENCE_BACKEND",
+    "METACLAW_HOME",
+];
+
+/// Where the training server is just now; shared by those who ask it.
+#[derive(Debug, Clone, Default)]
+struct Whereabouts(Arc<Mutex<Option<Endpoint>>>);
+
+/// Whoever trains, and the process to keep where it is ours.
+pub(super) struct TrainingSide {
+    /// The client; none where no weights learn.
+    pub backend: Option<Arc<dyn TrainingBackend>>,
+    /// The process to keep.
+    pub supervisor: Option<Supervisor>,
+    /// How it is.
+    pub state: Option<watch::Receiver<TrainerState>>,
+}
+
+// === impl TrainingSide ===
+
+impl TrainingSide {
+    /// Prepares it; nothing runs yet.
+    pub(super) fn new(plan: &Plan, serving: &Arc<Serving>) -> anyhow::Result<Self> {
+        let whereabouts = Whereabouts::default();
+        let nothing = Self {
+            backend: None,
+            supervisor: None,
+            state: None,
+        };
+        match &plan.policy {
+            Policy::None => Ok(nothing),
+            Policy::Remote { url, key } => {
+                let key = key.as_ref().map(|key| key.expose().to_owned());
+                let endpoint = ServingEndpoint::new(url, key.clone().map(Into::into), BASE)?;
+                serving.set_policy(Some(endpoint));
+                let url = url.clone();
+                whereabouts.set(Some(Endpoint {
+                    url,
+                    key: key.map(ApiKey::new),
+                }));
+                Ok(Self {
+                    backend: Some(backend(plan, &whereabouts, http_client()?)),
+                    ..nothing
+                })
+            }
+            Policy::Local { model } => {
+                let spec = spec(plan, model)?;
+                let moved = on_address(spec.key.clone(), &whereabouts, serving);
+                let (supervisor, state) = Supervisor::new(spec, moved);
+                Ok(Self {
+                    backend: Some(backend(plan, &whereabouts, loopback_client()?)),
+                    supervisor: Some(supervisor),
+                    state: Some(state),
+                })
+            }
+        }
+    }
+}
+
+/// Takes adapters out of the trainer's memory that nobody uses any more.
+#[derive(Debug, Clone)]
+pub(super) struct Unloader {
+    backend: Arc<OnceLock<Arc<dyn TrainingBackend>>>,
+    tasks: TaskTracker,
+}
+
+// === impl Unloader ===
+
+impl Unloader {
+    /// One that knows nobody to tell yet.
+    pub(super) fn new(tasks: TaskTracker) -> Self {
+        let backend = Arc::default();
+        Self { backend, tasks }
+    }
+
+    /// Who is to be told.
+    pub(super) fn set(&self, backend: Option<&Arc<dyn TrainingBackend>>) {
+        if let Some(backend) = backend {
+            // Set once, when the house is built.
+            self.backend.set(Arc::clone(backend)).ok();
+        }
+    }
+
+    /// What the serving pointers call with the name of an idle adapter.
+    pub(super) fn on_idle(&self) -> impl Fn(&str) + Send + Sync + use<> {
+        let it = self.clone();
+        move |name| {
+            if let (Some(backend), Ok(name)) = (it.backend.get(), name.parse()) {
+                it.tasks.spawn(unload(Arc::clone(backend), name));
+            }
+        }
+    }
+}
+
+async fn unload(backend: Arc<dyn TrainingBackend>, name: AdapterName) {
+    let told = name.to_string();
+    match backend.unload_adapter(name).await {
+        Ok(_) => info!(
+            adapter = told,
+            "nobody uses this adapter any more: unloaded"
+        ),
+        // It costs memory, no more; and a trainer that is away has nothing loaded.
+        Err(error) => debug!(adapter = told, %error, "this adapter was not unloaded"),
+    }
+}
+
+/// The client of whoever is at `whereabouts`.
+fn backend(
+    plan: &Plan,
+    whereabouts: &Whereabouts,
+    client: reqwest::Client,
+) -> Arc<dyn TrainingBackend> {
+    let asked = whereabouts.clone();
+    Arc::new(RemoteBackend::new(RemoteConfig {
+        client,
+        endpoint: Arc::new(move || asked.get()),
+        timeout: plan.loaded.config.rl.timeout(),
+    }))
+}
+
+// === impl Whereabouts ===
+
+impl Whereabouts {
+    fn get(&self) -> Option<Endpoint> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn set(&self, endpoint: Option<Endpoint>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = endpoint;
+    }
+}
+
+/// Tells the gateway and the learner where the trainer is, or that it is away.
+fn on_address(key: String, whereabouts: &Whereabouts, serving: &Arc<Serving>) -> OnAddress {
+    let (whereabouts, serving) = (whereabouts.clone(), Arc::clone(serving));
+    Box::new(move |address: Option<SocketAddr>| {
+        let url = address.map(|address| format!("http://{address}"));
+        let key = key.clone();
+        whereabouts.set(url.clone().map(|url| Endpoint {
+            url,
+            key: Some(ApiKey::new(key.clone())),
+        }));
+        let endpoint = url.map(|url| ServingEndpoint::new(&url, Some(key.into()), BASE));
+        match endpoint.transpose() {
+            Ok(endpoint) => {
+                serving.set_policy(endpoint.map(ServingEndpoint::with_system_append));
+            }
+            Err(error) => warn!(%error, "the trainer's address cannot be used"),
+        }
+    })
+}
+
+/// How to start our own trainer.
+fn spec(plan: &Plan, model: &Path) -> anyhow::Result<TrainerSpec> {
+    let config = &plan.loaded.config;
+    let own = std::env::current_exe()?;
+    let program = find_trainer(&own, plan.environment.get("PATH"))?;
+    let folder = |path: PathBuf| path.to_string_lossy().into_owned();
+    let mut arguments = vec![
+        "--parent-stdin".to_owned(),
+        "--host=127.0.0.1".to_owned(),
+        "--port=0".to_owned(),
+        format!("--model={}", model.display()),
+        format!(
+            "--checkpoint-dir={}",
+            folder(checkpoint_dir(config, &plan.home))
+        ),
+        format!("--cache-dir={}", folder(plan.environment.cache())),
+    ];
+    arguments.extend(
+        config
+            .trainer
+            .dtype
+            .flag()
+            .map(|it| format!("--dtype={it}")),
+    );
+    Ok(TrainerSpec {
+        program,
+        arguments,
+        key: super::random_token(),
+        n_threads: threads(&config.trainer),
+        cleared: cleared(plan),
+    })
+}
+
+/// All of our own variables: some hold keys that are not the trainer's business.
+fn cleared(plan: &Plan) -> Vec<String> {
+    let ours = plan
+        .environment
+        .variables()
+        .iter()
+        .map(|(name, _)| name.clone());
+    let ours = ours.filter(|name| name.starts_with(crate::config::ENV_PREFIX));
+    ours.chain(CLEARED.map(str::to_owned)).collect()
+}
+
+fn threads(trainer: &Trainer) -> usize {
+    match trainer.threads {
+        0 => thread::available_parallelism().map_or(1, NonZero::get),
+        n_threads => n_threads,
+    }
+}
+
+/// Where adapters and checkpoints lie.
+pub(crate) fn checkpoint_dir(config: &Config, home: &Home) -> PathBuf {
+    let named = config.trainer.checkpoint_dir.clone();
+    named.unwrap_or_else(|| home.trainer())
+}

@@ -1,0 +1,193 @@
+//! What a person is told at the start: where, what serves, what learns, what leaves the machine.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Config, InertUse, Mode, Policy};
+
+/// What serves, what learns, and what leaves the machine, in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct About {
+    /// `auto`, `rl` or `skills_only`.
+    pub mode: String,
+    /// Who answers.
+    pub serves: String,
+    /// What gets better, and when.
+    pub learns: String,
+    /// What goes where.
+    pub leaves: String,
+}
+
+/// Who judges.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum JudgedWith {
+    /// Configured rules; `n` of them.
+    Rules(usize),
+    /// A model at an address.
+    Model {
+        /// Its name.
+        model: String,
+        /// Where it is asked.
+        url: String,
+    },
+}
+
+/// All that the banner is made of.
+#[derive(Debug)]
+pub(crate) struct Banner<'a> {
+    /// Where the proxy listens.
+    pub proxy: SocketAddr,
+    /// Whether callers must show a key.
+    pub keyed: bool,
+    /// What it does.
+    pub about: &'a About,
+    /// Keys that were set and do nothing.
+    pub inert: &'a [InertUse],
+    /// Where the settings came from.
+    pub config: &'a str,
+}
+
+// === impl About ===
+
+impl About {
+    /// From what was decided at the start; `method` is the learner's.
+    pub(crate) fn of(config: &Config, policy: &Policy, judge: &JudgedWith, method: &str) -> Self {
+        Self {
+            mode: config.mode.as_str().to_owned(),
+            serves: serves(config, policy),
+            learns: learns(config, policy, method),
+            leaves: leaves(config, policy, judge),
+        }
+    }
+}
+
+fn serves(config: &Config, policy: &Policy) -> String {
+    let llm = config.llm.api_base.as_deref();
+    let model = config.llm.model_id.as_deref();
+    let model = model.unwrap_or("the model that is asked for");
+    match (policy, llm) {
+        (Policy::Local { model }, _) => {
+            let name = model.file_name().unwrap_or(model.as_os_str());
+            format!("{} on the local trainer", name.to_string_lossy())
+        }
+        (Policy::Remote { url, .. }, _) => format!("the training server at {}", host(url)),
+        (Policy::None, Some(url)) => format!("{model} at {}", host(url)),
+        (Policy::None, None) => {
+            "nothing yet: set llm.api_base, or trainer.model for a model of your own".to_owned()
+        }
+    }
+}
+
+fn learns(config: &Config, policy: &Policy, method: &str) -> String {
+    let when = match (config.mode, policy.is_some()) {
+        (Mode::Rl, true) => "whenever a batch is ready",
+        (Mode::Auto, true) => "when a batch is ready and you are away",
+        (Mode::Auto, false) => {
+            return "wishes and skills; no weights, because no policy model is configured \
+                    (mode auto works as skills_only)"
+                .to_owned();
+        }
+        (Mode::Rl | Mode::SkillsOnly, _) => {
+            return "wishes and skills; no weights (mode skills_only)".to_owned();
+        }
+    };
+    format!("wishes, skills, and weights by {method}, {when}")
+}
+
+fn leaves(config: &Config, policy: &Policy, judge: &JudgedWith) -> String {
+    let chat = match (policy, &config.llm.api_base) {
+        (Policy::Local { .. }, Some(url)) => {
+            format!("{} where the policy model cannot answer", elsewhere(url))
+        }
+        (Policy::Remote { url, .. }, _) | (Policy::None, Some(url)) => elsewhere(url),
+        (Policy::None | Policy::Local { .. }, None) => "nowhere".to_owned(),
+    };
+    let judge = match judge {
+        JudgedWith::Rules(0) => "nowhere (no rules, no model: nothing is judged)".to_owned(),
+        JudgedWith::Rules(n) => format!("nowhere ({n} rules)"),
+        JudgedWith::Model { model, url } => format!("{} ({model})", elsewhere(url)),
+    };
+    let training = match policy {
+        Policy::Remote { url, .. } => elsewhere(url),
+        Policy::None | Policy::Local { .. } => "nowhere".to_owned(),
+    };
+    format!("chat -> {chat}, judge -> {judge}, training -> {training}")
+}
+
+/// The host of an address, with its port.
+fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split('/').next().unwrap_or(rest);
+    // Whatever stands before an @ may be a password.
+    authority.rsplit('@').next().unwrap_or(authority)
+}
+
+/// The host of an address; `nowhere` when it is this machine.
+fn elsewhere(url: &str) -> String {
+    let host = host(url);
+    let name = host.strip_prefix('[').and_then(|it| it.split(']').next());
+    let name = name.unwrap_or_else(|| host.split(':').next().unwrap_or(host));
+    let is_here = |it: std::net::IpAddr| it.is_loopback();
+    if name == "localhost" || name.parse().is_ok_and(is_here) {
+        format!("nowhere ({host} is this machine)")
+    } else {
+        host.to_owned()
+    }
+}
+
+// === impl Banner ===
+
+impl Banner<'_> {
+    /// The whole of it.
+    pub(crate) fn text(&self) -> String {
+        let About {
+            mode,
+            serves,
+            learns,
+            leaves,
+        } = self.about;
+        let mut lines = vec![
+            format!("MetaClaw {} listens", env!("CARGO_PKG_VERSION")),
+            format!("  base URL  http://{}/v1", self.proxy),
+            format!("  settings  {} (mode {mode})", self.config),
+            format!("  serves    {serves}"),
+            format!("  learns    {learns}"),
+            format!("  leaves    {leaves}"),
+        ];
+        lines.extend(self.without_effect());
+        lines.push(format!("  try       {}", self.curl()));
+        lines.join("\n")
+    }
+
+    /// Keys that do nothing, together by reason.
+    fn without_effect(&self) -> Vec<String> {
+        let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
+        for InertUse { key, reason } in self.inert {
+            match by_reason.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, keys)) => keys.push(key),
+                None => by_reason.push((reason, vec![key])),
+            }
+        }
+        let line = |(reason, keys): (&str, Vec<&str>)| {
+            format!("  no effect {}: {reason}", keys.join(", "))
+        };
+        by_reason.into_iter().map(line).collect()
+    }
+
+    fn curl(&self) -> String {
+        let key = if self.keyed {
+            " -H \"authorization: Bearer $METACLAW_KEY\""
+        } else {
+            ""
+        };
+        format!(
+            "curl -N http://{}/v1/chat/completions -H 'content-type: application/json'{key} \
+             -d '{{\"model\":\"default\",\"stream\":true,\"messages\":[{{\"role\":\"user\",\"content\":\"What is the capital of France?\"}}]}}'",
+            self.proxy
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+use super::*;
+use crate::config::Layer;
+
+fn config(text: &str) -> Config {
+    let layer = Layer::text("config.yaml".into(), text).unwrap();
+    crate::config::Loaded::new(vec![layer]).unwrap().config
+}
+
+fn text(config: &Config, policy: &Policy, judge: &JudgedWith, inert: &[InertUse]) -> String {
+    let about = About::of(config, policy, judge, "redo+opd+binary_rl");
+    let banner = Banner {
+        proxy: config.proxy.address(),
+        keyed: config.proxy.api_key.is_some(),
+        about: &about,
+        inert,
+        config: "config.yaml",
+    };
+    banner.text()
+}
+
+#[test]
+fn a_laptop_keeps_everything() {
+    let policy = Policy::Local {
+        model: "/models/demo.gguf".into(),
+    };
+    let shown = text(&config("mode: rl\n"), &policy, &JudgedWith::Rules(2), &[]);
+    insta::assert_snapshot!(shown, @r#"
+    MetaClaw 0.1.0 listens
+      base URL  http://127.0.0.1:30000/v1
+      settings  config.yaml (mode rl)
+      serves    demo.gguf on the local trainer
+      learns    wishes, skills, and weights by redo+opd+binary_rl, whenever a batch is ready
+      leaves    chat -> nowhere, judge -> nowhere (2 rules), training -> nowhere
+      try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"messages":[{"role":"user","content":"What is the capital of France?"}]}'
+    "#);
+}
+
+#[test]
+fn auto_without_a_model_says_that_no_weights_learn() {
+    let config = config(
+        "llm: {api_base: 'https://user:secret@api.example/v1', model_id: big-1}\nproxy: {api_key: sk-1}\n",
+    );
+    let judge = JudgedWith::Model {
+        model: "big-1".to_owned(),
+        url: "https://api.example/v1".to_owned(),
+    };
+    let unused = |key: &str, reason| InertUse {
+        key: key.to_owned(),
+        reason,
+    };
+    let inert = [
+        unused("memory.enabled", "no memory"),
+        unused("wechat.enabled", "nothing"),
+        unused("memory.dir", "no memory"),
+    ];
+    insta::assert_snapshot!(text(&config, &Policy::None, &judge, &inert), @r#"
+    MetaClaw 0.1.0 listens
+      base URL  http://127.0.0.1:30000/v1
+      settings  config.yaml (mode auto)
+      serves    big-1 at api.example
+      learns    wishes and skills; no weights, because no policy model is configured (mode auto works as skills_only)
+      leaves    chat -> api.example, judge -> api.example (big-1), training -> nowhere
+      no effect memory.enabled, memory.dir: no memory
+      no effect wechat.enabled: nothing
+      try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -H "authorization: Bearer $METACLAW_KEY" -d '{"model":"default","stream":true,"messages":[{"role":"user","content":"What is the capital of France?"}]}'
+    "#);
+}
+
+#[test]
+fn this_machine_is_nowhere() {
+    for (url, said) in [
+        (
+            "http://127.0.0.1:8000",
+            "nowhere (127.0.0.1:8000 is this machine)",
+        ),
+        (
+            "http://[::1]:8000/v1",
+            "nowhere ([::1]:8000 is this machine)",
+        ),
+        ("http://localhost/v1", "nowhere (localhost is this machine)"),
+        ("https://a:b@api.example:8443/v1", "api.example:8443"),
+        ("https://127.example/v1", "127.example"),
+    ] {
+        assert_eq!(elsewhere(url), said);
+    }
+}

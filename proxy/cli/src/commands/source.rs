@@ -1,0 +1,103 @@
+//! Where a subcommand gets its answer: from the running process, or from the files where nothing
+//! runs.
+
+use std::{io::Write, time::Duration};
+
+use anyhow::bail;
+use metaclaw_chat::TurnId;
+use metaclaw_turns::{Turn, TurnLog, TurnSummary, TurnsConfig};
+use tokio::time::Instant;
+
+use super::Context;
+use crate::{
+    control::{ControlClient, TurnsQuery, write_lines},
+    home::{Home, HomeLock},
+};
+
+/// A process that has the home and is not listening yet says where it is soon.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The running process; `None` where nothing runs.
+pub(crate) async fn running(home: &Home) -> anyhow::Result<Option<ControlClient>> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let Some(holder) = home.holder()? else {
+            return Ok(None);
+        };
+        match home.run_file()? {
+            Some(run) if run.pid == holder.pid => return Ok(Some(ControlClient::new(run)?)),
+            // Left by a killed one, or not written yet.
+            _ if Instant::now() < deadline => tokio::time::sleep(PAUSE).await,
+            _ => bail!(
+                "`metaclaw {}` (process {}) has {} and does not say where it is: try again",
+                holder.doing,
+                holder.pid,
+                home.dir().display()
+            ),
+        }
+    }
+}
+
+/// Where turns come from.
+pub(super) enum TurnSource {
+    /// The running process.
+    Running(ControlClient),
+    /// The files; nobody else may have them meanwhile.
+    Files { log: TurnLog, _lock: HomeLock },
+}
+
+// === impl TurnSource ===
+
+impl TurnSource {
+    /// Asks the running process, else opens the files.
+    pub(super) async fn open(context: &Context, doing: &str) -> anyhow::Result<Self> {
+        if let Some(client) = running(&context.home).await? {
+            return Ok(Self::Running(client));
+        }
+        let folder = context.home.turns();
+        if !folder.exists() {
+            bail!("there is no log in {} yet", context.home.dir().display());
+        }
+        let lock = context.home.lock(doing)?;
+        let config: TurnsConfig = context.settings(None, Vec::new())?.section("turns")?;
+        let log = tokio::task::spawn_blocking(move || TurnLog::open(&folder, &config)).await??;
+        Ok(Self::Files { log, _lock: lock })
+    }
+
+    /// One line about each.
+    pub(super) async fn list(&self, query: TurnsQuery) -> anyhow::Result<Vec<TurnSummary>> {
+        match self {
+            Self::Running(client) => Ok(client.ask("turns", &query).await?),
+            Self::Files { log, .. } => Ok(log.list(query.into()).await?),
+        }
+    }
+
+    /// One, whole.
+    pub(super) async fn get(&self, id: TurnId) -> anyhow::Result<Option<Turn>> {
+        match self {
+            Self::Running(client) => Ok(client.ask("turn", &id).await?),
+            Self::Files { log, .. } => Ok(log.get(id).await?),
+        }
+    }
+
+    /// All of them, as JSON lines.
+    pub(super) async fn export(&self, to: &mut impl Write) -> anyhow::Result<()> {
+        match self {
+            Self::Running(client) => client.copy("export", to).await?,
+            Self::Files { log, .. } => write_lines(log, to).await?,
+        }
+        Ok(to.flush()?)
+    }
+
+    /// Lets go of the files.
+    pub(super) async fn close(self) -> anyhow::Result<()> {
+        match self {
+            Self::Running(_) => Ok(()),
+            Self::Files { log, .. } => {
+                log.close().await;
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! `metaclaw start`: reads the settings, builds the house, keeps it until a signal, drains.
+
+use std::{io::Write, path::PathBuf, process::ExitCode};
+
+use anyhow::Context as _;
+use clap::Args;
+use tracing::{info, warn};
+
+use super::Context;
+use crate::{
+    assemble::{self, Plan},
+    config::{Loaded, Policy},
+    daemon::{self, Ready},
+    logging, out,
+};
+
+/// Arguments of `start`.
+#[derive(Debug, Args)]
+pub(crate) struct StartArgs {
+    /// The settings, in place of config.yaml in the home folder.
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Listen on this port; 0 takes a free one.
+    #[arg(short, long, value_name = "N")]
+    port: Option<String>,
+    /// auto, rl or skills_only.
+    #[arg(short, long)]
+    mode: Option<String>,
+    /// Go to the background once it listens; metaclaw.log in the home folder has what it says.
+    #[arg(short, long)]
+    daemon: bool,
+    /// Say on standard output, as JSON, that it listens: for `-d`.
+    #[arg(long, hide = true)]
+    tell_parent: bool,
+}
+
+// === impl StartArgs ===
+
+impl StartArgs {
+    /// Does it.
+    pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        if self.daemon {
+            return daemon::start(&context.home, &self.forwarded());
+        }
+        logging::begin(&context.environment);
+        let (version, home) = (env!("CARGO_PKG_VERSION"), context.home.dir());
+        info!(version, home = %home.display(), "metaclaw starts");
+        let loaded = self.settings(context)?;
+        let policy = Policy::of(&loaded.config, &context.environment.cache())?;
+        context
+            .home
+            .create()
+            .with_context(|| format!("cannot make the home folder {}", home.display()))?;
+        let lock = context.home.lock("start")?;
+        let tell_parent = self.tell_parent;
+        let plan = Plan {
+            config_name: self.config.unwrap_or_else(|| context.home.config()),
+            home: context.home.clone(),
+            environment: context.environment.clone(),
+            loaded,
+            policy,
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()?;
+        let ended = runtime.block_on(assemble::keep(plan, |banner| tell(tell_parent, banner)));
+        // What still blocks, as a store that hangs, is not waited for.
+        runtime.shutdown_background();
+        drop(lock);
+        ended
+    }
+
+    /// The settings, with what is to be said about them.
+    fn settings(&self, context: &Context) -> anyhow::Result<Loaded> {
+        let given = [("proxy.port", &self.port), ("mode", &self.mode)];
+        let flags = given
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value.clone()?)))
+            .collect();
+        let loaded = context.settings(self.config.clone(), flags)?;
+        for unknown in &loaded.unknown {
+            warn!("{unknown}");
+        }
+        for notice in &loaded.notices {
+            warn!("{notice}");
+        }
+        Ok(loaded)
+    }
+
+    /// The same start, for the process in the background.
+    fn forwarded(&self) -> Vec<String> {
+        let mut arguments = vec!["start".to_owned(), "--tell-parent".to_owned()];
+        let config = self.config.as_ref().map(|it| it.display().to_string());
+        for (name, value) in [
+            ("--config", &config),
+            ("--port", &self.port),
+            ("--mode", &self.mode),
+        ] {
+            if let Some(value) = value {
+                arguments.extend([name.to_owned(), value.clone()]);
+            }
+        }
+        arguments
+    }
+}
+
+/// Says that it listens: to a person, or to the process that waits for it.
+fn tell(parent: bool, banner: &str) -> std::io::Result<()> {
+    if parent {
+        let ready = Ready {
+            banner: banner.to_owned(),
+        };
+        out::line(serde_json::to_string(&ready)?)?;
+        info!("{banner}");
+        return std::io::stdout().flush();
+    }
+    out::line(banner)
+}

@@ -1,0 +1,174 @@
+//! `metaclaw status`: how the running process is.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use metaclaw_chat::Span;
+use serde_json::Value;
+
+use super::{Context, source::running};
+use crate::out;
+
+/// Nothing runs: as `systemctl status` says it.
+const NOT_RUNNING: u8 = 3;
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+// === impl StatusArgs ===
+
+impl StatusArgs {
+    /// Does it.
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let Some(client) = running(&context.home).await? else {
+            if self.json {
+                out::json(&serde_json::json!({"running": false}))?;
+            } else {
+                out::line("MetaClaw: not running")?;
+            }
+            return Ok(ExitCode::from(NOT_RUNNING));
+        };
+        let mut status: Value = client.ask("status", &()).await?;
+        if self.json {
+            status["running"] = true.into();
+            out::json(&status)?;
+        } else {
+            out::line(text(&status, now_ms()))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The status in lines; what a newer or older process does not say is left out.
+fn text(status: &Value, now_ms: u64) -> String {
+    let about = |key: &str| said(&status["about"][key]);
+    let since_ms = status["since_ms"].as_u64().unwrap_or(now_ms);
+    let up = Span::secs(now_ms.saturating_sub(since_ms) / 1_000);
+    let mut lines = vec![
+        format!(
+            "MetaClaw: running  (PID={}, mode={}, proxy={}, for {up})",
+            status["pid"],
+            about("mode"),
+            said(&status["proxy"]),
+        ),
+        format!("serves:  {}", about("serves")),
+        format!("learns:  {}", about("learns")),
+        format!("leaves:  {}", about("leaves")),
+    ];
+    lines.extend(trainer(&status["trainer"]));
+    lines.push(funnel(&status["funnel"]));
+    for (why, n) in status["funnel"]["spent"].as_object().into_iter().flatten() {
+        lines.push(format!("         {n} not used: {why}"));
+    }
+    if let Some(why) = status["log"]["broken"].as_str() {
+        lines.push(format!("log:     nothing is captured: {why}"));
+    }
+    lines.extend(learner(&status["learner"]));
+    lines.join("\n")
+}
+
+fn said(value: &Value) -> &str {
+    value.as_str().unwrap_or("?")
+}
+
+fn trainer(trainer: &Value) -> Option<String> {
+    let how = match trainer["is"].as_str()? {
+        "ready" => format!(
+            "ready at {} (PID={})",
+            said(&trainer["address"]),
+            trainer["pid"]
+        ),
+        "down" => format!("down ({}); it is started again", said(&trainer["reason"])),
+        other => other.to_owned(),
+    };
+    Some(format!("trainer: {how}"))
+}
+
+/// The way of turns to the weights, as far as each got.
+fn funnel(funnel: &Value) -> String {
+    let steps = ["turns", "main", "complete", "with_ids", "judged", "trained"];
+    let counts = steps.map(|key| format!("{} {}", key.replace('_', " "), funnel[key]));
+    let (first, rest) = (&counts[0], &counts[1..]);
+    let first = first.trim_start_matches("turns ");
+    let open = funnel["taken"].as_u64().filter(|n| *n > 0);
+    let open = open.map(|n| format!(" (+ {n} in an open step)"));
+    format!(
+        "turns:   {first} -> {}{}",
+        rest.join(" -> "),
+        open.unwrap_or_default()
+    )
+}
+
+/// What the learner does, and how each agent's weights are.
+fn learner(learner: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(phase) = learner["phase"]["is"].as_str() {
+        let waiting = &learner["judging"]["waiting"];
+        let doing = phase.replace('_', " ");
+        lines.push(format!(
+            "learner: {doing}; turns that wait for a verdict: {waiting}"
+        ));
+    }
+    if let Some(why) = learner["judging"]["failing"].as_str() {
+        lines.push(format!("judge:   does not answer: {why}"));
+    }
+    for agent in learner["agents"].as_array().into_iter().flatten() {
+        let adapter = agent["adapter"].as_str().unwrap_or("the base model");
+        let ready = format!(
+            "{} redo and {} binary_rl samples ready",
+            agent["n_redo"], agent["n_binary_rl"]
+        );
+        let last = match agent["last_step"]["n"].as_u64() {
+            Some(n) => format!("last step {n}"),
+            None => "no step yet".to_owned(),
+        };
+        lines.push(format!(
+            "agent:   {} on {adapter}; {ready}; {last}",
+            said(&agent["agent"])
+        ));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_lines_say_who_serves_and_how_far_turns_got() {
+        let status = json!({
+            "pid": 7, "proxy": "127.0.0.1:30000", "since_ms": 1_000,
+            "about": {"mode": "rl", "serves": "demo", "learns": "weights", "leaves": "nothing"},
+            "trainer": {"is": "ready", "address": "127.0.0.1:1", "pid": 8},
+            "funnel": {"turns": 5, "main": 5, "complete": 4, "with_ids": 4, "judged": 3, "trained": 0, "taken": 2, "spent": {"unclear": 1}},
+            "log": {"broken": null},
+            "learner": {
+                "phase": {"is": "collecting"}, "judging": {"waiting": 1, "failing": null},
+                "agents": [{"agent": "_default", "adapter": null, "n_redo": 1, "n_binary_rl": 2, "last_step": null}],
+            },
+        });
+        insta::assert_snapshot!(text(&status, 61_000), @r#"
+        MetaClaw: running  (PID=7, mode=rl, proxy=127.0.0.1:30000, for 1 min)
+        serves:  demo
+        learns:  weights
+        leaves:  nothing
+        trainer: ready at 127.0.0.1:1 (PID=8)
+        turns:   5 -> main 5 -> complete 4 -> with ids 4 -> judged 3 -> trained 0 (+ 2 in an open step)
+                 1 not used: unclear
+        learner: collecting; turns that wait for a verdict: 1
+        agent:   _default on the base model; 1 redo and 2 binary_rl samples ready; no step yet
+        "#);
+    }
+}

@@ -1,0 +1,85 @@
+//! `metaclaw stop`: ends the running process, and waits until it has ended.
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::Instant;
+
+use super::{Context, source::running};
+use crate::{home::Home, out};
+
+const PAUSE: Duration = Duration::from_millis(50);
+/// For the order itself; the end has its own deadline.
+const ORDER: Duration = Duration::from_secs(5);
+
+/// Arguments of `stop`.
+#[derive(Debug, Args)]
+pub(crate) struct StopArgs {
+    /// Seconds to wait for the end: replies under way may finish.
+    #[arg(long, default_value_t = 60)]
+    timeout: u64,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+// === impl StopArgs ===
+
+impl StopArgs {
+    /// Does it.
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let Some(holder) = context.home.holder()? else {
+            self.say(None)?;
+            return Ok(ExitCode::SUCCESS);
+        };
+        if !ordered(context).await {
+            let pid = i32::try_from(holder.pid).ok().and_then(Pid::from_raw);
+            let pid =
+                pid.ok_or_else(|| anyhow::anyhow!("process {} cannot be asked", holder.pid))?;
+            kill_process(pid, Signal::TERM)?;
+        }
+        if !gone(&context.home, Duration::from_secs(self.timeout)).await? {
+            anyhow::bail!(
+                "process {} still finishes replies after {} s: `kill -9 {}` ends it at once, and loses no turn that was answered",
+                holder.pid,
+                self.timeout,
+                holder.pid
+            );
+        }
+        self.say(Some(holder.pid))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn say(&self, pid: Option<u32>) -> std::io::Result<()> {
+        match (self.json, pid) {
+            (true, pid) => out::json(&serde_json::json!({"stopped": pid})),
+            (false, Some(pid)) => out::line(format!("MetaClaw: stopped  (PID={pid})")),
+            (false, None) => out::line("MetaClaw: not running"),
+        }
+    }
+}
+
+/// Whether the process took the order by its control listener.
+async fn ordered(context: &Context) -> bool {
+    match running(&context.home).await {
+        Ok(Some(client)) => {
+            let order = client.order::<serde_json::Value>("stop", &(), ORDER);
+            order.await.is_ok()
+        }
+        Ok(None) => true,
+        Err(_) => false,
+    }
+}
+
+/// Whether the home is free within `patience`.
+async fn gone(home: &Home, patience: Duration) -> anyhow::Result<bool> {
+    let deadline = Instant::now() + patience;
+    while home.holder()?.is_some() {
+        if Instant::now() >= deadline {
+            return Ok(false);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(true)
+}

@@ -1,0 +1,15 @@
+//! The running process, asked by its own subcommands: loopback only, with a token of its own.
+//!
+//! The token is not the proxy's key: whoever may chat may not thereby stop, train or read the log.
+
+mod client;
+mod export;
+mod server;
+mod wire;
+
+pub(crate) use self::{
+    client::ControlClient,
+    export::write as write_lines,
+    server::serve,
+    wire::{AdapterView, LogStatus, SkillView, Status, TrainerStatus, TurnsQuery},
+};

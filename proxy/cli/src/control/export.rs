@@ -1,0 +1,61 @@
+//! The log as lines, passed on as they are read: never all of it in memory.
+
+use std::io::{self, Write};
+
+use futures_util::{Stream, stream};
+use metaclaw_turns::{ExportError, ExportFilter, TurnLog};
+use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+use tokio::sync::oneshot;
+
+use crate::house::House;
+
+/// Bytes on their way: a slow reader holds the writer, not memory.
+const PIECE: usize = 64 * 1024;
+
+/// Pieces of all turns as JSON lines; the last one is an error when the log could not be read to
+/// its end, so that half of it never looks like all of it.
+pub(super) fn stream(house: &House) -> impl Stream<Item = io::Result<Vec<u8>>> + use<> {
+    let (mut writer, reader) = duplex(PIECE);
+    let (ended, outcome) = oneshot::channel();
+    let log = house.log.clone();
+    house.tasks.spawn(async move {
+        let written = log.export(&mut writer, &ExportFilter::default()).await;
+        // Whoever hung up wants no outcome.
+        ended
+            .send(written.map_err(|error| io::Error::other(error.to_string())))
+            .ok();
+    });
+    stream::try_unfold(
+        (reader, Some(outcome)),
+        |(mut reader, outcome)| async move {
+            if let Some(piece) = piece(&mut reader).await? {
+                return Ok(Some((piece, (reader, outcome))));
+            }
+            match outcome {
+                Some(outcome) => outcome.await.map_err(io::Error::other)?.map(|_| None),
+                None => Ok(None),
+            }
+        },
+    )
+}
+
+/// Writes all turns as JSON lines.
+pub(crate) async fn write(log: &TurnLog, to: &mut impl Write) -> Result<(), ExportError> {
+    let (mut writer, mut reader) = duplex(PIECE);
+    let copy = async {
+        while let Some(piece) = piece(&mut reader).await? {
+            to.write_all(&piece)?;
+        }
+        to.flush()
+    };
+    let export = async move { log.export(&mut writer, &ExportFilter::default()).await };
+    let (exported, copied) = tokio::join!(export, copy);
+    copied.map_err(ExportError::from)?;
+    exported.map(drop)
+}
+
+async fn piece(reader: &mut DuplexStream) -> io::Result<Option<Vec<u8>>> {
+    let mut piece = Vec::with_capacity(PIECE);
+    let n_bytes = reader.read_buf(&mut piece).await?;
+    Ok((n_bytes > 0).then_some(piece))
+}

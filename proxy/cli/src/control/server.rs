@@ -1,0 +1,130 @@
+//! The control listener of the running process.
+
+use std::sync::Arc;
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode, header},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use metaclaw_chat::{AgentId, TurnId};
+use serde_json::{Value, json};
+use subtle::ConstantTimeEq;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::{export, wire::TurnsQuery};
+use crate::house::House;
+
+/// What every handler knows.
+#[derive(Clone)]
+struct Control {
+    house: Arc<House>,
+    token: Arc<str>,
+}
+
+/// An answer that says what is wrong.
+struct Failure(StatusCode, String);
+
+type Answer<T> = Result<Json<T>, Failure>;
+
+/// Answers on `listener` until `ending`.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    house: Arc<House>,
+    token: String,
+    ending: CancellationToken,
+) -> std::io::Result<()> {
+    let control = Control {
+        house,
+        token: token.into(),
+    };
+    let routes = Router::new()
+        .route("/status", post(status))
+        .route("/stop", post(stop))
+        .route("/turns", post(turns))
+        .route("/turn", post(turn))
+        .route("/export", post(exported))
+        .route("/skills", post(skills))
+        .route("/adapters", post(adapters))
+        .route("/train_step", post(train_step))
+        .route_layer(middleware::from_fn_with_state(control.clone(), admit))
+        .with_state(control);
+    axum::serve(listener, routes)
+        .with_graceful_shutdown(ending.cancelled_owned())
+        .await
+}
+
+/// Lets nobody in who does not show the token.
+async fn admit(State(control): State<Control>, request: Request, next: Next) -> Response {
+    if shows(request.headers(), &control.token) {
+        next.run(request).await
+    } else {
+        let message = "the admin token of run.json is asked for here".to_owned();
+        Failure(StatusCode::UNAUTHORIZED, message).into_response()
+    }
+}
+
+fn shows(headers: &HeaderMap, token: &str) -> bool {
+    let given = headers.get(header::AUTHORIZATION);
+    let given = given.and_then(|it| it.to_str().ok());
+    let given = given.and_then(|it| it.strip_prefix("Bearer "));
+    given.is_some_and(|given| given.as_bytes().ct_eq(token.as_bytes()).into())
+}
+
+async fn status(State(control): State<Control>) -> Response {
+    Json(control.house.status().await).into_response()
+}
+
+async fn stop(State(control): State<Control>) -> Json<Value> {
+    control.house.stop();
+    Json(json!({"stopping": true}))
+}
+
+async fn turns(State(control): State<Control>, Json(query): Json<TurnsQuery>) -> Response {
+    let turns = control.house.log.list(query.into()).await;
+    answer(turns.map_err(failed)).into_response()
+}
+
+async fn turn(State(control): State<Control>, Json(id): Json<TurnId>) -> Response {
+    let turn = control.house.log.get(id).await.map_err(failed);
+    answer(turn).into_response()
+}
+
+async fn exported(State(control): State<Control>) -> Response {
+    let lines = export::stream(&control.house);
+    let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
+    (kind, Body::from_stream(lines)).into_response()
+}
+
+async fn skills(State(control): State<Control>, Json(of): Json<Option<AgentId>>) -> Response {
+    Json(control.house.skills(of.as_ref())).into_response()
+}
+
+async fn adapters(State(control): State<Control>) -> Response {
+    let adapters = control.house.adapters().await;
+    answer(adapters.map_err(|message| Failure(StatusCode::BAD_GATEWAY, message))).into_response()
+}
+
+async fn train_step(State(control): State<Control>, Json(of): Json<Option<AgentId>>) -> Response {
+    let step = control.house.train_step(of).await;
+    answer(step.map_err(failed)).into_response()
+}
+
+fn answer<T>(given: Result<T, Failure>) -> Answer<T> {
+    given.map(Json)
+}
+
+fn failed(error: impl std::error::Error) -> Failure {
+    Failure(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        (self.0, Json(json!({"error": self.1}))).into_response()
+    }
+}

@@ -1,0 +1,134 @@
+//! What is said between a subcommand and the running process; also what `--json` prints.
+
+use std::{collections::BTreeMap, net::SocketAddr};
+
+use metaclaw_chat::{AgentId, SessionId, TurnId};
+use metaclaw_gateway::Counts;
+use metaclaw_learner::LearnerStatus;
+use metaclaw_turns::{Funnel, StateKind, TurnFilter};
+use serde::{Deserialize, Serialize};
+
+use crate::banner::About;
+
+/// How the running process is.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Status {
+    /// Process id.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
+    /// Where agents talk to it.
+    pub proxy: SocketAddr,
+    /// When it began to listen, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// What serves, what learns, what leaves the machine.
+    pub about: About,
+    /// The local trainer, where there is one.
+    pub trainer: Option<TrainerStatus>,
+    /// The adapter that each agent is served with.
+    pub serving: BTreeMap<String, String>,
+    /// How many turns came how far.
+    pub funnel: Funnel,
+    /// The log of turns.
+    pub log: LogStatus,
+    /// What the gateway counts.
+    pub counts: Counts,
+    /// How learning goes; none where the log does not say.
+    pub learner: Option<LearnerStatus>,
+}
+
+/// How the local trainer is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub(crate) enum TrainerStatus {
+    /// It loads its model.
+    Starting,
+    /// It answers.
+    Ready {
+        /// Where.
+        address: SocketAddr,
+        /// Process id.
+        pid: u32,
+    },
+    /// It ended and is started again.
+    Down {
+        /// Why it ended.
+        reason: String,
+    },
+    /// We are ending.
+    Ended,
+}
+
+/// How the log of turns is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LogStatus {
+    /// Age of the oldest turn that is not on disk yet, in milliseconds.
+    pub oldest_unflushed_ms: Option<u64>,
+    /// Why nothing is captured, where nothing is.
+    pub broken: Option<String>,
+}
+
+/// Which turns to list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct TurnsQuery {
+    /// Only this agent's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentId>,
+    /// Only this session's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+    /// Only those in this state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<StateKind>,
+    /// At most this many.
+    pub limit: usize,
+    /// Only those after this one in the list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<TurnId>,
+}
+
+/// One skill.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SkillView {
+    /// Its name.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// The same text, the same version.
+    pub version: String,
+    /// Its instructions.
+    pub content: String,
+}
+
+/// One adapter that the trainer has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AdapterView {
+    /// Its name.
+    pub name: String,
+    /// The agents that are served with it.
+    pub agents: Vec<String>,
+    /// Sessions and replies that hold it, and the pointers of its agents.
+    pub n_leases: usize,
+}
+
+// === impl TurnsQuery ===
+
+impl From<TurnsQuery> for TurnFilter {
+    fn from(query: TurnsQuery) -> Self {
+        let TurnsQuery {
+            agent,
+            session,
+            state,
+            limit,
+            before,
+        } = query;
+        Self {
+            agent,
+            session,
+            state,
+            limit,
+            before,
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The running parts, together: what the control listener asks and what the end takes down.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use metaclaw_chat::AgentId;
+use metaclaw_gateway::{Metrics, Serving};
+use metaclaw_learner::{Learner, StepReport, TrainError};
+use metaclaw_skills::{Library, Skill};
+use metaclaw_trainer_api::TrainingBackend;
+use metaclaw_turns::{Funnel, TurnLog};
+use tokio::sync::watch;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    banner::About,
+    control::{AdapterView, LogStatus, SkillView, Status, TrainerStatus},
+    supervise::TrainerState,
+};
+
+/// How long `status` waits for an answer of a part that may be busy.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Handles of everything that runs.
+pub(crate) struct House {
+    /// What serves, what learns, what leaves the machine.
+    pub about: About,
+    /// Where agents talk to us.
+    pub proxy: SocketAddr,
+    /// When we began to listen, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// The log of turns.
+    pub log: TurnLog,
+    /// Wishes and skills.
+    pub library: Library,
+    /// Which adapter to ask for.
+    pub serving: Arc<Serving>,
+    /// Who trains; none where no weights learn.
+    pub backend: Option<Arc<dyn TrainingBackend>>,
+    /// The loop behind the chat.
+    pub learner: Learner,
+    /// How the local trainer is, where there is one.
+    pub trainer: Option<watch::Receiver<TrainerState>>,
+    /// What the gateway counts.
+    pub metrics: Arc<Metrics>,
+    /// Work for callers that goes on beside their request.
+    pub tasks: TaskTracker,
+    /// Cancelled when we are to end.
+    pub ending: CancellationToken,
+}
+
+// === impl House ===
+
+impl House {
+    /// Tells everything to end.
+    pub(crate) fn stop(&self) {
+        self.ending.cancel();
+    }
+
+    /// How it all is.
+    pub(crate) async fn status(&self) -> Status {
+        let funnel = tokio::time::timeout(PATIENCE, self.log.funnel(None)).await;
+        let learner = tokio::time::timeout(PATIENCE, self.learner.status()).await;
+        let health = self.log.health();
+        let serving = tokio::time::timeout(PATIENCE, self.log.serving()).await;
+        let serving = serving.ok().and_then(Result::ok).unwrap_or_default();
+        Status {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            proxy: self.proxy,
+            since_ms: self.since_ms,
+            about: self.about.clone(),
+            trainer: self.trainer.as_ref().map(|it| it.borrow().clone().into()),
+            serving: serving
+                .into_iter()
+                .map(|(agent, adapter)| (agent.to_string(), adapter))
+                .collect(),
+            funnel: funnel
+                .ok()
+                .and_then(Result::ok)
+                .unwrap_or_else(Funnel::default),
+            counts: self.metrics.counts(),
+            log: LogStatus {
+                oldest_unflushed_ms: health.oldest_unflushed.map(whole_ms),
+                broken: health.broken,
+            },
+            learner: learner.ok().and_then(Result::ok),
+        }
+    }
+
+    /// The skills of one agent; without one, those of everybody.
+    pub(crate) fn skills(&self, agent: Option<&AgentId>) -> Vec<SkillView> {
+        skills(&self.library, agent)
+    }
+
+    /// The adapters that the trainer has, with the agents that are served with each.
+    pub(crate) async fn adapters(&self) -> Result<Vec<AdapterView>, String> {
+        let Some(backend) = &self.backend else {
+            return Ok(Vec::new());
+        };
+        let adapters = backend
+            .adapters()
+            .await
+            .map_err(|error| error.to_string())?;
+        let serving = self
+            .log
+            .serving()
+            .await
+            .map_err(|error| error.to_string())?;
+        let in_use = self.serving.in_use();
+        let view = |name: String| AdapterView {
+            agents: serving
+                .iter()
+                .filter(|(_, adapter)| *adapter == name)
+                .map(|(agent, _)| agent.to_string())
+                .collect(),
+            n_leases: in_use
+                .iter()
+                .find(|(used, _)| **used == *name)
+                .map_or(0, |(_, n_leases)| *n_leases),
+            name,
+        };
+        Ok(adapters
+            .into_iter()
+            .map(|it| view(it.name.to_string()))
+            .collect())
+    }
+
+    /// Trains one batch now, of one agent or of each; what each step was.
+    pub(crate) async fn train_step(
+        &self,
+        agent: Option<AgentId>,
+    ) -> Result<Vec<StepReport>, TrainError> {
+        self.learner.train_now(agent).await
+    }
+}
+
+fn whole_ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The skills that an agent sees; without one, those of everybody.
+pub(crate) fn skills(library: &Library, agent: Option<&AgentId>) -> Vec<SkillView> {
+    let nobody = AgentId::default_agent();
+    let skills = library.skills(agent.unwrap_or(&nobody));
+    skills.iter().map(|skill| view(skill)).collect()
+}
+
+/// One skill.
+pub(crate) fn view(skill: &Skill) -> SkillView {
+    SkillView {
+        name: skill.name.to_string(),
+        description: skill.description.clone(),
+        version: skill.version.clone(),
+        content: skill.content.clone(),
+    }
+}
+
+impl From<TrainerState> for TrainerStatus {
+    fn from(state: TrainerState) -> Self {
+        match state {
+            TrainerState::Starting => Self::Starting,
+            TrainerState::Ready { address, pid } => Self::Ready { address, pid },
+            TrainerState::Down { reason } => Self::Down { reason },
+            TrainerState::Ended => Self::Ended,
+        }
+    }
+}

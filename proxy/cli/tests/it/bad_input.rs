@@ -1,0 +1,137 @@
+//! What goes wrong, and what is said about it.
+
+use std::path::PathBuf;
+
+use tokio::net::TcpListener;
+
+use crate::house::{House, Upstream};
+
+#[tokio::test]
+async fn a_port_in_use_is_refused_with_a_way_out() {
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let house = House::new("mode: skills_only\n").unwrap();
+    let refusal = house.refusal(&["start", "--port", &port]).await.unwrap();
+    insta::assert_snapshot!(refusal.replace(&port, "PORT"), @r#"metaclaw: 127.0.0.1:PORT is in use by another program: `metaclaw start --port N` (or proxy.port) takes another one, 0 any free one"#);
+}
+
+#[tokio::test]
+async fn values_that_are_not_allowed_stop_the_start_all_at_once() {
+    let house = House::new("mode: fast\nproxy: {port: 70000}\nrl: {batch_size: none}\n").unwrap();
+    insta::assert_snapshot!(house.refusal(&["start"]).await.unwrap(), @r#"
+    metaclaw: mode in HOME/config.yaml: "fast" is not allowed: auto, rl, skills_only
+    proxy.port in HOME/config.yaml: "70000" is not allowed: a whole number from 0 to 65535
+    rl.batch_size in HOME/config.yaml: "none" is not allowed: a whole number, 1 or more
+    "#);
+    let refusal = house
+        .refusal(&["start", "--port", "many", "--mode", "rl"])
+        .await
+        .unwrap();
+    insta::assert_snapshot!(refusal, @r#"
+    metaclaw: mode in HOME/config.yaml: "fast" is not allowed: auto, rl, skills_only
+    proxy.port in HOME/config.yaml: "70000" is not allowed: a whole number from 0 to 65535
+    rl.batch_size in HOME/config.yaml: "none" is not allowed: a whole number, 1 or more
+    proxy.port in the command line: "many" is not allowed: a whole number from 0 to 65535
+    "#);
+}
+
+#[tokio::test]
+async fn a_world_that_may_come_in_without_a_key_is_refused() {
+    let house = House::new("proxy: {host: 192.0.2.7}\n").unwrap();
+    insta::assert_snapshot!(house.refusal(&["start"]).await.unwrap(), @r#"metaclaw: proxy.host in HOME/config.yaml: "192.0.2.7" is not allowed: without proxy.api_key, 127.0.0.1 or ::1; set proxy.api_key to be reached from elsewhere"#);
+}
+
+#[tokio::test]
+async fn a_model_that_is_not_there_is_missed_before_anything_runs() {
+    let house = House::new("mode: rl\ntrainer: {model: none.gguf}\n").unwrap();
+    insta::assert_snapshot!(house.refusal(&["start"]).await.unwrap(), @r#"metaclaw: trainer.model: no file or folder HOME/none.gguf: give a folder in Hugging Face form or a GGUF file (models are not fetched by name)"#);
+    let house = House::new("mode: rl\n").unwrap();
+    insta::assert_snapshot!(house.refusal(&["start"]).await.unwrap(), @r#"metaclaw: mode rl needs a policy model: set trainer.model (a folder in Hugging Face form, a GGUF file, or demo), or mode: skills_only"#);
+}
+
+#[tokio::test]
+async fn rules_that_cannot_hold_name_their_place() {
+    let rules = "judge: {rules: [{on: reply, min_words: 9, max_words: 3, score: 1}]}\n";
+    let house = House::new(&format!("mode: skills_only\nproxy: {{port: 0}}\n{rules}")).unwrap();
+    insta::assert_snapshot!(house.refusal(&["start"]).await.unwrap(), @r#"metaclaw: judge.rules[0] can never hold: min_words is 9 and max_words is 3"#);
+    let house = House::new(
+        "mode: skills_only\nproxy: {port: 0}\njudge: {rules: [{on: never, score: 1}]}\n",
+    )
+    .unwrap();
+    insta::assert_snapshot!(house.refusal(&["start"]).await.unwrap(), @r#"metaclaw: judge.rules.0.on in HOME/config.yaml: "never" is not allowed: reply, next"#);
+}
+
+#[tokio::test]
+async fn a_file_that_was_named_must_be_there() {
+    let house = House::new("").unwrap();
+    insta::assert_snapshot!(house.refusal(&["start", "--config", "HOME/none.yaml"]).await.unwrap(), @r#"metaclaw: cannot read HOME/none.yaml: No such file or directory (os error 2)"#);
+}
+
+/// Unknown keys and skills that cannot be read are said; the start goes on.
+#[tokio::test]
+async fn warnings_do_not_stop_the_start() {
+    let upstream = Upstream::new().await.unwrap();
+    let house = House::new(&format!(
+        "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: '{}'}}\nrl: {{batchsize: 8}}\nmemory: {{enabled: true}}\n",
+        upstream.url
+    ))
+    .unwrap();
+    let skill = |name: &str, text: &[u8]| {
+        let folder = house.path().join("skills").join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("SKILL.md"), text).unwrap();
+    };
+    skill(
+        "good",
+        b"---\nname: good\ndescription: Use it when needed.\n---\nDo well.\n",
+    );
+    skill(
+        "broken",
+        b"---\nname: ../evil\ndescription: Escapes.\n---\nDo ill.\n",
+    );
+    skill("binary", &[0xff, 0xfe, 0x00]);
+    let proxy = house.start().await.unwrap();
+    assert!(
+        proxy.banner.contains("no effect memory.enabled"),
+        "{}",
+        proxy.banner
+    );
+    let log = std::fs::read_to_string(house.path().join("stderr.log")).unwrap();
+    let warnings: Vec<String> = log
+        .lines()
+        .filter_map(|line| line.split_once(" WARN metaclaw::"))
+        .map(|(_, said)| house.neutral(said))
+        .collect();
+    insta::assert_snapshot!(warnings.join("\n"), @r#"
+    commands::start: unknown key rl.batchsize in HOME/config.yaml: did you mean rl.batch_size?
+    assemble: HOME/skills/binary/SKILL.md: cannot be read: stream did not contain valid UTF-8; skipped
+    assemble: HOME/skills/broken/SKILL.md: skill name "../evil" is not allowed: 1 to 64 letters, digits, spaces, _ - or ., beginning with a letter, a digit or _; skipped
+    "#);
+    let skills = house.json(&["skills", "list", "--json"]).await.unwrap();
+    assert_eq!(skills.as_array().unwrap().len(), 1, "{skills}");
+    let shown = house.ask(&["skills", "show", "good"]).await.unwrap();
+    assert!(shown.contains("Do well."), "{shown}");
+    let refusal = house.refusal(&["skills", "show", "../evil"]).await.unwrap();
+    insta::assert_snapshot!(refusal, @r#"
+    error: invalid value '../evil' for '<NAME>': skill name "../evil" is not allowed: 1 to 64 letters, digits, spaces, _ - or ., beginning with a letter, a digit or _
+
+    For more information, try '--help'.
+    "#);
+    assert!(!PathBuf::from(house.path()).join("evil").exists());
+}
+
+#[tokio::test]
+async fn a_name_with_a_separator_is_refused_wherever_it_is_given() {
+    let house = House::new("").unwrap();
+    let refusal = house
+        .refusal(&["turns", "list", "--agent", "../x"])
+        .await
+        .unwrap();
+    insta::assert_snapshot!(refusal, @r#"
+    error: invalid value '../x' for '--agent <AGENT>': agent name "../x" is not allowed: 1 to 64 of a-z A-Z 0-9 _ - ., beginning with a letter, a digit or _
+
+    For more information, try '--help'.
+    "#);
+    let refusal = house.refusal(&["train-step"]).await.unwrap();
+    insta::assert_snapshot!(refusal, @r#"metaclaw: metaclaw does not run: `metaclaw start` starts it"#);
+}

@@ -1,0 +1,274 @@
+//! The harness: a home, the program in it, and an upstream that says what it is told to.
+
+use std::{
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Output, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use axum::{
+    Json, Router,
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    net::TcpListener,
+    process::{Child, Command},
+    task::JoinSet,
+    time::timeout,
+};
+
+/// For everything that is over at once.
+const SOON: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Waits until `wanted`.
+pub(crate) async fn until(mut wanted: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+    let watch = async {
+        while !wanted().await? {
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(())
+    };
+    timeout(SOON, watch).await.context("waited in vain")?
+}
+
+/// A home folder, gone when dropped.
+pub(crate) struct House {
+    folder: TempDir,
+    program: PathBuf,
+}
+
+/// A running `metaclaw start`; killed when dropped.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    /// `http://127.0.0.1:PORT`.
+    pub(crate) url: String,
+    /// What it printed until it listened.
+    pub(crate) banner: String,
+}
+
+/// An upstream that answers every chat with the same words; ends when dropped.
+pub(crate) struct Upstream {
+    pub(crate) url: String,
+    pub(crate) address: SocketAddr,
+    _tasks: JoinSet<std::io::Result<()>>,
+}
+
+impl Upstream {
+    pub(crate) async fn new() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let url = format!("http://{address}/v1");
+        let routes = Router::new().route("/v1/chat/completions", post(answer));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { axum::serve(listener, routes).await });
+        Ok(Self {
+            url,
+            address,
+            _tasks: tasks,
+        })
+    }
+}
+
+async fn answer(Json(request): Json<Value>) -> Response {
+    let n_messages = request["messages"].as_array().map_or(0, Vec::len);
+    Json(json!({
+        "id": format!("chatcmpl-{n_messages}"),
+        "object": "chat.completion",
+        "model": "scripted",
+        "choices": [{
+            "index": 0,
+            "finish_reason": "stop",
+            "message": {"role": "assistant", "content": format!("answer to {n_messages}")},
+        }],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3},
+    }))
+    .into_response()
+}
+
+impl House {
+    pub(crate) fn new(config: &str) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        std::fs::write(folder.path().join("config.yaml"), config)?;
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_metaclaw"));
+        Ok(Self { folder, program })
+    }
+
+    /// A home whose proxy takes a free port and asks `upstream`.
+    pub(crate) fn before(upstream: &Upstream) -> Result<Self> {
+        Self::new(&format!(
+            "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: '{}', model_id: scripted, api_key: sk-0123456789abcd}}\n",
+            upstream.url
+        ))
+    }
+
+    /// The same, with a program beside it that plays the trainer: `script` is run by sh in the home.
+    pub(crate) fn with_trainer(mut self, script: &str) -> Result<Self> {
+        let folder = self.path().join("bin");
+        std::fs::create_dir(&folder)?;
+        let program = folder.join("metaclaw");
+        std::fs::copy(&self.program, &program)?;
+        self.program = program;
+        let trainer = folder.join("metaclaw-trainer");
+        let home = self.path().display();
+        std::fs::write(&trainer, format!("#!/bin/sh\ncd {home}\n{script}\n"))?;
+        std::fs::set_permissions(&trainer, std::fs::Permissions::from_mode(0o755))?;
+        Ok(self)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(arguments)
+            .env_clear()
+            .env("METACLAW_HOME", self.path())
+            .env("METACLAW_CACHE", self.path().join("cache"))
+            .env("HOME", self.path())
+            .env("PATH", "/usr/bin:/bin")
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Runs a subcommand to its end.
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Result<Output> {
+        let output = timeout(SOON, self.command(arguments).output()).await;
+        Ok(output.with_context(|| format!("{arguments:?} takes too long"))??)
+    }
+
+    /// What a subcommand that must work prints.
+    pub(crate) async fn ask(&self, arguments: &[&str]) -> Result<String> {
+        let output = self.run(arguments).await?;
+        if !output.status.success() {
+            bail!("{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
+    }
+
+    /// The same as JSON.
+    pub(crate) async fn json(&self, arguments: &[&str]) -> Result<Value> {
+        let text = self.ask(arguments).await?;
+        serde_json::from_str(&text).with_context(|| format!("{arguments:?} printed {text}"))
+    }
+
+    /// What a subcommand that must fail says, with the home's own path left out.
+    pub(crate) async fn refusal(&self, arguments: &[&str]) -> Result<String> {
+        let output = self.run(arguments).await?;
+        if output.status.success() {
+            bail!("{arguments:?} was not refused");
+        }
+        let text = String::from_utf8_lossy(&output.stderr);
+        let last: Vec<&str> = text.lines().filter(|line| !line.contains("INFO")).collect();
+        Ok(self.neutral(&last.join("\n")))
+    }
+
+    /// A text without what differs from run to run.
+    pub(crate) fn neutral(&self, text: &str) -> String {
+        text.replace(&*self.path().to_string_lossy(), "HOME")
+    }
+
+    /// Starts the proxy, and waits until it listens.
+    pub(crate) async fn start(&self) -> Result<Running> {
+        let mut child = self
+            .command(&["start"])
+            .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(self.path().join("stderr.log"))?)
+            .spawn()?;
+        let out = child.stdout.take().context("a pipe")?;
+        let mut lines = BufReader::new(out).lines();
+        let mut banner = Vec::new();
+        let listening = async {
+            while let Some(line) = lines.next_line().await? {
+                let last = line.trim_start().starts_with("try ");
+                banner.push(line);
+                if last {
+                    return Ok(());
+                }
+            }
+            bail!(
+                "it ended: {}",
+                std::fs::read_to_string(self.path().join("stderr.log"))?
+            )
+        };
+        timeout(SOON, listening)
+            .await
+            .context("it does not listen")??;
+        let run: Value = serde_json::from_slice(&std::fs::read(self.path().join("run.json"))?)?;
+        let url = run["base_url"].as_str().context("no base_url")?;
+        Ok(Running {
+            child,
+            url: url.trim_end_matches("/v1").to_owned(),
+            banner: banner.join("\n"),
+        })
+    }
+}
+
+impl Running {
+    /// One chat; its reply's words.
+    pub(crate) async fn chat(&self, session: &str, words: &[&str]) -> Result<String> {
+        let reply = self.post(session, words).await?;
+        let (_, json) = reply.split_once("\r\n\r\n").context("no body")?;
+        let json: Value = serde_json::from_str(json).with_context(|| reply.clone())?;
+        let content = json["choices"][0]["message"]["content"].as_str();
+        Ok(content.with_context(|| reply.clone())?.to_owned())
+    }
+
+    /// One chat; the answer as it came, head and body.
+    pub(crate) async fn post(&self, session: &str, words: &[&str]) -> Result<String> {
+        let roles = ["user", "assistant"].into_iter().cycle();
+        let messages: Vec<Value> = words
+            .iter()
+            .zip(roles)
+            .map(|(text, role)| json!({"role": role, "content": text}))
+            .collect();
+        let body = json!({"model": "default", "messages": messages}).to_string();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: here\r\nconnection: close\r\ncontent-type: application/json\r\nx-session-id: {session}\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        exchange(&self.url, &(head + &body)).await
+    }
+
+    /// The status line of a GET.
+    pub(crate) async fn get(&self, path: &str) -> Result<String> {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n");
+        let reply = exchange(&self.url, &head).await?;
+        Ok(reply.lines().next().unwrap_or_default().to_owned())
+    }
+
+    /// `kill -9`.
+    pub(crate) async fn kill(mut self) -> Result<()> {
+        Ok(self.child.kill().await?)
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(mut self) -> Result<std::process::ExitStatus> {
+        Ok(timeout(SOON, self.child.wait())
+            .await
+            .context("it does not end")??)
+    }
+}
+
+/// One HTTP exchange, byte by byte: a client library would need a TLS provider for nothing.
+async fn exchange(url: &str, request: &str) -> Result<String> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let address = url.trim_start_matches("http://");
+    let mut stream = tokio::net::TcpStream::connect(address).await?;
+    stream.write_all(request.as_bytes()).await?;
+    let mut reply = String::new();
+    timeout(SOON, stream.read_to_string(&mut reply))
+        .await
+        .context("no reply")??;
+    Ok(reply)
+}

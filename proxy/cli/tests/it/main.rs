@@ -1,0 +1,6 @@
+//! The real `metaclaw` program, in a home of its own, before a scripted upstream.
+
+mod bad_input;
+mod house;
+mod start;
+mod trainer;

@@ -1,0 +1,111 @@
+//! A trainer of our own: started with us, missed when it dies, started again, gone when we are.
+
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+use crate::house::{House, Upstream, until};
+
+/// Notes each life, waits for `go` from the second one on, says that the upstream is its own
+/// address, and lives until its stdin closes.
+fn script(upstream: &Upstream) -> String {
+    format!(
+        "test -e lives && until test -e go; do sleep 0.02; done\n\
+         echo $$ >> lives\n\
+         echo \"$@\" > arguments\n\
+         env > environment\n\
+         echo '{{\"ready\":true,\"address\":\"{}\",\"pid\":1}}'\n\
+         cat > /dev/null",
+        upstream.address
+    )
+}
+
+fn lives(home: &Path) -> Vec<Pid> {
+    let text = std::fs::read_to_string(home.join("lives")).unwrap_or_default();
+    let pids = text.lines().filter_map(|line| line.parse().ok());
+    pids.filter_map(Pid::from_raw).collect()
+}
+
+fn with_trainer(upstream: &Upstream) -> anyhow::Result<House> {
+    let config = "mode: rl\nproxy: {port: 0}\ntrainer: {model: model.gguf, threads: 3}\njudge: {kind: rules}\n";
+    let house = House::new(config)?;
+    std::fs::write(house.path().join("model.gguf"), "")?;
+    house.with_trainer(&script(upstream))
+}
+
+#[tokio::test]
+async fn a_trainer_that_dies_is_missed_for_a_moment_only() {
+    let upstream = Upstream::new().await.unwrap();
+    let house = with_trainer(&upstream).unwrap();
+    let proxy = house.start().await.unwrap();
+    let ready = async || Ok(proxy.get("/readyz").await?.contains("200"));
+    until(ready).await.unwrap();
+    assert_eq!(proxy.chat("s", &["Hello"]).await.unwrap(), "answer to 1");
+
+    kill_process(lives(house.path())[0], Signal::KILL).unwrap();
+    let away = async || Ok(!proxy.get("/readyz").await?.contains("200"));
+    until(away).await.unwrap();
+    let refused = proxy.post("s", &["Hello?"]).await.unwrap().to_lowercase();
+    assert!(refused.starts_with("http/1.1 503"), "{refused}");
+    assert!(refused.contains("\r\nretry-after: "), "{refused}");
+    assert!(lives(house.path()).len() == 1);
+
+    std::fs::write(house.path().join("go"), "").unwrap();
+    until(ready).await.unwrap();
+    assert_eq!(proxy.chat("s", &["Hello?"]).await.unwrap(), "answer to 1");
+    let second = lives(house.path())[1];
+    proxy.kill().await.unwrap();
+    let gone = async || Ok(test_kill_process(second).is_err());
+    until(gone).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_trainer_knows_what_it_needs_and_no_more() {
+    let upstream = Upstream::new().await.unwrap();
+    let house = with_trainer(&upstream).unwrap();
+    let proxy = house.start().await.unwrap();
+    let ready = async || Ok(proxy.get("/readyz").await?.contains("200"));
+    until(ready).await.unwrap();
+    let read = |name: &str| std::fs::read_to_string(house.path().join(name)).unwrap();
+    let arguments = house.neutral(&read("arguments"));
+    insta::assert_snapshot!(arguments.trim(), @r#"--parent-stdin --host=127.0.0.1 --port=0 --model=HOME/model.gguf --checkpoint-dir=HOME/trainer --cache-dir=HOME/cache"#);
+    let environment = read("environment");
+    let of = |name: &str| environment.lines().find_map(|line| line.strip_prefix(name));
+    assert_eq!(of("METACLAW_API_KEY=").map(str::len), Some(32));
+    assert_eq!(of("OMP_WAIT_POLICY="), Some("passive"));
+    assert_eq!(of("OMP_NUM_THREADS="), Some("3"));
+    assert_eq!(of("METACLAW_HOME="), None);
+    house.ask(&["stop"]).await.unwrap();
+    assert!(proxy.ended().await.unwrap().success());
+    assert!(
+        test_kill_process(lives(house.path())[0]).is_err(),
+        "gone before we are"
+    );
+}
+
+#[tokio::test]
+async fn a_trainer_that_cannot_start_says_why_in_the_status() {
+    let house = House::new("mode: rl\nproxy: {port: 0}\ntrainer: {model: model.gguf}\n").unwrap();
+    std::fs::write(house.path().join("model.gguf"), "").unwrap();
+    let house = house
+        .with_trainer("echo 'model.gguf is cut short' >&2; exit 1")
+        .unwrap();
+    let proxy = house.start().await.unwrap();
+    let told = async || {
+        let status = house.json(&["status", "--json"]).await?;
+        Ok(status["trainer"]["reason"] == "exit status: 1: model.gguf is cut short")
+    };
+    until(told).await.unwrap();
+    assert!(proxy.get("/readyz").await.unwrap().contains("503"));
+    house.ask(&["stop"]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_trainer_that_was_never_built_is_missed_in_words() {
+    let house = House::new("mode: rl\nproxy: {port: 0}\ntrainer: {model: model.gguf}\n").unwrap();
+    std::fs::write(house.path().join("model.gguf"), "").unwrap();
+    let house = house.with_trainer("").unwrap();
+    std::fs::remove_file(house.path().join("bin/metaclaw-trainer")).unwrap();
+    let refusal = house.refusal(&["start"]).await.unwrap();
+    insta::assert_snapshot!(refusal, @r#"metaclaw: metaclaw-trainer is neither beside HOME/bin/metaclaw nor in PATH: `cargo xtask start` builds it, or set mode: skills_only"#);
+}
