@@ -8,6 +8,8 @@ pub mod engine;
 pub mod family;
 pub mod folder;
 pub mod generate;
+#[cfg(test)]
+mod golden;
 pub mod head;
 pub mod layer;
 pub mod lora;

@@ -23,6 +23,11 @@ impl SplitMix64 {
         Self::new(outer.next_u64() ^ inner.next_u64())
     }
 
+    /// What [`SplitMix64::new`] makes this generator from.
+    pub const fn seed(&self) -> u64 {
+        self.state
+    }
+
     /// The next word.
     pub const fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GOLDEN);

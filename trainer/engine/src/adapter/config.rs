@@ -42,21 +42,27 @@ pub(super) fn to_json(spec: &LoraSpec, base_name: &str) -> Value {
 }
 
 /// Fields that change what an adapter computes in ways this engine does not do; absent or empty is fine.
-const REFUSED: [&str; 14] = [
+const REFUSED: [&str; 20] = [
     "alora_invocation_tokens",
     "alpha_pattern",
-    "corda_config",
+    "arrow_config",
     "exclude_modules",
     "fan_in_fan_out",
+    "kasa_config",
     "layer_replication",
     "layers_pattern",
     "layers_to_transform",
     "lora_bias",
     "modules_to_save",
+    "monteclora_config",
     "rank_pattern",
     "target_parameters",
+    "trainable_token_indices",
+    "use_bdlora",
     "use_dora",
+    "use_qalora",
     "use_rslora",
+    "velora_config",
 ];
 
 impl Config {

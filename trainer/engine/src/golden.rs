@@ -1,0 +1,209 @@
+//! Against PyTorch, transformers and PEFT, in f32: `golden/make.py` made the values, `cargo xtask golden`
+//! runs it. Relative 2-norm of the difference at most 1e-4, tensor by tensor.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use tch::{Kind, TchError, Tensor};
+
+use crate::adapter::{self, BaseId, Fit};
+use crate::datum::TrainDatum;
+use crate::lora::{LayerDims, Lora, LoraSpec};
+use crate::loss::Loss;
+use crate::model::Model;
+use crate::rng::SplitMix64;
+use crate::train::{SliceSizes, TrainJob};
+use crate::{tensors, weights};
+
+const LIMIT: f64 = 1e-4;
+
+/// `values.json` and `values.safetensors` of a folder.
+struct Golden {
+    folder: PathBuf,
+    text: Text,
+    tensors: BTreeMap<String, Tensor>,
+    /// The largest difference seen, for the log.
+    worst: (f64, String),
+}
+
+#[derive(Deserialize)]
+struct Text {
+    datums: Vec<Datum>,
+    losses: BTreeMap<String, f64>,
+}
+
+#[derive(Deserialize)]
+struct Datum {
+    input_ids: Vec<u32>,
+    target_ids: Vec<u32>,
+    weights: Vec<f32>,
+    advantages: Vec<f32>,
+    logprobs: Vec<f32>,
+}
+
+impl Golden {
+    fn read(name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("golden")
+            .join(name);
+        let text = std::fs::read(folder.join("values.json")).unwrap();
+        Self {
+            text: serde_json::from_slice(&text).unwrap(),
+            tensors: tensors::read(&folder.join("values.safetensors")).unwrap(),
+            folder,
+            worst: (0.0, String::new()),
+        }
+    }
+
+    #[track_caller]
+    fn compare(&mut self, name: &str, found: &Tensor) {
+        let wanted = &self.tensors[name];
+        assert_eq!(found.size(), wanted.size(), "{name}");
+        let norm = |t: &Tensor| t.to_kind(Kind::Double).norm().double_value(&[]);
+        let distance = norm(&(found - wanted)) / norm(wanted);
+        assert!(distance <= LIMIT, "{name}: {distance:e}");
+        if distance > self.worst.0 {
+            self.worst = (distance, name.into());
+        }
+    }
+
+    fn datums(&self, loss: &str) -> Vec<TrainDatum> {
+        let plain = loss == "cross_entropy";
+        let datum = |d: &Datum| TrainDatum {
+            input_ids: d.input_ids.clone(),
+            target_ids: d.target_ids.clone(),
+            n_targets: 1,
+            weights: plain.then(|| d.weights.clone()),
+            logprobs: (!plain).then(|| d.logprobs.clone()),
+            advantages: (!plain).then(|| d.advantages.clone()),
+        };
+        self.text.datums.iter().map(datum).collect()
+    }
+
+    /// Gradients by name, after the loss was compared.
+    fn gradients(&self, model: &Model, lora: &Lora, name: &str) -> Vec<(String, Tensor)> {
+        let loss = Loss::named(name, &BTreeMap::new()).unwrap();
+        // As the engine cuts them: datums share rows, so packing is part of what is compared.
+        let sizes = SliceSizes::default();
+        let datums = self.datums(name);
+        let job = TrainJob::forward_backward(model, lora, &datums, loss, sizes).unwrap();
+        let out = job.finish(model).unwrap();
+        let wanted = self.text.losses[name];
+        let distance = (out.loss - wanted).abs() / wanted.abs();
+        assert!(distance <= LIMIT, "{name}: loss {} for {wanted}", out.loss);
+        lora.names().into_iter().zip(out.gradients).collect()
+    }
+}
+
+fn logits(model: &Model, lora: &Lora, datum: &Datum) -> Tensor {
+    let _guard = tch::no_grad_guard();
+    let ids: Vec<i64> = datum.input_ids.iter().copied().map(i64::from).collect();
+    let ids = Tensor::from_slice(&ids).unsqueeze(0);
+    let hidden = model.forward(&ids, Some(lora)).unwrap();
+    model.logits(&hidden).unwrap().squeeze_dim(0)
+}
+
+/// `fill` of `golden/common.py`.
+fn random_adapter(model: &Model, seed: u64) -> Lora {
+    let spec = LoraSpec {
+        rank: 4,
+        ..LoraSpec::default()
+    };
+    let empty = Lora::init(spec, LayerDims::of(&model.family), model.family.n_layers, 0).unwrap();
+    let mut index = 0;
+    let filled = empty.try_map::<TchError>(|param| {
+        // A stands before B.
+        let bound = match index % 2 {
+            0 => (param.size()[1] as f64).powf(-0.5),
+            _ => 0.05,
+        };
+        let mut rng = SplitMix64::stream(seed, index);
+        index += 1;
+        let values: Vec<f64> = (0..param.numel())
+            .map(|_| rng.uniform(-bound, bound))
+            .collect();
+        Tensor::f_from_slice(&values)?
+            .f_view_as(param)?
+            .f_to_kind(Kind::Float)
+    });
+    filled.unwrap()
+}
+
+/// `project` of `golden/common.py`: 64 sums with fixed random signs.
+fn project(tensor: &Tensor, seed: u64) -> Tensor {
+    let values = Vec::<f32>::try_from(&tensor.reshape([-1])).unwrap();
+    let mut rng = SplitMix64::new(seed);
+    let mut sums = [0f64; 64];
+    for value in values {
+        let word = rng.next_u64();
+        for (bit, sum) in sums.iter_mut().enumerate() {
+            let plus = word >> bit & 1 == 1;
+            *sum += f64::from(if plus { value } else { -value });
+        }
+    }
+    Tensor::from_slice(&sums).to_kind(Kind::Float)
+}
+
+/// The seed of a stream, as `stream` of `golden/common.py` gives it to `project`.
+fn seed_of(seed: u64, index: usize) -> u64 {
+    SplitMix64::stream(seed, index as u64).seed()
+}
+
+#[test]
+fn small_llama_under_every_loss_is_that_of_pytorch() {
+    let mut golden = Golden::read("small");
+    let model = Model::load(&golden.folder, Kind::Float).unwrap();
+    // Written by PEFT itself.
+    let base = BaseId {
+        name: "small".into(),
+        fingerprint: String::new(),
+    };
+    let dims = LayerDims::of(&model.family);
+    let fit = Fit {
+        base: &base,
+        dims,
+        n_layers: model.family.n_layers,
+    };
+    let lora = adapter::read(&golden.folder.join("adapter"), &fit)
+        .unwrap()
+        .lora;
+    for i in 0..golden.text.datums.len() {
+        let found = logits(&model, &lora, &golden.text.datums[i]);
+        golden.compare(&format!("logits.{i}"), &found);
+    }
+    for loss in Loss::NAMES {
+        for (name, gradient) in golden.gradients(&model, &lora, loss) {
+            golden.compare(&format!("{loss}.{name}"), &gradient);
+        }
+    }
+    println!("worst: {:?}", golden.worst);
+}
+
+#[test]
+fn smollm2_is_that_of_pytorch() {
+    let Some(gguf) = std::env::var_os("METACLAW_TEST_MODEL") else {
+        println!("skipped: METACLAW_TEST_MODEL names no GGUF file; `cargo xtask test` sets it");
+        return;
+    };
+    let own = tempfile::tempdir().unwrap();
+    let cache = std::env::var_os("METACLAW_CACHE").map(PathBuf::from);
+    let cache = cache.as_deref().unwrap_or_else(|| own.path());
+    let folder = weights::gguf::directory(Path::new(&gguf), cache).unwrap();
+    let mut golden = Golden::read("smollm2");
+    let model = Model::load(&folder, Kind::Float).unwrap();
+    let lora = random_adapter(&model, 2);
+    for i in 0..golden.text.datums.len() {
+        let found = logits(&model, &lora, &golden.text.datums[i]);
+        golden.compare(&format!("logits.{i}.last"), &found.get(-1));
+        let rows = 0..found.size()[0];
+        let rows = rows.map(|t| project(&found.get(t), seed_of(7, usize::try_from(t).unwrap())));
+        let rows: Vec<Tensor> = rows.collect();
+        golden.compare(&format!("logits.{i}.projected"), &Tensor::stack(&rows, 0));
+    }
+    let gradients = golden.gradients(&model, &lora, "cross_entropy");
+    for (index, (name, gradient)) in gradients.into_iter().enumerate() {
+        golden.compare(&name, &project(&gradient, seed_of(8, index)));
+    }
+    println!("worst: {:?}", golden.worst);
+}
