@@ -16,6 +16,8 @@ use metaclaw_trainer_api::{
     wire::{Capabilities, Health},
 };
 
+use tokio::time::Instant;
+
 use crate::{
     auth, chat,
     error::ApiError,
@@ -157,8 +159,13 @@ async fn versioned(mut response: Response) -> Response {
 /// A panic in a handler is a defect of ours: logged whole, answered without its insides.
 pub(crate) async fn catch_panic(request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let begun = Instant::now();
     match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-        Ok(response) => response,
+        Ok(response) => {
+            let (status, ms) = (response.status().as_u16(), begun.elapsed().as_millis());
+            tracing::debug!(%method, path, status, ms, "answered");
+            response
+        }
         Err(panic) => {
             tracing::error!(%method, path, "panic: {}", panic_text(panic.as_ref()));
             ApiError::internal(format!(

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     pub(crate) dtype: Dtype,
     /// Compute threads [default: OMP_NUM_THREADS, else the cores]
     #[arg(long)]
-    pub(crate) threads: Option<u16>,
+    threads: Option<u16>,
     /// Requests for text that may wait or run at once; more are answered 429
     #[arg(long, default_value_t = 256)]
     pub(crate) max_queue: u16,
@@ -119,6 +119,8 @@ pub(crate) struct Resolved {
     pub(crate) checkpoint_dir: PathBuf,
     /// Converted models.
     pub(crate) cache_dir: PathBuf,
+    /// Compute threads; 0 is one a core.
+    pub(crate) n_threads: u16,
 }
 
 // === impl Args ===
@@ -154,7 +156,14 @@ impl Args {
             key: key.map(ApiKey::new),
             checkpoint_dir: checkpoint_dir.ok_or(ArgsError::NoCache)?,
             cache_dir: cache_dir.ok_or(ArgsError::NoCache)?,
+            n_threads: self.n_threads(&env),
         })
+    }
+
+    /// What OpenMP itself would not read (a list, for nested regions) is left to the engine.
+    fn n_threads(&self, env: &impl Fn(&str) -> Option<String>) -> u16 {
+        let from_env = || env("OMP_NUM_THREADS")?.trim().parse().ok();
+        self.threads.or_else(from_env).unwrap_or(0)
     }
 
     /// The fork's three engine settings, as far as this build has what they ask for.
@@ -224,6 +233,11 @@ mod tests {
         let from_flags = resolve(&["--port", "0", "--api-key", "flag"], &env).unwrap();
         assert_eq!(from_flags.address.port(), 0);
         assert_eq!(from_flags.key, Some(ApiKey::new("flag")));
+        let threads = |flags: &[&str]| {
+            let env = [("HOME", "/h"), ("OMP_NUM_THREADS", "3")];
+            resolve(flags, &env).unwrap().n_threads
+        };
+        assert_eq!((threads(&[]), threads(&["--threads", "5"])), (3, 5));
     }
 
     #[test]

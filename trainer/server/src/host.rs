@@ -40,8 +40,10 @@ pub(crate) struct HostConfig {
     pub(crate) checkpoint_dir: PathBuf,
     /// bf16, or else f32.
     pub(crate) bf16: bool,
-    /// Compute threads; `None` for `OMP_NUM_THREADS`, else one a core.
-    pub(crate) threads: Option<u16>,
+    /// Compute threads; 0 is one a core.
+    pub(crate) n_threads: u16,
+    /// Requests for text that may wait.
+    pub(crate) n_waiting: u16,
 }
 
 /// The engine and what stands beside it.
@@ -69,7 +71,8 @@ impl Host {
             config.checkpoint_dir.clone(),
         );
         engine.dtype = if config.bf16 { Dtype::Bf16 } else { Dtype::F32 };
-        engine.threads = config.threads.map_or(0, usize::from);
+        engine.threads = usize::from(config.n_threads);
+        engine.max_waiting = usize::from(config.n_waiting);
         let engine = Engine::start(engine).with_context(|| format!("--model {model}"))?;
         Ok(Self {
             engine,

@@ -87,7 +87,8 @@ fn run(args: &Args) -> Result<()> {
         cache_dir: resolved.cache_dir.clone(),
         checkpoint_dir: resolved.checkpoint_dir.clone(),
         bf16: args.dtype == Dtype::Bf16,
-        threads: args.threads,
+        n_threads: resolved.n_threads,
+        n_waiting: args.max_queue,
     })?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -41,7 +41,8 @@ fn rig_with(limits: Limits, key: Option<&str>) -> Rig {
         cache_dir: folder.path().join("cache"),
         checkpoint_dir: folder.path().join("checkpoints"),
         bf16: false,
-        threads: Some(1),
+        n_threads: 1,
+        n_waiting: 256,
     });
     let app = App::new(host.unwrap(), limits, key.map(ApiKey::new));
     Rig {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::{Datum, LossConfig, LossFn, RunId};
 
 #[test]
 fn what_the_forks_client_leaves_out_has_its_defaults() {

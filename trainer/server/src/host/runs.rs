@@ -63,6 +63,12 @@ impl Host {
             Ok((state.runs.open(run), params))
         };
         let (id, trainable_params) = self.engine.call(create).await??;
+        tracing::info!(
+            run = id,
+            rank = request.rank,
+            trainable_params,
+            "run opened"
+        );
         self.last_step.set(0);
         Ok(CreateReply {
             session_id: id
@@ -152,13 +158,13 @@ impl Host {
         request: OptimStepRequest,
     ) -> Result<OptimStepReply, ApiError> {
         let adam = convert::adam(&request);
+        let run = request.session_id;
+        let id = run.clone();
         let step = move |state: &mut EngineState| -> Result<_, RunError> {
-            Ok(state
-                .runs
-                .get(request.session_id.as_str())?
-                .optim_step(&adam)?)
+            Ok(state.runs.get(id.as_str())?.optim_step(&adam)?)
         };
         let out = self.engine.call(step).await??;
+        tracing::info!(%run, step = out.step, out.grad_norm, out.avg_loss, "step taken");
         self.last_step.set(out.step);
         Ok(OptimStepReply {
             status: "ok".to_owned(),
@@ -194,6 +200,7 @@ impl Host {
         let folder = self.checkpoint_dir.clone();
         let save = move || adapter::save(&folder, name.as_str(), &snapshot.lora, &base, step);
         let path = beside_the_engine(save).await?;
+        tracing::info!(path = %path.display(), step, "adapter saved");
         Ok(SaveWeightsReply {
             status: "ok".to_owned(),
             adapter_path: path.display().to_string(),
@@ -214,6 +221,7 @@ impl Host {
         let (name, manifest) = (request.name, request.manifest);
         let save = move || checkpoint::save(&folder, name.as_str(), &base, &snapshot, &manifest);
         let path = beside_the_engine(save).await?;
+        tracing::info!(path = %path.display(), "checkpoint saved");
         Ok(CheckpointSaveReply {
             status: "ok".to_owned(),
             path: path.display().to_string(),

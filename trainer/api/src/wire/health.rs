@@ -1,0 +1,102 @@
+//! What there is: health, capabilities, adapters.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{AdapterName, LossFn};
+
+/// `GET /v1/health`; open, no key.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Health {
+    /// `healthy` while the engine takes work.
+    pub status: String,
+    /// GPUs in use; 0 on a CPU.
+    #[serde(default)]
+    pub gpu_count: u32,
+    /// The model; empty before a run exists, as the fork has it.
+    #[serde(default)]
+    pub model: String,
+    /// Optimiser steps of the newest run; 0 before one exists.
+    #[serde(default)]
+    pub step: u64,
+    /// `builtin` for our engine.
+    #[serde(default)]
+    pub inference_backend: String,
+    /// Of the server.
+    #[serde(default)]
+    pub version: String,
+    /// What this server can do; a fork's server says nothing.
+    #[serde(default)]
+    pub capabilities: Capabilities,
+}
+
+/// What a training server can do beyond the fork's API.
+///
+/// The default is the fork's server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent yes-or-no facts, named on the wire"
+)]
+pub struct Capabilities {
+    /// The losses it has.
+    pub losses: Vec<LossFn>,
+    /// Whether cross_entropy takes `[N, K]` targets.
+    pub matrix_targets: bool,
+    /// Whether `/v1/train/forward` answers.
+    pub forward: bool,
+    /// Whether checkpoints keep a manifest and can be listed; without it a step is at most once.
+    pub manifests: bool,
+    /// Whether `/v1/sampled/{id}` and `/tokenize` answer.
+    pub sampled: bool,
+}
+
+/// `GET /v1/adapters`. Ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdaptersReply {
+    /// Every adapter on disk or in memory, by name.
+    pub adapters: Vec<AdapterInfo>,
+}
+
+/// One saved adapter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdapterInfo {
+    /// Its name.
+    pub name: AdapterName,
+    /// Whether it is in memory now.
+    pub loaded: bool,
+}
+
+/// `DELETE /v1/adapters/{name}`: out of memory; the files stay. Ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnloadReply {
+    /// Whether it had been in memory.
+    pub unloaded: bool,
+}
+
+// === impl Capabilities ===
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Self {
+            losses: vec![LossFn::ImportanceSampling, LossFn::Ppo, LossFn::Cispo],
+            matrix_targets: false,
+            forward: false,
+            manifests: false,
+            sampled: false,
+        }
+    }
+}
+
+impl Capabilities {
+    /// Our own server.
+    pub fn builtin() -> Self {
+        Self {
+            losses: LossFn::ALL.to_vec(),
+            matrix_targets: true,
+            forward: true,
+            manifests: true,
+            sampled: true,
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Text and ids: sample, tokenise, what was sampled.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::yes;
+use crate::AdapterName;
+
+/// `POST /v1/sample`; the defaults are the fork's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SampleRequest {
+    /// The prompt.
+    pub tokens: Vec<u32>,
+    /// How many continuations.
+    #[serde(default = "sample_defaults::num_samples")]
+    pub num_samples: u32,
+    /// 0 is greedy.
+    #[serde(default = "sample_defaults::temperature")]
+    pub temperature: f64,
+    /// At most this many new tokens.
+    #[serde(default = "sample_defaults::max_tokens")]
+    pub max_tokens: u32,
+    /// Only the likeliest; 0 or -1 is off.
+    #[serde(default = "sample_defaults::top_k")]
+    pub top_k: i64,
+    /// Only the likeliest that hold this much probability; 1 is off.
+    #[serde(default = "sample_defaults::top_p")]
+    pub top_p: f64,
+    /// Ends a continuation; not part of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Stop>,
+    /// An adapter, `base`, or the one last saved. Ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Of the first continuation; the others count up from it. Ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+/// Defaults of [`SampleRequest`].
+mod sample_defaults {
+    pub(super) fn num_samples() -> u32 {
+        1
+    }
+    pub(super) fn temperature() -> f64 {
+        0.7
+    }
+    pub(super) fn max_tokens() -> u32 {
+        2048
+    }
+    pub(super) fn top_k() -> i64 {
+        50
+    }
+    pub(super) fn top_p() -> f64 {
+        0.95
+    }
+}
+
+/// One stop string, or several.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Stop {
+    /// One.
+    One(String),
+    /// Several.
+    Many(Vec<String>),
+}
+
+impl Stop {
+    /// The strings, empty ones left out.
+    pub fn into_strings(self) -> Vec<String> {
+        let strings = match self {
+            Self::One(one) => vec![one],
+            Self::Many(many) => many,
+        };
+        strings.into_iter().filter(|s| !s.is_empty()).collect()
+    }
+}
+
+/// Answer to [`SampleRequest`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SampleReply {
+    /// As many as were asked for.
+    pub sequences: Vec<SampledSequence>,
+}
+
+/// One continuation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SampledSequence {
+    /// New ids.
+    pub tokens: Vec<u32>,
+    /// Their log-probabilities at temperature 1 over the full vocabulary.
+    pub logprobs: Vec<f32>,
+    /// Their log-probabilities in the distribution they were drawn from. Ours.
+    #[serde(default)]
+    pub sampling_logprobs: Vec<f32>,
+    /// `stop` or `length`.
+    pub stop_reason: String,
+}
+
+/// `POST /tokenize`, in vLLM's shape: a text, or messages through the chat template. Ours.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TokenizeRequest {
+    /// Read by nobody here: there is one tokenizer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// A text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// Or a conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Vec<Value>>,
+    /// Tools that the template shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Value>,
+    /// Whether the text ends where the assistant begins.
+    #[serde(default = "yes")]
+    pub add_generation_prompt: bool,
+}
+
+/// Answer to [`TokenizeRequest`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenizeReply {
+    /// How many ids.
+    pub count: u32,
+    /// The model's context.
+    pub max_model_len: u32,
+    /// The ids.
+    pub tokens: Vec<u32>,
+}
+
+/// `GET /v1/sampled/{reply id}`: what was sampled for a reply, exactly. Ours.
+///
+/// Kept for callers with the trainer key, in memory bounded in bytes, for 15 minutes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sampled {
+    /// The reply's `id`.
+    pub id: String,
+    /// What the model read.
+    pub prompt_ids: Vec<u32>,
+    /// What it said, the ending token included if one was drawn.
+    pub ids: Vec<u32>,
+    /// Log-probabilities of `ids` at temperature 1 over the full vocabulary.
+    pub logprobs: Vec<f32>,
+    /// Log-probabilities of `ids` in the distribution they were drawn from.
+    pub sampling_logprobs: Vec<f32>,
+    /// The adapter that sampled; null is the base.
+    pub adapter: Option<AdapterName>,
+    /// The adapter's optimiser steps, if it says.
+    #[serde(default)]
+    pub version: Option<u64>,
+    /// The base model.
+    pub base: String,
+}

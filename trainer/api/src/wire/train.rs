@@ -1,0 +1,276 @@
+//! Runs: create, gradients, steps, adapters, checkpoints.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::yes;
+use crate::{CheckpointName, Datum, LossConfig, LossFn, RunId};
+
+/// Rank when none is asked for.
+pub const DEFAULT_RANK: u32 = 32;
+/// Learning rate when none is given: the fork's default, and Tinker's.
+pub const DEFAULT_LEARNING_RATE: f64 = 1e-4;
+
+fn rank() -> u32 {
+    DEFAULT_RANK
+}
+
+fn learning_rate() -> f64 {
+    DEFAULT_LEARNING_RATE
+}
+
+fn importance_sampling() -> LossFn {
+    LossFn::ImportanceSampling
+}
+
+fn ok() -> String {
+    "ok".to_owned()
+}
+
+/// `POST /v1/lora/create`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CreateRequest {
+    /// Name of the base model; empty or `base` for the one that is loaded.
+    #[serde(default)]
+    pub base_model: String,
+    /// LoRA rank.
+    #[serde(default = "rank")]
+    pub rank: u32,
+    /// LoRA alpha, a whole number; 32 when absent, whatever the rank. Ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lora_alpha: Option<f64>,
+    /// Seed of the first weights; drawn when absent. Ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// Projections to adapt, as in `q_proj`; all seven when absent. Ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targets: Option<Vec<String>>,
+}
+
+/// Answer to [`CreateRequest`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CreateReply {
+    /// The run.
+    pub session_id: RunId,
+    /// `ready`.
+    #[serde(default)]
+    pub status: String,
+    /// The base model.
+    #[serde(default)]
+    pub model: String,
+    /// LoRA rank.
+    #[serde(default)]
+    pub rank: u32,
+    /// Trainable and all parameters, as in `328.60M / 3890.12M`.
+    #[serde(default)]
+    pub trainable_params: String,
+}
+
+/// `POST /v1/train/forward_backward`. Gradients add up; weights do not move.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ForwardBackwardRequest {
+    /// The run.
+    pub session_id: RunId,
+    /// The sequences.
+    pub datums: Vec<Datum>,
+    /// The loss.
+    #[serde(default = "importance_sampling")]
+    pub loss_fn: LossFn,
+    /// Its settings.
+    #[serde(default, skip_serializing_if = "LossConfig::is_empty")]
+    pub loss_fn_config: LossConfig,
+}
+
+/// Answer to [`ForwardBackwardRequest`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ForwardBackwardReply {
+    /// `ok`.
+    #[serde(default = "ok")]
+    pub status: String,
+    /// The loss. Our server sums over tokens and datums; the fork averages over tokens.
+    pub loss: f64,
+    /// Positions with a non-zero weight or advantage; lets a client convert between sum and mean.
+    pub total_tokens: u64,
+    /// How many sequences.
+    pub num_datums: u64,
+}
+
+/// `POST /v1/train/optim_step`: AdamW, then gradients to zero.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OptimStepRequest {
+    /// The run.
+    pub session_id: RunId,
+    /// Step size.
+    #[serde(default = "learning_rate")]
+    pub learning_rate: f64,
+    /// AdamW's settings. Ours.
+    #[serde(flatten)]
+    pub adam: AdamSettings,
+}
+
+/// What AdamW takes besides the learning rate; an absent one has Tinker's default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct AdamSettings {
+    /// Decay of the first moment, 0.9.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beta1: Option<f64>,
+    /// Decay of the second moment, 0.95.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beta2: Option<f64>,
+    /// Added to the root of the second moment, 1e-12.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eps: Option<f64>,
+    /// Decoupled decay, 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight_decay: Option<f64>,
+    /// Bound of the global gradient norm; 0 is off, the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grad_clip_norm: Option<f64>,
+}
+
+/// Answer to [`OptimStepRequest`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OptimStepReply {
+    /// `ok`.
+    #[serde(default = "ok")]
+    pub status: String,
+    /// Optimiser steps of this run so far.
+    pub step: u64,
+    /// Global 2-norm of the gradient before clipping.
+    pub grad_norm: f64,
+    /// Mean over the forward_backward calls since the last step, per token.
+    #[serde(default)]
+    pub avg_loss: f64,
+    /// The rate that was used.
+    #[serde(default)]
+    pub learning_rate: f64,
+}
+
+/// `POST /v1/weights/save`: the run's adapter, ready to serve under `name`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SaveWeightsRequest {
+    /// The run.
+    pub session_id: RunId,
+    /// The adapter's name; empty for `<session_id>-<step>`.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// Answer to [`SaveWeightsRequest`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SaveWeightsReply {
+    /// `ok`.
+    #[serde(default = "ok")]
+    pub status: String,
+    /// The PEFT directory.
+    pub adapter_path: String,
+    /// Optimiser steps in it.
+    pub step: u64,
+}
+
+/// `POST /v1/checkpoint/save`: adapter, optimiser, step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CheckpointSaveRequest {
+    /// The run.
+    pub session_id: RunId,
+    /// The checkpoint's name.
+    pub name: CheckpointName,
+    /// Kept verbatim and listed again. Ours.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub manifest: Value,
+}
+
+/// Answer to [`CheckpointSaveRequest`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointSaveReply {
+    /// `ok`.
+    #[serde(default = "ok")]
+    pub status: String,
+    /// Its directory.
+    pub path: String,
+}
+
+/// `POST /v1/checkpoint/load`: the run becomes what was saved; gradients are dropped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointLoadRequest {
+    /// The run.
+    pub session_id: RunId,
+    /// What checkpoint/save returned as `path`, or the checkpoint's name.
+    pub path: String,
+}
+
+/// Answer to [`CheckpointLoadRequest`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointLoadReply {
+    /// `ok`.
+    #[serde(default = "ok")]
+    pub status: String,
+    /// Optimiser steps in it.
+    pub step: u64,
+}
+
+/// `GET /v1/checkpoints`. Ours.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CheckpointsReply {
+    /// Every complete checkpoint, oldest first.
+    pub checkpoints: Vec<CheckpointInfo>,
+}
+
+/// One checkpoint on the server's disk.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CheckpointInfo {
+    /// Its name.
+    pub name: CheckpointName,
+    /// Its directory.
+    pub path: String,
+    /// Optimiser steps in it.
+    pub step: u64,
+    /// What checkpoint/save was given; null if nothing.
+    #[serde(default)]
+    pub manifest: Value,
+    /// When it was written, unix milliseconds.
+    #[serde(default)]
+    pub created_ms: u64,
+}
+
+/// `POST /v1/train/forward`: log-probabilities of given ids; touches no gradient. Ours.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ForwardRequest {
+    /// The run whose weights to use.
+    pub session_id: RunId,
+    /// The sequences; weights, logprobs and advantages are not looked at.
+    pub datums: Vec<Datum>,
+    /// With the run's adapter, or the base alone.
+    #[serde(default = "yes")]
+    pub adapter: bool,
+    /// How many of the likeliest ids to return at each position; 0 for none.
+    #[serde(default)]
+    pub top_k: u32,
+}
+
+/// Answer to [`ForwardRequest`], one entry per datum. All at temperature 1 over the full vocabulary.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ForwardReply {
+    /// Log-probabilities of `target_tokens`, `[N]`, or `[N * K]` in row-major order.
+    pub logprobs: Vec<Vec<f32>>,
+    /// `[N][top_k]` ids, the likeliest first; empty when `top_k` is 0.
+    #[serde(default)]
+    pub topk_ids: Vec<Vec<Vec<u32>>>,
+    /// Their log-probabilities, of the same shape.
+    #[serde(default)]
+    pub topk_logprobs: Vec<Vec<Vec<f32>>>,
+}
+
+// === impl CreateRequest ===
+
+impl Default for CreateRequest {
+    fn default() -> Self {
+        Self {
+            base_model: String::new(),
+            rank: DEFAULT_RANK,
+            lora_alpha: None,
+            seed: None,
+            targets: None,
+        }
+    }
+}
