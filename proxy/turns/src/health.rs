@@ -35,6 +35,9 @@ pub struct OpenOutcome {
     pub recovered: bool,
     /// A damaged log was moved here, and an empty one begun.
     pub moved_aside: Option<MovedAside>,
+    /// Transactions that were flushed once and are gone: the end of the file was cut off, or the
+    /// power failed. What is left is whole.
+    pub n_lost: u64,
 }
 
 /// A damaged log that was put out of the way.

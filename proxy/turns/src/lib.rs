@@ -29,6 +29,7 @@ mod tokens;
 mod turn;
 mod txn;
 mod view;
+mod witness;
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,8 @@
 //! The log's folder: what lies in it, and what is done when it does not open.
 //!
 //! `sled/` is the database, `FORMAT` says that there is one and how it is written, `holder` names the
-//! process that has it open, and `damaged-TIME/` are databases that were put out of the way.
+//! process that has it open, `flushed` counts transactions (`witness`), and `damaged-TIME/` are
+//! databases that were put out of the way.
 
 use std::{
     fs, io,
@@ -17,6 +18,7 @@ use crate::{
     health::{MovedAside, OpenOutcome},
     store::{Store, StoreError},
     txn::Reader,
+    witness::{Witness, WitnessError},
 };
 
 /// The format that this program writes; docs/turn-log.md describes it.
@@ -31,12 +33,19 @@ pub(crate) enum OnDamage {
     Fail,
 }
 
+/// An open log, before anybody asks it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) reader: Reader,
+    pub(crate) witness: Witness,
+}
+
 /// Opens the log in `dir`, or makes one.
 pub(crate) fn open(
     dir: &Path,
     config: &TurnsConfig,
     on_damage: OnDamage,
-) -> Result<(Reader, OpenOutcome), OpenError> {
+) -> Result<(Opened, OpenOutcome), OpenError> {
     make_dir(dir).map_err(|error| not_writable(dir, error))?;
     let is_known = check_format(dir)?;
     let database = dir.join("sled");
@@ -55,6 +64,17 @@ pub(crate) fn open(
         opened => opened.map_err(|error| open_error(dir, error))?,
     };
     outcome.recovered = store.was_recovered();
+    if outcome.moved_aside.is_some() {
+        // It counts the transactions of the other.
+        fs::remove_file(dir.join("flushed"))
+            .or_else(absent)
+            .map_err(|error| not_writable(dir, error))?;
+    }
+    let witness = Witness::open(&dir.join("flushed"), &store).map_err(|error| match error {
+        WitnessError::Store(error) => open_error(dir, error),
+        WitnessError::File(error) => not_writable(dir, error),
+    })?;
+    outcome.n_lost = witness.n_lost;
     for (file, text) in [
         ("FORMAT", format!("{FORMAT}\n")),
         ("holder", format!("{}\n", std::process::id())),
@@ -65,7 +85,18 @@ pub(crate) fn open(
         dir: dir.to_owned(),
         why: error.to_string(),
     })?;
-    Ok((Reader { store, codec }, outcome))
+    let opened = Opened {
+        reader: Reader { store, codec },
+        witness,
+    };
+    Ok((opened, outcome))
+}
+
+fn absent(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    }
 }
 
 /// Conversations are nobody else's business: the folder is the owner's alone.

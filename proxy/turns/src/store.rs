@@ -39,10 +39,11 @@ pub(crate) enum Table {
     Steps,
     OpenSteps,
     Serving,
+    Meta,
 }
 
 /// Names of the tables on disk, in the order of [`Table`].
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "sessions",
     "names",
     "turns",
@@ -57,6 +58,7 @@ const NAMES: [&str; 14] = [
     "steps",
     "open_steps",
     "serving",
+    "meta",
 ];
 
 /// Why the store failed. Whatever it is, this handle is finished: drop it and open again.

@@ -22,10 +22,11 @@ use crate::{
     config::TurnsConfig,
     error::LogError,
     health::{Shared, Ticket},
-    open::{OnDamage, open},
+    open::{OnDamage, Opened, open},
     store::{Batch, StoreError, panic_text},
     tail::Cache,
     txn::{Fault, Reader, Txn},
+    witness::Witness,
 };
 
 /// Operations in one transaction. A turn takes 35 µs there, and everything else waits.
@@ -72,6 +73,7 @@ pub(crate) struct Append {
 /// The store with what is remembered about it.
 struct Engine {
     reader: Reader,
+    witness: Witness,
     cache: Cache,
 }
 
@@ -142,8 +144,8 @@ impl Worker {
     }
 
     /// Works until it is closed or nobody can ask any more.
-    pub(crate) fn run(self, reader: Reader) {
-        let mut engine = Engine::new(reader);
+    pub(crate) fn run(self, opened: Opened) {
+        let mut engine = Engine::new(opened);
         let done = loop {
             let Ok(first) = self.queue.recv() else {
                 break None;
@@ -201,7 +203,7 @@ impl Worker {
             wait = (wait * 2).min(LAST_WAIT);
             match open(&self.dir, &self.config, OnDamage::Fail) {
                 Err(error) => self.fail(error.to_string()),
-                Ok((reader, _)) => match self.rewrite(Engine::new(reader), waiting) {
+                Ok((opened, _)) => match self.rewrite(Engine::new(opened), waiting) {
                     Ok(engine) => return Ok(engine),
                     Err((why, left)) => {
                         self.fail(why);
@@ -267,9 +269,10 @@ impl Worker {
 // === impl Engine ===
 
 impl Engine {
-    fn new(reader: Reader) -> Self {
+    fn new(opened: Opened) -> Self {
         Self {
-            reader,
+            reader: opened.reader,
+            witness: opened.witness,
             cache: Cache::default(),
         }
     }
@@ -320,7 +323,11 @@ impl Engine {
         appends: &[Box<Append>],
         writes: Vec<Write>,
     ) -> Result<(Vec<Result<TurnId, LogError>>, Vec<Ack>), StoreError> {
-        let Self { reader, cache } = self;
+        let Self {
+            reader,
+            witness,
+            cache,
+        } = self;
         let mut batch = Batch::default();
         let mut ids = Vec::with_capacity(appends.len());
         for append in appends {
@@ -332,8 +339,10 @@ impl Engine {
             .map(|write| write(reader, cache, &mut batch));
         let acks = acks.collect::<Result<_, _>>()?;
         if !batch.writes.is_empty() {
+            witness.join(&mut batch);
             reader.store.apply(&batch)?;
             reader.store.flush()?;
+            witness.flushed();
         }
         Ok((ids, acks))
     }
