@@ -110,18 +110,15 @@ impl KvCache {
         self.bytes_for(self.capacity)
     }
 
-    /// Memory that this cache would hold after [`Self::reserve`] of `extra` positions.
-    pub fn bytes_after(&self, extra: usize) -> usize {
-        self.bytes_for(self.capacity.max(round_up(self.len + extra, self.context)))
-    }
-
     /// Memory of a cache for `positions` positions.
     pub fn bytes_of(family: &Family, positions: usize, kind: Kind) -> usize {
-        let position = family.n_kv_heads * family.head_dim * 2;
-        round_up(positions, family.context)
-            * family.n_layers
-            * usize::try_from(position).unwrap_or(0)
-            * kind.elt_size_in_bytes()
+        round_up(positions, family.context) * Self::position_bytes(family, kind)
+    }
+
+    /// Memory of one position in all layers.
+    pub fn position_bytes(family: &Family, kind: Kind) -> usize {
+        let numbers = usize::try_from(family.n_kv_heads * family.head_dim * 2).unwrap_or(0);
+        numbers * family.n_layers * kind.elt_size_in_bytes()
     }
 
     /// Makes room for `extra` more positions, doubling.
@@ -223,7 +220,6 @@ mod tests {
             let _views = layer.append(&k, &v, 0).unwrap();
         }
         cache.advance(3);
-        assert_eq!(cache.bytes_after(600), 2 * small);
         cache.reserve(600).unwrap();
         assert_eq!(cache.bytes(), 2 * small);
         let more = kv(&family, 1);

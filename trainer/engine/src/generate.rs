@@ -107,14 +107,14 @@ pub enum GenerateError {
         /// The longest sequence.
         context: usize,
     },
-    /// A sequence that does not fit in memory.
+    /// A prompt that does not fit in memory.
     #[error(
-        "{n_tokens} tokens need {needed} bytes of KV cache, kv_budget is {budget}: ask for fewer max_tokens or raise it"
+        "a prompt of {n_prompt} tokens needs {needed} bytes of KV cache, kv_budget is {budget}: shorten the conversation or raise it"
     )]
     Memory {
-        /// Prompt and reply.
-        n_tokens: usize,
-        /// What they need.
+        /// Ids of the prompt.
+        n_prompt: usize,
+        /// What it needs.
         needed: usize,
         /// What there is.
         budget: usize,
@@ -153,6 +153,7 @@ pub enum GenerateError {
 #[derive(Debug)]
 pub struct GenerationStream {
     events: mpsc::Receiver<Result<GenerateEvent, GenerateError>>,
+    adapter_step: Option<u64>,
     ended: bool,
 }
 
@@ -232,11 +233,20 @@ impl GenerateRequest {
 // === impl GenerationStream ===
 
 impl GenerationStream {
-    pub(crate) fn new(events: mpsc::Receiver<Result<GenerateEvent, GenerateError>>) -> Self {
+    pub(crate) fn new(
+        events: mpsc::Receiver<Result<GenerateEvent, GenerateError>>,
+        adapter_step: Option<u64>,
+    ) -> Self {
         Self {
             events,
+            adapter_step,
             ended: false,
         }
+    }
+
+    /// Optimiser steps behind the adapter that this reply is made with; `None` of the base.
+    pub fn adapter_step(&self) -> Option<u64> {
+        self.adapter_step
     }
 
     /// The next event; `None` after the end or an error.

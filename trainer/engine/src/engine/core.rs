@@ -26,6 +26,10 @@ use crate::sampler::Sampler;
 use crate::tokenizer::ChatTokenizer;
 use crate::weights::{self, LoadError};
 
+/// Tokens of a reply that memory is set aside for. Longer ones grow beyond it, at the cost of kept
+/// caches first; were the whole context set aside, a few replies without `max_tokens` would keep all others waiting.
+const EXPECTED_REPLY: usize = 512;
+
 /// What handles send.
 pub(super) enum Command {
     /// A reply is wanted.
@@ -42,10 +46,10 @@ pub(super) struct Waiting {
     pub(super) reply: oneshot::Sender<Result<GenerationStream, GenerateError>>,
 }
 
-/// A reply in the making and the memory that is set aside for it.
+/// A reply in the making and the memory that was set aside for it.
 struct Live {
     generation: Generation,
-    reserved: usize,
+    expected: usize,
 }
 
 /// Everything the thread owns.
@@ -228,27 +232,28 @@ impl Core {
             if waiting.reply.is_closed() {
                 continue;
             }
-            let n_tokens = self.n_tokens(&waiting.request);
-            let model = &self.state.model;
-            let needed = KvCache::bytes_of(&model.family, n_tokens, model.kind);
-            if needed > self.kv_budget {
-                let budget = self.kv_budget;
+            let n_prompt = waiting.request.prompt_ids.len();
+            let budget = self.kv_budget;
+            let needed = self.bytes_of(n_prompt + 1);
+            if needed > budget {
                 let _ = waiting.reply.send(Err(GenerateError::Memory {
-                    n_tokens,
+                    n_prompt,
                     needed,
                     budget,
                 }));
                 continue;
             }
-            if !self.make_room(needed) {
+            let reply = self.room(&waiting.request).min(EXPECTED_REPLY);
+            let expected = self.bytes_of(n_prompt + reply).min(budget);
+            if !self.make_room(expected) {
                 self.waiting.push_front(waiting);
                 return;
             }
-            self.begin(waiting, needed);
+            self.begin(waiting, expected);
         }
     }
 
-    fn begin(&mut self, waiting: Waiting, reserved: usize) {
+    fn begin(&mut self, waiting: Waiting, expected: usize) {
         let Waiting { request, reply } = waiting;
         let generation = guarded("generation", || {
             let _guard = tch::no_grad_guard();
@@ -258,7 +263,7 @@ impl Core {
             Ok(Ok((generation, stream))) => {
                 self.live.push_back(Live {
                     generation,
-                    reserved,
+                    expected,
                 });
                 Ok(stream)
             }
@@ -279,18 +284,23 @@ impl Core {
             .map(|name| self.adapter(name))
             .transpose()?;
         let sampler = Sampler::new(request.sampling(self.seeds.next_u64()))?;
-        let n_tokens = self.n_tokens(&request);
+        let max_tokens = self.room(&request);
         let EngineState { model, .. } = &self.state;
         let cache = match self
             .prefixes
             .take(key(adapter.as_ref()), &request.prompt_ids)?
         {
             Some(cache) => cache,
-            None => KvCache::new(&model.family, n_tokens, model.kind, model.device)?,
+            None => KvCache::new(
+                &model.family,
+                request.prompt_ids.len() + 1,
+                model.kind,
+                model.device,
+            )?,
         };
-        let max_tokens = request.room(model.family.context);
         // Room for a whole reply, so that a slow reader never blocks the thread.
         let (events, received) = mpsc::channel(max_tokens + 2);
+        let adapter_step = adapter.as_ref().map(|adapter| adapter.step);
         let mut end_ids = request.stop_ids;
         if request.stop_at_end {
             end_ids.extend(&model.family.eos_ids);
@@ -306,7 +316,7 @@ impl Core {
             end_ids,
             events,
         });
-        Ok((generation, GenerationStream::new(received)))
+        Ok((generation, GenerationStream::new(received, adapter_step)))
     }
 
     fn adapter(&mut self, name: &str) -> Result<Rc<ServedAdapter>, GenerateError> {
@@ -319,15 +329,25 @@ impl Core {
             })
     }
 
-    fn n_tokens(&self, request: &GenerateRequest) -> usize {
-        request.prompt_ids.len() + request.room(self.state.model.family.context)
+    /// Tokens that a reply may have: what context and memory leave after its prompt.
+    fn room(&self, request: &GenerateRequest) -> usize {
+        let model = &self.state.model;
+        let fitting = self.kv_budget / KvCache::position_bytes(&model.family, model.kind).max(1);
+        request.room(model.family.context.min(fitting)).max(1)
+    }
+
+    fn bytes_of(&self, positions: usize) -> usize {
+        KvCache::bytes_of(&self.state.model.family, positions, self.state.model.kind)
     }
 
     /// Evicts kept caches until `extra` bytes fit; false when live replies hold too much.
     fn make_room(&mut self, extra: usize) -> bool {
         loop {
-            let reserved: usize = self.live.iter().map(|live| live.reserved).sum();
-            if reserved + self.prefixes.bytes() + extra <= self.kv_budget {
+            let live = self.live.iter();
+            let live: usize = live
+                .map(|l| l.expected.max(l.generation.cache_bytes()))
+                .sum();
+            if live + self.prefixes.bytes() + extra <= self.kv_budget {
                 return true;
             }
             if !self.prefixes.evict() {

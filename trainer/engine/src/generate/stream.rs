@@ -94,6 +94,11 @@ impl Generation {
         Ok(self.take(drawn))
     }
 
+    /// Memory of its keys and values.
+    pub(crate) fn cache_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
     /// Ends the reply with an error.
     pub(crate) fn fail(&mut self, error: GenerateError) {
         // Nobody may be listening any more; then there is nobody to tell.

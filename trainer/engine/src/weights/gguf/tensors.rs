@@ -7,6 +7,7 @@ use std::path::Path;
 use candle_core::quantized::{GgmlDType, ggml_file::qtensor_from_ggml};
 use half::bf16;
 use serde_json::{Map, json};
+use tch::{Kind, TchError, Tensor};
 
 use super::header::{Header, Info};
 use super::write;
@@ -252,26 +253,22 @@ fn numbers(header: &Header, file: &mut File, plan: &Plan) -> Result<Vec<u8>, Loa
         .and_then(|quantised| quantised.dequantize(&device))
         .and_then(|tensor| tensor.flatten_all()?.to_vec1::<f32>())
         .map_err(|e| damaged(&e))?;
-    Ok(to_bytes(&values, plan))
+    Ok(to_bytes(&values, plan)?)
 }
 
-fn to_bytes(values: &[f32], plan: &Plan) -> Vec<u8> {
-    let rows = plan.shape.first().copied().unwrap_or(1).max(1);
-    let width = values.len() / rows;
-    let row = |r: usize| values[r * width..(r + 1) * width].iter();
-    (0..rows)
-        .flat_map(|r| {
-            row(plan
-                .interleaved
-                .map_or(r, |heads| source_row(r, rows / heads.max(1))))
-        })
-        .flat_map(|&x| bf16::from_f32(x).to_le_bytes())
-        .collect()
-}
-
-/// Where row `r` of a Hugging Face q or k stands in a GGUF: the two halves of each head are interleaved there.
-fn source_row(r: usize, head_dim: usize) -> usize {
-    let (head, within) = (r / head_dim, r % head_dim);
-    let half = head_dim / 2;
-    head * head_dim + (within % half) * 2 + within / half
+/// bf16, little-endian, rows in the order of Hugging Face.
+///
+/// GGUF interleaves the two halves of each head of q and k: row `2 i + j` there is row `j head_dim / 2 + i` here.
+fn to_bytes(values: &[f32], plan: &Plan) -> Result<Vec<u8>, TchError> {
+    let mut tensor = Tensor::f_from_slice(values)?;
+    if let Some(heads) = plan.interleaved {
+        let rows = plan.shape.first().copied().unwrap_or(0);
+        let pairs = (rows / heads.max(1) / 2).cast_signed() as i64;
+        let heads = heads.cast_signed() as i64;
+        tensor = tensor.f_reshape([heads, pairs, 2, -1])?.f_transpose(1, 2)?;
+    }
+    let tensor = tensor.f_contiguous()?.f_to_kind(Kind::BFloat16)?;
+    let mut bytes = vec![0; values.len() * size_of::<bf16>()];
+    tensor.f_copy_data_u8(&mut bytes, values.len())?;
+    Ok(bytes)
 }
