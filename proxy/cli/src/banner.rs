@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, InertUse, Mode, Policy};
 
+/// More keys than this of one section are not named one by one.
+const MANY: usize = 3;
+
 /// What serves, what learns, and what leaves the machine, in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct About {
@@ -136,6 +139,23 @@ fn elsewhere(url: &str) -> String {
     }
 }
 
+/// Keys of one section as one, where they are many.
+fn together(keys: &[&str]) -> Vec<String> {
+    let section = |key: &str| key.split_once('.').map(|(section, _)| section.to_owned());
+    let mut told: Vec<String> = Vec::new();
+    for key in keys {
+        let n_alike = keys.iter().filter(|it| section(it) == section(key)).count();
+        let said = match section(key) {
+            Some(section) if n_alike > MANY => format!("{section}.* ({n_alike} keys)"),
+            _ => (*key).to_owned(),
+        };
+        if !told.contains(&said) {
+            told.push(said);
+        }
+    }
+    told
+}
+
 // === impl Banner ===
 
 impl Banner<'_> {
@@ -170,7 +190,7 @@ impl Banner<'_> {
             }
         }
         let line = |(reason, keys): (&str, Vec<&str>)| {
-            format!("  no effect {}: {reason}", keys.join(", "))
+            format!("  no effect {}: {reason}", together(&keys).join(", "))
         };
         by_reason.into_iter().map(line).collect()
     }

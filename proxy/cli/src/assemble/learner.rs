@@ -122,3 +122,33 @@ pub(super) async fn start(
     };
     Ok(Learner::start(parts, tasks, ending.clone()).await?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Layer, Loaded};
+
+    /// Where a judge is asked with this configuration, for which model, with which key.
+    fn asked(text: &str) -> Option<String> {
+        let layer = Layer::text("config.yaml".into(), text).unwrap();
+        let config = Loaded::new(vec![layer]).unwrap().config;
+        let Address { url, model, key } = address(&config)?;
+        let key = key.map_or("no key", |key| key.expose());
+        Some(format!("{url} {model} {key}"))
+    }
+
+    #[test]
+    fn a_judge_is_asked_with_a_key_of_ours_or_not_at_all() {
+        let llm = "llm: {api_base: 'https://a.example/v1', model_id: big, api_key: k1}\n";
+        assert_eq!(asked(llm).unwrap(), "https://a.example/v1 big k1");
+        // The callers' keys pass through: there is none to judge with.
+        let through = "llm: {api_base: 'https://a.example/v1', model_id: big}\n";
+        assert_eq!(asked(through), None);
+        // The key of one address is not for another.
+        let own = format!("{llm}judge: {{url: 'http://127.0.0.1:9/v1', model: small}}\n");
+        assert_eq!(asked(&own).unwrap(), "http://127.0.0.1:9/v1 small no key");
+        let other = format!("{llm}judge: {{model: small, key: k2}}\n");
+        assert_eq!(asked(&other).unwrap(), "https://a.example/v1 small k2");
+        assert_eq!(asked("judge: {kind: llm}\n"), None);
+    }
+}

@@ -84,3 +84,19 @@ fn this_machine_is_nowhere() {
         assert_eq!(elsewhere(url), said);
     }
 }
+
+#[test]
+fn many_keys_of_one_section_are_told_as_one() {
+    let keys = [
+        "memory.a",
+        "wechat.enabled",
+        "memory.b",
+        "memory.c",
+        "memory.d",
+        "rl.x",
+    ];
+    assert_eq!(
+        together(&keys),
+        ["memory.* (4 keys)", "wechat.enabled", "rl.x"]
+    );
+}

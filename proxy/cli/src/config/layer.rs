@@ -172,6 +172,8 @@ impl Layer {
                 self.keep(path, resolved.into());
             }
             State::Done => self.keep(path, read),
+            // What is off and has no effect is as it was meant.
+            State::Inert(_) if read.to_bool() == Some(false) => {}
             State::Inert(reason) => self.inert.push(InertUse {
                 key: path.to_owned(),
                 reason,

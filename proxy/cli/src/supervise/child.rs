@@ -140,10 +140,20 @@ fn ready(line: &str) -> Option<SocketAddr> {
     line.ready.then_some(line.address)
 }
 
+/// A log line without its own time: ours is before it.
+fn without_time(line: &str) -> &str {
+    match line.split_once(' ') {
+        Some((time, rest)) if time.len() > 19 && time.ends_with('Z') && time.contains('T') => {
+            rest.trim_start()
+        }
+        _ => line,
+    }
+}
+
 /// Passes lines on to our log.
 async fn forward(mut from: impl AsyncBufReadExt + Unpin, last_words: Arc<Mutex<String>>) {
     while let Ok(Some(text)) = line(&mut from).await {
-        info!(target: "trainer", "{text}");
+        info!(target: "trainer", "{}", without_time(&text));
         *last_words.lock().unwrap_or_else(PoisonError::into_inner) = text;
     }
 }

@@ -232,9 +232,15 @@ impl Running {
             .zip(roles)
             .map(|(text, role)| json!({"role": role, "content": text}))
             .collect();
-        let body = json!({"model": "default", "messages": messages}).to_string();
+        let body = json!({"model": "default", "messages": messages});
+        self.send("/v1/chat/completions", session, &body).await
+    }
+
+    /// One POST; the answer as it came, head and body.
+    pub(crate) async fn send(&self, path: &str, session: &str, body: &Value) -> Result<String> {
+        let body = body.to_string();
         let head = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: here\r\nconnection: close\r\ncontent-type: application/json\r\nx-session-id: {session}\r\ncontent-length: {}\r\n\r\n",
+            "POST {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\ncontent-type: application/json\r\nx-session-id: {session}\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
         exchange(&self.url, &(head + &body)).await

@@ -2,6 +2,8 @@
 
 use std::{os::unix::fs::PermissionsExt, time::Instant};
 
+use serde_json::json;
+
 use crate::house::{House, Upstream, until};
 
 #[tokio::test]
@@ -54,6 +56,31 @@ async fn a_day_with_the_proxy() {
     );
     let lines = house.ask(&["turns", "export"]).await.unwrap();
     assert_eq!(lines.lines().count(), 2);
+}
+
+#[tokio::test]
+async fn the_owner_may_judge_a_reply_once() {
+    let upstream = Upstream::new().await.unwrap();
+    let house = House::before(&upstream).unwrap();
+    let proxy = house.start().await.unwrap();
+    proxy.chat("s", &["Hello"]).await.unwrap();
+    let feedback =
+        async |body: serde_json::Value| proxy.send("/v1/feedback", "s", &body).await.unwrap();
+    let good = json!({"reply_id": "chatcmpl-1", "score": 1});
+    let taken = async || Ok(feedback(good.clone()).await.contains("200 OK"));
+    until(taken).await.unwrap();
+    let again = feedback(json!({"reply_id": "chatcmpl-1", "score": -1})).await;
+    assert!(again.contains("\"had_a_verdict\":1"), "{again}");
+    let turns = house.json(&["turns", "list", "--json"]).await.unwrap();
+    assert_eq!(turns[0]["score"], 1, "{turns}");
+    let unknown = feedback(json!({"reply_id": "chatcmpl-9", "score": 1})).await;
+    assert!(unknown.starts_with("HTTP/1.1 404"), "{unknown}");
+    let wrong = feedback(json!({"reply_id": "chatcmpl-1", "score": 7})).await;
+    assert!(
+        wrong.contains("score 7 is not allowed: -1, 0 or 1"),
+        "{wrong}"
+    );
+    proxy.kill().await.unwrap();
 }
 
 #[tokio::test]

@@ -114,3 +114,10 @@ fn a_file_that_is_no_yaml_says_where() {
     let twice = Layer::text(PathBuf::from("config.yaml"), "mode: rl\nmode: auto\n").unwrap_err();
     insta::assert_snapshot!(twice.to_string(), @r#"config.yaml is not YAML: line 2 column 1: duplicate mapping key: mode"#);
 }
+
+#[test]
+fn what_is_off_and_not_built_is_not_worth_a_word() {
+    let layer = layer("memory: {enabled: false}\nwechat: {enabled: true}\n");
+    let told: Vec<&str> = layer.inert.iter().map(|it| it.key.as_str()).collect();
+    assert_eq!(told, ["wechat.enabled"]);
+}

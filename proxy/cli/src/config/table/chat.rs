@@ -1,0 +1,257 @@
+//! Keys of what happens while somebody chats.
+
+use super::{ANY, LATER, NO_ADAPTERS, NO_BEDROCK, NO_CLI, NO_EMBEDDINGS, SOME};
+use crate::config::{
+    key::{
+        Key,
+        State::{Alias, Done, Inert, Refused},
+        inert, key,
+    },
+    kind::Kind::{Bool, Count, Host, OneOf, Path, Secret, Size, Span, Text, Texts, Url},
+};
+
+pub(super) const MODE: &[Key] = &[
+    key(
+        "mode",
+        OneOf(&["auto", "rl", "skills_only", "madmax"]),
+        "auto",
+        "skills_only: never train; rl: train when a batch is ready; auto: when a batch is ready and the user is away",
+    )
+    .values(&[("madmax", Alias("auto"))]),
+    inert("max_context_tokens", ANY, "prompts are never cut; this will be the way to ask for it"),
+    inert("context_window", ANY, "the window is the policy model's own"),
+    inert("claw_type", Text, NO_ADAPTERS),
+    inert("configure_openclaw", Bool, NO_ADAPTERS),
+];
+
+pub(super) const LLM: &[Key] = &[
+    key(
+        "llm.api_base",
+        Url,
+        "",
+        "OpenAI-compatible address, as in https://api.openai.com/v1",
+    ),
+    key(
+        "llm.model_id",
+        Text,
+        "",
+        "model to ask for; without one, the caller's own name passes",
+    ),
+    key(
+        "llm.api_key",
+        Secret,
+        "",
+        "without one, the caller's own authorisation passes and is never kept",
+    ),
+    key(
+        "llm.timeout",
+        Span,
+        "60 s",
+        "for one answer to the judge; chat has no limit but the caller's own",
+    ),
+    inert("llm.provider", Text, "llm.api_base decides").values(&[
+        ("custom", Done),
+        ("openai", Done),
+        ("bedrock", Refused(NO_BEDROCK)),
+        ("openai-codex", Refused(NO_CLI)),
+        ("gemini", Refused(NO_CLI)),
+    ]),
+    inert(
+        "llm.auth_method",
+        OneOf(&["api_key", "oauth_token"]),
+        "llm.api_key is used",
+    )
+    .values(&[("api_key", Done), ("oauth_token", Refused(NO_CLI))]),
+    inert("llm.oauth_token", Secret, NO_CLI),
+    inert("llm.bedrock_region", Text, NO_BEDROCK),
+];
+
+pub(super) const PROXY: &[Key] = &[
+    key(
+        "proxy.host",
+        Host,
+        "127.0.0.1",
+        "address to listen on; anything but this machine needs proxy.api_key",
+    ),
+    key(
+        "proxy.port",
+        Count(0, 65_535),
+        "30000",
+        "0 takes a free one and says which",
+    ),
+    key(
+        "proxy.api_key",
+        Secret,
+        "",
+        "what callers must show; without one, this machine's callers need none",
+    ),
+    key("proxy.max_body", Size, "32 MiB", "longest request body"),
+    key(
+        "proxy.max_streams",
+        SOME,
+        "2000",
+        "replies under way at once; beyond, 503",
+    ),
+    key(
+        "proxy.capture_memory",
+        Size,
+        "64 MiB",
+        "held for capture in total; beyond, a reply is relayed and not learned from",
+    ),
+    key(
+        "proxy.drain",
+        Span,
+        "30 s",
+        "at the end, replies under way may go on for so long",
+    ),
+    key(
+        "proxy.keys.*.key",
+        Secret,
+        "",
+        "what callers of some agents must show; the name is yours to choose",
+    ),
+    key(
+        "proxy.keys.*.agents",
+        Texts,
+        "",
+        "the agents that this key may speak for",
+    ),
+    key(
+        "upstreams.*.url",
+        Url,
+        "",
+        "a model server beside llm.*; the name is yours to choose",
+    ),
+    key(
+        "upstreams.*.dialect",
+        OneOf(&["openai", "anthropic", "azure", "vllm"]),
+        "",
+        "what it speaks; openai without one",
+    ),
+    key("upstreams.*.keys", Texts, "", "its keys, taken in turn"),
+    key(
+        "upstreams.*.model",
+        Text,
+        "",
+        "model to ask for; without one, the caller's own name passes",
+    ),
+    key("upstreams.*.connect", Span, "", "10 s without one"),
+    key("upstreams.*.first_byte", Span, "", "no limit without one"),
+    key("upstreams.*.idle", Span, "", "no limit without one"),
+    inert("upstreams.*.proxy", Text, LATER),
+    inert("upstreams.*.ca", Text, LATER),
+    key(
+        "routing.order",
+        Texts,
+        "[policy, llm]",
+        "who is asked: the first that is there; policy is our own model",
+    ),
+    inert("routing.fail_over", Texts, LATER),
+    key(
+        "compat.session_implies_side",
+        Bool,
+        "false",
+        "the original's rule: a session header without a turn type means a side turn",
+    ),
+    key(
+        "compat.side_patterns",
+        Texts,
+        "[]",
+        "regular expressions; a first line that fits one makes a side turn, beside the built-in ones",
+    ),
+];
+
+pub(super) const TURNS: &[Key] = &[
+    key(
+        "turns.durability",
+        OneOf(&["normal", "strict"]),
+        "normal",
+        "strict: a reply ends only after its turn is on disk",
+    ),
+    key("turns.cache", Size, "16 MiB", "memory of the store"),
+    inert(
+        "turns.retention",
+        Span,
+        "everything is kept until this is built",
+    ),
+    inert(
+        "turns.statistics_retention",
+        Span,
+        "everything is kept until this is built",
+    ),
+    inert("turns.mask", Texts, LATER),
+];
+
+pub(super) const LESSONS: &[Key] = &[
+    key(
+        "wishes.enabled",
+        Bool,
+        "true",
+        "put the owner's standing wishes in force",
+    ),
+    key(
+        "wishes.place",
+        OneOf(&["system", "user"]),
+        "system",
+        "user: after each message of the owner, which small models need",
+    ),
+    key(
+        "wishes.max_tokens",
+        Count(0, 4_000),
+        "300",
+        "the newest win",
+    ),
+    key(
+        "skills.enabled",
+        Bool,
+        "true",
+        "put matching skills into the system text",
+    ),
+    key(
+        "skills.dir",
+        Path,
+        "",
+        "folder of skills; without one, skills in the home folder",
+    ),
+    key(
+        "skills.budget_tokens",
+        Count(0, 100_000),
+        "1500",
+        "for all skills of one request",
+    ),
+    key(
+        "skills.top_k",
+        Count(0, 1_000),
+        "6",
+        "at most so many skills in one request",
+    ),
+    key(
+        "skills.refresh",
+        OneOf(&["session", "turn"]),
+        "session",
+        "choose once a session, which keeps prompt caches, or each turn",
+    ),
+    key(
+        "skills.retrieval_mode",
+        OneOf(&["bm25", "template", "embedding", "hybrid"]),
+        "bm25",
+        "how skills are found",
+    )
+    .values(&[
+        ("template", Inert("bm25 has taken its place")),
+        ("embedding", Inert(NO_EMBEDDINGS)),
+        ("hybrid", Inert(NO_EMBEDDINGS)),
+    ]),
+    inert(
+        "skills.task_specific_top_k",
+        ANY,
+        "skills.budget_tokens is the bound",
+    ),
+    inert("skills.auto_evolve", Bool, LATER),
+    inert("skills.evolve", Bool, LATER),
+    inert("skills.review", Bool, LATER),
+    inert("skills.evolution_every_n_turns", ANY, LATER),
+    inert("embeddings.url", Url, NO_EMBEDDINGS),
+    inert("embeddings.model", Text, NO_EMBEDDINGS),
+    inert("embeddings.deadline", Span, NO_EMBEDDINGS),
+];

@@ -1,0 +1,237 @@
+//! Keys of the loop behind the chat.
+
+use super::{ANY, LATER, NO_BEDROCK, NO_CLOUD, POSITIVE, SOME};
+use crate::config::{
+    key::{
+        Key,
+        State::{Done, Refused},
+        alias, inert, key,
+    },
+    kind::Kind::{
+        Bool, Count, Number, OneOf, Path, Secret, SomeOf, Span, Text, Texts, Time, Tree, Url,
+    },
+};
+
+const METHODS: &[&str] = &["redo", "opd", "binary_rl", "hybrid", "grpo", "metaclaw"];
+const TARGETS: &[&str] = &[
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "o_proj",
+    "gate_proj",
+    "up_proj",
+    "down_proj",
+];
+
+pub(super) const JUDGE: &[Key] = &[
+    key(
+        "judge.kind",
+        OneOf(&["llm", "rules", "http", "base"]),
+        "",
+        "without one: llm where there is a model to ask, else rules",
+    )
+    .values(&[
+        ("http", Refused("not built yet: use llm or rules")),
+        ("base", Refused("not built yet: use llm or rules")),
+    ]),
+    key("judge.url", Url, "", "without one, llm.api_base"),
+    key("judge.model", Text, "", "without one, llm.model_id"),
+    key(
+        "judge.key",
+        Secret,
+        "",
+        "without one, llm.api_key where judge.url is not given",
+    ),
+    key(
+        "judge.votes",
+        Count(1, 15),
+        "3",
+        "votes for one verdict; stops when decided",
+    ),
+    key("judge.timeout", Span, "60 s", "for one vote"),
+    key(
+        "judge.rules",
+        Tree("a list of {on: reply or next, pattern, min_words, max_words, score: -1, 0 or 1}"),
+        "[]",
+        "first match wins",
+    ),
+    inert("judge.policy", Text, "next_state is used"),
+    inert("judge.session_end", Bool, LATER),
+    alias("rl.prm_url", Url, "judge.url"),
+    alias("rl.prm_model", Text, "judge.model"),
+    alias("rl.prm_api_key", Secret, "judge.key"),
+    alias("rl.prm_m", Count(1, 15), "judge.votes"),
+    inert("rl.prm_provider", Text, "judge.url decides")
+        .values(&[("openai", Done), ("bedrock", Refused(NO_BEDROCK))]),
+    inert("budget.share", Number(0.0, 1.0), LATER),
+    inert("budget.tokens_per_day", ANY, LATER),
+];
+
+pub(super) const RL: &[Key] = &[
+    key(
+        "rl.backend",
+        OneOf(&["auto", "local", "remote", "tinker", "mint", "weaver"]),
+        "auto",
+        "auto: remote where rl.remote_url is given, else local",
+    )
+    .values(&[
+        ("tinker", Refused(NO_CLOUD)),
+        ("mint", Refused(NO_CLOUD)),
+        ("weaver", Refused(NO_CLOUD)),
+    ]),
+    key(
+        "rl.model",
+        Path,
+        "",
+        "policy model: a folder in Hugging Face form or a GGUF file; trainer.model comes first",
+    ),
+    key(
+        "rl.remote_url",
+        Url,
+        "",
+        "training server of rl.backend remote; it serves too",
+    ),
+    key("rl.remote_api_key", Secret, "", "its key"),
+    key(
+        "rl.remote_timeout_s",
+        Count(1, 86_400),
+        "600",
+        "for one call, in seconds",
+    ),
+    key(
+        "rl.method",
+        SomeOf(METHODS),
+        "redo+opd+binary_rl",
+        "what a step is made of",
+    ),
+    key("rl.w_redo", POSITIVE, "1", "weight of redo"),
+    inert("rl.w_opd", POSITIVE, "opd is not built yet"),
+    key("rl.w_rl", POSITIVE, "0.3", "weight of binary_rl"),
+    key(
+        "rl.learning_rate",
+        Number(0.0, 1.0),
+        "",
+        "without one, by model size: 5e-4 to 200M parameters, 1e-4 from 1B",
+    ),
+    key("rl.beta1", Number(0.0, 1.0), "0.9", "AdamW"),
+    key("rl.beta2", Number(0.0, 1.0), "0.95", "AdamW"),
+    key("rl.eps", Number(0.0, 1.0), "1e-8", "AdamW"),
+    key("rl.weight_decay", POSITIVE, "0", "AdamW"),
+    key("rl.clip_norm", POSITIVE, "1", "longest gradient"),
+    key("rl.warmup_steps", ANY, "3", "steps until the full rate"),
+    key("rl.lora_rank", Count(1, 512), "32", "rank of the adapters"),
+    key(
+        "rl.lora_alpha",
+        POSITIVE,
+        "32",
+        "stays so whatever the rank",
+    ),
+    key(
+        "rl.targets",
+        SomeOf(TARGETS),
+        "q_proj+k_proj+v_proj+o_proj+gate_proj+up_proj+down_proj",
+        "which projections have an adapter",
+    ),
+    key("rl.batch_size", SOME, "4", "samples of one step"),
+    key(
+        "rl.max_wait",
+        Span,
+        "8 h",
+        "a batch of two goes after so long",
+    ),
+    key("rl.max_age", Span, "14 d", "older samples are not used"),
+    inert("rl.reuse", ANY, LATER),
+    inert("rl.support_query", Text, LATER),
+    inert("rl.teacher", Text, LATER),
+    inert("rl.anchor", POSITIVE, LATER),
+    inert("rl.allow_quantised_sampling", Bool, LATER),
+    inert("rl.enabled", Bool, "mode decides"),
+    inert(
+        "rl.resume_from_ckpt",
+        Text,
+        "the last good checkpoint is found without it",
+    ),
+    inert("rl.manual_train_trigger", Bool, LATER),
+    inert("rl.api_key", Secret, NO_CLOUD),
+    inert("rl.base_url", Url, NO_CLOUD),
+    inert("rl.tinker_api_key", Secret, NO_CLOUD),
+    inert("rl.tinker_base_url", Url, NO_CLOUD),
+    inert("rl.evolver_provider", Text, LATER),
+    inert("rl.evolver_api_base", Url, LATER),
+    inert("rl.evolver_api_key", Secret, LATER),
+    inert("rl.evolver_model", Text, LATER),
+    inert("gate.enabled", Bool, LATER),
+    inert("gate.max_kl", POSITIVE, LATER),
+    inert("gate.probes", Text, LATER),
+];
+
+pub(super) const TRAINER: &[Key] = &[
+    key(
+        "trainer.model",
+        Path,
+        "",
+        "policy model: a folder in Hugging Face form, a GGUF file, or demo; without one, rl.model",
+    ),
+    key(
+        "trainer.dtype",
+        OneOf(&["auto", "bf16", "f32"]),
+        "auto",
+        "numbers of the base model",
+    ),
+    key(
+        "trainer.threads",
+        Count(0, 1_024),
+        "0",
+        "of the engine; 0: all cores",
+    ),
+    key(
+        "trainer.checkpoint_dir",
+        Path,
+        "",
+        "without one, trainer in the home folder",
+    ),
+    inert("trainer.memory", Text, LATER),
+    inert("trainer.max_queue", ANY, LATER),
+    inert("trainer.devices", Text, LATER),
+    inert("trainer.quantise", Text, LATER),
+    key(
+        "serving.pin_idle",
+        Span,
+        "10 min",
+        "a session stays on its adapter until it was idle for so long",
+    ),
+    inert("serving.max_adapters", ANY, LATER),
+    inert("serving.temperature", POSITIVE, LATER),
+    inert("serving.top_p", Number(0.0, 1.0), LATER),
+];
+
+pub(super) const SCHEDULER: &[Key] = &[
+    key(
+        "scheduler.idle_minutes",
+        Count(0, 100_000),
+        "30",
+        "mode auto: so long without a turn means away",
+    ),
+    alias(
+        "scheduler.idle_threshold_minutes",
+        Count(0, 100_000),
+        "scheduler.idle_minutes",
+    ),
+    inert("scheduler.enabled", Bool, "mode decides"),
+    inert(
+        "scheduler.sleep_start",
+        Time,
+        "sleep hours are not built yet: idle time decides",
+    ),
+    inert(
+        "scheduler.sleep_end",
+        Time,
+        "sleep hours are not built yet: idle time decides",
+    ),
+    inert("scheduler.min_window_minutes", ANY, LATER),
+    inert("scheduler.ics", Texts, LATER),
+    inert("scheduler.calendar.enabled", Bool, LATER),
+    inert("scheduler.calendar.credentials_path", Text, LATER),
+    inert("scheduler.calendar.token_path", Text, LATER),
+    inert("privacy.cloud_training_ok", Bool, "no cloud trains yet"),
+];
