@@ -29,12 +29,7 @@ use self::{
     running::{News, Running},
     think::Piece,
 };
-use crate::{
-    app::App,
-    error::ApiError,
-    host::{Draw, Prompt},
-    json::JsonBody,
-};
+use crate::{app::App, error::ApiError, host::Draw, json::JsonBody};
 
 /// Which adapter wrote the reply; absent when the base did.
 const ADAPTER_HEADER: &str = "x-metaclaw-adapter";
@@ -44,24 +39,32 @@ pub(crate) async fn completions(
     State(app): State<App>,
     JsonBody(body): JsonBody<ChatBody>,
 ) -> Result<Response, ApiError> {
-    let request = body.check()?;
-    let adapter = app.models.resolve(request.model.as_deref(), &app.host)?;
+    let ChatRequest {
+        model,
+        messages,
+        tools,
+        sampling,
+        max_tokens,
+        form,
+    } = body.check()?;
+    let adapter = app.models.resolve(model.as_deref(), &app.host)?;
     let place = app.queue.enter()?;
-    let prompt = app
-        .host
-        .render(request.messages.clone(), request.tools.clone(), true)
-        .await?;
-    let draw = draw(&app, &request, &prompt, adapter.clone())?;
-    let model = adapter
-        .as_ref()
-        .map_or_else(|| app.host.base(), AdapterName::as_str);
-    let head = Head::new(model.to_owned());
+    let prompt = app.host.render(messages, tools, true).await?;
+    let room = app.host.room_after(prompt.ids.len())?;
+    let draw = Draw {
+        prompt_ids: prompt.ids.clone(),
+        adapter: adapter.clone(),
+        max_tokens: max_tokens.map_or(room, |n| usize::try_from(n).map_or(room, |n| n.min(room))),
+        sampling,
+    };
+    let served = adapter.as_ref().map(AdapterName::as_str);
+    let head = Head::new(served.unwrap_or_else(|| app.host.base()).to_owned());
     let generation = app.host.generate(draw).await?;
     let running = Running::new(&app, &head, &prompt, adapter.clone(), generation, place);
-    let mut response = if request.form.stream {
-        streamed(head, running, request.form)
+    let mut response = if form.stream {
+        streamed(head, running, form)
     } else {
-        whole(head, running, request.form).await?.into_response()
+        whole(head, running, form).await?.into_response()
     };
     if let Some(adapter) = adapter
         && let Ok(value) = HeaderValue::from_str(adapter.as_str())
@@ -69,25 +72,6 @@ pub(crate) async fn completions(
         response.headers_mut().insert(ADAPTER_HEADER, value);
     }
     Ok(response)
-}
-
-/// What the engine is to do; a prompt that leaves no room for a reply is refused here.
-fn draw(
-    app: &App,
-    request: &ChatRequest,
-    prompt: &Prompt,
-    adapter: Option<AdapterName>,
-) -> Result<Draw, ApiError> {
-    let room = app.host.room_after(prompt.ids.len())?;
-    let wanted = request
-        .max_tokens
-        .map(|n| usize::try_from(n).unwrap_or(usize::MAX));
-    Ok(Draw {
-        prompt_ids: prompt.ids.clone(),
-        adapter,
-        max_tokens: wanted.map_or(room, |n| n.min(room)),
-        sampling: request.sampling.clone(),
-    })
 }
 
 /// The reply in one piece.

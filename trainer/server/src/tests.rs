@@ -2,6 +2,7 @@
 
 mod chat;
 mod refusals;
+mod remote;
 mod training;
 
 use axum::{

@@ -186,3 +186,19 @@ async fn two_runs_do_not_touch_each_other() {
         .await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
 }
+
+#[tokio::test]
+async fn a_batch_whose_caller_left_adds_nothing() {
+    let rig = rig();
+    let run = create(&rig).await;
+    let long: Vec<u32> = (0..500).map(|n| n % 250).collect();
+    let datum = json!({"model_input_tokens": long, "target_tokens": long, "weights": vec![1; 500]});
+    let body = json!({"session_id": run, "datums": vec![datum; 20], "loss_fn": "cross_entropy"});
+    let call = rig.post("/v1/train/forward_backward", &body);
+    let left = tokio::time::timeout(std::time::Duration::from_millis(5), call).await;
+    assert!(left.is_err(), "it was faster than its caller could leave");
+    let step = json!({"session_id": run});
+    let (status, reply) = rig.post("/v1/train/optim_step", &step).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert_eq!(reply["error"]["code"], "no_gradients");
+}

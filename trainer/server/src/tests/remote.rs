@@ -1,0 +1,126 @@
+//! Our client against our server, over a socket: what the learner will see.
+
+use std::{sync::Arc, time::Duration};
+
+use metaclaw_trainer_api::{
+    Datum, Endpoint, LossConfig, LossFn, RemoteBackend, RemoteConfig, TrainingBackend,
+    wire::{
+        CreateRequest, ForwardBackwardRequest, ForwardRequest, OptimStepRequest, SampleRequest,
+        TokenizeRequest,
+    },
+};
+use tokio::net::TcpListener;
+
+use super::*;
+
+const KEY: &str = "sk-trainer-secret";
+
+fn backend(url: String) -> RemoteBackend {
+    // Another test may have been first.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let endpoint = Endpoint {
+        url,
+        key: Some(ApiKey::new(KEY)),
+    };
+    RemoteBackend::new(RemoteConfig {
+        client: reqwest::Client::builder()
+            .tls_certs_only([])
+            .build()
+            .unwrap(),
+        endpoint: Arc::new(move || Some(endpoint.clone())),
+        timeout: Duration::from_secs(30),
+    })
+}
+
+/// Runs `work` against a server that listens.
+async fn with_server(work: impl AsyncFnOnce(RemoteBackend)) {
+    let rig = rig_with(Limits::default(), Some(KEY));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::select! {
+        ended = async { axum::serve(listener, rig.router.clone()).await } => ended.unwrap(),
+        () = work(backend(url)) => {}
+    }
+}
+
+fn datum() -> Datum {
+    Datum::cross_entropy(vec![104, 105, 5], vec![105, 5, 5], vec![0.0, 1.0, 1.0]).unwrap()
+}
+
+fn from_json<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+#[tokio::test]
+async fn a_step_is_taken_saved_and_found_again() {
+    with_server(async |backend| {
+        let capabilities = backend.health().await.unwrap().capabilities;
+        assert!(capabilities.manifests && capabilities.sampled);
+        let create = CreateRequest {
+            rank: 4,
+            seed: Some(1),
+            ..CreateRequest::default()
+        };
+        let run = backend.create_run(create).await.unwrap().session_id;
+        let batch = ForwardBackwardRequest {
+            session_id: run.clone(),
+            datums: vec![datum()],
+            loss_fn: LossFn::CrossEntropy,
+            loss_fn_config: LossConfig::new(),
+        };
+        let found = backend.forward_backward(batch).await.unwrap();
+        assert_eq!((found.num_datums, found.total_tokens), (1, 2));
+        let step: OptimStepRequest = from_json(json!({"session_id": run, "learning_rate": 0.01}));
+        assert_eq!(backend.optim_step(step).await.unwrap().step, 1);
+        let manifest = json!({"turns": ["1-1"]});
+        let name = "main@1".parse().unwrap();
+        let saved = backend
+            .save_checkpoint(run.clone(), name, manifest.clone())
+            .await
+            .unwrap();
+        let listed = backend.checkpoints().await.unwrap();
+        assert_eq!(
+            (&listed[0].path, &listed[0].manifest),
+            (&saved.path, &manifest)
+        );
+        assert_eq!(
+            backend
+                .load_checkpoint(run.clone(), saved.path)
+                .await
+                .unwrap(),
+            1
+        );
+        let name: metaclaw_trainer_api::AdapterName = "main@1".parse().unwrap();
+        backend
+            .save_adapter(run.clone(), name.clone())
+            .await
+            .unwrap();
+        assert_eq!(backend.adapters().await.unwrap()[0].name, name);
+        let forward: ForwardRequest =
+            from_json(json!({"session_id": run, "datums": [datum()], "top_k": 1}));
+        assert_eq!(backend.forward(forward).await.unwrap().topk_ids[0].len(), 3);
+        let sample: SampleRequest =
+            from_json(json!({"tokens": [104], "max_tokens": 3, "model": "main@1"}));
+        let sequences = backend.sample(sample).await.unwrap().sequences;
+        assert!(!sequences[0].tokens.is_empty());
+        assert!(backend.unload_adapter(name.clone()).await.unwrap());
+        assert!(!backend.unload_adapter(name).await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn refusals_are_told_apart() {
+    with_server(async |backend| {
+        let tokenize: TokenizeRequest = from_json(json!({"prompt": "hi"}));
+        assert_eq!(backend.tokenize(tokenize).await.unwrap().tokens, [104, 105]);
+        assert_eq!(
+            backend.sampled("chatcmpl-none".to_owned()).await.unwrap(),
+            None
+        );
+        let step: OptimStepRequest = from_json(json!({"session_id": "0badc0de"}));
+        let error = backend.optim_step(step).await.unwrap_err();
+        assert!(error.is_unknown_run() && !error.is_ambiguous(), "{error}");
+    })
+    .await;
+}
