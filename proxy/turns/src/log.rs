@@ -67,17 +67,6 @@ impl TurnLog {
     /// [`OpenError`]: held by another process, no space, not writable, vanished, or of another format.
     pub fn open(dir: &Path, config: &TurnsConfig) -> Result<Self, OpenError> {
         let (opened, outcome) = open(dir, config, OnDamage::MoveAside)?;
-        if let Some(moved) = &outcome.moved_aside {
-            let (why, to) = (&moved.why, moved.to.display());
-            tracing::warn!(%why, %to, "the turn log was damaged: it was moved aside, an empty one begins");
-        }
-        if outcome.n_lost > 0 {
-            let n_lost = outcome.n_lost;
-            tracing::warn!(
-                n_lost,
-                "the turn log lost its last transactions: its file was cut, or the power failed"
-            );
-        }
         let shared = Arc::new(Shared::new());
         let (queue, jobs) = sync_channel(SLOTS);
         let worker = Worker::new(dir.to_owned(), config.clone(), jobs, Arc::clone(&shared));

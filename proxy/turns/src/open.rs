@@ -75,6 +75,7 @@ pub(crate) fn open(
         WitnessError::File(error) => not_writable(dir, error),
     })?;
     outcome.n_lost = witness.n_lost;
+    say(&outcome);
     for (file, text) in [
         ("FORMAT", format!("{FORMAT}\n")),
         ("holder", format!("{}\n", std::process::id())),
@@ -90,6 +91,21 @@ pub(crate) fn open(
         witness,
     };
     Ok((opened, outcome))
+}
+
+/// What went wrong before, in the program's own log.
+fn say(outcome: &OpenOutcome) {
+    if let Some(moved) = &outcome.moved_aside {
+        let (why, to) = (&moved.why, moved.to.display());
+        tracing::warn!(%why, %to, "the turn log was damaged: it was moved aside, an empty one begins");
+    }
+    if outcome.n_lost > 0 {
+        let n_lost = outcome.n_lost;
+        tracing::warn!(
+            n_lost,
+            "the turn log lost its last transactions: its file was cut, or the power failed"
+        );
+    }
 }
 
 fn absent(error: io::Error) -> io::Result<()> {

@@ -6,3 +6,4 @@ mod kit;
 mod learning;
 mod opening;
 mod random;
+mod size;

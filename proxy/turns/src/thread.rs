@@ -88,7 +88,7 @@ pub(crate) struct Worker {
 /// Jobs that were taken from the queue together.
 #[derive(Default)]
 struct Gathered {
-    appends: Vec<Box<Append>>,
+    appends: Vec<Append>,
     writes: Vec<Write>,
     reads: Vec<Read>,
     n_bytes: usize,
@@ -101,7 +101,7 @@ enum Ran {
     /// The store failed; these turns are still to be written.
     Failed {
         why: String,
-        waiting: Vec<Box<Append>>,
+        waiting: Vec<Append>,
     },
 }
 
@@ -112,7 +112,7 @@ impl Gathered {
         match job {
             Job::Append(append) => {
                 self.n_bytes += append.new.n_bytes();
-                self.appends.push(append);
+                self.appends.push(*append);
             }
             Job::Write(write) => self.writes.push(write),
             Job::Read(read) => self.reads.push(read),
@@ -190,7 +190,7 @@ impl Worker {
     fn recover(
         &self,
         why: String,
-        mut waiting: Vec<Box<Append>>,
+        mut waiting: Vec<Append>,
         mut close: Option<oneshot::Sender<()>>,
     ) -> Result<Engine, Option<oneshot::Sender<()>>> {
         let mut wait = FIRST_WAIT;
@@ -218,14 +218,14 @@ impl Worker {
     fn hold(
         &self,
         wait: Duration,
-        waiting: &mut Vec<Box<Append>>,
+        waiting: &mut Vec<Append>,
         close: &mut Option<oneshot::Sender<()>>,
     ) -> Result<(), Option<oneshot::Sender<()>>> {
         let until = Instant::now() + wait;
         while close.is_none() {
             let left = until.saturating_duration_since(Instant::now());
             match self.queue.recv_timeout(left).map(|queued| queued.job) {
-                Ok(Job::Append(append)) => waiting.push(append),
+                Ok(Job::Append(append)) => waiting.push(*append),
                 // Dropped: whoever asked is told that the log is broken.
                 Ok(Job::Write(_) | Job::Read(_)) => {}
                 Ok(Job::Close(done)) => *close = Some(done),
@@ -239,14 +239,14 @@ impl Worker {
     fn rewrite(
         &self,
         mut engine: Engine,
-        waiting: Vec<Box<Append>>,
-    ) -> Result<Engine, (String, Vec<Box<Append>>)> {
+        waiting: Vec<Append>,
+    ) -> Result<Engine, (String, Vec<Append>)> {
         let mut left = waiting.into_iter();
         loop {
             let mut gathered = Gathered::default();
             while !gathered.is_full() {
                 let Some(append) = left.next() else { break };
-                gathered.add(Job::Append(append));
+                gathered.add(Job::Append(Box::new(append)));
             }
             if gathered.appends.is_empty() {
                 tracing::info!("the turn log works again");
@@ -303,7 +303,9 @@ impl Engine {
             // Nor is a caller that did not wait.
             let _ = append.ack.send(result);
         }
-        acks.into_iter().for_each(|ack| ack());
+        for ack in acks {
+            ack();
+        }
         self.cache.trim();
         for read in reads {
             let read = AssertUnwindSafe(|| read(&self.reader));
@@ -320,7 +322,7 @@ impl Engine {
     #[expect(clippy::type_complexity, reason = "two lists, used in one place")]
     fn write(
         &mut self,
-        appends: &[Box<Append>],
+        appends: &[Append],
         writes: Vec<Write>,
     ) -> Result<(Vec<Result<TurnId, LogError>>, Vec<Ack>), StoreError> {
         let Self {

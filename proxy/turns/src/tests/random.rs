@@ -138,7 +138,7 @@ fn turn(client: &mut Client, asking: &Asking) -> NewTurn {
     let mut turn = client.request("");
     turn.reply.clone_from(&asking.reply);
     turn.end = asking.end;
-    turn.kind = if asking.took % 5 == 0 {
+    turn.kind = if asking.took.is_multiple_of(5) {
         TurnKind::Side
     } else {
         TurnKind::Main
