@@ -25,28 +25,33 @@ pub(crate) struct AgentState {
 }
 
 /// No step is tried before `until`.
-#[derive(Debug, Clone, Copy)]
-struct Rest {
+#[derive(Debug, Clone)]
+pub(crate) struct Rest {
     until: Instant,
     length: Duration,
+    /// What the training server said.
+    pub(crate) why: String,
+    /// `until`, in Unix milliseconds.
+    pub(crate) until_ms: u64,
 }
 
 // === impl AgentState ===
 
 impl AgentState {
     /// The training server refused a step: try again, but not at once.
-    pub(crate) fn refused(&mut self) -> Duration {
-        let length = self
-            .rest
-            .map_or(FIRST_REST, |rest| (rest.length * 2).min(LONGEST_REST));
+    pub(crate) fn refused(&mut self, why: String, now_ms: u64) {
+        let longer = |rest: &Rest| (rest.length * 2).min(LONGEST_REST);
+        let length = self.rest.as_ref().map_or(FIRST_REST, longer);
+        let length_ms = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         self.rest = Some(Rest {
             until: Instant::now() + length,
             length,
+            why,
+            until_ms: now_ms.saturating_add(length_ms),
         });
         // What was known may be what was wrong.
         self.head = None;
         self.desk = Desk::default();
-        length
     }
 
     /// A step was made.
@@ -55,9 +60,11 @@ impl AgentState {
         self.rest = None;
     }
 
-    /// Whether a step may be tried.
-    pub(crate) fn is_rested(&self) -> bool {
-        self.rest.is_none_or(|rest| Instant::now() >= rest.until)
+    /// Why no step is tried for now.
+    pub(crate) fn resting(&self) -> Option<&Rest> {
+        self.rest
+            .as_ref()
+            .filter(|rest| Instant::now() < rest.until)
     }
 }
 
@@ -68,15 +75,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_refusal_in_a_row_doubles_the_rest() {
         let mut state = AgentState::default();
-        assert!(state.is_rested());
-        assert_eq!(state.refused(), FIRST_REST);
-        assert!(!state.is_rested());
-        tokio::time::advance(FIRST_REST).await;
-        assert!(state.is_rested());
-        assert_eq!(state.refused(), 2 * FIRST_REST);
-        for _ in 0..10 {
-            state.refused();
-        }
-        assert_eq!(state.refused(), LONGEST_REST);
+        assert!(state.resting().is_none());
+        let mut rest = || {
+            state.refused("no".to_owned(), 0);
+            Duration::from_millis(state.resting().unwrap().until_ms)
+        };
+        assert_eq!(rest(), FIRST_REST);
+        assert_eq!(rest(), 2 * FIRST_REST);
+        assert_eq!((0..10).map(|_| rest()).last(), Some(LONGEST_REST));
+        tokio::time::advance(LONGEST_REST).await;
+        assert!(state.resting().is_none());
     }
 }

@@ -23,7 +23,7 @@ pub(crate) async fn samples(
     shared: &Shared,
     agent: &AgentId,
 ) -> Result<(Samples, Option<String>), LogError> {
-    let turns = free_turns(shared, agent).await?;
+    let free = free_turns(shared, agent).await?;
     let without_ids = shared.without_ids();
     let rules = Rules {
         methods: &shared.config.rl.method,
@@ -32,8 +32,11 @@ pub(crate) async fn samples(
         max_age: shared.config.rl.max_age.0,
     };
     let mut found = Vec::new();
-    for session in turns.values() {
+    for session in free.sessions.values() {
         for fate in fates(session, rules) {
+            if !fate.concerns().iter().all(|id| free.judged.contains(id)) {
+                continue;
+            }
             if let Fate::Spend(id, why) = fate {
                 shared.spend(id, why).await?;
             } else {
@@ -50,28 +53,33 @@ enum Sample {
     Verdict(Arc<Turn>),
 }
 
+/// Free turns, by session.
+struct Free {
+    sessions: BTreeMap<u64, Vec<Turn>>,
+    /// Those that were judged at the first look. What becomes of others is for the next time.
+    judged: BTreeSet<TurnId>,
+}
+
 /// The free turns of sessions that have a judged one.
-async fn free_turns(
-    shared: &Shared,
-    agent: &AgentId,
-) -> Result<BTreeMap<u64, Vec<Turn>>, LogError> {
+///
+/// Judging goes on meanwhile. A turn is judged after the one that follows it came into the log; so what follows
+/// one that is judged at the first look is captured at the second or judged by the third, and cannot be missed.
+async fn free_turns(shared: &Shared, agent: &AgentId) -> Result<Free, LogError> {
     let in_state = async |kind| shared.persist(|| shared.log.in_state(agent, kind)).await;
-    let judged = in_state(StateKind::Judged).await?;
-    let sessions: BTreeSet<u64> = judged.iter().map(|id| id.session).collect();
-    let mut ids: BTreeSet<TurnId> = judged.into_iter().collect();
-    let captured = in_state(StateKind::Captured).await?;
-    ids.extend(
-        captured
-            .into_iter()
-            .filter(|id| sessions.contains(&id.session)),
-    );
-    let mut turns = BTreeMap::<u64, Vec<Turn>>::new();
+    let judged: BTreeSet<TurnId> = in_state(StateKind::Judged).await?.into_iter().collect();
+    let numbers: BTreeSet<u64> = judged.iter().map(|id| id.session).collect();
+    let mut ids = judged.clone();
+    for kind in [StateKind::Captured, StateKind::Judged] {
+        let more = in_state(kind).await?.into_iter();
+        ids.extend(more.filter(|id| numbers.contains(&id.session)));
+    }
+    let mut sessions = BTreeMap::<u64, Vec<Turn>>::new();
     for id in ids {
         if let Some(turn) = shared.persist(|| shared.log.get(id)).await? {
-            turns.entry(id.session).or_default().push(turn);
+            sessions.entry(id.session).or_default().push(turn);
         }
     }
-    Ok(turns)
+    Ok(Free { sessions, judged })
 }
 
 fn taken(fate: &Fate, session: &[Turn]) -> Option<Sample> {

@@ -6,7 +6,7 @@ use futures_util::future::{BoxFuture, join_all};
 use metaclaw_chat::{AgentId, Message, TurnId, Verdict, Vote};
 use metaclaw_reward::{Evidence, Rules, prompt, verdict, vote};
 use metaclaw_turns::{LogError, StateKind, StreamEnd, Turn, TurnKind, TurnState};
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
     feed::{Feed, Next},
@@ -63,6 +63,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut feed = Feed::new(&shared.log);
     let mut running = JoinSet::new();
     let mut waiting: Vec<TurnId> = Vec::new();
+    let mut again_at = Instant::now();
     loop {
         shared
             .board
@@ -81,13 +82,16 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 Ok(Ok(Looked::Done)) => {}
                 Ok(Ok(Looked::Waits(id, failed))) => {
                     shared.board.judge_failed(&failed);
+                    if waiting.is_empty() {
+                        again_at = Instant::now() + PAUSE;
+                    }
                     waiting.push(id);
                 }
                 Ok(Err(LogError::Closed)) => return,
                 Ok(Err(error)) => tracing::warn!(%error, "a turn could not be judged"),
                 Err(error) => tracing::error!(%error, "judging a turn panicked"),
             },
-            () = tokio::time::sleep(PAUSE), if !waiting.is_empty() => {
+            () = tokio::time::sleep_until(again_at), if !waiting.is_empty() => {
                 waiting.drain(..).for_each(|id| feed.again(id));
             }
         }

@@ -75,6 +75,23 @@ pub enum TrainError {
     Log(#[from] LogError),
 }
 
+// === impl TrainError ===
+
+impl TrainError {
+    /// Whether no agent can train for now.
+    pub(crate) fn concerns_everyone(&self) -> bool {
+        match self {
+            Self::SkillsOnly
+            | Self::NoBackend
+            | Self::NoTrainer { .. }
+            | Self::Busy
+            | Self::Interrupted => true,
+            Self::Log(error) => *error == LogError::Closed,
+            Self::NoLoss { .. } | Self::Refused { .. } | Self::NotTaken { .. } => false,
+        }
+    }
+}
+
 // === impl Learner ===
 
 impl Learner {
@@ -168,3 +185,6 @@ impl Learner {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,8 +27,11 @@ mod sample;
 mod shared;
 mod status;
 mod step;
+#[cfg(test)]
+mod testing;
 mod tokens;
 mod training;
+mod transaction;
 mod window;
 
 pub use self::{

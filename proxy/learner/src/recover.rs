@@ -11,7 +11,6 @@ use crate::{
     learner::TrainError,
     lineage::{Head, Known, names},
     shared::Shared,
-    status::Phase,
     step::{Bench, Trouble},
     training::Training,
 };
@@ -39,7 +38,7 @@ impl Training {
             Ok(None) => StepOutcome::Released {
                 why: "interrupted before its checkpoint".to_owned(),
             },
-            Err(trouble) => return Err(no_trainer(&self.shared, &trouble)),
+            Err(trouble) => return Err(self.no_trainer(&trouble)),
         };
         tracing::info!(agent = %step.agent, n = step.n, ?outcome, "settled a step that was interrupted");
         let swap = matches!(outcome, StepOutcome::Trained { .. });
@@ -87,7 +86,7 @@ impl Training {
         let state = self.agents.entry(step.agent.clone()).or_default();
         match bench.adopt(&mut state.desk, &head, &adapter).await {
             Ok(()) => state.stepped(head, known.manifest.shape.clone()),
-            Err(trouble) => return Err(no_trainer(&self.shared, &trouble)),
+            Err(trouble) => return Err(self.no_trainer(&trouble)),
         }
         Ok(StepOutcome::Trained {
             adapter: adapter.to_string(),
@@ -104,14 +103,6 @@ fn before(step: &Step) -> Head {
         n: step.n.saturating_sub(1),
         checkpoint,
     }
-}
-
-fn no_trainer(shared: &Shared, trouble: &Trouble) -> TrainError {
-    let why = trouble.to_string();
-    shared
-        .board
-        .phase(Phase::WaitingForTrainer { why: why.clone() });
-    TrainError::NoTrainer { why }
 }
 
 /// Serves again what the log says was served.

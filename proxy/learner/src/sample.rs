@@ -86,7 +86,7 @@ enum Material {
 pub(crate) fn fates(turns: &[Turn], rules: Rules<'_>) -> Vec<Fate> {
     let session = Session::new(turns, rules);
     let mut fates = session.corrections();
-    let used: BTreeSet<TurnId> = fates.iter().flat_map(Fate::uses).collect();
+    let used: BTreeSet<TurnId> = fates.iter().flat_map(Fate::concerns).collect();
     let rest = session.judged().filter(|turn| !used.contains(&turn.id));
     fates.extend(rest.map(|turn| session.alone(turn)));
     fates
@@ -123,12 +123,12 @@ struct Session<'a> {
 // === impl Fate ===
 
 impl Fate {
-    /// The turns that a step would take.
-    pub(crate) fn uses(&self) -> Vec<TurnId> {
+    /// The turns that it decides about.
+    pub(crate) fn concerns(&self) -> Vec<TurnId> {
         match self {
             Self::Redo { failed, accepted } => vec![*failed, *accepted],
-            Self::Verdict(id) => vec![*id],
-            Self::Wait | Self::Spend(..) => Vec::new(),
+            Self::Verdict(id) | Self::Spend(id, _) => vec![*id],
+            Self::Wait => Vec::new(),
         }
     }
 }

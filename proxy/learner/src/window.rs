@@ -30,7 +30,7 @@ mod tests {
 
     #[test]
     fn each_mode_has_its_window() {
-        let mins = |n| Duration::from_secs(60 * n);
+        let mins = |n: u64| Duration::from_secs(60 * n);
         let at = |mode, quiet| window(mode, quiet, mins(30));
         assert_eq!(at(Mode::SkillsOnly, Some(mins(99))), Window::Never);
         assert_eq!(at(Mode::Rl, Some(mins(0))), Window::Open);

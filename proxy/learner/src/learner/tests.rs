@@ -1,0 +1,357 @@
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use metaclaw_reward::Rules;
+use metaclaw_turns::{StateKind, TurnLog, TurnsConfig};
+use tempfile::TempDir;
+
+use super::*;
+use crate::{
+    config::LearnerConfig,
+    judging::Judge,
+    testing::{Failure, World, append, corrected_talk, said},
+};
+
+/// A learner over a log in a folder and a trainer that outlives it.
+struct Rig {
+    log: TurnLog,
+    learner: Learner,
+    tracker: TaskTracker,
+    cancel: CancellationToken,
+    swaps: Arc<Mutex<Vec<String>>>,
+}
+
+fn config(json: &serde_json::Value) -> LearnerConfig {
+    let mut all = serde_json::json!({
+        "mode": "rl",
+        "judge": {"rules": [
+            {"on": "next", "pattern": "too long", "score": -1},
+            {"on": "reply", "max_words": 40, "score": 1},
+        ]},
+        "rl": {"method": "redo", "batch_size": 2},
+    });
+    for (section, keys) in json.as_object().unwrap() {
+        match keys {
+            serde_json::Value::Object(keys) => {
+                for (key, value) in keys {
+                    all[section][key] = value.clone();
+                }
+            }
+            value => all[section] = value.clone(),
+        }
+    }
+    serde_json::from_value(all).unwrap()
+}
+
+impl Rig {
+    async fn start(dir: &Path, world: &World, config: LearnerConfig) -> Self {
+        let log = TurnLog::open(dir, &TurnsConfig::default()).unwrap();
+        let (tracker, cancel, swaps) = (
+            TaskTracker::new(),
+            world.client(),
+            Arc::new(Mutex::new(Vec::new())),
+        );
+        let told = Arc::clone(&swaps);
+        let parts = Parts {
+            judge: Judge::Rules(Rules::compile(&config.judge.rules).unwrap()),
+            config,
+            log: log.clone(),
+            backend: Some(Arc::new(world.clone())),
+            on_swap: Arc::new(move |_, adapter| told.lock().unwrap().push(adapter.to_string())),
+        };
+        let learner = Learner::start(parts, &tracker, cancel.clone())
+            .await
+            .unwrap();
+        Self {
+            log,
+            learner,
+            tracker,
+            cancel,
+            swaps,
+        }
+    }
+
+    async fn stop(self) {
+        self.cancel.cancel();
+        self.tracker.close();
+        self.tracker.wait().await;
+        drop(self.learner);
+        self.log.close().await;
+    }
+
+    async fn n(&self, kind: StateKind) -> usize {
+        let ids = self.log.in_state(&AgentId::default_agent(), kind).await;
+        ids.map_or(0, |ids| ids.len())
+    }
+
+    /// Waits until so many turns are trained, or the client was killed.
+    async fn trained(&self, n: usize) -> bool {
+        let done = async {
+            while self.n(StateKind::Trained).await < n {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            () = done => true,
+            () = self.cancel.cancelled() => false,
+            () = tokio::time::sleep(Duration::from_secs(60)) => panic!("no step: {:#?}", self.learner.status().await),
+        }
+    }
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// No turn in two manifests of a lineage; the last checkpoint holds exactly what the log calls trained.
+async fn assert_each_trained_once(rig: &Rig, world: &World) {
+    let mut seen = BTreeSet::new();
+    let checkpoints = world.checkpoints();
+    for (manifest, _) in &checkpoints {
+        for turn in manifest["turns"].as_array().unwrap() {
+            let key = (manifest["lineage"].to_string(), turn.to_string());
+            assert!(seen.insert(key.clone()), "twice: {key:?}");
+        }
+    }
+    let trained = rig.n(StateKind::Trained).await;
+    assert_eq!(seen.len(), trained);
+    let serving = rig.log.serving().await.unwrap();
+    let weights = world.adapter(&serving[0].1).unwrap();
+    let unique: BTreeSet<&u32> = weights.iter().collect();
+    assert_eq!(
+        unique.len(),
+        weights.len(),
+        "a sample was used twice: {weights:?}"
+    );
+    assert_eq!(
+        weights.len() * 2,
+        trained,
+        "one sample of two turns each: {weights:?}"
+    );
+    let served = async {
+        while rig.swaps.lock().unwrap().last() != Some(&serving[0].1) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), served)
+        .await
+        .expect("the new adapter is served");
+}
+
+#[tokio::test]
+async fn corrections_become_a_step_and_are_served() {
+    let (dir, world) = (folder(), World::default());
+    let rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
+    append(&rig.log, &world, "a", &corrected_talk(1)).await;
+    append(&rig.log, &world, "b", &corrected_talk(2)).await;
+    assert!(rig.trained(4).await);
+    assert_each_trained_once(&rig, &world).await;
+    // The failed turns' prompts, the questions, were what was trained on.
+    let serving = rig.log.serving().await.unwrap();
+    assert_eq!(world.adapter(&serving[0].1).unwrap(), [10, 20]);
+    assert!(
+        serving[0].1.starts_with("_default-") && serving[0].1.ends_with("-000001"),
+        "{serving:?}"
+    );
+    let status = rig.learner.status().await.unwrap();
+    let step = status.agents[0].last_step.as_ref().unwrap();
+    assert_eq!(
+        (step.n, step.n_redo, step.n_binary_rl, step.n_turns),
+        (1, 2, 0, 4)
+    );
+    assert_eq!(status.agents[0].funnel.trained, 4);
+    // 5e-4 by size, first of three warm-up steps.
+    assert!(
+        (world.rates()[0] - 5e-4 / 3.0).abs() < 1e-12,
+        "{:?}",
+        world.rates()
+    );
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_restart_goes_on_in_the_lineage_and_serves_again() {
+    let (dir, world) = (folder(), World::default());
+    let rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
+    append(&rig.log, &world, "a", &corrected_talk(1)).await;
+    append(&rig.log, &world, "b", &corrected_talk(2)).await;
+    assert!(rig.trained(4).await);
+    rig.stop().await;
+
+    let rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
+    assert!(rig.swaps.lock().unwrap()[0].ends_with("-000001"));
+    append(&rig.log, &world, "c", &corrected_talk(3)).await;
+    append(&rig.log, &world, "d", &corrected_talk(4)).await;
+    assert!(rig.trained(8).await);
+    assert_each_trained_once(&rig, &world).await;
+    let lineages: BTreeSet<String> = world
+        .checkpoints()
+        .iter()
+        .map(|(m, _)| m["lineage"].to_string())
+        .collect();
+    assert_eq!(lineages.len(), 1);
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_of_no_use_is_spent_with_a_reason() {
+    let (dir, world) = (folder(), World::default());
+    let rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
+    let accepted = [said("q", "Short.", 1), said("Thanks.", "Welcome.", 2)];
+    let uncorrected = [
+        said("q", &"w ".repeat(50), 3),
+        said("Too long.", &"w ".repeat(50), 4),
+        said("Hm.", "x", 5),
+    ];
+    append(&rig.log, &world, "a", &accepted).await;
+    append(&rig.log, &world, "b", &uncorrected).await;
+    let funnel = async || rig.log.funnel(None).await.unwrap();
+    let settled = async {
+        while funnel().await.spent.values().sum::<u64>() < 3 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), settled)
+        .await
+        .unwrap();
+    let spent = funnel().await.spent;
+    let expected = [
+        ("accepted, and no correction", 1),
+        ("failed, and no correction was accepted", 1),
+        ("no rule fits", 1),
+    ];
+    assert_eq!(spent, expected.map(|(why, n)| (why.to_owned(), n)).into());
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn both_methods_make_one_step() {
+    let (dir, world) = (folder(), World::default());
+    let both = serde_json::json!({"rl": {"method": "redo+binary_rl", "learning_rate": 0.001, "warmup_steps": 0}});
+    let rig = Rig::start(dir.path(), &world, config(&both)).await;
+    append(&rig.log, &world, "a", &corrected_talk(1)).await;
+    append(&rig.log, &world, "b", &corrected_talk(2)).await;
+    assert!(rig.trained(4).await);
+    let weights = &world.checkpoints()[0].1;
+    // Two corrections, and the verdicts of their four turns.
+    assert_eq!(weights.len(), 6, "{weights:?}");
+    assert_eq!(world.rates(), [0.001]);
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_step_can_be_asked_for() {
+    let (dir, world) = (folder(), World::default());
+    let auto = serde_json::json!({"mode": "auto"});
+    let rig = Rig::start(dir.path(), &world, config(&auto)).await;
+    assert_eq!(rig.learner.train_now(None).await, Ok(Vec::new()));
+    append(&rig.log, &world, "a", &corrected_talk(1)).await;
+    append(&rig.log, &world, "b", &corrected_talk(2)).await;
+    append(&rig.log, &world, "c", &corrected_talk(3)).await;
+    let waits = async {
+        while !matches!(
+            rig.learner.status().await.unwrap().phase,
+            Phase::WaitingForIdle { .. }
+        ) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), waits)
+        .await
+        .unwrap();
+    assert_eq!(rig.n(StateKind::Trained).await, 0, "the user is about");
+    let reports = rig.learner.train_now(None).await.unwrap();
+    // All there is, not only a batch.
+    assert_eq!((reports.len(), reports[0].n_redo), (1, 3));
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn what_the_trainer_refuses_is_said_and_tried_later_or_left_out() {
+    let (dir, world) = (folder(), World::default());
+    let rig = Rig::start(
+        dir.path(),
+        &world,
+        config(&serde_json::json!({"mode": "auto"})),
+    )
+    .await;
+    append(&rig.log, &world, "a", &corrected_talk(1)).await;
+    while rig.n(StateKind::Judged).await < 2 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Calls: checkpoints (for the head), create, checkpoints (for the step), forward_backward.
+    world.fail(1, Failure::Refused);
+    let error = rig.learner.train_now(None).await.unwrap_err();
+    assert!(matches!(error, TrainError::Refused { .. }), "{error}");
+    assert_eq!(rig.n(StateKind::Judged).await, 2, "free again");
+    world.fail(3, Failure::Refused);
+    let error = rig.learner.train_now(None).await.unwrap_err();
+    assert!(matches!(error, TrainError::Refused { .. }), "{error}");
+    let funnel = rig.log.funnel(None).await.unwrap();
+    assert_eq!(
+        funnel.spent.get("refused by the training server"),
+        Some(&2),
+        "{funnel:?}"
+    );
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_is_trained_twice_or_lost_wherever_it_fails() {
+    use Failure::*;
+    let failures = [
+        Unreachable,
+        LostBefore,
+        LostAfter,
+        ErrorAfter,
+        Killed,
+        ClientKilledBefore,
+        ClientKilledAfter,
+    ];
+    // The first step makes at most 8 calls, the second 6; a second failure hits what follows the first.
+    let plan = |seed: usize| {
+        let second = seed % 13 + 1 + seed % 5;
+        vec![
+            (seed % 13, failures[seed % 7]),
+            (second, failures[(seed / 7 + 3) % 7]),
+        ]
+    };
+    // Most of their time is pauses, so several run at once.
+    for seeds in (0..91).collect::<Vec<_>>().chunks(13) {
+        join_all(seeds.iter().map(|seed| survive(plan(*seed)))).await;
+    }
+}
+
+/// Eight turns in two steps while calls fail as planned; a killed client is started again.
+async fn survive(plan: Vec<(usize, Failure)>) {
+    println!("failing {plan:?}");
+    let (dir, world) = (folder(), World::default());
+    for (n, failure) in plan {
+        world.fail(n, failure);
+    }
+    let mut rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
+    for number in 1..=4 {
+        append(
+            &rig.log,
+            &world,
+            &format!("s{number}"),
+            &corrected_talk(number),
+        )
+        .await;
+    }
+    while !rig.trained(8).await {
+        rig.stop().await;
+        rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
+    }
+    assert_each_trained_once(&rig, &world).await;
+    assert_eq!(
+        rig.n(StateKind::Taken).await + rig.n(StateKind::Judged).await,
+        0
+    );
+    rig.stop().await;
+}

@@ -1,0 +1,12 @@
+//! A training server in memory that fails where it is told to, and conversations to learn from.
+//!
+//! Its weights are the list of what was trained on, so that a test can read from a checkpoint what is
+//! in it, and how often.
+
+mod talk;
+mod world;
+
+pub(crate) use self::{
+    talk::{append, corrected_talk, said},
+    world::{Failure, World},
+};

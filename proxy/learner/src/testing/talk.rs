@@ -1,0 +1,84 @@
+//! Conversations, as the gateway would write them down.
+
+use metaclaw_chat::{AgentId, ChainHash, Message};
+use metaclaw_trainer_api::wire::Sampled;
+use metaclaw_turns::{NewTurn, Request, Served, StreamEnd, TurnKind, TurnLog};
+
+use super::World;
+use crate::{sample::POLICY_UPSTREAM, shared::now_ms};
+
+/// One thing that the owner said, and the reply.
+#[derive(Debug, Clone)]
+pub(crate) struct Said {
+    pub(crate) owner: String,
+    pub(crate) reply: String,
+    /// The first id of the prompt, by which a test knows the turn again.
+    pub(crate) mark: u32,
+}
+
+pub(crate) fn said(owner: &str, reply: &str, mark: u32) -> Said {
+    Said {
+        owner: owner.to_owned(),
+        reply: reply.to_owned(),
+        mark,
+    }
+}
+
+/// A question answered at length, a complaint, a short answer, thanks. Its marks are 10·number and so on.
+pub(crate) fn corrected_talk(number: u32) -> Vec<Said> {
+    let long = "word ".repeat(60);
+    vec![
+        said(&format!("question {number}"), &long, 10 * number),
+        said("Too long.", "It is a short one.", 10 * number + 1),
+        said("Thanks.", "You are welcome.", 10 * number + 2),
+    ]
+}
+
+/// Writes a conversation into the log, turn by turn, and lets the trainer remember what it sampled.
+pub(crate) async fn append(log: &TurnLog, world: &World, session: &str, talk: &[Said]) {
+    let agent = AgentId::default_agent();
+    let mut messages = Vec::new();
+    for said in talk {
+        messages.push(Message::user(said.owner.clone()));
+        let reply_id = format!("{session}-{}", said.mark);
+        let chain = *ChainHash::chain(&agent, &messages).last().unwrap();
+        world.remember(sampled(&reply_id, said.mark));
+        let turn = NewTurn {
+            agent: agent.clone(),
+            session: session.parse().unwrap(),
+            kind: TurnKind::Main,
+            chain,
+            request: Request {
+                messages: messages.clone(),
+                ..Request::default()
+            },
+            reply: Some(Message::assistant(said.reply.clone())),
+            reply_id: Some(reply_id),
+            finish_reason: Some("stop".to_owned()),
+            usage: None,
+            end: StreamEnd::Complete,
+            served: Served {
+                upstream: POLICY_UPSTREAM.to_owned(),
+                ..Served::default()
+            },
+            started_ms: now_ms(),
+            first_byte_ms: None,
+            ended_ms: now_ms(),
+        };
+        log.append(turn).await.unwrap();
+        messages.push(Message::assistant(said.reply.clone()));
+    }
+}
+
+fn sampled(id: &str, mark: u32) -> Sampled {
+    Sampled {
+        id: id.to_owned(),
+        prompt_ids: vec![mark, 1, 2],
+        ids: vec![3, 4],
+        logprobs: vec![-0.5, -0.6],
+        sampling_logprobs: vec![-0.4, -0.5],
+        adapter: None,
+        version: None,
+        base: "base".to_owned(),
+    }
+}
