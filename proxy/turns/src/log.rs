@@ -13,7 +13,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use metaclaw_chat::{AgentId, ChainHash, SessionId, TurnId, Verdict};
+use metaclaw_chat::{AgentId, TurnId, Verdict};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot};
 
 use crate::{
@@ -23,15 +23,16 @@ use crate::{
     health::{LogHealth, OpenOutcome, Shared},
     keys,
     open::{OnDamage, open},
-    query, state,
-    step::{self, NewStep, Step, StepOutcome},
+    state,
+    step::{self, NewStep, StepOutcome},
     store::Table,
     thread::{Ack, Append, Job, Queued, Worker, operate},
     tokens,
-    turn::{NewTurn, StateKind, Tokens, Turn, TurnState},
+    turn::{NewTurn, Tokens, TurnState},
     txn::{Fault, Reader, Txn},
-    view::{Funnel, SessionSummary, TurnFilter, TurnSummary},
 };
+
+mod questions;
 
 /// Jobs that may be queued; beyond it whoever asks waits.
 const SLOTS: usize = 1_024;
@@ -195,23 +196,6 @@ impl TurnLog {
             .await
     }
 
-    /// Steps that were begun and not ended: one an agent at most.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn open_steps(&self) -> Result<Vec<Step>, LogError> {
-        self.read(step::open).await
-    }
-
-    /// An agent's steps, by lineage, number and attempt.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn steps(&self, agent: &AgentId) -> Result<Vec<Step>, LogError> {
-        let agent = agent.clone();
-        self.read(move |reader| step::all(reader, &agent)).await
-    }
-
     /// Notes the adapter that an agent is served with; none is the base model.
     ///
     /// # Errors
@@ -230,134 +214,6 @@ impl TurnLog {
             Ok::<(), Fault>(())
         })
         .await
-    }
-
-    /// The adapters that agents are served with.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn serving(&self) -> Result<Vec<(AgentId, String)>, LogError> {
-        self.read(query::serving).await
-    }
-
-    /// One turn, whole.
-    ///
-    /// # Errors
-    /// [`LogError::Damaged`], or the store's.
-    pub async fn get(&self, id: TurnId) -> Result<Option<Turn>, LogError> {
-        self.read(move |reader| query::turn(reader, id)).await
-    }
-
-    /// All turns of a session, in order, each with its whole request: for short sessions.
-    ///
-    /// # Errors
-    /// [`LogError::Damaged`], or the store's.
-    pub async fn session_turns(
-        &self,
-        agent: &AgentId,
-        session: &SessionId,
-    ) -> Result<Vec<Turn>, LogError> {
-        self.session_tail(agent, session, usize::MAX).await
-    }
-
-    /// The last `last` turns of a session, in order.
-    ///
-    /// # Errors
-    /// [`LogError::Damaged`], or the store's.
-    pub async fn session_tail(
-        &self,
-        agent: &AgentId,
-        session: &SessionId,
-        last: usize,
-    ) -> Result<Vec<Turn>, LogError> {
-        let (agent, session) = (agent.clone(), session.clone());
-        self.read(move |reader| query::session_turns(reader, &agent, &session, last))
-            .await
-    }
-
-    /// One line about each turn that the filter names, the newest first.
-    ///
-    /// # Errors
-    /// [`LogError::Damaged`], or the store's.
-    pub async fn list(&self, filter: TurnFilter) -> Result<Vec<TurnSummary>, LogError> {
-        self.read(move |reader| query::list(reader, &filter)).await
-    }
-
-    /// An agent's turns in one state, oldest sessions first.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn in_state(
-        &self,
-        agent: &AgentId,
-        kind: StateKind,
-    ) -> Result<Vec<TurnId>, LogError> {
-        let agent = agent.clone();
-        self.read(move |reader| query::in_state(reader, &agent, kind))
-            .await
-    }
-
-    /// Turns with this reply id: at most one a session.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn by_reply(&self, reply_id: &str) -> Result<Vec<TurnId>, LogError> {
-        let reply_id = reply_id.to_owned();
-        self.read(move |reader| query::by_reply(reader, &reply_id))
-            .await
-    }
-
-    /// The chain after each of the last turns' replies, the newest first: what a new request of a
-    /// client that names no session may go on from.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn recent_chains(
-        &self,
-        limit: usize,
-    ) -> Result<Vec<(AgentId, ChainHash, SessionId)>, LogError> {
-        self.read(move |reader| query::recent_chains(reader, limit))
-            .await
-    }
-
-    /// Sessions of one agent or of all, the newest first.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn sessions(
-        &self,
-        agent: Option<&AgentId>,
-        limit: usize,
-    ) -> Result<Vec<SessionSummary>, LogError> {
-        let agent = agent.cloned();
-        self.read(move |reader| query::sessions(reader, agent.as_ref(), limit))
-            .await
-    }
-
-    /// Every agent that has turns.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn agents(&self) -> Result<Vec<AgentId>, LogError> {
-        self.read(query::agents).await
-    }
-
-    /// How many turns of one agent, or of all, came how far.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn funnel(&self, agent: Option<&AgentId>) -> Result<Funnel, LogError> {
-        let agent = agent.cloned();
-        self.read(move |reader| query::funnel(reader, agent.as_ref()))
-            .await
-    }
-
-    /// Bytes that the log takes on disk. It never shrinks.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn size_on_disk(&self) -> Result<u64, LogError> {
-        self.read(|reader| Ok(reader.store.size_on_disk()?)).await
     }
 
     /// Ids of turns as they are acknowledged. A receiver that lags is told so by its next `recv`; it
