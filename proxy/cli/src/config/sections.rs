@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use metaclaw_chat::Span;
 use metaclaw_llm::Secret;
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +23,7 @@ pub(crate) enum Mode {
 }
 
 /// `llm.*`: the model that answers where no policy model does.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Llm {
     /// OpenAI-compatible address.
@@ -33,8 +32,6 @@ pub(crate) struct Llm {
     pub model_id: Option<String>,
     /// Its key.
     pub api_key: Option<Secret>,
-    /// For one answer to the judge.
-    pub timeout: Span,
 }
 
 /// `judge.url`, `judge.model`, `judge.key`: where a judge model is, when it is not `llm.*`.
@@ -127,19 +124,6 @@ impl Mode {
             Self::Auto => "auto",
             Self::Rl => "rl",
             Self::SkillsOnly => "skills_only",
-        }
-    }
-}
-
-// === impl Llm ===
-
-impl Default for Llm {
-    fn default() -> Self {
-        Self {
-            api_base: None,
-            model_id: None,
-            api_key: None,
-            timeout: Span::secs(60),
         }
     }
 }

@@ -141,4 +141,27 @@ fn the_example_file_is_the_defaults() {
     assert_eq!(example.unknown, []);
     assert_eq!(example.inert, []);
     assert_eq!(example.config, Config::default());
+    let gateway: metaclaw_gateway::GatewayConfig = example.room().unwrap();
+    assert_eq!(gateway, metaclaw_gateway::GatewayConfig::default());
+    let learner: metaclaw_learner::LearnerConfig = example.room().unwrap();
+    assert_eq!(learner, metaclaw_learner::LearnerConfig::default());
+    let turns: metaclaw_turns::TurnsConfig = example.section("turns").unwrap();
+    assert_eq!(turns, metaclaw_turns::TurnsConfig::default());
+    let skills: metaclaw_skills::SkillsConfig = example.section("skills").unwrap();
+    assert_eq!(skills, metaclaw_skills::SkillsConfig::default());
+    let wishes: metaclaw_skills::WishesConfig = example.section("wishes").unwrap();
+    assert_eq!(wishes, metaclaw_skills::WishesConfig::default());
+}
+
+#[test]
+fn the_laptop_example_says_what_it_means() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/laptop/config.yaml");
+    let loaded = Loaded::new(vec![Layer::file(path, true).unwrap()]).unwrap();
+    assert_eq!((loaded.unknown.len(), loaded.inert.len()), (0, 0));
+    assert_eq!(loaded.config.mode, Mode::Rl);
+    let learner: metaclaw_learner::LearnerConfig = loaded.room().unwrap();
+    assert_eq!((learner.rl.lora_rank, learner.rl.batch_size), (16, 4));
+    assert_eq!(learner.rl.learning_rate, Some(5e-4));
+    assert!(learner.rl.method.redo && !learner.rl.method.binary_rl);
+    metaclaw_reward::Rules::compile(&learner.judge.rules).unwrap();
 }

@@ -43,12 +43,6 @@ pub(super) const LLM: &[Key] = &[
         "",
         "without one, the caller's own authorisation passes and is never kept",
     ),
-    key(
-        "llm.timeout",
-        Span,
-        "60 s",
-        "for one answer to the judge; chat has no limit but the caller's own",
-    ),
     inert("llm.provider", Text, "llm.api_base decides").values(&[
         ("custom", Done),
         ("openai", Done),
