@@ -14,6 +14,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{
@@ -211,6 +212,21 @@ impl House {
             url: url.trim_end_matches("/v1").to_owned(),
             banner: banner.join("\n"),
         })
+    }
+}
+
+/// A test that failed leaves nothing in the background.
+impl Drop for House {
+    fn drop(&mut self) {
+        let run = std::fs::read(self.path().join("run.json")).ok();
+        let run: Option<Value> = run.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let pid = run.and_then(|run| i32::try_from(run["pid"].as_i64()?).ok());
+        let line = pid.and_then(|pid| std::fs::read(format!("/proc/{pid}/cmdline")).ok());
+        let is_ours = line.is_some_and(|line| String::from_utf8_lossy(&line).contains("metaclaw"));
+        if let Some(pid) = pid.filter(|_| is_ours).and_then(Pid::from_raw) {
+            // It may have ended meanwhile.
+            kill_process(pid, Signal::KILL).ok();
+        }
     }
 }
 
