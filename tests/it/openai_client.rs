@@ -11,7 +11,7 @@ async fn the_openai_package_gets_the_same_answer_streamed_and_whole() {
     let python = need!(external::python());
     let home = need!(laptop_home());
     let proxy = home.start().await.unwrap();
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/openai.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/openai_package.py");
     let output = Command::new(python)
         .args([script, &proxy.base_url])
         .output()

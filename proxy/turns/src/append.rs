@@ -239,9 +239,6 @@ impl Prepared {
 pub(crate) fn append(txn: &mut Txn<'_>, new: &Prepared) -> Result<TurnId, Fault> {
     let turn = &new.turn;
     let (number, is_new) = session_number(txn, &turn.agent, &turn.session, turn.ended_ms)?;
-    if let Some(id) = already(txn, new, number)? {
-        return Ok(id);
-    }
     let mut tail = match txn.cache.tails.remove(&number) {
         Some(tail) => tail,
         None => Resolver::new(&*txn, number).tail()?,
@@ -272,6 +269,9 @@ fn write(
     };
     if let Some(known) = tail.turns.iter().find(|known| known.key == new.key) {
         return Ok((id(known.seq), None));
+    }
+    if let Some(seq) = already(txn, new, number, tail)? {
+        return Ok((id(seq), None));
     }
     let mut seq = tail.next_seq;
     if let Some(old) = new.retried(tail)
@@ -316,18 +316,27 @@ fn stored<'a>(new: &'a Prepared, record: &'a Record) -> impl Iterator<Item = &'a
         .filter(|text| text.is_blob())
 }
 
-/// The turn of this session with the same reply id.
-fn already(txn: &mut Txn<'_>, new: &Prepared, number: u64) -> Result<Option<TurnId>, Fault> {
+/// The turn with the same reply id, if it is the same reply to the same request.
+///
+/// The id alone does not tell: some servers give every reply the same.
+fn already(
+    txn: &mut Txn<'_>,
+    new: &Prepared,
+    number: u64,
+    tail: &Tail,
+) -> Result<Option<u32>, Fault> {
     let Some(reply_id) = &new.turn.reply_id else {
         return Ok(None);
     };
     let found = txn.get(Table::Replies, &keys::reply(reply_id, number))?;
-    Ok(found.and_then(|seq| {
-        Some(TurnId {
-            session: number,
-            seq: u32::from_be_bytes(seq.try_into().ok()?),
-        })
-    }))
+    let found = found.and_then(|seq| Some(u32::from_be_bytes(seq.try_into().ok()?)));
+    let reply = new.reply.as_ref().map(|reply| short(&reply.hash));
+    let is_same = |known: &&TailTurn| {
+        Some(known.seq) == found
+            && known.chain == new.turn.chain
+            && known.sequence.get(known.n_messages) == reply.as_ref()
+    };
+    Ok(tail.turns.iter().find(is_same).map(|known| known.seq))
 }
 
 /// The session's number, given to it when it is first seen, and whether it was now.

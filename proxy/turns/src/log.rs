@@ -110,8 +110,8 @@ impl TurnLog {
 
     /// Appends a finished turn; returns when it is safe from a kill.
     ///
-    /// The same request after a turn that did not end well takes that turn's place and id. A reply id
-    /// that the session has is the turn that has it.
+    /// The same request after a turn that did not end well takes that turn's place and id. The
+    /// same reply, by id and text, to the same request is the turn that is there.
     ///
     /// # Errors
     /// [`LogError::TooLarge`]; [`LogError::Broken`] when the store is away and there is no more room

@@ -360,7 +360,7 @@ fn agent_in(key: &[u8]) -> Option<AgentId> {
     str::from_utf8(&key[..end]).ok()?.parse().ok()
 }
 
-/// Turns with this reply id: one a session at most.
+/// Turns with this reply id: of each session the latest.
 pub(crate) fn by_reply(reader: &Reader, reply_id: &str) -> Result<Vec<TurnId>, Fault> {
     let (from, to) = keys::under(&keys::reply_prefix(reply_id));
     let mut found = Vec::new();

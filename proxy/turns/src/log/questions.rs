@@ -96,7 +96,7 @@ impl TurnLog {
             .await
     }
 
-    /// Turns with this reply id: at most one a session.
+    /// Turns with this reply id: of each session the latest.
     ///
     /// # Errors
     /// The store's.

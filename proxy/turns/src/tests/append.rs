@@ -144,7 +144,7 @@ async fn a_turn_that_another_builds_on_keeps_its_place() {
 }
 
 #[tokio::test]
-async fn a_reply_id_is_one_turn_of_its_session() {
+async fn a_reply_with_the_same_id_to_the_same_request_is_one_turn_of_its_session() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     let mut client = Client::new("s", "sys");
@@ -156,6 +156,22 @@ async fn a_reply_id_is_one_turn_of_its_session() {
     let other = log.append(turn).await.unwrap();
     assert_ne!(other, id);
     assert_eq!(log.by_reply("chatcmpl-1").await.unwrap(), [id, other]);
+    assert_eq!(log.funnel(None).await.unwrap().turns, 2);
+}
+
+#[tokio::test]
+async fn a_server_that_gives_every_reply_the_same_id_loses_no_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    let mut first = client.turn("question", "answer");
+    let mut second = client.turn("more", "again");
+    for turn in [&mut first, &mut second] {
+        turn.reply_id = Some("chatcmpl-123".to_owned());
+    }
+    let first = log.append(first).await.unwrap();
+    let second = log.append(second).await.unwrap();
+    assert_ne!(first, second);
     assert_eq!(log.funnel(None).await.unwrap().turns, 2);
 }
 
