@@ -82,37 +82,87 @@ async fn answer(engine: &Engine, prompt: &str, adapter: Option<&str>) -> Result<
 }
 
 async fn measure(engine: &Engine, adapter: Option<&str>) -> Result<(), Failure> {
+    say("(in brackets: processor time, which a busy machine does not change much)\n");
     for (n_prompt, n_reply, temperature) in [
         (1024, 1, 0.0),
         (16, 128, 0.0),
         (1024, 128, 0.0),
         (16, 128, 0.7),
     ] {
-        let (finished, first, rest) =
-            timed(engine, adapter, n_prompt, n_reply, temperature).await?;
+        let timed = timed(engine, adapter, n_prompt, n_reply, temperature).await?;
         say(&format!(
-            "prompt {n_prompt}: {:.0} tokens/s",
-            finished.n_prompt as f64 / first
+            "prompt {n_prompt}: {}",
+            rate(timed.finished.n_prompt, &timed.first)
         ));
         if n_reply > 1 {
-            let rate = (finished.n_generated - 1) as f64 / rest;
-            say(&format!(
-                "; reply {n_reply} at T = {temperature}: {rate:.1} tokens/s"
-            ));
+            let rate = rate(timed.finished.n_generated - 1, &timed.rest);
+            say(&format!("; reply {n_reply} at T = {temperature}: {rate}"));
         }
         say("\n");
     }
     Ok(())
 }
 
-/// Seconds to the first token, and from there to the end. Prompts differ, so that no prefix is kept.
+/// Seconds on the wall and of all processors together.
+#[derive(Clone, Copy)]
+struct Clock {
+    wall: f64,
+    cpu: f64,
+}
+
+struct Timed {
+    finished: Finished,
+    /// To the first token.
+    first: Clock,
+    /// From there to the end.
+    rest: Clock,
+}
+
+fn rate(n: usize, clock: &Clock) -> String {
+    let n = n as f64;
+    format!(
+        "{:.1} tokens/s [{:.2} ms a token]",
+        n / clock.wall,
+        clock.cpu * 1e3 / n
+    )
+}
+
+impl Clock {
+    fn since(begun: Instant, cpu: f64) -> Self {
+        Self {
+            wall: begun.elapsed().as_secs_f64(),
+            cpu: cpu_seconds() - cpu,
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            wall: self.wall - other.wall,
+            cpu: self.cpu - other.cpu,
+        }
+    }
+}
+
+/// User and system time of this process, in Linux's hundredths of a second; 0 elsewhere.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let ticks = fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|t| t.parse::<f64>().ok());
+    ticks.sum::<f64>() / 100.0
+}
+
+/// Times one reply. Prompts differ, so that no prefix is kept.
 async fn timed(
     engine: &Engine,
     adapter: Option<&str>,
     n_prompt: u32,
     n_reply: usize,
     temperature: f64,
-) -> Result<(Finished, f64, f64), GenerateError> {
+) -> Result<Timed, GenerateError> {
     let first_id = n_prompt + u32::try_from(n_reply).unwrap_or(0);
     let request = GenerateRequest {
         prompt_ids: (0..n_prompt)
@@ -125,16 +175,20 @@ async fn timed(
         adapter: adapter.map(str::to_owned),
         ..GenerateRequest::default()
     };
-    let begun = Instant::now();
+    let (begun, cpu) = (Instant::now(), cpu_seconds());
     let mut stream = engine.generate(request).await?;
     let mut first = None;
     while let Some(event) = stream.recv().await {
-        let at = begun.elapsed().as_secs_f64();
+        let now = Clock::since(begun, cpu);
         match event? {
-            GenerateEvent::Token(_) => first = first.or(Some(at)),
+            GenerateEvent::Token(_) => first = first.or(Some(now)),
             GenerateEvent::Finished(finished) => {
-                let first = first.unwrap_or(at);
-                return Ok((finished, first, at - first));
+                let first = first.unwrap_or(now);
+                return Ok(Timed {
+                    finished,
+                    first,
+                    rest: now.minus(first),
+                });
             }
         }
     }
