@@ -68,7 +68,7 @@ pub struct RlConfig {
     pub w_redo: f32,
     /// Weight of binary_rl.
     pub w_rl: f32,
-    /// Step size; none: by the model's size ([`crate::rate`]).
+    /// Step size; none: by the model's size, 5e-4 to 200M parameters, 1e-4 from 1B.
     pub learning_rate: Option<f64>,
     /// AdamW: decay of the first moment.
     pub beta1: f64,
