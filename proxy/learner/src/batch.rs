@@ -82,14 +82,8 @@ impl Samples {
             .min()
     }
 
-    /// The first `limit` of each method; without a limit all of them.
-    pub(crate) fn batch(
-        &self,
-        config: &RlConfig,
-        baselines: Baselines,
-        limit: Option<usize>,
-    ) -> Batch {
-        let limit = limit.unwrap_or(usize::MAX);
+    /// The first `limit` of each method.
+    pub(crate) fn batch(&self, config: &RlConfig, baselines: Baselines, limit: usize) -> Batch {
         let corrections: Vec<Correction> = self.corrections.iter().take(limit).cloned().collect();
         let mut batch = Batch {
             corrections,

@@ -24,6 +24,8 @@ const DEFAULT_TEMPERATURE: f64 = 0.7;
 const TEMPERATURES: std::ops::RangeInclusive<f64> = 0.3..=1.2;
 /// The trainer keeps what it sampled for 15 minutes; after these, ids that have not come never will.
 const TOKENS_WAIT: Duration = Duration::from_secs(20 * 60);
+/// An owner who has not gone on after so long has left: a failed turn waits no longer for its correction.
+const CORRECTION_WAIT: Duration = Duration::from_secs(12 * 3_600);
 
 /// Why a turn is never trained on: the funnel's reasons.
 pub(crate) mod reason {
@@ -233,7 +235,7 @@ impl<'a> Session<'a> {
         let mut answers = answers.filter_map(|id| self.turns.get(id));
         self.rules.methods.redo
             && answers.any(|answer| match (&answer.state, score(answer)) {
-                (TurnState::Captured, None) => !self.is_too_old(answer),
+                (TurnState::Captured, None) => self.age(answer) < CORRECTION_WAIT,
                 (TurnState::Judged, Some(Score::Bad)) => self.may_be_corrected(answer),
                 (TurnState::Judged, Some(Score::Good)) => self.material(answer) == Material::Coming,
                 _ => false,
@@ -246,7 +248,7 @@ impl<'a> Session<'a> {
         self.rules.methods.redo
             && is_owners_answer(turn)
             && parent.is_some_and(|parent| match (&parent.state, score(parent)) {
-                (TurnState::Captured, None) => !self.is_too_old(parent),
+                (TurnState::Captured, None) => self.age(parent) < CORRECTION_WAIT,
                 (TurnState::Judged, Some(Score::Bad)) => self.material(parent) == Material::Coming,
                 _ => false,
             })

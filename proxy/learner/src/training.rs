@@ -18,9 +18,11 @@ use crate::{
 };
 
 /// The longest pause between two looks: idle time passes without anything happening.
-const TICK: Duration = Duration::from_secs(10);
+const TICK: Duration = Duration::from_secs(20);
 /// The pause after a look that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(3);
+/// Samples of each method in a step that was asked for: one call must end before its deadline.
+const MOST_AT_ONCE: usize = 64;
 
 /// A step that was asked for.
 #[derive(Debug)]
@@ -159,7 +161,11 @@ impl Training {
         } else {
             Baselines::default()
         };
-        let limit = (!forced).then_some(rl.batch_size);
+        let limit = if forced {
+            rl.batch_size.max(MOST_AT_ONCE)
+        } else {
+            rl.batch_size
+        };
         let batch = samples.batch(rl, baselines, limit);
         for (id, why) in &batch.spent {
             shared.spend(*id, why).await?;

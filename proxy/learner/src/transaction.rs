@@ -26,7 +26,7 @@ use crate::{
 /// Pause before a training server is tried again; doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Attempts at one step that the server answered with a failure of its own, before it counts as refused.
+/// Attempts at one step whose answer was lost or was a failure of the server, before it counts as refused.
 const MAX_FAILURES: usize = 5;
 
 /// How the calls to the trainer ended.
@@ -178,7 +178,7 @@ impl Training {
                 Err(Trouble::Again(error)) => error,
             };
             tracing::warn!(agent = %plan.agent, n = plan.n(), %error, "the step is tried again");
-            n_failures += usize::from(error.status().is_some_and(|status| status >= 500));
+            n_failures += usize::from(error.is_ambiguous());
             if n_failures >= MAX_FAILURES && bench.has_not(&mut state.desk, plan).await {
                 return Drove::Refused {
                     samples: false,

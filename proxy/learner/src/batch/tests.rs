@@ -74,7 +74,7 @@ fn every_sample_counts_alike_however_long() {
         corrections: vec![correction(0, 2), correction(2, 8)],
         ..Samples::default()
     };
-    let batch = samples.batch(&rl, Baselines::default(), Some(4));
+    let batch = samples.batch(&rl, Baselines::default(), 4);
     assert_eq!(batch.turns().len(), 4);
     assert_eq!(batch.losses(), [LossFn::CrossEntropy]);
     let groups = batch.groups(&rl).unwrap();
@@ -94,7 +94,7 @@ fn two_methods_are_two_calls_and_a_turn_is_taken_once() {
         corrections: vec![correction(0, 2)],
         verdicts: vec![turn(5, Score::Bad, 4)],
     };
-    let batch = samples.batch(&rl, Baselines::default(), Some(4));
+    let batch = samples.batch(&rl, Baselines::default(), 4);
     assert_eq!(batch.counts(), (1, 3));
     assert_eq!(batch.turns().len(), 3);
     let groups = batch.groups(&rl).unwrap();
@@ -125,7 +125,7 @@ fn what_is_as_good_as_usual_teaches_nothing() {
         tool: 0.0,
         chat: 0.95,
     };
-    let batch = samples.batch(&rl, usual, Some(4));
+    let batch = samples.batch(&rl, usual, 4);
     assert_eq!(
         batch.spent,
         [(TurnId { session: 1, seq: 0 }, reason::NO_ADVANTAGE)]
@@ -135,7 +135,7 @@ fn what_is_as_good_as_usual_teaches_nothing() {
         verdicts: vec![turn(0, Score::Good, 1)],
         ..Samples::default()
     };
-    assert!(saturated.batch(&rl, usual, None).is_empty());
+    assert!(saturated.batch(&rl, usual, 4).is_empty());
 }
 
 #[test]
@@ -145,12 +145,9 @@ fn a_limit_holds_for_each_method() {
         corrections: (0..6).map(|i| correction(2 * i, 1)).collect(),
         ..Samples::default()
     };
+    assert_eq!(samples.batch(&rl, Baselines::default(), 4).counts(), (4, 0));
     assert_eq!(
-        samples.batch(&rl, Baselines::default(), Some(4)).counts(),
-        (4, 0)
-    );
-    assert_eq!(
-        samples.batch(&rl, Baselines::default(), None).counts(),
+        samples.batch(&rl, Baselines::default(), 64).counts(),
         (6, 0)
     );
 }

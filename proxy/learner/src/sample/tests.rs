@@ -140,6 +140,12 @@ fn a_failed_turn_waits_for_the_verdict_on_its_correction() {
         [spend(0, reason::NOT_CORRECTED), spend(1, reason::UNCLEAR)]
     );
     assert_eq!(redo(&[bad(0, None)]), [spend(0, reason::NOT_CORRECTED)]);
+    let mut left = pending(1, Some(0));
+    left.ended_ms = NOW - 13 * 3_600_000;
+    assert_eq!(
+        redo(&[bad(0, None), left]),
+        [spend(0, reason::NOT_CORRECTED)]
+    );
     // And an accepted one for the verdict on what it may have corrected.
     assert_eq!(redo(&[pending(0, None), good(1, Some(0))]), [Fate::Wait]);
 }
