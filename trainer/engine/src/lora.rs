@@ -157,8 +157,13 @@ impl LoraPair {
         let low = x
             .f_to_kind(self.a.f_kind()?)?
             .f_linear(&self.a, None::<Tensor>)?;
-        // The scale goes on the narrow tensor: rank numbers a token rather than d_out.
-        let delta = low.f_mul_scalar(scale)?.f_linear(&self.b, None::<Tensor>)?;
+        // The scale goes on the narrow tensor: rank numbers a token rather than d_out. Served sets have it in B.
+        let low = if (scale - 1.0).abs() < f64::EPSILON {
+            low
+        } else {
+            low.f_mul_scalar(scale)?
+        };
+        let delta = low.f_linear(&self.b, None::<Tensor>)?;
         delta.f_to_kind(x.f_kind()?)
     }
 
@@ -356,7 +361,22 @@ impl Lora {
         }
     }
 
-    /// A copy for serving: no gradients, in the dtype and on the device of the base.
+    /// A copy for serving: no gradients, f32, the scale multiplied into every `B`.
+    ///
+    /// # Errors
+    /// What libtorch refuses.
+    pub fn for_serving(&self, device: tch::Device) -> Result<Self, TchError> {
+        let mut served = self.to_kind(Kind::Float, device)?;
+        for layer in &mut served.layers {
+            for pair in layer.pairs.iter_mut().flatten() {
+                pair.b = pair.b.f_mul_scalar(layer.scale)?;
+            }
+            layer.scale = 1.0;
+        }
+        Ok(served)
+    }
+
+    /// A copy without gradients, in another dtype or on another device.
     ///
     /// # Errors
     /// What libtorch refuses.
