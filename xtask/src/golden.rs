@@ -4,6 +4,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::cargo::cargo;
 use crate::command;
 use crate::pip;
 use crate::places::Places;
@@ -17,7 +18,8 @@ const PACKAGES: [&str; 5] = [
     "numpy",
 ];
 
-/// Writes to `trainer/engine/golden/`; what changes there is committed by hand.
+/// Writes to `trainer/engine/golden/`; what changes there is committed by hand. Then the way back: an adapter
+/// that the engine trained and saved is loaded by PEFT, and must give the same logits.
 pub(crate) fn run(places: &Places) -> Result<()> {
     let mut report = Report::default();
     let model = crate::prepare(places, &mut report)?;
@@ -26,12 +28,25 @@ pub(crate) fn run(places: &Places) -> Result<()> {
         let _lock = places.lock()?;
         pip::environment(&places.cache.join("golden").join("venv"), &PACKAGES)
     })?;
-    let folder = places.root.join("trainer/engine/golden");
-    let mut make = Command::new(python);
-    make.arg(folder.join("make.py")).current_dir(&folder);
-    make.env("METACLAW_CACHE", &places.cache)
-        .env("METACLAW_TEST_MODEL", model);
-    report.stage("golden values", |_| command::run(&mut make))?;
+    let ours = places.cache.join("golden").join("ours");
+    report.stage("the engine's side", |_| {
+        let mut engine = cargo(places, &["run", "--package", "metaclaw-engine"]);
+        engine.args(["--example", "golden", "--"]);
+        command::run(engine.args([&model, &places.cache, &ours]))
+    })?;
+    let script = |name: &str| {
+        let mut script = Command::new(&python);
+        let folder = places.root.join("trainer/engine/golden");
+        script.arg(folder.join(name)).current_dir(folder);
+        script.env("PYTHONDONTWRITEBYTECODE", "1");
+        script.env("METACLAW_CACHE", &places.cache);
+        script.env("METACLAW_TEST_MODEL", &model);
+        script
+    };
+    report.stage("golden values", |_| command::run(&mut script("make.py")))?;
+    report.stage("our adapter in PEFT", |_| {
+        command::run(script("check.py").arg(&ours))
+    })?;
     report.print();
     Ok(())
 }
