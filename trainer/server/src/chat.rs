@@ -41,15 +41,14 @@ pub(crate) async fn completions(
 ) -> Result<Response, ApiError> {
     let ChatRequest {
         model,
-        messages,
-        tools,
+        conversation,
         sampling,
         max_tokens,
         form,
     } = body.check()?;
     let adapter = app.models.resolve(model.as_deref(), &app.host)?;
     let place = app.queue.enter()?;
-    let prompt = app.host.render(messages, tools, true).await?;
+    let prompt = app.host.render(conversation, true).await?;
     let room = app.host.room_after(prompt.ids.len())?;
     let draw = Draw {
         prompt_ids: prompt.ids.clone(),

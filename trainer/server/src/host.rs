@@ -23,7 +23,7 @@ use metaclaw_engine::{
 use metaclaw_trainer_api::{AdapterName, wire::AdapterInfo};
 
 use self::runs::LastStep;
-pub(crate) use self::text::{Draw, Event, Generation, Prompt};
+pub(crate) use self::text::{Conversation, Draw, Event, Generation, Prompt};
 use crate::error::ApiError;
 
 /// Bytes of served sequences whose ids are remembered by their text.

@@ -3,7 +3,7 @@
 use axum::{Json, extract::State};
 use metaclaw_trainer_api::wire::{TokenizeReply, TokenizeRequest};
 
-use crate::{app::App, chat, error::ApiError, json::JsonBody};
+use crate::{app::App, chat, error::ApiError, host::Conversation, json::JsonBody};
 
 /// A text, or messages through the chat template, to ids.
 pub(crate) async fn tokenize(
@@ -14,11 +14,13 @@ pub(crate) async fn tokenize(
         (Some(text), None) => app.host.encode(text).await?,
         (None, Some(messages)) => {
             chat::check_messages(&messages)?;
-            let prompt = app
-                .host
-                .render(messages, request.tools, request.add_generation_prompt)
-                .await?;
-            prompt.ids
+            let conversation = Conversation {
+                messages,
+                tools: request.tools,
+                system_append: None,
+            };
+            let open = request.add_generation_prompt;
+            app.host.render(conversation, open).await?.ids
         }
         (Some(_), Some(_)) => {
             let text = "prompt and messages are both given: one of them";

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::messages;
-use crate::error::ApiError;
+use crate::{error::ApiError, host::Conversation};
 
 /// What a reply is drawn at when the request does not say: a training decision (`learning.md` 4).
 /// At T = 0.7 replies are good to read and still vary enough to learn from; without top-p every
@@ -42,6 +42,8 @@ pub(crate) struct ChatBody {
     presence_penalty: Option<f64>,
     logit_bias: Option<Map<String, Value>>,
     response_format: Option<Value>,
+    /// Ours: lessons, added at the end of the system text, be it the client's or the template's own.
+    metaclaw_system_append: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -56,9 +58,7 @@ pub(crate) struct ChatRequest {
     /// What `model` named.
     pub(crate) model: Option<String>,
     /// For the template.
-    pub(crate) messages: Vec<Value>,
-    /// For the template; `None` when there are none.
-    pub(crate) tools: Option<Value>,
+    pub(crate) conversation: Conversation,
     /// How to draw.
     pub(crate) sampling: Sampling,
     /// At most this many new tokens; `None` for what the context leaves.
@@ -118,8 +118,11 @@ impl ChatBody {
         };
         Ok(ChatRequest {
             model: self.model,
-            messages: self.messages,
-            tools: tools(self.tools)?,
+            conversation: Conversation {
+                messages: self.messages,
+                tools: tools(self.tools)?,
+                system_append: self.metaclaw_system_append,
+            },
             sampling: Sampling {
                 temperature: temperature(self.temperature.unwrap_or(DEFAULT_TEMPERATURE))?,
                 top_p: top_p(self.top_p.unwrap_or(DEFAULT_TOP_P))?,
@@ -263,7 +266,10 @@ mod tests {
                 stop: vec![]
             }
         );
-        assert_eq!((request.max_tokens, request.tools), (None, None));
+        assert_eq!(
+            (request.max_tokens, request.conversation.tools),
+            (None, None)
+        );
         assert!(!request.form.stream);
     }
 

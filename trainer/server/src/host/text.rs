@@ -5,6 +5,7 @@ use std::sync::Arc;
 use metaclaw_engine::{
     engine::EngineState,
     generate::{FinishReason, GenerateEvent, GenerateRequest, GenerationStream, Token},
+    template::RenderRequest,
     tokenizer::ChatTokenizer,
 };
 use metaclaw_trainer_api::AdapterName;
@@ -49,6 +50,16 @@ pub(crate) enum Event {
     End(End),
 }
 
+/// What the chat template is given.
+#[derive(Debug, Default)]
+pub(crate) struct Conversation {
+    pub(crate) messages: Vec<Value>,
+    /// `None` when there are none.
+    pub(crate) tools: Option<Value>,
+    /// Added at the end of the system text.
+    pub(crate) system_append: Option<String>,
+}
+
 /// How a reply ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct End {
@@ -63,19 +74,24 @@ pub(crate) struct End {
 // === impl Host ===
 
 impl Host {
-    /// Messages through the chat template, to where the assistant begins if `open`.
+    /// A conversation through the chat template, to where the assistant begins if `open`.
     ///
     /// # Errors
     /// 400 naming the message that the template cannot take.
     pub(crate) async fn render(
         &self,
-        messages: Vec<Value>,
-        tools: Option<Value>,
+        conversation: Conversation,
         open: bool,
     ) -> Result<Prompt, ApiError> {
         let memory = Arc::clone(&self.memory);
         self.with_tokenizer(move |tokenizer| {
-            let text = tokenizer.render(&messages, tools.as_ref(), open)?;
+            let text = tokenizer.render_request(&RenderRequest {
+                messages: &conversation.messages,
+                tools: conversation.tools.as_ref(),
+                add_generation_prompt: open,
+                append_system: conversation.system_append.as_deref(),
+                extra: None,
+            })?;
             let ids = memory.encode(tokenizer, &text)?;
             Ok(Prompt { text, ids })
         })

@@ -54,6 +54,24 @@ async fn a_stream_says_the_same_as_a_whole_reply() {
 }
 
 #[tokio::test]
+async fn lessons_of_the_gateway_join_the_system_text() {
+    let rig = rig();
+    let said = json!([{"role": "system", "content": "Be kind.\n\nBe short."}, {"role": "user", "content": "hi"}]);
+    let split =
+        json!([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hi"}]);
+    let whole = chat(&json!({"messages": said}));
+    let appended = chat(&json!({"messages": split, "metaclaw_system_append": "Be short."}));
+    let without = chat(&json!({"messages": split}));
+    let mut n_prompt = Vec::new();
+    for body in [&whole, &appended, &without] {
+        let reply = rig.ok("/v1/chat/completions", body).await;
+        n_prompt.push(reply["usage"]["prompt_tokens"].as_u64().unwrap());
+    }
+    assert_eq!(n_prompt[0], n_prompt[1], "the same prompt either way");
+    assert!(n_prompt[2] < n_prompt[1]);
+}
+
+#[tokio::test]
 async fn tokens_come_one_by_one() {
     let rig = rig();
     let body = chat(&json!({"stream": true, "max_tokens": 300, "stop": []}));
