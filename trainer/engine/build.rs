@@ -10,6 +10,8 @@
 )]
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    // From target/<profile>/{deps,examples}/ to the link in the checkout, which may be moved.
+    println!("cargo:rustc-link-arg=-Wl,-rpath,$ORIGIN/../../../.libtorch/lib");
     if let Ok(lib) = std::env::var("DEP_TCH_LIBTORCH_LIB") {
         println!("cargo:rustc-link-arg=-Wl,-rpath,{lib}");
     }

@@ -31,6 +31,8 @@ impl Place {
         let path = |name: &str| self.dir.path().join(name);
         let mut config = EngineConfig::new(path("tiny"), path("cache"), path("ckpt"));
         config.dtype = Dtype::F32;
+        // Tests run side by side: more threads each would only wait for one another.
+        config.threads = 1;
         config
     }
 
@@ -203,6 +205,9 @@ async fn stop_texts_and_ids_end_a_reply() {
         ..request(&prompt(40), 24)
     };
     let (tokens, finished) = run(&engine, stopped).await.unwrap();
+    let text: String = tokens.iter().map(|t| t.text.as_str()).collect();
+    let before = &ids(&tokens)[..tokens.len() - 1];
+    assert_eq!(text, engine.tokenizer().decode(before), "it has no text");
     assert_eq!(
         tokens.last().unwrap().id,
         third,

@@ -114,8 +114,14 @@ impl Generation {
     fn take(&mut self, drawn: Drawn) -> Step {
         self.ids.push(drawn.id);
         let n_generated = self.ids.len() - self.n_prompt;
-        let (mut text, mut stopped) = self.stops.push(&self.decoder.push(drawn.id));
         let ended = self.end_ids.contains(&drawn.id);
+        // What ends a reply is no part of its text, not even where a vocabulary forgot to call it special.
+        let piece = if ended {
+            String::new()
+        } else {
+            self.decoder.push(drawn.id)
+        };
+        let (mut text, mut stopped) = self.stops.push(&piece);
         let full = n_generated >= self.max_tokens;
         if !stopped && (ended || full) {
             // Nothing more comes: a stop text that was begun is ordinary text, unless this completes it.

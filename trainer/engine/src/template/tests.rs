@@ -127,3 +127,21 @@ fn blocks_are_trimmed_as_transformers_trims_them() {
     let source = "{% if true %}\n  a\n{% endif %}\n  {%- generation -%} b {%- endgeneration -%}\n";
     assert_eq!(render(source, &RenderRequest::default()).unwrap(), "  a\nb");
 }
+
+/// What templates of the families use of Jinja and Python, and what `transformers` 5.23 makes of it
+/// (`render_jinja_template` with `bos_token="<s>"`, `enable_thinking=False`).
+#[test]
+fn constructs_of_templates_render_as_in_transformers() {
+    let input: Value = serde_json::from_str(include_str!("testdata/constructs.json")).unwrap();
+    let list = messages(&input["messages"]);
+    let extra = json!({"enable_thinking": false});
+    let request = RenderRequest {
+        messages: &list,
+        tools: Some(&input["tools"]),
+        add_generation_prompt: true,
+        extra: extra.as_object(),
+        ..RenderRequest::default()
+    };
+    let text = render(include_str!("testdata/constructs.jinja"), &request).unwrap();
+    assert_eq!(text, include_str!("testdata/constructs.txt"));
+}

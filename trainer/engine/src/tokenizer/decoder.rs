@@ -22,6 +22,9 @@ struct Piece {
     special: bool,
 }
 
+/// Models have fewer (`family` refuses more); an id beyond comes from a damaged file and has no text.
+const MOST_IDS: usize = 1 << 20;
+
 /// How a vocabulary spells bytes.
 #[derive(Debug, Clone, Copy)]
 enum Spelling {
@@ -44,20 +47,22 @@ impl TokenBytes {
         let letters: HashMap<char, u8> = byte_letters().into_iter().zip(0..=u8::MAX).collect();
         let vocab = tokenizer.get_vocab(true);
         let n = vocab.values().max().map_or(0, |&id| id as usize + 1);
-        let mut pieces = vec![Piece::default(); n];
+        let mut pieces = vec![Piece::default(); n.min(MOST_IDS)];
         for (token, &id) in &vocab {
-            pieces[id as usize].bytes = match spelling {
+            let Some(piece) = pieces.get_mut(id as usize) else {
+                continue;
+            };
+            piece.bytes = match spelling {
                 Spelling::ByteLevel => byte_level(token, &letters),
                 Spelling::Metaspace => metaspace(token),
             };
         }
         // Added tokens are spelled as they are.
         for (id, added) in tokenizer.get_added_tokens_decoder() {
-            let bytes = added.content.as_bytes().into();
-            pieces[id as usize] = Piece {
-                bytes,
-                special: added.special,
-            };
+            if let Some(piece) = pieces.get_mut(id as usize) {
+                piece.bytes = added.content.as_bytes().into();
+                piece.special = added.special;
+            }
         }
         Some(Self { pieces })
     }

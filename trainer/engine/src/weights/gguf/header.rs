@@ -235,7 +235,7 @@ impl Cursor<'_> {
     /// A count of things that take at least `least` bytes each in the rest of the file.
     fn count(&mut self, least: u64) -> Result<u64, String> {
         let n = self.u64()?;
-        let left = self.size - self.position;
+        let left = self.size.saturating_sub(self.position);
         if n.saturating_mul(least) > left {
             return Err(format!(
                 "a count of {n} at byte {} of {}",
