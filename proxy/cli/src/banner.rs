@@ -82,20 +82,19 @@ fn serves(config: &Config, policy: &Policy) -> String {
     }
 }
 
+/// Wishes and skills are given from files that people write; nothing writes them from a conversation yet.
 fn learns(config: &Config, policy: &Policy, method: &str) -> String {
-    let when = match (config.mode, policy.is_some()) {
-        (Mode::Rl, true) => "whenever a batch is ready",
-        (Mode::Auto, true) => "when a batch is ready and you are away",
-        (Mode::Auto, false) => {
-            return "wishes and skills; no weights, because no policy model is configured \
-                    (mode auto works as skills_only)"
-                .to_owned();
+    const BY_HAND: &str = "wishes and skills are as you write them";
+    match (config.mode, policy.is_some()) {
+        (Mode::Rl, true) => format!("weights by {method}, whenever a batch is ready; {BY_HAND}"),
+        (Mode::Auto, true) => {
+            format!("weights by {method}, when a batch is ready and you are away; {BY_HAND}")
         }
-        (Mode::Rl | Mode::SkillsOnly, _) => {
-            return "wishes and skills; no weights (mode skills_only)".to_owned();
-        }
-    };
-    format!("wishes, skills, and weights by {method}, {when}")
+        (Mode::Auto, false) => format!(
+            "no weights, because no policy model is configured (mode auto works as skills_only); {BY_HAND}"
+        ),
+        (Mode::Rl | Mode::SkillsOnly, _) => format!("no weights (mode skills_only); {BY_HAND}"),
+    }
 }
 
 fn leaves(config: &Config, policy: &Policy, judge: &JudgedWith) -> String {
