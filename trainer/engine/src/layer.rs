@@ -81,12 +81,45 @@ pub fn layer_forward(
     rope: &RopeSlice,
     attention: Attention<'_>,
 ) -> Result<Tensor, TchError> {
-    let adapted = Adapted { lora };
+    let mid = attention_half(family, w, lora, x, rope, attention)?;
+    mlp_half(family, w, lora, &mid)
+}
+
+/// The first half of [`layer_forward`]: `x` and what attention adds to it.
+///
+/// # Errors
+/// As [`layer_forward`].
+pub fn attention_half(
+    family: &Family,
+    w: &LayerWeights,
+    lora: Option<&LayerLora>,
+    x: &Tensor,
+    rope: &RopeSlice,
+    attention: Attention<'_>,
+) -> Result<Tensor, TchError> {
     let normed = rms_norm(x, &w.input_norm, family.norm_eps)?;
-    let mixed = attend(family, w, &adapted, &normed, rope, attention)?;
-    let x = x.f_add(&mixed)?;
-    let normed = rms_norm(&x, &w.post_norm, family.norm_eps)?;
-    x.f_add(&mlp(w, &adapted, &normed)?)
+    x.f_add(&attend(
+        family,
+        w,
+        &Adapted { lora },
+        &normed,
+        rope,
+        attention,
+    )?)
+}
+
+/// The second half of [`layer_forward`], in which positions do not meet: `x` may be any of them.
+///
+/// # Errors
+/// As [`layer_forward`].
+pub fn mlp_half(
+    family: &Family,
+    w: &LayerWeights,
+    lora: Option<&LayerLora>,
+    x: &Tensor,
+) -> Result<Tensor, TchError> {
+    let normed = rms_norm(x, &w.post_norm, family.norm_eps)?;
+    x.f_add(&mlp(w, &Adapted { lora }, &normed)?)
 }
 
 /// Root-mean-square normalisation over the last axis.

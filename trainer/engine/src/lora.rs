@@ -4,8 +4,8 @@
 //! The parameters of a set are *immutable*: an optimiser step makes a new set, so that a stream that
 //! samples with the old one, or a training job that is half done, never sees a weight move.
 //!
-//! Masters are f32. The branch is computed in the dtype of its matrices: training keeps them f32 or
-//! casts them inside the graph (see `train.rs`), serving casts a whole set once with [`Lora::to_kind`].
+//! Masters are f32, and so is the branch, over a bf16 base too: it is a few percent of a step (SmolLM2, two
+//! cores, 480 tokens: 2.5 s, and 2.5 s with the branch in bf16), and both sides of an importance ratio agree.
 
 mod target;
 
@@ -203,6 +203,12 @@ impl LayerLora {
             .iter()
             .flatten()
             .flat_map(|pair| [&pair.a, &pair.b])
+    }
+
+    /// How many of [`LayerLora::params`] belong to attention; those come first.
+    pub fn n_attention(&self) -> usize {
+        let [q, k, v, o, _, _, _] = &self.pairs;
+        [q, k, v, o].into_iter().flatten().count() * 2
     }
 
     /// The same layer with every parameter replaced.

@@ -2,14 +2,18 @@
 //!
 //! One call of `backward` over a whole model cannot be interrupted, and a chat that shares the thread
 //! would wait for it. So a job keeps each layer's input on the way up, and on the way down recomputes one
-//! layer at a time and takes one vector-Jacobian product. A *slice* is one layer of one row, or one chunk
-//! of the unembedding; [`TrainJob::advance`] runs as many as fit a time budget. What is computed, and in
+//! layer at a time and takes its vector-Jacobian product. A *slice* is half a layer of one row (of the half in
+//! which positions do not meet, a chunk of them) or a chunk of the unembedding;
+//! [`TrainJob::advance`] runs as many as fit a time budget. What is computed, and in
 //! which order, depends on the batch and on [`SliceSizes`] alone: time decides only where a job pauses.
 //!
 //! A job owns its gradients until it is done. One that fails or is dropped leaves nothing behind.
 
+mod down;
 mod live;
 mod pass;
+mod top;
+mod vjp;
 
 use std::time::{Duration, Instant};
 
@@ -18,15 +22,15 @@ use tch::{TchError, Tensor};
 use self::pass::Pass;
 use crate::datum::{DatumError, Limits, Sample, TrainDatum};
 use crate::head::TopK;
-use crate::lora::Lora;
+use crate::lora::{LayerLora, Lora};
 use crate::loss::Loss;
 use crate::model::Model;
-use crate::pack::{Row, pack};
+use crate::pack::{Row, pack, to_i64};
 
 /// How much one slice computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SliceSizes {
-    /// Positions in a row, unless a single sample is longer.
+    /// Positions in a row, unless a single sample is longer; and in a chunk of a longer row.
     pub row_tokens: usize,
     /// Positions that go through the unembedding at once.
     pub head_positions: usize,
@@ -147,6 +151,13 @@ impl Default for SliceSizes {
             row_tokens: 128,
             head_positions: 32,
         }
+    }
+}
+
+impl SliceSizes {
+    /// Start and length of the chunk from `next` on, of `t` positions.
+    fn chunk(self, next: i64, t: i64) -> (i64, i64) {
+        (next, to_i64(self.row_tokens.max(1)).min(t - next))
     }
 }
 
@@ -290,6 +301,11 @@ impl TrainJob {
 // === impl Work ===
 
 impl Work {
+    /// The adapters of a layer, if any are on.
+    fn adapter(&self, layer: usize) -> Option<&LayerLora> {
+        self.lora.as_ref()?.layer(layer)
+    }
+
     fn empty_out(&self) -> Result<TrainOut, TchError> {
         let zeros = |sample: &Sample| vec![0.0; sample.target_ids.len()];
         let trained = self.lora.iter().filter(|_| self.loss.is_some());

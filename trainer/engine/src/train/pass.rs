@@ -1,12 +1,12 @@
 //! One row on its way up through the layers, over the unembedding, and down again.
 
-use tch::{Kind, TchError, Tensor};
+use tch::{TchError, Tensor};
 
+use super::down::Down;
 use super::live::{self, Live};
+use super::top::Top;
 use super::{TrainError, TrainOut, Work};
-use crate::head::LogProbs;
-use crate::layer::{Attention, layer_forward, rms_norm};
-use crate::lora::LayerLora;
+use crate::layer::{Attention, attention_half, mlp_half};
 use crate::model::Model;
 use crate::pack::Row;
 use crate::rope::RopeSlice;
@@ -22,8 +22,8 @@ pub(super) struct Pass {
 
 /// What all layers need to know about a row.
 #[derive(Debug)]
-struct Packed {
-    rope: RopeSlice,
+pub(super) struct Packed {
+    pub(super) rope: RopeSlice,
     mask: Option<Tensor>,
     live: Vec<Live>,
 }
@@ -31,25 +31,29 @@ struct Packed {
 /// What comes next.
 #[derive(Debug)]
 enum Stage {
-    /// The layer whose input is this, `[1, t, d]`.
-    Up(Tensor),
+    /// Up: the attention half of the layer whose input is this, `[1, t, d]`.
+    Attend(Tensor),
+    /// Up: a chunk of the other half.
+    Feed(Feed),
     /// A chunk of the unembedding.
-    Head(Head),
-    /// The layer whose output has this gradient, `[1, t, d]`.
-    Down(Tensor),
+    Top(Top),
+    /// Down: the layer whose output has this gradient, `[1, t, d]`.
+    Open(Tensor),
+    /// Down: a chunk of its second half, or, after the last chunk, its attention half.
+    Down(Box<Down>),
     /// Nothing.
     End,
 }
 
-/// How far the unembedding is.
+/// How far the second half of a layer is on the way up.
 #[derive(Debug)]
-struct Head {
-    /// The last layer's output, `[1, t, d]`.
-    top: Tensor,
-    /// The first live position that is still to be done.
-    next: usize,
-    /// By the rows of `top` at the live positions that are done, `[n, d]` each.
-    grads: Vec<Tensor>,
+struct Feed {
+    /// What the attention half gave, `[1, t, d]`.
+    mid: Tensor,
+    /// The first position that is still to be done.
+    next: i64,
+    /// The layer's output, chunk by chunk.
+    done: Vec<Tensor>,
 }
 
 // === impl Pass ===
@@ -64,8 +68,8 @@ impl Pass {
         let ids = row
             .pieces
             .iter()
-            .flat_map(|p| work.samples[p.sample].input_ids.iter().copied());
-        let ids: Vec<i64> = ids.collect();
+            .flat_map(|p| &work.samples[p.sample].input_ids);
+        let ids: Vec<i64> = ids.copied().collect();
         let ids = Tensor::f_from_slice(&ids)?
             .f_unsqueeze(0)?
             .f_to_device(model.device)?;
@@ -74,7 +78,7 @@ impl Pass {
         Ok(Some(Self {
             row: Packed { rope, mask, live },
             inputs: Vec::with_capacity(model.weights.layers.len()),
-            stage: Stage::Up(model.embed(&ids)?),
+            stage: Stage::Attend(model.embed(&ids)?),
         }))
     }
 
@@ -91,9 +95,11 @@ impl Pass {
             stage,
         } = self;
         let stage = match stage {
-            Stage::Up(x) => row.up(model, work, &mut inputs, x)?,
-            Stage::Head(head) => row.head(model, work, out, head)?,
-            Stage::Down(grad) => row.down(model, work, out, (&mut inputs, &grad))?,
+            Stage::Attend(x) => row.attend(model, work, &mut inputs, x)?,
+            Stage::Feed(begun) => feed(model, work, &mut inputs, begun)?,
+            Stage::Top(top) => row.top(model, work, out, top)?,
+            Stage::Open(grad) => row.open(model, work, &mut inputs, grad)?,
+            Stage::Down(begun) => down(model, work, out, begun)?,
             Stage::End => Stage::End,
         };
         let more = !matches!(stage, Stage::End);
@@ -104,162 +110,105 @@ impl Pass {
 // === impl Packed ===
 
 impl Packed {
-    fn layer(
-        &self,
-        model: &Model,
-        i: usize,
-        lora: Option<&LayerLora>,
-        x: &Tensor,
-    ) -> Result<Tensor, TchError> {
-        let attention = Attention::Causal {
+    /// What each position sees.
+    pub(super) fn attention(&self) -> Attention<'_> {
+        Attention::Causal {
             mask: self.mask.as_ref(),
-        };
-        layer_forward(
-            &model.family,
-            &model.weights.layers[i],
-            lora,
-            x,
-            &self.rope,
-            attention,
-        )
+        }
     }
 
-    fn up(
+    fn attend(
         &self,
         model: &Model,
         work: &Work,
         inputs: &mut Vec<Tensor>,
         x: Tensor,
     ) -> Result<Stage, TchError> {
+        let _guard = tch::no_grad_guard();
         let i = inputs.len();
-        let y = {
-            let _guard = tch::no_grad_guard();
-            let lora = work.lora.as_ref().and_then(|lora| lora.layer(i));
-            self.layer(model, i, lora, &x)?
-        };
+        let lora = work.adapter(i);
+        let (family, weights) = (&model.family, &model.weights.layers[i]);
+        let mid = attention_half(family, weights, lora, &x, &self.rope, self.attention())?;
         inputs.push(x);
-        if inputs.len() < model.weights.layers.len() {
-            return Ok(Stage::Up(y));
-        }
-        if work.loss.is_none() {
-            inputs.clear();
-        }
-        Ok(Stage::Head(Head {
-            top: y,
+        Ok(Stage::Feed(Feed {
+            mid,
             next: 0,
-            grads: Vec::new(),
+            done: Vec::new(),
         }))
     }
 
-    fn head(
+    fn top(
         &self,
         model: &Model,
         work: &Work,
         out: &mut TrainOut,
-        mut head: Head,
+        mut top: Top,
     ) -> Result<Stage, TrainError> {
-        let end = self
-            .live
-            .len()
-            .min(head.next + work.sizes.head_positions.max(1));
-        let live = &self.live[head.next..end];
-        head.next = end;
-
-        let rows = head
-            .top
-            .f_select(0, 0)?
-            .f_index_select(0, &live::rows(live, model.device)?)?;
-        let (rows, hidden) = with_grad(|| {
-            let rows = leaf(&rows)?;
-            let hidden = rms_norm(&rows, &model.weights.norm, model.family.norm_eps)?;
-            Ok((rows, hidden))
-        })?;
-        let unembed = &model.weights.unembed;
-        let targets_nk = live::targets(live, work, model.device)?;
-        let chunk = LogProbs::new(&hidden.f_detach()?, unembed)?;
-        let slopes = live::record(live, work, &chunk.of(&targets_nk)?, out)?;
-        if work.top_k > 0 {
-            live::record_top(live, work.top_k, &chunk.top(work.top_k)?, out);
-        }
-        if work.loss.is_some() {
-            let slopes_nk = Tensor::f_from_slice(&slopes)?.f_to_kind(Kind::Float)?;
-            let slopes_nk = slopes_nk
-                .f_view_as(&targets_nk)?
-                .f_to_device(model.device)?;
-            let grad = chunk.pull_back(&targets_nk, &slopes_nk, unembed)?;
-            head.grads.extend(vjp(&hidden, &grad, &[rows])?);
-        }
-        if head.next < self.live.len() {
-            return Ok(Stage::Head(head));
-        }
-        match work.loss {
-            Some(_) => Ok(Stage::Down(self.scatter(model, &head)?)),
-            None => Ok(Stage::End),
-        }
+        top.chunk(model, work, &self.live, out)?;
+        Ok(match work.loss {
+            _ if !top.is_done(&self.live) => Stage::Top(top),
+            Some(_) => Stage::Open(top.gradient(model, &self.live)?),
+            None => Stage::End,
+        })
     }
 
-    /// Gradients of the live positions in their places, zeros elsewhere.
-    fn scatter(&self, model: &Model, head: &Head) -> Result<Tensor, TchError> {
-        let grads_nd = Tensor::f_cat(&head.grads, 0)?;
-        let rows = live::rows(&self.live, model.device)?;
-        head.top
-            .f_select(0, 0)?
-            .f_zeros_like()?
-            .f_index_copy(0, &rows, &grads_nd)?
-            .f_unsqueeze(0)
-    }
-
-    /// Recomputes the topmost layer left and takes its vector-Jacobian product.
-    fn down(
+    fn open(
         &self,
         model: &Model,
         work: &Work,
-        out: &mut TrainOut,
-        (inputs, grad): (&mut Vec<Tensor>, &Tensor),
+        inputs: &mut Vec<Tensor>,
+        grad: Tensor,
     ) -> Result<Stage, TchError> {
         let Some(x) = inputs.pop() else {
             return Ok(Stage::End);
         };
-        let i = inputs.len();
-        let Some(lora) = work.lora.as_ref().and_then(|lora| lora.layer(i)) else {
-            return Ok(Stage::End);
-        };
-        let (leaves, y) = with_grad(|| {
-            let lora = lora.try_map(leaf)?;
-            // Nothing is trained below the first layer.
-            let x = if i > 0 { leaf(&x)? } else { x };
-            let y = self.layer(model, i, Some(&lora), &x)?;
-            let mut leaves: Vec<Tensor> = lora.params().map(Tensor::shallow_clone).collect();
-            leaves.extend((i > 0).then_some(x));
-            Ok((leaves, y))
-        })?;
-        let grads = vjp(&y, grad, &leaves)?;
-        let n_params = lora.params().count();
-        let sums = &mut out.gradients[i * n_params..(i + 1) * n_params];
-        for (sum, grad) in sums.iter_mut().zip(&grads) {
-            *sum = sum.f_add(&grad.f_to_kind(Kind::Float)?)?;
-        }
-        Ok(match grads.into_iter().nth(n_params) {
-            Some(grad) => Stage::Down(grad),
-            None => Stage::End,
-        })
+        let down = Down::open(self, model, work, (inputs.len(), x, grad))?;
+        Ok(down.map_or(Stage::End, |down| Stage::Down(Box::new(down))))
     }
 }
 
-/// The same numbers as a variable of its own.
-fn leaf(tensor: &Tensor) -> Result<Tensor, TchError> {
-    tensor.f_detach()?.f_set_requires_grad(true)
+/// A chunk of the second half of the topmost layer begun.
+fn feed(
+    model: &Model,
+    work: &Work,
+    inputs: &mut [Tensor],
+    mut feed: Feed,
+) -> Result<Stage, TchError> {
+    let _guard = tch::no_grad_guard();
+    let i = inputs.len() - 1;
+    let lora = work.adapter(i);
+    let t = feed.mid.size()[1];
+    let (start, len) = work.sizes.chunk(feed.next, t);
+    let x = feed.mid.f_narrow(1, start, len)?;
+    feed.done
+        .push(mlp_half(&model.family, &model.weights.layers[i], lora, &x)?);
+    feed.next += len;
+    if feed.next < t {
+        return Ok(Stage::Feed(feed));
+    }
+    if work.loss.is_none() {
+        // Nobody comes back down; the stack only counts layers.
+        inputs[i] = Tensor::new();
+    }
+    let y = Tensor::f_cat(&feed.done, 1)?;
+    let up = inputs.len() < model.weights.layers.len();
+    Ok(if up {
+        Stage::Attend(y)
+    } else {
+        Stage::Top(Top::new(y))
+    })
 }
 
-/// Runs `f` with gradients on, whatever the thread's state, which is then restored.
-fn with_grad<T>(f: impl FnOnce() -> Result<T, TchError>) -> Result<T, TchError> {
-    tch::with_grad(f)
-}
-
-/// Gradients of `sum(y * grad)` by the leaves: the vector-Jacobian product, since tch passes no vector.
-///
-/// The product is only formed for the graph; its value is never read, so its precision does not matter.
-fn vjp(y: &Tensor, grad: &Tensor, leaves: &[Tensor]) -> Result<Vec<Tensor>, TchError> {
-    let sum = with_grad(|| y.f_mul(grad)?.f_sum(Kind::Float))?;
-    Tensor::f_run_backward(&[sum], leaves, false, false)
+/// A chunk of the second half, or the attention half, of a layer on the way down.
+fn down(
+    model: &Model,
+    work: &Work,
+    out: &mut TrainOut,
+    mut down: Box<Down>,
+) -> Result<Stage, TchError> {
+    if !down.is_fed() {
+        down.feed(model, work, out)?;
+        return Ok(Stage::Down(down));
+    }
+    Ok(down.attend(out)?.map_or(Stage::End, Stage::Open))
 }

@@ -137,15 +137,19 @@ fn layer_by_layer_is_the_gradient_of_the_whole() {
         let loss = Loss::named(name, &BTreeMap::new()).unwrap();
         let datums = datums(name != "cross_entropy");
         let (total, wanted) = by_autograd(&model, &lora, &datums, loss);
-        let job = TrainJob::forward_backward(&model, &lora, &datums, loss, sizes()).unwrap();
-        let out = job.finish(&model).unwrap();
-        assert!(
-            (out.loss - total).abs() <= 1e-4 * total.abs(),
-            "{name}: {} {total}",
-            out.loss
-        );
-        assert_eq!(out.n_tokens, 45);
-        assert_same(&out.gradients, &wanted, 2e-5);
+        // Rows of 39 and 6 positions, and rows of one sample each that are cut into chunks of 8.
+        for row_tokens in [40, 8] {
+            let sizes = SliceSizes {
+                row_tokens,
+                ..sizes()
+            };
+            let job = TrainJob::forward_backward(&model, &lora, &datums, loss, sizes).unwrap();
+            let out = job.finish(&model).unwrap();
+            let gap = (out.loss - total).abs();
+            assert!(gap <= 1e-4 * total.abs(), "{name}: {} {total}", out.loss);
+            assert_eq!(out.n_tokens, 45);
+            assert_same(&out.gradients, &wanted, 2e-5);
+        }
     }
 }
 
@@ -218,7 +222,7 @@ fn what_runs_between_slices_changes_no_bit() {
         }
         pauses += 1;
     };
-    assert!(pauses > 2 * 2 * model.family.n_layers, "{pauses} pauses");
+    assert!(pauses > 2 * 5 * model.family.n_layers, "{pauses} pauses");
     assert!((whole.loss - sliced.loss).abs() == 0.0);
     assert_eq!(whole.logprobs, sliced.logprobs);
     assert!(
