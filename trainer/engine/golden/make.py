@@ -6,6 +6,7 @@ small/    a random Llama (its weights too), a PEFT adapter with random B, logits
           every LoRA matrix under each loss, whole
 smollm2/  for METACLAW_TEST_MODEL as the engine converts it: two rows of logits, projections of all, and
           projections of the gradient of every LoRA matrix; the adapter comes from a generator that Rust has
+families/ logits of tiny models of every family (families.py)
 """
 
 import json
@@ -17,6 +18,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import common
+import families
 
 LOSSES = ["cross_entropy", "importance_sampling", "ppo", "cispo", "dro"]
 
@@ -117,5 +119,6 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     small()
     smollm2()
+    families.main()
     size = sum(f.stat().st_size for f in common.HERE.rglob("*") if f.is_file())
     print(json.dumps({"bytes": size}))

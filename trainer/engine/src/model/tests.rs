@@ -86,3 +86,33 @@ fn an_id_beyond_the_vocabulary_is_an_error_and_leaves_the_cache() {
     assert!(model.forward_cached(&[5000], &mut cache, None).is_err());
     assert_eq!(cache.len(), 0);
 }
+
+/// `golden/families.py` made the values with transformers: every family, each kind of stretched angles.
+#[test]
+fn every_family_computes_what_transformers_computes() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/families");
+    let text = std::fs::read(folder.join("values.json")).unwrap();
+    let text: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    let numbers = |key: &str| -> Vec<i64> { serde_json::from_value(text[key].clone()).unwrap() };
+    let (ids, rows) = (
+        Tensor::from_slice(&numbers("ids")),
+        Tensor::from_slice(&numbers("rows")),
+    );
+    let wanted = crate::tensors::read(&folder.join("values.safetensors")).unwrap();
+    let configs = text["configs"].as_object().unwrap();
+    assert_eq!(configs.len(), 7);
+    for (name, config) in configs {
+        let dir = tempfile::tempdir().unwrap();
+        write_model(dir.path(), config, text["seed"].as_u64().unwrap()).unwrap();
+        let model = Model::load(dir.path(), Kind::Float).unwrap();
+        let hidden = model.forward(&ids.unsqueeze(0), None).unwrap();
+        let logits = model
+            .logits(&hidden)
+            .unwrap()
+            .squeeze_dim(0)
+            .index_select(0, &rows);
+        let norm = |t: &Tensor| t.to_kind(Kind::Double).norm().double_value(&[]);
+        let distance = norm(&(&logits - &wanted[name])) / norm(&wanted[name]);
+        assert!(distance < 1e-5, "{name}: {distance:e}");
+    }
+}

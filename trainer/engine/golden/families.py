@@ -1,0 +1,91 @@
+"""Logits of tiny random models of every family that the engine serves, as transformers computes them.
+
+Called by make.py. Weights come from the generator that `testing.rs` uses, so that only configurations
+and logits are kept, in families/.
+"""
+
+import json
+
+import torch
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import common
+
+SEED = 9
+N_IDS = 100
+SIZES = {
+    "vocab_size": 259,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu",
+    "tie_word_embeddings": True,
+    "eos_token_id": 258,
+}
+# Angles turn often within 100 positions, so that a wrong stretching is seen.
+STRETCHED = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+FAMILIES = {
+    "llama": {"model_type": "llama", "rope_theta": 10000.0},
+    "llama_biases_untied": {"model_type": "llama", "attention_bias": True, "tie_word_embeddings": False, "rope_theta": 500000.0},
+    "llama3_scaling": {"model_type": "llama", "rope_theta": 500000.0, "rope_scaling": STRETCHED},
+    "linear_scaling": {"model_type": "llama", "rope_theta": 10000.0, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+    "mistral": {"model_type": "mistral", "rope_theta": 1000000.0, "sliding_window": None, "head_dim": 8},
+    "qwen2": {"model_type": "qwen2", "rope_theta": 1000000.0, "use_sliding_window": False, "sliding_window": 32},
+    "qwen3": {"model_type": "qwen3", "rope_theta": 1000000.0, "head_dim": 16, "attention_bias": False},
+}
+
+
+def names(config: dict) -> list:
+    """The tensors in the order of `weights::expected`."""
+    bias = config["model_type"] == "qwen2" or config.get("attention_bias", False)
+    parts = ["input_layernorm.weight", *(f"self_attn.{p}_proj.weight" for p in "qkvo")]
+    parts += ["post_attention_layernorm.weight", *(f"mlp.{p}_proj.weight" for p in ("gate", "up", "down"))]
+    parts += [f"self_attn.{p}_proj.bias" for p in "qkv"] if bias else []
+    parts += ["self_attn.o_proj.bias"] if bias and config["model_type"] != "qwen2" else []
+    parts += ["self_attn.q_norm.weight", "self_attn.k_norm.weight"] if config["model_type"] == "qwen3" else []
+    layers = [f"model.layers.{i}.{part}" for i in range(config["num_hidden_layers"]) for part in parts]
+    head = [] if config["tie_word_embeddings"] else ["lm_head.weight"]
+    return ["model.embed_tokens.weight", *layers, "model.norm.weight", *head]
+
+
+def weight(index: int, name: str, shape: tuple) -> torch.Tensor:
+    """As `testing::write_model`: norms around 1, all else around 0."""
+    middle, spread = (1.0, 0.3) if "norm" in name else (0.0, 0.4)
+    low, high = middle - spread, middle + spread
+    n = int(torch.Size(shape).numel())
+    unit = (common.words(common.stream(SEED, index), n) >> 11).astype("float64") / (1 << 53)
+    return torch.from_numpy((low + (high - low) * unit).astype("float32").reshape(shape))
+
+
+def logits(config: dict, ids: list) -> torch.Tensor:
+    fields = {k: v for k, v in config.items() if k != "model_type"}
+    model = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model(config["model_type"], **fields), dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    made = {name: weight(i, name, shapes[name]) for i, name in enumerate(names(config))}
+    missing, unexpected = model.load_state_dict(made, strict=False)
+    assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
+    model.tie_weights()
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([ids])).logits[0]
+
+
+def main() -> None:
+    folder = common.HERE / "families"
+    folder.mkdir(exist_ok=True)
+    ids = [(i * 37 + 11) % 259 for i in range(N_IDS)]
+    configs = {name: {**SIZES, **family} for name, family in FAMILIES.items()}
+    rows = {name: logits(config, ids)[[0, 1, N_IDS - 1]].contiguous() for name, config in configs.items()}
+    text = {"seed": SEED, "ids": ids, "rows": [0, 1, N_IDS - 1], "configs": configs}
+    (folder / "values.json").write_text(json.dumps(text, indent=1) + "\n")
+    save_file(rows, folder / "values.safetensors")
+
+
+if __name__ == "__main__":
+    main()
