@@ -1,4 +1,13 @@
 //! Model, LoRA, losses, optimiser, sampling on libtorch; no HTTP.
+//!
+//! [`engine::Engine`] is the way in: a handle on the one thread that owns all tensors. Below it, from
+//! the ground up: [`family`] (config.json), [`weights`] (mapped files, GGUF), [`layer`] and [`model`]
+//! (the forward pass), [`cache`], [`sampler`] and [`generate`] (replies), [`tokenizer`] and [`template`]
+//! (text), [`lora`], [`loss`], [`train`], [`optim`] and [`run`] (training), [`adapter`] and
+//! [`checkpoint`] (what is kept).
+//!
+//! Base weights are read-only memory: no operation in place on them. Every fallible call of libtorch is
+//! an `f_*` one; what panics all the same ends one request (`engine/core.rs`).
 
 pub mod adapter;
 pub mod cache;
