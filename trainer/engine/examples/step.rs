@@ -1,7 +1,8 @@
 //! Measures a training step: time, the longest slice, and how far bf16 gradients are from f32 ones.
 //!
-//! `cargo run --release -p metaclaw-engine --example step -- MODEL CACHE [ROW_TOKENS HEAD_POSITIONS]`,
-//! where MODEL is a GGUF file. Four samples of 120 tokens, the loss on the last 40 of each; rank 16.
+//! `cargo run --release -p metaclaw-engine --example step -- MODEL CACHE [SAMPLES TOKENS [ROW_TOKENS HEAD_POSITIONS]]`,
+//! where MODEL is a GGUF file. By default four samples of 120 tokens; the loss is on the last third of each; rank 16.
+//! Set `OMP_WAIT_POLICY=passive`, as the trainer does.
 
 use std::error::Error;
 use std::path::Path;
@@ -20,47 +21,67 @@ use tch::{Kind, Tensor};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let [model, cache, rest @ ..] = arguments.as_slice() else {
-        return Err("usage: step MODEL CACHE [ROW_TOKENS HEAD_POSITIONS]".into());
+    let [model, cache, numbers @ ..] = arguments.as_slice() else {
+        return Err("usage: step MODEL CACHE [SAMPLES TOKENS [ROW_TOKENS HEAD_POSITIONS]]".into());
     };
-    let sizes = match rest {
-        [row, head] => SliceSizes { row_tokens: row.parse()?, head_positions: head.parse()? },
-        _ => SliceSizes::default(),
+    let numbers: Vec<usize> = numbers
+        .iter()
+        .map(|n| n.parse())
+        .collect::<Result<_, _>>()?;
+    let SliceSizes {
+        row_tokens,
+        head_positions,
+    } = SliceSizes::default();
+    let or = |i: usize, default: usize| numbers.get(i).copied().unwrap_or(default);
+    let batch = noise(or(0, 4), or(1, 120));
+    let sizes = SliceSizes {
+        row_tokens: or(2, row_tokens),
+        head_positions: or(3, head_positions),
     };
     let folder = weights::gguf::directory(Path::new(model), Path::new(cache))?;
     say(&format!("{sizes:?}, {} threads", tch::get_num_threads()));
     let half = Model::load(&folder, Kind::BFloat16)?;
-    let run = measure(&half, sizes)?;
+    let run = measure(&half, &batch, sizes)?;
     let full = Model::load(&folder, Kind::Float)?;
-    measure(&full, sizes)?;
+    measure(&full, &batch, sizes)?;
     let gradient = |model: &Model| {
         let (datums, loss) = (text()?, Loss::CrossEntropy);
         let job = TrainJob::forward_backward(model, run.lora(), &datums, loss, sizes)?;
         Ok::<_, Box<dyn Error>>(job.finish(model)?)
     };
     let (half, full) = (gradient(&half)?, gradient(&full)?);
-    say(&format!("on text, same adapter: loss {:.5} in bf16, {:.5} in f32", half.loss, full.loss));
+    say(&format!(
+        "on text, same adapter: loss {:.5} in bf16, {:.5} in f32",
+        half.loss, full.loss
+    ));
     compare(&half, &full)?;
     Ok(())
 }
 
 /// Four steps; the run after them.
-fn measure(model: &Model, sizes: SliceSizes) -> Result<Run, Box<dyn Error>> {
-    let lora = LoraSpec { rank: 16, ..LoraSpec::default() };
+fn measure(model: &Model, batch: &[TrainDatum], sizes: SliceSizes) -> Result<Run, Box<dyn Error>> {
+    let lora = LoraSpec {
+        rank: 16,
+        ..LoraSpec::default()
+    };
     let mut run = Run::new(model, &RunConfig { lora, seed: 1 })?;
     for step in 0..4 {
-        let (datums, loss, epoch) = (datums(), Loss::CrossEntropy, run.epoch());
-        let begun = Instant::now();
-        let job = TrainJob::forward_backward(model, run.lora(), &datums, loss, sizes)?;
+        let (loss, epoch) = (Loss::CrossEntropy, run.epoch());
+        let (begun, cpu) = (Instant::now(), cpu_seconds());
+        let job = TrainJob::forward_backward(model, run.lora(), batch, loss, sizes)?;
         let mut out = job.finish(model)?;
-        let trained = begun.elapsed();
+        let (trained, cpu) = (begun.elapsed(), cpu_seconds() - cpu);
         let slices = out.slices;
         run.absorb(epoch, &mut out)?;
         let stepped = Instant::now();
-        let config = AdamConfig { learning_rate: 5e-4, eps: 1e-8, ..AdamConfig::default() };
+        let config = AdamConfig {
+            learning_rate: 5e-4,
+            eps: 1e-8,
+            ..AdamConfig::default()
+        };
         run.optim_step(&config)?;
         say(&format!(
-            "{:?} step {step}: forward_backward {trained:.2?}, optim_step {:.2?}, {} slices, longest {:.1?}",
+            "{:?} step {step}: forward_backward {trained:.2?} [processor {cpu:.2} s], optim_step {:.2?}, {} slices, longest {:.1?}",
             model.kind,
             stepped.elapsed(),
             slices.count,
@@ -70,21 +91,35 @@ fn measure(model: &Model, sizes: SliceSizes) -> Result<Run, Box<dyn Error>> {
     Ok(run)
 }
 
-fn datums() -> Vec<TrainDatum> {
+/// Random ids; the loss is on the last third.
+fn noise(n_samples: usize, n_tokens: usize) -> Vec<TrainDatum> {
     let mut rng = SplitMix64::new(3);
+    let reply = n_tokens / 3;
     let mut datum = || {
-        let ids: Vec<u32> = (0..=120).map(|_| (rng.next_u64() % 49_000) as u32).collect();
-        let mut weights = vec![0.0; 80];
-        weights.resize(120, 1.0 / 160.0);
+        let ids = (0..=n_tokens).map(|_| (rng.next_u64() % 49_000) as u32);
+        let ids: Vec<u32> = ids.collect();
+        let mut weights = vec![0.0; n_tokens - reply];
+        weights.resize(n_tokens, 1.0 / (reply * n_samples) as f32);
         TrainDatum {
-            input_ids: ids[..120].to_vec(),
+            input_ids: ids[..n_tokens].to_vec(),
             target_ids: ids[1..].to_vec(),
             n_targets: 1,
             weights: Some(weights),
             ..TrainDatum::default()
         }
     };
-    (0..4).map(|_| datum()).collect()
+    (0..n_samples).map(|_| datum()).collect()
+}
+
+/// User and system time of this process, in Linux's hundredths of a second; 0 elsewhere.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    ticks
+        .filter_map(|ticks| ticks.parse::<f64>().ok())
+        .sum::<f64>()
+        / 100.0
 }
 
 /// The samples of the golden values: text, on which a model is surer than on noise.
@@ -117,7 +152,9 @@ fn compare(a: &TrainOut, b: &TrainOut) -> Result<(), tch::TchError> {
     }
     let [ab, aa, bb] = total;
     let whole = ab / (aa * bb).sqrt();
-    say(&format!("cosine of the whole gradient {whole:.6}, of the worst matrix {lowest:.6}"));
+    say(&format!(
+        "cosine of the whole gradient {whole:.6}, of the worst matrix {lowest:.6}"
+    ));
     Ok(())
 }
 
