@@ -24,7 +24,11 @@ const IDS: [u32; 16] = [
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args_os().skip(1);
-    let mut next = |what| arguments.next().ok_or_else(|| format!("missing argument: {what}"));
+    let mut next = |what| {
+        arguments
+            .next()
+            .ok_or_else(|| format!("missing argument: {what}"))
+    };
     let (model, cache, out) = (next("MODEL")?, next("CACHE")?, next("OUT")?);
     let folder = weights::gguf::directory(Path::new(&model), Path::new(&cache))?;
     write(&folder, Path::new(&out))
