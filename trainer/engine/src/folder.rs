@@ -71,6 +71,39 @@ pub fn replace<E: From<FileError>>(
     result
 }
 
+/// Removes what a killed process left half written in `parent`. Whoever calls this holds the folder alone.
+pub fn sweep(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else {
+        // Not there yet, or not readable: then the first save says so.
+        return;
+    };
+    for entry in entries.flatten() {
+        if !is_left_over(&entry.file_name().to_string_lossy()) {
+            continue;
+        }
+        let folder = entry.path();
+        match fs::remove_dir_all(&folder) {
+            Ok(()) => tracing::info!(folder = %folder.display(), "removed: half written"),
+            Err(error) => {
+                tracing::warn!(folder = %folder.display(), %error, "half written, cannot be removed");
+            }
+        }
+    }
+}
+
+/// Whether a name is one that [`beside`] made in another process: `.<name>.<pid>-<count>`.
+fn is_left_over(name: &str) -> bool {
+    let Some((hidden, made)) = name.rsplit_once('.') else {
+        return false;
+    };
+    let Some((pid, count)) = made.split_once('-') else {
+        return false;
+    };
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let ours = pid == std::process::id().to_string();
+    hidden.starts_with('.') && hidden.len() > 1 && number(pid) && number(count) && !ours
+}
+
 /// The parent, made if need be, and a new empty folder in it.
 fn beside(target: &Path) -> io::Result<(PathBuf, PathBuf)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -132,6 +165,26 @@ mod tests {
         ] {
             assert!(check_name(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn only_what_a_killed_process_left_is_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        let ours = format!(".x.{}-0", std::process::id());
+        let kept = ["x", "x.1-2", ".cache", ".x.a-1", ours.as_str()];
+        for name in kept.iter().chain(&[".agent@3.4000000000-7"]) {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        sweep(dir.path());
+        sweep(&dir.path().join("missing"));
+        let mut left: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        let mut kept = kept.map(str::to_owned);
+        kept.sort();
+        assert_eq!(left, kept);
     }
 
     #[test]

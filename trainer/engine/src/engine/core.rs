@@ -17,6 +17,7 @@ use super::state::{EngineState, Job, Progress};
 use super::{EngineConfig, ModelInfo};
 use crate::adapter::{AdapterError, BaseId};
 use crate::cache::KvCache;
+use crate::folder;
 use crate::generate::{GenerateError, GenerateRequest, Generation, GenerationStream, Parts, Step};
 use crate::model::Model;
 use crate::prefix::PrefixCache;
@@ -87,6 +88,9 @@ impl Core {
             dtype: config.dtype,
             dir,
         };
+        for kept in ["adapters", "checkpoints"] {
+            folder::sweep(&config.checkpoint_dir.join(kept));
+        }
         let mut seeds = SplitMix64::new(clock_seed());
         let core = Self {
             state: EngineState {
