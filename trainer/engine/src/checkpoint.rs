@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tch::{TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 
 use crate::adapter::{self, AdapterError, BaseId, Fit, from_json, pretty};
 use crate::folder;
@@ -79,6 +79,29 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 const STATE: &str = "state.json";
 const MANIFEST: &str = "manifest.json";
 const FORMAT: u32 = 1;
+
+impl Snapshot {
+    /// The same on another device.
+    ///
+    /// # Errors
+    /// What libtorch refuses.
+    pub fn to_device(self, device: Device) -> Result<Self, TchError> {
+        let moved = |tensors: &[Tensor]| {
+            let moved = tensors.iter().map(|tensor| tensor.f_to_device(device));
+            moved.collect::<Result<Vec<_>, _>>()
+        };
+        let Self { lora, adam, seed } = self;
+        Ok(Self {
+            lora: lora.to_kind(Kind::Float, device)?,
+            adam: AdamState {
+                mean: moved(&adam.mean)?,
+                square: moved(&adam.square)?,
+                steps: adam.steps,
+            },
+            seed,
+        })
+    }
+}
 
 /// The folder of a checkpoint under a trainer's checkpoint folder.
 ///

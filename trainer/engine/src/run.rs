@@ -231,7 +231,9 @@ impl Run {
         name: &str,
         fit: &Fit<'_>,
     ) -> Result<u64, AdapterError> {
-        self.state = checkpoint::load(checkpoint_dir, name, fit)?;
+        let device = self.lora().params().next().map(Tensor::device);
+        let loaded = checkpoint::load(checkpoint_dir, name, fit)?;
+        self.state = loaded.to_device(device.unwrap_or(tch::Device::Cpu))?;
         self.forget();
         self.epoch.0 += 1;
         Ok(self.step())
