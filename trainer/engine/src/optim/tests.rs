@@ -1,0 +1,115 @@
+use tch::Device;
+use tch::nn::{AdamW, OptimizerConfig, VarStore};
+
+use super::*;
+use crate::lora::{LayerDims, LoraSpec, Projection};
+
+const OPTIONS: (Kind, Device) = (Kind::Float, Device::Cpu);
+
+fn lora() -> Lora {
+    let dims = LayerDims {
+        hidden: 6,
+        q_out: 6,
+        kv_out: 4,
+        ffn: 8,
+    };
+    let spec = LoraSpec {
+        rank: 2,
+        targets: vec![Projection::Q],
+        ..LoraSpec::default()
+    };
+    Lora::init(spec, dims, 1, 1).unwrap()
+}
+
+#[test]
+fn steps_are_those_of_torch() {
+    for clip in [0.0, 0.7] {
+        let config = AdamConfig {
+            learning_rate: 0.01,
+            eps: 1e-8,
+            weight_decay: 0.1,
+            grad_clip_norm: clip,
+            ..AdamConfig::default()
+        };
+        let mut ours = lora();
+        let store = VarStore::new(Device::Cpu);
+        let theirs: Vec<Tensor> = ours
+            .params()
+            .enumerate()
+            .map(|(i, p)| store.root().var_copy(&format!("p{i}"), p))
+            .collect();
+        let mut torch = AdamW {
+            beta1: 0.9,
+            beta2: 0.95,
+            wd: 0.1,
+            eps: 1e-8,
+            amsgrad: false,
+        }
+        .build(&store, 0.01)
+        .unwrap();
+        let mut state = AdamState::new(&ours).unwrap();
+        for _ in 0..5 {
+            let grads: Vec<Tensor> = ours
+                .params()
+                .map(|p| Tensor::randn(p.size(), OPTIONS))
+                .collect();
+            torch.zero_grad();
+            let terms = theirs
+                .iter()
+                .zip(&grads)
+                .map(|(p, g)| (p * g).sum(Kind::Float));
+            terms
+                .fold(Tensor::zeros([], OPTIONS), |sum, term| sum + term)
+                .backward();
+            if clip > 0.0 {
+                torch.clip_grad_norm(clip);
+            }
+            torch.step();
+            let stepped = state.step(&ours, &grads, &config).unwrap();
+            assert!((stepped.grad_norm - norm(&grads).unwrap()).abs() < 1e-12);
+            (ours, state) = (stepped.lora, stepped.state);
+        }
+        assert_eq!(state.steps, 5);
+        for (a, b) in ours.params().zip(&theirs) {
+            assert!(a.allclose(b, 1e-5, 1e-7, false), "clip {clip}");
+        }
+    }
+}
+
+#[test]
+fn the_old_parameters_do_not_move() {
+    let lora = lora();
+    let before: Vec<Tensor> = lora.params().map(Tensor::copy).collect();
+    let grads: Vec<Tensor> = lora.params().map(Tensor::ones_like).collect();
+    let state = AdamState::new(&lora).unwrap();
+    let stepped = state.step(&lora, &grads, &AdamConfig::default()).unwrap();
+    assert!(lora.params().zip(&before).all(|(a, b)| a.equal(b)));
+    assert!(stepped.lora.params().zip(&before).all(|(a, b)| !a.equal(b)));
+}
+
+#[test]
+fn refuses_what_would_ruin_the_adapter() {
+    let lora = lora();
+    let state = AdamState::new(&lora).unwrap();
+    let error = |grads: &[Tensor], config: AdamConfig| {
+        state.step(&lora, grads, &config).unwrap_err().to_string()
+    };
+    let mut grads: Vec<Tensor> = lora.params().map(Tensor::ones_like).collect();
+    let plain = AdamConfig::default();
+    assert!(error(&[], plain).starts_with("there are no gradients"));
+    let config = AdamConfig {
+        beta2: 1.0,
+        ..plain
+    };
+    assert_eq!(error(&grads, config), "beta2 is 1, allowed: 0 to below 1");
+    let config = AdamConfig {
+        learning_rate: f64::NAN,
+        ..plain
+    };
+    assert_eq!(
+        error(&grads, config),
+        "learning_rate is NaN, allowed: a number above 0"
+    );
+    grads[1] = grads[1].full_like(f64::INFINITY);
+    assert!(error(&grads, plain).starts_with("the gradient is not finite (norm inf)"));
+}
