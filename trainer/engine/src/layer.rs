@@ -4,14 +4,14 @@
 //! Nothing here works in place on its inputs: base weights are mapped read-only, and training
 //! differentiates this function with respect to `x` and the LoRA tensors.
 
-use tch::{TchError, Tensor};
+use tch::{Kind, TchError, Tensor};
 
 use crate::cache::LayerCache;
 use crate::family::Family;
 use crate::lora::{LayerLora, Projection};
 use crate::rope::RopeSlice;
 
-/// Base weights of one layer, in the engine's dtype; `[out, in]` as PyTorch's `Linear`.
+/// Base weights of one layer: `[out, in]` as PyTorch's `Linear`, in the engine's dtype; norms in f32.
 #[derive(Debug)]
 pub struct LayerWeights {
     /// RMSNorm before attention, `[d]`.
@@ -51,7 +51,7 @@ pub struct LayerWeights {
 pub enum Attention<'a> {
     /// Themselves alone, whole rows at once; differentiable.
     Causal {
-        /// Added to the scores, `[t, t]` or broadcastable to `[b, h, t, t]`, in the dtype of `x`;
+        /// Added to the scores, `[t, t]` or broadcastable to `[b, h, t, t]`, in the dtype of the weights;
         /// `None` is the plain triangle.
         mask: Option<&'a Tensor>,
     },
@@ -61,15 +61,18 @@ pub enum Attention<'a> {
         kv: &'a mut LayerCache,
         /// Positions already cached.
         len: usize,
-        /// Added to the scores, `[t, len + t]`, in the dtype of `x`; needed where both `len` and `t - 1` are above 0.
+        /// Added to the scores, `[t, len + t]`, in the dtype of the weights; needed where both `len` and `t - 1` are above 0.
         mask: Option<&'a Tensor>,
     },
 }
 
 /// Runs one layer.
 ///
+/// The residual stream is f32 whatever the weights are: 60 sums rounded to bf16 would make a prompt that was
+/// read at once and one that was read in parts two different prompts.
+///
 /// # Shapes
-/// `x`: `[b, t, d]`; returns `[b, t, d]`.
+/// `x`: `[b, t, d]`, f32; returns the same.
 ///
 /// # Errors
 /// What libtorch reports; with checked weights and a cache that was reserved, only lack of memory.
@@ -97,7 +100,7 @@ pub fn attention_half(
     rope: &RopeSlice,
     attention: Attention<'_>,
 ) -> Result<Tensor, TchError> {
-    let normed = rms_norm(x, &w.input_norm, family.norm_eps)?;
+    let normed = rms_norm(x, &w.input_norm, family.norm_eps, w.q.f_kind()?)?;
     x.f_add(&attend(
         family,
         w,
@@ -118,16 +121,18 @@ pub fn mlp_half(
     lora: Option<&LayerLora>,
     x: &Tensor,
 ) -> Result<Tensor, TchError> {
-    let normed = rms_norm(x, &w.post_norm, family.norm_eps)?;
+    let normed = rms_norm(x, &w.post_norm, family.norm_eps, w.gate.f_kind()?)?;
     x.f_add(&mlp(w, &Adapted { lora }, &normed)?)
 }
 
-/// Root-mean-square normalisation over the last axis.
+/// Root-mean-square normalisation over the last axis, computed in f32 and given in `kind`.
 ///
 /// # Errors
 /// When `weight` does not fit the last axis.
-pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor, TchError> {
-    x.f_rms_norm(weight.size(), Some(weight), eps)
+pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64, kind: Kind) -> Result<Tensor, TchError> {
+    x.f_to_kind(Kind::Float)?
+        .f_rms_norm(weight.size(), Some(weight), eps)?
+        .f_to_kind(kind)
 }
 
 /// The projections with whatever adapter stands beside them.
@@ -172,7 +177,7 @@ fn attend(
     let k = k.f_view([b, t, family.n_kv_heads, e])?;
     let v = v.f_view([b, t, family.n_kv_heads, e])?.f_transpose(1, 2)?;
     let norm = |y: Tensor, weight: &Option<Tensor>| match weight {
-        Some(weight) => rms_norm(&y, weight, family.norm_eps),
+        Some(weight) => rms_norm(&y, weight, family.norm_eps, y.f_kind()?),
         None => Ok(y),
     };
     let q = rope.rotate(&norm(q, &w.q_norm)?)?.f_transpose(1, 2)?;

@@ -45,12 +45,12 @@ impl Model {
         })
     }
 
-    /// Embeds ids, `[b, t]` i64, to `[b, t, d]`.
+    /// Embeds ids, `[b, t]` i64, to `[b, t, d]`, f32.
     ///
     /// # Errors
     /// When an id is not below `vocab`.
     pub fn embed(&self, ids: &Tensor) -> Result<Tensor, TchError> {
-        Tensor::f_embedding(&self.weights.embed, ids, -1, false, false)
+        Tensor::f_embedding(&self.weights.embed, ids, -1, false, false)?.f_to_kind(Kind::Float)
     }
 
     /// Runs whole rows through all layers; differentiable with respect to `lora`.
@@ -105,12 +105,21 @@ impl Model {
         Ok(x)
     }
 
+    /// The last norm, in the dtype of the unembedding.
+    ///
+    /// # Errors
+    /// When the last axis is not `d`.
+    pub fn last_norm(&self, hidden: &Tensor) -> Result<Tensor, TchError> {
+        let kind = self.weights.unembed.f_kind()?;
+        rms_norm(hidden, &self.weights.norm, self.family.norm_eps, kind)
+    }
+
     /// Logits of hidden states, `[.., d]` to `[.., vocab]`, f32.
     ///
     /// # Errors
     /// When the last axis is not `d`.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor, TchError> {
-        rms_norm(hidden, &self.weights.norm, self.family.norm_eps)?
+        self.last_norm(hidden)?
             .f_linear(&self.weights.unembed, None::<Tensor>)?
             .f_to_kind(Kind::Float)
     }

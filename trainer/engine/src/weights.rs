@@ -113,20 +113,35 @@ pub fn load(dir: &Path, family: &Family, kind: Kind) -> Result<Weights, LoadErro
     files.check(&expected(family), family.tied)?;
     let get = |name: &str| files.tensor(name, kind);
     let embed = get(EMBED)?;
+    // Small, and what they scale is f32.
+    let norm = |name: &str| files.tensor(name, Kind::Float);
     let layers = (0..family.n_layers)
-        .map(|i| layer(family, i, &get))
+        .map(|i| layer(family, i, &get, &norm))
         .collect::<Result<_, LoadError>>()?;
-    let unembed = if family.tied {
-        embed.shallow_clone()
-    } else {
-        get(UNEMBED)?
+    let unembed = match unembed_kind(family, kind) {
+        of if family.tied && of == kind => embed.shallow_clone(),
+        of => files.tensor(if family.tied { EMBED } else { UNEMBED }, of)?,
     };
     Ok(Weights {
         embed,
         layers,
-        norm: get(NORM)?,
+        norm: norm(NORM)?,
         unembed,
     })
+}
+
+/// The largest unembedding that is kept in f32 beside its bf16 original.
+const EXACT_UNEMBED: usize = 256 << 20;
+
+/// Logits of 16 and more are 0.125 apart in bf16: enough to turn a close choice, and to make the
+/// log-probabilities of sampling and of training disagree. So logits are f32 where that is cheap.
+fn unembed_kind(family: &Family, kind: Kind) -> Kind {
+    let numbers = usize::try_from(family.vocab * family.hidden).unwrap_or(usize::MAX);
+    if numbers.saturating_mul(Kind::Float.elt_size_in_bytes()) <= EXACT_UNEMBED {
+        Kind::Float
+    } else {
+        kind
+    }
 }
 
 const EMBED: &str = "model.embed_tokens.weight";
@@ -137,11 +152,14 @@ fn layer(
     family: &Family,
     i: usize,
     get: &impl Fn(&str) -> Result<Tensor, LoadError>,
+    norm: &impl Fn(&str) -> Result<Tensor, LoadError>,
 ) -> Result<LayerWeights, LoadError> {
     let part = |part: &str| get(&format!("model.layers.{i}.{part}"));
+    let norm = |part: &str| norm(&format!("model.layers.{i}.{part}"));
     let when = |on: bool, name: &str| on.then(|| part(name)).transpose();
+    let head_norm = |name: &str| family.qk_norm.then(|| norm(name)).transpose();
     Ok(LayerWeights {
-        input_norm: part("input_layernorm.weight")?,
+        input_norm: norm("input_layernorm.weight")?,
         q: part("self_attn.q_proj.weight")?,
         k: part("self_attn.k_proj.weight")?,
         v: part("self_attn.v_proj.weight")?,
@@ -150,9 +168,9 @@ fn layer(
         k_bias: when(family.qkv_bias, "self_attn.k_proj.bias")?,
         v_bias: when(family.qkv_bias, "self_attn.v_proj.bias")?,
         o_bias: when(family.o_bias, "self_attn.o_proj.bias")?,
-        q_norm: when(family.qk_norm, "self_attn.q_norm.weight")?,
-        k_norm: when(family.qk_norm, "self_attn.k_norm.weight")?,
-        post_norm: part("post_attention_layernorm.weight")?,
+        q_norm: head_norm("self_attn.q_norm.weight")?,
+        k_norm: head_norm("self_attn.k_norm.weight")?,
+        post_norm: norm("post_attention_layernorm.weight")?,
         gate: part("mlp.gate_proj.weight")?,
         up: part("mlp.up_proj.weight")?,
         down: part("mlp.down_proj.weight")?,

@@ -110,10 +110,14 @@ impl ApiError {
     }
 
     /// The body, in OpenAI's shape.
+    ///
+    /// Of a failure of ours the first line: libtorch puts its stack below it, which is for the log alone.
     pub(crate) fn body(&self) -> ErrorBody {
+        let ours = self.status.is_server_error();
+        let shown = self.message.lines().next().filter(|_| ours);
         ErrorBody {
             error: ErrorDetail {
-                message: self.message.clone(),
+                message: shown.unwrap_or(&self.message).to_owned(),
                 kind: self.kind().to_owned(),
                 param: self.param.clone(),
                 code: self.code.map(str::to_owned),
@@ -145,5 +149,17 @@ impl IntoResponse for ApiError {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_callers_error_never_shows_our_stack() {
+        let error = ApiError::internal("libtorch: no memory\nframe #0: c10::Error");
+        assert_eq!(error.body().error.message, "libtorch: no memory");
+        assert_eq!(ApiError::bad("one\ntwo").body().error.message, "one\ntwo");
     }
 }

@@ -6,7 +6,6 @@ use super::live::{self, Live};
 use super::vjp::{leaf, vjp, with_grad};
 use super::{TrainError, TrainOut, Work};
 use crate::head::LogProbs;
-use crate::layer::rms_norm;
 use crate::model::Model;
 
 /// How far the unembedding of a row is.
@@ -50,7 +49,7 @@ impl Top {
         let rows = self.hidden.f_select(0, 0)?.f_index_select(0, &rows)?;
         let (rows, hidden) = with_grad(|| {
             let rows = leaf(&rows)?;
-            let hidden = rms_norm(&rows, &model.weights.norm, model.family.norm_eps)?;
+            let hidden = model.last_norm(&rows)?;
             Ok((rows, hidden))
         })?;
         let unembed = &model.weights.unembed;
