@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::TensorView};
 use tch::{Kind, TchError, Tensor};
 
 /// Why a file cannot be written or read.
@@ -81,6 +81,21 @@ pub fn write_bytes(file: &Path, bytes: &[u8]) -> Result<(), FileError> {
     })
 }
 
+/// Reads a header, and checks that every tensor lies inside the file; the error is in words.
+pub(crate) fn parse(bytes: &[u8]) -> Result<SafeTensors<'_>, String> {
+    SafeTensors::deserialize(bytes).map_err(|error| {
+        let n = bytes.len();
+        match error {
+            SafeTensorError::HeaderTooSmall
+            | SafeTensorError::InvalidHeaderLength
+            | SafeTensorError::MetadataIncompleteBuffer => {
+                format!("it ends after {n} bytes, before its tensors do: truncated, fetch it again")
+            }
+            error => format!("it is no valid safetensors file: {error} ({n} bytes)"),
+        }
+    })
+}
+
 /// Reads all tensors of a file, each as f32.
 ///
 /// # Errors
@@ -91,7 +106,7 @@ pub fn read(file: &Path) -> Result<BTreeMap<String, Tensor>, FileError> {
         file: file.into(),
         detail,
     };
-    let parsed = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
+    let parsed = parse(&bytes).map_err(damaged)?;
     let mut tensors = BTreeMap::new();
     for (name, view) in parsed.iter() {
         let kind = match view.dtype() {

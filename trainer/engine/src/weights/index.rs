@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use safetensors::{Dtype, SafeTensors};
+use safetensors::Dtype;
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
 use super::{LoadError, blob};
+use crate::tensors::parse;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -146,10 +147,9 @@ fn read(file: &Path, entries: &mut BTreeMap<String, Entry>) -> Result<(), LoadEr
         file: file.to_owned(),
         source,
     })?;
-    // `deserialize` checks the header and that every tensor lies inside the file.
-    let tensors = SafeTensors::deserialize(bytes).map_err(|error| LoadError::Damaged {
+    let tensors = parse(bytes).map_err(|detail| LoadError::Damaged {
         file: file.to_owned(),
-        detail: format!("{error} ({} bytes)", bytes.len()),
+        detail,
     })?;
     for (name, view) in tensors.tensors() {
         let shape = view

@@ -236,12 +236,13 @@ fn every_truncation_is_an_error_that_names_the_file() {
             "{n}: {message}"
         );
     }
-    assert!(error(&bytes[..bytes.len() - 200]).contains("truncated, fetch it again"));
+    insta::assert_snapshot!(error(&bytes[..bytes.len() - 200]), @"DIR/m.gguf is damaged or no model file: tensor blk.1.ffn_down.weight ends beyond the file (113240 bytes): truncated, fetch it again");
+    insta::assert_snapshot!(error(&bytes[..30]), @"DIR/m.gguf is damaged or no model file: a count of 20 at byte 16 of 30");
 }
 
 #[test]
 fn garbage_is_an_error() {
-    assert!(error(b"<html>").contains("it does not begin with GGUF"));
+    insta::assert_snapshot!(error(b"<html>"), @"DIR/m.gguf is damaged or no model file: it does not begin with GGUF");
     let mut bytes = model("smollm", 0).bytes();
     bytes[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
     assert!(error(&bytes).contains("a count of 18446744073709551615"));
