@@ -57,7 +57,7 @@ pub(crate) async fn chat(
     let ticket = ticket.of(InSession {
         sessions: Arc::clone(&shared.sessions),
         who: who.clone(),
-        _lease: given.lease.clone(),
+        _given: given.clone(),
     });
     let turn = Turn {
         route,

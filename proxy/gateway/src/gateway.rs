@@ -11,12 +11,12 @@ use crate::{
     capture::Budget,
     config::{ConfigError, GatewayConfig},
     identity::{Identifier, Identity, Lineage, SidePatterns},
-    inject::Sessions,
+    inject::{Given, Sessions},
     metrics::Metrics,
     record::{Recorder, Recordings, TurnSink, recorder},
     refusal::Refusal,
     services::Services,
-    serving::{Lease, Serving},
+    serving::Serving,
     upstream::Upstreams,
 };
 
@@ -67,7 +67,7 @@ pub(crate) struct Ticket {
 pub(crate) struct InSession {
     pub sessions: Arc<Sessions>,
     pub who: Identity,
-    pub _lease: Lease,
+    pub _given: Given,
 }
 
 impl fmt::Debug for GatewayParts {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{Request, Response, StatusCode, uri::PathAndQuery};
+use http::{Method, Request, Response, StatusCode, uri::PathAndQuery};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use metaclaw_dialects::Dialect;
@@ -134,7 +134,7 @@ async fn pass(shared: &Shared, request: Request<Incoming>) -> Result<Response<Bo
     let caller = shared.door.admit(request.headers())?;
     identity::agent_of(request.headers(), &caller)?;
     let ticket = shared.enter()?;
-    let target = target(shared, &route)?;
+    let target = target(shared, request.method(), &route)?;
     let (head, body) = request.into_parts();
     let body = body.map_err(BoxError::from).boxed_unsync();
     let outgoing = Outgoing {
@@ -151,16 +151,21 @@ async fn pass(shared: &Shared, request: Request<Incoming>) -> Result<Response<Bo
 }
 
 /// Who serves a route that is no chat: the models are those of whoever answers chats; the rest goes
-/// to an upstream that has more than chats, if there is one.
-fn target(shared: &Shared, route: &PathAndQuery) -> Result<Target, Refusal> {
-    let mut targets = shared.upstreams.targets(&shared.serving);
-    if route.path() != "/v1/models" {
-        targets.sort_by_key(|target| !target.takes_everything());
-    }
-    targets
-        .into_iter()
-        .next()
-        .ok_or_else(|| shared.upstreams.nobody())
+/// to an upstream. None of it goes to our own trainer, which takes orders there, and has what other
+/// agents said: its key is ours, not the callers'.
+fn target(shared: &Shared, method: &Method, route: &PathAndQuery) -> Result<Target, Refusal> {
+    let is_models = route.path() == "/v1/models" && *method == Method::GET;
+    let mut targets = shared.upstreams.targets(&shared.serving).into_iter();
+    let target = targets.find(|target| is_models || target.takes_everything());
+    target.ok_or_else(|| {
+        if is_models || !shared.upstreams.has_policy() {
+            return shared.upstreams.nobody();
+        }
+        Refusal::NotFound {
+            method: method.to_string(),
+            path: route.path().to_owned(),
+        }
+    })
 }
 
 /// The route below `/v1/`, or why there is none.

@@ -77,7 +77,7 @@ impl Sessions {
         let is_errand = who.kind == TurnKind::Side;
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(session) = held.get_mut(&key).filter(|_| !is_errand || goes_on) {
-            if session.last_used.elapsed() < self.pin_idle {
+            if !session.is_idle(self.pin_idle) {
                 session.last_used = Instant::now();
                 return session.given.clone();
             }
@@ -116,7 +116,18 @@ impl Sessions {
     /// Lets go of what silent sessions were given, so that their adapters can be unloaded.
     pub(crate) fn sweep(&self) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.retain(|session| session.last_used.elapsed() < self.pin_idle);
+        held.retain(|session| !session.is_idle(self.pin_idle));
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    /// Whether it paused for `pin_idle`. A reply under way holds what it was given, so a session with
+    /// one is not idle however long the reply takes.
+    fn is_idle(&self, pin_idle: Duration) -> bool {
+        let is_answered = Arc::strong_count(&self.given.lessons) == 1;
+        is_answered && self.last_used.elapsed() >= pin_idle
     }
 }
 

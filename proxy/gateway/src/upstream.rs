@@ -106,11 +106,16 @@ impl Upstreams {
 
     /// Why nobody can answer.
     pub(crate) fn nobody(&self) -> Refusal {
-        if self.order.iter().any(|name| name == POLICY) {
+        if self.has_policy() {
             Refusal::PolicyDown
         } else {
             Refusal::NoUpstream
         }
+    }
+
+    /// Whether our own policy model is among those who answer, up or down.
+    pub(crate) fn has_policy(&self) -> bool {
+        self.order.iter().any(|name| name == POLICY)
     }
 
     /// Asks. The reply's body is still to come.
@@ -202,7 +207,7 @@ impl Target {
         }
     }
 
-    /// Whether requests that are no chats belong here: our own trainer has nothing but chats.
+    /// Whether requests that are no chats belong here. At our own trainer they would be orders.
     pub(crate) fn takes_everything(&self) -> bool {
         matches!(self, Self::Named(_))
     }

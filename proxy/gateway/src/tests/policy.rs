@@ -4,7 +4,7 @@ use metaclaw_chat::AgentId;
 
 use super::harness::{
     CHAT, Harness, STREAM, SetUp, Upstream, chunk, completion, conversation, delta, json_reply,
-    post_chat,
+    post, post_chat,
 };
 use crate::{Endpoint, Secret};
 
@@ -156,4 +156,54 @@ async fn without_a_fall_back_the_caller_is_told_when_to_come_again() {
         (503, Some("5"))
     );
     insta::assert_snapshot!(seen.text(), @r#"{"error":{"message":"the policy model is not being served right now; it is being (re)started, try again","type":"server_error","param":null,"code":"policy_unavailable"}}"#);
+}
+
+#[tokio::test]
+async fn callers_reach_the_trainers_chats_and_models_and_nothing_else_of_it() {
+    let set_up = SetUp {
+        no_llm: true,
+        ..SetUp::default()
+    };
+    let (harness, mut policy) = with_policy(set_up).await;
+    for (method, path) in [
+        ("POST", "/v1/train/optim_step"),
+        ("GET", "/v1/sampled/chatcmpl-1"),
+        ("DELETE", "/v1/adapters/a1"),
+        ("POST", "/v1/models"),
+        ("GET", "/v1/models/../sampled/chatcmpl-1"),
+    ] {
+        let request = format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n");
+        let seen = harness.refused(request.as_bytes()).await;
+        assert_eq!(seen.status(), 404, "{method} {path}: {}", seen.text());
+    }
+    assert!(policy.is_unasked());
+    let mut client = harness.client().await;
+    client
+        .send(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await;
+    let mut exchange = policy.next().await;
+    exchange.send(json_reply("{}").as_bytes()).await;
+    assert_eq!(client.read().await.text(), "{}");
+}
+
+#[tokio::test]
+async fn a_session_is_not_idle_while_its_reply_is_under_way() {
+    let mut set_up = SetUp::default();
+    set_up.config.serving.pin_idle = metaclaw_chat::Span::millis(200);
+    let (harness, mut policy) = with_policy(set_up).await;
+    let agent = AgentId::default_agent();
+    harness.serving.set(&agent, Some("a1"));
+    let request = post("/v1/chat/completions", "x-session-id: s\r\n", CHAT);
+    let mut long = harness.client().await;
+    long.send(&request).await;
+    let mut writing = policy.next().await;
+    writing
+        .send(format!("{STREAM}{}", chunk(&delta("Par"))).as_bytes())
+        .await;
+    long.until("Par").await;
+    harness.serving.set(&agent, Some("a2"));
+    tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+    let mut other = harness.client().await;
+    other.send(&request).await;
+    assert_eq!(model(policy.next().await.body()), "a1");
 }
