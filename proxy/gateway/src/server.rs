@@ -39,7 +39,12 @@ impl Gateway {
         let graceful = GracefulShutdown::new();
         let cut = CancellationToken::new();
         accept(&shared, &listener, &stop, |stream| {
-            let serving = connection(Arc::clone(&shared), stream, graceful.watcher());
+            let serving = connection(
+                Arc::clone(&shared),
+                stream,
+                graceful.watcher(),
+                stop.clone(),
+            );
             connections.spawn(cut.clone().run_until_cancelled_owned(serving));
         })
         .await;
@@ -97,13 +102,13 @@ async fn connection(
     shared: Arc<Shared>,
     stream: TcpStream,
     watcher: hyper_util::server::graceful::Watcher,
+    stop: CancellationToken,
 ) {
     // Each event of a stream goes out as it comes, not when a segment is full.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "no nodelay");
     }
-    // hyper's own clock starts with the first byte: one that sends none is closed here.
-    if !matches!(timeout(HEADER_TIMEOUT, stream.readable()).await, Ok(Ok(()))) {
+    if !speaks(&stream, &stop).await {
         return;
     }
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -121,6 +126,15 @@ async fn connection(
         // A client that hung up, or a reply that was cut: told elsewhere.
         tracing::debug!(%error, "a connection ended");
     }
+}
+
+/// Whether a first byte comes. hyper's own clock starts with it: a connection that sends none is
+/// closed here, and at once when we are to end.
+async fn speaks(stream: &TcpStream, stop: &CancellationToken) -> bool {
+    // Not `readable`: that says yes of a connection just accepted, whatever came.
+    let mut first = [0];
+    let heard = timeout(HEADER_TIMEOUT, stream.peek(&mut first));
+    matches!(stop.run_until_cancelled(heard).await, Some(Ok(Ok(1))))
 }
 
 /// Lets go of what silent sessions hold.

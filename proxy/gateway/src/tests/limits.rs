@@ -2,9 +2,10 @@
 
 use metaclaw_chat::Size;
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
 
 use super::harness::{
-    CHAT, Harness, STREAM, Seen, SetUp, chunk, completion, delta, json_reply, post, post_chat,
+    CHAT, Harness, SOON, STREAM, Seen, SetUp, chunk, completion, delta, json_reply, post, post_chat,
 };
 use crate::{Call, Secret, Service, ServiceError, Services, services::Answering};
 
@@ -186,4 +187,26 @@ async fn an_order_to_stop_lets_replies_end_and_sees_their_turns_into_the_log() {
     let turn = &harness.log.wait(1).await[0];
     assert_eq!(turn.reply.as_ref().unwrap().text(), "Paris");
     drop((exchange, client));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_says_nothing_is_closed() {
+    let harness = Harness::start().await;
+    let mut silent = harness.client().await;
+    let end = silent.stream.read_u8();
+    let end = tokio::time::timeout(30 * SOON, end).await;
+    assert!(end.expect("the end").is_err());
+}
+
+#[tokio::test]
+async fn a_connection_that_says_nothing_does_not_hold_the_end_up() {
+    let harness = Harness::start().await;
+    let mut silent = harness.client().await;
+    // Another one that was served: the first has been accepted before it.
+    harness.refused(&post("/healthz", "", "")).await;
+    harness.stop.cancel();
+    let end = silent.stream.read_u8();
+    let end = tokio::time::timeout(SOON, end).await;
+    let end = end.expect("the end, without the whole drain");
+    assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
 }
