@@ -3,13 +3,16 @@
 mod decode;
 mod encoding;
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use metaclaw_chat::{AgentId, Message, TurnId};
 use metaclaw_turns::{NewTurn, Served, StreamEnd, TurnLog};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::sleep,
+};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::encoding::Encoding;
@@ -26,6 +29,9 @@ use crate::{
 const QUEUE: usize = 1_024;
 /// Turns that the log is given at once, so that it can write them together.
 const AT_ONCE: usize = 64;
+
+/// How long the last turns may wait, at the end, for a log that is away.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where turns go.
 pub trait TurnSink: Send + Sync + 'static {
@@ -202,8 +208,25 @@ impl Recording {
 
 impl Recordings {
     /// Puts turns into the log, in the order in which their replies ended, until there can be no
-    /// more: all recorders are gone, or `stop` says so and the queue is empty.
-    pub(crate) async fn run(mut self, stop: CancellationToken) {
+    /// more: all recorders are gone, or `stop` says so and the queue is empty. A log that is away
+    /// then has [`PATIENCE`] to come back.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let metrics = Arc::clone(&self.metrics);
+        let late = async {
+            stop.cancelled().await;
+            sleep(PATIENCE).await;
+        };
+        tokio::select! {
+            biased;
+            () = self.put_all(&stop) => {}
+            () = late => {
+                let n_bytes = metrics.capture_bytes.get();
+                tracing::error!(n_bytes, "the log takes no turns: the last ones are lost");
+            }
+        }
+    }
+
+    async fn put_all(mut self, stop: &CancellationToken) {
         let mut appending = FuturesUnordered::new();
         let mut is_stopping = false;
         loop {
@@ -239,5 +262,62 @@ async fn put(sink: &dyn TurnSink, metrics: &Metrics, mut ended: Finished) {
             metrics.failed.inc();
             tracing::warn!(%agent, %reason, "a turn did not get into the log");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scan;
+
+    /// A log whose store is away and does not come back.
+    struct Stuck;
+
+    impl TurnSink for Stuck {
+        fn append(&self, _: NewTurn) -> Appending<'_> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    fn asked() -> Asked {
+        let agent = AgentId::default_agent();
+        let raw = Bytes::from_static(br#"{"messages":[]}"#);
+        Asked {
+            who: Identity {
+                chain: metaclaw_chat::ChainHash::start(&agent),
+                agent,
+                session: "s".parse().unwrap(),
+                kind: metaclaw_turns::TurnKind::Main,
+                is_last: false,
+            },
+            layout: scan::scan(&raw).unwrap(),
+            raw,
+            messages: Vec::new(),
+            served: Served::default(),
+            started_ms: 0,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_log_that_stays_away_does_not_hold_the_end_up_for_ever() {
+        let metrics = Arc::new(Metrics::default());
+        let budget = Budget::new(1 << 20, Arc::clone(&metrics));
+        let (recorder, recordings) = recorder(Arc::new(Stuck), budget, Arc::clone(&metrics), false);
+        let began = Began {
+            status: 200,
+            format: Format::Json,
+            encoding: Encoding::Identity,
+        };
+        for _ in 0..2 * AT_ONCE {
+            recorder
+                .begin(asked(), began)
+                .unwrap()
+                .end(StreamEnd::Complete);
+        }
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let ended = tokio::time::timeout(2 * PATIENCE, recordings.run(stop));
+        ended.await.expect("an end");
+        assert_eq!(metrics.counts().capture_bytes, 0);
     }
 }
