@@ -7,7 +7,10 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use arc_swap::ArcSwapOption;
@@ -44,6 +47,8 @@ struct Adapters {
 /// One adapter in use.
 struct Adapter {
     name: Arc<str>,
+    /// It cannot be served: whoever holds it is answered by the base.
+    is_withdrawn: AtomicBool,
     on_idle: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -119,6 +124,22 @@ impl Serving {
         drop(replaced);
     }
 
+    /// Takes back an adapter that turns out not to be servable: its agents, and the sessions that
+    /// began on it, go to the base from now on.
+    pub fn withdraw(&self, name: &str) {
+        let mut adapters = self.lock();
+        let held = adapters.held.remove(name);
+        let held = held.and_then(|held| held.upgrade());
+        if let Some(adapter) = &held {
+            adapter.is_withdrawn.store(true, Ordering::Relaxed);
+        }
+        let all = &mut adapters.current;
+        all.retain(|_, adapter| *adapter.name != *name);
+        // Last of all, as in `set`: `held` keeps what was taken out from dropping before.
+        drop(adapters);
+        drop(held);
+    }
+
     /// An agent's current adapter.
     pub fn current(&self, agent: &AgentId) -> Option<Arc<str>> {
         let adapters = self.lock();
@@ -166,6 +187,7 @@ impl Adapters {
         self.held.retain(|_, adapter| adapter.strong_count() > 0);
         let adapter = Arc::new(Adapter {
             name: name.into(),
+            is_withdrawn: AtomicBool::new(false),
             on_idle: Arc::clone(on_idle),
         });
         self.held
@@ -187,7 +209,9 @@ impl Drop for Adapter {
 impl Lease {
     /// The adapter's name; `None` is the base model.
     pub fn adapter(&self) -> Option<&str> {
-        self.0.as_ref().map(|adapter| &*adapter.name)
+        let adapter = self.0.as_ref()?;
+        let is_served = !adapter.is_withdrawn.load(Ordering::Relaxed);
+        is_served.then_some(&*adapter.name)
     }
 }
 
@@ -223,5 +247,19 @@ mod tests {
         serving.set(&one, Some("a2"));
         assert_eq!(idle.lock().unwrap().len(), 1);
         assert_eq!(serving.in_use(), [(Arc::from("a2"), 1)]);
+    }
+
+    #[test]
+    fn a_withdrawn_adapter_is_asked_for_by_nobody_until_it_is_set_again() {
+        let serving = Serving::new(|_| {});
+        let agent = "one".parse().unwrap();
+        serving.set(&agent, Some("a1"));
+        let lease = serving.lease(&agent);
+        serving.withdraw("a1");
+        assert_eq!((lease.adapter(), serving.current(&agent)), (None, None));
+        serving.withdraw("a2");
+        serving.set(&agent, Some("a1"));
+        assert_eq!(serving.lease(&agent).adapter(), Some("a1"));
+        assert_eq!(lease.adapter(), None);
     }
 }
