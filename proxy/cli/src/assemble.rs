@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::{Context as _, anyhow};
 use metaclaw_gateway::{
-    Gateway, GatewayConfig, GatewayParts, LLM, Services, Serving, UpstreamConfig,
+    Gateway, GatewayConfig, GatewayParts, LLM, POLICY, Services, Serving, UpstreamConfig,
 };
 use metaclaw_learner::LearnerConfig;
 use metaclaw_skills::{Library, SkillWarning, SkillsConfig, WishesConfig};
@@ -31,6 +31,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
 use self::{
+    served::Served,
     services::Later,
     trainer::{TrainingSide, Unloader},
 };
@@ -44,6 +45,7 @@ use crate::{
 };
 
 mod learner;
+mod served;
 mod services;
 mod trainer;
 
@@ -172,8 +174,21 @@ impl Running {
         .await?;
         let stands = Later::default();
         let token = random_token();
-        let services = services::services(&stands, &log, training.state.clone(), &token);
+        let ready = services::ready(training.state.clone(), &serving);
+        let services = services::services(&stands, &log, ready, &token);
         let gateway = gateway(plan, &log, &library, &serving, services).await?;
+        if let (Some(backend), Some(trainer), Some(key)) =
+            (&training.backend, &training.state, training.key)
+        {
+            let served = Served {
+                serving: Arc::clone(&serving),
+                log: log.clone(),
+                backend: Arc::clone(backend),
+                key,
+                trainer: trainer.clone(),
+            };
+            tasks.spawn(served.keep(rest.clone()));
+        }
         let house = Arc::new(House {
             about,
             proxy,
@@ -320,6 +335,9 @@ async fn gateway(
     config.strict = turns.durability == Durability::Strict;
     // The door was guarded when the settings were read.
     config.proxy.host = plan.loaded.config.proxy.host;
+    if !plan.policy.is_some() {
+        config.routing.order.retain(|name| name != POLICY);
+    }
     if let Some(llm) = upstream(plan) {
         config.upstreams.insert(LLM.to_owned(), llm);
     }

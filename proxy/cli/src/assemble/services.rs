@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use http::StatusCode;
 use metaclaw_chat::{AgentId, JudgedBy, Score, Verdict, Vote};
-use metaclaw_gateway::{Answering, Call, Service, ServiceError, Services};
+use metaclaw_gateway::{Answering, Call, Service, ServiceError, Services, Serving};
 use metaclaw_turns::TurnLog;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,25 +15,35 @@ use crate::{house::House, supervise::TrainerState};
 /// The house, once it stands: the gateway is a part of it and is built before.
 pub(super) type Later = Arc<OnceLock<Weak<House>>>;
 
+/// Whether requests are served as they will be; why not, otherwise.
+pub(super) type Ready = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
 /// The services of the gateway.
-pub(super) fn services(
-    house: &Later,
-    log: &TurnLog,
-    trainer: Option<watch::Receiver<TrainerState>>,
-    token: &str,
-) -> Services {
+pub(super) fn services(house: &Later, log: &TurnLog, ready: Ready, token: &str) -> Services {
     Services {
         feedback: Some(Arc::new(Feedback(log.clone()))),
         train_step: Some(Arc::new(TrainStep(Arc::clone(house)))),
-        ready: Arc::new(move || trainer.as_ref().map_or(Ok(()), |it| ready(&it.borrow()))),
+        ready,
         admin_token: token.into(),
     }
 }
 
-/// Whether the policy model answers; why not, otherwise.
-fn ready(trainer: &TrainerState) -> Result<(), String> {
+/// Whether chats are answered by the policy model, where there is one to wait for.
+pub(super) fn ready(
+    trainer: Option<watch::Receiver<TrainerState>>,
+    serving: &Arc<Serving>,
+) -> Ready {
+    let serving = Arc::clone(serving);
+    Arc::new(move || match &trainer {
+        Some(trainer) => is_ready(&trainer.borrow(), &serving),
+        None => Ok(()),
+    })
+}
+
+fn is_ready(trainer: &TrainerState, serving: &Serving) -> Result<(), String> {
     match trainer {
-        TrainerState::Ready { .. } => Ok(()),
+        TrainerState::Ready { .. } if serving.policy().is_some() => Ok(()),
+        TrainerState::Ready { .. } => Err("the adapters are being loaded".to_owned()),
         TrainerState::Starting => Err("the policy model is being loaded".to_owned()),
         TrainerState::Down { reason } => {
             Err(format!("the trainer ended ({reason}) and is started again"))

@@ -15,7 +15,7 @@ use metaclaw_trainer_api::{
 };
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use super::Plan;
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The base model's name at the training server, whatever its file is called.
-const BASE: &str = "base";
+pub(super) const BASE: &str = "base";
 /// Variables that would change what the trainer does; it gets everything by flag.
 const CLEARED: [&str; 6] = [
     "METACLAW_PORT",
@@ -48,6 +48,8 @@ pub(super) struct TrainingSide {
     pub supervisor: Option<Supervisor>,
     /// How it is.
     pub state: Option<watch::Receiver<TrainerState>>,
+    /// What it wants to be shown.
+    pub key: Option<String>,
 }
 
 // === impl TrainingSide ===
@@ -60,6 +62,7 @@ impl TrainingSide {
             backend: None,
             supervisor: None,
             state: None,
+            key: None,
         };
         match &plan.policy {
             Policy::None => Ok(nothing),
@@ -79,12 +82,14 @@ impl TrainingSide {
             }
             Policy::Local { model } => {
                 let spec = spec(plan, model)?;
+                let key = Some(spec.key.clone());
                 let moved = on_address(spec.key.clone(), &whereabouts, serving);
                 let (supervisor, state) = Supervisor::new(spec, moved);
                 Ok(Self {
                     backend: Some(backend(plan, &whereabouts, loopback_client()?)),
                     supervisor: Some(supervisor),
                     state: Some(state),
+                    key,
                 })
             }
         }
@@ -167,22 +172,17 @@ impl Whereabouts {
     }
 }
 
-/// Tells the gateway and the learner where the trainer is, or that it is away.
+/// Tells those who ask the trainer where it is, and the gateway at once when it is away; `served`
+/// says when chats can go there.
 fn on_address(key: String, whereabouts: &Whereabouts, serving: &Arc<Serving>) -> OnAddress {
     let (whereabouts, serving) = (whereabouts.clone(), Arc::clone(serving));
     Box::new(move |address: Option<SocketAddr>| {
-        let url = address.map(|address| format!("http://{address}"));
-        let key = key.clone();
-        whereabouts.set(url.clone().map(|url| Endpoint {
-            url,
+        whereabouts.set(address.map(|address| Endpoint {
+            url: format!("http://{address}"),
             key: Some(ApiKey::new(key.clone())),
         }));
-        let endpoint = url.map(|url| ServingEndpoint::new(&url, Some(key.into()), BASE));
-        match endpoint.transpose() {
-            Ok(endpoint) => {
-                serving.set_policy(endpoint.map(ServingEndpoint::with_system_append));
-            }
-            Err(error) => warn!(%error, "the trainer's address cannot be used"),
+        if address.is_none() {
+            serving.set_policy(None);
         }
     })
 }

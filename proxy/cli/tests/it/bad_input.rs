@@ -121,6 +121,16 @@ async fn warnings_do_not_stop_the_start() {
 }
 
 #[tokio::test]
+async fn without_any_model_a_chat_is_told_what_to_set() {
+    let house = House::new("mode: skills_only\nproxy: {port: 0}\n").unwrap();
+    let proxy = house.start().await.unwrap();
+    let reply = proxy.post("s", &["Hello"]).await.unwrap();
+    let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+    insta::assert_snapshot!(body, @r#"{"error":{"message":"no upstream is configured: set llm.api_base, or a policy model","type":"server_error","param":null,"code":"no_upstream"}}"#);
+    assert!(!head.to_lowercase().contains("retry-after"), "{head}");
+}
+
+#[tokio::test]
 async fn a_name_with_a_separator_is_refused_wherever_it_is_given() {
     let house = House::new("").unwrap();
     let refusal = house

@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use axum::{
     Json, Router,
+    http::StatusCode,
     response::{IntoResponse, Response},
     routing::post,
 };
@@ -67,7 +68,9 @@ impl Upstream {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let url = format!("http://{address}/v1");
-        let routes = Router::new().route("/v1/chat/completions", post(answer));
+        let routes = Router::new()
+            .route("/v1/chat/completions", post(answer))
+            .route("/v1/sample", post(sample));
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { axum::serve(listener, routes).await });
         Ok(Self {
@@ -78,12 +81,32 @@ impl Upstream {
     }
 }
 
+/// As a trainer that has every adapter but those called `lost…`.
+async fn sample(Json(request): Json<Value>) -> Response {
+    if let Some(lost) = lost(&request) {
+        return lost;
+    }
+    let sequence = json!({"tokens": [1], "logprobs": [0.0], "stop_reason": "length"});
+    Json(json!({"sequences": [sequence]})).into_response()
+}
+
+fn lost(request: &Value) -> Option<Response> {
+    let model = request["model"].as_str()?;
+    let error =
+        json!({"message": format!("model {model:?} is not here"), "code": "model_not_found"});
+    let answer = (StatusCode::NOT_FOUND, Json(json!({"error": error})));
+    model.starts_with("lost").then(|| answer.into_response())
+}
+
 async fn answer(Json(request): Json<Value>) -> Response {
+    if let Some(lost) = lost(&request) {
+        return lost;
+    }
     let n_messages = request["messages"].as_array().map_or(0, Vec::len);
     Json(json!({
         "id": format!("chatcmpl-{n_messages}"),
         "object": "chat.completion",
-        "model": "scripted",
+        "model": request["model"],
         "choices": [{
             "index": 0,
             "finish_reason": "stop",

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use metaclaw_turns::{TurnLog, TurnsConfig};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::house::{House, Upstream, until};
@@ -81,6 +82,32 @@ async fn a_trainer_knows_what_it_needs_and_no_more() {
         test_kill_process(lives(house.path())[0]).is_err(),
         "gone before we are"
     );
+}
+
+/// As after `trainer.model` was changed: an agent whose adapter does not fit is served all the same.
+#[tokio::test]
+async fn an_adapter_that_the_trainer_does_not_have_costs_no_chat() {
+    let upstream = Upstream::new().await.unwrap();
+    let house = with_trainer(&upstream).unwrap();
+    let log = TurnLog::open(&house.path().join("turns"), &TurnsConfig::default()).unwrap();
+    for (agent, adapter) in [("_default", "lost-1"), ("work", "kept-1")] {
+        let agent = agent.parse().unwrap();
+        log.set_serving(&agent, Some(adapter.to_owned()))
+            .await
+            .unwrap();
+    }
+    log.close().await;
+    let proxy = house.start().await.unwrap();
+    let answered = async || {
+        let reply = proxy.post("s", &["Hello"]).await?;
+        Ok(reply.contains("answer to 1") && reply.contains(r#""model":"base""#))
+    };
+    until(answered).await.unwrap();
+    let headers = "s2\r\nx-agent-id: work";
+    let reply = proxy.post(headers, &["Hello"]).await.unwrap();
+    assert!(reply.contains(r#""model":"kept-1""#), "{reply}");
+    let said = std::fs::read_to_string(house.path().join("stderr.log")).unwrap();
+    assert!(said.contains("lost-1") && said.contains("base"), "{said}");
 }
 
 #[tokio::test]
