@@ -13,7 +13,7 @@ use crate::{
     resolve::Resolver,
     state,
     store::Table,
-    tail::{SessionRecord, Tail, TailTurn},
+    tail::{MAX_DEPTH, SessionRecord, Tail, TailTurn},
     turn::{NewTurn, StreamEnd},
     txn::{Fault, Source, Txn},
 };
@@ -146,8 +146,14 @@ impl Prepared {
         found.max_by_key(|parent| (parent.new_from, parent.seq))
     }
 
-    /// The turn that saves most when copied from, and the parts.
-    fn base(&self, tail: &Tail, hashes: &[Short], before: u32) -> (Option<u32>, Vec<Part>) {
+    /// The turn that saves most when copied from, and the parts. None where that one builds on so many
+    /// others that reading would take longer with every turn.
+    fn base<'t>(
+        &self,
+        tail: &'t Tail,
+        hashes: &[Short],
+        before: u32,
+    ) -> (Option<&'t TailTurn>, Vec<Part>) {
         let mut best = (usize::MAX, None, diff::parts(&[], hashes));
         for turn in tail.turns.iter().rev().filter(|turn| turn.seq < before) {
             let parts = diff::parts(&turn.sequence, hashes);
@@ -157,10 +163,13 @@ impl Prepared {
                 .map(|(_, text)| text.text.len())
                 .sum();
             if bytes < best.0 {
-                best = (bytes, Some(turn.seq), parts);
+                best = (bytes, Some(turn), parts);
             }
         }
-        (best.1, best.2)
+        match best {
+            (_, Some(base), _) if base.depth >= MAX_DEPTH => (None, diff::parts(&[], hashes)),
+            (_, base, parts) => (base, parts),
+        }
     }
 
     fn record(
@@ -174,8 +183,7 @@ impl Prepared {
         let (base, parts) = self.base(tail, hashes, seq);
         let setup = self.setup();
         let setup_hash = setup.hash()?;
-        let known = tail.turns.iter().find(|turn| Some(turn.seq) == base);
-        let has_setup = known.is_some_and(|turn| turn.setup == setup_hash);
+        let has_setup = base.is_some_and(|turn| turn.setup == setup_hash);
         let after_start = |ms: u64| ms.wrapping_sub(turn.started_ms).cast_signed();
         let new = diff::own(&parts)
             .zip(&self.messages)
@@ -189,7 +197,7 @@ impl Prepared {
             new_from: parent.map_or(0, |parent| {
                 u32::try_from(parent.new_from).unwrap_or(u32::MAX)
             }),
-            base,
+            base: base.map(|base| base.seq),
             setup: !has_setup,
             reply: self.reply.is_some(),
             reply_id: turn.reply_id.clone(),
@@ -213,10 +221,13 @@ impl Prepared {
     fn in_tail(
         &self,
         record: &Record,
+        tail: &Tail,
         mut sequence: Vec<Short>,
         seq: u32,
         setup: [u8; 32],
     ) -> TailTurn {
+        let mut known = tail.turns.iter();
+        let base = known.find(|turn| Some(turn.seq) == record.header.base);
         let n_messages = sequence.len();
         sequence.extend(self.reply.iter().map(|reply| short(&reply.hash)));
         TailTurn {
@@ -227,6 +238,7 @@ impl Prepared {
             after: self.after,
             complete: self.turn.end == StreamEnd::Complete,
             base: record.header.base,
+            depth: base.map_or(0, |base| base.depth.saturating_add(1)),
             sequence,
             n_messages,
             setup,
@@ -300,7 +312,7 @@ fn write(
     for text in &stored {
         blobs::remember(&mut txn.cache.blobs, text.hash);
     }
-    Ok((id, Some(new.in_tail(&record, hashes, seq, setup))))
+    Ok((id, Some(new.in_tail(&record, tail, hashes, seq, setup))))
 }
 
 /// The blobs that a record names.

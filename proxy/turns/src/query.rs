@@ -11,7 +11,7 @@ use crate::{
     state,
     store::{Key, StoreError, Table},
     tail::SessionRecord,
-    turn::{StateKind, Turn, TurnState},
+    turn::{StateKind, Turn, TurnKind, TurnState},
     txn::{Fault, Reader, Source, piece_key},
     view::{Funnel, MAX_LIST, SessionSummary, TurnFilter, TurnSummary},
 };
@@ -20,6 +20,8 @@ use crate::{
 const DEFAULT_LIST: usize = 50;
 /// Characters of a text in a list.
 const SNIPPET: usize = 160;
+/// Side turns in a row behind which a main one is looked for.
+const ERRANDS: usize = 200;
 
 /// Sessions that one question has seen: most of its turns are of few.
 #[derive(Debug, Default)]
@@ -90,10 +92,48 @@ pub(crate) fn in_state(
     agent: &AgentId,
     kind: StateKind,
 ) -> Result<Vec<TurnId>, Fault> {
-    let (from, to) = keys::under(&keys::index_prefix(kind, agent));
+    indexed(reader, &keys::index_prefix(kind, agent))
+}
+
+/// Those of one session, by its number.
+pub(crate) fn in_session(
+    reader: &Reader,
+    agent: &AgentId,
+    kind: StateKind,
+    number: u64,
+) -> Result<Vec<TurnId>, Fault> {
+    let mut prefix = keys::index_prefix(kind, agent);
+    prefix.extend(keys::session(number));
+    indexed(reader, &prefix)
+}
+
+fn indexed(reader: &Reader, prefix: &[u8]) -> Result<Vec<TurnId>, Fault> {
+    let (from, to) = keys::under(prefix);
     let ids = reader.store.range(Table::Index, from, to);
     let ids = ids.filter_map(|pair| pair.map(|(key, _)| keys::read_turn(&key)).transpose());
     Ok(ids.collect::<Result<_, StoreError>>()?)
+}
+
+/// When the last main turn ended, in Unix milliseconds; none if there is none among the last few.
+pub(crate) fn last_main_ms(reader: &Reader) -> Result<Option<u64>, Fault> {
+    let (from, to) = keys::under(&[]);
+    for pair in reader
+        .store
+        .range(Table::Times, from, to)
+        .rev()
+        .take(ERRANDS)
+    {
+        let (key, _) = pair?;
+        let Some(id) = keys::read_turn(&key) else {
+            continue;
+        };
+        if let Some(record) = Record::get(reader, id)?
+            && record.header.kind == TurnKind::Main
+        {
+            return Ok(Some(record.header.ended_ms()));
+        }
+    }
+    Ok(None)
 }
 
 /// The chains that a new request may go on from, the newest first.

@@ -25,6 +25,8 @@ const KEPT: usize = 16;
 pub(crate) struct Resolved {
     pub(crate) header: Header,
     pub(crate) setup: Arc<Setup>,
+    /// Records that it builds on, one upon the other.
+    pub(crate) depth: u32,
     /// The request's messages, then the reply.
     pub(crate) sequence: Vec<Line>,
 }
@@ -203,6 +205,7 @@ impl<'a, S: Source> Resolver<'a, S> {
             after: resolved.after(self.source)?,
             complete: header.end == StreamEnd::Complete,
             base: header.base,
+            depth: resolved.depth,
             sequence: resolved
                 .sequence
                 .iter()
@@ -242,6 +245,7 @@ fn build(record: Record, base: Option<&Resolved>) -> Result<Resolved, String> {
     Ok(Resolved {
         header: record.header,
         setup,
+        depth: base.map_or(0, |base| base.depth.saturating_add(1)),
         sequence,
     })
 }

@@ -10,6 +10,9 @@ use crate::{blobs::Known, diff::Short, turn::TurnKind};
 /// Turns of a session that a new one is compared with. Older ones are in the log, but are taken
 /// neither for a parent nor for a retry.
 pub(crate) const WINDOW: usize = 12;
+/// Records that are read at most to put one turn together. A session may go on for weeks; the turn after
+/// so many says its messages again.
+pub(crate) const MAX_DEPTH: u32 = 64;
 /// Message hashes that all tails hold together: 8 MB. Beyond, the least recent sessions are read
 /// again from the log when they go on.
 const MAX_HASHES: usize = 500_000;
@@ -35,6 +38,8 @@ pub(crate) struct TailTurn {
     pub(crate) after: Option<ChainHash>,
     pub(crate) complete: bool,
     pub(crate) base: Option<u32>,
+    /// Records that it builds on, one upon the other.
+    pub(crate) depth: u32,
     /// The request's messages, then the reply.
     pub(crate) sequence: Vec<Short>,
     pub(crate) n_messages: usize,
@@ -138,6 +143,7 @@ mod tests {
             after: None,
             complete: true,
             base: None,
+            depth: 0,
             sequence: vec![[0; 16]; n_hashes],
             n_messages: n_hashes,
             setup: [0; 32],

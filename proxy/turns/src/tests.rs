@@ -4,6 +4,7 @@ mod append;
 mod kill;
 mod kit;
 mod learning;
+mod long;
 mod opening;
 mod random;
 mod size;

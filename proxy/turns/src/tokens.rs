@@ -13,6 +13,7 @@ use crate::{
     record::{Record, damaged},
     state,
     store::Table,
+    tail::MAX_DEPTH,
     turn::{StreamEnd, Tokens, TurnKind},
     txn::{Fault, Source, Txn, piece_key},
 };
@@ -24,6 +25,9 @@ struct Head {
     base: String,
     /// The turn whose prompt and reply this prompt begins with.
     parent: Option<u32>,
+    /// Turns whose ids these build on, one upon the other.
+    #[serde(default)]
+    depth: u32,
     /// With how many of its ids.
     shared: usize,
     /// Prompt ids after those.
@@ -63,8 +67,8 @@ pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, tokens: &Tokens) -> Result<bool
     {
         return Ok(false);
     }
-    let (parent, shared) = shared(txn, id, &record, tokens)?;
-    let bytes = write(tokens, parent, shared).map_err(|why| damaged(id, why))?;
+    let beginning = shared(txn, id, &record, tokens)?;
+    let bytes = write(tokens, &beginning).map_err(|why| damaged(id, why))?;
     txn.put_long(Table::Tokens, &key, &bytes)?;
     let header = &record.header;
     if header.kind == TurnKind::Main && header.end == StreamEnd::Complete {
@@ -73,30 +77,49 @@ pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, tokens: &Tokens) -> Result<bool
     Ok(true)
 }
 
-/// The parent, and how many of its prompt's and reply's ids this prompt begins with.
+/// What a prompt begins with: so many ids of its parent's prompt and reply.
+#[derive(Debug, Default)]
+struct Beginning {
+    parent: Option<u32>,
+    shared: usize,
+    depth: u32,
+}
+
+/// How much of its parent's ids this prompt begins with.
 ///
-/// Only a complete parent: another try may take the place of one that is not.
-fn shared(
-    txn: &Txn<'_>,
-    id: TurnId,
-    record: &Record,
-    tokens: &Tokens,
-) -> Result<(Option<u32>, usize), Fault> {
+/// Only a complete parent: another try may take the place of one that is not. And only one that does not
+/// build on too many others: reading would take longer with every turn.
+fn shared(txn: &Txn<'_>, id: TurnId, record: &Record, tokens: &Tokens) -> Result<Beginning, Fault> {
     let Some(seq) = record.header.parent else {
-        return Ok((None, 0));
+        return Ok(Beginning::default());
     };
     let parent = TurnId { seq, ..id };
     let is_complete =
         Record::get(txn, parent)?.is_some_and(|record| record.header.end == StreamEnd::Complete);
-    let Some(before) = get(txn, parent)?.filter(|_| is_complete) else {
-        return Ok((None, 0));
+    let depth = match head(txn, parent)? {
+        Some(head) if is_complete && head.depth < MAX_DEPTH => head.depth + 1,
+        _ => return Ok(Beginning::default()),
+    };
+    let Some(before) = get(txn, parent)? else {
+        return Ok(Beginning::default());
     };
     let theirs = before.prompt_ids.iter().chain(&before.ids);
     let shared = theirs.zip(&tokens.prompt_ids).take_while(|(a, b)| a == b);
     match shared.count() {
-        0 => Ok((None, 0)),
-        n => Ok((Some(seq), n)),
+        0 => Ok(Beginning::default()),
+        n => Ok(Beginning {
+            parent: Some(seq),
+            shared: n,
+            depth,
+        }),
     }
+}
+
+/// The head of a turn's ids, if it has some.
+fn head(source: &impl Source, id: TurnId) -> Result<Option<Head>, Fault> {
+    let bytes = source.get_long(Table::Tokens, &keys::turn(id))?;
+    let read = |bytes: Vec<u8>| read(&bytes).ok_or_else(|| damaged(id, "its ids do not read back"));
+    Ok(bytes.map(read).transpose()?.map(|stored| stored.head))
 }
 
 /// A turn's ids, if it has some.
@@ -157,14 +180,15 @@ fn is_same(a: &[f32], b: &[f32]) -> bool {
         .eq(b.iter().map(|x| x.to_bits()))
 }
 
-fn write(tokens: &Tokens, parent: Option<u32>, shared: usize) -> Result<Vec<u8>, String> {
-    let prompt = &tokens.prompt_ids[shared..];
+fn write(tokens: &Tokens, beginning: &Beginning) -> Result<Vec<u8>, String> {
+    let prompt = &tokens.prompt_ids[beginning.shared..];
     let head = Head {
         adapter: tokens.adapter.clone(),
         version: tokens.version,
         base: tokens.base.clone(),
-        parent,
-        shared,
+        parent: beginning.parent,
+        shared: beginning.shared,
+        depth: beginning.depth,
         n_prompt: prompt.len(),
         n_ids: tokens.ids.len(),
         same: is_same(&tokens.logprobs, &tokens.sampling_logprobs),
@@ -270,7 +294,7 @@ mod tests {
             sampling_logprobs: vec![-0.25, -1.0],
             ..Tokens::default()
         };
-        let bytes = write(&tokens, None, 0).unwrap();
+        let bytes = write(&tokens, &Beginning::default()).unwrap();
         let back = join(read(&bytes).unwrap(), None).unwrap();
         assert_eq!(back, tokens);
         for cut in 0..bytes.len() {

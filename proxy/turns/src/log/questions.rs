@@ -96,6 +96,29 @@ impl TurnLog {
             .await
     }
 
+    /// Those of one session, by its number.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn in_session(
+        &self,
+        agent: &AgentId,
+        kind: StateKind,
+        number: u64,
+    ) -> Result<Vec<TurnId>, LogError> {
+        let agent = agent.clone();
+        self.read(move |reader| query::in_session(reader, &agent, kind, number))
+            .await
+    }
+
+    /// When the last main turn of anyone ended, in Unix milliseconds; none if there was none lately.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn last_main_ms(&self) -> Result<Option<u64>, LogError> {
+        self.read(query::last_main_ms).await
+    }
+
     /// Turns with this reply id: of each session the latest.
     ///
     /// # Errors

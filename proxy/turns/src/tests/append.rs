@@ -343,3 +343,33 @@ async fn subscribers_hear_of_a_turn_that_is_safe() {
     log.close().await;
     assert_eq!(other.get(id).await, Err(LogError::Closed));
 }
+
+#[tokio::test]
+async fn the_last_main_turn_is_found_behind_errands_and_sessions_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    assert_eq!(log.last_main_ms().await.unwrap(), None);
+    let mut ids = Vec::new();
+    for session in ["a", "b"] {
+        let mut client = Client::new(session, "x");
+        ids.push(log.append(client.turn("q", "a")).await.unwrap());
+    }
+    let mut client = Client::new("c", "x");
+    client.now_ms += 60_000;
+    let main = client.turn("q", "a");
+    log.append(main.clone()).await.unwrap();
+    let mut errand = client.turn("title?", "A title");
+    errand.kind = TurnKind::Side;
+    log.append(errand).await.unwrap();
+    assert_eq!(log.last_main_ms().await.unwrap(), Some(main.ended_ms));
+
+    let agent = main.agent;
+    let captured = async |number| {
+        log.in_session(&agent, StateKind::Captured, number)
+            .await
+            .unwrap()
+    };
+    assert_eq!(captured(ids[0].session).await, [ids[0]]);
+    assert_eq!(captured(ids[1].session).await, [ids[1]]);
+    assert!(captured(99).await.is_empty());
+}
