@@ -37,10 +37,10 @@ impl Address {
     }
 
     /// The address for one of our routes: `/v1/models?a=b` becomes `{prefix}/models?a=b`.
-    /// `None` for a route that is not below `/v1`.
+    /// `None` for a route that is not below `/v1`, or would lead out of it.
     pub(crate) fn uri(&self, route: &PathAndQuery) -> Option<Uri> {
         let rest = route.as_str().strip_prefix("/v1")?;
-        if !rest.starts_with('/') {
+        if !rest.starts_with('/') || route.path().split('/').any(is_dots) {
             return None;
         }
         Uri::builder()
@@ -55,6 +55,12 @@ impl Address {
     pub(crate) fn host(&self) -> &str {
         self.authority.as_str()
     }
+}
+
+/// `.` or `..`, however written: a server that resolves them would leave the prefix, with our key.
+fn is_dots(segment: &str) -> bool {
+    let plain = segment.replace("%2e", ".").replace("%2E", ".");
+    matches!(plain.as_str(), "." | "..")
 }
 
 impl FromStr for Address {
@@ -104,7 +110,10 @@ mod tests {
             uri("http://[::1]:80/a/openai", "/v1/models?x=%2F").unwrap(),
             "http://[::1]:80/a/openai/models?x=%2F"
         );
-        assert_eq!(uri("http://h", "/v10/x"), None);
+        for outside in ["/v10/x", "/v1/../x", "/v1/a/%2E./x", "/v1/./x?y", "/v1/.."] {
+            assert_eq!(uri("http://h/v1", outside), None, "{outside}");
+        }
+        assert!(uri("http://h/v1", "/v1/a..b/.c?d=/../").is_some());
         let mut root: Address = "http://127.0.0.1:9".parse().unwrap();
         root.ensure_v1();
         root.ensure_v1();

@@ -109,6 +109,7 @@ async fn serve(
         let status = StatusCode::SERVICE_UNAVAILABLE;
         return Err(Refusal::Service { status, message });
     };
+    let _ticket = shared.enter()?;
     let raw = read_body(body, shared.config.proxy.max_body).await?;
     let body = if raw.is_empty() {
         Value::Null

@@ -26,7 +26,7 @@ pub(crate) enum Refusal {
         field: &'static str,
         source: NameError,
     },
-    #[error("X-{field}: a header that is no text")]
+    #[error("{field}: a header that is no UTF-8 text")]
     HeaderText { field: &'static str },
     #[error("the request body is larger than proxy.max_body, {limit}{}", size_given(*given))]
     TooLarge { limit: Size, given: Option<u64> },

@@ -28,6 +28,10 @@ async fn bad_requests_are_answered_in_words() {
     insta::assert_snapshot!(refused(post_chat(r#"{"messages":[{"content":"x"}]}"#)).await, @r#"400 {"error":{"message":"messages[0]: a message must have a \"role\" that is a string","type":"invalid_request_error","param":"messages[0]","code":null}}"#);
     insta::assert_snapshot!(refused(post("/v1/chat/completions", "x-session-id: \x01\r\n", CHAT)).await, @"400");
     insta::assert_snapshot!(refused(post("/v1/chat/completions", "x-agent-id: ../x\r\n", CHAT)).await, @r#"400 {"error":{"message":"X-Agent-Id: agent name \"../x\" is not allowed: 1 to 64 of a-z A-Z 0-9 _ - ., beginning with a letter, a digit or _","type":"invalid_request_error","param":"X-Agent-Id","code":null}}"#);
+    let mut latin1 = post("/v1/chat/completions", "x-turn-type: ?\r\n", CHAT);
+    let at = latin1.iter().position(|b| *b == b'?').unwrap();
+    latin1[at] = 0xe9;
+    insta::assert_snapshot!(refused(latin1).await, @r#"400 {"error":{"message":"x-turn-type: a header that is no UTF-8 text","type":"invalid_request_error","param":"x-turn-type","code":null}}"#);
     insta::assert_snapshot!(refused(b"GET /v1/chat/completions HTTP/1.1\r\nhost: x\r\n\r\n".to_vec()).await, @r#"405 {"error":{"message":"/v1/chat/completions takes POST, not GET","type":"invalid_request_error","param":null,"code":null}}"#);
     insta::assert_snapshot!(refused(post("/chat/completions", "", CHAT)).await, @r#"404 {"error":{"message":"POST /chat/completions is not served here: chats are POST /v1/chat/completions","type":"invalid_request_error","param":null,"code":null}}"#);
 }

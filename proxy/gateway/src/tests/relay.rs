@@ -135,6 +135,18 @@ async fn when_the_agent_hangs_up_the_upstream_is_cancelled() {
 }
 
 #[tokio::test]
+async fn an_agent_that_hangs_up_before_the_first_byte_cancels_the_upstream_too() {
+    let mut harness = Harness::start().await;
+    let (client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
+    drop(client);
+    assert!(exchange.is_closed().await);
+    while harness.metrics.counts().active_streams > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(harness.log.turns().is_empty(), "nothing was answered");
+}
+
+#[tokio::test]
 async fn an_agent_that_hangs_up_after_the_last_word_has_a_complete_turn() {
     let mut harness = Harness::start().await;
     let stop = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
