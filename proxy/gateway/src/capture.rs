@@ -117,6 +117,10 @@ impl Capture {
     /// The last event of a stream has come: `data: [DONE]`.
     pub(crate) fn is_done(&self) -> bool {
         let text = self.bytes.trim_ascii_end();
+        if !text.ends_with(b"[DONE]") {
+            // A long line that comes in pieces is not looked through again with each.
+            return false;
+        }
         let line = text.rsplit(|b| matches!(b, b'\n' | b'\r')).next();
         let data = line.and_then(|line| line.strip_prefix(b"data:"));
         data.is_some_and(|data| data.trim_ascii_start() == b"[DONE]")
