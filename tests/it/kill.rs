@@ -10,6 +10,7 @@ use std::{
 };
 
 use metaclaw_tests::{
+    client::Refusal,
     home::{Home, signal, trainers_of, until},
     laptop::{Conversation, Script},
     need,
@@ -149,6 +150,11 @@ async fn a_killed_proxy_loses_no_turn_and_trains_none_twice() {
         first_checkpoint(&home).await;
         let killed_ms = now_ms(started);
         proxy.kill().await.unwrap();
+        let refused = client.stream(&[], &Value::Null).await;
+        assert!(
+            matches!(refused, Err(Refusal::Unreachable(_))),
+            "{refused:?}"
+        );
         (killed_ms, home.start_on(port).await.unwrap())
     };
     let (run, (killed_ms, proxy)) =
