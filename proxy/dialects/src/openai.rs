@@ -25,6 +25,8 @@ pub struct Reply {
     pub ended: bool,
     /// An error that the upstream sent inside a reply it had begun with status 200.
     pub error: Option<Value>,
+    /// Events of the stream that were too long to read: where there are any, the message has gaps.
+    pub n_skipped: u64,
 }
 
 // === impl Reply ===
@@ -37,10 +39,14 @@ impl Reply {
         for event in reader.feed(bytes) {
             reply.event(&event.data);
         }
+        let n_skipped = reader.n_skipped();
         if let Some(event) = reader.finish() {
             reply.event(&event.data);
         }
-        reply.finish()
+        Self {
+            n_skipped,
+            ..reply.finish()
+        }
     }
 
     /// Reads an unstreamed reply. What is no JSON, or no completion, gives an empty one.
@@ -57,6 +63,7 @@ impl Reply {
             usage: usage(&body["usage"]),
             ended: false,
             error: body.get("error").filter(|error| !error.is_null()).cloned(),
+            n_skipped: 0,
         }
     }
 

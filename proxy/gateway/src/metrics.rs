@@ -38,7 +38,7 @@ counters! {
     dropped,
     /// Turns that are not in the log because it failed.
     failed,
-    /// Turns without their reply, as the capture's memory ran out.
+    /// Turns without their reply, as the capture's memory ran out or an event was too long to read.
     overflowed,
     /// Turns without their reply, as it was compressed in a way that is not read here, or badly.
     undecodable,

@@ -19,7 +19,10 @@ impl Finished {
         if matches!(opened, Some(None)) {
             metrics.undecodable.inc();
         }
-        let reply = opened.flatten().map(|bytes| self.began.read(&bytes));
+        let mut reply = opened.flatten().map(|bytes| self.began.read(&bytes));
+        if reply.take_if(|reply| reply.n_skipped > 0).is_some() {
+            metrics.overflowed.inc();
+        }
         let end = how_it_ended(self.how, self.began.status, reply.as_ref());
         let reply = reply.unwrap_or_default();
         let request = self.asked.request();

@@ -47,6 +47,19 @@ async fn a_reply_too_long_to_keep_reaches_the_agent_whole() {
 }
 
 #[tokio::test]
+async fn a_reply_with_an_event_too_long_to_read_is_not_taken_for_a_whole_one() {
+    let mut harness = Harness::start().await;
+    let long = "x".repeat(metaclaw_dialects::sse::MAX_EVENT);
+    let (_, seen) = harness
+        .exchange(&post_chat(CHAT), &stream(&["Par", &long, "is"]))
+        .await;
+    assert!(seen.is_whole && seen.text().contains(&long));
+    let turn = &harness.log.wait(1).await[0];
+    assert_eq!((turn.end, &turn.reply), (StreamEnd::Overflowed, &None));
+    assert_eq!(harness.metrics.counts().overflowed, 1);
+}
+
+#[tokio::test]
 async fn a_log_that_is_broken_or_stuck_costs_no_reply() {
     let mut harness = Harness::start().await;
     *harness.log.broken.lock().unwrap() = Some("disk full".into());
