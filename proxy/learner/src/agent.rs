@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::{
+    collect::Seen,
     lineage::{Head, Shape},
     step::Desk,
 };
@@ -21,6 +22,8 @@ pub(crate) struct AgentState {
     pub(crate) desk: Desk,
     /// What its next step continues, and the shape that this was worked out for.
     pub(crate) head: Option<(Head, Shape)>,
+    /// What it had to train on at the last look.
+    pub(crate) seen: Seen,
     rest: Option<Rest>,
 }
 

@@ -5,13 +5,13 @@ use std::{
     sync::Arc,
 };
 
-use metaclaw_chat::{AgentId, TurnId};
-use metaclaw_turns::{LogError, StateKind, Turn, TurnFilter};
+use metaclaw_chat::{AgentId, Score, TurnId};
+use metaclaw_turns::{LogError, StateKind, StreamEnd, Turn, TurnFilter, TurnState};
 
 use crate::{
     advantage::{MEMORY, baseline},
     batch::{Baselines, Correction, Samples},
-    sample::{Fate, Rules, fates, is_tool_turn, reason},
+    sample::{Fate, Rules, fates, is_tool_turn, reason, score},
     shared::{Shared, now_ms},
 };
 
@@ -21,9 +21,10 @@ const LOOK_BACK: usize = 400;
 /// What an agent has to train on, and the base model that it was sampled from. Turns of no use are spent on the way.
 pub(crate) async fn samples(
     shared: &Shared,
+    seen: &mut Seen,
     agent: &AgentId,
 ) -> Result<(Samples, Option<String>), LogError> {
-    let free = free_turns(shared, agent).await?;
+    let free = free_turns(shared, seen, agent).await?;
     let without_ids = shared.without_ids();
     let rules = Rules {
         methods: &shared.config.rl.method,
@@ -33,7 +34,7 @@ pub(crate) async fn samples(
     };
     let mut found = Vec::new();
     for session in free.sessions.values() {
-        for fate in fates(session, rules) {
+        for fate in fates(session.iter().map(|turn| &**turn), rules) {
             if !fate.concerns().iter().all(|id| free.judged.contains(id)) {
                 continue;
             }
@@ -53,43 +54,73 @@ enum Sample {
     Verdict(Arc<Turn>),
 }
 
-/// Free turns, by session.
+/// Turns by session.
 struct Free {
-    sessions: BTreeMap<u64, Vec<Turn>>,
+    sessions: BTreeMap<u64, Vec<Arc<Turn>>>,
     /// Those that were judged at the first look. What becomes of others is for the next time.
     judged: BTreeSet<TurnId>,
 }
 
-/// The free turns of sessions that have a judged one.
+/// The free turns of sessions that have a judged one, and the failures behind each that was accepted.
 ///
 /// Judging goes on meanwhile. A turn is judged after the one that follows it came into the log; so what follows
 /// one that is judged at the first look is captured at the second or judged by the third, and cannot be missed.
-async fn free_turns(shared: &Shared, agent: &AgentId) -> Result<Free, LogError> {
-    let in_state = async |kind| shared.persist(|| shared.log.in_state(agent, kind)).await;
-    let judged: BTreeSet<TurnId> = in_state(StateKind::Judged).await?.into_iter().collect();
+async fn free_turns(shared: &Shared, seen: &mut Seen, agent: &AgentId) -> Result<Free, LogError> {
+    let judged = shared.persist(|| shared.log.in_state(agent, StateKind::Judged));
+    let judged: BTreeSet<TurnId> = judged.await?.into_iter().collect();
     let numbers: BTreeSet<u64> = judged.iter().map(|id| id.session).collect();
-    let mut ids = judged.clone();
-    for kind in [StateKind::Captured, StateKind::Judged] {
-        let more = in_state(kind).await?.into_iter();
-        ids.extend(more.filter(|id| numbers.contains(&id.session)));
-    }
-    let mut sessions = BTreeMap::<u64, Vec<Turn>>::new();
-    for id in ids {
-        if let Some(turn) = shared.persist(|| shared.log.get(id)).await? {
-            sessions.entry(id.session).or_default().push(turn);
+    let (mut sessions, mut kept) = (BTreeMap::new(), BTreeMap::new());
+    for number in numbers {
+        let mut listed = BTreeMap::new();
+        for kind in [StateKind::Captured, StateKind::Judged] {
+            let ids = shared.persist(|| shared.log.in_session(agent, kind, number));
+            listed.extend(ids.await?.into_iter().map(|id| (id, kind)));
         }
+        let mut turns = BTreeMap::new();
+        for (id, kind) in listed {
+            if let Some(turn) = seen.read(shared, id, Some(kind)).await? {
+                turns.insert(id, turn);
+            }
+        }
+        failures_behind(shared, seen, &mut turns).await?;
+        kept.extend(turns.iter().map(|(id, turn)| (*id, Arc::clone(turn))));
+        sessions.insert(number, turns.into_values().collect());
     }
+    seen.0 = kept;
     Ok(Free { sessions, judged })
 }
 
-fn taken(fate: &Fate, session: &[Turn]) -> Option<Sample> {
-    let turn = |id: &TurnId| {
-        session
-            .iter()
-            .find(|turn| turn.id == *id)
-            .cloned()
-            .map(Arc::new)
-    };
+/// Adds the failed turns that an accepted one comes after, free or not: a correction may wait for its batch
+/// longer than the failures between it and the first.
+async fn failures_behind(
+    shared: &Shared,
+    seen: &Seen,
+    turns: &mut BTreeMap<TurnId, Arc<Turn>>,
+) -> Result<(), LogError> {
+    let accepted = turns
+        .values()
+        .filter(|turn| score(turn) == Some(Score::Good));
+    let mut next: Vec<TurnId> = accepted.filter_map(|turn| turn.parent).collect();
+    while let Some(id) = next.pop() {
+        let turn = match turns.get(&id) {
+            Some(turn) => Some(Arc::clone(turn)),
+            None => seen.read(shared, id, None).await?,
+        };
+        if let Some(turn) = turn.filter(|turn| score(turn) == Some(Score::Bad)) {
+            next.extend(turn.parent);
+            turns.insert(id, turn);
+        }
+    }
+    Ok(())
+}
+
+/// Turns as they were read at the last look, so that a look costs what is new: all day long samples may wait
+/// for their owner to leave.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(BTreeMap<TurnId, Arc<Turn>>);
+
+fn taken(fate: &Fate, session: &[Arc<Turn>]) -> Option<Sample> {
+    let turn = |id: &TurnId| session.iter().find(|turn| turn.id == *id).cloned();
     match fate {
         Fate::Redo { failed, accepted } => Some(Sample::Correction(Correction {
             failed: turn(failed)?,
@@ -148,6 +179,47 @@ pub(crate) async fn baselines(shared: &Shared, agent: &AgentId) -> Result<Baseli
         tool: baseline(tool),
         chat: baseline(chat),
     })
+}
+
+// === impl Seen ===
+
+impl Seen {
+    /// A turn that the log lists in this state (none: it is not listed), without what no sample needs.
+    async fn read(
+        &self,
+        shared: &Shared,
+        id: TurnId,
+        listed: Option<StateKind>,
+    ) -> Result<Option<Arc<Turn>>, LogError> {
+        let same = |turn: &&Arc<Turn>| is_still(turn, listed);
+        if let Some(turn) = self.0.get(&id).filter(same) {
+            return Ok(Some(Arc::clone(turn)));
+        }
+        let turn = shared.persist(|| shared.log.get(id)).await?;
+        Ok(turn.map(|turn| Arc::new(slim(turn))))
+    }
+}
+
+/// Whether a turn that was read earlier still stands in the log as it was.
+fn is_still(turn: &Turn, listed: Option<StateKind>) -> bool {
+    match (&turn.state, listed) {
+        // Another try may take the place of one that did not end well.
+        (TurnState::Captured, Some(StateKind::Captured)) => turn.end == StreamEnd::Complete,
+        // Its ids may have come.
+        (TurnState::Judged, Some(StateKind::Judged)) => turn.tokens.is_some(),
+        (TurnState::Trained { .. } | TurnState::Spent { .. } | TurnState::HeldOut, None) => true,
+        _ => false,
+    }
+}
+
+/// Of what was asked only what is new: the rest of a long conversation need not wait in memory with each turn.
+fn slim(mut turn: Turn) -> Turn {
+    let old = turn.new_from.min(turn.request.messages.len());
+    turn.request.messages.drain(..old);
+    turn.new_from = 0;
+    turn.request.tools = None;
+    turn.served.system_block = None;
+    turn
 }
 
 // === impl Sample ===

@@ -84,8 +84,9 @@ enum Material {
     Never(&'static str),
 }
 
-/// The fates of a session's judged turns. `turns` are all of the session, judged or not.
-pub(crate) fn fates(turns: &[Turn], rules: Rules<'_>) -> Vec<Fate> {
+/// The fates of a session's judged turns. `turns` are those and the captured ones of the session, and the
+/// failures behind each accepted one, whatever became of them.
+pub(crate) fn fates<'a>(turns: impl IntoIterator<Item = &'a Turn>, rules: Rules<'a>) -> Vec<Fate> {
     let session = Session::new(turns, rules);
     let mut fates = session.corrections();
     let used: BTreeSet<TurnId> = fates.iter().flat_map(Fate::concerns).collect();
@@ -138,16 +139,17 @@ impl Fate {
 // === impl Session ===
 
 impl<'a> Session<'a> {
-    fn new(turns: &'a [Turn], rules: Rules<'a>) -> Self {
+    fn new(turns: impl IntoIterator<Item = &'a Turn>, rules: Rules<'a>) -> Self {
+        let turns: BTreeMap<TurnId, &Turn> =
+            turns.into_iter().map(|turn| (turn.id, turn)).collect();
         let mut answered_by = BTreeMap::<TurnId, Vec<TurnId>>::new();
-        for turn in turns {
+        for turn in turns.values() {
             if let Some(parent) = turn.parent
                 && is_owners_answer(turn)
             {
                 answered_by.entry(parent).or_default().push(turn.id);
             }
         }
-        let turns = turns.iter().map(|turn| (turn.id, turn)).collect();
         Self {
             turns,
             answered_by,
@@ -175,7 +177,9 @@ impl<'a> Session<'a> {
             .filter(|turn| score(turn) == Some(Score::Good))
         {
             let failures = self.failures_before(accepted);
-            let first = failures.into_iter().rfind(|turn| !used.contains(&turn.id));
+            let is_free =
+                |turn: &&Turn| turn.state == TurnState::Judged && !used.contains(&turn.id);
+            let first = failures.into_iter().rfind(is_free);
             if let Some(failed) = first
                 && self.can_teach(failed, accepted)
             {
@@ -189,11 +193,12 @@ impl<'a> Session<'a> {
         pairs
     }
 
-    /// The unbroken row of failed, free turns that an accepted one answers, the latest first.
+    /// The unbroken row of failed turns that an accepted one answers, the latest first. Some may be spent or
+    /// trained by now.
     fn failures_before(&self, accepted: &'a Turn) -> Vec<&'a Turn> {
         let step = |turn: &&'a Turn| {
             let parent = self.turns.get(&turn.parent?).copied()?;
-            let failed = score(parent) == Some(Score::Bad) && parent.state == TurnState::Judged;
+            let failed = score(parent) == Some(Score::Bad);
             (failed && is_owners_answer(turn)).then_some(parent)
         };
         std::iter::successors(step(&accepted), step).collect()
@@ -281,7 +286,7 @@ impl<'a> Session<'a> {
     }
 }
 
-fn score(turn: &Turn) -> Option<Score> {
+pub(crate) fn score(turn: &Turn) -> Option<Score> {
     turn.verdict.as_ref().map(|verdict| verdict.score)
 }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use metaclaw_chat::AgentId;
 use metaclaw_trainer_api::TrainingBackend;
-use metaclaw_turns::{LogError, TurnFilter, TurnKind};
+use metaclaw_turns::LogError;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
@@ -148,7 +148,8 @@ impl Training {
         forced: bool,
     ) -> Result<Option<StepReport>, TrainError> {
         let shared = Arc::clone(&self.shared);
-        let (samples, base) = collect::samples(&shared, agent).await?;
+        let seen = &mut self.agents.entry(agent.clone()).or_default().seen;
+        let (samples, base) = collect::samples(&shared, seen, agent).await?;
         shared.board.counts(agent, samples.counts());
         let rl = &shared.config.rl;
         let due = forced || (samples.are_due(rl, now_ms()) && self.may_begin(agent).await?);
@@ -205,16 +206,8 @@ impl Training {
 
     /// How long ago the last main turn of any agent ended.
     async fn quiet(&self) -> Result<Option<Duration>, LogError> {
-        let filter = TurnFilter::default();
-        let newest = self
-            .shared
-            .persist(|| self.shared.log.list(filter.clone()))
-            .await?;
-        let last = newest
-            .iter()
-            .filter(|turn| turn.kind == TurnKind::Main)
-            .map(|turn| turn.ended_ms)
-            .max();
+        let last = self.shared.persist(|| self.shared.log.last_main_ms());
+        let last = last.await?;
         Ok(last.map(|ms| Duration::from_millis(now_ms().saturating_sub(ms))))
     }
 }

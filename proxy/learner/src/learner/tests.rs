@@ -355,3 +355,31 @@ async fn survive(plan: Vec<(usize, Failure)>) {
     );
     rig.stop().await;
 }
+
+#[tokio::test]
+async fn a_correction_after_two_complaints_waits_for_its_batch() {
+    let (dir, world) = (folder(), World::default());
+    let rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
+    let long = "word ".repeat(60);
+    let twice = [
+        said("question", &long, 1),
+        said("Too long.", &long, 2),
+        said("Still too long.", "It is a short one.", 3),
+        said("Thanks.", "You are welcome.", 4),
+    ];
+    append(&rig.log, &world, "a", &twice).await;
+    // The failure in between is of no use; the looks after it must still see what it stood between.
+    let spent = async {
+        while rig.log.funnel(None).await.unwrap().spent.is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), spent)
+        .await
+        .unwrap();
+    append(&rig.log, &world, "b", &corrected_talk(2)).await;
+    assert!(rig.trained(4).await);
+    let serving = rig.log.serving().await.unwrap();
+    assert_eq!(world.adapter(&serving[0].1).unwrap(), [1, 20]);
+    rig.stop().await;
+}

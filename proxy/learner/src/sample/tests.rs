@@ -229,3 +229,15 @@ fn only_replies_from_near_the_policy_itself_are_pushed_by_their_verdict() {
         assert_eq!(with("binary_rl", &[turn]), [expected], "{params}");
     }
 }
+
+#[test]
+fn failures_that_are_no_longer_free_still_lead_to_the_first() {
+    let mut between = bad(1, Some(0));
+    between.state = TurnState::Spent {
+        why: reason::NOT_CORRECTED.to_owned(),
+    };
+    let mut turns = [bad(0, None), between, good(2, Some(1))];
+    assert_eq!(redo(&turns), [pair(0, 2)]);
+    turns[0].state = TurnState::Trained { n: 1 };
+    assert_eq!(redo(&turns), [spend(2, reason::ACCEPTED)]);
+}
