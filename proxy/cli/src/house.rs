@@ -7,7 +7,7 @@ use metaclaw_gateway::{Metrics, Serving};
 use metaclaw_learner::{Learner, StepReport, TrainError};
 use metaclaw_skills::{Library, Skill};
 use metaclaw_trainer_api::TrainingBackend;
-use metaclaw_turns::{Funnel, TurnLog};
+use metaclaw_turns::{Funnel, LogError, TurnLog};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -61,7 +61,7 @@ impl House {
         let funnel = tokio::time::timeout(PATIENCE, self.log.funnel(None)).await;
         let learner = tokio::time::timeout(PATIENCE, self.learner.status()).await;
         let health = self.log.health();
-        let serving = tokio::time::timeout(PATIENCE, self.log.serving()).await;
+        let serving = tokio::time::timeout(PATIENCE, self.served()).await;
         let serving = serving.ok().and_then(Result::ok).unwrap_or_default();
         Status {
             pid: std::process::id(),
@@ -92,6 +92,16 @@ impl House {
         skills(&self.library, agent)
     }
 
+    /// The agents that are served with an adapter: those of the log, but for what was withdrawn.
+    async fn served(&self) -> Result<Vec<(AgentId, String)>, LogError> {
+        let mut served = self.log.serving().await?;
+        served.retain(|(agent, adapter)| {
+            let current = self.serving.current(agent);
+            current.as_deref() == Some(adapter.as_str())
+        });
+        Ok(served)
+    }
+
     /// The adapters that the trainer has, with the agents that are served with each.
     pub(crate) async fn adapters(&self) -> Result<Vec<AdapterView>, String> {
         let Some(backend) = &self.backend else {
@@ -101,11 +111,7 @@ impl House {
             .adapters()
             .await
             .map_err(|error| error.to_string())?;
-        let serving = self
-            .log
-            .serving()
-            .await
-            .map_err(|error| error.to_string())?;
+        let serving = self.served().await.map_err(|error| error.to_string())?;
         let in_use = self.serving.in_use();
         let view = |name: String| AdapterView {
             agents: serving

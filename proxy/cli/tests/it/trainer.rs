@@ -108,6 +108,8 @@ async fn an_adapter_that_the_trainer_does_not_have_costs_no_chat() {
     assert!(reply.contains(r#""model":"kept-1""#), "{reply}");
     let said = std::fs::read_to_string(house.path().join("stderr.log")).unwrap();
     assert!(said.contains("lost-1") && said.contains("base"), "{said}");
+    let status = house.json(&["status", "--json"]).await.unwrap();
+    assert_eq!(status["serving"], serde_json::json!({"work": "kept-1"}));
 }
 
 #[tokio::test]
