@@ -118,36 +118,43 @@ impl Head {
     /// What an agent's next step continues, by its steps in the log and the server's checkpoints.
     ///
     /// The lineage of its newest step, if log and checkpoints agree how far it came and the shape is still the
-    /// same. Where checkpoints are missing or the log has forgotten some, a fresh one starts from the newest
-    /// checkpoint of the old; where the shape has changed, from nothing.
+    /// same. Where they differ, a fresh one starts from the newest checkpoint of the old that the log knows as
+    /// trained: the turns of a later one are free, and would be learned twice. Where the shape has changed, from
+    /// nothing.
     pub(crate) fn resume(steps: &[Step], checkpoints: &[Known], shape: &Shape) -> Self {
         let Some(newest) = steps.iter().max_by_key(|step| step.taken_ms) else {
             return Self::fresh(None);
         };
-        let of_line = |known: &&Known| {
-            known.manifest.agent == newest.agent && known.manifest.lineage == newest.lineage
-        };
-        let last = checkpoints
-            .iter()
-            .filter(of_line)
-            .max_by_key(|known| known.manifest.n);
         let trained = steps
             .iter()
             .filter(|step| step.lineage == newest.lineage && is_trained(step));
         let n_trained = trained.map(|step| step.n).max().unwrap_or(0);
-        match last {
-            Some(last) if last.manifest.shape != *shape => Self::fresh(None),
-            Some(last) if last.manifest.n != n_trained => Self::fresh(Some(last.name.clone())),
-            None if n_trained > 0 => Self::fresh(None),
-            last => Self {
-                lineage: newest.lineage.clone(),
-                n: n_trained,
-                // Before its first step a lineage starts where that step was to start.
-                checkpoint: match last {
-                    Some(last) => Some(last.name.clone()),
-                    None => newest.parent.as_ref().and_then(|name| name.parse().ok()),
-                },
-            },
+        let of_line = |known: &&Known| {
+            known.manifest.agent == newest.agent && known.manifest.lineage == newest.lineage
+        };
+        let line: Vec<&Known> = checkpoints.iter().filter(of_line).collect();
+        if line.iter().any(|known| known.manifest.shape != *shape) {
+            return Self::fresh(None);
+        }
+        let (known, ahead): (Vec<&Known>, Vec<&Known>) =
+            line.into_iter().partition(|it| it.manifest.n <= n_trained);
+        let last = known.into_iter().max_by_key(|known| known.manifest.n);
+        let has_all = last.map_or(0, |last| last.manifest.n) == n_trained;
+        // Before its first step a lineage starts where that step was to start.
+        let first = || {
+            checkpoints
+                .iter()
+                .find(|known| known.is_start(newest, shape))
+        };
+        let last = last.or_else(|| first().filter(|_| n_trained == 0));
+        let checkpoint = last.map(|last| last.name.clone());
+        if !has_all || !ahead.is_empty() {
+            return Self::fresh(checkpoint);
+        }
+        Self {
+            lineage: newest.lineage.clone(),
+            n: n_trained,
+            checkpoint,
         }
     }
 
@@ -168,6 +175,15 @@ impl Head {
     /// The seed of the first weights: the same for every attempt at the first step.
     pub(crate) fn seed(&self) -> u64 {
         u64::from_str_radix(&self.lineage, 16).unwrap_or(0)
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// Whether a step started here, and one of this shape can.
+    fn is_start(&self, step: &Step, shape: &Shape) -> bool {
+        step.parent.as_deref() == Some(self.name.as_str()) && self.manifest.shape == *shape
     }
 }
 
@@ -263,6 +279,32 @@ mod tests {
         assert_eq!(Head::resume(&steps, &[], &shape()).checkpoint, None);
         let ahead = Head::resume(&steps, &[checkpoint("0000000a", 3)], &shape());
         assert_ne!(ahead.lineage, "0000000a");
+    }
+
+    #[test]
+    fn turns_that_the_log_calls_free_are_not_in_the_weights_that_will_learn_them() {
+        // A save that nobody waited for any more came late; or the log lost its end.
+        let late = [1, 2, 3].map(|n| checkpoint("0000000a", n));
+        let steps = [
+            step("0000000a", 1, 1, true),
+            step("0000000a", 2, 2, true),
+            step("0000000a", 3, 3, false),
+        ];
+        let head = Head::resume(&steps, &late, &shape());
+        assert_ne!(head.lineage, "0000000a", "its third checkpoint is taken");
+        assert_eq!(head.checkpoint.as_ref(), Some(&late[1].name));
+        let mut first = step("0000000a", 1, 1, false);
+        let before = checkpoint("00000009", 4);
+        first.parent = Some(before.name.to_string());
+        let listed = [before, late[0].clone()];
+        let head = Head::resume(&[first.clone()], &listed, &shape());
+        assert_ne!(head.lineage, "0000000a");
+        assert_eq!(head.checkpoint.as_ref(), Some(&listed[0].name));
+        // One that is gone, or of another shape, cannot be started from.
+        let first = [first];
+        assert_eq!(Head::resume(&first, &[], &shape()).checkpoint, None);
+        let other = Shape { rank: 8, ..shape() };
+        assert_eq!(Head::resume(&first, &listed[..1], &other).checkpoint, None);
     }
 
     #[test]

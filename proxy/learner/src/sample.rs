@@ -299,15 +299,28 @@ fn is_owners_answer(turn: &Turn) -> bool {
 }
 
 /// Whether a reply can be a target: it ended by itself, is no tool call, and says something.
+///
+/// One that a stop text may have ended has that text among its ids, and no end: it would teach the model to
+/// write on.
 fn is_whole_target(turn: &Turn) -> bool {
     let Some(reply) = &turn.reply else {
         return false;
     };
     let said = Evidence::new(&[], reply.clone(), &[]).said();
     turn.end == StreamEnd::Complete
+        && !may_be_stopped(turn)
         && turn.finish_reason.as_deref() == Some("stop")
         && reply.tool_calls().is_empty()
         && count_words(&said) >= MIN_TARGET_WORDS
+}
+
+fn may_be_stopped(turn: &Turn) -> bool {
+    use serde_json::Value;
+    match turn.request.params.get("stop") {
+        None | Some(Value::Null) => false,
+        Some(Value::Array(texts)) => !texts.is_empty(),
+        Some(_) => true,
+    }
 }
 
 fn is_usable(tokens: &Tokens) -> bool {

@@ -174,7 +174,8 @@ impl Bench {
             learning_rate,
             adam: self.adam(),
         };
-        let stepped = seen(desk, self.backend.optim_step(request).await)?;
+        let stepped = seen(desk, self.backend.optim_step(request).await);
+        let stepped = stepped.map_err(Trouble::of_gradient)?;
         Ok(Numbers {
             loss,
             grad_norm: stepped.grad_norm,
@@ -279,6 +280,17 @@ impl Trouble {
         }
     }
 
+    /// The same for the call that takes the step: a gradient that is not finite is so each time.
+    fn of_gradient(self) -> Self {
+        match self {
+            Self::Refused { error, .. } if error.is_not_finite() => Self::Refused {
+                samples: true,
+                error,
+            },
+            other => other,
+        }
+    }
+
     /// The same for the call that carries the samples.
     fn of_samples(self) -> Self {
         match self {
@@ -290,5 +302,29 @@ impl Trouble {
             }
             other => other,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_whose_gradient_is_not_finite_are_not_tried_for_ever() {
+        let refused = |code: &str| {
+            let error = BackendError::Status {
+                call: "optim_step",
+                url: "http://t".to_owned(),
+                status: 400,
+                code: Some(code.to_owned()),
+                message: "no".to_owned(),
+            };
+            match Trouble::of(error).of_gradient() {
+                Trouble::Refused { samples, .. } => samples,
+                Trouble::Again(_) => panic!("a 400 is an answer"),
+            }
+        };
+        assert!(refused("gradient_not_finite"));
+        assert!(!refused("no_gradients"));
     }
 }

@@ -192,4 +192,9 @@ impl BackendError {
     pub fn is_unknown_run(&self) -> bool {
         matches!(self, Self::Status { status: 404, code: Some(code), .. } if code == "run_not_found")
     }
+
+    /// Whether the samples gave a gradient that is not finite, as they will the next time.
+    pub fn is_not_finite(&self) -> bool {
+        matches!(self, Self::Status { status: 400, code: Some(code), .. } if code == "gradient_not_finite")
+    }
 }

@@ -241,3 +241,19 @@ fn failures_that_are_no_longer_free_still_lead_to_the_first() {
     turns[0].state = TurnState::Trained { n: 1 };
     assert_eq!(redo(&turns), [spend(2, reason::ACCEPTED)]);
 }
+
+#[test]
+fn a_reply_that_a_stop_text_may_have_ended_is_no_target() {
+    let accepted = |params: serde_json::Value| {
+        let mut accepted = good(1, Some(0));
+        accepted.request.params = params.as_object().unwrap().clone();
+        redo(&[bad(0, None), accepted])
+    };
+    for stop in [json!("\nUser:"), json!(["\n\n"])] {
+        let expected = [spend(0, reason::NOT_CORRECTED), spend(1, reason::ACCEPTED)];
+        assert_eq!(accepted(json!({ "stop": stop })), expected);
+    }
+    for stop in [json!(null), json!([])] {
+        assert_eq!(accepted(json!({ "stop": stop })), [pair(0, 1)]);
+    }
+}
