@@ -116,32 +116,25 @@ async fn followers(shared: &Shared) -> Result<Vec<TurnId>, LogError> {
     Ok(found)
 }
 
+/// By ids alone: what there is to do about each is seen when it is looked at. In most sessions that is the
+/// last turn, which nothing follows yet.
 async fn followers_of(shared: &Shared, agent: &AgentId) -> Result<Vec<TurnId>, LogError> {
     let captured = shared
         .persist(|| shared.log.in_state(agent, StateKind::Captured))
         .await?;
-    let by_session: BTreeMap<u64, TurnId> = captured.iter().map(|id| (id.session, *id)).collect();
+    let mut first = BTreeMap::<u64, TurnId>::new();
+    for id in captured {
+        first.entry(id.session).or_insert(id);
+    }
     let mut found = Vec::new();
-    for id in by_session.into_values() {
-        let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
-            continue;
-        };
-        let name = &turn.session;
-        let turns = shared
-            .persist(|| shared.log.session_tail(agent, name, LOOK_BACK))
-            .await?;
-        let follows = turns.iter().filter(|turn| {
-            turn.parent
-                .is_some_and(|id| captured.binary_search(&id).is_ok())
-        });
-        found.extend(follows.map(|turn| turn.id));
-        // Errands are spent when they are looked at, whatever follows.
-        found.extend(
-            turns
-                .iter()
-                .filter(|turn| turn.kind == TurnKind::Side)
-                .map(|turn| turn.id),
-        );
+    for (number, first) in first {
+        let mut ids = Vec::new();
+        for kind in StateKind::ALL {
+            let more = shared.persist(|| shared.log.in_session(agent, kind, number));
+            ids.extend(more.await?.into_iter().filter(|id| *id >= first));
+        }
+        ids.sort_unstable();
+        found.extend(ids.split_off(ids.len().saturating_sub(LOOK_BACK)));
     }
     Ok(found)
 }

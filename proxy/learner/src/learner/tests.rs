@@ -383,3 +383,17 @@ async fn a_correction_after_two_complaints_waits_for_its_batch() {
     assert_eq!(world.adapter(&serving[0].1).unwrap(), [1, 20]);
     rig.stop().await;
 }
+
+#[tokio::test]
+async fn what_was_said_before_the_start_is_judged_and_learned() {
+    let (dir, world) = (folder(), World::default());
+    let log = TurnLog::open(dir.path(), &TurnsConfig::default()).unwrap();
+    append(&log, &world, "a", &corrected_talk(1)).await;
+    append(&log, &world, "b", &corrected_talk(2)).await;
+    log.close().await;
+    let rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
+    assert!(rig.trained(4).await);
+    assert_eq!(rig.n(StateKind::Captured).await, 2, "the two last ones");
+    assert_each_trained_once(&rig, &world).await;
+    rig.stop().await;
+}
