@@ -23,19 +23,51 @@ pub struct TopK {
     pub logprobs: Vec<f32>,
 }
 
+/// Logits that are computed again in f32 where the model's dtype is narrower.
+const N_EXACT: i64 = 64;
+
+/// Logits, f32: of all tokens in the dtype of the unembedding, and of the likeliest ones once more in f32.
+///
+/// From 16 on, numbers are 0.125 apart in bf16: enough to turn a close choice, and to make the
+/// log-probabilities of sampling and of training disagree. The likeliest tokens hold nearly all of the
+/// probability, and their rows are little to read beside the whole unembedding.
+///
+/// # Shapes
+/// `hidden_nd`: after the last norm, f32. `unembed_vd`: the unembedding. Returns `[n, v]`.
+///
+/// # Errors
+/// What libtorch refuses.
+pub fn logits(hidden_nd: &Tensor, unembed_vd: &Tensor) -> Result<Tensor, TchError> {
+    let kind = unembed_vd.f_kind()?;
+    let narrow = hidden_nd.f_to_kind(kind)?;
+    let rough_nv = narrow.f_linear(unembed_vd, None::<Tensor>)?;
+    if kind == Kind::Float {
+        return Ok(rough_nv);
+    }
+    let rough_nv = rough_nv.f_to_kind(Kind::Float)?;
+    let (n, v) = rough_nv.size2()?;
+    let k = N_EXACT.min(v);
+    let (_, ids_nk) = rough_nv.f_topk(k, -1, true, false)?;
+    let rows = unembed_vd.f_index_select(0, &ids_nk.f_reshape([-1])?)?;
+    let rows_nkd = rows.f_to_kind(Kind::Float)?.f_view([n, k, -1])?;
+    let exact_nk = rows_nkd
+        .f_bmm(&hidden_nd.f_unsqueeze(-1)?)?
+        .f_squeeze_dim(-1)?;
+    rough_nv.f_scatter(1, &ids_nk, &exact_nk)
+}
+
 // === impl LogProbs ===
 
 impl LogProbs {
-    /// Untempered, over the full vocabulary: logits in the model's dtype, normalised in f32.
+    /// Untempered, over the full vocabulary.
     ///
     /// # Shapes
-    /// `hidden_nd`: after the last norm. `unembed_vd`: the unembedding.
+    /// As [`logits`].
     ///
     /// # Errors
     /// What libtorch refuses.
     pub fn new(hidden_nd: &Tensor, unembed_vd: &Tensor) -> Result<Self, TchError> {
-        let logits = hidden_nd.f_linear(unembed_vd, None::<Tensor>)?;
-        let all_nv = logits.f_log_softmax(-1, Kind::Float)?;
+        let all_nv = logits(hidden_nd, unembed_vd)?.f_log_softmax(-1, Kind::Float)?;
         Ok(Self { all_nv })
     }
 
@@ -123,6 +155,21 @@ mod tests {
         let chunk = LogProbs::new(&hidden, &unembed).unwrap();
         let found = chunk.pull_back(&targets, &slopes, &unembed).unwrap();
         assert!(found.allclose(&leaf.grad(), 1e-5, 1e-6, false));
+    }
+
+    #[test]
+    fn the_likeliest_logits_are_exact_over_a_narrow_unembedding() {
+        let unembed = Tensor::randn([300, 16], OPTIONS).to_kind(Kind::BFloat16);
+        let hidden = Tensor::randn([3, 16], OPTIONS) * 8.0;
+        let exact = hidden.matmul(&unembed.to_kind(Kind::Float).tr());
+        let found = logits(&hidden, &unembed).unwrap();
+        let (wanted, ids) = exact.topk(20, -1, true, true);
+        assert!(
+            found
+                .gather(1, &ids, false)
+                .allclose(&wanted, 1e-5, 1e-5, false)
+        );
+        assert!(found.allclose(&exact, 2e-2, 0.3, false));
     }
 
     #[test]

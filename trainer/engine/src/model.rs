@@ -6,6 +6,7 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use crate::cache::KvCache;
 use crate::family::Family;
+use crate::head;
 use crate::layer::{Attention, layer_forward, rms_norm};
 use crate::lora::Lora;
 use crate::rope::Rope;
@@ -105,13 +106,13 @@ impl Model {
         Ok(x)
     }
 
-    /// The last norm, in the dtype of the unembedding.
+    /// The last norm, f32.
     ///
     /// # Errors
     /// When the last axis is not `d`.
     pub fn last_norm(&self, hidden: &Tensor) -> Result<Tensor, TchError> {
-        let kind = self.weights.unembed.f_kind()?;
-        rms_norm(hidden, &self.weights.norm, self.family.norm_eps, kind)
+        let eps = self.family.norm_eps;
+        rms_norm(hidden, &self.weights.norm, eps, Kind::Float)
     }
 
     /// Logits of hidden states, `[.., d]` to `[.., vocab]`, f32.
@@ -119,9 +120,13 @@ impl Model {
     /// # Errors
     /// When the last axis is not `d`.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor, TchError> {
-        self.last_norm(hidden)?
-            .f_linear(&self.weights.unembed, None::<Tensor>)?
-            .f_to_kind(Kind::Float)
+        let mut shape = hidden.size();
+        let (d, vocab) = (self.family.hidden, self.family.vocab);
+        let hidden_nd = self.last_norm(hidden)?.f_reshape([-1, d])?;
+        if let Some(last) = shape.last_mut() {
+            *last = vocab;
+        }
+        head::logits(&hidden_nd, &self.weights.unembed)?.f_reshape(&shape)
     }
 
     /// The triangle below `len` positions that all may see: `[t, len + t]`, 0 or minus infinity.

@@ -118,9 +118,10 @@ pub fn load(dir: &Path, family: &Family, kind: Kind) -> Result<Weights, LoadErro
     let layers = (0..family.n_layers)
         .map(|i| layer(family, i, &get, &norm))
         .collect::<Result<_, LoadError>>()?;
-    let unembed = match unembed_kind(family, kind) {
-        of if family.tied && of == kind => embed.shallow_clone(),
-        of => files.tensor(if family.tied { EMBED } else { UNEMBED }, of)?,
+    let unembed = if family.tied {
+        embed.shallow_clone()
+    } else {
+        get(UNEMBED)?
     };
     Ok(Weights {
         embed,
@@ -128,20 +129,6 @@ pub fn load(dir: &Path, family: &Family, kind: Kind) -> Result<Weights, LoadErro
         norm: norm(NORM)?,
         unembed,
     })
-}
-
-/// The largest unembedding that is kept in f32 beside its bf16 original.
-const EXACT_UNEMBED: usize = 256 << 20;
-
-/// Logits of 16 and more are 0.125 apart in bf16: enough to turn a close choice, and to make the
-/// log-probabilities of sampling and of training disagree. So logits are f32 where that is cheap.
-fn unembed_kind(family: &Family, kind: Kind) -> Kind {
-    let numbers = usize::try_from(family.vocab * family.hidden).unwrap_or(usize::MAX);
-    if numbers.saturating_mul(Kind::Float.elt_size_in_bytes()) <= EXACT_UNEMBED {
-        Kind::Float
-    } else {
-        kind
-    }
 }
 
 const EMBED: &str = "model.embed_tokens.weight";
