@@ -19,9 +19,12 @@ use serde_json::Value;
 
 #[derive(Debug, Parser)]
 struct Flags {
-    /// Seeds to run with training on.
+    /// Seeds to run.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 3])]
     seeds: Vec<u64>,
+    /// With training, without, or both.
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["trained", "untrained"])]
+    arms: Vec<Arm>,
     /// Conversations a run.
     #[arg(long, default_value_t = 40)]
     conversations: usize,
@@ -33,7 +36,7 @@ struct Flags {
     config: PathBuf,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Arm {
     Trained,
     Untrained,
@@ -53,7 +56,7 @@ async fn main() -> Result<()> {
     let flags = Flags::parse();
     std::fs::create_dir_all(&flags.out)?;
     for seed in &flags.seeds {
-        for arm in [Arm::Trained, Arm::Untrained] {
+        for arm in flags.arms.iter().copied() {
             let file = flags.out.join(format!("{}-{seed}.json", arm.name()));
             let record = if file.exists() {
                 read(&file)?

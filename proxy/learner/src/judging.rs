@@ -1,6 +1,8 @@
 //! Judging a turn when the next one of its session shows what came of it.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+mod patience;
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use futures_util::future::{BoxFuture, join_all};
 use metaclaw_chat::{AgentId, Message, TurnId, Verdict, Vote};
@@ -8,6 +10,7 @@ use metaclaw_reward::{Evidence, Rules, prompt, verdict, vote};
 use metaclaw_turns::{LogError, StateKind, StreamEnd, Turn, TurnKind, TurnState};
 use tokio::{task::JoinSet, time::Instant};
 
+use self::patience::Patience;
 use crate::{
     feed::{Feed, Next},
     sample::reason,
@@ -16,8 +19,6 @@ use crate::{
 
 /// Turns that are judged at once: a judge model takes seconds.
 const AT_ONCE: usize = 4;
-/// Pause before a judge that failed is asked again.
-const PAUSE: Duration = Duration::from_secs(15);
 /// Turns of a session that a look through the log reads: a turn and what followed it stand close together.
 const LOOK_BACK: usize = 256;
 
@@ -54,20 +55,20 @@ pub struct AskFailed {
 /// What came of looking at a turn.
 enum Looked {
     Done,
-    /// The judge is down.
-    Waits(TurnId, AskFailed),
+    /// The judge is down, or will not judge this one.
+    Waits(AskFailed),
 }
 
 /// Runs until the log closes or the learner ends.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut feed = Feed::new(&shared.log);
     let mut running = JoinSet::new();
-    let mut waiting: Vec<TurnId> = Vec::new();
-    let mut again_at = Instant::now();
+    let mut patience = Patience::default();
     loop {
         shared
             .board
-            .judging(feed.len() + running.len() + waiting.len());
+            .judging(feed.len() + running.len() + patience.len());
+        let due = patience.next();
         tokio::select! {
             () = shared.cancel.cancelled() => return,
             next = feed.next(), if running.len() < AT_ONCE => match next {
@@ -75,26 +76,29 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 Next::Rescan => rescan(&shared, &mut feed).await,
                 Next::Turn(id) => {
                     let shared = Arc::clone(&shared);
-                    running.spawn(async move { look(&shared, id).await });
+                    running.spawn(async move { (id, look(&shared, id).await) });
                 }
             },
             Some(looked) = running.join_next() => match looked {
-                Ok(Ok(Looked::Done)) => {}
-                Ok(Ok(Looked::Waits(id, failed))) => {
+                Ok((id, Ok(Looked::Done))) => patience.settled(id),
+                Ok((id, Ok(Looked::Waits(failed)))) => {
                     shared.board.judge_failed(&failed);
-                    if waiting.is_empty() {
-                        again_at = Instant::now() + PAUSE;
-                    }
-                    waiting.push(id);
+                    patience.failed(id);
                 }
-                Ok(Err(LogError::Closed)) => return,
-                Ok(Err(error)) => tracing::warn!(%error, "a turn could not be judged"),
+                Ok((_, Err(LogError::Closed))) => return,
+                Ok((_, Err(error))) => tracing::warn!(%error, "a turn could not be judged"),
                 Err(error) => tracing::error!(%error, "judging a turn panicked"),
             },
-            () = tokio::time::sleep_until(again_at), if !waiting.is_empty() => {
-                waiting.drain(..).for_each(|id| feed.again(id));
-            }
+            () = until(due) => patience.due().into_iter().for_each(|id| feed.again(id)),
         }
+    }
+}
+
+/// Until a time; for ever without one.
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -168,7 +172,7 @@ async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
             shared.wake.notify_one();
         }
         Ok(Err(why)) => shared.spend(before.id, why).await?,
-        Err(failed) => return Ok(Looked::Waits(id, failed)),
+        Err(failed) => return Ok(Looked::Waits(failed)),
     }
     Ok(Looked::Done)
 }

@@ -1,0 +1,94 @@
+//! When a turn that the judge failed at is put to it again.
+//!
+//! A judge that is down comes back within minutes; one that refuses this very turn (a content filter)
+//! never will. So each failure of a turn doubles its pause, and a refusal costs a few requests a day.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use metaclaw_chat::TurnId;
+use tokio::time::Instant;
+
+/// The pause after a turn's first failure.
+const FIRST: Duration = Duration::from_secs(15);
+/// The longest pause.
+const LONGEST: Duration = Duration::from_secs(30 * 60);
+
+/// Turns that wait for the judge, each until its own time.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    waiting: BTreeSet<(Instant, TurnId)>,
+    /// How often the judge has failed at a turn.
+    failures: BTreeMap<TurnId, u32>,
+}
+
+// === impl Patience ===
+
+impl Patience {
+    /// The judge failed at a turn.
+    pub(super) fn failed(&mut self, id: TurnId) {
+        let n = self.failures.entry(id).or_insert(0);
+        let pause = FIRST.saturating_mul(2u32.saturating_pow(*n)).min(LONGEST);
+        *n += 1;
+        self.waiting.insert((Instant::now() + pause, id));
+    }
+
+    /// A turn is settled.
+    pub(super) fn settled(&mut self, id: TurnId) {
+        self.failures.remove(&id);
+    }
+
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// When the first of them is due.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.waiting.first().map(|(until, _)| *until)
+    }
+
+    /// Takes those that are due.
+    pub(super) fn due(&mut self) -> Vec<TurnId> {
+        let now = Instant::now();
+        let mut due = Vec::new();
+        while self.next().is_some_and(|until| until <= now) {
+            due.extend(self.waiting.pop_first().map(|(_, id)| id));
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TURN: TurnId = TurnId { session: 1, seq: 0 };
+
+    /// Fails, waits until it is due, and says how long that took.
+    async fn pause(patience: &mut Patience) -> Duration {
+        let began = Instant::now();
+        patience.failed(TURN);
+        assert!(patience.due().is_empty());
+        tokio::time::sleep_until(patience.next().unwrap()).await;
+        assert_eq!(patience.due(), [TURN]);
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_failure_of_a_turn_doubles_its_pause() {
+        let mut patience = Patience::default();
+        let first = pause(&mut patience).await;
+        let second = pause(&mut patience).await;
+        assert!(first >= FIRST && second >= 2 * FIRST && second < 3 * FIRST);
+        for _ in 0..40 {
+            patience.failed(TURN);
+            patience.waiting.clear();
+        }
+        assert!(pause(&mut patience).await < LONGEST + FIRST);
+        patience.settled(TURN);
+        assert!(pause(&mut patience).await < 2 * FIRST);
+    }
+}
