@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::{Map, Value};
 
 /// The beginning of the message that OpenClaw appends for the model and no person wrote.
@@ -72,7 +72,7 @@ pub struct Usage {
 /// Over user and tool messages (role and normalised text); system, developer and synthetic messages
 /// are left out, assistants are counted but not compared, since clients rewrite them. So a replay of
 /// the same conversation has the same hash, whatever was injected or re-serialised on the way.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChainHash(pub [u8; 32]);
 
 // === impl Message ===
@@ -233,6 +233,21 @@ impl ChainHash {
     }
 }
 
+/// As 64 hexadecimal digits.
+impl Serialize for ChainHash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&blake3::Hash::from_bytes(self.0).to_hex())
+    }
+}
+
+impl<'de> Deserialize<'de> for ChainHash {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let hash = blake3::Hash::from_hex(&text).map_err(D::Error::custom)?;
+        Ok(Self(*hash.as_bytes()))
+    }
+}
+
 impl fmt::Debug for ChainHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for byte in &self.0[..6] {
@@ -293,5 +308,12 @@ mod tests {
             last(&[Message::user("hi there!"), Message::assistant("x")])
         );
         assert_ne!(last(&said), last(&said[..2]));
+        let text = serde_json::to_string(&last(&said)).unwrap();
+        assert_eq!(text.len(), 66, "{text}");
+        assert_eq!(
+            serde_json::from_str::<ChainHash>(&text).unwrap(),
+            last(&said)
+        );
+        assert!(serde_json::from_str::<ChainHash>("\"12\"").is_err());
     }
 }
