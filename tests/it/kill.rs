@@ -90,6 +90,26 @@ fn assert_nothing_lost(run: &[Conversation], killed_ms: u64, turns: &[Value]) {
     }
 }
 
+/// Every verdict that took effect, in any process of this home, was for another turn, and is in the log.
+fn assert_no_turn_judged_twice(home: &Home, turns: &[Value]) {
+    let said = home.log();
+    let mut judged = BTreeSet::new();
+    for line in said.lines().filter(|line| line.contains(" judged turn=")) {
+        let id = line
+            .split("turn=")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next());
+        let id = id.expect("an id");
+        assert!(judged.insert(id), "two verdicts: {line}");
+        let kept = turns
+            .iter()
+            .find(|turn| turn["id"] == id)
+            .expect("in the log");
+        assert!(kept["verdict"].is_object(), "its verdict is gone: {kept}");
+    }
+    assert!(!judged.is_empty(), "nothing was judged: {said}");
+}
+
 /// All `manifest.json` below a folder.
 fn manifests(folder: &Path) -> Vec<(PathBuf, Value)> {
     let mut found = Vec::new();
@@ -162,7 +182,9 @@ async fn a_killed_proxy_loses_no_turn_and_trains_none_twice() {
 
     let failures: Vec<&String> = failures_of(&run);
     assert!(!failures.is_empty(), "the kill was felt");
-    assert_nothing_lost(&run, killed_ms, &exported(&home).await);
+    let turns = exported(&home).await;
+    assert_nothing_lost(&run, killed_ms, &turns);
+    assert_no_turn_judged_twice(&home, &turns);
     assert_one_trainer(&home).await;
     let n_steps = assert_no_turn_trained_twice(&home);
     println!("killed at {killed_ms} ms; {n_steps} checkpoints; failures: {failures:?}");
@@ -196,7 +218,9 @@ async fn a_killed_trainer_is_replaced_and_no_turn_is_lost_or_trained_twice() {
         failures.iter().all(expected),
         "cut streams and 503 with Retry-After: {failures:?}"
     );
-    assert_nothing_lost(&run, killed_ms, &exported(&home).await);
+    let turns = exported(&home).await;
+    assert_nothing_lost(&run, killed_ms, &turns);
+    assert_no_turn_judged_twice(&home, &turns);
     assert_one_trainer(&home).await;
     let n_steps = assert_no_turn_trained_twice(&home);
     println!("killed at {killed_ms} ms; {n_steps} checkpoints; failures: {failures:?}");

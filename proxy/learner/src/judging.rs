@@ -166,9 +166,12 @@ async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
     match shared.judge.verdict(&evidence).await {
         Ok(Ok(verdict)) => {
             shared.board.judge_answered();
-            shared
+            let is_first = shared
                 .persist(|| shared.log.judge(before.id, verdict.clone()))
                 .await?;
+            if is_first {
+                tracing::info!(turn = %before.id, score = i8::from(verdict.score), "judged");
+            }
             shared.wake.notify_one();
         }
         Ok(Err(why)) => shared.spend(before.id, why).await?,
