@@ -129,8 +129,8 @@ mod tests {
 
     #[test]
     fn reads_the_address_and_hash_of_new_and_old_reports() {
-        let new = r#"{"install":[{"download_info":{"url":"https://index.test/a/t-1.whl","archive_info":{"hashes":{"sha256":"ab12"}}}}]}"#;
-        let old = r#"{"install":[{"download_info":{"url":"https://index.test/a/t-1.whl","archive_info":{"hash":"sha256=ab12"}}}]}"#;
+        let new = r#"{"install":[{"download_info":{"url":"https://wheels.test/a/t-1.whl","archive_info":{"hashes":{"sha256":"ab12"}}}}]}"#;
+        let old = r#"{"install":[{"download_info":{"url":"https://wheels.test/a/t-1.whl","archive_info":{"hash":"sha256=ab12"}}}]}"#;
         for report in [new, old] {
             let wheel = parse_report("t==1", report).unwrap();
             assert_eq!(
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn refuses_a_report_without_a_hash() {
-        let report = r#"{"install":[{"download_info":{"url":"https://index.test/t.whl","archive_info":{}}}]}"#;
+        let report = r#"{"install":[{"download_info":{"url":"https://wheels.test/t.whl","archive_info":{}}}]}"#;
         let error = parse_report("t==1", report).unwrap_err().to_string();
         assert!(error.contains("no address and sha256 for t==1"), "{error}");
     }
