@@ -1,22 +1,24 @@
-//! kill -9 in the middle of the laptop script: of the proxy in one run, of the trainer in another.
+//! kill -9 at a random moment of the laptop script: of the proxy in one run, of the trainer in another.
 //!
 //! The script tries again and finishes; the log holds every turn that ended 100 ms before the kill,
-//! once; no turn was trained twice in one lineage of checkpoints; one trainer is left.
+//! once; no turn was judged twice, or trained twice in one lineage of checkpoints; one trainer is left.
+//! The moment is printed; `METACLAW_TEST_SEED` asks for it again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use metaclaw_tests::{
     client::Refusal,
     home::{Home, signal, trainers_of, until},
     laptop::{Conversation, Script},
-    need,
+    need, questions,
 };
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::chat::laptop_home;
 
@@ -26,19 +28,51 @@ const PROMISE_MS: u64 = 100;
 fn script() -> Script {
     Script {
         seed: 11,
-        conversations: 10,
-        max_tokens: 96,
+        conversations: 40,
+        max_tokens: 128,
         retry_for: Duration::from_secs(120),
     }
 }
 
-/// Small batches, so that steps come within the first conversations.
-fn busy_home() -> Option<Home> {
+/// As `cargo xtask laptop` runs it: what changes is the weights' doing.
+fn home_of_the_script() -> Option<Home> {
     let home = laptop_home()?
         .with_env("METACLAW__WISHES__ENABLED", "false")
-        .with_env("METACLAW__RL__METHOD", "redo")
-        .with_env("METACLAW__RL__BATCH_SIZE", "2");
+        .with_env("METACLAW__RL__METHOD", "redo");
     Some(home)
+}
+
+/// A moment in the middle of the script, of which the clock chooses one for each run.
+#[derive(Debug)]
+struct Moment {
+    /// So many conversations are over,
+    conversations: usize,
+    /// and the next has gone on for so long.
+    then: Duration,
+}
+
+impl Moment {
+    fn draw() -> Self {
+        let asked_for = std::env::var("METACLAW_TEST_SEED").ok();
+        let mut state = asked_for.map_or_else(
+            || u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()),
+            |seed| seed.parse().expect("METACLAW_TEST_SEED is a number"),
+        );
+        let seed = state;
+        let mut below = |n| questions::split_mix(&mut state) % n;
+        let moment = Self {
+            conversations: 10 + usize::try_from(below(20)).unwrap(),
+            then: Duration::from_millis(below(3_000)),
+        };
+        println!("METACLAW_TEST_SEED={seed}: {moment:?}");
+        moment
+    }
+
+    async fn reached(&self, mut conversations: watch::Receiver<usize>) {
+        let over = conversations.wait_for(|n| *n >= self.conversations).await;
+        over.expect("the script goes on beyond it");
+        tokio::time::sleep(self.then).await;
+    }
 }
 
 fn now_ms(started: Instant) -> u64 {
@@ -152,22 +186,31 @@ async fn assert_one_trainer(home: &Home) {
         .unwrap_or_else(|_| panic!("trainers left: {:?}", trainers_of(home.path())));
 }
 
-/// Waits until a step has been made, so that the kill finds the loop at work.
-async fn first_checkpoint(home: &Home) {
-    let made = async || !manifests(home.path()).is_empty();
-    until(Duration::from_secs(300), made)
-        .await
-        .expect("a first training step");
+/// What is true after both kills; says how many checkpoints there are.
+async fn assert_nothing_lost_and_nothing_twice(
+    home: &Home,
+    run: &[Conversation],
+    killed_ms: u64,
+) -> usize {
+    let turns = exported(home).await;
+    assert_nothing_lost(run, killed_ms, &turns);
+    assert_no_turn_judged_twice(home, &turns);
+    assert_one_trainer(home).await;
+    let n_checkpoints = assert_no_turn_trained_twice(home);
+    assert!(n_checkpoints > 0, "no step was made: {}", home.log());
+    n_checkpoints
 }
 
 #[tokio::test]
 async fn a_killed_proxy_loses_no_turn_and_trains_none_twice() {
-    let home = need!(busy_home());
+    let home = need!(home_of_the_script());
+    let moment = Moment::draw();
     let proxy = home.start().await.unwrap();
     let port = proxy.port();
-    let (client, script, started) = (proxy.client(), script(), Instant::now());
+    let (client, started) = (proxy.client(), Instant::now());
+    let (told, conversations) = watch::channel(0);
     let kill_and_restart = async {
-        first_checkpoint(&home).await;
+        moment.reached(conversations).await;
         let killed_ms = now_ms(started);
         proxy.kill().await.unwrap();
         let refused = client.stream(&[], &Value::Null).await;
@@ -177,17 +220,16 @@ async fn a_killed_proxy_loses_no_turn_and_trains_none_twice() {
         );
         (killed_ms, home.start_on(port).await.unwrap())
     };
-    let (run, (killed_ms, proxy)) =
-        tokio::join!(script.run(&client, started, |_, _| ()), kill_and_restart);
+    let script = script();
+    let run = script.run(&client, started, |n, _| {
+        told.send_replace(n + 1);
+    });
+    let (run, (killed_ms, proxy)) = tokio::join!(run, kill_and_restart);
 
-    let failures: Vec<&String> = failures_of(&run);
+    let failures = failures_of(&run);
     assert!(!failures.is_empty(), "the kill was felt");
-    let turns = exported(&home).await;
-    assert_nothing_lost(&run, killed_ms, &turns);
-    assert_no_turn_judged_twice(&home, &turns);
-    assert_one_trainer(&home).await;
-    let n_steps = assert_no_turn_trained_twice(&home);
-    println!("killed at {killed_ms} ms; {n_steps} checkpoints; failures: {failures:?}");
+    let n = assert_nothing_lost_and_nothing_twice(&home, &run, killed_ms).await;
+    println!("killed at {killed_ms} ms; {n} checkpoints; failures: {failures:?}");
     proxy.stop().await.unwrap();
     assert!(
         trainers_of(home.path()).is_empty(),
@@ -197,18 +239,37 @@ async fn a_killed_proxy_loses_no_turn_and_trains_none_twice() {
 
 #[tokio::test]
 async fn a_killed_trainer_is_replaced_and_no_turn_is_lost_or_trained_twice() {
-    let home = need!(busy_home());
+    let home = need!(home_of_the_script());
+    let moment = Moment::draw();
     let proxy = home.start().await.unwrap();
-    let (client, script, started) = (proxy.client(), script(), Instant::now());
-    let kill = async {
-        first_checkpoint(&home).await;
+    let (client, started) = (proxy.client(), Instant::now());
+    let (told, conversations) = watch::channel(0);
+    let kill_and_ask = async {
+        moment.reached(conversations).await;
         let trainers = trainers_of(home.path());
         assert_eq!(trainers.len(), 1, "{trainers:?}");
+        let killed_ms = now_ms(started);
         signal(trainers[0], Signal::KILL).unwrap();
-        now_ms(started)
+        let gone = async || !trainers_of(home.path()).contains(&trainers[0]);
+        until(Duration::from_secs(5), gone).await.unwrap();
+        let hello = [json!({"role": "user", "content": "Are you there?"})];
+        (killed_ms, client.stream(&hello, &json!({})).await)
     };
-    let (run, killed_ms) = tokio::join!(script.run(&client, started, |_, _| ()), kill);
+    let script = script();
+    let run = script.run(&client, started, |n, _| {
+        told.send_replace(n + 1);
+    });
+    let (run, (killed_ms, refused)) = tokio::join!(run, kill_and_ask);
 
+    let is_told_when = matches!(
+        refused,
+        Err(Refusal::Status {
+            status: 503,
+            retry_after: Some(_),
+            ..
+        })
+    );
+    assert!(is_told_when, "a new request: {refused:?}");
     let failures = failures_of(&run);
     let expected = |failure: &&String| {
         failure.contains("Cut") || failure.contains("status: 503, retry_after: Some(")
@@ -218,12 +279,8 @@ async fn a_killed_trainer_is_replaced_and_no_turn_is_lost_or_trained_twice() {
         failures.iter().all(expected),
         "cut streams and 503 with Retry-After: {failures:?}"
     );
-    let turns = exported(&home).await;
-    assert_nothing_lost(&run, killed_ms, &turns);
-    assert_no_turn_judged_twice(&home, &turns);
-    assert_one_trainer(&home).await;
-    let n_steps = assert_no_turn_trained_twice(&home);
-    println!("killed at {killed_ms} ms; {n_steps} checkpoints; failures: {failures:?}");
+    let n = assert_nothing_lost_and_nothing_twice(&home, &run, killed_ms).await;
+    println!("killed at {killed_ms} ms; {n} checkpoints; failures: {failures:?}");
     proxy.stop().await.unwrap();
 }
 

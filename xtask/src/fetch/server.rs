@@ -38,8 +38,7 @@ impl Server {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let cut = served.fetch_add(1, Ordering::SeqCst) < manners.cuts;
-                let range = answer(stream.unwrap(), &body, manners, cut);
-                seen.lock().unwrap().push(range);
+                answer(stream.unwrap(), &body, manners, cut, &seen);
             }
         });
         Self {
@@ -54,8 +53,14 @@ impl Server {
     }
 }
 
-/// One request, one answer, one connection. Returns the range asked for.
-fn answer(mut stream: TcpStream, body: &[u8], manners: Manners, cut: bool) -> String {
+/// One request, one answer, one connection. The range asked for stands in `seen` before the client has its answer.
+fn answer(
+    mut stream: TcpStream,
+    body: &[u8],
+    manners: Manners,
+    cut: bool,
+    seen: &Mutex<Vec<String>>,
+) {
     let mut range = String::new();
     for line in BufReader::new(stream.try_clone().unwrap()).lines() {
         let line = line.unwrap();
@@ -66,6 +71,7 @@ fn answer(mut stream: TcpStream, body: &[u8], manners: Manners, cut: bool) -> St
             value.clone_into(&mut range);
         }
     }
+    seen.lock().unwrap().push(range.clone());
     let (first, last) = range.split_once('-').unwrap();
     let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
     let last = last.min(body.len() - 1);
@@ -95,5 +101,4 @@ fn answer(mut stream: TcpStream, body: &[u8], manners: Manners, cut: bool) -> St
     let _ = stream
         .write_all(head.as_bytes())
         .and_then(|()| stream.write_all(sent));
-    range
 }
