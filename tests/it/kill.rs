@@ -12,6 +12,7 @@ use std::{
 
 use metaclaw_tests::{
     client::Refusal,
+    external,
     home::{Home, signal, trainers_of, until},
     laptop::{Conversation, Script},
     need, questions,
@@ -53,12 +54,9 @@ struct Moment {
 
 impl Moment {
     fn draw() -> Self {
-        let asked_for = std::env::var("METACLAW_TEST_SEED").ok();
-        let mut state = asked_for.map_or_else(
-            || u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()),
-            |seed| seed.parse().expect("METACLAW_TEST_SEED is a number"),
-        );
-        let seed = state;
+        let by_the_clock = || u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos());
+        let seed = external::seed().unwrap_or_else(by_the_clock);
+        let mut state = seed;
         let mut below = |n| questions::split_mix(&mut state) % n;
         let moment = Self {
             conversations: 10 + usize::try_from(below(20)).unwrap(),

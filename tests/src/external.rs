@@ -25,6 +25,16 @@ pub fn openclaw() -> Option<(PathBuf, PathBuf)> {
     ))
 }
 
+/// The seed that a test with random choices is to use, to see again what it printed.
+///
+/// # Panics
+/// When it is set to something else than a number.
+pub fn seed() -> Option<u64> {
+    let seed = std::env::var_os("METACLAW_TEST_SEED")?;
+    let number = seed.to_str().and_then(|seed| seed.parse().ok());
+    Some(number.unwrap_or_else(|| panic!("METACLAW_TEST_SEED is a number, not {}", seed.display())))
+}
+
 fn place(name: &str) -> Option<PathBuf> {
     let place = std::env::var_os(name).map(PathBuf::from)?;
     assert!(
