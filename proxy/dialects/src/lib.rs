@@ -5,10 +5,15 @@
 //! in it panics or grows without bound on bad input.
 
 pub mod anthropic;
+mod api;
+mod chat;
 pub mod openai;
+mod reply;
 pub mod sse;
 
 use serde_json::Value;
+
+pub use self::{api::Api, reply::Reply};
 
 /// Whose shapes a route speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

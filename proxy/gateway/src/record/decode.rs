@@ -1,6 +1,6 @@
 //! What the bytes of a reply say, read after the agent has them all.
 
-use metaclaw_dialects::openai::Reply;
+use metaclaw_dialects::{Api, Reply};
 use metaclaw_turns::{NewTurn, Request, StreamEnd};
 use serde_json::{Map, Value};
 
@@ -98,8 +98,8 @@ fn how_it_ended(how: StreamEnd, status: u16, reply: Option<&Reply>) -> StreamEnd
 impl Began {
     fn read(self, bytes: &[u8]) -> Reply {
         match self.format {
-            Format::Sse => Reply::from_sse(bytes),
-            Format::Json => Reply::from_json(bytes),
+            Format::Sse => Api::Chat.read_sse(bytes),
+            Format::Json => Api::Chat.read_json(bytes),
         }
     }
 }

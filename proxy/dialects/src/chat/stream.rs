@@ -3,14 +3,18 @@
 use metaclaw_chat::Message;
 use serde_json::{Map, Value};
 
-use super::{Reply, text, usage};
+use super::usage;
+use crate::{
+    reply::{Accumulate, Reply, text},
+    sse::SseEvent,
+};
 
 /// The most tool calls of one reply that are kept; no agent runs more, and a broken upstream may send any number.
 const MAX_TOOL_CALLS: usize = 256;
 
 /// Puts the chunks of a stream together.
 #[derive(Debug, Default)]
-pub struct Accumulator {
+pub(crate) struct Accumulator {
     reply: Reply,
     message: Map<String, Value>,
     calls: Vec<Call>,
@@ -25,18 +29,16 @@ struct Call {
 
 // === impl Accumulator ===
 
-impl Accumulator {
-    /// Takes the data of one event. What is no chunk is left out.
-    pub fn event(&mut self, data: &str) {
-        if data.trim() == "[DONE]" {
+impl Accumulate for Accumulator {
+    fn event(&mut self, event: &SseEvent) {
+        if event.data.trim() == "[DONE]" {
             self.reply.ended = true;
-        } else if let Ok(Value::Object(chunk)) = serde_json::from_str(data) {
+        } else if let Ok(Value::Object(chunk)) = serde_json::from_str(&event.data) {
             self.chunk(chunk);
         }
     }
 
-    /// The reply, as far as it came.
-    pub fn finish(mut self) -> Reply {
+    fn finish(mut self) -> Reply {
         if !self.calls.is_empty() {
             let calls = self
                 .calls
@@ -51,7 +53,9 @@ impl Accumulator {
         }
         self.reply
     }
+}
 
+impl Accumulator {
     fn chunk(&mut self, mut chunk: Map<String, Value>) {
         let field = |name: &str| {
             chunk

@@ -3,6 +3,7 @@ use proptest::{collection::vec, prelude::*};
 use serde_json::json;
 
 use super::*;
+use crate::{Api, reply::read_sse};
 
 fn stream(chunks: &[Value]) -> String {
     let event = |text: String, chunk: &Value| text + &format!("data: {chunk}\n\n");
@@ -22,7 +23,7 @@ fn a_streamed_text_is_the_text_read_whole() {
         json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }] }),
         json!({ "choices": [], "usage": { "prompt_tokens": 12, "completion_tokens": 2, "prompt_tokens_details": { "cached_tokens": 8 } } }),
     ]) + "data: [DONE]\n\n";
-    let reply = Reply::from_sse(streamed.as_bytes());
+    let reply = Api::Chat.read_sse(streamed.as_bytes());
     assert_eq!(
         reply.message.as_ref().map(Message::text).as_deref(),
         Some("Paris")
@@ -42,7 +43,7 @@ fn a_streamed_text_is_the_text_read_whole() {
     let whole = json!({ "id": "chatcmpl-1", "model": "m", "choices": [{ "index": 0, "finish_reason": "stop",
         "message": { "role": "assistant", "content": "Paris" } }], "usage": { "prompt_tokens": 12,
         "completion_tokens": 2, "prompt_tokens_details": { "cached_tokens": 8 } } });
-    let whole = Reply::from_json(whole.to_string().as_bytes());
+    let whole = Api::Chat.read_json(whole.to_string().as_bytes());
     let message = |reply: &Reply| {
         reply
             .message
@@ -68,7 +69,7 @@ fn tool_calls_grow_by_their_index() {
         call(json!({ "index": 1, "function": { "arguments": "}" } })),
         call(json!({ "index": 0, "id": "", "function": { "arguments": "\"ls\"}" } })),
     ]);
-    let message = Reply::from_sse(streamed.as_bytes()).message.unwrap();
+    let message = Api::Chat.read_sse(streamed.as_bytes()).message.unwrap();
     insta::assert_snapshot!(Value::from(message), @r#"{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"exec","arguments":"{\"command\":\"ls\"}"}},{"id":"call_2","type":"function","function":{"name":"read","arguments":"{}"}}]}"#);
 }
 
@@ -80,7 +81,8 @@ fn calls_without_an_index_are_told_apart_by_their_ids() {
         call(json!({ "id": "b", "function": { "name": "y", "arguments": "{" } })),
         call(json!({ "function": { "arguments": "}" } })),
     ]);
-    let calls = Reply::from_sse(streamed.as_bytes())
+    let calls = Api::Chat
+        .read_sse(streamed.as_bytes())
         .message
         .unwrap()
         .tool_calls();
@@ -94,14 +96,14 @@ fn calls_without_an_index_are_told_apart_by_their_ids() {
 #[test]
 fn a_torn_stream_gives_what_came_and_says_it_is_not_whole() {
     let streamed = stream(&[delta(&json!({ "content": "Par" }))]) + "data: {\"choices\":[{\"del";
-    let reply = Reply::from_sse(streamed.as_bytes());
+    let reply = Api::Chat.read_sse(streamed.as_bytes());
     assert_eq!(
         reply.message.as_ref().map(Message::text).as_deref(),
         Some("Par")
     );
     assert!(!reply.is_whole());
-    assert_eq!(Reply::from_sse(b""), Reply::default());
-    assert_eq!(Reply::from_json(b"<html>"), Reply::default());
+    assert_eq!(Api::Chat.read_sse(b""), Reply::default());
+    assert_eq!(Api::Chat.read_json(b"<html>"), Reply::default());
 }
 
 #[test]
@@ -110,7 +112,7 @@ fn only_the_first_choice_is_read_and_an_error_inside_a_stream_is_kept() {
         json!({ "choices": [{ "index": 1, "delta": { "content": "no" } }, { "index": 0, "delta": { "content": "yes" } }] }),
         json!({ "error": { "message": "overloaded" } }),
     ]);
-    let reply = Reply::from_sse(streamed.as_bytes());
+    let reply = Api::Chat.read_sse(streamed.as_bytes());
     assert_eq!(
         reply.message.as_ref().map(Message::text).as_deref(),
         Some("yes")
@@ -126,22 +128,13 @@ proptest! {
         let mut cuts: Vec<usize> = cuts.into_iter().map(|at| at % (bytes.len() + 1)).collect();
         cuts.extend([0, bytes.len()]);
         cuts.sort_unstable();
-        let mut reader = SseReader::new();
-        let mut split = Accumulator::default();
-        for cut in cuts.windows(2) {
-            for event in reader.feed(&bytes[cut[0]..cut[1]]) {
-                split.event(&event.data);
-            }
-        }
-        let split = split.finish();
+        let split = read_sse::<Accumulator>(cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]));
         prop_assert_eq!(split.message.as_ref().map(|m| m.text().into_owned()), Some(texts.concat()));
-        prop_assert_eq!(split, Reply::from_sse(&bytes));
+        prop_assert_eq!(split, Api::Chat.read_sse(&bytes));
     }
 
     #[test]
     fn no_event_makes_it_panic(data in "[\\[\\]{}\":,a-z0-9]{0,60}") {
-        let mut accumulator = Accumulator::default();
-        accumulator.event(&data);
-        accumulator.finish();
+        Api::Chat.read_sse(format!("data: {data}\n\n").as_bytes());
     }
 }

@@ -1,0 +1,125 @@
+//! The three chat APIs, read into one shape.
+//!
+//! Identity, evidence and training know OpenAI's chat shape alone; what each API says in its own way
+//! is turned into it here. Only copies are read: the agent's bytes go their way untouched.
+
+use metaclaw_chat::{Message, MessageError};
+use serde_json::Value;
+
+use crate::{
+    Dialect, chat,
+    reply::{Reply, read_sse},
+};
+
+/// A chat API: what a route takes, and what it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Api {
+    /// OpenAI chat completions, `/v1/chat/completions`.
+    Chat,
+    /// OpenAI Responses, `/v1/responses`.
+    Responses,
+    /// Anthropic messages, `/v1/messages`.
+    Messages,
+}
+
+// === impl Api ===
+
+impl Api {
+    /// The API whose turns a route takes; routes beside it (`/v1/messages/count_tokens`) have none.
+    pub fn of_path(path: &str) -> Option<Self> {
+        [Self::Chat, Self::Responses, Self::Messages]
+            .into_iter()
+            .find(|api| api.path() == path)
+    }
+
+    /// The route.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Chat => "/v1/chat/completions",
+            Self::Responses => "/v1/responses",
+            Self::Messages => "/v1/messages",
+        }
+    }
+
+    /// Whose shape its errors have.
+    pub fn dialect(self) -> Dialect {
+        match self {
+            Self::Chat | Self::Responses => Dialect::OpenAi,
+            Self::Messages => Dialect::Anthropic,
+        }
+    }
+
+    /// Reads a whole event stream, or as much of one as came.
+    pub fn read_sse(self, bytes: &[u8]) -> Reply {
+        match self {
+            Self::Chat => read_sse::<chat::Accumulator>([bytes]),
+            Self::Responses | Self::Messages => Reply::default(),
+        }
+    }
+
+    /// Reads an unstreamed reply. What is no JSON, or no reply, gives an empty one.
+    pub fn read_json(self, bytes: &[u8]) -> Reply {
+        match self {
+            Self::Chat => chat::read_json(bytes),
+            Self::Responses | Self::Messages => Reply::default(),
+        }
+    }
+
+    /// Whether the stream's own end mark has come: `[DONE]`, `message_stop`, or one of
+    /// `response.completed`, `response.incomplete` and `response.failed`.
+    ///
+    /// `tail` is the end of what came so far. Responses ends with an event that repeats the whole
+    /// reply: give it all there is, the end is looked at once per event.
+    pub fn is_done(self, tail: &[u8]) -> bool {
+        match self {
+            Self::Chat => chat::is_done(tail),
+            Self::Responses | Self::Messages => false,
+        }
+    }
+
+    /// One element of `messages` (or of Responses' `input`) as messages.
+    ///
+    /// # Errors
+    /// It is no object, or has no role where it needs one.
+    pub fn item(self, item: &Value) -> Result<Vec<Message>, MessageError> {
+        match self {
+            Self::Chat | Self::Responses | Self::Messages => {
+                Message::try_from(item.clone()).map(|message| vec![message])
+            }
+        }
+    }
+
+    /// The system text that stands beside the messages: Anthropic's `system`, Responses'
+    /// `instructions`. Chat completions have it among the messages.
+    pub fn system(self, value: &Value) -> Option<Message> {
+        match self {
+            Self::Chat => None,
+            Self::Responses | Self::Messages => value.as_str().map(Message::system),
+        }
+    }
+
+    /// The `tools` of a request as those of a chat completion.
+    pub fn tools(self, tools: &Value) -> Value {
+        tools.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_its_api_and_nothing_beside_it_does() {
+        for api in [Api::Chat, Api::Responses, Api::Messages] {
+            assert_eq!(Api::of_path(api.path()), Some(api));
+            assert_eq!(Dialect::of_path(api.path()), api.dialect());
+        }
+        for path in [
+            "/v1/messages/count_tokens",
+            "/v1/responses/resp_1",
+            "/v1/chat",
+        ] {
+            assert_eq!(Api::of_path(path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What a model answered, in one shape whatever API it answered in.
+
+use metaclaw_chat::{Message, Usage};
+use serde_json::Value;
+
+use crate::sse::{SseEvent, SseReader};
+
+/// What a model answered, as far as the bytes go; of several choices the first.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reply {
+    /// The upstream's id of the reply, as in `chatcmpl-123`, `msg_123` or `resp_123`.
+    pub id: Option<String>,
+    /// The model that the upstream says has answered.
+    pub model: Option<String>,
+    /// The assistant's message in OpenAI's chat shape, unknown fields included; `None` where not a
+    /// piece of one came. Thinking is its `reasoning_content`.
+    pub message: Option<Message>,
+    /// Why the model stopped, in OpenAI's words (`stop`, `length`, `tool_calls`, `content_filter`);
+    /// a reason that has no such word stands as it came. Some upstreams never say.
+    pub finish_reason: Option<String>,
+    /// What it cost, where the upstream says so.
+    pub usage: Option<Usage>,
+    /// The stream's own end mark came.
+    pub ended: bool,
+    /// An error that the upstream sent inside a reply it had begun with status 200.
+    pub error: Option<Value>,
+    /// Events of the stream that were too long to read: where there are any, the message has gaps.
+    pub n_skipped: u64,
+}
+
+/// Puts the events of one API's stream together.
+pub(crate) trait Accumulate: Default {
+    /// Takes one event. What is none of the API's is left out.
+    fn event(&mut self, event: &SseEvent);
+
+    /// The reply, as far as it came.
+    fn finish(self) -> Reply;
+}
+
+// === impl Reply ===
+
+impl Reply {
+    /// Nothing of the model's words is missing: the stream's end mark came, or why the model stopped.
+    pub fn is_whole(&self) -> bool {
+        self.ended || self.finish_reason.is_some()
+    }
+}
+
+/// Reads a whole event stream, or as much of one as came, in the pieces in which it came.
+pub(crate) fn read_sse<'a, A: Accumulate>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Reply {
+    let mut reader = SseReader::new();
+    let mut reply = A::default();
+    for piece in pieces {
+        for event in reader.feed(piece) {
+            reply.event(&event);
+        }
+    }
+    let n_skipped = reader.n_skipped();
+    if let Some(event) = reader.finish() {
+        reply.event(&event);
+    }
+    Reply {
+        n_skipped,
+        ..reply.finish()
+    }
+}
+
+/// A field's text, where it is one.
+pub(crate) fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
