@@ -7,7 +7,7 @@ use metaclaw_chat::{Message, MessageError};
 use serde_json::Value;
 
 use crate::{
-    Dialect, chat,
+    Dialect, chat, messages,
     reply::{Reply, read_sse},
 };
 
@@ -53,7 +53,8 @@ impl Api {
     pub fn read_sse(self, bytes: &[u8]) -> Reply {
         match self {
             Self::Chat => read_sse::<chat::Accumulator>([bytes]),
-            Self::Responses | Self::Messages => Reply::default(),
+            Self::Messages => read_sse::<messages::Accumulator>([bytes]),
+            Self::Responses => Reply::default(),
         }
     }
 
@@ -61,7 +62,8 @@ impl Api {
     pub fn read_json(self, bytes: &[u8]) -> Reply {
         match self {
             Self::Chat => chat::read_json(bytes),
-            Self::Responses | Self::Messages => Reply::default(),
+            Self::Messages => messages::read_json(bytes),
+            Self::Responses => Reply::default(),
         }
     }
 
@@ -73,7 +75,8 @@ impl Api {
     pub fn is_done(self, tail: &[u8]) -> bool {
         match self {
             Self::Chat => chat::is_done(tail),
-            Self::Responses | Self::Messages => false,
+            Self::Messages => messages::is_done(tail),
+            Self::Responses => false,
         }
     }
 
@@ -83,9 +86,8 @@ impl Api {
     /// It is no object, or has no role where it needs one.
     pub fn item(self, item: &Value) -> Result<Vec<Message>, MessageError> {
         match self {
-            Self::Chat | Self::Responses | Self::Messages => {
-                Message::try_from(item.clone()).map(|message| vec![message])
-            }
+            Self::Chat | Self::Responses => Ok(vec![Message::try_from(item.clone())?]),
+            Self::Messages => messages::item(item),
         }
     }
 
@@ -94,13 +96,17 @@ impl Api {
     pub fn system(self, value: &Value) -> Option<Message> {
         match self {
             Self::Chat => None,
-            Self::Responses | Self::Messages => value.as_str().map(Message::system),
+            Self::Responses => value.as_str().map(Message::system),
+            Self::Messages => messages::system(value),
         }
     }
 
     /// The `tools` of a request as those of a chat completion.
     pub fn tools(self, tools: &Value) -> Value {
-        tools.clone()
+        match self {
+            Self::Chat | Self::Responses => tools.clone(),
+            Self::Messages => messages::tools(tools),
+        }
     }
 }
 

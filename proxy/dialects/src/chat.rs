@@ -6,7 +6,7 @@ use metaclaw_chat::{Message, Usage};
 use serde_json::Value;
 
 pub(crate) use self::stream::Accumulator;
-use crate::reply::{Reply, text};
+use crate::reply::{Reply, error, text};
 
 /// Reads an unstreamed reply. What is no JSON, or no completion, gives an empty one.
 pub(crate) fn read_json(bytes: &[u8]) -> Reply {
@@ -21,7 +21,7 @@ pub(crate) fn read_json(bytes: &[u8]) -> Reply {
         finish_reason: text(&choice["finish_reason"]),
         usage: usage(&body["usage"]),
         ended: false,
-        error: body.get("error").filter(|error| !error.is_null()).cloned(),
+        error: error(&body),
         n_skipped: 0,
     }
 }

@@ -7,9 +7,14 @@
 pub mod anthropic;
 mod api;
 mod chat;
+mod grow;
+mod messages;
 pub mod openai;
 mod reply;
 pub mod sse;
+mod tail;
+#[cfg(test)]
+mod testing;
 
 use serde_json::Value;
 

@@ -69,3 +69,8 @@ pub(crate) fn read_sse<'a, A: Accumulate>(pieces: impl IntoIterator<Item = &'a [
 pub(crate) fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
+
+/// The error that a body or an event brings, where it brings one.
+pub(crate) fn error(body: &Value) -> Option<Value> {
+    body.get("error").filter(|error| !error.is_null()).cloned()
+}

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::usage;
 use crate::{
+    grow::{append, keep_first},
     reply::{Accumulate, Reply, text},
     sse::SseEvent,
 };
@@ -147,25 +148,6 @@ fn merge_function(known: &mut Map<String, Value>, piece: Map<String, Value>) {
             append(known, name, value);
         } else {
             keep_first(known, name, value);
-        }
-    }
-}
-
-fn keep_first(map: &mut Map<String, Value>, name: String, value: Value) {
-    let is_nothing = |value: &Value| value.is_null() || value.as_str() == Some("");
-    if map.get(&name).is_none_or(is_nothing) {
-        map.insert(name, value);
-    }
-}
-
-/// Texts and lists grow; of anything else the latest counts, but `null` never undoes what was said.
-fn append(map: &mut Map<String, Value>, name: String, value: Value) {
-    match (map.get_mut(&name), value) {
-        (Some(Value::String(known)), Value::String(more)) => known.push_str(&more),
-        (Some(Value::Array(known)), Value::Array(more)) => known.extend(more),
-        (Some(_), Value::Null) => {}
-        (_, value) => {
-            map.insert(name, value);
         }
     }
 }

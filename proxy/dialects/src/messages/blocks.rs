@@ -1,0 +1,155 @@
+//! Content blocks as an assistant's message, and as the parts of any other.
+
+use serde_json::{Map, Value, json};
+
+/// An assistant's blocks as its message in chat shape.
+///
+/// Text that follows text is one text (citations cut sentences into blocks); thinking is
+/// `reasoning_content`, and its blocks stay, signatures and all, in `thinking_blocks`; calls of the
+/// client's tools are `tool_calls`. Blocks that chat has no word for (the provider's own tools) stay
+/// among the content as they came.
+pub(super) fn assistant(blocks: Vec<Value>) -> Value {
+    let mut turn = Turn::default();
+    for block in blocks {
+        turn.add(block);
+    }
+    turn.message()
+}
+
+/// Blocks of a user, of the system or of a tool's result as chat content: a single text alone, else
+/// a list of parts.
+pub(super) fn content(blocks: &[Value]) -> Value {
+    match blocks {
+        [one] if one["type"] == "text" && one["text"].is_string() => one["text"].clone(),
+        blocks => blocks.iter().map(part).collect(),
+    }
+}
+
+/// What an assistant said, taken apart.
+#[derive(Default)]
+struct Turn {
+    parts: Vec<Value>,
+    /// The last block was text.
+    in_text: bool,
+    thinking: Vec<Value>,
+    calls: Vec<Value>,
+}
+
+// === impl Turn ===
+
+impl Turn {
+    fn add(&mut self, block: Value) {
+        let was_text = std::mem::take(&mut self.in_text);
+        match block["type"].as_str() {
+            Some("text") => {
+                self.in_text = true;
+                self.text(block["text"].as_str().unwrap_or_default(), was_text);
+            }
+            Some("thinking" | "redacted_thinking") => self.thinking.push(block),
+            Some("tool_use") => self.calls.push(call(&block)),
+            _ => self.parts.push(block),
+        }
+    }
+
+    fn text(&mut self, more: &str, goes_on: bool) {
+        match self.parts.last_mut().and_then(|part| part.get_mut("text")) {
+            Some(Value::String(text)) if goes_on => text.push_str(more),
+            _ => self.parts.push(json!({ "type": "text", "text": more })),
+        }
+    }
+
+    fn message(self) -> Value {
+        let mut message = Map::new();
+        message.insert("role".into(), "assistant".into());
+        message.insert("content".into(), said(self.parts, !self.calls.is_empty()));
+        let thought: Vec<&str> = self.thinking.iter().filter_map(thought).collect();
+        if !thought.is_empty() {
+            message.insert("reasoning_content".into(), thought.join("\n").into());
+        }
+        if !self.thinking.is_empty() {
+            message.insert("thinking_blocks".into(), self.thinking.into());
+        }
+        if !self.calls.is_empty() {
+            message.insert("tool_calls".into(), self.calls.into());
+        }
+        message.into()
+    }
+}
+
+/// One text where there is nothing else; `null` where there is none beside calls, as chat has it.
+fn said(parts: Vec<Value>, has_calls: bool) -> Value {
+    let texts = parts.iter().map(|part| match part["type"].as_str() {
+        Some("text") => part["text"].as_str(),
+        _ => None,
+    });
+    match texts.collect::<Option<Vec<&str>>>() {
+        Some(texts) if has_calls && texts.iter().all(|text| text.is_empty()) => Value::Null,
+        Some(texts) => texts.join("\n").into(),
+        None => parts.into(),
+    }
+}
+
+fn thought(block: &Value) -> Option<&str> {
+    block["thinking"].as_str().filter(|text| !text.is_empty())
+}
+
+fn call(block: &Value) -> Value {
+    json!({ "id": block["id"], "type": "function", "function": {
+        "name": block["name"],
+        "arguments": arguments(&block["input"]),
+    } })
+}
+
+/// A call's input as the JSON text that chat has. A stream gives it as the text that it was; none is `{}`.
+fn arguments(input: &Value) -> String {
+    match input {
+        Value::String(text) if !text.trim().is_empty() => text.clone(),
+        Value::String(_) | Value::Null => "{}".to_owned(),
+        input => input.to_string(),
+    }
+}
+
+/// A block as a part; one that chat has no word for stays as it came. Where caches end says nothing
+/// about the conversation, and moves from request to request.
+fn part(block: &Value) -> Value {
+    let said = match block["type"].as_str() {
+        Some("image") => image(&block["source"]),
+        Some("document") => document(block),
+        _ => None,
+    };
+    said.unwrap_or_else(|| {
+        let mut block = block.clone();
+        if let Some(block) = block.as_object_mut() {
+            block.shift_remove("cache_control");
+        }
+        block
+    })
+}
+
+fn image(source: &Value) -> Option<Value> {
+    let url = match source["type"].as_str()? {
+        "base64" => data_url(source)?,
+        "url" => source["url"].as_str()?.to_owned(),
+        _ => return None,
+    };
+    Some(json!({ "type": "image_url", "image_url": { "url": url } }))
+}
+
+fn document(block: &Value) -> Option<Value> {
+    let source = &block["source"];
+    if source["type"] != "base64" {
+        return None;
+    }
+    let mut file = Map::new();
+    if let Some(title) = block["title"].as_str() {
+        file.insert("filename".into(), title.into());
+    }
+    file.insert("file_data".into(), data_url(source)?.into());
+    Some(json!({ "type": "file", "file": file }))
+}
+
+fn data_url(source: &Value) -> Option<String> {
+    let data = source["data"].as_str()?;
+    let kind = source["media_type"].as_str().unwrap_or_default();
+    Some(format!("data:{kind};base64,{data}"))
+}

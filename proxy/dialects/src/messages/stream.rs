@@ -1,0 +1,159 @@
+//! A streamed message, put together block by block.
+
+use metaclaw_chat::Message;
+use serde_json::{Map, Value, json};
+
+use super::{Tokens, blocks, finish_reason};
+use crate::{
+    grow::append,
+    reply::{Accumulate, Reply, error, text},
+    sse::SseEvent,
+};
+
+/// The most blocks of one message that are kept; a broken upstream may send any number.
+const MAX_BLOCKS: usize = 1_024;
+
+/// Puts the events of a stream together.
+#[derive(Debug, Default)]
+pub(crate) struct Accumulator {
+    reply: Reply,
+    tokens: Tokens,
+    began: bool,
+    blocks: Vec<Block>,
+}
+
+/// A block under way, and the index by which its pieces name it.
+#[derive(Debug)]
+struct Block {
+    index: Option<u64>,
+    fields: Map<String, Value>,
+}
+
+// === impl Accumulator ===
+
+impl Accumulate for Accumulator {
+    fn event(&mut self, event: &SseEvent) {
+        let Ok(mut data) = serde_json::from_str::<Value>(&event.data) else {
+            return;
+        };
+        let kind = data["type"].as_str().or(event.event.as_deref());
+        match kind {
+            Some("message_start") => self.start(&data["message"]),
+            Some("content_block_start") => self.block(&mut data),
+            Some("content_block_delta") => self.piece(&mut data),
+            Some("message_delta") => {
+                self.tokens.count(&data["usage"]);
+                if let Some(reason) = data["delta"]["stop_reason"].as_str() {
+                    self.reply.finish_reason = Some(finish_reason(reason));
+                }
+            }
+            Some("message_stop") => self.reply.ended = true,
+            Some("error") => self.reply.error = error(&data).or(Some(data)),
+            // `content_block_stop` and `ping` add nothing; what is new is to be passed over.
+            _ => {}
+        }
+    }
+
+    fn finish(self) -> Reply {
+        let blocks = self.blocks.into_iter().map(Block::whole);
+        let blocks: Vec<Value> = blocks.collect();
+        let message = if self.began || !blocks.is_empty() {
+            Message::try_from(blocks::assistant(blocks)).ok()
+        } else {
+            None
+        };
+        Reply {
+            message,
+            usage: self.tokens.usage(),
+            ..self.reply
+        }
+    }
+}
+
+impl Accumulator {
+    fn start(&mut self, message: &Value) {
+        self.began = true;
+        self.reply.id = self.reply.id.take().or_else(|| text(&message["id"]));
+        self.reply.model = self.reply.model.take().or_else(|| text(&message["model"]));
+        self.tokens.count(&message["usage"]);
+    }
+
+    fn block(&mut self, data: &mut Value) {
+        let index = data["index"].as_u64();
+        if let Some(Value::Object(fields)) = data.get_mut("content_block").map(Value::take) {
+            self.push(Block { index, fields });
+        }
+    }
+
+    fn push(&mut self, block: Block) {
+        if self.blocks.len() < MAX_BLOCKS {
+            self.blocks.push(block);
+        }
+    }
+
+    fn piece(&mut self, data: &mut Value) {
+        let index = data["index"].as_u64();
+        let Some(Value::Object(mut delta)) = data.get_mut("delta").map(Value::take) else {
+            return;
+        };
+        let kind = delta.shift_remove("type").unwrap_or_default();
+        let same = |block: &&mut Block| index.is_none() || block.index == index;
+        if let Some(block) = self.blocks.iter_mut().rev().find(same) {
+            block.grow(delta);
+        } else {
+            let mut block = Block::of_piece(index, &kind);
+            block.grow(delta);
+            self.push(block);
+        }
+    }
+}
+
+// === impl Block ===
+
+impl Block {
+    /// A block that some servers begin without saying so.
+    fn of_piece(index: Option<u64>, kind: &Value) -> Self {
+        let kind = match kind.as_str() {
+            Some("thinking_delta" | "signature_delta") => "thinking",
+            Some("input_json_delta") => "tool_use",
+            _ => "text",
+        };
+        let mut fields = Map::new();
+        fields.insert("type".into(), kind.into());
+        Self { index, fields }
+    }
+
+    /// The block as an unstreamed reply has it; but a call keeps its input as the text that it was.
+    fn whole(mut self) -> Value {
+        let is_call = self
+            .fields
+            .get("type")
+            .is_some_and(|kind| kind == "tool_use");
+        if let Some(input) = self.fields.get_mut("input").filter(|_| !is_call) {
+            let read = input
+                .as_str()
+                .and_then(|text| serde_json::from_str(text).ok());
+            if let Some(read) = read {
+                *input = read;
+            }
+        }
+        self.fields.into()
+    }
+
+    fn grow(&mut self, delta: Map<String, Value>) {
+        for (name, value) in delta {
+            match name.as_str() {
+                "partial_json" => {
+                    // The `{}` that a call begins with only says that its input follows.
+                    let input = self.fields.entry("input").or_insert(Value::Null);
+                    if !input.is_string() {
+                        *input = json!("");
+                    }
+                    append(&mut self.fields, "input".to_owned(), value);
+                }
+                "citation" => append(&mut self.fields, "citations".to_owned(), json!([value])),
+                _ => append(&mut self.fields, name, value),
+            }
+        }
+    }
+}
