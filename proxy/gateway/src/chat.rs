@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Request, Response, header, uri::PathAndQuery};
+use http::{HeaderMap, HeaderName, Request, Response, header, uri::PathAndQuery};
 use hyper::body::Incoming;
 use metaclaw_chat::Message;
 use metaclaw_turns::{LessonRef, Served};
@@ -13,6 +13,7 @@ use crate::{
     headers,
     identity::{self, Identity},
     inject::Given,
+    metrics::Visit,
     record::{self, Began, Encoding, Format},
     refusal::Refusal,
     relay::{Body, Relay, full},
@@ -20,6 +21,9 @@ use crate::{
     splice::{Absent, Changes, splice},
     upstream::{Outgoing, Target},
 };
+
+/// Which adapter answered, on replies of the policy model.
+const ADAPTER: HeaderName = HeaderName::from_static("x-metaclaw-adapter");
 
 /// A turn that has been read and is to be asked.
 struct Turn {
@@ -36,11 +40,13 @@ pub(crate) async fn chat(
     shared: &Arc<Shared>,
     request: Request<Incoming>,
     route: PathAndQuery,
+    visit: &mut Visit,
 ) -> Result<Response<Body>, Refusal> {
     let caller = shared.door.admit(request.headers())?;
     let ticket = shared.enter()?;
     let (head, body) = request.into_parts();
     let raw = read_body(body, shared.config.proxy.max_body).await?;
+    visit.has_read();
     let started_ms = clock::now_ms();
     let chat = ChatRequest::parse(raw)?;
     if chat.messages.is_none() {
@@ -53,6 +59,7 @@ pub(crate) async fn chat(
         field: &|name| chat.field(name),
         caller: &caller,
     })?;
+    visit.is_of(&who.agent);
     let given = shared.sessions.given(&who, messages);
     let ticket = ticket.of(InSession {
         sessions: Arc::clone(&shared.sessions),
@@ -67,7 +74,8 @@ pub(crate) async fn chat(
         given,
         started_ms,
     };
-    let (target, reply) = turn.ask_any(shared).await?;
+    let (target, reply) = turn.ask_any(shared, visit).await?;
+    let ticket = ticket.watched(visit.watch());
     Ok(turn.relay(shared, &target, reply, ticket))
 }
 
@@ -76,11 +84,16 @@ pub(crate) async fn chat(
 impl Turn {
     /// Asks the first that can be reached. Only our own policy model is passed over: what another
     /// upstream's failure means is for the agent to decide, which retries by itself.
-    async fn ask_any(&self, shared: &Shared) -> Result<(Target, Response<Incoming>), Refusal> {
+    async fn ask_any(
+        &self,
+        shared: &Shared,
+        visit: &mut Visit,
+    ) -> Result<(Target, Response<Incoming>), Refusal> {
         let mut refusal = shared.upstreams.nobody();
         for target in shared.upstreams.targets(&shared.serving) {
             let outgoing = self.outgoing(&target);
-            match shared.upstreams.ask(&target, outgoing).await {
+            let asking = shared.upstreams.ask(&target, outgoing);
+            match visit.ask(target.name(), asking).await {
                 Ok(reply) => return Ok((target, reply)),
                 Err(Refusal::PolicyDown) => refusal = Refusal::PolicyDown,
                 Err(other) => return Err(other),
@@ -127,6 +140,9 @@ impl Turn {
     ) -> Response<Body> {
         let (mut head, body) = reply.into_parts();
         head.headers = headers::downwards(head.headers);
+        if let Some(adapter) = target.adapter(&self.given.lease) {
+            head.headers.insert(ADAPTER, adapter);
+        }
         let began = Began {
             status: head.status.as_u16(),
             format: format(&head.headers),

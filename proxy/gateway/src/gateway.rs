@@ -12,7 +12,7 @@ use crate::{
     config::{ConfigError, GatewayConfig},
     identity::{Identifier, Identity, Lineage, SidePatterns},
     inject::{Given, Sessions},
-    metrics::Metrics,
+    metrics::{Metrics, Watch},
     record::{Recorder, Recordings, TurnSink, recorder},
     refusal::Refusal,
     services::Services,
@@ -60,6 +60,7 @@ pub(crate) struct Shared {
 pub(crate) struct Ticket {
     metrics: Arc<Metrics>,
     session: Option<InSession>,
+    watch: Option<Watch>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -150,6 +151,7 @@ impl Shared {
         Ok(Ticket {
             metrics: Arc::clone(&self.metrics),
             session: None,
+            watch: None,
             _permit: permit,
         })
     }
@@ -162,6 +164,19 @@ impl Ticket {
     pub(crate) fn of(mut self, session: InSession) -> Self {
         self.session = Some(session);
         self
+    }
+
+    /// Its reply is timed from now on.
+    pub(crate) fn watched(mut self, watch: Option<Watch>) -> Self {
+        self.watch = watch;
+        self
+    }
+
+    /// Bytes of the reply go to the agent.
+    pub(crate) fn bytes(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            watch.bytes();
+        }
     }
 }
 

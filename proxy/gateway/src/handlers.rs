@@ -2,19 +2,22 @@
 
 use std::sync::Arc;
 
-use http::{Method, Request, Response, StatusCode, uri::PathAndQuery};
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, uri::PathAndQuery,
+};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use metaclaw_dialects::Dialect;
 use serde_json::{Value, json};
 
 use crate::{
-    auth::shown_key,
+    auth::{Caller, shown_key},
     chat::chat,
     gateway::Shared,
     headers, identity,
+    metrics::{self, Visit},
     refusal::{Refusal, json_response},
-    relay::{Body, BoxError, Relay},
+    relay::{Body, BoxError, Relay, full},
     request::read_body,
     services::{Call, Service},
     upstream::{Outgoing, Target},
@@ -28,21 +31,26 @@ const CHAT: &str = "/v1/chat/completions";
 /// Answers a request; a refusal becomes an error in the caller's dialect.
 pub(crate) async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
     shared.metrics.requests.inc();
-    let dialect = Dialect::of_path(request.uri().path());
-    match route(&shared, request).await {
-        Ok(response) => response,
-        Err(refusal) => {
-            shared.metrics.refused.inc();
-            let status = refusal.status().as_u16();
-            tracing::info!(target: "metaclaw::refused", status, reason = %refusal, "refused");
-            refusal.response(dialect)
-        }
-    }
+    let path = request.uri().path();
+    let dialect = Dialect::of_path(path);
+    let mut visit = Visit::new(&shared.metrics, path);
+    let answer = route(&shared, request, &mut visit).await;
+    let response = answer.unwrap_or_else(|refusal| refuse(&shared, &refusal, dialect));
+    visit.answered(response.status().as_u16());
+    response
+}
+
+fn refuse(shared: &Shared, refusal: &Refusal, dialect: Dialect) -> Response<Body> {
+    shared.metrics.refused.inc();
+    let status = refusal.status().as_u16();
+    tracing::info!(target: "metaclaw::refused", status, reason = %refusal, "refused");
+    refusal.response(dialect)
 }
 
 async fn route(
     shared: &Arc<Shared>,
     request: Request<Incoming>,
+    visit: &mut Visit,
 ) -> Result<Response<Body>, Refusal> {
     let path = request.uri().path().to_owned();
     let method = request.method().clone();
@@ -60,10 +68,14 @@ async fn route(
     match path.as_str() {
         "/healthz" => Ok(json_response(StatusCode::OK, &json!({ "ok": true }))),
         "/readyz" => Ok(ready(shared)),
+        "/metrics" => {
+            allow("GET")?;
+            metrics(shared, request.headers())
+        }
         CHAT => {
             allow("POST")?;
             let route = route_of(&request)?;
-            chat(shared, request, route).await
+            chat(shared, request, route, visit).await
         }
         FEEDBACK => {
             allow("POST")?;
@@ -77,7 +89,7 @@ async fn route(
             }
             serve(shared, request, shared.services.train_step.as_deref()).await
         }
-        _ => pass(shared, request).await,
+        _ => pass(shared, request, visit).await,
     }
 }
 
@@ -89,6 +101,24 @@ fn ready(shared: &Shared) -> Response<Body> {
             json_response(StatusCode::SERVICE_UNAVAILABLE, &body)
         }
     }
+}
+
+/// The counters of all agents: where keys are set, not for those who may speak for some only.
+fn metrics(shared: &Shared, headers: &HeaderMap) -> Result<Response<Body>, Refusal> {
+    match shared.door.admit(headers)? {
+        Caller::Any => {}
+        Caller::Of(_) => return Err(Refusal::NotAll),
+    }
+    let unflushed = shared.recorder.oldest_unflushed();
+    let text = metrics::text(&shared.metrics, unflushed);
+    let text = text.map_err(|error| Refusal::Service {
+        status: StatusCode::INTERNAL_SERVER_ERROR,
+        message: format!("the metrics cannot be written: {error}"),
+    })?;
+    let mut response = Response::new(full(text.into()));
+    let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(response)
 }
 
 /// A route that another room serves.
@@ -130,10 +160,14 @@ async fn serve(
 }
 
 /// Any other route below `/v1/`: it passes, unread.
-async fn pass(shared: &Shared, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+async fn pass(
+    shared: &Shared,
+    request: Request<Incoming>,
+    visit: &mut Visit,
+) -> Result<Response<Body>, Refusal> {
     let route = route_of(&request)?;
     let caller = shared.door.admit(request.headers())?;
-    identity::agent_of(request.headers(), &caller)?;
+    visit.is_of(&identity::agent_of(request.headers(), &caller)?);
     let ticket = shared.enter()?;
     let target = target(shared, request.method(), &route)?;
     let (head, body) = request.into_parts();
@@ -144,9 +178,11 @@ async fn pass(shared: &Shared, request: Request<Incoming>) -> Result<Response<Bo
         headers: head.headers,
         body,
     };
-    let reply = shared.upstreams.ask(&target, outgoing).await?;
+    let asking = shared.upstreams.ask(&target, outgoing);
+    let reply = visit.ask(target.name(), asking).await?;
     let (mut head, body) = reply.into_parts();
     head.headers = headers::downwards(head.headers);
+    let ticket = ticket.watched(visit.watch());
     let relay = Relay::new(body, None, target.idle(), ticket);
     Ok(Response::from_parts(head, Body::new(relay)))
 }

@@ -1,14 +1,30 @@
 //! What the gateway counts.
+//!
+//! Single numbers are plain atomics here; what is told apart by labels is in `traffic`, and `expose`
+//! makes the text of `/metrics` of both. A request looks its labels up once and then adds.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
+mod expose;
+mod traffic;
+mod visit;
+
+pub(crate) use self::{
+    expose::{CONTENT_TYPE, text},
+    traffic::Traffic,
+    visit::{Visit, Watch},
+};
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// Counters since the start. Every loss on the way of a turn into the log has one.
         #[derive(Debug, Default)]
-        pub struct Metrics { $($(#[$doc])* pub(crate) $name: Counter,)* }
+        pub struct Metrics {
+            $($(#[$doc])* pub(crate) $name: Counter,)*
+            pub(crate) traffic: Traffic,
+        }
 
         /// The counters at one moment.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +48,8 @@ counters! {
     active_streams,
     /// Bytes held now for capture.
     capture_bytes,
+    /// Bytes of request bodies held now.
+    body_bytes,
     /// Turns that the log has acknowledged.
     recorded,
     /// Turns that are not in the log because its queue was full.
@@ -44,6 +62,8 @@ counters! {
     undecodable,
     /// Chats relayed without capture, as their messages could not be read.
     unread,
+    /// Chats relayed without capture, as they came compressed.
+    encoded,
     /// Sessions whose lessons were chosen again after a pause: the provider's prompt cache broke.
     cache_breaks,
 }

@@ -3,7 +3,7 @@
 mod decode;
 mod encoding;
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -37,17 +37,21 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub trait TurnSink: Send + Sync + 'static {
     /// Puts a turn; resolves when it is durable, or says why it never will be.
     fn append(&self, turn: NewTurn) -> Appending<'_>;
+
+    /// How long the oldest turn that was put and is not durable has been waiting.
+    fn oldest_unflushed(&self) -> Option<Duration>;
 }
 
 /// What [`TurnSink::append`] gives.
 pub type Appending<'a> = Pin<Box<dyn Future<Output = Result<TurnId, String>> + Send + 'a>>;
 
 /// Hands turns to the log. Clones share one queue.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Recorder {
     queue: mpsc::Sender<Finished>,
     budget: Budget,
     metrics: Arc<Metrics>,
+    sink: Arc<dyn TurnSink>,
     strict: bool,
 }
 
@@ -91,6 +95,7 @@ pub(crate) struct Recording {
     asked: Box<Asked>,
     began: Began,
     capture: Capture,
+    n_bytes: u64,
     first_byte_ms: Option<u64>,
     request: Held,
     recorder: Recorder,
@@ -102,6 +107,7 @@ struct Finished {
     asked: Box<Asked>,
     began: Began,
     capture: Capture,
+    n_bytes: u64,
     first_byte_ms: Option<u64>,
     ended_ms: u64,
     how: StreamEnd,
@@ -118,6 +124,10 @@ impl TurnSink for TurnLog {
             appended.map_err(|error| error.to_string())
         })
     }
+
+    fn oldest_unflushed(&self) -> Option<Duration> {
+        self.health().oldest_unflushed
+    }
 }
 
 /// The two ends of the queue to the log.
@@ -132,6 +142,7 @@ pub(crate) fn recorder(
         queue: sender,
         budget,
         metrics: Arc::clone(&metrics),
+        sink: Arc::clone(&sink),
         strict,
     };
     let recordings = Recordings {
@@ -142,9 +153,22 @@ pub(crate) fn recorder(
     (recorder, recordings)
 }
 
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder")
+            .field("strict", &self.strict)
+            .finish_non_exhaustive()
+    }
+}
+
 // === impl Recorder ===
 
 impl Recorder {
+    /// The age of the oldest turn that the log has and has not flushed.
+    pub(crate) fn oldest_unflushed(&self) -> Option<Duration> {
+        self.sink.oldest_unflushed()
+    }
+
     /// Begins to record a reply; `None` where there is no memory for it.
     pub(crate) fn begin(&self, asked: Asked, began: Began) -> Option<Recording> {
         // The request's bytes, and the messages made of them.
@@ -156,6 +180,7 @@ impl Recorder {
             asked: Box::new(asked),
             began,
             capture: Capture::new(&self.budget),
+            n_bytes: 0,
             first_byte_ms: None,
             request,
             recorder: self.clone(),
@@ -169,6 +194,7 @@ impl Recording {
     /// Copies a frame; whether the stream's own end mark has come with it.
     pub(crate) fn push(&mut self, data: &Bytes) -> bool {
         self.first_byte_ms.get_or_insert_with(clock::now_ms);
+        self.n_bytes += data.len() as u64;
         if self.began.encoding == Encoding::Unread {
             return false;
         }
@@ -190,6 +216,7 @@ impl Recording {
             asked: self.asked,
             began: self.began,
             capture: self.capture,
+            n_bytes: self.n_bytes,
             first_byte_ms: self.first_byte_ms,
             ended_ms: clock::now_ms(),
             how,
@@ -276,6 +303,10 @@ mod tests {
     impl TurnSink for Stuck {
         fn append(&self, _: NewTurn) -> Appending<'_> {
             Box::pin(std::future::pending())
+        }
+
+        fn oldest_unflushed(&self) -> Option<Duration> {
+            None
         }
     }
 

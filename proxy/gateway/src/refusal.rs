@@ -19,6 +19,8 @@ pub(crate) enum Refusal {
     WrongKey,
     #[error("this call needs the admin token of run.json, as authorization: Bearer TOKEN")]
     NotAdmin,
+    #[error("/metrics tells of all agents: show proxy.api_key, this key is that of some")]
+    NotAll,
     #[error("X-Agent-Id: this key may not speak for agent {agent:?}")]
     ForeignAgent { agent: String },
     #[error("{field}: {source}")]
@@ -81,7 +83,7 @@ impl Refusal {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::NoKey | Self::WrongKey | Self::NotAdmin => StatusCode::UNAUTHORIZED,
-            Self::ForeignAgent { .. } => StatusCode::FORBIDDEN,
+            Self::ForeignAgent { .. } | Self::NotAll => StatusCode::FORBIDDEN,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Name { .. }
             | Self::HeaderText { .. }
@@ -120,6 +122,7 @@ impl Refusal {
             | Self::BadMessage { .. }
             | Self::NotFound { .. }
             | Self::Method { .. }
+            | Self::NotAll
             | Self::Service { .. } => None,
         }
     }

@@ -54,7 +54,7 @@ pub(crate) struct Relay {
     waiting: Option<Waiting>,
     /// The upstream has no more.
     is_over: bool,
-    _ticket: Ticket,
+    ticket: Ticket,
 }
 
 /// The upstream's allowed silence.
@@ -90,7 +90,7 @@ impl Relay {
             silence,
             waiting: None,
             is_over: false,
-            _ticket: ticket,
+            ticket,
         }
     }
 
@@ -120,6 +120,9 @@ impl Relay {
                 .until
                 .as_mut()
                 .reset(Instant::now() + silence.allowed);
+        }
+        if frame.is_data() {
+            self.ticket.bytes();
         }
         let done = match (&mut self.recording, frame.data_ref()) {
             (Some(recording), Some(data)) => recording.push(data),

@@ -4,6 +4,7 @@ mod harness;
 mod identity;
 mod learning;
 mod limits;
+mod metrics;
 mod policy;
 mod relay;
 mod request;

@@ -8,7 +8,7 @@ mod tls;
 
 use std::{collections::BTreeMap, error::Error, sync::Arc, time::Duration};
 
-use http::{HeaderMap, Method, Request, Response, uri::PathAndQuery};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, uri::PathAndQuery};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
@@ -23,7 +23,7 @@ use crate::{
     headers::{self, Credentials},
     refusal::Refusal,
     relay::Body,
-    serving::{Endpoint, Serving},
+    serving::{Endpoint, Lease, Serving},
 };
 
 /// How long an unused connection is kept; shorter than the keep-alive of servers in use.
@@ -196,6 +196,14 @@ impl Target {
         match self {
             Self::Policy(endpoint) => Some(adapter.unwrap_or(&endpoint.base)),
             Self::Named(upstream) => upstream.config.model.as_deref(),
+        }
+    }
+
+    /// The adapter that answers, as a header says it; none is the base, or no model of ours.
+    pub(crate) fn adapter(&self, lease: &Lease) -> Option<HeaderValue> {
+        match self {
+            Self::Policy(_) => HeaderValue::from_str(lease.adapter()?).ok(),
+            Self::Named(_) => None,
         }
     }
 

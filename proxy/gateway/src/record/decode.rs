@@ -46,13 +46,13 @@ impl Finished {
             first_byte_ms: self.first_byte_ms,
             ended_ms: self.ended_ms,
         };
-        log_line(&turn, self.began.status);
+        log_line(&turn, self.began.status, self.n_bytes);
         (turn, self.request)
     }
 }
 
 /// One line per turn, without a word of it.
-fn log_line(turn: &NewTurn, status: u16) {
+fn log_line(turn: &NewTurn, status: u16, n_bytes: u64) {
     let usage = turn.usage.unwrap_or_default();
     let since = |ms: u64| ms.saturating_sub(turn.started_ms);
     tracing::info!(
@@ -68,6 +68,7 @@ fn log_line(turn: &NewTurn, status: u16) {
         end = ?turn.end,
         first_byte_ms = turn.first_byte_ms.map(since),
         total_ms = since(turn.ended_ms),
+        n_bytes,
         prompt_tokens = usage.prompt_tokens,
         cached_tokens = usage.cached_tokens,
         completion_tokens = usage.completion_tokens,

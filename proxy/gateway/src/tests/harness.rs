@@ -237,6 +237,10 @@ impl TurnSink for Log {
             Ok(TurnId { session: 1, seq })
         })
     }
+
+    fn oldest_unflushed(&self) -> Option<Duration> {
+        None
+    }
 }
 
 impl Upstream {

@@ -207,3 +207,22 @@ async fn a_session_is_not_idle_while_its_reply_is_under_way() {
     other.send(&request).await;
     assert_eq!(model(policy.next().await.body()), "a1");
 }
+
+#[tokio::test]
+async fn a_reply_of_the_policy_names_its_adapter_whatever_its_server_says() {
+    let (harness, mut policy) = with_policy(SetUp::default()).await;
+    let mut named = async |reply: &str| {
+        let mut client = harness.client().await;
+        client.send(&post_chat(CHAT)).await;
+        policy.next().await.send(reply.as_bytes()).await;
+        client.read().await.header("x-metaclaw-adapter")
+    };
+    let agent = AgentId::default_agent();
+    harness.serving.set(&agent, Some("main@5"));
+    let reply = json_reply(&completion("x"));
+    assert_eq!(named(&reply).await.as_deref(), Some("main@5"));
+    let other = reply.replacen("\r\n", "\r\nx-metaclaw-adapter: other\r\n", 1);
+    assert_eq!(named(&other).await.as_deref(), Some("main@5"));
+    harness.serving.withdraw("main@5");
+    assert_eq!(named(&reply).await, None, "the base");
+}

@@ -1,0 +1,130 @@
+//! `GET /metrics`: the counters as Prometheus reads them. `docs/metrics.md` lists them.
+
+use std::{fmt, time::Duration};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{
+        counter::{ConstCounter, Counter},
+        family::Family,
+        gauge::ConstGauge,
+    },
+    registry::{Registry, Unit},
+};
+
+use super::{Counts, Metrics};
+
+/// OpenMetrics 1.0, which Prometheus asks for first.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Why a turn is not in the log, or not all of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Lost {
+    reason: &'static str,
+}
+
+/// The exposition. `unflushed` is the age of the oldest turn that the log has not flushed.
+///
+/// # Errors
+///
+/// None in practice: a text takes all that is written to it.
+pub(crate) fn text(metrics: &Metrics, unflushed: Option<Duration>) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("metaclaw");
+    let counts = metrics.counts();
+    traffic(&mut registry, metrics);
+    gauges(&mut registry, &counts, unflushed);
+    counters(&mut registry, &counts);
+    let mut text = String::with_capacity(8 << 10);
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+fn traffic(registry: &mut Registry, metrics: &Metrics) {
+    let traffic = &metrics.traffic;
+    registry.register(
+        "requests",
+        "Requests that were answered; status none: the agent hung up before",
+        traffic.requests.clone(),
+    );
+    for (name, help, seconds) in [
+        (
+            "time_to_first_byte",
+            "From a request's headers to the first byte of its reply",
+            &traffic.first_byte,
+        ),
+        (
+            "added_latency",
+            "Our own part of the time from a request's last byte to its reply's headers",
+            &traffic.added,
+        ),
+        (
+            "stream_duration",
+            "From a request's headers to the end of its reply",
+            &traffic.stream,
+        ),
+    ] {
+        registry.register_with_unit(name, help, Unit::Seconds, seconds.clone());
+    }
+}
+
+fn gauges(registry: &mut Registry, counts: &Counts, unflushed: Option<Duration>) {
+    let gauge = |n: u64| ConstGauge::new(i64::try_from(n).unwrap_or(i64::MAX));
+    registry.register(
+        "active_streams",
+        "Requests under way",
+        gauge(counts.active_streams),
+    );
+    registry.register_with_unit(
+        "capture",
+        "Memory held for turns on their way into the log",
+        Unit::Bytes,
+        gauge(counts.capture_bytes),
+    );
+    registry.register_with_unit(
+        "request_body",
+        "Memory of request bodies that are held",
+        Unit::Bytes,
+        gauge(counts.body_bytes),
+    );
+    registry.register_with_unit(
+        "oldest_unflushed_turn",
+        "Age of the oldest turn that the log has and has not flushed; 0 where there is none",
+        Unit::Seconds,
+        ConstGauge::new(unflushed.unwrap_or_default().as_secs_f64()),
+    );
+}
+
+fn counters(registry: &mut Registry, counts: &Counts) {
+    let counter = ConstCounter::<u64>::new;
+    registry.register(
+        "refused_requests",
+        "Requests that were answered with an error of our own",
+        counter(counts.refused),
+    );
+    registry.register(
+        "recorded_turns",
+        "Turns that the log has acknowledged",
+        counter(counts.recorded),
+    );
+    registry.register(
+        "prompt_cache_breaks",
+        "Sessions whose lessons were chosen again after a pause",
+        counter(counts.cache_breaks),
+    );
+    let lost = Family::<Lost, Counter>::default();
+    for (reason, n) in [
+        ("queue_full", counts.dropped),
+        ("log_failed", counts.failed),
+        ("no_memory", counts.overflowed),
+        ("reply_encoding", counts.undecodable),
+        ("request_encoding", counts.encoded),
+        ("unreadable_request", counts.unread),
+    ] {
+        lost.get_or_create(&Lost { reason }).inc_by(n);
+    }
+    registry.register(
+        "dropped_captures",
+        "Replies that were relayed and are not, or not whole, in the log",
+        lost,
+    );
+}

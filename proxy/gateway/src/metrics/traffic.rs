@@ -1,0 +1,190 @@
+//! What is told apart by labels: requests by who asked and who answered, and where their time went.
+//!
+//! Agents name themselves in a header, so that their number is bounded here: beyond
+//! [`MAX_AGENTS`] they share one label. The other labels have few values by nature.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use metaclaw_chat::AgentId;
+use prometheus_client::{
+    encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder},
+    metrics::{counter::Counter, family::Family, histogram::Histogram},
+};
+
+use super::visit::Api;
+
+/// Agents that have a label of their own; those that come later are counted together.
+pub(super) const MAX_AGENTS: usize = 64;
+/// The label of all others.
+pub(super) const OTHER: &str = "_other";
+/// The label of what is not known: a request that was refused before it was read, or asked nobody.
+const NONE: &str = "";
+
+/// Seconds until the first byte: a cache's answer to a model that thinks.
+const FIRST_BYTE: [f64; 14] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0,
+];
+/// Seconds of our own: tens of microseconds where all is well.
+const ADDED: [f64; 12] = [
+    0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0,
+];
+/// Seconds of a whole reply.
+const STREAM: [f64; 13] = [
+    0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0,
+];
+
+type Seconds = Family<Way, Histogram, fn() -> Histogram>;
+
+/// The labelled series.
+#[derive(Debug)]
+pub(crate) struct Traffic {
+    pub(super) requests: Family<Answered, Counter>,
+    pub(super) first_byte: Seconds,
+    pub(super) added: Seconds,
+    pub(super) stream: Seconds,
+    agents: RwLock<HashSet<AgentId>>,
+    /// By API, and by the upstream's name.
+    lanes: [RwLock<HashMap<Arc<str>, Arc<Lane>>>; Api::ALL.len()],
+}
+
+/// One API at one upstream: its histograms, looked up once for a request.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(super) upstream: Arc<str>,
+    pub(super) first_byte: Histogram,
+    pub(super) added: Histogram,
+    pub(super) stream: Histogram,
+}
+
+/// A request that was answered, or whose agent hung up before.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Answered {
+    agent: Label,
+    api: Api,
+    status: Status,
+    upstream: Label,
+}
+
+/// Which API, at whom.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Way {
+    api: Api,
+    upstream: Label,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Label {
+    Agent(AgentId),
+    Upstream(Arc<str>),
+    Fixed(&'static str),
+}
+
+/// The status; none where the agent hung up before there was one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Status(Option<u16>);
+
+// === impl Traffic ===
+
+impl Default for Traffic {
+    fn default() -> Self {
+        let seconds = Family::new_with_constructor;
+        Self {
+            requests: Family::default(),
+            first_byte: seconds(|| Histogram::new(FIRST_BYTE)),
+            added: seconds(|| Histogram::new(ADDED)),
+            stream: seconds(|| Histogram::new(STREAM)),
+            agents: RwLock::default(),
+            lanes: Default::default(),
+        }
+    }
+}
+
+impl Traffic {
+    /// The series of one API at one upstream. Names of upstreams come from the settings: they are few.
+    pub(super) fn lane(&self, api: Api, upstream: &str) -> Arc<Lane> {
+        let lanes = &self.lanes[api as usize];
+        let known = lanes.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lane) = known.get(upstream) {
+            return Arc::clone(lane);
+        }
+        drop(known);
+        let upstream: Arc<str> = upstream.into();
+        let way = Way {
+            api,
+            upstream: Label::Upstream(Arc::clone(&upstream)),
+        };
+        let lane = Arc::new(Lane {
+            upstream: Arc::clone(&upstream),
+            first_byte: self.first_byte.get_or_create_owned(&way),
+            added: self.added.get_or_create_owned(&way),
+            stream: self.stream.get_or_create_owned(&way),
+        });
+        let mut known = lanes.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(known.entry(upstream).or_insert(lane))
+    }
+
+    /// Counts a request.
+    pub(super) fn count(
+        &self,
+        api: Api,
+        agent: Option<AgentId>,
+        lane: Option<&Lane>,
+        status: Option<u16>,
+    ) {
+        let mut labels = Answered {
+            agent: agent.map_or(Label::Fixed(NONE), Label::Agent),
+            api,
+            status: Status(status),
+            upstream: lane.map_or(Label::Fixed(NONE), |lane| {
+                Label::Upstream(Arc::clone(&lane.upstream))
+            }),
+        };
+        if let Some(known) = self.requests.get(&labels) {
+            known.inc();
+            return;
+        }
+        if let Label::Agent(agent) = &labels.agent
+            && !self.admits(agent)
+        {
+            labels.agent = Label::Fixed(OTHER);
+        }
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Whether an agent has a label of its own.
+    fn admits(&self, agent: &AgentId) -> bool {
+        let mut agents = self.agents.write().unwrap_or_else(PoisonError::into_inner);
+        agents.contains(agent) || (agents.len() < MAX_AGENTS && agents.insert(agent.clone()))
+    }
+}
+
+// === impl Label ===
+
+impl EncodeLabelValue for Label {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let text = match self {
+            Self::Agent(agent) => agent.as_str(),
+            Self::Upstream(name) => name,
+            Self::Fixed(text) => text,
+        };
+        text.encode(encoder)
+    }
+}
+
+impl EncodeLabelValue for Status {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+        match self.0 {
+            Some(status) => u64::from(status).encode(encoder),
+            None => "none".encode(encoder),
+        }
+    }
+}
+
+impl EncodeLabelValue for Api {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+        self.name().encode(encoder)
+    }
+}
