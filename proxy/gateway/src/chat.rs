@@ -19,7 +19,7 @@ use crate::{
     relay::{Body, Relay, full},
     request::{ChatRequest, read_body},
     splice::{Absent, Changes, splice},
-    upstream::{Outgoing, Target},
+    upstream::{Answer, AnyOf, Outgoing, Target},
 };
 
 /// Which adapter answered, on replies of the policy model.
@@ -74,32 +74,24 @@ pub(crate) async fn chat(
         given,
         started_ms,
     };
-    let (target, reply) = turn.ask_any(shared, visit).await?;
+    let answer = turn.ask_any(shared, visit).await?;
     let ticket = ticket.watched(visit.watch());
-    Ok(turn.relay(shared, &target, reply, ticket))
+    Ok(turn.relay(shared, answer, ticket))
 }
 
 // === impl Turn ===
 
 impl Turn {
-    /// Asks the first that can be reached. Only our own policy model is passed over: what another
-    /// upstream's failure means is for the agent to decide, which retries by itself.
-    async fn ask_any(
-        &self,
-        shared: &Shared,
-        visit: &mut Visit,
-    ) -> Result<(Target, Response<Incoming>), Refusal> {
-        let mut refusal = shared.upstreams.nobody();
-        for target in shared.upstreams.targets(&shared.serving) {
-            let outgoing = self.outgoing(&target);
-            let asking = shared.upstreams.ask(&target, outgoing);
-            match visit.ask(target.name(), asking).await {
-                Ok(reply) => return Ok((target, reply)),
-                Err(Refusal::PolicyDown) => refusal = Refusal::PolicyDown,
-                Err(other) => return Err(other),
-            }
-        }
-        Err(refusal)
+    /// Asks whoever may answer this agent.
+    async fn ask_any(&self, shared: &Shared, visit: &mut Visit) -> Result<Answer, Refusal> {
+        let upstreams = &shared.upstreams;
+        let agent = &self.who.agent;
+        let asked = AnyOf {
+            targets: upstreams.targets(&shared.serving, agent),
+            nobody: upstreams.nobody(agent),
+        };
+        let outgoing = |target: &Target| self.outgoing(target);
+        upstreams.ask_any(asked, outgoing, visit).await
     }
 
     /// The request as this target gets it.
@@ -131,13 +123,8 @@ impl Turn {
     }
 
     /// Sends the reply on its way, with a copy for the log.
-    fn relay(
-        self,
-        shared: &Shared,
-        target: &Target,
-        reply: Response<Incoming>,
-        ticket: Ticket,
-    ) -> Response<Body> {
+    fn relay(self, shared: &Shared, answer: Answer, ticket: Ticket) -> Response<Body> {
+        let Answer { target, reply } = answer;
         let (mut head, body) = reply.into_parts();
         head.headers = headers::downwards(head.headers);
         if let Some(adapter) = target.adapter(&self.given.lease) {
@@ -148,7 +135,7 @@ impl Turn {
             format: format(&head.headers),
             encoding: Encoding::of(&head.headers),
         };
-        let recording = match self.asked(target) {
+        let recording = match self.asked(&target) {
             Some(asked) => shared.recorder.begin(asked, began),
             None => None,
         };

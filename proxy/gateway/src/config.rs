@@ -1,4 +1,4 @@
-//! The gateway's settings: `proxy.*`, `upstreams.*`, `routing.*`, `compat.*`, `serving.*`.
+//! The gateway's settings: `proxy.*`, `upstreams.*`, `routing.*`, `agents.*`, `compat.*`, `serving.*`.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +8,7 @@ use std::{
 use metaclaw_chat::{AgentId, Size, Span};
 use serde::Deserialize;
 
-use crate::secret::Secret;
+use crate::{secret::Secret, upstream::Failure};
 
 /// The name in `routing.order` that stands for our own policy model.
 pub const POLICY: &str = "policy";
@@ -25,6 +25,10 @@ pub struct GatewayConfig {
     pub upstreams: BTreeMap<String, UpstreamConfig>,
     /// `routing.*`.
     pub routing: RoutingConfig,
+    /// `mode`.
+    pub mode: Mode,
+    /// `agents.<id>`.
+    pub agents: BTreeMap<AgentId, AgentConfig>,
     /// `compat.*`.
     pub compat: CompatConfig,
     /// `serving.*`.
@@ -105,6 +109,33 @@ pub enum UpstreamDialect {
 pub struct RoutingConfig {
     /// Names of upstreams, the first that can answer does; [`POLICY`] is our own model.
     pub order: Vec<String>,
+    /// Classes of failure upon which the next one is asked, before the first byte of a reply; none
+    /// by default, as agents retry by themselves.
+    pub fail_over: Vec<Failure>,
+}
+
+/// `mode`, for all or for one agent. Here it decides who is served by the policy model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// The weights learn while the user is away.
+    #[default]
+    #[serde(alias = "madmax")]
+    Auto,
+    /// The weights learn when a batch is ready.
+    Rl,
+    /// No policy model.
+    SkillsOnly,
+}
+
+/// `agents.<id>`: what is different for one agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct AgentConfig {
+    /// Its mode; without one, that of all.
+    pub mode: Option<Mode>,
+    /// Its upstreams, in order, in place of all others; [`POLICY`] may be among them.
+    pub upstream: Vec<String>,
 }
 
 /// `compat.*`: what counts as an errand of the client.
@@ -151,8 +182,10 @@ pub enum ConfigError {
         reason: String,
     },
     /// A name in the order that no upstream has.
-    #[error("routing.order: {name:?} is no upstream; there are policy{known}")]
+    #[error("{key}: {name:?} is no upstream; there are policy{known}")]
     UnknownUpstream {
+        /// The key that names it.
+        key: String,
         /// The name.
         name: String,
         /// The names that there are, each after a comma.
@@ -195,17 +228,29 @@ impl GatewayConfig {
         if self.upstreams.contains_key(POLICY) {
             return Err(ConfigError::ReservedName);
         }
+        let orders = [("routing.order".to_owned(), &self.routing.order)].into_iter();
+        let of_agents = self.agents.iter();
+        let of_agents = of_agents.map(|(id, it)| (format!("agents.{id}.upstream"), &it.upstream));
+        orders
+            .chain(of_agents)
+            .try_for_each(|(key, names)| self.check_names(key, names))
+    }
+
+    fn check_names(&self, key: String, names: &[String]) -> Result<(), ConfigError> {
         let is_known = |name: &&String| *name == POLICY || self.upstreams.contains_key(*name);
         // `llm` stands in the default order, whether or not it was configured.
         let unknown = |name: &&String| !is_known(name) && *name != LLM;
-        if let Some(name) = self.routing.order.iter().find(unknown) {
-            let known = self.upstreams.keys().map(|name| format!(", {name}"));
-            return Err(ConfigError::UnknownUpstream {
-                name: name.clone(),
-                known: known.collect::<Vec<_>>().concat(),
-            });
+        match names.iter().find(unknown) {
+            None => Ok(()),
+            Some(name) => {
+                let known = self.upstreams.keys().map(|name| format!(", {name}"));
+                Err(ConfigError::UnknownUpstream {
+                    key,
+                    name: name.clone(),
+                    known: known.collect(),
+                })
+            }
         }
-        Ok(())
     }
 }
 
@@ -255,6 +300,7 @@ impl Default for RoutingConfig {
     fn default() -> Self {
         Self {
             order: vec![POLICY.to_owned(), LLM.to_owned()],
+            fail_over: Vec::new(),
         }
     }
 }
@@ -290,6 +336,7 @@ mod tests {
         insta::assert_snapshot!(refused(r#"{"proxy":{"host":"0.0.0.0"}}"#), @"proxy.host 0.0.0.0 can be reached from other machines and no key is set: set proxy.api_key, or proxy.host to 127.0.0.1");
         insta::assert_snapshot!(refused(r#"{"proxy":{"keys":{"phone":{"key":"k","agents":[]}}}}"#), @"proxy.keys.phone.agents is empty: name the agents that this key may speak for");
         insta::assert_snapshot!(refused(r#"{"routing":{"order":["polcy"]},"upstreams":{"mine":{"url":"x"}}}"#), @r#"routing.order: "polcy" is no upstream; there are policy, mine"#);
+        insta::assert_snapshot!(refused(r#"{"agents":{"work":{"upstream":["yours"]}},"upstreams":{"mine":{"url":"x"}}}"#), @r#"agents.work.upstream: "yours" is no upstream; there are policy, mine"#);
         insta::assert_snapshot!(refused(r#"{"upstreams":{"policy":{"url":"x"}}}"#), @"upstreams.policy: this name stands for the policy model; choose another");
     }
 

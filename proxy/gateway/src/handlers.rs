@@ -7,6 +7,7 @@ use http::{
 };
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use metaclaw_chat::AgentId;
 use metaclaw_dialects::Dialect;
 use serde_json::{Value, json};
 
@@ -167,9 +168,10 @@ async fn pass(
 ) -> Result<Response<Body>, Refusal> {
     let route = route_of(&request)?;
     let caller = shared.door.admit(request.headers())?;
-    visit.is_of(&identity::agent_of(request.headers(), &caller)?);
+    let agent = identity::agent_of(request.headers(), &caller)?;
+    visit.is_of(&agent);
     let ticket = shared.enter()?;
-    let target = target(shared, request.method(), &route)?;
+    let target = target(shared, &agent, request.method(), &route)?;
     let (head, body) = request.into_parts();
     let body = body.map_err(BoxError::from).boxed_unsync();
     let outgoing = Outgoing {
@@ -190,13 +192,19 @@ async fn pass(
 /// Who serves a route that is no chat: the models are those of whoever answers chats; the rest goes
 /// to an upstream. None of it goes to our own trainer, which takes orders there, and has what other
 /// agents said: its key is ours, not the callers'.
-fn target(shared: &Shared, method: &Method, route: &PathAndQuery) -> Result<Target, Refusal> {
+fn target(
+    shared: &Shared,
+    agent: &AgentId,
+    method: &Method,
+    route: &PathAndQuery,
+) -> Result<Target, Refusal> {
     let is_models = route.path() == "/v1/models" && *method == Method::GET;
-    let mut targets = shared.upstreams.targets(&shared.serving).into_iter();
+    let targets = shared.upstreams.targets(&shared.serving, agent);
+    let mut targets = targets.into_iter();
     let target = targets.find(|target| is_models || target.takes_everything());
     target.ok_or_else(|| {
-        if is_models || !shared.upstreams.has_policy() {
-            return shared.upstreams.nobody();
+        if is_models || !shared.upstreams.has_policy(agent) {
+            return shared.upstreams.nobody(agent);
         }
         Refusal::NotFound {
             method: method.to_string(),

@@ -34,8 +34,8 @@ mod upstream;
 pub use self::{
     address::AddressError,
     config::{
-        CompatConfig, ConfigError, GatewayConfig, KeyConfig, LLM, POLICY, ProxyConfig,
-        RoutingConfig, ServingConfig, UpstreamConfig, UpstreamDialect,
+        AgentConfig, CompatConfig, ConfigError, GatewayConfig, KeyConfig, LLM, Mode, POLICY,
+        ProxyConfig, RoutingConfig, ServingConfig, UpstreamConfig, UpstreamDialect,
     },
     gateway::{Gateway, GatewayParts},
     metrics::{Counts, Metrics},
@@ -43,6 +43,7 @@ pub use self::{
     secret::Secret,
     services::{Answering, Call, Service, ServiceError, Services},
     serving::{Endpoint, Lease, Serving},
+    upstream::Failure,
 };
 
 #[cfg(test)]

@@ -14,14 +14,13 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
-use hyper::body::Incoming;
 use metaclaw_turns::StreamEnd;
 use tokio::{
     sync::oneshot,
     time::{Instant, Sleep, sleep},
 };
 
-use crate::{gateway::Ticket, record::Recording};
+use crate::{gateway::Ticket, record::Recording, upstream::UpstreamBody};
 
 /// A response's body.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
@@ -46,12 +45,14 @@ pub(crate) fn full(bytes: Bytes) -> Body {
 
 /// An upstream's reply on its way to the agent.
 pub(crate) struct Relay {
-    upstream: Incoming,
+    upstream: UpstreamBody,
     /// The capture; taken when the reply ends.
     recording: Option<Recording>,
     silence: Option<Silence>,
     /// With `strict`: what waits for the log.
     waiting: Option<Waiting>,
+    /// Why the reply breaks off with the next poll.
+    broken: Option<BoxError>,
     /// The upstream has no more.
     is_over: bool,
     ticket: Ticket,
@@ -75,7 +76,7 @@ struct Waiting {
 
 impl Relay {
     pub(crate) fn new(
-        upstream: Incoming,
+        upstream: UpstreamBody,
         recording: Option<Recording>,
         idle: Option<Duration>,
         ticket: Ticket,
@@ -89,6 +90,7 @@ impl Relay {
             recording,
             silence,
             waiting: None,
+            broken: None,
             is_over: false,
             ticket,
         }
@@ -136,11 +138,13 @@ impl Relay {
         }
     }
 
-    /// The reply broke off: so it does for the agent.
-    fn cut(&mut self, why: BoxError) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    /// The reply broke off: so it does for the agent, one poll later, as hyper drops what it has not
+    /// written yet when it hears of it.
+    fn cut(&mut self, why: BoxError, cx: &Context<'_>) {
         self.is_over = true;
         self.end(StreamEnd::Cut, None);
-        Poll::Ready(Some(Err(why)))
+        self.broken = Some(why);
+        cx.waker().wake_by_ref();
     }
 
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Silent> {
@@ -164,6 +168,9 @@ impl HttpBody for Relay {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
+        if let Some(why) = this.broken.take() {
+            return Poll::Ready(Some(Err(why)));
+        }
         loop {
             if let Some(waiting) = &mut this.waiting {
                 let last = ready!(waiting.poll(cx));
@@ -181,14 +188,18 @@ impl HttpBody for Relay {
                         return Poll::Ready(Some(Ok(frame)));
                     }
                 }
-                Poll::Ready(Some(Err(error))) => return this.cut(error.into()),
+                Poll::Ready(Some(Err(error))) => {
+                    this.cut(error.into(), cx);
+                    return Poll::Pending;
+                }
                 Poll::Ready(None) => {
                     this.is_over = true;
                     this.end(StreamEnd::Complete, None);
                 }
                 Poll::Pending => {
                     let silent = ready!(this.poll_silence(cx));
-                    return this.cut(silent.into());
+                    this.cut(silent.into(), cx);
+                    return Poll::Pending;
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! Behaviour, seen from both ends: a raw client before the gateway and a raw upstream behind it.
 
+mod agents;
+mod fail_over;
 mod harness;
 mod identity;
 mod learning;

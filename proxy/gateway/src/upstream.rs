@@ -1,30 +1,39 @@
 //! The servers that requests go to, and the one client that asks them.
 //!
 //! hyper's own client, not reqwest: that one adds an `accept` of its own to a request without one.
-//! No redirects, no decompression, no retry; the one thing asked twice is a request that never left,
-//! as the pooled connection had been closed meanwhile.
+//! No redirects, no decompression, no retry but what `routing.fail_over` asks for (`ask`); the one
+//! other thing asked twice is a request that never left, as the pooled connection had been closed
+//! meanwhile.
 
+mod ask;
+mod body;
+mod failure;
+mod keys;
 mod tls;
 
 use std::{collections::BTreeMap, error::Error, sync::Arc, time::Duration};
 
-use http::{HeaderMap, HeaderValue, Method, Request, Response, uri::PathAndQuery};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderValue, Method, uri::PathAndQuery};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
-use metaclaw_chat::Span;
+use metaclaw_chat::{AgentId, Span};
 
+use self::keys::KeyRing;
+pub(crate) use self::{
+    ask::{Answer, AnyOf},
+    body::UpstreamBody,
+};
 use crate::{
     address::Address,
-    config::{ConfigError, GatewayConfig, POLICY, UpstreamConfig, UpstreamDialect},
-    headers::{self, Credentials},
+    config::{AgentConfig, ConfigError, GatewayConfig, Mode, POLICY, UpstreamConfig},
     refusal::Refusal,
     relay::Body,
     serving::{Endpoint, Lease, Serving},
 };
+pub use failure::Failure;
 
 /// How long an unused connection is kept; shorter than the keep-alive of servers in use.
 const POOL_IDLE: Duration = Duration::from_secs(50);
@@ -36,6 +45,9 @@ type Connections = Client<HttpsConnector<HttpConnector>, Body>;
 pub(crate) struct Upstreams {
     named: BTreeMap<String, Arc<Upstream>>,
     order: Vec<String>,
+    agents: BTreeMap<AgentId, AgentConfig>,
+    mode: Mode,
+    fail_over: Vec<Failure>,
     policy: Connections,
     /// Callers show a key of ours, so it is nobody's upstream.
     is_locked: bool,
@@ -47,6 +59,7 @@ pub(crate) struct Upstream {
     pub name: String,
     address: Address,
     config: UpstreamConfig,
+    keys: KeyRing,
     connections: Connections,
 }
 
@@ -82,6 +95,7 @@ impl Upstreams {
             let upstream = Upstream {
                 name: name.clone(),
                 address,
+                keys: KeyRing::new(&upstream.keys),
                 config: upstream.clone(),
                 connections: connections(tls.clone(), upstream.connect),
             };
@@ -90,23 +104,29 @@ impl Upstreams {
         Ok(Self {
             named,
             order: config.routing.order.clone(),
+            agents: config.agents.clone(),
+            mode: config.mode,
+            fail_over: config.routing.fail_over.clone(),
             policy: connections(tls, UpstreamConfig::default().connect),
             is_locked,
         })
     }
 
-    /// Who can answer a chat, in order.
-    pub(crate) fn targets(&self, serving: &Serving) -> Vec<Target> {
-        let target = |name: &String| match name.as_str() {
+    /// Who can answer an agent's chats, in order.
+    pub(crate) fn targets(&self, serving: &Serving, agent: &AgentId) -> Vec<Target> {
+        let target = |name: &str| match name {
             POLICY => serving.policy().map(Target::Policy),
             name => self.named.get(name).cloned().map(Target::Named),
         };
-        self.order.iter().filter_map(target).collect()
+        self.order_of(agent)
+            .into_iter()
+            .filter_map(target)
+            .collect()
     }
 
     /// Why nobody can answer.
-    pub(crate) fn nobody(&self) -> Refusal {
-        if self.has_policy() {
+    pub(crate) fn nobody(&self, agent: &AgentId) -> Refusal {
+        if self.has_policy(agent) {
             Refusal::PolicyDown
         } else {
             Refusal::NoUpstream
@@ -114,53 +134,25 @@ impl Upstreams {
     }
 
     /// Whether our own policy model is among those who answer, up or down.
-    pub(crate) fn has_policy(&self) -> bool {
-        self.order.iter().any(|name| name == POLICY)
+    pub(crate) fn has_policy(&self, agent: &AgentId) -> bool {
+        self.order_of(agent).contains(&POLICY)
     }
 
-    /// Asks. The reply's body is still to come.
-    pub(crate) async fn ask(
-        &self,
-        target: &Target,
-        outgoing: Outgoing<'_>,
-    ) -> Result<Response<Incoming>, Refusal> {
-        let Some(uri) = target.address().uri(outgoing.route) else {
-            return Err(Refusal::NotFound {
-                method: outgoing.method.to_string(),
-                path: outgoing.route.path().to_owned(),
-            });
-        };
-        let mut request = Request::new(outgoing.body);
-        *request.method_mut() = outgoing.method;
-        *request.uri_mut() = uri;
-        *request.headers_mut() = headers::upwards(outgoing.headers, self.credentials(target));
-        let connections = match target {
-            Target::Policy(_) => &self.policy,
-            Target::Named(upstream) => &upstream.connections,
-        };
-        let reply = connections.request(request);
-        let reply = match target.first_byte() {
-            Some(after) => match tokio::time::timeout(after.0, reply).await {
-                Ok(reply) => reply,
-                Err(_) => return Err(target.too_slow(after)),
-            },
-            None => reply.await,
-        };
-        reply.map_err(|error| target.unreachable(&error))
-    }
-
-    fn credentials<'a>(&self, target: &'a Target) -> Credentials<'a> {
-        match target {
-            Target::Policy(endpoint) => match &endpoint.key {
-                Some(key) => Credentials::Key(key, UpstreamDialect::Openai),
-                None => Credentials::Nobodys,
-            },
-            Target::Named(upstream) => match upstream.config.keys.first() {
-                Some(key) => Credentials::Key(key, upstream.config.dialect),
-                None if self.is_locked => Credentials::Nobodys,
-                None => Credentials::Callers,
-            },
+    /// The names that an agent's requests may go to. Its own upstreams stand for all others, so that
+    /// what it says never reaches one that its owner did not choose for it.
+    fn order_of(&self, agent: &AgentId) -> Vec<&str> {
+        let own = self.agents.get(agent);
+        let mode = own.and_then(|own| own.mode).unwrap_or(self.mode);
+        let own = own.map_or(&[][..], |own| &own.upstream);
+        let of_all = self.order.iter();
+        let general = of_all.filter(|name| own.is_empty() || *name == POLICY);
+        let mut names: Vec<&str> = general.map(String::as_str).collect();
+        if own.iter().any(|name| name == POLICY) {
+            names.clear();
         }
+        names.extend(own.iter().map(String::as_str));
+        names.retain(|name| *name != POLICY || mode != Mode::SkillsOnly);
+        names
     }
 }
 

@@ -1,0 +1,92 @@
+//! Two agents through one proxy: each to the upstream that its owner chose, and to no other.
+
+use tokio_util::task::TaskTracker;
+
+use super::harness::{CHAT, Harness, SetUp, Upstream, completion, json_reply, post};
+use crate::{Endpoint, Failure};
+
+/// `work` has an upstream of its own and learns; `home` has none, and does not.
+async fn with_agents(agents: &str) -> (Harness, Upstream, Upstream) {
+    let tasks = TaskTracker::new();
+    let own = Upstream::start(&tasks).await;
+    let policy = Upstream::start(&tasks).await;
+    let mut set_up = SetUp::default();
+    let url = format!("http://{}/v1", own.address);
+    set_up.config.upstreams.entry("own".into()).or_default().url = url;
+    set_up.config.agents = serde_json::from_str(agents).unwrap();
+    set_up.config.routing.fail_over = vec![Failure::Server];
+    let harness = Harness::with(set_up).await;
+    let endpoint = Endpoint::new(&format!("http://{}", policy.address), None, "base");
+    harness.serving.set_policy(Some(endpoint.unwrap()));
+    (harness, own, policy)
+}
+
+async fn answered_by(harness: &Harness, agent: &str, by: &mut Upstream, reply: &str) -> u16 {
+    let headers = format!("x-agent-id: {agent}\r\n");
+    let mut client = harness.client().await;
+    client
+        .send(&post("/v1/chat/completions", &headers, CHAT))
+        .await;
+    by.next().await.send(reply.as_bytes()).await;
+    client.read().await.status()
+}
+
+#[tokio::test]
+async fn each_agent_is_answered_by_its_own_upstream() {
+    let agents =
+        r#"{"work":{"upstream":["own"],"mode":"skills_only"},"home":{"mode":"skills_only"}}"#;
+    let (mut harness, mut own, mut policy) = with_agents(agents).await;
+    let ok = json_reply(&completion("x"));
+    assert_eq!(answered_by(&harness, "work", &mut own, &ok).await, 200);
+    let broken = "HTTP/1.1 500 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    let status = answered_by(&harness, "work", &mut own, broken).await;
+    assert_eq!(
+        status, 500,
+        "an upstream that is not this agent's is no fall-back"
+    );
+    assert!(harness.upstream.is_unasked() && policy.is_unasked());
+    let mut llm = std::mem::replace(&mut harness.upstream, own);
+    assert_eq!(answered_by(&harness, "home", &mut llm, &ok).await, 200);
+    assert!(harness.upstream.is_unasked() && policy.is_unasked());
+    assert_eq!(answered_by(&harness, "other", &mut policy, &ok).await, 200);
+    let turns = harness.log.wait(4).await;
+    let served = turns
+        .iter()
+        .map(|turn| (turn.agent.as_str(), turn.served.upstream.as_str()));
+    let expected = [
+        ("work", "own"),
+        ("work", "own"),
+        ("home", "llm"),
+        ("other", "policy"),
+    ];
+    assert_eq!(served.collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
+async fn an_agent_may_have_the_policy_model_alone_or_after_another() {
+    let agents = r#"{"own":{"upstream":["policy"]},"last":{"upstream":["own","policy"]}}"#;
+    let (mut harness, mut own, mut policy) = with_agents(agents).await;
+    let ok = json_reply(&completion("x"));
+    assert_eq!(answered_by(&harness, "own", &mut policy, &ok).await, 200);
+    assert_eq!(answered_by(&harness, "last", &mut own, &ok).await, 200);
+    harness.serving.set_policy(None);
+    let request = post("/v1/chat/completions", "x-agent-id: own\r\n", CHAT);
+    let seen = harness.refused(&request).await;
+    assert_eq!(
+        (seen.status(), seen.header("retry-after").as_deref()),
+        (503, Some("5"))
+    );
+    assert!(harness.upstream.is_unasked());
+}
+
+#[tokio::test]
+async fn other_routes_go_where_the_agents_chats_go() {
+    let (mut harness, mut own, _policy) =
+        with_agents(r#"{"work":{"upstream":["own"],"mode":"skills_only"}}"#).await;
+    let mut client = harness.client().await;
+    let get = "GET /v1/models HTTP/1.1\r\nhost: x\r\nx-agent-id: work\r\n\r\n";
+    client.send(get.as_bytes()).await;
+    own.next().await.send(json_reply("{}").as_bytes()).await;
+    assert_eq!(client.read().await.text(), "{}");
+    assert!(harness.upstream.is_unasked());
+}

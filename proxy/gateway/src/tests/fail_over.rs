@@ -1,0 +1,161 @@
+//! Whom else is asked, when, and what the agent sees of it.
+
+use tokio_util::task::TaskTracker;
+
+use super::harness::{
+    CHAT, Client, Exchange, Harness, SetUp, Upstream, completion, json_reply, post_chat,
+};
+use crate::{Failure, Secret};
+
+/// A harness with a second upstream, asked after `llm` where `fail_over` says so.
+async fn with_second(fail_over: &[Failure], keys: &[&str]) -> (Harness, Upstream) {
+    let second = Upstream::start(&TaskTracker::new()).await;
+    let mut set_up = SetUp::default();
+    let upstreams = &mut set_up.config.upstreams;
+    let url = format!("http://{}/v1", second.address);
+    upstreams.entry("second".into()).or_default().url = url;
+    let llm = upstreams.entry("llm".into()).or_default();
+    llm.keys = keys.iter().map(|key| Secret::from(*key)).collect();
+    set_up.config.routing.order = vec!["llm".into(), "second".into()];
+    set_up.config.routing.fail_over = fail_over.to_vec();
+    (Harness::with(set_up).await, second)
+}
+
+fn error(status: u16, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status} No\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n{body}"
+    )
+}
+
+async fn ask(harness: &Harness) -> Client {
+    let mut client = harness.client().await;
+    client.send(&post_chat(CHAT)).await;
+    client
+}
+
+/// The next request at an upstream, answered.
+async fn answer(upstream: &mut Upstream, reply: &str) -> Exchange {
+    let mut exchange = upstream.next().await;
+    exchange.send(reply.as_bytes()).await;
+    exchange
+}
+
+fn key(exchange: &Exchange) -> String {
+    exchange.header("authorization").unwrap()
+}
+
+#[tokio::test]
+async fn a_failure_goes_to_the_next_upstream_only_where_its_class_is_named() {
+    let (mut harness, mut second) = with_second(&[Failure::Overloaded], &[]).await;
+    let mut client = ask(&harness).await;
+    answer(&mut harness.upstream, &error(503, "", "later")).await;
+    let exchange = answer(&mut second, &json_reply(&completion("Paris"))).await;
+    assert_eq!(exchange.body(), CHAT);
+    assert_eq!(client.read().await.text(), completion("Paris"));
+    assert_eq!(harness.log.wait(1).await[0].served.upstream, "second");
+
+    let mut client = ask(&harness).await;
+    answer(&mut harness.upstream, &error(500, "x-own: 1\r\n", "broken")).await;
+    let seen = client.read().await;
+    assert_eq!((seen.status(), seen.text()), (500, "broken"));
+    assert_eq!(seen.header("x-own").as_deref(), Some("1"));
+    assert!(second.is_unasked());
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_before_the_reply_is_a_failure_too() {
+    let (mut harness, mut second) = with_second(&[Failure::Unreachable], &[]).await;
+    let mut client = ask(&harness).await;
+    drop(harness.upstream.next().await);
+    answer(&mut second, &json_reply(&completion("Paris"))).await;
+    assert_eq!(client.read().await.text(), completion("Paris"));
+}
+
+#[tokio::test]
+async fn where_all_fail_the_last_answer_of_an_upstream_arrives_byte_for_byte() {
+    let classes = [Failure::RateLimit, Failure::Unreachable];
+    let (mut harness, mut second) = with_second(&classes, &[]).await;
+    let long = format!(
+        "{{ \"error\" : {{\"message\":\"{}\"}} }}",
+        "slow ".repeat(50_000)
+    );
+    let mut client = ask(&harness).await;
+    answer(
+        &mut harness.upstream,
+        &error(429, "retry-after: 7\r\n", &long),
+    )
+    .await;
+    // The second one does not even answer: what the first said tells the agent more.
+    drop(second.next().await);
+    let seen = client.read().await;
+    assert_eq!((seen.status(), seen.text()), (429, long.as_str()));
+    assert_eq!(seen.header("retry-after").as_deref(), Some("7"));
+    assert!(seen.is_whole);
+}
+
+#[tokio::test]
+async fn a_key_that_is_refused_rests_and_the_next_one_is_shown() {
+    let (mut harness, mut second) = with_second(&[Failure::RateLimit], &["a", "b"]).await;
+    let mut client = ask(&harness).await;
+    let wait = error(429, "retry-after: 60\r\n", "{}");
+    let first = answer(&mut harness.upstream, &wait).await;
+    let other = answer(&mut harness.upstream, &json_reply(&completion("x"))).await;
+    assert_eq!(
+        (key(&first), key(&other)),
+        ("Bearer a".into(), "Bearer b".into())
+    );
+    client.read().await;
+    for _ in 0..2 {
+        let mut client = ask(&harness).await;
+        let reply = json_reply(&completion("x"));
+        assert_eq!(
+            key(&answer(&mut harness.upstream, &reply).await),
+            "Bearer b"
+        );
+        client.read().await;
+    }
+    // Both refused: the next upstream, and at once while they rest.
+    let mut client = ask(&harness).await;
+    answer(&mut harness.upstream, &wait).await;
+    answer(&mut second, &json_reply(&completion("x"))).await;
+    client.read().await;
+    let mut client = ask(&harness).await;
+    answer(&mut second, &json_reply(&completion("x"))).await;
+    assert_eq!(client.read().await.status(), 200);
+    assert!(harness.upstream.is_unasked());
+}
+
+#[tokio::test]
+async fn without_fail_over_keys_still_take_turns_and_no_request_is_asked_twice() {
+    let (mut harness, mut second) = with_second(&[], &["a", "b"]).await;
+    let quota = r#"{"error":{"code":"insufficient_quota","message":"no credit"}}"#;
+    let mut shown = Vec::new();
+    for reply in [
+        error(429, "", quota),
+        error(401, "", ""),
+        error(429, "", quota),
+    ] {
+        let mut client = ask(&harness).await;
+        let exchange = answer(&mut harness.upstream, &reply).await;
+        shown.push(key(&exchange));
+        assert!(client.read().await.status() >= 400);
+    }
+    // The third one has the less to wait, a minute against hours.
+    assert_eq!(shown, ["Bearer a", "Bearer b", "Bearer b"]);
+    assert!(second.is_unasked() && harness.upstream.is_unasked());
+}
+
+#[tokio::test]
+async fn an_error_that_breaks_off_arrives_as_far_as_it_came() {
+    let (mut harness, mut second) = with_second(&[Failure::Overloaded], &[]).await;
+    let mut client = ask(&harness).await;
+    let reply = "HTTP/1.1 500 No\r\ncontent-length: 9\r\n\r\nbro";
+    drop(answer(&mut harness.upstream, reply).await);
+    let seen = client.read().await;
+    assert_eq!(
+        (seen.status(), seen.text(), seen.is_whole),
+        (500, "bro", false)
+    );
+    assert!(second.is_unasked());
+}

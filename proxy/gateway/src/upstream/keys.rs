@@ -1,0 +1,213 @@
+//! The keys of one upstream, and which of them rest.
+//!
+//! A key that was refused rests for a time that its class of failure sets; any answer that does not
+//! blame the key ends its bad record. Resting decides the order only: where every key rests, the one
+//! that has least to wait is shown, so that the upstream's own answer reaches the agent.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::failure::Failure;
+use crate::secret::Secret;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+/// A key that is refused for too much, without a word on for how long.
+const RATE_LIMIT: Duration = Duration::from_secs(10);
+/// No key rests longer, whatever an upstream says.
+const LONGEST: Duration = Duration::from_secs(24 * 3_600);
+
+/// The keys of one upstream.
+#[derive(Debug)]
+pub(super) struct KeyRing {
+    keys: Vec<Secret>,
+    states: Mutex<States>,
+}
+
+#[derive(Debug, Default)]
+struct States {
+    each: Vec<State>,
+    n_uses: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct State {
+    /// The use that it was last shown at; 0 for never.
+    last_use: u64,
+    n_failures: u32,
+    rest: Option<(Instant, Failure)>,
+}
+
+// === impl KeyRing ===
+
+impl KeyRing {
+    pub(super) fn new(keys: &[Secret]) -> Self {
+        let states = States {
+            each: vec![State::default(); keys.len()],
+            n_uses: 0,
+        };
+        Self {
+            keys: keys.to_vec(),
+            states: Mutex::new(states),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(super) fn key(&self, index: usize) -> Option<&Secret> {
+        self.keys.get(index)
+    }
+
+    /// The key to show first: of those that do not rest the least recently used, else the one with
+    /// the least to wait. `None` where there are no keys.
+    pub(super) fn first(&self) -> Option<usize> {
+        self.choose(|_, _| true)
+    }
+
+    /// A key to show after those of `tried` were refused: one that does not rest.
+    pub(super) fn next(&self, tried: &[usize]) -> Option<usize> {
+        self.choose(|index, is_resting| !is_resting && !tried.contains(&index))
+    }
+
+    /// Why every key rests; `None` where one does not.
+    pub(super) fn all_rest(&self) -> Option<Failure> {
+        let now = Instant::now();
+        let states = self.lock();
+        let mut why = None;
+        for state in &states.each {
+            why = Some(state.resting(now)?.1);
+        }
+        why
+    }
+
+    /// The upstream refused the key.
+    pub(super) fn failed(&self, index: usize, failure: Failure, wait: Option<Duration>) {
+        if let Some(state) = self.lock().each.get_mut(index) {
+            state.n_failures = state.n_failures.saturating_add(1);
+            let rest = rest(failure, state.n_failures, wait);
+            state.rest = rest.map(|rest| (Instant::now() + rest, failure));
+        }
+    }
+
+    /// The upstream took the key.
+    pub(super) fn accepted(&self, index: usize) {
+        if let Some(state) = self.lock().each.get_mut(index) {
+            state.n_failures = 0;
+            state.rest = None;
+        }
+    }
+
+    fn choose(&self, may: impl Fn(usize, bool) -> bool) -> Option<usize> {
+        let now = Instant::now();
+        let mut states = self.lock();
+        let candidates = states.each.iter().enumerate();
+        let candidates =
+            candidates.filter(|(index, state)| may(*index, state.resting(now).is_some()));
+        let rank = |state: &State| (state.resting(now).map(|(until, _)| until), state.last_use);
+        let chosen = candidates.min_by_key(|(_, state)| rank(state))?.0;
+        states.n_uses += 1;
+        let n_uses = states.n_uses;
+        if let Some(state) = states.each.get_mut(chosen) {
+            state.last_use = n_uses;
+        }
+        Some(chosen)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, States> {
+        // Nothing under this lock leaves it half changed.
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn resting(&self, now: Instant) -> Option<(Instant, Failure)> {
+        self.rest.filter(|(until, _)| *until > now)
+    }
+}
+
+/// How long a key rests after its `n`th failure in a row.
+///
+/// The original's figures but for one: there a first 429 took a key away for five hours, as if its
+/// account had run dry.
+fn rest(failure: Failure, n: u32, wait: Option<Duration>) -> Option<Duration> {
+    let grown = |first: Duration, factor: u32, most: Duration| {
+        let factor = factor.saturating_pow(n.saturating_sub(1));
+        first.checked_mul(factor).unwrap_or(most).min(most)
+    };
+    match failure {
+        Failure::RateLimit => Some(wait.unwrap_or_else(|| grown(RATE_LIMIT, 2, 10 * MINUTE))),
+        Failure::Auth => Some(grown(MINUTE, 5, HOUR)),
+        Failure::Billing | Failure::AuthPermanent => Some(grown(5 * HOUR, 2, LONGEST)),
+        Failure::Overloaded
+        | Failure::ModelNotFound
+        | Failure::ContextLength
+        | Failure::Timeout
+        | Failure::Unreachable
+        | Failure::Server => None,
+    }
+    .map(|rest| rest.min(LONGEST))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn ring(n_keys: usize) -> KeyRing {
+        KeyRing::new(&vec![Secret::from("k"); n_keys])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_take_turns_and_a_refused_one_rests() {
+        let ring = ring(3);
+        let turns: Vec<_> = (0..4).filter_map(|_| ring.first()).collect();
+        assert_eq!(turns, [0, 1, 2, 0]);
+        ring.failed(1, Failure::RateLimit, Some(Duration::from_secs(7)));
+        assert_eq!([ring.first(), ring.first()], [Some(2), Some(0)]);
+        assert_eq!(ring.next(&[0, 2]), None, "the third one rests");
+        advance(Duration::from_secs(8)).await;
+        assert_eq!(ring.next(&[0, 2]), Some(1));
+        assert_eq!(self::ring(0).first(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_all_rest_the_one_with_the_least_to_wait_is_shown() {
+        let ring = ring(2);
+        assert_eq!(ring.all_rest(), None);
+        ring.failed(0, Failure::Billing, None);
+        assert_eq!(ring.all_rest(), None);
+        ring.failed(1, Failure::RateLimit, None);
+        assert_eq!(ring.all_rest(), Some(Failure::RateLimit));
+        assert_eq!([ring.first(), ring.first()], [Some(1), Some(1)]);
+        ring.accepted(0);
+        assert_eq!(ring.first(), Some(0));
+    }
+
+    #[test]
+    fn each_class_rests_for_its_own_time() {
+        let secs = |failure, n, wait: Option<u64>| {
+            rest(failure, n, wait.map(Duration::from_secs)).map(|it| it.as_secs())
+        };
+        assert_eq!(secs(Failure::RateLimit, 1, None), Some(10));
+        assert_eq!(secs(Failure::RateLimit, 1, Some(90)), Some(90));
+        assert_eq!(secs(Failure::RateLimit, 99, None), Some(600));
+        assert_eq!(
+            secs(Failure::RateLimit, 1, Some(u64::MAX)),
+            Some(24 * 3_600)
+        );
+        assert_eq!(secs(Failure::Billing, 1, None), Some(5 * 3_600));
+        assert_eq!(secs(Failure::Billing, 9, None), Some(24 * 3_600));
+        assert_eq!(secs(Failure::Auth, 2, None), Some(300));
+        assert_eq!(secs(Failure::Auth, 99, None), Some(3_600));
+        assert_eq!(secs(Failure::Server, 1, Some(5)), None);
+    }
+}
