@@ -51,7 +51,7 @@ pub struct ToolCall {
     pub id: String,
     /// The function's name.
     pub name: String,
-    /// The arguments as the model wrote them: JSON text, if it did well.
+    /// The arguments as the model wrote them: JSON text, if it did well; of a custom tool, free text.
     pub arguments: String,
 }
 
@@ -133,10 +133,17 @@ impl Message {
         let Some(calls) = self.0.get("tool_calls").and_then(Value::as_array) else {
             return Vec::new();
         };
-        let read = |call: &Value| ToolCall {
-            id: text(&call["id"]),
-            name: text(&call["function"]["name"]),
-            arguments: text(&call["function"]["arguments"]),
+        let read = |call: &Value| {
+            // A custom tool's input is free text.
+            let (tool, arguments) = match call.get("custom") {
+                Some(custom) => (custom, &custom["input"]),
+                None => (&call["function"], &call["function"]["arguments"]),
+            };
+            ToolCall {
+                id: text(&call["id"]),
+                name: text(&tool["name"]),
+                arguments: text(arguments),
+            }
         };
         calls.iter().map(read).collect()
     }
@@ -277,6 +284,17 @@ mod tests {
         let parts = r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{}},{"type":"text","text":"b"}]}"#;
         assert_eq!(message(parts).text(), "a\nb");
         assert_eq!(message(r#"{"role":"assistant","content":null}"#).text(), "");
+    }
+
+    #[test]
+    fn calls_of_functions_and_of_custom_tools_are_read() {
+        let calls = message(
+            r#"{"role":"assistant","tool_calls":[{"id":"1","type":"function","function":{"name":"ls","arguments":"{}"}},{"id":"2","type":"custom","custom":{"name":"patch","input":"*"}},{}]}"#,
+        )
+        .tool_calls();
+        let read = |call: &ToolCall| format!("{} {} {}", call.id, call.name, call.arguments);
+        let calls: Vec<String> = calls.iter().map(read).collect();
+        assert_eq!(calls, ["1 ls {}", "2 patch *", "  "]);
     }
 
     #[test]

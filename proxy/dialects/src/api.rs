@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::{
     Dialect, chat, messages,
     reply::{Reply, read_sse},
+    responses,
 };
 
 /// A chat API: what a route takes, and what it answers.
@@ -54,7 +55,7 @@ impl Api {
         match self {
             Self::Chat => read_sse::<chat::Accumulator>([bytes]),
             Self::Messages => read_sse::<messages::Accumulator>([bytes]),
-            Self::Responses => Reply::default(),
+            Self::Responses => read_sse::<responses::Accumulator>([bytes]),
         }
     }
 
@@ -63,7 +64,7 @@ impl Api {
         match self {
             Self::Chat => chat::read_json(bytes),
             Self::Messages => messages::read_json(bytes),
-            Self::Responses => Reply::default(),
+            Self::Responses => responses::read_json(bytes),
         }
     }
 
@@ -76,19 +77,36 @@ impl Api {
         match self {
             Self::Chat => chat::is_done(tail),
             Self::Messages => messages::is_done(tail),
-            Self::Responses => false,
+            Self::Responses => responses::is_done(tail),
         }
     }
 
-    /// One element of `messages` (or of Responses' `input`) as messages.
+    /// One element of `messages` (or of Responses' `input`, or that itself where it is one text) as
+    /// messages. Anthropic's user message that brings tool results is several: the results first.
+    ///
+    /// What a model says in one turn is several items with Responses: see [`Self::push`].
     ///
     /// # Errors
     /// It is no object, or has no role where it needs one.
     pub fn item(self, item: &Value) -> Result<Vec<Message>, MessageError> {
         match self {
-            Self::Chat | Self::Responses => Ok(vec![Message::try_from(item.clone())?]),
+            Self::Chat => Ok(vec![Message::try_from(item.clone())?]),
+            Self::Responses => Ok(vec![responses::item(item)?]),
             Self::Messages => messages::item(item),
         }
+    }
+
+    /// Adds one element of `messages` or `input` to those before it. With Responses, items of the
+    /// model that follow one another are one message, as the same turn in chat shape is.
+    ///
+    /// # Errors
+    /// As [`Self::item`].
+    pub fn push(self, messages: &mut Vec<Message>, item: &Value) -> Result<(), MessageError> {
+        match self {
+            Self::Responses => responses::join(messages, responses::item(item)?),
+            Self::Chat | Self::Messages => messages.extend(self.item(item)?),
+        }
+        Ok(())
     }
 
     /// The system text that stands beside the messages: Anthropic's `system`, Responses'
@@ -96,7 +114,7 @@ impl Api {
     pub fn system(self, value: &Value) -> Option<Message> {
         match self {
             Self::Chat => None,
-            Self::Responses => value.as_str().map(Message::system),
+            Self::Responses => responses::system(value),
             Self::Messages => messages::system(value),
         }
     }
@@ -104,7 +122,8 @@ impl Api {
     /// The `tools` of a request as those of a chat completion.
     pub fn tools(self, tools: &Value) -> Value {
         match self {
-            Self::Chat | Self::Responses => tools.clone(),
+            Self::Chat => tools.clone(),
+            Self::Responses => responses::tools(tools),
             Self::Messages => messages::tools(tools),
         }
     }

@@ -11,6 +11,7 @@ mod grow;
 mod messages;
 pub mod openai;
 mod reply;
+mod responses;
 pub mod sse;
 mod tail;
 #[cfg(test)]

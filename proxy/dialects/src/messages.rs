@@ -15,6 +15,7 @@ pub(crate) use self::{
     stream::Accumulator,
 };
 use crate::{
+    chat,
     reply::{Reply, error, text},
     tail::ends_with_event,
 };
@@ -42,9 +43,9 @@ pub(crate) fn read_json(bytes: &[u8]) -> Reply {
     }
 }
 
-/// The stream's last event, `message_stop`, has come.
+/// The stream's last event, `message_stop`, has come, or the `[DONE]` that some servers send after it.
 pub(crate) fn is_done(tail: &[u8]) -> bool {
-    ends_with_event(tail, &["message_stop"])
+    ends_with_event(tail, &["message_stop"]) || chat::is_done(tail)
 }
 
 /// A `stop_reason` in OpenAI's words.

@@ -1,0 +1,219 @@
+//! Items, of a request's input and of a reply's output alike, as messages.
+//!
+//! What a model says in one turn is several items: its reasoning, its text, each of its calls. Each
+//! is an assistant's message here, and those that follow one another are joined into one, as chat has it.
+
+use metaclaw_chat::{Message, MessageError};
+use serde_json::{Map, Value, json};
+
+use super::request::{content, part};
+use crate::grow::append;
+
+/// One item as a message; `input` may be a single text, which is the user's.
+///
+/// By the same rules as the gateway's reading: what has a role is that role's, what a tool returned
+/// is a tool's, and anything else is the model's.
+pub(crate) fn item(item: &Value) -> Result<Message, MessageError> {
+    let Value::Object(fields) = item else {
+        return match item {
+            Value::String(text) => Ok(Message::user(text)),
+            other => Message::try_from(other.clone()),
+        };
+    };
+    let kind = item["type"].as_str().unwrap_or_default();
+    let message = if fields.contains_key("role") {
+        said(fields)
+    } else if kind.ends_with("_output") {
+        returned(item)
+    } else {
+        match kind {
+            "" => return Err(MessageError::NoRole),
+            "reasoning" => thought(item),
+            "function_call" => called(item, &item["name"], &item["arguments"]),
+            "custom_tool_call" => custom(item),
+            "item_reference" => model(json!({ "references": [item["id"]] })),
+            kind => other(item, kind),
+        }
+    };
+    Message::try_from(Value::Object(message))
+}
+
+/// Adds a message to those before it; what a model says on is added to what it said.
+pub(crate) fn join(messages: &mut Vec<Message>, more: Message) {
+    let is_models = |message: &Message| message.get("role").is_some_and(|role| role == "assistant");
+    match messages.pop_if(|last| is_models(last) && is_models(&more)) {
+        Some(last) => messages.extend(joined(last, more)),
+        None => messages.push(more),
+    }
+}
+
+/// A reply's items as the model's message; `None` where there are none and the model is not done.
+pub(super) fn turn(output: &[Value], is_over: bool) -> Option<Message> {
+    let mut messages = Vec::new();
+    for item in output.iter().filter_map(|value| item(value).ok()) {
+        join(&mut messages, item);
+    }
+    match messages.pop() {
+        // One item of another's would part the turn in two: none is known that does.
+        Some(message) => Some(message),
+        None => is_over.then(|| Message::assistant("")),
+    }
+}
+
+fn joined(last: Message, more: Message) -> Option<Message> {
+    let (Value::Object(mut last), Value::Object(more)) = (last.into(), more.into()) else {
+        return None;
+    };
+    for (name, value) in more {
+        match name.as_str() {
+            "role" => {}
+            "content" | "reasoning_content" | "refusal" => {
+                add(last.entry(name).or_insert(Value::Null), value);
+            }
+            _ => append(&mut last, name, value),
+        }
+    }
+    Message::try_from(Value::Object(last)).ok()
+}
+
+/// Adds one content to another, in place: texts as lines, anything else as parts.
+fn add(known: &mut Value, more: Value) {
+    match (known, more) {
+        (_, Value::Null) => {}
+        (known @ Value::Null, more) => *known = more,
+        (Value::String(known), Value::String(more)) => {
+            if !known.is_empty() && !more.is_empty() {
+                known.push('\n');
+            }
+            known.push_str(&more);
+        }
+        (Value::Array(known), more) => known.extend(parts(more)),
+        (known, more) => {
+            let mut all = parts(known.take());
+            all.extend(parts(more));
+            *known = all.into();
+        }
+    }
+}
+
+fn parts(content: Value) -> Vec<Value> {
+    match content {
+        Value::Array(parts) => parts,
+        Value::String(text) => vec![json!({ "type": "text", "text": text })],
+        other => vec![other],
+    }
+}
+
+/// What has a role. The pieces of a model's text are one text.
+fn said(fields: &Map<String, Value>) -> Map<String, Value> {
+    let mut message = Map::new();
+    message.insert(
+        "role".into(),
+        fields.get("role").cloned().unwrap_or_default(),
+    );
+    let given = fields.get("content").cloned().unwrap_or_default();
+    let is_models = message.get("role").is_some_and(|role| role == "assistant");
+    match given {
+        Value::Array(given) if is_models => spoken(&mut message, &given),
+        Value::Array(given) => drop(message.insert("content".into(), content(&given))),
+        given => drop(message.insert("content".into(), given)),
+    }
+    message
+}
+
+fn spoken(message: &mut Map<String, Value>, given: &[Value]) {
+    let (refused, said): (Vec<&Value>, Vec<&Value>) =
+        given.iter().partition(|part| part["type"] == "refusal");
+    let parts: Vec<Value> = said.into_iter().map(part).collect();
+    let texts = parts.iter().map(|part| match part["type"].as_str() {
+        Some("text") => part["text"].as_str(),
+        _ => None,
+    });
+    let content = match texts.collect::<Option<String>>() {
+        Some(text) if text.is_empty() && !refused.is_empty() => Value::Null,
+        Some(text) => text.into(),
+        None => parts.into(),
+    };
+    message.insert("content".into(), content);
+    if !refused.is_empty() {
+        let refused = refused.iter().filter_map(|part| part["refusal"].as_str());
+        message.insert("refusal".into(), refused.collect::<String>().into());
+    }
+}
+
+/// What a tool returned.
+fn returned(item: &Value) -> Map<String, Value> {
+    let id = [&item["call_id"], &item["id"]];
+    let id = id.into_iter().find(|id| !id.is_null());
+    let content = match &item["output"] {
+        Value::Array(given) => content(given),
+        Value::Object(given) if given.contains_key("type") => json!([part(&item["output"])]),
+        Value::Null => Value::String(String::new()),
+        given => given.clone(),
+    };
+    fields(json!({ "role": "tool", "tool_call_id": id, "content": content }))
+}
+
+/// Reasoning: its text where the model shows it, else its summary. The item stays, with what only
+/// the provider can read.
+fn thought(item: &Value) -> Map<String, Value> {
+    let texts = |list: &Value| {
+        let texts = list.as_array().into_iter().flatten();
+        let texts: Vec<&str> = texts.filter_map(|part| part["text"].as_str()).collect();
+        texts.join("\n")
+    };
+    let text = match texts(&item["content"]) {
+        text if text.is_empty() => texts(&item["summary"]),
+        text => text,
+    };
+    if text.is_empty() {
+        model(json!({ "reasoning_items": [item] }))
+    } else {
+        model(json!({ "reasoning_content": text, "reasoning_items": [item] }))
+    }
+}
+
+fn called(item: &Value, name: &Value, arguments: &Value) -> Map<String, Value> {
+    let arguments = match arguments {
+        Value::String(text) if !text.trim().is_empty() => text.clone(),
+        Value::String(_) | Value::Null => "{}".to_owned(),
+        arguments => arguments.to_string(),
+    };
+    let function = json!({ "name": name, "arguments": arguments });
+    model(
+        json!({ "tool_calls": [{ "id": item["call_id"], "type": "function", "function": function }] }),
+    )
+}
+
+/// A call whose input is free text.
+fn custom(item: &Value) -> Map<String, Value> {
+    let custom = json!({ "name": item["name"], "input": item["input"] });
+    model(json!({ "tool_calls": [{ "id": item["call_id"], "type": "custom", "custom": custom }] }))
+}
+
+/// A call of one of OpenAI's own tools that the client runs (`local_shell_call`, `computer_call`) is
+/// a call of a function of that name; what chat has no word for stays as it came.
+fn other(item: &Value, kind: &str) -> Map<String, Value> {
+    let doing = ["action", "operation", "arguments"];
+    let doing = doing.into_iter().find_map(|name| item.get(name));
+    match (kind.strip_suffix("_call"), doing) {
+        (Some(name), Some(doing)) if item["call_id"].is_string() => {
+            called(item, &Value::from(name), doing)
+        }
+        _ => fields(json!({ "role": "assistant", "content": [item] })),
+    }
+}
+
+/// A message of the model that says nothing but these fields.
+fn model(more: Value) -> Map<String, Value> {
+    let mut message = fields(json!({ "role": "assistant", "content": null }));
+    message.extend(fields(more));
+    message
+}
+
+fn fields(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}

@@ -1,0 +1,273 @@
+//! A streamed response, put together item by item.
+
+use serde_json::{Map, Value};
+
+use super::{finish_reason, is_over, items, usage};
+use crate::{
+    grow::append,
+    reply::{Accumulate, Reply, error, text},
+    sse::SseEvent,
+};
+
+/// The most items of one reply, and parts of one item, that are kept; a broken upstream may send any
+/// number.
+const MAX_ITEMS: usize = 1_024;
+const MAX_PARTS: usize = 1_024;
+
+/// Puts the events of a stream together.
+#[derive(Debug, Default)]
+pub(crate) struct Accumulator {
+    reply: Reply,
+    items: Vec<Item>,
+    /// The response as its last event has it, without its output.
+    end: Option<(String, Value)>,
+}
+
+/// An item under way, and the index by which its pieces name it.
+#[derive(Debug)]
+struct Item {
+    index: Option<u64>,
+    fields: Map<String, Value>,
+}
+
+/// A text that grows by events of its own, and where in its item it stands.
+struct Growing {
+    /// The type of an item that has it.
+    of: &'static str,
+    /// The list that its part is in, and the type of such a part.
+    part: Option<(&'static str, &'static str)>,
+    field: &'static str,
+}
+
+// === impl Accumulator ===
+
+impl Accumulate for Accumulator {
+    fn event(&mut self, event: &SseEvent) {
+        if event.data.trim() == "[DONE]" {
+            self.reply.ended = true;
+            return;
+        }
+        let Ok(mut data) = serde_json::from_str::<Value>(&event.data) else {
+            return;
+        };
+        let kind = text(&data["type"]).or_else(|| event.event.clone());
+        let Some(kind) = kind else {
+            return;
+        };
+        match kind.as_str() {
+            "response.created" | "response.in_progress" => self.head(&data["response"]),
+            "response.output_item.added" => self.item(&mut data, false),
+            "response.output_item.done" => self.item(&mut data, true),
+            "response.completed" => self.end("completed", &mut data),
+            "response.incomplete" => self.end("incomplete", &mut data),
+            "response.failed" => self.end("failed", &mut data),
+            "error" => self.reply.error = error(&data).or(Some(data)),
+            kind => {
+                if let Some((growing, is_done)) = Growing::of_event(kind) {
+                    self.piece(&growing, data, is_done);
+                }
+            }
+        }
+    }
+
+    fn finish(self) -> Reply {
+        let items = self.items.into_iter().map(|item| item.fields.into());
+        let items: Vec<Value> = items.collect();
+        let (status, response) = self.end.unwrap_or_default();
+        let message = items::turn(&items, is_over(&status));
+        Reply {
+            finish_reason: finish_reason(&status, &response, message.as_ref()),
+            message,
+            ..self.reply
+        }
+    }
+}
+
+impl Accumulator {
+    fn head(&mut self, response: &Value) {
+        self.reply.id = self.reply.id.take().or_else(|| text(&response["id"]));
+        self.reply.model = self.reply.model.take().or_else(|| text(&response["model"]));
+    }
+
+    fn item(&mut self, data: &mut Value, is_done: bool) {
+        let index = data["output_index"].as_u64();
+        let Some(Value::Object(fields)) = data.get_mut("item").map(Value::take) else {
+            return;
+        };
+        let known = if is_done {
+            self.known(index, fields.get("id"))
+        } else {
+            None
+        };
+        match known {
+            Some(item) => item.complete(fields),
+            None => self.push(Item { index, fields }),
+        }
+    }
+
+    /// The latest item of that index, or else of that id; the last one where an event has neither.
+    fn known(&mut self, index: Option<u64>, id: Option<&Value>) -> Option<&mut Item> {
+        let same = |item: &&mut Item| match (index, id) {
+            (Some(_), _) => item.index == index,
+            (None, Some(id)) => item.fields.get("id") == Some(id),
+            (None, None) => true,
+        };
+        self.items.iter_mut().rev().find(same)
+    }
+
+    fn push(&mut self, item: Item) {
+        if self.items.len() < MAX_ITEMS {
+            self.items.push(item);
+        }
+    }
+
+    fn piece(&mut self, growing: &Growing, mut data: Value, is_done: bool) {
+        let index = data["output_index"].as_u64();
+        let at = data[if growing.is_summary() {
+            "summary_index"
+        } else {
+            "content_index"
+        }]
+        .as_u64();
+        let given = if is_done { growing.field } else { "delta" };
+        let Some(piece) = data
+            .get_mut(given)
+            .map(Value::take)
+            .filter(Value::is_string)
+        else {
+            return;
+        };
+        if let Some(item) = self.known(index, data.get("item_id")) {
+            item.grow(growing, at, piece, is_done);
+        } else {
+            let mut item = Item::of_piece(growing, index, data.get("item_id"));
+            item.grow(growing, at, piece, is_done);
+            self.push(item);
+        }
+    }
+
+    fn end(&mut self, status: &str, data: &mut Value) {
+        self.reply.ended = true;
+        let mut response = data
+            .get_mut("response")
+            .map(Value::take)
+            .unwrap_or_default();
+        self.head(&response);
+        self.reply.usage = usage(&response["usage"]).or(self.reply.usage);
+        self.reply.error = error(&response).or_else(|| self.reply.error.take());
+        if let Some(Value::Array(output)) = response.get_mut("output").map(Value::take) {
+            self.all(output);
+        }
+        let status = text(&response["status"]).unwrap_or_else(|| status.to_owned());
+        self.end = Some((status, response));
+    }
+
+    /// The items as the last event has them; some servers leave them out there.
+    fn all(&mut self, output: Vec<Value>) {
+        if output.is_empty() {
+            return;
+        }
+        let objects = output.into_iter().filter_map(|item| match item {
+            Value::Object(fields) => Some(Item {
+                index: None,
+                fields,
+            }),
+            _ => None,
+        });
+        self.items = objects.take(MAX_ITEMS).collect();
+    }
+}
+
+// === impl Item ===
+
+impl Item {
+    /// An item that some servers begin without saying so.
+    fn of_piece(growing: &Growing, index: Option<u64>, id: Option<&Value>) -> Self {
+        let mut fields = Map::new();
+        fields.insert("type".into(), growing.of.into());
+        if let Some(id) = id {
+            fields.insert("id".into(), id.clone());
+        }
+        if growing.of == "message" {
+            fields.insert("role".into(), "assistant".into());
+        }
+        Self { index, fields }
+    }
+
+    /// Takes the item as its last event has it. What came in pieces stands where that leaves it out.
+    fn complete(&mut self, fields: Map<String, Value>) {
+        for (name, value) in fields {
+            let says_nothing = match &value {
+                Value::Null => true,
+                Value::String(text) => text.is_empty(),
+                Value::Array(list) => list.is_empty(),
+                _ => false,
+            };
+            if !says_nothing || !self.fields.contains_key(&name) {
+                self.fields.insert(name, value);
+            }
+        }
+    }
+
+    /// Adds a piece of a text, or sets the whole of it.
+    fn grow(&mut self, growing: &Growing, at: Option<u64>, piece: Value, is_whole: bool) {
+        let Some(fields) = self.place(growing, at) else {
+            return;
+        };
+        let name = growing.field.to_owned();
+        if is_whole {
+            fields.insert(name, piece);
+        } else {
+            append(fields, name, piece);
+        }
+    }
+
+    /// The object that the text is a field of: the item itself, or one of its parts.
+    fn place(&mut self, growing: &Growing, at: Option<u64>) -> Option<&mut Map<String, Value>> {
+        let Some((list, kind)) = growing.part else {
+            return Some(&mut self.fields);
+        };
+        let list = self.fields.entry(list).or_insert(Value::Null);
+        if !list.is_array() {
+            *list = Value::Array(Vec::new());
+        }
+        let list = list.as_array_mut()?;
+        let last = list.len().saturating_sub(1);
+        let at = at.map_or(last, |at| usize::try_from(at).unwrap_or(usize::MAX));
+        if at >= list.len() && list.len() < MAX_PARTS {
+            let mut part = Map::new();
+            part.insert("type".into(), kind.into());
+            list.push(part.into());
+        }
+        let at = at.min(list.len().saturating_sub(1));
+        list.get_mut(at)?.as_object_mut()
+    }
+}
+
+// === impl Growing ===
+
+impl Growing {
+    /// The text that an event brings a piece of, or the whole.
+    fn of_event(kind: &str) -> Option<(Self, bool)> {
+        let kind = kind.strip_prefix("response.")?;
+        let (name, is_done) = match kind.strip_suffix(".done") {
+            Some(name) => (name, true),
+            None => (kind.strip_suffix(".delta")?, false),
+        };
+        let (of, part, field) = match name {
+            "output_text" => ("message", Some(("content", "output_text")), "text"),
+            "refusal" => ("message", Some(("content", "refusal")), "refusal"),
+            "reasoning_text" => ("reasoning", Some(("content", "reasoning_text")), "text"),
+            "reasoning_summary_text" => ("reasoning", Some(("summary", "summary_text")), "text"),
+            "function_call_arguments" => ("function_call", None, "arguments"),
+            "mcp_call_arguments" => ("mcp_call", None, "arguments"),
+            "custom_tool_call_input" => ("custom_tool_call", None, "input"),
+            _ => return None,
+        };
+        Some((Self { of, part, field }, is_done))
+    }
+
+    fn is_summary(&self) -> bool {
+        matches!(self.part, Some(("summary", _)))
+    }
+}

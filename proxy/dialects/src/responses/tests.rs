@@ -1,0 +1,398 @@
+use metaclaw_chat::{Message, ToolCall};
+use proptest::{collection::vec, prelude::*, sample::select};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    Api,
+    reply::read_sse,
+    testing::{lines, pieces, shown},
+};
+
+const TEXT: &str = include_str!("streams/text.sse");
+const TOOLS: &str = include_str!("streams/reasoning_and_tools.sse");
+
+fn read(stream: &str) -> Reply {
+    Api::Responses.read_sse(stream.as_bytes())
+}
+
+fn whole(response: &Value) -> Reply {
+    Api::Responses.read_json(response.to_string().as_bytes())
+}
+
+fn said(items: &Value) -> Vec<Message> {
+    let mut messages = Vec::new();
+    for item in items.as_array().unwrap() {
+        Api::Responses.push(&mut messages, item).unwrap();
+    }
+    messages
+}
+
+/// The response that the last event of a stream repeats.
+fn last_event(stream: &str) -> Value {
+    let data = stream.trim_end().rsplit("data: ").next().unwrap();
+    serde_json::from_str::<Value>(data).unwrap()["response"].take()
+}
+
+#[test]
+fn a_streamed_text_is_the_text_read_whole() {
+    let reply = read(TEXT);
+    insta::assert_snapshot!(shown(&reply), @r#"
+    {"id":"resp_67c9fdcecf488190bdd9a0409de3a1ec07b8b0ad4e5eb654","model":"gpt-4.1-2025-04-14","finish_reason":"stop","usage":"37 (32 cached) + 11","ended":true,"error":null,"n_skipped":0}
+    {
+      "role": "assistant",
+      "content": "Hi there, \"Zoë\"!"
+    }
+    "#);
+    let whole = whole(&last_event(TEXT));
+    assert_eq!(
+        Reply {
+            ended: true,
+            ..whole
+        },
+        reply
+    );
+}
+
+#[test]
+fn reasoning_and_calls_are_as_chat_has_them() {
+    let reply = read(TOOLS);
+    insta::assert_snapshot!(shown(&reply), @r#"
+    {"id":"resp_0b1","model":"gpt-5-2025-08-07","finish_reason":"tool_calls","usage":"12154 (11840 cached) + 89","ended":true,"error":null,"n_skipped":0}
+    {
+      "role": "assistant",
+      "content": "Checking both.",
+      "reasoning_content": "**Two cities**\nAsk for both.",
+      "reasoning_items": [
+        {
+          "id": "rs_0b1",
+          "type": "reasoning",
+          "encrypted_content": "gAAAAABoLonger",
+          "summary": [
+            {
+              "type": "summary_text",
+              "text": "**Two cities**"
+            },
+            {
+              "type": "summary_text",
+              "text": "Ask for both."
+            }
+          ]
+        }
+      ],
+      "tool_calls": [
+        {
+          "id": "call_9fWQ",
+          "type": "function",
+          "function": {
+            "name": "get_weather",
+            "arguments": "{\"location\":\"Paris\"}"
+          }
+        },
+        {
+          "id": "call_L2",
+          "type": "custom",
+          "custom": {
+            "name": "apply_patch",
+            "input": "*** Begin Patch\n*** End Patch\n"
+          }
+        }
+      ]
+    }
+    "#);
+    let message = reply.message.unwrap();
+    assert_eq!(message.text(), "Checking both.");
+    let call = |id: &str, name: &str, arguments: &str| ToolCall {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        arguments: arguments.to_owned(),
+    };
+    assert_eq!(
+        message.tool_calls(),
+        [
+            call("call_9fWQ", "get_weather", "{\"location\":\"Paris\"}"),
+            call("call_L2", "apply_patch", "*** Begin Patch\n*** End Patch\n"),
+        ]
+    );
+}
+
+#[test]
+fn what_came_in_pieces_is_what_the_last_event_repeats() {
+    for stream in [TEXT, TOOLS] {
+        let begun = &stream[..stream.find("event: response.completed").unwrap()];
+        let without = format!(
+            "{begun}event: response.completed\ndata: {{\"response\":{{\"output\":[]}}}}\n\n"
+        );
+        let deltas = without.split_inclusive("\n\n");
+        let deltas: String = deltas
+            .filter(|event| !event.contains("output_item.done"))
+            .collect();
+        let (all, pieces, deltas) = (read(stream), read(&without), read(&deltas));
+        assert_eq!(all.message, pieces.message);
+        assert_eq!(all.finish_reason, pieces.finish_reason);
+        let (all, deltas) = (all.message.unwrap(), deltas.message.unwrap());
+        assert_eq!(all.text(), deltas.text());
+        assert_eq!(all.tool_calls(), deltas.tool_calls());
+        assert_eq!(
+            all.get("reasoning_content"),
+            deltas.get("reasoning_content")
+        );
+    }
+}
+
+#[test]
+fn a_torn_stream_gives_what_came_and_says_it_is_not_whole() {
+    let torn = &TOOLS[..TOOLS
+        .find("event: response.function_call_arguments.done")
+        .unwrap()];
+    let reply = read(torn);
+    assert!(!reply.is_whole());
+    let message = reply.message.unwrap();
+    assert_eq!(message.text(), "Checking both.");
+    assert_eq!(
+        message.tool_calls()[0].arguments,
+        "{\"location\":\"Paris\"}"
+    );
+    assert_eq!(read(""), Reply::default());
+    assert_eq!(Api::Responses.read_json(b"<html>"), Reply::default());
+}
+
+#[test]
+fn how_it_ended_is_said_in_the_words_of_a_chat_completion() {
+    let ended = |response: Value| {
+        let reply = whole(&response);
+        (reply.finish_reason, reply.message.is_some(), reply.error)
+    };
+    let stop = |reason: &str| Some(reason.to_owned());
+    let cut = json!({ "status": "incomplete", "incomplete_details": { "reason": "max_output_tokens" }, "output": [] });
+    assert_eq!(ended(cut), (stop("length"), true, None));
+    let filtered =
+        json!({ "status": "incomplete", "incomplete_details": { "reason": "content_filter" } });
+    assert_eq!(ended(filtered), (stop("content_filter"), true, None));
+    let error = json!({ "code": "server_error", "message": "sorry" });
+    let failed = json!({ "status": "failed", "error": error, "output": [] });
+    assert_eq!(ended(failed), (None, false, Some(error.clone())));
+    let queued = json!({ "status": "queued", "error": null, "output": [] });
+    assert_eq!(ended(queued), (None, false, None));
+    let reply = read(&format!(
+        "event: response.failed\ndata: {{\"response\":{{\"status\":\"failed\",\"error\":{error}}}}}\n\n"
+    ));
+    assert_eq!((reply.ended, reply.error), (true, Some(error)));
+    let event =
+        json!({ "type": "error", "code": "rate_limit", "message": "slow down", "param": null });
+    assert_eq!(
+        read(&format!("event: error\ndata: {event}\n\n")).error,
+        Some(event)
+    );
+}
+
+#[test]
+fn a_refusal_is_one() {
+    let reply = whole(
+        &json!({ "status": "completed", "output": [{ "type": "message", "role": "assistant",
+        "content": [{ "type": "refusal", "refusal": "No." }] }] }),
+    );
+    insta::assert_snapshot!(lines(&[reply.message.unwrap()]), @r#"{"role":"assistant","content":null,"refusal":"No."}"#);
+}
+
+#[test]
+fn servers_that_leave_out_types_indexes_and_starts_are_read_all_the_same() {
+    let reply = read(concat!(
+        "event: response.reasoning_text.delta\ndata: {\"item_id\":\"rs\",\"delta\":\"hm\"}\n\n",
+        "event: response.output_text.delta\ndata: {\"item_id\":\"m\",\"delta\":\"Pa\"}\n\n",
+        "event: response.output_text.delta\ndata: {\"delta\":\"ris\"}\n\n",
+        "event: response.output_item.added\ndata: {\"item\":{\"type\":\"function_call\",\"id\":\"fc\",\"call_id\":\"c\",\"name\":\"ls\"}}\n\n",
+        "event: response.function_call_arguments.delta\ndata: {\"delta\":\"{}\"}\n\n",
+        "event: response.output_item.done\ndata: {\"item\":{\"type\":\"function_call\",\"id\":\"fc\",\"arguments\":\"\"}}\n\n",
+        "event: response.completed\ndata: {\"type\":\"response.completed\"}\n\ndata: [DONE]\n\n",
+    ));
+    insta::assert_snapshot!(shown(&reply), @r#"
+    {"id":null,"model":null,"finish_reason":"tool_calls","usage":null,"ended":true,"error":null,"n_skipped":0}
+    {
+      "role": "assistant",
+      "content": "Paris",
+      "reasoning_content": "hm",
+      "reasoning_items": [
+        {
+          "type": "reasoning",
+          "id": "rs",
+          "content": [
+            {
+              "type": "reasoning_text",
+              "text": "hm"
+            }
+          ]
+        }
+      ],
+      "tool_calls": [
+        {
+          "id": "c",
+          "type": "function",
+          "function": {
+            "name": "ls",
+            "arguments": "{}"
+          }
+        }
+      ]
+    }
+    "#);
+}
+
+#[test]
+fn a_reply_without_end_is_kept_within_bounds() {
+    let start = "data: {\"type\":\"response.output_item.added\",\"item\":{\"type\":\"function_call\",\"call_id\":\"c\"}}\n\n";
+    let calls = read(&start.repeat(3_000)).message.unwrap().tool_calls();
+    assert_eq!(calls.len(), 1_024);
+    let piece = |at: usize| {
+        format!(
+            "data: {{\"type\":\"response.output_text.delta\",\"output_index\":0,\"content_index\":{at},\"delta\":\"a\"}}\n\n"
+        )
+    };
+    let text: String = (0..3_000).chain([usize::MAX]).map(piece).collect();
+    let message = read(&text).message.unwrap();
+    assert_eq!(
+        message.text(),
+        "a".repeat(3_001),
+        "all of it, in no more parts than there may be"
+    );
+}
+
+#[test]
+fn a_conversation_is_read_in_chat_shape() {
+    let items = json!([
+        { "role": "developer", "content": "Be brief." },
+        { "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "Weather in Paris?" }] },
+        { "type": "reasoning", "id": "rs_1", "summary": [{ "type": "summary_text", "text": "Ask." }], "encrypted_content": "gAAA" },
+        { "type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
+          "content": [{ "type": "output_text", "text": "Look", "annotations": [] }, { "type": "output_text", "text": "ing." }] },
+        { "type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "weather", "arguments": "{\"city\":\"Paris\"}" },
+        { "type": "function_call", "call_id": "call_2", "name": "time", "arguments": "" },
+        { "type": "function_call_output", "call_id": "call_1", "output": "14 C" },
+        { "type": "function_call_output", "call_id": "call_2", "output": [
+            { "type": "input_text", "text": "a clock" }, { "type": "input_image", "image_url": "data:image/png;base64,iVBOR", "detail": "low" }] },
+        { "type": "item_reference", "id": "msg_2" },
+        { "role": "user", "content": "And in Rome?" },
+        { "role": "assistant", "content": "One moment." },
+    ]);
+    insta::assert_snapshot!(lines(&said(&items)), @r#"
+    {"role":"developer","content":"Be brief."}
+    {"role":"user","content":"Weather in Paris?"}
+    {"role":"assistant","content":"Looking.","reasoning_content":"Ask.","reasoning_items":[{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"Ask."}],"encrypted_content":"gAAA"}],"tool_calls":[{"id":"call_1","type":"function","function":{"name":"weather","arguments":"{\"city\":\"Paris\"}"}},{"id":"call_2","type":"function","function":{"name":"time","arguments":"{}"}}]}
+    {"role":"tool","tool_call_id":"call_1","content":"14 C"}
+    {"role":"tool","tool_call_id":"call_2","content":[{"type":"text","text":"a clock"},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBOR","detail":"low"}}]}
+    {"role":"assistant","content":null,"references":["msg_2"]}
+    {"role":"user","content":"And in Rome?"}
+    {"role":"assistant","content":"One moment."}
+    "#);
+}
+
+#[test]
+fn a_replayed_turn_is_the_turn_that_was_read() {
+    for stream in [TEXT, TOOLS] {
+        let response = last_event(stream);
+        let replayed = said(&response["output"]);
+        assert_eq!(replayed, [whole(&response).message.unwrap()]);
+    }
+}
+
+#[test]
+fn tools_of_openai_that_the_client_runs_are_calls_and_others_stay_as_they_came() {
+    let items = json!([
+        { "type": "web_search_call", "id": "ws_1", "status": "completed", "action": { "type": "search", "query": "x" } },
+        { "type": "local_shell_call", "id": "lsh_1", "call_id": "call_1", "action": { "type": "exec", "command": ["ls"] } },
+        { "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": "Done." }] },
+        { "type": "local_shell_call_output", "id": "call_1", "output": "{\"stdout\":\"a\"}" },
+        { "type": "computer_call_output", "call_id": "call_3", "output": { "type": "computer_screenshot", "image_url": "https://example.com/s.png" } },
+        { "type": "apply_patch_call_output", "call_id": "call_4", "status": "completed" },
+        { "type": "mcp_list_tools", "id": "mcpl_1", "server_label": "s", "tools": [] },
+    ]);
+    insta::assert_snapshot!(lines(&said(&items)), @r#"
+    {"role":"assistant","content":[{"type":"web_search_call","id":"ws_1","status":"completed","action":{"type":"search","query":"x"}},{"type":"text","text":"Done."}],"tool_calls":[{"id":"call_1","type":"function","function":{"name":"local_shell","arguments":"{\"type\":\"exec\",\"command\":[\"ls\"]}"}}]}
+    {"role":"tool","tool_call_id":"call_1","content":"{\"stdout\":\"a\"}"}
+    {"role":"tool","tool_call_id":"call_3","content":[{"type":"image_url","image_url":{"url":"https://example.com/s.png"}}]}
+    {"role":"tool","tool_call_id":"call_4","content":""}
+    {"role":"assistant","content":[{"type":"mcp_list_tools","id":"mcpl_1","server_label":"s","tools":[]}]}
+    "#);
+}
+
+#[test]
+fn images_and_files_stay_parts() {
+    let items = json!([{ "role": "user", "content": [
+        { "type": "input_image", "image_url": "https://example.com/a.png", "detail": "auto" },
+        { "type": "input_image", "file_id": "file_1" },
+        { "type": "input_file", "filename": "bill.pdf", "file_data": "data:application/pdf;base64,JVBE" },
+        { "type": "input_text", "text": "What is this?" },
+    ] }]);
+    insta::assert_snapshot!(lines(&said(&items)), @r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://example.com/a.png","detail":"auto"}},{"type":"input_image","file_id":"file_1"},{"type":"file","file":{"filename":"bill.pdf","file_data":"data:application/pdf;base64,JVBE"}},{"type":"text","text":"What is this?"}]}"#);
+    assert_eq!(said(&items)[0].text(), "What is this?");
+}
+
+#[test]
+fn what_is_no_item_is_refused_in_words() {
+    let refused = |item: &Value| Api::Responses.item(item).unwrap_err().to_string();
+    insta::assert_snapshot!(refused(&json!(7)), @"a message must be a JSON object, this one is a number");
+    insta::assert_snapshot!(refused(&json!({ "content": [] })), @r#"a message must have a "role" that is a string"#);
+    let text = Api::Responses.item(&json!("Hi")).unwrap();
+    assert_eq!(text, [Message::user("Hi")], "`input` may be one text");
+}
+
+#[test]
+fn the_instructions_and_the_tools_are_read() {
+    let system = |value: Value| {
+        Api::Responses
+            .system(&value)
+            .map(|message| lines(&[message]))
+    };
+    insta::assert_snapshot!(system(json!("Be brief.")).unwrap(), @r#"{"role":"system","content":"Be brief."}"#);
+    let items = json!([{ "role": "developer", "content": [{ "type": "input_text", "text": "a" }] }, { "role": "user", "content": "b" }]);
+    insta::assert_snapshot!(system(items).unwrap(), @r#"{"role":"system","content":"a\nb"}"#);
+    assert_eq!((system(json!([])), system(Value::Null)), (None, None));
+    let tools = json!([
+        { "type": "function", "name": "weather", "description": "d", "parameters": { "type": "object" }, "strict": true },
+        { "type": "custom", "name": "apply_patch", "format": { "type": "text" } },
+        { "type": "web_search" },
+    ]);
+    insta::assert_snapshot!(Api::Responses.tools(&tools), @r#"[{"type":"function","function":{"name":"weather","description":"d","parameters":{"type":"object"},"strict":true}},{"type":"custom","custom":{"name":"apply_patch","format":{"type":"text"}}},{"type":"web_search"}]"#);
+}
+
+#[test]
+fn the_end_of_a_stream_is_known_by_its_bytes() {
+    let done = |text: &str| Api::Responses.is_done(text.as_bytes());
+    assert!(done(TEXT) && done(TOOLS) && done("data: [DONE]\n\n") && !done(""));
+    let n_done = (0..TEXT.len()).filter(|at| TEXT.is_char_boundary(*at) && done(&TEXT[..*at]));
+    assert_eq!(
+        n_done.count(),
+        1,
+        "only once the last event's own line has ended"
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_splitting_gives_the_same_reply(stream in select(vec![TEXT, TOOLS]), cuts in vec(0usize..9_000, 0..12)) {
+        let split = read_sse::<Accumulator>(pieces(stream.as_bytes(), &cuts));
+        prop_assert_eq!(split, read(stream));
+    }
+
+    #[test]
+    fn no_event_makes_it_panic(
+        kinds in vec(select(vec!["response.created", "response.output_item.added", "response.output_item.done",
+            "response.output_text.delta", "response.refusal.done", "response.function_call_arguments.delta",
+            "response.reasoning_summary_text.delta", "response.completed", "error", "x"]), 1..4),
+        data in crate::testing::json(),
+        bytes in vec(any::<u8>(), 0..80),
+    ) {
+        let mut stream: Vec<u8> = kinds.iter().flat_map(|kind| format!("event: {kind}\ndata: {data}\n\n").into_bytes()).collect();
+        stream.extend(&bytes);
+        Api::Responses.read_sse(&stream);
+        Api::Responses.is_done(&stream);
+        Api::Responses.read_json(data.to_string().as_bytes());
+        Api::Responses.read_json(&bytes);
+        let mut messages = Vec::new();
+        for _ in 0..2 {
+            let _ = Api::Responses.push(&mut messages, &data);
+        }
+        Api::Responses.system(&data);
+        Api::Responses.tools(&data);
+    }
+}
