@@ -12,10 +12,12 @@ mod messages;
 pub mod openai;
 mod reply;
 mod responses;
+pub mod rewrite;
 pub mod sse;
 mod tail;
 #[cfg(test)]
 mod testing;
+pub mod translate;
 
 use serde_json::Value;
 

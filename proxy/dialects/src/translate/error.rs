@@ -1,0 +1,116 @@
+//! Errors, both ways.
+//!
+//! One kind has to be known by what it says: a prompt over the model's context, on which agents compact
+//! their conversation. OpenAI's clients go by the code `context_length_exceeded`, Anthropic's by the
+//! words "prompt is too long".
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use super::{Direction, wire::filled};
+use crate::{Dialect, ErrorBody};
+
+const TOO_LONG: &str = "prompt is too long";
+const TOO_LONG_CODE: &str = "context_length_exceeded";
+
+/// The most of a body of no known shape that becomes the message, in characters.
+const SHOWN: usize = 2000;
+
+pub(super) fn body(direction: Direction, status: u16, body: &[u8]) -> Value {
+    let read = serde_json::from_slice(body).unwrap_or(Value::Null);
+    let read = if message(&read).is_some() {
+        read
+    } else {
+        json!({ "error": { "message": as_message(status, body) } })
+    };
+    match direction {
+        Direction::ChatToMessages => with_status(to_chat(&read), status),
+        Direction::MessagesToChat => to_messages(Some(status), &read),
+    }
+}
+
+fn as_message(status: u16, body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let text = text.trim();
+    if text.is_empty() {
+        format!("the upstream answered with status {status} and nothing more")
+    } else {
+        text.chars().take(SHOWN).collect()
+    }
+}
+
+/// Anthropic's error body, or the data of its `event: error`, as OpenAI's.
+pub(super) fn to_chat(error: &Value) -> Value {
+    let text = message(error).unwrap_or_default();
+    let code = text
+        .to_lowercase()
+        .contains(TOO_LONG)
+        .then_some(TOO_LONG_CODE);
+    let kind = filled(&error["error"]["type"]).unwrap_or("api_error");
+    Dialect::OpenAi.error(&ErrorBody {
+        status: 0,
+        message: text,
+        kind,
+        param: None,
+        code,
+    })
+}
+
+/// What no error body says of itself follows from the status.
+fn with_status(mut error: Value, status: u16) -> Value {
+    let kind = &error["error"]["type"];
+    if kind == "api_error" && status < 500 {
+        let named = to_messages(Some(status), &error);
+        error["error"]["type"] = named["error"]["type"].clone();
+    }
+    error
+}
+
+/// OpenAI's error body, or the data of an error event, as Anthropic's.
+///
+/// The type follows from the status; inside a stream from the code, where that is a status.
+pub(super) fn to_messages(status: Option<u16>, error: &Value) -> Value {
+    let given = message(error).unwrap_or_default();
+    let error = &error["error"];
+    let code = error["code"].as_u64().and_then(|code| code.try_into().ok());
+    let is_too_long = error["code"] == TOO_LONG_CODE && !given.to_lowercase().contains(TOO_LONG);
+    let message = if is_too_long {
+        format!("{TOO_LONG}: {given}")
+    } else {
+        given.to_owned()
+    };
+    Dialect::Anthropic.error(&ErrorBody {
+        status: status.or(code).unwrap_or(500),
+        message: &message,
+        kind: "",
+        param: None,
+        code: None,
+    })
+}
+
+/// An event that upstream sent and nobody can read, or say in chat's words.
+pub(super) fn unreadable_to_chat(why: &dyn fmt::Display) -> Value {
+    to_chat(&unreadable(why))
+}
+
+/// An event that upstream sent and nobody can read, or say in Anthropic's words.
+pub(super) fn unreadable_to_messages(why: &dyn fmt::Display) -> Value {
+    to_messages(None, &unreadable(why))
+}
+
+fn unreadable(why: &dyn fmt::Display) -> Value {
+    let message = format!("an event of the upstream's reply cannot be translated: {why}");
+    json!({ "error": { "type": "api_error", "message": message } })
+}
+
+/// The message of an error body: `error.message`, or what servers that are not careful write.
+fn message(body: &Value) -> Option<&str> {
+    let places = [
+        &body["error"]["message"],
+        &body["error"],
+        &body["message"],
+        &body["detail"],
+    ];
+    places.into_iter().find_map(filled)
+}

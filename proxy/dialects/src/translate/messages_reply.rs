@@ -1,0 +1,83 @@
+//! A chat completion, whole, as an Anthropic reply.
+
+use serde_json::{Value, json};
+
+use super::{
+    Asked, TranslateError,
+    content::text_block,
+    error, usage,
+    wire::{filled, given, input, invalid, list, texts},
+};
+
+pub(super) fn reply(asked: &Asked, body: &Value) -> Result<Value, TranslateError> {
+    if body.get("error").and_then(given).is_some() {
+        return Ok(error::to_messages(None, body));
+    }
+    let choice = &body["choices"][0];
+    let message = &choice["message"];
+    if !message.is_object() {
+        let field = "choices[0].message";
+        return Err(invalid(field, message, "an object"));
+    }
+    let calls = calls(message)?;
+    let has_calls = !calls.is_empty();
+    let finish_reason = choice["finish_reason"].as_str().unwrap_or_default();
+    let (stop_reason, stop_sequence) =
+        usage::stop_reason(asked, finish_reason, &choice["stop_reason"], has_calls);
+    Ok(json!({
+        "id": id(asked, body),
+        "type": "message",
+        "role": "assistant",
+        "model": body["model"].as_str().unwrap_or_default(),
+        "content": content(message, calls)?,
+        "stop_reason": stop_reason,
+        "stop_sequence": stop_sequence,
+        "usage": usage::to_messages(&body["usage"]),
+    }))
+}
+
+fn content(message: &Value, calls: Vec<Value>) -> Result<Vec<Value>, TranslateError> {
+    let mut content = Vec::new();
+    if let Some(thinking) = reasoning(message) {
+        // Anthropic signs its thinking; clients want the field, and nobody else can fill it.
+        content.push(json!({ "type": "thinking", "thinking": thinking, "signature": "" }));
+    }
+    let text = texts("choices[0].message.content", &message["content"])?.concat();
+    content.extend(text_block(&text));
+    content.extend(filled(&message["refusal"]).and_then(text_block));
+    content.extend(calls);
+    Ok(content)
+}
+
+/// What chat servers call the thinking that they split from the reply.
+pub(super) fn reasoning(message: &Value) -> Option<&str> {
+    filled(&message["reasoning_content"]).or_else(|| filled(&message["reasoning"]))
+}
+
+fn calls(message: &Value) -> Result<Vec<Value>, TranslateError> {
+    let calls = list("choices[0].message.tool_calls", &message["tool_calls"])?;
+    let call = |(n, call): (usize, &Value)| {
+        let function = &call["function"];
+        let input = match &function["arguments"] {
+            Value::Object(input) => Value::Object(input.clone()),
+            arguments => input(arguments.as_str().unwrap_or_default()),
+        };
+        let id = filled(&call["id"]).map_or_else(|| call_id(n), str::to_owned);
+        let name = function["name"].as_str().unwrap_or_default();
+        json!({ "type": "tool_use", "id": id, "name": name, "input": input })
+    };
+    Ok(calls.iter().enumerate().map(call).collect())
+}
+
+/// The id of a call that the upstream gave none, unlike any that it may have given another.
+pub(super) fn call_id(n: usize) -> String {
+    format!("call_index_{n}")
+}
+
+/// The upstream's own id, so that both sides' logs speak of the same reply.
+pub(super) fn id(asked: &Asked, reply: &Value) -> String {
+    match filled(&reply["id"]) {
+        Some(id) => id.to_owned(),
+        None => format!("msg_{}", asked.created),
+    }
+}

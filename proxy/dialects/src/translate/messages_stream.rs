@@ -1,0 +1,241 @@
+//! A chat stream as Anthropic events, chunk by chunk.
+//!
+//! Chat's deltas carry what they carry; Anthropic's belong to blocks that begin, grow and end, one
+//! after the other. The end waits for the `[DONE]`, as the usage comes after the reason to stop.
+
+use serde_json::{Value, json};
+
+use super::{
+    Asked, error,
+    messages_calls::{Calls, Step},
+    messages_reply::{id, reasoning},
+    usage,
+    wire::{filled, given, put_event, texts},
+};
+use crate::rewrite::{EventRewrite, RawEvent};
+
+/// Writes Anthropic's events in the place of chat chunks.
+#[derive(Debug)]
+pub(super) struct MessagesStream {
+    asked: Asked,
+    has_begun: bool,
+    /// An error went out, or the end: nothing follows.
+    is_over: bool,
+    n_blocks: u64,
+    open: Option<Open>,
+    calls: Calls,
+    finish_reason: Option<String>,
+    /// vLLM's own `stop_reason`: the stop string that it met.
+    matched: Value,
+    usage: Value,
+}
+
+/// The block that has begun and not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Open {
+    Text,
+    Thinking,
+    Call,
+}
+
+// === impl MessagesStream ===
+
+impl MessagesStream {
+    pub(super) fn new(asked: &Asked) -> Self {
+        Self {
+            asked: asked.clone(),
+            has_begun: false,
+            is_over: false,
+            n_blocks: 0,
+            open: None,
+            calls: Calls::default(),
+            finish_reason: None,
+            matched: Value::Null,
+            usage: Value::Null,
+        }
+    }
+
+    fn read(&mut self, chunk: &Value, out: &mut Vec<u8>) {
+        if chunk.get("error").and_then(given).is_some() {
+            self.fail(&error::to_messages(None, chunk), out);
+            return;
+        }
+        if chunk["usage"].is_object() {
+            // Some upstreams count along in every chunk: the last count is the whole.
+            self.usage = chunk["usage"].clone();
+        }
+        let choices = chunk["choices"].as_array().into_iter().flatten();
+        for choice in choices.filter(|choice| choice["index"].as_u64().unwrap_or(0) == 0) {
+            self.begin(chunk, out);
+            self.delta(&choice["delta"], out);
+            if let Some(reason) = filled(&choice["finish_reason"]) {
+                self.finish_reason = Some(reason.to_owned());
+                self.matched = choice["stop_reason"].clone();
+            }
+        }
+    }
+
+    fn begin(&mut self, chunk: &Value, out: &mut Vec<u8>) {
+        if self.has_begun {
+            return;
+        }
+        self.has_begun = true;
+        let message = json!({
+            "id": id(&self.asked, chunk),
+            "type": "message",
+            "role": "assistant",
+            "model": chunk["model"].as_str().unwrap_or_default(),
+            "content": [],
+            "stop_reason": null,
+            "stop_sequence": null,
+            "usage": usage::to_messages(&self.usage),
+        });
+        put_event(out, &json!({ "type": "message_start", "message": message }));
+        put_event(out, &json!({ "type": "ping" }));
+    }
+
+    fn delta(&mut self, delta: &Value, out: &mut Vec<u8>) {
+        if let Some(thinking) = reasoning(delta) {
+            let piece = json!({ "type": "thinking_delta", "thinking": thinking });
+            self.grow(Open::Thinking, &piece, out);
+        }
+        match texts("delta.content", &delta["content"]) {
+            Ok(texts) => self.text(&texts.concat(), out),
+            Err(error) => return self.fail(&error::unreadable_to_messages(&error), out),
+        }
+        self.text(delta["refusal"].as_str().unwrap_or_default(), out);
+        for piece in delta["tool_calls"].as_array().into_iter().flatten() {
+            let steps = self.calls.add(piece);
+            self.steps(steps, out);
+        }
+    }
+
+    fn text(&mut self, text: &str, out: &mut Vec<u8>) {
+        if !text.is_empty() {
+            let piece = json!({ "type": "text_delta", "text": text });
+            self.grow(Open::Text, &piece, out);
+        }
+    }
+
+    fn steps(&mut self, steps: Vec<Step>, out: &mut Vec<u8>) {
+        for step in steps {
+            match step {
+                Step::Begin { id, name } => {
+                    let block = json!({ "type": "tool_use", "id": id, "name": name, "input": {} });
+                    self.start(Open::Call, &block, out);
+                }
+                Step::Grow { arguments } => {
+                    let piece = json!({ "type": "input_json_delta", "partial_json": arguments });
+                    self.grow(Open::Call, &piece, out);
+                }
+                Step::Late { name } => {
+                    let why =
+                        format_args!("more arguments of the call of {name} came after its end");
+                    self.fail(&error::unreadable_to_messages(&why), out);
+                }
+            }
+        }
+    }
+
+    /// Appends to the block under way, or to a new one if that is of another kind.
+    fn grow(&mut self, kind: Open, piece: &Value, out: &mut Vec<u8>) {
+        if self.is_over {
+            return;
+        }
+        if self.open != Some(kind) {
+            let block = match kind {
+                Open::Thinking => json!({ "type": "thinking", "thinking": "", "signature": "" }),
+                Open::Text | Open::Call => json!({ "type": "text", "text": "" }),
+            };
+            self.start(kind, &block, out);
+        }
+        let index = self.n_blocks - 1;
+        put_event(
+            out,
+            &json!({ "type": "content_block_delta", "index": index, "delta": piece }),
+        );
+    }
+
+    fn start(&mut self, kind: Open, block: &Value, out: &mut Vec<u8>) {
+        if self.is_over {
+            return;
+        }
+        self.stop(out);
+        if kind != Open::Call {
+            self.calls.close();
+        }
+        let index = self.n_blocks;
+        self.n_blocks += 1;
+        self.open = Some(kind);
+        put_event(
+            out,
+            &json!({ "type": "content_block_start", "index": index, "content_block": block }),
+        );
+    }
+
+    fn stop(&mut self, out: &mut Vec<u8>) {
+        if self.open.take().is_some() {
+            let index = self.n_blocks - 1;
+            put_event(
+                out,
+                &json!({ "type": "content_block_stop", "index": index }),
+            );
+        }
+    }
+
+    /// The end that upstream gave: its `[DONE]`, or the reason to stop and then a proper end of the body.
+    fn end(&mut self, out: &mut Vec<u8>) {
+        self.begin(&Value::Null, out);
+        let nameless = self.calls.begin_nameless();
+        self.steps(nameless, out);
+        self.stop(out);
+        if self.is_over {
+            return;
+        }
+        self.is_over = true;
+        let reason = self.finish_reason.as_deref().unwrap_or_default();
+        let (reason, sequence) =
+            usage::stop_reason(&self.asked, reason, &self.matched, self.calls.is_any());
+        let delta = json!({ "stop_reason": reason, "stop_sequence": sequence });
+        let usage = usage::to_messages(&self.usage);
+        put_event(
+            out,
+            &json!({ "type": "message_delta", "delta": delta, "usage": usage }),
+        );
+        put_event(out, &json!({ "type": "message_stop" }));
+    }
+
+    fn fail(&mut self, error: &Value, out: &mut Vec<u8>) {
+        if !self.is_over {
+            self.is_over = true;
+            put_event(out, error);
+        }
+    }
+}
+
+impl EventRewrite for MessagesStream {
+    fn event(&mut self, event: RawEvent<'_>, out: &mut Vec<u8>) {
+        let Some(said) = event.event.filter(|_| !self.is_over) else {
+            return;
+        };
+        if said.data.trim() == "[DONE]" {
+            return self.end(out);
+        }
+        match serde_json::from_str(&said.data) {
+            Ok(chunk) => self.read(&chunk, out),
+            // A torn last event stays torn.
+            Err(_) if !event.is_ended => self.is_over = true,
+            Err(source) => self.fail(&error::unreadable_to_messages(&source), out),
+        }
+    }
+
+    fn unread(&mut self, _: &[u8], out: &mut Vec<u8>) {
+        self.fail(&error::unreadable_to_messages(&"it is too long"), out);
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        if !self.is_over && self.finish_reason.is_some() {
+            self.end(out);
+        }
+    }
+}

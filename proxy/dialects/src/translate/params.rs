@@ -1,0 +1,185 @@
+//! All of a request but its conversation, both ways.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    DEFAULT_MAX_TOKENS, TranslateError, tools,
+    wire::{CHAT, MESSAGES, copy, filled, given, invalid, list, string, unsayable},
+};
+
+/// OpenAI's limit on `user`, in characters.
+const MAX_USER: usize = 64;
+
+// === towards messages ===
+
+pub(super) fn to_messages(
+    body: &Value,
+    out: &mut Map<String, Value>,
+) -> Result<(), TranslateError> {
+    refuse_unsayable(body)?;
+    copy(body, "model", out, "model");
+    let limits = ["max_completion_tokens", "max_tokens"];
+    let limit = limits.iter().find_map(|name| given(&body[*name]));
+    let limit = limit.cloned().unwrap_or_else(|| DEFAULT_MAX_TOKENS.into());
+    out.insert("max_tokens".into(), limit);
+    if let Some(temperature) = given(&body["temperature"]) {
+        let hot = temperature.as_f64().is_some_and(|t| t > 1.0);
+        let clamped = if hot { json!(1.0) } else { temperature.clone() };
+        out.insert("temperature".into(), clamped);
+    }
+    for name in ["top_p", "top_k", "stream", "thinking"] {
+        copy(body, name, out, name);
+    }
+    stops_to_messages(&body["stop"], out)?;
+    user_to_messages(body, out);
+    format_to_messages(&body["response_format"], out)?;
+    let tools = tools::to_messages(&body["tools"])?;
+    if !tools.is_empty() {
+        out.insert("tools".into(), tools.into());
+    }
+    if let Some(choice) = tools::choice_to_messages(body)? {
+        out.insert("tool_choice".into(), choice);
+    }
+    Ok(())
+}
+
+/// Fields that would change the reply, and that Anthropic has not.
+fn refuse_unsayable(body: &Value) -> Result<(), TranslateError> {
+    let is_zero = |value: &Value| value.as_f64() == Some(0.0);
+    let is_false = |value: &Value| value.as_bool() == Some(false);
+    let is_empty = |value: &Value| {
+        value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
+    };
+    let is_one = |value: &Value| value.as_u64() == Some(1);
+    let is_text = |value: &Value| *value == json!(["text"]);
+    type Says = fn(&Value) -> bool;
+    let fields: [(&str, Says, &str); 10] = [
+        ("n", is_one, "1"),
+        ("frequency_penalty", is_zero, "0"),
+        ("presence_penalty", is_zero, "0"),
+        ("logprobs", is_false, "false"),
+        ("logit_bias", is_empty, "{}"),
+        ("modalities", is_text, "[\"text\"]"),
+        ("audio", is_empty, "none"),
+        ("functions", is_empty, "\"tools\" instead"),
+        ("function_call", is_empty, "\"tool_choice\" instead"),
+        ("web_search_options", Value::is_null, "none"),
+    ];
+    for (field, says_nothing, allowed) in fields {
+        if let Some(value) = given(&body[field]).filter(|value| !says_nothing(value)) {
+            return Err(unsayable(field, value, MESSAGES, allowed));
+        }
+    }
+    Ok(())
+}
+
+fn stops_to_messages(stop: &Value, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
+    let stops = match stop {
+        Value::Null => return Ok(()),
+        Value::String(_) => std::slice::from_ref(stop),
+        stop => list("stop", stop)?,
+    };
+    for stop in stops {
+        if string("stop", stop)?.trim().is_empty() {
+            let allowed = "strings with something but blanks in them";
+            return Err(unsayable("stop", stop, MESSAGES, allowed));
+        }
+    }
+    if !stops.is_empty() {
+        out.insert("stop_sequences".into(), stops.into());
+    }
+    Ok(())
+}
+
+fn user_to_messages(body: &Value, out: &mut Map<String, Value>) {
+    let user = filled(&body["user"]).or_else(|| filled(&body["safety_identifier"]));
+    // Anthropic refuses a request whose user is a person's address.
+    if let Some(user) = user.filter(|user| !user.contains('@')) {
+        out.insert("metadata".into(), json!({ "user_id": user }));
+    }
+}
+
+fn format_to_messages(format: &Value, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
+    match format["type"].as_str() {
+        None if format.is_null() => {}
+        Some("text") => {}
+        Some("json_schema") => {
+            let schema = &format["json_schema"]["schema"];
+            if !schema.is_object() {
+                let field = "response_format.json_schema.schema";
+                return Err(invalid(field, schema, "an object"));
+            }
+            let format = json!({ "type": "json_schema", "schema": schema });
+            out.insert("output_config".into(), json!({ "format": format }));
+        }
+        Some(_) | None => {
+            let allowed = "\"text\" and \"json_schema\"";
+            let field = "response_format.type";
+            return Err(unsayable(field, &format["type"], MESSAGES, allowed));
+        }
+    }
+    Ok(())
+}
+
+// === towards chat ===
+
+pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
+    if let Some(servers) = given(&body["mcp_servers"]).filter(|servers| **servers != json!([])) {
+        return Err(unsayable("mcp_servers", servers, CHAT, "none"));
+    }
+    copy(body, "max_tokens", out, limit_name(&body["model"]));
+    for name in ["temperature", "top_p", "top_k", "stream"] {
+        copy(body, name, out, name);
+    }
+    if body["stream"].as_bool() == Some(true) {
+        // Without it no usage comes, and Anthropic's streams always say it.
+        out.insert("stream_options".into(), json!({ "include_usage": true }));
+    }
+    let stops = list("stop_sequences", &body["stop_sequences"])?;
+    if !stops.is_empty() {
+        out.insert("stop".into(), stops.into());
+    }
+    let user = filled(&body["metadata"]["user_id"]);
+    if let Some(user) = user.filter(|user| user.chars().count() <= MAX_USER) {
+        out.insert("user".into(), user.into());
+    }
+    format_to_chat(&body["output_config"]["format"], out)?;
+    let tools = tools::to_chat(&body["tools"])?;
+    if !tools.is_empty() {
+        out.insert("tools".into(), tools.into());
+        tools::choice_to_chat(&body["tool_choice"], out)?;
+    }
+    Ok(())
+}
+
+/// OpenAI's reasoning models refuse `max_tokens`; most other servers know nothing else.
+fn limit_name(model: &Value) -> &'static str {
+    let reasons = |model: &str| {
+        let name = model.rsplit('/').next().unwrap_or(model);
+        ["gpt-5", "o1", "o3", "o4"].iter().any(|family| {
+            name.strip_prefix(family)
+                .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
+        })
+    };
+    if model.as_str().is_some_and(reasons) {
+        "max_completion_tokens"
+    } else {
+        "max_tokens"
+    }
+}
+
+fn format_to_chat(format: &Value, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
+    match format["type"].as_str() {
+        None if format.is_null() => {}
+        Some("json_schema") => {
+            let schema = json!({ "name": "reply", "strict": true, "schema": format["schema"] });
+            let format = json!({ "type": "json_schema", "json_schema": schema });
+            out.insert("response_format".into(), format);
+        }
+        Some(_) | None => {
+            let field = "output_config.format.type";
+            return Err(unsayable(field, &format["type"], CHAT, "\"json_schema\""));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,281 @@
+use super::*;
+
+const ANTHROPIC: &str = r#"event: message_start
+data: {"type":"message_start","message":{"id":"msg_01","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":12,"cache_creation_input_tokens":0,"cache_read_input_tokens":100,"output_tokens":1}}}
+
+event: content_block_start
+data: {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}
+
+event: ping
+data: {"type": "ping"}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"The weather, "}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"then."}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"EqQBCgIYAhIM"}}
+
+event: content_block_stop
+data: {"type":"content_block_stop","index":0}
+
+event: content_block_start
+data: {"type":"content_block_start","index":1,"content_block":{"type":"text","text":""}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"Let me \"check\"."}}
+
+event: content_block_stop
+data: {"type":"content_block_stop","index":1}
+
+event: content_block_start
+data: {"type":"content_block_start","index":2,"content_block":{"type":"tool_use","id":"toolu_01","name":"get_weather","input":{}}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":""}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":"{\"location\":"}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":" \"Paris\"}"}}
+
+event: content_block_stop
+data: {"type":"content_block_stop","index":2}
+
+event: content_block_start
+data: {"type":"content_block_start","index":3,"content_block":{"type":"tool_use","id":"toolu_02","name":"now","input":{}}}
+
+event: content_block_stop
+data: {"type":"content_block_stop","index":3}
+
+event: message_delta
+data: {"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":89}}
+
+event: message_stop
+data: {"type":"message_stop"}
+
+"#;
+
+const CHAT: &str = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"qwen3","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}
+
+: keep-alive
+
+data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"qwen3","choices":[{"index":0,"delta":{"reasoning_content":"hm"},"finish_reason":null}]}
+
+data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"qwen3","choices":[{"index":0,"delta":{"content":"I "},"finish_reason":null}]}
+
+data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"qwen3","choices":[{"index":0,"delta":{"content":"look."},"finish_reason":null}]}
+
+data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"qwen3","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"exec","arguments":""}}]},"finish_reason":null}]}
+
+data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"qwen3","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"command\":"}}]},"finish_reason":null}]}
+
+data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"qwen3","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\"ls\"}"}},{"index":1,"id":"call_2","type":"function","function":{"name":"now","arguments":"{}"}}]},"finish_reason":null}]}
+
+data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"qwen3","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}
+
+data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"qwen3","choices":[],"usage":{"prompt_tokens":110,"completion_tokens":9,"total_tokens":119,"prompt_tokens_details":{"cached_tokens":100}}}
+
+data: [DONE]
+
+"#;
+
+#[test]
+fn anthropics_stream_becomes_chunks() {
+    insta::assert_snapshot!(streamed(ChatToMessages, ANTHROPIC));
+}
+
+#[test]
+fn a_chat_stream_becomes_anthropics() {
+    insta::assert_snapshot!(streamed(MessagesToChat, CHAT));
+}
+
+#[test]
+fn usage_is_a_chunk_only_for_those_who_asked() {
+    let asked = Asked {
+        include_usage: false,
+        ..ASKED
+    };
+    let out = rewritten(stream(ChatToMessages, &asked), [ANTHROPIC.as_bytes()]);
+    assert!(!String::from_utf8(out).unwrap().contains("usage"));
+}
+
+/// What has come out by the time that `stream` breaks off, and what the end of the body adds.
+fn cut_off(direction: Direction, stream: &str) -> (String, String) {
+    let mut rewrite = super::super::stream(direction, &ASKED);
+    let (mut out, mut end) = (Vec::new(), Vec::new());
+    rewrite.feed(stream.as_bytes(), &mut out);
+    rewrite.finish(&mut end);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (text(out), text(end))
+}
+
+#[test]
+fn a_cut_stream_stays_cut_wherever_it_is_cut() {
+    for (direction, stream, ends) in [
+        (
+            ChatToMessages,
+            ANTHROPIC,
+            ["\"finish_reason\":\"", "[DONE]"],
+        ),
+        (MessagesToChat, CHAT, ["message_stop", "\"stop_reason\":\""]),
+    ] {
+        let last_words = stream
+            .find("stop_reason\":\"")
+            .or_else(|| stream.find("finish_reason\":\""));
+        for at in 0..last_words.unwrap() {
+            let (out, end) = cut_off(direction, &stream[..at]);
+            let whole = out + &end;
+            assert!(
+                !ends.iter().any(|mark| whole.contains(mark)),
+                "cut at {at}: {whole}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_piece_goes_out_when_it_comes() {
+    for (direction, stream) in [(ChatToMessages, ANTHROPIC), (MessagesToChat, CHAT)] {
+        let at = stream
+            .find("look.")
+            .or_else(|| stream.find("check"))
+            .unwrap();
+        let end = at + stream[at..].find("\n\n").unwrap() + 2;
+        let (out, _) = cut_off(direction, &stream[..end]);
+        assert!(out.contains("look.") || out.contains("check"), "{out}");
+    }
+}
+
+#[test]
+fn the_reason_to_stop_is_an_end_though_no_done_follows() {
+    let (stream, _) = CHAT.split_once("data: [DONE]").unwrap();
+    let (out, end) = cut_off(MessagesToChat, stream);
+    assert!(!out.contains("message_stop"), "{out}");
+    insta::assert_snapshot!(end, @r#"
+    event: content_block_stop
+    data: {"type":"content_block_stop","index":3}
+
+    event: message_delta
+    data: {"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"input_tokens":10,"cache_creation_input_tokens":0,"cache_read_input_tokens":100,"output_tokens":9}}
+
+    event: message_stop
+    data: {"type":"message_stop"}
+    "#);
+}
+
+#[test]
+fn a_done_without_a_reason_is_an_end_too() {
+    insta::assert_snapshot!(streamed(MessagesToChat, "data: {\"id\":\"\",\"choices\":[]}\n\ndata: [DONE]\n\n"), @r#"
+    event: message_start
+    data: {"type":"message_start","message":{"id":"msg_1763600000","type":"message","role":"assistant","model":"","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}}
+
+    event: ping
+    data: {"type":"ping"}
+
+    event: message_delta
+    data: {"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}
+
+    event: message_stop
+    data: {"type":"message_stop"}
+    "#);
+}
+
+#[test]
+fn an_error_in_the_midst_is_the_last_word() {
+    let (begun, _) = CHAT.split_once(": keep-alive").unwrap();
+    let stream = format!(
+        "{begun}data: {{\"error\":{{\"message\":\"boom\",\"code\":400}}}}\n\ndata: [DONE]\n\n"
+    );
+    let (_, end) = CHAT.split_once("data: [DONE]").unwrap();
+    let out = streamed(MessagesToChat, &(stream + end));
+    let (_, last) = out.split_once("event: error").unwrap();
+    insta::assert_snapshot!(last, @r#"data: {"type":"error","error":{"type":"invalid_request_error","message":"boom"}}"#);
+
+    let (begun, rest) = ANTHROPIC.split_once("event: content_block_start").unwrap();
+    let error = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n";
+    let out = streamed(
+        ChatToMessages,
+        &format!("{begun}{error}event: content_block_start{rest}"),
+    );
+    let (_, last) = out.split_once("data: {\"error").unwrap();
+    insta::assert_snapshot!(last, @r#"":{"message":"Overloaded","type":"overloaded_error","param":null,"code":null}}"#);
+}
+
+#[test]
+fn what_cannot_be_read_is_said_and_ends_the_reply() {
+    let (begun, rest) = CHAT.split_once(": keep-alive").unwrap();
+    let out = streamed(
+        MessagesToChat,
+        &format!("{begun}data: {{\"choices\":[\n\n{rest}"),
+    );
+    let (_, last) = out.split_once("event: error").unwrap();
+    insta::assert_snapshot!(last, @r#"data: {"type":"error","error":{"type":"api_error","message":"an event of the upstream's reply cannot be translated: EOF while parsing a list at line 1 column 12"}}"#);
+
+    let long = format!(
+        "{begun}data: {}\n\n{rest}",
+        "x".repeat(crate::sse::MAX_EVENT)
+    );
+    for (direction, mark) in [
+        (MessagesToChat, "event: error"),
+        (ChatToMessages, "data: {\"error"),
+    ] {
+        let out = streamed(direction, &long);
+        assert_eq!(out.matches("too long").count(), 1, "{out}");
+        assert!(out.contains(mark), "{out}");
+    }
+}
+
+#[test]
+fn calls_whose_pieces_come_mixed_are_refused_and_not_garbled() {
+    let call = |piece: &str| {
+        format!("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{piece}]}}}}]}}\n\n")
+    };
+    let stream = [
+        call(r#"{"index":0,"id":"a","function":{"name":"x","arguments":"{"}}"#),
+        call(r#"{"index":1,"id":"b","function":{"name":"y","arguments":"{"}}"#),
+        call(r#"{"index":0,"function":{"arguments":""}}"#),
+        call(r#"{"index":1,"function":{"arguments":"}"}}"#),
+        call(r#"{"index":0,"function":{"arguments":"}"}}"#),
+        "data: [DONE]\n\n".to_owned(),
+    ];
+    let out = streamed(MessagesToChat, &stream.concat());
+    let (_, last) = out.split_once("event: error").unwrap();
+    insta::assert_snapshot!(last, @r#"data: {"type":"error","error":{"type":"api_error","message":"an event of the upstream's reply cannot be translated: more arguments of the call of x came after its end"}}"#);
+}
+
+#[test]
+fn a_call_waits_for_its_name_and_gets_an_id() {
+    let call = |piece: &str| {
+        format!("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{piece}]}}}}]}}\n\n")
+    };
+    let stream = [
+        call(r#"{"index":0,"function":{"arguments":"{\"a\""}}"#),
+        call(r#"{"index":0,"function":{"name":"x","arguments":":1}"}}"#),
+        call(r#"{"function":{"name":"y","arguments":{"b":2}},"id":""}"#),
+        call(r#"{"index":7}"#),
+        "data: [DONE]\n\n".to_owned(),
+    ];
+    let out = streamed(MessagesToChat, &stream.concat());
+    let (_, blocks) = out.split_once("event: content_block_start").unwrap();
+    insta::assert_snapshot!(blocks);
+}
+
+#[test]
+fn an_input_that_stands_in_its_blocks_start_is_not_lost() {
+    let stream = r#"data: {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"x","input":{"a":1}}}
+
+data: {"type":"content_block_start","index":1,"content_block":{"type":"text","text":"hi"}}
+
+data: {"type":"content_block_start","index":2,"content_block":{"type":"redacted_thinking","data":"Eo8B"}}
+
+data: {"type":"content_block_start","index":3,"content_block":{"type":"server_tool_use","id":"s","name":"web_search","input":{}}}
+
+data: {"type":"content_block_delta","index":3,"delta":{"type":"input_json_delta","partial_json":"{}"}}
+
+"#;
+    insta::assert_snapshot!(streamed(ChatToMessages, stream));
+}

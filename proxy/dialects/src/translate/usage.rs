@@ -1,0 +1,96 @@
+//! What a reply cost and why it stopped, both ways.
+
+use serde_json::{Map, Value, json};
+
+use super::Asked;
+
+/// Chat's `usage` as Anthropic's: there, `input_tokens` are those that no cache gave or took.
+pub(super) fn to_messages(usage: &Value) -> Value {
+    let details = &usage["prompt_tokens_details"];
+    let cached = number(&details["cached_tokens"]).max(number(&usage["prompt_cache_hit_tokens"]));
+    let written = number(&details["cache_write_tokens"]);
+    let input = number(&usage["prompt_tokens"]).saturating_sub(cached.saturating_add(written));
+    let mut out = Map::new();
+    out.insert("input_tokens".into(), input.into());
+    out.insert("cache_creation_input_tokens".into(), written.into());
+    out.insert("cache_read_input_tokens".into(), cached.into());
+    out.insert(
+        "output_tokens".into(),
+        number(&usage["completion_tokens"]).into(),
+    );
+    if let Some(n) = usage["completion_tokens_details"]["reasoning_tokens"].as_u64() {
+        out.insert(
+            "output_tokens_details".into(),
+            json!({ "thinking_tokens": n }),
+        );
+    }
+    Value::Object(out)
+}
+
+/// Anthropic's `usage` as chat's: there, `prompt_tokens` are all.
+pub(super) fn to_chat(usage: &Value) -> Value {
+    let read = number(&usage["cache_read_input_tokens"]);
+    let written = number(&usage["cache_creation_input_tokens"]);
+    let prompt = [number(&usage["input_tokens"]), read, written]
+        .into_iter()
+        .fold(0, u64::saturating_add);
+    let completion = number(&usage["output_tokens"]);
+    let mut out = json!({
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt.saturating_add(completion),
+        "prompt_tokens_details": { "cached_tokens": read },
+    });
+    if written > 0 {
+        out["prompt_tokens_details"]["cache_write_tokens"] = written.into();
+    }
+    if let Some(n) = usage["output_tokens_details"]["thinking_tokens"].as_u64() {
+        out["completion_tokens_details"] = json!({ "reasoning_tokens": n });
+    }
+    out
+}
+
+/// Anthropic's later counts stand in the place of its earlier ones; what they leave out stays.
+pub(super) fn merge(usage: &mut Map<String, Value>, later: &Value) {
+    for (name, count) in later.as_object().into_iter().flatten() {
+        if !count.is_null() {
+            usage.insert(name.clone(), count.clone());
+        }
+    }
+}
+
+/// A chat choice's `finish_reason` as `(stop_reason, stop_sequence)`.
+///
+/// vLLM says in a `stop_reason` of its own which of the caller's stop strings it was. Many servers say
+/// `stop` after tool calls, where Anthropic's clients go by `tool_use`.
+pub(super) fn stop_reason(
+    asked: &Asked,
+    finish_reason: &str,
+    matched: &Value,
+    has_calls: bool,
+) -> (&'static str, Value) {
+    let is_asked = |text: &str| asked.stop_sequences.iter().any(|stop| stop == text);
+    let reason = match finish_reason {
+        "length" => "max_tokens",
+        "content_filter" => "refusal",
+        _ if has_calls => "tool_use",
+        _ if matched.as_str().is_some_and(is_asked) => return ("stop_sequence", matched.clone()),
+        _ => "end_turn",
+    };
+    (reason, Value::Null)
+}
+
+/// Anthropic's `stop_reason` as chat's `finish_reason`.
+pub(super) fn finish_reason(stop_reason: &Value) -> &'static str {
+    match stop_reason.as_str().unwrap_or_default() {
+        "max_tokens" | "model_context_window_exceeded" => "length",
+        "tool_use" => "tool_calls",
+        "refusal" => "content_filter",
+        // `end_turn`, `stop_sequence`, `pause_turn`, and what may yet be invented.
+        _ => "stop",
+    }
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
