@@ -18,6 +18,7 @@ mod tail;
 #[cfg(test)]
 mod testing;
 pub mod translate;
+pub mod vllm;
 
 use serde_json::Value;
 

@@ -1,0 +1,128 @@
+use proptest::{collection::vec, prelude::*};
+use serde_json::json;
+
+use super::*;
+use crate::{
+    rewrite::rewritten,
+    testing::{json as any_json, pieces},
+};
+
+const STREAM: &str = include_str!("streamed.sse");
+
+/// What the client asked for, and what it must not see.
+const BOTH: Asked = Asked {
+    logprobs: true,
+    token_ids: true,
+};
+
+fn stripped(asked: Asked, pieces: &[&[u8]]) -> (String, Option<Sampled>) {
+    let (rewrite, beside) = stream(asked);
+    let out = rewritten(rewrite, pieces.iter().copied());
+    (String::from_utf8(out).unwrap(), beside.take())
+}
+
+#[test]
+fn a_client_that_asked_for_nothing_sees_what_it_would_have_seen() {
+    let (seen, sampled) = stripped(Asked::default(), &[STREAM.as_bytes()]);
+    insta::assert_snapshot!(seen, @r#"
+    data: {"id":"chatcmpl-9f","object":"chat.completion.chunk","created":1763630000,"model":"run@12","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":null}
+
+    data: {"id":"chatcmpl-9f","object":"chat.completion.chunk","created":1763630000,"model":"run@12","choices":[{"index":0,"delta":{"content":"Par"},"logprobs":null,"finish_reason":null,"token_ids":null}]}
+
+    data: {"id":"chatcmpl-9f","object":"chat.completion.chunk","created":1763630000,"model":"run@12","choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":null,"token_ids":null}]}
+
+    : keep-alive
+
+    data: {"id":"chatcmpl-9f","object":"chat.completion.chunk","created":1763630000,"model":"run@12","choices":[{"index":0,"delta":{"content":"is \"token_ids\":[1] é"},"logprobs":null,"finish_reason":"stop","stop_reason":null,"token_ids":null}]}
+
+    data: {"id":"chatcmpl-9f","object":"chat.completion.chunk","created":1763630000,"model":"run@12","choices":[],"usage":{"prompt_tokens":4,"total_tokens":8,"completion_tokens":4}}
+
+    data: [DONE]
+    "#);
+    let sampled = sampled.unwrap();
+    assert_eq!(sampled.prompt_ids, [151_644, 8_948, 198, 2_610]);
+    assert_eq!(sampled.ids, [4_272, 7, 285, 151_645]);
+    assert_eq!(sampled.logprobs, [-0.125, -1.5, -0.5, 0.0]);
+}
+
+#[test]
+fn what_the_client_asked_for_itself_stays() {
+    let (seen, sampled) = stripped(BOTH, &[STREAM.as_bytes()]);
+    assert_eq!(seen, STREAM);
+    assert!(sampled.is_some());
+    let asked = Asked {
+        logprobs: true,
+        ..Asked::default()
+    };
+    let (seen, _) = stripped(asked, &[STREAM.as_bytes()]);
+    assert!(seen.contains("\"logprob\":-0.125") && !seen.contains("[4272]"));
+    let request = json!({ "logprobs": true, "return_token_ids": false });
+    assert_eq!(Asked::of(|name| request.get(name).cloned()), asked);
+}
+
+#[test]
+fn an_unstreamed_reply_is_stripped_too() {
+    let body = r#"{"id":"chatcmpl-1","choices":[{"index":0,"message":{"role":"assistant","content":"Hi","token_ids":[1]},"logprobs":{"content":[{"token":"Hi","logprob":-0.25,"bytes":null,"top_logprobs":[]}]},"finish_reason":"stop","token_ids":[13048]},
+  {"index":1,"message":{"content":"Ho"},"logprobs" : {"content":[{"token":"Ho","logprob":-2}]},"token_ids":[ 9 ]}],"prompt_logprobs":null,"prompt_token_ids":[1,2],"kv_transfer_params":null}"#;
+    let (stripped, sampled) = reply(Asked::default(), body.as_bytes());
+    insta::assert_snapshot!(String::from_utf8(stripped.unwrap()).unwrap(), @r#"
+    {"id":"chatcmpl-1","choices":[{"index":0,"message":{"role":"assistant","content":"Hi","token_ids":[1]},"logprobs":null,"finish_reason":"stop","token_ids":null},
+      {"index":1,"message":{"content":"Ho"},"logprobs" : null,"token_ids":null}],"prompt_logprobs":null,"prompt_token_ids":null,"kv_transfer_params":null}
+    "#);
+    let sampled = sampled.unwrap();
+    assert_eq!(
+        (sampled.prompt_ids, sampled.ids, sampled.logprobs),
+        (vec![1, 2], vec![13_048], vec![-0.25])
+    );
+    assert_eq!(reply(BOTH, body.as_bytes()).0, None);
+    let plain =
+        br#"{"choices":[{"index":0,"token_ids":null,"logprobs":null}],"prompt_token_ids":null}"#;
+    assert_eq!(reply(Asked::default(), plain), (None, None));
+}
+
+#[test]
+fn what_is_not_whole_is_not_handed_on() {
+    let sampled = |stream: &str| stripped(Asked::default(), &[stream.as_bytes()]).1;
+    assert_eq!(sampled(&STREAM.replace(",\"token_ids\":[7]", "")), None);
+    assert_eq!(sampled(&STREAM.replace("[7]", "[-7]")), None);
+    assert_eq!(sampled(&STREAM.replace("-1.5e0", "-1.5e300")), None);
+    assert_eq!(sampled(&STREAM.replace("prompt_token_ids", "x")), None);
+    assert_eq!(sampled(""), None);
+    let (mut rewrite, beside) = stream(Asked::default());
+    let mut out = Vec::new();
+    let long = format!(
+        "data: \"{}\"\n\n{STREAM}",
+        "x".repeat(crate::sse::MAX_EVENT)
+    );
+    crate::rewrite::Rewrite::feed(&mut rewrite, long.as_bytes(), &mut out);
+    assert_eq!(beside.take(), None, "an event was too long to be read");
+    let n_ids = "1,".repeat(MAX_IDS) + "1";
+    assert_eq!(sampled(&STREAM.replace("[7]", &format!("[{n_ids}]"))), None);
+}
+
+proptest! {
+    #[test]
+    fn any_splitting_gives_the_same_bytes_and_ids(cuts in vec(any::<usize>(), 0..12)) {
+        let whole = stripped(Asked::default(), &[STREAM.as_bytes()]);
+        prop_assert_eq!(stripped(Asked::default(), &pieces(STREAM.as_bytes(), &cuts)), whole);
+    }
+
+    #[test]
+    fn nothing_but_what_was_asked_for_changes(chunk in any_json(), choice in any_json(), bytes in vec(any::<u8>(), 0..60)) {
+        let mut chunk = chunk;
+        if let Some(chunk) = chunk.as_object_mut() {
+            chunk.insert("choices".into(), json!([choice]));
+        }
+        let (stripped, _) = reply(Asked::default(), chunk.to_string().as_bytes());
+        if let Some(stripped) = stripped {
+            chunk.as_object_mut().unwrap().entry("prompt_token_ids").and_modify(|ids| *ids = Value::Null);
+            if let Some(choice) = chunk["choices"][0].as_object_mut() {
+                for name in ["token_ids", "logprobs"] {
+                    choice.entry(name).and_modify(|value| *value = Value::Null);
+                }
+            }
+            prop_assert_eq!(String::from_utf8(stripped).unwrap(), chunk.to_string());
+        }
+        reply(Asked::default(), &bytes);
+    }
+}
