@@ -103,10 +103,12 @@ pub(crate) async fn keep(
     }
 }
 
-/// SIGTERM and SIGINT.
+/// SIGTERM and SIGINT; and SIGXFSZ, by which a process dies that writes beyond `ulimit -f`. Heard, the
+/// write fails instead, as it does on a full disk, and the chat goes on.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    _file_too_large: Signal,
 }
 
 // === impl Signals ===
@@ -116,6 +118,7 @@ impl Signals {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            _file_too_large: signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
         })
     }
 

@@ -17,6 +17,7 @@ mod daemon;
 mod environment;
 mod home;
 mod house;
+mod limits;
 mod logging;
 mod out;
 mod supervise;

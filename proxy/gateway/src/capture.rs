@@ -7,16 +7,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::metrics::Metrics;
+use crate::metrics::{Counter, Metrics};
 
 /// What one reply may take of the whole, so that a runaway leaves room for others: an eighth.
 const SHARE: u64 = 8;
 
-/// The memory of all captures.
+/// Memory that many share: that of all captures, or of all request bodies.
 #[derive(Debug, Clone)]
 pub(crate) struct Budget {
     limit: u64,
     metrics: Arc<Metrics>,
+    used: fn(&Metrics) -> &Counter,
 }
 
 /// A part of the budget, given back when dropped.
@@ -37,26 +38,46 @@ pub(crate) struct Capture {
 // === impl Budget ===
 
 impl Budget {
-    pub(crate) fn new(limit: u64, metrics: Arc<Metrics>) -> Self {
-        Self { limit, metrics }
+    /// `used` says what is taken of it.
+    pub(crate) fn new(limit: u64, metrics: Arc<Metrics>, used: fn(&Metrics) -> &Counter) -> Self {
+        Self {
+            limit,
+            metrics,
+            used,
+        }
+    }
+
+    /// The memory of captures.
+    pub(crate) fn of_captures(limit: u64, metrics: Arc<Metrics>) -> Self {
+        Self::new(limit, metrics, |metrics| &metrics.capture_bytes)
+    }
+
+    /// A part that is still to grow.
+    pub(crate) fn nothing(&self) -> Held {
+        Held {
+            n_bytes: 0,
+            budget: self.clone(),
+        }
     }
 
     /// Takes `n_bytes` of the budget, if there are as many. Those who ask at once may both be
     /// refused where one could have been served; never is more given than there is.
     pub(crate) fn hold(&self, n_bytes: usize) -> Option<Held> {
-        let mut held = Held {
-            n_bytes: 0,
-            budget: self.clone(),
-        };
+        let mut held = self.nothing();
         held.grow(n_bytes as u64).then_some(held)
+    }
+
+    fn used(&self) -> &Counter {
+        (self.used)(&self.metrics)
     }
 }
 
 // === impl Held ===
 
 impl Held {
-    fn grow(&mut self, more: u64) -> bool {
-        let used = &self.budget.metrics.capture_bytes;
+    /// Takes more, if there is as much.
+    pub(crate) fn grow(&mut self, more: u64) -> bool {
+        let used = self.budget.used();
         used.add(more);
         let fits = used.get() <= self.budget.limit;
         if fits {
@@ -69,7 +90,7 @@ impl Held {
 
     fn clear(&mut self) {
         let n_bytes = std::mem::take(&mut self.n_bytes);
-        self.budget.metrics.capture_bytes.sub(n_bytes);
+        self.budget.used().sub(n_bytes);
     }
 }
 
@@ -86,10 +107,7 @@ impl Capture {
     pub(crate) fn new(budget: &Budget) -> Self {
         Self {
             bytes: Vec::new(),
-            held: Held {
-                n_bytes: 0,
-                budget: budget.clone(),
-            },
+            held: budget.nothing(),
             overflowed: false,
         }
     }
@@ -145,7 +163,7 @@ mod tests {
 
     fn budget(limit: u64) -> (Budget, Arc<Metrics>) {
         let metrics = Arc::new(Metrics::default());
-        (Budget::new(limit, Arc::clone(&metrics)), metrics)
+        (Budget::of_captures(limit, Arc::clone(&metrics)), metrics)
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::{
     record::{self, Began, Encoding, Format},
     refusal::Refusal,
     relay::{Body, Relay, full},
-    request::{ChatRequest, read_body},
+    request::ChatRequest,
     splice::{Absent, Changes, splice},
     upstream::{Answer, AnyOf, Outgoing, Target},
 };
@@ -45,7 +45,7 @@ pub(crate) async fn chat(
     let caller = shared.door.admit(request.headers())?;
     let ticket = shared.enter()?;
     let (head, body) = request.into_parts();
-    let raw = read_body(body, shared.config.proxy.max_body).await?;
+    let raw = shared.bodies.read(body).await?;
     visit.has_read();
     let started_ms = clock::now_ms();
     let chat = ChatRequest::parse(raw)?;

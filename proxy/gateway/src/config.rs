@@ -51,6 +51,8 @@ pub struct ProxyConfig {
     pub keys: BTreeMap<String, KeyConfig>,
     /// Longest request body that is read as a whole. What only passes through is not held, and not limited.
     pub max_body: Size,
+    /// Memory for request bodies in total, from their first byte on; beyond, 503 with Retry-After.
+    pub body_memory: Size,
     /// Requests under way at once; beyond, 503 with Retry-After.
     pub max_streams: usize,
     /// Memory for captured requests and replies in total; beyond, a reply is relayed and not learned from.
@@ -173,6 +175,16 @@ pub enum ConfigError {
         /// The key's name.
         name: String,
     },
+    /// No body of the allowed length would ever fit.
+    #[error(
+        "proxy.body_memory {memory} is less than proxy.max_body {max_body}: it must hold at least one"
+    )]
+    BodyMemory {
+        /// `proxy.body_memory`.
+        memory: Size,
+        /// `proxy.max_body`.
+        max_body: Size,
+    },
     /// An upstream without a usable address.
     #[error("upstreams.{name}.url: {reason}")]
     Address {
@@ -221,6 +233,10 @@ impl GatewayConfig {
         if !proxy.host.is_loopback() && proxy.api_key.is_none() && proxy.keys.is_empty() {
             return Err(ConfigError::OpenToAll { host: proxy.host });
         }
+        let (memory, max_body) = (proxy.body_memory, proxy.max_body);
+        if memory.0 < max_body.0 {
+            return Err(ConfigError::BodyMemory { memory, max_body });
+        }
         if let Some((name, _)) = proxy.keys.iter().find(|(_, key)| key.agents.is_empty()) {
             let name = name.clone();
             return Err(ConfigError::NoAgents { name });
@@ -264,6 +280,7 @@ impl Default for ProxyConfig {
             api_key: None,
             keys: BTreeMap::new(),
             max_body: Size::mib(32),
+            body_memory: Size::mib(256),
             max_streams: 2_000,
             capture_memory: Size::mib(64),
             drain: Span::secs(30),
@@ -334,6 +351,7 @@ mod tests {
     #[test]
     fn what_cannot_be_used_is_refused_in_words() {
         insta::assert_snapshot!(refused(r#"{"proxy":{"host":"0.0.0.0"}}"#), @"proxy.host 0.0.0.0 can be reached from other machines and no key is set: set proxy.api_key, or proxy.host to 127.0.0.1");
+        insta::assert_snapshot!(refused(r#"{"proxy":{"body_memory":"16 MiB"}}"#), @"proxy.body_memory 16 MiB is less than proxy.max_body 32 MiB: it must hold at least one");
         insta::assert_snapshot!(refused(r#"{"proxy":{"keys":{"phone":{"key":"k","agents":[]}}}}"#), @"proxy.keys.phone.agents is empty: name the agents that this key may speak for");
         insta::assert_snapshot!(refused(r#"{"routing":{"order":["polcy"]},"upstreams":{"mine":{"url":"x"}}}"#), @r#"routing.order: "polcy" is no upstream; there are policy, mine"#);
         insta::assert_snapshot!(refused(r#"{"agents":{"work":{"upstream":["yours"]}},"upstreams":{"mine":{"url":"x"}}}"#), @r#"agents.work.upstream: "yours" is no upstream; there are policy, mine"#);

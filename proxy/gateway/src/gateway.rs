@@ -8,6 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     auth::Door,
+    body::Bodies,
     capture::Budget,
     config::{ConfigError, GatewayConfig},
     identity::{Identifier, Identity, Lineage, SidePatterns},
@@ -51,6 +52,7 @@ pub(crate) struct Shared {
     pub serving: Arc<Serving>,
     pub upstreams: Upstreams,
     pub recorder: Recorder,
+    pub bodies: Bodies,
     pub services: Services,
     pub metrics: Arc<Metrics>,
     streams: Arc<Semaphore>,
@@ -101,7 +103,7 @@ impl Gateway {
         let config = parts.config;
         config.check()?;
         let metrics = Arc::new(Metrics::default());
-        let budget = Budget::new(config.proxy.capture_memory.0, Arc::clone(&metrics));
+        let budget = Budget::of_captures(config.proxy.capture_memory.0, Arc::clone(&metrics));
         let (recorder, recordings) =
             recorder(parts.log, budget, Arc::clone(&metrics), config.strict);
         let door = Door::new(&config.proxy);
@@ -120,6 +122,7 @@ impl Gateway {
             sessions: Arc::new(sessions),
             upstreams: Upstreams::new(&config, door.is_locked())?,
             streams: Arc::new(Semaphore::new(config.proxy.max_streams)),
+            bodies: Bodies::new(&config.proxy, &metrics),
             services: parts.services,
             serving,
             recorder,

@@ -19,7 +19,6 @@ use crate::{
     metrics::{self, Visit},
     refusal::{Refusal, json_response},
     relay::{Body, BoxError, Relay, full},
-    request::read_body,
     services::{Call, Service},
     upstream::{Outgoing, Target},
 };
@@ -72,6 +71,11 @@ async fn route(
         "/metrics" => {
             allow("GET")?;
             metrics(shared, request.headers())
+        }
+        CHAT if headers::is_encoded(request.headers()) => {
+            // Bytes that cannot be read cannot be edited either.
+            shared.metrics.encoded.inc();
+            pass(shared, request, visit).await
         }
         CHAT => {
             allow("POST")?;
@@ -141,7 +145,7 @@ async fn serve(
         return Err(Refusal::Service { status, message });
     };
     let _ticket = shared.enter()?;
-    let raw = read_body(body, shared.config.proxy.max_body).await?;
+    let raw = shared.bodies.read(body).await?;
     let body = if raw.is_empty() {
         Value::Null
     } else {

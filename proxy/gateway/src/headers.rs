@@ -52,6 +52,17 @@ pub(crate) fn upwards(mut headers: HeaderMap, credentials: Credentials<'_>) -> H
     headers
 }
 
+/// Whether a body is compressed.
+pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
+    let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
+    encodings.any(|encoding| {
+        !encoding
+            .as_bytes()
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"identity")
+    })
+}
+
 /// The headers of a reply as they go to the agent.
 pub(crate) fn downwards(mut headers: HeaderMap) -> HeaderMap {
     remove_hop_by_hop(&mut headers);

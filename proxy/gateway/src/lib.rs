@@ -8,6 +8,7 @@
 
 mod address;
 mod auth;
+mod body;
 mod capture;
 mod chat;
 mod clock;

@@ -332,7 +332,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_log_that_stays_away_does_not_hold_the_end_up_for_ever() {
         let metrics = Arc::new(Metrics::default());
-        let budget = Budget::new(1 << 20, Arc::clone(&metrics));
+        let budget = Budget::of_captures(1 << 20, Arc::clone(&metrics));
         let (recorder, recordings) = recorder(Arc::new(Stuck), budget, Arc::clone(&metrics), false);
         let began = Began {
             status: 200,

@@ -44,6 +44,10 @@ pub(crate) enum Refusal {
     BadMessage { index: usize, source: MessageError },
     #[error("{limit} requests are under way already, the most that proxy.max_streams allows")]
     Busy { limit: usize },
+    #[error(
+        "no room for this request body just now: all together take at most proxy.body_memory, {limit}"
+    )]
+    NoRoom { limit: Size },
     #[error("the policy model is not being served right now; it is being (re)started, try again")]
     PolicyDown,
     #[error("no upstream is configured: set llm.api_base, or a policy model")]
@@ -91,7 +95,7 @@ impl Refusal {
             | Self::Malformed(_)
             | Self::NoMessages { .. }
             | Self::BadMessage { .. } => StatusCode::BAD_REQUEST,
-            Self::Busy { .. } | Self::PolicyDown | Self::NoUpstream => {
+            Self::Busy { .. } | Self::NoRoom { .. } | Self::PolicyDown | Self::NoUpstream => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::BodyStalled { .. } => StatusCode::REQUEST_TIMEOUT,
@@ -109,6 +113,7 @@ impl Refusal {
             Self::ForeignAgent { .. } => Some("foreign_agent"),
             Self::TooLarge { .. } => Some("request_too_large"),
             Self::Busy { .. } => Some("too_many_streams"),
+            Self::NoRoom { .. } => Some("too_many_bytes"),
             Self::PolicyDown => Some("policy_unavailable"),
             Self::NoUpstream => Some("no_upstream"),
             Self::Unreachable { .. } => Some("upstream_unreachable"),
@@ -139,7 +144,7 @@ impl Refusal {
 
     fn retry_after(&self) -> Option<HeaderValue> {
         match self {
-            Self::Busy { .. } => Some(HeaderValue::from_static("1")),
+            Self::Busy { .. } | Self::NoRoom { .. } => Some(HeaderValue::from_static("1")),
             Self::PolicyDown => Some(HeaderValue::from_static("5")),
             _ => None,
         }

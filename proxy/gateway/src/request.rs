@@ -2,29 +2,14 @@
 
 mod mend;
 
-use std::time::Duration;
-
-use bytes::{Bytes, BytesMut};
-use http_body::Body as _;
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
-use metaclaw_chat::{Message, Size, Span};
+use bytes::Bytes;
+use metaclaw_chat::Message;
 use serde_json::Value;
-use tokio::time::timeout;
 
 use crate::{
     refusal::Refusal,
     scan::{self, Layout},
 };
-
-/// How long, and how much of, a body that is too large is read on and thrown away: a client that is
-/// cut off while it writes never sees the answer that says why.
-const PATIENCE: Duration = Duration::from_secs(5);
-const DISCARDED: u64 = 256 << 20;
-/// The longest silence inside a request's body.
-const STALL: Duration = Duration::from_secs(60);
-/// The most that is set aside for a body before any of it has come.
-const EXPECTED: usize = 1 << 20;
 
 /// A chat request.
 #[derive(Debug)]
@@ -33,50 +18,6 @@ pub(crate) struct ChatRequest {
     pub layout: Layout,
     /// What was said; `None` where it is JSON and yet cannot be read (a number that no f64 holds).
     pub messages: Option<Vec<Message>>,
-}
-
-/// Reads a body, up to `limit`.
-pub(crate) async fn read_body(mut body: Incoming, limit: Size) -> Result<Bytes, Refusal> {
-    let hint = body.size_hint();
-    let given = hint.exact();
-    if given.is_some_and(|given| given > limit.0) {
-        discard(body).await;
-        return Err(Refusal::TooLarge { limit, given });
-    }
-    // Known to be within the limit; a client that only says so is held to what it sends.
-    let expected = usize::try_from(hint.lower()).unwrap_or(0).min(EXPECTED);
-    let mut bytes = BytesMut::with_capacity(expected);
-    loop {
-        let frame = match timeout(STALL, body.frame()).await {
-            Ok(Some(Ok(frame))) => frame,
-            Ok(Some(Err(_))) => return Err(Refusal::BodyCut),
-            Ok(None) => return Ok(bytes.freeze()),
-            Err(_) => return Err(Refusal::BodyStalled { after: Span(STALL) }),
-        };
-        let Some(data) = frame.data_ref() else {
-            continue;
-        };
-        if (bytes.len() + data.len()) as u64 > limit.0 {
-            discard(body).await;
-            let given = None;
-            return Err(Refusal::TooLarge { limit, given });
-        }
-        bytes.extend_from_slice(data);
-    }
-}
-
-async fn discard(mut body: Incoming) {
-    let all = async {
-        let mut n_bytes = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            n_bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
-            if n_bytes > DISCARDED {
-                break;
-            }
-        }
-    };
-    // Whether it ended or went on is all the same.
-    let _ = timeout(PATIENCE, all).await;
 }
 
 // === impl ChatRequest ===

@@ -1,23 +1,20 @@
 //! Connections in, and an orderly end.
 
-use std::{convert::Infallible, io, sync::Arc, time::Duration};
+mod connection;
+mod patient;
 
-use hyper::service::service_fn;
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto, graceful::GracefulShutdown},
-};
+use std::{io, sync::Arc, time::Duration};
+
+use hyper_util::server::graceful::GracefulShutdown;
 use tokio::{
     net::{TcpListener, TcpStream},
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{gateway::Gateway, gateway::Shared, handlers::handle};
+use self::connection::connection;
+use crate::{gateway::Gateway, gateway::Shared};
 
-/// How long a connection may take for a request's headers, and stay open without one. As nginx's
-/// keep-alive: longer than clients keep theirs, so that none writes into a closing connection.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(75);
 /// How often silent sessions are looked for.
 const SWEEP: Duration = Duration::from_secs(30);
 /// The pause after a connection could not be accepted: most often all file descriptors are taken.
@@ -96,45 +93,6 @@ fn is_of_the_connection(error: &io::Error) -> bool {
         error.kind(),
         ConnectionAborted | ConnectionRefused | ConnectionReset
     )
-}
-
-async fn connection(
-    shared: Arc<Shared>,
-    stream: TcpStream,
-    watcher: hyper_util::server::graceful::Watcher,
-    stop: CancellationToken,
-) {
-    // Each event of a stream goes out as it comes, not when a segment is full.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "no nodelay");
-    }
-    if !speaks(&stream, &stop).await {
-        return;
-    }
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT);
-    builder.http2().timer(TokioTimer::new());
-    let service = service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(handle(shared, request).await) }
-    });
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    if let Err(error) = watcher.watch(connection).await {
-        // A client that hung up, or a reply that was cut: told elsewhere.
-        tracing::debug!(%error, "a connection ended");
-    }
-}
-
-/// Whether a first byte comes. hyper's own clock starts with it: a connection that sends none is
-/// closed here, and at once when we are to end.
-async fn speaks(stream: &TcpStream, stop: &CancellationToken) -> bool {
-    // Not `readable`: that says yes of a connection just accepted, whatever came.
-    let mut first = [0];
-    let heard = timeout(HEADER_TIMEOUT, stream.peek(&mut first));
-    matches!(stop.run_until_cancelled(heard).await, Some(Ok(Ok(1))))
 }
 
 /// Lets go of what silent sessions hold.

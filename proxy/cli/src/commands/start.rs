@@ -11,7 +11,7 @@ use crate::{
     assemble::{self, Plan},
     config::{Loaded, Policy},
     daemon::{self, Ready},
-    logging, out,
+    limits, logging, out,
 };
 
 /// Arguments of `start`.
@@ -45,6 +45,7 @@ impl StartArgs {
         logging::begin(&context.environment);
         let (version, home) = (env!("CARGO_PKG_VERSION"), context.home.dir());
         info!(version, home = %home.display(), "metaclaw starts");
+        limits::raise_open_files();
         let loaded = self.settings(context)?;
         let policy = Policy::of(&loaded.config, &context.environment.cache())?;
         context

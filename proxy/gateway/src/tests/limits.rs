@@ -214,3 +214,69 @@ async fn a_connection_that_says_nothing_does_not_hold_the_end_up() {
     let end = end.expect("the end, without the whole drain");
     assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
 }
+
+#[tokio::test]
+async fn heads_have_a_bound_in_lines_and_in_bytes() {
+    let harness = Harness::start().await;
+    let many = "x-header: 1\r\n".repeat(101);
+    let long = format!("x-long: {}\r\n", "x".repeat(70 << 10));
+    for headers in [many, long] {
+        let seen = harness.refused(&post("/v1/models", &headers, "")).await;
+        assert_eq!(seen.status(), 431);
+    }
+    assert_eq!(harness.metrics.counts().requests, 0, "hyper answers them");
+    let agents = format!("x-header: {}\r\n", "y".repeat(900)).repeat(60);
+    let seen = harness.refused(&post("/healthz", &agents, "")).await;
+    assert_eq!(seen.status(), 200, "54 KB in 60 lines");
+}
+
+#[tokio::test]
+async fn request_bodies_share_a_memory_and_are_told_when_it_is_used_up() {
+    let mut set_up = SetUp::default();
+    set_up.config.proxy.max_body = Size(1 << 20);
+    set_up.config.proxy.body_memory = Size(1_280 << 10);
+    let mut harness = Harness::with(set_up).await;
+    // One that announces all of it and sends little, takes little.
+    let body = format!("{}{}", CHAT, " ".repeat((1 << 20) - CHAT.len()));
+    let mut announcer = harness.client().await;
+    announcer.send(&post_chat(&body)[..300]).await;
+    harness.chat("", CHAT, "x").await;
+    // One that sends nearly all of it leaves no room for another like it.
+    announcer.send(&post_chat(&body)[300..1_000_000]).await;
+    while harness.metrics.counts().body_bytes < 900_000 {
+        tokio::task::yield_now().await;
+    }
+    let half = format!("{}{}", CHAT, " ".repeat(500_000));
+    insta::assert_snapshot!(shown(&harness.refused(&post_chat(&half)).await), @r#"503 retry-after: 1 {"error":{"message":"no room for this request body just now: all together take at most proxy.body_memory, 1280 KiB","type":"server_error","param":null,"code":"too_many_bytes"}}"#);
+    assert!(harness.metrics.counts().body_bytes <= 1_280 << 10);
+    harness.chat("", CHAT, "a small one fits").await;
+    announcer.send(&post_chat(&body)[1_000_000..]).await;
+    let mut exchange = harness.upstream.next().await;
+    exchange.send(json_reply(&completion("x")).as_bytes()).await;
+    announcer.read().await;
+    harness.log.wait(3).await;
+    while harness.metrics.counts().body_bytes > 0 {
+        tokio::task::yield_now().await;
+    }
+    let (exchange, _) = harness
+        .exchange(&post_chat(&half), &json_reply(&completion("x")))
+        .await;
+    assert_eq!(exchange.body(), half);
+}
+
+#[tokio::test]
+async fn a_compressed_request_passes_as_it_is_and_is_counted() {
+    let mut harness = Harness::start().await;
+    let headers = "content-encoding: gzip\r\ncontent-type: application/json\r\n";
+    let request = post("/v1/chat/completions", headers, "\u{1f}not really gzip");
+    let (exchange, seen) = harness
+        .exchange(&request, &json_reply(&completion("x")))
+        .await;
+    assert_eq!(exchange.body(), "\u{1f}not really gzip");
+    assert_eq!(exchange.header("content-encoding").as_deref(), Some("gzip"));
+    assert_eq!((seen.status(), harness.metrics.counts().encoded), (200, 1));
+    harness
+        .chat("content-encoding: identity\r\n", CHAT, "x")
+        .await;
+    assert_eq!(harness.log.wait(1).await.len(), 1);
+}

@@ -81,6 +81,12 @@ pub(super) const PROXY: &[Key] = &[
     ),
     key("proxy.max_body", Size, "32 MiB", "longest request body"),
     key(
+        "proxy.body_memory",
+        Size,
+        "256 MiB",
+        "for request bodies in total; beyond, 503",
+    ),
+    key(
         "proxy.max_streams",
         SOME,
         "2000",

@@ -1,0 +1,40 @@
+//! What the system allows this process.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::{info, warn};
+
+/// Below this, `proxy.max_streams` of 2,000 cannot be reached: a stream takes two connections.
+const ENOUGH: u64 = 4_500;
+
+/// Raises the bound on open files and connections as far as it goes without asking anybody.
+pub(crate) fn raise_open_files() {
+    let limits = getrlimit(Resource::Nofile);
+    if limits.current == limits.maximum {
+        return say(limits);
+    }
+    let raised = Rlimit {
+        current: limits.maximum,
+        maximum: limits.maximum,
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => say(raised),
+        // macOS has a lower bound of its own; what there is stays.
+        Err(error) => {
+            warn!(%error, "the number of open files cannot be raised");
+            say(limits);
+        }
+    }
+}
+
+fn say(limits: Rlimit) {
+    match limits.current {
+        Some(open_files) if open_files < ENOUGH => {
+            warn!(
+                open_files,
+                "few connections are possible: `ulimit -Hn` allows no more files"
+            );
+        }
+        Some(open_files) => info!(open_files, "connections are bounded by open files"),
+        None => {}
+    }
+}
