@@ -1,8 +1,10 @@
-//! OpenAI and Anthropic wire shapes: read an event stream, put a reply together, word an error.
+//! OpenAI and Anthropic wire shapes: read an event stream, put a reply together, word an error, say one
+//! API's words in the other's.
 //!
-//! Pure: bytes in, values out, no IO and no clock. What is read here is always a copy of bytes that
-//! went to the agent untouched, so nothing in this crate may decide what the agent sees, and nothing
-//! in it panics or grows without bound on bad input.
+//! Pure: bytes in, values out, no IO and no clock; nothing in it panics or grows without bound on bad
+//! input. What [`Api`] reads is always a copy of bytes that went to the agent untouched. What decides
+//! what the agent sees is a [`rewrite::Rewrite`], and stands in the way of those replies alone that
+//! cannot go as they came: [`translate`], [`toolcalls`], [`vllm`].
 
 pub mod anthropic;
 mod api;
@@ -17,6 +19,7 @@ pub mod sse;
 mod tail;
 #[cfg(test)]
 mod testing;
+pub mod toolcalls;
 pub mod translate;
 pub mod vllm;
 

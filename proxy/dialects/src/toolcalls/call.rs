@@ -1,0 +1,84 @@
+//! One call as a model wrote it.
+
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+use super::{Call, names};
+
+/// What stands between Kimi's name and its arguments.
+const ARGUMENTS: &str = "<|tool_call_argument_begin|>";
+
+/// The fields that models write a call with; the values stay as they wrote them.
+#[derive(Debug, Deserialize)]
+struct Written<'a> {
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tool_name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    function: Option<&'a RawValue>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+    #[serde(borrow)]
+    parameters: Option<&'a RawValue>,
+}
+
+/// `{"name": .., "arguments": ..}`, or with the two in a `function`.
+pub(super) fn qwen(text: &str, n: usize, tools: &[String]) -> Option<Call> {
+    let call: Written<'_> = serde_json::from_str(text.trim()).ok()?;
+    let function = call
+        .function
+        .and_then(|f| serde_json::from_str::<Written<'_>>(f.get()).ok());
+    let function = function.as_ref();
+    let names = [
+        call.name,
+        call.tool_name,
+        function.and_then(|function| function.name),
+        call.function,
+    ];
+    let name = names.into_iter().flatten().find_map(string)?;
+    let written = [
+        call.arguments,
+        call.parameters,
+        function.and_then(|function| function.arguments),
+        function.and_then(|function| function.parameters),
+    ];
+    let arguments = match written.into_iter().flatten().next() {
+        Some(written) => arguments(written)?,
+        None => "{}".to_owned(),
+    };
+    Some(Call {
+        id: format!("call_xml_{n}"),
+        name: names::normalised(&name, &arguments, tools),
+        arguments,
+    })
+}
+
+/// `name:0<|tool_call_argument_begin|>{json}`
+pub(super) fn kimi(text: &str, n: usize, tools: &[String]) -> Option<Call> {
+    let (name, written) = text.split_once(ARGUMENTS)?;
+    let arguments = match written.trim() {
+        "" => "{}".to_owned(),
+        written => arguments(serde_json::from_str(written).ok()?)?,
+    };
+    Some(Call {
+        id: format!("call_kimi_{n}"),
+        name: names::normalised(name.trim(), &arguments, tools),
+        arguments,
+    })
+}
+
+/// Arguments as JSON text: an object as it was written, or the string that holds one.
+fn arguments(written: &RawValue) -> Option<String> {
+    let text = match string(written) {
+        Some(text) => text,
+        None if written.get() == "null" => "{}".to_owned(),
+        None => written.get().to_owned(),
+    };
+    let is_object = matches!(serde_json::from_str(&text), Ok(Value::Object(_)));
+    is_object.then_some(text)
+}
+
+fn string(value: &RawValue) -> Option<String> {
+    serde_json::from_str(value.get()).ok()
+}

@@ -1,0 +1,241 @@
+//! Calls and thinking taken out of a chat stream, chunk by chunk.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    Options, finish_with_calls, says_something,
+    split::{Piece, Splitter},
+};
+use crate::rewrite::{EventRewrite, RawEvent};
+
+/// The most choices of one reply that are told apart; those beyond pass as they are.
+const MAX_CHOICES: usize = 64;
+
+/// Rewrites the chunks whose text holds a call or thinking, or may begin one. All others pass as they came.
+#[derive(Debug)]
+pub(super) struct Stream {
+    options: Options,
+    choices: BTreeMap<u64, Choice>,
+    /// What every chunk has but its choices and usage, for chunks of our own.
+    head: Map<String, Value>,
+}
+
+/// One of the replies of a stream; but for `n` above 1 there is only one.
+#[derive(Debug)]
+struct Choice {
+    splitter: Splitter,
+    n_calls: usize,
+}
+
+// === impl Stream ===
+
+impl Stream {
+    pub(super) fn new(options: Options) -> Self {
+        Self {
+            options,
+            choices: BTreeMap::new(),
+            head: Map::new(),
+        }
+    }
+
+    /// The chunks in the place of one; `None` where it says what it said.
+    fn chunk(&mut self, mut chunk: Value) -> Option<Vec<Value>> {
+        let body = chunk.as_object_mut()?;
+        let mut choices = match body.get_mut("choices")?.take() {
+            Value::Array(choices) => choices,
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Object(_) => {
+                return None;
+            }
+        };
+        if self.head.is_empty() {
+            self.head.clone_from(body);
+            for name in ["choices", "usage", "error"] {
+                self.head.shift_remove(name);
+            }
+        }
+        let mut before = Vec::new();
+        let mut has_changed = false;
+        for choice in &mut choices {
+            if let Some(deltas) = self.choice(choice) {
+                has_changed = true;
+                let index = choice["index"].as_u64().unwrap_or(0);
+                before.extend(deltas.iter().map(|delta| self.own(index, delta)));
+            }
+        }
+        if !has_changed {
+            return None;
+        }
+        let has_usage = chunk.get("usage").is_some_and(|usage| !usage.is_null());
+        if has_usage || !choices.iter().all(says_nothing) {
+            chunk["choices"] = choices.into();
+            before.push(chunk);
+        }
+        Some(before)
+    }
+
+    /// Rewrites one choice; the deltas that have to go before it. `None` where it says what it said.
+    fn choice(&mut self, choice: &mut Value) -> Option<Vec<Map<String, Value>>> {
+        let index = choice["index"].as_u64().unwrap_or(0);
+        let has_room = self.choices.len() < MAX_CHOICES || self.choices.contains_key(&index);
+        if !has_room || !choice["delta"].is_object() {
+            return None;
+        }
+        let options = &self.options;
+        let known = self.choices.entry(index).or_insert_with(|| Choice {
+            splitter: Splitter::new(options.clone()),
+            n_calls: 0,
+        });
+        let said = choice["delta"]["content"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let pieces = known.read(choice, &said);
+        let stops_to_call = choice["finish_reason"] == "stop" && known.splitter.has_calls();
+        let as_it_was = match pieces.as_slice() {
+            [] => said.is_empty(),
+            [Piece::Text(text)] => *text == said,
+            _ => false,
+        };
+        if as_it_was && !stops_to_call {
+            return None;
+        }
+        if stops_to_call {
+            finish_with_calls(choice);
+        }
+        let delta = choice["delta"].as_object_mut()?;
+        delta.shift_remove("content");
+        let mut deltas = known.deltas(pieces, std::mem::take(delta));
+        *delta = deltas.pop().unwrap_or_default();
+        Some(deltas)
+    }
+
+    /// What is still held back, as nothing follows.
+    fn flush(&mut self, whole: bool, out: &mut Vec<u8>) {
+        let mut chunks = Vec::new();
+        for (index, choice) in &mut self.choices {
+            let mut pieces = Vec::new();
+            choice.splitter.finish(whole, &mut pieces);
+            if !pieces.is_empty() {
+                let deltas = choice.deltas(pieces, Map::new());
+                chunks.extend(deltas.into_iter().map(|delta| (*index, delta)));
+            }
+        }
+        for (index, delta) in chunks {
+            put(out, &self.own(index, &delta));
+        }
+    }
+
+    fn own(&self, index: u64, delta: &Map<String, Value>) -> Value {
+        let mut chunk = self.head.clone();
+        let choice = json!({ "index": index, "delta": delta, "finish_reason": null });
+        chunk.insert("choices".into(), json!([choice]));
+        Value::Object(chunk)
+    }
+}
+
+// === impl Choice ===
+
+impl Choice {
+    /// What a chunk's choice, whose text is `said`, adds to what is known.
+    fn read(&mut self, choice: &Value, said: &str) -> Vec<Piece> {
+        let delta = &choice["delta"];
+        let mut pieces = Vec::new();
+        if says_something(&delta["reasoning_content"]) || says_something(&delta["reasoning"]) {
+            self.splitter.leave_thinking();
+        }
+        let calls = delta["tool_calls"].as_array();
+        if calls.is_some_and(|calls| !calls.is_empty()) {
+            self.splitter.leave_calls(&mut pieces);
+        }
+        self.splitter.push(said, &mut pieces);
+        if choice["finish_reason"].is_string() {
+            self.splitter.finish(true, &mut pieces);
+        }
+        pieces
+    }
+
+    /// The pieces as deltas, in order; the first is `first` with what fits in it.
+    fn deltas(&mut self, pieces: Vec<Piece>, first: Map<String, Value>) -> Vec<Map<String, Value>> {
+        let mut done = Vec::new();
+        let mut delta = first;
+        for piece in pieces {
+            // Readers take thinking, text and calls of one delta in this order.
+            let follows = match &piece {
+                Piece::Thinking(_) => ["content", "tool_calls"].as_slice(),
+                Piece::Text(_) => &["tool_calls"],
+                Piece::Call(_) => &[],
+            };
+            if follows.iter().any(|field| delta.contains_key(*field)) {
+                done.push(std::mem::take(&mut delta));
+            }
+            match piece {
+                Piece::Thinking(text) => grow(&mut delta, "reasoning_content", &text),
+                Piece::Text(text) => grow(&mut delta, "content", &text),
+                Piece::Call(call) => {
+                    let mut call = Value::from(call);
+                    call["index"] = self.n_calls.into();
+                    self.n_calls += 1;
+                    let calls = delta.entry("tool_calls").or_insert_with(|| json!([]));
+                    if let Value::Array(calls) = calls {
+                        calls.push(call);
+                    }
+                }
+            }
+        }
+        done.push(delta);
+        done
+    }
+}
+
+impl EventRewrite for Stream {
+    fn event(&mut self, event: RawEvent<'_>, out: &mut Vec<u8>) {
+        let data = event.event.as_ref().map_or("", |event| event.data.as_str());
+        if data.trim() == "[DONE]" {
+            self.flush(true, out);
+        }
+        let chunk = serde_json::from_str(data).ok();
+        match chunk.and_then(|chunk| self.chunk(chunk)) {
+            Some(chunks) => chunks.iter().for_each(|chunk| put(out, chunk)),
+            None => out.extend_from_slice(event.raw),
+        }
+    }
+
+    fn unread(&mut self, raw: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(raw);
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        self.flush(false, out);
+    }
+}
+
+fn put(out: &mut Vec<u8>, chunk: &Value) {
+    out.extend_from_slice(format!("data: {chunk}\n\n").as_bytes());
+}
+
+/// A choice of which nothing is left that a reader could want.
+fn says_nothing(choice: &Value) -> bool {
+    let is_nothing = |(name, value): (&String, &Value)| match name.as_str() {
+        "index" => true,
+        "delta" => value.as_object().is_some_and(Map::is_empty),
+        _ => value.is_null(),
+    };
+    choice
+        .as_object()
+        .is_some_and(|choice| choice.iter().all(is_nothing))
+}
+
+fn grow(delta: &mut Map<String, Value>, field: &str, more: &str) {
+    match delta.get_mut(field) {
+        Some(Value::String(known)) => known.push_str(more),
+        Some(_) | None => {
+            delta.insert(field.to_owned(), more.into());
+        }
+    }
+}

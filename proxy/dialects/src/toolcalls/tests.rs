@@ -1,0 +1,218 @@
+//! Texts of real models, whole and in every splitting.
+
+mod requests;
+mod streams;
+
+use proptest::{collection::vec, prelude::*, sample::select};
+use serde_json::json;
+
+use super::*;
+
+/// What a text says: thinking, text, calls as `id name arguments`.
+fn split(options: &Options, pieces: &[&str]) -> (String, String, Vec<String>) {
+    let mut splitter = Splitter::new(options.clone());
+    let mut out = Vec::new();
+    for piece in pieces {
+        splitter.push(piece, &mut out);
+    }
+    splitter.finish(true, &mut out);
+    let (mut thinking, mut text, mut calls) = (String::new(), String::new(), Vec::new());
+    for piece in out {
+        match piece {
+            Piece::Thinking(more) => thinking.push_str(&more),
+            Piece::Text(more) => text.push_str(&more),
+            Piece::Call(call) => {
+                calls.push(format!("{} {} {}", call.id, call.name, call.arguments));
+            }
+        }
+    }
+    (thinking, text, calls)
+}
+
+/// Read whole, and cut at every place, which must change nothing.
+fn read(options: &Options, text: &str) -> String {
+    let whole = split(options, &[text]);
+    for (at, _) in text.char_indices() {
+        assert_eq!(
+            split(options, &[&text[..at], &text[at..]]),
+            whole,
+            "cut at {at}"
+        );
+    }
+    let letters: Vec<String> = text.chars().map(String::from).collect();
+    let letters: Vec<&str> = letters.iter().map(String::as_str).collect();
+    assert_eq!(split(options, &letters), whole, "letter by letter");
+    let (thinking, text, calls) = whole;
+    json!([thinking, text, calls]).to_string()
+}
+
+fn plain(text: &str) -> String {
+    read(&Options::default(), text)
+}
+
+#[test]
+fn qwens_calls_and_thinking_are_taken_out() {
+    insta::assert_snapshot!(plain("<think>\nI should look.\n\n</think>\n\nI look.\n<tool_call>\n{\"name\": \"exec\", \"arguments\": {\"command\": \"ls\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"read\", \"arguments\": {\"path\": \"é\"}}\n</tool_call>"), @r#"["I should look.","I look.\n",["call_xml_0 exec {\"command\": \"ls\"}","call_xml_1 read {\"path\": \"é\"}"]]"#);
+    insta::assert_snapshot!(plain("\n<tool_call>{\"function\":{\"name\":\"exec\",\"arguments\":\"{\\\"command\\\":1.0}\"}}</tool_call>\n"), @r#"["","",["call_xml_0 exec {\"command\":1.0}"]]"#);
+    insta::assert_snapshot!(plain("<tool_call>{\"tool_name\":\"now\"}</tool_call> done"), @r#"["","done",["call_xml_0 now {}"]]"#);
+    insta::assert_snapshot!(plain("<tool_call>{\"function\":\"now\",\"parameters\":{}}</tool_call>"), @r#"["","",["call_xml_0 now {}"]]"#);
+}
+
+#[test]
+fn kimis_calls_are_taken_out() {
+    insta::assert_snapshot!(plain("I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.exec:0<|tool_call_argument_begin|>{\"command\": \"ls\"}<|tool_call_end|> <|tool_call_begin|> functions.read:1 <|tool_call_argument_begin|> {\"file_path\": \"a\"} <|tool_call_end|><|tool_calls_section_end|>\n"), @r#"["","I look.",["call_kimi_0 exec {\"command\": \"ls\"}","call_kimi_1 read {\"file_path\": \"a\"}"]]"#);
+}
+
+#[test]
+fn a_call_that_its_model_did_not_close_is_one_all_the_same() {
+    insta::assert_snapshot!(plain("<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n"), @r#"["","",["call_xml_0 now {}"]]"#);
+}
+
+#[test]
+fn a_closing_marker_in_a_string_closes_nothing() {
+    insta::assert_snapshot!(plain("<tool_call>{\"name\":\"write\",\"arguments\":{\"content\":\"\\\"</tool_call>\"}}</tool_call>"), @r#"["","",["call_xml_0 write {\"content\":\"\\\"</tool_call>\"}"]]"#);
+}
+
+#[test]
+fn what_is_no_call_stays_text() {
+    let same = |text: &str| assert_eq!(plain(text), json!(["", text, []]).to_string());
+    same("a < b, <tool and <tool_call> as such");
+    same("<tool_call>{\"name\": \"x\", \"arguments\": {oops}}</tool_call>\nmore");
+    same("<tool_call>{\"arguments\": {}}</tool_call>");
+    same("<tool_call>{\"name\": \"x\", \"arguments\": [1]}</tool_call>");
+    same("<|tool_call_begin|>exec<|tool_call_end|>");
+    same("say <think> and </think>");
+    same(" \n ");
+    same("  <thin");
+    same("text</think>");
+    // A string that never ends hides every end; what follows is read once that is sure.
+    insta::assert_snapshot!(plain("<tool_call>{\"a: 1}</tool_call> and <tool_call>{\"name\":\"x\"}</tool_call>"), @r#"["","<tool_call>{\"a: 1}</tool_call> and ",["call_xml_0 x {}"]]"#);
+}
+
+#[test]
+fn thinking_may_be_open_from_the_start_and_need_not_end() {
+    let open = Options {
+        think_is_open: true,
+        ..Options::default()
+    };
+    insta::assert_snapshot!(read(&open, "I think.\n</think>\n\nYes."), @r#"["I think.","Yes.",[]]"#);
+    insta::assert_snapshot!(read(&open, "\n<think>\nI think.</think>Yes."), @r#"["I think.","Yes.",[]]"#);
+    insta::assert_snapshot!(plain("<think>cut off "), @r#"["cut off","",[]]"#);
+    insta::assert_snapshot!(plain(" <think></think> Yes <think>no</think>"), @r#"["","Yes <think>no</think>",[]]"#);
+}
+
+#[test]
+fn names_are_the_tools_that_were_meant() {
+    let tools = ["get_v2".to_owned(), "sha256".to_owned(), "a.b".to_owned()];
+    let name = |written, arguments| names::normalised(written, arguments, &tools);
+    let names = [
+        name("get_v2", "{}"),
+        name("functions.sha256:0", "{}"),
+        name("a.b", "{}"),
+        name("functions.exec:12", "{}"),
+        name("functions_read", "{}"),
+        name("exec.3", "{}"),
+        name("default_api.write_7", "{}"),
+        name("call_kimi_3", "{\"command\":\"ls\"}"),
+        name("call_xml_0", "{\"sessionId\":1}"),
+        name("call_kimi_1", "{\"file_path\":\"a\",\"content\":\"b\"}"),
+        name("call_kimi_1", "{\"file_path\":\"a\"}"),
+        name("call_kimi_read_1", "{}"),
+        name("call_xml_write", "{}"),
+        name("", "{}"),
+        name("7", "[]"),
+    ];
+    insta::assert_snapshot!(names.join(" "), @r#"get_v2 sha256 a.b exec read exec write exec process write read read write unknown_tool unknown_tool"#);
+}
+
+#[test]
+fn a_whole_reply_is_put_right_and_others_are_left_alone() {
+    let of = |text: &str, more: Value| {
+        let mut message = json!({ "role": "assistant", "content": text });
+        for (name, value) in more.as_object().unwrap() {
+            message[name] = value.clone();
+        }
+        let body = json!({ "id": "r", "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] });
+        let out = reply(&Options::default(), body.to_string().as_bytes());
+        out.map_or_else(
+            || "as it was".to_owned(),
+            |out| String::from_utf8(out).unwrap(),
+        )
+    };
+    insta::assert_snapshot!(of("<tool_call>{\"name\":\"x\"}</tool_call>", json!({})), @r#"{"id":"r","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_xml_0","type":"function","function":{"name":"x","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#);
+    insta::assert_snapshot!(of("I think.\n</think>\n\nYes.", json!({})), @r#"{"id":"r","choices":[{"index":0,"message":{"role":"assistant","content":"Yes.","reasoning_content":"I think."},"finish_reason":"stop"}]}"#);
+    assert_eq!(of("Write </think> after it.", json!({})), "as it was");
+    assert_eq!(of("Yes.", json!({})), "as it was");
+    assert_eq!(
+        of("<think>x</think>y", json!({ "reasoning_content": "z" })),
+        "as it was"
+    );
+    let calls = json!({ "tool_calls": [{ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{}" } }] });
+    assert_eq!(
+        of("<tool_call>{\"name\":\"x\"}</tool_call>", calls),
+        "as it was"
+    );
+    assert_eq!(reply(&Options::default(), b"<html>"), None);
+    assert_eq!(reply(&Options::default(), b"{\"choices\":7}"), None);
+}
+
+#[test]
+fn a_call_without_end_is_let_go_when_it_is_too_long() {
+    let mut splitter = Splitter::new(Options::default());
+    let mut out = Vec::new();
+    splitter.push("<tool_call>", &mut out);
+    for _ in 0..20 {
+        splitter.push(&"x".repeat(100_000), &mut out);
+    }
+    let is_text = |piece: &Piece| matches!(piece, Piece::Text(text) if text.len() > 1_000_000);
+    assert!(out.iter().any(is_text), "{}", out.len());
+}
+
+fn texts() -> impl Strategy<Value = String> {
+    let words = select(vec![
+        "<think>",
+        "</think>",
+        "<tool_call>",
+        "</tool_call>",
+        "{\"name\":\"x\",\"arguments\":{}}",
+        "{\"a\":\"",
+        "<|tool_calls_section_begin|>",
+        "<|tool_call_begin|>",
+        "f:0",
+        "<|tool_call_argument_begin|>",
+        "{}",
+        "<|tool_call_end|>",
+        "<|tool_calls_section_end|>",
+        " ",
+        "\n",
+        "a",
+        "<",
+        "\"",
+        "\\",
+        "é",
+    ]);
+    vec(words, 0..12).prop_map(|words| words.concat())
+}
+
+proptest! {
+    #[test]
+    fn no_splitting_changes_what_a_text_says(text in texts(), think_is_open: bool, cuts in vec(any::<usize>(), 0..9)) {
+        let options = Options { think_is_open, ..Options::default() };
+        let letters: Vec<String> = text.chars().map(String::from).collect();
+        let mut pieces = vec![String::new()];
+        for (n, letter) in letters.iter().enumerate() {
+            if cuts.iter().any(|cut| cut % letters.len() == n) {
+                pieces.push(String::new());
+            }
+            pieces.last_mut().unwrap().push_str(letter);
+        }
+        let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
+        prop_assert_eq!(split(&options, &pieces), split(&options, &[&text]));
+    }
+
+    #[test]
+    fn a_text_without_markers_is_itself(text in "[ \n]{0,2}[a-z<>/|_\"{} ]{0,30}") {
+        prop_assume!(!["<think>", "<tool_call>", "<|tool_call"].iter().any(|m| text.contains(m)));
+        prop_assert_eq!(split(&Options::default(), &[&text]), (String::new(), text, vec![]));
+    }
+}
