@@ -7,8 +7,8 @@
 //! changes nothing that the caller could notice in the reply. Left out in silence are: all fields that
 //! are not named in this crate; towards messages `seed`, `store`, `metadata`, `service_tier`,
 //! `prediction`, `prompt_cache_*`, `reasoning_effort`, `verbosity`, `top_logprobs`, `name` of a message,
-//! a `user` that is an e-mail address (Anthropic refuses them), and reasoning that no signature vouches
-//! for (Anthropic refuses that too); towards chat `cache_control`, `citations`, `container`,
+//! a `user` that is an e-mail address, texts of blanks alone, and reasoning that no signature vouches for
+//! (Anthropic refuses all three); towards chat `cache_control`, `citations`, `container`,
 //! `service_tier`, `thinking` (the request's), `output_config.effort`, `is_error`, `redacted_thinking`,
 //! the signature of a thinking block, and a `metadata.user_id` over 64 characters (OpenAI's limit).
 //!

@@ -6,12 +6,15 @@ use super::{
     Asked,
     chat_reply::{id, is_signed},
     error, usage,
-    wire::{arguments, filled, put_data},
+    wire::{arguments, filled, is_comment, put_data},
 };
 use crate::rewrite::{EventRewrite, RawEvent};
 
 /// The most of one block's thinking that is kept to go out once more beside its signature, in bytes.
 const MAX_THINKING: usize = 1 << 20;
+
+/// A comment, in the place of what kept the silent stream alive upstream.
+const KEEP_ALIVE: &[u8] = b": ping\n\n";
 
 /// Writes chat chunks in the place of Anthropic's events.
 #[derive(Debug)]
@@ -75,8 +78,7 @@ impl ChatStream {
                 self.message_delta(&data["delta"], out);
             }
             "message_stop" => self.end(out),
-            // Keeps the connection of a silent stream alive, as it did upstream.
-            "ping" => out.extend_from_slice(b": ping\n\n"),
+            "ping" => out.extend_from_slice(KEEP_ALIVE),
             "error" => self.fail(&error::to_chat(data), out),
             // "New event types may be added": <https://docs.claude.com/en/api/versioning>.
             _ => {}
@@ -242,7 +244,13 @@ impl ChatStream {
 
 impl EventRewrite for ChatStream {
     fn event(&mut self, event: RawEvent<'_>, out: &mut Vec<u8>) {
-        let Some(said) = event.event.filter(|_| !self.is_over) else {
+        if self.is_over {
+            return;
+        }
+        let Some(said) = event.event else {
+            if is_comment(event.raw) {
+                out.extend_from_slice(KEEP_ALIVE);
+            }
             return;
         };
         match serde_json::from_str(&said.data) {

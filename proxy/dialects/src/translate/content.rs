@@ -7,7 +7,7 @@ use super::{
     wire::{CHAT, MESSAGES, given, invalid, string, unsayable},
 };
 
-/// A chat content part as an Anthropic block; `None` for an empty text, which Anthropic refuses.
+/// A chat content part as an Anthropic block; `None` for a text of blanks alone.
 pub(super) fn block(field: &str, part: &Value) -> Result<Option<Value>, TranslateError> {
     if let Value::String(text) = part {
         return Ok(text_block(text));
@@ -38,9 +38,9 @@ pub(super) fn block(field: &str, part: &Value) -> Result<Option<Value>, Translat
     Ok(Some(block))
 }
 
-/// A text block, but for a text of nothing: Anthropic refuses those.
+/// A text block, but for a text of blanks alone: Anthropic refuses those.
 pub(super) fn text_block(text: &str) -> Option<Value> {
-    (!text.is_empty()).then(|| json!({ "type": "text", "text": text }))
+    (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text }))
 }
 
 /// An Anthropic text, image or document block as a chat content part.

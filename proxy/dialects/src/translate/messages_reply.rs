@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    Asked, TranslateError,
-    content::text_block,
-    error, usage,
+    Asked, TranslateError, error, usage,
     wire::{filled, given, input, invalid, list, texts},
 };
 
@@ -43,8 +41,9 @@ fn content(message: &Value, calls: Vec<Value>) -> Result<Vec<Value>, TranslateEr
         content.push(json!({ "type": "thinking", "thinking": thinking, "signature": "" }));
     }
     let text = texts("choices[0].message.content", &message["content"])?.concat();
-    content.extend(text_block(&text));
-    content.extend(filled(&message["refusal"]).and_then(text_block));
+    let texts = [Some(text.as_str()), message["refusal"].as_str()];
+    let said = texts.into_iter().flatten().filter(|text| !text.is_empty());
+    content.extend(said.map(|text| json!({ "type": "text", "text": text })));
     content.extend(calls);
     Ok(content)
 }

@@ -10,7 +10,7 @@ use super::{
     messages_calls::{Calls, Step},
     messages_reply::{id, reasoning},
     usage,
-    wire::{filled, given, put_event, texts},
+    wire::{filled, given, is_comment, put_event, texts},
 };
 use crate::rewrite::{EventRewrite, RawEvent};
 
@@ -215,7 +215,13 @@ impl MessagesStream {
 
 impl EventRewrite for MessagesStream {
     fn event(&mut self, event: RawEvent<'_>, out: &mut Vec<u8>) {
-        let Some(said) = event.event.filter(|_| !self.is_over) else {
+        if self.is_over {
+            return;
+        }
+        let Some(said) = event.event else {
+            if self.has_begun && is_comment(event.raw) {
+                put_event(out, &json!({ "type": "ping" }));
+            }
             return;
         };
         if said.data.trim() == "[DONE]" {

@@ -30,7 +30,6 @@ pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
     for (n, message) in list("messages", &body["messages"])?.iter().enumerate() {
         conversation.add(&format!("messages[{n}]"), message)?;
     }
-    conversation.turns.retain(|turn| !turn.is_empty());
     if conversation.turns.is_empty() {
         let allowed = "at least one message of a user that says something";
         return Err(unsayable("messages", &body["messages"], MESSAGES, allowed));
@@ -59,11 +58,11 @@ impl Conversation {
             }
             Some("user") => {
                 let blocks = blocks(&content, &message["content"])?;
-                self.turn("user").blocks.extend(blocks);
+                self.say("user", blocks);
             }
             Some("assistant") => {
                 let said = assistant(field, message)?;
-                self.turn("assistant").blocks.extend(said);
+                self.say("assistant", said);
             }
             Some("tool") => {
                 let result = tool_result(field, message)?;
@@ -85,6 +84,13 @@ impl Conversation {
         Ok(())
     }
 
+    /// A message of nothing is none, and so cannot stand between two of the other side.
+    fn say(&mut self, role: &'static str, blocks: Vec<Value>) {
+        if !blocks.is_empty() {
+            self.turn(role).blocks.extend(blocks);
+        }
+    }
+
     /// The turn under way, if it is `role`'s, else a new one.
     fn turn(&mut self, role: &'static str) -> &mut Turn {
         let at = match self.turns.last() {
@@ -103,12 +109,6 @@ impl Conversation {
 }
 
 // === impl Turn ===
-
-impl Turn {
-    fn is_empty(&self) -> bool {
-        self.results.is_empty() && self.blocks.is_empty()
-    }
-}
 
 impl From<Turn> for Value {
     fn from(turn: Turn) -> Self {

@@ -116,6 +116,11 @@ pub(super) fn put_event(out: &mut Vec<u8>, data: &Value) {
     out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
 }
 
+/// An event of comments, with which servers keep a silent connection alive.
+pub(super) fn is_comment(raw: &[u8]) -> bool {
+    raw.trim_ascii_start().starts_with(b":")
+}
+
 /// Arguments as Anthropic's `input`, which is always an object.
 pub(super) fn input(arguments: &str) -> Value {
     if arguments.trim().is_empty() {

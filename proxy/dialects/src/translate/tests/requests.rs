@@ -202,6 +202,15 @@ fn what_chat_has_not_is_refused_by_name() {
 }
 
 #[test]
+fn a_message_of_nothing_does_not_stand_between_two_of_one_side() {
+    let body = json!({ "messages": [{ "role": "user", "content": "a" }, { "role": "assistant", "content": " \n" },
+        { "role": "assistant", "content": null, "tool_calls": [] }, { "role": "user", "content": "b" }] });
+    let there = request(ChatToMessages, &body).unwrap();
+    let said = json!([{ "role": "user", "content": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }] }]);
+    assert_eq!(there["messages"], said);
+}
+
+#[test]
 fn a_user_that_the_other_side_refuses_is_left_out() {
     let user = json!([{ "role": "user", "content": "x" }]);
     let there = request(

@@ -114,6 +114,20 @@ fn cut_off(direction: Direction, stream: &str) -> (String, String) {
 }
 
 #[test]
+fn what_keeps_a_silent_stream_alive_does_so_here() {
+    let (begun, _) = CHAT.split_once(": keep-alive").unwrap();
+    let alive = format!(": early\n\n{begun}: a\n\n: b\r\n\r\n\n\n");
+    assert_eq!(
+        streamed(MessagesToChat, &alive)
+            .matches("event: ping")
+            .count(),
+        3
+    );
+    let alive = "event: ping\ndata: {\"type\":\"ping\"}\n\n: a\n\n";
+    assert_eq!(streamed(ChatToMessages, alive), ": ping\n\n: ping\n\n");
+}
+
+#[test]
 fn a_cut_stream_stays_cut_wherever_it_is_cut() {
     for (direction, stream, ends) in [
         (
