@@ -9,6 +9,7 @@
 pub mod anthropic;
 mod api;
 mod chat;
+mod fields;
 mod grow;
 mod messages;
 pub mod openai;

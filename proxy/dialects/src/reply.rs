@@ -28,6 +28,9 @@ pub struct Reply {
     pub n_skipped: u64,
 }
 
+/// How many bytes of a stream are read at once, so that its events are not all held beside it.
+const AT_ONCE: usize = 64 << 10;
+
 /// Puts the events of one API's stream together.
 pub(crate) trait Accumulate: Default {
     /// Takes one event. What is none of the API's is left out.
@@ -50,6 +53,7 @@ impl Reply {
 pub(crate) fn read_sse<'a, A: Accumulate>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Reply {
     let mut reader = SseReader::new();
     let mut reply = A::default();
+    let pieces = pieces.into_iter().flat_map(|piece| piece.chunks(AT_ONCE));
     for piece in pieces {
         for event in reader.feed(piece) {
             reply.event(&event);

@@ -4,6 +4,8 @@
 //! in LF, CR LF or CR; a blank line ends an event; a byte order mark at the very beginning is skipped.
 //! Any splitting of the same bytes gives the same events.
 
+use memchr::memchr2;
+
 /// The most bytes that one event may have; a longer one is skipped and counted.
 pub const MAX_EVENT: usize = 4 << 20;
 
@@ -72,14 +74,20 @@ impl SseReader {
                 bytes = &bytes[1..];
                 continue;
             }
-            let Some(end) = bytes.iter().position(|b| matches!(b, b'\n' | b'\r')) else {
+            let Some(end) = memchr2(b'\n', b'\r', bytes) else {
                 self.extend_line(bytes);
                 break;
             };
-            self.extend_line(&bytes[..end]);
+            let line = &bytes[..end];
             self.after_cr = bytes[end] == b'\r';
             bytes = &bytes[end + 1..];
-            events.extend(self.end_line());
+            if self.line.is_empty() {
+                // It came whole: no need to keep it first.
+                events.extend(self.read_line(line));
+            } else {
+                self.extend_line(line);
+                events.extend(self.end_line());
+            }
         }
         events
     }
@@ -108,21 +116,24 @@ impl SseReader {
     }
 
     fn end_line(&mut self) -> Option<SseEvent> {
-        let line = std::mem::take(&mut self.line);
+        let mut line = std::mem::take(&mut self.line);
+        let event = self.read_line(&line);
+        line.clear();
+        self.line = line;
+        event
+    }
+
+    fn read_line(&mut self, line: &[u8]) -> Option<SseEvent> {
         let text = match line.strip_prefix(BOM) {
             Some(rest) if self.at_start => rest,
-            Some(_) | None => &line,
+            Some(_) | None => line,
         };
         self.at_start = false;
-        let event = if text.is_empty() {
-            self.dispatch()
-        } else {
-            self.field(text);
-            None
-        };
-        self.line = line;
-        self.line.clear();
-        event
+        if text.is_empty() {
+            return self.dispatch();
+        }
+        self.field(text);
+        None
     }
 
     fn field(&mut self, line: &[u8]) {
@@ -151,6 +162,7 @@ impl SseReader {
             *data = Vec::new();
             return;
         }
+        data.reserve(value.len() + 1);
         data.extend_from_slice(value);
         data.push(b'\n');
     }
@@ -162,12 +174,11 @@ impl SseReader {
             self.n_skipped += 1;
             return None;
         }
-        let data = data?;
-        let lines = data.strip_suffix(b"\n").unwrap_or(&data);
-        Some(SseEvent {
-            event,
-            data: String::from_utf8_lossy(lines).into_owned(),
-        })
+        let mut data = data?;
+        data.pop_if(|last| *last == b'\n');
+        let data = String::from_utf8(data)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        Some(SseEvent { event, data })
     }
 }
 

@@ -1,12 +1,16 @@
 //! A streamed chat completion, put together piece by piece.
 
+use std::borrow::Cow;
+
 use metaclaw_chat::Message;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::usage;
 use crate::{
+    fields::{Fields, append_raw, value},
     grow::{append, keep_first},
-    reply::{Accumulate, Reply, text},
+    reply::{Accumulate, Reply},
     sse::SseEvent,
 };
 
@@ -34,8 +38,8 @@ impl Accumulate for Accumulator {
     fn event(&mut self, event: &SseEvent) {
         if event.data.trim() == "[DONE]" {
             self.reply.ended = true;
-        } else if let Ok(Value::Object(chunk)) = serde_json::from_str(&event.data) {
-            self.chunk(chunk);
+        } else if let Some(chunk) = Fields::of(&event.data) {
+            self.chunk(&chunk);
         }
     }
 
@@ -57,48 +61,41 @@ impl Accumulate for Accumulator {
 }
 
 impl Accumulator {
-    fn chunk(&mut self, mut chunk: Map<String, Value>) {
+    fn chunk(&mut self, chunk: &Fields<'_>) {
         let field = |name: &str| {
-            chunk
-                .get(name)
-                .and_then(text)
-                .filter(|text| !text.is_empty())
+            let text = chunk.text(name).filter(|text| !text.is_empty());
+            text.map(Cow::into_owned)
         };
         self.reply.id = self.reply.id.take().or_else(|| field("id"));
         self.reply.model = self.reply.model.take().or_else(|| field("model"));
-        if let Some(usage) = chunk.get("usage").and_then(usage) {
+        if let Some(usage) = chunk.value("usage").as_ref().and_then(usage) {
             // Some upstreams count along in every chunk: the last count is the whole.
             self.reply.usage = Some(usage);
         }
-        if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
-            self.reply.error = Some(error.clone());
+        if let Some(error) = chunk.value("error") {
+            self.reply.error = Some(error);
         }
-        if let Some(Value::Array(choices)) = chunk.remove("choices") {
-            let first = |choice: &Value| choice["index"].as_u64().unwrap_or(0) == 0;
-            for choice in choices.into_iter().filter(first) {
-                self.choice(choice);
+        for choice in chunk.objects("choices") {
+            if choice.number("index").unwrap_or(0) == 0 {
+                self.choice(&choice);
             }
         }
     }
 
-    fn choice(&mut self, mut choice: Value) {
-        if let Some(reason) = text(&choice["finish_reason"]) {
-            self.reply.finish_reason = Some(reason);
+    fn choice(&mut self, choice: &Fields<'_>) {
+        if let Some(reason) = choice.text("finish_reason") {
+            self.reply.finish_reason = Some(reason.into_owned());
         }
-        let Some(Value::Object(delta)) = choice.get_mut("delta").map(Value::take) else {
-            return;
-        };
-        for (name, value) in delta {
-            match (name.as_str(), value) {
-                ("tool_calls", Value::Array(pieces)) => {
-                    for piece in pieces {
-                        self.call(piece);
-                    }
+        for (name, raw) in choice.object("delta").into_iter().flatten() {
+            if name == "tool_calls" && raw.get().starts_with('[') {
+                let pieces = Vec::<Value>::deserialize(raw).unwrap_or_default();
+                for piece in pieces {
+                    self.call(piece);
                 }
-                ("role", role) => {
-                    self.message.entry(name).or_insert(role);
-                }
-                (_, value) => append(&mut self.message, name, value),
+            } else if name == "role" {
+                self.message.entry(name).or_insert_with(|| value(raw));
+            } else {
+                append_raw(&mut self.message, &name, raw);
             }
         }
     }

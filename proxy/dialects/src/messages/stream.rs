@@ -5,8 +5,9 @@ use serde_json::{Map, Value, json};
 
 use super::{Tokens, blocks, finish_reason};
 use crate::{
+    fields::{Fields, append_raw, value},
     grow::append,
-    reply::{Accumulate, Reply, error, text},
+    reply::{Accumulate, Reply, text},
     sse::SseEvent,
 };
 
@@ -33,22 +34,22 @@ struct Block {
 
 impl Accumulate for Accumulator {
     fn event(&mut self, event: &SseEvent) {
-        let Ok(mut data) = serde_json::from_str::<Value>(&event.data) else {
+        let Some(fields) = Fields::of(&event.data) else {
             return;
         };
-        let kind = data["type"].as_str().or(event.event.as_deref());
-        match kind {
-            Some("message_start") => self.start(&data["message"]),
-            Some("content_block_start") => self.block(&mut data),
-            Some("content_block_delta") => self.piece(&mut data),
-            Some("message_delta") => {
-                self.tokens.count(&data["usage"]);
-                if let Some(reason) = data["delta"]["stop_reason"].as_str() {
-                    self.reply.finish_reason = Some(finish_reason(reason));
-                }
+        let kind = fields.text("type");
+        match kind.as_deref().or(event.event.as_deref()) {
+            Some("content_block_delta") => self.piece(&fields),
+            Some("content_block_start") => self.block(&fields),
+            Some("message_start") => {
+                self.start(&fields.value("message").unwrap_or_default());
             }
+            Some("message_delta") => self.change(&fields),
             Some("message_stop") => self.reply.ended = true,
-            Some("error") => self.reply.error = error(&data).or(Some(data)),
+            Some("error") => {
+                let whole = || serde_json::from_str(&event.data).ok();
+                self.reply.error = fields.value("error").or_else(whole);
+            }
             // `content_block_stop` and `ping` add nothing; what is new is to be passed over.
             _ => {}
         }
@@ -78,9 +79,19 @@ impl Accumulator {
         self.tokens.count(&message["usage"]);
     }
 
-    fn block(&mut self, data: &mut Value) {
-        let index = data["index"].as_u64();
-        if let Some(Value::Object(fields)) = data.get_mut("content_block").map(Value::take) {
+    fn change(&mut self, fields: &Fields<'_>) {
+        if let Some(usage) = fields.value("usage") {
+            self.tokens.count(&usage);
+        }
+        let delta = fields.object("delta").unwrap_or_default();
+        if let Some(reason) = delta.text("stop_reason") {
+            self.reply.finish_reason = Some(finish_reason(&reason));
+        }
+    }
+
+    fn block(&mut self, data: &Fields<'_>) {
+        let index = data.number("index");
+        if let Some(Value::Object(fields)) = data.value("content_block") {
             self.push(Block { index, fields });
         }
     }
@@ -91,17 +102,16 @@ impl Accumulator {
         }
     }
 
-    fn piece(&mut self, data: &mut Value) {
-        let index = data["index"].as_u64();
-        let Some(Value::Object(mut delta)) = data.get_mut("delta").map(Value::take) else {
+    fn piece(&mut self, data: &Fields<'_>) {
+        let index = data.number("index");
+        let Some(delta) = data.object("delta") else {
             return;
         };
-        let kind = delta.shift_remove("type").unwrap_or_default();
         let same = |block: &&mut Block| index.is_none() || block.index == index;
         if let Some(block) = self.blocks.iter_mut().rev().find(same) {
             block.grow(delta);
         } else {
-            let mut block = Block::of_piece(index, &kind);
+            let mut block = Block::of_piece(index, &delta);
             block.grow(delta);
             self.push(block);
         }
@@ -112,8 +122,8 @@ impl Accumulator {
 
 impl Block {
     /// A block that some servers begin without saying so.
-    fn of_piece(index: Option<u64>, kind: &Value) -> Self {
-        let kind = match kind.as_str() {
+    fn of_piece(index: Option<u64>, delta: &Fields<'_>) -> Self {
+        let kind = match delta.text("type").as_deref() {
             Some("thinking_delta" | "signature_delta") => "thinking",
             Some("input_json_delta") => "tool_use",
             _ => "text",
@@ -140,19 +150,23 @@ impl Block {
         self.fields.into()
     }
 
-    fn grow(&mut self, delta: Map<String, Value>) {
-        for (name, value) in delta {
-            match name.as_str() {
+    fn grow(&mut self, delta: Fields<'_>) {
+        for (name, raw) in delta {
+            match name.as_ref() {
+                "type" => {}
                 "partial_json" => {
                     // The `{}` that a call begins with only says that its input follows.
                     let input = self.fields.entry("input").or_insert(Value::Null);
                     if !input.is_string() {
                         *input = json!("");
                     }
-                    append(&mut self.fields, "input".to_owned(), value);
+                    append_raw(&mut self.fields, "input", raw);
                 }
-                "citation" => append(&mut self.fields, "citations".to_owned(), json!([value])),
-                _ => append(&mut self.fields, name, value),
+                "citation" => {
+                    let citation = Value::Array(vec![value(raw)]);
+                    append(&mut self.fields, "citations".to_owned(), citation);
+                }
+                name => append_raw(&mut self.fields, name, raw),
             }
         }
     }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{finish_reason, is_over, items, usage};
 use crate::{
-    grow::append,
+    fields::Fields,
     reply::{Accumulate, Reply, error, text},
     sse::SseEvent,
 };
@@ -47,24 +47,29 @@ impl Accumulate for Accumulator {
             self.reply.ended = true;
             return;
         }
-        let Ok(mut data) = serde_json::from_str::<Value>(&event.data) else {
+        let Some(data) = Fields::of(&event.data) else {
             return;
         };
-        let kind = text(&data["type"]).or_else(|| event.event.clone());
-        let Some(kind) = kind else {
+        let kind = data.text("type");
+        let Some(kind) = kind.as_deref().or(event.event.as_deref()) else {
             return;
         };
-        match kind.as_str() {
-            "response.created" | "response.in_progress" => self.head(&data["response"]),
-            "response.output_item.added" => self.item(&mut data, false),
-            "response.output_item.done" => self.item(&mut data, true),
-            "response.completed" => self.end("completed", &mut data),
-            "response.incomplete" => self.end("incomplete", &mut data),
-            "response.failed" => self.end("failed", &mut data),
-            "error" => self.reply.error = error(&data).or(Some(data)),
+        match kind {
+            "response.created" | "response.in_progress" => {
+                self.head(&data.value("response").unwrap_or_default());
+            }
+            "response.output_item.added" => self.item(&data, false),
+            "response.output_item.done" => self.item(&data, true),
+            "response.completed" => self.end("completed", &data),
+            "response.incomplete" => self.end("incomplete", &data),
+            "response.failed" => self.end("failed", &data),
+            "error" => {
+                let whole = || serde_json::from_str(&event.data).ok();
+                self.reply.error = data.value("error").or_else(whole);
+            }
             kind => {
                 if let Some((growing, is_done)) = Growing::of_event(kind) {
-                    self.piece(&growing, data, is_done);
+                    self.piece(&growing, &data, is_done);
                 }
             }
         }
@@ -89,13 +94,13 @@ impl Accumulator {
         self.reply.model = self.reply.model.take().or_else(|| text(&response["model"]));
     }
 
-    fn item(&mut self, data: &mut Value, is_done: bool) {
-        let index = data["output_index"].as_u64();
-        let Some(Value::Object(fields)) = data.get_mut("item").map(Value::take) else {
+    fn item(&mut self, data: &Fields<'_>, is_done: bool) {
+        let index = data.number("output_index");
+        let Some(Value::Object(fields)) = data.value("item") else {
             return;
         };
         let known = if is_done {
-            self.known(index, fields.get("id"))
+            self.known(index, fields.get("id").and_then(Value::as_str))
         } else {
             None
         };
@@ -106,10 +111,10 @@ impl Accumulator {
     }
 
     /// The latest item of that index, or else of that id; the last one where an event has neither.
-    fn known(&mut self, index: Option<u64>, id: Option<&Value>) -> Option<&mut Item> {
+    fn known(&mut self, index: Option<u64>, id: Option<&str>) -> Option<&mut Item> {
         let same = |item: &&mut Item| match (index, id) {
             (Some(_), _) => item.index == index,
-            (None, Some(id)) => item.fields.get("id") == Some(id),
+            (None, Some(id)) => item.fields.get("id").is_some_and(|known| known == id),
             (None, None) => true,
         };
         self.items.iter_mut().rev().find(same)
@@ -121,37 +126,30 @@ impl Accumulator {
         }
     }
 
-    fn piece(&mut self, growing: &Growing, mut data: Value, is_done: bool) {
-        let index = data["output_index"].as_u64();
-        let at = data[if growing.is_summary() {
+    fn piece(&mut self, growing: &Growing, data: &Fields<'_>, is_done: bool) {
+        let index = data.number("output_index");
+        let id = data.text("item_id");
+        let at = data.number(if growing.is_summary() {
             "summary_index"
         } else {
             "content_index"
-        }]
-        .as_u64();
+        });
         let given = if is_done { growing.field } else { "delta" };
-        let Some(piece) = data
-            .get_mut(given)
-            .map(Value::take)
-            .filter(Value::is_string)
-        else {
+        let Some(piece) = data.text(given) else {
             return;
         };
-        if let Some(item) = self.known(index, data.get("item_id")) {
-            item.grow(growing, at, piece, is_done);
+        if let Some(item) = self.known(index, id.as_deref()) {
+            item.grow(growing, at, &piece, is_done);
         } else {
-            let mut item = Item::of_piece(growing, index, data.get("item_id"));
-            item.grow(growing, at, piece, is_done);
+            let mut item = Item::of_piece(growing, index, id.as_deref());
+            item.grow(growing, at, &piece, is_done);
             self.push(item);
         }
     }
 
-    fn end(&mut self, status: &str, data: &mut Value) {
+    fn end(&mut self, status: &str, data: &Fields<'_>) {
         self.reply.ended = true;
-        let mut response = data
-            .get_mut("response")
-            .map(Value::take)
-            .unwrap_or_default();
+        let mut response = data.value("response").unwrap_or_default();
         self.head(&response);
         self.reply.usage = usage(&response["usage"]).or(self.reply.usage);
         self.reply.error = error(&response).or_else(|| self.reply.error.take());
@@ -182,11 +180,11 @@ impl Accumulator {
 
 impl Item {
     /// An item that some servers begin without saying so.
-    fn of_piece(growing: &Growing, index: Option<u64>, id: Option<&Value>) -> Self {
+    fn of_piece(growing: &Growing, index: Option<u64>, id: Option<&str>) -> Self {
         let mut fields = Map::new();
         fields.insert("type".into(), growing.of.into());
         if let Some(id) = id {
-            fields.insert("id".into(), id.clone());
+            fields.insert("id".into(), id.into());
         }
         if growing.of == "message" {
             fields.insert("role".into(), "assistant".into());
@@ -210,15 +208,13 @@ impl Item {
     }
 
     /// Adds a piece of a text, or sets the whole of it.
-    fn grow(&mut self, growing: &Growing, at: Option<u64>, piece: Value, is_whole: bool) {
+    fn grow(&mut self, growing: &Growing, at: Option<u64>, piece: &str, is_whole: bool) {
         let Some(fields) = self.place(growing, at) else {
             return;
         };
-        let name = growing.field.to_owned();
-        if is_whole {
-            fields.insert(name, piece);
-        } else {
-            append(fields, name, piece);
+        match fields.get_mut(growing.field) {
+            Some(Value::String(known)) if !is_whole => known.push_str(piece),
+            _ => drop(fields.insert(growing.field.to_owned(), piece.into())),
         }
     }
 

@@ -1,0 +1,195 @@
+//! An object read no deeper than its fields, since of most events one text is all that is wanted.
+
+use std::{borrow::Cow, fmt};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::{Map, Value, value::RawValue};
+
+use crate::grow::append;
+
+/// The fields of an object, in their order, their values as they stand in the JSON text.
+#[derive(Debug, Default)]
+pub(crate) struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+/// A text in which half of a surrogate pair, which no Rust text can hold, is U+FFFD.
+struct Lossy(String);
+
+// === impl Fields ===
+
+impl<'a> Fields<'a> {
+    /// Reads an object; `None` where it is none.
+    pub(crate) fn of(json: &'a str) -> Option<Self> {
+        serde_json::from_str(json).ok()
+    }
+
+    /// The value of a field; of one that is there twice, the last. `null` counts as not there.
+    pub(crate) fn get(&self, name: &str) -> Option<&'a RawValue> {
+        let mut fields = self.0.iter().rev();
+        let (_, value) = fields.find(|(known, _)| known == name)?;
+        Some(*value).filter(|value| value.get() != "null")
+    }
+
+    /// A field that is an object, read the same way.
+    pub(crate) fn object(&self, name: &str) -> Option<Self> {
+        Self::of(self.get(name)?.get())
+    }
+
+    /// The objects of a field that is a list.
+    pub(crate) fn objects(&self, name: &str) -> Vec<Self> {
+        let list = self.get(name).map(RawValue::get);
+        let list = list.and_then(|list| serde_json::from_str::<Vec<&RawValue>>(list).ok());
+        let each = list.unwrap_or_default().into_iter();
+        each.filter_map(|value| Self::of(value.get())).collect()
+    }
+
+    /// A field that is a text.
+    pub(crate) fn text(&self, name: &str) -> Option<Cow<'a, str>> {
+        text(self.get(name)?)
+    }
+
+    /// A field that is a whole number from 0 on.
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        self.get(name)?.get().parse().ok()
+    }
+
+    /// A field's value, read to its depth.
+    pub(crate) fn value(&self, name: &str) -> Option<Value> {
+        self.get(name).map(value)
+    }
+}
+
+impl<'a> IntoIterator for Fields<'a> {
+    type Item = (Cow<'a, str>, &'a RawValue);
+    type IntoIter = std::vec::IntoIter<Self::Item>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Shallow;
+
+        impl<'de> Visitor<'de> for Shallow {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut fields = Vec::with_capacity(8);
+                while let Some(Key(name)) = map.next_key()? {
+                    fields.push((name, map.next_value()?));
+                }
+                Ok(Fields(fields))
+            }
+        }
+
+        deserializer.deserialize_map(Shallow)
+    }
+}
+
+/// A field's name, copied only where it has escapes.
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Lossy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bytes;
+
+        impl Visitor<'_> for Bytes {
+            type Value = Lossy;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Lossy, E> {
+                Ok(Lossy(String::from_utf8_lossy(bytes).into_owned()))
+            }
+        }
+
+        deserializer.deserialize_bytes(Bytes)
+    }
+}
+
+/// A value that is a text. Some servers tear an emoji between two events; what they sent of it is
+/// shown as U+FFFD, and the rest of the text is kept.
+pub(crate) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
+    let inner = value.get().strip_prefix('"')?.strip_suffix('"')?;
+    if !inner.contains('\\') {
+        return Some(Cow::Borrowed(inner));
+    }
+    let Lossy(text) = serde_json::from_str(value.get()).ok()?;
+    Some(Cow::Owned(text))
+}
+
+/// A value, read to its depth; `null` where no value can hold it (a number that no f64 is).
+pub(crate) fn value(value: &RawValue) -> Value {
+    serde_json::from_str(value.get()).unwrap_or_default()
+}
+
+/// [`append`]s a field that was not read yet.
+pub(crate) fn append_raw(map: &mut Map<String, Value>, name: &str, raw: &RawValue) {
+    match (map.get_mut(name), text(raw)) {
+        (Some(Value::String(known)), Some(more)) => known.push_str(&more),
+        (_, Some(more)) => append(map, name.to_owned(), more.into_owned().into()),
+        (_, None) => append(map, name.to_owned(), value(raw)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_an_object_has_fields_and_the_last_of_a_name_counts() {
+        for json in ["[]", "7", "{", "null", r#"{"a":}"#, ""] {
+            assert!(Fields::of(json).is_none(), "{json}");
+        }
+        let fields =
+            Fields::of(r#" {"a":1,"\u0062":"x\n","a": 2,"c":null,"d":{"e":-1}} "#).unwrap();
+        assert_eq!(
+            (fields.number("a"), fields.text("b").as_deref()),
+            (Some(2), Some("x\n"))
+        );
+        assert!(fields.get("c").is_none() && fields.text("a").is_none());
+        let inner = fields.object("d").unwrap();
+        assert_eq!(
+            (inner.number("e"), inner.value("e")),
+            (None, Some(json!(-1)))
+        );
+    }
+
+    #[test]
+    fn half_an_emoji_is_shown_and_the_text_around_it_kept() {
+        let fields =
+            Fields::of(r#"{"a":"so \ud83d","b":"\ude00 \ud83d\ude00","c":1e999}"#).unwrap();
+        assert!(fields.text("a").unwrap().starts_with("so \u{fffd}"));
+        assert!(fields.text("b").unwrap().ends_with(" \u{1f600}"));
+        assert_eq!(fields.value("c"), Some(Value::Null));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_appended_unread_is_what_is_appended_read(known in crate::testing::json(), more in crate::testing::json()) {
+            let mut map = Map::from_iter([("x".to_owned(), known)]);
+            let mut read = map.clone();
+            let more = more.to_string();
+            append(&mut read, "x".to_owned(), serde_json::from_str(&more).unwrap());
+            let json = format!("{{\"x\":{more}}}");
+            for (name, raw) in Fields::of(&json).unwrap() {
+                append_raw(&mut map, &name, raw);
+            }
+            prop_assert_eq!(map, read);
+        }
+    }
+}
