@@ -11,6 +11,7 @@ mod api;
 mod chat;
 mod fields;
 mod grow;
+mod json;
 mod messages;
 pub mod openai;
 mod reply;

@@ -22,7 +22,10 @@ use serde_json::Value;
 
 pub use self::requests::{bootstrap, normalise, request};
 use self::split::{Piece, Splitter};
-use crate::rewrite::{Events, Rewrite};
+use crate::{
+    json,
+    rewrite::{Events, Rewrite},
+};
 
 /// What a reply is read by.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,7 +55,7 @@ pub fn stream(options: Options) -> Box<dyn Rewrite> {
 /// Here, where the end is known, text before a lone `</think>` that has a line of its own is thinking
 /// even if nobody said that the template opens it.
 pub fn reply(options: &Options, body: &[u8]) -> Option<Vec<u8>> {
-    let mut body: Value = serde_json::from_slice(body).ok()?;
+    let mut body = json::read(&String::from_utf8_lossy(body)).ok()?;
     let choices = body.get_mut("choices")?.as_array_mut()?;
     let mut has_changed = false;
     for choice in choices {

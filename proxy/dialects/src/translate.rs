@@ -38,7 +38,7 @@ mod wire;
 use serde_json::Value;
 
 use crate::{
-    Api,
+    Api, json,
     rewrite::{Events, Rewrite},
 };
 
@@ -115,7 +115,7 @@ pub fn request(direction: Direction, body: &Value) -> Result<Value, TranslateErr
 /// # Errors
 /// [`TranslateError`] where `body` is no reply of the upstream's API.
 pub fn reply(direction: Direction, asked: &Asked, body: &[u8]) -> Result<Vec<u8>, TranslateError> {
-    let body: Value = serde_json::from_slice(body)?;
+    let body = json::read(&String::from_utf8_lossy(body))?;
     let translated = match direction {
         Direction::ChatToMessages => chat_reply::reply(asked, &body)?,
         Direction::MessagesToChat => messages_reply::reply(asked, &body)?,

@@ -8,7 +8,10 @@ use super::{
     Options, finish_with_calls, says_something,
     split::{Piece, Splitter},
 };
-use crate::rewrite::{EventRewrite, RawEvent};
+use crate::{
+    json,
+    rewrite::{EventRewrite, RawEvent},
+};
 
 /// The most choices of one reply that are told apart; those beyond pass as they are.
 const MAX_CHOICES: usize = 64;
@@ -199,7 +202,7 @@ impl EventRewrite for Stream {
         if data.trim() == "[DONE]" {
             self.flush(true, out);
         }
-        let chunk = serde_json::from_str(data).ok();
+        let chunk = json::read(data).ok();
         match chunk.and_then(|chunk| self.chunk(chunk)) {
             Some(chunks) => chunks.iter().for_each(|chunk| put(out, chunk)),
             None => out.extend_from_slice(event.raw),

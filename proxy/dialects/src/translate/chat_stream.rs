@@ -8,7 +8,10 @@ use super::{
     error, usage,
     wire::{arguments, filled, is_comment, put_data},
 };
-use crate::rewrite::{EventRewrite, RawEvent};
+use crate::{
+    json,
+    rewrite::{EventRewrite, RawEvent},
+};
 
 /// The most of one block's thinking that is kept to go out once more beside its signature, in bytes.
 const MAX_THINKING: usize = 1 << 20;
@@ -253,7 +256,7 @@ impl EventRewrite for ChatStream {
             }
             return;
         };
-        match serde_json::from_str(&said.data) {
+        match json::read(&said.data) {
             Ok(data) => self.read(&data, out),
             // A torn last event stays torn.
             Err(_) if !event.is_ended => self.is_over = true,

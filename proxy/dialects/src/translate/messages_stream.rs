@@ -12,7 +12,10 @@ use super::{
     usage,
     wire::{filled, given, is_comment, put_event, texts},
 };
-use crate::rewrite::{EventRewrite, RawEvent};
+use crate::{
+    json,
+    rewrite::{EventRewrite, RawEvent},
+};
 
 /// Writes Anthropic's events in the place of chat chunks.
 #[derive(Debug)]
@@ -227,7 +230,7 @@ impl EventRewrite for MessagesStream {
         if said.data.trim() == "[DONE]" {
             return self.end(out);
         }
-        match serde_json::from_str(&said.data) {
+        match json::read(&said.data) {
             Ok(chunk) => self.read(&chunk, out),
             // A torn last event stays torn.
             Err(_) if !event.is_ended => self.is_over = true,

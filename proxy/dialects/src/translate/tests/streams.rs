@@ -114,6 +114,20 @@ fn cut_off(direction: Direction, stream: &str) -> (String, String) {
 }
 
 #[test]
+fn an_emoji_torn_between_two_events_does_not_end_the_reply() {
+    let chunk = |text: &str| {
+        format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
+    };
+    let out = streamed(
+        MessagesToChat,
+        &(chunk("a\\ud83d") + &chunk("\\ude00b") + "data: [DONE]\n\n"),
+    );
+    let reply = Api::Messages.read_sse(out.as_bytes());
+    assert!(reply.ended && reply.error.is_none(), "{out}");
+    assert_eq!(reply.message.unwrap().text(), "a\u{fffd}\u{fffd}b");
+}
+
+#[test]
 fn what_keeps_a_silent_stream_alive_does_so_here() {
     let (begun, _) = CHAT.split_once(": keep-alive").unwrap();
     let alive = format!(": early\n\n{begun}: a\n\n: b\r\n\r\n\n\n");
