@@ -1,11 +1,16 @@
 //! Who may come in, and for whom.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, header};
 use metaclaw_chat::AgentId;
 
-use crate::{config::ProxyConfig, refusal::Refusal, secret::Secret};
+use crate::{
+    config::{ConfigError, KeyConfig, ProxyConfig},
+    refusal::Refusal,
+    secret::Secret,
+};
 
 /// Headers in which a caller shows a key; none of them goes upstream where keys are set here.
 pub(crate) const KEY_HEADERS: [HeaderName; 3] = [
@@ -23,42 +28,69 @@ pub(crate) enum Caller {
     Of(Arc<[AgentId]>),
 }
 
-/// The keys of the door.
+/// The door: who may come in. Its keys can be changed while it is in use.
 #[derive(Debug)]
-pub(crate) struct Door {
-    keys: Vec<(Secret, Caller)>,
+pub struct Door {
+    /// Address and key of all, as configured; its keys of single agents as they are now.
+    config: Mutex<ProxyConfig>,
+    keys: ArcSwap<Vec<(Secret, Caller)>>,
 }
 
 // === impl Door ===
 
 impl Door {
     pub(crate) fn new(config: &ProxyConfig) -> Self {
-        let any = config.api_key.iter().map(|key| (key.clone(), Caller::Any));
-        let single = config.keys.values().map(|key| {
-            let agents = key.agents.as_slice().into();
-            (key.key.clone(), Caller::Of(agents))
-        });
         Self {
-            keys: any.chain(single).collect(),
+            keys: ArcSwap::from_pointee(keys(config)),
+            config: Mutex::new(config.clone()),
         }
+    }
+
+    /// Puts a key in, or takes the one of that name out; requests from now on go by it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] where the settings would be refused at a start; nothing has changed then.
+    pub fn set_key(&self, name: &str, key: Option<KeyConfig>) -> Result<(), ConfigError> {
+        // What is changed under this lock is changed at its end, at once.
+        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = config.clone();
+        match key {
+            Some(key) => changed.keys.insert(name.to_owned(), key),
+            None => changed.keys.remove(name),
+        };
+        changed.check()?;
+        self.keys.store(Arc::new(keys(&changed)));
+        *config = changed;
+        Ok(())
     }
 
     /// Whether callers must show a key, so that what they show is ours and no upstream's.
     pub(crate) fn is_locked(&self) -> bool {
-        !self.keys.is_empty()
+        !self.keys.load().is_empty()
     }
 
     /// Lets a caller in.
     pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<Caller, Refusal> {
-        if !self.is_locked() {
+        let keys = self.keys.load();
+        if keys.is_empty() {
             return Ok(Caller::Any);
         }
         let shown = shown_key(headers).ok_or(Refusal::NoKey)?;
         // All are compared, so that the time does not say which was near.
-        let known = self.keys.iter().filter(|(key, _)| key.matches(shown));
+        let known = keys.iter().filter(|(key, _)| key.matches(shown));
         let caller = known.fold(None, |_, (_, caller)| Some(caller));
         caller.cloned().ok_or(Refusal::WrongKey)
     }
+}
+
+fn keys(config: &ProxyConfig) -> Vec<(Secret, Caller)> {
+    let any = config.api_key.iter().map(|key| (key.clone(), Caller::Any));
+    let single = config.keys.values().map(|key| {
+        let agents = key.agents.as_slice().into();
+        (key.key.clone(), Caller::Of(agents))
+    });
+    any.chain(single).collect()
 }
 
 /// The key that a caller shows, in any of the ways that clients of chat APIs do.
@@ -75,6 +107,8 @@ pub(crate) fn shown_key(headers: &HeaderMap) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::str::FromStr;
+
     use http::HeaderValue;
 
     use super::*;
@@ -115,5 +149,32 @@ mod tests {
         );
         let open = Door::new(&ProxyConfig::default());
         assert_eq!(open.admit(&HeaderMap::new()).unwrap(), Caller::Any);
+    }
+
+    #[test]
+    fn keys_come_and_go_while_the_door_is_in_use() {
+        let door = Door::new(&ProxyConfig::default());
+        let phone = |key| with(header::AUTHORIZATION, key);
+        let key = r#"{"key":"p","agents":["main"]}"#;
+        let key: KeyConfig = serde_json::from_str(key).unwrap();
+        door.set_key("phone", Some(key)).unwrap();
+        assert!(door.is_locked() && door.admit(&HeaderMap::new()).is_err());
+        let main = Caller::Of([AgentId::from_str("main").unwrap()].into());
+        assert_eq!(door.admit(&phone("Bearer p")).unwrap(), main);
+        let nobodys = r#"{"key":"q","agents":[]}"#;
+        let nobodys = serde_json::from_str(nobodys).unwrap();
+        let refused = door.set_key("other", Some(nobodys)).unwrap_err();
+        insta::assert_snapshot!(refused, @"proxy.keys.other.agents is empty: name the agents that this key may speak for");
+        assert!(door.admit(&phone("Bearer q")).is_err());
+        door.set_key("phone", None).unwrap();
+        assert_eq!(door.admit(&HeaderMap::new()).unwrap(), Caller::Any);
+    }
+
+    #[test]
+    fn the_last_key_stays_where_other_machines_can_come() {
+        let config = r#"{"host":"0.0.0.0","keys":{"phone":{"key":"p","agents":["main"]}}}"#;
+        let door = Door::new(&serde_json::from_str(config).unwrap());
+        assert!(door.set_key("phone", None).is_err());
+        assert!(door.is_locked());
     }
 }

@@ -13,13 +13,14 @@ use crate::{
     headers,
     identity::{self, Identity},
     inject::Given,
+    media,
     metrics::Visit,
     record::{self, Began, Encoding, Format},
     refusal::Refusal,
     relay::{Body, Relay, full},
     request::ChatRequest,
     splice::{Absent, Changes, splice},
-    upstream::{Answer, AnyOf, Outgoing, Target},
+    upstream::{Answer, Outgoing, Target},
 };
 
 /// Which adapter answered, on replies of the policy model.
@@ -85,11 +86,9 @@ impl Turn {
     /// Asks whoever may answer this agent.
     async fn ask_any(&self, shared: &Shared, visit: &mut Visit) -> Result<Answer, Refusal> {
         let upstreams = &shared.upstreams;
-        let agent = &self.who.agent;
-        let asked = AnyOf {
-            targets: upstreams.targets(&shared.serving, agent),
-            nobody: upstreams.nobody(agent),
-        };
+        let messages = self.chat.messages.as_deref().unwrap_or_default();
+        let has_media = media::is_in(messages);
+        let asked = upstreams.any_of(&shared.serving, &self.who.agent, has_media);
         let outgoing = |target: &Target| self.outgoing(target);
         upstreams.ask_any(asked, outgoing, visit).await
     }

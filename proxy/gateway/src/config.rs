@@ -163,7 +163,7 @@ pub struct ServingConfig {
 pub enum ConfigError {
     /// Reachable from elsewhere, and open to all.
     #[error(
-        "proxy.host {host} can be reached from other machines and no key is set: set proxy.api_key, or proxy.host to 127.0.0.1"
+        "proxy.host {host} can be reached from other machines and no key is set: set proxy.api_key, make one with `metaclaw keys add`, or set proxy.host to 127.0.0.1"
     )]
     OpenToAll {
         /// The address.
@@ -229,18 +229,7 @@ impl GatewayConfig {
     ///
     /// [`ConfigError`]; addresses and patterns are checked where they are read, in [`crate::Gateway::new`].
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let proxy = &self.proxy;
-        if !proxy.host.is_loopback() && proxy.api_key.is_none() && proxy.keys.is_empty() {
-            return Err(ConfigError::OpenToAll { host: proxy.host });
-        }
-        let (memory, max_body) = (proxy.body_memory, proxy.max_body);
-        if memory.0 < max_body.0 {
-            return Err(ConfigError::BodyMemory { memory, max_body });
-        }
-        if let Some((name, _)) = proxy.keys.iter().find(|(_, key)| key.agents.is_empty()) {
-            let name = name.clone();
-            return Err(ConfigError::NoAgents { name });
-        }
+        self.proxy.check()?;
         if self.upstreams.contains_key(POLICY) {
             return Err(ConfigError::ReservedName);
         }
@@ -289,6 +278,21 @@ impl Default for ProxyConfig {
 }
 
 impl ProxyConfig {
+    /// Checks who could come in.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        if !self.host.is_loopback() && self.api_key.is_none() && self.keys.is_empty() {
+            return Err(ConfigError::OpenToAll { host: self.host });
+        }
+        let (memory, max_body) = (self.body_memory, self.max_body);
+        if memory.0 < max_body.0 {
+            return Err(ConfigError::BodyMemory { memory, max_body });
+        }
+        match self.keys.iter().find(|(_, key)| key.agents.is_empty()) {
+            Some((name, _)) => Err(ConfigError::NoAgents { name: name.clone() }),
+            None => Ok(()),
+        }
+    }
+
     /// Address and port to listen on.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::new(self.host, self.port)
@@ -350,7 +354,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_refused_in_words() {
-        insta::assert_snapshot!(refused(r#"{"proxy":{"host":"0.0.0.0"}}"#), @"proxy.host 0.0.0.0 can be reached from other machines and no key is set: set proxy.api_key, or proxy.host to 127.0.0.1");
+        insta::assert_snapshot!(refused(r#"{"proxy":{"host":"0.0.0.0"}}"#), @"proxy.host 0.0.0.0 can be reached from other machines and no key is set: set proxy.api_key, make one with `metaclaw keys add`, or set proxy.host to 127.0.0.1");
         insta::assert_snapshot!(refused(r#"{"proxy":{"body_memory":"16 MiB"}}"#), @"proxy.body_memory 16 MiB is less than proxy.max_body 32 MiB: it must hold at least one");
         insta::assert_snapshot!(refused(r#"{"proxy":{"keys":{"phone":{"key":"k","agents":[]}}}}"#), @"proxy.keys.phone.agents is empty: name the agents that this key may speak for");
         insta::assert_snapshot!(refused(r#"{"routing":{"order":["polcy"]},"upstreams":{"mine":{"url":"x"}}}"#), @r#"routing.order: "polcy" is no upstream; there are policy, mine"#);

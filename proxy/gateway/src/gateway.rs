@@ -46,7 +46,7 @@ pub struct Gateway {
 /// What all requests share.
 pub(crate) struct Shared {
     pub config: GatewayConfig,
-    pub door: Door,
+    pub door: Arc<Door>,
     pub identifier: Identifier,
     pub sessions: Arc<Sessions>,
     pub serving: Arc<Serving>,
@@ -106,7 +106,7 @@ impl Gateway {
         let budget = Budget::of_captures(config.proxy.capture_memory.0, Arc::clone(&metrics));
         let (recorder, recordings) =
             recorder(parts.log, budget, Arc::clone(&metrics), config.strict);
-        let door = Door::new(&config.proxy);
+        let door = Arc::new(Door::new(&config.proxy));
         let pin_idle = config.serving.pin_idle.0;
         let side = SidePatterns::new(&config.compat.side_patterns)?;
         let lineage = Lineage::new(pin_idle, parts.known);
@@ -120,7 +120,7 @@ impl Gateway {
         let shared = Shared {
             identifier: Identifier::new(lineage, side, &config.compat),
             sessions: Arc::new(sessions),
-            upstreams: Upstreams::new(&config, door.is_locked())?,
+            upstreams: Upstreams::new(&config, Arc::clone(&door))?,
             streams: Arc::new(Semaphore::new(config.proxy.max_streams)),
             bodies: Bodies::new(&config.proxy, &metrics),
             services: parts.services,
@@ -134,6 +134,11 @@ impl Gateway {
             shared: Arc::new(shared),
             recordings,
         })
+    }
+
+    /// Its door, to change who may come in.
+    pub fn door(&self) -> Arc<Door> {
+        Arc::clone(&self.shared.door)
     }
 
     /// What it counts.

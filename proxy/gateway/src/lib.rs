@@ -18,6 +18,7 @@ mod handlers;
 mod headers;
 mod identity;
 mod inject;
+mod media;
 mod metrics;
 mod recent;
 mod record;
@@ -34,6 +35,7 @@ mod upstream;
 
 pub use self::{
     address::AddressError,
+    auth::Door,
     config::{
         AgentConfig, CompatConfig, ConfigError, GatewayConfig, KeyConfig, LLM, Mode, POLICY,
         ProxyConfig, RoutingConfig, ServingConfig, UpstreamConfig, UpstreamDialect,

@@ -50,6 +50,10 @@ pub(crate) enum Refusal {
     NoRoom { limit: Size },
     #[error("the policy model is not being served right now; it is being (re)started, try again")]
     PolicyDown,
+    #[error(
+        "this conversation holds an image or a file, and the policy model reads text alone: leave it out, or set llm.api_base to a model that takes it"
+    )]
+    TextOnly,
     #[error("no upstream is configured: set llm.api_base, or a policy model")]
     NoUpstream,
     #[error("upstream {name} ({host}) cannot be reached: {reason}")]
@@ -94,6 +98,7 @@ impl Refusal {
             | Self::BodyCut
             | Self::Malformed(_)
             | Self::NoMessages { .. }
+            | Self::TextOnly
             | Self::BadMessage { .. } => StatusCode::BAD_REQUEST,
             Self::Busy { .. } | Self::NoRoom { .. } | Self::PolicyDown | Self::NoUpstream => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -116,6 +121,7 @@ impl Refusal {
             Self::NoRoom { .. } => Some("too_many_bytes"),
             Self::PolicyDown => Some("policy_unavailable"),
             Self::NoUpstream => Some("no_upstream"),
+            Self::TextOnly => Some("text_only_model"),
             Self::Unreachable { .. } => Some("upstream_unreachable"),
             Self::TooSlow { .. } => Some("upstream_timeout"),
             Self::Name { .. }
@@ -134,7 +140,7 @@ impl Refusal {
 
     fn param(&self) -> Option<String> {
         match self {
-            Self::NoMessages { .. } => Some("messages".to_owned()),
+            Self::NoMessages { .. } | Self::TextOnly => Some("messages".to_owned()),
             Self::BadMessage { index, .. } => Some(format!("messages[{index}]")),
             Self::Name { field, .. } | Self::HeaderText { field } => Some((*field).to_owned()),
             Self::ForeignAgent { .. } => Some("X-Agent-Id".to_owned()),

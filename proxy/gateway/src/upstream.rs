@@ -28,6 +28,7 @@ pub(crate) use self::{
 };
 use crate::{
     address::Address,
+    auth::Door,
     config::{AgentConfig, ConfigError, GatewayConfig, Mode, POLICY, UpstreamConfig},
     refusal::Refusal,
     relay::Body,
@@ -49,8 +50,8 @@ pub(crate) struct Upstreams {
     mode: Mode,
     fail_over: Vec<Failure>,
     policy: Connections,
-    /// Callers show a key of ours, so it is nobody's upstream.
-    is_locked: bool,
+    /// Where it is locked, callers show a key of ours, which is no upstream's.
+    door: Arc<Door>,
 }
 
 /// A configured upstream.
@@ -83,7 +84,7 @@ pub(crate) struct Outgoing<'a> {
 // === impl Upstreams ===
 
 impl Upstreams {
-    pub(crate) fn new(config: &GatewayConfig, is_locked: bool) -> Result<Self, ConfigError> {
+    pub(crate) fn new(config: &GatewayConfig, door: Arc<Door>) -> Result<Self, ConfigError> {
         let tls = tls::config()?;
         let mut named = BTreeMap::new();
         for (name, upstream) in &config.upstreams {
@@ -108,7 +109,7 @@ impl Upstreams {
             mode: config.mode,
             fail_over: config.routing.fail_over.clone(),
             policy: connections(tls, UpstreamConfig::default().connect),
-            is_locked,
+            door,
         })
     }
 
@@ -122,6 +123,17 @@ impl Upstreams {
             .into_iter()
             .filter_map(target)
             .collect()
+    }
+
+    /// Who can answer this chat, in order. Our own policy model reads text alone.
+    pub(crate) fn any_of(&self, serving: &Serving, agent: &AgentId, has_media: bool) -> AnyOf {
+        let mut targets = self.targets(serving, agent);
+        let mut nobody = self.nobody(agent);
+        if has_media && self.has_policy(agent) {
+            targets.retain(|target| !matches!(target, Target::Policy(_)));
+            nobody = Refusal::TextOnly;
+        }
+        AnyOf { targets, nobody }
     }
 
     /// Why nobody can answer.

@@ -226,3 +226,72 @@ async fn a_reply_of_the_policy_names_its_adapter_whatever_its_server_says() {
     harness.serving.withdraw("main@5");
     assert_eq!(named(&reply).await, None, "the base");
 }
+
+const TOO_LONG: &str = r#"{ "error": {"message":"this model's context is 8192 tokens","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"} }"#;
+
+fn bad_request(body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+}
+
+#[tokio::test]
+async fn a_prompt_that_is_too_long_for_the_policy_goes_to_the_fall_back() {
+    let (mut harness, mut policy) = with_policy(SetUp::default()).await;
+    let mut client = harness.client().await;
+    client.send(&post_chat(CHAT)).await;
+    policy
+        .next()
+        .await
+        .send(bad_request(TOO_LONG).as_bytes())
+        .await;
+    let mut exchange = harness.upstream.next().await;
+    assert_eq!(exchange.body(), CHAT);
+    exchange.send(json_reply(&completion("x")).as_bytes()).await;
+    assert_eq!(client.read().await.text(), completion("x"));
+    assert_eq!(harness.log.wait(1).await[0].served.upstream, "llm");
+    // Any other mistake is the caller's, and would be one there too.
+    let mut client = harness.client().await;
+    client.send(&post_chat(CHAT)).await;
+    policy.next().await.send(bad_request("{}").as_bytes()).await;
+    assert_eq!(client.read().await.text(), "{}");
+    assert!(harness.upstream.is_unasked());
+}
+
+#[tokio::test]
+async fn without_a_fall_back_the_agent_hears_that_its_prompt_is_too_long() {
+    let set_up = SetUp {
+        no_llm: true,
+        ..SetUp::default()
+    };
+    let (harness, mut policy) = with_policy(set_up).await;
+    let mut client = harness.client().await;
+    client.send(&post_chat(CHAT)).await;
+    policy
+        .next()
+        .await
+        .send(bad_request(TOO_LONG).as_bytes())
+        .await;
+    let seen = client.read().await;
+    assert_eq!((seen.status(), seen.text()), (400, TOO_LONG));
+}
+
+const IMAGE: &str = r#"{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"What is this?"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}]}"#;
+
+#[tokio::test]
+async fn an_image_goes_to_the_fall_back_or_is_refused_in_words() {
+    let (mut harness, mut policy) = with_policy(SetUp::default()).await;
+    let exchange = harness.chat("", IMAGE, "a dot").await;
+    assert_eq!(exchange.body(), IMAGE);
+    assert!(policy.is_unasked());
+    let set_up = SetUp {
+        no_llm: true,
+        ..SetUp::default()
+    };
+    let (harness, mut policy) = with_policy(set_up).await;
+    let seen = harness.refused(&post_chat(IMAGE)).await;
+    assert_eq!(seen.status(), 400);
+    insta::assert_snapshot!(seen.text(), @r#"{"error":{"message":"this conversation holds an image or a file, and the policy model reads text alone: leave it out, or set llm.api_base to a model that takes it","type":"invalid_request_error","param":"messages","code":"text_only_model"}}"#);
+    assert!(policy.is_unasked());
+}

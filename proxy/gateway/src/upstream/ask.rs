@@ -219,7 +219,7 @@ impl Upstreams {
             },
             Target::Named(upstream) => match key.and_then(|key| upstream.keys.key(key)) {
                 Some(key) => Credentials::Key(key, upstream.config.dialect),
-                None if self.is_locked => Credentials::Nobodys,
+                None if self.door.is_locked() => Credentials::Nobodys,
                 None => Credentials::Callers,
             },
         }
