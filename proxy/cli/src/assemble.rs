@@ -203,6 +203,7 @@ impl Running {
             learner,
             trainer: training.state,
             metrics: gateway.metrics(),
+            door: gateway.door(),
             tasks: tasks.clone(),
             ending: CancellationToken::new(),
         });
@@ -219,7 +220,7 @@ impl Running {
             house,
             gateway,
             rest,
-            keyed: config.proxy.api_key.is_some(),
+            keyed: config.proxy.is_locked(),
         })
     }
 

@@ -93,7 +93,12 @@ fn learns(config: &Config, policy: &Policy, method: &str) -> String {
         (Mode::Auto, false) => format!(
             "no weights, because no policy model is configured (mode auto works as skills_only); {BY_HAND}"
         ),
-        (Mode::Rl | Mode::SkillsOnly, _) => format!("no weights (mode skills_only); {BY_HAND}"),
+        (Mode::SkillsOnly, true) => {
+            format!("weights by {method}, of agents that have a mode of their own; {BY_HAND}")
+        }
+        (Mode::Rl | Mode::SkillsOnly, false) => {
+            format!("no weights (mode skills_only); {BY_HAND}")
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::{
 
 mod adapters;
 mod config;
+mod keys;
 mod skills;
 mod source;
 mod start;
@@ -42,6 +43,8 @@ enum Command {
     Turns(turns::TurnsArgs),
     /// The skills that an agent may be given.
     Skills(skills::SkillsArgs),
+    /// Who may come in, for which agents.
+    Keys(keys::KeysArgs),
     /// The weights that were learned.
     Adapters(adapters::AdaptersArgs),
     /// Train one batch now.
@@ -69,6 +72,7 @@ impl Cli {
             Command::Status(args) => wait(args.run(context)),
             Command::Turns(args) => wait(args.run(context)),
             Command::Skills(args) => wait(args.run(context)),
+            Command::Keys(args) => wait(args.run(context)),
             Command::Adapters(args) => wait(args.run(context)),
             Command::TrainStep(args) => wait(args.run(context)),
         }

@@ -4,7 +4,7 @@
 //! its part, so that a message can name the key, the file, the value and what is allowed. Each room
 //! owns the struct of its own settings and reads it from here ([`Loaded::room`]).
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use figment::{Figment, error::Kind as FigmentKind, value::Value};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -26,7 +26,7 @@ pub(crate) use self::{
     error::{ConfigError, InertUse, Problem, Unknown},
     layer::{ENV_PREFIX, Layer, Origin},
     policy::Policy,
-    sections::{Backend, BackendKind, JudgeAddress, Listen, Llm, Mode, Trainer},
+    sections::{Agent, Backend, BackendKind, JudgeAddress, Listen, Llm, Mode, Trainer},
     show::{Effective, one_line},
 };
 
@@ -59,6 +59,8 @@ pub(crate) struct Config {
     pub rl: Backend,
     /// The local trainer.
     pub trainer: Trainer,
+    /// What is different for single agents.
+    pub agents: BTreeMap<String, Agent>,
 }
 
 /// Settings that passed the table.
@@ -89,6 +91,16 @@ pub(crate) fn load(sources: Sources) -> Result<Loaded, ConfigError> {
         flags.set(path, &Value::from(value));
     }
     Loaded::new(vec![file, variables, flags])
+}
+
+// === impl Config ===
+
+impl Config {
+    /// Whether any agent is in `mode`, or all are.
+    pub(crate) fn has_mode(&self, mode: Mode) -> bool {
+        let own = self.agents.values().filter_map(|agent| agent.mode);
+        own.chain([self.mode]).any(|it| it == mode)
+    }
 }
 
 // === impl Loaded ===
@@ -159,14 +171,13 @@ impl Loaded {
     /// address is taken back to this machine; any other was meant, and is refused.
     fn guard_the_door(&mut self) -> Result<(), ConfigError> {
         let listen = &mut self.config.proxy;
-        if listen.host.is_loopback() || listen.api_key.is_some() {
+        if listen.host.is_loopback() || listen.is_locked() {
             return Ok(());
         }
         if listen.host.is_unspecified() && listen.host.is_ipv4() {
             listen.host = std::net::Ipv4Addr::LOCALHOST.into();
-            self.notices.push(
-                "proxy.host 0.0.0.0 without proxy.api_key: listening on 127.0.0.1 only".to_owned(),
-            );
+            self.notices
+                .push("proxy.host 0.0.0.0 without a key: listening on 127.0.0.1 only".to_owned());
             return Ok(());
         }
         let given = listen.host.to_string();
@@ -176,7 +187,7 @@ impl Loaded {
                 .origin("proxy.host")
                 .map_or_else(|| "the defaults".to_owned(), ToString::to_string),
             given,
-            reason: "without proxy.api_key, 127.0.0.1 or ::1; set proxy.api_key to be reached from elsewhere"
+            reason: "without a key, 127.0.0.1 or ::1; set proxy.api_key, or make one with `metaclaw keys add`, to be reached from elsewhere"
                 .to_owned(),
         }]))
     }

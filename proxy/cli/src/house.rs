@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use metaclaw_chat::AgentId;
-use metaclaw_gateway::{Metrics, Serving};
+use metaclaw_gateway::{Door, Metrics, Serving};
 use metaclaw_learner::{Learner, StepReport, TrainError};
 use metaclaw_skills::{Library, Skill};
 use metaclaw_trainer_api::TrainingBackend;
@@ -42,6 +42,8 @@ pub(crate) struct House {
     pub trainer: Option<watch::Receiver<TrainerState>>,
     /// What the gateway counts.
     pub metrics: Arc<Metrics>,
+    /// Who may come in.
+    pub door: Arc<Door>,
     /// Work for callers that goes on beside their request.
     pub tasks: TaskTracker,
     /// Cancelled when we are to end.

@@ -1,8 +1,8 @@
-//! The settings of this room: `mode`, `judge.*`, `rl.*`, `scheduler.*`.
+//! The settings of this room: `mode`, `agents.<id>.mode`, `judge.*`, `rl.*`, `scheduler.*`.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
-use metaclaw_chat::Span;
+use metaclaw_chat::{AgentId, Span};
 use metaclaw_reward::Rule;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -12,12 +12,22 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub struct LearnerConfig {
     /// Whether the weights learn, and when.
     pub mode: Mode,
+    /// What is different for single agents.
+    pub agents: BTreeMap<AgentId, AgentConfig>,
     /// How turns are judged.
     pub judge: JudgeConfig,
     /// How weights are trained.
     pub rl: RlConfig,
     /// When the user counts as away.
     pub scheduler: SchedulerConfig,
+}
+
+/// `agents.<id>`, as far as it is this room's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AgentConfig {
+    /// Its mode; without one, that of all.
+    pub mode: Option<Mode>,
 }
 
 /// When to train.
@@ -122,6 +132,22 @@ pub struct Methods {
 
 /// Methods that have a name and no code yet.
 const LATER: [&str; 4] = ["opd", "hybrid", "grpo", "metaclaw"];
+
+// === impl LearnerConfig ===
+
+impl LearnerConfig {
+    /// An agent's mode.
+    pub(crate) fn mode_of(&self, agent: &AgentId) -> Mode {
+        let own = self.agents.get(agent).and_then(|own| own.mode);
+        own.unwrap_or(self.mode)
+    }
+
+    /// Whether the weights of any agent learn.
+    pub(crate) fn learns(&self) -> bool {
+        let own = self.agents.values().filter_map(|own| own.mode);
+        own.chain([self.mode]).any(|mode| mode != Mode::SkillsOnly)
+    }
+}
 
 // === impl JudgeConfig ===
 

@@ -136,7 +136,12 @@ impl Learner {
     /// # Errors
     /// [`TrainError`].
     pub async fn train_now(&self, agent: Option<AgentId>) -> Result<Vec<StepReport>, TrainError> {
-        if self.shared.config.mode == Mode::SkillsOnly {
+        let config = &self.shared.config;
+        let learns = match &agent {
+            Some(agent) => config.mode_of(agent) != Mode::SkillsOnly,
+            None => config.learns(),
+        };
+        if !learns {
             return Err(TrainError::SkillsOnly);
         }
         let asked = self.asked.as_ref().ok_or(TrainError::NoBackend)?;

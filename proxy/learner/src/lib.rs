@@ -36,7 +36,8 @@ mod window;
 
 pub use self::{
     config::{
-        JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig, SchedulerConfig, Words,
+        AgentConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig,
+        SchedulerConfig, Words,
     },
     judging::{Ask, AskFailed, Judge},
     learner::{Learner, TrainError},

@@ -192,7 +192,7 @@ impl Training {
         }
         let config = &self.shared.config;
         let idle = Duration::from_secs(60 * config.scheduler.idle_minutes);
-        match window(config.mode, self.quiet().await?, idle) {
+        match window(config.mode_of(agent), self.quiet().await?, idle) {
             Window::Open => Ok(true),
             Window::Never => Ok(false),
             Window::InUse(left) => {

@@ -1,6 +1,6 @@
 //! `config set`: one value changed in the file, every comment and line beside it kept.
 
-use std::{fs, io, path::Path, str::FromStr};
+use std::{collections::BTreeMap, fs, io, path::Path, str::FromStr};
 
 use figment::value::Value;
 use yaml_edit::{Document, path::YamlPath};
@@ -11,6 +11,9 @@ use super::{
     show, table,
 };
 use crate::home::write_private;
+
+/// What the editor cannot do.
+const BEYOND: &str = "its layout is beyond the editor";
 
 /// Why a value was not set. The file is as it was.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +64,44 @@ pub(crate) struct Edited {
 ///
 /// [`EditError`]; the file is then as it was.
 pub(crate) fn set_in_file(path: &Path, key: &str, given: &str) -> Result<Edited, EditError> {
+    change(path, |before| set(before, key, given))
+}
+
+/// Sets several keys in the file at once.
+///
+/// # Errors
+///
+/// [`EditError`]; the file is then as it was.
+pub(crate) fn set_all_in_file(path: &Path, keys: &[(String, String)]) -> Result<(), EditError> {
+    change(path, |before| {
+        let after = keys
+            .iter()
+            .try_fold(before.to_owned(), |text, (key, given)| {
+                set(&text, key, given).map(|(after, _)| after)
+            })?;
+        Ok((after, ()))
+    })
+}
+
+/// Takes a section out of the file, with all keys below it.
+///
+/// # Errors
+///
+/// [`EditError`]; the file is then as it was.
+pub(crate) fn remove_in_file(path: &Path, section: &str) -> Result<(), EditError> {
+    change(path, |before| {
+        let after = remove(before, section).map_err(|message| EditError::Edit {
+            key: section.to_owned(),
+            message,
+        })?;
+        Ok((after, ()))
+    })
+}
+
+fn change<T>(
+    path: &Path,
+    change: impl FnOnce(&str) -> Result<(String, T), EditError>,
+) -> Result<T, EditError> {
     let io_error = |source| EditError::Io {
         path: path.display().to_string(),
         source,
@@ -70,9 +111,9 @@ pub(crate) fn set_in_file(path: &Path, key: &str, given: &str) -> Result<Edited,
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(io_error(error)),
     };
-    let (after, edited) = set(&before, key, given)?;
+    let (after, changed) = change(&before)?;
     write_private(path, after.as_bytes()).map_err(io_error)?;
-    Ok(edited)
+    Ok(changed)
 }
 
 /// Sets a key in a text.
@@ -118,21 +159,42 @@ fn check(key: &Key, path: &str, given: &str) -> Result<(Value, Option<&'static s
 fn write(before: &str, path: &str, value: &Value, works: bool) -> Result<String, String> {
     let document = Document::from_str(before).map_err(|error| error.to_string())?;
     put(&document, path, value).map_err(|error| error.to_string())?;
-    let mut after = document.to_string();
-    if !after.ends_with('\n') {
-        after.push('\n');
-    }
-    let rest = |text: &str| -> Result<_, String> {
-        let layer = Layer::text("config.yaml".into(), text).map_err(|error| error.to_string())?;
-        let mut values = layer.values().clone();
-        Ok((values.remove(path), values))
-    };
-    let ((_, old), (set, new)) = (rest(before)?, rest(&after)?);
-    if set.is_some() == works && old == new {
+    let after = ended(document.to_string());
+    let (mut old, mut new) = (values(before)?, values(&after)?);
+    old.remove(path);
+    let is_set = new.remove(path).is_some();
+    if is_set == works && old == new {
         Ok(after)
     } else {
-        Err("its layout is beyond the editor".to_owned())
+        Err(BEYOND.to_owned())
     }
+}
+
+/// Takes a section out, and reads the text again.
+pub(super) fn remove(before: &str, section: &str) -> Result<String, String> {
+    let document = Document::from_str(before).map_err(|error| error.to_string())?;
+    let removed = document.try_remove_path(section);
+    removed.map_err(|error| error.to_string())?;
+    let after = ended(document.to_string());
+    let mut old = values(before)?;
+    old.retain(|path, _| !path.starts_with(&format!("{section}.")));
+    if old == values(&after)? {
+        Ok(after)
+    } else {
+        Err(BEYOND.to_owned())
+    }
+}
+
+fn values(text: &str) -> Result<BTreeMap<String, Value>, String> {
+    let layer = Layer::text("config.yaml".into(), text).map_err(|error| error.to_string())?;
+    Ok(layer.values().clone())
+}
+
+fn ended(mut text: String) -> String {
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
 }
 
 fn put(document: &Document, path: &str, value: &Value) -> Result<(), yaml_edit::path::PathError> {

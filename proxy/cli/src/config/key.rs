@@ -116,9 +116,11 @@ impl Key {
     pub(crate) fn choice(&self) -> Option<String> {
         match self.kind {
             Kind::OneOf(words) => Some(self.words(words, " | ")),
-            Kind::SomeOf(_) | Kind::Tree(_) | Kind::Count(..) | Kind::Number(..) => {
-                Some(self.kind.allowed())
-            }
+            Kind::SomeOf(_)
+            | Kind::AnyOf(_)
+            | Kind::Tree(_)
+            | Kind::Count(..)
+            | Kind::Number(..) => Some(self.kind.allowed()),
             Kind::Text
             | Kind::Secret
             | Kind::Url
@@ -128,7 +130,8 @@ impl Key {
             | Kind::Span
             | Kind::Size
             | Kind::Time
-            | Kind::Texts => None,
+            | Kind::Texts
+            | Kind::Secrets => None,
         }
     }
 

@@ -38,8 +38,12 @@ pub(crate) enum Kind {
     OneOf(&'static [&'static str]),
     /// Some of these words, joined by `+` or as a list.
     SomeOf(&'static [&'static str]),
+    /// A list of these words; it may be empty.
+    AnyOf(&'static [&'static str]),
     /// A list of texts.
     Texts,
+    /// A list of texts that are never shown in full.
+    Secrets,
     /// A tree whose shape its own room checks; described by the text.
     Tree(&'static str),
 }
@@ -70,7 +74,8 @@ impl Kind {
             Self::Time => "a time of day, as in \"23:00\"".to_owned(),
             Self::OneOf(words) => words.join(", "),
             Self::SomeOf(words) => format!("one or more of {}, joined by +", words.join(", ")),
-            Self::Texts => "a list of texts".to_owned(),
+            Self::AnyOf(words) => format!("a list of any of {}", words.join(", ")),
+            Self::Texts | Self::Secrets => "a list of texts".to_owned(),
             Self::Tree(shape) => shape.to_owned(),
         }
     }
@@ -96,7 +101,10 @@ impl Kind {
                 words.contains(&given.as_str()).then(|| given.into())
             }
             Self::SomeOf(words) => some_of(given, words),
-            Self::Texts => texts(given).map(Value::from),
+            Self::AnyOf(words) => texts(given)
+                .filter(|given| given.iter().all(|it| is_among(it, words)))
+                .map(Value::from),
+            Self::Texts | Self::Secrets => texts(given).map(Value::from),
             Self::Tree(_) => tree(given),
         }
     }
@@ -187,6 +195,10 @@ fn texts(given: &Value) -> Option<Vec<Value>> {
     }
 }
 
+fn is_among(given: &Value, words: &[&str]) -> bool {
+    given.as_str().is_some_and(|it| words.contains(&it))
+}
+
 fn some_of(given: &Value, words: &[&str]) -> Option<Value> {
     let given: Vec<String> = match given {
         Value::Array(_, items) => items.iter().map(text).collect::<Option<_>>()?,
@@ -257,6 +269,11 @@ mod tests {
         assert_eq!(read(words, list).as_deref(), Some("redo+opd"));
         assert_eq!(read(words, "opd").as_deref(), Some("opd"));
         assert_eq!(read(words, "redo+nothing"), None);
+        let any = Kind::AnyOf(&["auth", "server"]);
+        let read_any = |given: &str| any.read(&Value::from(given)).and_then(Value::into_array);
+        assert_eq!(read_any("[server, auth]").unwrap().len(), 2);
+        assert_eq!(read_any("[]").unwrap().len(), 0);
+        assert_eq!(read_any("[server, sever]"), None);
         let texts = Kind::Texts.read(&Value::from("[a, b]")).unwrap();
         assert_eq!(texts.into_array().unwrap().len(), 2);
     }

@@ -219,7 +219,7 @@ impl Layer {
 fn shown(key: &Key, value: &Value) -> String {
     let text = Kind::Text.read(value);
     let text = text.as_ref().and_then(Value::as_str).unwrap_or("a tree");
-    if key.kind == Kind::Secret {
+    if matches!(key.kind, Kind::Secret | Kind::Secrets) {
         secret::mask(text)
     } else {
         text.to_owned()

@@ -70,7 +70,8 @@ impl Policy {
     ///
     /// [`PolicyError`] when a model is asked for that is not there.
     pub(crate) fn of(config: &Config, cache: &Path) -> Result<Self, PolicyError> {
-        if config.mode == Mode::SkillsOnly {
+        let must_learn = config.has_mode(Mode::Rl);
+        if !must_learn && !config.has_mode(Mode::Auto) {
             return Ok(Self::None);
         }
         let backend = &config.rl;
@@ -81,12 +82,12 @@ impl Policy {
             (BackendKind::Remote, None) => return Err(PolicyError::NoAddress),
             (BackendKind::Local, _) | (BackendKind::Auto, None) => {}
         }
-        match (&config.trainer.model, &backend.model, config.mode) {
+        match (&config.trainer.model, &backend.model, must_learn) {
             (Some(model), _, _) if model == Path::new("demo") => demo(cache),
             (Some(model), _, _) => local("trainer.model", model),
             (None, Some(model), _) => local("rl.model", model),
-            (None, None, Mode::Rl) => Err(PolicyError::NoModel),
-            (None, None, Mode::Auto | Mode::SkillsOnly) => Ok(Self::None),
+            (None, None, true) => Err(PolicyError::NoModel),
+            (None, None, false) => Ok(Self::None),
         }
     }
 

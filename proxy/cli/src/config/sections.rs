@@ -1,11 +1,13 @@
 //! The settings that no room owns: how the command itself works.
 
 use std::{
+    collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
     time::Duration,
 };
 
+use metaclaw_gateway::KeyConfig;
 use metaclaw_llm::Secret;
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +58,16 @@ pub(crate) struct Listen {
     pub port: u16,
     /// What callers must show.
     pub api_key: Option<Secret>,
+    /// Keys of single agents.
+    pub keys: BTreeMap<String, KeyConfig>,
+}
+
+/// `agents.<id>.mode`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Agent {
+    /// Without one, that of all.
+    pub mode: Option<Mode>,
 }
 
 /// `rl.backend` and where it is.
@@ -136,11 +148,17 @@ impl Default for Listen {
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 30_000,
             api_key: None,
+            keys: BTreeMap::new(),
         }
     }
 }
 
 impl Listen {
+    /// Whether callers must show a key.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.api_key.is_some() || !self.keys.is_empty()
+    }
+
     /// Address and port.
     pub(crate) fn address(&self) -> SocketAddr {
         SocketAddr::new(self.host, self.port)

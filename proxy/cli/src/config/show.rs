@@ -75,8 +75,12 @@ impl Loaded {
 }
 
 fn masked(key: &Key, value: serde_json::Value) -> serde_json::Value {
+    use serde_json::Value;
     match (key.kind, value) {
-        (Kind::Secret, serde_json::Value::String(text)) => secret::mask(&text).into(),
+        (Kind::Secret | Kind::Secrets, Value::String(text)) => secret::mask(&text).into(),
+        (Kind::Secrets, Value::Array(keys)) => {
+            keys.into_iter().map(|each| masked(key, each)).collect()
+        }
         (_, value) => value,
     }
 }

@@ -25,7 +25,7 @@ const NO_CLI: &str =
     "signing in through a provider's command line is not built: give llm.api_base and llm.api_key";
 const NO_CLOUD: &str = "not built yet: use local or remote";
 const NO_EMBEDDINGS: &str = "not built yet: bm25 is used";
-const NO_AGENT_SETTINGS: &str = "settings of single agents are not built yet";
+const NO_AGENT_SETTINGS: &str = "not built yet for single agents";
 const NO_ADAPTERS: &str =
     "the agent's own configuration is never touched: point it at the base URL";
 

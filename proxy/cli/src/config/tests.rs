@@ -33,18 +33,20 @@ fn flags_come_before_the_environment_and_that_before_the_file() {
 #[test]
 fn nobody_listens_to_the_world_without_a_key() {
     let error = Loaded::new(vec![file("proxy: {host: 192.168.1.5}\n")]).unwrap_err();
-    insta::assert_snapshot!(error.to_string(), @r#"proxy.host in /etc/it/config.yaml: "192.168.1.5" is not allowed: without proxy.api_key, 127.0.0.1 or ::1; set proxy.api_key to be reached from elsewhere"#);
+    insta::assert_snapshot!(error.to_string(), @r#"proxy.host in /etc/it/config.yaml: "192.168.1.5" is not allowed: without a key, 127.0.0.1 or ::1; set proxy.api_key, or make one with `metaclaw keys add`, to be reached from elsewhere"#);
     let with_key = loaded("proxy: {host: 192.168.1.5, api_key: sk-1}\n");
     assert_eq!(
         with_key.config.proxy.address().to_string(),
         "192.168.1.5:30000"
     );
+    let single = loaded("proxy: {host: 192.168.1.5, keys: {phone: {key: k, agents: [main]}}}\n");
+    assert!(single.config.proxy.is_locked());
     let migrated = loaded("proxy: {host: 0.0.0.0, port: 30000}\n");
     assert_eq!(
         migrated.config.proxy.address().to_string(),
         "127.0.0.1:30000"
     );
-    insta::assert_snapshot!(migrated.notices.join("\n"), @r#"proxy.host 0.0.0.0 without proxy.api_key: listening on 127.0.0.1 only"#);
+    insta::assert_snapshot!(migrated.notices.join("\n"), @r#"proxy.host 0.0.0.0 without a key: listening on 127.0.0.1 only"#);
 }
 
 #[test]
@@ -72,7 +74,14 @@ fn a_policy_model_is_found_or_missed_in_words() {
     std::fs::create_dir_all(demo.parent().unwrap()).unwrap();
     std::fs::write(&demo, "").unwrap();
     let found = policy("trainer: {model: demo}\n").unwrap();
-    assert_eq!(found, Policy::Local { model: demo });
+    let demo = Policy::Local { model: demo };
+    assert_eq!(found, demo);
+    let one = "mode: skills_only\ntrainer: {model: demo}\nagents: {work: {mode: rl}}\n";
+    assert_eq!(policy(one).unwrap(), demo);
+    assert_eq!(
+        policy("agents: {work: {mode: rl}}\n"),
+        Err(PolicyError::NoModel)
+    );
     let remote = policy("rl: {remote_url: 'http://127.0.0.1:8000/'}\n").unwrap();
     assert_eq!(
         remote,
@@ -85,7 +94,11 @@ fn a_policy_model_is_found_or_missed_in_words() {
 
 #[test]
 fn what_is_shown_is_in_force_and_masked() {
-    let loaded = loaded("llm: {api_key: sk-0123456789abcd}\nrl: {batch_size: 8}\n");
+    let loaded = loaded(
+        "llm: {api_key: sk-0123456789abcd}\nrl: {batch_size: 8}\nupstreams: {a: {url: 'http://h', keys: [sk-0123456789wxyz]}}\n",
+    );
+    let keys = loaded.get("upstreams.a.keys").unwrap().value;
+    assert_eq!(keys, serde_json::json!(["sk-…wxyz"]));
     assert_eq!(loaded.get("llm.api_key").unwrap().value, "sk-…abcd");
     let batch = loaded.get("rl.batch_size").unwrap();
     assert_eq!(

@@ -12,12 +12,16 @@ use axum::{
     routing::post,
 };
 use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_gateway::ConfigError;
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{export, wire::TurnsQuery};
+use super::{
+    export,
+    wire::{KeyChange, TurnsQuery},
+};
 use crate::house::House;
 
 /// What every handler knows.
@@ -52,6 +56,7 @@ pub(crate) async fn serve(
         .route("/skills", post(skills))
         .route("/adapters", post(adapters))
         .route("/train_step", post(train_step))
+        .route("/key", post(key))
         .route_layer(middleware::from_fn_with_state(control.clone(), admit))
         .with_state(control);
     axum::serve(listener, routes)
@@ -113,6 +118,13 @@ async fn adapters(State(control): State<Control>) -> Response {
 async fn train_step(State(control): State<Control>, Json(of): Json<Option<AgentId>>) -> Response {
     let step = control.house.train_step(of).await;
     answer(step.map_err(failed)).into_response()
+}
+
+async fn key(State(control): State<Control>, Json(change): Json<KeyChange>) -> Response {
+    let KeyChange { name, key } = change;
+    let changed = control.house.door.set_key(&name, key);
+    let refused = |error: ConfigError| Failure(StatusCode::CONFLICT, error.to_string());
+    answer(changed.map_err(refused)).into_response()
 }
 
 fn answer<T>(given: Result<T, Failure>) -> Answer<T> {

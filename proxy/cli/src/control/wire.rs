@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use metaclaw_chat::{AgentId, SessionId, TurnId};
-use metaclaw_gateway::Counts;
+use metaclaw_gateway::{Counts, KeyConfig};
 use metaclaw_learner::LearnerStatus;
 use metaclaw_turns::{Funnel, StateKind, TurnFilter};
 use serde::{Deserialize, Serialize};
@@ -86,6 +86,15 @@ pub(crate) struct TurnsQuery {
     /// Only those after this one in the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<TurnId>,
+}
+
+/// A key that comes or goes.
+#[derive(Debug, Deserialize)]
+pub(crate) struct KeyChange {
+    /// Its name.
+    pub name: String,
+    /// What it is from now on; none takes it away.
+    pub key: Option<KeyConfig>,
 }
 
 /// One skill.

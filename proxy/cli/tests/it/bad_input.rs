@@ -38,7 +38,7 @@ async fn values_that_are_not_allowed_stop_the_start_all_at_once() {
 #[tokio::test]
 async fn a_world_that_may_come_in_without_a_key_is_refused() {
     let house = House::new("proxy: {host: 192.0.2.7}\n").unwrap();
-    insta::assert_snapshot!(house.refusal(&["start"]).await.unwrap(), @r#"metaclaw: proxy.host in HOME/config.yaml: "192.0.2.7" is not allowed: without proxy.api_key, 127.0.0.1 or ::1; set proxy.api_key to be reached from elsewhere"#);
+    insta::assert_snapshot!(house.refusal(&["start"]).await.unwrap(), @r#"metaclaw: proxy.host in HOME/config.yaml: "192.0.2.7" is not allowed: without a key, 127.0.0.1 or ::1; set proxy.api_key, or make one with `metaclaw keys add`, to be reached from elsewhere"#);
 }
 
 #[tokio::test]

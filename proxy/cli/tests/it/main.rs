@@ -2,5 +2,6 @@
 
 mod bad_input;
 mod house;
+mod keys;
 mod start;
 mod trainer;

@@ -91,3 +91,22 @@ fn the_file_is_its_owners_alone_and_whole() {
         "nothing left beside it"
     );
 }
+
+#[test]
+fn a_section_goes_and_every_other_line_stays() {
+    let file = "proxy:\n  port: 1 # mine\n  keys:\n    # of the phone\n    phone:\n      key: sk-1\n      agents: [main]\n    desk: {key: sk-2, agents: [work]}\nllm: {api_base: 'https://a.example'}\n";
+    let after = remove(file, "proxy.keys.phone").unwrap();
+    assert!(
+        after.contains("port: 1 # mine") && after.contains("desk: {key: sk-2"),
+        "{after}"
+    );
+    assert!(!after.contains("sk-1"), "{after}");
+    let after = remove(&after, "proxy.keys.desk").unwrap();
+    assert!(!after.contains("sk-2"), "{after}");
+    assert!(
+        after.contains("llm: {api_base: 'https://a.example'}"),
+        "{after}"
+    );
+    // And it can be written to again.
+    set(&after, "proxy.keys.new.key", "sk-3").unwrap();
+}

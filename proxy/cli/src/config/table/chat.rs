@@ -1,5 +1,7 @@
 //! Keys of what happens while somebody chats.
 
+use metaclaw_gateway::Failure;
+
 use super::{ANY, LATER, NO_ADAPTERS, NO_BEDROCK, NO_CLI, NO_EMBEDDINGS, SOME};
 use crate::config::{
     key::{
@@ -7,7 +9,9 @@ use crate::config::{
         State::{Alias, Done, Inert, Refused},
         inert, key,
     },
-    kind::Kind::{Bool, Count, Host, OneOf, Path, Secret, Size, Span, Text, Texts, Url},
+    kind::Kind::{
+        AnyOf, Bool, Count, Host, OneOf, Path, Secret, Secrets, Size, Span, Text, Texts, Url,
+    },
 };
 
 pub(super) const MODE: &[Key] = &[
@@ -65,7 +69,7 @@ pub(super) const PROXY: &[Key] = &[
         "proxy.host",
         Host,
         "127.0.0.1",
-        "address to listen on; anything but this machine needs proxy.api_key",
+        "address to listen on; anything but this machine needs proxy.api_key or proxy.keys",
     ),
     key(
         "proxy.port",
@@ -108,13 +112,13 @@ pub(super) const PROXY: &[Key] = &[
         "proxy.keys.*.key",
         Secret,
         "",
-        "what callers of some agents must show; the name is yours to choose",
+        "what callers of some agents must show; `metaclaw keys add NAME` makes one",
     ),
     key(
         "proxy.keys.*.agents",
         Texts,
         "",
-        "the agents that this key may speak for",
+        "the agents that this key may speak for; the first, where a caller does not say",
     ),
     key(
         "upstreams.*.url",
@@ -128,7 +132,12 @@ pub(super) const PROXY: &[Key] = &[
         "",
         "what it speaks; openai without one",
     ),
-    key("upstreams.*.keys", Texts, "", "its keys, taken in turn"),
+    key(
+        "upstreams.*.keys",
+        Secrets,
+        "",
+        "its keys, taken in turn; one that is refused rests; without one, the caller's own passes",
+    ),
     key(
         "upstreams.*.model",
         Text,
@@ -146,7 +155,12 @@ pub(super) const PROXY: &[Key] = &[
         "[policy, llm]",
         "who is asked: the first that is there; policy is our own model",
     ),
-    inert("routing.fail_over", Texts, LATER),
+    key(
+        "routing.fail_over",
+        AnyOf(&Failure::NAMES),
+        "[]",
+        "failures upon which the next key or upstream is asked, before the first byte; none, as agents retry by themselves",
+    ),
     key(
         "compat.session_implies_side",
         Bool,

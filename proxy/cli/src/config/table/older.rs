@@ -1,15 +1,26 @@
-//! Keys that are read and do nothing yet, or never will.
+//! Keys of single agents, and those that are read and do nothing yet, or never will.
 
 use super::{ANY, LATER, NO_AGENT_SETTINGS, NO_BEDROCK, NO_MEMORY, POSITIVE};
 use crate::config::{
-    key::{Key, inert},
-    kind::Kind::{Bool, Secret, Text, Tree},
+    key::{Key, State::Alias, inert, key},
+    kind::Kind::{Bool, OneOf, Secret, Text, Texts, Tree},
 };
 
 pub(super) const AGENTS: &[Key] = &[
-    inert("agents.*.mode", Text, NO_AGENT_SETTINGS),
+    key(
+        "agents.*.mode",
+        OneOf(&["auto", "rl", "skills_only", "madmax"]),
+        "",
+        "as mode, for this agent; skills_only: the policy model does not answer it",
+    )
+    .values(&[("madmax", Alias("auto"))]),
+    key(
+        "agents.*.upstream",
+        Texts,
+        "",
+        "whom it is answered by, in place of all others in routing.order; one name or several",
+    ),
     inert("agents.*.skills_dir", Text, NO_AGENT_SETTINGS),
-    inert("agents.*.upstream", Text, NO_AGENT_SETTINGS),
     inert("agents.*.wishes", Tree("a tree"), NO_AGENT_SETTINGS),
     inert("agents.*.rl", Tree("a tree"), NO_AGENT_SETTINGS),
     inert("agents.*.lora_output", Text, NO_AGENT_SETTINGS),

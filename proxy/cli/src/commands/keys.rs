@@ -1,0 +1,162 @@
+//! `metaclaw keys`: who may come in, for which agents.
+//!
+//! A key stands in the file, in `proxy.keys`, and is told to the running process, so that it opens at
+//! once. It is shown in full when it is made, and never again.
+
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
+
+use anyhow::{bail, ensure};
+use clap::{Args, Subcommand};
+use metaclaw_chat::AgentId;
+use metaclaw_gateway::{GatewayConfig, KeyConfig};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{Context, source::running};
+use crate::{config::edit, out};
+
+/// Arguments of `keys`.
+#[derive(Debug, Args)]
+pub(crate) struct KeysArgs {
+    #[command(subcommand)]
+    what: What,
+    /// The file, in place of config.yaml in the home folder.
+    #[arg(short, long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// As JSON.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Make a key for some agents, and show it this once.
+    Add {
+        /// A name of your choice, as in phone.
+        name: String,
+        /// The agents that it may speak for; the first, where a caller does not say.
+        #[arg(long, required = true, value_delimiter = ',')]
+        agent: Vec<AgentId>,
+    },
+    /// Name, agents and ends of each key.
+    List,
+    /// Take a key back.
+    Remove {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// One key as it is listed.
+#[derive(Debug, Serialize)]
+struct KeyView {
+    name: String,
+    /// Its ends alone.
+    key: String,
+    agents: Vec<AgentId>,
+}
+
+// === impl KeysArgs ===
+
+impl KeysArgs {
+    /// Does it.
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let Self { what, config, json } = self;
+        let settings = context.settings(config.clone(), Vec::new())?;
+        let settings: GatewayConfig = settings.room()?;
+        let keys = &settings.proxy.keys;
+        let file = config.unwrap_or_else(|| context.home.config());
+        match what {
+            What::List => list(keys, json)?,
+            What::Add { name, agent } => {
+                is_name(&name)?;
+                ensure!(
+                    !keys.contains_key(&name),
+                    "there is a key {name} already: `metaclaw keys remove {name}` takes it back"
+                );
+                let is_first = keys.is_empty() && settings.proxy.api_key.is_none();
+                let key = format!("sk-{:032x}", rand::random::<u128>());
+                add(context, &file, &name, &key, &agent).await?;
+                out::line(if json {
+                    json!({"name": name, "key": key}).to_string()
+                } else {
+                    key
+                })?;
+                if is_first {
+                    out::aside(
+                        "this is the first key: from now on every caller must show one, and what callers show goes to no upstream (llm.api_key does)",
+                    );
+                }
+            }
+            What::Remove { name } => {
+                ensure!(keys.contains_key(&name), "there is no key {name}");
+                remove(context, &file, &name).await?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn list(keys: &BTreeMap<String, KeyConfig>, json: bool) -> anyhow::Result<()> {
+    let view = |(name, key): (&String, &KeyConfig)| KeyView {
+        name: name.clone(),
+        key: format!("{:?}", key.key),
+        agents: key.agents.clone(),
+    };
+    let keys: Vec<KeyView> = keys.iter().map(view).collect();
+    if json {
+        return Ok(out::json(&keys)?);
+    }
+    let row = |it: &KeyView| {
+        let agents: Vec<&str> = it.agents.iter().map(AgentId::as_str).collect();
+        vec![it.name.clone(), it.key.clone(), agents.join(", ")]
+    };
+    let rows: Vec<Vec<String>> = keys.iter().map(row).collect();
+    Ok(out::line(out::table(&["name", "key", "agents"], &rows))?)
+}
+
+async fn add(
+    context: &Context,
+    file: &std::path::Path,
+    name: &str,
+    key: &str,
+    agents: &[AgentId],
+) -> anyhow::Result<()> {
+    let path = |field: &str| format!("proxy.keys.{name}.{field}");
+    let listed = serde_json::to_string(agents)?;
+    edit::set_all_in_file(
+        file,
+        &[(path("key"), key.to_owned()), (path("agents"), listed)],
+    )?;
+    tell(
+        context,
+        json!({"name": name, "key": {"key": key, "agents": agents}}),
+    )
+    .await
+}
+
+async fn remove(context: &Context, file: &std::path::Path, name: &str) -> anyhow::Result<()> {
+    edit::remove_in_file(file, &format!("proxy.keys.{name}"))?;
+    tell(context, json!({"name": name})).await
+}
+
+/// Tells the running process, where there is one.
+async fn tell(context: &Context, change: Value) -> anyhow::Result<()> {
+    match running(&context.home).await? {
+        Some(process) => {
+            let _: Value = process.ask("key", &change).await?;
+            out::aside("in force now");
+        }
+        None => out::aside("in force from the next start on"),
+    }
+    Ok(())
+}
+
+/// A name that is one part of a path in the file.
+fn is_name(name: &str) -> anyhow::Result<()> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if name.is_empty() || name.len() > 64 || !name.chars().all(legal) {
+        bail!("the name {name:?} is not allowed: 1 to 64 of a-z A-Z 0-9 _ -");
+    }
+    Ok(())
+}

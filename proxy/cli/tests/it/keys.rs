@@ -1,0 +1,72 @@
+//! Keys made, used, listed and taken back, while the proxy runs and while it does not.
+
+use std::os::unix::fs::PermissionsExt;
+
+use anyhow::{Context as _, Result};
+use serde_json::json;
+
+use crate::house::{House, Running, Upstream};
+
+/// The status of a chat with a key, for an agent.
+async fn status(proxy: &Running, key: &str, agent: &str) -> Result<String> {
+    let headers = format!("s\r\nauthorization: Bearer {key}\r\nx-agent-id: {agent}");
+    let body = json!({"messages": [{"role": "user", "content": "Hello"}]});
+    let answer = proxy.send("/v1/chat/completions", &headers, &body).await?;
+    let status = answer.split(' ').nth(1);
+    Ok(status.context("no status")?.to_owned())
+}
+
+#[tokio::test]
+async fn a_key_opens_at_once_for_its_agents_and_is_shown_once() {
+    let upstream = Upstream::new().await.unwrap();
+    let house = House::before(&upstream).unwrap();
+    let file = house.path().join("config.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("# my own words\n{text}")).unwrap();
+    let proxy = house.start().await.unwrap();
+    assert_eq!(status(&proxy, "whatever", "main").await.unwrap(), "200");
+
+    let output = house
+        .run(&["keys", "add", "phone", "--agent", "main,work"])
+        .await
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("in force now") && said.contains("first key"),
+        "{said}"
+    );
+    let key = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+    assert_eq!(status(&proxy, &key, "work").await.unwrap(), "200");
+    assert_eq!(status(&proxy, &key, "other").await.unwrap(), "403");
+    assert_eq!(status(&proxy, "whatever", "main").await.unwrap(), "401");
+
+    let listed = house.json(&["keys", "list", "--json"]).await.unwrap();
+    assert_eq!(listed[0]["agents"], json!(["main", "work"]));
+    assert!(!listed.to_string().contains(&key), "{listed}");
+    let again = house
+        .refusal(&["keys", "add", "phone", "--agent", "x"])
+        .await
+        .unwrap();
+    assert!(again.contains("there is a key phone already"), "{again}");
+    let bad = house
+        .refusal(&["keys", "add", "my.phone", "--agent", "x"])
+        .await
+        .unwrap();
+    assert!(bad.contains("\"my.phone\" is not allowed"), "{bad}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("# my own words\n"), "{text}");
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+
+    // Still there after a restart, and then taken back.
+    house.ask(&["stop"]).await.unwrap();
+    proxy.ended().await.unwrap();
+    let proxy = house.start().await.unwrap();
+    assert_eq!(status(&proxy, &key, "main").await.unwrap(), "200");
+    house.ask(&["keys", "remove", "phone"]).await.unwrap();
+    assert_eq!(status(&proxy, "whatever", "main").await.unwrap(), "200");
+    assert_eq!(
+        house.json(&["keys", "list", "--json"]).await.unwrap(),
+        json!([])
+    );
+}
