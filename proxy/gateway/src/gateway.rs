@@ -168,6 +168,18 @@ impl Shared {
 // === impl Ticket ===
 
 impl Ticket {
+    /// One that stands for no request.
+    #[cfg(test)]
+    pub(crate) fn of_nobody() -> Self {
+        let streams = Arc::new(Semaphore::new(1));
+        Self {
+            metrics: Arc::default(),
+            session: None,
+            watch: None,
+            _permit: streams.try_acquire_owned().unwrap(),
+        }
+    }
+
     /// The request is a turn of a session.
     pub(crate) fn of(mut self, session: InSession) -> Self {
         self.session = Some(session);

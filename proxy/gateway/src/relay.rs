@@ -248,3 +248,6 @@ impl Waiting {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 
 mod agents;
 mod fail_over;
+mod faults;
 mod harness;
 mod identity;
 mod learning;

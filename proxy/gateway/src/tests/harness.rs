@@ -350,11 +350,26 @@ impl Client {
         timeout(SOON, self.response()).await.expect("a response")
     }
 
+    /// Reads a long chunked response to its end and throws it away; how many bytes it had.
+    pub(super) async fn count(&mut self) -> u64 {
+        const END: &[u8] = b"\r\n0\r\n\r\n";
+        let mut n_bytes = 0;
+        loop {
+            self.stream.read_buf(&mut self.buffer).await.unwrap();
+            if self.buffer.ends_with(END) {
+                return n_bytes + self.buffer.len() as u64;
+            }
+            let kept = self.buffer.len().saturating_sub(END.len());
+            self.buffer.drain(..kept);
+            n_bytes += kept as u64;
+        }
+    }
+
     async fn response(&mut self) -> Seen {
         let mut at_end = false;
         loop {
-            if let Some(seen) = parse(&self.buffer, at_end) {
-                self.buffer.clear();
+            if let Some((seen, n_bytes)) = parse(&self.buffer, at_end) {
+                self.buffer.drain(..n_bytes);
                 return seen;
             }
             assert!(
@@ -382,12 +397,15 @@ impl Seen {
     }
 }
 
-fn parse(buffer: &[u8], at_end: bool) -> Option<Seen> {
+/// A response, and how many bytes it takes: with a length, another one may follow.
+fn parse(buffer: &[u8], at_end: bool) -> Option<(Seen, usize)> {
     let end = find(buffer, b"\r\n\r\n")? + 4;
     let head = String::from_utf8(buffer[..end].to_vec()).unwrap();
     let rest = &buffer[end..];
+    let mut taken = buffer.len();
     let (body, is_whole) = if let Some(n_bytes) = header(&head, "content-length") {
         let n_bytes: usize = n_bytes.parse().unwrap();
+        taken = taken.min(end + n_bytes);
         (
             rest[..rest.len().min(n_bytes)].to_vec(),
             rest.len() >= n_bytes,
@@ -397,11 +415,12 @@ fn parse(buffer: &[u8], at_end: bool) -> Option<Seen> {
     } else {
         (rest.to_vec(), at_end)
     };
-    (is_whole || at_end).then_some(Seen {
+    let seen = Seen {
         head,
         body,
         is_whole,
-    })
+    };
+    (is_whole || at_end).then_some((seen, taken))
 }
 
 fn dechunk(mut rest: &[u8]) -> (Vec<u8>, bool) {

@@ -1,0 +1,101 @@
+//! The fault matrix: whatever breaks, the agent sees what happened and no more, the log holds what
+//! was said, memory stays within its bounds, and nothing is left behind.
+//!
+//! What needs a process of its own (a full disk, a broken log, signals) is in `tests/it/faults.rs`;
+//! what needs a clock that stands still, beside the code: `relay`, `server::patient`.
+
+mod agent;
+mod crowd;
+mod upstream;
+
+use metaclaw_chat::Message;
+use metaclaw_turns::{NewTurn, StreamEnd};
+use tokio::{runtime::Handle, time::timeout};
+
+use super::harness::{Harness, SOON};
+
+/// What a test may add to the memory of its process: 1 GB passes through, none of it stays.
+const MEMORY: u64 = 96 << 20;
+
+/// A harness whose test ends with [`Scene::leaves_nothing`].
+struct Scene {
+    harness: Harness,
+    /// Tasks of the test's own: the upstream's.
+    n_own: usize,
+    memory: u64,
+}
+
+// === impl Scene ===
+
+impl Scene {
+    fn of(harness: Harness) -> Self {
+        Self {
+            harness,
+            n_own: 1,
+            memory: peak_memory(),
+        }
+    }
+
+    async fn start() -> Self {
+        Self::of(Harness::start().await)
+    }
+
+    /// The one turn that the log holds: how it ended, and what was said.
+    async fn turn(&self) -> (StreamEnd, Option<String>) {
+        let turns = self.harness.log.wait(1).await;
+        assert_eq!(turns.len(), 1);
+        said(&turns[0])
+    }
+
+    /// Every request is over, and what it held is given back.
+    async fn is_at_rest(&self) {
+        let at_rest = async {
+            loop {
+                let counts = self.harness.metrics.counts();
+                let held = [
+                    counts.active_streams,
+                    counts.capture_bytes,
+                    counts.body_bytes,
+                ];
+                if held == [0; 3] {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let at_rest = timeout(SOON, at_rest).await;
+        let counts = self.harness.metrics.counts();
+        at_rest.unwrap_or_else(|_| panic!("something is still held: {counts:?}"));
+    }
+
+    /// Nothing is held, memory stayed within its bounds, and after an end no task is left.
+    async fn leaves_nothing(self) {
+        self.is_at_rest().await;
+        let grown = peak_memory() - self.memory;
+        assert!(grown < MEMORY, "{} MiB more than before", grown >> 20);
+        self.harness.stop.cancel();
+        let none_left = async {
+            while Handle::current().metrics().num_alive_tasks() > self.n_own {
+                tokio::task::yield_now().await;
+            }
+        };
+        let n_own = self.n_own;
+        timeout(SOON, none_left).await.unwrap_or_else(|_| {
+            let left = Handle::current().metrics().num_alive_tasks() - n_own;
+            panic!("{left} tasks are left")
+        });
+    }
+}
+
+fn said(turn: &NewTurn) -> (StreamEnd, Option<String>) {
+    let text = |reply: &Message| reply.text().into_owned();
+    (turn.end, turn.reply.as_ref().map(text))
+}
+
+/// The most memory that this process ever had, in bytes; 0 where the system does not tell.
+fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
