@@ -75,6 +75,27 @@ pub struct Usage {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChainHash(pub [u8; 32]);
 
+// === impl Role ===
+
+impl Role {
+    /// The role of that name.
+    pub fn named(name: &str) -> Self {
+        match name {
+            "system" | "developer" => Self::System,
+            "user" => Self::User,
+            "assistant" => Self::Assistant,
+            "tool" | "toolResult" | "function" => Self::Tool,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether a person wrote a message of this role that says `text`: a user message that no agent
+    /// framework put there for the model. Its first words tell.
+    pub fn is_owners(self, text: &str) -> bool {
+        self == Self::User && !text.trim_start().starts_with(OPENCLAW_INTERNAL)
+    }
+}
+
 // === impl Message ===
 
 impl Message {
@@ -103,13 +124,8 @@ impl Message {
 
     /// Who speaks.
     pub fn role(&self) -> Role {
-        match self.0.get("role").and_then(Value::as_str) {
-            Some("system" | "developer") => Role::System,
-            Some("user") => Role::User,
-            Some("assistant") => Role::Assistant,
-            Some("tool" | "toolResult" | "function") => Role::Tool,
-            _ => Role::Other,
-        }
+        let name = self.0.get("role").and_then(Value::as_str);
+        name.map_or(Role::Other, Role::named)
     }
 
     /// The text: the content, or the text parts of it, joined by newlines. Images and the like have none.
@@ -150,7 +166,7 @@ impl Message {
 
     /// Whether a person wrote it: a user message that no agent framework put there for the model.
     pub fn is_owners(&self) -> bool {
-        self.role() == Role::User && !self.text().trim_start().starts_with(OPENCLAW_INTERNAL)
+        self.role().is_owners(&self.text())
     }
 
     /// One field as it came.
@@ -212,22 +228,32 @@ impl ChainHash {
     /// The hash after one more message. Messages that do not count leave it as it is.
     #[must_use]
     pub fn then(self, message: &Message) -> Self {
-        let text = message.text();
-        let (tag, text): (u8, &str) = match message.role() {
-            Role::User if message.is_owners() => (1, text.as_ref()),
-            Role::Tool => (2, text.as_ref()),
+        match message.role() {
+            role @ (Role::User | Role::Tool) => self.then_said(role, &message.text()),
+            role => self.then_said(role, ""),
+        }
+    }
+
+    /// The hash after one more message, of which only the role and the text are at hand. The text of
+    /// an assistant or a system message does not count.
+    #[must_use]
+    pub fn then_said(self, role: Role, text: &str) -> Self {
+        let (tag, text): (u8, &str) = match role {
+            Role::User if role.is_owners(text) => (1, text),
+            Role::Tool => (2, text),
             Role::Assistant => (3, ""),
             Role::User | Role::System | Role::Other => return self,
         };
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&self.0);
-        hasher.update(&[tag]);
+        // In one piece: the hash of many small ones takes several times as long.
+        let mut said = Vec::with_capacity(self.0.len() + 2 + text.len());
+        said.extend_from_slice(&self.0);
+        said.push(tag);
         // Normalised: clients trim and re-wrap what they replay.
         for word in text.split_whitespace() {
-            hasher.update(word.as_bytes());
-            hasher.update(b" ");
+            said.extend_from_slice(word.as_bytes());
+            said.push(b' ');
         }
-        Self(*hasher.finalize().as_bytes())
+        Self(*blake3::hash(&said).as_bytes())
     }
 
     /// The hash after each message in turn; the last is that of the whole conversation.

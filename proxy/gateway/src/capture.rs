@@ -75,7 +75,7 @@ impl Budget {
 // === impl Held ===
 
 impl Held {
-    /// Takes more, if there is as much.
+    /// Takes more, if there is as much; whether there was.
     pub(crate) fn grow(&mut self, more: u64) -> bool {
         let used = self.budget.used();
         used.add(more);
@@ -130,18 +130,6 @@ impl Capture {
             self.bytes.reserve_exact(capacity - self.bytes.len());
         }
         self.bytes.extend_from_slice(bytes);
-    }
-
-    /// The last event of a stream has come: `data: [DONE]`.
-    pub(crate) fn is_done(&self) -> bool {
-        let text = self.bytes.trim_ascii_end();
-        if !text.ends_with(b"[DONE]") {
-            // A long line that comes in pieces is not looked through again with each.
-            return false;
-        }
-        let line = text.rsplit(|b| matches!(b, b'\n' | b'\r')).next();
-        let data = line.and_then(|line| line.strip_prefix(b"data:"));
-        data.is_some_and(|data| data.trim_ascii_start() == b"[DONE]")
     }
 
     /// What came; `None` where memory ran out.
@@ -200,21 +188,5 @@ mod tests {
         assert_eq!(alone.bytes(), None, "a runaway took more than its share");
         captures[0].push(&Bytes::from_static(&[b'x'; 4_096]));
         assert_eq!(metrics.counts().capture_bytes, 15 * 1_024);
-    }
-
-    #[test]
-    fn knows_the_end_of_a_stream_by_its_bytes() {
-        let ends = |text: &'static str| {
-            let mut capture = Capture::new(&budget(1 << 20).0);
-            capture.push(&Bytes::from_static(text.as_bytes()));
-            capture.is_done()
-        };
-        assert!(ends("data: {}\n\ndata: [DONE]\n\n") && ends("data:[DONE]\r\n\r\n"));
-        assert!(
-            !ends("data: {\"content\":\"data: [DONE]")
-                && !ends("data: \"[DONE]\"\n\n")
-                && !ends("data: [DON")
-                && !ends("")
-        );
     }
 }

@@ -1,13 +1,15 @@
-//! `POST /v1/chat/completions`: the way of a turn.
+//! The way of a turn, in each of the three chat APIs.
 
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, Request, Response, header, uri::PathAndQuery};
 use hyper::body::Incoming;
-use metaclaw_chat::Message;
+use metaclaw_chat::ChainHash;
+use metaclaw_dialects::Api;
 use metaclaw_turns::{LessonRef, Served};
 
 use crate::{
+    capture::Held,
     clock,
     gateway::{InSession, Shared, Ticket},
     headers,
@@ -32,13 +34,18 @@ struct Turn {
     headers: HeaderMap,
     chat: ChatRequest,
     who: Identity,
+    /// The hash of the conversation before its first message and after each.
+    chains: Vec<ChainHash>,
     given: Given,
+    /// Memory for what the log is told of the request; none where there was none left.
+    held: Option<Held>,
     started_ms: u64,
 }
 
 /// Serves one chat request.
 pub(crate) async fn chat(
     shared: &Arc<Shared>,
+    api: Api,
     request: Request<Incoming>,
     route: PathAndQuery,
     visit: &mut Visit,
@@ -49,19 +56,15 @@ pub(crate) async fn chat(
     let raw = shared.bodies.read(body).await?;
     visit.has_read();
     let started_ms = clock::now_ms();
-    let chat = ChatRequest::parse(raw)?;
-    if chat.messages.is_none() {
-        shared.metrics.unread.inc();
-    }
-    let messages: &[Message] = chat.messages.as_deref().unwrap_or_default();
-    let who = shared.identifier.identify(&identity::Asked {
+    let chat = ChatRequest::parse(api, raw)?;
+    let (who, chains) = shared.identifier.identify(&identity::Asked {
         headers: &head.headers,
-        messages,
+        conversation: &chat.conversation,
         field: &|name| chat.field(name),
         caller: &caller,
     })?;
     visit.is_of(&who.agent);
-    let given = shared.sessions.given(&who, messages);
+    let given = shared.sessions.given(&who, &chat.conversation);
     let ticket = ticket.of(InSession {
         sessions: Arc::clone(&shared.sessions),
         who: who.clone(),
@@ -70,8 +73,10 @@ pub(crate) async fn chat(
     let turn = Turn {
         route,
         headers: head.headers,
+        held: shared.recorder.hold(chat.raw.len()),
         chat,
         who,
+        chains,
         given,
         started_ms,
     };
@@ -86,8 +91,8 @@ impl Turn {
     /// Asks whoever may answer this agent.
     async fn ask_any(&self, shared: &Shared, visit: &mut Visit) -> Result<Answer, Refusal> {
         let upstreams = &shared.upstreams;
-        let messages = self.chat.messages.as_deref().unwrap_or_default();
-        let has_media = media::is_in(messages);
+        let has_media =
+            upstreams.has_policy(&self.who.agent) && media::is_in(&self.chat.conversation);
         let asked = upstreams.any_of(&shared.serving, &self.who.agent, has_media);
         let outgoing = |target: &Target| self.outgoing(target);
         upstreams.ask_any(asked, outgoing, visit).await
@@ -96,21 +101,20 @@ impl Turn {
     /// The request as this target gets it.
     fn outgoing(&self, target: &Target) -> Outgoing<'_> {
         let lessons = &self.given.lessons;
-        let messages = self.chat.messages.as_deref().unwrap_or_default();
-        let owners: Vec<bool> = messages.iter().map(Message::is_owners).collect();
+        let owners = self.chat.conversation.owners();
         let changes = Changes {
             model: target.model(self.given.lease.adapter()),
-            system: lessons
-                .system_block
-                .as_deref()
-                .filter(|_| !messages.is_empty()),
+            system: lessons.system_block.as_deref(),
             absent: match target {
                 Target::Policy(endpoint) if endpoint.appends_system => Absent::Field,
                 Target::Policy(_) | Target::Named(_) => Absent::Insert,
             },
             user_line: lessons.user_line.as_deref(),
         };
-        let body = splice(&self.chat.raw, &self.chat.layout, &owners, changes);
+        let ChatRequest {
+            api, raw, layout, ..
+        } = &self.chat;
+        let body = splice(*api, raw, layout, &owners, changes);
         let mut headers = self.headers.clone();
         headers.insert(header::CONTENT_LENGTH, body.len().into());
         Outgoing {
@@ -134,25 +138,26 @@ impl Turn {
             format: format(&head.headers),
             encoding: Encoding::of(&head.headers),
         };
-        let recording = match self.asked(&target) {
-            Some(asked) => shared.recorder.begin(asked, began),
-            None => None,
-        };
+        let recording = self
+            .asked(&target)
+            .map(|(asked, held)| shared.recorder.begin(asked, began, held));
         let relay = Relay::new(body, recording, target.idle(), ticket);
         Response::from_parts(head, Body::new(relay))
     }
 
-    /// What the log is told of the request; nothing, where it could not be read.
-    fn asked(self, target: &Target) -> Option<record::Asked> {
-        let served = self.served(target);
-        Some(record::Asked {
-            messages: self.chat.messages?,
+    /// What the log is told of the request; nothing, where there is no memory for it.
+    fn asked(mut self, target: &Target) -> Option<(record::Asked, Held)> {
+        let held = self.held.take()?;
+        let asked = record::Asked {
+            served: self.served(target),
+            api: self.chat.api,
             raw: self.chat.raw,
             layout: self.chat.layout,
             who: self.who,
+            chains: self.chains,
             started_ms: self.started_ms,
-            served,
-        })
+        };
+        Some((asked, held))
     }
 
     fn served(&self, target: &Target) -> Served {
@@ -168,6 +173,10 @@ impl Turn {
             version: skill.version.clone(),
         });
         Served {
+            api: match self.chat.api {
+                Api::Chat => None,
+                other => Some(other.path().to_owned()),
+            },
             upstream: target.name().to_owned(),
             model: model.unwrap_or_default(),
             adapter: adapter.map(str::to_owned),

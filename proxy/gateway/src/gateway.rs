@@ -11,7 +11,7 @@ use crate::{
     body::Bodies,
     capture::Budget,
     config::{ConfigError, GatewayConfig},
-    identity::{Identifier, Identity, Lineage, SidePatterns},
+    identity::{Identifier, Identity, Lineage, Replies, SidePatterns},
     inject::{Given, Sessions},
     metrics::{Metrics, Watch},
     record::{Recorder, Recordings, TurnSink, recorder},
@@ -104,8 +104,14 @@ impl Gateway {
         config.check()?;
         let metrics = Arc::new(Metrics::default());
         let budget = Budget::of_captures(config.proxy.capture_memory.0, Arc::clone(&metrics));
-        let (recorder, recordings) =
-            recorder(parts.log, budget, Arc::clone(&metrics), config.strict);
+        let replies = Arc::new(Replies::new());
+        let (recorder, recordings) = recorder(
+            parts.log,
+            budget,
+            Arc::clone(&replies),
+            Arc::clone(&metrics),
+            config.strict,
+        );
         let door = Arc::new(Door::new(&config.proxy));
         let pin_idle = config.serving.pin_idle.0;
         let side = SidePatterns::new(&config.compat.side_patterns)?;
@@ -118,7 +124,7 @@ impl Gateway {
             Arc::clone(&metrics),
         );
         let shared = Shared {
-            identifier: Identifier::new(lineage, side, &config.compat),
+            identifier: Identifier::new(lineage, replies, side, &config.compat),
             sessions: Arc::new(sessions),
             upstreams: Upstreams::new(&config, Arc::clone(&door))?,
             streams: Arc::new(Semaphore::new(config.proxy.max_streams)),

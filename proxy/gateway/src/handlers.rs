@@ -8,7 +8,7 @@ use http::{
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use metaclaw_chat::AgentId;
-use metaclaw_dialects::Dialect;
+use metaclaw_dialects::{Api, Dialect};
 use serde_json::{Value, json};
 
 use crate::{
@@ -26,7 +26,6 @@ use crate::{
 /// The admin call of the original, which scripts still use.
 const TRAIN_STEP: &str = "/v1/admin/train_step";
 const FEEDBACK: &str = "/v1/feedback";
-const CHAT: &str = "/v1/chat/completions";
 
 /// Answers a request; a refusal becomes an error in the caller's dialect.
 pub(crate) async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
@@ -52,42 +51,29 @@ async fn route(
     request: Request<Incoming>,
     visit: &mut Visit,
 ) -> Result<Response<Body>, Refusal> {
-    let path = request.uri().path().to_owned();
-    let method = request.method().clone();
-    let allow = |allowed: &'static str| {
-        if method.as_str() == allowed {
-            return Ok(());
+    if let Some(api) = Api::of_path(request.uri().path()) {
+        if headers::is_encoded(request.headers()) {
+            // Bytes that cannot be read cannot be edited either.
+            shared.metrics.encoded.inc();
+            return pass(shared, request, visit).await;
         }
-        let (path, method) = (path.clone(), method.to_string());
-        Err(Refusal::Method {
-            path,
-            method,
-            allowed,
-        })
-    };
-    match path.as_str() {
+        allow(&request, "POST")?;
+        let route = route_of(&request)?;
+        return chat(shared, api, request, route, visit).await;
+    }
+    match request.uri().path() {
         "/healthz" => Ok(json_response(StatusCode::OK, &json!({ "ok": true }))),
         "/readyz" => Ok(ready(shared)),
         "/metrics" => {
-            allow("GET")?;
+            allow(&request, "GET")?;
             metrics(shared, request.headers())
         }
-        CHAT if headers::is_encoded(request.headers()) => {
-            // Bytes that cannot be read cannot be edited either.
-            shared.metrics.encoded.inc();
-            pass(shared, request, visit).await
-        }
-        CHAT => {
-            allow("POST")?;
-            let route = route_of(&request)?;
-            chat(shared, request, route, visit).await
-        }
         FEEDBACK => {
-            allow("POST")?;
+            allow(&request, "POST")?;
             serve(shared, request, shared.services.feedback.as_deref()).await
         }
         TRAIN_STEP => {
-            allow("POST")?;
+            allow(&request, "POST")?;
             let token = shown_key(request.headers());
             if !token.is_some_and(|token| shared.services.admin_token.matches(token)) {
                 return Err(Refusal::NotAdmin);
@@ -96,6 +82,17 @@ async fn route(
         }
         _ => pass(shared, request, visit).await,
     }
+}
+
+fn allow(request: &Request<Incoming>, allowed: &'static str) -> Result<(), Refusal> {
+    if request.method().as_str() == allowed {
+        return Ok(());
+    }
+    Err(Refusal::Method {
+        path: request.uri().path().to_owned(),
+        method: request.method().to_string(),
+        allowed,
+    })
 }
 
 fn ready(shared: &Shared) -> Response<Body> {

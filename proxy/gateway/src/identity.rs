@@ -1,17 +1,29 @@
 //! Who is asking: which agent, in which session, for the owner or on an errand of its own.
 
 mod lineage;
+mod replies;
 mod runtime;
 mod side;
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use http::{HeaderMap, HeaderName};
-use metaclaw_chat::{AgentId, ChainHash, Message, NameError, SessionId};
+use metaclaw_chat::{AgentId, ChainHash, NameError, SessionId};
 use metaclaw_turns::TurnKind;
 use serde_json::Value;
 
 use self::runtime::Runtime;
-pub(crate) use self::{lineage::Lineage, side::SidePatterns};
-use crate::{auth::Caller, config::CompatConfig, refusal::Refusal};
+pub(crate) use self::{
+    lineage::Lineage,
+    replies::{Replied, Replies, response_id},
+    side::SidePatterns,
+};
+use crate::{
+    auth::Caller, config::CompatConfig, recent::Recent, refusal::Refusal, request::Conversation,
+};
+
+/// How many sessions' agents are remembered, about.
+const BOUND: usize = 4_096;
 
 /// Headers that are addressed to us; no upstream sees them.
 pub(crate) const OWN_HEADERS: [HeaderName; 7] = [
@@ -40,7 +52,7 @@ pub(crate) struct Identity {
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub headers: &'a HeaderMap,
-    pub messages: &'a [Message],
+    pub conversation: &'a Conversation,
     /// A field of the body.
     pub field: &'a dyn Fn(&str) -> Option<Value>,
     pub caller: &'a Caller,
@@ -50,6 +62,10 @@ pub(crate) struct Asked<'a> {
 #[derive(Debug)]
 pub(crate) struct Identifier {
     lineage: Lineage,
+    replies: Arc<Replies>,
+    /// Which agent a session is of: OpenClaw says it at the beginning of a session, and a session
+    /// that was compacted has lost its beginning.
+    agents: Mutex<Recent<SessionId, AgentId>>,
     side: SidePatterns,
     session_implies_side: bool,
 }
@@ -57,33 +73,78 @@ pub(crate) struct Identifier {
 // === impl Identifier ===
 
 impl Identifier {
-    pub(crate) fn new(lineage: Lineage, side: SidePatterns, compat: &CompatConfig) -> Self {
+    pub(crate) fn new(
+        lineage: Lineage,
+        replies: Arc<Replies>,
+        side: SidePatterns,
+        compat: &CompatConfig,
+    ) -> Self {
         Self {
             lineage,
+            replies,
+            agents: Mutex::new(Recent::new(BOUND)),
             side,
             session_implies_side: compat.session_implies_side,
         }
     }
 
-    /// Who asks. What only the conversation can tell is remembered for the next request.
-    pub(crate) fn identify(&self, asked: &Asked<'_>) -> Result<Identity, Refusal> {
-        let runtime = Runtime::find(asked.messages);
-        let agent = self::agent(asked.headers, asked.caller, runtime.agent)?;
-        let chains = ChainHash::chain(&agent, asked.messages);
+    /// Who asks, and the hash of the conversation before its first message and after each. What only the conversation can
+    /// tell is remembered for the next request.
+    pub(crate) fn identify(
+        &self,
+        asked: &Asked<'_>,
+    ) -> Result<(Identity, Vec<ChainHash>), Refusal> {
+        let runtime = Runtime::find(asked.conversation);
         let named = self::session(asked)?;
         let is_named_by_header = matches!(named, Some((_, NamedBy::Us)));
-        let session = match named.map(|(session, _)| session).or(runtime.session) {
+        let named = named.map(|(session, _)| session).or(runtime.session);
+        let agent = self.agent(asked, named.as_ref(), runtime.agent)?;
+        let replied = self.goes_on_from(asked, &agent);
+        let start = match &replied {
+            Some(replied) => replied.chain,
+            None => ChainHash::start(&agent),
+        };
+        let chains = asked.conversation.chains(start);
+        let session = match named.or_else(|| Some(replied?.session)) {
             Some(session) => session,
             None => self.lineage.session(&agent, &chains),
         };
-        let start = ChainHash::start(&agent);
-        Ok(Identity {
+        let who = Identity {
             chain: chains.last().copied().unwrap_or(start),
             kind: self.kind(asked, is_named_by_header)?,
             is_last: flag(asked)?,
             agent,
             session,
-        })
+        };
+        Ok((who, chains))
+    }
+
+    /// The agent. What OpenClaw says of it is remembered for the session.
+    fn agent(
+        &self,
+        asked: &Asked<'_>,
+        session: Option<&SessionId>,
+        runtime: Option<AgentId>,
+    ) -> Result<AgentId, Refusal> {
+        let Some(session) = session else {
+            return agent(asked.headers, asked.caller, runtime);
+        };
+        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+        let runtime = match runtime {
+            Some(agent) => {
+                agents.insert(session.clone(), agent.clone());
+                Some(agent)
+            }
+            None => agents.get_mut(session).cloned(),
+        };
+        drop(agents);
+        agent(asked.headers, asked.caller, runtime)
+    }
+
+    /// The reply that a request of the Responses API goes on from, if it names one that is known.
+    fn goes_on_from(&self, asked: &Asked<'_>, agent: &AgentId) -> Option<Replied> {
+        let id = (asked.field)("previous_response_id")?;
+        self.replies.get(agent, id.as_str()?)
     }
 
     fn kind(&self, asked: &Asked<'_>, has_session_header: bool) -> Result<TurnKind, Refusal> {
@@ -95,8 +156,8 @@ impl Identifier {
                 TurnKind::Side
             });
         }
-        let is_side =
-            self.session_implies_side && has_session_header || self.side.is_side(asked.messages);
+        let is_side = self.session_implies_side && has_session_header
+            || self.side.is_side(asked.conversation);
         Ok(if is_side {
             TurnKind::Side
         } else {
@@ -159,11 +220,10 @@ fn session(asked: &Asked<'_>) -> Result<Option<(SessionId, NamedBy)>, Refusal> {
     let header = affinity
         .iter()
         .find_map(|name| text(asked.headers, name).ok().flatten());
-    let field = || (asked.field)("prompt_cache_key");
-    let name = match header {
-        Some(name) => Some(name.to_owned()),
-        None => field().and_then(|key| key.as_str().map(str::to_owned)),
-    };
+    let name = header.map(str::to_owned).or_else(|| {
+        let key = (asked.field)("prompt_cache_key")?;
+        key.as_str().map(str::to_owned)
+    });
     let session = name.and_then(|name| without_attempt(&name).parse().ok());
     Ok(session.map(|session| (session, NamedBy::Others)))
 }

@@ -5,11 +5,12 @@
 //! are cold anyway, both are chosen anew.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    borrow::Cow,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use metaclaw_chat::{AgentId, Message, Role, SessionId};
+use metaclaw_chat::{AgentId, SessionId};
 use metaclaw_skills::{Lessons, Library};
 use metaclaw_turns::TurnKind;
 use tokio::time::Instant;
@@ -18,6 +19,7 @@ use crate::{
     identity::Identity,
     metrics::Metrics,
     recent::Recent,
+    request::Conversation,
     serving::{Lease, Serving},
 };
 
@@ -69,53 +71,79 @@ impl Sessions {
     ///
     /// An errand of the client gets no lessons, unless it goes on with a conversation that has some:
     /// there they stay, as the cache lives by them.
-    pub(crate) fn given(&self, who: &Identity, messages: &[Message]) -> Given {
-        let key = (who.agent.clone(), who.session.clone());
-        let goes_on = messages
-            .iter()
-            .any(|message| message.role() == Role::Assistant);
+    pub(crate) fn given(&self, who: &Identity, conversation: &Conversation) -> Given {
         let is_errand = who.kind == TurnKind::Side;
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(session) = held.get_mut(&key).filter(|_| !is_errand || goes_on) {
-            if !session.is_idle(self.pin_idle) {
-                session.last_used = Instant::now();
-                return session.given.clone();
-            }
-            self.metrics.cache_breaks.inc();
+        if (!is_errand || conversation.goes_on())
+            && let Some(given) = self.kept(who)
+        {
+            return given;
         }
+        // Retrieval takes its time: nobody else waits for it.
         let lessons = if is_errand {
             Lessons::default()
         } else {
-            self.library.lessons(&who.agent, &query(messages))
+            let last = conversation.last_owners();
+            let query = last.map_or(Cow::Borrowed(""), |said| conversation.text(said));
+            self.library.lessons(&who.agent, &query)
         };
         let given = Given {
             lessons: Arc::new(lessons),
             lease: self.serving.lease(&who.agent),
         };
-        if !is_errand {
-            let session = Session {
-                given: given.clone(),
-                last_used: Instant::now(),
-            };
-            held.insert(key, session);
+        if is_errand {
+            return given;
         }
+        self.keep(who, given)
+    }
+
+    /// What the session was given, unless it paused since.
+    fn kept(&self, who: &Identity) -> Option<Given> {
+        let mut held = self.lock();
+        let session = held.get_mut(&key(who))?;
+        if session.is_idle(self.pin_idle) {
+            let stale = held.remove(&key(who));
+            drop(held);
+            // Last of all: it may be what kept an adapter loaded.
+            drop(stale);
+            self.metrics.cache_breaks.inc();
+            return None;
+        }
+        session.last_used = Instant::now();
+        Some(session.given.clone())
+    }
+
+    /// Keeps it for the session. Of two requests that begin one at once, both take along what the
+    /// first was given.
+    fn keep(&self, who: &Identity, given: Given) -> Given {
+        let mut held = self.lock();
+        if let Some(session) = held.get_mut(&key(who)) {
+            return session.given.clone();
+        }
+        let session = Session {
+            given: given.clone(),
+            last_used: Instant::now(),
+        };
+        held.insert(key(who), session);
         given
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Recent<(AgentId, SessionId), Session>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A reply of the session has ended: its pause begins now, unless it was its last.
     pub(crate) fn touch(&self, who: &Identity) {
-        let key = (who.agent.clone(), who.session.clone());
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.lock();
         if who.is_last {
-            held.remove(&key);
-        } else if let Some(session) = held.get_mut(&key) {
+            held.remove(&key(who));
+        } else if let Some(session) = held.get_mut(&key(who)) {
             session.last_used = Instant::now();
         }
     }
 
     /// Lets go of what silent sessions were given, so that their adapters can be unloaded.
     pub(crate) fn sweep(&self) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.lock();
         held.retain(|session| !session.is_idle(self.pin_idle));
     }
 }
@@ -131,8 +159,6 @@ impl Session {
     }
 }
 
-/// What skills are looked up by: the last thing that the owner said.
-fn query(messages: &[Message]) -> String {
-    let last = messages.iter().rev().find(|message| message.is_owners());
-    last.map_or_else(String::new, |message| message.text().into_owned())
+fn key(who: &Identity) -> (AgentId, SessionId) {
+    (who.agent.clone(), who.session.clone())
 }

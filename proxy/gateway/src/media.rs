@@ -1,7 +1,6 @@
 //! What a text-only model cannot take: images and the like.
 
-use metaclaw_chat::Message;
-use serde_json::Value;
+use crate::request::Conversation;
 
 /// Types of content parts, in OpenAI's and Anthropic's words, that are no text.
 const MEDIA: [&str; 9] = [
@@ -16,20 +15,18 @@ const MEDIA: [&str; 9] = [
     "document",
 ];
 
-/// Whether any message holds more than text.
-pub(crate) fn is_in(messages: &[Message]) -> bool {
-    let parts = messages
-        .iter()
-        .filter_map(|message| message.get("content")?.as_array());
-    parts.flatten().any(is_media)
-}
-
-fn is_media(part: &Value) -> bool {
-    part["type"].as_str().is_some_and(|it| MEDIA.contains(&it))
+/// Whether any message to the model holds more than text.
+pub(crate) fn is_in(conversation: &Conversation) -> bool {
+    let mut all = conversation.each().iter();
+    all.any(|said| {
+        let kinds = conversation.part_kinds(said);
+        kinds.iter().any(|kind| MEDIA.contains(&kind.as_str()))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use metaclaw_chat::Message;
     use serde_json::json;
 
     use super::*;
@@ -39,6 +36,7 @@ mod tests {
         let message = |content| Message::try_from(json!({"role": "user", "content": content}));
         let text = message(json!([{"type": "text", "text": "image_url"}])).unwrap();
         let image = message(json!([{"type": "text", "text": ""}, {"type": "image_url"}])).unwrap();
+        let is_in = |messages: &[Message]| is_in(&Conversation::of(messages));
         assert!(!is_in(&[text.clone(), Message::user("image")]));
         assert!(is_in(&[image, text]));
     }

@@ -7,8 +7,9 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use metaclaw_chat::{AgentId, Message, TurnId};
-use metaclaw_turns::{NewTurn, Served, StreamEnd, TurnLog};
+use metaclaw_chat::{AgentId, ChainHash, Role, TurnId};
+use metaclaw_dialects::Api;
+use metaclaw_turns::{RawTurn, Served, StreamEnd, TurnLog};
 use tokio::{
     sync::{mpsc, oneshot},
     time::sleep,
@@ -19,7 +20,7 @@ pub(crate) use self::encoding::Encoding;
 use crate::{
     capture::{Budget, Capture, Held},
     clock,
-    identity::Identity,
+    identity::{self, Identity, Replied, Replies},
     metrics::Metrics,
     scan::Layout,
 };
@@ -36,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Where turns go.
 pub trait TurnSink: Send + Sync + 'static {
     /// Puts a turn; resolves when it is durable, or says why it never will be.
-    fn append(&self, turn: NewTurn) -> Appending<'_>;
+    fn append(&self, turn: RawTurn) -> Appending<'_>;
 
     /// How long the oldest turn that was put and is not durable has been waiting.
     fn oldest_unflushed(&self) -> Option<Duration>;
@@ -50,6 +51,7 @@ pub type Appending<'a> = Pin<Box<dyn Future<Output = Result<TurnId, String>> + S
 pub(crate) struct Recorder {
     queue: mpsc::Sender<Finished>,
     budget: Budget,
+    replies: Arc<Replies>,
     metrics: Arc<Metrics>,
     sink: Arc<dyn TurnSink>,
     strict: bool,
@@ -65,11 +67,13 @@ pub(crate) struct Recordings {
 /// What is known of a turn when its reply begins.
 #[derive(Debug)]
 pub(crate) struct Asked {
+    pub api: Api,
     pub who: Identity,
     /// The request as the client sent it, and where its parts stand.
     pub raw: Bytes,
     pub layout: Layout,
-    pub messages: Vec<Message>,
+    /// The hash of the conversation before its first message and after each.
+    pub chains: Vec<ChainHash>,
     pub served: Served,
     pub started_ms: u64,
 }
@@ -118,9 +122,9 @@ struct Finished {
 }
 
 impl TurnSink for TurnLog {
-    fn append(&self, turn: NewTurn) -> Appending<'_> {
+    fn append(&self, turn: RawTurn) -> Appending<'_> {
         Box::pin(async move {
-            let appended = Self::append(self, turn).await;
+            let appended = self.append_raw(turn).await;
             appended.map_err(|error| error.to_string())
         })
     }
@@ -134,6 +138,7 @@ impl TurnSink for TurnLog {
 pub(crate) fn recorder(
     sink: Arc<dyn TurnSink>,
     budget: Budget,
+    replies: Arc<Replies>,
     metrics: Arc<Metrics>,
     strict: bool,
 ) -> (Recorder, Recordings) {
@@ -141,6 +146,7 @@ pub(crate) fn recorder(
     let recorder = Recorder {
         queue: sender,
         budget,
+        replies,
         metrics: Arc::clone(&metrics),
         sink: Arc::clone(&sink),
         strict,
@@ -169,14 +175,18 @@ impl Recorder {
         self.sink.oldest_unflushed()
     }
 
-    /// Begins to record a reply; `None` where there is no memory for it.
-    pub(crate) fn begin(&self, asked: Asked, began: Began) -> Option<Recording> {
-        // The request's bytes, and the messages made of them.
-        let Some(request) = self.budget.hold(2 * asked.raw.len()) else {
+    /// Memory for a request of that many bytes; `None`, and counted, where there is none left.
+    pub(crate) fn hold(&self, n_bytes: usize) -> Option<Held> {
+        let held = self.budget.hold(n_bytes);
+        if held.is_none() {
             self.metrics.overflowed.inc();
-            return None;
-        };
-        Some(Recording {
+        }
+        held
+    }
+
+    /// Begins to record a reply. `request` is the memory of what was asked.
+    pub(crate) fn begin(&self, asked: Asked, began: Began, request: Held) -> Recording {
+        Recording {
             asked: Box::new(asked),
             began,
             capture: Capture::new(&self.budget),
@@ -184,7 +194,7 @@ impl Recorder {
             first_byte_ms: None,
             request,
             recorder: self.clone(),
-        })
+        }
     }
 }
 
@@ -200,11 +210,34 @@ impl Recording {
         }
         self.capture.push(data);
         let is_plain = self.began.encoding == Encoding::Identity;
-        is_plain && self.began.format == Format::Sse && self.capture.is_done()
+        let is_stream = is_plain && self.began.format == Format::Sse;
+        is_stream
+            && self
+                .capture
+                .bytes()
+                .is_some_and(|bytes| self.asked.api.is_done(bytes))
+    }
+
+    /// The Responses API goes on from a reply by its id: it is known before the agent has the end.
+    fn remember(&self) {
+        let Self { asked, began, .. } = self;
+        let is_plain = began.encoding == Encoding::Identity;
+        if asked.api != Api::Responses || !is_plain {
+            return;
+        }
+        let Some(bytes) = self.capture.bytes() else {
+            return;
+        };
+        if let Some(id) = identity::response_id(began.format, bytes) {
+            self.recorder
+                .replies
+                .put(&asked.who.agent, id, asked.replied());
+        }
     }
 
     /// Hands the turn over. With `strict`, what to wait for.
     pub(crate) fn end(self, how: StreamEnd) -> Option<oneshot::Receiver<()>> {
+        self.remember();
         let recorder = self.recorder;
         let (ack, acknowledged) = if recorder.strict {
             let (ack, acknowledged) = oneshot::channel();
@@ -228,6 +261,18 @@ impl Recording {
             recorder.metrics.dropped.inc();
         }
         acknowledged
+    }
+}
+
+// === impl Asked ===
+
+impl Asked {
+    /// What a request that goes on from the reply has to know.
+    fn replied(&self) -> Replied {
+        Replied {
+            session: self.who.session.clone(),
+            chain: self.who.chain.then_said(Role::Assistant, ""),
+        }
     }
 }
 
@@ -275,8 +320,10 @@ impl Recordings {
 
 async fn put(sink: &dyn TurnSink, metrics: &Metrics, mut ended: Finished) {
     let ack = ended.ack.take();
-    let (turn, _request) = ended.into_turn(metrics);
-    let agent: AgentId = turn.agent.clone();
+    let Some((turn, _request)) = ended.into_turn(metrics) else {
+        return;
+    };
+    let agent: AgentId = turn.turn.agent.clone();
     match sink.append(turn).await {
         Ok(_) => {
             metrics.recorded.inc();
@@ -301,7 +348,7 @@ mod tests {
     struct Stuck;
 
     impl TurnSink for Stuck {
-        fn append(&self, _: NewTurn) -> Appending<'_> {
+        fn append(&self, _: RawTurn) -> Appending<'_> {
             Box::pin(std::future::pending())
         }
 
@@ -314,16 +361,17 @@ mod tests {
         let agent = AgentId::default_agent();
         let raw = Bytes::from_static(br#"{"messages":[]}"#);
         Asked {
+            api: Api::Chat,
             who: Identity {
-                chain: metaclaw_chat::ChainHash::start(&agent),
+                chain: ChainHash::start(&agent),
                 agent,
                 session: "s".parse().unwrap(),
                 kind: metaclaw_turns::TurnKind::Main,
                 is_last: false,
             },
-            layout: scan::scan(&raw).unwrap(),
+            layout: scan::scan(&raw, Api::Chat).unwrap(),
             raw,
-            messages: Vec::new(),
+            chains: Vec::new(),
             served: Served::default(),
             started_ms: 0,
         }
@@ -333,16 +381,23 @@ mod tests {
     async fn a_log_that_stays_away_does_not_hold_the_end_up_for_ever() {
         let metrics = Arc::new(Metrics::default());
         let budget = Budget::of_captures(1 << 20, Arc::clone(&metrics));
-        let (recorder, recordings) = recorder(Arc::new(Stuck), budget, Arc::clone(&metrics), false);
+        let replies = Arc::new(Replies::new());
+        let (recorder, recordings) = recorder(
+            Arc::new(Stuck),
+            budget,
+            replies,
+            Arc::clone(&metrics),
+            false,
+        );
         let began = Began {
             status: 200,
             format: Format::Json,
             encoding: Encoding::Identity,
         };
         for _ in 0..2 * AT_ONCE {
+            let held = recorder.hold(15).unwrap();
             recorder
-                .begin(asked(), began)
-                .unwrap()
+                .begin(asked(), began, held)
                 .end(StreamEnd::Complete);
         }
         let stop = CancellationToken::new();

@@ -40,8 +40,12 @@ pub(crate) enum Refusal {
     Malformed(#[source] ScanError),
     #[error("messages: {found}; it must be an array of at least one message")]
     NoMessages { found: &'static str },
-    #[error("messages[{index}]: {source}")]
-    BadMessage { index: usize, source: MessageError },
+    #[error("{field}[{index}]: {source}")]
+    BadMessage {
+        field: &'static str,
+        index: usize,
+        source: MessageError,
+    },
     #[error("{limit} requests are under way already, the most that proxy.max_streams allows")]
     Busy { limit: usize },
     #[error(
@@ -141,7 +145,7 @@ impl Refusal {
     fn param(&self) -> Option<String> {
         match self {
             Self::NoMessages { .. } | Self::TextOnly => Some("messages".to_owned()),
-            Self::BadMessage { index, .. } => Some(format!("messages[{index}]")),
+            Self::BadMessage { field, index, .. } => Some(format!("{field}[{index}]")),
             Self::Name { field, .. } | Self::HeaderText { field } => Some((*field).to_owned()),
             Self::ForeignAgent { .. } => Some("X-Agent-Id".to_owned()),
             _ => None,

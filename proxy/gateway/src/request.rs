@@ -1,58 +1,40 @@
 //! A chat request, read: its bytes as they came, where its parts stand, and what was said.
 
+mod conversation;
 mod mend;
 
 use bytes::Bytes;
-use metaclaw_chat::Message;
+use metaclaw_chat::MessageError;
+use metaclaw_dialects::Api;
 use serde_json::Value;
 
+pub(crate) use self::conversation::{Conversation, Said};
 use crate::{
     refusal::Refusal,
-    scan::{self, Layout},
+    scan::{self, Item, Layout},
 };
 
 /// A chat request.
 #[derive(Debug)]
 pub(crate) struct ChatRequest {
+    pub api: Api,
     pub raw: Bytes,
     pub layout: Layout,
-    /// What was said; `None` where it is JSON and yet cannot be read (a number that no f64 holds).
-    pub messages: Option<Vec<Message>>,
+    pub conversation: Conversation,
 }
 
 // === impl ChatRequest ===
 
 impl ChatRequest {
-    pub(crate) fn parse(raw: Bytes) -> Result<Self, Refusal> {
-        let layout = scan::scan(&raw).map_err(Refusal::Malformed)?;
-        let Some(spans) = &layout.messages else {
-            let is_there = layout.member("messages").is_some();
-            let found = if is_there {
-                "is no array"
-            } else {
-                "is missing"
-            };
-            return Err(Refusal::NoMessages { found });
-        };
-        if spans.each.is_empty() {
-            return Err(Refusal::NoMessages { found: "is empty" });
-        }
-        let mut messages = Some(Vec::with_capacity(spans.each.len()));
-        for (index, span) in spans.each.iter().enumerate() {
-            let Some(value) = value(&raw[span.whole.clone()]) else {
-                messages = None;
-                break;
-            };
-            let message = Message::try_from(value);
-            let message = message.map_err(|source| Refusal::BadMessage { index, source })?;
-            if let Some(messages) = &mut messages {
-                messages.push(message);
-            }
-        }
+    pub(crate) fn parse(api: Api, raw: Bytes) -> Result<Self, Refusal> {
+        let layout = scan::scan(&raw, api).map_err(Refusal::Malformed)?;
+        check(api, &raw, &layout)?;
+        let conversation = Conversation::read(api, &raw, &layout);
         Ok(Self {
+            api,
             raw,
             layout,
-            messages,
+            conversation,
         })
     }
 
@@ -62,8 +44,49 @@ impl ChatRequest {
     }
 }
 
+/// Whether there is a conversation to read. What upstreams of the Responses API make of a request
+/// without one is for them to say: it may go on from what they keep.
+fn check(api: Api, raw: &[u8], layout: &Layout) -> Result<(), Refusal> {
+    let field = scan::conversation(api);
+    if api != Api::Responses && layout.each().is_empty() {
+        let found = match (&layout.items, layout.member(field)) {
+            (Some(_), _) => "is empty",
+            (None, Some(_)) => "is no array",
+            (None, None) => "is missing",
+        };
+        return Err(Refusal::NoMessages { found });
+    }
+    for (index, item) in layout.each().iter().enumerate() {
+        if let Some(source) = fault(api, raw, item) {
+            return Err(Refusal::BadMessage {
+                field,
+                index,
+                source,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Why an element of the conversation is no message.
+fn fault(api: Api, raw: &[u8], item: &Item) -> Option<MessageError> {
+    let found = match raw.get(item.whole.start)? {
+        b'{' => {
+            let role = item.role.as_ref();
+            let has_role = role.is_some_and(|role| scan::is_string(raw, role));
+            return (api != Api::Responses && !has_role).then_some(MessageError::NoRole);
+        }
+        b'"' => "a string",
+        b'[' => "an array",
+        b't' | b'f' => "a boolean",
+        b'n' => "null",
+        _ => "a number",
+    };
+    Some(MessageError::NotAnObject { found })
+}
+
 /// A part of the body as a value.
-fn value(raw: &[u8]) -> Option<Value> {
+pub(crate) fn value(raw: &[u8]) -> Option<Value> {
     let read = |raw: &[u8]| serde_json::from_slice(raw).ok();
     read(raw).or_else(|| read(&mend::surrogates(raw)))
 }
@@ -73,7 +96,7 @@ mod tests {
     use super::*;
 
     fn parse(raw: &'static str) -> Result<ChatRequest, Refusal> {
-        ChatRequest::parse(Bytes::from_static(raw.as_bytes()))
+        ChatRequest::parse(Api::Chat, Bytes::from_static(raw.as_bytes()))
     }
 
     fn refused(raw: &'static str) -> String {
@@ -91,14 +114,20 @@ mod tests {
     }
 
     #[test]
-    fn half_an_emoji_is_read_as_what_it_shows() {
-        let chat = parse(r#"{"messages":[{"role":"tool","content":"cut \ud83d"}]}"#).unwrap();
-        assert_eq!(chat.messages.unwrap()[0].text(), "cut \u{fffd}");
+    fn a_response_may_go_on_from_what_the_upstream_keeps() {
+        let parse = |raw: &'static [u8]| ChatRequest::parse(Api::Responses, Bytes::from(raw));
+        assert!(parse(br#"{"previous_response_id":"resp_1"}"#).is_ok());
+        assert!(parse(br#"{"input":[{"type":"reasoning","summary":[]}]}"#).is_ok());
+        let error = parse(br#"{"input":["hi"]}"#).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "input[0]: a message must be a JSON object, this one is a string"
+        );
     }
 
     #[test]
     fn what_no_value_can_hold_is_no_reason_to_refuse() {
         let chat = parse(r#"{"n":1e999,"messages":[{"role":"user","x":1e999}]}"#).unwrap();
-        assert!(chat.messages.is_none() && chat.field("n").is_none());
+        assert!(chat.field("n").is_none());
     }
 }

@@ -1,10 +1,17 @@
 //! Where things stand in a chat request: one validating pass over the raw JSON, no value built.
 //!
 //! A request is edited by its bytes, so that everything else in it stays as the client wrote it: key
-//! order, numbers, escapes, spaces, unknown fields. This finds the spans to edit. Of keys that occur
-//! twice the last counts, as in JSON parsers.
+//! order, numbers, escapes, spaces, unknown fields. This finds the spans to edit, in the shapes of
+//! all three chat APIs. Of keys that occur twice the last counts, as in JSON parsers.
+
+mod scanner;
+pub(crate) mod text;
 
 use std::ops::Range;
+
+use metaclaw_dialects::Api;
+
+use self::scanner::Scanner;
 
 /// The deepest nesting that is read, the request's own object included.
 pub(crate) const MAX_DEPTH: usize = 128;
@@ -38,8 +45,8 @@ pub(crate) struct Layout {
     pub open: usize,
     /// The members, in order, duplicates included.
     pub members: Vec<Member>,
-    /// The elements of the last `messages` that is an array; `None` if there is none.
-    pub messages: Option<Messages>,
+    /// The conversation: the last member of that name, if it is an array.
+    pub items: Option<Items>,
 }
 
 /// One `"key": value` of the request.
@@ -53,24 +60,36 @@ pub(crate) struct Member {
     pub value: Span,
 }
 
-/// The array of messages.
+/// An array of messages, or of what stands beside messages in the Responses API.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Messages {
+pub(crate) struct Items {
     /// The array with its brackets.
     pub whole: Span,
     /// Its elements.
-    pub each: Vec<MessageSpan>,
+    pub each: Vec<Item>,
 }
 
-/// One element of `messages`.
+/// One element of the conversation, and the values of those members that tell what was said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct MessageSpan {
+pub(crate) struct Item {
     /// The element.
     pub whole: Span,
-    /// The value of its `role`.
+    /// `role`
     pub role: Option<Span>,
-    /// The value of its `content`.
+    /// `content`
     pub content: Option<Span>,
+    /// `type`, as the Responses API has it.
+    pub kind: Option<Span>,
+    /// `output`: what a tool returned, in the Responses API.
+    pub output: Option<Span>,
+}
+
+/// The member that holds the conversation.
+pub(crate) const fn conversation(api: Api) -> &'static str {
+    match api {
+        Api::Chat | Api::Messages => "messages",
+        Api::Responses => "input",
+    }
 }
 
 /// Finds the parts of a request.
@@ -78,12 +97,12 @@ pub(crate) struct MessageSpan {
 /// # Errors
 ///
 /// [`ScanError`] unless `raw` is one JSON object and nothing else.
-pub(crate) fn scan(raw: &[u8]) -> Result<Layout, ScanError> {
-    let mut scanner = Scanner { raw, at: 0 };
+pub(crate) fn scan(raw: &[u8], api: Api) -> Result<Layout, ScanError> {
     if let Err(error) = std::str::from_utf8(raw) {
         let (at, expected) = (error.valid_up_to(), "UTF-8");
         return Err(ScanError::Syntax { at, expected });
     }
+    let mut scanner = Scanner { raw, at: 0 };
     scanner.space();
     let mut layout = Layout {
         open: scanner.at + 1,
@@ -92,14 +111,14 @@ pub(crate) fn scan(raw: &[u8]) -> Result<Layout, ScanError> {
     scanner.object(1, |scanner, quoted| {
         let key = scanner.key(&quoted);
         let begin = scanner.at;
-        if key == "messages" {
+        if key == conversation(api) {
             // Whatever this one is, an earlier one does not count any more.
-            layout.messages = scanner.messages()?;
+            layout.items = items(scanner)?;
         } else {
             scanner.value(2)?;
         }
         layout.members.push(Member {
-            key,
+            key: key.into_owned(),
             whole: quoted.start..scanner.at,
             value: begin..scanner.at,
         });
@@ -113,6 +132,85 @@ pub(crate) fn scan(raw: &[u8]) -> Result<Layout, ScanError> {
     }
 }
 
+/// The conversation with its elements, if it is an array.
+fn items(scanner: &mut Scanner<'_>) -> Result<Option<Items>, ScanError> {
+    if scanner.peek() != Some(b'[') {
+        scanner.value(2)?;
+        return Ok(None);
+    }
+    let start = scanner.at;
+    let mut each = Vec::new();
+    scanner.array(2, |scanner| {
+        each.push(item(scanner)?);
+        Ok(())
+    })?;
+    let whole = start..scanner.at;
+    Ok(Some(Items { whole, each }))
+}
+
+fn item(scanner: &mut Scanner<'_>) -> Result<Item, ScanError> {
+    let mut item = Item::default();
+    let start = scanner.at;
+    if scanner.peek() == Some(b'{') {
+        scanner.object(3, |scanner, quoted| {
+            let key = scanner.key(&quoted);
+            let span = Some(scanner.spanned(4)?);
+            match &*key {
+                "role" => item.role = span,
+                "content" => item.content = span,
+                "type" => item.kind = span,
+                "output" => item.output = span,
+                _ => {}
+            }
+            Ok(())
+        })?;
+    } else {
+        scanner.value(3)?;
+    }
+    item.whole = start..scanner.at;
+    Ok(item)
+}
+
+/// The values of an array that has been scanned before; none where there is no array.
+pub(crate) fn elements(raw: &[u8], array: &Span) -> Vec<Span> {
+    let mut found = Vec::new();
+    let mut scanner = Scanner::within(raw, array);
+    scanner.space();
+    // What was read once without an error is read so again.
+    let _ = scanner.array(1, |scanner| {
+        found.push(scanner.spanned(2)?);
+        Ok(())
+    });
+    found
+}
+
+/// The value of one member of an object that has been scanned before; of several the last.
+pub(crate) fn member(raw: &[u8], object: &Span, name: &str) -> Option<Span> {
+    let mut found = None;
+    let mut scanner = Scanner::within(raw, object);
+    scanner.space();
+    // As in `elements`.
+    let _ = scanner.object(1, |scanner, quoted| {
+        let is_it = scanner.key(&quoted) == name;
+        let value = scanner.spanned(2)?;
+        if is_it {
+            found = Some(value);
+        }
+        Ok(())
+    });
+    found
+}
+
+/// Whether a string, given where it stands, says just this.
+pub(crate) fn says(raw: &[u8], span: Option<&Span>, text: &str) -> bool {
+    span.is_some_and(|span| is_string(raw, span) && text::read(&raw[span.clone()]) == text)
+}
+
+/// Whether a value, given where it stands, is a string.
+pub(crate) fn is_string(raw: &[u8], span: &Span) -> bool {
+    raw.get(span.start) == Some(&b'"')
+}
+
 // === impl Layout ===
 
 impl Layout {
@@ -120,235 +218,10 @@ impl Layout {
     pub(crate) fn member(&self, key: &str) -> Option<&Member> {
         self.members.iter().rev().find(|member| member.key == key)
     }
-}
 
-/// Reads JSON forwards; [`Scanner::at`] is always the next byte.
-struct Scanner<'a> {
-    raw: &'a [u8],
-    at: usize,
-}
-
-// === impl Scanner ===
-
-impl Scanner<'_> {
-    fn expected(&self, expected: &'static str) -> ScanError {
-        let at = self.at;
-        ScanError::Syntax { at, expected }
-    }
-
-    fn peek(&self) -> Option<u8> {
-        self.raw.get(self.at).copied()
-    }
-
-    fn space(&mut self) {
-        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-            self.at += 1;
-        }
-    }
-
-    /// Goes past `byte` if it is next.
-    fn take(&mut self, byte: u8) -> bool {
-        let is_next = self.peek() == Some(byte);
-        self.at += usize::from(is_next);
-        is_next
-    }
-
-    /// Reads an object; `member` is called before each value with where its key stands, and must
-    /// read the value.
-    fn object(
-        &mut self,
-        depth: usize,
-        mut member: impl FnMut(&mut Self, Span) -> Result<(), ScanError>,
-    ) -> Result<(), ScanError> {
-        if depth > MAX_DEPTH {
-            return Err(ScanError::TooDeep { at: self.at });
-        }
-        if !self.take(b'{') {
-            return Err(self.expected("an object: {"));
-        }
-        self.space();
-        if self.take(b'}') {
-            return Ok(());
-        }
-        loop {
-            let start = self.at;
-            self.string()?;
-            let key = start..self.at;
-            self.space();
-            if !self.take(b':') {
-                return Err(self.expected("a colon"));
-            }
-            self.space();
-            member(self, key)?;
-            self.space();
-            if self.take(b'}') {
-                return Ok(());
-            }
-            if !self.take(b',') {
-                return Err(self.expected("a comma or the object's end"));
-            }
-            self.space();
-        }
-    }
-
-    /// Reads an array; `element` is called before each value and must read it.
-    fn array(
-        &mut self,
-        depth: usize,
-        mut element: impl FnMut(&mut Self) -> Result<(), ScanError>,
-    ) -> Result<(), ScanError> {
-        if depth > MAX_DEPTH {
-            return Err(ScanError::TooDeep { at: self.at });
-        }
-        self.at += 1;
-        self.space();
-        if self.take(b']') {
-            return Ok(());
-        }
-        loop {
-            element(self)?;
-            self.space();
-            if self.take(b']') {
-                return Ok(());
-            }
-            if !self.take(b',') {
-                return Err(self.expected("a comma or the array's end"));
-            }
-            self.space();
-        }
-    }
-
-    /// The value of `messages`, with its elements if it is an array.
-    fn messages(&mut self) -> Result<Option<Messages>, ScanError> {
-        if self.peek() != Some(b'[') {
-            self.value(2)?;
-            return Ok(None);
-        }
-        let start = self.at;
-        let mut each = Vec::new();
-        self.array(2, |scanner| {
-            each.push(scanner.message()?);
-            Ok(())
-        })?;
-        let whole = start..self.at;
-        Ok(Some(Messages { whole, each }))
-    }
-
-    fn message(&mut self) -> Result<MessageSpan, ScanError> {
-        let mut message = MessageSpan::default();
-        let start = self.at;
-        if self.peek() == Some(b'{') {
-            self.object(3, |scanner, quoted| {
-                let begin = scanner.at;
-                scanner.value(4)?;
-                let span = Some(begin..scanner.at);
-                match scanner.key(&quoted).as_str() {
-                    "role" => message.role = span,
-                    "content" => message.content = span,
-                    _ => {}
-                }
-                Ok(())
-            })?;
-        } else {
-            self.value(3)?;
-        }
-        message.whole = start..self.at;
-        Ok(message)
-    }
-
-    fn value(&mut self, depth: usize) -> Result<(), ScanError> {
-        match self.peek() {
-            Some(b'"') => self.string(),
-            Some(b'{') => self.object(depth, |scanner, _| scanner.value(depth + 1)),
-            Some(b'[') => self.array(depth, |scanner| scanner.value(depth + 1)),
-            Some(b'-' | b'0'..=b'9') => self.number(),
-            Some(b't') => self.word("true"),
-            Some(b'f') => self.word("false"),
-            Some(b'n') => self.word("null"),
-            Some(_) | None => Err(self.expected("a value")),
-        }
-    }
-
-    /// A key as a text. One that stands for none (a lone surrogate) is left as it was written.
-    fn key(&self, span: &Span) -> String {
-        let raw = &self.raw[span.clone()];
-        let written = || String::from_utf8_lossy(&raw[1..raw.len() - 1]).into_owned();
-        if raw.contains(&b'\\') {
-            serde_json::from_slice(raw).unwrap_or_else(|_| written())
-        } else {
-            written()
-        }
-    }
-
-    fn string(&mut self) -> Result<(), ScanError> {
-        if !self.take(b'"') {
-            return Err(self.expected("a string"));
-        }
-        loop {
-            let plain = |b: &u8| !matches!(b, b'"' | b'\\' | 0..=0x1f);
-            self.at += self.raw[self.at..].iter().take_while(|b| plain(b)).count();
-            match self.peek() {
-                Some(b'"') => {
-                    self.at += 1;
-                    return Ok(());
-                }
-                Some(b'\\') => self.escape()?,
-                Some(_) => return Err(self.expected("no control character in a string")),
-                None => return Err(self.expected("the string's end")),
-            }
-        }
-    }
-
-    fn escape(&mut self) -> Result<(), ScanError> {
-        self.at += 1;
-        match self.peek() {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
-            Some(b'u') => {
-                let digits = self.raw.get(self.at + 1..self.at + 5).unwrap_or_default();
-                if digits.len() < 4 || !digits.iter().all(u8::is_ascii_hexdigit) {
-                    return Err(self.expected("four hexadecimal digits after \\u"));
-                }
-                self.at += 5;
-            }
-            Some(_) | None => return Err(self.expected("an escape")),
-        }
-        Ok(())
-    }
-
-    fn number(&mut self) -> Result<(), ScanError> {
-        self.take(b'-');
-        if !self.take(b'0') {
-            self.digits()?;
-        }
-        if self.take(b'.') {
-            self.digits()?;
-        }
-        if matches!(self.peek(), Some(b'e' | b'E')) {
-            self.at += 1;
-            if matches!(self.peek(), Some(b'+' | b'-')) {
-                self.at += 1;
-            }
-            self.digits()?;
-        }
-        Ok(())
-    }
-
-    fn digits(&mut self) -> Result<(), ScanError> {
-        let rest = &self.raw[self.at..];
-        let n_digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
-        self.at += n_digits;
-        if n_digits == 0 {
-            return Err(self.expected("a digit"));
-        }
-        Ok(())
-    }
-
-    fn word(&mut self, word: &'static str) -> Result<(), ScanError> {
-        if !self.raw[self.at..].starts_with(word.as_bytes()) {
-            return Err(self.expected("true, false or null"));
-        }
-        self.at += word.len();
-        Ok(())
+    /// The elements of the conversation.
+    pub(crate) fn each(&self) -> &[Item] {
+        self.items.as_ref().map_or(&[], |items| &items.each)
     }
 }
 
@@ -358,6 +231,10 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+
+    fn scan(raw: &[u8]) -> Result<Layout, ScanError> {
+        super::scan(raw, Api::Chat)
+    }
 
     fn at<'a>(raw: &'a str, span: &Span) -> &'a str {
         &raw[span.clone()]
@@ -373,7 +250,7 @@ mod tests {
             .map(|member| at(raw, &member.whole))
             .collect();
         assert_eq!((keys[0], keys[2]), (r#""model" : "m""#, r#""n":1e2"#));
-        let messages = layout.messages.unwrap();
+        let messages = layout.items.unwrap();
         assert_eq!(
             at(raw, messages.each[0].content.as_ref().unwrap()),
             r#""a\"}""#
@@ -387,9 +264,9 @@ mod tests {
             r#"{"model":"a","mod\u0065l":"b","messages":[{"role":"a","role":"b"}],"messages":[]}"#;
         let layout = scan(raw.as_bytes()).unwrap();
         assert_eq!(at(raw, &layout.member("model").unwrap().value), "\"b\"");
-        assert_eq!(layout.messages.unwrap().each, []);
+        assert_eq!(layout.items.unwrap().each, []);
         let gone = scan(br#"{"messages":[{}],"messages":1}"#).unwrap();
-        assert_eq!(gone.messages, None);
+        assert_eq!(gone.items, None);
     }
 
     #[test]

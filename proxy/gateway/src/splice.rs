@@ -5,9 +5,10 @@
 //! key order, numbers, escapes, spaces, fields that nobody here knows.
 
 use bytes::Bytes;
+use metaclaw_dialects::Api;
 use serde_json::Value;
 
-use crate::scan::{Layout, Member, MessageSpan, Messages, Span};
+use crate::scan::{self, Item, Layout, Member, Span};
 
 /// Fields of a request that are addressed to us; no upstream sees them.
 pub(crate) const OWN_FIELDS: [&str; 6] = [
@@ -58,9 +59,25 @@ struct Edit {
 
 /// Applies `changes` to a request that was laid out by [`crate::scan::scan`].
 ///
-/// `owners` has, for each message, whether the owner wrote it. Without anything to change the same
-/// bytes come back, uncopied.
-pub(crate) fn splice(raw: &Bytes, layout: &Layout, owners: &[bool], changes: Changes<'_>) -> Bytes {
+/// `owners` has, for each element of the conversation, whether the owner wrote it. Without anything
+/// to change the same bytes come back, uncopied.
+pub(crate) fn splice(
+    api: Api,
+    raw: &Bytes,
+    layout: &Layout,
+    owners: &[bool],
+    changes: Changes<'_>,
+) -> Bytes {
+    apply(raw, edits(api, raw, layout, owners, changes))
+}
+
+fn edits(
+    api: Api,
+    raw: &[u8],
+    layout: &Layout,
+    owners: &[bool],
+    changes: Changes<'_>,
+) -> Vec<Edit> {
     let mut edits = cuts(&layout.members);
     let mut fields = Vec::new();
     if let Some(model) = changes.model {
@@ -69,64 +86,117 @@ pub(crate) fn splice(raw: &Bytes, layout: &Layout, owners: &[bool], changes: Cha
             None => fields.push(field("model", model)),
         }
     }
-    if let (Some(text), Some(messages)) = (changes.system, &layout.messages) {
-        match leading_system(raw, messages) {
-            Some(message) => edits.extend(append(raw, message, text)),
-            None if changes.absent == Absent::Field => fields.push(field(APPEND_FIELD, text)),
-            None => edits.push(first_message(messages, text)),
+    if let Some(text) = changes.system {
+        match (system(api, raw, layout), changes.absent) {
+            (Some(place), _) => edits.extend(append(api, raw, place, text)),
+            (None, Absent::Field) => fields.push(field(APPEND_FIELD, text)),
+            (None, Absent::Insert) => match api {
+                Api::Chat => edits.extend(first_message(layout, text)),
+                Api::Messages => fields.push(field("system", text)),
+                Api::Responses => fields.push(field("instructions", text)),
+            },
         }
     }
-    if let (Some(line), Some(messages)) = (changes.user_line, &layout.messages) {
-        let theirs = messages
-            .each
-            .iter()
+    if let Some(line) = changes.user_line {
+        let theirs = said(layout)
             .zip(owners)
             .filter(|(_, is_owners)| **is_owners);
-        edits.extend(theirs.filter_map(|(message, _)| append(raw, message, line)));
+        edits.extend(theirs.filter_map(|(place, _)| append(api, raw, place, line)));
     }
     edits.extend(new_fields(layout, &fields));
-    apply(raw, edits)
+    edits
 }
 
-/// The system message that lessons are appended to: the last of those that open the conversation.
-fn leading_system<'a>(raw: &[u8], messages: &'a Messages) -> Option<&'a MessageSpan> {
-    let is_system = |message: &&MessageSpan| {
-        let role = message.role.as_ref().map(|span| &raw[span.clone()]);
-        let role = role.and_then(|role| serde_json::from_slice::<String>(role).ok());
-        matches!(role.as_deref(), Some("system" | "developer"))
-    };
-    messages.each.iter().take_while(is_system).last()
+/// Where a text can be added to.
+#[derive(Debug, Clone, Copy)]
+enum Place<'a> {
+    /// A value of the request: a string, a list of parts, or null.
+    Value(&'a Span),
+    /// An element of the conversation.
+    Item(&'a Item),
 }
 
-/// Adds `text` to the end of a message, by the shape of its content. Content of no known shape is
-/// the upstream's to refuse.
-fn append(raw: &[u8], message: &MessageSpan, text: &str) -> Option<Edit> {
-    let Some(content) = &message.content else {
-        // The element is an object, or it would have no role: its last byte is the brace.
-        let member = format!(",\"content\":{}", json(text));
-        return Some(Edit::insert(message.whole.end - 1, member));
+/// Where the system text of a request ends: beside the conversation where the API has it there, else
+/// in the last of the system messages that open it.
+fn system<'a>(api: Api, raw: &[u8], layout: &'a Layout) -> Option<Place<'a>> {
+    let value = |key| layout.member(key).map(|member| &member.value);
+    let beside = match api {
+        Api::Chat => None,
+        Api::Messages => value("system"),
+        Api::Responses => value("instructions"),
     };
-    let last = content.end - 1;
-    match raw[content.start] {
-        b'"' if content.len() == 2 => Some(Edit::replace(content, quoted(text))),
+    let opening = match api {
+        Api::Messages => None,
+        Api::Chat | Api::Responses => layout
+            .each()
+            .iter()
+            .take_while(|item| is_system(raw, item))
+            .last(),
+    };
+    let is_null = |span: &&Span| raw.get(span.start) == Some(&b'n');
+    let place = beside.filter(|span| !is_null(span)).map(Place::Value);
+    place
+        .or_else(|| opening.map(Place::Item))
+        .or_else(|| beside.map(Place::Value))
+}
+
+fn is_system(raw: &[u8], item: &Item) -> bool {
+    let role = item.role.as_ref();
+    scan::says(raw, role, "system") || scan::says(raw, role, "developer")
+}
+
+/// The elements of the conversation; a conversation that is one text is one element.
+fn said(layout: &Layout) -> impl Iterator<Item = Place<'_>> {
+    let input = layout.items.is_none().then(|| layout.member("input"));
+    let input = input.flatten().map(|member| Place::Value(&member.value));
+    layout.each().iter().map(Place::Item).chain(input)
+}
+
+/// Adds `text` to the end of what stands at `place`, by its shape. What has no known shape is the
+/// upstream's to refuse.
+fn append(api: Api, raw: &[u8], place: Place<'_>, text: &str) -> Option<Edit> {
+    let (value, kind) = match (place, api) {
+        (Place::Value(value), _) => (value, "text"),
+        (Place::Item(item), api) => {
+            let Some(content) = &item.content else {
+                // The element is an object, or it would have no role: its last byte is the brace.
+                let member = format!(",\"content\":{}", quoted(text));
+                return Some(Edit::insert(item.whole.end - 1, member));
+            };
+            let kind = match api {
+                Api::Chat | Api::Messages => "text",
+                Api::Responses => "input_text",
+            };
+            (content, kind)
+        }
+    };
+    let last = value.end - 1;
+    match raw[value.start] {
+        b'"' if value.len() == 2 => Some(Edit::replace(value, quoted(text))),
         b'"' => Some(Edit::insert(last, inside(&format!("{GAP}{text}")))),
         b'[' => {
-            let is_empty = raw[content.start + 1..last]
-                .iter()
-                .all(u8::is_ascii_whitespace);
-            let comma = if is_empty { "" } else { "," };
-            let part = format!("{comma}{{\"type\":\"text\",\"text\":{}}}", json(text));
+            let mut between = raw[value.start + 1..last].iter();
+            let comma = if between.all(u8::is_ascii_whitespace) {
+                ""
+            } else {
+                ","
+            };
+            let part = format!("{comma}{{\"type\":\"{kind}\",\"text\":{}}}", quoted(text));
             Some(Edit::insert(last, part))
         }
-        b'n' => Some(Edit::replace(content, quoted(text))),
+        b'n' => Some(Edit::replace(value, quoted(text))),
         _ => None,
     }
 }
 
-fn first_message(messages: &Messages, text: &str) -> Edit {
-    let comma = if messages.each.is_empty() { "" } else { "," };
-    let message = format!("{{\"role\":\"system\",\"content\":{}}}{comma}", json(text));
-    Edit::insert(messages.whole.start + 1, message)
+fn first_message(layout: &Layout, text: &str) -> Option<Edit> {
+    let items = layout.items.as_ref()?;
+    let comma = if items.each.is_empty() { "" } else { "," };
+    let message = format!(
+        "{{\"role\":\"system\",\"content\":{}}}{comma}",
+        quoted(text)
+    );
+    Some(Edit::insert(items.whole.start + 1, message))
 }
 
 /// Cuts our own fields out, each with one of the commas beside it.
@@ -169,15 +239,11 @@ fn new_fields(layout: &Layout, fields: &[String]) -> Option<Edit> {
 }
 
 fn field(key: &str, text: &str) -> String {
-    format!("{}:{}", json(key), json(text))
-}
-
-fn json(text: &str) -> Value {
-    Value::from(text)
+    format!("\"{key}\":{}", quoted(text))
 }
 
 fn quoted(text: &str) -> String {
-    json(text).to_string()
+    Value::from(text).to_string()
 }
 
 /// The text escaped, without quotes: for the inside of a string that is there already.

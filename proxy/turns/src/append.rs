@@ -9,6 +9,7 @@ use crate::{
     diff::{self, Short, short},
     error::LogError,
     keys,
+    raw::{JsonText, RawTurn},
     record::{Header, Line, Part, Record, Setup, damaged},
     resolve::Resolver,
     state,
@@ -47,35 +48,29 @@ struct Parent {
 // === impl Prepared ===
 
 impl Prepared {
-    /// Serialises and hashes. `key` is drawn for this turn alone.
-    pub(crate) fn new(mut turn: NewTurn, key: u64) -> Result<Self, LogError> {
-        let chains = ChainHash::chain(&turn.agent, &turn.request.messages);
-        let after = turn
-            .reply
+    /// Hashes. `key` is drawn for this turn alone.
+    pub(crate) fn new(raw: RawTurn, key: u64) -> Result<Self, LogError> {
+        let RawTurn {
+            mut turn,
+            messages,
+            tools,
+        } = raw;
+        let reply = turn.reply.take();
+        let after = reply
             .as_ref()
             .filter(|reply| reply.role() == metaclaw_chat::Role::Assistant)
             .map(|reply| turn.chain.then(reply));
-        let messages = std::mem::take(&mut turn.request.messages);
-        let messages = messages.iter().map(|message| text(message.as_map()));
-        let messages = messages.collect::<Result<_, _>>()?;
-        let reply = turn
-            .reply
-            .take()
-            .map(|reply| text(reply.as_map()))
-            .transpose()?;
-        let tools = turn
-            .request
-            .tools
-            .take()
-            .map(|tools| text(&tools))
-            .transpose()?;
         let block = turn.served.system_block.take();
+        let (messages, chains) = messages
+            .into_iter()
+            .map(|message| (Text::new(message.text.into_inner()), message.chain))
+            .unzip();
         let prepared = Self {
             turn,
             key,
             messages,
-            reply,
-            tools,
+            reply: reply.map(|reply| text(reply.as_map())).transpose()?,
+            tools: tools.map(|tools| Text::new(tools.into_inner())),
             block: block.map(|block| text(&block)).transpose()?,
             chains,
             after,
@@ -207,6 +202,7 @@ impl Prepared {
             started_ms: turn.started_ms,
             first_byte: turn.first_byte_ms.map(after_start),
             took: after_start(turn.ended_ms),
+            last: turn.is_last,
             parts,
         };
         let record = Record {
@@ -397,11 +393,15 @@ fn next_number(txn: &Txn<'_>) -> Result<u64, Fault> {
     Ok(number.map_or(1, |number| u64::from_be_bytes(number) + 1))
 }
 
-/// Compact JSON text.
 fn text(value: &impl serde::Serialize) -> Result<Text, LogError> {
-    let text = serde_json::to_string(value).map_err(|error| LogError::Damaged {
+    let text = JsonText::of(value).map_err(|error| unwritable(&error))?;
+    Ok(Text::new(text.into_inner()))
+}
+
+/// That a turn cannot be written as JSON.
+pub(crate) fn unwritable(error: &serde_json::Error) -> LogError {
+    LogError::Damaged {
         what: "a new turn".to_owned(),
         why: error.to_string(),
-    })?;
-    Ok(Text::new(text))
+    }
 }

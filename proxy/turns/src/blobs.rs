@@ -32,10 +32,10 @@ pub(crate) struct Known(HashSet<Hash>);
 // === impl Text ===
 
 impl Text {
-    pub(crate) fn new(text: String) -> Self {
+    pub(crate) fn new(text: Box<str>) -> Self {
         Self {
             hash: *blake3::hash(text.as_bytes()).as_bytes(),
-            text: text.into(),
+            text,
         }
     }
 

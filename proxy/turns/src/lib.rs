@@ -18,6 +18,7 @@ mod keys;
 mod log;
 mod open;
 mod query;
+mod raw;
 mod record;
 mod resolve;
 mod state;
@@ -40,6 +41,7 @@ pub use self::{
     export::ExportFilter,
     health::{LogHealth, MovedAside, OpenOutcome},
     log::TurnLog,
+    raw::{JsonText, RawMessage, RawTurn},
     step::{NewStep, Step, StepOutcome},
     turn::{
         LessonRef, NewTurn, Request, Served, StateKind, StreamEnd, Tokens, Turn, TurnKind,

@@ -17,12 +17,13 @@ use metaclaw_chat::{AgentId, TurnId, Verdict};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot};
 
 use crate::{
-    append::Prepared,
+    append::{self, Prepared},
     config::TurnsConfig,
     error::{FinishError, LogError, OpenError, TakeError},
     health::{LogHealth, OpenOutcome, Shared},
     keys,
     open::{OnDamage, open},
+    raw::RawTurn,
     state,
     step::{self, NewStep, StepOutcome},
     store::Table,
@@ -120,6 +121,18 @@ impl TurnLog {
     /// # Cancel safety
     /// Dropped before the turn is queued, nothing happens; later, the turn is appended all the same.
     pub async fn append(&self, turn: NewTurn) -> Result<TurnId, LogError> {
+        let turn = RawTurn::of(turn).map_err(|error| append::unwritable(&error))?;
+        self.append_raw(turn).await
+    }
+
+    /// Appends a turn whose conversation is still text, as [`TurnLog::append`] does.
+    ///
+    /// # Errors
+    /// As [`TurnLog::append`].
+    ///
+    /// # Cancel safety
+    /// As [`TurnLog::append`].
+    pub async fn append_raw(&self, turn: RawTurn) -> Result<TurnId, LogError> {
         let key = self.inner.next_key.fetch_add(1, Ordering::Relaxed);
         let new = Prepared::new(turn, key)?;
         let ticket = self.inner.shared.wait();

@@ -55,6 +55,9 @@ pub(crate) struct Header {
     pub(crate) first_byte: Option<i64>,
     /// Milliseconds after `started_ms`.
     pub(crate) took: i64,
+    /// The session ends with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) last: bool,
 }
 
 /// A run of messages.

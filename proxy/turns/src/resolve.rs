@@ -169,6 +169,7 @@ impl<'a, S: Source> Resolver<'a, S> {
             started_ms: header.started_ms,
             first_byte_ms: header.first_byte_ms(),
             ended_ms: header.ended_ms(),
+            is_last: header.last,
             state: state::get(self.source, id)?.unwrap_or(TurnState::Captured),
             verdict: self.source.get_json(Table::Verdicts, &keys::turn(id))?,
             tokens: tokens::get(self.source, id)?,

@@ -59,6 +59,10 @@ pub struct LessonRef {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Served {
+    /// The route of the chat API that the client spoke; none for chat completions. The turn itself is
+    /// in their shape, whatever was spoken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api: Option<String>,
     /// The upstream's name in the configuration.
     pub upstream: String,
     /// The model that was asked for there.
@@ -111,6 +115,8 @@ pub struct NewTurn {
     pub first_byte_ms: Option<u64>,
     /// When the stream ended.
     pub ended_ms: u64,
+    /// The client said that its session ends with this turn.
+    pub is_last: bool,
 }
 
 /// A turn read back: everything that was put, and what the log made of it.
@@ -152,6 +158,9 @@ pub struct Turn {
     pub first_byte_ms: Option<u64>,
     /// When the stream ended.
     pub ended_ms: u64,
+    /// The client said that its session ends with this turn.
+    #[serde(default)]
+    pub is_last: bool,
     /// What became of it.
     pub state: TurnState,
     /// How it was judged.

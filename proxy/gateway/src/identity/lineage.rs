@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use metaclaw_chat::{AgentId, ChainHash, Message, SessionId};
+use metaclaw_chat::{AgentId, ChainHash, Role, SessionId};
 use tokio::time::Instant;
 
 use crate::{clock, recent::Recent};
@@ -79,7 +79,7 @@ impl Lineage {
             session: session.clone(),
             opening: Some(Instant::now()),
         };
-        known.insert(whole.then(&Message::assistant("")), answered);
+        known.insert(whole.then_said(Role::Assistant, ""), answered);
         known.insert(whole, asked);
         session
     }

@@ -3,7 +3,9 @@
 //! `Runtime: agent=main | session=agent:main:explicit:<uuid> | sessionId=<uuid> | host=…`, in the
 //! first user message of a session, or in the system text (as observed of OpenClaw 2026.9.6).
 
-use metaclaw_chat::{AgentId, Message, Role, SessionId};
+use metaclaw_chat::{AgentId, Role, SessionId};
+
+use crate::request::Conversation;
 
 const LINE: &str = "Runtime: agent=";
 
@@ -20,19 +22,13 @@ impl Runtime {
     /// Reads the line from the system texts or the first thing that a user said; nothing that a tool
     /// returned, nor what came later, can name a session. OpenClaw writes its line after what the user
     /// said, so of several the last one counts: a text that is quoted there has no say.
-    pub(super) fn find(messages: &[Message]) -> Self {
-        let system = messages
-            .iter()
-            .filter(|message| message.role() == Role::System);
-        let first = messages.iter().find(|message| message.role() == Role::User);
-        for message in first.into_iter().chain(system) {
-            let text = message.text();
-            let line = text.lines().rfind(|line| line.starts_with(LINE));
-            if let Some(line) = line {
-                return Self::read(line);
-            }
-        }
-        Self::default()
+    pub(super) fn find(conversation: &Conversation) -> Self {
+        let mut all = conversation.each().iter();
+        let first = all.clone().find(|said| said.role == Role::User);
+        let system = all.by_ref().filter(|said| said.role == Role::System);
+        let mut places = first.into_iter().chain(system);
+        let line = places.find_map(|said| conversation.last_line(said, LINE));
+        line.map_or_else(Self::default, |line| Self::read(&line))
     }
 
     fn read(line: &str) -> Self {
@@ -49,13 +45,15 @@ impl Runtime {
 
 #[cfg(test)]
 mod tests {
+    use metaclaw_chat::Message;
+
     use super::*;
 
     const TEXT: &str = "[Fri 2026-11-20 05:31 UTC] Say hello.\n\nRuntime: agent=main | session=agent:main:explicit:0b3 | sessionId=0b3c9a52-0000-4000-8000-000000000001 | host=x | model=proxied/mock-model";
 
     #[test]
     fn the_line_is_read_where_openclaw_writes_it_and_nowhere_else() {
-        let read = |messages: &[Message]| Runtime::find(messages);
+        let read = |messages: &[Message]| Runtime::find(&Conversation::of(messages));
         let first = read(&[Message::system("You are…"), Message::user(TEXT)]);
         assert_eq!(first.agent.unwrap().as_str(), "main");
         assert_eq!(

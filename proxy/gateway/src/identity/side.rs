@@ -1,9 +1,12 @@
 //! Requests that an agent makes for itself: heartbeats, titles, compactions.
 
-use metaclaw_chat::{Message, Role};
+use metaclaw_chat::Role;
 use regex::RegexSet;
 
-use crate::config::ConfigError;
+use crate::{
+    config::ConfigError,
+    request::{Conversation, Said},
+};
 
 /// What is looked at of a text; such requests say what they are in their first words.
 const HEAD: usize = 1_000;
@@ -57,47 +60,42 @@ impl SidePatterns {
     }
 
     /// Whether the request is an errand of the agent.
-    pub(super) fn is_side(&self, messages: &[Message]) -> bool {
-        let last = messages.iter().rev().find(|message| message.is_owners());
-        let first = messages
-            .iter()
-            .find(|message| message.role() == Role::System);
-        let matches = |set: &RegexSet, message: Option<&Message>| {
-            message.is_some_and(|message| set.is_match(head(&message.text())))
+    pub(super) fn is_side(&self, conversation: &Conversation) -> bool {
+        let mut all = conversation.each().iter();
+        let first = all.find(|said| said.role == Role::System);
+        let matches = |set: &RegexSet, said: Option<&Said>| {
+            said.is_some_and(|said| set.is_match(&conversation.head(said, HEAD)))
         };
-        matches(&self.said, last) || matches(&self.system, first)
+        matches(&self.said, conversation.last_owners()) || matches(&self.system, first)
     }
-}
-
-fn head(text: &str) -> &str {
-    let mut end = text.len().min(HEAD);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 #[cfg(test)]
 mod tests {
+    use metaclaw_chat::Message;
+
     use super::*;
 
     #[test]
     fn errands_are_told_from_what_an_owner_asks() {
         let patterns = SidePatterns::new(&["^ping$".into()]).unwrap();
-        let is_side = |text: &str| patterns.is_side(&[Message::user(text)]);
-        assert!(is_side(
+        let is_side = |messages: &[Message]| patterns.is_side(&Conversation::of(messages));
+        let is_side_text = |text: &str| is_side(&[Message::user(text)]);
+        assert!(is_side_text(
             "[Fri 2026-11-20 05:31 UTC] Read HEARTBEAT.md if it exists (workspace context)."
         ));
-        assert!(is_side("### Task:\nGenerate a concise, 3-5 word title"));
-        assert!(is_side("ping"));
-        assert!(!is_side("Generate a title for my essay"));
-        assert!(!is_side("Summarize the conversation so far, please"));
-        assert!(!is_side(
+        assert!(is_side_text(
+            "### Task:\nGenerate a concise, 3-5 word title"
+        ));
+        assert!(is_side_text("ping"));
+        assert!(!is_side_text("Generate a title for my essay"));
+        assert!(!is_side_text("Summarize the conversation so far, please"));
+        assert!(!is_side_text(
             "What does HEARTBEAT.md say? Read HEARTBEAT.md if it exists."
         ));
         let system = Message::system("You are a context summarization assistant. …");
-        assert!(patterns.is_side(&[system, Message::user("x")]));
-        assert!(!patterns.is_side(&[]));
+        assert!(is_side(&[system, Message::user("x")]));
+        assert!(!is_side(&[]));
     }
 
     #[test]
@@ -107,11 +105,5 @@ mod tests {
             error.starts_with("compat.side_patterns: ") && error.contains("unclosed group"),
             "{error}"
         );
-    }
-
-    #[test]
-    fn a_long_text_is_cut_between_letters() {
-        assert_eq!(head(&"é".repeat(600)).len(), 1_000);
-        assert_eq!(head(&format!("a{}", "é".repeat(600))).len(), 999);
     }
 }

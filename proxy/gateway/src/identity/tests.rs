@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use metaclaw_chat::Message;
 use tokio::time::advance;
 
 use super::*;

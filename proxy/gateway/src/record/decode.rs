@@ -1,17 +1,23 @@
-//! What the bytes of a reply say, read after the agent has them all.
+//! What the bytes of a turn say, read after the agent has them all.
 
+use metaclaw_chat::{ChainHash, Message};
 use metaclaw_dialects::{Api, Reply};
-use metaclaw_turns::{NewTurn, Request, StreamEnd};
+use metaclaw_turns::{JsonText, NewTurn, RawMessage, RawTurn, Request, StreamEnd};
 use serde_json::{Map, Value};
 
 use super::{Asked, Began, Finished, Format, Held};
-use crate::{metrics::Metrics, splice::OWN_FIELDS};
+use crate::{metrics::Metrics, request::value, scan, splice::OWN_FIELDS};
+
+/// A part of a request that no value can hold: a number beyond f64. Upstreams may take it; it is not
+/// learned from.
+struct Unread;
 
 // === impl Finished ===
 
 impl Finished {
-    /// The turn for the log, and the memory that it holds until it is there.
-    pub(super) fn into_turn(self, metrics: &Metrics) -> (NewTurn, Held) {
+    /// The turn for the log, and the memory that it holds until it is there; nothing, and counted,
+    /// where it cannot be read.
+    pub(super) fn into_turn(mut self, metrics: &Metrics) -> Option<(RawTurn, Held)> {
         let opened = self
             .capture
             .bytes()
@@ -19,22 +25,31 @@ impl Finished {
         if matches!(opened, Some(None)) {
             metrics.undecodable.inc();
         }
-        let mut reply = opened.flatten().map(|bytes| self.began.read(&bytes));
+        let api = self.asked.api;
+        let mut reply = opened.flatten().map(|bytes| self.began.read(api, &bytes));
         if reply.take_if(|reply| reply.n_skipped > 0).is_some() {
             metrics.overflowed.inc();
         }
         let end = how_it_ended(self.how, self.began.status, reply.as_ref());
         let reply = reply.unwrap_or_default();
-        let request = self.asked.request();
+        // The texts of the request are copies of its bytes.
+        if !self.request.grow(self.asked.raw.len() as u64) {
+            metrics.overflowed.inc();
+            return None;
+        }
+        let Ok((messages, tools, params)) = self.asked.read() else {
+            metrics.unread.inc();
+            return None;
+        };
         let asked = *self.asked;
         let turn = NewTurn {
             agent: asked.who.agent,
             session: asked.who.session,
             kind: asked.who.kind,
-            chain: asked.who.chain,
+            chain: messages.last().map_or(asked.who.chain, |last| last.chain),
             request: Request {
-                messages: asked.messages,
-                ..request
+                params,
+                ..Request::default()
             },
             reply: reply.message,
             reply_id: reply.id,
@@ -45,9 +60,15 @@ impl Finished {
             started_ms: asked.started_ms,
             first_byte_ms: self.first_byte_ms,
             ended_ms: self.ended_ms,
+            is_last: asked.who.is_last,
         };
         log_line(&turn, self.began.status, self.n_bytes);
-        (turn, self.request)
+        let turn = RawTurn {
+            turn,
+            messages,
+            tools,
+        };
+        Some((turn, self.request))
     }
 }
 
@@ -97,10 +118,10 @@ fn how_it_ended(how: StreamEnd, status: u16, reply: Option<&Reply>) -> StreamEnd
 // === impl Began ===
 
 impl Began {
-    fn read(self, bytes: &[u8]) -> Reply {
+    fn read(self, api: Api, bytes: &[u8]) -> Reply {
         match self.format {
-            Format::Sse => Api::Chat.read_sse(bytes),
-            Format::Json => Api::Chat.read_json(bytes),
+            Format::Sse => api.read_sse(bytes),
+            Format::Json => api.read_json(bytes),
         }
     }
 }
@@ -108,25 +129,81 @@ impl Began {
 // === impl Asked ===
 
 impl Asked {
-    /// Everything that was asked but the messages.
-    fn request(&self) -> Request {
-        let mut request = Request::default();
+    /// The request in chat shape: its conversation, its tools, and what else steers the answer.
+    #[expect(clippy::type_complexity, reason = "three parts, used in one place")]
+    fn read(&self) -> Result<(Vec<RawMessage>, Option<JsonText>, Map<String, Value>), Unread> {
+        let messages = match self.api {
+            Api::Chat => self.chat_messages()?,
+            Api::Messages | Api::Responses => self.other_messages()?,
+        };
+        let mut tools = None;
+        let mut params = Map::new();
         for member in &self.layout.members {
-            let key = member.key.as_str();
-            if key == "messages" || OWN_FIELDS.contains(&key) {
-                continue;
-            }
-            // A number that no f64 holds is all that can fail: nothing that steers an answer.
-            let value = serde_json::from_slice(&self.raw[member.value.clone()]);
-            let value = value.unwrap_or(Value::Null);
-            if key == "tools" {
-                request.tools = Some(value);
-            } else {
-                put(&mut request.params, key, value);
+            let raw = &self.raw[member.value.clone()];
+            match (member.key.as_str(), self.api) {
+                (key, _) if OWN_FIELDS.contains(&key) => {}
+                (key, api) if key == scan::conversation(api) => {}
+                ("system", Api::Messages) | ("instructions", Api::Responses) => {}
+                ("tools", Api::Chat) => tools = Some(text(raw)?),
+                ("tools", api) => {
+                    let value = value(raw).ok_or(Unread)?;
+                    tools = Some(JsonText::of(&api.tools(&value)).map_err(|_| Unread)?);
+                }
+                // A number that no f64 holds is all that can fail: nothing that steers an answer.
+                (key, _) => put(&mut params, key, value(raw).unwrap_or(Value::Null)),
             }
         }
-        request
+        Ok((messages, tools, params))
     }
+
+    /// The messages of a chat completion, as they stand there.
+    fn chat_messages(&self) -> Result<Vec<RawMessage>, Unread> {
+        let each = self.layout.each().iter().zip(self.chains.iter().skip(1));
+        let message = |(item, chain): (&scan::Item, &ChainHash)| {
+            let text = text(&self.raw[item.whole.clone()])?;
+            let chain = *chain;
+            Ok(RawMessage { text, chain })
+        };
+        each.map(message).collect()
+    }
+
+    /// The messages of another API, in chat shape.
+    fn other_messages(&self) -> Result<Vec<RawMessage>, Unread> {
+        let of_member = |name| {
+            let member = self.layout.member(name)?;
+            value(&self.raw[member.value.clone()])
+        };
+        let mut messages: Vec<Message> = Vec::with_capacity(self.layout.each().len() + 1);
+        let beside = match self.api {
+            Api::Chat => None,
+            Api::Messages => of_member("system"),
+            Api::Responses => of_member("instructions"),
+        };
+        messages.extend(beside.and_then(|value| self.api.system(&value)));
+        for item in self.layout.each() {
+            let value = value(&self.raw[item.whole.clone()]).ok_or(Unread)?;
+            let pushed = self.api.push(&mut messages, &value);
+            pushed.map_err(|_| Unread)?;
+        }
+        let input = of_member("input").filter(|_| self.api == Api::Responses);
+        messages.extend(input.as_ref().and_then(Value::as_str).map(Message::user));
+        let mut chain = self.chains.first().copied().unwrap_or(self.who.chain);
+        let write = |message: &Message| {
+            chain = chain.then(message);
+            let text = JsonText::of(message.as_map()).map_err(|_| Unread)?;
+            Ok(RawMessage { text, chain })
+        };
+        messages.iter().map(write).collect()
+    }
+}
+
+/// A part of a request as the log stores it.
+fn text(raw: &[u8]) -> Result<JsonText, Unread> {
+    JsonText::new(raw).or_else(|_| {
+        // Half a surrogate pair is all that is wrong with it, mostly.
+        let value = value(raw).ok_or(Unread)?;
+        JsonText::of(&value).map_err(|_| Unread)
+    })
 }
 
 fn put(params: &mut Map<String, Value>, key: &str, value: Value) {

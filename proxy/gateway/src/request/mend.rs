@@ -3,7 +3,9 @@
 //! JSON allows `"\ud83d"`, Unicode text does not. Upstreams get the bytes as they are; what we read
 //! has U+FFFD in their place.
 
-use std::{borrow::Cow, ops::Range};
+use std::borrow::Cow;
+
+use crate::scan::text::unit;
 
 const REPLACEMENT: &[u8] = b"\\ufffd";
 
@@ -14,8 +16,12 @@ pub(super) fn surrogates(raw: &[u8]) -> Cow<'_, [u8]> {
     let mut at = 0;
     while let Some(found) = raw[at..].iter().position(|b| *b == b'\\') {
         at += found;
-        match unit(raw, at) {
-            Some(0xd800..=0xdbff) if matches!(unit(raw, at + 6), Some(0xdc00..=0xdfff)) => at += 12,
+        match unit(&raw[at..]) {
+            Some(0xd800..=0xdbff)
+                if matches!(raw.get(at + 6..).and_then(unit), Some(0xdc00..=0xdfff)) =>
+            {
+                at += 12;
+            }
             Some(0xd800..=0xdfff) => {
                 out.extend_from_slice(&raw[copied..at]);
                 out.extend_from_slice(REPLACEMENT);
@@ -31,14 +37,6 @@ pub(super) fn surrogates(raw: &[u8]) -> Cow<'_, [u8]> {
     }
     out.extend_from_slice(&raw[copied..]);
     Cow::Owned(out)
-}
-
-/// The UTF-16 unit that the escape at `at` stands for, if one is there.
-fn unit(raw: &[u8], at: usize) -> Option<u16> {
-    const ESCAPE: Range<usize> = 2..6;
-    let escape = raw.get(at..at + ESCAPE.end)?;
-    let digits = escape.strip_prefix(b"\\u")?;
-    u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 #[cfg(test)]

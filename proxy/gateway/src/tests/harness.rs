@@ -9,7 +9,7 @@ use std::{
 
 use metaclaw_chat::TurnId;
 use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
-use metaclaw_turns::NewTurn;
+use metaclaw_turns::{NewTurn, RawTurn};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -224,14 +224,14 @@ impl Log {
 }
 
 impl TurnSink for Log {
-    fn append(&self, turn: NewTurn) -> Appending<'_> {
+    fn append(&self, turn: RawTurn) -> Appending<'_> {
         Box::pin(async move {
             self.gate.acquire().await.unwrap().forget();
             if let Some(reason) = self.broken.lock().unwrap().clone() {
                 return Err(reason);
             }
             let mut turns = self.turns.lock().unwrap();
-            turns.push(turn);
+            turns.push(turn.read().unwrap());
             self.arrived.notify_waiters();
             let seq = u32::try_from(turns.len()).unwrap();
             Ok(TurnId { session: 1, seq })

@@ -26,6 +26,8 @@ async fn bad_requests_are_answered_in_words() {
     insta::assert_snapshot!(refused(post_chat(r#"{"messages":"#)).await, @r#"400 {"error":{"message":"the request body is no JSON object: byte 12: expected a value","type":"invalid_request_error","param":null,"code":null}}"#);
     insta::assert_snapshot!(refused(post_chat(r#"{"model":"m"}"#)).await, @r#"400 {"error":{"message":"messages: is missing; it must be an array of at least one message","type":"invalid_request_error","param":"messages","code":null}}"#);
     insta::assert_snapshot!(refused(post_chat(r#"{"messages":[{"content":"x"}]}"#)).await, @r#"400 {"error":{"message":"messages[0]: a message must have a \"role\" that is a string","type":"invalid_request_error","param":"messages[0]","code":null}}"#);
+    insta::assert_snapshot!(refused(post("/v1/messages", "", "{}")).await, @r#"400 {"type":"error","error":{"type":"invalid_request_error","message":"messages: is missing; it must be an array of at least one message"}}"#);
+    insta::assert_snapshot!(refused(post("/v1/responses", "", r#"{"input":["hi"]}"#)).await, @r#"400 {"error":{"message":"input[0]: a message must be a JSON object, this one is a string","type":"invalid_request_error","param":"input[0]","code":null}}"#);
     insta::assert_snapshot!(refused(post("/v1/chat/completions", "x-session-id: \x01\r\n", CHAT)).await, @"400");
     insta::assert_snapshot!(refused(post("/v1/chat/completions", "x-agent-id: ../x\r\n", CHAT)).await, @r#"400 {"error":{"message":"X-Agent-Id: agent name \"../x\" is not allowed: 1 to 64 of a-z A-Z 0-9 _ - ., beginning with a letter, a digit or _","type":"invalid_request_error","param":"X-Agent-Id","code":null}}"#);
     let mut latin1 = post("/v1/chat/completions", "x-turn-type: ?\r\n", CHAT);
@@ -64,7 +66,8 @@ async fn an_upstream_that_is_not_there_is_named() {
     drop(gone);
     let harness = Harness::with(set_up).await;
     insta::assert_snapshot!(shown(&harness.refused(&post_chat(CHAT)).await), @r#"502 {"error":{"message":"upstream llm (HOST) cannot be reached: Connection refused (os error 111)","type":"server_error","param":null,"code":"upstream_unreachable"}}"#);
-    let messages = post("/v1/messages", "", "{}");
+    let body = r#"{"messages":[{"role":"user","content":"hi"}]}"#;
+    let messages = post("/v1/messages", "", body);
     insta::assert_snapshot!(shown(&harness.refused(&messages).await), @r#"502 {"type":"error","error":{"type":"api_error","message":"upstream llm (HOST) cannot be reached: Connection refused (os error 111)"}}"#);
     assert!(harness.log.turns().is_empty());
 }

@@ -24,6 +24,7 @@ fn turn(seq: u32, score: Score, n_ids: u32) -> Arc<Turn> {
         started_ms: 0,
         first_byte_ms: None,
         ended_ms: u64::from(seq),
+        is_last: false,
         state: TurnState::Judged,
         verdict: Some(Verdict {
             score,

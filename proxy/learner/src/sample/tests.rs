@@ -43,6 +43,7 @@ fn turn(seq: u32, parent: Option<u32>, score: Option<Score>, reply: &str) -> Tur
         started_ms: NOW,
         first_byte_ms: None,
         ended_ms: NOW,
+        is_last: false,
         state: if verdict.is_some() {
             TurnState::Judged
         } else {

@@ -64,6 +64,7 @@ pub(crate) async fn append(log: &TurnLog, world: &World, session: &str, talk: &[
             started_ms: now_ms(),
             first_byte_ms: None,
             ended_ms: now_ms(),
+            is_last: false,
         };
         log.append(turn).await.unwrap();
         messages.push(Message::assistant(said.reply.clone()));

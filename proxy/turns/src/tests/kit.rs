@@ -69,12 +69,14 @@ impl Client {
             started_ms: self.now_ms,
             first_byte_ms: Some(self.now_ms + 40),
             ended_ms: self.now_ms + 900,
+            is_last: false,
         }
     }
 }
 
 pub(super) fn served() -> Served {
     Served {
+        api: None,
         upstream: "policy".to_owned(),
         model: "demo".to_owned(),
         adapter: Some("main-3".to_owned()),
@@ -115,6 +117,7 @@ pub(super) fn as_put(turn: Turn) -> NewTurn {
         started_ms: turn.started_ms,
         first_byte_ms: turn.first_byte_ms,
         ended_ms: turn.ended_ms,
+        is_last: turn.is_last,
     }
 }
 

@@ -1,0 +1,215 @@
+//! Any request of any of the three APIs survives the splice with all else as it was.
+
+use proptest::{collection::vec, prelude::*};
+use serde_json::{Map, Value, json};
+
+use super::*;
+
+/// Any JSON, written with odd spaces and escapes, now and then as deep as is read.
+fn any_json() -> impl Strategy<Value = String> {
+    let text = "[a-zé\"\\\\\n{}\\[\\],:😀]{0,6}".prop_map(|text| {
+        let plain = json!(text).to_string();
+        plain
+            .replace('é', "\\u00E9")
+            .replace('😀', "\\ud83d\\uDE00")
+    });
+    let leaf = prop_oneof![
+        text.clone(),
+        Just("null".to_owned()),
+        Just("true".to_owned()),
+        Just("-0.10e+2".to_owned()),
+        Just("12345678901234567890".to_owned()),
+    ];
+    let shallow = leaf.prop_recursive(5, 40, 4, move |inner| {
+        let space = prop_oneof![Just(""), Just(" "), Just("\n\t")];
+        let member =
+            (text.clone(), inner.clone()).prop_map(|(key, value)| format!("{key} : {value}"));
+        prop_oneof![
+            (vec(inner, 0..4), space.clone()).prop_map(|(v, s)| format!("[{s}{}{s}]", v.join(","))),
+            (vec(member, 0..4), space).prop_map(|(v, s)| format!("{{{s}{}{s}}}", v.join(", "))),
+        ]
+    });
+    // The request, its array and a message are three levels, the value itself at most six.
+    let deepest = scan::MAX_DEPTH - 3 - 6;
+    let depth = prop_oneof![9 => Just(0), 1 => 0..=deepest];
+    (shallow, depth).prop_map(|(json, n)| format!("{}{json}{}", "[".repeat(n), "]".repeat(n)))
+}
+
+/// What a text can stand as.
+fn any_content() -> impl Strategy<Value = String> {
+    let part = prop_oneof![
+        Just(r#"{"type":"text","text":"x"}"#),
+        Just(r#"{"type":"text", "text":"\u0041","cache_control":{"type":"ephemeral"}}"#),
+        Just(r#"{"type":"tool_result","tool_use_id":"t","content":"y"}"#),
+    ];
+    prop_oneof![
+        "[a-z é\"\\\\]{0,9}".prop_map(|text| json!(text).to_string()),
+        Just("null".to_owned()),
+        Just("[ ]".to_owned()),
+        Just("7".to_owned()),
+        vec(part, 1..3).prop_map(|parts| format!("[{}\n]", parts.join(" , "))),
+    ]
+}
+
+fn any_api() -> impl Strategy<Value = Api> {
+    prop_oneof![Just(Api::Chat), Just(Api::Messages), Just(Api::Responses)]
+}
+
+/// A request of one of the APIs.
+fn any_request() -> impl Strategy<Value = (Api, String)> {
+    let role = prop_oneof![
+        Just("system"),
+        Just("user"),
+        Just("developer"),
+        Just("assistant")
+    ];
+    let message = (role, any_content(), any_json(), any::<bool>());
+    let message = message.prop_map(|(role, content, more, is_twice)| {
+        let first = if is_twice { r#""content":0,"# } else { "" };
+        format!(r#"{{"x": {more}, {first}"content": {content},"role":"{role}"}}"#)
+    });
+    let name = prop_oneof![
+        Just("model".to_owned()),
+        Just("session_id".to_owned()),
+        Just("turn\\u005ftype".to_owned()),
+        Just("user_id".to_owned()),
+        "[f-k]{1,3}",
+    ];
+    let beside = prop_oneof![Just("system"), Just("instructions")];
+    let parts = (
+        vec(message, 1..6),
+        vec((name, any_json()), 0..6),
+        prop::option::of((beside, any_content())),
+        0usize..7,
+    );
+    (any_api(), parts).prop_map(|(api, (messages, fields, beside, first))| {
+        let member = |(key, value): (String, String)| format!("\"{key}\":{value}");
+        let mut members: Vec<String> = fields.into_iter().map(member).collect();
+        members.extend(beside.map(|(key, value)| member((key.to_owned(), value))));
+        let items = format!(
+            "\"{}\" : [{} ]",
+            scan::conversation(api),
+            messages.join(" ,")
+        );
+        members.insert(first.min(members.len()), items);
+        (api, format!("{{ {}}}\n", members.join(", ")))
+    })
+}
+
+/// What `splice` is to do, done on parsed values instead of bytes.
+fn expected(api: Api, body: &str, changes: Changes<'_>) -> Value {
+    let mut body: Map<String, Value> = serde_json::from_str(body).unwrap();
+    for field in OWN_FIELDS {
+        body.shift_remove(field);
+    }
+    body.insert("model".into(), changes.model.into());
+    let part = match api {
+        Api::Responses => "input_text",
+        Api::Chat | Api::Messages => "text",
+    };
+    let is_set =
+        |body: &Map<String, Value>, key| body.get(key).is_some_and(|value| !value.is_null());
+    let is_set = [is_set(&body, "system"), is_set(&body, "instructions")];
+    let is_null = |key: &str| !is_set[usize::from(key == "instructions")];
+    let items = body[scan::conversation(api)].as_array_mut().unwrap();
+    for message in items.iter_mut().filter(|message| is_owners(api, message)) {
+        append_value(&mut message["content"], changes.user_line.unwrap(), part);
+    }
+    let text = changes.system.unwrap();
+    let is_system =
+        |message: &&Value| message["role"] == "system" || message["role"] == "developer";
+    let opening = match api {
+        Api::Messages => None,
+        Api::Chat | Api::Responses => items.iter_mut().take_while(|m| is_system(&&**m)).last(),
+    };
+    let opening = opening.map(|message| &mut message["content"]);
+    let beside = match api {
+        Api::Chat => {
+            match opening {
+                Some(content) => append_value(content, text, part),
+                None => items.insert(0, json!({ "role": "system", "content": text })),
+            }
+            return body.into();
+        }
+        Api::Messages => "system",
+        Api::Responses => "instructions",
+    };
+    match opening {
+        Some(content) if is_null(beside) => append_value(content, text, part),
+        _ => append_value(body.entry(beside).or_insert(Value::Null), text, "text"),
+    }
+    body.into()
+}
+
+fn is_owners(api: Api, message: &Value) -> bool {
+    let results = match &message["content"] {
+        Value::Array(parts) if api == Api::Messages && !parts.is_empty() => {
+            parts.iter().all(|part| part["type"] == "tool_result")
+        }
+        _ => false,
+    };
+    message["role"] == "user" && !results
+}
+
+fn append_value(value: &mut Value, text: &str, part: &str) {
+    match value {
+        Value::Array(parts) => parts.push(json!({ "type": part, "text": text })),
+        Value::String(known) if !known.is_empty() => {
+            known.push_str("\n\n");
+            known.push_str(text);
+        }
+        Value::String(_) | Value::Null => *value = text.into(),
+        _ => {}
+    }
+}
+
+/// Whether an edit only adds, or takes away no more than it may: one of our own fields, the model, or
+/// a text that says nothing.
+fn is_allowed(raw: &str, edit: &Edit) -> bool {
+    let was = &raw[edit.span.clone()];
+    let is_ours = |was: &str| {
+        let was = was.replace("\\u005f", "_");
+        OWN_FIELDS.iter().any(|field| was.contains(field))
+    };
+    let before = raw[..edit.span.start].trim_end();
+    was.is_empty()
+        || (edit.with.is_empty() && is_ours(was))
+        || (before.ends_with("\"model\":"))
+        || was == "null"
+        || was == "\"\""
+}
+
+proptest! {
+    /// The bytes come out as the same edit on parsed values would have it; and with what was put in
+    /// taken out again, and what was taken out put back, they are the client's.
+    #[test]
+    fn any_request_survives_with_all_else_as_it_was(
+        (api, raw) in any_request(), system in "[A-Z\"\n😀]{1,8}", user_line in "[A-Z\\\\]{1,8}",
+    ) {
+        let changes = Changes {
+            model: Some("new"),
+            system: Some(&system),
+            absent: Absent::Insert,
+            user_line: Some(&user_line),
+        };
+        let (bytes, layout, owners) = laid_out(api, &raw);
+        let out = splice(api, &bytes, &layout, &owners, changes);
+        prop_assert_eq!(&out, &splice(api, &bytes, &layout, &owners, changes), "the same lessons, the same bytes");
+        let out = std::str::from_utf8(&out).unwrap();
+        let parsed: Value = serde_json::from_str(out).unwrap();
+        prop_assert_eq!(&parsed, &expected(api, &raw, changes), "{:?}\n{}\n{}", api, raw, out);
+
+        let mut edits = edits(api, &bytes, &layout, &owners, changes);
+        edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
+        let (mut original, mut rest, mut at) = (String::new(), out, 0);
+        for edit in edits {
+            prop_assert!(is_allowed(&raw, &edit), "{:?} in {}", edit, raw);
+            let (kept, after) = rest.split_at(edit.span.start - at);
+            let with = std::str::from_utf8(&edit.with).unwrap();
+            original = original + kept + &raw[edit.span.clone()];
+            rest = after.strip_prefix(with).unwrap();
+            at = edit.span.end;
+        }
+        prop_assert_eq!(original + rest, raw);
+    }
+}

@@ -1,0 +1,91 @@
+//! Anthropic's messages and OpenAI's responses: the same way of a turn as a chat completion.
+
+use metaclaw_chat::{Message, Role};
+
+use super::harness::{Harness, SetUp, json_reply, post};
+
+const WISH: (&str, &str) = ("main/WISHES.md", "- Be brief.\n");
+
+fn taught() -> SetUp {
+    SetUp {
+        lessons: vec![WISH],
+        ..SetUp::default()
+    }
+}
+
+/// The beginning of OpenClaw's request in its Anthropic mode: its line stands in the last block.
+const OPENCLAW: &str = r#"{"model":"m","max_tokens":9,"system":[{"type":"text","text":"You are OpenClaw.","cache_control":{"type":"ephemeral"}},{"type":"text","text":"Runtime info\n\nRuntime: agent=main | session=agent:main:x | sessionId=0b3c9a52-0000-4000-8000-000000000001 | host=h"}],"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}"#;
+
+const MESSAGE: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"hello"}],"stop_reason":"end_turn","usage":{"input_tokens":9,"output_tokens":2}}"#;
+
+#[tokio::test]
+async fn a_turn_in_anthropics_messages_is_taught_and_kept_in_chat_shape() {
+    let mut harness = Harness::with(taught()).await;
+    let request = post("/v1/messages", "", OPENCLAW);
+    let (exchange, seen) = harness.exchange(&request, &json_reply(MESSAGE)).await;
+    let sent = exchange.body();
+    let (system, rest) = sent.split_once(r#""messages":"#).unwrap();
+    assert!(
+        system.starts_with(OPENCLAW.split_once("}],\"messages").unwrap().0),
+        "{sent}"
+    );
+    assert!(
+        system.contains("Be brief.")
+            && rest == r#"[{"role":"user","content":[{"type":"text","text":"hi"}]}]}"#,
+        "{sent}"
+    );
+    assert_eq!(seen.text(), MESSAGE);
+    let turn = &harness.log.wait(1).await[0];
+    let names = (turn.agent.as_str(), turn.session.as_str());
+    assert_eq!(names, ("main", "0b3c9a52-0000-4000-8000-000000000001"));
+    let roles: Vec<Role> = turn.request.messages.iter().map(Message::role).collect();
+    assert_eq!(roles, [Role::System, Role::User]);
+    assert!(!turn.request.messages[0].text().contains("Be brief."));
+    assert_eq!(turn.reply.as_ref().unwrap().text(), "hello");
+    assert_eq!(turn.served.api.as_deref(), Some("/v1/messages"));
+    assert_eq!(turn.request.params["max_tokens"], 9);
+}
+
+#[tokio::test]
+async fn what_stands_beside_the_messages_passes_unread() {
+    let mut harness = Harness::with(taught()).await;
+    let request = post("/v1/messages/count_tokens", "", OPENCLAW);
+    let (exchange, _) = harness.exchange(&request, &json_reply("{}")).await;
+    assert_eq!(exchange.body(), OPENCLAW);
+    assert!(harness.log.turns().is_empty());
+}
+
+const RESPONSE: &str = r#"{"id":"resp_1","object":"response","status":"completed","model":"m","output":[{"type":"reasoning","id":"r","summary":[]},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"hello"}]}]}"#;
+
+#[tokio::test]
+async fn a_response_that_goes_on_from_another_is_the_next_turn_of_its_session() {
+    let mut harness = Harness::start().await;
+    let mut ask = async |body: &str, reply: &str| {
+        let request = post("/v1/responses", "", body);
+        harness.exchange(&request, &json_reply(reply)).await;
+    };
+    ask(r#"{"model":"m","input":"hi"}"#, RESPONSE).await;
+    let next = RESPONSE.replace("resp_1", "resp_2");
+    // At once: the log may not have the first turn yet.
+    ask(
+        r#"{"model":"m","previous_response_id":"resp_1","input":"on"}"#,
+        &next,
+    )
+    .await;
+    let whole = r#"{"model":"m","input":[{"role":"user","content":"hi"},{"type":"reasoning","id":"r","summary":[]},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"hello"}]},{"role":"user","content":[{"type":"input_text","text":"on"}]}]}"#;
+    ask(whole, &next).await;
+    ask(
+        r#"{"model":"m","previous_response_id":"unknown","input":"on"}"#,
+        &next,
+    )
+    .await;
+    let turns = harness.log.wait(4).await;
+    assert_eq!(turns[0].reply.as_ref().unwrap().text(), "hello");
+    assert_eq!(turns[1].session, turns[0].session);
+    assert_eq!(
+        (&turns[2].session, turns[2].chain),
+        (&turns[1].session, turns[1].chain),
+        "the same conversation, whoever keeps its beginning"
+    );
+    assert_ne!(turns[3].session, turns[0].session);
+}
