@@ -119,6 +119,16 @@ impl Api {
         }
     }
 
+    /// What a chat completion calls a field of the request: whoever asks whether a `stop` was given need
+    /// not know who calls it what.
+    pub fn param(self, name: &str) -> &str {
+        match (self, name) {
+            (Self::Messages, "stop_sequences") => "stop",
+            (Self::Responses, "max_output_tokens") => "max_completion_tokens",
+            (Self::Chat | Self::Responses | Self::Messages, name) => name,
+        }
+    }
+
     /// The `tools` of a request as those of a chat completion.
     pub fn tools(self, tools: &Value) -> Value {
         match self {
@@ -146,5 +156,21 @@ mod tests {
         ] {
             assert_eq!(Api::of_path(path), None, "{path}");
         }
+    }
+
+    #[test]
+    fn a_field_has_the_name_that_chat_gives_it() {
+        assert_eq!(Api::Messages.param("stop_sequences"), "stop");
+        assert_eq!(
+            Api::Responses.param("max_output_tokens"),
+            "max_completion_tokens"
+        );
+        for api in [Api::Chat, Api::Responses, Api::Messages] {
+            assert_eq!(
+                (api.param("temperature"), api.param("stop")),
+                ("temperature", "stop")
+            );
+        }
+        assert_eq!(Api::Chat.param("stop_sequences"), "stop_sequences");
     }
 }

@@ -202,7 +202,7 @@ fn servers_that_leave_out_types_indexes_and_starts_are_read_all_the_same() {
         "event: response.output_text.delta\ndata: {\"item_id\":\"m\",\"delta\":\"Pa\"}\n\n",
         "event: response.output_text.delta\ndata: {\"delta\":\"ris\"}\n\n",
         "event: response.output_item.added\ndata: {\"item\":{\"type\":\"function_call\",\"id\":\"fc\",\"call_id\":\"c\",\"name\":\"ls\"}}\n\n",
-        "event: response.function_call_arguments.delta\ndata: {\"delta\":\"{}\"}\n\n",
+        "event: response.function_call_arguments.delta\ndata: {\"delta\":\"{\\\"a\\\":1}\"}\n\n",
         "event: response.output_item.done\ndata: {\"item\":{\"type\":\"function_call\",\"id\":\"fc\",\"arguments\":\"\"}}\n\n",
         "event: response.completed\ndata: {\"type\":\"response.completed\"}\n\ndata: [DONE]\n\n",
     ));
@@ -230,7 +230,7 @@ fn servers_that_leave_out_types_indexes_and_starts_are_read_all_the_same() {
           "type": "function",
           "function": {
             "name": "ls",
-            "arguments": "{}"
+            "arguments": "{\"a\":1}"
           }
         }
       ]
@@ -239,21 +239,50 @@ fn servers_that_leave_out_types_indexes_and_starts_are_read_all_the_same() {
 }
 
 #[test]
+fn pieces_go_to_the_item_and_the_part_that_they_name() {
+    let call = |at: u64, name: &str| {
+        json!({ "type": "response.output_item.added", "output_index": at,
+            "item": { "type": "function_call", "call_id": name, "name": name, "arguments": "" } })
+    };
+    let arguments = |at: u64, delta: &str| json!({ "type": "response.function_call_arguments.delta", "output_index": at, "delta": delta });
+    let text = |part: u64, delta: &str| json!({ "type": "response.output_text.delta", "output_index": 2, "content_index": part, "delta": delta });
+    let events = [
+        call(0, "a"),
+        call(1, "b"),
+        arguments(0, "[1"),
+        arguments(1, "[2"),
+        arguments(0, "]"),
+        arguments(1, "]"),
+        text(0, "One "),
+        text(1, "and "),
+        text(0, "two "),
+        text(1, "three."),
+    ];
+    let stream = events.map(|event| format!("data: {event}\n\n")).concat();
+    let message = read(&stream).message.unwrap();
+    let calls = message.tool_calls();
+    let arguments = [calls[0].arguments.as_str(), calls[1].arguments.as_str()];
+    assert_eq!(arguments, ["[1]", "[2]"]);
+    assert_eq!(message.text(), "One two and three.");
+}
+
+#[test]
 fn a_reply_without_end_is_kept_within_bounds() {
     let start = "data: {\"type\":\"response.output_item.added\",\"item\":{\"type\":\"function_call\",\"call_id\":\"c\"}}\n\n";
     let calls = read(&start.repeat(3_000)).message.unwrap().tool_calls();
     assert_eq!(calls.len(), 1_024);
     let piece = |at: usize| {
-        format!(
-            "data: {{\"type\":\"response.output_text.delta\",\"output_index\":0,\"content_index\":{at},\"delta\":\"a\"}}\n\n"
-        )
+        let event = json!({ "type": "response.reasoning_text.delta", "output_index": 0, "content_index": at, "delta": "a" });
+        format!("data: {event}\n\n")
     };
     let text: String = (0..3_000).chain([usize::MAX]).map(piece).collect();
-    let message = read(&text).message.unwrap();
+    let message = Value::from(read(&text).message.unwrap());
+    let parts = message["reasoning_items"][0]["content"].as_array().unwrap();
+    assert_eq!(parts.len(), 1_024);
     assert_eq!(
-        message.text(),
-        "a".repeat(3_001),
-        "all of it, in no more parts than there may be"
+        parts[1_023]["text"],
+        "a".repeat(3_001 - 1_023),
+        "none of it is lost"
     );
 }
 
@@ -283,6 +312,25 @@ fn a_conversation_is_read_in_chat_shape() {
     {"role":"assistant","content":null,"references":["msg_2"]}
     {"role":"user","content":"And in Rome?"}
     {"role":"assistant","content":"One moment."}
+    "#);
+}
+
+#[test]
+fn what_a_model_says_on_is_a_line_of_the_same_message() {
+    let items = json!([
+        { "role": "user", "content": "a" },
+        { "role": "user", "content": "b" },
+        { "type": "reasoning", "summary": [{ "type": "summary_text", "text": "hm" }] },
+        { "role": "assistant", "content": [{ "type": "output_text", "text": "First." }] },
+        { "type": "reasoning", "content": [{ "type": "reasoning_text", "text": "so" }], "summary": [] },
+        { "role": "assistant", "content": "" },
+        { "role": "assistant", "content": "Then." },
+        { "role": "assistant", "content": [{ "type": "refusal", "refusal": "No more." }] },
+    ]);
+    insta::assert_snapshot!(lines(&said(&items)), @r#"
+    {"role":"user","content":"a"}
+    {"role":"user","content":"b"}
+    {"role":"assistant","content":"First.\nThen.","reasoning_content":"hm\nso","reasoning_items":[{"type":"reasoning","summary":[{"type":"summary_text","text":"hm"}]},{"type":"reasoning","content":[{"type":"reasoning_text","text":"so"}],"summary":[]}],"refusal":"No more."}
     "#);
 }
 
