@@ -45,6 +45,20 @@ struct Call {
     arguments: String,
 }
 
+// === impl Options ===
+
+impl Options {
+    /// The options for the reply to a chat request, whose tools it names.
+    pub fn of(request: &Value, think_is_open: bool) -> Self {
+        let tools = request["tools"].as_array().into_iter().flatten();
+        let names = tools.filter_map(|tool| tool["function"]["name"].as_str());
+        Self {
+            think_is_open,
+            tools: names.map(str::to_owned).collect(),
+        }
+    }
+}
+
 /// Takes calls and thinking out of the text of a streamed chat reply. Events without either pass as they are.
 pub fn stream(options: Options) -> Box<dyn Rewrite> {
     Box::new(Events::new(streams::Stream::new(options)))

@@ -126,6 +126,15 @@ fn names_are_the_tools_that_were_meant() {
 }
 
 #[test]
+fn a_tool_that_the_request_names_keeps_its_name() {
+    let body = json!({ "tools": [{ "type": "function", "function": { "name": "sha256" } }, { "type": "custom" }] });
+    let options = Options::of(&body, false);
+    let call = "<tool_call>{\"name\":\"sha256\"}</tool_call>";
+    assert!(read(&options, call).contains("sha256"));
+    assert!(!plain(call).contains("sha256"));
+}
+
+#[test]
 fn a_whole_reply_is_put_right_and_others_are_left_alone() {
     let of = |text: &str, more: Value| {
         let mut message = json!({ "role": "assistant", "content": text });
