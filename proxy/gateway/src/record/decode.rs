@@ -150,7 +150,10 @@ impl Asked {
                     tools = Some(JsonText::of(&api.tools(&value)).map_err(|_| Unread)?);
                 }
                 // A number that no f64 holds is all that can fail: nothing that steers an answer.
-                (key, _) => put(&mut params, key, value(raw).unwrap_or(Value::Null)),
+                (key, api) => {
+                    let value = value(raw).unwrap_or(Value::Null);
+                    put(&mut params, api.param(key), value);
+                }
             }
         }
         Ok((messages, tools, params))

@@ -14,7 +14,7 @@ fn taught() -> SetUp {
 }
 
 /// The beginning of OpenClaw's request in its Anthropic mode: its line stands in the last block.
-const OPENCLAW: &str = r#"{"model":"m","max_tokens":9,"system":[{"type":"text","text":"You are OpenClaw.","cache_control":{"type":"ephemeral"}},{"type":"text","text":"Runtime info\n\nRuntime: agent=main | session=agent:main:x | sessionId=0b3c9a52-0000-4000-8000-000000000001 | host=h"}],"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}"#;
+const OPENCLAW: &str = r#"{"model":"m","max_tokens":9,"stop_sequences":["END"],"system":[{"type":"text","text":"You are OpenClaw.","cache_control":{"type":"ephemeral"}},{"type":"text","text":"Runtime info\n\nRuntime: agent=main | session=agent:main:x | sessionId=0b3c9a52-0000-4000-8000-000000000001 | host=h"}],"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}"#;
 
 const MESSAGE: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"hello"}],"stop_reason":"end_turn","usage":{"input_tokens":9,"output_tokens":2}}"#;
 
@@ -44,6 +44,7 @@ async fn a_turn_in_anthropics_messages_is_taught_and_kept_in_chat_shape() {
     assert_eq!(turn.reply.as_ref().unwrap().text(), "hello");
     assert_eq!(turn.served.api.as_deref(), Some("/v1/messages"));
     assert_eq!(turn.request.params["max_tokens"], 9);
+    assert_eq!(turn.request.params["stop"][0], "END");
 }
 
 #[tokio::test]
