@@ -1,6 +1,7 @@
 //! End-to-end tests: the built binaries, real clients, the real model.
 
 mod chat;
+mod faults;
 mod kill;
 mod openai_client;
 mod openclaw;

@@ -109,17 +109,32 @@ impl Client {
     /// # Errors
     /// When it does not.
     pub async fn get_json(&self, path: &str) -> Result<Value> {
-        let response = self
-            .http
-            .get(format!("{}{path}", self.base_url))
-            .send()
-            .await?;
+        let text = self.get_text(path).await?;
+        serde_json::from_str(&text).with_context(|| format!("GET {path} gave no JSON: {text}"))
+    }
+
+    /// A GET that must succeed.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn get_text(&self, path: &str) -> Result<String> {
+        let url = format!("{}{path}", self.base_url);
+        let response = self.http.get(url).send().await?;
         let status = response.status();
         let text = response.text().await?;
         if !status.is_success() {
             bail!("GET {path}: {status}: {text}");
         }
-        serde_json::from_str(&text).with_context(|| format!("GET {path} gave no JSON: {text}"))
+        Ok(text)
+    }
+
+    /// Posts JSON; the reply's body is still to come.
+    ///
+    /// # Errors
+    /// When there is no reply.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<reqwest::Response> {
+        let url = format!("{}{path}", self.base_url);
+        Ok(self.http.post(url).json(body).send().await?)
     }
 }
 

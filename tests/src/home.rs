@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::Stdio,
+    process::{ExitStatus, Stdio},
     time::Duration,
 };
 
@@ -161,6 +161,16 @@ impl Proxy {
             .next()
             .and_then(|port| port.parse().ok());
         port.expect("a base URL ends in its port")
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id().expect("it has not been waited for")
+    }
+
+    /// Waits until it ends by itself; its status.
+    pub async fn ended(mut self) -> Result<ExitStatus> {
+        Ok(self.child.wait().await?)
     }
 
     /// `kill -9`, and the wait until the process is gone.

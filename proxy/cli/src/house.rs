@@ -62,7 +62,7 @@ impl House {
     pub(crate) async fn status(&self) -> Status {
         let funnel = tokio::time::timeout(PATIENCE, self.log.funnel(None)).await;
         let learner = tokio::time::timeout(PATIENCE, self.learner.status()).await;
-        let health = self.log.health();
+        let (health, outcome) = (self.log.health(), self.log.outcome());
         let serving = tokio::time::timeout(PATIENCE, self.served()).await;
         let serving = serving.ok().and_then(Result::ok).unwrap_or_default();
         Status {
@@ -84,6 +84,8 @@ impl House {
             log: LogStatus {
                 oldest_unflushed_ms: health.oldest_unflushed.map(whole_ms),
                 broken: health.broken,
+                moved_aside: outcome.moved_aside.as_ref().map(|moved| moved.to.clone()),
+                n_lost: outcome.n_lost,
             },
             learner: learner.ok().and_then(Result::ok),
         }

@@ -70,9 +70,7 @@ fn text(status: &Value, now_ms: u64) -> String {
     for (why, n) in status["funnel"]["spent"].as_object().into_iter().flatten() {
         lines.push(format!("         {n} not used: {why}"));
     }
-    if let Some(why) = status["log"]["broken"].as_str() {
-        lines.push(format!("log:     nothing is captured: {why}"));
-    }
+    lines.extend(log(&status["log"]));
     lines.extend(learner(&status["learner"]));
     lines.join("\n")
 }
@@ -107,6 +105,25 @@ fn funnel(funnel: &Value) -> String {
         rest.join(" -> "),
         open.unwrap_or_default()
     )
+}
+
+/// What is wrong with the log, or was when it was opened.
+fn log(log: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(why) = log["broken"].as_str() {
+        lines.push(format!("log:     nothing is captured: {why}"));
+    }
+    if let Some(place) = log["moved_aside"].as_str() {
+        lines.push(format!(
+            "log:     it was damaged and lies in {place} now; an empty one began"
+        ));
+    }
+    if let Some(n_lost) = log["n_lost"].as_u64().filter(|n| *n > 0) {
+        lines.push(format!(
+            "log:     its last {n_lost} changes were lost before this start"
+        ));
+    }
+    lines
 }
 
 /// What the learner does, and how each agent's weights are.
@@ -153,7 +170,7 @@ mod tests {
             "about": {"mode": "rl", "serves": "demo", "learns": "weights", "leaves": "nothing"},
             "trainer": {"is": "ready", "address": "127.0.0.1:1", "pid": 8},
             "funnel": {"turns": 5, "main": 5, "complete": 4, "with_ids": 4, "judged": 3, "trained": 0, "taken": 2, "spent": {"unclear": 1}},
-            "log": {"broken": null},
+            "log": {"broken": null, "moved_aside": "/h/turns/damaged-1", "n_lost": 0},
             "learner": {
                 "phase": {"is": "collecting"}, "judging": {"waiting": 1, "failing": null},
                 "agents": [{"agent": "_default", "adapter": null, "n_redo": 1, "n_binary_rl": 2, "last_step": null}],
@@ -167,6 +184,7 @@ mod tests {
         trainer: ready at 127.0.0.1:1 (PID=8)
         turns:   5 -> main 5 -> complete 4 -> with ids 4 -> judged 3 -> trained 0 (+ 2 in an open step)
                  1 not used: unclear
+        log:     it was damaged and lies in /h/turns/damaged-1 now; an empty one began
         learner: collecting; turns that wait for a verdict: 1
         agent:   _default on the base model; 1 redo and 2 binary_rl samples ready; no step yet
         "#);

@@ -1,6 +1,6 @@
 //! What is said between a subcommand and the running process; also what `--json` prints.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
 use metaclaw_chat::{AgentId, SessionId, TurnId};
 use metaclaw_gateway::{Counts, KeyConfig};
@@ -66,6 +66,10 @@ pub(crate) struct LogStatus {
     pub oldest_unflushed_ms: Option<u64>,
     /// Why nothing is captured, where nothing is.
     pub broken: Option<String>,
+    /// Where the log was moved at the start, as it was damaged; an empty one began.
+    pub moved_aside: Option<PathBuf>,
+    /// Changes that the log had lost at the start: its file was cut, or the power failed.
+    pub n_lost: u64,
 }
 
 /// Which turns to list.
