@@ -8,11 +8,11 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use crate::client::Client;
+use crate::{client::Client, upstream::Upstream};
 
 /// How long a start may take before the test gives up: a cold trainer converts its model first.
 const READY_WITHIN: Duration = Duration::from_secs(180);
@@ -45,6 +45,19 @@ impl Home {
             bin_dir: bin_dir.to_owned(),
             env: Vec::new(),
         }
+    }
+
+    /// A home whose proxy stands before this upstream and teaches nothing; `dialect` is a value of
+    /// `upstreams.<name>.dialect`, and the fields of `more` are added to the configuration.
+    pub fn before(bin_dir: &Path, upstream: &Upstream, dialect: &str, more: &Value) -> Self {
+        let url = format!("{}/v1", upstream.base_url);
+        let mut config = json!({"mode": "skills_only", "routing": {"order": ["scripted"]},
+            "upstreams": {"scripted": {"url": url, "dialect": dialect}}});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            config[key] = value.clone();
+        }
+        // JSON is YAML.
+        Self::new(bin_dir, &config.to_string())
     }
 
     /// Sets one configuration key by environment, as `METACLAW__RL__BATCH_SIZE`.

@@ -9,5 +9,6 @@ pub mod client;
 pub mod external;
 pub mod home;
 pub mod laptop;
+pub mod openclaw;
 pub mod questions;
 pub mod upstream;
