@@ -5,3 +5,4 @@ mod faults;
 mod kill;
 mod openai_client;
 mod openclaw;
+mod packages;

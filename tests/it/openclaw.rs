@@ -1,143 +1,240 @@
-//! OpenClaw itself: a text turn and a tool turn through the proxy to a scripted upstream.
+//! OpenClaw itself, in both of its APIs: what it gets and does through the proxy is what it gets and
+//! does without, run beside it at the same time.
 
-use std::{path::Path, process::Stdio};
+use std::collections::BTreeMap;
 
 use metaclaw_tests::{
     external,
-    home::Home,
+    home::{Home, Proxy},
     need,
-    upstream::{CACHED_TOKENS, COMPLETION_TOKENS, PROMPT_TOKENS, Play, Upstream},
+    openclaw::{Api, OpenClaw, Run},
+    upstream::{
+        Asked, CACHED_TOKENS, COMPLETION_TOKENS, Failure, PROMPT_TOKENS, Play, Received, Upstream,
+    },
 };
 use serde_json::{Value, json};
-use tokio::process::Command;
 
-fn proxy_config(upstream: &Upstream) -> String {
-    format!(
-        "mode: skills_only\nllm:\n  api_base: {}/v1\n  model_id: mock-model\n  api_key: sk-upstream\n",
-        upstream.base_url
-    )
+const GREETING: &str = "Hello from the mock upstream.";
+
+/// What the upstream does, by the model's name.
+fn script(asked: &Asked<'_>) -> Play {
+    match (asked.model, asked.n_before) {
+        ("tool", _) => Play::Tool {
+            command: "echo hi-from-tool",
+            then: "The tool said hi.",
+        },
+        ("stormy", 0) => Play::Refuse(Failure::RateLimit),
+        ("stormy", 1) => Play::Cut(GREETING),
+        ("overflow", _) => Play::Refuse(Failure::ContextOverflow),
+        _ => Play::Text(GREETING),
+    }
 }
 
-/// One headless turn of OpenClaw against `base_url`, in a home of its own.
-async fn agent_exec(base_url: &str, instruction: &str) -> Value {
-    let (openclaw, node) = external::openclaw().expect("checked by the test");
-    let folder = tempfile::tempdir().unwrap();
-    let config = json!({
-        "models": {"mode": "replace", "providers": {"proxied": {
-            "baseUrl": format!("{base_url}/v1"), "apiKey": "sk-proxy-test",
-            "api": "openai-completions",
-            "models": [{"id": "mock-model", "name": "Mock", "reasoning": false, "input": ["text"],
-                "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
-                "contextWindow": 128_000, "maxTokens": 4096}]}}},
-        "agents": {"defaults": {"model": {"primary": "proxied/mock-model"}}}});
-    let config_path = folder.path().join("openclaw.json");
-    std::fs::write(&config_path, config.to_string()).unwrap();
-    let output = Command::new(openclaw.join("node_modules/.bin/openclaw"))
-        .args([
-            "agent",
-            "exec",
-            instruction,
-            "--json",
-            "--timeout",
-            "60",
-            "--config",
-        ])
-        .arg(&config_path)
-        .current_dir(folder.path())
-        .env_clear()
-        .env("PATH", path_with(&node))
-        .env("HOME", folder.path())
-        .env("OPENCLAW_STATE_DIR", folder.path().join(".openclaw"))
-        .env("NO_COLOR", "1")
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .expect("openclaw runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    let logs = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "openclaw: {}\n{said}\n{logs}",
-        output.status
-    );
-    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}\n{logs}"))
+/// An upstream for OpenClaw alone, and another one behind a proxy.
+struct Pair {
+    openclaw: OpenClaw,
+    api: Api,
+    alone: Upstream,
+    behind: Upstream,
+    home: Home,
+    proxy: Proxy,
 }
 
-fn path_with(node: &Path) -> String {
-    format!("{}:/usr/local/bin:/usr/bin:/bin", node.display())
-}
-
-/// What OpenClaw counts must be what the upstream said: cached tokens apart from new ones.
-fn assert_usage(usage: &Value, n_requests: u64) {
-    assert_eq!(
-        usage["input"],
-        (PROMPT_TOKENS - CACHED_TOKENS) * n_requests,
-        "{usage}"
-    );
-    assert_eq!(usage["cacheRead"], CACHED_TOKENS * n_requests, "{usage}");
-    assert_eq!(usage["output"], COMPLETION_TOKENS * n_requests, "{usage}");
+/// The same turn, without the proxy and with it.
+struct Twice {
+    direct: Run,
+    proxied: Run,
 }
 
 #[tokio::test]
-async fn openclaw_takes_a_text_turn_and_a_tool_turn_each_in_a_session_of_its_own() {
-    need!(external::openclaw());
-    let bin_dir = need!(external::bin_dir());
+async fn a_text_turn_and_a_tool_turn_are_as_without_us() {
+    for api in [Api::Completions, Api::Messages] {
+        let pair = need!(Pair::start(api).await);
+        let text = pair.exec("text", "Say hello.").await;
+        assert_eq!(text.proxied.said["final"], GREETING, "{:?}", text.proxied);
+        assert_eq!(text.proxied.said["usage"], usage(1), "{:?}", text.proxied);
+        let tool = pair.exec("tool", "Run the tool.").await;
+        assert_eq!(tool.proxied.said["final"], "The tool said hi.");
+        // The count of calls is only said in a summary of the tools that were used.
+        assert_eq!(tool.proxied.said["toolSummary"]["calls"], 1);
+        assert_eq!(tool.proxied.said["usage"], usage(2), "{:?}", tool.proxied);
 
-    let upstream = Upstream::start(Play::Text("Hello from the mock upstream.")).await;
-    let home = Home::new(&bin_dir, &proxy_config(&upstream));
-    let proxy = home.start().await.unwrap();
-    let run = agent_exec(&proxy.base_url, "Say hello.").await;
-    assert_eq!(run["final"], "Hello from the mock upstream.", "{run}");
-    assert_usage(&run["usage"], 1);
-    let again = agent_exec(&proxy.base_url, "Say hello.").await;
-    assert_eq!(again["ok"], true, "{again}");
-    let turns = home.ask(&["turns", "list", "--json"]).await.unwrap();
-    let sessions = sessions_of(&turns);
-    assert_eq!(
-        sessions.len(),
-        2,
-        "two runs, two sessions, a turn each: {turns}"
-    );
-    assert_eq!(upstream.received().len(), 2);
-    let sent = &upstream.received()[0];
-    assert_eq!(
-        sent.headers["authorization"], "Bearer sk-upstream",
-        "the configured key goes up"
-    );
-    assert!(
-        sent.headers.contains_key("traceparent"),
-        "{:?}",
-        sent.headers
-    );
-    proxy.stop().await.unwrap();
-
-    let play = Play::Tool {
-        command: "echo hi-from-tool",
-        then: "The tool said hi.",
-    };
-    let upstream = Upstream::start(play).await;
-    let home = Home::new(&bin_dir, &proxy_config(&upstream));
-    let proxy = home.start().await.unwrap();
-    let run = agent_exec(&proxy.base_url, "Run the tool.").await;
-    assert_eq!(run["final"], "The tool said hi.", "{run}");
-    assert_eq!(run["toolSummary"]["calls"], 1, "{run}");
-    let turns = home.ask(&["turns", "list", "--json"]).await.unwrap();
-    let sessions = sessions_of(&turns);
-    assert_eq!(sessions.len(), 1, "one run, one session: {turns}");
-    assert_eq!(sessions[0].1, 2, "with both its turns: {turns}");
-    proxy.stop().await.unwrap();
+        for run in [&text, &tool] {
+            let [direct, proxied] = [&run.direct, &run.proxied].map(outcome);
+            assert_eq!(direct, proxied, "what OpenClaw made of it, {api:?}");
+        }
+        pair.assert_requests_are_the_same(3);
+        if api == Api::Completions {
+            let sessions = pair.sessions().await;
+            let n_turns = |run: &Twice| sessions.get(&session(&run.proxied)).copied();
+            assert_eq!(n_turns(&text), Some(1), "{sessions:?}");
+            assert_eq!(n_turns(&tool), Some(2), "{sessions:?}");
+        }
+        pair.proxy.stop().await.unwrap();
+    }
 }
 
-/// Each session with the number of its turns.
-fn sessions_of(turns: &Value) -> Vec<(String, usize)> {
-    let mut sessions: Vec<(String, usize)> = Vec::new();
-    for turn in turns.as_array().expect("a list") {
-        let name = turn["session"].as_str().expect("a session").to_owned();
-        match sessions.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, count)) => *count += 1,
-            None => sessions.push((name, 1)),
+#[tokio::test]
+async fn errors_and_cuts_are_met_and_retried_as_without_us() {
+    for api in [Api::Completions, Api::Messages] {
+        let pair = need!(Pair::start(api).await);
+        let stormy = pair.exec("stormy", "Say hello.").await;
+        assert_eq!(
+            stormy.proxied.said["final"], GREETING,
+            "{:?}",
+            stormy.proxied
+        );
+        let [limited, torn] = retries(&stormy.proxied)[..] else {
+            panic!("two retries: {:?}", stormy.proxied);
+        };
+        assert!(limited.ends_with("reason=rate_limit"), "{limited}");
+        assert!(torn.ends_with("reason=timeout"), "{torn}");
+        let told = stormy.proxied.logs.contains("Retry-After: 1 seconds");
+        assert!(told, "{:?}", stormy.proxied);
+        let overflow = pair.exec("overflow", "Say hello.").await;
+        let kind = &overflow.proxied.said["error"]["kind"];
+        assert_eq!(*kind, "context_overflow", "{:?}", overflow.proxied);
+
+        for run in [&stormy, &overflow] {
+            let [direct, proxied] = [&run.direct, &run.proxied].map(outcome);
+            assert_eq!(direct, proxied, "what OpenClaw made of it, {api:?}");
+        }
+        // Two failures and a success, and one failure that nobody retries: a retry of ours would
+        // have spared OpenClaw one of its own.
+        pair.assert_requests_are_the_same(4);
+        pair.proxy.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_s_second_turn_remembers_the_first() {
+    for api in [Api::Completions, Api::Messages] {
+        let pair = need!(Pair::start(api).await);
+        let (direct, proxied) = tokio::join!(
+            pair.openclaw.gateway(api, &pair.alone.base_url, "text"),
+            pair.openclaw.gateway(api, &pair.proxy.base_url, "text"),
+        );
+        for text in ["Remember the word PLUM.", "Which word?"] {
+            let (direct, proxied) = tokio::join!(direct.say(text), proxied.say(text));
+            let [direct, proxied] = [&direct, &proxied].map(answer);
+            assert_eq!(direct, proxied, "{api:?}");
+            assert_eq!(proxied["payloads"][0]["text"], GREETING);
+            assert_eq!(proxied["usage"], usage(1));
+        }
+        pair.assert_requests_are_the_same(2);
+        let second: Value = serde_json::from_slice(&pair.behind.received()[1].body).unwrap();
+        let history = second["messages"].to_string();
+        assert!(history.contains("PLUM") && history.contains(GREETING));
+        if api == Api::Completions {
+            let sessions = pair.sessions().await;
+            let counts: Vec<usize> = sessions.values().copied().collect();
+            assert_eq!(counts, [2], "one session, both turns: {sessions:?}");
+        }
+        pair.proxy.stop().await.unwrap();
+    }
+}
+
+// === impl Pair ===
+
+impl Pair {
+    /// Starts all of it, where OpenClaw and the binaries are at hand.
+    async fn start(api: Api) -> Option<Self> {
+        let (openclaw, bin_dir) = (OpenClaw::installed()?, external::bin_dir()?);
+        let alone = Upstream::scripted(script).await;
+        let behind = Upstream::scripted(script).await;
+        let dialect = match api {
+            Api::Completions => "openai",
+            Api::Messages => "anthropic",
+        };
+        let home = Home::before(&bin_dir, &behind, dialect, &Value::Null);
+        let proxy = home.start().await.unwrap();
+        Some(Self {
+            openclaw,
+            api,
+            alone,
+            behind,
+            home,
+            proxy,
+        })
+    }
+
+    /// One headless turn, without the proxy and with it.
+    async fn exec(&self, model: &str, instruction: &str) -> Twice {
+        let run = |base_url| self.openclaw.exec(self.api, base_url, model, instruction);
+        let (direct, proxied) = tokio::join!(run(&self.alone.base_url), run(&self.proxy.base_url));
+        Twice { direct, proxied }
+    }
+
+    /// Both upstreams got as many requests of the same length with the same headers.
+    fn assert_requests_are_the_same(&self, n: usize) {
+        let [direct, proxied] = [self.alone.received(), self.behind.received()];
+        assert_eq!((direct.len(), proxied.len()), (n, n), "{:?}", self.api);
+        for (direct, proxied) in direct.iter().zip(&proxied) {
+            assert_eq!(shape(direct), shape(proxied), "{:?}", self.api);
         }
     }
-    sessions
+
+    /// The sessions in the log, with the number of their turns.
+    async fn sessions(&self) -> BTreeMap<String, usize> {
+        let turns = self.home.ask(&["turns", "list", "--json"]).await.unwrap();
+        let mut sessions = BTreeMap::new();
+        for turn in turns.as_array().expect("a list") {
+            let name = turn["session"].as_str().expect("a session").to_owned();
+            *sessions.entry(name).or_default() += 1;
+        }
+        sessions
+    }
+}
+
+/// What must not differ between two runs' requests. Names and times in the texts do, and have the
+/// same length.
+fn shape(request: &Received) -> (String, BTreeMap<String, String>) {
+    let mut headers = request.end_to_end();
+    assert!(headers.remove("traceparent").is_some(), "{headers:?}");
+    (request.uri.to_string(), headers)
+}
+
+/// What OpenClaw made of a turn, without what differs between any two runs.
+fn outcome(run: &Run) -> Value {
+    let mut said = run.said.clone();
+    if let Some(said) = said.as_object_mut() {
+        said.remove("sessionId");
+        said.remove("toolSummary");
+    }
+    let calls = &run.said["toolSummary"]["calls"];
+    json!({"code": run.code, "said": said, "calls": calls, "retries": retries(run)})
+}
+
+/// Why OpenClaw tried again, each time.
+fn retries(run: &Run) -> Vec<&str> {
+    let lines = run
+        .logs
+        .lines()
+        .filter(|line| line.contains("same-model retry"));
+    lines
+        .map(|line| line.split(": delayMs").next().unwrap_or(line))
+        .collect()
+}
+
+/// A gateway's answer, without what differs between any two.
+fn answer(run: &Run) -> Value {
+    let result = &run.said["result"];
+    json!({"code": run.code, "status": run.said["status"], "payloads": result["payloads"],
+        "usage": result["meta"]["agentMeta"]["usage"]})
+}
+
+/// The session by OpenClaw's own name.
+fn session(run: &Run) -> String {
+    run.said["sessionId"]
+        .as_str()
+        .expect("a session")
+        .to_owned()
+}
+
+/// What OpenClaw must count: cached tokens apart from new ones.
+fn usage(n_requests: u64) -> Value {
+    let input = (PROMPT_TOKENS - CACHED_TOKENS) * n_requests;
+    let (cached, output) = (CACHED_TOKENS * n_requests, COMPLETION_TOKENS * n_requests);
+    json!({"input": input, "output": output, "cacheRead": cached, "cacheWrite": 0,
+        "total": input + cached + output, "cost": {"total": 0}})
 }

@@ -1,0 +1,107 @@
+"""The `anthropic` package in every way that a user asks for a reply; prints what it saw as one JSON object."""
+
+import json
+import sys
+
+import anthropic
+
+# The model's name says which scene the upstream plays.
+client = anthropic.Anthropic(base_url=sys.argv[1], api_key="sk-caller", max_retries=0)
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+M8AAQUBAScY42YAAAAASUVORK5CYII="
+QUESTION = "Was ist das? \u00e4\u00f6\u00fc \U0001f642 <b>\"quoted\"</b> \\ / \t."
+SYSTEM = [
+    {"type": "text", "text": "Be brief."},
+    {"type": "text", "text": "A long rule.", "cache_control": {"type": "ephemeral"}},
+]
+TOOL = {
+    "name": "exec",
+    "description": "Runs it.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"command": {"type": "string"}},
+        "required": ["command"],
+    },
+}
+
+
+def plain(item):
+    """What a package's object holds, as JSON."""
+    return item.model_dump(mode="json", exclude_unset=True)
+
+
+def user(content):
+    return [{"role": "user", "content": content}]
+
+
+def whole():
+    reply = client.messages.create(
+        model="text", max_tokens=64, system="Be brief.", messages=user(QUESTION)
+    )
+    return plain(reply)
+
+
+def streamed(model):
+    stream = client.messages.create(
+        model=model, max_tokens=64, system=SYSTEM, messages=user(QUESTION), stream=True
+    )
+    return [plain(event) for event in stream]
+
+
+def thought():
+    """The package puts the blocks together; a beta goes up as a header."""
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    with client.messages.stream(
+        model="thought",
+        max_tokens=2048,
+        thinking=thinking,
+        messages=user(QUESTION),
+        extra_headers={"anthropic-beta": "interleaved-thinking-2025-05-14"},
+    ) as stream:
+        text = "".join(stream.text_stream)
+        return {"text": text, "message": plain(stream.get_final_message())}
+
+
+def tool():
+    """Two requests: the call, streamed and put together by the package, and its result."""
+    messages = user("Run the tool.")
+    with client.messages.stream(
+        model="tool", max_tokens=64, tools=[TOOL], messages=messages
+    ) as stream:
+        events = [event.type for event in stream]
+        asked = stream.get_final_message()
+    call = asked.content[0]
+    messages.append({"role": "assistant", "content": [plain(call)]})
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": "ran " + call.input["command"]}
+    messages.append({"role": "user", "content": [result, {"type": "text", "text": "And?"}]})
+    reply = client.messages.create(model="tool", max_tokens=64, tools=[TOOL], messages=messages)
+    return {"events": events, "asked": plain(asked), "reply": plain(reply)}
+
+
+def vision():
+    source = {"type": "base64", "media_type": "image/png", "data": PIXEL}
+    content = [{"type": "image", "source": source}, {"type": "text", "text": QUESTION}]
+    reply = client.messages.create(model="text", max_tokens=64, messages=user(content))
+    return plain(reply)
+
+
+def beside():
+    count = client.messages.count_tokens(model="text", system=SYSTEM, messages=user(QUESTION))
+    return {"count": plain(count), "models": [plain(model) for model in client.models.list()]}
+
+
+print(
+    json.dumps(
+        {
+            "whole": whole(),
+            "streamed": streamed("text"),
+            "without_usage": streamed("nousage"),
+            "without_finish": streamed("nofinish"),
+            "without_end": streamed("nodone"),
+            "thought": thought(),
+            "tool": tool(),
+            "vision": vision(),
+            "beside": beside(),
+        }
+    )
+)

@@ -1,0 +1,64 @@
+//! Whoever hangs up here is hung up on upstream, so that no provider goes on for nobody.
+
+use std::{
+    path::Path,
+    process::Stdio,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use metaclaw_tests::{
+    external,
+    home::{Home, until},
+    need,
+    upstream::{Play, Upstream},
+};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+
+use super::{GREETING, program};
+
+/// Nothing on one machine takes this long unless it hangs.
+const SOON: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn who_hangs_up_is_hung_up_on_upstream() {
+    let (python, bin_dir) = (need!(external::python()), need!(external::bin_dir()));
+    for (dialect, way) in [
+        ("openai", "chat"),
+        ("openai", "responses"),
+        ("anthropic", "messages"),
+        ("openai", "before_the_first_byte"),
+    ] {
+        let upstream = Upstream::start(Play::Stall(GREETING)).await;
+        let home = Home::before(&bin_dir, &upstream, dialect, &Value::Null);
+        let proxy = home.start().await.unwrap();
+        let after = hang_up(&python, &proxy.base_url, way, &upstream).await;
+        eprintln!("{way}: the upstream saw it after {} us", after.as_micros());
+        proxy.stop().await.unwrap();
+    }
+}
+
+/// Lets a package hang up in this way; how long it took until the upstream saw it.
+async fn hang_up(python: &Path, base_url: &str, way: &str, upstream: &Upstream) -> Duration {
+    let mut child = program(python, "cancel.py", base_url, &[way])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python runs");
+    let mut stdin = child.stdin.take().expect("piped");
+    let arrived = until(SOON, async || !upstream.received().is_empty()).await;
+    assert!(arrived.is_ok(), "{way}: the upstream was never asked");
+    stdin.write_all(b"it is there\n").await.expect("a pipe");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let line = lines.next_line().await.expect("a pipe").expect("a line");
+    let said: Value = serde_json::from_str(&line).expect("JSON");
+    let hung_up = said["hung_up_ns"].as_u64().expect("nanoseconds");
+    let seen = until(SOON, async || !upstream.hang_ups().is_empty()).await;
+    assert!(seen.is_ok(), "{way}: the upstream never saw it");
+    // The program lives until now: it was not its end that was seen.
+    drop(stdin);
+    assert!(child.wait().await.expect("python ends").success());
+    let hung_up = UNIX_EPOCH + Duration::from_nanos(hung_up);
+    let seen = upstream.hang_ups()[0].duration_since(hung_up);
+    seen.expect("seen after it happened")
+}

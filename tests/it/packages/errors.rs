@@ -1,0 +1,62 @@
+//! Errors: each package raises the class that its users catch, with all that they read from it.
+
+use metaclaw_tests::need;
+use serde_json::{Value, json};
+
+use super::{Pair, program, run};
+
+const SCENES: [&str; 5] = ["text", "err500", "err429", "err400ctx", "cut"];
+
+#[tokio::test]
+async fn each_package_raises_what_it_would_without_us() {
+    for (package, apis) in [
+        ("openai", &["chat", "responses"][..]),
+        ("anthropic", &["messages"]),
+    ] {
+        let pair = need!(Pair::start(package, &Value::Null).await);
+        let args = [&[package, "sk-caller"], &SCENES[..]].concat();
+        let seen = pair.assert_same("raises.py", &args).await;
+        for api in apis {
+            for how in ["whole", "streamed"] {
+                let raised = |scene| &seen[format!("{api} {scene} {how}")];
+                assert_eq!(raised("text")["raised"], Value::Null);
+                assert_eq!(raised("err500")["raised"], "InternalServerError");
+                assert_eq!(raised("err429")["raised"], "RateLimitError");
+                assert_eq!(raised("err429")["headers"]["retry-after"], "1");
+                assert_eq!(raised("err400ctx")["raised"], "BadRequestError");
+                assert_ne!(raised("cut")["raised"], Value::Null, "a cut is no end");
+            }
+            let cut = &seen[format!("{api} cut whole")];
+            assert_eq!(cut["raised"], "APIConnectionError");
+            assert_eq!(seen[format!("{api} retried")]["raised"], Value::Null);
+            if package == "openai" {
+                let overflow = &seen[format!("{api} err400ctx whole")];
+                assert_eq!(overflow["code"], "context_length_exceeded");
+            }
+        }
+        pair.proxy.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn our_own_refusals_are_typed_too() {
+    for (package, api) in [("openai", "chat"), ("anthropic", "messages")] {
+        let locked = json!({"proxy": {"api_key": "sk-the-right-one"}});
+        let pair = need!(Pair::start(package, &locked).await);
+        let proxy = &pair.proxy;
+        let raised = async |key| {
+            let args = [package, key, "text"];
+            let seen = run(program(&pair.python, "raises.py", &proxy.base_url, &args)).await;
+            let seen = &seen[format!("{api} text streamed")];
+            (seen["raised"].clone(), seen["status"].clone())
+        };
+        let door = raised("sk-the-wrong-one").await;
+        assert_eq!(door, (json!("AuthenticationError"), json!(401)));
+        assert!(pair.behind.received().is_empty(), "nobody came in");
+        assert_eq!(raised("sk-the-right-one").await.0, Value::Null);
+        drop(pair.behind);
+        let away = raised("sk-the-right-one").await;
+        assert_eq!(away, (json!("InternalServerError"), json!(502)));
+        pair.proxy.stop().await.unwrap();
+    }
+}
