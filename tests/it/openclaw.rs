@@ -64,12 +64,10 @@ async fn a_text_turn_and_a_tool_turn_are_as_without_us() {
             assert_eq!(direct, proxied, "what OpenClaw made of it, {api:?}");
         }
         pair.assert_requests_are_the_same(3);
-        if api == Api::Completions {
-            let sessions = pair.sessions().await;
-            let n_turns = |run: &Twice| sessions.get(&session(&run.proxied)).copied();
-            assert_eq!(n_turns(&text), Some(1), "{sessions:?}");
-            assert_eq!(n_turns(&tool), Some(2), "{sessions:?}");
-        }
+        let sessions = pair.sessions().await;
+        let n_turns = |run: &Twice| sessions.get(&session(&run.proxied)).copied();
+        assert_eq!(n_turns(&text), Some(1), "{api:?}: {sessions:?}");
+        assert_eq!(n_turns(&tool), Some(2), "{api:?}: {sessions:?}");
         pair.proxy.stop().await.unwrap();
     }
 }
@@ -125,11 +123,9 @@ async fn a_gateway_s_second_turn_remembers_the_first() {
         let second: Value = serde_json::from_slice(&pair.behind.received()[1].body).unwrap();
         let history = second["messages"].to_string();
         assert!(history.contains("PLUM") && history.contains(GREETING));
-        if api == Api::Completions {
-            let sessions = pair.sessions().await;
-            let counts: Vec<usize> = sessions.values().copied().collect();
-            assert_eq!(counts, [2], "one session, both turns: {sessions:?}");
-        }
+        let sessions = pair.sessions().await;
+        let counts: Vec<usize> = sessions.values().copied().collect();
+        assert_eq!(counts, [2], "one session, both turns: {sessions:?}");
         pair.proxy.stop().await.unwrap();
     }
 }

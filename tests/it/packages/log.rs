@@ -11,7 +11,10 @@ use super::{Pair, program, run};
 
 #[tokio::test]
 async fn a_call_and_the_answer_to_its_result_are_two_turns_of_one_session() {
-    for (dialect, name, n) in [("openai", "openai_turns.py", 1)] {
+    for (dialect, name, n) in [
+        ("openai", "openai_turns.py", 2),
+        ("anthropic", "anthropic_turns.py", 1),
+    ] {
         let pair = need!(Pair::start(dialect, &Value::Null).await);
         run(program(&pair.python, name, &pair.proxy.base_url, &[])).await;
         let turns = turns(&pair.home).await;
