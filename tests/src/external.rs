@@ -25,6 +25,16 @@ pub fn openclaw() -> Option<(PathBuf, PathBuf)> {
     ))
 }
 
+/// nginx, for `cargo xtask bench relay`.
+pub fn nginx() -> Option<PathBuf> {
+    place("METACLAW_BENCH_NGINX")
+}
+
+/// LiteLLM's command, for the same.
+pub fn litellm() -> Option<PathBuf> {
+    place("METACLAW_BENCH_LITELLM")
+}
+
 /// The seed that a test with random choices is to use, to see again what it printed.
 ///
 /// # Panics

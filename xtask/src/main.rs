@@ -2,6 +2,7 @@
 //!
 //! It compiles before everything else, so it has few dependencies and knows no crate of ours.
 
+mod bench;
 mod cargo;
 mod clients;
 mod command;
@@ -33,6 +34,7 @@ usage: cargo xtask <command> [arguments]
 
   setup           only fetch: libtorch and the demo model
   clients         only fetch: the clients that the end-to-end tests drive (Python packages, OpenClaw)
+  bench relay     the proxy beside nginx and LiteLLM: requests a second, delays, CPU, memory
   laptop [args]   the script of 40 conversations that shows the model learn to be brief
   golden          make the golden values of the engine anew (PyTorch and transformers: 60 packages, 2.8 GB)
   fmt, lint, doc  parts of `test`: format the code, clippy, documentation
@@ -56,7 +58,7 @@ fn run(command: &str, args: &[String]) -> Result<()> {
         println!("{USAGE}");
         return Ok(());
     }
-    let takes_arguments = matches!(command, "start" | "laptop");
+    let takes_arguments = matches!(command, "start" | "laptop" | "bench");
     if let (false, Some(stray)) = (takes_arguments, args.first()) {
         bail!("takes no arguments, was given `{stray}`\n\n{USAGE}");
     }
@@ -67,6 +69,7 @@ fn run(command: &str, args: &[String]) -> Result<()> {
         "test" => test::run(&places),
         "clients" => clients(&places),
         "laptop" => laptop::run(&places, args),
+        "bench" => bench::run(&places, args),
         "golden" => golden::run(&places),
         "fmt" => cargo::fmt(&places),
         "lint" => cargo::lint(&places),

@@ -160,12 +160,15 @@ impl Running {
 
         let settings = plan.loaded.room::<LearnerConfig>()?;
         let (judge, judged_with) = learner::judge(plan, &settings)?;
-        let about = About::of(
+        let mut about = About::of(
             config,
             &plan.policy,
             &judged_with,
             &settings.rl.method.to_string(),
         );
+        if !plan.loaded.section::<TurnsConfig>("turns")?.enabled {
+            about = about.of_nothing_new();
+        }
         let learner = learner::start(
             settings,
             judge,
@@ -337,6 +340,7 @@ async fn gateway(
     let mut config: GatewayConfig = plan.loaded.room()?;
     let turns: TurnsConfig = plan.loaded.section("turns")?;
     config.strict = turns.durability == Durability::Strict;
+    config.unrecorded = !turns.enabled;
     // The door was guarded when the settings were read.
     config.proxy.host = plan.loaded.config.proxy.host;
     if !plan.policy.is_some() {

@@ -8,6 +8,8 @@ use crate::config::{Config, InertUse, Mode, Policy};
 
 /// More keys than this of one section are not named one by one.
 const MANY: usize = 3;
+/// Wishes and skills are given from files that people write; nothing writes them from a conversation yet.
+const BY_HAND: &str = "wishes and skills are as you write them";
 
 /// What serves, what learns, and what leaves the machine, in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +65,14 @@ impl About {
             leaves: leaves(config, policy, judge),
         }
     }
+
+    /// Where no turns are kept.
+    pub(crate) fn of_nothing_new(self) -> Self {
+        Self {
+            learns: format!("nothing: turns are not kept (turns.enabled); {BY_HAND}"),
+            ..self
+        }
+    }
 }
 
 fn serves(config: &Config, policy: &Policy) -> String {
@@ -82,9 +92,7 @@ fn serves(config: &Config, policy: &Policy) -> String {
     }
 }
 
-/// Wishes and skills are given from files that people write; nothing writes them from a conversation yet.
 fn learns(config: &Config, policy: &Policy, method: &str) -> String {
-    const BY_HAND: &str = "wishes and skills are as you write them";
     match (config.mode, policy.is_some()) {
         (Mode::Rl, true) => format!("weights by {method}, whenever a batch is ready; {BY_HAND}"),
         (Mode::Auto, true) => {

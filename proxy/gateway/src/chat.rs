@@ -73,7 +73,10 @@ pub(crate) async fn chat(
     let turn = Turn {
         route,
         headers: head.headers,
-        held: shared.recorder.hold(chat.raw.len()),
+        held: match shared.config.unrecorded {
+            true => None,
+            false => shared.recorder.hold(chat.raw.len()),
+        },
         chat,
         who,
         chains,

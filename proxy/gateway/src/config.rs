@@ -35,6 +35,8 @@ pub struct GatewayConfig {
     pub serving: ServingConfig,
     /// `turns.durability: strict`: a stream ends for the agent only when the log has its turn.
     pub strict: bool,
+    /// `turns.enabled: false`: replies are passed on without a copy.
+    pub unrecorded: bool,
 }
 
 /// `proxy.*`: where callers come in, and how much of what.

@@ -19,6 +19,8 @@ pub enum Durability {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TurnsConfig {
+    /// `turns.enabled`: whether turns are kept. Without, what was kept stays and nothing is added.
+    pub enabled: bool,
     /// `turns.durability`.
     pub durability: Durability,
     /// `turns.cache`: memory that sled may use for pages. Below 8 MiB costs a fifth more CPU.
@@ -28,6 +30,7 @@ pub struct TurnsConfig {
 impl Default for TurnsConfig {
     fn default() -> Self {
         Self {
+            enabled: true,
             durability: Durability::Normal,
             cache: Size::mib(16),
         }

@@ -177,6 +177,12 @@ pub(super) const PROXY: &[Key] = &[
 
 pub(super) const TURNS: &[Key] = &[
     key(
+        "turns.enabled",
+        Bool,
+        "true",
+        "keep turns; without, chats only pass through, and nothing is learned from them",
+    ),
+    key(
         "turns.durability",
         OneOf(&["normal", "strict"]),
         "normal",

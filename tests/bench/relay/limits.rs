@@ -1,0 +1,182 @@
+//! What is promised of the relay, and whether this run shows it.
+
+use std::fmt::Write as _;
+
+use crate::{
+    cell::Cell,
+    peers::PeerName::{self, Nginx, Off, On},
+    table::{Median, Repeats, Rows, rows},
+    workload::{Kind, Size, Workload},
+};
+
+/// One promise, and what came.
+struct Promise {
+    what: String,
+    limit: String,
+    found: Option<Median>,
+    /// By how much it is kept; below 0, missed.
+    margin: f64,
+    digits: usize,
+}
+
+/// Each promise for 40 KB requests with lessons, kept or missed and by how much.
+pub fn summary(cells: &[Cell]) -> String {
+    let rows = rows(cells);
+    let mut promises = Vec::new();
+    for peer in [Off, On] {
+        promises.extend(throughput(&rows, peer));
+        promises.extend(alone(&rows, peer));
+        promises.extend(evenness(&rows, peer));
+        promises.push(memory(&rows, peer));
+    }
+    let mut text = String::from(
+        "Promises, for requests of 40 KB with lessons; differences and ratios are of one repeat, the median over all (half the range)\n",
+    );
+    for promise in &promises {
+        let _ = writeln!(text, "{}", promise.line());
+    }
+    let missing = cells.iter().filter(|cell| !cell.is_sound()).count();
+    if missing > 0 {
+        let _ = writeln!(
+            text,
+            "  {missing} cells are not sound: what they show does not count"
+        );
+    }
+    text
+}
+
+fn of(kind: Kind, connections: usize) -> Workload {
+    Workload {
+        kind,
+        size: Size::Large,
+        connections,
+    }
+}
+
+/// A figure of `peer` against nginx's.
+fn against(
+    rows: &Rows<'_>,
+    workload: Workload,
+    peer: PeerName,
+    compare: fn(&Cell, &Cell) -> Option<f64>,
+) -> Option<Median> {
+    rows.get(&(workload, peer))?
+        .against(rows.get(&(workload, Nginx))?, compare)
+}
+
+fn throughput(rows: &Rows<'_>, peer: PeerName) -> Vec<Promise> {
+    let plain = if peer == Off { 75.0 } else { 60.0 };
+    let mut promises = Vec::new();
+    for (kind, least) in [(Kind::Plain, plain), (Kind::Burst, 50.0)] {
+        for connections in [16, 128] {
+            let workload = of(kind, connections);
+            let ratio =
+                |cell: &Cell, nginx: &Cell| Some(100.0 * cell.per_second / nginx.per_second);
+            let found = against(rows, workload, peer, ratio);
+            promises.push(Promise {
+                what: format!("{} {workload} replies/s", peer.name()),
+                limit: format!("at least {least:.0} % of nginx's"),
+                margin: found.map_or(0.0, |it| it.value - least),
+                found,
+                digits: 1,
+            });
+        }
+    }
+    promises
+}
+
+/// What one connection alone has to wait for more than behind nginx.
+fn alone(rows: &Rows<'_>, peer: PeerName) -> Vec<Promise> {
+    type Difference = fn(&Cell, &Cell) -> Option<f64>;
+    let figures: [(&str, Kind, f64, Difference); 4] = [
+        ("p50", Kind::Plain, 0.05, |cell, nginx| {
+            Some(cell.p50_ms - nginx.p50_ms)
+        }),
+        ("p99", Kind::Plain, 0.3, |cell, nginx| {
+            Some(cell.p99_ms - nginx.p99_ms)
+        }),
+        ("first byte", Kind::Burst, 0.1, |cell, nginx| {
+            Some(cell.first_byte_p50_ms - nginx.first_byte_p50_ms)
+        }),
+        ("first byte", Kind::Paced, 0.1, |cell, nginx| {
+            Some(cell.first_byte_p50_ms - nginx.first_byte_p50_ms)
+        }),
+    ];
+    let promise = |(name, kind, most, difference): (&str, Kind, f64, Difference)| {
+        let workload = of(kind, 1);
+        let found = against(rows, workload, peer, difference);
+        Promise {
+            what: format!("{} {workload} {name}", peer.name()),
+            limit: format!("at most nginx's + {most} ms"),
+            margin: found.map_or(0.0, |it| most - it.value),
+            found,
+            digits: 3,
+        }
+    };
+    figures.map(promise).into()
+}
+
+/// Even means: no more off the pace than nginx, but for as much as nginx's own repeats differ.
+fn evenness(rows: &Rows<'_>, peer: PeerName) -> Vec<Promise> {
+    let promise = |connections: usize| {
+        let workload = of(Kind::Paced, connections);
+        let difference =
+            |cell: &Cell, nginx: &Cell| Some(cell.gap_deviation_ms? - nginx.gap_deviation_ms?);
+        let found = against(rows, workload, peer, difference);
+        let own = rows
+            .get(&(workload, Nginx))
+            .and_then(|nginx: &Repeats<'_>| nginx.median(|cell| cell.gap_deviation_ms));
+        let tolerance = own.map_or(0.0, |own| own.spread);
+        Promise {
+            what: format!("{} {workload} gaps off the pace", peer.name()),
+            limit: format!("at most nginx's + {tolerance:.3} ms (its spread)"),
+            margin: found.map_or(0.0, |it| tolerance - it.value),
+            found,
+            digits: 3,
+        }
+    };
+    [1, 16, 128].map(promise).into()
+}
+
+fn memory(rows: &Rows<'_>, peer: PeerName) -> Promise {
+    let most = if peer == Off { 40.0 } else { 64.0 };
+    let at_128 = rows
+        .iter()
+        .filter(|((workload, who), _)| workload.connections == 128 && *who == peer);
+    let peaks = at_128.filter_map(|(_, repeats)| repeats.median(|cell| cell.peak_mib));
+    let found = peaks.max_by(|a, b| a.value.total_cmp(&b.value));
+    Promise {
+        what: format!(
+            "{} peak memory at 128 connections, the worst workload",
+            peer.name()
+        ),
+        limit: format!("at most {most} MiB"),
+        margin: found.map_or(0.0, |it| most - it.value),
+        found,
+        digits: 1,
+    }
+}
+
+// === impl Promise ===
+
+impl Promise {
+    fn line(&self) -> String {
+        let Self {
+            what,
+            limit,
+            margin,
+            digits,
+            ..
+        } = self;
+        let Some(found) = self.found else {
+            return format!("  not measured  {what}: {limit}");
+        };
+        let is = if *margin >= 0.0 { "kept" } else { "MISSED" };
+        format!(
+            "  {is:<7} by {:>8.digits$}  {what}: {:.digits$} ({:.digits$}), {limit}",
+            margin.abs(),
+            found.value,
+            found.spread
+        )
+    }
+}

@@ -1,0 +1,180 @@
+//! The load: so many connections, each with one request at a time, for so long.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, anyhow};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream, task::JoinSet, time::timeout_at};
+
+use crate::{
+    reading::{Came, Reading, Wanted},
+    request::Requests,
+    workload::{Kind, Reply, Workload},
+};
+
+/// How long after the end a reply may still come.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Failures whose words are kept.
+const TOLD: usize = 3;
+
+/// What to do to whom.
+#[derive(Debug, Clone)]
+pub struct Load {
+    /// Who is asked.
+    pub target: SocketAddr,
+    /// What is asked.
+    pub workload: Workload,
+    /// What has to come.
+    pub reply: Reply,
+    /// Whether it has to come byte for byte; else it must end as it should.
+    pub exactly: bool,
+    /// When what is measured begins.
+    pub from: Instant,
+    /// When it ends; requests under way then are seen to their end.
+    pub to: Instant,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Replies that ended well between `from` and `to`.
+    pub n_within: usize,
+    /// Replies that ended well, at any time.
+    pub n_well: usize,
+    /// All others.
+    pub n_failed: usize,
+    /// What the first of them said.
+    pub failures: Vec<String>,
+    /// Of replies to requests sent between `from` and `to`: from sending to the end.
+    pub totals: Vec<Duration>,
+    /// Of the same: from sending to the first byte of the body.
+    pub first_bytes: Vec<Duration>,
+    /// Of the same: the time between one event and the next.
+    pub gaps: Vec<Duration>,
+}
+
+// === impl Load ===
+
+impl Load {
+    /// Does it.
+    pub async fn run(self) -> Outcome {
+        let outcome = Arc::new(Mutex::new(Outcome::default()));
+        let load = Arc::new(self);
+        let mut connections = JoinSet::new();
+        for _ in 0..load.workload.connections {
+            let connection = connection(Arc::clone(&load), Arc::clone(&outcome));
+            connections.spawn(connection);
+        }
+        connections.join_all().await;
+        let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut outcome)
+    }
+
+    fn wanted(&self) -> Wanted<'_> {
+        let whole = &self.reply.whole;
+        match self.workload.kind {
+            _ if self.exactly => Wanted::Exactly(whole),
+            Kind::Plain => Wanted::EndsWith(b"}"),
+            Kind::Burst | Kind::Paced => Wanted::EndsWith(b"data: [DONE]\n\n"),
+        }
+    }
+
+    async fn connect(&self) -> Result<TcpStream> {
+        let stream = TcpStream::connect(self.target)
+            .await
+            .context("no connection")?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
+
+async fn connection(load: Arc<Load>, all: Arc<Mutex<Outcome>>) {
+    let host = load.target.to_string();
+    let mut requests = Requests::new(load.workload.size, load.workload.kind, &host);
+    let mut reading = Reading::new();
+    let mut own = Outcome::default();
+    let mut stream = None;
+    let give_up = tokio::time::Instant::from_std(load.to + PATIENCE);
+    while Instant::now() < load.to {
+        let asked = ask(&load, &mut stream, requests.next(), &mut reading);
+        let asked = timeout_at(give_up, asked).await;
+        match asked.unwrap_or_else(|_| Err(anyhow!("no end within {PATIENCE:?}"))) {
+            Ok(sent) => own.add(&load, sent, &reading.came),
+            Err(error) => {
+                stream = None;
+                own.fail(format!("{error:#}"));
+                // A peer that refuses everything shall not be asked a million times.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+    all.lock().unwrap_or_else(PoisonError::into_inner).join(own);
+}
+
+/// One request and its reply; when it was sent.
+async fn ask(
+    load: &Load,
+    kept: &mut Option<TcpStream>,
+    request: &[u8],
+    reading: &mut Reading,
+) -> Result<Instant> {
+    let mut stream = match kept.take() {
+        Some(stream) => stream,
+        None => load.connect().await?,
+    };
+    let sent = Instant::now();
+    stream
+        .write_all(request)
+        .await
+        .context("the request was not taken")?;
+    reading.reply(&mut stream, sent, load.wanted()).await?;
+    if !reading.came.closes {
+        *kept = Some(stream);
+    }
+    Ok(sent)
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    fn add(&mut self, load: &Load, sent: Instant, came: &Came) {
+        self.n_well += 1;
+        let ended = sent + came.total;
+        if ended >= load.from && ended < load.to {
+            self.n_within += 1;
+        }
+        if sent < load.from {
+            return;
+        }
+        self.totals.push(came.total);
+        self.first_bytes.push(came.first_byte);
+        if load.workload.kind == Kind::Paced {
+            let gaps = came
+                .events
+                .windows(2)
+                .map(|two| two[1].saturating_sub(two[0]));
+            self.gaps.extend(gaps);
+        }
+    }
+
+    fn fail(&mut self, why: String) {
+        self.n_failed += 1;
+        if self.failures.len() < TOLD {
+            self.failures.push(why);
+        }
+    }
+
+    fn join(&mut self, other: Self) {
+        self.n_within += other.n_within;
+        self.n_well += other.n_well;
+        self.n_failed += other.n_failed;
+        self.failures.extend(other.failures);
+        self.failures.truncate(TOLD);
+        self.totals.extend(other.totals);
+        self.first_bytes.extend(other.first_bytes);
+        self.gaps.extend(other.gaps);
+    }
+}

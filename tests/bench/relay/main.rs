@@ -1,0 +1,232 @@
+//! `cargo xtask bench relay`: the proxy beside others, on the same machine, in one run.
+//!
+//! One upstream and one load, in this process, and between them each peer in turn: nobody, nginx,
+//! LiteLLM, ours without and with recording. Peers alternate from cell to cell and change their
+//! order, so that what else happens on the machine falls on all of them. Resumable: each (workload,
+//! peer, repeat) is one file; what is there is not run again. Nothing is pinned to a CPU.
+
+mod cell;
+mod limits;
+mod load;
+mod measure;
+mod peers;
+mod processes;
+mod reading;
+mod request;
+mod table;
+mod upstream;
+mod workload;
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
+use metaclaw_tests::external;
+use serde::{Deserialize, Serialize};
+
+use self::{
+    cell::Cell,
+    measure::{Bench, probe},
+    peers::{Peer, PeerName, Programs},
+    upstream::Upstream,
+    workload::{Kind, Size, Workload},
+};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask bench relay")]
+struct Flags {
+    /// Where the JSON files go; cells already there are not run again.
+    #[arg(long)]
+    out: PathBuf,
+    /// Who is compared.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = PeerName::ALL)]
+    peers: Vec<PeerName>,
+    /// What is answered.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Plain, Kind::Burst, Kind::Paced])]
+    kinds: Vec<Kind>,
+    /// What is sent.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Size::Large, Size::Small])]
+    sizes: Vec<Size>,
+    /// Connections.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 128])]
+    connections: Vec<usize>,
+    /// How often each cell is measured.
+    #[arg(long, default_value_t = 5)]
+    repeats: usize,
+    /// For how long, in seconds, after a warm-up of a fifth of it.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// A smoke run: one repeat of half a second, large requests, 1 and 16 connections.
+    #[arg(long)]
+    quick: bool,
+    /// Removes what is in `--out` first.
+    #[arg(long)]
+    again: bool,
+    /// Runs nothing: shows what is in `--out`.
+    #[arg(long)]
+    show: bool,
+}
+
+/// What must be the same for cells to stand in one table.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Run {
+    /// Length and time of the `metaclaw` that is measured.
+    build: String,
+    /// Of one cell, in milliseconds.
+    window_ms: u128,
+    n_cpus: usize,
+}
+
+fn main() -> Result<()> {
+    let mut flags = Flags::parse();
+    if flags.quick {
+        (flags.repeats, flags.seconds) = (1, 0.5);
+        (flags.sizes, flags.connections) = (vec![Size::Large], vec![1, 16]);
+    }
+    if !flags.show {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads())
+            .enable_all()
+            .build()?;
+        runtime.block_on(run(&flags))?;
+    }
+    let cells = read_all(&flags.out)?;
+    let text = format!("{}\n{}", table::table(&cells), limits::summary(&cells));
+    println!("{text}");
+    fs::write(flags.out.join("table.txt"), text)?;
+    fs::write(
+        flags.out.join("cells.json"),
+        serde_json::to_vec_pretty(&cells)?,
+    )?;
+    Ok(())
+}
+
+/// Threads of the load, and of the upstream: a quarter of the machine each, the rest is the peer's.
+fn threads() -> usize {
+    thread::available_parallelism()
+        .map_or(1, usize::from)
+        .div_ceil(4)
+}
+
+async fn run(flags: &Flags) -> Result<()> {
+    let programs = programs()?;
+    let window = Duration::from_secs_f64(flags.seconds);
+    prepare(flags, &programs, window)?;
+    let upstream = Upstream::start(threads())?;
+    let bench = Bench { upstream, window };
+    let workloads = workloads(flags);
+    let mut started = BTreeMap::new();
+    for repeat in 1..=flags.repeats {
+        // A log that has grown is not what the next repeat begins with.
+        started.retain(|name, _| !matches!(name, PeerName::Off | PeerName::On));
+        for (number, workload) in workloads.iter().enumerate() {
+            for name in order(&flags.peers, repeat + number) {
+                if Cell::file(&flags.out, *workload, name, repeat).exists() {
+                    continue;
+                }
+                let peer = match started.entry(name) {
+                    Entry::Occupied(there) => there.into_mut(),
+                    Entry::Vacant(place) => place.insert(start(name, &programs, &bench).await?),
+                };
+                if let Some(peer) = peer {
+                    let cell = bench.measure(peer, (name, *workload, repeat)).await?;
+                    println!("{}", table::line(&cell));
+                    cell.write(&flags.out)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Starts a peer and looks whether it does what it is here for; none, with a note, where it is not installed.
+async fn start(name: PeerName, programs: &Programs, bench: &Bench) -> Result<Option<Peer>> {
+    let started = name.start(programs, bench.upstream.address).await;
+    match started.with_context(|| format!("{} does not start", name.name()))? {
+        Ok(peer) => {
+            let probed = probe(bench, &peer, name).await;
+            probed.with_context(|| format!("{} does not do its work", name.name()))?;
+            Ok(Some(peer))
+        }
+        Err(note) => {
+            println!("{} is left out: {note}", name.name());
+            Ok(None)
+        }
+    }
+}
+
+fn programs() -> Result<Programs> {
+    Ok(Programs {
+        ours: external::bin_dir().context("METACLAW_TEST_BIN_DIR is not set")?,
+        nginx: external::nginx(),
+        litellm: external::litellm(),
+    })
+}
+
+fn workloads(flags: &Flags) -> Vec<Workload> {
+    let mut workloads = Vec::new();
+    for size in &flags.sizes {
+        for kind in &flags.kinds {
+            let cells = flags.connections.iter().map(|connections| Workload {
+                kind: *kind,
+                size: *size,
+                connections: *connections,
+            });
+            workloads.extend(cells);
+        }
+    }
+    workloads
+}
+
+/// The peers, beginning with another one each time.
+fn order(peers: &[PeerName], turn: usize) -> impl Iterator<Item = PeerName> {
+    let n_peers = peers.len();
+    (0..n_peers).map(move |index| peers[(index + turn) % n_peers])
+}
+
+/// Makes the folder, or sees that its cells are of this build and these settings.
+fn prepare(flags: &Flags, programs: &Programs, window: Duration) -> Result<()> {
+    let out = &flags.out;
+    if flags.again && out.exists() {
+        fs::remove_dir_all(out)?;
+    }
+    let binary = programs.ours.join("metaclaw");
+    let binary =
+        fs::metadata(&binary).with_context(|| format!("{} is not there", binary.display()))?;
+    let run = Run {
+        build: format!("{} bytes of {:?}", binary.len(), binary.modified()?),
+        window_ms: window.as_millis(),
+        n_cpus: thread::available_parallelism().map_or(1, usize::from),
+    };
+    let file = out.join("run.json");
+    if file.exists() {
+        let before: Run = serde_json::from_slice(&fs::read(&file)?)?;
+        ensure!(
+            before == run,
+            "{} has cells of another build or other settings: --again removes them, --out names another folder\n{before:?}\n{run:?}",
+            out.display()
+        );
+    }
+    fs::create_dir_all(out.join("cells"))?;
+    Ok(fs::write(file, serde_json::to_vec_pretty(&run)?)?)
+}
+
+fn read_all(out: &Path) -> Result<Vec<Cell>> {
+    let mut cells = Vec::new();
+    for folder in fs::read_dir(out.join("cells"))? {
+        for file in fs::read_dir(folder?.path())? {
+            let file = file?.path();
+            if file.extension().is_some_and(|it| it == "json") {
+                cells.push(Cell::read(&file)?);
+            }
+        }
+    }
+    cells.sort_by_key(|cell| (cell.workload, cell.peer, cell.repeat));
+    Ok(cells)
+}

@@ -1,0 +1,127 @@
+//! One cell, measured.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use tokio::task::JoinSet;
+
+use crate::{
+    cell::{Cell, Cost},
+    load::{Load, Outcome},
+    peers::{LESSON, Peer, PeerName},
+    processes::{Tree, machine_busy},
+    upstream::Upstream,
+    workload::{Kind, Size, Workload},
+};
+
+/// The part of a window by which the load begins before it.
+const WARM_UP: u32 = 5;
+
+/// What all cells share.
+#[derive(Debug)]
+pub struct Bench {
+    /// The upstream behind every peer.
+    pub upstream: Upstream,
+    /// How long a cell is measured.
+    pub window: Duration,
+}
+
+// === impl Bench ===
+
+impl Bench {
+    /// Measures one cell.
+    pub async fn measure(&self, peer: &Peer, at: (PeerName, Workload, usize)) -> Result<Cell> {
+        let (name, workload, _) = at;
+        let from = Instant::now() + self.window / WARM_UP;
+        let load = self.load(peer, name, workload, (from, from + self.window));
+        let before = match peer {
+            Peer::Ours(ours) => Some(ours.counts().await?),
+            Peer::Direct(_) | Peer::Program(_) => None,
+        };
+        let (outcome, cost) = self.under(load, peer.processes()).await?;
+        let recorded = match (peer, before) {
+            (Peer::Ours(ours), Some(before)) => ours.flushed(before, outcome.n_well).await?,
+            _ => None,
+        };
+        Ok(Cell::new(at, self.window, outcome, cost, recorded))
+    }
+
+    fn load(
+        &self,
+        peer: &Peer,
+        name: PeerName,
+        workload: Workload,
+        within: (Instant, Instant),
+    ) -> Load {
+        let reply = workload.kind.reply();
+        self.upstream.answers(reply.clone());
+        Load {
+            target: peer.address(),
+            workload,
+            reply,
+            exactly: name.is_exact(),
+            from: within.0,
+            to: within.1,
+        }
+    }
+
+    /// Lets the load run, and reads meanwhile what the peer costs.
+    async fn under(&self, load: Load, peer: Option<Tree>) -> Result<(Outcome, Cost)> {
+        let (from, to) = (load.from, load.to);
+        let bench = Tree::of_this();
+        if let Some(peer) = &peer {
+            peer.forget_peak()?;
+        }
+        let mut running = JoinSet::new();
+        running.spawn(load.run());
+        let clock = || {
+            let peer = peer.as_ref().map(Tree::cpu);
+            (machine_busy(), bench.cpu(), peer)
+        };
+        tokio::time::sleep_until(from.into()).await;
+        let begin = clock();
+        tokio::time::sleep_until(to.into()).await;
+        let end = clock();
+        let outcome = running.join_all().await.pop().unwrap_or_default();
+        let cpu = end
+            .2
+            .zip(begin.2)
+            .map(|(end, begin)| end.saturating_sub(begin));
+        let known = end.1.saturating_sub(begin.1) + cpu.unwrap_or_default();
+        let others = end.0.saturating_sub(begin.0).saturating_sub(known);
+        let cost = Cost {
+            cpu,
+            peak_kib: peer.as_ref().map(Tree::peak_kib),
+            others_cpus: others.as_secs_f64() / self.window.as_secs_f64(),
+        };
+        Ok((outcome, cost))
+    }
+}
+
+/// One turn through a peer that has just been started: its reply must be right, and ours must have
+/// given its lessons.
+pub async fn probe(bench: &Bench, peer: &Peer, name: PeerName) -> Result<()> {
+    for size in [Size::Small, Size::Large] {
+        let workload = Workload {
+            kind: Kind::Burst,
+            size,
+            connections: 1,
+        };
+        let now = Instant::now();
+        let load = bench.load(peer, name, workload, (now, now + Duration::from_millis(1)));
+        bench.upstream.keep(true);
+        let outcome = load.run().await;
+        bench.upstream.keep(false);
+        ensure!(outcome.n_failed == 0 && outcome.n_well > 0, "{outcome:?}");
+        if let Peer::Ours(ours) = peer {
+            let asked = bench.upstream.kept();
+            let asked = String::from_utf8_lossy(&asked);
+            ensure!(
+                asked.contains(LESSON),
+                "the lessons are not in the request: {asked}\n{}",
+                ours.log()
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! Ours, with lessons to give: wishes and skills in its home.
+
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use metaclaw_tests::home::{Home, Proxy};
+
+use crate::cell::Recorded;
+
+/// In every system text that has our lessons.
+pub const LESSON: &str = "Amounts are in euros";
+/// How long the log may take for what is left when the load ends.
+const FLUSHED_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+const SKILLS: [(&str, &str); 3] = [
+    ("invoices", "Finding invoices and saying which are open"),
+    ("mail", "Drafting an email to a customer"),
+    ("travel", "Booking a train or a hotel"),
+];
+
+/// A proxy of ours that runs.
+#[derive(Debug)]
+pub struct Ours {
+    proxy: Proxy,
+    home: Home,
+    records: bool,
+}
+
+/// How many turns the log has had so far, and how many were lost.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counts {
+    n_recorded: u64,
+    n_lost: u64,
+}
+
+// === impl Ours ===
+
+impl Ours {
+    /// Starts it.
+    pub async fn start(bin_dir: &Path, upstream: SocketAddr, records: bool) -> Result<Self> {
+        let home = Home::new(bin_dir, &settings(upstream, records));
+        teach(&home.path().join("skills"))?;
+        let proxy = home.start().await?;
+        Ok(Self {
+            proxy,
+            home,
+            records,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.proxy.port()).into()
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> Option<u32> {
+        self.proxy.pid()
+    }
+
+    /// How many turns the log has had.
+    pub async fn counts(&self) -> Result<Counts> {
+        let status = self.home.ask(&["status", "--json"]).await?;
+        let counts = &status["counts"];
+        let count = |name: &str| {
+            let count = counts[name].as_u64();
+            count
+                .with_context(|| format!("`metaclaw status --json` has no counts.{name}: {counts}"))
+        };
+        let lost = ["dropped", "failed", "overflowed", "undecodable", "unread"];
+        let lost = lost.into_iter().map(count).sum::<Result<u64>>()?;
+        Ok(Counts {
+            n_recorded: count("recorded")?,
+            n_lost: lost,
+        })
+    }
+
+    /// Waits until the log has acknowledged the `n_turns` that ended since `before`.
+    pub async fn flushed(&self, before: Counts, n_turns: usize) -> Result<Option<Recorded>> {
+        let ended = Instant::now();
+        loop {
+            let lag = ended.elapsed();
+            let now = self.counts().await?;
+            let recorded = Recorded {
+                n_turns: now.n_recorded - before.n_recorded,
+                n_lost: now.n_lost - before.n_lost,
+                lag_ms: lag.as_secs_f64() * 1e3,
+            };
+            if !self.records {
+                ensure!(
+                    recorded.n_turns == 0,
+                    "turns are recorded although turns.enabled is false"
+                );
+                return Ok(None);
+            }
+            if recorded.n_turns + recorded.n_lost >= n_turns as u64 {
+                return Ok(Some(recorded));
+            }
+            ensure!(
+                lag < FLUSHED_WITHIN,
+                "the log has {recorded:?} of {n_turns} turns"
+            );
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// What it printed.
+    pub fn log(&self) -> String {
+        self.home.log()
+    }
+}
+
+fn settings(upstream: SocketAddr, records: bool) -> String {
+    format!(
+        "mode: skills_only
+llm:
+  api_base: http://{upstream}/v1
+judge:
+  kind: rules
+turns:
+  enabled: {records}
+"
+    )
+}
+
+fn teach(skills: &Path) -> Result<()> {
+    let wishes = skills.join("_default");
+    fs::create_dir_all(&wishes)?;
+    fs::write(
+        wishes.join("WISHES.md"),
+        format!("- Answer in one sentence.\n- {LESSON} and rounded to the cent.\n"),
+    )?;
+    for (name, description) in SKILLS {
+        let folder = skills.join(name);
+        fs::create_dir_all(&folder)?;
+        let steps =
+            "- Look at what the owner has of it before you ask, and say where you found it.\n"
+                .repeat(12);
+        let text = format!(
+            "---\nname: {name}\ndescription: {description}\n---\n# {description}\n\n{steps}"
+        );
+        fs::write(folder.join("SKILL.md"), text)?;
+    }
+    Ok(())
+}

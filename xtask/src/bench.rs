@@ -1,0 +1,19 @@
+//! `cargo xtask bench`: what is measured, never in CI and never in a timed test.
+
+mod relay;
+
+use anyhow::{Result, bail};
+
+use crate::places::Places;
+
+pub(crate) const USAGE: &str = "\
+usage: cargo xtask bench relay [arguments]    the proxy beside nginx and LiteLLM (--help lists the arguments)";
+
+/// Runs one of them.
+pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
+    match args.split_first() {
+        Some((what, args)) if what == "relay" => relay::run(places, args),
+        Some((what, _)) => bail!("no such bench: `{what}`\n\n{USAGE}"),
+        None => bail!("which one?\n\n{USAGE}"),
+    }
+}

@@ -1,0 +1,141 @@
+//! `cargo xtask bench relay`: the proxy beside nginx and LiteLLM.
+//!
+//! nginx is the system's, else Debian's package unpacked into the cache folder; LiteLLM lives in a
+//! virtual environment there. Who cannot be had is left out, with a note.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::cargo::cargo;
+use crate::command;
+use crate::pip;
+use crate::places::{Places, writing};
+use crate::report::{Report, Stage};
+
+/// Newer ones may be slower or faster: a table compares with this one.
+const LITELLM: &str = "litellm[proxy]==1.106.2";
+
+/// Builds as a user would run it, prepares the peers, and measures; arguments go to the bench.
+pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
+    let mut report = Report::default();
+    let (nginx, litellm) = {
+        let _lock = places.lock()?;
+        let nginx = report.stage("nginx", |stage| Ok(or_note(stage, nginx(places))))?;
+        let litellm = report.stage("LiteLLM", |stage| {
+            LITELLM.clone_into(&mut stage.note);
+            Ok(or_note(stage, litellm(places)))
+        })?;
+        (nginx, litellm)
+    };
+    report.stage("build", |_| build(places))?;
+    report.print();
+    let release = places.target.join("release");
+    let mut bench = Command::new(release.join("relay"));
+    if !args
+        .iter()
+        .any(|it| it == "--out" || it.starts_with("--out="))
+    {
+        let folder = if args.iter().any(|it| it == "--quick") {
+            "relay-quick"
+        } else {
+            "relay"
+        };
+        bench
+            .arg("--out")
+            .arg(places.target.join("bench").join(folder));
+    }
+    bench.args(args).env("METACLAW_TEST_BIN_DIR", &release);
+    for (variable, program) in [
+        ("METACLAW_BENCH_NGINX", nginx),
+        ("METACLAW_BENCH_LITELLM", litellm),
+    ] {
+        match program {
+            Some(program) => bench.env(variable, program),
+            None => bench.env_remove(variable),
+        };
+    }
+    command::run(&mut bench)
+}
+
+/// One call, so that what the two share is compiled once.
+fn build(places: &Places) -> Result<()> {
+    let args = [
+        "build",
+        "--release",
+        "-p",
+        "metaclaw",
+        "-p",
+        "metaclaw-tests",
+        "--bin",
+        "metaclaw",
+        "--bin",
+        "relay",
+    ];
+    command::run(&mut cargo(places, &args))
+}
+
+/// A peer that cannot be had is no reason to measure nothing.
+fn or_note(stage: &mut Stage, found: Result<PathBuf>) -> Option<PathBuf> {
+    match found {
+        Ok(program) => Some(program),
+        Err(error) => {
+            stage.note = format!("left out: {error:#}");
+            None
+        }
+    }
+}
+
+/// The one on this machine, else Debian's package without installing it.
+fn nginx(places: &Places) -> Result<PathBuf> {
+    let folder = places.cache.join("nginx");
+    let unpacked = folder.join("usr/sbin/nginx");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Debian's folder for servers is on no user's PATH.
+    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    let candidates = folders
+        .map(|folder| folder.join("nginx"))
+        .chain([unpacked.clone()]);
+    if let Some(found) = candidates.into_iter().find(|it| it.exists()) {
+        return runs(found);
+    }
+    let advice = "nginx is not here and could not be fetched (Debian, Ubuntu: apt install nginx)";
+    unpack_debian("nginx", &folder).context(advice)?;
+    runs(unpacked).context(advice)
+}
+
+fn runs(nginx: PathBuf) -> Result<PathBuf> {
+    let version = command::attempt(Command::new(&nginx).arg("-v"))?;
+    if !version.status.success() {
+        bail!(
+            "{} does not run: {}",
+            nginx.display(),
+            String::from_utf8_lossy(&version.stderr).trim()
+        );
+    }
+    Ok(nginx)
+}
+
+/// Fetches a package by apt, which checks its signature, and unpacks it; needs no root.
+fn unpack_debian(package: &str, folder: &Path) -> Result<()> {
+    writing(fs::create_dir_all(folder), folder)?;
+    command::output(
+        Command::new("apt-get")
+            .args(["download", package])
+            .current_dir(folder),
+    )?;
+    let entries = fs::read_dir(folder)?.flatten().map(|entry| entry.path());
+    let archive = entries
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|it| it == "deb"));
+    let archive = archive.context("apt-get downloaded nothing")?;
+    command::output(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(folder))?;
+    writing(fs::remove_file(&archive), &archive)
+}
+
+fn litellm(places: &Places) -> Result<PathBuf> {
+    let python = pip::environment(&places.cache.join("litellm"), &[LITELLM])?;
+    Ok(python.with_file_name("litellm"))
+}
