@@ -48,6 +48,8 @@ pub struct Cell {
     pub gap_p99_ms: Option<f64>,
     /// CPU time of the peer's processes for one reply, in microseconds.
     pub cpu_us: Option<f64>,
+    /// The same of upstream and load: where all share the CPUs, replies a second go with the sum.
+    pub bench_cpu_us: f64,
     /// The most memory that the peer's processes held, in MiB.
     pub peak_mib: Option<f64>,
     /// CPUs that were busy with neither the peer nor the bench: above a tenth, the figures are noisy.
@@ -72,6 +74,8 @@ pub struct Recorded {
 pub struct Cost {
     /// CPU time of its processes.
     pub cpu: Option<Duration>,
+    /// CPU time of upstream and load.
+    pub bench_cpu: Duration,
     /// The most memory.
     pub peak_kib: Option<u64>,
     /// CPUs busy with something else.
@@ -122,6 +126,7 @@ impl Cell {
             gap_deviation_ms: (!off.is_empty()).then(|| root_mean_square_ms(&off)),
             gap_p99_ms: (!off.is_empty()).then(|| quantile_ms(&off, 0.99)),
             cpu_us: cost.cpu.map(per_reply),
+            bench_cpu_us: per_reply(cost.bench_cpu),
             peak_mib: cost.peak_kib.map(|kib| kib as f64 / 1024.0),
             others_cpus: cost.others_cpus,
             recorded,

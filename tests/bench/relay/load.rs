@@ -98,7 +98,8 @@ async fn connection(load: Arc<Load>, all: Arc<Mutex<Outcome>>) {
     let mut own = Outcome::default();
     let mut stream = None;
     let give_up = tokio::time::Instant::from_std(load.to + PATIENCE);
-    while Instant::now() < load.to {
+    // At least one each, however late it is.
+    loop {
         let asked = ask(&load, &mut stream, requests.next(), &mut reading);
         let asked = timeout_at(give_up, asked).await;
         match asked.unwrap_or_else(|_| Err(anyhow!("no end within {PATIENCE:?}"))) {
@@ -109,6 +110,9 @@ async fn connection(load: Arc<Load>, all: Arc<Mutex<Outcome>>) {
                 // A peer that refuses everything shall not be asked a million times.
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
+        }
+        if Instant::now() >= load.to {
+            break;
         }
     }
     all.lock().unwrap_or_else(PoisonError::into_inner).join(own);

@@ -62,7 +62,7 @@ struct Flags {
     /// For how long, in seconds, after a warm-up of a fifth of it.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// A smoke run: one repeat of half a second, large requests, 1 and 16 connections.
+    /// A smoke run: one repeat of a second, large requests, 1 and 16 connections.
     #[arg(long)]
     quick: bool,
     /// Removes what is in `--out` first.
@@ -86,7 +86,7 @@ struct Run {
 fn main() -> Result<()> {
     let mut flags = Flags::parse();
     if flags.quick {
-        (flags.repeats, flags.seconds) = (1, 0.5);
+        (flags.repeats, flags.seconds) = (1, 1.0);
         (flags.sizes, flags.connections) = (vec![Size::Large], vec![1, 16]);
     }
     if !flags.show {

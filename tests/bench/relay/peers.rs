@@ -21,8 +21,8 @@ use tokio::{
 pub use self::ours::{LESSON, Ours};
 use crate::processes::Tree;
 
-/// A cold LiteLLM imports for a while.
-const READY_WITHIN: Duration = Duration::from_secs(120);
+/// A cold LiteLLM imports for 7 s of CPU time in each of its processes.
+const READY_WITHIN: Duration = Duration::from_secs(300);
 
 /// A row of the table.
 #[derive(

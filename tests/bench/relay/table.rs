@@ -117,14 +117,14 @@ pub fn line(cell: &Cell) -> String {
 pub fn table(cells: &[Cell]) -> String {
     let rows = rows(cells);
     let mut text = String::from(
-        "Medians (and half the range) of the repeats; % of nginx compares within a repeat. Times in ms, CPU in us for one reply, memory in MiB.\n",
+        "Medians (and half the range) of the repeats; % of nginx compares within a repeat. Times in ms, CPU in us for one reply, the peer's and the bench's own; memory in MiB.\n",
     );
     let mut last = None;
     for ((workload, peer), repeats) in &rows {
         if last != Some(*workload) {
             let _ = writeln!(
                 text,
-                "\n{:<16} {:>16} {:>7} {:>14} {:>14} {:>14} {:>13} {:>8} {:>6}",
+                "\n{:<16} {:>16} {:>7} {:>14} {:>14} {:>14} {:>13} {:>8} {:>6} {:>6}",
                 workload.to_string(),
                 "replies/s",
                 "% nginx",
@@ -133,6 +133,7 @@ pub fn table(cells: &[Cell]) -> String {
                 "first byte",
                 "gaps off",
                 "CPU",
+                "bench",
                 "MiB"
             );
             last = Some(*workload);
@@ -159,7 +160,7 @@ fn row(peer: PeerName, repeats: &Repeats<'_>, nginx: Option<&Repeats<'_>>) -> St
         median.map_or("-".to_owned(), |it| format!("{:.digits$}", it.value))
     };
     let mut row = format!(
-        "  {:<14} {:>16} {:>7} {:>14} {:>14} {:>14} {:>13} {:>8} {:>6}",
+        "  {:<14} {:>16} {:>7} {:>14} {:>14} {:>14} {:>13} {:>8} {:>6} {:>6}",
         peer.name(),
         with_spread(|cell| Some(cell.per_second), 0),
         alone(share, 0),
@@ -168,6 +169,7 @@ fn row(peer: PeerName, repeats: &Repeats<'_>, nginx: Option<&Repeats<'_>>) -> St
         with_spread(|cell| Some(cell.first_byte_p50_ms), 3),
         with_spread(|cell| cell.gap_deviation_ms, 3),
         alone(repeats.median(|cell| cell.cpu_us), 1),
+        alone(repeats.median(|cell| Some(cell.bench_cpu_us)), 1),
         alone(repeats.median(|cell| cell.peak_mib), 1),
     );
     let (n_cells, n_unsound) = repeats.counts();

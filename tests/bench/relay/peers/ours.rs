@@ -130,12 +130,13 @@ turns:
 }
 
 fn teach(skills: &Path) -> Result<()> {
-    let wishes = skills.join("_default");
-    fs::create_dir_all(&wishes)?;
-    fs::write(
-        wishes.join("WISHES.md"),
-        format!("- Answer in one sentence.\n- {LESSON} and rounded to the cent.\n"),
-    )?;
+    // Wishes are an agent's own: the small requests name none, the large ones OpenClaw's first.
+    for agent in ["_default", "main"] {
+        let folder = skills.join(agent);
+        fs::create_dir_all(&folder)?;
+        let wishes = format!("- Answer in one sentence.\n- {LESSON} and rounded to the cent.\n");
+        fs::write(folder.join("WISHES.md"), wishes)?;
+    }
     for (name, description) in SKILLS {
         let folder = skills.join(name);
         fs::create_dir_all(&folder)?;
