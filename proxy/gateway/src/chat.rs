@@ -73,9 +73,10 @@ pub(crate) async fn chat(
     let turn = Turn {
         route,
         headers: head.headers,
-        held: match shared.config.unrecorded {
-            true => None,
-            false => shared.recorder.hold(chat.raw.len()),
+        held: if shared.config.unrecorded {
+            None
+        } else {
+            shared.recorder.hold(chat.raw.len())
         },
         chat,
         who,

@@ -120,3 +120,18 @@ async fn strict_holds_the_end_of_a_reply_until_the_log_has_it() {
     );
     assert_eq!(harness.log.turns().len(), 2);
 }
+
+#[tokio::test]
+async fn what_is_not_recorded_is_taught_and_relayed_all_the_same() {
+    let mut set_up = SetUp::default();
+    set_up.config.unrecorded = true;
+    let mut harness = Harness::with(set_up).await;
+    let (exchange, seen) = harness
+        .exchange(&post_chat(CHAT), &stream(&["Par", "is"]))
+        .await;
+    assert!(seen.is_whole && seen.text().contains("is"));
+    assert!(exchange.body().contains("What is the capital"));
+    assert_eq!(harness.metrics.counts().recorded, 0);
+    assert_eq!(harness.metrics.counts().dropped, 0);
+    assert!(harness.log.turns().is_empty());
+}
