@@ -166,11 +166,6 @@ impl Proxy {
         Client::new(&self.base_url)
     }
 
-    /// Its process; none once it has ended.
-    pub fn pid(&self) -> Option<u32> {
-        self.child.id()
-    }
-
     /// The port that it listens on.
     pub fn port(&self) -> u16 {
         let port = self

@@ -145,7 +145,7 @@ impl Peer {
         let root = match self {
             Self::Direct(_) => None,
             Self::Program(program) => program.child.id(),
-            Self::Ours(ours) => ours.pid(),
+            Self::Ours(ours) => Some(ours.pid()),
         };
         root.map(Tree::of)
     }

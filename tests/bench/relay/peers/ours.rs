@@ -60,7 +60,7 @@ impl Ours {
     }
 
     /// Its process.
-    pub fn pid(&self) -> Option<u32> {
+    pub fn pid(&self) -> u32 {
         self.proxy.pid()
     }
 
