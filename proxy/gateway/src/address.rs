@@ -1,20 +1,38 @@
 //! The address of an upstream, parsed once.
 
-use std::str::FromStr;
+use std::{fmt::Write as _, str::FromStr};
 
 use http::{
     Uri,
     uri::{Authority, PathAndQuery, Scheme},
 };
 
+use crate::config::UpstreamDialect;
+
+/// Routes that people copy along with an address.
+const ROUTES: [&str; 3] = ["/chat/completions", "/messages", "/responses"];
+/// Azure's way to say which edition of its API is meant.
+const API_VERSION: &str = "api-version=";
+
 /// Why a text is no address of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{url:?} is no address: it must be as in https://api.openai.com/v1, without a query or a password"
-)]
-pub struct AddressError {
-    /// What was given.
-    pub url: String,
+pub enum AddressError {
+    /// It is no address at all.
+    #[error(
+        "{url:?} is no address: it must be as in https://api.openai.com/v1, without a query or a password"
+    )]
+    NoAddress {
+        /// What was given.
+        url: String,
+    },
+    /// Azure's deployments have no route without an edition.
+    #[error(
+        "{url:?} is a deployment, which needs an api_version, as in 2024-10-21; an address that ends in /openai/v1 needs none"
+    )]
+    NoVersion {
+        /// What was given.
+        url: String,
+    },
 }
 
 /// `scheme://host[:port][/prefix]` of a chat API; the prefix stands for `/v1` of our own routes.
@@ -24,11 +42,64 @@ pub(crate) struct Address {
     authority: Authority,
     /// Without a slash at its end.
     prefix: String,
+    /// `api-version=…`, on every route.
+    query: Option<String>,
+    /// The model's name is a part of the route, after the prefix: Azure's deployments.
+    by_model: bool,
 }
 
 // === impl Address ===
 
 impl Address {
+    /// The address of an upstream, as people give it: with or without `/v1`, or with the whole route
+    /// of its chats, which says that nothing else belongs between.
+    pub(crate) fn of(
+        url: &str,
+        dialect: UpstreamDialect,
+        api_version: Option<&str>,
+    ) -> Result<Self, AddressError> {
+        let (base, in_query) = match (url.split_once('?'), dialect) {
+            (Some((base, query)), UpstreamDialect::Azure) => {
+                (base, query.strip_prefix(API_VERSION))
+            }
+            _ => (url, None),
+        };
+        let mut address: Self = base.parse()?;
+        let route = ROUTES.iter().find_map(|it| address.prefix.strip_suffix(it));
+        let exact = route.map(str::to_owned);
+        let is_exact = exact.is_some();
+        address.prefix = exact.unwrap_or(address.prefix);
+        let version = api_version.or(in_query);
+        address.query = version.map(|version| format!("{API_VERSION}{version}"));
+        match dialect {
+            UpstreamDialect::Azure => address.complete_azure(url)?,
+            UpstreamDialect::Anthropic if !is_exact => address.ensure_v1(),
+            UpstreamDialect::Openai | UpstreamDialect::Vllm
+                if !is_exact && address.prefix.is_empty() =>
+            {
+                address.ensure_v1();
+            }
+            UpstreamDialect::Openai | UpstreamDialect::Vllm | UpstreamDialect::Anthropic => {}
+        }
+        Ok(address)
+    }
+
+    /// `/openai/v1`, `/openai/deployments/NAME`, or the resource alone: then the edition decides.
+    fn complete_azure(&mut self, url: &str) -> Result<(), AddressError> {
+        let is_versioned = self.query.is_some();
+        let is_deployment = self.prefix.contains("/deployments/");
+        if is_deployment && !is_versioned {
+            let url = url.to_owned();
+            return Err(AddressError::NoVersion { url });
+        }
+        if matches!(self.prefix.as_str(), "" | "/openai") {
+            self.by_model = is_versioned;
+            let rest = if is_versioned { "deployments" } else { "v1" };
+            self.prefix = format!("/openai/{rest}");
+        }
+        Ok(())
+    }
+
     /// Adds `/v1` unless it is there.
     pub(crate) fn ensure_v1(&mut self) {
         if !self.prefix.ends_with("/v1") {
@@ -36,17 +107,33 @@ impl Address {
         }
     }
 
+    /// Whether routes need the model's name.
+    pub(crate) fn is_by_model(&self) -> bool {
+        self.by_model
+    }
+
     /// The address for one of our routes: `/v1/models?a=b` becomes `{prefix}/models?a=b`.
     /// `None` for a route that is not below `/v1`, or would lead out of it.
-    pub(crate) fn uri(&self, route: &PathAndQuery) -> Option<Uri> {
-        let rest = route.as_str().strip_prefix("/v1")?;
+    pub(crate) fn uri(&self, route: &PathAndQuery, model: Option<&str>) -> Option<Uri> {
+        let rest = route.path().strip_prefix("/v1")?;
         if !rest.starts_with('/') || route.path().split('/').any(is_dots) {
             return None;
+        }
+        let mut path = match (self.by_model, model) {
+            (true, Some(model)) => format!("{}/{}{rest}", self.prefix, segment(model)?),
+            // What is of no model stands beside the deployments.
+            (true, None) => format!("/openai{rest}"),
+            (false, _) => format!("{}{rest}", self.prefix),
+        };
+        let queries = [route.query(), self.query.as_deref()];
+        for (n, query) in queries.into_iter().flatten().enumerate() {
+            path.push(if n == 0 { '?' } else { '&' });
+            path.push_str(query);
         }
         Uri::builder()
             .scheme(self.scheme.clone())
             .authority(self.authority.clone())
-            .path_and_query(format!("{}{rest}", self.prefix))
+            .path_and_query(path)
             .build()
             .ok()
     }
@@ -54,6 +141,16 @@ impl Address {
     /// Host and port, for messages.
     pub(crate) fn host(&self) -> &str {
         self.authority.as_str()
+    }
+
+    /// The host alone.
+    pub(crate) fn name(&self) -> &str {
+        self.authority.host()
+    }
+
+    /// Whether the connection is encrypted.
+    pub(crate) fn is_https(&self) -> bool {
+        self.scheme == Scheme::HTTPS
     }
 }
 
@@ -63,11 +160,27 @@ fn is_dots(segment: &str) -> bool {
     matches!(plain.as_str(), "." | "..")
 }
 
+/// A name as one segment of a path (RFC 3986, 3.3); `None` where none can be made of it.
+fn segment(name: &str) -> Option<String> {
+    if name.is_empty() || is_dots(name) {
+        return None;
+    }
+    let mut segment = String::new();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            segment.push(byte.into());
+        } else {
+            write!(segment, "%{byte:02X}").ok()?;
+        }
+    }
+    Some(segment)
+}
+
 impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(url: &str) -> Result<Self, AddressError> {
-        let error = || AddressError {
+        let error = || AddressError::NoAddress {
             url: url.to_owned(),
         };
         let parts = url.trim().parse::<Uri>().map_err(|_| error())?.into_parts();
@@ -86,6 +199,8 @@ impl FromStr for Address {
             scheme,
             authority,
             prefix: prefix.to_owned(),
+            query: None,
+            by_model: false,
         })
     }
 }
@@ -94,31 +209,89 @@ impl FromStr for Address {
 mod tests {
     use super::*;
 
+    const CHAT: &str = "/v1/chat/completions";
+
+    fn uri(address: &Address, route: &'static str) -> Option<String> {
+        let uri = address.uri(&PathAndQuery::from_static(route), Some("gpt 5"));
+        uri.map(|uri| uri.to_string())
+    }
+
+    fn of(url: &str, dialect: UpstreamDialect, version: Option<&str>) -> String {
+        let address = Address::of(url, dialect, version).unwrap();
+        uri(&address, CHAT).unwrap()
+    }
+
     #[test]
     fn our_v1_is_the_upstreams_prefix() {
-        let uri = |base: &str, route: &'static str| {
-            let address: Address = base.parse().unwrap();
-            let uri = address.uri(&PathAndQuery::from_static(route));
-            uri.map(|uri| uri.to_string())
-        };
-        let chat = "/v1/chat/completions";
+        let at = |base: &str, route| uri(&base.parse().unwrap(), route);
         assert_eq!(
-            uri("https://api.openai.com/v1/", chat).unwrap(),
+            at("https://api.openai.com/v1/", CHAT).unwrap(),
             "https://api.openai.com/v1/chat/completions"
         );
         assert_eq!(
-            uri("http://[::1]:80/a/openai", "/v1/models?x=%2F").unwrap(),
+            at("http://[::1]:80/a/openai", "/v1/models?x=%2F").unwrap(),
             "http://[::1]:80/a/openai/models?x=%2F"
         );
         for outside in ["/v10/x", "/v1/../x", "/v1/a/%2E./x", "/v1/./x?y", "/v1/.."] {
-            assert_eq!(uri("http://h/v1", outside), None, "{outside}");
+            assert_eq!(at("http://h/v1", outside), None, "{outside}");
         }
-        assert!(uri("http://h/v1", "/v1/a..b/.c?d=/../").is_some());
+        assert!(at("http://h/v1", "/v1/a..b/.c?d=/../").is_some());
         let mut root: Address = "http://127.0.0.1:9".parse().unwrap();
         root.ensure_v1();
         root.ensure_v1();
-        let models = root.uri(&PathAndQuery::from_static("/v1/models"));
-        assert_eq!(models.unwrap(), "http://127.0.0.1:9/v1/models");
+        assert_eq!(
+            uri(&root, "/v1/models").unwrap(),
+            "http://127.0.0.1:9/v1/models"
+        );
+    }
+
+    #[test]
+    fn an_address_is_taken_as_people_give_it() {
+        use UpstreamDialect::{Anthropic, Openai};
+        for (given, whole) in [
+            ("https://h", "https://h/v1/chat/completions"),
+            ("https://h/", "https://h/v1/chat/completions"),
+            ("https://h/api/v4", "https://h/api/v4/chat/completions"),
+            ("https://h/chat/completions", "https://h/chat/completions"),
+        ] {
+            assert_eq!(of(given, Openai, None), whole);
+        }
+        for given in ["https://h", "https://h/v1", "https://h/v1/messages"] {
+            assert_eq!(of(given, Anthropic, None), "https://h/v1/chat/completions");
+        }
+        assert_eq!(
+            of("https://h/anthropic", Anthropic, None),
+            "https://h/anthropic/v1/chat/completions"
+        );
+    }
+
+    #[test]
+    fn azure_has_addresses_of_its_own() {
+        let of = |url, version| of(url, UpstreamDialect::Azure, version);
+        let deployment = "https://x.openai.azure.com/openai/deployments/d/chat/completions?api-version=2024-10-21";
+        assert_eq!(of(deployment, None), deployment);
+        let short = "https://x.openai.azure.com/openai/deployments/d";
+        assert_eq!(of(short, Some("2024-10-21")), deployment);
+        let resource = "https://x.openai.azure.com";
+        assert_eq!(
+            of(resource, Some("2024-10-21")),
+            "https://x.openai.azure.com/openai/deployments/gpt%205/chat/completions?api-version=2024-10-21"
+        );
+        let v1 = "https://x.openai.azure.com/openai/v1/chat/completions";
+        assert_eq!(of(resource, None), v1);
+        assert_eq!(of("https://x.openai.azure.com/openai/v1/", None), v1);
+        assert_eq!(
+            of("https://x.openai.azure.com/openai/v1", Some("preview")),
+            format!("{v1}?api-version=preview")
+        );
+        let address = Address::of(resource, UpstreamDialect::Azure, Some("v")).unwrap();
+        let models = address.uri(&PathAndQuery::from_static("/v1/models?a=b"), None);
+        assert_eq!(
+            models.unwrap().to_string(),
+            "https://x.openai.azure.com/openai/models?a=b&api-version=v"
+        );
+        let refused = Address::of(short, UpstreamDialect::Azure, None).unwrap_err();
+        insta::assert_snapshot!(refused, @r#""https://x.openai.azure.com/openai/deployments/d" is a deployment, which needs an api_version, as in 2024-10-21; an address that ends in /openai/v1 needs none"#);
     }
 
     #[test]
@@ -131,6 +304,10 @@ mod tests {
             "http://h/v1?x=1",
         ] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
+            assert!(
+                Address::of(bad, UpstreamDialect::Openai, None).is_err(),
+                "{bad}"
+            );
         }
         insta::assert_snapshot!("api.openai.com/v1".parse::<Address>().unwrap_err(), @r#""api.openai.com/v1" is no address: it must be as in https://api.openai.com/v1, without a query or a password"#);
     }

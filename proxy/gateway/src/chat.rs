@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderName, Request, Response, header, uri::PathAndQuery};
+use http::{HeaderMap, HeaderName, Request, Response, uri::PathAndQuery};
 use hyper::body::Incoming;
 use metaclaw_chat::ChainHash;
 use metaclaw_dialects::Api;
@@ -19,10 +19,10 @@ use crate::{
     metrics::Visit,
     record::{self, Began, Encoding, Format},
     refusal::Refusal,
-    relay::{Body, Relay, full},
+    relay::{Body, Relay},
     request::ChatRequest,
     splice::{Absent, Changes, splice},
-    upstream::{Answer, Outgoing, Target},
+    upstream::{Answer, Outgoing, Sent, Target},
 };
 
 /// Which adapter answered, on replies of the policy model.
@@ -119,27 +119,30 @@ impl Turn {
             api, raw, layout, ..
         } = &self.chat;
         let body = splice(*api, raw, layout, &owners, changes);
-        let mut headers = self.headers.clone();
-        headers.insert(header::CONTENT_LENGTH, body.len().into());
         Outgoing {
             method: http::Method::POST,
             route: &self.route,
-            headers,
-            body: full(body),
+            headers: self.headers.clone(),
+            body: Sent::Chat(body),
         }
     }
 
     /// Sends the reply on its way, with a copy for the log.
     fn relay(self, shared: &Shared, answer: Answer, ticket: Ticket) -> Response<Body> {
-        let Answer { target, reply } = answer;
+        let Answer { target, reply, api } = answer;
         let (mut head, body) = reply.into_parts();
         head.headers = headers::downwards(head.headers);
         if let Some(adapter) = target.adapter(&self.given.lease) {
             head.headers.insert(ADAPTER, adapter);
         }
         let began = Began {
+            api: api.unwrap_or(self.chat.api),
             status: head.status.as_u16(),
-            format: format(&head.headers),
+            format: if headers::is_events(&head.headers) {
+                Format::Sse
+            } else {
+                Format::Json
+            },
             encoding: Encoding::of(&head.headers),
         };
         let recording = self
@@ -189,17 +192,5 @@ impl Turn {
             system_block: lessons.system_block.clone(),
             user_line: lessons.user_line.clone(),
         }
-    }
-}
-
-/// How a reply's copy is to be read.
-fn format(headers: &HeaderMap) -> Format {
-    const EVENTS: &str = "text/event-stream";
-    let kind = headers.get(header::CONTENT_TYPE);
-    let kind = kind.and_then(|kind| kind.to_str().ok()?.trim_start().get(..EVENTS.len()));
-    if kind.is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS)) {
-        Format::Sse
-    } else {
-        Format::Json
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
 };
 
 use metaclaw_chat::{AgentId, Size, Span};
@@ -21,6 +22,9 @@ pub const LLM: &str = "llm";
 pub struct GatewayConfig {
     /// `proxy.*`.
     pub proxy: ProxyConfig,
+    /// The proxies of the environment; no setting.
+    #[serde(skip)]
+    pub environment: EnvironmentProxies,
     /// `upstreams.<name>`; the one that `llm.*` makes is called [`LLM`].
     pub upstreams: BTreeMap<String, UpstreamConfig>,
     /// `routing.*`.
@@ -61,6 +65,21 @@ pub struct ProxyConfig {
     pub capture_memory: Size,
     /// How long replies under way may go on after the order to stop.
     pub drain: Span,
+    /// Sites whose pages may speak to us, as `https://chat.example`; those of this machine may.
+    pub allow_origins: Vec<String>,
+}
+
+/// `HTTP_PROXY` and its like, for upstreams without a `proxy` of their own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EnvironmentProxies {
+    /// For `http://`.
+    pub http: Option<Secret>,
+    /// For `https://`.
+    pub https: Option<Secret>,
+    /// For either, where it has none.
+    pub all: Option<Secret>,
+    /// Hosts and networks that are reached without: `NO_PROXY`.
+    pub no: String,
 }
 
 /// `proxy.keys.<name>`: who may come in, for which agents.
@@ -76,10 +95,16 @@ pub struct KeyConfig {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct UpstreamConfig {
-    /// Its base address, the `/v1` included: `https://api.openai.com/v1`.
+    /// Its base address, with or without `/v1`, or with the whole route of its chats.
     pub url: String,
-    /// How it wants its key.
+    /// How it wants its key, and what it speaks.
     pub dialect: UpstreamDialect,
+    /// The chat APIs that it speaks, where its dialect does not say it rightly.
+    pub speaks: Option<Vec<SpokenApi>>,
+    /// Its edition of Azure's API, as in `2024-10-21`.
+    pub api_version: Option<String>,
+    /// Its models write tool calls and thinking as text, to be put into the fields where they belong.
+    pub tool_calls_in_text: bool,
     /// Its keys; without one, the caller's own authorisation passes.
     pub keys: Vec<Secret>,
     /// Model to ask for; without one, the caller's own name passes.
@@ -90,6 +115,23 @@ pub struct UpstreamConfig {
     pub first_byte: Option<Span>,
     /// Longest silence inside a reply; none by default, for the same reason.
     pub idle: Option<Span>,
+    /// The proxy on the way to it: `http://host:port`, `socks5://host:port`, either with a user and a
+    /// password, or `none`; without one, that of the environment.
+    pub proxy: Option<Secret>,
+    /// A file of certificates that it is trusted by, beside those of this machine.
+    pub ca: Option<PathBuf>,
+}
+
+/// `upstreams.<name>.speaks`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SpokenApi {
+    /// OpenAI's chat completions.
+    Chat,
+    /// OpenAI's Responses.
+    Responses,
+    /// Anthropic's messages.
+    Messages,
 }
 
 /// `upstreams.<name>.dialect`.
@@ -208,6 +250,32 @@ pub enum ConfigError {
     /// An upstream of our own model's name.
     #[error("upstreams.policy: this name stands for the policy model; choose another")]
     ReservedName,
+    /// A file of certificates that cannot be used.
+    #[error("upstreams.{name}.ca: {reason}")]
+    Ca {
+        /// The upstream's name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A proxy that is none that is known here.
+    #[error(
+        "upstreams.{name}: {given} is no proxy that can be used: http://host:port, socks5://host:port, or none (upstreams.{name}.proxy, else the environment's)"
+    )]
+    Proxy {
+        /// The upstream's name.
+        name: String,
+        /// What was given, without a password.
+        given: String,
+    },
+    /// An origin that is none.
+    #[error(
+        "proxy.allow_origins: {given:?} is no origin: it must be as in https://chat.example or http://host:8080"
+    )]
+    Origin {
+        /// What was given.
+        given: String,
+    },
     /// A pattern that is none.
     #[error("compat.side_patterns: {reason}")]
     Pattern {
@@ -275,6 +343,7 @@ impl Default for ProxyConfig {
             max_streams: 2_000,
             capture_memory: Size::mib(64),
             drain: Span::secs(30),
+            allow_origins: Vec::new(),
         }
     }
 }
@@ -308,6 +377,11 @@ impl Default for UpstreamConfig {
         Self {
             url: String::new(),
             dialect: UpstreamDialect::default(),
+            speaks: None,
+            api_version: None,
+            tool_calls_in_text: false,
+            proxy: None,
+            ca: None,
             keys: Vec::new(),
             model: None,
             connect: Span::secs(10),

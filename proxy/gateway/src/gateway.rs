@@ -14,6 +14,7 @@ use crate::{
     identity::{Identifier, Identity, Lineage, Replies, SidePatterns},
     inject::{Given, Sessions},
     metrics::{Metrics, Watch},
+    origin::Origins,
     record::{Recorder, Recordings, TurnSink, recorder},
     refusal::Refusal,
     services::Services,
@@ -47,6 +48,7 @@ pub struct Gateway {
 pub(crate) struct Shared {
     pub config: GatewayConfig,
     pub door: Arc<Door>,
+    pub origins: Origins,
     pub identifier: Identifier,
     pub sessions: Arc<Sessions>,
     pub serving: Arc<Serving>,
@@ -126,6 +128,7 @@ impl Gateway {
         let shared = Shared {
             identifier: Identifier::new(lineage, replies, side, &config.compat),
             sessions: Arc::new(sessions),
+            origins: Origins::new(&config.proxy.allow_origins)?,
             upstreams: Upstreams::new(&config, Arc::clone(&door))?,
             streams: Arc::new(Semaphore::new(config.proxy.max_streams)),
             bodies: Bodies::new(&config.proxy, &metrics),

@@ -20,7 +20,7 @@ use crate::{
     refusal::{Refusal, json_response},
     relay::{Body, BoxError, Relay, full},
     services::{Call, Service},
-    upstream::{Outgoing, Target},
+    upstream::{Outgoing, Sent, Target},
 };
 
 /// The admin call of the original, which scripts still use.
@@ -33,7 +33,7 @@ pub(crate) async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> R
     let path = request.uri().path();
     let dialect = Dialect::of_path(path);
     let mut visit = Visit::new(&shared.metrics, path);
-    let answer = route(&shared, request, &mut visit).await;
+    let answer = for_page(&shared, request, &mut visit).await;
     let response = answer.unwrap_or_else(|refusal| refuse(&shared, &refusal, dialect));
     visit.answered(response.status().as_u16());
     response
@@ -44,6 +44,25 @@ fn refuse(shared: &Shared, refusal: &Refusal, dialect: Dialect) -> Response<Body
     let status = refusal.status().as_u16();
     tracing::info!(target: "metaclaw::refused", status, reason = %refusal, "refused");
     refusal.response(dialect)
+}
+
+/// Keeps the web pages of others out, and lets those that may ask read the answer, errors as well.
+async fn for_page(
+    shared: &Arc<Shared>,
+    request: Request<Incoming>,
+    visit: &mut Visit,
+) -> Result<Response<Body>, Refusal> {
+    let Some(page) = shared.origins.admit(request.headers())? else {
+        return route(shared, request, visit).await;
+    };
+    if let Some(answer) = page.preflight(&request) {
+        return Ok(answer);
+    }
+    let dialect = Dialect::of_path(request.uri().path());
+    let answer = route(shared, request, visit).await;
+    let mut response = answer.unwrap_or_else(|refusal| refuse(shared, &refusal, dialect));
+    page.let_read(response.headers_mut());
+    Ok(response)
 }
 
 async fn route(
@@ -179,7 +198,7 @@ async fn pass(
         method: head.method,
         route: &route,
         headers: head.headers,
-        body,
+        body: Sent::Stream(body),
     };
     let asking = shared.upstreams.ask(&target, outgoing);
     let reply = visit.ask(target.name(), asking).await?;

@@ -2,7 +2,17 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use crate::{auth::KEY_HEADERS, config::UpstreamDialect, identity::OWN_HEADERS, secret::Secret};
+use metaclaw_dialects::Api;
+
+use crate::{
+    auth::{KEY_HEADERS, shown_key},
+    config::UpstreamDialect,
+    identity::OWN_HEADERS,
+    secret::Secret,
+};
+
+/// Which edition of Anthropic's API is meant; it answers no request without.
+const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 
 /// Headers of one connection, not of the message: RFC 9110 7.6.1, and `Proxy-Connection`, which
 /// old clients send.
@@ -52,6 +62,46 @@ pub(crate) fn upwards(mut headers: HeaderMap, credentials: Credentials<'_>) -> H
     headers
 }
 
+/// The headers of a request that is put in the words of another API: its caller's key as that API's
+/// servers look for it, the version that Anthropic's ask for, and a reply that can be read.
+pub(crate) fn reworded(headers: &mut HeaderMap, upstream: Api) {
+    let [authorization, x_api_key, _] = KEY_HEADERS;
+    let own = shown_key(headers).map(str::to_owned);
+    match (upstream, own) {
+        // A token of Anthropic's own sign-in is no API key.
+        (Api::Messages, Some(key)) if !key.starts_with("sk-ant-oat") => {
+            let key = secret_value(&key);
+            headers.remove(authorization);
+            headers.extend(key.map(|key| (x_api_key, key)));
+        }
+        (Api::Chat | Api::Responses, Some(key)) => {
+            let key = secret_value(&format!("Bearer {key}"));
+            headers.remove(x_api_key);
+            headers.extend(key.map(|key| (authorization, key)));
+        }
+        (Api::Messages | Api::Chat | Api::Responses, _) => {}
+    }
+    if upstream == Api::Messages && !headers.contains_key(ANTHROPIC_VERSION) {
+        let version = HeaderValue::from_static("2023-06-01");
+        headers.insert(ANTHROPIC_VERSION, version);
+    }
+    readable(headers);
+}
+
+/// Asks for a reply that can be read: nothing compressed.
+pub(crate) fn readable(headers: &mut HeaderMap) {
+    let identity = HeaderValue::from_static("identity");
+    headers.insert(header::ACCEPT_ENCODING, identity);
+}
+
+/// Whether a reply is an event stream.
+pub(crate) fn is_events(headers: &HeaderMap) -> bool {
+    const EVENTS: &str = "text/event-stream";
+    let kind = headers.get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()?.trim_start().get(..EVENTS.len()));
+    kind.is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
+}
+
 /// Whether a body is compressed.
 pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
     let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
@@ -88,9 +138,13 @@ fn key_header(key: &Secret, dialect: UpstreamDialect) -> Option<(HeaderName, Hea
         UpstreamDialect::Anthropic => (x_api_key, key.to_owned()),
         UpstreamDialect::Azure => (api_key, key.to_owned()),
     };
+    Some((name, secret_value(&value)?))
+}
+
+fn secret_value(value: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::try_from(value).ok()?;
     value.set_sensitive(true);
-    Some((name, value))
+    Some(value)
 }
 
 #[cfg(test)]
@@ -149,5 +203,34 @@ mod tests {
             ("transfer-encoding", "chunked"),
         ];
         assert_eq!(downwards(map(&reply)), map(&reply[..2]));
+    }
+
+    #[test]
+    fn a_key_is_shown_as_the_other_api_looks_for_it() {
+        let sent = |headers: &[(&'static str, &'static str)], api| {
+            let mut headers = map(headers);
+            reworded(&mut headers, api);
+            headers
+        };
+        let messages = map(&[
+            ("x-api-key", "k"),
+            ("anthropic-version", "2023-06-01"),
+            ("accept-encoding", "identity"),
+        ]);
+        assert_eq!(
+            sent(&[("authorization", "Bearer k")], Api::Messages),
+            messages
+        );
+        let chat = map(&[
+            ("authorization", "Bearer k"),
+            ("accept-encoding", "identity"),
+        ]);
+        assert_eq!(
+            sent(
+                &[("x-api-key", "k"), ("accept-encoding", "gzip")],
+                Api::Chat
+            ),
+            chat
+        );
     }
 }

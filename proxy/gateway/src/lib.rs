@@ -20,6 +20,7 @@ mod identity;
 mod inject;
 mod media;
 mod metrics;
+mod origin;
 mod recent;
 mod record;
 mod refusal;
@@ -37,8 +38,9 @@ pub use self::{
     address::AddressError,
     auth::Door,
     config::{
-        AgentConfig, CompatConfig, ConfigError, GatewayConfig, KeyConfig, LLM, Mode, POLICY,
-        ProxyConfig, RoutingConfig, ServingConfig, UpstreamConfig, UpstreamDialect,
+        AgentConfig, CompatConfig, ConfigError, EnvironmentProxies, GatewayConfig, KeyConfig, LLM,
+        Mode, POLICY, ProxyConfig, RoutingConfig, ServingConfig, SpokenApi, UpstreamConfig,
+        UpstreamDialect,
     },
     gateway::{Gateway, GatewayParts},
     metrics::{Counts, Metrics},

@@ -81,6 +81,8 @@ pub(crate) struct Asked {
 /// What kind of reply began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Began {
+    /// The API that it is in as the upstream sends it.
+    pub api: Api,
     pub status: u16,
     pub format: Format,
     pub encoding: Encoding,
@@ -215,7 +217,7 @@ impl Recording {
             && self
                 .capture
                 .bytes()
-                .is_some_and(|bytes| self.asked.api.is_done(bytes))
+                .is_some_and(|bytes| self.began.api.is_done(bytes))
     }
 
     /// The Responses API goes on from a reply by its id: it is known before the agent has the end.
@@ -390,6 +392,7 @@ mod tests {
             false,
         );
         let began = Began {
+            api: Api::Chat,
             status: 200,
             format: Format::Json,
             encoding: Encoding::Identity,

@@ -72,6 +72,22 @@ pub(crate) enum Refusal {
         host: String,
         after: Span,
     },
+    #[error("upstream {name} cannot be asked this, as it speaks another API: {reason}")]
+    Unsayable {
+        name: String,
+        field: Option<String>,
+        reason: String,
+    },
+    #[error(
+        "upstream {name} does not speak this API ({path}), and it cannot be put in other words"
+    )]
+    NotSpoken { name: String, path: &'static str },
+    #[error("upstream {name} sent a reply that cannot be put in other words: {reason}")]
+    Unreadable { name: String, reason: String },
+    #[error(
+        "web pages of {origin:?} may not speak to this proxy: add it to proxy.allow_origins if they should"
+    )]
+    Origin { origin: String },
     #[error("{method} {path} is not served here: chats are POST /v1/chat/completions")]
     NotFound { method: String, path: String },
     #[error("{path} takes {allowed}, not {method}")]
@@ -95,7 +111,7 @@ impl Refusal {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::NoKey | Self::WrongKey | Self::NotAdmin => StatusCode::UNAUTHORIZED,
-            Self::ForeignAgent { .. } | Self::NotAll => StatusCode::FORBIDDEN,
+            Self::ForeignAgent { .. } | Self::Origin { .. } | Self::NotAll => StatusCode::FORBIDDEN,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Name { .. }
             | Self::HeaderText { .. }
@@ -103,17 +119,23 @@ impl Refusal {
             | Self::Malformed(_)
             | Self::NoMessages { .. }
             | Self::TextOnly
+            | Self::Unsayable { .. }
             | Self::BadMessage { .. } => StatusCode::BAD_REQUEST,
             Self::Busy { .. } | Self::NoRoom { .. } | Self::PolicyDown | Self::NoUpstream => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::BodyStalled { .. } => StatusCode::REQUEST_TIMEOUT,
-            Self::Unreachable { .. } => StatusCode::BAD_GATEWAY,
+            Self::Unreachable { .. } | Self::Unreadable { .. } => StatusCode::BAD_GATEWAY,
             Self::TooSlow { .. } => StatusCode::GATEWAY_TIMEOUT,
-            Self::NotFound { .. } => StatusCode::NOT_FOUND,
+            Self::NotFound { .. } | Self::NotSpoken { .. } => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::Service { status, .. } => *status,
         }
+    }
+
+    /// Whether an upstream was passed over as it cannot be asked in words that it knows.
+    pub(crate) fn is_of_words(&self) -> bool {
+        matches!(self, Self::Unsayable { .. } | Self::NotSpoken { .. })
     }
 
     fn code(&self) -> Option<&'static str> {
@@ -126,6 +148,10 @@ impl Refusal {
             Self::PolicyDown => Some("policy_unavailable"),
             Self::NoUpstream => Some("no_upstream"),
             Self::TextOnly => Some("text_only_model"),
+            Self::NotSpoken { .. } => Some("api_not_spoken"),
+            Self::Unsayable { .. } => Some("not_translatable"),
+            Self::Unreadable { .. } => Some("upstream_unreadable"),
+            Self::Origin { .. } => Some("foreign_origin"),
             Self::Unreachable { .. } => Some("upstream_unreachable"),
             Self::TooSlow { .. } => Some("upstream_timeout"),
             Self::Name { .. }
@@ -148,6 +174,7 @@ impl Refusal {
             Self::BadMessage { field, index, .. } => Some(format!("{field}[{index}]")),
             Self::Name { field, .. } | Self::HeaderText { field } => Some((*field).to_owned()),
             Self::ForeignAgent { .. } => Some("X-Agent-Id".to_owned()),
+            Self::Unsayable { field, .. } => field.clone(),
             _ => None,
         }
     }

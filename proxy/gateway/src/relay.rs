@@ -14,6 +14,7 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use metaclaw_dialects::rewrite::Rewrite;
 use metaclaw_turns::StreamEnd;
 use tokio::{
     sync::oneshot,
@@ -46,6 +47,8 @@ pub(crate) fn full(bytes: Bytes) -> Body {
 /// An upstream's reply on its way to the agent.
 pub(crate) struct Relay {
     upstream: UpstreamBody,
+    /// What changes the bytes on their way; taken when the reply ends.
+    rewrite: Option<Box<dyn Rewrite>>,
     /// The capture; taken when the reply ends.
     recording: Option<Recording>,
     silence: Option<Silence>,
@@ -76,7 +79,7 @@ struct Waiting {
 
 impl Relay {
     pub(crate) fn new(
-        upstream: UpstreamBody,
+        mut upstream: UpstreamBody,
         recording: Option<Recording>,
         idle: Option<Duration>,
         ticket: Ticket,
@@ -86,6 +89,7 @@ impl Relay {
             until: Box::pin(sleep(allowed)),
         });
         Self {
+            rewrite: upstream.take_rewrite(),
             upstream,
             recording,
             silence,
@@ -131,11 +135,34 @@ impl Relay {
             _ => false,
         };
         // A body of known length is at its end with its last byte: nobody polls for more.
-        if done || self.upstream.is_end_stream() {
-            self.end(StreamEnd::Complete, Some(frame))
+        let is_last = self.upstream.is_end_stream();
+        let frame = self.rewritten(frame, is_last);
+        if done || is_last {
+            self.end(StreamEnd::Complete, frame)
         } else {
-            Some(frame)
+            frame
         }
+    }
+
+    /// The frame as it goes on; nothing, where all of it is held back.
+    fn rewritten(&mut self, frame: Frame<Bytes>, is_last: bool) -> Option<Frame<Bytes>> {
+        let Some(rewrite) = &mut self.rewrite else {
+            return Some(frame);
+        };
+        let mut out = Vec::new();
+        if let Some(data) = frame.data_ref() {
+            rewrite.feed(data, &mut out);
+        }
+        // Trailers speak of bytes that are no more, and stay behind.
+        self.finished(out, is_last)
+    }
+
+    /// What a rewrite gives, with what it held back where the reply has ended.
+    fn finished(&mut self, mut out: Vec<u8>, is_last: bool) -> Option<Frame<Bytes>> {
+        if let Some(mut rewrite) = self.rewrite.take_if(|_| is_last) {
+            rewrite.finish(&mut out);
+        }
+        (!out.is_empty()).then(|| Frame::data(out.into()))
     }
 
     /// The reply broke off: so it does for the agent, one poll later, as hyper drops what it has not
@@ -194,7 +221,10 @@ impl HttpBody for Relay {
                 }
                 Poll::Ready(None) => {
                     this.is_over = true;
-                    this.end(StreamEnd::Complete, None);
+                    let last = this.finished(Vec::new(), true);
+                    if let Some(frame) = this.end(StreamEnd::Complete, last) {
+                        return Poll::Ready(Some(Ok(frame)));
+                    }
                 }
                 Poll::Pending => {
                     let silent = ready!(this.poll_silence(cx));
@@ -206,10 +236,14 @@ impl HttpBody for Relay {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.waiting.is_none() && self.recording.is_none() && self.upstream.is_end_stream()
+        let is_ours_done = self.waiting.is_none() && self.rewrite.is_none();
+        is_ours_done && self.recording.is_none() && self.upstream.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
+        if self.rewrite.is_some() {
+            return SizeHint::default();
+        }
         match self
             .waiting
             .as_ref()

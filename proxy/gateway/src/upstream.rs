@@ -7,24 +7,28 @@
 
 mod ask;
 mod body;
+mod connect;
 mod failure;
 mod keys;
+mod speech;
 mod tls;
+mod wording;
 
 use std::{collections::BTreeMap, error::Error, sync::Arc, time::Duration};
 
-use http::{HeaderMap, HeaderValue, Method, uri::PathAndQuery};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::{TokioExecutor, TokioTimer},
-};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Uri, uri::PathAndQuery};
 use metaclaw_chat::{AgentId, Span};
+use rustls::RootCertStore;
 
-use self::keys::KeyRing;
 pub(crate) use self::{
     ask::{Answer, AnyOf},
     body::UpstreamBody,
+};
+use self::{
+    connect::{Connections, Proxy, connections},
+    keys::KeyRing,
+    speech::Speech,
 };
 use crate::{
     address::Address,
@@ -35,11 +39,6 @@ use crate::{
     serving::{Endpoint, Lease, Serving},
 };
 pub use failure::Failure;
-
-/// How long an unused connection is kept; shorter than the keep-alive of servers in use.
-const POOL_IDLE: Duration = Duration::from_secs(50);
-
-type Connections = Client<HttpsConnector<HttpConnector>, Body>;
 
 /// All upstreams, and the order in which they are asked.
 #[derive(Debug)]
@@ -61,6 +60,9 @@ pub(crate) struct Upstream {
     address: Address,
     config: UpstreamConfig,
     keys: KeyRing,
+    speech: Speech,
+    /// The proxy on the way to it.
+    proxy: Option<Proxy>,
     connections: Connections,
 }
 
@@ -78,37 +80,35 @@ pub(crate) struct Outgoing<'a> {
     pub method: Method,
     pub route: &'a PathAndQuery,
     pub headers: HeaderMap,
-    pub body: Body,
+    pub body: Sent,
+}
+
+/// A request's body.
+pub(crate) enum Sent {
+    /// A chat in the caller's API, which may be put in other words and sent again.
+    Chat(Bytes),
+    /// Anything else, as it comes.
+    Stream(Body),
 }
 
 // === impl Upstreams ===
 
 impl Upstreams {
     pub(crate) fn new(config: &GatewayConfig, door: Arc<Door>) -> Result<Self, ConfigError> {
-        let tls = tls::config()?;
+        let roots = tls::roots();
         let mut named = BTreeMap::new();
-        for (name, upstream) in &config.upstreams {
-            let address = upstream.url.parse::<Address>();
-            let address = address.map_err(|error| ConfigError::Address {
-                name: name.clone(),
-                reason: error.to_string(),
-            })?;
-            let upstream = Upstream {
-                name: name.clone(),
-                address,
-                keys: KeyRing::new(&upstream.keys),
-                config: upstream.clone(),
-                connections: connections(tls.clone(), upstream.connect),
-            };
+        for (name, own) in &config.upstreams {
+            let upstream = Upstream::new(name, own, config, &roots)?;
             named.insert(name.clone(), Arc::new(upstream));
         }
+        let tls = tls::config(roots)?;
         Ok(Self {
             named,
             order: config.routing.order.clone(),
             agents: config.agents.clone(),
             mode: config.mode,
             fail_over: config.routing.fail_over.clone(),
-            policy: connections(tls, UpstreamConfig::default().connect),
+            policy: connections(tls, &UpstreamConfig::default(), None, false),
             door,
         })
     }
@@ -168,20 +168,55 @@ impl Upstreams {
     }
 }
 
-fn connections(tls: rustls::ClientConfig, connect: Span) -> Connections {
-    let mut http = HttpConnector::new();
-    http.enforce_http(false);
-    http.set_nodelay(true);
-    http.set_connect_timeout(Some(connect.0));
-    let https = HttpsConnectorBuilder::new()
-        .with_tls_config(tls)
-        .https_or_http()
-        .enable_all_versions()
-        .wrap_connector(http);
-    Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(POOL_IDLE)
-        .build(https)
+// === impl Upstream ===
+
+impl Upstream {
+    fn new(
+        name: &str,
+        own: &UpstreamConfig,
+        all: &GatewayConfig,
+        roots: &RootCertStore,
+    ) -> Result<Self, ConfigError> {
+        let address = Address::of(&own.url, own.dialect, own.api_version.as_deref());
+        let address = address.map_err(|error| ConfigError::Address {
+            name: name.to_owned(),
+            reason: error.to_string(),
+        })?;
+        let roots = match &own.ca {
+            None => roots.clone(),
+            Some(ca) => tls::with_ca(roots.clone(), ca).map_err(|reason| ConfigError::Ca {
+                name: name.to_owned(),
+                reason,
+            })?,
+        };
+        let to = address.uri(&PathAndQuery::from_static("/v1/models"), None);
+        let to: Uri = to.unwrap_or_default();
+        let is_here = is_this_machine(address.name());
+        let given = own.proxy.as_ref().map(crate::Secret::expose);
+        let proxy = Proxy::of(given, &all.environment, &to, is_here);
+        let proxy = proxy.map_err(|given| ConfigError::Proxy {
+            name: name.to_owned(),
+            given,
+        })?;
+        if let Some(proxy) = &proxy {
+            tracing::info!(upstream = name, proxy = proxy.host(), "by way of a proxy");
+        }
+        let tls = tls::config(roots)?;
+        Ok(Self {
+            name: name.to_owned(),
+            connections: connections(tls, own, proxy.as_ref(), address.is_https()),
+            keys: KeyRing::new(&own.keys),
+            speech: Speech::of(own, &address),
+            config: own.clone(),
+            proxy,
+            address,
+        })
+    }
+}
+
+fn is_this_machine(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|it| it.is_loopback())
 }
 
 // === impl Target ===
@@ -243,6 +278,13 @@ impl Target {
             name: self.name().to_owned(),
             host: self.address().host().to_owned(),
             after,
+        }
+    }
+
+    fn unreadable(&self, reason: String) -> Refusal {
+        Refusal::Unreadable {
+            name: self.name().to_owned(),
+            reason,
         }
     }
 

@@ -25,8 +25,7 @@ impl Finished {
         if matches!(opened, Some(None)) {
             metrics.undecodable.inc();
         }
-        let api = self.asked.api;
-        let mut reply = opened.flatten().map(|bytes| self.began.read(api, &bytes));
+        let mut reply = opened.flatten().map(|bytes| self.began.read(&bytes));
         if reply.take_if(|reply| reply.n_skipped > 0).is_some() {
             metrics.overflowed.inc();
         }
@@ -118,10 +117,10 @@ fn how_it_ended(how: StreamEnd, status: u16, reply: Option<&Reply>) -> StreamEnd
 // === impl Began ===
 
 impl Began {
-    fn read(self, api: Api, bytes: &[u8]) -> Reply {
+    fn read(self, bytes: &[u8]) -> Reply {
         match self.format {
-            Format::Sse => api.read_sse(bytes),
-            Format::Json => api.read_json(bytes),
+            Format::Sse => self.api.read_sse(bytes),
+            Format::Json => self.api.read_json(bytes),
         }
     }
 }

@@ -4,15 +4,22 @@
 //! does so too multiplies. Where they do, it is before the first byte, and by the class of failure.
 //! A failure of a key tries the upstream's next key, then the next upstream; any other failure goes
 //! to the next upstream at once. Our own policy model stands apart: where it is away, or a prompt is
-//! too long for it, the next one answers without being told to.
+//! too long for it, the next one answers without being told to. And whoever cannot be asked at all, as
+//! it speaks another API that cannot say the same, is passed over.
 
-use http::{Request, Response};
+use std::sync::LazyLock;
+
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header, uri::PathAndQuery};
+use metaclaw_dialects::Api;
+use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::{
-    Outgoing, Target, Upstreams,
+    Outgoing, Sent, Target, Upstreams,
     body::UpstreamBody,
     failure::{Failure, retry_after},
+    speech::Speech,
+    wording::Wording,
 };
 use crate::{
     clock,
@@ -20,6 +27,7 @@ use crate::{
     headers::{self, Credentials},
     metrics::Visit,
     refusal::Refusal,
+    relay::full,
 };
 
 /// Who is asked.
@@ -36,6 +44,29 @@ pub(crate) struct AnyOf {
 pub(crate) struct Answer {
     pub target: Target,
     pub reply: Response<UpstreamBody>,
+    /// The API that the reply is in as it comes from the upstream; the agent gets its own.
+    pub api: Option<Api>,
+}
+
+/// An answer as the upstream gave it.
+struct Raw {
+    target: Target,
+    reply: Response<UpstreamBody>,
+    api: Option<Api>,
+    wording: Wording,
+}
+
+/// A request in the words of its target.
+struct Worded<'a> {
+    outgoing: Outgoing<'a>,
+    api: Option<Api>,
+    wording: Wording,
+}
+
+/// What is read of a chat whose model stands in the upstream's route.
+#[derive(Deserialize)]
+struct Named {
+    model: String,
 }
 
 /// What comes after a failure.
@@ -50,7 +81,7 @@ enum Next {
 
 /// One upstream asked once.
 struct Outcome {
-    answer: Result<Response<UpstreamBody>, Refusal>,
+    answer: Result<Raw, Refusal>,
     failure: Option<Failure>,
 }
 
@@ -67,19 +98,17 @@ impl Upstreams {
     ) -> Result<Answer, Refusal> {
         let mut last = Err(asked.nobody);
         let targets = self.in_turn(asked.targets);
-        for (at, target) in targets.iter().enumerate() {
+        'targets: for (at, target) in targets.iter().enumerate() {
             let is_last = at + 1 == targets.len();
             let mut tried = Vec::new();
             let mut key = target.first_key();
             loop {
-                let attempt = self.attempt(target, key, outgoing(target), is_last);
+                let attempt = self.attempt(target, key, || outgoing(target), is_last);
                 let outcome = visit.ask(target.name(), attempt).await;
-                let next = outcome
-                    .failure
-                    .map_or(Next::Nothing, |it| self.after(target, it));
-                last = outcome.over(target, last);
+                let next = self.after(target, &outcome);
+                last = outcome.over(last);
                 if next == Next::Nothing {
-                    return last;
+                    break 'targets;
                 }
                 tried.extend(key);
                 key = target.next_key(&tried);
@@ -88,7 +117,7 @@ impl Upstreams {
                 }
             }
         }
-        last
+        last?.worded().await
     }
 
     /// Asks one target, once, for what is not a chat: its body streams by and cannot be sent again.
@@ -98,7 +127,9 @@ impl Upstreams {
         outgoing: Outgoing<'_>,
     ) -> Result<Response<UpstreamBody>, Refusal> {
         let key = target.first_key();
-        self.attempt(target, key, outgoing, true).await.answer
+        let worded = Worded::of(target, outgoing)?;
+        let outcome = self.attempt_once(target, key, worded, true).await;
+        outcome.answer.map(|raw| raw.reply)
     }
 
     /// Those whose keys all rest for a reason to fail over are left out, unless nobody is left.
@@ -114,58 +145,84 @@ impl Upstreams {
         self.fail_over.contains(&failure)
     }
 
-    fn after(&self, target: &Target, failure: Failure) -> Next {
-        match (target, failure) {
-            (Target::Policy(_), Failure::Unreachable | Failure::ContextLength) => Next::Upstream,
-            (_, failure) if !self.may_pass(failure) => Next::Nothing,
-            (_, failure) if failure.is_of_the_key() => Next::Key,
+    fn after(&self, target: &Target, outcome: &Outcome) -> Next {
+        if matches!(&outcome.answer, Err(refusal) if refusal.is_of_words()) {
+            return Next::Upstream;
+        }
+        match (target, outcome.failure) {
+            (_, None) => Next::Nothing,
+            (Target::Policy(_), Some(Failure::Unreachable | Failure::ContextLength)) => {
+                Next::Upstream
+            }
+            (_, Some(failure)) if !self.may_pass(failure) => Next::Nothing,
+            (_, Some(failure)) if failure.is_of_the_key() => Next::Key,
             (..) => Next::Upstream,
         }
     }
 
-    async fn attempt(
+    /// Asks in the caller's own words, and in others if the target turns out not to know these.
+    async fn attempt<'a>(
         &self,
         target: &Target,
         key: Option<usize>,
-        outgoing: Outgoing<'_>,
+        outgoing: impl Fn() -> Outgoing<'a>,
         is_last: bool,
     ) -> Outcome {
+        let worded = match Worded::of(target, outgoing()) {
+            Ok(worded) => worded,
+            Err(refusal) => return refusal.into(),
+        };
+        let guess = worded.api.and_then(|api| target.guessed(api));
+        let outcome = self.attempt_once(target, key, worded, is_last).await;
+        let Some(speech) = guess.filter(|_| outcome.knows_no_such_route()) else {
+            return outcome;
+        };
+        speech.set_lacks_messages(true);
+        tracing::info!(
+            upstream = target.name(),
+            "it does not speak messages: asked in chat completions"
+        );
+        let worded = match Worded::of(target, outgoing()) {
+            Ok(worded) => worded,
+            Err(refusal) => return refusal.into(),
+        };
+        let second = self.attempt_once(target, key, worded, is_last).await;
+        // Neither is there: it was something else that was missing.
+        speech.set_lacks_messages(!second.knows_no_such_route());
+        second
+    }
+
+    async fn attempt_once(
+        &self,
+        target: &Target,
+        key: Option<usize>,
+        worded: Worded<'_>,
+        is_last: bool,
+    ) -> Outcome {
+        let Worded {
+            outgoing,
+            api,
+            wording,
+        } = worded;
+        let is_guess = api.is_some_and(|api| target.guessed(api).is_some());
         let sent = self.send(target, key, outgoing).await;
         let mut reply = match sent {
             Ok(reply) => reply,
-            Err(refusal) => {
-                let failure = match refusal {
-                    Refusal::TooSlow { .. } => Some(Failure::Timeout),
-                    Refusal::Unreachable { .. } | Refusal::PolicyDown => Some(Failure::Unreachable),
-                    _ => None,
-                };
-                let answer = Err(refusal);
-                return Outcome { answer, failure };
-            }
+            Err(refusal) => return refusal.into(),
         };
         let status = reply.status().as_u16();
         let mut failure = Failure::of(status, b"");
-        if status >= 400 && self.is_decided_by_the_body(target, is_last) {
+        if status >= 400 && (is_guess || self.is_decided_by_the_body(target, is_last)) {
             let said = reply.body_mut().peek().await;
             failure = Failure::of(status, &said);
         }
-        if let (Target::Named(upstream), Some(key)) = (target, key) {
-            match failure.filter(|failure| failure.is_of_the_key()) {
-                Some(failure) => {
-                    let wait = retry_after(reply.headers(), clock::now_ms());
-                    tracing::warn!(
-                        upstream = upstream.name,
-                        key,
-                        ?failure,
-                        ?wait,
-                        "a key rests"
-                    );
-                    upstream.keys.failed(key, failure, wait);
-                }
-                None => upstream.keys.accepted(key),
-            }
-        }
-        let answer = Ok(reply);
+        target.note(key, failure, reply.headers());
+        let answer = Ok(Raw {
+            target: target.clone(),
+            reply,
+            api,
+            wording,
+        });
         Outcome { answer, failure }
     }
 
@@ -184,17 +241,33 @@ impl Upstreams {
         key: Option<usize>,
         outgoing: Outgoing<'_>,
     ) -> Result<Response<UpstreamBody>, Refusal> {
-        let Some(uri) = target.address().uri(outgoing.route) else {
+        let address = target.address();
+        let model = match &outgoing.body {
+            Sent::Chat(body) if address.is_by_model() => model_of(body),
+            Sent::Chat(_) | Sent::Stream(_) => None,
+        };
+        let Some(uri) = address.uri(outgoing.route, model.as_deref()) else {
             return Err(Refusal::NotFound {
                 method: outgoing.method.to_string(),
                 path: outgoing.route.path().to_owned(),
             });
         };
-        let mut request = Request::new(outgoing.body);
+        let credentials = self.credentials(target, key);
+        let mut headers = headers::upwards(outgoing.headers, credentials);
+        if let Some(shown) = target.forwarding_proxy() {
+            headers.insert(header::PROXY_AUTHORIZATION, shown);
+        }
+        let body = match outgoing.body {
+            Sent::Chat(body) => {
+                headers.insert(header::CONTENT_LENGTH, body.len().into());
+                full(body)
+            }
+            Sent::Stream(body) => body,
+        };
+        let mut request = Request::new(body);
         *request.method_mut() = outgoing.method;
         *request.uri_mut() = uri;
-        let credentials = self.credentials(target, key);
-        *request.headers_mut() = headers::upwards(outgoing.headers, credentials);
+        *request.headers_mut() = headers;
         let connections = match target {
             Target::Policy(_) => &self.policy,
             Target::Named(upstream) => &upstream.connections,
@@ -226,19 +299,106 @@ impl Upstreams {
     }
 }
 
+fn model_of(body: &[u8]) -> Option<String> {
+    let named: Named = serde_json::from_slice(body).ok()?;
+    Some(named.model)
+}
+
+// === impl Worded ===
+
+impl<'a> Worded<'a> {
+    fn of(target: &Target, mut outgoing: Outgoing<'a>) -> Result<Self, Refusal> {
+        let api = Api::of_path(outgoing.route.path());
+        let (Some(caller), Sent::Chat(body)) = (api, &outgoing.body) else {
+            return Ok(Self {
+                outgoing,
+                api: None,
+                wording: Wording::default(),
+            });
+        };
+        let upstream = target.spoken(caller).ok_or_else(|| Refusal::NotSpoken {
+            name: target.name().to_owned(),
+            path: caller.path(),
+        })?;
+        let (wording, body) = Wording::of(target, (caller, upstream), body.clone())?;
+        outgoing.body = Sent::Chat(body);
+        if upstream != caller {
+            outgoing.route = route(upstream);
+            headers::reworded(&mut outgoing.headers, upstream);
+        } else if !wording.is_none() {
+            headers::readable(&mut outgoing.headers);
+        }
+        Ok(Self {
+            outgoing,
+            api: Some(upstream),
+            wording,
+        })
+    }
+}
+
+/// The route of an API, without what another's callers say after it.
+fn route(api: Api) -> &'static PathAndQuery {
+    static ROUTES: LazyLock<[PathAndQuery; 3]> = LazyLock::new(|| {
+        [Api::Chat, Api::Responses, Api::Messages].map(|api| PathAndQuery::from_static(api.path()))
+    });
+    match api {
+        Api::Chat => &ROUTES[0],
+        Api::Responses => &ROUTES[1],
+        Api::Messages => &ROUTES[2],
+    }
+}
+
+// === impl Raw ===
+
+impl Raw {
+    /// In the caller's words.
+    async fn worded(self) -> Result<Answer, Refusal> {
+        let Self {
+            target,
+            reply,
+            api,
+            wording,
+        } = self;
+        let reply = wording.reply(&target, reply).await?;
+        Ok(Answer { target, reply, api })
+    }
+}
+
 // === impl Outcome ===
 
 impl Outcome {
     /// The better of this and what came `before`: a refusal of ours says less than an upstream's own
     /// answer, which may tell the agent when to come again or what to shorten.
-    fn over(self, target: &Target, before: Result<Answer, Refusal>) -> Result<Answer, Refusal> {
+    fn over(self, before: Result<Raw, Refusal>) -> Result<Raw, Refusal> {
         match (self.answer, before) {
-            (Ok(reply), _) => Ok(Answer {
-                target: target.clone(),
-                reply,
-            }),
             (Err(_), Ok(before)) => Ok(before),
-            (Err(refusal), Err(_)) => Err(refusal),
+            (answer, _) => answer,
+        }
+    }
+
+    /// Neither the model is missing nor anything else that the answer names.
+    fn knows_no_such_route(&self) -> bool {
+        let status = self.answer.as_ref().map(|raw| raw.reply.status());
+        let is_missing = |status| {
+            matches!(
+                status,
+                StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
+            )
+        };
+        self.failure.is_none() && status.is_ok_and(is_missing)
+    }
+}
+
+impl From<Refusal> for Outcome {
+    fn from(refusal: Refusal) -> Self {
+        let failure = match refusal {
+            Refusal::TooSlow { .. } => Some(Failure::Timeout),
+            Refusal::Unreachable { .. } | Refusal::PolicyDown => Some(Failure::Unreachable),
+            _ => None,
+        };
+        Self {
+            answer: Err(refusal),
+            failure,
         }
     }
 }
@@ -246,6 +406,44 @@ impl Outcome {
 // === impl Target ===
 
 impl Target {
+    /// What is known of the API, where it is a guess that the target speaks it.
+    fn guessed(&self, api: Api) -> Option<&Speech> {
+        match self {
+            Self::Policy(_) => None,
+            Self::Named(upstream) => Some(&upstream.speech).filter(|it| it.is_guess(api)),
+        }
+    }
+
+    /// What a proxy on the way wants to be shown with a request that it forwards as it is.
+    fn forwarding_proxy(&self) -> Option<HeaderValue> {
+        match self {
+            Self::Policy(_) => None,
+            Self::Named(upstream) if upstream.address.is_https() => None,
+            Self::Named(upstream) => upstream.proxy.as_ref()?.shown().cloned(),
+        }
+    }
+
+    /// Notes what a reply says of the key that was shown.
+    fn note(&self, key: Option<usize>, failure: Option<Failure>, headers: &HeaderMap) {
+        let (Self::Named(upstream), Some(key)) = (self, key) else {
+            return;
+        };
+        match failure.filter(|failure| failure.is_of_the_key()) {
+            Some(failure) => {
+                let wait = retry_after(headers, clock::now_ms());
+                tracing::warn!(
+                    upstream = upstream.name,
+                    key,
+                    ?failure,
+                    ?wait,
+                    "a key rests"
+                );
+                upstream.keys.failed(key, failure, wait);
+            }
+            None => upstream.keys.accepted(key),
+        }
+    }
+
     fn first_key(&self) -> Option<usize> {
         match self {
             Self::Policy(_) => None,

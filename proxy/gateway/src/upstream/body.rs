@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    fmt,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -11,7 +12,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::time::timeout_at;
+use metaclaw_dialects::rewrite::Rewrite;
+use tokio::time::{timeout, timeout_at};
 
 /// The most of an error's body that is read before it goes on to the agent.
 const AHEAD: usize = 64 << 10;
@@ -19,33 +21,89 @@ const AHEAD: usize = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What an upstream sends: the same frames in the same order, whether they were looked at or not.
-#[derive(Debug)]
 pub(crate) struct UpstreamBody {
     ahead: VecDeque<Result<Frame<Bytes>, hyper::Error>>,
     rest: Incoming,
+    /// How its bytes are to be changed on their way to the agent.
+    rewrite: Option<Box<dyn Rewrite>>,
+}
+
+impl fmt::Debug for UpstreamBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UpstreamBody")
+            .field("n_ahead", &self.ahead.len())
+            .field("rewrite", &self.rewrite.is_some())
+            .finish_non_exhaustive()
+    }
 }
 
 // === impl UpstreamBody ===
 
 impl UpstreamBody {
-    /// Reads the beginning of an error: up to its end or [`AHEAD`], and no longer than [`PATIENCE`].
+    /// The beginning of an error: up to its end or [`AHEAD`], waited for no longer than [`PATIENCE`].
     pub(super) async fn peek(&mut self) -> Bytes {
         let until = tokio::time::Instant::now() + PATIENCE;
-        let mut read = Vec::new();
-        while read.len() < AHEAD {
+        while self.n_ahead() < AHEAD && !self.is_broken() {
             let Ok(Some(frame)) = timeout_at(until, self.rest.frame()).await else {
                 break;
             };
-            if let Some(data) = frame.as_ref().ok().and_then(Frame::data_ref) {
-                read.extend_from_slice(data);
-            }
-            let is_broken = frame.is_err();
             self.ahead.push_back(frame);
-            if is_broken {
-                break;
+        }
+        self.read_ahead()
+    }
+
+    /// All of it, up to `limit`; `idle` is the longest silence. Says why, where that cannot be had.
+    pub(super) async fn read(
+        &mut self,
+        limit: usize,
+        idle: Option<Duration>,
+    ) -> Result<Bytes, String> {
+        loop {
+            if let Some(Err(error)) = self.ahead.back() {
+                return Err(format!("it broke off: {error}"));
+            }
+            if self.n_ahead() > limit {
+                return Err(format!("it is longer than {} MiB", limit >> 20));
+            }
+            let frame = match idle {
+                None => self.rest.frame().await,
+                Some(idle) => match timeout(idle, self.rest.frame()).await {
+                    Ok(frame) => frame,
+                    Err(_) => return Err(format!("nothing of it came for {idle:?}")),
+                },
+            };
+            match frame {
+                Some(frame) => self.ahead.push_back(frame),
+                None => return Ok(self.read_ahead()),
             }
         }
-        read.into()
+    }
+
+    /// Has its bytes changed on their way.
+    pub(super) fn rewrite(&mut self, rewrite: Box<dyn Rewrite>) {
+        self.rewrite = Some(rewrite);
+    }
+
+    /// How its bytes are to be changed.
+    pub(crate) fn take_rewrite(&mut self) -> Option<Box<dyn Rewrite>> {
+        self.rewrite.take()
+    }
+
+    fn data(&self) -> impl Iterator<Item = &Bytes> {
+        let frames = self.ahead.iter().filter_map(|frame| frame.as_ref().ok());
+        frames.filter_map(Frame::data_ref)
+    }
+
+    fn n_ahead(&self) -> usize {
+        self.data().map(Bytes::len).sum()
+    }
+
+    fn read_ahead(&self) -> Bytes {
+        self.data().flatten().copied().collect()
+    }
+
+    fn is_broken(&self) -> bool {
+        matches!(self.ahead.back(), Some(Err(_)))
     }
 }
 
@@ -54,6 +112,7 @@ impl From<Incoming> for UpstreamBody {
         Self {
             ahead: VecDeque::new(),
             rest,
+            rewrite: None,
         }
     }
 }
@@ -77,11 +136,7 @@ impl Body for UpstreamBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let data = |frame: &Result<Frame<Bytes>, _>| match frame {
-            Ok(frame) => frame.data_ref().map_or(0, Bytes::len),
-            Err(_) => 0,
-        };
-        let n_ahead = self.ahead.iter().map(data).sum::<usize>() as u64;
+        let n_ahead = self.n_ahead() as u64;
         let rest = self.rest.size_hint();
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower().saturating_add(n_ahead));

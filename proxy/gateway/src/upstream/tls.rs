@@ -1,13 +1,18 @@
-//! Whom to trust: the machine's certificates, else those that come with this program.
+//! Whom to trust: the machine's certificates, else those that come with this program, and for single
+//! upstreams an authority of their own.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
-use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, pem::PemObject},
+};
 
 use crate::config::ConfigError;
 
-/// TLS with rustls on ring.
-pub(super) fn config() -> Result<ClientConfig, ConfigError> {
+/// The certificates that every upstream is trusted by.
+pub(super) fn roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     let native = rustls_native_certs::load_native_certs();
     let (n_added, n_ignored) = roots.add_parsable_certificates(native.certs);
@@ -19,6 +24,27 @@ pub(super) fn config() -> Result<ClientConfig, ConfigError> {
         roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
     }
     tracing::debug!(n_added, n_ignored, n_roots = roots.len(), "certificates");
+    roots
+}
+
+/// Adds the certificates of a PEM file.
+pub(super) fn with_ca(mut roots: RootCertStore, ca: &Path) -> Result<RootCertStore, String> {
+    let read = |error: &dyn std::fmt::Display| format!("{}: {error}", ca.display());
+    let certificates = CertificateDer::pem_file_iter(ca).map_err(|error| read(&error))?;
+    let mut n_added = 0;
+    for certificate in certificates {
+        let certificate = certificate.map_err(|error| read(&error))?;
+        roots.add(certificate).map_err(|error| read(&error))?;
+        n_added += 1;
+    }
+    if n_added == 0 {
+        return Err(read(&"there is no certificate in it (PEM is expected)"));
+    }
+    Ok(roots)
+}
+
+/// TLS with rustls on ring.
+pub(super) fn config(roots: RootCertStore) -> Result<ClientConfig, ConfigError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| ConfigError::Tls {

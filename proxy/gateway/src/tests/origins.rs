@@ -1,0 +1,59 @@
+//! Web pages of other sites, which any browser on this machine may show.
+
+use super::harness::{CHAT, Harness, SetUp, completion, json_reply, post};
+
+fn from_page(origin: &str, kind: &str) -> Vec<u8> {
+    let headers = format!("origin: {origin}\r\ncontent-type: {kind}\r\n");
+    post("/v1/chat/completions", &headers, CHAT)
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_gets_nothing_and_nothing_is_asked_for_it() {
+    let mut harness = Harness::start().await;
+    // Such a POST goes out without a question (CORS calls it simple), so it must fail by itself.
+    let seen = harness
+        .refused(&from_page("https://evil.example", "text/plain"))
+        .await;
+    assert_eq!(seen.status(), 403);
+    assert_eq!(seen.header("access-control-allow-origin"), None);
+    insta::assert_snapshot!(seen.text(), @r#"{"error":{"message":"web pages of \"https://evil.example\" may not speak to this proxy: add it to proxy.allow_origins if they should","type":"permission_error","param":null,"code":"foreign_origin"}}"#);
+    let asks = "OPTIONS /v1/messages HTTP/1.1\r\nhost: x\r\norigin: null\r\naccess-control-request-method: POST\r\n\r\n";
+    assert_eq!(harness.refused(asks.as_bytes()).await.status(), 403);
+    assert!(harness.upstream.is_unasked());
+}
+
+#[tokio::test]
+async fn a_page_that_may_ask_is_told_so_and_reads_the_answer() {
+    let mut set_up = SetUp::default();
+    set_up.config.proxy.allow_origins = vec!["https://ui.example".into()];
+    let mut harness = Harness::with(set_up).await;
+    let asks = "OPTIONS /v1/chat/completions HTTP/1.1\r\nhost: x\r\norigin: https://ui.example\r\naccess-control-request-method: POST\r\naccess-control-request-headers: authorization, content-type\r\naccess-control-request-private-network: true\r\nconnection: close\r\n\r\n";
+    let seen = harness.refused(asks.as_bytes()).await;
+    let header = |name| seen.header(name).unwrap();
+    assert_eq!(seen.status(), 204);
+    assert_eq!(header("access-control-allow-origin"), "https://ui.example");
+    assert_eq!(header("access-control-allow-methods"), "POST");
+    assert_eq!(
+        header("access-control-allow-headers"),
+        "authorization, content-type"
+    );
+    assert_eq!(header("access-control-allow-private-network"), "true");
+    let request = from_page("https://ui.example", "application/json");
+    let (_, seen) = harness
+        .exchange(&request, &json_reply(&completion("x")))
+        .await;
+    assert_eq!(
+        seen.header("access-control-allow-origin").as_deref(),
+        Some("https://ui.example")
+    );
+}
+
+#[tokio::test]
+async fn clients_that_are_no_browsers_are_not_taken_for_one() {
+    let mut harness = Harness::start().await;
+    let openclaw = "sec-fetch-mode: cors\r\naccept-language: *\r\nanthropic-dangerous-direct-browser-access: true\r\n";
+    let exchange = harness.chat(openclaw, CHAT, "x").await;
+    assert_eq!(exchange.header("sec-fetch-mode").as_deref(), Some("cors"));
+    let dangerous = "anthropic-dangerous-direct-browser-access";
+    assert_eq!(exchange.header(dangerous).as_deref(), Some("true"));
+}

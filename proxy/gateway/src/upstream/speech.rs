@@ -1,0 +1,99 @@
+//! Which of the chat APIs an upstream speaks.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use metaclaw_dialects::{Api, translate::Direction};
+
+use super::Target;
+use crate::{
+    address::Address,
+    config::{SpokenApi, UpstreamConfig, UpstreamDialect},
+};
+
+/// The host that serves OpenAI's own APIs and nobody else's.
+const OPENAI: &str = "api.openai.com";
+
+/// What an upstream speaks.
+///
+/// Many servers that copy OpenAI's API speak Anthropic's messages as well by now, and many do not. Where
+/// nobody said which, they are asked in the caller's own words first, and in OpenAI's from then on if
+/// they know no such route.
+#[derive(Debug)]
+pub(super) struct Speech {
+    apis: Vec<Api>,
+    /// Whether it speaks messages is a guess.
+    is_guessed: bool,
+    /// The guess was wrong.
+    lacks_messages: AtomicBool,
+}
+
+// === impl Speech ===
+
+impl Speech {
+    pub(super) fn of(config: &UpstreamConfig, address: &Address) -> Self {
+        let read = |api: &SpokenApi| match api {
+            SpokenApi::Chat => Api::Chat,
+            SpokenApi::Responses => Api::Responses,
+            SpokenApi::Messages => Api::Messages,
+        };
+        let said = config.speaks.as_ref();
+        let said = said.map(|apis| apis.iter().map(read).collect());
+        let is_guessed = said.is_none()
+            && matches!(
+                config.dialect,
+                UpstreamDialect::Openai | UpstreamDialect::Vllm
+            )
+            && address.name() != OPENAI;
+        let usual = || match config.dialect {
+            UpstreamDialect::Anthropic => vec![Api::Messages],
+            _ if is_guessed => vec![Api::Chat, Api::Responses, Api::Messages],
+            _ => vec![Api::Chat, Api::Responses],
+        };
+        Self {
+            apis: said.unwrap_or_else(usual),
+            is_guessed,
+            lacks_messages: AtomicBool::new(false),
+        }
+    }
+
+    fn has(&self, api: Api) -> bool {
+        let is_missed = api == Api::Messages && self.lacks_messages.load(Ordering::Relaxed);
+        self.apis.contains(&api) && !is_missed
+    }
+
+    /// Whether a reply that knows no such route would be news.
+    pub(super) fn is_guess(&self, api: Api) -> bool {
+        api == Api::Messages && self.is_guessed && self.has(api)
+    }
+
+    /// Notes whether it speaks messages after all.
+    pub(super) fn set_lacks_messages(&self, lacks: bool) {
+        self.lacks_messages.store(lacks, Ordering::Relaxed);
+    }
+}
+
+// === impl Target ===
+
+impl Target {
+    /// The API in which a chat of `api` goes to it: its own, else one that it can be put in. `None`
+    /// where there is no such.
+    pub(super) fn spoken(&self, api: Api) -> Option<Api> {
+        let has = |api| match self {
+            Self::Policy(_) => api == Api::Chat,
+            Self::Named(upstream) => upstream.speech.has(api),
+        };
+        let can = |other: &Api| Direction::between(api, *other).is_some() && has(*other);
+        if has(api) {
+            return Some(api);
+        }
+        [Api::Chat, Api::Messages].into_iter().find(can)
+    }
+
+    /// Whether its models may write calls and thinking as text.
+    pub(super) fn writes_calls_as_text(&self) -> bool {
+        match self {
+            Self::Policy(_) => true,
+            Self::Named(upstream) => upstream.config.tool_calls_in_text,
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! A chat in the words of whoever is asked, and the answer in the words of whoever asks.
+//!
+//! Most chats pass as they are. Two are put in other words: one whose API the upstream does not speak,
+//! and one to a model that writes its tool calls and thinking as text, as our own policy model may.
+//! What the log is told is what the upstream said.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use metaclaw_dialects::{
+    Api,
+    rewrite::{Rewrite, Then},
+    toolcalls,
+    translate::{self, Direction},
+};
+use serde_json::Value;
+
+use super::{Target, body::UpstreamBody};
+use crate::{clock, headers, refusal::Refusal, splice::APPEND_FIELD};
+
+/// The longest reply that is put in other words whole.
+const MAX_REPLY: usize = 32 << 20;
+
+/// How a reply is to be changed.
+#[derive(Debug, Default)]
+pub(super) struct Wording {
+    /// The caller's API and the upstream's are two.
+    other: Option<(Direction, translate::Asked)>,
+    /// Calls and thinking stand in the text.
+    in_text: Option<toolcalls::Options>,
+}
+
+/// Another body in place of one that has been read already.
+struct Instead(Vec<u8>);
+
+impl Wording {
+    /// Puts a request in the words of `target`, which is asked in `upstream`'s API.
+    pub(super) fn of(
+        target: &Target,
+        (caller, upstream): (Api, Api),
+        body: Bytes,
+    ) -> Result<(Self, Bytes), Refusal> {
+        let direction = Direction::between(caller, upstream);
+        let has_text = upstream == Api::Chat && target.writes_calls_as_text();
+        if direction.is_none() && !has_text {
+            return Ok((Self::default(), body));
+        }
+        let Ok(given) = serde_json::from_slice::<Value>(&body) else {
+            // What no value can hold (a number beyond f64) passes, unless it must be said anew.
+            return match direction {
+                None => Ok((Self::default(), body)),
+                Some(_) => Err(Refusal::Unsayable {
+                    name: target.name().to_owned(),
+                    field: None,
+                    reason: "the body holds a number that cannot be read".to_owned(),
+                }),
+            };
+        };
+        let mut said = None;
+        let mut wording = Self::default();
+        if let Some(direction) = direction {
+            said = Some(translated(target, direction, &given)?);
+            let created = clock::now_ms() / 1_000;
+            wording.other = Some((direction, translate::Asked::of(&given, created)));
+        }
+        if has_text {
+            let now = said.as_ref().unwrap_or(&given);
+            wording.in_text = Some(toolcalls::Options {
+                think_is_open: false,
+                tools: tools(now),
+            });
+            said = toolcalls::request(now).or(said);
+        }
+        let body = said.map_or(body, |said| said.to_string().into());
+        Ok((wording, body))
+    }
+
+    /// Whether the reply passes as it comes.
+    pub(super) fn is_none(&self) -> bool {
+        self.other.is_none() && self.in_text.is_none()
+    }
+
+    /// Puts a reply in the caller's words: a stream as it comes, anything else once it is there.
+    pub(super) async fn reply(
+        self,
+        target: &Target,
+        mut reply: Response<UpstreamBody>,
+    ) -> Result<Response<UpstreamBody>, Refusal> {
+        let status = reply.status();
+        if self.is_none() || !status.is_success() && self.other.is_none() {
+            return Ok(reply);
+        }
+        if status.is_success() && headers::is_events(reply.headers()) {
+            is_plain(target, reply.headers())?;
+            reply.headers_mut().remove(header::CONTENT_LENGTH);
+            reply.body_mut().rewrite(self.stream());
+            return Ok(reply);
+        }
+        let read = if status.is_success() {
+            is_plain(target, reply.headers())?;
+            let whole = reply.body_mut().read(MAX_REPLY, target.idle()).await;
+            whole.map_err(|reason| target.unreadable(reason))?
+        } else {
+            reply.body_mut().peek().await
+        };
+        let Some(said) = self.whole(target, status, &read)? else {
+            return Ok(reply);
+        };
+        let headers = reply.headers_mut();
+        headers.insert(header::CONTENT_LENGTH, said.len().into());
+        headers.remove(header::CONTENT_ENCODING);
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
+        reply.body_mut().rewrite(Box::new(Instead(said)));
+        Ok(reply)
+    }
+
+    fn stream(self) -> Box<dyn Rewrite> {
+        let in_text = self.in_text.map(toolcalls::stream);
+        let other = self.other;
+        let other = other.map(|(direction, asked)| translate::stream(direction, &asked));
+        match (in_text, other) {
+            (Some(first), Some(then)) => Box::new(Then::new(first, then)),
+            (Some(one), None) | (None, Some(one)) => one,
+            (None, None) => Box::new(Instead(Vec::new())),
+        }
+    }
+
+    /// A whole reply in other words; `None` where they are the same.
+    fn whole(
+        &self,
+        target: &Target,
+        status: StatusCode,
+        body: &[u8],
+    ) -> Result<Option<Vec<u8>>, Refusal> {
+        let Some((direction, asked)) = &self.other else {
+            let options = self.in_text.as_ref();
+            return Ok(options.and_then(|options| toolcalls::reply(options, body)));
+        };
+        if !status.is_success() {
+            return Ok(Some(translate::error(*direction, status.as_u16(), body)));
+        }
+        let options = self.in_text.as_ref();
+        let recovered = options.and_then(|options| toolcalls::reply(options, body));
+        let body = recovered.as_deref().unwrap_or(body);
+        let said = translate::reply(*direction, asked, body);
+        said.map(Some)
+            .map_err(|error| target.unreadable(error.to_string()))
+    }
+}
+
+fn translated(target: &Target, direction: Direction, given: &Value) -> Result<Value, Refusal> {
+    let said = translate::request(direction, given);
+    let mut said = said.map_err(|error| Refusal::Unsayable {
+        name: target.name().to_owned(),
+        field: error.field().map(str::to_owned),
+        reason: error.to_string(),
+    })?;
+    // The one field that is between us and our own trainer.
+    if let (Some(ours), Some(said)) = (given.get(APPEND_FIELD), said.as_object_mut()) {
+        said.insert(APPEND_FIELD.to_owned(), ours.clone());
+    }
+    Ok(said)
+}
+
+fn tools(body: &Value) -> Vec<String> {
+    let tools = body["tools"].as_array().into_iter().flatten();
+    let name = |tool: &Value| tool["function"]["name"].as_str().map(str::to_owned);
+    tools.filter_map(name).collect()
+}
+
+/// What was asked for unencoded and came encoded cannot be put in other words.
+fn is_plain(target: &Target, headers: &HeaderMap) -> Result<(), Refusal> {
+    match headers.get(header::CONTENT_ENCODING) {
+        Some(given) if !given.as_bytes().eq_ignore_ascii_case(b"identity") => {
+            let given = String::from_utf8_lossy(given.as_bytes());
+            let reason = format!("it is encoded as {given}, and was asked for as it is");
+            Err(target.unreadable(reason))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+// === impl Instead ===
+
+impl Rewrite for Instead {
+    fn feed(&mut self, _: &[u8], _: &mut Vec<u8>) {}
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        out.append(&mut self.0);
+    }
+}
