@@ -1,11 +1,13 @@
 //! A finished turn becomes a record: found its session, its parent and what it repeats.
 
+mod onward;
+
 use std::sync::Arc;
 
 use metaclaw_chat::{AgentId, ChainHash, SessionId, TurnId};
 
 use crate::{
-    blobs::{self, Text},
+    blobs::{self, Hash, Text},
     diff::{self, Short, short},
     error::LogError,
     keys,
@@ -36,6 +38,8 @@ pub(crate) struct Prepared {
     chains: Vec<ChainHash>,
     /// The chain hash after the reply, if it is one.
     after: Option<ChainHash>,
+    /// The reply that it goes on from, where the request does not repeat what was said before.
+    goes_on_from: Option<String>,
 }
 
 /// The turn that a request goes on from, and where what is new begins.
@@ -43,6 +47,19 @@ pub(crate) struct Prepared {
 struct Parent {
     seq: u32,
     new_from: usize,
+}
+
+/// How a turn's conversation is written.
+#[derive(Debug)]
+struct Plan {
+    parent: Option<Parent>,
+    /// The turn that `parts` copy from.
+    base: Option<u32>,
+    /// The whole conversation.
+    hashes: Vec<Short>,
+    parts: Vec<Part>,
+    /// The messages that the base does not have.
+    new: Vec<Line>,
 }
 
 // === impl Prepared ===
@@ -54,6 +71,7 @@ impl Prepared {
             mut turn,
             messages,
             tools,
+            goes_on_from,
         } = raw;
         let reply = turn.reply.take();
         let after = reply
@@ -74,6 +92,7 @@ impl Prepared {
             block: block.map(|block| text(&block)).transpose()?,
             chains,
             after,
+            goes_on_from,
         };
         match prepared.n_bytes() {
             n_bytes if n_bytes > MAX_TURN => Err(LogError::TooLarge {
@@ -167,32 +186,40 @@ impl Prepared {
         }
     }
 
-    fn record(
-        &self,
-        tail: &Tail,
-        hashes: &[Short],
-        seq: u32,
-    ) -> Result<(Record, [u8; 32]), String> {
+    /// How the turn is written, compared with the session's last ones.
+    fn plan(&self, tail: &Tail, seq: u32) -> Plan {
+        let hashes: Vec<Short> = self.messages.iter().map(|text| short(&text.hash)).collect();
+        let parent = self.parent(tail, &hashes, Some(seq));
+        let (base, parts) = self.base(tail, &hashes, seq);
+        let base = base.map(|base| base.seq);
+        let own = diff::own(&parts).zip(&self.messages);
+        let own = own.filter(|(own, _)| *own);
+        let new = own.map(|(_, text)| Line::of(text)).collect();
+        Plan {
+            parent,
+            base,
+            hashes,
+            parts,
+            new,
+        }
+    }
+
+    fn record(&self, tail: &Tail, plan: &Plan) -> Result<(Record, Hash), String> {
         let turn = &self.turn;
-        let parent = self.parent(tail, hashes, Some(seq));
-        let (base, parts) = self.base(tail, hashes, seq);
         let setup = self.setup();
         let setup_hash = setup.hash()?;
+        let mut known = tail.turns.iter();
+        let base = known.find(|turn| Some(turn.seq) == plan.base);
         let has_setup = base.is_some_and(|turn| turn.setup == setup_hash);
         let after_start = |ms: u64| ms.wrapping_sub(turn.started_ms).cast_signed();
-        let new = diff::own(&parts)
-            .zip(&self.messages)
-            .filter(|(own, _)| *own);
-        let new = new.map(|(_, text)| Line::of(text)).collect();
+        let new_from = plan.parent.map_or(0, |parent| parent.new_from);
         let header = Header {
             key: self.key,
             kind: turn.kind,
             chain: blobs::hex(&turn.chain.0),
-            parent: parent.map(|parent| parent.seq),
-            new_from: parent.map_or(0, |parent| {
-                u32::try_from(parent.new_from).unwrap_or(u32::MAX)
-            }),
-            base: base.map(|base| base.seq),
+            parent: plan.parent.map(|parent| parent.seq),
+            new_from: u32::try_from(new_from).unwrap_or(u32::MAX),
+            base: plan.base,
             setup: !has_setup,
             reply: self.reply.is_some(),
             reply_id: turn.reply_id.clone(),
@@ -203,12 +230,12 @@ impl Prepared {
             first_byte: turn.first_byte_ms.map(after_start),
             took: after_start(turn.ended_ms),
             last: turn.is_last,
-            parts,
+            parts: plan.parts.clone(),
         };
         let record = Record {
             header,
             setup: (!has_setup).then_some(setup),
-            new,
+            new: plan.new.clone(),
             reply: self.reply.as_ref().map(Line::of),
         };
         Ok((record, setup_hash))
@@ -290,11 +317,12 @@ fn write(
     if seq == u32::MAX {
         return Err(damaged(id(seq), "its session is full"));
     }
-    let hashes: Vec<Short> = new.messages.iter().map(|text| short(&text.hash)).collect();
     let id = id(seq);
-    let (record, setup) = new
-        .record(tail, &hashes, seq)
-        .map_err(|why| damaged(id, why))?;
+    let plan = match onward::plan(txn, new, number, tail)? {
+        Some(plan) => plan,
+        None => new.plan(tail, seq),
+    };
+    let (record, setup) = new.record(tail, &plan).map_err(|why| damaged(id, why))?;
     let stored: Vec<&Text> = stored(new, &record).collect();
     for text in &stored {
         blobs::put(txn, text)?;
@@ -308,20 +336,24 @@ fn write(
     for text in &stored {
         blobs::remember(&mut txn.cache.blobs, text.hash);
     }
-    Ok((id, Some(new.in_tail(&record, tail, hashes, seq, setup))))
+    let turn = new.in_tail(&record, tail, plan.hashes, seq, setup);
+    Ok((id, Some(turn)))
 }
 
-/// The blobs that a record names.
+/// The texts of a turn that its record names as blobs.
 fn stored<'a>(new: &'a Prepared, record: &'a Record) -> impl Iterator<Item = &'a Text> {
-    let own = diff::own(&record.header.parts).zip(&new.messages);
-    let own = own.filter(|(own, _)| *own).map(|(_, text)| text);
+    let is_own = |text: &&Text| record.new.contains(&Line::Blob(text.hash));
+    let own = new
+        .messages
+        .iter()
+        .filter(|text| text.is_blob())
+        .filter(is_own);
     let setup = record
         .setup
         .iter()
         .flat_map(|_| new.tools.iter().chain(&new.block));
-    own.chain(&new.reply)
-        .chain(setup)
-        .filter(|text| text.is_blob())
+    let others = new.reply.iter().chain(setup);
+    own.chain(others.filter(|text| text.is_blob()))
 }
 
 /// The turn with the same reply id, if it is the same reply to the same request.
@@ -336,8 +368,7 @@ fn already(
     let Some(reply_id) = &new.turn.reply_id else {
         return Ok(None);
     };
-    let found = txn.get(Table::Replies, &keys::reply(reply_id, number))?;
-    let found = found.and_then(|seq| Some(u32::from_be_bytes(seq.try_into().ok()?)));
+    let found = replied(txn, number, reply_id)?;
     let reply = new.reply.as_ref().map(|reply| short(&reply.hash));
     let is_same = |known: &&TailTurn| {
         Some(known.seq) == found
@@ -345,6 +376,12 @@ fn already(
             && known.sequence.get(known.n_messages) == reply.as_ref()
     };
     Ok(tail.turns.iter().find(is_same).map(|known| known.seq))
+}
+
+/// The session's turn whose reply has that id.
+fn replied(txn: &Txn<'_>, number: u64, reply_id: &str) -> Result<Option<u32>, Fault> {
+    let found = txn.get(Table::Replies, &keys::reply(reply_id, number))?;
+    Ok(found.and_then(|seq| Some(u32::from_be_bytes(seq.try_into().ok()?))))
 }
 
 /// The session's number, given to it when it is first seen, and whether it was now.

@@ -32,6 +32,10 @@ pub struct RawTurn {
     pub messages: Vec<RawMessage>,
     /// The `tools` field, if there was one.
     pub tools: Option<JsonText>,
+    /// The id of the reply that the conversation goes on from, where the request does not repeat what
+    /// was said up to there (OpenAI's `previous_response_id`). If the session has that reply, the turn
+    /// reads back with the whole conversation.
+    pub goes_on_from: Option<String>,
 }
 
 // === impl JsonText ===
@@ -89,6 +93,7 @@ impl RawTurn {
             turn,
             messages,
             tools: tools.as_ref().map(JsonText::of).transpose()?,
+            goes_on_from: None,
         })
     }
 

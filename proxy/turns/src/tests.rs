@@ -5,6 +5,7 @@ mod kill;
 mod kit;
 mod learning;
 mod long;
+mod onward;
 mod opening;
 mod random;
 mod size;

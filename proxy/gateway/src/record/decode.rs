@@ -40,6 +40,7 @@ impl Finished {
             metrics.unread.inc();
             return None;
         };
+        let goes_on_from = self.asked.goes_on_from();
         let asked = *self.asked;
         let turn = NewTurn {
             agent: asked.who.agent,
@@ -66,6 +67,7 @@ impl Finished {
             turn,
             messages,
             tools,
+            goes_on_from,
         };
         Some((turn, self.request))
     }
@@ -156,6 +158,14 @@ impl Asked {
             }
         }
         Ok((messages, tools, params))
+    }
+
+    /// The reply whose conversation the request leaves out.
+    fn goes_on_from(&self) -> Option<String> {
+        let member = self.layout.member("previous_response_id");
+        let member = member.filter(|_| self.api == Api::Responses)?;
+        let id = &self.raw[member.value.clone()];
+        (id.first() == Some(&b'"')).then(|| scan::text::read(id).into_owned())
     }
 
     /// The messages of a chat completion, as they stand there.

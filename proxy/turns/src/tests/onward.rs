@@ -1,0 +1,81 @@
+//! Requests that name the reply they go on from instead of repeating what was said before it.
+
+use metaclaw_chat::{ChainHash, Message};
+
+use super::kit::{Client, open};
+use crate::{RawTurn, Turn, TurnLog};
+
+/// Sends only what is new of the client's `n`th turn.
+fn onward(client: &mut Client, n: usize, system: Option<&str>) -> RawTurn {
+    let mut turn = client.turn(&format!("question {n}"), &format!("answer {n}"));
+    turn.reply_id = Some(format!("resp_{n}"));
+    let before = turn.request.messages.len() - 1;
+    let chains = ChainHash::chain(&turn.agent, &turn.request.messages);
+    turn.request.messages.drain(..before);
+    let mut raw = RawTurn::of(turn).unwrap();
+    raw.messages[0].chain = chains[before];
+    if n > 0 {
+        raw.goes_on_from = Some(format!("resp_{}", n - 1));
+    }
+    if let Some(system) = system {
+        let mut with = Client::new("s", system).turn("", "");
+        with.request.messages.truncate(1);
+        let system = RawTurn::of(with).unwrap().messages.remove(0);
+        raw.messages.insert(0, system);
+    }
+    raw
+}
+
+async fn turn(log: &TurnLog, raw: RawTurn) -> Turn {
+    let id = log.append_raw(raw).await.unwrap();
+    log.get(id).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn such_a_turn_reads_back_with_the_whole_conversation_however_long() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    let mut ids = Vec::new();
+    // Longer than a chain of copies may be.
+    for n in 0..70 {
+        if n == 40 {
+            log.close().await;
+            log = open(dir.path());
+        }
+        let raw = onward(&mut client, n, Some("sys"));
+        let turn = turn(&log, raw).await;
+        assert_eq!(turn.parent, ids.last().copied(), "{n}");
+        ids.push(turn.id);
+        let said = &client.messages[..client.messages.len() - 1];
+        assert_eq!(turn.request.messages, said, "{n}");
+        if n > 0 {
+            assert_eq!(turn.evidence(), [Message::user(format!("question {n}"))]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_system_text_holds_for_its_own_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    turn(&log, onward(&mut client, 0, Some("sys"))).await;
+    let other = turn(&log, onward(&mut client, 1, Some("other"))).await;
+    let mut said = client.messages.clone();
+    said.pop();
+    said[0] = Message::system("other");
+    assert_eq!(other.request.messages, said);
+    assert_eq!(other.evidence(), [Message::user("question 1")]);
+    assert_eq!(other.new_from, 3);
+}
+
+#[tokio::test]
+async fn one_that_names_a_reply_of_nobodys_has_what_it_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    let turn = turn(&log, onward(&mut client, 7, None)).await;
+    assert_eq!(turn.request.messages, [Message::user("question 7")]);
+    assert_eq!(turn.parent, None);
+}
