@@ -6,3 +6,4 @@ mod kill;
 mod openai_client;
 mod openclaw;
 mod packages;
+mod traces;

@@ -128,13 +128,11 @@ impl Client {
         Ok(text)
     }
 
-    /// Posts JSON; the reply's body is still to come.
-    ///
-    /// # Errors
-    /// When there is no reply.
-    pub async fn post(&self, path: &str, body: &Value) -> Result<reqwest::Response> {
-        let url = format!("{}{path}", self.base_url);
-        Ok(self.http.post(url).json(body).send().await?)
+    /// A POST of JSON, to be sent.
+    pub fn post(&self, path: &str, body: &Value) -> reqwest::RequestBuilder {
+        self.http
+            .post(format!("{}{path}", self.base_url))
+            .json(body)
     }
 }
 

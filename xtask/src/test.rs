@@ -15,6 +15,9 @@ use crate::command;
 use crate::places::Places;
 use crate::report::Report;
 
+/// What is off by default, and tested all the same; clippy sees the default.
+const ALL_FEATURES: &str = "metaclaw/otel";
+
 /// Set-up, then the checks, cheapest first; the tests come last, so that their summary is the last line.
 pub(crate) fn run(places: &Places) -> Result<()> {
     let mut report = Report::default();
@@ -32,7 +35,13 @@ pub(crate) fn run(places: &Places) -> Result<()> {
     report.stage("build", |_| {
         command::run(&mut cargo(
             places,
-            &["build", "--workspace", "--all-targets"],
+            &[
+                "build",
+                "--workspace",
+                "--all-targets",
+                "--features",
+                ALL_FEATURES,
+            ],
         ))
     })?;
     report.stage("doc tests", |_| {
@@ -41,7 +50,14 @@ pub(crate) fn run(places: &Places) -> Result<()> {
     let variables = environment(places, &model, &clients);
     if has_nextest(places) {
         report.print();
-        let args = ["nextest", "run", "--workspace", "--no-fail-fast"];
+        let args = [
+            "nextest",
+            "run",
+            "--workspace",
+            "--no-fail-fast",
+            "--features",
+            ALL_FEATURES,
+        ];
         return command::run(cargo(places, &args).envs(variables));
     }
     report.print();
@@ -56,6 +72,8 @@ fn plain_tests(places: &Places, variables: &[(&str, PathBuf)]) -> Result<()> {
         "--workspace",
         "--all-targets",
         "--no-fail-fast",
+        "--features",
+        ALL_FEATURES,
         "--",
         "--test-threads=1",
     ];

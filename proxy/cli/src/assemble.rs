@@ -42,6 +42,7 @@ use crate::{
     environment::Environment,
     home::{Home, RunFile},
     house::House,
+    traces::Traces,
 };
 
 mod learner;
@@ -84,10 +85,12 @@ pub(crate) struct Plan {
 /// When a part cannot be built; nothing runs then.
 pub(crate) async fn keep(
     plan: Plan,
+    traces: Traces,
     tell: impl FnOnce(&str) -> io::Result<()>,
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let running = Running::build(&plan).await?;
+    traces.export(&running.house.tasks, &running.rest);
     tell(&running.banner(&plan))?;
     tokio::select! {
         () = signals.next() => {}

@@ -21,6 +21,15 @@ impl Environment {
         }
     }
 
+    /// One of a test's choice.
+    #[cfg(all(test, feature = "otel"))]
+    pub(crate) fn of<const N: usize>(variables: [(&str, &str); N]) -> Self {
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Self {
+            variables: variables.into(),
+        }
+    }
+
     /// A variable that is set and not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let set = self.variables.iter().find(|(given, _)| given == name);

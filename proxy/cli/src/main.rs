@@ -21,6 +21,7 @@ mod limits;
 mod logging;
 mod out;
 mod supervise;
+mod traces;
 
 use self::commands::{Cli, Context};
 

@@ -163,6 +163,7 @@ impl Turn {
             who: self.who,
             chains: self.chains,
             started_ms: self.started_ms,
+            traceparent: self.headers.get("traceparent").cloned(),
         };
         Some((asked, held))
     }

@@ -13,7 +13,7 @@ mod visit;
 
 pub(crate) use self::{
     expose::{CONTENT_TYPE, text},
-    traffic::Traffic,
+    traffic::{Traffic, api_name},
     visit::{Visit, Watch},
 };
 

@@ -7,6 +7,7 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
+use http::HeaderValue;
 use metaclaw_chat::{AgentId, ChainHash, Role, TurnId};
 use metaclaw_dialects::Api;
 use metaclaw_turns::{RawTurn, Served, StreamEnd, TurnLog};
@@ -76,6 +77,8 @@ pub(crate) struct Asked {
     pub chains: Vec<ChainHash>,
     pub served: Served,
     pub started_ms: u64,
+    /// The trace that the client is in: W3C's `traceparent`.
+    pub traceparent: Option<HeaderValue>,
 }
 
 /// What kind of reply began.
@@ -376,6 +379,7 @@ mod tests {
             chains: Vec::new(),
             served: Served::default(),
             started_ms: 0,
+            traceparent: None,
         }
     }
 

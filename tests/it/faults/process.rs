@@ -68,8 +68,8 @@ impl Slow {
 /// A reply of which the first event has come.
 async fn begun(proxy: &Proxy, question: &str) -> reqwest::Response {
     let body = json!({"stream": true, "messages": [{"role": "user", "content": question}]});
-    let asked = proxy.client().post("/v1/chat/completions", &body).await;
-    let mut reply = asked.unwrap();
+    let asked = proxy.client().post("/v1/chat/completions", &body);
+    let mut reply = asked.send().await.unwrap();
     assert_eq!(reply.chunk().await.unwrap().unwrap(), FIRST);
     reply
 }

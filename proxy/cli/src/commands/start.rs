@@ -42,7 +42,7 @@ impl StartArgs {
         if self.daemon {
             return daemon::start(&context.home, &self.forwarded());
         }
-        logging::begin(&context.environment);
+        let traces = logging::begin(&context.environment)?;
         let (version, home) = (env!("CARGO_PKG_VERSION"), context.home.dir());
         info!(version, home = %home.display(), "metaclaw starts");
         limits::raise_open_files();
@@ -64,7 +64,9 @@ impl StartArgs {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?;
-        let ended = runtime.block_on(assemble::keep(plan, |banner| tell(tell_parent, banner)));
+        let ended = runtime.block_on(assemble::keep(plan, traces, |banner| {
+            tell(tell_parent, banner)
+        }));
         // What still blocks, as a store that hangs, is not waited for.
         runtime.shutdown_background();
         drop(lock);

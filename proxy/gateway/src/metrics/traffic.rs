@@ -9,12 +9,11 @@ use std::{
 };
 
 use metaclaw_chat::AgentId;
+use metaclaw_dialects::Api;
 use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder},
     metrics::{counter::Counter, family::Family, histogram::Histogram},
 };
-
-use super::visit::Api;
 
 /// Agents that have a label of their own; those that come later are counted together.
 pub(super) const MAX_AGENTS: usize = 64;
@@ -46,8 +45,8 @@ pub(crate) struct Traffic {
     pub(super) added: Seconds,
     pub(super) stream: Seconds,
     agents: RwLock<HashSet<AgentId>>,
-    /// By API, and by the upstream's name.
-    lanes: [RwLock<HashMap<Arc<str>, Arc<Lane>>>; Api::ALL.len()],
+    /// By the upstream's name, one for each API and one for what is none.
+    lanes: RwLock<HashMap<Arc<str>, [Arc<Lane>; 4]>>,
 }
 
 /// One API at one upstream: its histograms, looked up once for a request.
@@ -63,7 +62,7 @@ pub(crate) struct Lane {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Answered {
     agent: Label,
-    api: Api,
+    api: Route,
     status: Status,
     upstream: Label,
 }
@@ -71,7 +70,7 @@ pub(super) struct Answered {
 /// Which API, at whom.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Way {
-    api: Api,
+    api: Route,
     upstream: Label,
 }
 
@@ -81,6 +80,10 @@ enum Label {
     Upstream(Arc<str>),
     Fixed(&'static str),
 }
+
+/// A chat API; none of what passes unread, and of our own routes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Route(Option<Api>);
 
 /// The status; none where the agent hung up before there was one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -97,46 +100,51 @@ impl Default for Traffic {
             added: seconds(|| Histogram::new(ADDED)),
             stream: seconds(|| Histogram::new(STREAM)),
             agents: RwLock::default(),
-            lanes: Default::default(),
+            lanes: RwLock::default(),
         }
     }
 }
 
 impl Traffic {
     /// The series of one API at one upstream. Names of upstreams come from the settings: they are few.
-    pub(super) fn lane(&self, api: Api, upstream: &str) -> Arc<Lane> {
-        let lanes = &self.lanes[api as usize];
-        let known = lanes.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lane) = known.get(upstream) {
-            return Arc::clone(lane);
+    pub(super) fn lane(&self, api: Option<Api>, upstream: &str) -> Arc<Lane> {
+        let route = Route(api);
+        let known = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lanes) = known.get(upstream) {
+            return Arc::clone(&lanes[route.index()]);
         }
         drop(known);
         let upstream: Arc<str> = upstream.into();
+        let lanes = Route::ALL.map(|route| Arc::new(self.new_lane(route, &upstream)));
+        let mut known = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
+        let lanes = known.entry(upstream).or_insert(lanes);
+        Arc::clone(&lanes[route.index()])
+    }
+
+    fn new_lane(&self, api: Route, upstream: &Arc<str>) -> Lane {
         let way = Way {
             api,
-            upstream: Label::Upstream(Arc::clone(&upstream)),
+            upstream: Label::Upstream(Arc::clone(upstream)),
         };
-        let lane = Arc::new(Lane {
-            upstream: Arc::clone(&upstream),
+        Lane {
+            upstream: Arc::clone(upstream),
             first_byte: self.first_byte.get_or_create_owned(&way),
             added: self.added.get_or_create_owned(&way),
             stream: self.stream.get_or_create_owned(&way),
-        });
-        let mut known = lanes.write().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(known.entry(upstream).or_insert(lane))
+        }
     }
 
     /// Counts a request.
     pub(super) fn count(
         &self,
-        api: Api,
+        api: Option<Api>,
         agent: Option<AgentId>,
         lane: Option<&Lane>,
         status: Option<u16>,
     ) {
         let mut labels = Answered {
             agent: agent.map_or(Label::Fixed(NONE), Label::Agent),
-            api,
+            api: Route(api),
             status: Status(status),
             upstream: lane.map_or(Label::Fixed(NONE), |lane| {
                 Label::Upstream(Arc::clone(&lane.upstream))
@@ -183,8 +191,39 @@ impl EncodeLabelValue for Status {
     }
 }
 
-impl EncodeLabelValue for Api {
+// === impl Route ===
+
+impl Route {
+    /// All there are, each at its [`Route::index`].
+    const ALL: [Self; 4] = [
+        Self(Some(Api::Chat)),
+        Self(Some(Api::Responses)),
+        Self(Some(Api::Messages)),
+        Self(None),
+    ];
+
+    fn index(self) -> usize {
+        match self.0 {
+            Some(Api::Chat) => 0,
+            Some(Api::Responses) => 1,
+            Some(Api::Messages) => 2,
+            None => 3,
+        }
+    }
+}
+
+impl EncodeLabelValue for Route {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
-        self.name().encode(encoder)
+        api_name(self.0).encode(encoder)
+    }
+}
+
+/// What an API is called where it is counted.
+pub(crate) fn api_name(api: Option<Api>) -> &'static str {
+    match api {
+        Some(Api::Chat) => "chat",
+        Some(Api::Responses) => "responses",
+        Some(Api::Messages) => "messages",
+        None => "other",
     }
 }

@@ -3,29 +3,17 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use metaclaw_chat::AgentId;
+use metaclaw_dialects::Api;
 use tokio::time::Instant;
 
 use super::{Metrics, traffic::Lane};
-
-/// Which kind of route a request came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Api {
-    /// Chat completions.
-    Chat,
-    /// OpenAI's Responses.
-    Responses,
-    /// Anthropic's messages.
-    Messages,
-    /// All that passes unread, and our own routes.
-    Other,
-}
 
 /// A request, from its headers to the answer's. Counted when it is dropped, however it ended: also
 /// where the agent hung up before there was an answer.
 #[derive(Debug)]
 pub(crate) struct Visit {
     metrics: Arc<Metrics>,
-    api: Api,
+    api: Option<Api>,
     agent: Option<AgentId>,
     lane: Option<Arc<Lane>>,
     status: Option<u16>,
@@ -42,30 +30,6 @@ pub(crate) struct Watch {
     lane: Arc<Lane>,
     came: Instant,
     has_begun: bool,
-}
-
-// === impl Api ===
-
-impl Api {
-    pub(super) const ALL: [Self; 4] = [Self::Chat, Self::Responses, Self::Messages, Self::Other];
-
-    pub(crate) fn of_path(path: &str) -> Self {
-        match path {
-            "/v1/chat/completions" => Self::Chat,
-            "/v1/responses" => Self::Responses,
-            "/v1/messages" => Self::Messages,
-            _ => Self::Other,
-        }
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Chat => "chat",
-            Self::Responses => "responses",
-            Self::Messages => "messages",
-            Self::Other => "other",
-        }
-    }
 }
 
 // === impl Visit ===

@@ -1,12 +1,18 @@
 //! What the bytes of a turn say, read after the agent has them all.
 
+use http::HeaderValue;
 use metaclaw_chat::{ChainHash, Message};
 use metaclaw_dialects::{Api, Reply};
 use metaclaw_turns::{JsonText, NewTurn, RawMessage, RawTurn, Request, StreamEnd};
 use serde_json::{Map, Value};
 
 use super::{Asked, Began, Finished, Format, Held};
-use crate::{metrics::Metrics, request::value, scan, splice::OWN_FIELDS};
+use crate::{
+    metrics::{Metrics, api_name},
+    request::value,
+    scan,
+    splice::OWN_FIELDS,
+};
 
 /// A part of a request that no value can hold: a number beyond f64. Upstreams may take it; it is not
 /// learned from.
@@ -41,6 +47,12 @@ impl Finished {
             return None;
         };
         let goes_on_from = self.asked.goes_on_from();
+        let line = Line {
+            api: self.asked.api,
+            status: self.began.status,
+            n_bytes: self.n_bytes,
+            traceparent: self.asked.traceparent.clone(),
+        };
         let asked = *self.asked;
         let turn = NewTurn {
             agent: asked.who.agent,
@@ -62,7 +74,7 @@ impl Finished {
             ended_ms: self.ended_ms,
             is_last: asked.who.is_last,
         };
-        log_line(&turn, self.began.status, self.n_bytes);
+        line.say(&turn);
         let turn = RawTurn {
             turn,
             messages,
@@ -73,29 +85,51 @@ impl Finished {
     }
 }
 
-/// One line per turn, without a word of it.
-fn log_line(turn: &NewTurn, status: u16, n_bytes: u64) {
-    let usage = turn.usage.unwrap_or_default();
-    let since = |ms: u64| ms.saturating_sub(turn.started_ms);
-    tracing::info!(
-        target: "metaclaw::turn",
-        agent = %turn.agent,
-        session = %turn.session,
-        kind = ?turn.kind,
-        upstream = turn.served.upstream,
-        model = turn.served.model,
-        adapter = turn.served.adapter,
-        skills = turn.served.skills.len(),
-        status,
-        end = ?turn.end,
-        first_byte_ms = turn.first_byte_ms.map(since),
-        total_ms = since(turn.ended_ms),
-        n_bytes,
-        prompt_tokens = usage.prompt_tokens,
-        cached_tokens = usage.cached_tokens,
-        completion_tokens = usage.completion_tokens,
-        "turn"
-    );
+/// One line per turn, without a word of it. The OpenTelemetry exporter of `proxy/cli` makes a span of
+/// the same fields.
+struct Line {
+    api: Api,
+    status: u16,
+    n_bytes: u64,
+    traceparent: Option<HeaderValue>,
+}
+
+// === impl Line ===
+
+impl Line {
+    fn say(&self, turn: &NewTurn) {
+        let Self {
+            api,
+            status,
+            n_bytes,
+            traceparent,
+        } = self;
+        let traceparent = traceparent.as_ref().and_then(|it| it.to_str().ok());
+        let usage = turn.usage.unwrap_or_default();
+        let since = |ms: u64| ms.saturating_sub(turn.started_ms);
+        tracing::info!(
+            target: "metaclaw::turn",
+            api = api_name(Some(*api)),
+            agent = %turn.agent,
+            session = %turn.session,
+            kind = ?turn.kind,
+            upstream = turn.served.upstream,
+            model = turn.served.model,
+            adapter = turn.served.adapter,
+            skills = turn.served.skills.len(),
+            status,
+            end = ?turn.end,
+            first_byte_ms = turn.first_byte_ms.map(since),
+            total_ms = since(turn.ended_ms),
+            n_bytes,
+            prompt_tokens = usage.prompt_tokens,
+            cached_tokens = usage.cached_tokens,
+            completion_tokens = usage.completion_tokens,
+            started_ms = turn.started_ms,
+            traceparent,
+            "turn"
+        );
+    }
 }
 
 /// What the relay saw, and what the reply itself says.
