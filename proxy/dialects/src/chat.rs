@@ -6,7 +6,7 @@ use metaclaw_chat::{Message, Usage};
 use serde_json::Value;
 
 pub(crate) use self::stream::Accumulator;
-use crate::reply::{Reply, error, text};
+use crate::reply::{Reply, ends_reply, error, text};
 
 /// Reads an unstreamed reply. What is no JSON, or no completion, gives an empty one.
 pub(crate) fn read_json(bytes: &[u8]) -> Reply {
@@ -26,8 +26,13 @@ pub(crate) fn read_json(bytes: &[u8]) -> Reply {
     }
 }
 
-/// The last line of `tail` is `data: [DONE]`; its line end need not have come.
+/// The stream's `[DONE]` has come.
 pub(crate) fn is_done(tail: &[u8]) -> bool {
+    says_done(tail) && ends_reply::<Accumulator>(tail)
+}
+
+/// The last line of `tail` is `data: [DONE]`: a cheap look before the event is read.
+pub(crate) fn says_done(tail: &[u8]) -> bool {
     let text = tail.trim_ascii_end();
     if !text.ends_with(b"[DONE]") {
         // A long line that comes in pieces is not looked through again with each.

@@ -16,7 +16,7 @@ pub(crate) use self::{
 };
 use crate::{
     chat,
-    reply::{Reply, error, text},
+    reply::{Reply, ends_reply, error, text},
     tail::ends_with_event,
 };
 
@@ -45,7 +45,8 @@ pub(crate) fn read_json(bytes: &[u8]) -> Reply {
 
 /// The stream's last event, `message_stop`, has come, or the `[DONE]` that some servers send after it.
 pub(crate) fn is_done(tail: &[u8]) -> bool {
-    ends_with_event(tail, &["message_stop"]) || chat::is_done(tail)
+    let may_be = ends_with_event(tail, &["message_stop"]) || chat::says_done(tail);
+    may_be && ends_reply::<Accumulator>(tail)
 }
 
 /// A `stop_reason` in OpenAI's words.

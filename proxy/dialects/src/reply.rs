@@ -3,7 +3,10 @@
 use metaclaw_chat::{Message, Usage};
 use serde_json::Value;
 
-use crate::sse::{SseEvent, SseReader};
+use crate::{
+    sse::{SseEvent, SseReader},
+    tail::last_event,
+};
 
 /// What a model answered, as far as the bytes go; of several choices the first.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -36,6 +39,9 @@ pub(crate) trait Accumulate: Default {
     /// Takes one event. What is none of the API's is left out.
     fn event(&mut self, event: &SseEvent);
 
+    /// Whether the stream's own end mark has been among the events.
+    fn has_ended(&self) -> bool;
+
     /// The reply, as far as it came.
     fn finish(self) -> Reply;
 }
@@ -49,24 +55,40 @@ impl Reply {
     }
 }
 
-/// Reads a whole event stream, or as much of one as came, in the pieces in which it came.
+/// Reads a whole event stream, or as much of one as came, in the pieces in which it came. What stands
+/// behind the end mark is no part of the reply: whoever reads as it comes stops there.
 pub(crate) fn read_sse<'a, A: Accumulate>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Reply {
     let mut reader = SseReader::new();
     let mut reply = A::default();
     let pieces = pieces.into_iter().flat_map(|piece| piece.chunks(AT_ONCE));
-    for piece in pieces {
+    'read: for piece in pieces {
         for event in reader.feed(piece) {
             reply.event(&event);
+            if reply.has_ended() {
+                break 'read;
+            }
         }
     }
     let n_skipped = reader.n_skipped();
-    if let Some(event) = reader.finish() {
+    if !reply.has_ended()
+        && let Some(event) = reader.finish()
+    {
         reply.event(&event);
     }
     Reply {
         n_skipped,
         ..reply.finish()
     }
+}
+
+/// Whether the last event of `tail` is whole and an end mark, read as [`read_sse`] reads it: nothing that
+/// comes later can make it another event, or is read.
+pub(crate) fn ends_reply<A: Accumulate>(tail: &[u8]) -> bool {
+    let mut reply = A::default();
+    for event in SseReader::new().feed(last_event(tail).unwrap_or_default()) {
+        reply.event(&event);
+    }
+    reply.has_ended()
 }
 
 /// A field's text, where it is one.

@@ -17,7 +17,7 @@ pub(crate) use self::{
 };
 use crate::{
     chat,
-    reply::{Reply, error, text},
+    reply::{Reply, ends_reply, error, text},
     tail::ends_with_event,
 };
 
@@ -53,7 +53,8 @@ pub(crate) fn read_json(bytes: &[u8]) -> Reply {
 
 /// One of the events that end a stream has come, or the `[DONE]` that some servers send.
 pub(crate) fn is_done(tail: &[u8]) -> bool {
-    ends_with_event(tail, &ENDS) || chat::is_done(tail)
+    let may_be = ends_with_event(tail, &ENDS) || chat::says_done(tail);
+    may_be && ends_reply::<Accumulator>(tail)
 }
 
 /// The model is done, so that even a reply without a word is one.

@@ -1,6 +1,7 @@
 //! The end of a stream, known by its last bytes.
 
-/// Whether the last event of `tail` has one of these names and has come whole.
+/// Whether the last event of `tail` has one of these names and its data have come whole: a cheap look
+/// before the event is read.
 ///
 /// By its `event:` line, or by the `type` with which its data begins. An event whose beginning is not
 /// in `tail` is not known.
@@ -22,6 +23,31 @@ pub(crate) fn ends_with_event(tail: &[u8], names: &[&str]) -> bool {
         Some(name) => names.iter().any(|known| known.as_bytes() == name),
         None => false,
     }
+}
+
+/// The last event of `tail` with its blank line, if that has come.
+pub(crate) fn last_event(tail: &[u8]) -> Option<&[u8]> {
+    if !ends_blank(tail) {
+        return None;
+    }
+    let mut at = tail.trim_ascii_end().len();
+    while let Some(end) = tail[..at].iter().rposition(|b| matches!(b, b'\n' | b'\r')) {
+        if ends_blank(&tail[..=end]) {
+            return Some(&tail[end + 1..]);
+        }
+        at = end;
+    }
+    Some(tail)
+}
+
+/// Whether the last line is a blank one, and its end has come.
+fn ends_blank(tail: &[u8]) -> bool {
+    let without_line_end = |text: &[u8]| match text {
+        [before @ .., b'\r', b'\n'] | [before @ .., b'\n' | b'\r'] => Some(before.len()),
+        _ => None,
+    };
+    let before = without_line_end(tail).map(|end| &tail[..end]);
+    before.is_some_and(|before| without_line_end(before).is_some())
 }
 
 /// What stands before the last line, without its line end, and the line.
@@ -64,6 +90,26 @@ mod tests {
         assert!(ends(
             "event: ping\ndata: {}\n\ndata: {\"type\":\"message_stop\"}\r\r"
         ));
+    }
+
+    #[test]
+    fn an_event_ends_with_its_blank_line() {
+        let last = |tail: &str| {
+            let event = last_event(tail.as_bytes()).map(<[u8]>::to_vec);
+            event.map(|event| String::from_utf8(event).unwrap())
+        };
+        for (tail, event) in [
+            ("data: a\n\n", Some("data: a\n\n")),
+            ("data: a\n\nid: 1\ndata: b\n\n", Some("id: 1\ndata: b\n\n")),
+            ("data: a\r\n\r\ndata: b\r\n\r\n", Some("data: b\r\n\r\n")),
+            ("data: a\r\rdata: b\r\r\n", Some("data: b\r\r\n")),
+            ("data: a\n\ndata: b\n", None),
+            ("data: a\n\ndata: b\r\n", None),
+            ("\n", None),
+            ("", None),
+        ] {
+            assert_eq!(last(tail).as_deref(), event, "{tail:?}");
+        }
     }
 
     #[test]

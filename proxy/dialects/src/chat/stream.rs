@@ -43,6 +43,10 @@ impl Accumulate for Accumulator {
         }
     }
 
+    fn has_ended(&self) -> bool {
+        self.reply.ended
+    }
+
     fn finish(mut self) -> Reply {
         if !self.calls.is_empty() {
             let calls = self

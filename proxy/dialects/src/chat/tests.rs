@@ -138,3 +138,20 @@ proptest! {
         Api::Chat.read_sse(format!("data: {data}\n\n").as_bytes());
     }
 }
+
+#[test]
+fn what_stands_behind_the_end_mark_is_no_part_of_the_reply() {
+    let said = |text: &str| stream(&[delta(&json!({ "content": text }))]);
+    let reply = Api::Chat.read_sse((said("a") + "data: [DONE]\n\n" + &said("b")).as_bytes());
+    assert_eq!(reply.message.unwrap().text(), "a");
+    assert!(Api::Chat.is_done(b"data: [DONE]\n\n"));
+    // The line, or the event, may go on.
+    for tail in [
+        "data: [DONE]",
+        "data: [DONE]\n",
+        "data: a\ndata: [DONE]\n\n",
+        "data: \"[DONE]\"\n\n",
+    ] {
+        assert!(!Api::Chat.is_done(tail.as_bytes()), "{tail:?}");
+    }
+}

@@ -34,6 +34,10 @@ struct Block {
 
 impl Accumulate for Accumulator {
     fn event(&mut self, event: &SseEvent) {
+        if event.data.trim() == "[DONE]" {
+            self.reply.ended = true;
+            return;
+        }
         let Some(fields) = Fields::of(&event.data) else {
             return;
         };
@@ -53,6 +57,10 @@ impl Accumulate for Accumulator {
             // `content_block_stop` and `ping` add nothing; what is new is to be passed over.
             _ => {}
         }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.reply.ended
     }
 
     fn finish(self) -> Reply {

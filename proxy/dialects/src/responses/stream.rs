@@ -75,6 +75,10 @@ impl Accumulate for Accumulator {
         }
     }
 
+    fn has_ended(&self) -> bool {
+        self.reply.ended
+    }
+
     fn finish(self) -> Reply {
         let items = self.items.into_iter().map(|item| item.fields.into());
         let items: Vec<Value> = items.collect();

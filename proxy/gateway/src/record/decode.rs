@@ -140,14 +140,17 @@ fn how_it_ended(how: StreamEnd, status: u16, reply: Option<&Reply>) -> StreamEnd
     let Some(reply) = reply else {
         return StreamEnd::Overflowed;
     };
-    match how {
-        _ if reply.error.is_some() => StreamEnd::UpstreamError { status },
+    let how = match how {
         // Clients stop reading at the end mark, and some at the finish reason: nothing is missing.
         StreamEnd::ClientGone if reply.is_whole() => StreamEnd::Complete,
         StreamEnd::Cut if reply.ended => StreamEnd::Complete,
-        StreamEnd::Complete if reply.message.is_none() => StreamEnd::UpstreamError { status },
         how => how,
+    };
+    let is_empty = how == StreamEnd::Complete && reply.message.is_none();
+    if is_empty || reply.error.is_some() {
+        return StreamEnd::UpstreamError { status };
     }
+    how
 }
 
 // === impl Began ===
