@@ -13,6 +13,8 @@ mod capture;
 mod chat;
 mod clock;
 mod config;
+#[cfg(any(fuzzing, test))]
+pub mod fuzzing;
 mod gateway;
 mod handlers;
 mod headers;

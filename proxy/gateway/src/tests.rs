@@ -1,6 +1,7 @@
 //! Behaviour, seen from both ends: a raw client before the gateway and a raw upstream behind it.
 
 mod agents;
+mod any_reply;
 mod apis;
 mod fail_over;
 mod faults;

@@ -1,0 +1,183 @@
+//! What the fuzz targets of `tests/fuzz` see of the inside. `--cfg fuzzing` alone makes it public; tests
+//! compile it as well, so that it keeps up with what it shows.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use metaclaw_chat::{AgentId, ChainHash, SessionId};
+use metaclaw_dialects::Api;
+
+use crate::{
+    auth::Caller,
+    config::CompatConfig,
+    headers::{self, Credentials},
+    identity::{Asked, Identifier, Lineage, Replies, SidePatterns},
+    request::ChatRequest,
+    scan,
+    splice::{self, Absent, Changes},
+};
+
+/// What to change in a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Edits<'a> {
+    /// The model to ask for.
+    pub model: Option<&'a str>,
+    /// Lessons for the system text.
+    pub system: Option<&'a str>,
+    /// They go to the trainer's own field where there is no system text.
+    pub in_field: bool,
+    /// A line for each of the owner's messages.
+    pub user_line: Option<&'a str>,
+}
+
+/// The request as it goes upstream.
+///
+/// # Errors
+///
+/// Why it is refused, in the words that the agent reads.
+pub fn splice(api: Api, raw: &[u8], edits: Edits<'_>) -> Result<Vec<u8>, String> {
+    let chat = parse(api, raw)?;
+    let changes = Changes {
+        model: edits.model,
+        system: edits.system,
+        absent: if edits.in_field {
+            Absent::Field
+        } else {
+            Absent::Insert
+        },
+        user_line: edits.user_line,
+    };
+    let owners = chat.conversation.owners();
+    Ok(splice::splice(api, &chat.raw, &chat.layout, &owners, changes).to_vec())
+}
+
+/// Whether the bytes are a JSON object to the gateway's own reader.
+pub fn is_object(api: Api, raw: &[u8]) -> bool {
+    scan::scan(raw, api).is_ok()
+}
+
+/// The hash of the conversation after each message, as it is read while the agent waits.
+///
+/// # Errors
+///
+/// Why it is refused, in the words that the agent reads.
+pub fn chains(api: Api, raw: &[u8], start: ChainHash) -> Result<Vec<ChainHash>, String> {
+    Ok(parse(api, raw)?.conversation.chains(start))
+}
+
+fn parse(api: Api, raw: &[u8]) -> Result<ChatRequest, String> {
+    let raw = Bytes::copy_from_slice(raw);
+    ChatRequest::parse(api, raw).map_err(|refusal| refusal.to_string())
+}
+
+/// Finds out who asks, and remembers it for the next request.
+#[derive(Debug)]
+pub struct Who {
+    identifier: Identifier,
+    caller: Caller,
+}
+
+/// Who asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The agent.
+    pub agent: AgentId,
+    /// Its session.
+    pub session: SessionId,
+    /// Not an errand of the client's.
+    pub is_main: bool,
+    /// The session ends with this turn.
+    pub is_last: bool,
+    /// The hash of what was said.
+    pub chain: ChainHash,
+}
+
+// === impl Who ===
+
+impl Who {
+    /// For a caller whose key opens for these agents; for any, where there are none.
+    ///
+    /// # Errors
+    ///
+    /// The built-in patterns do not compile.
+    pub fn new(agents: &[AgentId], session_implies_side: bool) -> Result<Self, String> {
+        let compat = CompatConfig {
+            session_implies_side,
+            ..CompatConfig::default()
+        };
+        let side = SidePatterns::new(&compat.side_patterns).map_err(|error| error.to_string())?;
+        let lineage = Lineage::new(std::time::Duration::from_secs(600), Vec::new());
+        let caller = if agents.is_empty() {
+            Caller::Any
+        } else {
+            Caller::Of(agents.into())
+        };
+        Ok(Self {
+            identifier: Identifier::new(lineage, Arc::new(Replies::new()), side, &compat),
+            caller,
+        })
+    }
+
+    /// Who sent this.
+    ///
+    /// # Errors
+    ///
+    /// Why it is refused, in the words that the agent reads.
+    pub fn asks(&self, api: Api, headers: &HeaderMap, body: &[u8]) -> Result<Found, String> {
+        let chat = parse(api, body)?;
+        let asked = Asked {
+            headers,
+            conversation: &chat.conversation,
+            field: &|name| chat.field(name),
+            caller: &self.caller,
+        };
+        let who = self.identifier.identify(&asked);
+        let (who, _) = who.map_err(|refusal| refusal.to_string())?;
+        Ok(Found {
+            agent: who.agent,
+            session: who.session,
+            is_main: who.kind == metaclaw_turns::TurnKind::Main,
+            is_last: who.is_last,
+            chain: who.chain,
+        })
+    }
+}
+
+/// A request's headers as they go upstream, where the caller's key is one of ours.
+pub fn upwards(headers: HeaderMap) -> HeaderMap {
+    headers::upwards(headers, Credentials::Nobodys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_the_inside_as_it_is() {
+        let raw = br#"{"session_id":"s","messages":[{"role":"user","content":"hi"}]}"#;
+        let edits = Edits {
+            user_line: Some("L"),
+            ..Edits::default()
+        };
+        let out = splice(Api::Chat, raw, edits).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            r#"{"messages":[{"role":"user","content":"hi\n\nL"}]}"#
+        );
+        assert!(is_object(Api::Chat, raw) && !is_object(Api::Chat, b"[]"));
+        let start = ChainHash::start(&AgentId::default_agent());
+        assert_eq!(chains(Api::Chat, raw, start).unwrap().len(), 2);
+        let work: AgentId = "work".parse().unwrap();
+        let who = Who::new(std::slice::from_ref(&work), false).unwrap();
+        let mut headers = HeaderMap::new();
+        let found = who.asks(Api::Chat, &headers, raw).unwrap();
+        assert_eq!(
+            (found.agent, found.session.as_str(), found.is_main),
+            (work, "s", true)
+        );
+        headers.insert("x-agent-id", http::HeaderValue::from_static("home"));
+        who.asks(Api::Chat, &headers, raw).unwrap_err();
+        assert!(upwards(headers).is_empty());
+    }
+}

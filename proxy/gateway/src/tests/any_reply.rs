@@ -1,0 +1,310 @@
+//! Any reply, in any pieces, whatever becomes of its copy: the agent gets the same bytes with the same end, and
+//! the log the same turn.
+
+use std::cell::RefCell;
+
+use metaclaw_chat::Size;
+use metaclaw_dialects::Api;
+use metaclaw_turns::NewTurn;
+use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
+use tokio::{io::AsyncReadExt, runtime::Runtime};
+
+use super::harness::{CHAT, Harness, Seen, SetUp, completion, json_reply, post, post_chat};
+
+/// Cases of each property: every one is some exchanges over real connections.
+const CASES: u32 = 256;
+
+/// A reply as the upstream sends it.
+#[derive(Debug, Clone)]
+struct Reply {
+    api: Api,
+    encoding: Option<&'static str>,
+    body: Vec<u8>,
+    /// Where it is cut into pieces, each a chunk and a write of its own.
+    cuts: Vec<usize>,
+    /// The connection breaks off after the body.
+    breaks_off: bool,
+}
+
+/// What the agent can tell about a reply.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    head: Vec<String>,
+    body: Vec<u8>,
+    is_whole: bool,
+}
+
+fn any_api() -> impl Strategy<Value = Api> {
+    prop_oneof![Just(Api::Chat), Just(Api::Messages), Just(Api::Responses)]
+}
+
+/// A line of a stream, good or bad.
+fn any_line() -> impl Strategy<Value = Vec<u8>> {
+    let good = prop_oneof![
+        // Chat completions.
+        "[a-zé\\\\]{0,5}".prop_map(|text| {
+            let delta = serde_json::json!({"content": text});
+            format!("data: {{\"id\":\"c1\",\"choices\":[{{\"index\":0,\"delta\":{delta}}}]}}")
+        }),
+        Just(r#"data:{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"t","function":{"name":"x","arguments":"{"}}]}}]}"#.to_owned()),
+        Just(r#"data: {"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":3}}"#.to_owned()),
+        Just("data: [DONE]".to_owned()),
+        // Messages.
+        Just(r#"data: {"type":"message_start","message":{"id":"m1","role":"assistant","content":[]}}"#.to_owned()),
+        Just(r#"data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#.to_owned()),
+        Just(r#"data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"}}"#.to_owned()),
+        Just(r#"data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":1}}"#.to_owned()),
+        Just("event: message_stop".to_owned()),
+        Just(r#"data: {"type":"message_stop"}"#.to_owned()),
+        // Responses.
+        Just(r#"data: {"type":"response.created","response":{"id":"r1","output":[]}}"#.to_owned()),
+        Just(r#"data: {"type":"response.output_text.delta","output_index":0,"content_index":0,"delta":"y"}"#.to_owned()),
+        Just("event: response.completed".to_owned()),
+        Just(r#"data: {"type":"response.completed","response":{"id":"r1","output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"y"}]}]}}"#.to_owned()),
+        // Anyone's.
+        Just(String::new()),
+        Just(": keep-alive".to_owned()),
+        Just("id: 7".to_owned()),
+        Just(r#"data: {"error":{"message":"no"}}"#.to_owned()),
+        Just("data: [DONE".to_owned()),
+    ];
+    prop_oneof![
+        8 => good.prop_map(String::into_bytes),
+        1 => vec(any::<u8>(), 0..6),
+    ]
+}
+
+/// A stream: any lines with any line ends, most events ended by a blank line.
+fn any_stream() -> impl Strategy<Value = Vec<u8>> {
+    let end = prop_oneof![6 => Just("\n\n"), 1 => Just("\r\n\r\n"), 1 => Just("\r\r"), 1 => Just("\n"), 1 => Just("")];
+    vec((any_line(), end), 0..9).prop_map(|lines| {
+        let lines = lines.into_iter();
+        lines
+            .flat_map(|(line, end)| [line, end.into()])
+            .flatten()
+            .collect()
+    })
+}
+
+fn any_reply(
+    encoding: impl Strategy<Value = Option<&'static str>>,
+) -> impl Strategy<Value = Reply> {
+    let parts = (
+        any_api(),
+        encoding,
+        any_stream(),
+        vec(any::<usize>(), 0..7),
+        any::<bool>(),
+    );
+    parts.prop_map(|(api, encoding, body, cuts, breaks_off)| Reply {
+        api,
+        encoding,
+        body,
+        cuts,
+        breaks_off,
+    })
+}
+
+// === impl Reply ===
+
+impl Reply {
+    fn whole(&self) -> Self {
+        let cuts = Vec::new();
+        Self {
+            cuts,
+            ..self.clone()
+        }
+    }
+
+    fn head(&self) -> String {
+        let encoding = self
+            .encoding
+            .map(|it| format!("content-encoding: {it}\r\n"));
+        let encoding = encoding.unwrap_or_default();
+        format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n{encoding}x-thing: 1\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+        )
+    }
+
+    /// The body's pieces; none is empty, as an empty chunk ends a message.
+    fn pieces(&self) -> Vec<&[u8]> {
+        let mut cuts: Vec<usize> = self
+            .cuts
+            .iter()
+            .map(|at| at % (self.body.len() + 1))
+            .collect();
+        cuts.extend([0, self.body.len()]);
+        cuts.sort_unstable();
+        cuts.dedup();
+        cuts.windows(2)
+            .map(|cut| &self.body[cut[0]..cut[1]])
+            .collect()
+    }
+
+    /// Asks for it through the gateway.
+    async fn pass(&self, harness: &mut Harness) -> Outcome {
+        let body = match self.api {
+            Api::Responses => r#"{"model":"m","input":"hi","stream":true}"#,
+            Api::Chat | Api::Messages => CHAT,
+        };
+        let request = post(self.api.path(), "x-session-id: s\r\n", body);
+        let (mut client, mut exchange) = harness.ask(&request).await;
+        exchange.send(self.head().as_bytes()).await;
+        for piece in self.pieces() {
+            let framed = [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+            exchange.send(&framed).await;
+            if self.cuts.len() % 2 == 1 {
+                // The next one is read by itself, more often than not.
+                tokio::task::yield_now().await;
+            }
+        }
+        if self.breaks_off {
+            drop(exchange);
+        } else {
+            exchange.send(b"0\r\n\r\n").await;
+        }
+        Outcome::of(client.read().await)
+    }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    fn of(seen: Seen) -> Self {
+        let head = seen.head.lines().filter(|line| !line.starts_with("date:"));
+        Self {
+            head: head.map(str::to_owned).collect(),
+            body: seen.body,
+            is_whole: seen.is_whole,
+        }
+    }
+}
+
+/// A turn without its times.
+fn timeless(turn: &NewTurn) -> NewTurn {
+    NewTurn {
+        started_ms: 0,
+        first_byte_ms: turn.first_byte_ms.map(|_| 0),
+        ended_ms: 0,
+        ..turn.clone()
+    }
+}
+
+fn runner() -> TestRunner {
+    TestRunner::new(ProptestConfig {
+        cases: CASES,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })
+}
+
+#[test]
+fn any_splitting_gives_the_agent_the_same_bytes_and_the_log_the_same_turn() {
+    let runtime = Runtime::new().unwrap();
+    let harness = RefCell::new(runtime.block_on(Harness::start()));
+    let check = |reply: Reply| {
+        let mut harness = harness.borrow_mut();
+        let (outcomes, turns) = runtime.block_on(async {
+            let n_before = harness.log.turns().len();
+            let whole = reply.whole().pass(&mut harness).await;
+            harness.log.wait(n_before + 1).await;
+            let split = reply.pass(&mut harness).await;
+            let turns = harness.log.wait(n_before + 2).await;
+            let turns: Vec<NewTurn> = turns[n_before..].iter().map(timeless).collect();
+            ([whole, split], turns)
+        });
+        let [whole, split] = outcomes;
+        prop_assert_eq!(&whole.body, &reply.body);
+        prop_assert_eq!(whole.is_whole, !reply.breaks_off);
+        prop_assert_eq!(&split, &whole);
+        prop_assert_eq!(&turns[1], &turns[0]);
+        Ok(())
+    };
+    runner().run(&any_reply(Just(None)), check).unwrap();
+}
+
+/// A gateway whose captures go wrong in one way.
+async fn impaired(how: &str) -> Harness {
+    let mut set_up = SetUp::default();
+    match how {
+        "no memory" => set_up.config.proxy.capture_memory = Size(0),
+        "little memory" => set_up.config.proxy.capture_memory = Size(1_200),
+        "a broken log, and strict" => set_up.config.strict = true,
+        _ => {}
+    }
+    let mut harness = Harness::with(set_up).await;
+    if how.starts_with("a broken log") {
+        *harness.log.broken.lock().unwrap() = Some("disk full".into());
+    }
+    if how == "a full queue" {
+        fill(&mut harness).await;
+    }
+    harness
+}
+
+/// Turns that the log does not take, until there is no room for more.
+async fn fill(harness: &mut Harness) {
+    harness.log.hold();
+    let mut client = harness.client().await;
+    client.send(&post_chat(CHAT)).await;
+    let mut exchange = harness.upstream.next().await;
+    let reply = json_reply(&completion("x")).replace("connection: close\r\n", "");
+    exchange.send(reply.as_bytes()).await;
+    client.read().await;
+    while harness.metrics.counts().dropped == 0 {
+        client.send(&post_chat(CHAT)).await;
+        let mut request = vec![0; 4_096];
+        assert_ne!(exchange.stream.read(&mut request).await.unwrap(), 0);
+        exchange.send(reply.as_bytes()).await;
+        client.read().await;
+    }
+}
+
+#[test]
+fn whatever_happens_to_the_capture_the_agent_sees_the_same() {
+    const WAYS: [&str; 6] = [
+        "nothing",
+        "no memory",
+        "little memory",
+        "a broken log",
+        "a broken log, and strict",
+        "a full queue",
+    ];
+    let runtime = Runtime::new().unwrap();
+    let mut harnesses: Vec<Harness> = WAYS
+        .iter()
+        .map(|how| runtime.block_on(impaired(how)))
+        .collect();
+    let harnesses = RefCell::new(&mut harnesses);
+    let check = |reply: Reply| {
+        for (harness, how) in harnesses.borrow_mut().iter_mut().zip(WAYS) {
+            let outcome = runtime.block_on(reply.pass(harness));
+            prop_assert_eq!(&outcome.body, &reply.body, "{}", how);
+            prop_assert_eq!(outcome.is_whole, !reply.breaks_off, "{}", how);
+            prop_assert!(outcome.head.contains(&"x-thing: 1".to_owned()), "{}", how);
+        }
+        Ok(())
+    };
+    // What says that it is compressed and is not cannot be read for the log.
+    let encoding = prop_oneof![
+        Just(None),
+        Just(Some("gzip")),
+        Just(Some("br")),
+        Just(Some("x-own"))
+    ];
+    runner().run(&any_reply(encoding), check).unwrap();
+    let counts = |n: usize| harnesses.borrow()[n].metrics.counts();
+    assert!(counts(0).undecodable > 0, "{:?}", counts(0));
+    assert!(
+        counts(1).overflowed > 0 && counts(1).recorded == 0,
+        "{:?}",
+        counts(1)
+    );
+    assert!(counts(2).overflowed > 0, "{:?}", counts(2));
+    assert!(counts(3).failed > 0 && counts(4).failed > 0);
+    assert!(
+        counts(5).dropped > 0 && counts(5).recorded == 0,
+        "{:?}",
+        counts(5)
+    );
+}
