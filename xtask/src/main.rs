@@ -7,6 +7,7 @@ mod cargo;
 mod clients;
 mod command;
 mod fetch;
+mod fuzz;
 mod golden;
 mod laptop;
 mod libtorch;
@@ -35,6 +36,9 @@ usage: cargo xtask <command> [arguments]
   setup           only fetch: libtorch and the demo model
   clients         only fetch: the clients that the end-to-end tests drive (Python packages, OpenClaw)
   bench relay     the proxy beside nginx and LiteLLM: requests a second, delays, CPU, memory
+  bench size      what the turn log takes on disk beside storing each request whole
+  fuzz [--minutes N] [TARGET..]
+                  look for inputs that break the relay's parsers, 10 minutes a target; goes on where it was stopped
   laptop [args]   the script of 40 conversations that shows the model learn to be brief
   golden          make the golden values of the engine anew (PyTorch and transformers: 60 packages, 2.8 GB)
   fmt, lint, doc  parts of `test`: format the code, clippy, documentation
@@ -58,7 +62,7 @@ fn run(command: &str, args: &[String]) -> Result<()> {
         println!("{USAGE}");
         return Ok(());
     }
-    let takes_arguments = matches!(command, "start" | "laptop" | "bench");
+    let takes_arguments = matches!(command, "start" | "laptop" | "bench" | "fuzz");
     if let (false, Some(stray)) = (takes_arguments, args.first()) {
         bail!("takes no arguments, was given `{stray}`\n\n{USAGE}");
     }
@@ -70,6 +74,7 @@ fn run(command: &str, args: &[String]) -> Result<()> {
         "clients" => clients(&places),
         "laptop" => laptop::run(&places, args),
         "bench" => bench::run(&places, args),
+        "fuzz" => fuzz::run(&places, args),
         "golden" => golden::run(&places),
         "fmt" => cargo::fmt(&places),
         "lint" => cargo::lint(&places),

@@ -1,0 +1,70 @@
+//! What the targets share: cutting bytes into pieces, and JSON compared by its bytes.
+
+use metaclaw_dialects::{Api, rewrite::Rewrite};
+
+pub mod json;
+
+/// One input, read from its front: choices first, the rest is the text.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    /// Reads `data`.
+    pub fn new(data: &'a [u8]) -> Self {
+        Self(data)
+    }
+
+    /// The next byte; 0 where there is none left.
+    pub fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else {
+            return 0;
+        };
+        self.0 = rest;
+        *first
+    }
+
+    /// Up to `n` bytes.
+    pub fn take(&mut self, n: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(n.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+
+    /// What is left.
+    pub fn rest(self) -> &'a [u8] {
+        self.0
+    }
+}
+
+/// `bytes` in pieces: each byte of `lengths` is the length of one, again and again; 0 is an empty piece.
+/// What is left when the lengths have gone round without an end is one last piece.
+pub fn pieces<'a>(bytes: &'a [u8], lengths: &[u8]) -> Vec<&'a [u8]> {
+    let mut pieces = Vec::new();
+    let mut rest = bytes;
+    let is_endless = lengths.iter().any(|length| *length > 0);
+    for length in lengths.iter().cycle().take_while(|_| is_endless) {
+        if rest.is_empty() {
+            break;
+        }
+        let (piece, after) = rest.split_at(usize::from(*length).min(rest.len()));
+        pieces.push(piece);
+        rest = after;
+    }
+    pieces.push(rest);
+    pieces
+}
+
+/// One of the three APIs.
+pub fn api(choice: u8) -> Api {
+    [Api::Chat, Api::Responses, Api::Messages][usize::from(choice % 3)]
+}
+
+/// What a rewrite makes of a reply that comes in these pieces and then ends.
+pub fn rewritten(rewrite: &mut dyn Rewrite, pieces: &[&[u8]]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for piece in pieces {
+        rewrite.feed(piece, &mut out);
+    }
+    rewrite.finish(&mut out);
+    out
+}

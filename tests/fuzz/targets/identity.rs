@@ -1,0 +1,122 @@
+//! Identity: whoever asks, however, is the same in the next try, never an agent that the key does not open for,
+//! and leaves nothing of ours in the headers that go upstream.
+#![no_main]
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use libfuzzer_sys::fuzz_target;
+use metaclaw_chat::{AgentId, ChainHash, Message};
+use metaclaw_dialects::Api;
+use metaclaw_fuzz::{Input, api};
+use metaclaw_gateway::fuzzing::{self, Who};
+use serde_json::Value;
+
+/// Headers that say who asks, ours first.
+const NAMES: [&str; 16] = [
+    "x-session-id",
+    "x-turn-type",
+    "x-session-done",
+    "x-memory-scope",
+    "x-user-id",
+    "x-workspace-id",
+    "x-agent-id",
+    "authorization",
+    "x-api-key",
+    "api-key",
+    "connection",
+    "te",
+    "session_id",
+    "x-session-affinity",
+    "traceparent",
+    "user-agent",
+];
+/// Of those, the ones that no upstream sees where callers show keys of ours: the first so many.
+const N_OURS: usize = 12;
+
+fuzz_target!(|data: &[u8]| {
+    let mut input = Input::new(data);
+    let choice = input.byte();
+    let n_headers = input.byte() % 8;
+    let mut headers = HeaderMap::new();
+    for _ in 0..n_headers {
+        let name = NAMES[usize::from(input.byte()) % NAMES.len()];
+        let length = usize::from(input.byte() % 80);
+        if let Ok(value) = HeaderValue::from_bytes(input.take(length)) {
+            headers.append(HeaderName::from_static(name), value);
+        }
+    }
+    let body = input.rest();
+    let api = api(choice >> 2);
+    compare_chains(api, body);
+
+    let up = fuzzing::upwards(headers.clone());
+    for name in &NAMES[..N_OURS] {
+        assert!(!up.contains_key(*name), "{name} goes upstream");
+    }
+    let ours: Vec<AgentId> = ["main", "work"]
+        .iter()
+        .map(|name| name.parse().expect("a name"))
+        .collect();
+    let of: &[AgentId] = if choice & 1 == 0 { &ours } else { &[] };
+    let who = Who::new(of, choice & 2 != 0).expect("the patterns compile");
+    let first = who.asks(api, &headers, body);
+    let again = who.asks(api, &headers, body);
+    match (first, again) {
+        (Ok(first), Ok(again)) => {
+            assert!(of.is_empty() || of.contains(&first.agent), "{first:?}");
+            assert_eq!(
+                (&first.agent, first.chain, first.is_main, first.is_last),
+                (&again.agent, again.chain, again.is_main, again.is_last)
+            );
+            let start = ChainHash::start(&first.agent);
+            // A conversation without a word of the owner's looks like any other: each is its own.
+            if first.chain != start {
+                assert_eq!(first.session, again.session, "a retry is the same session");
+            }
+        }
+        (Err(first), Err(again)) => assert_eq!(first, again),
+        (first, again) => panic!("{first:?}, then {again:?}"),
+    }
+});
+
+/// What is read while the agent waits, where it stands, gives the hashes that the messages themselves give: the log
+/// finds a turn's place in its session by them.
+fn compare_chains(api: Api, body: &[u8]) {
+    let start = ChainHash::start(&AgentId::default_agent());
+    let Ok(quick) = fuzzing::chains(api, body, start) else {
+        return;
+    };
+    let Ok(value) = serde_json::from_slice::<Value>(body) else {
+        // A number beyond f64, or half a surrogate pair.
+        return;
+    };
+    let Some(messages) = messages(api, &value) else {
+        return;
+    };
+    let mut chains = vec![start];
+    for message in &messages {
+        let last = chains[chains.len() - 1];
+        chains.push(last.then(message));
+    }
+    assert_eq!(quick, chains, "{api:?} {messages:?}");
+}
+
+/// The conversation in chat shape.
+fn messages(api: Api, body: &Value) -> Option<Vec<Message>> {
+    let (beside, items) = match api {
+        Api::Chat => (None, "messages"),
+        Api::Messages => (Some("system"), "messages"),
+        Api::Responses => (Some("instructions"), "input"),
+    };
+    let system = beside.and_then(|field| api.system(&body[field]));
+    let mut messages: Vec<Message> = system.into_iter().collect();
+    match &body[items] {
+        Value::Array(items) => {
+            for item in items {
+                api.push(&mut messages, item).ok()?;
+            }
+        }
+        Value::String(text) if api == Api::Responses => messages.push(Message::user(text.as_str())),
+        _ => {}
+    }
+    Some(messages)
+}

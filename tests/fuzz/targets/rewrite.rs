@@ -1,0 +1,79 @@
+//! Calls and thinking taken out of text, ids and log-probabilities taken out of vLLM's replies: a stream gives the
+//! same bytes however it is split, one that has nothing to take passes as it came, and no body makes them panic.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use metaclaw_dialects::{
+    rewrite::{Rewrite, Then},
+    toolcalls::{self, Options},
+    vllm::{self, Asked},
+};
+use metaclaw_fuzz::{Input, pieces, rewritten};
+use serde_json::Value;
+
+fuzz_target!(|data: &[u8]| {
+    let mut input = Input::new(data);
+    let choice = input.byte();
+    let lengths = input.take(4);
+    let body = input.rest();
+    if choice & 6 == 6 {
+        return whole(choice, body);
+    }
+    let mut first = rewrite(choice);
+    let mut second = rewrite(choice);
+    let at_once = rewritten(first.as_mut(), &[body]);
+    let in_pieces = rewritten(second.as_mut(), &pieces(body, lengths));
+    assert_eq!(
+        String::from_utf8_lossy(&at_once),
+        String::from_utf8_lossy(&in_pieces),
+        "another splitting, another reply"
+    );
+    if !body.contains(&b'{') {
+        assert_eq!(at_once, body, "there was nothing to take");
+    }
+});
+
+fn options(choice: u8) -> Options {
+    Options {
+        think_is_open: choice & 1 != 0,
+        tools: vec!["exec".to_owned(), "read_2".to_owned()],
+    }
+}
+
+fn asked(choice: u8) -> Asked {
+    Asked {
+        logprobs: choice & 8 != 0,
+        token_ids: choice & 16 != 0,
+    }
+}
+
+fn rewrite(choice: u8) -> Box<dyn Rewrite> {
+    match choice & 6 {
+        0 => toolcalls::stream(options(choice)),
+        2 => Box::new(vllm::stream(asked(choice)).0),
+        _ => Box::new(Then::new(
+            vllm::stream(asked(choice)).0,
+            toolcalls::stream(options(choice)),
+        )),
+    }
+}
+
+/// Bodies that are not streamed, either way.
+fn whole(choice: u8, body: &[u8]) {
+    let is_json = serde_json::from_slice::<Value>(body).is_ok();
+    for out in [
+        toolcalls::reply(&options(choice), body),
+        vllm::reply(asked(choice), body).0,
+    ]
+    .into_iter()
+    .flatten()
+    {
+        let stays = serde_json::from_slice::<Value>(&out).is_ok();
+        assert!(!is_json || stays, "{}", String::from_utf8_lossy(&out));
+    }
+    if let Ok(body) = serde_json::from_slice::<Value>(body) {
+        toolcalls::request(&body);
+        toolcalls::bootstrap(&body);
+        toolcalls::normalise(&body);
+    }
+}

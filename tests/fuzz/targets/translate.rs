@@ -1,0 +1,79 @@
+//! The translations: whatever comes, none panics; a stream gives the same bytes however it is split, and a torn
+//! one never looks whole; what comes out of a whole body is JSON.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use metaclaw_dialects::{
+    Api,
+    translate::{self, Asked, Direction},
+};
+use metaclaw_fuzz::{Input, pieces, rewritten};
+use serde_json::Value;
+
+fuzz_target!(|data: &[u8]| {
+    let mut input = Input::new(data);
+    let choice = input.byte();
+    let direction = if choice & 1 == 0 {
+        Direction::ChatToMessages
+    } else {
+        Direction::MessagesToChat
+    };
+    let lengths = input.take(4);
+    let body = input.rest();
+    let asked = Asked {
+        created: 1,
+        include_usage: choice & 8 != 0,
+        stop_sequences: vec!["END".to_owned()],
+    };
+    match choice >> 1 & 3 {
+        0 => request(direction, body),
+        1 => stream(direction, &asked, lengths, body),
+        2 => {
+            if let Ok(out) = translate::reply(direction, &asked, body) {
+                assert_json(&out);
+            }
+        }
+        _ => assert_json(&translate::error(direction, 400, body)),
+    }
+});
+
+/// What was translated can be said in its new API: it can be translated back, or is refused in words.
+fn request(direction: Direction, body: &[u8]) {
+    let Ok(body) = serde_json::from_slice::<Value>(body) else {
+        return;
+    };
+    if let Ok(translated) = translate::request(direction, &body) {
+        let back = match direction {
+            Direction::ChatToMessages => Direction::MessagesToChat,
+            Direction::MessagesToChat => Direction::ChatToMessages,
+        };
+        let _ = translate::request(back, &translated).map_err(|error| error.to_string());
+    }
+}
+
+fn stream(direction: Direction, asked: &Asked, lengths: &[u8], body: &[u8]) {
+    let whole = rewritten(translate::stream(direction, asked).as_mut(), &[body]);
+    let split = pieces(body, lengths);
+    let in_pieces = rewritten(translate::stream(direction, asked).as_mut(), &split);
+    assert_eq!(
+        String::from_utf8_lossy(&whole),
+        String::from_utf8_lossy(&in_pieces),
+        "another splitting, another reply"
+    );
+    let (from, to) = match direction {
+        Direction::ChatToMessages => (Api::Messages, Api::Chat),
+        Direction::MessagesToChat => (Api::Chat, Api::Messages),
+    };
+    // Some upstreams say why the model stopped and leave out the end mark.
+    let has_ended = to.read_sse(&whole).ended;
+    assert!(
+        !has_ended || from.read_sse(body).is_whole(),
+        "a torn reply looks whole: {}",
+        String::from_utf8_lossy(&whole)
+    );
+}
+
+fn assert_json(out: &[u8]) {
+    let read = serde_json::from_slice::<Value>(out);
+    assert!(read.is_ok(), "no JSON: {}", String::from_utf8_lossy(out));
+}

@@ -1,0 +1,135 @@
+//! `cargo xtask fuzz`: coverage-guided fuzzing of the relay's parsers, on the stable toolchain.
+//!
+//! What cargo-fuzz does with `--sanitizer none`, without its need for a nightly compiler: the code is built with
+//! LLVM's coverage counters and linked with libFuzzer, which keeps every input that reaches something new.
+//! Resumable: a target that has run its minutes on the same code is not run again, one that was stopped runs the
+//! rest, and the inputs found are kept for the next time.
+
+mod build;
+mod report;
+mod run;
+
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+
+use self::report::Report;
+use crate::places::Places;
+
+/// All targets, in the order in which they run.
+const TARGETS: [&str; 5] = ["sse", "translate", "rewrite", "splice", "identity"];
+
+/// What was asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Wish {
+    minutes: u64,
+    targets: Vec<&'static str>,
+}
+
+/// Builds the targets and runs each for its minutes, one after the other. A finding ends its target, and the
+/// command fails when all have run.
+pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
+    let wish = Wish::parse(args)?;
+    let folder = places.target.join("fuzz");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let mut report = Report::read(&folder.join("report.json"))?;
+    for target in wish.targets {
+        let binary = build::build(places, &folder, target)?;
+        let job = run::Job {
+            target,
+            binary: &binary,
+            seeds: &places.root.join("tests/fuzz/seeds").join(target),
+            folder: &folder,
+            seconds: wish.minutes * 60,
+        };
+        job.run(&mut report)?;
+    }
+    report.print();
+    if report.has_findings() {
+        bail!(
+            "there are findings: run the target's binary with the file as its argument to see one again, in {}",
+            folder.display()
+        );
+    }
+    Ok(())
+}
+
+// === impl Wish ===
+
+impl Wish {
+    fn parse(args: &[String]) -> Result<Self> {
+        let mut minutes = 10;
+        let mut targets = Vec::new();
+        let mut args = args.iter().map(String::as_str);
+        while let Some(arg) = args.next() {
+            if arg == "--minutes" {
+                let given = args.next().unwrap_or("nothing");
+                minutes = given.parse().ok().filter(|n| *n > 0).with_context(|| {
+                    format!("--minutes takes a whole number from 1, was given `{given}`")
+                })?;
+                continue;
+            }
+            let known = TARGETS.into_iter().find(|target| *target == arg);
+            let all = TARGETS.join(", ");
+            targets
+                .push(known.with_context(|| format!("no such target: `{arg}`; there are {all}"))?);
+        }
+        if targets.is_empty() {
+            targets.extend(TARGETS);
+        }
+        Ok(Self { minutes, targets })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Wish> {
+        let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+        Wish::parse(&args)
+    }
+
+    #[test]
+    fn takes_minutes_and_targets() -> Result<()> {
+        let all = parse(&[])?;
+        assert_eq!((all.minutes, all.targets.len()), (10, TARGETS.len()));
+        let some = parse(&["splice", "--minutes", "3"])?;
+        let expected = Wish {
+            minutes: 3,
+            targets: vec!["splice"],
+        };
+        assert_eq!(some, expected);
+        Ok(())
+    }
+
+    #[test]
+    fn refuses_what_it_does_not_know_in_words() {
+        let said = |args: &[&str]| parse(args).map_err(|error| error.to_string());
+        assert_eq!(
+            said(&["--minutes", "ten"]),
+            Err("--minutes takes a whole number from 1, was given `ten`".to_owned())
+        );
+        let unknown = said(&["sss"]);
+        assert!(
+            matches!(&unknown, Err(text) if text.starts_with("no such target: `sss`; there are sse, ")),
+            "{unknown:?}"
+        );
+    }
+
+    #[test]
+    fn every_target_has_seeds_and_is_in_the_crate() -> Result<()> {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz");
+        let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
+        assert_eq!(manifest.matches("[[bin]]").count(), TARGETS.len());
+        for target in TARGETS {
+            assert!(
+                manifest.contains(&format!("name = \"{target}\"")),
+                "{target}"
+            );
+            let seeds = fs::read_dir(root.join("seeds").join(target))?;
+            assert!(seeds.count() > 0, "{target} has no seeds");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,58 @@
+//! The build: the workspace's own versions, instrumented, in a target folder of its own.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result};
+
+use crate::cargo::cargo;
+use crate::command;
+use crate::places::{Places, writing};
+
+/// libFuzzer's counters, one for each edge of the program, and the operands of comparisons, from which it learns what
+/// bytes are looked for. As cargo-fuzz passes them; the `sancov-module` pass is LLVM's and needs no nightly.
+const FLAGS: [&str; 9] = [
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    // Branches that are folded into one cannot be told apart.
+    "-Cllvm-args=-simplifycfg-branch-fold-threshold=0",
+    "-Cdebug-assertions",
+    "-Ccodegen-units=1",
+    "--cfg=fuzzing",
+];
+
+/// Builds one target; where its binary is.
+pub(super) fn build(places: &Places, folder: &Path, target: &str) -> Result<PathBuf> {
+    let krate = places.root.join("tests/fuzz");
+    // The versions that are shipped; cargo adds what fuzzing needs.
+    let lock = krate.join("Cargo.lock");
+    let copied = fs::copy(places.root.join("Cargo.lock"), &lock);
+    writing(copied, &lock)?;
+    let host = host()?;
+    let out = folder.join("build");
+    let mut build = cargo(
+        places,
+        &["build", "--release", "--bin", target, "--features", target],
+    );
+    // With a target triple the flags are for the target alone, not for build scripts and macros.
+    build
+        .current_dir(&krate)
+        .args(["--target", &host, "--target-dir"])
+        .arg(&out)
+        .env("RUSTFLAGS", FLAGS.join(" "));
+    command::run(&mut build)?;
+    Ok(out.join(host).join("release").join(target))
+}
+
+/// The triple of this machine, as the compiler says it.
+fn host() -> Result<String> {
+    let version = command::output(Command::new("rustc").arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("`rustc -vV` names no host")?.trim().to_owned())
+}

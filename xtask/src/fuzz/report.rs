@@ -1,0 +1,146 @@
+//! What the targets came to: one JSON file, written again with each line that libFuzzer prints.
+
+use std::{
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value, json};
+
+use crate::places::writing;
+
+/// What one target came to, on one build of the code.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// sha256 of the binary.
+    pub(super) binary: String,
+    /// How long it has run, in seconds.
+    pub(super) seconds: u64,
+    /// Inputs that were tried.
+    pub(super) executions: u64,
+    /// Edges of the program that some input has reached.
+    pub(super) edges: u64,
+    /// Inputs that are kept, as each reaches something that the others do not.
+    pub(super) corpus: u64,
+    /// Files that each hold one input that ended badly.
+    pub(super) findings: Vec<String>,
+}
+
+/// The outcomes of all targets.
+#[derive(Debug)]
+pub(super) struct Report {
+    file: PathBuf,
+    outcomes: Map<String, Value>,
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    fn to_json(&self) -> Value {
+        json!({
+            "binary": self.binary,
+            "minutes": self.seconds as f64 / 60.0,
+            "seconds": self.seconds,
+            "executions": self.executions,
+            "edges": self.edges,
+            "corpus": self.corpus,
+            "findings": self.findings,
+        })
+    }
+
+    fn from_json(value: &Value) -> Self {
+        let number = |name: &str| value[name].as_u64().unwrap_or(0);
+        let findings = value["findings"].as_array().into_iter().flatten();
+        let findings = findings.filter_map(Value::as_str).map(str::to_owned);
+        Self {
+            binary: value["binary"].as_str().unwrap_or_default().to_owned(),
+            seconds: number("seconds"),
+            executions: number("executions"),
+            edges: number("edges"),
+            corpus: number("corpus"),
+            findings: findings.collect(),
+        }
+    }
+}
+
+// === impl Report ===
+
+impl Report {
+    /// Reads the report of earlier runs, if there is one.
+    pub(super) fn read(file: &Path) -> Result<Self> {
+        let outcomes = match fs::read(file) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .with_context(|| format!("{} is no report: delete it", file.display()))?,
+            Err(error) if error.kind() == ErrorKind::NotFound => Map::new(),
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot read {}", file.display()));
+            }
+        };
+        Ok(Self {
+            file: file.to_owned(),
+            outcomes,
+        })
+    }
+
+    /// What a target came to, if it was this very binary that ran.
+    pub(super) fn of(&self, target: &str, binary: &str) -> Option<Outcome> {
+        let outcome = Outcome::from_json(self.outcomes.get(target)?);
+        (outcome.binary == binary).then_some(outcome)
+    }
+
+    /// Notes what a target has come to so far, on disk.
+    pub(super) fn put(&mut self, target: &str, outcome: &Outcome) -> Result<()> {
+        self.outcomes.insert(target.to_owned(), outcome.to_json());
+        let text = serde_json::to_string_pretty(&self.outcomes)?;
+        writing(fs::write(&self.file, text + "\n"), &self.file)
+    }
+
+    pub(super) fn has_findings(&self) -> bool {
+        let outcomes = self.outcomes.values().map(Outcome::from_json);
+        outcomes.into_iter().any(|it| !it.findings.is_empty())
+    }
+
+    pub(super) fn print(&self) {
+        for (target, outcome) in &self.outcomes {
+            let outcome = Outcome::from_json(outcome);
+            println!(
+                "{target:<10} {:>6.1} min {:>12} executions {:>7} edges {:>6} inputs kept  {}",
+                outcome.seconds as f64 / 60.0,
+                outcome.executions,
+                outcome.edges,
+                outcome.corpus,
+                match outcome.findings.len() {
+                    0 => "no finding".to_owned(),
+                    n => format!("{n} FINDINGS: {}", outcome.findings.join(", ")),
+                }
+            );
+        }
+        println!("{}", self.file.display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_read_again_for_the_same_binary_only() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("report.json");
+        let outcome = Outcome {
+            binary: "ab".to_owned(),
+            seconds: 90,
+            executions: 7,
+            findings: vec!["crash-1".to_owned()],
+            ..Outcome::default()
+        };
+        Report::read(&file)?.put("sse", &outcome)?;
+        let again = Report::read(&file)?;
+        assert_eq!(again.of("sse", "ab"), Some(outcome));
+        assert_eq!(again.of("sse", "cd"), None);
+        assert!(again.has_findings());
+        Ok(())
+    }
+}
