@@ -1,7 +1,9 @@
 //! End-to-end tests: the built binaries, real clients, the real model.
 
 mod chat;
+mod crash;
 mod faults;
+mod isolation;
 mod kill;
 mod openai_client;
 mod openclaw;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use futures_util::StreamExt as _;
+use reqwest::header::HeaderName;
 use serde_json::{Value, json};
 
 /// One reply as the client saw it.
@@ -52,10 +53,20 @@ pub struct Client {
 impl Client {
     /// A client of `http://HOST:PORT`.
     pub fn new(base_url: impl Into<String>) -> Self {
+        Self::with_headers(base_url, &[])
+    }
+
+    /// A client that sends these headers with each request.
+    pub fn with_headers(base_url: impl Into<String>, headers: &[(&str, &str)]) -> Self {
         // Another test of the same process may have installed it already; either way it is there.
         let _ = rustls::crypto::ring::default_provider().install_default();
+        let headers = headers.iter().map(|(name, value)| {
+            let name: HeaderName = name.parse().expect("a header's name");
+            (name, value.parse().expect("a header's value"))
+        });
         let http = reqwest::Client::builder()
             .no_proxy()
+            .default_headers(headers.collect())
             .build()
             .expect("a plain client");
         Self {

@@ -6,6 +6,7 @@
 //! needs it prints why and passes: plain `cargo test` must work on a bare checkout.
 
 pub mod client;
+pub mod echo;
 pub mod external;
 pub mod home;
 pub mod laptop;

@@ -1,0 +1,294 @@
+//! `cargo xtask bench size`: how much disk the turn log takes, beside storing each request whole.
+//!
+//! 10,000 turns in 200 sessions of 50, written by the log itself as the gateway hands them over: 37 KB of
+//! system text and tools that all share, 600 bytes of new English per turn, and each request repeating
+//! its history. Measured on disk after a restart. The text is made up, but its words come as often as
+//! those of English do, and compress no better.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
+use metaclaw_chat::{AgentId, ChainHash, Message, Usage};
+use metaclaw_tests::questions::split_mix;
+use metaclaw_turns::{
+    JsonText, NewTurn, RawMessage, RawTurn, Request, Served, StreamEnd, TurnFilter, TurnKind,
+    TurnLog, TurnsConfig,
+};
+use serde_json::{Map, Value, json};
+use tokio::task::JoinSet;
+
+/// The system text and the tools that all requests share, in bytes.
+const SYSTEM: usize = 27_000;
+const TOOLS: usize = 10_000;
+/// What is new with each turn: what the owner says and what the model answers.
+const SAID: usize = 200;
+const ANSWERED: usize = 400;
+/// The promise: so many percent of the requests, and a list within so long.
+const MAX_PERCENT: f64 = 5.0;
+const MAX_LIST: Duration = Duration::from_millis(50);
+/// Sessions that are in use at the same time.
+const AT_ONCE: usize = 64;
+
+#[derive(Debug, Parser)]
+struct Flags {
+    /// Conversations.
+    #[arg(long, default_value_t = 200)]
+    sessions: usize,
+    /// Turns of each.
+    #[arg(long, default_value_t = 50)]
+    turns: usize,
+    /// Where the log is made, and removed again; a temporary folder by default.
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// Where the figures go.
+    #[arg(long)]
+    out: PathBuf,
+}
+
+/// What all sessions share.
+struct Shared {
+    system: String,
+    tools: Value,
+    params: Map<String, Value>,
+}
+
+/// A client's conversation as it grows.
+struct Talk {
+    agent: AgentId,
+    session: String,
+    messages: Vec<Message>,
+    now_ms: u64,
+    dice: u64,
+}
+
+#[tokio::main]
+async fn main() -> Result<ExitCode> {
+    let flags = Flags::parse();
+    let folder = match &flags.folder {
+        Some(folder) => tempfile::tempdir_in(folder)?,
+        None => tempfile::tempdir()?,
+    };
+    let figures = measure(&flags, folder.path()).await?;
+    let text = serde_json::to_string_pretty(&figures)?;
+    println!("{text}");
+    if let Some(parent) = flags.out.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    fs::write(&flags.out, text + "\n")
+        .with_context(|| format!("cannot write {}", flags.out.display()))?;
+    let is_kept = figures["is_kept"] == true;
+    Ok(if is_kept {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+async fn measure(flags: &Flags, dir: &Path) -> Result<Value> {
+    let log = TurnLog::open(dir, &TurnsConfig::default())?;
+    let began = Instant::now();
+    let n_whole = write(flags, &log).await?;
+    let appending = began.elapsed();
+    let before = list(&log, flags).await?;
+    log.close().await;
+
+    let began = Instant::now();
+    let log = TurnLog::open(dir, &TurnsConfig::default())?;
+    let opening = began.elapsed();
+    let after = list(&log, flags).await?;
+    let again = list(&log, flags).await?;
+    log.close().await;
+    let n_disk = on_disk(dir)?;
+
+    let percent = n_disk as f64 * 100.0 / n_whole as f64;
+    let ms = |it: Duration| (it.as_secs_f64() * 1e5).round() / 100.0;
+    Ok(json!({
+        "sessions": flags.sessions,
+        "turns_of_each": flags.turns,
+        "requests_whole_bytes": n_whole,
+        "on_disk_bytes": n_disk,
+        "percent": percent,
+        "max_percent": MAX_PERCENT,
+        "list_one_session_ms": {
+            "before_restart": ms(before), "after_restart": ms(after), "once_more": ms(again),
+        },
+        "max_list_ms": ms(MAX_LIST),
+        "append_seconds": appending.as_secs_f64(),
+        "open_ms": ms(opening),
+        "is_kept": percent <= MAX_PERCENT && before.max(after) < MAX_LIST,
+    }))
+}
+
+/// Writes all turns, many sessions at a time as they come in life; the bytes of all requests.
+async fn write(flags: &Flags, log: &TurnLog) -> Result<u64> {
+    let mut dice = 1;
+    let tools = json!([{"type": "function", "function": {
+        "name": "exec", "description": english(&mut dice, TOOLS)}}]);
+    let params = json!({"model": "gpt-5", "stream": true, "stream_options": {"include_usage": true},
+        "max_completion_tokens": 4096});
+    let shared = std::sync::Arc::new(Shared {
+        system: english(&mut dice, SYSTEM),
+        tools,
+        params: params.as_object().cloned().unwrap_or_default(),
+    });
+    let mut running = JoinSet::new();
+    let mut n_whole = 0;
+    for session in 0..flags.sessions {
+        while running.len() >= AT_ONCE {
+            n_whole += running.join_next().await.context("there are some")???;
+        }
+        let (log, shared, turns) = (log.clone(), shared.clone(), flags.turns);
+        running.spawn(async move { Talk::new(session, &shared)?.run(turns, &log, &shared).await });
+    }
+    while let Some(done) = running.join_next().await {
+        n_whole += done??;
+    }
+    Ok(n_whole)
+}
+
+/// How long it takes to list the turns of a session in the middle.
+async fn list(log: &TurnLog, flags: &Flags) -> Result<Duration> {
+    let filter = TurnFilter {
+        agent: Some(AgentId::default_agent()),
+        session: Some(name(flags.sessions / 2).parse()?),
+        limit: flags.turns,
+        ..TurnFilter::default()
+    };
+    let began = Instant::now();
+    let turns = log.list(filter).await?;
+    let took = began.elapsed();
+    ensure!(
+        turns.len() == flags.turns,
+        "the session has {} turns, {} were written",
+        turns.len(),
+        flags.turns
+    );
+    Ok(took)
+}
+
+fn name(session: usize) -> String {
+    format!("agent:main:explicit:{session}")
+}
+
+// === impl Talk ===
+
+impl Talk {
+    fn new(session: usize, shared: &Shared) -> Result<Self> {
+        Ok(Self {
+            agent: AgentId::default_agent(),
+            session: name(session),
+            messages: vec![Message::system(shared.system.as_str())],
+            now_ms: 1_760_000_000_000,
+            dice: 1_000 + u64::try_from(session)?,
+        })
+    }
+
+    /// The whole conversation; the bytes of its requests.
+    async fn run(mut self, turns: usize, log: &TurnLog, shared: &Shared) -> Result<u64> {
+        let mut n_whole = 0;
+        for n in 0..turns {
+            let said = english(&mut self.dice, SAID);
+            self.messages.push(Message::user(said));
+            let answer = Message::assistant(english(&mut self.dice, ANSWERED));
+            n_whole += u64::try_from(self.body(shared)?.len())?;
+            log.append_raw(self.turn(n, &answer, shared)?).await?;
+            self.messages.push(answer);
+            self.now_ms += 30_000;
+        }
+        Ok(n_whole)
+    }
+
+    /// The request as it comes over the wire.
+    fn body(&self, shared: &Shared) -> Result<Vec<u8>> {
+        let mut body = shared.params.clone();
+        body.insert("messages".to_owned(), serde_json::to_value(&self.messages)?);
+        body.insert("tools".to_owned(), shared.tools.clone());
+        Ok(serde_json::to_vec(&body)?)
+    }
+
+    /// The turn as the gateway hands it over: the texts of its request as they came.
+    fn turn(&mut self, n: usize, answer: &Message, shared: &Shared) -> Result<RawTurn> {
+        let chains = ChainHash::chain(&self.agent, &self.messages);
+        let raw = |(message, chain): (&Message, &ChainHash)| {
+            let text = JsonText::of(message.as_map())?;
+            let chain = *chain;
+            Ok(RawMessage { text, chain })
+        };
+        let messages = self.messages.iter().zip(&chains).map(raw);
+        let messages = messages.collect::<Result<Vec<_>>>()?;
+        let id = format!("chatcmpl-{:016x}{n:08}", split_mix(&mut self.dice));
+        let turn = NewTurn {
+            agent: self.agent.clone(),
+            session: self.session.parse()?,
+            kind: TurnKind::Main,
+            chain: *chains.last().context("there are messages")?,
+            request: Request {
+                params: shared.params.clone(),
+                ..Request::default()
+            },
+            reply: Some(answer.clone()),
+            reply_id: Some(id),
+            finish_reason: Some("stop".to_owned()),
+            usage: Some(Usage {
+                prompt_tokens: 9_000 + 150 * n as u64,
+                completion_tokens: 100,
+                cached_tokens: 9_000,
+            }),
+            end: StreamEnd::Complete,
+            served: Served {
+                upstream: "llm".to_owned(),
+                model: "gpt-5".to_owned(),
+                system_block: Some("## What the owner wants\n\nAnswer in one sentence.".to_owned()),
+                ..Served::default()
+            },
+            started_ms: self.now_ms,
+            first_byte_ms: Some(self.now_ms + 800),
+            ended_ms: self.now_ms + 4_000,
+            is_last: false,
+        };
+        Ok(RawTurn {
+            turn,
+            messages,
+            tools: Some(JsonText::of(&shared.tools)?),
+            goes_on_from: None,
+        })
+    }
+}
+
+/// Words as English spreads them: few are said often, most seldom (Zipf's law, 4,000 of them).
+fn english(dice: &mut u64, n_bytes: usize) -> String {
+    const WORDS: u64 = 4_000;
+    let mut text = String::new();
+    while text.len() < n_bytes {
+        let rank = WORDS.pow(2) / (1 + split_mix(dice) % WORDS.pow(2));
+        let mut letters = rank.min(WORDS) * 7 + split_mix(dice) % 8;
+        let length = 2 + split_mix(&mut letters) % 7;
+        for _ in 0..length {
+            let letter = u8::try_from(split_mix(&mut letters) % 18).expect("below 18");
+            text.push(char::from(b'a' + letter));
+        }
+        text.push(' ');
+    }
+    text.truncate(n_bytes);
+    text
+}
+
+fn on_disk(folder: &Path) -> Result<u64> {
+    let mut n_bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let about = entry.metadata()?;
+        n_bytes += if about.is_dir() {
+            on_disk(&entry.path())?
+        } else {
+            about.len()
+        };
+    }
+    Ok(n_bytes)
+}
