@@ -4,6 +4,7 @@
 mod cancel;
 mod errors;
 mod log;
+mod translated;
 mod turns;
 
 use std::path::{Path, PathBuf};
@@ -67,8 +68,17 @@ async fn run(mut program: Command) -> Value {
 // === impl Pair ===
 
 impl Pair {
-    /// Starts all of it, where Python and the binaries are at hand.
+    /// An upstream of this dialect, where Python and the binaries are at hand.
     async fn start(dialect: &str, config: &Value) -> Option<Self> {
+        Self::playing(script, dialect, config).await
+    }
+
+    /// The same with another script.
+    async fn playing(
+        script: fn(&Asked<'_>) -> Play,
+        dialect: &str,
+        config: &Value,
+    ) -> Option<Self> {
         let (python, bin_dir) = (external::python()?, external::bin_dir()?);
         let alone = Upstream::scripted(script).await;
         let behind = Upstream::scripted(script).await;

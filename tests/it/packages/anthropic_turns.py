@@ -1,11 +1,14 @@
-"""The `anthropic` package in every way that a user asks for a reply; prints what it saw as one JSON object."""
+"""The `anthropic` package in every way that a user asks for a reply; prints what it saw as one JSON object.
+
+Arguments: the address, and the scenes to play; all of them without any.
+"""
 
 import json
 import sys
 
 import anthropic
 
-# The model's name says which scene the upstream plays.
+# The model's name says what the upstream does.
 client = anthropic.Anthropic(base_url=sys.argv[1], api_key="sk-caller", max_retries=0)
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+M8AAQUBAScY42YAAAAASUVORK5CYII="
@@ -90,18 +93,15 @@ def beside():
     return {"count": plain(count), "models": [plain(model) for model in client.models.list()]}
 
 
-print(
-    json.dumps(
-        {
-            "whole": whole(),
-            "streamed": streamed("text"),
-            "without_usage": streamed("nousage"),
-            "without_finish": streamed("nofinish"),
-            "without_end": streamed("nodone"),
-            "thought": thought(),
-            "tool": tool(),
-            "vision": vision(),
-            "beside": beside(),
-        }
-    )
-)
+SCENES = {
+    "whole": whole,
+    "streamed": lambda: streamed("text"),
+    "without_usage": lambda: streamed("nousage"),
+    "without_finish": lambda: streamed("nofinish"),
+    "without_end": lambda: streamed("nodone"),
+    "thought": thought,
+    "tool": tool,
+    "vision": vision,
+    "beside": beside,
+}
+print(json.dumps({scene: SCENES[scene]() for scene in sys.argv[2:] or SCENES}))

@@ -5,8 +5,6 @@ use serde_json::{Value, json};
 
 use super::{Pair, program, run};
 
-const SCENES: [&str; 5] = ["text", "err500", "err429", "err400ctx", "cut"];
-
 #[tokio::test]
 async fn each_package_raises_what_it_would_without_us() {
     for (package, apis) in [
@@ -14,26 +12,8 @@ async fn each_package_raises_what_it_would_without_us() {
         ("anthropic", &["messages"]),
     ] {
         let pair = need!(Pair::start(package, &Value::Null).await);
-        let args = [&[package, "sk-caller"], &SCENES[..]].concat();
-        let seen = pair.assert_same("raises.py", &args).await;
-        for api in apis {
-            for how in ["whole", "streamed"] {
-                let raised = |scene| &seen[format!("{api} {scene} {how}")];
-                assert_eq!(raised("text")["raised"], Value::Null);
-                assert_eq!(raised("err500")["raised"], "InternalServerError");
-                assert_eq!(raised("err429")["raised"], "RateLimitError");
-                assert_eq!(raised("err429")["headers"]["retry-after"], "1");
-                assert_eq!(raised("err400ctx")["raised"], "BadRequestError");
-                assert_ne!(raised("cut")["raised"], Value::Null, "a cut is no end");
-            }
-            let cut = &seen[format!("{api} cut whole")];
-            assert_eq!(cut["raised"], "APIConnectionError");
-            assert_eq!(seen[format!("{api} retried")]["raised"], Value::Null);
-            if package == "openai" {
-                let overflow = &seen[format!("{api} err400ctx whole")];
-                assert_eq!(overflow["code"], "context_length_exceeded");
-            }
-        }
+        let seen = pair.assert_same("raises.py", &args(package, apis)).await;
+        assert_classes(package, apis, &seen);
         pair.proxy.stop().await.unwrap();
     }
 }
@@ -45,7 +25,7 @@ async fn our_own_refusals_are_typed_too() {
         let pair = need!(Pair::start(package, &locked).await);
         let proxy = &pair.proxy;
         let raised = async |key| {
-            let args = [package, key, "text"];
+            let args = [package, key, api, "text"];
             let seen = run(program(&pair.python, "raises.py", &proxy.base_url, &args)).await;
             let seen = &seen[format!("{api} text streamed")];
             (seen["raised"].clone(), seen["status"].clone())
@@ -58,5 +38,44 @@ async fn our_own_refusals_are_typed_too() {
         let away = raised("sk-the-right-one").await;
         assert_eq!(away, (json!("InternalServerError"), json!(502)));
         pair.proxy.stop().await.unwrap();
+    }
+}
+
+/// Plays every error to a package behind the proxy, in these APIs.
+pub(super) async fn assert_raised(pair: &Pair, package: &str, apis: &[&str]) {
+    let args = args(package, apis);
+    let at = &pair.proxy.base_url;
+    let seen = run(program(&pair.python, "raises.py", at, &args)).await;
+    assert_classes(package, apis, &seen);
+}
+
+fn args<'a>(package: &'a str, apis: &[&'a str]) -> Vec<&'a str> {
+    let scenes = [
+        "text",
+        "err500",
+        "err429",
+        "err400ctx",
+        "cut",
+        "once-limited",
+    ];
+    [&[package, "sk-caller"], apis, &scenes].concat()
+}
+
+fn assert_classes(package: &str, apis: &[&str], seen: &Value) {
+    for api in apis {
+        for how in ["whole", "streamed"] {
+            let raised = |scene| &seen[format!("{api} {scene} {how}")];
+            assert_eq!(raised("text")["raised"], Value::Null);
+            assert_eq!(raised("err500")["raised"], "InternalServerError");
+            assert_eq!(raised("err429")["raised"], "RateLimitError");
+            assert_eq!(raised("err429")["headers"]["retry-after"], "1");
+            let overflow = raised("err400ctx");
+            assert_eq!(overflow["raised"], "BadRequestError");
+            let is_named = overflow["code"] == "context_length_exceeded";
+            assert_eq!(is_named, package == "openai", "{overflow}");
+            assert_ne!(raised("cut")["raised"], Value::Null, "a cut is no end");
+        }
+        let retried = &seen[format!("{api} once-limited whole")];
+        assert_eq!(retried["raised"], Value::Null, "{retried}");
     }
 }

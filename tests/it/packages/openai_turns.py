@@ -1,11 +1,14 @@
-"""The `openai` package in every way that a user asks for a reply; prints what it saw as one JSON object."""
+"""The `openai` package in every way that a user asks for a reply; prints what it saw as one JSON object.
+
+Arguments: the address, and the scenes to play; all of them without any.
+"""
 
 import json
 import sys
 
 import openai
 
-# The address by which the upstream plays its scenes: the model's name says which.
+# The model's name says what the upstream does.
 client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="sk-caller", max_retries=0)
 
 # A PNG of one pixel, and text that JSON may write in more than one way.
@@ -95,23 +98,20 @@ def beside():
     return {"models": [plain(model) for model in client.models.list()], "vector": plain(vector)}
 
 
-print(
-    json.dumps(
-        {
-            "chat_whole": chat_whole(),
-            "chat_streamed": chat_streamed("text"),
-            "chat_without_usage": chat_streamed("nousage"),
-            "chat_without_done": chat_streamed("nodone"),
-            "chat_without_finish": chat_streamed("nofinish"),
-            "chat_thought": chat_streamed("thought"),
-            "chat_tool": chat_tool(),
-            "chat_vision": chat_vision(),
-            "responses_whole": responses_whole(),
-            "responses_streamed": responses_streamed("text"),
-            "responses_thought": responses_streamed("thought"),
-            "responses_called": responses_streamed("tool"),
-            "responses_tool": responses_tool(),
-            "beside": beside(),
-        }
-    )
-)
+SCENES = {
+    "chat_whole": chat_whole,
+    "chat_streamed": lambda: chat_streamed("text"),
+    "chat_without_usage": lambda: chat_streamed("nousage"),
+    "chat_without_done": lambda: chat_streamed("nodone"),
+    "chat_without_finish": lambda: chat_streamed("nofinish"),
+    "chat_thought": lambda: chat_streamed("thought"),
+    "chat_tool": chat_tool,
+    "chat_vision": chat_vision,
+    "responses_whole": responses_whole,
+    "responses_streamed": lambda: responses_streamed("text"),
+    "responses_thought": lambda: responses_streamed("thought"),
+    "responses_called": lambda: responses_streamed("tool"),
+    "responses_tool": responses_tool,
+    "beside": beside,
+}
+print(json.dumps({scene: SCENES[scene]() for scene in sys.argv[2:] or SCENES}))

@@ -1,4 +1,7 @@
-"""What a package raises for each thing that goes wrong; prints it as one JSON object."""
+"""What a package raises for each thing that goes wrong; prints it as one JSON object.
+
+Arguments: the address, the package, its key, the APIs, and the scenes, which are names of models.
+"""
 
 import json
 import sys
@@ -7,11 +10,13 @@ import anthropic
 import httpx2
 import openai
 
-base_url, package, key, *scenes = sys.argv[1:]
-openai_client = openai.OpenAI(base_url=base_url + "/v1", api_key=key, max_retries=0)
-anthropic_client = anthropic.Anthropic(base_url=base_url, api_key=key, max_retries=0)
+base_url, package, key, *rest = sys.argv[1:]
+if package == "openai":
+    client = openai.OpenAI(base_url=base_url + "/v1", api_key=key, max_retries=0)
+else:
+    client = anthropic.Anthropic(base_url=base_url, api_key=key, max_retries=0)
 MESSAGES = [{"role": "user", "content": "Say hello."}]
-# Only what a client acts on; the others are the server's own (date, server).
+# What a client acts on; the others are the server's own (date, server).
 HEADERS = ("retry-after", "x-ratelimit-remaining-requests", "x-request-id", "request-id")
 HEADERS += ("anthropic-ratelimit-requests-remaining", "content-type")
 
@@ -28,10 +33,15 @@ def messages(client, model, stream):
     return client.messages.create(model=model, max_tokens=9, messages=MESSAGES, stream=stream)
 
 
-def caught(ask, client, model, stream):
+APIS = {"chat": chat, "responses": responses, "messages": messages}
+
+
+def caught(ask, model, stream):
     """The class of what is raised, and all that a program can read from it."""
+    # With retries of its own the package waits as long as it is told, and gets its answer.
+    patient = client.with_options(max_retries=2 if model == "once-limited" else 0)
     try:
-        reply = ask(client, model, stream)
+        reply = ask(patient, model, stream)
         return {"raised": None, "n_events": len(list(reply)) if stream else None}
     except (openai.APIStatusError, anthropic.APIStatusError) as error:
         headers = {name: error.response.headers.get(name) for name in HEADERS}
@@ -43,18 +53,14 @@ def caught(ask, client, model, stream):
             "request_id": error.request_id,
             "headers": headers,
         }
-    except (openai.APIConnectionError, anthropic.APIConnectionError, httpx2.HTTPError) as error:
+    except (openai.APIError, anthropic.APIError, httpx2.HTTPError) as error:
         return {"raised": type(error).__name__}
 
 
 seen = {}
-for ask in (chat, responses) if package == "openai" else (messages,):
-    client = openai_client if package == "openai" else anthropic_client
-    for model in scenes:
+for api in (name for name in rest if name in APIS):
+    for model in (name for name in rest if name not in APIS):
         for stream in (False, True):
             how = "streamed" if stream else "whole"
-            seen[f"{ask.__name__} {model} {how}"] = caught(ask, client, model, stream)
-    # With retries of its own the package waits as long as it is told, and gets its answer.
-    patient = client.with_options(max_retries=2)
-    seen[f"{ask.__name__} retried"] = caught(ask, patient, "once-limited", False)
+            seen[f"{api} {model} {how}"] = caught(APIS[api], model, stream)
 print(json.dumps(seen))

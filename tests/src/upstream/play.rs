@@ -3,6 +3,8 @@
 /// A request for a reply, as far as a script may want to know it.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
+    /// The route.
+    pub path: &'a str,
     /// The model that it names.
     pub model: &'a str,
     /// How many requests for a reply by that model in the same API came before.
@@ -31,6 +33,8 @@ pub enum Play {
     Stall(&'static str),
     /// Answers with an error.
     Refuse(Failure),
+    /// Knows no such route.
+    Unknown,
 }
 
 /// Parts of a reply that some providers do not send.

@@ -37,7 +37,11 @@ pub(super) async fn answer(
     });
     match api {
         Some(api) => {
-            let play = (shared.script)(&Asked { model, n_before });
+            let play = (shared.script)(&Asked {
+                path: &path,
+                model,
+                n_before,
+            });
             perform(api, play, &request, &shared).await
         }
         None => beside(&path),
@@ -64,6 +68,8 @@ async fn perform(api: Api, play: Play, request: &Value, shared: &Arc<Shared>) ->
             let limits = api.limits(failure);
             return json(failure.status(), limits, &api.error(failure));
         }
+        // As the frameworks say it that such servers are made of.
+        Play::Unknown => return json(404, &[], &json!({"detail": "Not Found"})),
     };
     let number = lock(&shared.received).len();
     let reply = Reply {
