@@ -16,9 +16,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
-use metaclaw_gateway::{
-    Gateway, GatewayConfig, GatewayParts, LLM, POLICY, Services, Serving, UpstreamConfig,
-};
+use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, POLICY, Services, Serving};
 use metaclaw_learner::LearnerConfig;
 use metaclaw_skills::{Library, SkillWarning, SkillsConfig, WishesConfig};
 use metaclaw_turns::{Durability, TurnLog, TurnsConfig};
@@ -49,6 +47,7 @@ mod learner;
 mod served;
 mod services;
 mod trainer;
+mod upstreams;
 
 pub(crate) use self::trainer::checkpoint_dir;
 
@@ -349,9 +348,8 @@ async fn gateway(
     if !plan.policy.is_some() {
         config.routing.order.retain(|name| name != POLICY);
     }
-    if let Some(llm) = upstream(plan) {
-        config.upstreams.insert(LLM.to_owned(), llm);
-    }
+    config.environment = upstreams::environment(&plan.environment);
+    upstreams::add_llm(&mut config.upstreams, &plan.loaded.config.llm);
     let gateway = Gateway::new(GatewayParts {
         config,
         log: Arc::new(log.clone()),
@@ -361,18 +359,6 @@ async fn gateway(
         services,
     })?;
     Ok(gateway)
-}
-
-/// `llm.*` as an upstream.
-fn upstream(plan: &Plan) -> Option<UpstreamConfig> {
-    let llm = &plan.loaded.config.llm;
-    let key = llm.api_key.as_ref().map(|key| key.expose().into());
-    Some(UpstreamConfig {
-        url: llm.api_base.clone()?,
-        keys: key.into_iter().collect(),
-        model: llm.model_id.clone(),
-        ..UpstreamConfig::default()
-    })
 }
 
 /// Opens the control listener and says where it is.

@@ -118,6 +118,11 @@ fn leaves(config: &Config, policy: &Policy, judge: &JudgedWith) -> String {
         (Policy::Remote { url, .. }, _) | (Policy::None, Some(url)) => elsewhere(url),
         (Policy::None | Policy::Local { .. }, None) => "nowhere".to_owned(),
     };
+    let others = config.upstreams.iter().filter_map(|(name, it)| {
+        let url = it.url.as_deref()?;
+        Some(format!(", {} (upstream {name})", elsewhere(url)))
+    });
+    let chat: String = [chat].into_iter().chain(others).collect();
     let judge = match judge {
         JudgedWith::Rules(0) => "nowhere (no rules, no model: nothing is judged)".to_owned(),
         JudgedWith::Rules(n) => format!("nowhere ({n} rules)"),

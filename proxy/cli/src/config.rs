@@ -26,7 +26,7 @@ pub(crate) use self::{
     error::{ConfigError, InertUse, Problem, Unknown},
     layer::{ENV_PREFIX, Layer, Origin},
     policy::Policy,
-    sections::{Agent, Backend, BackendKind, JudgeAddress, Listen, Llm, Mode, Trainer},
+    sections::{Agent, Backend, BackendKind, JudgeAddress, Listen, Llm, Mode, Trainer, Upstream},
     show::{Effective, one_line},
 };
 
@@ -59,6 +59,8 @@ pub(crate) struct Config {
     pub rl: Backend,
     /// The local trainer.
     pub trainer: Trainer,
+    /// Model servers beside `llm.*`.
+    pub upstreams: BTreeMap<String, Upstream>,
     /// What is different for single agents.
     pub agents: BTreeMap<String, Agent>,
 }

@@ -220,9 +220,10 @@ fn target(
 ) -> Result<Target, Refusal> {
     let is_models = route.path() == "/v1/models" && *method == Method::GET;
     let targets = shared.upstreams.targets(&shared.serving, agent);
-    let mut targets = targets.into_iter();
-    let target = targets.find(|target| is_models || target.takes_everything());
-    target.ok_or_else(|| {
+    let takes = |target: &&Target| is_models || target.takes_everything();
+    let mut able = targets.iter().filter(takes);
+    let suited = able.clone().find(|target| is_models || target.suits(route));
+    suited.or_else(|| able.next()).cloned().ok_or_else(|| {
         if is_models || !shared.upstreams.has_policy(agent) {
             return shared.upstreams.nobody(agent);
         }

@@ -100,3 +100,12 @@ fn many_keys_of_one_section_are_told_as_one() {
         ["memory.* (4 keys)", "wechat.enabled", "rl.x"]
     );
 }
+
+#[test]
+fn every_upstream_is_named_that_a_chat_may_go_to() {
+    let config = config(
+        "llm: {api_base: 'https://a.example/v1'}\nupstreams: {b: {url: 'https://b.example'}, c: {url: 'http://127.0.0.1:9'}}\n",
+    );
+    let about = About::of(&config, &Policy::None, &JudgedWith::Rules(1), "redo");
+    insta::assert_snapshot!(about.leaves, @"chat -> a.example, b.example (upstream b), nowhere (127.0.0.1:9 is this machine) (upstream c), judge -> nowhere (1 rules), training -> nowhere");
+}

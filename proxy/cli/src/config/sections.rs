@@ -62,6 +62,14 @@ pub(crate) struct Listen {
     pub keys: BTreeMap<String, KeyConfig>,
 }
 
+/// `upstreams.<name>.url`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Upstream {
+    /// Its address; `llm` may have it in `llm.api_base`.
+    pub url: Option<String>,
+}
+
 /// `agents.<id>.mode`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]

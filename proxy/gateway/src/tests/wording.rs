@@ -396,3 +396,52 @@ async fn other_upstreams_keep_their_text_unless_configured() {
     let (_, seen) = harness.exchange(&post_chat(WITH_TOOL), &reply).await;
     assert!(value(seen.text())["choices"][0]["message"]["tool_calls"].is_array());
 }
+
+#[tokio::test]
+async fn routes_beside_the_chats_go_where_their_api_is_spoken() {
+    let other = Upstream::start(&tokio_util::task::TaskTracker::new()).await;
+    let mut set_up = SetUp::default();
+    let claude = UpstreamConfig {
+        url: format!("http://{}", other.address),
+        ..anthropic()
+    };
+    set_up.config.upstreams.insert("claude".into(), claude);
+    let llm = set_up.config.upstreams.entry("llm".into()).or_default();
+    llm.speaks = Some(vec![SpokenApi::Chat]);
+    set_up.config.routing.order = vec!["llm".into(), "claude".into()];
+    let mut harness = Harness::with(set_up).await;
+    let mut other = other;
+    let mut client = harness.client().await;
+    client
+        .send(&post("/v1/messages/count_tokens", "", MESSAGES))
+        .await;
+    let mut exchange = other.next().await;
+    assert_eq!(path(&exchange), "/v1/messages/count_tokens");
+    assert_eq!(exchange.header("x-api-key").as_deref(), Some("sk-ant"));
+    exchange
+        .send(json_reply(r#"{"input_tokens":9}"#).as_bytes())
+        .await;
+    assert_eq!(client.read().await.text(), r#"{"input_tokens":9}"#);
+    let (exchange, _) = harness
+        .exchange(&post("/v1/embeddings", "", "{}"), &json_reply("{}"))
+        .await;
+    assert_eq!(path(&exchange), "/v1/embeddings");
+}
+
+#[tokio::test]
+async fn anthropics_own_chat_completions_take_its_key_as_openai_does() {
+    let llm = UpstreamConfig {
+        speaks: Some(vec![SpokenApi::Chat, SpokenApi::Messages]),
+        ..anthropic()
+    };
+    let mut harness = before(llm).await;
+    let exchange = harness.chat("", CHAT, "x").await;
+    assert_eq!(
+        exchange.header("authorization").as_deref(),
+        Some("Bearer sk-ant")
+    );
+    assert_eq!(
+        (exchange.header("x-api-key"), exchange.body()),
+        (None, CHAT)
+    );
+}

@@ -252,7 +252,7 @@ impl Upstreams {
                 path: outgoing.route.path().to_owned(),
             });
         };
-        let credentials = self.credentials(target, key);
+        let credentials = self.credentials(target, key, outgoing.route);
         let mut headers = headers::upwards(outgoing.headers, credentials);
         if let Some(shown) = target.forwarding_proxy() {
             headers.insert(header::PROXY_AUTHORIZATION, shown);
@@ -284,14 +284,19 @@ impl Upstreams {
         Ok(reply.map(UpstreamBody::from))
     }
 
-    fn credentials<'a>(&self, target: &'a Target, key: Option<usize>) -> Credentials<'a> {
+    fn credentials<'a>(
+        &self,
+        target: &'a Target,
+        key: Option<usize>,
+        route: &PathAndQuery,
+    ) -> Credentials<'a> {
         match target {
             Target::Policy(endpoint) => match &endpoint.key {
                 Some(key) => Credentials::Key(key, UpstreamDialect::Openai),
                 None => Credentials::Nobodys,
             },
             Target::Named(upstream) => match key.and_then(|key| upstream.keys.key(key)) {
-                Some(key) => Credentials::Key(key, upstream.config.dialect),
+                Some(key) => Credentials::Key(key, upstream.key_dialect(route)),
                 None if self.door.is_locked() => Credentials::Nobodys,
                 None => Credentials::Callers,
             },

@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use metaclaw_dialects::{Api, translate::Direction};
+use http::uri::PathAndQuery;
+use metaclaw_dialects::{Api, Dialect, translate::Direction};
 
-use super::Target;
+use super::{Target, Upstream};
 use crate::{
     address::Address,
     config::{SpokenApi, UpstreamConfig, UpstreamDialect},
@@ -72,6 +73,20 @@ impl Speech {
     }
 }
 
+// === impl Upstream ===
+
+impl Upstream {
+    /// How it wants its key on a route: Anthropic takes it as OpenAI does on OpenAI's.
+    pub(super) fn key_dialect(&self, route: &PathAndQuery) -> UpstreamDialect {
+        match (self.config.dialect, Api::of_path(route.path())) {
+            (UpstreamDialect::Anthropic, Some(Api::Chat | Api::Responses)) => {
+                UpstreamDialect::Openai
+            }
+            (dialect, _) => dialect,
+        }
+    }
+}
+
 // === impl Target ===
 
 impl Target {
@@ -87,6 +102,16 @@ impl Target {
             return Some(api);
         }
         [Api::Chat, Api::Messages].into_iter().find(can)
+    }
+
+    /// Whether a route that is no chat is likely to be known there: what is below `/v1/messages` where
+    /// messages are spoken, all else where one of OpenAI's APIs is.
+    pub(crate) fn suits(&self, route: &PathAndQuery) -> bool {
+        let has = |apis: &[Api]| apis.iter().any(|api| self.spoken(*api) == Some(*api));
+        match Dialect::of_path(route.path()) {
+            Dialect::Anthropic => has(&[Api::Messages]),
+            Dialect::OpenAi => has(&[Api::Chat, Api::Responses]),
+        }
     }
 
     /// Whether its models may write calls and thinking as text.

@@ -1,0 +1,86 @@
+//! What stands elsewhere than in `upstreams.*` and is about them: `llm.*`, and the environment's proxies.
+
+use std::collections::BTreeMap;
+
+use metaclaw_gateway::{EnvironmentProxies, LLM, SpokenApi, UpstreamConfig, UpstreamDialect};
+
+use crate::{config::Llm, environment::Environment};
+
+/// Whose key goes into a header of its own. It has OpenAI's chat completions as well, to try it with.
+const ANTHROPIC: &str = "api.anthropic.com";
+
+/// Makes `llm.*` the upstream `llm`, with what `upstreams.llm` adds to it.
+pub(super) fn add_llm(upstreams: &mut BTreeMap<String, UpstreamConfig>, llm: &Llm) {
+    let Some(url) = &llm.api_base else {
+        return;
+    };
+    let is_described = upstreams.contains_key(LLM);
+    let upstream = upstreams.entry(LLM.to_owned()).or_default();
+    upstream.url.clone_from(url);
+    if let Some(key) = &llm.api_key {
+        upstream.keys.insert(0, key.expose().into());
+    }
+    if llm.model_id.is_some() {
+        upstream.model.clone_from(&llm.model_id);
+    }
+    let host = url.split("://").nth(1).and_then(|it| it.split('/').next());
+    if host == Some(ANTHROPIC) && !is_described {
+        upstream.dialect = UpstreamDialect::Anthropic;
+        upstream.speaks = Some(vec![SpokenApi::Chat, SpokenApi::Messages]);
+    }
+}
+
+/// `HTTP_PROXY` and its like. In capitals the one for `http://` is not heard, where a program that a
+/// web server runs would take a visitor's `Proxy` header for it; this is no such program.
+pub(super) fn environment(environment: &Environment) -> EnvironmentProxies {
+    let text = |names: [&str; 2]| names.into_iter().find_map(|name| environment.get(name));
+    EnvironmentProxies {
+        http: text(["http_proxy", "HTTP_PROXY"]).map(Into::into),
+        https: text(["https_proxy", "HTTPS_PROXY"]).map(Into::into),
+        all: text(["all_proxy", "ALL_PROXY"]).map(Into::into),
+        no: text(["no_proxy", "NO_PROXY"])
+            .unwrap_or_default()
+            .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn llm(url: &str) -> Llm {
+        Llm {
+            api_base: Some(url.to_owned()),
+            model_id: Some("m".to_owned()),
+            api_key: Some("k".to_owned().into()),
+        }
+    }
+
+    #[test]
+    fn llm_is_an_upstream_and_upstreams_llm_adds_to_it() {
+        let mut upstreams = BTreeMap::new();
+        add_llm(&mut upstreams, &Llm::default());
+        assert!(upstreams.is_empty());
+        let given = r#"{"llm":{"keys":["second"],"dialect":"azure","api_version":"v"}}"#;
+        let mut upstreams = serde_json::from_str(given).unwrap();
+        add_llm(&mut upstreams, &llm("https://x.openai.azure.com"));
+        let it = &upstreams[LLM];
+        assert_eq!(it.keys, ["k".into(), "second".into()]);
+        assert_eq!(
+            (it.dialect, it.api_version.as_deref()),
+            (UpstreamDialect::Azure, Some("v"))
+        );
+        assert_eq!(it.model.as_deref(), Some("m"));
+    }
+
+    #[test]
+    fn anthropics_own_address_is_known() {
+        let mut upstreams = BTreeMap::new();
+        add_llm(&mut upstreams, &llm("https://api.anthropic.com/v1"));
+        assert_eq!(upstreams[LLM].dialect, UpstreamDialect::Anthropic);
+        add_llm(&mut upstreams, &llm("https://api.example/v1"));
+        let mut upstreams = BTreeMap::new();
+        add_llm(&mut upstreams, &llm("https://api.anthropic.com.example/v1"));
+        assert_eq!(upstreams[LLM].dialect, UpstreamDialect::Openai);
+    }
+}
