@@ -1,21 +1,27 @@
 //! Bodies of requests, read whole: bounded each by `proxy.max_body`, and all together by
 //! `proxy.body_memory`. Both bounds hold for what has really come; what a client announces takes
-//! nothing from the others.
+//! nothing from the others. What only passes is not held, and bounded in time alone.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use bytes::Bytes;
-use http_body::Body as _;
+use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use metaclaw_chat::{Size, Span};
-use tokio::time::timeout;
+use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::{
     capture::{Budget, Held},
     config::ProxyConfig,
     metrics::Metrics,
     refusal::Refusal,
+    relay::BoxError,
 };
 
 /// How long, and how much of, a body that is refused is read on and thrown away: a client that is
@@ -39,6 +45,15 @@ pub(crate) struct Bodies {
 struct Growing {
     bytes: Vec<u8>,
     held: Held,
+}
+
+/// A body that passes as it comes, and is given up when it stops coming: the upstream's connection
+/// and a place of `proxy.max_streams` would wait with it.
+pub(crate) struct Passing<B> {
+    body: B,
+    /// The end of the patience; made when it is first needed.
+    end: Option<Pin<Box<Sleep>>>,
+    is_waiting: bool,
 }
 
 // === impl Bodies ===
@@ -148,5 +163,89 @@ impl Growing {
 impl AsRef<[u8]> for Growing {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
+    }
+}
+
+// === impl Passing ===
+
+impl<B> Passing<B> {
+    pub(crate) fn new(body: B) -> Self {
+        Self {
+            body,
+            end: None,
+            is_waiting: false,
+        }
+    }
+
+    /// The patience with a silent client. It begins when a frame is waited for: where the upstream
+    /// takes nothing, none is.
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
+        let end = self.end.get_or_insert_with(|| Box::pin(sleep(STALL)));
+        if !self.is_waiting {
+            self.is_waiting = true;
+            end.as_mut().reset(Instant::now() + STALL);
+        }
+        ready!(end.as_mut().poll(cx));
+        Poll::Ready(Refusal::BodyStalled { after: Span(STALL) }.into())
+    }
+}
+
+impl<B> Body for Passing<B>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(frame) => {
+                self.is_waiting = false;
+                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+            }
+            Poll::Pending => self.poll_patience(cx).map(|stalled| Some(Err(stalled))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream::unfold;
+    use http_body_util::StreamBody;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_passes_may_be_slow_and_may_not_stop() {
+        // Each frame comes later than the one before: after 0, 12, 48 and 108 s.
+        let frames = unfold(0, |n: u32| async move {
+            sleep(n * n * STALL / 5).await;
+            let frame = Frame::data(Bytes::from_static(b"x"));
+            Some((Ok::<_, Infallible>(frame), n + 1))
+        });
+        let mut body = Passing::new(StreamBody::new(Box::pin(frames)));
+        assert!(body.frame().await.unwrap().is_ok());
+        assert!(body.frame().await.unwrap().is_ok());
+        // The upstream's own pause is not the client's.
+        sleep(2 * STALL).await;
+        assert!(body.frame().await.unwrap().is_ok());
+        let error = body.frame().await.unwrap().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "nothing of the request body came for 1 min"
+        );
     }
 }

@@ -13,12 +13,13 @@ use serde_json::{Value, json};
 
 use crate::{
     auth::{Caller, shown_key},
+    body::Passing,
     chat::chat,
     gateway::Shared,
     headers, identity,
     metrics::{self, Visit},
     refusal::{Refusal, json_response},
-    relay::{Body, BoxError, Relay, full},
+    relay::{Body, Relay, full},
     services::{Call, Service},
     upstream::{Outgoing, Sent, Target},
 };
@@ -193,7 +194,7 @@ async fn pass(
     let ticket = shared.enter()?;
     let target = target(shared, &agent, request.method(), &route)?;
     let (head, body) = request.into_parts();
-    let body = body.map_err(BoxError::from).boxed_unsync();
+    let body = Passing::new(body).boxed_unsync();
     let outgoing = Outgoing {
         method: head.method,
         route: &route,

@@ -206,6 +206,19 @@ async fn a_connection_that_says_nothing_is_closed() {
 }
 
 #[tokio::test]
+async fn a_connection_that_falls_silent_is_closed() {
+    let harness = Harness::start().await;
+    let mut client = harness.client().await;
+    client
+        .send(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await;
+    assert_eq!(client.read().await.status(), 200);
+    tokio::time::pause();
+    let end = tokio::time::timeout(30 * SOON, client.stream.read_u8()).await;
+    assert!(end.expect("the end").is_err());
+}
+
+#[tokio::test]
 async fn a_connection_that_says_nothing_does_not_hold_the_end_up() {
     let harness = Harness::start().await;
     let mut silent = harness.client().await;
