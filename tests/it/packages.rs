@@ -3,6 +3,7 @@
 
 mod cancel;
 mod errors;
+mod lessons;
 mod log;
 mod translated;
 mod turns;
@@ -93,14 +94,26 @@ impl Pair {
         })
     }
 
-    /// Runs a program without the proxy and with it. Both print the same, and both upstreams got the
-    /// same requests, to the byte. Gives what was printed.
-    async fn assert_same(&self, name: &str, args: &[&str]) -> Value {
+    /// The same with the proxy ended and started anew.
+    async fn restarted(self) -> Self {
+        self.proxy.stop().await.unwrap();
+        let proxy = self.home.start().await.unwrap();
+        Self { proxy, ..self }
+    }
+
+    /// Runs a program without the proxy and with it: both print the same, which is given.
+    async fn assert_prints_the_same(&self, name: &str, args: &[&str]) -> Value {
         let at = |base_url| run(program(&self.python, name, base_url, args));
         let (direct, proxied) = tokio::join!(at(&self.alone.base_url), at(&self.proxy.base_url));
         for (scene, direct) in direct.as_object().expect("scenes") {
             assert_eq!(*direct, proxied[scene], "{scene}");
         }
+        proxied
+    }
+
+    /// The same; and both upstreams got the same requests, to the byte.
+    async fn assert_same(&self, name: &str, args: &[&str]) -> Value {
+        let printed = self.assert_prints_the_same(name, args).await;
         let [direct, relayed] = [self.alone.received(), self.behind.received()];
         assert_eq!(direct.len(), relayed.len());
         for (direct, relayed) in direct.iter().zip(&relayed) {
@@ -108,6 +121,6 @@ impl Pair {
             assert_eq!(direct.end_to_end(), relayed.end_to_end(), "{}", direct.uri);
             assert_eq!(direct.body, relayed.body, "{}", direct.uri);
         }
-        proxied
+        printed
     }
 }
