@@ -13,6 +13,7 @@ pub fn error(error: &ErrorBody<'_>) -> Value {
 fn kind(status: u16) -> &'static str {
     match status {
         401 => "authentication_error",
+        402 => "billing_error",
         403 => "permission_error",
         404 => "not_found_error",
         413 => "request_too_large",

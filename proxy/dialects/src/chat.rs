@@ -6,11 +6,14 @@ use metaclaw_chat::{Message, Usage};
 use serde_json::Value;
 
 pub(crate) use self::stream::Accumulator;
-use crate::reply::{Reply, ends_reply, error, text};
+use crate::{
+    json,
+    reply::{Reply, ends_reply, error, text},
+};
 
 /// Reads an unstreamed reply. What is no JSON, or no completion, gives an empty one.
 pub(crate) fn read_json(bytes: &[u8]) -> Reply {
-    let Ok(body) = serde_json::from_slice::<Value>(bytes) else {
+    let Ok(body) = json::read_bytes(bytes) else {
         return Reply::default();
     };
     let choice = &body["choices"][0];
@@ -43,16 +46,29 @@ pub(crate) fn says_done(tail: &[u8]) -> bool {
     data.is_some_and(|data| data.trim_ascii_start() == b"[DONE]")
 }
 
-/// Reads a `usage` object: OpenAI's fields, and DeepSeek's name for cached tokens.
+/// Reads a `usage` object.
 fn usage(value: &Value) -> Option<Usage> {
     value.as_object()?;
     let number = |value: &Value| value.as_u64().unwrap_or(0);
-    let cached = &value["prompt_tokens_details"]["cached_tokens"];
     Some(Usage {
         prompt_tokens: number(&value["prompt_tokens"]),
         completion_tokens: number(&value["completion_tokens"]),
-        cached_tokens: number(cached).max(number(&value["prompt_cache_hit_tokens"])),
+        cached_tokens: cached_tokens(value),
     })
+}
+
+/// How many of a `usage`'s prompt tokens a cache gave, by OpenAI's name, DeepSeek's or Moonshot's.
+pub(crate) fn cached_tokens(usage: &Value) -> u64 {
+    let names = [
+        &usage["prompt_tokens_details"]["cached_tokens"],
+        &usage["prompt_cache_hit_tokens"],
+        &usage["cached_tokens"],
+    ];
+    names
+        .into_iter()
+        .filter_map(Value::as_u64)
+        .max()
+        .unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -8,14 +8,11 @@ use serde::{
 };
 use serde_json::{Map, Value, value::RawValue};
 
-use crate::grow::append;
+use crate::{grow::append, json};
 
 /// The fields of an object, in their order, their values as they stand in the JSON text.
 #[derive(Debug, Default)]
 pub(crate) struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
-
-/// A text in which half of a surrogate pair, which no Rust text can hold, is U+FFFD.
-struct Lossy(String);
 
 // === impl Fields ===
 
@@ -98,26 +95,6 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Lossy {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Bytes;
-
-        impl Visitor<'_> for Bytes {
-            type Value = Lossy;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Lossy, E> {
-                Ok(Lossy(String::from_utf8_lossy(bytes).into_owned()))
-            }
-        }
-
-        deserializer.deserialize_bytes(Bytes)
-    }
-}
-
 /// A value that is a text. Some servers tear an emoji between two events; what they sent of it is
 /// shown as U+FFFD, and the rest of the text is kept.
 pub(crate) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
@@ -125,13 +102,12 @@ pub(crate) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
     if !inner.contains('\\') {
         return Some(Cow::Borrowed(inner));
     }
-    let Lossy(text) = serde_json::from_str(value.get()).ok()?;
-    Some(Cow::Owned(text))
+    json::read(value.get()).ok().map(Cow::Owned)
 }
 
 /// A value, read to its depth; `null` where no value can hold it (a number that no f64 is).
 pub(crate) fn value(value: &RawValue) -> Value {
-    serde_json::from_str(value.get()).unwrap_or_default()
+    json::read(value.get()).unwrap_or_default()
 }
 
 /// [`append`]s a field that was not read yet.

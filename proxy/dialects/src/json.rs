@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 const HIGH: std::ops::RangeInclusive<u16> = 0xd800..=0xdbff;
@@ -12,11 +13,19 @@ const LOW: std::ops::RangeInclusive<u16> = 0xdc00..=0xdfff;
 ///
 /// # Errors
 /// What is no JSON even so.
-pub(crate) fn read(text: &str) -> serde_json::Result<Value> {
+pub(crate) fn read<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
     serde_json::from_str(text).or_else(|error| match mended(text) {
         Cow::Owned(mended) => serde_json::from_str(&mended),
         Cow::Borrowed(_) => Err(error),
     })
+}
+
+/// Reads a value from bytes that need not be UTF-8.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_bytes(bytes: &[u8]) -> serde_json::Result<Value> {
+    serde_json::from_slice(bytes).or_else(|_| read(&String::from_utf8_lossy(bytes)))
 }
 
 /// `text` with the escapes of half pairs replaced.
@@ -65,15 +74,19 @@ mod tests {
 
     #[test]
     fn half_an_emoji_does_not_cost_the_text_around_it() {
-        let read = |text| read(text).unwrap();
+        let read = |text| read::<Value>(text).unwrap();
         assert_eq!(read(r#""a\ud83db""#), "a\u{fffd}b");
         assert_eq!(read(r#""\ude00\ud83d\ude00\ud83d""#), "\u{fffd}😀\u{fffd}");
         assert_eq!(
             read(r#""\ud83d\\ude00 \\\ud83d""#),
             "\u{fffd}\\ude00 \\\u{fffd}"
         );
-        assert!(super::read(r#"{"a":"\ud83d"#).is_err());
-        assert!(super::read("\\").is_err());
+        assert!(super::read::<Value>(r#"{"a":"\ud83d"#).is_err());
+        assert!(super::read::<Value>("\\").is_err());
+        assert_eq!(
+            read_bytes(b"[\"\xf0\x9f\", \"\\ud83d\"]").unwrap(),
+            serde_json::json!(["\u{fffd}", "\u{fffd}"])
+        );
     }
 
     proptest! {
@@ -82,12 +95,12 @@ mod tests {
             escapes in vec(select(vec!["\\ud83d", "\\ude00", "\\\\", "\\u00e9", "é", "u", "\\\"", "\\n"]), 0..9),
         ) {
             let text = format!("\"{}\"", escapes.concat());
-            prop_assert!(read(&text).unwrap().is_string());
+            prop_assert!(read::<Value>(&text).unwrap().is_string());
         }
 
         #[test]
         fn no_text_makes_it_panic(text in "[\\\\ud83eé\"{} ]{0,30}") {
-            let _ = read(&text);
+            let _ = read::<Value>(&text);
         }
     }
 }

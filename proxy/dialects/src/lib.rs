@@ -8,6 +8,7 @@
 
 pub mod anthropic;
 mod api;
+mod calls;
 mod chat;
 mod fields;
 mod grow;

@@ -15,14 +15,14 @@ pub(crate) use self::{
     stream::Accumulator,
 };
 use crate::{
-    chat,
+    chat, json,
     reply::{Reply, ends_reply, error, text},
     tail::ends_with_event,
 };
 
 /// Reads an unstreamed reply. What is no JSON, or no message, gives an empty one.
 pub(crate) fn read_json(bytes: &[u8]) -> Reply {
-    let Ok(mut body) = serde_json::from_slice::<Value>(bytes) else {
+    let Ok(mut body) = json::read_bytes(bytes) else {
         return Reply::default();
     };
     let mut tokens = Tokens::default();

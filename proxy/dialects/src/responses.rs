@@ -16,7 +16,7 @@ pub(crate) use self::{
     stream::Accumulator,
 };
 use crate::{
-    chat,
+    chat, json,
     reply::{Reply, ends_reply, error, text},
     tail::ends_with_event,
 };
@@ -30,7 +30,7 @@ const ENDS: [&str; 3] = [
 
 /// Reads an unstreamed reply. What is no JSON, or no response, gives an empty one.
 pub(crate) fn read_json(bytes: &[u8]) -> Reply {
-    let Ok(mut response) = serde_json::from_slice::<Value>(bytes) else {
+    let Ok(mut response) = json::read_bytes(bytes) else {
         return Reply::default();
     };
     let output = match response.get_mut("output").map(Value::take) {

@@ -13,6 +13,7 @@
 //! tool that the request names keeps its name whatever its digits.
 
 mod call;
+mod held;
 mod names;
 mod requests;
 mod split;
@@ -69,23 +70,25 @@ pub fn stream(options: Options) -> Box<dyn Rewrite> {
 /// Here, where the end is known, text before a lone `</think>` that has a line of its own is thinking
 /// even if nobody said that the template opens it.
 pub fn reply(options: &Options, body: &[u8]) -> Option<Vec<u8>> {
-    let mut body = json::read(&String::from_utf8_lossy(body)).ok()?;
+    let mut body = json::read_bytes(body).ok()?;
+    let reply_id = body["id"].as_str().unwrap_or_default().to_owned();
     let choices = body.get_mut("choices")?.as_array_mut()?;
     let mut has_changed = false;
     for choice in choices {
-        has_changed |= recover(options, choice).is_some();
+        has_changed |= recover(options, &reply_id, choice).is_some();
     }
     has_changed.then(|| body.to_string().into_bytes())
 }
 
-fn recover(options: &Options, choice: &mut Value) -> Option<()> {
+fn recover(options: &Options, reply_id: &str, choice: &mut Value) -> Option<()> {
     let message = choice.get_mut("message")?;
     let text = message["content"].as_str()?.to_owned();
     let think_is_open = options.think_is_open || ends_open_thinking(&text);
-    let mut splitter = Splitter::new(Options {
+    let options = Options {
         think_is_open,
         ..options.clone()
-    });
+    };
+    let mut splitter = Splitter::new(options, reply_id);
     if says_something(&message["reasoning_content"]) || says_something(&message["reasoning"]) {
         splitter.leave_thinking();
     }

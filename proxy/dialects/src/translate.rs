@@ -19,6 +19,8 @@
 //! - images in a tool's result follow it in a user message, as chat has none in tool messages;
 //! - arguments that are no JSON object become `{"INVALID_JSON": ".."}`, as Anthropic's docs advise, and
 //!   such an object becomes the arguments again;
+//! - a tool's schema that names no type is an object's, which Anthropic wants said;
+//! - a call that its upstream gave no id gets one with a part of the reply's in it;
 //! - characters of tool-call ids that Anthropic refuses become `_`.
 
 mod chat_reply;
@@ -115,7 +117,7 @@ pub fn request(direction: Direction, body: &Value) -> Result<Value, TranslateErr
 /// # Errors
 /// [`TranslateError`] where `body` is no reply of the upstream's API.
 pub fn reply(direction: Direction, asked: &Asked, body: &[u8]) -> Result<Vec<u8>, TranslateError> {
-    let body = json::read(&String::from_utf8_lossy(body))?;
+    let body = json::read_bytes(body)?;
     let translated = match direction {
         Direction::ChatToMessages => chat_reply::reply(asked, &body)?,
         Direction::MessagesToChat => messages_reply::reply(asked, &body)?,

@@ -3,33 +3,24 @@
 use std::borrow::Cow;
 
 use metaclaw_chat::Message;
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::usage;
 use crate::{
+    calls::Places,
     fields::{Fields, append_raw, value},
     grow::{append, keep_first},
     reply::{Accumulate, Reply},
     sse::SseEvent,
 };
 
-/// The most tool calls of one reply that are kept; no agent runs more, and a broken upstream may send any number.
-const MAX_TOOL_CALLS: usize = 256;
-
 /// Puts the chunks of a stream together.
 #[derive(Debug, Default)]
 pub(crate) struct Accumulator {
     reply: Reply,
     message: Map<String, Value>,
-    calls: Vec<Call>,
-}
-
-/// A tool call under way, and the index by which its pieces name it.
-#[derive(Debug)]
-struct Call {
-    index: Option<u64>,
-    fields: Map<String, Value>,
+    calls: Vec<Map<String, Value>>,
+    places: Places,
 }
 
 // === impl Accumulator ===
@@ -49,10 +40,7 @@ impl Accumulate for Accumulator {
 
     fn finish(mut self) -> Reply {
         if !self.calls.is_empty() {
-            let calls = self
-                .calls
-                .into_iter()
-                .map(|call| Value::Object(call.fields));
+            let calls = self.calls.into_iter().map(Value::Object);
             self.message.insert("tool_calls".into(), calls.collect());
         }
         if !self.message.is_empty() {
@@ -72,10 +60,7 @@ impl Accumulator {
         };
         self.reply.id = self.reply.id.take().or_else(|| field("id"));
         self.reply.model = self.reply.model.take().or_else(|| field("model"));
-        if let Some(usage) = chunk.value("usage").as_ref().and_then(usage) {
-            // Some upstreams count along in every chunk: the last count is the whole.
-            self.reply.usage = Some(usage);
-        }
+        self.usage(chunk);
         if let Some(error) = chunk.value("error") {
             self.reply.error = Some(error);
         }
@@ -86,13 +71,23 @@ impl Accumulator {
         }
     }
 
+    /// Some upstreams count along in every chunk: the last count is the whole.
+    fn usage(&mut self, of: &Fields<'_>) {
+        let given = of.value("usage");
+        self.reply.usage = given.as_ref().and_then(usage).or(self.reply.usage);
+    }
+
     fn choice(&mut self, choice: &Fields<'_>) {
+        // Where Moonshot has it.
+        self.usage(choice);
         if let Some(reason) = choice.text("finish_reason") {
             self.reply.finish_reason = Some(reason.into_owned());
         }
         for (name, raw) in choice.object("delta").into_iter().flatten() {
             if name == "tool_calls" && raw.get().starts_with('[') {
-                let pieces = Vec::<Value>::deserialize(raw).unwrap_or_default();
+                let Value::Array(pieces) = value(raw) else {
+                    continue;
+                };
                 for piece in pieces {
                     self.call(piece);
                 }
@@ -105,26 +100,17 @@ impl Accumulator {
     }
 
     fn call(&mut self, piece: Value) {
-        let Value::Object(mut piece) = piece else {
+        if !piece.is_object() {
+            return;
+        }
+        let Some(at) = self.places.find(&piece) else {
             return;
         };
-        let index = piece.shift_remove("index").and_then(|index| index.as_u64());
-        let starts = index.is_none() && piece.get("id").is_some_and(Value::is_string);
-        let known = match index {
-            Some(_) => self.calls.iter().rposition(|call| call.index == index),
-            // Servers that leave the index out send each call whole, or its pieces in a row.
-            None if starts => None,
-            None => self.calls.len().checked_sub(1),
-        };
-        let at = known.unwrap_or(self.calls.len());
-        if at == self.calls.len() {
-            if at == MAX_TOOL_CALLS {
-                return;
-            }
-            let fields = Map::new();
-            self.calls.push(Call { index, fields });
+        if let Value::Object(mut fields) = piece {
+            fields.shift_remove("index");
+            self.calls.resize_with(self.places.len(), Map::new);
+            merge_call(&mut self.calls[at], fields);
         }
-        merge_call(&mut self.calls[at].fields, piece);
     }
 }
 

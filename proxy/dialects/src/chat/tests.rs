@@ -94,6 +94,69 @@ fn calls_without_an_index_are_told_apart_by_their_ids() {
 }
 
 #[test]
+fn calls_that_all_have_index_0_are_told_apart() {
+    let call = |id: &str, city: &str| {
+        let arguments = format!("{{\"city\":\"{city}\"}}");
+        delta(
+            &json!({ "tool_calls": [{ "index": 0, "id": id, "type": "function",
+            "function": { "name": "weather", "arguments": arguments } }] }),
+        )
+    };
+    let streamed = stream(&[call("a", "Paris"), call("b", "Rome")]);
+    let message = Api::Chat.read_sse(streamed.as_bytes()).message.unwrap();
+    let calls = message.tool_calls();
+    let calls: Vec<_> = calls
+        .iter()
+        .map(|c| (c.id.as_str(), c.arguments.as_str()))
+        .collect();
+    assert_eq!(
+        calls,
+        [("a", "{\"city\":\"Paris\"}"), ("b", "{\"city\":\"Rome\"}")]
+    );
+}
+
+#[test]
+fn usage_is_found_where_moonshot_has_it() {
+    let usage = json!({ "prompt_tokens": 9, "completion_tokens": 2, "cached_tokens": 8 });
+    let last = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop", "usage": usage }] });
+    let expected = Usage {
+        prompt_tokens: 9,
+        completion_tokens: 2,
+        cached_tokens: 8,
+    };
+    let reply = Api::Chat.read_sse(stream(&[last]).as_bytes());
+    assert_eq!(reply.usage, Some(expected));
+    let deepseek = json!({ "usage": { "prompt_tokens": 9, "completion_tokens": 2, "prompt_cache_hit_tokens": 8 } });
+    let reply = Api::Chat.read_json(deepseek.to_string().as_bytes());
+    assert_eq!(reply.usage, Some(expected));
+}
+
+#[test]
+fn half_an_emoji_costs_neither_a_calls_arguments_nor_a_whole_reply() {
+    let piece = |text: &str| {
+        let function = format!("{{\"name\":\"f\",\"arguments\":\"{text}\"}}");
+        format!(
+            "data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"index\":0,\"function\":{function}}}]}}}}]}}\n\n"
+        )
+    };
+    let streamed = piece("{\\\"a\\\":\\\"\\ud83d") + &piece("\\ude00\\\"}");
+    let calls = Api::Chat
+        .read_sse(streamed.as_bytes())
+        .message
+        .unwrap()
+        .tool_calls();
+    assert_eq!(calls[0].arguments, "{\"a\":\"\u{fffd}\u{fffd}\"}");
+
+    let whole = br#"{"choices":[{"message":{"role":"assistant","content":"a\ud83d"}}]}"#;
+    let text = |api: Api, bytes: &[u8]| api.read_json(bytes).message.unwrap().text().into_owned();
+    assert_eq!(text(Api::Chat, whole), "a\u{fffd}");
+    let whole = b"{\"content\":[{\"type\":\"text\",\"text\":\"a\xf0\x9f\"}]}";
+    assert_eq!(text(Api::Messages, whole), "a\u{fffd}");
+    let whole = br#"{"status":"completed","output":[{"role":"assistant","content":"a\ud83d"}]}"#;
+    assert_eq!(text(Api::Responses, whole), "a\u{fffd}");
+}
+
+#[test]
 fn a_torn_stream_gives_what_came_and_says_it_is_not_whole() {
     let streamed = stream(&[delta(&json!({ "content": "Par" }))]) + "data: {\"choices\":[{\"del";
     let reply = Api::Chat.read_sse(streamed.as_bytes());

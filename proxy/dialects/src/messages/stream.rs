@@ -7,6 +7,7 @@ use super::{Tokens, blocks, finish_reason};
 use crate::{
     fields::{Fields, append_raw, value},
     grow::append,
+    json::read,
     reply::{Accumulate, Reply, text},
     sse::SseEvent,
 };
@@ -51,7 +52,7 @@ impl Accumulate for Accumulator {
             Some("message_delta") => self.change(&fields),
             Some("message_stop") => self.reply.ended = true,
             Some("error") => {
-                let whole = || serde_json::from_str(&event.data).ok();
+                let whole = || read(&event.data).ok();
                 self.reply.error = fields.value("error").or_else(whole);
             }
             // `content_block_stop` and `ping` add nothing; what is new is to be passed over.

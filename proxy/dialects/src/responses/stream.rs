@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::{finish_reason, is_over, items, usage};
 use crate::{
     fields::Fields,
+    json::read,
     reply::{Accumulate, Reply, error, text},
     sse::SseEvent,
 };
@@ -64,7 +65,7 @@ impl Accumulate for Accumulator {
             "response.incomplete" => self.end("incomplete", &data),
             "response.failed" => self.end("failed", &data),
             "error" => {
-                let whole = || serde_json::from_str(&event.data).ok();
+                let whole = || read(&event.data).ok();
                 self.reply.error = data.value("error").or_else(whole);
             }
             kind => {

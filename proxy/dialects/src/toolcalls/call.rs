@@ -24,7 +24,7 @@ struct Written<'a> {
 }
 
 /// `{"name": .., "arguments": ..}`, or with the two in a `function`.
-pub(super) fn qwen(text: &str, n: usize, tools: &[String]) -> Option<Call> {
+pub(super) fn qwen(text: &str, id: String, tools: &[String]) -> Option<Call> {
     let call: Written<'_> = serde_json::from_str(text.trim()).ok()?;
     let function = call
         .function
@@ -48,21 +48,21 @@ pub(super) fn qwen(text: &str, n: usize, tools: &[String]) -> Option<Call> {
         None => "{}".to_owned(),
     };
     Some(Call {
-        id: format!("call_xml_{n}"),
+        id,
         name: names::normalised(&name, &arguments, tools),
         arguments,
     })
 }
 
 /// `name:0<|tool_call_argument_begin|>{json}`
-pub(super) fn kimi(text: &str, n: usize, tools: &[String]) -> Option<Call> {
+pub(super) fn kimi(text: &str, id: String, tools: &[String]) -> Option<Call> {
     let (name, written) = text.split_once(ARGUMENTS)?;
     let arguments = match written.trim() {
         "" => "{}".to_owned(),
         written => arguments(serde_json::from_str(written).ok()?)?,
     };
     Some(Call {
-        id: format!("call_kimi_{n}"),
+        id,
         name: names::normalised(name.trim(), &arguments, tools),
         arguments,
     })

@@ -1,8 +1,7 @@
 //! A reply's text, split into what is said, what is thought and what is called, as it comes.
 
-use std::mem;
-
-use super::{Call, Options, call};
+use super::{Call, Options, call, held::Held};
+use crate::calls::call_id;
 
 pub(super) const THINK: &str = "<think>";
 pub(super) const THINK_END: &str = "</think>";
@@ -18,8 +17,15 @@ const MARKERS: [(&str, Marker); 4] = [
     ("<|tool_calls_section_end|>", Marker::Section),
 ];
 
-/// The most that is held back in wait for an end, in bytes; what is longer is text.
+/// The most that is held back in wait for the end of a call, in bytes; what is longer is text.
 const MAX_HELD: usize = 1 << 20;
+
+/// The most blanks that are held back in wait for what follows them, in bytes.
+const MAX_BLANK: usize = 4 << 10;
+
+/// The most that is looked through for calls that turn out to be none, in bytes. A model that repeats a
+/// marker without end would otherwise have the rest of its text looked through for each.
+const MAX_IN_VAIN: usize = 4 << 20;
 
 /// One thing of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,8 +57,12 @@ pub(super) struct Splitter {
     options: Options,
     state: State,
     /// Text that may yet turn out to be part of a marker or of a call.
-    held: String,
+    held: Held,
+    /// The upstream's id of the reply, part of its calls' ids.
+    reply_id: String,
     n_calls: usize,
+    /// Bytes looked through for calls that were none.
+    n_in_vain: usize,
     takes_calls: bool,
     takes_thinking: bool,
 }
@@ -73,8 +83,18 @@ enum State {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Scan {
     at: usize,
+    has_begun: bool,
     in_string: bool,
     is_escaped: bool,
+}
+
+/// What a look for a call's end came to.
+enum Found {
+    End(usize),
+    /// It may yet come.
+    Nothing,
+    /// What stands there is no call.
+    NoCall,
 }
 
 // === impl Style ===
@@ -93,12 +113,21 @@ impl Style {
             Self::Kimi => "<|tool_call_end|>",
         }
     }
+
+    /// Whether what follows the first marker may begin so.
+    fn may_begin(self, first: u8) -> bool {
+        match self {
+            Self::Qwen => first == b'{',
+            Self::Kimi => true,
+        }
+    }
 }
 
 // === impl Splitter ===
 
 impl Splitter {
-    pub(super) fn new(options: Options) -> Self {
+    /// For a reply whose id is `reply_id`.
+    pub(super) fn new(options: Options, reply_id: &str) -> Self {
         let state = if options.think_is_open {
             State::Thinking { has_begun: false }
         } else {
@@ -107,8 +136,10 @@ impl Splitter {
         Self {
             options,
             state,
-            held: String::new(),
+            held: Held::default(),
+            reply_id: reply_id.to_owned(),
             n_calls: 0,
+            n_in_vain: 0,
             takes_calls: true,
             takes_thinking: true,
         }
@@ -130,26 +161,26 @@ impl Splitter {
     /// The upstream splits the calls itself: what looked like the beginning of one is text.
     pub(super) fn leave_calls(&mut self, out: &mut Vec<Piece>) {
         self.takes_calls = false;
-        if let State::Call(style, _) = self.state {
-            self.give_up(style, out);
+        if let State::Call(style, scan) = self.state {
+            self.give_up(style, scan, out);
         }
         self.run(false, out);
     }
 
     /// Takes the next piece of text.
     pub(super) fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
-        self.held.push_str(text);
+        self.held.push(text);
         self.run(false, out);
     }
 
     /// What was held back, as nothing follows. Only in a `whole` reply a call may lack its last marker.
     pub(super) fn finish(&mut self, whole: bool, out: &mut Vec<Piece>) {
         self.run(true, out);
-        while let State::Call(style, _) = self.state {
-            let call = whole.then(|| self.call(style, &self.held)).flatten();
+        while let State::Call(style, scan) = self.state {
+            let call = whole.then(|| self.call(style, self.held.text())).flatten();
             match call {
-                Some(call) => self.found(call, self.held.len(), out),
-                None => self.give_up(style, out),
+                Some(call) => self.found(call, self.held.text().len(), out),
+                None => self.give_up(style, scan, out),
             }
             self.run(true, out);
         }
@@ -171,26 +202,27 @@ impl Splitter {
 
     fn blank(&mut self, keep: bool, at_end: bool, out: &mut Vec<Piece>) -> bool {
         if !keep {
-            self.drop_blanks();
+            self.held.skip_blanks();
         }
-        let word = self.held.trim_start();
-        let n_blank = self.held.len() - word.len();
+        let held = self.held.text();
+        let word = held.trim_start();
+        let n_blank = held.len() - word.len();
         if self.takes_thinking && word.starts_with(THINK) {
-            self.held.drain(..n_blank + THINK.len());
+            self.held.skip(n_blank + THINK.len());
             self.state = State::Thinking { has_begun: false };
             return true;
         }
         if let Some((name, marker)) = self.marker(word) {
-            self.held.drain(..n_blank + name.len());
+            self.held.skip(n_blank + name.len());
             self.open(marker);
             return true;
         }
         let may_be_thinking = self.takes_thinking && THINK.starts_with(word);
-        let may_wait = !at_end && self.held.len() <= MAX_HELD;
+        let may_wait = !at_end && held.len() <= MAX_BLANK;
         if may_wait && (may_be_thinking || self.may_be_marker(word)) {
             return false;
         }
-        if self.held.is_empty() {
+        if held.is_empty() {
             return false;
         }
         // Here no `<think>` can begin any more, and a text that is nothing yet cannot be one.
@@ -198,23 +230,19 @@ impl Splitter {
         self.text(at_end, out)
     }
 
-    fn drop_blanks(&mut self) {
-        let n_blank = self.held.len() - self.held.trim_start().len();
-        self.held.drain(..n_blank);
-    }
-
     fn text(&mut self, at_end: bool, out: &mut Vec<Piece>) -> bool {
-        let marks = self.held.match_indices('<');
+        let held = self.held.text();
+        let marks = held.match_indices('<');
         let found = marks
-            .map(|(at, _)| (at, self.marker(&self.held[at..])))
-            .find(|(at, marker)| marker.is_some() || self.may_be_marker(&self.held[*at..]));
+            .map(|(at, _)| (at, self.marker(&held[at..])))
+            .find(|(at, marker)| marker.is_some() || self.may_be_marker(&held[*at..]));
         let Some((at, marker)) = found.filter(|(_, marker)| marker.is_some() || !at_end) else {
-            put(out, Piece::Text, mem::take(&mut self.held));
+            put(out, Piece::Text, self.held.take(held.len()));
             return false;
         };
-        put(out, Piece::Text, self.held.drain(..at).collect());
+        put(out, Piece::Text, self.held.take(at));
         if let Some((name, marker)) = marker {
-            self.held.drain(..name.len());
+            self.held.skip(name.len());
             self.open(marker);
         }
         marker.is_some()
@@ -222,87 +250,93 @@ impl Splitter {
 
     fn think(&mut self, has_begun: bool, at_end: bool, out: &mut Vec<Piece>) -> bool {
         if !has_begun {
-            self.drop_blanks();
+            self.held.skip_blanks();
+            let held = self.held.text();
             // A model may repeat the tag that its template has opened.
-            if self.options.think_is_open && !at_end && THINK.starts_with(self.held.as_str()) {
-                if self.held == THINK {
-                    self.held.clear();
+            if self.options.think_is_open && !at_end && THINK.starts_with(held) {
+                if held == THINK {
+                    self.held.skip(THINK.len());
                 }
                 return false;
             }
-            if self.options.think_is_open && self.held.starts_with(THINK) {
-                self.held.drain(..THINK.len());
+            if self.options.think_is_open && held.starts_with(THINK) {
+                self.held.skip(THINK.len());
                 return true;
             }
-            if self.held.is_empty() {
+            if held.is_empty() {
                 return false;
             }
             self.state = State::Thinking { has_begun: true };
         }
-        if let Some(at) = self.held.find(THINK_END) {
-            let thought = self.held[..at].trim_end().to_owned();
-            self.held.drain(..at + THINK_END.len());
+        let held = self.held.text();
+        if let Some(at) = held.find(THINK_END) {
+            let thought = held[..at].trim_end().to_owned();
+            self.held.skip(at + THINK_END.len());
             put(out, Piece::Thinking, thought);
             self.state = State::Blank { keep: false };
             return true;
         }
         let before = if at_end {
-            self.held.len()
+            held.len()
         } else {
-            tail(&self.held, THINK_END)
+            tail(held, THINK_END)
         };
-        let n_sure = match self.held[..before].trim_end().len() {
-            n if before - n > MAX_HELD => before,
+        let n_sure = match held[..before].trim_end().len() {
+            n if before - n > MAX_BLANK => before,
             n => n,
         };
-        put(out, Piece::Thinking, self.held.drain(..n_sure).collect());
+        put(out, Piece::Thinking, self.held.take(n_sure));
         if at_end {
-            self.held.clear();
+            self.held.skip(self.held.text().len());
         }
         false
     }
 
     /// After the first marker of a call: its end, unless that stands in a string of its JSON.
     fn look_for_end(&mut self, style: Style, mut scan: Scan, out: &mut Vec<Piece>) -> bool {
-        match scan.find(self.held.as_bytes(), style.end().as_bytes()) {
-            Some(at) => {
+        let held = self.held.text();
+        match scan.find(held.as_bytes(), style) {
+            Found::End(at) => {
                 let end = at + style.end().len();
-                if let Some(call) = self.call(style, &self.held[..at]) {
+                if let Some(call) = self.call(style, &held[..at]) {
                     self.found(call, end, out);
                 } else {
-                    let text: String = self.held.drain(..end).collect();
-                    put(out, Piece::Text, style.begin().to_owned() + &text);
+                    put(out, Piece::Text, style.begin().to_owned());
+                    put(out, Piece::Text, self.held.take(end));
                     self.state = State::Text;
                 }
                 true
             }
-            None if self.held.len() > MAX_HELD => {
-                self.give_up(style, out);
-                true
-            }
-            None => {
+            Found::Nothing if held.len() <= MAX_HELD => {
                 self.state = State::Call(style, scan);
                 false
+            }
+            Found::Nothing | Found::NoCall => {
+                self.give_up(style, scan, out);
+                true
             }
         }
     }
 
     fn call(&self, style: Style, text: &str) -> Option<Call> {
+        let id = |kind| call_id(kind, &self.reply_id, self.n_calls);
         match style {
-            Style::Qwen => call::qwen(text, self.n_calls, &self.options.tools),
-            Style::Kimi => call::kimi(text, self.n_calls, &self.options.tools),
+            Style::Qwen => call::qwen(text, id("call_xml"), &self.options.tools),
+            Style::Kimi => call::kimi(text, id("call_kimi"), &self.options.tools),
         }
     }
 
     fn found(&mut self, call: Call, end: usize, out: &mut Vec<Piece>) {
-        self.held.drain(..end);
+        self.held.skip(end);
         self.n_calls += 1;
         self.state = State::Blank { keep: false };
         out.push(Piece::Call(call));
     }
 
     /// The marker was text; what follows it may hold others.
-    fn give_up(&mut self, style: Style, out: &mut Vec<Piece>) {
+    fn give_up(&mut self, style: Style, scan: Scan, out: &mut Vec<Piece>) {
+        self.n_in_vain += scan.at;
+        self.takes_calls &= self.n_in_vain <= MAX_IN_VAIN;
         put(out, Piece::Text, style.begin().to_owned());
         self.state = State::Text;
     }
@@ -328,9 +362,16 @@ impl Splitter {
 // === impl Scan ===
 
 impl Scan {
-    /// Where `end` stands in `text` outside of a JSON string; goes on where it last came to.
-    fn find(&mut self, text: &[u8], end: &[u8]) -> Option<usize> {
+    /// Where a call's end stands in `text` outside of a JSON string; goes on where it last came to.
+    fn find(&mut self, text: &[u8], style: Style) -> Found {
+        let end = style.end().as_bytes();
         while let Some(byte) = text.get(self.at) {
+            if !self.has_begun && !byte.is_ascii_whitespace() {
+                self.has_begun = true;
+                if !style.may_begin(*byte) {
+                    return Found::NoCall;
+                }
+            }
             if self.in_string {
                 match byte {
                     _ if self.is_escaped => self.is_escaped = false,
@@ -343,15 +384,15 @@ impl Scan {
             } else if *byte == end[0] {
                 let rest = &text[self.at..];
                 if rest.starts_with(end) {
-                    return Some(self.at);
+                    return Found::End(self.at);
                 }
                 if end.starts_with(rest) {
-                    return None;
+                    return Found::Nothing;
                 }
             }
             self.at += 1;
         }
-        None
+        Found::Nothing
     }
 }
 

@@ -16,12 +16,15 @@ use crate::{
 /// The most choices of one reply that are told apart; those beyond pass as they are.
 const MAX_CHOICES: usize = 64;
 
+/// The longest text of a chunk that chunks of our own repeat, in bytes.
+const MAX_HEAD: usize = 256;
+
 /// Rewrites the chunks whose text holds a call or thinking, or may begin one. All others pass as they came.
 #[derive(Debug)]
 pub(super) struct Stream {
     options: Options,
     choices: BTreeMap<u64, Choice>,
-    /// What every chunk has but its choices and usage, for chunks of our own.
+    /// What every chunk says of its reply, for chunks of our own.
     head: Map<String, Value>,
 }
 
@@ -56,12 +59,7 @@ impl Stream {
                 return None;
             }
         };
-        if self.head.is_empty() {
-            self.head.clone_from(body);
-            for name in ["choices", "usage", "error"] {
-                self.head.shift_remove(name);
-            }
-        }
+        self.remember(body);
         let mut before = Vec::new();
         let mut has_changed = false;
         for choice in &mut choices {
@@ -82,6 +80,22 @@ impl Stream {
         Some(before)
     }
 
+    /// Azure's first chunk, which tells of the prompt alone, names no reply.
+    fn remember(&mut self, chunk: &Map<String, Value>) {
+        if self.head.get("id").is_some_and(says_something) {
+            return;
+        }
+        let is_short = |value: &Value| match value {
+            Value::String(text) => text.len() <= MAX_HEAD,
+            Value::Bool(_) | Value::Number(_) => true,
+            Value::Null | Value::Array(_) | Value::Object(_) => false,
+        };
+        let head = chunk.iter().filter(|(_, value)| is_short(value));
+        self.head = head
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+    }
+
     /// Rewrites one choice; the deltas that have to go before it. `None` where it says what it said.
     fn choice(&mut self, choice: &mut Value) -> Option<Vec<Map<String, Value>>> {
         let index = choice["index"].as_u64().unwrap_or(0);
@@ -90,8 +104,9 @@ impl Stream {
             return None;
         }
         let options = &self.options;
+        let reply_id = self.head.get("id").and_then(Value::as_str);
         let known = self.choices.entry(index).or_insert_with(|| Choice {
-            splitter: Splitter::new(options.clone()),
+            splitter: Splitter::new(options.clone(), reply_id.unwrap_or_default()),
             n_calls: 0,
         });
         let said = choice["delta"]["content"]

@@ -10,7 +10,7 @@ use super::*;
 
 /// What a text says: thinking, text, calls as `id name arguments`.
 fn split(options: &Options, pieces: &[&str]) -> (String, String, Vec<String>) {
-    let mut splitter = Splitter::new(options.clone());
+    let mut splitter = Splitter::new(options.clone(), "");
     let mut out = Vec::new();
     for piece in pieces {
         splitter.push(piece, &mut out);
@@ -148,7 +148,7 @@ fn a_whole_reply_is_put_right_and_others_are_left_alone() {
             |out| String::from_utf8(out).unwrap(),
         )
     };
-    insta::assert_snapshot!(of("<tool_call>{\"name\":\"x\"}</tool_call>", json!({})), @r#"{"id":"r","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_xml_0","type":"function","function":{"name":"x","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#);
+    insta::assert_snapshot!(of("<tool_call>{\"name\":\"x\"}</tool_call>", json!({})), @r#"{"id":"r","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_xml_r_0","type":"function","function":{"name":"x","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#);
     insta::assert_snapshot!(of("I think.\n</think>\n\nYes.", json!({})), @r#"{"id":"r","choices":[{"index":0,"message":{"role":"assistant","content":"Yes.","reasoning_content":"I think."},"finish_reason":"stop"}]}"#);
     assert_eq!(of("Write </think> after it.", json!({})), "as it was");
     assert_eq!(of("Yes.", json!({})), "as it was");
@@ -167,7 +167,7 @@ fn a_whole_reply_is_put_right_and_others_are_left_alone() {
 
 #[test]
 fn a_call_without_end_is_let_go_when_it_is_too_long() {
-    let mut splitter = Splitter::new(Options::default());
+    let mut splitter = Splitter::new(Options::default(), "");
     let mut out = Vec::new();
     splitter.push("<tool_call>", &mut out);
     for _ in 0..20 {
@@ -175,6 +175,47 @@ fn a_call_without_end_is_let_go_when_it_is_too_long() {
     }
     let is_text = |piece: &Piece| matches!(piece, Piece::Text(text) if text.len() > 1_000_000);
     assert!(out.iter().any(is_text), "{}", out.len());
+}
+
+/// Minutes each, where every marker has all that follows looked through for its end.
+#[test]
+fn a_model_that_repeats_itself_costs_no_more_than_its_text() {
+    let units = [
+        "<tool_call>",
+        "<tool_call></tool_call>",
+        "<tool_call>{\"\\\"",
+        "<|tool_call_begin|>\"\\\"",
+        "<|tool_calls_section_begin|>",
+        "<think>",
+        "\n",
+    ];
+    for unit in units {
+        for begin in ["", "<think>x"] {
+            let n = (1 << 18) / unit.len();
+            let pieces: Vec<&str> = std::iter::once(begin)
+                .chain(std::iter::repeat_n(unit, n))
+                .collect();
+            let split = |pieces: &[&str]| {
+                let (thinking, text, calls) = split(&Options::default(), pieces);
+                assert!(calls.is_empty(), "{unit}");
+                thinking.len() + text.len()
+            };
+            let n_said = [split(&pieces), split(&[&pieces.concat()])];
+            let is_left_out = matches!(unit, "<think>" | "\n" | "<|tool_calls_section_begin|>");
+            let is_all = n_said.iter().all(|said| *said >= n * unit.len());
+            assert!(is_all || is_left_out, "{unit}: {n_said:?}");
+        }
+    }
+}
+
+#[test]
+fn a_marker_that_begins_no_call_holds_nothing_back() {
+    let mut splitter = Splitter::new(Options::default(), "");
+    let mut out = Vec::new();
+    splitter.push("A <tool_call> is: <tool_call>\n<function=f>", &mut out);
+    let text = "A <tool_call> is: <tool_call>\n<function=f>".to_owned();
+    assert_eq!(out, [Piece::Text(text)]);
+    insta::assert_snapshot!(plain("<tool_call>\n<tool_call>{\"name\":\"x\"}</tool_call>"), @r#"["","<tool_call>\n",["call_xml_0 x {}"]]"#);
 }
 
 fn texts() -> impl Strategy<Value = String> {

@@ -6,18 +6,16 @@ use super::{
     Asked,
     chat_reply::{id, is_signed},
     error, usage,
-    wire::{arguments, filled, is_comment, put_data},
+    wire::{KEEP_ALIVE, arguments, filled, is_comment, put_data},
 };
 use crate::{
     json,
     rewrite::{EventRewrite, RawEvent},
 };
 
-/// The most of one block's thinking that is kept to go out once more beside its signature, in bytes.
+/// The most of one block's thinking, and of its signature, that is kept to go out once more at its end, in
+/// bytes. A longer block does not.
 const MAX_THINKING: usize = 1 << 20;
-
-/// A comment, in the place of what kept the silent stream alive upstream.
-const KEEP_ALIVE: &[u8] = b": ping\n\n";
 
 /// Writes chat chunks in the place of Anthropic's events.
 #[derive(Debug)]
@@ -138,16 +136,14 @@ impl ChatStream {
             "text_delta" => self.say("content", &delta["text"], out),
             "thinking_delta" => {
                 let piece = &delta["thinking"];
-                if let Some(Block::Thinking { text, .. }) = &mut self.block
-                    && text.len() <= MAX_THINKING
-                {
-                    text.push_str(piece.as_str().unwrap_or_default());
+                if let Some(Block::Thinking { text, .. }) = &mut self.block {
+                    keep(text, piece);
                 }
                 self.say("reasoning_content", piece, out);
             }
             "signature_delta" => {
                 if let Some(Block::Thinking { signature, .. }) = &mut self.block {
-                    signature.push_str(delta["signature"].as_str().unwrap_or_default());
+                    keep(signature, &delta["signature"]);
                 }
             }
             "input_json_delta" => {
@@ -183,7 +179,8 @@ impl ChatStream {
             }
             Some(Block::Thinking { text, signature }) => {
                 let block = json!({ "type": "thinking", "thinking": text, "signature": signature });
-                if is_signed(&block) && text.len() <= MAX_THINKING {
+                let is_whole = text.len().max(signature.len()) <= MAX_THINKING;
+                if is_signed(&block) && is_whole {
                     self.say_delta(&json!({ "thinking_blocks": [block] }), out);
                 }
             }
@@ -242,6 +239,12 @@ impl ChatStream {
             "model": self.model,
             "choices": choices,
         })
+    }
+}
+
+fn keep(text: &mut String, more: &Value) {
+    if text.len() <= MAX_THINKING {
+        text.push_str(more.as_str().unwrap_or_default());
     }
 }
 

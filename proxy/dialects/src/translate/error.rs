@@ -2,23 +2,32 @@
 //!
 //! One kind has to be known by what it says: a prompt over the model's context, on which agents compact
 //! their conversation. OpenAI's clients go by the code `context_length_exceeded`, Anthropic's by the
-//! words "prompt is too long".
+//! words "prompt is too long"; other servers have words of their own.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
 use super::{Direction, wire::filled};
-use crate::{Dialect, ErrorBody};
+use crate::{Dialect, ErrorBody, json};
 
 const TOO_LONG: &str = "prompt is too long";
 const TOO_LONG_CODE: &str = "context_length_exceeded";
+
+/// What servers say in the same case: Anthropic, where the prompt fits but its reply would not; OpenAI and
+/// vLLM; llama.cpp.
+const TOO_LONG_TOO: [&str; 4] = [
+    TOO_LONG,
+    "exceed context limit",
+    "maximum context length",
+    "exceeds the available context size",
+];
 
 /// The most of a body of no known shape that becomes the message, in characters.
 const SHOWN: usize = 2000;
 
 pub(super) fn body(direction: Direction, status: u16, body: &[u8]) -> Value {
-    let read = serde_json::from_slice(body).unwrap_or(Value::Null);
+    let read = json::read_bytes(body).unwrap_or(Value::Null);
     let read = if message(&read).is_some() {
         read
     } else {
@@ -43,10 +52,7 @@ fn as_message(status: u16, body: &[u8]) -> String {
 /// Anthropic's error body, or the data of its `event: error`, as OpenAI's.
 pub(super) fn to_chat(error: &Value) -> Value {
     let text = message(error).unwrap_or_default();
-    let code = text
-        .to_lowercase()
-        .contains(TOO_LONG)
-        .then_some(TOO_LONG_CODE);
+    let code = is_too_long(text).then_some(TOO_LONG_CODE);
     let kind = filled(&error["error"]["type"]).unwrap_or("api_error");
     Dialect::OpenAi.error(&ErrorBody {
         status: 0,
@@ -74,8 +80,10 @@ pub(super) fn to_messages(status: Option<u16>, error: &Value) -> Value {
     let given = message(error).unwrap_or_default();
     let error = &error["error"];
     let code = error["code"].as_u64().and_then(|code| code.try_into().ok());
-    let is_too_long = error["code"] == TOO_LONG_CODE && !given.to_lowercase().contains(TOO_LONG);
-    let message = if is_too_long {
+    // Some servers have numbers of their own there.
+    let code = code.filter(|code| (400..600).contains(code));
+    let is_too_long = error["code"] == TOO_LONG_CODE || is_too_long(given);
+    let message = if is_too_long && !given.to_lowercase().contains(TOO_LONG) {
         format!("{TOO_LONG}: {given}")
     } else {
         given.to_owned()
@@ -102,6 +110,11 @@ pub(super) fn unreadable_to_messages(why: &dyn fmt::Display) -> Value {
 fn unreadable(why: &dyn fmt::Display) -> Value {
     let message = format!("an event of the upstream's reply cannot be translated: {why}");
     json!({ "error": { "type": "api_error", "message": message } })
+}
+
+fn is_too_long(message: &str) -> bool {
+    let message = message.to_lowercase();
+    TOO_LONG_TOO.iter().any(|words| message.contains(words))
 }
 
 /// The message of an error body: `error.message`, or what servers that are not careful write.

@@ -2,23 +2,23 @@
 
 use serde_json::Value;
 
-use super::{messages_reply::call_id, wire::filled};
+use super::wire::filled;
+use crate::calls::{Places, call_id};
 
-/// The most calls of one reply that are told apart; what comes beyond is left out.
-const MAX_CALLS: usize = 1024;
+/// The most arguments of a call that wait for its name, in bytes.
+const MAX_HELD: usize = 1 << 20;
 
 /// The calls of one reply so far.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    calls: Vec<Call>,
+    all: Vec<Call>,
+    places: Places,
     /// The call whose block may still grow.
     open: Option<usize>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Call {
-    /// Which of the calls upstream says it is; some servers do not.
-    index: Option<u64>,
     id: Option<String>,
     name: Option<String>,
     /// Arguments that came before the name, without which no block can begin.
@@ -36,9 +36,9 @@ pub(super) enum Step {
     Grow {
         arguments: String,
     },
-    /// The call's block has ended: another block began meanwhile.
-    Late {
-        name: String,
+    /// Anthropic has no way to say it: why.
+    Refuse {
+        why: String,
     },
 }
 
@@ -47,7 +47,7 @@ pub(super) enum Step {
 impl Calls {
     /// Whether the model called anything.
     pub(super) fn is_any(&self) -> bool {
-        !self.calls.is_empty()
+        !self.all.is_empty()
     }
 
     /// A block of another kind has begun.
@@ -55,12 +55,13 @@ impl Calls {
         self.open = None;
     }
 
-    /// Takes one element of a delta's `tool_calls`.
-    pub(super) fn add(&mut self, piece: &Value) -> Vec<Step> {
-        let Some(at) = self.find(piece) else {
+    /// Takes one element of a delta's `tool_calls`; `reply_id` is part of the id that a call without one gets.
+    pub(super) fn add(&mut self, piece: &Value, reply_id: &str) -> Vec<Step> {
+        let Some(at) = self.places.find(piece) else {
             return Vec::new();
         };
-        let call = &mut self.calls[at];
+        self.all.resize_with(self.places.len(), Call::default);
+        let call = &mut self.all[at];
         let function = &piece["function"];
         let keep = |known: &mut Option<String>, value| {
             if known.is_none() {
@@ -75,27 +76,33 @@ impl Calls {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {}
         }
         match call.name {
-            Some(_) => self.steps(at),
+            Some(_) => self.steps(at, reply_id),
+            None if call.held.len() > MAX_HELD => {
+                let why = "a call's arguments came, but no name".to_owned();
+                vec![Step::Refuse { why }]
+            }
             None => Vec::new(),
         }
     }
 
     /// Calls that never got a name: their end has come, and they begin without one.
-    pub(super) fn begin_nameless(&mut self) -> Vec<Step> {
-        let waiting: Vec<usize> = (0..self.calls.len())
-            .filter(|at| !self.calls[*at].has_begun)
+    pub(super) fn begin_nameless(&mut self, reply_id: &str) -> Vec<Step> {
+        let waiting: Vec<usize> = (0..self.all.len())
+            .filter(|at| !self.all[*at].has_begun)
             .collect();
-        waiting.into_iter().flat_map(|at| self.steps(at)).collect()
+        let steps = waiting.into_iter().flat_map(|at| self.steps(at, reply_id));
+        steps.collect()
     }
 
-    fn steps(&mut self, at: usize) -> Vec<Step> {
-        let call = &mut self.calls[at];
+    fn steps(&mut self, at: usize, reply_id: &str) -> Vec<Step> {
+        let call = &mut self.all[at];
         let mut steps = Vec::new();
         let name = call.name.clone().unwrap_or_default();
         if !call.has_begun {
             call.has_begun = true;
             self.open = Some(at);
-            let id = call.id.clone().unwrap_or_else(|| call_id(at));
+            let id = || call_id("call", reply_id, at);
+            let id = call.id.clone().unwrap_or_else(id);
             steps.push(Step::Begin {
                 id,
                 name: name.clone(),
@@ -108,33 +115,9 @@ impl Calls {
         steps.push(if self.open == Some(at) {
             Step::Grow { arguments }
         } else {
-            Step::Late { name }
+            let why = format!("more arguments of the call of {name} came after its end");
+            Step::Refuse { why }
         });
         steps
-    }
-
-    /// Which call a piece belongs to, as the reader of chat streams has it.
-    fn find(&mut self, piece: &Value) -> Option<usize> {
-        let index = piece["index"].as_u64();
-        let known = match index {
-            Some(_) => self.calls.iter().rposition(|call| call.index == index),
-            // Servers that leave the index out send each call whole, or its pieces in a row.
-            None if piece["id"].is_string() => None,
-            None => self.calls.len().checked_sub(1),
-        };
-        if known.is_some() {
-            return known;
-        }
-        if self.calls.len() == MAX_CALLS {
-            return None;
-        }
-        self.calls.push(Call {
-            index,
-            id: None,
-            name: None,
-            held: String::new(),
-            has_begun: false,
-        });
-        Some(self.calls.len() - 1)
     }
 }

@@ -6,6 +6,7 @@ use super::{
     Asked, TranslateError, error, usage,
     wire::{filled, given, input, invalid, list, texts},
 };
+use crate::calls::call_id;
 
 pub(super) fn reply(asked: &Asked, body: &Value) -> Result<Value, TranslateError> {
     if body.get("error").and_then(given).is_some() {
@@ -17,13 +18,14 @@ pub(super) fn reply(asked: &Asked, body: &Value) -> Result<Value, TranslateError
         let field = "choices[0].message";
         return Err(invalid(field, message, "an object"));
     }
-    let calls = calls(message)?;
+    let id = id(asked, body);
+    let calls = calls(&id, message)?;
     let has_calls = !calls.is_empty();
     let finish_reason = choice["finish_reason"].as_str().unwrap_or_default();
     let (stop_reason, stop_sequence) =
         usage::stop_reason(asked, finish_reason, &choice["stop_reason"], has_calls);
     Ok(json!({
-        "id": id(asked, body),
+        "id": id,
         "type": "message",
         "role": "assistant",
         "model": body["model"].as_str().unwrap_or_default(),
@@ -53,7 +55,7 @@ pub(super) fn reasoning(message: &Value) -> Option<&str> {
     filled(&message["reasoning_content"]).or_else(|| filled(&message["reasoning"]))
 }
 
-fn calls(message: &Value) -> Result<Vec<Value>, TranslateError> {
+fn calls(reply_id: &str, message: &Value) -> Result<Vec<Value>, TranslateError> {
     let calls = list("choices[0].message.tool_calls", &message["tool_calls"])?;
     let call = |(n, call): (usize, &Value)| {
         let function = &call["function"];
@@ -61,16 +63,11 @@ fn calls(message: &Value) -> Result<Vec<Value>, TranslateError> {
             Value::Object(input) => Value::Object(input.clone()),
             arguments => input(arguments.as_str().unwrap_or_default()),
         };
-        let id = filled(&call["id"]).map_or_else(|| call_id(n), str::to_owned);
+        let id = filled(&call["id"]).map_or_else(|| call_id("call", reply_id, n), str::to_owned);
         let name = function["name"].as_str().unwrap_or_default();
         json!({ "type": "tool_use", "id": id, "name": name, "input": input })
     };
     Ok(calls.iter().enumerate().map(call).collect())
-}
-
-/// The id of a call that the upstream gave none, unlike any that it may have given another.
-pub(super) fn call_id(n: usize) -> String {
-    format!("call_index_{n}")
 }
 
 /// The upstream's own id, so that both sides' logs speak of the same reply.

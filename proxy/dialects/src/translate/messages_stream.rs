@@ -10,7 +10,7 @@ use super::{
     messages_calls::{Calls, Step},
     messages_reply::{id, reasoning},
     usage,
-    wire::{filled, given, is_comment, put_event, texts},
+    wire::{KEEP_ALIVE, filled, given, is_comment, put_event, texts},
 };
 use crate::{
     json,
@@ -21,6 +21,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct MessagesStream {
     asked: Asked,
+    /// The reply's id, once it has begun.
+    id: String,
     has_begun: bool,
     /// An error went out, or the end: nothing follows.
     is_over: bool,
@@ -47,6 +49,7 @@ impl MessagesStream {
     pub(super) fn new(asked: &Asked) -> Self {
         Self {
             asked: asked.clone(),
+            id: String::new(),
             has_begun: false,
             is_over: false,
             n_blocks: 0,
@@ -63,12 +66,11 @@ impl MessagesStream {
             self.fail(&error::to_messages(None, chunk), out);
             return;
         }
-        if chunk["usage"].is_object() {
-            // Some upstreams count along in every chunk: the last count is the whole.
-            self.usage = chunk["usage"].clone();
-        }
+        self.count(&chunk["usage"]);
         let choices = chunk["choices"].as_array().into_iter().flatten();
         for choice in choices.filter(|choice| choice["index"].as_u64().unwrap_or(0) == 0) {
+            // Where Moonshot has it.
+            self.count(&choice["usage"]);
             self.begin(chunk, out);
             self.delta(&choice["delta"], out);
             if let Some(reason) = filled(&choice["finish_reason"]) {
@@ -78,13 +80,21 @@ impl MessagesStream {
         }
     }
 
+    /// Some upstreams count along in every chunk: the last count is the whole.
+    fn count(&mut self, usage: &Value) {
+        if usage.is_object() {
+            self.usage = usage.clone();
+        }
+    }
+
     fn begin(&mut self, chunk: &Value, out: &mut Vec<u8>) {
         if self.has_begun {
             return;
         }
         self.has_begun = true;
+        self.id = id(&self.asked, chunk);
         let message = json!({
-            "id": id(&self.asked, chunk),
+            "id": self.id,
             "type": "message",
             "role": "assistant",
             "model": chunk["model"].as_str().unwrap_or_default(),
@@ -108,7 +118,7 @@ impl MessagesStream {
         }
         self.text(delta["refusal"].as_str().unwrap_or_default(), out);
         for piece in delta["tool_calls"].as_array().into_iter().flatten() {
-            let steps = self.calls.add(piece);
+            let steps = self.calls.add(piece, &self.id);
             self.steps(steps, out);
         }
     }
@@ -131,9 +141,7 @@ impl MessagesStream {
                     let piece = json!({ "type": "input_json_delta", "partial_json": arguments });
                     self.grow(Open::Call, &piece, out);
                 }
-                Step::Late { name } => {
-                    let why =
-                        format_args!("more arguments of the call of {name} came after its end");
+                Step::Refuse { why } => {
                     self.fail(&error::unreadable_to_messages(&why), out);
                 }
             }
@@ -189,7 +197,7 @@ impl MessagesStream {
     /// The end that upstream gave: its `[DONE]`, or the reason to stop and then a proper end of the body.
     fn end(&mut self, out: &mut Vec<u8>) {
         self.begin(&Value::Null, out);
-        let nameless = self.calls.begin_nameless();
+        let nameless = self.calls.begin_nameless(&self.id);
         self.steps(nameless, out);
         self.stop(out);
         if self.is_over {
@@ -208,6 +216,16 @@ impl MessagesStream {
         put_event(out, &json!({ "type": "message_stop" }));
     }
 
+    /// Clients know no event before `message_start`, but any may be a comment; and it is before their first
+    /// chunk that servers are silent longest.
+    fn keep_alive(&self, out: &mut Vec<u8>) {
+        if self.has_begun {
+            put_event(out, &json!({ "type": "ping" }));
+        } else {
+            out.extend_from_slice(KEEP_ALIVE);
+        }
+    }
+
     fn fail(&mut self, error: &Value, out: &mut Vec<u8>) {
         if !self.is_over {
             self.is_over = true;
@@ -222,8 +240,8 @@ impl EventRewrite for MessagesStream {
             return;
         }
         let Some(said) = event.event else {
-            if self.has_begun && is_comment(event.raw) {
-                put_event(out, &json!({ "type": "ping" }));
+            if is_comment(event.raw) {
+                self.keep_alive(out);
             }
             return;
         };

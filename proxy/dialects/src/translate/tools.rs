@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     TranslateError,
-    wire::{CHAT, MESSAGES, copy, given, invalid, list, object, string, unsayable},
+    wire::{CHAT, MESSAGES, copy, invalid, list, object, string, unsayable},
 };
 
 // === towards messages ===
@@ -31,14 +31,21 @@ fn to_messages_one(field: &str, tool: &Value) -> Result<Value, TranslateError> {
     let called = string(&format!("{name}.name"), &function["name"])?;
     out.insert("name".into(), called.into());
     copy(function, "description", &mut out, "description");
-    let schema = match function.get("parameters").and_then(given) {
-        Some(schema) => schema.clone(),
-        None => json!({ "type": "object", "properties": {} }),
-    };
+    let schema = input_schema(&format!("{name}.parameters"), &function["parameters"])?;
     out.insert("input_schema".into(), schema);
     copy(function, "strict", &mut out, "strict");
     copy(tool, "cache_control", &mut out, "cache_control");
     Ok(Value::Object(out))
+}
+
+/// Arguments are an object, and Anthropic wants that said; others take a schema that does not.
+fn input_schema(field: &str, parameters: &Value) -> Result<Value, TranslateError> {
+    let mut schema = match parameters {
+        Value::Null => Map::from_iter([("properties".to_owned(), json!({}))]),
+        parameters => object(field, parameters)?.clone(),
+    };
+    schema.entry("type").or_insert_with(|| "object".into());
+    Ok(Value::Object(schema))
 }
 
 /// `tool_choice` and `parallel_tool_calls` as Anthropic's `tool_choice`.

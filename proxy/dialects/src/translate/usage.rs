@@ -2,13 +2,22 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Asked;
+use super::{Asked, wire::copy};
+use crate::chat::cached_tokens;
+
+/// The counts of Anthropic's that chat has words for.
+const COUNTS: [&str; 5] = [
+    "input_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+    "output_tokens",
+    "output_tokens_details",
+];
 
 /// Chat's `usage` as Anthropic's: there, `input_tokens` are those that no cache gave or took.
 pub(super) fn to_messages(usage: &Value) -> Value {
-    let details = &usage["prompt_tokens_details"];
-    let cached = number(&details["cached_tokens"]).max(number(&usage["prompt_cache_hit_tokens"]));
-    let written = number(&details["cache_write_tokens"]);
+    let cached = cached_tokens(usage);
+    let written = number(&usage["prompt_tokens_details"]["cache_write_tokens"]);
     let input = number(&usage["prompt_tokens"]).saturating_sub(cached.saturating_add(written));
     let mut out = Map::new();
     out.insert("input_tokens".into(), input.into());
@@ -52,10 +61,8 @@ pub(super) fn to_chat(usage: &Value) -> Value {
 
 /// Anthropic's later counts stand in the place of its earlier ones; what they leave out stays.
 pub(super) fn merge(usage: &mut Map<String, Value>, later: &Value) {
-    for (name, count) in later.as_object().into_iter().flatten() {
-        if !count.is_null() {
-            usage.insert(name.clone(), count.clone());
-        }
+    for name in COUNTS {
+        copy(later, name, usage, name);
     }
 }
 

@@ -116,6 +116,9 @@ pub(super) fn put_event(out: &mut Vec<u8>, data: &Value) {
     out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
 }
 
+/// A comment, in the place of what kept the silent stream alive upstream.
+pub(super) const KEEP_ALIVE: &[u8] = b": ping\n\n";
+
 /// An event of comments, with which servers keep a silent connection alive.
 pub(super) fn is_comment(raw: &[u8]) -> bool {
     raw.trim_ascii_start().starts_with(b":")

@@ -82,7 +82,7 @@ fn what_was_held_back_comes_out_at_the_end_and_ends_nothing() {
     insta::assert_snapshot!(streamed(&nameless_end), @r#"
     data: {"id":"r","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"delta":{"content":"a "},"finish_reason":null,"index":0}]}
 
-    data: {"id":"r","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"id":"call_xml_0","type":"function","function":{"name":"x","arguments":"{}"},"index":0}]},"finish_reason":null}]}
+    data: {"id":"r","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"id":"call_xml_r_0","type":"function","function":{"name":"x","arguments":"{}"},"index":0}]},"finish_reason":null}]}
 
     data: [DONE]
     "#);
@@ -127,6 +127,55 @@ fn a_call_in_text_reaches_a_client_of_anthropic_as_tool_use() {
     assert_eq!(reply.message.unwrap().tool_calls()[0].name, "exec");
 }
 
+#[test]
+fn the_calls_of_each_reply_have_ids_of_their_own() {
+    let ids = |id: &str| {
+        let azure = r#"{"id":"","created":0,"model":"","choices":[],"prompt_filter_results":[{"prompt_index":0}]}"#;
+        let call = said("<tool_call>{\"name\":\"x\"}</tool_call> <tool_call>{\"name\":\"x\"}");
+        let stream = format!("data: {azure}\n\n") + &call.replace("\"r\"", &format!("\"{id}\""));
+        let out = streamed(&(stream + &finish("stop")));
+        let read = Api::Chat.read_sse(out.as_bytes());
+        let message = json!({ "content": "<tool_call>{\"name\":\"x\"}</tool_call><tool_call>{\"name\":\"x\"}</tool_call>" });
+        let body = json!({ "id": id, "choices": [{ "message": message }] });
+        let whole = reply(&Options::default(), body.to_string().as_bytes()).unwrap();
+        let whole: Value = serde_json::from_slice(&whole).unwrap();
+        let calls = whole["choices"][0]["message"]["tool_calls"]
+            .as_array()
+            .unwrap();
+        let calls: Vec<Value> = calls.iter().map(|call| call["id"].clone()).collect();
+        let streamed: Vec<String> = read
+            .message
+            .unwrap()
+            .tool_calls()
+            .into_iter()
+            .map(|call| call.id)
+            .collect();
+        assert_eq!(json!(streamed), json!(calls));
+        streamed.join(" ")
+    };
+    assert_eq!(
+        ids("chatcmpl-9f"),
+        "call_xml_chatcmpl9f_0 call_xml_chatcmpl9f_1"
+    );
+    assert_eq!(
+        ids("chatcmpl-9e"),
+        "call_xml_chatcmpl9e_0 call_xml_chatcmpl9e_1"
+    );
+}
+
+#[test]
+fn chunks_of_our_own_name_the_reply_and_repeat_no_more_of_others_than_they_need() {
+    let azure = r#"{"id":"","model":"","choices":[],"prompt_filter_results":[{"prompt_index":0}]}"#;
+    let held = said("<tool").replace("\"r\"", "\"r1\"");
+    let out = streamed(&format!("data: {azure}\n\n{held}"));
+    let (_, own) = out.rsplit_once("data: ").unwrap();
+    insta::assert_snapshot!(own, @r#"{"id":"r1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"<tool"},"finish_reason":null}]}"#);
+    let long = format!("\"long\":\"{}\",\"list\":[1],\"id\":", "x".repeat(999));
+    let out = streamed(&said("a <tool").replace("\"id\":", &long));
+    assert_eq!(out.matches("\"long\"").count(), 1, "{out}");
+    assert_eq!(out.matches("\"list\"").count(), 1, "{out}");
+}
+
 proptest! {
     #[test]
     fn any_splitting_gives_the_same_bytes_and_what_the_whole_reply_gives(
@@ -144,7 +193,7 @@ proptest! {
         prop_assert_eq!(read.is_whole(), ends);
         if ends && !ends_open_thinking(&text) {
             let message = json!({ "role": "assistant", "content": text });
-            let body = json!({ "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] }).to_string();
+            let body = json!({ "id": "r", "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] }).to_string();
             let body = reply(&Options::default(), body.as_bytes()).unwrap_or_else(|| body.into_bytes());
             let expected = Api::Chat.read_json(&body);
             let gist = |reply: &crate::Reply| {

@@ -23,6 +23,39 @@ fn a_prompt_over_the_context_is_known_on_both_sides() {
 }
 
 #[test]
+fn a_prompt_over_the_context_is_known_by_other_servers_words_too() {
+    let vllm = r#"{"error":{"message":"This model's maximum context length is 4096 tokens. However, your request has 5000 input tokens.","type":"BadRequestError","param":"input_tokens","code":400}}"#;
+    let llama = r#"{"error":{"code":400,"message":"the request exceeds the available context size, try increasing it","type":"exceed_context_size_error","n_prompt_tokens":5000,"n_ctx":4096}}"#;
+    for body in [vllm, llama] {
+        let said = said(MessagesToChat, 400, body);
+        assert!(
+            said.contains("\"message\":\"prompt is too long: "),
+            "{said}"
+        );
+    }
+    let both = r#"{"type":"error","error":{"type":"invalid_request_error","message":"input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000, decrease input length or `max_tokens` and try again"}}"#;
+    assert!(said(ChatToMessages, 400, both).contains("\"code\":\"context_length_exceeded\""));
+}
+
+#[test]
+fn a_servers_own_number_is_no_status() {
+    let kind = |code: u64| {
+        let event = json!({ "error": { "message": "boom", "code": code } });
+        replied(MessagesToChat, &event)["error"]["type"].clone()
+    };
+    assert_eq!(
+        [kind(402), kind(429), kind(1302), kind(20_048), kind(7)],
+        [
+            "billing_error",
+            "rate_limit_error",
+            "api_error",
+            "api_error",
+            "api_error"
+        ]
+    );
+}
+
+#[test]
 fn what_is_no_error_body_becomes_the_message() {
     insta::assert_snapshot!(said(MessagesToChat, 502, "<html>bad gateway</html>\n"), @r#"{"type":"error","error":{"type":"api_error","message":"<html>bad gateway</html>"}}"#);
     insta::assert_snapshot!(said(ChatToMessages, 404, r#"{"detail":"Not Found"}"#), @r#"{"error":{"message":"Not Found","type":"not_found_error","param":null,"code":null}}"#);

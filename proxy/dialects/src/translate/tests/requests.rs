@@ -221,3 +221,19 @@ fn a_user_that_the_other_side_refuses_is_left_out() {
     let long = json!({ "messages": user, "metadata": { "user_id": "u".repeat(65) } });
     assert_eq!(request(MessagesToChat, &long).unwrap().get("user"), None);
 }
+
+#[test]
+fn a_schema_that_does_not_say_that_it_is_an_objects_is_told_to() {
+    let schema = |parameters: Value| {
+        let function = json!({ "name": "f", "parameters": parameters });
+        let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "x" }],
+            "tools": [{ "type": "function", "function": function }] });
+        let out = request(ChatToMessages, &body);
+        out.map(|out| out["tools"][0]["input_schema"].to_string())
+    };
+    assert_eq!(schema(json!({})).unwrap(), r#"{"type":"object"}"#);
+    let given = schema(json!({ "properties": { "a": {} } })).unwrap();
+    assert_eq!(given, r#"{"properties":{"a":{}},"type":"object"}"#);
+    let error = schema(json!([])).unwrap_err();
+    assert_eq!(error.field(), Some("tools[0].function.parameters"));
+}

@@ -137,6 +137,10 @@ fn what_keeps_a_silent_stream_alive_does_so_here() {
             .count(),
         3
     );
+    assert!(
+        streamed(MessagesToChat, &alive).starts_with(": ping\n\nevent: message_start"),
+        "before their first word servers are silent longest"
+    );
     let alive = "event: ping\ndata: {\"type\":\"ping\"}\n\n: a\n\n";
     assert_eq!(streamed(ChatToMessages, alive), ": ping\n\n: ping\n\n");
 }
@@ -290,6 +294,97 @@ fn a_call_waits_for_its_name_and_gets_an_id() {
     let out = streamed(MessagesToChat, &stream.concat());
     let (_, blocks) = out.split_once("event: content_block_start").unwrap();
     insta::assert_snapshot!(blocks);
+}
+
+#[test]
+fn the_ids_of_calls_without_are_unlike_those_of_other_replies() {
+    let id = |reply: &str| {
+        let call = r#"{"index":0,"id":"","function":{"name":"x","arguments":"{}"}}"#;
+        let chunk = format!(
+            "data: {{\"id\":\"{reply}\",\"choices\":[{{\"delta\":{{\"tool_calls\":[{call}]}}}}]}}\n\n"
+        );
+        let out = streamed(MessagesToChat, &(chunk + "data: [DONE]\n\n"));
+        let reply = Api::Messages.read_sse(out.as_bytes());
+        reply.message.unwrap().tool_calls()[0].id.clone()
+    };
+    assert_eq!(
+        [id("r-1"), id("r-2"), id("")],
+        ["call_r1_0", "call_r2_0", "call_msg1763600000_0"]
+    );
+}
+
+#[test]
+fn parallel_calls_that_all_have_index_0_become_blocks_of_their_own() {
+    let call = |id: &str| {
+        format!(
+            "data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"index\":0,\"id\":\"{id}\",\"function\":{{\"name\":\"f\",\"arguments\":\"{{}}\"}}}}]}}}}]}}\n\n"
+        )
+    };
+    let out = streamed(
+        MessagesToChat,
+        &(call("a") + &call("b") + "data: [DONE]\n\n"),
+    );
+    let calls = Api::Messages
+        .read_sse(out.as_bytes())
+        .message
+        .unwrap()
+        .tool_calls();
+    let calls: Vec<_> = calls
+        .iter()
+        .map(|c| (c.id.as_str(), c.arguments.as_str()))
+        .collect();
+    assert_eq!(calls, [("a", "{}"), ("b", "{}")]);
+}
+
+#[test]
+fn moonshots_usage_is_found_in_its_choice() {
+    let chunk = r#"data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":9,"completion_tokens":2,"cached_tokens":8}}]}"#;
+    let out = streamed(MessagesToChat, &format!("{chunk}\n\ndata: [DONE]\n\n"));
+    let usage = Api::Messages.read_sse(out.as_bytes()).usage.unwrap();
+    assert_eq!(
+        (
+            usage.prompt_tokens,
+            usage.cached_tokens,
+            usage.completion_tokens
+        ),
+        (9, 8, 2)
+    );
+}
+
+#[test]
+fn arguments_without_a_name_are_not_kept_without_limit() {
+    let piece = "x".repeat(1 << 18);
+    let piece = format!(
+        "data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"index\":0,\"function\":{{\"arguments\":\"{piece}\"}}}}]}}}}]}}\n\n"
+    );
+    let out = streamed(MessagesToChat, &piece.repeat(5));
+    let (_, last) = out.split_once("event: error").unwrap();
+    insta::assert_snapshot!(last, @r#"data: {"type":"error","error":{"type":"api_error","message":"an event of the upstream's reply cannot be translated: a call's arguments came, but no name"}}"#);
+}
+
+#[test]
+fn a_block_that_is_too_long_to_go_out_once_more_does_not() {
+    let thinking = |n: usize, m: usize| {
+        let start = r#"data: {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":""}}"#;
+        let signature = format!(
+            "data: {{\"type\":\"content_block_delta\",\"delta\":{{\"type\":\"signature_delta\",\"signature\":\"{}\"}}}}",
+            "s".repeat(1 << 16)
+        );
+        let thinking = format!(
+            "data: {{\"type\":\"content_block_delta\",\"delta\":{{\"type\":\"thinking_delta\",\"thinking\":\"{}\"}}}}",
+            "t".repeat(1 << 16)
+        );
+        let stop = r#"data: {"type":"content_block_stop","index":0}"#;
+        let mut events = vec![start];
+        events.extend(std::iter::repeat_n(thinking.as_str(), n));
+        events.extend(std::iter::repeat_n(signature.as_str(), m));
+        events.extend([stop, ""]);
+        streamed(ChatToMessages, &events.join("\n\n")).contains("thinking_blocks")
+    };
+    assert_eq!(
+        [thinking(1, 1), thinking(20, 1), thinking(1, 20)],
+        [true, false, false]
+    );
 }
 
 #[test]

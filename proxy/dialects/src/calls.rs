@@ -1,0 +1,159 @@
+//! The tool calls of a chat reply: which of them a piece belongs to, and ids for those without.
+
+use serde_json::Value;
+
+/// The most calls of one reply that are kept; no agent runs more, and a broken upstream may send any number.
+const MAX_CALLS: usize = 256;
+
+/// The most of a reply's id that its calls' ids repeat. OpenAI takes ids of at most 40 characters.
+const MAX_OF_REPLY: usize = 20;
+
+/// The calls of a stream, as their pieces name them.
+#[derive(Debug, Default)]
+pub(crate) struct Places(Vec<Place>);
+
+#[derive(Debug, Default)]
+struct Place {
+    /// Which of the calls upstream says it is; some servers do not.
+    index: Option<u64>,
+    id: String,
+    /// The arguments that came end as an object does.
+    may_be_whole: bool,
+}
+
+/// The id of a call that its upstream gave none.
+///
+/// It is unlike those of other replies: agents match results by id over a whole session, and one that
+/// comes again costs results (<https://github.com/openclaw/openclaw/issues/109443>).
+pub(crate) fn call_id(kind: &str, reply_id: &str, n: usize) -> String {
+    let fit = reply_id.chars().filter(char::is_ascii_alphanumeric);
+    let mut last: Vec<char> = fit.rev().take(MAX_OF_REPLY).collect();
+    last.reverse();
+    let last = String::from_iter(last);
+    if last.is_empty() {
+        return format!("{kind}_{n}");
+    }
+    format!("{kind}_{last}_{n}")
+}
+
+// === impl Places ===
+
+impl Places {
+    /// The number of calls so far.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Which call an element of a delta's `tool_calls` belongs to, [`Self::len`] before it where that is a
+    /// new one; `None` where there are too many.
+    pub(crate) fn find(&mut self, piece: &Value) -> Option<usize> {
+        let index = piece["index"].as_u64();
+        let known = match index {
+            Some(_) => self.0.iter().rposition(|call| call.index == index),
+            // Servers that leave the index out send each call whole, or its pieces in a row.
+            None if piece["id"].is_string() => None,
+            None => self.0.len().checked_sub(1),
+        };
+        let known = known.filter(|at| !self.0[*at].is_followed_by(piece));
+        let at = known.unwrap_or(self.0.len());
+        if at == MAX_CALLS {
+            return None;
+        }
+        if at == self.0.len() {
+            self.0.push(Place {
+                index,
+                ..Place::default()
+            });
+        }
+        self.0[at].add(piece);
+        Some(at)
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    fn add(&mut self, piece: &Value) {
+        if self.id.is_empty() {
+            piece["id"]
+                .as_str()
+                .unwrap_or_default()
+                .clone_into(&mut self.id);
+        }
+        match &piece["function"]["arguments"] {
+            Value::Object(_) => self.may_be_whole = true,
+            Value::String(text) if !text.trim().is_empty() => {
+                self.may_be_whole = text.trim_end().ends_with('}');
+            }
+            _ => {}
+        }
+    }
+
+    /// The piece is another call though it has the same index, as servers before Gemini number all
+    /// parallel calls 0. (Others give every piece of one call an id of its own.)
+    fn is_followed_by(&self, piece: &Value) -> bool {
+        let id = piece["id"].as_str().unwrap_or_default();
+        let is_another = !id.is_empty() && !self.id.is_empty() && id != self.id;
+        is_another && self.may_be_whole && begins(&piece["function"]["arguments"])
+    }
+}
+
+fn begins(arguments: &Value) -> bool {
+    match arguments {
+        Value::Object(_) => true,
+        arguments => arguments
+            .as_str()
+            .is_some_and(|text| text.trim_start().starts_with('{')),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn places(pieces: &[Value]) -> Vec<Option<usize>> {
+        let mut places = Places::default();
+        pieces.iter().map(|piece| places.find(piece)).collect()
+    }
+
+    fn piece(index: u64, id: &str, arguments: &str) -> Value {
+        json!({ "index": index, "id": id, "function": { "name": "f", "arguments": arguments } })
+    }
+
+    #[test]
+    fn calls_of_one_index_are_told_apart_by_ids_and_whole_arguments() {
+        let gemini = [piece(0, "a", "{\"x\":1}"), piece(0, "b", "{\"x\":2}")];
+        assert_eq!(places(&gemini), [Some(0), Some(1)]);
+        // vLLM with a named tool: every piece of one call has an id of its own.
+        let vllm = [
+            piece(0, "a", "{\"x\":"),
+            piece(0, "b", "{}"),
+            piece(0, "c", "}"),
+            piece(0, "d", ""),
+        ];
+        assert_eq!(places(&vllm), [Some(0); 4]);
+        let repeated = [piece(0, "a", "{}"), piece(0, "a", "{}")];
+        assert_eq!(places(&repeated), [Some(0); 2]);
+    }
+
+    #[test]
+    fn no_more_than_so_many_calls_are_kept() {
+        let many: Vec<Value> = (0..300).map(|n| piece(n, "", "{}")).collect();
+        let places = places(&many);
+        assert_eq!(places[255..257], [Some(255), None]);
+        assert_eq!(places.iter().flatten().count(), MAX_CALLS);
+    }
+
+    #[test]
+    fn an_id_of_ours_names_its_reply_and_is_short() {
+        assert_eq!(call_id("call_xml", "", 7), "call_xml_7");
+        assert_eq!(
+            call_id("call_xml", "é-chatcmpl-9f", 0),
+            "call_xml_chatcmpl9f_0"
+        );
+        let long = call_id("call_index", &"x1".repeat(99), 255);
+        assert!(long.len() <= 40 && long.ends_with("x1_255"), "{long}");
+    }
+}
