@@ -6,6 +6,7 @@
 
 mod agent;
 mod crowd;
+mod http2;
 mod upstream;
 
 use metaclaw_chat::Message;
