@@ -16,7 +16,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
-use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, POLICY, Services, Serving};
+use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Services, Serving};
 use metaclaw_learner::LearnerConfig;
 use metaclaw_skills::{Library, SkillWarning, SkillsConfig, WishesConfig};
 use metaclaw_turns::{Durability, TurnLog, TurnsConfig};
@@ -346,7 +346,7 @@ async fn gateway(
     // The door was guarded when the settings were read.
     config.proxy.host = plan.loaded.config.proxy.host;
     if !plan.policy.is_some() {
-        config.routing.order.retain(|name| name != POLICY);
+        upstreams::without_policy(&mut config)?;
     }
     config.environment = upstreams::environment(&plan.environment);
     upstreams::add_llm(&mut config.upstreams, &plan.loaded.config.llm);

@@ -2,12 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use metaclaw_gateway::{EnvironmentProxies, LLM, SpokenApi, UpstreamConfig, UpstreamDialect};
+use anyhow::ensure;
+use metaclaw_gateway::{
+    EnvironmentProxies, GatewayConfig, LLM, POLICY, SpokenApi, UpstreamConfig, UpstreamDialect,
+};
 
 use crate::{config::Llm, environment::Environment};
 
 /// Whose key goes into a header of its own. It has OpenAI's chat completions as well, to try it with.
 const ANTHROPIC: &str = "api.anthropic.com";
+
+/// Takes the policy model out of the order where there is none; an agent that was to be answered by it
+/// alone would never be.
+pub(super) fn without_policy(config: &mut GatewayConfig) -> anyhow::Result<()> {
+    config.routing.order.retain(|name| name != POLICY);
+    for (agent, own) in &config.agents {
+        let is_asked = own.upstream.iter().any(|name| name == POLICY);
+        ensure!(
+            !is_asked,
+            "agents.{agent}.upstream: there is no policy model: set trainer.model or rl.remote_url, or name another upstream"
+        );
+    }
+    Ok(())
+}
 
 /// Makes `llm.*` the upstream `llm`, with what `upstreams.llm` adds to it.
 pub(super) fn add_llm(upstreams: &mut BTreeMap<String, UpstreamConfig>, llm: &Llm) {
@@ -82,5 +99,16 @@ mod tests {
         let mut upstreams = BTreeMap::new();
         add_llm(&mut upstreams, &llm("https://api.anthropic.com.example/v1"));
         assert_eq!(upstreams[LLM].dialect, UpstreamDialect::Openai);
+    }
+
+    #[test]
+    fn an_agent_is_not_sent_to_a_policy_model_that_is_not_there() {
+        let given = r#"{"agents":{"work":{"upstream":["llm"]}}}"#;
+        let mut config: GatewayConfig = serde_json::from_str(given).unwrap();
+        without_policy(&mut config).unwrap();
+        assert_eq!(config.routing.order, [LLM]);
+        let given = r#"{"agents":{"work":{"upstream":["policy","llm"]}}}"#;
+        let mut config: GatewayConfig = serde_json::from_str(given).unwrap();
+        insta::assert_snapshot!(without_policy(&mut config).unwrap_err(), @"agents.work.upstream: there is no policy model: set trainer.model or rl.remote_url, or name another upstream");
     }
 }

@@ -70,3 +70,18 @@ async fn a_key_opens_at_once_for_its_agents_and_is_shown_once() {
         json!([])
     );
 }
+
+#[tokio::test]
+async fn an_agent_with_an_upstream_of_its_own_is_answered_by_no_other() {
+    let upstream = Upstream::new().await.unwrap();
+    let house = House::before(&upstream).unwrap();
+    let file = house.path().join("config.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    // Nobody listens there: whoever is sent to it hears so.
+    let more = "upstreams: {work: {url: 'http://127.0.0.1:1'}}\nagents: {office: {upstream: work, mode: skills_only}}\n";
+    std::fs::write(&file, text + more).unwrap();
+    let proxy = house.start().await.unwrap();
+    assert!(proxy.banner.contains("(upstream work)"), "{}", proxy.banner);
+    assert_eq!(status(&proxy, "k", "home").await.unwrap(), "200");
+    assert_eq!(status(&proxy, "k", "office").await.unwrap(), "502");
+}
