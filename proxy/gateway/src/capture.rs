@@ -88,6 +88,13 @@ impl Held {
         fits
     }
 
+    /// Holds `n_bytes` from now on, be there as many or not: the memory is taken already.
+    pub(crate) fn set(&mut self, n_bytes: u64) {
+        self.budget.used().add(n_bytes);
+        self.clear();
+        self.n_bytes = n_bytes;
+    }
+
     fn clear(&mut self) {
         let n_bytes = std::mem::take(&mut self.n_bytes);
         self.budget.used().sub(n_bytes);

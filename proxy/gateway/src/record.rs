@@ -1,5 +1,6 @@
 //! From a reply's end to the turn log: beside the chat, bounded, and counted where it loses.
 
+mod asked;
 mod decode;
 mod encoding;
 
@@ -10,7 +11,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use http::HeaderValue;
 use metaclaw_chat::{AgentId, ChainHash, Role, TurnId};
 use metaclaw_dialects::Api;
-use metaclaw_turns::{RawTurn, Served, StreamEnd, TurnLog};
+use metaclaw_turns::{RawTurn, Served, StreamEnd, Texts, TurnLog};
 use tokio::{
     sync::{mpsc, oneshot},
     time::sleep,
@@ -29,8 +30,9 @@ use crate::{
 /// Turns that wait for the log. Their bytes stay within `proxy.capture_memory`; beyond this many,
 /// a turn is dropped and counted.
 const QUEUE: usize = 1_024;
-/// Turns that the log is given at once, so that it can write them together.
-const AT_ONCE: usize = 64;
+/// Turns that wait in the log itself: as texts, mostly shared, they take a tenth of what their bytes
+/// take in the queue.
+const AT_ONCE: usize = 512;
 
 /// How long the last turns may wait, at the end, for a log that is away.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -120,10 +122,18 @@ struct Finished {
     first_byte_ms: Option<u64>,
     ended_ms: u64,
     how: StreamEnd,
-    /// Memory of the request; given back when the turn is in the log.
+    /// Memory of the request.
     request: Held,
     /// Dropped, not sent, when the turn never gets there.
     ack: Option<oneshot::Sender<()>>,
+}
+
+/// A reply that has been read.
+struct Read {
+    turn: RawTurn,
+    ack: Option<oneshot::Sender<()>>,
+    /// Given back when the turn is in the log.
+    memory: Held,
 }
 
 impl TurnSink for TurnLog {
@@ -305,6 +315,7 @@ impl Recordings {
 
     async fn put_all(mut self, stop: &CancellationToken) {
         let mut appending = FuturesUnordered::new();
+        let mut texts = Texts::default();
         let mut is_stopping = false;
         loop {
             tokio::select! {
@@ -314,7 +325,10 @@ impl Recordings {
                 }
                 Some(()) = appending.next(), if !appending.is_empty() => {}
                 ended = self.queue.recv(), if appending.len() < AT_ONCE => match ended {
-                    Some(ended) => appending.push(put(&*self.sink, &self.metrics, ended)),
+                    Some(ended) => {
+                        let read = ended.read(&self.metrics, &mut texts);
+                        appending.extend(read.map(|read| put(&*self.sink, &self.metrics, read)));
+                    }
                     None => break,
                 },
             }
@@ -323,13 +337,12 @@ impl Recordings {
     }
 }
 
-async fn put(sink: &dyn TurnSink, metrics: &Metrics, mut ended: Finished) {
-    let ack = ended.ack.take();
-    let Some((turn, _request)) = ended.into_turn(metrics) else {
-        return;
-    };
+async fn put(sink: &dyn TurnSink, metrics: &Metrics, read: Read) {
+    let Read { turn, ack, memory } = read;
     let agent: AgentId = turn.turn.agent.clone();
-    match sink.append(turn).await {
+    let appended = sink.append(turn).await;
+    drop(memory);
+    match appended {
         Ok(_) => {
             metrics.recorded.inc();
             if let Some(ack) = ack {

@@ -7,16 +7,17 @@ use std::sync::Arc;
 use metaclaw_chat::{AgentId, ChainHash, SessionId, TurnId};
 
 use crate::{
-    blobs::{self, Hash, Text},
+    blobs::{self, Hash},
     diff::{self, Short, short},
     error::LogError,
     keys,
-    raw::{JsonText, RawTurn},
+    raw::RawTurn,
     record::{Header, Line, Part, Record, Setup, damaged},
     resolve::Resolver,
     state,
     store::Table,
     tail::{MAX_DEPTH, SessionRecord, Tail, TailTurn},
+    text::JsonText,
     turn::{NewTurn, StreamEnd},
     txn::{Fault, Source, Txn},
 };
@@ -30,10 +31,10 @@ pub(crate) const MAX_TURN: usize = 96 << 20;
 pub(crate) struct Prepared {
     turn: NewTurn,
     key: u64,
-    messages: Vec<Text>,
-    reply: Option<Text>,
-    tools: Option<Text>,
-    block: Option<Text>,
+    messages: Vec<JsonText>,
+    reply: Option<JsonText>,
+    tools: Option<JsonText>,
+    block: Option<JsonText>,
     /// The chain hash after each message.
     chains: Vec<ChainHash>,
     /// The chain hash after the reply, if it is one.
@@ -81,14 +82,14 @@ impl Prepared {
         let block = turn.served.system_block.take();
         let (messages, chains) = messages
             .into_iter()
-            .map(|message| (Text::new(message.text.into_inner()), message.chain))
+            .map(|message| (message.text, message.chain))
             .unzip();
         let prepared = Self {
             turn,
             key,
             messages,
             reply: reply.map(|reply| text(reply.as_map())).transpose()?,
-            tools: tools.map(|tools| Text::new(tools.into_inner())),
+            tools,
             block: block.map(|block| text(&block)).transpose()?,
             chains,
             after,
@@ -109,7 +110,7 @@ impl Prepared {
         self.texts().map(|text| text.text.len()).sum()
     }
 
-    fn texts(&self) -> impl Iterator<Item = &Text> {
+    fn texts(&self) -> impl Iterator<Item = &JsonText> {
         let others = self.reply.iter().chain(&self.tools).chain(&self.block);
         self.messages.iter().chain(others)
     }
@@ -168,7 +169,7 @@ impl Prepared {
         hashes: &[Short],
         before: u32,
     ) -> (Option<&'t TailTurn>, Vec<Part>) {
-        let mut best = (usize::MAX, None, diff::parts(&[], hashes));
+        let mut best = (usize::MAX, None, Vec::new());
         for turn in tail.turns.iter().rev().filter(|turn| turn.seq < before) {
             let parts = diff::parts(&turn.sequence, hashes);
             let own = diff::own(&parts).zip(&self.messages);
@@ -179,10 +180,14 @@ impl Prepared {
             if bytes < best.0 {
                 best = (bytes, Some(turn), parts);
             }
+            if bytes == 0 {
+                break;
+            }
         }
         match best {
             (_, Some(base), _) if base.depth >= MAX_DEPTH => (None, diff::parts(&[], hashes)),
-            (_, base, parts) => (base, parts),
+            (_, Some(base), parts) => (Some(base), parts),
+            (_, None, _) => (None, diff::parts(&[], hashes)),
         }
     }
 
@@ -323,7 +328,7 @@ fn write(
         None => new.plan(tail, seq),
     };
     let (record, setup) = new.record(tail, &plan).map_err(|why| damaged(id, why))?;
-    let stored: Vec<&Text> = stored(new, &record).collect();
+    let stored: Vec<&JsonText> = stored(new, &record).collect();
     for text in &stored {
         blobs::put(txn, text)?;
     }
@@ -341,8 +346,8 @@ fn write(
 }
 
 /// The texts of a turn that its record names as blobs.
-fn stored<'a>(new: &'a Prepared, record: &'a Record) -> impl Iterator<Item = &'a Text> {
-    let is_own = |text: &&Text| record.new.contains(&Line::Blob(text.hash));
+fn stored<'a>(new: &'a Prepared, record: &'a Record) -> impl Iterator<Item = &'a JsonText> {
+    let is_own = |text: &&JsonText| record.new.contains(&Line::Blob(text.hash));
     let own = new
         .messages
         .iter()
@@ -430,9 +435,8 @@ fn next_number(txn: &Txn<'_>) -> Result<u64, Fault> {
     Ok(number.map_or(1, |number| u64::from_be_bytes(number) + 1))
 }
 
-fn text(value: &impl serde::Serialize) -> Result<Text, LogError> {
-    let text = JsonText::of(value).map_err(|error| unwritable(&error))?;
-    Ok(Text::new(text.into_inner()))
+fn text(value: &impl serde::Serialize) -> Result<JsonText, LogError> {
+    JsonText::of(value).map_err(|error| unwritable(&error))
 }
 
 /// That a turn cannot be written as JSON.

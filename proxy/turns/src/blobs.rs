@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use crate::{
     error::LogError,
     store::Table,
+    text::JsonText,
     txn::{Fault, Source, Txn, piece_key},
 };
 
@@ -18,35 +19,12 @@ const KNOWN: usize = 4_096;
 
 pub(crate) type Hash = [u8; 32];
 
-/// A text with its hash.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Text {
-    pub(crate) hash: Hash,
-    pub(crate) text: Box<str>,
-}
-
 /// Blobs that are known to be stored.
 #[derive(Debug, Default)]
 pub(crate) struct Known(HashSet<Hash>);
 
-// === impl Text ===
-
-impl Text {
-    pub(crate) fn new(text: Box<str>) -> Self {
-        Self {
-            hash: *blake3::hash(text.as_bytes()).as_bytes(),
-            text,
-        }
-    }
-
-    /// Whether it is stored as a blob.
-    pub(crate) fn is_blob(&self) -> bool {
-        self.text.len() > INLINE
-    }
-}
-
 /// Stores a blob if it is not there.
-pub(crate) fn put(txn: &mut Txn<'_>, text: &Text) -> Result<(), Fault> {
+pub(crate) fn put(txn: &mut Txn<'_>, text: &JsonText) -> Result<(), Fault> {
     if txn.cache.blobs.0.contains(&text.hash) {
         return Ok(());
     }

@@ -4,12 +4,31 @@
 //! the reply, change the system text, and drop the middle when the context is full; so runs are
 //! looked for anywhere, and what comes back is exact in every case.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+};
 
 use crate::record::Part;
 
 /// The first half of a text's hash: enough to tell messages of one session apart.
 pub(crate) type Short = [u8; 16];
+
+/// Takes what is a hash already for the hash of it.
+#[derive(Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk::<8>() {
+            self.0 ^= u64::from_le_bytes(*first);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// Shortens a hash.
 pub(crate) fn short(hash: &[u8; 32]) -> Short {
@@ -20,7 +39,8 @@ pub(crate) fn short(hash: &[u8; 32]) -> Short {
 
 /// `new` as runs of `base` and messages of its own, in order.
 pub(crate) fn parts(base: &[Short], new: &[Short]) -> Vec<Part> {
-    let mut places: HashMap<&Short, usize> = HashMap::new();
+    let mut places: HashMap<&Short, usize, BuildHasherDefault<AsItIs>> = HashMap::default();
+    places.reserve(base.len());
     for (place, hash) in base.iter().enumerate() {
         places.entry(hash).or_insert(place);
     }

@@ -25,6 +25,8 @@ mod state;
 mod step;
 mod store;
 mod tail;
+mod text;
+mod texts;
 mod thread;
 mod tokens;
 mod turn;
@@ -41,8 +43,10 @@ pub use self::{
     export::ExportFilter,
     health::{LogHealth, MovedAside, OpenOutcome},
     log::TurnLog,
-    raw::{JsonText, RawMessage, RawTurn},
+    raw::{RawMessage, RawTurn},
     step::{NewStep, Step, StepOutcome},
+    text::JsonText,
+    texts::Texts,
     turn::{
         LessonRef, NewTurn, Request, Served, StateKind, StreamEnd, Tokens, Turn, TurnKind,
         TurnState,

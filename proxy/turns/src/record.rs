@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
-    blobs::{self, Hash, Text},
+    blobs::{self, Hash},
     error::LogError,
     keys,
     store::Table,
+    text::JsonText,
     turn::{Served, StreamEnd, TurnKind},
     txn::{Fault, Source, Txn},
 };
@@ -108,11 +109,11 @@ pub(crate) struct Record {
 
 impl Line {
     /// As it will stand in a record.
-    pub(crate) fn of(text: &Text) -> Self {
+    pub(crate) fn of(text: &JsonText) -> Self {
         if text.is_blob() {
             Self::Blob(text.hash)
         } else {
-            Self::Text(Arc::from(&*text.text))
+            Self::Text(Arc::clone(&text.text))
         }
     }
 

@@ -87,9 +87,10 @@ pub(crate) fn count(
     change: impl FnOnce(&mut Funnel),
 ) -> Result<(), Fault> {
     let key = keys::agent_prefix(agent);
-    let mut funnel: Funnel = txn.get_json(Table::Counts, &key)?.unwrap_or_default();
+    let mut funnel = txn.counts(&key)?;
     change(&mut funnel);
-    txn.put_json(Table::Counts, &key, &funnel)
+    txn.put_counts(key, funnel);
+    Ok(())
 }
 
 /// The count of those that stand in `state`, where one is kept.

@@ -17,6 +17,8 @@ use sled::{
     transaction::{ConflictableTransactionError, TransactionError, TransactionalTree, abort},
 };
 
+use crate::view::Funnel;
+
 /// sled's flusher is only a backstop here (it also runs its garbage collection); the promise is our
 /// own flush after each transaction.
 const FLUSHER_MS: u64 = 200;
@@ -97,6 +99,8 @@ pub(crate) struct Batch {
     pub(crate) writes: BTreeMap<(Table, Key), Option<Vec<u8>>>,
     /// Values that decisions were made on, checked again inside the transaction.
     pub(crate) guards: BTreeMap<(Table, Key), Option<Vec<u8>>>,
+    /// The agents' counts, by their keys: they change with every turn and are written once.
+    pub(crate) counts: BTreeMap<Key, Funnel>,
 }
 
 /// An open database.

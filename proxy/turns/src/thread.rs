@@ -340,6 +340,11 @@ impl Engine {
             .into_iter()
             .map(|write| write(reader, cache, &mut batch));
         let acks = acks.collect::<Result<_, _>>()?;
+        let counts = |txn: &mut Txn<'_>| txn.write_counts();
+        operate(reader, cache, &mut batch, counts)?.map_err(|error: LogError| {
+            // No agent has as many reasons as that.
+            StoreError::Other(error.to_string())
+        })?;
         if !batch.writes.is_empty() {
             witness.join(&mut batch);
             reader.store.apply(&batch)?;

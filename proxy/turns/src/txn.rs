@@ -10,6 +10,7 @@ use crate::{
     error::{FinishError, LogError, TakeError},
     store::{Batch, Key, Store, StoreError, Table},
     tail::Cache,
+    view::Funnel,
 };
 
 /// Bytes of a long value in one piece. Larger pages would become files that sled never syncs.
@@ -94,6 +95,7 @@ pub(crate) struct Txn<'a> {
     batch: &'a mut Batch,
     writes: BTreeMap<(Table, Key), Option<Vec<u8>>>,
     guards: BTreeMap<(Table, Key), Option<Vec<u8>>>,
+    counts: BTreeMap<Key, Funnel>,
 }
 
 // === impl Reader ===
@@ -141,7 +143,30 @@ impl<'a> Txn<'a> {
             batch,
             writes: BTreeMap::new(),
             guards: BTreeMap::new(),
+            counts: BTreeMap::new(),
         }
+    }
+
+    /// An agent's counts, by its key.
+    pub(crate) fn counts(&self, key: &[u8]) -> Result<Funnel, Fault> {
+        let known = self.counts.get(key).or_else(|| self.batch.counts.get(key));
+        match known {
+            Some(counts) => Ok(counts.clone()),
+            None => Ok(self.get_json(Table::Counts, key)?.unwrap_or_default()),
+        }
+    }
+
+    /// Changes an agent's counts. They are written with the batch, by [`Txn::write_counts`].
+    pub(crate) fn put_counts(&mut self, key: Key, counts: Funnel) {
+        self.counts.insert(key, counts);
+    }
+
+    /// Writes the counts that the batch has changed; the last operation of each batch.
+    pub(crate) fn write_counts(&mut self) -> Result<(), Fault> {
+        for (key, counts) in std::mem::take(&mut self.batch.counts) {
+            self.put_json(Table::Counts, &key, &counts)?;
+        }
+        Ok(())
     }
 
     /// Joins the batch.
@@ -150,6 +175,7 @@ impl<'a> Txn<'a> {
             self.batch.guards.entry(at).or_insert(expected);
         }
         self.batch.writes.extend(self.writes);
+        self.batch.counts.extend(self.counts);
     }
 
     /// One value that a decision rests on: the transaction checks that it is still so.

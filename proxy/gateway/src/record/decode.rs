@@ -1,29 +1,17 @@
 //! What the bytes of a turn say, read after the agent has them all.
 
 use http::HeaderValue;
-use metaclaw_chat::{ChainHash, Message};
 use metaclaw_dialects::{Api, Reply};
-use metaclaw_turns::{JsonText, NewTurn, RawMessage, RawTurn, Request, StreamEnd};
-use serde_json::{Map, Value};
+use metaclaw_turns::{NewTurn, RawTurn, Request, StreamEnd, Texts};
 
-use super::{Asked, Began, Finished, Format, Held};
-use crate::{
-    metrics::{Metrics, api_name},
-    request::value,
-    scan,
-    splice::OWN_FIELDS,
-};
-
-/// A part of a request that no value can hold: a number beyond f64. Upstreams may take it; it is not
-/// learned from.
-struct Unread;
+use super::{Began, Finished, Format, Read, asked::Kind};
+use crate::metrics::{Metrics, api_name};
 
 // === impl Finished ===
 
 impl Finished {
-    /// The turn for the log, and the memory that it holds until it is there; nothing, and counted,
-    /// where it cannot be read.
-    pub(super) fn into_turn(mut self, metrics: &Metrics) -> Option<(RawTurn, Held)> {
+    /// The turn for the log; nothing, and counted, where it cannot be read.
+    pub(super) fn read(mut self, metrics: &Metrics, texts: &mut Texts<Kind>) -> Option<Read> {
         let opened = self
             .capture
             .bytes()
@@ -37,15 +25,12 @@ impl Finished {
         }
         let end = how_it_ended(self.how, self.began.status, reply.as_ref());
         let reply = reply.unwrap_or_default();
-        // The texts of the request are copies of its bytes.
-        if !self.request.grow(self.asked.raw.len() as u64) {
-            metrics.overflowed.inc();
-            return None;
-        }
-        let Ok((messages, tools, params)) = self.asked.read() else {
+        let Ok(said) = self.asked.read(texts) else {
             metrics.unread.inc();
             return None;
         };
+        // From here on the request's bytes are gone, and what it shares with others is theirs.
+        self.request.set(said.n_own + self.n_bytes);
         let goes_on_from = self.asked.goes_on_from();
         let line = Line {
             api: self.asked.api,
@@ -58,9 +43,12 @@ impl Finished {
             agent: asked.who.agent,
             session: asked.who.session,
             kind: asked.who.kind,
-            chain: messages.last().map_or(asked.who.chain, |last| last.chain),
+            chain: said
+                .messages
+                .last()
+                .map_or(asked.who.chain, |last| last.chain),
             request: Request {
-                params,
+                params: said.params,
                 ..Request::default()
             },
             reply: reply.message,
@@ -75,13 +63,16 @@ impl Finished {
             is_last: asked.who.is_last,
         };
         line.say(&turn);
-        let turn = RawTurn {
-            turn,
-            messages,
-            tools,
-            goes_on_from,
-        };
-        Some((turn, self.request))
+        Some(Read {
+            turn: RawTurn {
+                turn,
+                messages: said.messages,
+                tools: said.tools,
+                goes_on_from,
+            },
+            ack: self.ack,
+            memory: self.request,
+        })
     }
 }
 
@@ -162,99 +153,4 @@ impl Began {
             Format::Json => self.api.read_json(bytes),
         }
     }
-}
-
-// === impl Asked ===
-
-impl Asked {
-    /// The request in chat shape: its conversation, its tools, and what else steers the answer.
-    #[expect(clippy::type_complexity, reason = "three parts, used in one place")]
-    fn read(&self) -> Result<(Vec<RawMessage>, Option<JsonText>, Map<String, Value>), Unread> {
-        let messages = match self.api {
-            Api::Chat => self.chat_messages()?,
-            Api::Messages | Api::Responses => self.other_messages()?,
-        };
-        let mut tools = None;
-        let mut params = Map::new();
-        for member in &self.layout.members {
-            let raw = &self.raw[member.value.clone()];
-            match (member.key.as_str(), self.api) {
-                (key, _) if OWN_FIELDS.contains(&key) => {}
-                (key, api) if key == scan::conversation(api) => {}
-                ("system", Api::Messages) | ("instructions", Api::Responses) => {}
-                ("tools", Api::Chat) => tools = Some(text(raw)?),
-                ("tools", api) => {
-                    let value = value(raw).ok_or(Unread)?;
-                    tools = Some(JsonText::of(&api.tools(&value)).map_err(|_| Unread)?);
-                }
-                // A number that no f64 holds is all that can fail: nothing that steers an answer.
-                (key, api) => {
-                    let value = value(raw).unwrap_or(Value::Null);
-                    put(&mut params, api.param(key), value);
-                }
-            }
-        }
-        Ok((messages, tools, params))
-    }
-
-    /// The reply whose conversation the request leaves out.
-    fn goes_on_from(&self) -> Option<String> {
-        let member = self.layout.member("previous_response_id");
-        let member = member.filter(|_| self.api == Api::Responses)?;
-        let id = &self.raw[member.value.clone()];
-        (id.first() == Some(&b'"')).then(|| scan::text::read(id).into_owned())
-    }
-
-    /// The messages of a chat completion, as they stand there.
-    fn chat_messages(&self) -> Result<Vec<RawMessage>, Unread> {
-        let each = self.layout.each().iter().zip(self.chains.iter().skip(1));
-        let message = |(item, chain): (&scan::Item, &ChainHash)| {
-            let text = text(&self.raw[item.whole.clone()])?;
-            let chain = *chain;
-            Ok(RawMessage { text, chain })
-        };
-        each.map(message).collect()
-    }
-
-    /// The messages of another API, in chat shape.
-    fn other_messages(&self) -> Result<Vec<RawMessage>, Unread> {
-        let of_member = |name| {
-            let member = self.layout.member(name)?;
-            value(&self.raw[member.value.clone()])
-        };
-        let mut messages: Vec<Message> = Vec::with_capacity(self.layout.each().len() + 1);
-        let beside = match self.api {
-            Api::Chat => None,
-            Api::Messages => of_member("system"),
-            Api::Responses => of_member("instructions"),
-        };
-        messages.extend(beside.and_then(|value| self.api.system(&value)));
-        for item in self.layout.each() {
-            let value = value(&self.raw[item.whole.clone()]).ok_or(Unread)?;
-            let pushed = self.api.push(&mut messages, &value);
-            pushed.map_err(|_| Unread)?;
-        }
-        let input = of_member("input").filter(|_| self.api == Api::Responses);
-        messages.extend(input.as_ref().and_then(Value::as_str).map(Message::user));
-        let mut chain = self.chains.first().copied().unwrap_or(self.who.chain);
-        let write = |message: &Message| {
-            chain = chain.then(message);
-            let text = JsonText::of(message.as_map()).map_err(|_| Unread)?;
-            Ok(RawMessage { text, chain })
-        };
-        messages.iter().map(write).collect()
-    }
-}
-
-/// A part of a request as the log stores it.
-fn text(raw: &[u8]) -> Result<JsonText, Unread> {
-    JsonText::new(raw).or_else(|_| {
-        // Half a surrogate pair is all that is wrong with it, mostly.
-        let value = value(raw).ok_or(Unread)?;
-        JsonText::of(&value).map_err(|_| Unread)
-    })
-}
-
-fn put(params: &mut Map<String, Value>, key: &str, value: Value) {
-    params.insert(key.to_owned(), value);
 }

@@ -4,11 +4,11 @@ use metaclaw_chat::{Message, Role};
 
 use super::{Parent, Plan, Prepared, replied};
 use crate::{
-    blobs::Text,
     diff::{Short, short},
     record::{Line, Part},
     resolve::Resolver,
     tail::{MAX_DEPTH, Tail},
+    text::JsonText,
     txn::{Fault, Txn},
 };
 
@@ -51,7 +51,7 @@ pub(super) fn plan(
 }
 
 /// The conversation of turn `seq`, copied from it, and what was said since.
-fn on_top(seq: u32, before: &[Short], said: &[Text]) -> Plan {
+fn on_top(seq: u32, before: &[Short], said: &[JsonText]) -> Plan {
     let mut hashes = before.to_vec();
     hashes.extend(said.iter().map(|text| short(&text.hash)));
     let mut parts = vec![Part::Copy([0, count(before.len())])];
@@ -71,7 +71,7 @@ fn on_top(seq: u32, before: &[Short], said: &[Text]) -> Plan {
 }
 
 /// The same, written out: where a chain of copies would grow too long, or the system text is another.
-fn anew(seq: u32, mut lines: Vec<Line>, said: &[Text]) -> Plan {
+fn anew(seq: u32, mut lines: Vec<Line>, said: &[JsonText]) -> Plan {
     let new_from = lines.len();
     lines.extend(said.iter().map(Line::of));
     Plan {

@@ -1,0 +1,188 @@
+//! What was asked, as the log has it: in chat shape, as text.
+
+use metaclaw_chat::{ChainHash, Message};
+use metaclaw_dialects::Api;
+use metaclaw_turns::{JsonText, RawMessage, Texts};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::Asked;
+use crate::{
+    request::value,
+    scan::{self, Item, Span},
+    splice::OWN_FIELDS,
+};
+
+/// A part of a request that no value can hold: a number beyond f64. Upstreams may take it; it is not
+/// learned from.
+pub(super) struct Unread;
+
+/// The request in chat shape.
+#[derive(Default)]
+pub(super) struct Said {
+    pub messages: Vec<RawMessage>,
+    pub tools: Option<JsonText>,
+    /// What else steers the answer.
+    pub params: Map<String, Value>,
+    /// Bytes of texts that no other request shares.
+    pub n_own: u64,
+}
+
+/// How a text is made of what stands in a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    /// As it stands.
+    Plain,
+    System(Api),
+    Tools(Api),
+}
+
+/// Reads a request. Texts that came before are not read again.
+struct Reader<'a> {
+    asked: &'a Asked,
+    texts: &'a mut Texts<Kind>,
+    said: Said,
+}
+
+// === impl Asked ===
+
+impl Asked {
+    /// The request in chat shape.
+    pub(super) fn read(&self, texts: &mut Texts<Kind>) -> Result<Said, Unread> {
+        let mut reader = Reader {
+            asked: self,
+            texts,
+            said: Said::default(),
+        };
+        match self.api {
+            Api::Chat => reader.chat_messages()?,
+            Api::Messages | Api::Responses => reader.other_messages()?,
+        }
+        reader.members()?;
+        Ok(reader.said)
+    }
+
+    /// The reply whose conversation the request leaves out.
+    pub(super) fn goes_on_from(&self) -> Option<String> {
+        let member = self.layout.member("previous_response_id");
+        let member = member.filter(|_| self.api == Api::Responses)?;
+        let id = &self.raw[member.value.clone()];
+        (id.first() == Some(&b'"')).then(|| scan::text::read(id).into_owned())
+    }
+}
+
+// === impl Reader ===
+
+impl Reader<'_> {
+    /// Everything but the conversation.
+    fn members(&mut self) -> Result<(), Unread> {
+        let (asked, api) = (self.asked, self.asked.api);
+        for member in &asked.layout.members {
+            let key = member.key.as_str();
+            match (key, api) {
+                ("tools", _) => {
+                    self.said.tools = Some(self.tools(&member.value)?);
+                }
+                ("system", Api::Messages) | ("instructions", Api::Responses) => {}
+                (key, _) if OWN_FIELDS.contains(&key) || key == scan::conversation(api) => {}
+                (key, _) => {
+                    // A number that no f64 holds is all that can fail: nothing that steers an answer.
+                    let value = value(&asked.raw[member.value.clone()]);
+                    let params = &mut self.said.params;
+                    params.insert(api.param(key).to_owned(), value.unwrap_or(Value::Null));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The messages of a chat completion, as they stand there.
+    fn chat_messages(&mut self) -> Result<(), Unread> {
+        let each = self.asked.layout.each().iter();
+        for (item, chain) in each.zip(self.asked.chains.iter().skip(1)) {
+            let text = self.text(Kind::Plain, &item.whole, plain)?;
+            let chain = *chain;
+            self.said.messages.push(RawMessage { text, chain });
+        }
+        Ok(())
+    }
+
+    /// The messages of another API, in chat shape.
+    fn other_messages(&mut self) -> Result<(), Unread> {
+        let (asked, api) = (self.asked, self.asked.api);
+        let first = asked.chains.first();
+        let mut chain = first.copied().unwrap_or(asked.who.chain);
+        self.system(chain)?;
+        let mut messages = Vec::with_capacity(asked.layout.each().len());
+        for Item { whole, .. } in asked.layout.each() {
+            let item = value(&asked.raw[whole.clone()]).ok_or(Unread)?;
+            api.push(&mut messages, &item).map_err(|_| Unread)?;
+        }
+        let input = asked.layout.member("input");
+        let input = input.filter(|_| api == Api::Responses);
+        let input = input.and_then(|member| value(&asked.raw[member.value.clone()]));
+        messages.extend(input.as_ref().and_then(Value::as_str).map(Message::user));
+        for message in &messages {
+            chain = chain.then(message);
+            let text = written(message.as_map())?;
+            self.said.n_own += text.as_str().len() as u64;
+            self.said.messages.push(RawMessage { text, chain });
+        }
+        Ok(())
+    }
+
+    /// The system text beside the conversation, which leaves the hash as it is.
+    fn system(&mut self, chain: ChainHash) -> Result<(), Unread> {
+        let api = self.asked.api;
+        let name = match api {
+            Api::Messages => "system",
+            Api::Chat | Api::Responses => "instructions",
+        };
+        let Some(member) = self.asked.layout.member(name) else {
+            return Ok(());
+        };
+        let make = |raw: &[u8]| {
+            let system = value(raw).and_then(|value| api.system(&value));
+            written(&system.as_ref().map(Message::as_map))
+        };
+        let text = self.text(Kind::System(api), &member.value, make)?;
+        if text.as_str() != "null" {
+            self.said.messages.push(RawMessage { text, chain });
+        }
+        Ok(())
+    }
+
+    fn tools(&mut self, span: &Span) -> Result<JsonText, Unread> {
+        let api = self.asked.api;
+        if api == Api::Chat {
+            return self.text(Kind::Plain, span, plain);
+        }
+        self.text(Kind::Tools(api), span, |raw| {
+            written(&api.tools(&value(raw).ok_or(Unread)?))
+        })
+    }
+
+    /// What `make` makes of a part of the request, now or before.
+    fn text(
+        &mut self,
+        kind: Kind,
+        span: &Span,
+        make: impl FnOnce(&[u8]) -> Result<JsonText, Unread>,
+    ) -> Result<JsonText, Unread> {
+        let raw = &self.asked.raw[span.clone()];
+        let (text, is_shared) = self.texts.get_or_make(kind, raw, make)?;
+        if !is_shared {
+            self.said.n_own += text.as_str().len() as u64;
+        }
+        Ok(text)
+    }
+}
+
+/// A part as it stands. Half a surrogate pair in it is read as what it shows.
+fn plain(raw: &[u8]) -> Result<JsonText, Unread> {
+    JsonText::new(raw).or_else(|_| written(&value(raw).ok_or(Unread)?))
+}
+
+fn written(value: &impl Serialize) -> Result<JsonText, Unread> {
+    JsonText::of(value).map_err(|_| Unread)
+}
