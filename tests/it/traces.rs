@@ -40,7 +40,8 @@ async fn a_turn_is_a_span_of_its_agents_trace() {
         return;
     }
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
-    let body = json!({"model": "big", "messages": [{"role": "user", "content": "A secret."}]});
+    let asked = [json!({"role": "user", "content": "A secret."})];
+    let body = json!({"model": "big", "stream": true, "messages": asked});
     let header = ("traceparent", format!("00-{trace}-00f067aa0ba902b7-01"));
     let client = proxy.client();
     let asked = client.post("/v1/chat/completions", &body);
