@@ -13,6 +13,8 @@ mod chat;
 mod fields;
 mod grow;
 mod json;
+#[cfg(test)]
+mod limits;
 mod messages;
 pub mod openai;
 mod reply;

@@ -257,7 +257,9 @@ impl EventRewrite for MessagesStream {
     }
 
     fn unread(&mut self, _: &[u8], out: &mut Vec<u8>) {
-        self.fail(&error::unreadable_to_messages(&"it is too long"), out);
+        if !self.is_over {
+            self.fail(&error::unreadable_to_messages(&"it is too long"), out);
+        }
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) {
