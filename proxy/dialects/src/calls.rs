@@ -17,6 +17,8 @@ struct Place {
     /// Which of the calls upstream says it is; some servers do not.
     index: Option<u64>,
     id: String,
+    /// Its pieces have several ids.
+    has_many_ids: bool,
     /// The arguments that came end as an object does.
     may_be_whole: bool,
 }
@@ -74,11 +76,10 @@ impl Places {
 
 impl Place {
     fn add(&mut self, piece: &Value) {
+        self.has_many_ids |= self.has_other_id(piece);
         if self.id.is_empty() {
-            piece["id"]
-                .as_str()
-                .unwrap_or_default()
-                .clone_into(&mut self.id);
+            let id = piece["id"].as_str().unwrap_or_default();
+            id.clone_into(&mut self.id);
         }
         match &piece["function"]["arguments"] {
             Value::Object(_) => self.may_be_whole = true,
@@ -89,21 +90,22 @@ impl Place {
         }
     }
 
-    /// The piece is another call though it has the same index, as servers before Gemini number all
-    /// parallel calls 0. (Others give every piece of one call an id of its own.)
+    /// The piece is another call though it has the same index, as Gemini and others number all parallel
+    /// calls 0: <https://github.com/InternLM/lmdeploy/issues/3412>. (vLLM, told to call one tool, gave
+    /// every piece of one call an id of its own.)
     fn is_followed_by(&self, piece: &Value) -> bool {
-        let id = piece["id"].as_str().unwrap_or_default();
-        let is_another = !id.is_empty() && !self.id.is_empty() && id != self.id;
-        is_another && self.may_be_whole && begins(&piece["function"]["arguments"])
+        let begins = match &piece["function"]["arguments"] {
+            Value::String(text) if text.trim().is_empty() => !piece["function"]["name"].is_null(),
+            Value::String(text) => text.trim_start().starts_with('{'),
+            Value::Null => !piece["function"]["name"].is_null(),
+            arguments => arguments.is_object(),
+        };
+        begins && self.may_be_whole && !self.has_many_ids && self.has_other_id(piece)
     }
-}
 
-fn begins(arguments: &Value) -> bool {
-    match arguments {
-        Value::Object(_) => true,
-        arguments => arguments
-            .as_str()
-            .is_some_and(|text| text.trim_start().starts_with('{')),
+    fn has_other_id(&self, piece: &Value) -> bool {
+        let id = piece["id"].as_str().unwrap_or_default();
+        !id.is_empty() && !self.id.is_empty() && id != self.id
     }
 }
 
@@ -126,6 +128,17 @@ mod tests {
     fn calls_of_one_index_are_told_apart_by_ids_and_whole_arguments() {
         let gemini = [piece(0, "a", "{\"x\":1}"), piece(0, "b", "{\"x\":2}")];
         assert_eq!(places(&gemini), [Some(0), Some(1)]);
+        let sglang = [
+            piece(0, "0", ""),
+            piece(0, "0", "{\"x\":"),
+            piece(0, "0", "1}"),
+            piece(0, "1", ""),
+            piece(0, "1", "{}"),
+        ];
+        assert_eq!(
+            places(&sglang),
+            [Some(0), Some(0), Some(0), Some(1), Some(1)]
+        );
         // vLLM with a named tool: every piece of one call has an id of its own.
         let vllm = [
             piece(0, "a", "{\"x\":"),

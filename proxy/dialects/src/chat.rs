@@ -46,6 +46,16 @@ pub(crate) fn says_done(tail: &[u8]) -> bool {
     data.is_some_and(|data| data.trim_ascii_start() == b"[DONE]")
 }
 
+/// What a part of a content says that is Mistral's thinking:
+/// `{"type":"thinking","thinking":[{"type":"text","text":..}]}`.
+pub(crate) fn thought(part: &Value) -> Option<String> {
+    if part["type"] != "thinking" {
+        return None;
+    }
+    let texts = part["thinking"].as_array().into_iter().flatten();
+    Some(texts.filter_map(|text| text["text"].as_str()).collect())
+}
+
 /// Reads a `usage` object.
 fn usage(value: &Value) -> Option<Usage> {
     value.as_object()?;

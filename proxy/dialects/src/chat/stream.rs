@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use metaclaw_chat::Message;
 use serde_json::{Map, Value};
 
-use super::usage;
+use super::{thought, usage};
 use crate::{
     calls::Places,
     fields::{Fields, append_raw, value},
@@ -91,11 +91,28 @@ impl Accumulator {
                 for piece in pieces {
                     self.call(piece);
                 }
+            } else if name == "content" && raw.get().starts_with('[') {
+                self.parts(value(raw));
             } else if name == "role" {
                 self.message.entry(name).or_insert_with(|| value(raw));
             } else {
                 append_raw(&mut self.message, &name, raw);
             }
+        }
+    }
+
+    /// A content in parts, as Mistral's while it thinks; text and thinking grow as they do elsewhere.
+    fn parts(&mut self, parts: Value) {
+        let Value::Array(parts) = parts else {
+            return;
+        };
+        for part in parts {
+            let (name, said) = match (thought(&part), part["text"].as_str()) {
+                (Some(thought), _) => ("reasoning_content", thought.into()),
+                (None, Some(text)) => ("content", text.into()),
+                (None, None) => ("content", Value::Array(vec![part])),
+            };
+            append(&mut self.message, name.to_owned(), said);
         }
     }
 

@@ -6,7 +6,7 @@ use super::{
     Asked, TranslateError, error, usage,
     wire::{filled, given, input, invalid, list, texts},
 };
-use crate::calls::call_id;
+use crate::{calls::call_id, chat::thought};
 
 pub(super) fn reply(asked: &Asked, body: &Value) -> Result<Value, TranslateError> {
     if body.get("error").and_then(given).is_some() {
@@ -42,17 +42,30 @@ fn content(message: &Value, calls: Vec<Value>) -> Result<Vec<Value>, TranslateEr
         // Anthropic signs its thinking; clients want the field, and nobody else can fill it.
         content.push(json!({ "type": "thinking", "thinking": thinking, "signature": "" }));
     }
-    let text = texts("choices[0].message.content", &message["content"])?.concat();
+    let text = said("choices[0].message.content", &message["content"])?;
     let texts = [Some(text.as_str()), message["refusal"].as_str()];
-    let said = texts.into_iter().flatten().filter(|text| !text.is_empty());
-    content.extend(said.map(|text| json!({ "type": "text", "text": text })));
+    let texts = texts.into_iter().flatten().filter(|text| !text.is_empty());
+    content.extend(texts.map(|text| json!({ "type": "text", "text": text })));
     content.extend(calls);
     Ok(content)
 }
 
-/// What chat servers call the thinking that they split from the reply.
-pub(super) fn reasoning(message: &Value) -> Option<&str> {
-    filled(&message["reasoning_content"]).or_else(|| filled(&message["reasoning"]))
+/// What chat servers call the thinking that they split from the reply; Mistral's stands in its content.
+pub(super) fn reasoning(message: &Value) -> Option<String> {
+    let named = filled(&message["reasoning_content"]).or_else(|| filled(&message["reasoning"]));
+    let parts = message["content"].as_array().into_iter().flatten();
+    let thought: String = parts.filter_map(thought).collect();
+    let thought = Some(thought).filter(|thought| !thought.is_empty());
+    named.map(str::to_owned).or(thought)
+}
+
+/// The text of a reply's content.
+pub(super) fn said(field: &str, content: &Value) -> Result<String, TranslateError> {
+    let Value::Array(parts) = content else {
+        return Ok(texts(field, content)?.concat());
+    };
+    let said = parts.iter().filter(|part| thought(part).is_none());
+    Ok(texts(field, &said.cloned().collect())?.concat())
 }
 
 fn calls(reply_id: &str, message: &Value) -> Result<Vec<Value>, TranslateError> {

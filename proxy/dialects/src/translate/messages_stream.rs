@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::{
     Asked, error,
     messages_calls::{Calls, Step},
-    messages_reply::{id, reasoning},
+    messages_reply::{id, reasoning, said},
     usage,
-    wire::{KEEP_ALIVE, filled, given, is_comment, put_event, texts},
+    wire::{KEEP_ALIVE, filled, given, is_comment, put_event},
 };
 use crate::{
     json,
@@ -112,8 +112,8 @@ impl MessagesStream {
             let piece = json!({ "type": "thinking_delta", "thinking": thinking });
             self.grow(Open::Thinking, &piece, out);
         }
-        match texts("delta.content", &delta["content"]) {
-            Ok(texts) => self.text(&texts.concat(), out),
+        match said("delta.content", &delta["content"]) {
+            Ok(text) => self.text(&text, out),
             Err(error) => return self.fail(&error::unreadable_to_messages(&error), out),
         }
         self.text(delta["refusal"].as_str().unwrap_or_default(), out);

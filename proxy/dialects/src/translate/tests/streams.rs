@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::*;
 
 const ANTHROPIC: &str = r#"event: message_start
@@ -349,6 +351,36 @@ fn moonshots_usage_is_found_in_its_choice() {
         ),
         (9, 8, 2)
     );
+}
+
+#[test]
+fn mistrals_thinking_is_thinking() {
+    let parts = r#"[{"type":"thinking","thinking":[{"type":"text","text":"h"},{"type":"text","text":"m"}]}]"#;
+    let chunk = |content: &str| {
+        format!("data: {{\"choices\":[{{\"delta\":{{\"content\":{content}}}}}]}}\n\n")
+    };
+    let stream = chunk("\"\"")
+        + &chunk(parts)
+        + &chunk(parts)
+        + &chunk("\"Y\"")
+        + &chunk(r#"[{"type":"text","text":"es"}]"#)
+        + "data: [DONE]\n\n";
+    let out = streamed(MessagesToChat, &stream);
+    for reply in [
+        Api::Chat.read_sse(stream.as_bytes()),
+        Api::Messages.read_sse(out.as_bytes()),
+    ] {
+        let message = reply.message.unwrap();
+        assert_eq!(message.text(), "Yes", "{out}");
+        assert_eq!(message.get("reasoning_content").unwrap(), "hmhm");
+    }
+    let content = format!(
+        "[{},{{\"type\":\"text\",\"text\":\"Yes\"}}]",
+        &parts[1..parts.len() - 1]
+    );
+    let body = json!({ "choices": [{ "message": { "content": serde_json::from_str::<Value>(&content).unwrap() } }] });
+    let out = replied(MessagesToChat, &body);
+    insta::assert_snapshot!(out["content"], @r#"[{"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"Yes"}]"#);
 }
 
 #[test]
