@@ -31,6 +31,15 @@ pub struct Reply {
     pub n_skipped: u64,
 }
 
+/// Reasons to stop with which servers say that they broke off: vLLM and SGLang; OpenRouter; DeepSeek
+/// (<https://api-docs.deepseek.com/api/create-chat-completion>); Z.ai.
+const BREAKS: [&str; 4] = [
+    "abort",
+    "error",
+    "insufficient_system_resource",
+    "network_error",
+];
+
 /// How many bytes of a stream are read at once, so that its events are not all held beside it.
 const AT_ONCE: usize = 64 << 10;
 
@@ -49,9 +58,13 @@ pub(crate) trait Accumulate: Default {
 // === impl Reply ===
 
 impl Reply {
-    /// Nothing of the model's words is missing: the stream's end mark came, or why the model stopped.
+    /// Nothing of the model's words is missing: the stream's end mark came, or why the model stopped, and
+    /// that is not that its server broke off.
     pub fn is_whole(&self) -> bool {
-        self.ended || self.finish_reason.is_some()
+        match &self.finish_reason {
+            Some(reason) => !breaks_off(reason),
+            None => self.ended,
+        }
     }
 }
 
@@ -89,6 +102,11 @@ pub(crate) fn ends_reply<A: Accumulate>(tail: &[u8]) -> bool {
         reply.event(&event);
     }
     reply.has_ended()
+}
+
+/// Whether a chat completion's `finish_reason` says that not the model stopped, but its server.
+pub(crate) fn breaks_off(finish_reason: &str) -> bool {
+    BREAKS.contains(&finish_reason)
 }
 
 /// A field's text, where it is one.

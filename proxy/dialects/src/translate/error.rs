@@ -107,6 +107,13 @@ pub(super) fn unreadable_to_messages(why: &dyn fmt::Display) -> Value {
     to_messages(None, &unreadable(why))
 }
 
+/// A reply that upstream broke off, as its `finish_reason` says. Anthropic has no such reason to stop, and
+/// it must not look like another.
+pub(super) fn broken_off(finish_reason: &str) -> Value {
+    let message = format!("the upstream broke its reply off: finish_reason is {finish_reason:?}");
+    to_messages(None, &json!({ "error": { "message": message } }))
+}
+
 fn unreadable(why: &dyn fmt::Display) -> Value {
     let message = format!("an event of the upstream's reply cannot be translated: {why}");
     json!({ "error": { "type": "api_error", "message": message } })

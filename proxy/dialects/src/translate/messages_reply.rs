@@ -6,7 +6,7 @@ use super::{
     Asked, TranslateError, error, usage,
     wire::{filled, given, input, invalid, list, texts},
 };
-use crate::{calls::call_id, chat::thought};
+use crate::{calls::call_id, chat::thought, reply::breaks_off};
 
 pub(super) fn reply(asked: &Asked, body: &Value) -> Result<Value, TranslateError> {
     if body.get("error").and_then(given).is_some() {
@@ -22,6 +22,9 @@ pub(super) fn reply(asked: &Asked, body: &Value) -> Result<Value, TranslateError
     let calls = calls(&id, message)?;
     let has_calls = !calls.is_empty();
     let finish_reason = choice["finish_reason"].as_str().unwrap_or_default();
+    if breaks_off(finish_reason) {
+        return Ok(error::broken_off(finish_reason));
+    }
     let (stop_reason, stop_sequence) =
         usage::stop_reason(asked, finish_reason, &choice["stop_reason"], has_calls);
     Ok(json!({

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     json,
+    reply::breaks_off,
     rewrite::{EventRewrite, RawEvent},
 };
 
@@ -197,6 +198,10 @@ impl MessagesStream {
     /// The end that upstream gave: its `[DONE]`, or the reason to stop and then a proper end of the body.
     fn end(&mut self, out: &mut Vec<u8>) {
         self.begin(&Value::Null, out);
+        if let Some(reason) = self.finish_reason.as_deref().filter(|r| breaks_off(r)) {
+            let error = error::broken_off(reason);
+            return self.fail(&error, out);
+        }
         let nameless = self.calls.begin_nameless(&self.id);
         self.steps(nameless, out);
         self.stop(out);

@@ -69,7 +69,8 @@ pub(super) fn merge(usage: &mut Map<String, Value>, later: &Value) {
 /// A chat choice's `finish_reason` as `(stop_reason, stop_sequence)`.
 ///
 /// vLLM says in a `stop_reason` of its own which of the caller's stop strings it was. Many servers say
-/// `stop` after tool calls, where Anthropic's clients go by `tool_use`.
+/// `stop` after tool calls, where Anthropic's clients go by `tool_use`. `sensitive` and
+/// `model_context_window_exceeded` are Z.ai's.
 pub(super) fn stop_reason(
     asked: &Asked,
     finish_reason: &str,
@@ -79,7 +80,8 @@ pub(super) fn stop_reason(
     let is_asked = |text: &str| asked.stop_sequences.iter().any(|stop| stop == text);
     let reason = match finish_reason {
         "length" => "max_tokens",
-        "content_filter" => "refusal",
+        "content_filter" | "sensitive" => "refusal",
+        "model_context_window_exceeded" => "model_context_window_exceeded",
         _ if has_calls => "tool_use",
         _ if matched.as_str().is_some_and(is_asked) => return ("stop_sequence", matched.clone()),
         _ => "end_turn",

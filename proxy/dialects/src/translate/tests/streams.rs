@@ -219,6 +219,35 @@ fn a_done_without_a_reason_is_an_end_too() {
 }
 
 #[test]
+fn a_reply_that_its_server_broke_off_does_not_look_ended() {
+    for reason in [
+        "abort",
+        "error",
+        "insufficient_system_resource",
+        "network_error",
+    ] {
+        let stream = CHAT.replace(
+            "\"finish_reason\":\"tool_calls\"",
+            &format!("\"finish_reason\":\"{reason}\""),
+        );
+        assert!(!Api::Chat.read_sse(stream.as_bytes()).is_whole());
+        let (without_done, _) = stream.split_once("data: [DONE]").unwrap();
+        for stream in [&stream, without_done] {
+            let out = streamed(MessagesToChat, stream);
+            assert!(
+                out.contains("event: error") && !out.contains("message_stop"),
+                "{out}"
+            );
+        }
+        let body =
+            json!({ "choices": [{ "message": { "content": "x" }, "finish_reason": reason }] });
+        assert_eq!(replied(MessagesToChat, &body)["type"], "error");
+    }
+    let body = json!({ "choices": [{ "message": { "content": "x" }, "finish_reason": "abort" }] });
+    insta::assert_snapshot!(replied(MessagesToChat, &body), @r#"{"type":"error","error":{"type":"api_error","message":"the upstream broke its reply off: finish_reason is \"abort\""}}"#);
+}
+
+#[test]
 fn an_error_in_the_midst_is_the_last_word() {
     let (begun, _) = CHAT.split_once(": keep-alive").unwrap();
     let stream = format!(
