@@ -191,7 +191,7 @@ fn a_model_that_repeats_itself_costs_no_more_than_its_text() {
     ];
     for unit in units {
         for begin in ["", "<think>x"] {
-            let n = (1 << 18) / unit.len();
+            let n = (1 << 17) / unit.len();
             let pieces: Vec<&str> = std::iter::once(begin)
                 .chain(std::iter::repeat_n(unit, n))
                 .collect();
