@@ -98,7 +98,8 @@ async fn errors_and_cuts_are_met_and_retried_as_without_us() {
             assert_eq!(direct, proxied, "what OpenClaw made of it, {api:?}");
         }
         // Two failures and a success, and one failure that nobody retries: a retry of ours would
-        // have spared OpenClaw one of its own.
+        // have spared OpenClaw one of its own. Failures without end would be no better a test:
+        // OpenClaw waits a random time between its retries, so that no two runs have as many.
         pair.assert_requests_are_the_same(4);
         pair.proxy.stop().await.unwrap();
     }
@@ -128,6 +129,43 @@ async fn a_gateway_s_second_turn_remembers_the_first() {
         assert_eq!(counts, [2], "one session, both turns: {sessions:?}");
         pair.proxy.stop().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_tool_turn_goes_to_an_upstream_of_the_other_api() {
+    let (openclaw, bin_dir) = (need!(OpenClaw::installed()), need!(external::bin_dir()));
+    // A server of OpenAI's kind is found out not to know messages.
+    let only_chat = |asked: &Asked<'_>| match asked.path {
+        "/v1/chat/completions" => script(asked),
+        _ => Play::Unknown,
+    };
+    let chat = Upstream::scripted(only_chat).await;
+    let messages = Upstream::scripted(script).await;
+    let before_chat = Home::before(&bin_dir, &chat, "openai", &Value::Null);
+    let before_messages = Home::before(&bin_dir, &messages, "anthropic", &Value::Null);
+    let [to_chat, to_messages] = [
+        before_chat.start().await.unwrap(),
+        before_messages.start().await.unwrap(),
+    ];
+    let (from_messages, from_chat) = tokio::join!(
+        openclaw.exec(Api::Messages, &to_chat.base_url, "tool", "Run the tool."),
+        openclaw.exec(Api::Completions, &to_messages.base_url, "tool", "Run it."),
+    );
+    for run in [&from_messages, &from_chat] {
+        assert_eq!(run.said["final"], "The tool said hi.", "{run:?}");
+        assert_eq!(run.said["toolSummary"]["calls"], 1, "{run:?}");
+        assert_eq!(run.said["usage"], usage(2), "{run:?}");
+    }
+    let routes = |upstream: &Upstream| {
+        let received = upstream.received().into_iter();
+        received
+            .map(|sent| sent.uri.to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(routes(&chat)[1..], ["/v1/chat/completions"; 2]);
+    assert_eq!(routes(&messages), ["/v1/messages"; 2]);
+    to_chat.stop().await.unwrap();
+    to_messages.stop().await.unwrap();
 }
 
 // === impl Pair ===
