@@ -1,15 +1,20 @@
 //! The gateway's settings: `proxy.*`, `upstreams.*`, `routing.*`, `agents.*`, `compat.*`, `serving.*`.
 
+mod upstreams;
+
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::PathBuf,
 };
 
 use metaclaw_chat::{AgentId, Size, Span};
 use serde::Deserialize;
 
-use crate::{secret::Secret, upstream::Failure};
+pub use self::upstreams::{
+    AgentConfig, EnvironmentProxies, Mode, RoutingConfig, SpokenApi, UpstreamConfig,
+    UpstreamDialect,
+};
+use crate::secret::Secret;
 
 /// The name in `routing.order` that stands for our own policy model.
 pub const POLICY: &str = "policy";
@@ -69,19 +74,6 @@ pub struct ProxyConfig {
     pub allow_origins: Vec<String>,
 }
 
-/// `HTTP_PROXY` and its like, for upstreams without a `proxy` of their own.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct EnvironmentProxies {
-    /// For `http://`.
-    pub http: Option<Secret>,
-    /// For `https://`.
-    pub https: Option<Secret>,
-    /// For either, where it has none.
-    pub all: Option<Secret>,
-    /// Hosts and networks that are reached without: `NO_PROXY`.
-    pub no: String,
-}
-
 /// `proxy.keys.<name>`: who may come in, for which agents.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct KeyConfig {
@@ -89,99 +81,6 @@ pub struct KeyConfig {
     pub key: Secret,
     /// The agents that it may speak for; the first, where it does not say.
     pub agents: Vec<AgentId>,
-}
-
-/// `upstreams.<name>`: a chat API that requests can go to.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct UpstreamConfig {
-    /// Its base address, with or without `/v1`, or with the whole route of its chats.
-    pub url: String,
-    /// How it wants its key, and what it speaks.
-    pub dialect: UpstreamDialect,
-    /// The chat APIs that it speaks, where its dialect does not say it rightly.
-    pub speaks: Option<Vec<SpokenApi>>,
-    /// Its edition of Azure's API, as in `2024-10-21`.
-    pub api_version: Option<String>,
-    /// Its models write tool calls and thinking as text, to be put into the fields where they belong.
-    pub tool_calls_in_text: bool,
-    /// Its keys; without one, the caller's own authorisation passes.
-    pub keys: Vec<Secret>,
-    /// Model to ask for; without one, the caller's own name passes.
-    pub model: Option<String>,
-    /// Deadline of a connection.
-    pub connect: Span,
-    /// Deadline of the reply's first byte; none by default, as models think.
-    pub first_byte: Option<Span>,
-    /// Longest silence inside a reply; none by default, for the same reason.
-    pub idle: Option<Span>,
-    /// The proxy on the way to it: `http://host:port`, `socks5://host:port`, either with a user and a
-    /// password, or `none`; without one, that of the environment.
-    pub proxy: Option<Secret>,
-    /// A file of certificates that it is trusted by, beside those of this machine.
-    pub ca: Option<PathBuf>,
-}
-
-/// `upstreams.<name>.speaks`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SpokenApi {
-    /// OpenAI's chat completions.
-    Chat,
-    /// OpenAI's Responses.
-    Responses,
-    /// Anthropic's messages.
-    Messages,
-}
-
-/// `upstreams.<name>.dialect`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum UpstreamDialect {
-    /// `authorization: Bearer`.
-    #[default]
-    Openai,
-    /// `x-api-key`.
-    Anthropic,
-    /// `api-key`.
-    Azure,
-    /// As `openai`.
-    Vllm,
-}
-
-/// `routing.*`: who answers.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct RoutingConfig {
-    /// Names of upstreams, the first that can answer does; [`POLICY`] is our own model.
-    pub order: Vec<String>,
-    /// Classes of failure upon which the next one is asked, before the first byte of a reply; none
-    /// by default, as agents retry by themselves.
-    pub fail_over: Vec<Failure>,
-}
-
-/// `mode`, for all or for one agent. Here it decides who is served by the policy model.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// The weights learn while the user is away.
-    #[default]
-    #[serde(alias = "madmax")]
-    Auto,
-    /// The weights learn when a batch is ready.
-    Rl,
-    /// No policy model.
-    SkillsOnly,
-}
-
-/// `agents.<id>`: what is different for one agent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct AgentConfig {
-    /// Its mode; without one, that of all.
-    pub mode: Option<Mode>,
-    /// Its upstreams, in order, in place of all others; [`POLICY`] may be among them.
-    pub upstream: Vec<String>,
 }
 
 /// `compat.*`: what counts as an errand of the client.
@@ -367,38 +266,6 @@ impl ProxyConfig {
     /// Address and port to listen on.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::new(self.host, self.port)
-    }
-}
-
-// === impl UpstreamConfig ===
-
-impl Default for UpstreamConfig {
-    fn default() -> Self {
-        Self {
-            url: String::new(),
-            dialect: UpstreamDialect::default(),
-            speaks: None,
-            api_version: None,
-            tool_calls_in_text: false,
-            proxy: None,
-            ca: None,
-            keys: Vec::new(),
-            model: None,
-            connect: Span::secs(10),
-            first_byte: None,
-            idle: None,
-        }
-    }
-}
-
-// === impl RoutingConfig ===
-
-impl Default for RoutingConfig {
-    fn default() -> Self {
-        Self {
-            order: vec![POLICY.to_owned(), LLM.to_owned()],
-            fail_over: Vec::new(),
-        }
     }
 }
 

@@ -45,7 +45,9 @@ fn value(text: &str) -> serde_json::Value {
 #[tokio::test]
 async fn a_chat_goes_to_an_upstream_that_speaks_messages_and_its_answer_comes_back_as_one() {
     let mut harness = before(anthropic()).await;
+    // Half an emoji, as clients cut them, is no reason to refuse.
     let chat = CHAT.replace(r#""stream":true,"#, "");
+    let chat = chat.replace("France?", r"France? \ud83d");
     let request = post("/v1/chat/completions", "accept-encoding: gzip\r\n", &chat);
     let (exchange, seen) = harness.exchange(&request, &json_reply(SAID)).await;
     assert_eq!(path(&exchange), "/v1/messages");
@@ -192,6 +194,13 @@ async fn what_cannot_be_said_is_refused_by_field() {
     assert_eq!(
         (&error["param"], &error["code"]),
         (&"n".into(), &"not_translatable".into())
+    );
+    let huge = CHAT.replace(r#""stream":true"#, r#""temperature":1e999"#);
+    let seen = harness.refused(&post_chat(&huge)).await;
+    assert!(
+        seen.status() == 400 && seen.text().contains("a number"),
+        "{}",
+        seen.text()
     );
     let input = r#"{"model":"m","input":"Hello"}"#;
     let seen = harness.refused(&post("/v1/responses", "", input)).await;

@@ -7,9 +7,7 @@
 //! too long for it, the next one answers without being told to. And whoever cannot be asked at all, as
 //! it speaks another API that cannot say the same, is passed over.
 
-use std::sync::LazyLock;
-
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header, uri::PathAndQuery};
+use http::{HeaderValue, Request, Response, StatusCode, header, uri::PathAndQuery};
 use metaclaw_dialects::Api;
 use serde::Deserialize;
 use tokio::time::timeout;
@@ -17,12 +15,11 @@ use tokio::time::timeout;
 use super::{
     Outgoing, Sent, Target, Upstreams,
     body::UpstreamBody,
-    failure::{Failure, retry_after},
+    failure::Failure,
     speech::Speech,
-    wording::Wording,
+    wording::{Raw, Worded},
 };
 use crate::{
-    clock,
     config::UpstreamDialect,
     headers::{self, Credentials},
     metrics::Visit,
@@ -46,21 +43,6 @@ pub(crate) struct Answer {
     pub reply: Response<UpstreamBody>,
     /// The API that the reply is in as it comes from the upstream; the agent gets its own.
     pub api: Option<Api>,
-}
-
-/// An answer as the upstream gave it.
-struct Raw {
-    target: Target,
-    reply: Response<UpstreamBody>,
-    api: Option<Api>,
-    wording: Wording,
-}
-
-/// A request in the words of its target.
-struct Worded<'a> {
-    outgoing: Outgoing<'a>,
-    api: Option<Api>,
-    wording: Wording,
 }
 
 /// What is read of a chat whose model stands in the upstream's route.
@@ -309,66 +291,6 @@ fn model_of(body: &[u8]) -> Option<String> {
     Some(named.model)
 }
 
-// === impl Worded ===
-
-impl<'a> Worded<'a> {
-    fn of(target: &Target, mut outgoing: Outgoing<'a>) -> Result<Self, Refusal> {
-        let api = Api::of_path(outgoing.route.path());
-        let (Some(caller), Sent::Chat(body)) = (api, &outgoing.body) else {
-            return Ok(Self {
-                outgoing,
-                api: None,
-                wording: Wording::default(),
-            });
-        };
-        let upstream = target.spoken(caller).ok_or_else(|| Refusal::NotSpoken {
-            name: target.name().to_owned(),
-            path: caller.path(),
-        })?;
-        let (wording, body) = Wording::of(target, (caller, upstream), body.clone())?;
-        outgoing.body = Sent::Chat(body);
-        if upstream != caller {
-            outgoing.route = route(upstream);
-            headers::reworded(&mut outgoing.headers, upstream);
-        } else if !wording.is_none() {
-            headers::readable(&mut outgoing.headers);
-        }
-        Ok(Self {
-            outgoing,
-            api: Some(upstream),
-            wording,
-        })
-    }
-}
-
-/// The route of an API, without what another's callers say after it.
-fn route(api: Api) -> &'static PathAndQuery {
-    static ROUTES: LazyLock<[PathAndQuery; 3]> = LazyLock::new(|| {
-        [Api::Chat, Api::Responses, Api::Messages].map(|api| PathAndQuery::from_static(api.path()))
-    });
-    match api {
-        Api::Chat => &ROUTES[0],
-        Api::Responses => &ROUTES[1],
-        Api::Messages => &ROUTES[2],
-    }
-}
-
-// === impl Raw ===
-
-impl Raw {
-    /// In the caller's words.
-    async fn worded(self) -> Result<Answer, Refusal> {
-        let Self {
-            target,
-            reply,
-            api,
-            wording,
-        } = self;
-        let reply = wording.reply(&target, reply).await?;
-        Ok(Answer { target, reply, api })
-    }
-}
-
 // === impl Outcome ===
 
 impl Outcome {
@@ -425,55 +347,6 @@ impl Target {
             Self::Policy(_) => None,
             Self::Named(upstream) if upstream.address.is_https() => None,
             Self::Named(upstream) => upstream.proxy.as_ref()?.shown().cloned(),
-        }
-    }
-
-    /// Notes what a reply says of the key that was shown.
-    fn note(&self, key: Option<usize>, failure: Option<Failure>, headers: &HeaderMap) {
-        let (Self::Named(upstream), Some(key)) = (self, key) else {
-            return;
-        };
-        match failure.filter(|failure| failure.is_of_the_key()) {
-            Some(failure) => {
-                let wait = retry_after(headers, clock::now_ms());
-                tracing::warn!(
-                    upstream = upstream.name,
-                    key,
-                    ?failure,
-                    ?wait,
-                    "a key rests"
-                );
-                upstream.keys.failed(key, failure, wait);
-            }
-            None => upstream.keys.accepted(key),
-        }
-    }
-
-    fn first_key(&self) -> Option<usize> {
-        match self {
-            Self::Policy(_) => None,
-            Self::Named(upstream) => upstream.keys.first(),
-        }
-    }
-
-    fn next_key(&self, tried: &[usize]) -> Option<usize> {
-        match self {
-            Self::Policy(_) => None,
-            Self::Named(upstream) => upstream.keys.next(tried),
-        }
-    }
-
-    fn n_keys(&self) -> usize {
-        match self {
-            Self::Policy(_) => 0,
-            Self::Named(upstream) => upstream.keys.len(),
-        }
-    }
-
-    fn all_rest(&self) -> Option<Failure> {
-        match self {
-            Self::Policy(_) => None,
-            Self::Named(upstream) => upstream.keys.all_rest(),
         }
     }
 }

@@ -9,10 +9,14 @@ use std::{
     time::Duration,
 };
 
+use http::HeaderMap;
 use tokio::time::Instant;
 
-use super::failure::Failure;
-use crate::secret::Secret;
+use super::{
+    Target,
+    failure::{Failure, retry_after},
+};
+use crate::{clock, secret::Secret};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -130,6 +134,59 @@ impl KeyRing {
 impl State {
     fn resting(&self, now: Instant) -> Option<(Instant, Failure)> {
         self.rest.filter(|(until, _)| *until > now)
+    }
+}
+
+// === impl Target ===
+
+impl Target {
+    /// Notes what a reply says of the key that was shown.
+    pub(super) fn note(&self, key: Option<usize>, failure: Option<Failure>, headers: &HeaderMap) {
+        let (Self::Named(upstream), Some(key)) = (self, key) else {
+            return;
+        };
+        match failure.filter(|failure| failure.is_of_the_key()) {
+            Some(failure) => {
+                let wait = retry_after(headers, clock::now_ms());
+                tracing::warn!(
+                    upstream = upstream.name,
+                    key,
+                    ?failure,
+                    ?wait,
+                    "a key rests"
+                );
+                upstream.keys.failed(key, failure, wait);
+            }
+            None => upstream.keys.accepted(key),
+        }
+    }
+
+    pub(super) fn first_key(&self) -> Option<usize> {
+        match self {
+            Self::Policy(_) => None,
+            Self::Named(upstream) => upstream.keys.first(),
+        }
+    }
+
+    pub(super) fn next_key(&self, tried: &[usize]) -> Option<usize> {
+        match self {
+            Self::Policy(_) => None,
+            Self::Named(upstream) => upstream.keys.next(tried),
+        }
+    }
+
+    pub(super) fn n_keys(&self) -> usize {
+        match self {
+            Self::Policy(_) => 0,
+            Self::Named(upstream) => upstream.keys.len(),
+        }
+    }
+
+    pub(super) fn all_rest(&self) -> Option<Failure> {
+        match self {
+            Self::Policy(_) => None,
+            Self::Named(upstream) => upstream.keys.all_rest(),
+        }
     }
 }
 

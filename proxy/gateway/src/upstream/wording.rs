@@ -4,8 +4,10 @@
 //! and one to a model that writes its tool calls and thinking as text, as our own policy model may.
 //! What the log is told is what the upstream said.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header, uri::PathAndQuery};
 use metaclaw_dialects::{
     Api,
     rewrite::{Rewrite, Then},
@@ -14,8 +16,8 @@ use metaclaw_dialects::{
 };
 use serde_json::Value;
 
-use super::{Target, body::UpstreamBody};
-use crate::{clock, headers, refusal::Refusal, splice::APPEND_FIELD};
+use super::{Answer, Outgoing, Sent, Target, body::UpstreamBody};
+use crate::{clock, headers, refusal::Refusal, request, splice::APPEND_FIELD};
 
 /// The longest reply that is put in other words whole.
 const MAX_REPLY: usize = 32 << 20;
@@ -29,12 +31,27 @@ pub(super) struct Wording {
     in_text: Option<toolcalls::Options>,
 }
 
+/// A request in the words of its target.
+pub(super) struct Worded<'a> {
+    pub outgoing: Outgoing<'a>,
+    pub api: Option<Api>,
+    pub wording: Wording,
+}
+
+/// An answer as the upstream gave it.
+pub(super) struct Raw {
+    pub target: Target,
+    pub reply: Response<UpstreamBody>,
+    pub api: Option<Api>,
+    pub wording: Wording,
+}
+
 /// Another body in place of one that has been read already.
 struct Instead(Vec<u8>);
 
 impl Wording {
     /// Puts a request in the words of `target`, which is asked in `upstream`'s API.
-    pub(super) fn of(
+    fn of(
         target: &Target,
         (caller, upstream): (Api, Api),
         body: Bytes,
@@ -44,7 +61,7 @@ impl Wording {
         if direction.is_none() && !has_text {
             return Ok((Self::default(), body));
         }
-        let Ok(given) = serde_json::from_slice::<Value>(&body) else {
+        let Some(given) = request::value(&body) else {
             // What no value can hold (a number beyond f64) passes, unless it must be said anew.
             return match direction {
                 None => Ok((Self::default(), body)),
@@ -75,12 +92,12 @@ impl Wording {
     }
 
     /// Whether the reply passes as it comes.
-    pub(super) fn is_none(&self) -> bool {
+    fn is_none(&self) -> bool {
         self.other.is_none() && self.in_text.is_none()
     }
 
     /// Puts a reply in the caller's words: a stream as it comes, anything else once it is there.
-    pub(super) async fn reply(
+    async fn reply(
         self,
         target: &Target,
         mut reply: Response<UpstreamBody>,
@@ -179,6 +196,66 @@ fn is_plain(target: &Target, headers: &HeaderMap) -> Result<(), Refusal> {
             Err(target.unreadable(reason))
         }
         Some(_) | None => Ok(()),
+    }
+}
+
+// === impl Worded ===
+
+impl<'a> Worded<'a> {
+    pub(super) fn of(target: &Target, mut outgoing: Outgoing<'a>) -> Result<Self, Refusal> {
+        let api = Api::of_path(outgoing.route.path());
+        let (Some(caller), Sent::Chat(body)) = (api, &outgoing.body) else {
+            return Ok(Self {
+                outgoing,
+                api: None,
+                wording: Wording::default(),
+            });
+        };
+        let upstream = target.spoken(caller).ok_or_else(|| Refusal::NotSpoken {
+            name: target.name().to_owned(),
+            path: caller.path(),
+        })?;
+        let (wording, body) = Wording::of(target, (caller, upstream), body.clone())?;
+        outgoing.body = Sent::Chat(body);
+        if upstream != caller {
+            outgoing.route = route(upstream);
+            headers::reworded(&mut outgoing.headers, upstream);
+        } else if !wording.is_none() {
+            headers::readable(&mut outgoing.headers);
+        }
+        Ok(Self {
+            outgoing,
+            api: Some(upstream),
+            wording,
+        })
+    }
+}
+
+/// The route of an API, without what another's callers say after it.
+fn route(api: Api) -> &'static PathAndQuery {
+    static ROUTES: LazyLock<[PathAndQuery; 3]> = LazyLock::new(|| {
+        [Api::Chat, Api::Responses, Api::Messages].map(|api| PathAndQuery::from_static(api.path()))
+    });
+    match api {
+        Api::Chat => &ROUTES[0],
+        Api::Responses => &ROUTES[1],
+        Api::Messages => &ROUTES[2],
+    }
+}
+
+// === impl Raw ===
+
+impl Raw {
+    /// In the caller's words.
+    pub(super) async fn worded(self) -> Result<Answer, Refusal> {
+        let Self {
+            target,
+            reply,
+            api,
+            wording,
+        } = self;
+        let reply = wording.reply(&target, reply).await?;
+        Ok(Answer { target, reply, api })
     }
 }
 
