@@ -249,9 +249,17 @@ impl ChainHash {
         said.extend_from_slice(&self.0);
         said.push(tag);
         // Normalised: clients trim and re-wrap what they replay.
-        for word in text.split_whitespace() {
-            said.extend_from_slice(word.as_bytes());
+        let mut say = |word: &[u8]| {
+            said.extend_from_slice(word);
             said.push(b' ');
+        };
+        if text.is_ascii() {
+            // What is white space among the first 128 letters; twice as fast as letter by letter.
+            let words = text.as_bytes().split(|b| matches!(b, 9..=13 | b' '));
+            words.filter(|word| !word.is_empty()).for_each(say);
+        } else {
+            text.split_whitespace()
+                .for_each(|word| say(word.as_bytes()));
         }
         Self(*blake3::hash(&said).as_bytes())
     }
@@ -345,6 +353,16 @@ mod tests {
         ];
         let replayed = [Message::user("hi there "), Message::assistant("y")];
         assert_eq!(last(&said), last(&replayed));
+        let every_blank: String = (0..128).map(char::from).collect();
+        let words = every_blank
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join("\u{a0}");
+        assert_eq!(
+            last(&[Message::user(every_blank)]),
+            last(&[Message::user(words)]),
+            "read as ASCII and letter by letter"
+        );
         let synthetic = Message::user(format!("{OPENCLAW_INTERNAL}\nfacts"));
         assert_eq!(last(&said), last(&[&replayed[..], &[synthetic]].concat()));
         assert_ne!(

@@ -16,26 +16,27 @@ const BLOCK: usize = 32;
 /// How many bytes come before the next one that means something inside a string: a quote, a
 /// backslash or a control character.
 pub(super) fn n_plain(bytes: &[u8]) -> usize {
+    // Most strings are keys and words: for those a block is too much.
+    if let Some(at) = first_of_words(&bytes[..bytes.len().min(BLOCK)]) {
+        return at;
+    }
     // Without a branch, so that it is done for many at once.
     let means = |b: u8| u8::from(b == b'"') | u8::from(b == b'\\') | u8::from(b < 0x20);
     let (blocks, _) = bytes.as_chunks::<BLOCK>();
     let is_plain = |block: &&[u8; BLOCK]| block.iter().fold(0, |any, b| any | means(*b)) == 0;
-    let n_blocks = blocks.iter().take_while(is_plain).count();
-    let rest = &bytes[n_blocks * BLOCK..];
-    let (words, _) = rest.as_chunks::<8>();
-    let n_words = words.iter().take_while(|word| first_in(**word).is_none());
-    let n_words = n_words.count();
-    let start = n_blocks * BLOCK + n_words * 8;
-    match words.get(n_words).and_then(|word| first_in(*word)) {
-        Some(at) => start + at,
-        None => {
-            start
-                + bytes[start..]
-                    .iter()
-                    .take_while(|b| means(**b) == 0)
-                    .count()
-        }
+    let start = blocks.iter().take_while(is_plain).count() * BLOCK;
+    if let Some(at) = first_of_words(&bytes[start..bytes.len().min(start + BLOCK)]) {
+        return start + at;
     }
+    let rest = bytes[start..].iter();
+    start + rest.take_while(|b| means(**b) == 0).count()
+}
+
+/// Where the first byte stands that means something, among the whole words of `bytes`.
+fn first_of_words(bytes: &[u8]) -> Option<usize> {
+    let (words, _) = bytes.as_chunks::<8>();
+    let found = |(n, word): (usize, &[u8; 8])| Some(n * 8 + first_in(*word)?);
+    words.iter().enumerate().find_map(found)
 }
 
 /// Where in eight bytes the first one stands that means something.
@@ -57,11 +58,19 @@ fn first_in(word: [u8; 8]) -> Option<usize> {
 pub(crate) fn read(quoted: &[u8]) -> Cow<'_, str> {
     let inner = inner(quoted);
     if memchr(b'\\', inner).is_none() {
-        return String::from_utf8_lossy(inner);
+        return utf8(inner);
     }
     let mut out = String::with_capacity(inner.len());
     read_into(&mut out, quoted, usize::MAX);
     Cow::Owned(out)
+}
+
+/// Requests are UTF-8 where this is asked: the quick way first.
+fn utf8(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => String::from_utf8_lossy(bytes),
+    }
 }
 
 /// Adds the text of a JSON string, given with its quotes, to `out`, until that has `limit` bytes or
@@ -72,7 +81,7 @@ pub(crate) fn read_into(out: &mut String, quoted: &[u8], limit: usize) {
         let room = (limit - out.len()).saturating_add(3).min(rest.len());
         let end = memchr(b'\\', &rest[..room]);
         let end = end.unwrap_or_else(|| letter_end(rest, room));
-        out.push_str(&String::from_utf8_lossy(&rest[..end]));
+        out.push_str(&utf8(&rest[..end]));
         rest = &rest[end..];
         if rest.first() == Some(&b'\\') && out.len() < limit {
             rest = &rest[escape_into(out, rest)..];
