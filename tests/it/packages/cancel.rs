@@ -28,12 +28,17 @@ async fn who_hangs_up_is_hung_up_on_upstream() {
         ("openai", "responses"),
         ("anthropic", "messages"),
         ("openai", "before_the_first_byte"),
+        // In the upstream's own words, other than the package's.
+        ("anthropic", "chat"),
     ] {
         let upstream = Upstream::start(Play::Stall(GREETING)).await;
         let home = Home::before(&bin_dir, &upstream, dialect, &Value::Null);
         let proxy = home.start().await.unwrap();
         let after = hang_up(&python, &proxy.base_url, way, &upstream).await;
-        eprintln!("{way}: the upstream saw it after {} us", after.as_micros());
+        eprintln!(
+            "{way}, {dialect}: the upstream saw it after {} us",
+            after.as_micros()
+        );
         proxy.stop().await.unwrap();
     }
 }
