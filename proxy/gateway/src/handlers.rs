@@ -53,6 +53,9 @@ async fn for_page(
     request: Request<Incoming>,
     visit: &mut Visit,
 ) -> Result<Response<Body>, Refusal> {
+    if !shared.door.is_locked() {
+        shared.origins.check_name(&request)?;
+    }
     let Some(page) = shared.origins.admit(request.headers())? else {
         return route(shared, request, visit).await;
     };
@@ -71,13 +74,14 @@ async fn route(
     request: Request<Incoming>,
     visit: &mut Visit,
 ) -> Result<Response<Body>, Refusal> {
-    if let Some(api) = Api::of_path(request.uri().path()) {
+    let api = Api::of_path(request.uri().path());
+    // What is not posted there is no chat: OpenAI lists the completions that it keeps.
+    if let Some(api) = api.filter(|_| *request.method() == Method::POST) {
         if headers::is_encoded(request.headers()) {
             // Bytes that cannot be read cannot be edited either.
             shared.metrics.encoded.inc();
             return pass(shared, request, visit).await;
         }
-        allow(&request, "POST")?;
         let route = route_of(&request)?;
         return chat(shared, api, request, route, visit).await;
     }

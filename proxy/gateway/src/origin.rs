@@ -3,11 +3,17 @@
 //!
 //! A browser says whose page asks (`Origin`), also where the page must not read the answer. Pages of
 //! this machine are let in, those of `proxy.allow_origins`, and nobody else's. Clients that are no
-//! browsers send no `Origin`, whatever else they borrow from one. The name in `Host` proves nothing:
-//! an attacker's own name can be made to mean this machine.
+//! browsers send no `Origin`, whatever else they borrow from one.
+//!
+//! A site can also make its own name mean this machine (DNS rebinding). Then its page is of one origin
+//! with us, and the browser lets it GET and read without an `Origin`; what it cannot hide is the name,
+//! in `Host`. So without a key we answer only to names that no site can have.
+
+use std::net::IpAddr;
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
+    uri::Authority,
 };
 
 use crate::{
@@ -23,6 +29,9 @@ const REMEMBERED: &str = "600";
 const PRIVATE_NETWORK_ASKED: HeaderName =
     HeaderName::from_static("access-control-request-private-network");
 const PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-control-allow-private-network");
+
+/// Names that are nobody's on the internet: RFC 6761, 6762 and 8375, and what ICANN set aside.
+const PRIVATE_NAMES: [&str; 5] = [".localhost", ".local", ".internal", ".home.arpa", ".test"];
 
 /// Whose pages may speak to the proxy.
 #[derive(Debug)]
@@ -53,6 +62,24 @@ impl Origins {
         Ok(Self { allowed })
     }
 
+    /// Refuses what asks for us by a name that a site of the internet may have.
+    pub(crate) fn check_name<B>(&self, request: &Request<B>) -> Result<(), Refusal> {
+        let given = request.headers().get(header::HOST);
+        let given = given.and_then(|it| Authority::try_from(it.as_bytes()).ok());
+        // HTTP/2 has it there, as has a request for a whole address.
+        let Some(given) = request.uri().authority().cloned().or(given) else {
+            return Ok(());
+        };
+        let host = given.host().trim_end_matches('.').to_ascii_lowercase();
+        let is_address = address(&host).is_some();
+        let is_private = PRIVATE_NAMES.iter().any(|it| host.ends_with(it));
+        let is_named = |origin: &HeaderValue| host_of(origin).is_some_and(|it| it == host);
+        if is_address || !host.contains('.') || is_private || self.allowed.iter().any(is_named) {
+            return Ok(());
+        }
+        Err(Refusal::Host { host })
+    }
+
     /// The page that asks; `None` where no page does.
     pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<Option<Page>, Refusal> {
         let Some(origin) = headers.get(header::ORIGIN) else {
@@ -76,15 +103,20 @@ fn is_host(host: &str) -> bool {
 }
 
 fn is_of_this_machine(origin: &HeaderValue) -> bool {
-    let uri = origin.to_str().ok().and_then(|it| it.parse::<Uri>().ok());
-    let Some(host) = uri.as_ref().and_then(Uri::host) else {
+    let Some(host) = host_of(origin) else {
         return false;
     };
-    let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
-    let is_local = host
-        .parse()
-        .is_ok_and(|it: std::net::IpAddr| it.is_loopback());
+    let is_local = address(&host).is_some_and(|it| it.is_loopback());
     is_local || host == "localhost" || host.ends_with(".localhost")
+}
+
+fn host_of(origin: &HeaderValue) -> Option<String> {
+    let uri: Uri = origin.to_str().ok()?.parse().ok()?;
+    Some(uri.host()?.to_ascii_lowercase())
+}
+
+fn address(host: &str) -> Option<IpAddr> {
+    host.trim_matches(['[', ']']).parse().ok()
 }
 
 // === impl Page ===

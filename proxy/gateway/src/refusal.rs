@@ -88,6 +88,10 @@ pub(crate) enum Refusal {
         "web pages of {origin:?} may not speak to this proxy: add it to proxy.allow_origins if they should"
     )]
     Origin { origin: String },
+    #[error(
+        "this proxy was asked for as {host:?}, which may be any site's name, and no key is set: ask for it as 127.0.0.1, set proxy.api_key, or add http://{host} to proxy.allow_origins"
+    )]
+    Host { host: String },
     #[error("{method} {path} is not served here: chats are POST /v1/chat/completions")]
     NotFound { method: String, path: String },
     #[error("{path} takes {allowed}, not {method}")]
@@ -111,7 +115,9 @@ impl Refusal {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::NoKey | Self::WrongKey | Self::NotAdmin => StatusCode::UNAUTHORIZED,
-            Self::ForeignAgent { .. } | Self::Origin { .. } | Self::NotAll => StatusCode::FORBIDDEN,
+            Self::ForeignAgent { .. } | Self::Origin { .. } | Self::Host { .. } | Self::NotAll => {
+                StatusCode::FORBIDDEN
+            }
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Name { .. }
             | Self::HeaderText { .. }
@@ -152,6 +158,7 @@ impl Refusal {
             Self::Unsayable { .. } => Some("not_translatable"),
             Self::Unreadable { .. } => Some("upstream_unreadable"),
             Self::Origin { .. } => Some("foreign_origin"),
+            Self::Host { .. } => Some("foreign_host"),
             Self::Unreachable { .. } => Some("upstream_unreachable"),
             Self::TooSlow { .. } => Some("upstream_timeout"),
             Self::Name { .. }

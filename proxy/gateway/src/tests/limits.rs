@@ -34,7 +34,7 @@ async fn bad_requests_are_answered_in_words() {
     let at = latin1.iter().position(|b| *b == b'?').unwrap();
     latin1[at] = 0xe9;
     insta::assert_snapshot!(refused(latin1).await, @r#"400 {"error":{"message":"x-turn-type: a header that is no UTF-8 text","type":"invalid_request_error","param":"x-turn-type","code":null}}"#);
-    insta::assert_snapshot!(refused(b"GET /v1/chat/completions HTTP/1.1\r\nhost: x\r\n\r\n".to_vec()).await, @r#"405 {"error":{"message":"/v1/chat/completions takes POST, not GET","type":"invalid_request_error","param":null,"code":null}}"#);
+    insta::assert_snapshot!(refused(b"GET /v1/feedback HTTP/1.1\r\nhost: x\r\n\r\n".to_vec()).await, @r#"405 {"error":{"message":"/v1/feedback takes POST, not GET","type":"invalid_request_error","param":null,"code":null}}"#);
     insta::assert_snapshot!(refused(post("/chat/completions", "", CHAT)).await, @r#"404 {"error":{"message":"POST /chat/completions is not served here: chats are POST /v1/chat/completions","type":"invalid_request_error","param":null,"code":null}}"#);
 }
 

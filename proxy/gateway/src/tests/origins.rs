@@ -57,3 +57,26 @@ async fn clients_that_are_no_browsers_are_not_taken_for_one() {
     let dangerous = "anthropic-dangerous-direct-browser-access";
     assert_eq!(exchange.header(dangerous).as_deref(), Some("true"));
 }
+
+#[tokio::test]
+async fn a_site_whose_name_was_made_to_mean_this_machine_reads_nothing() {
+    let get = |host: &str| format!("GET /v1/models HTTP/1.1\r\nhost: {host}\r\n\r\n");
+    let mut harness = Harness::start().await;
+    // Its page is of one origin with us then: the browser sends no `Origin`, and lets it read.
+    let seen = harness.refused(get("evil.example:30000").as_bytes()).await;
+    insta::assert_snapshot!(seen.text(), @r#"{"error":{"message":"this proxy was asked for as \"evil.example\", which may be any site's name, and no key is set: ask for it as 127.0.0.1, set proxy.api_key, or add http://evil.example to proxy.allow_origins","type":"permission_error","param":null,"code":"foreign_host"}}"#);
+    assert_eq!(seen.status(), 403);
+    assert!(harness.upstream.is_unasked());
+    for host in [
+        "127.0.0.1:1",
+        "[::1]:1",
+        "localhost",
+        "metaclaw:1",
+        "host.docker.internal:1",
+    ] {
+        let (_, seen) = harness
+            .exchange(get(host).as_bytes(), &json_reply("{}"))
+            .await;
+        assert_eq!(seen.status(), 200, "{host}");
+    }
+}

@@ -150,6 +150,42 @@ async fn other_routes_pass_unread_both_ways() {
 }
 
 #[tokio::test]
+async fn what_is_asked_of_a_chat_route_otherwise_than_by_post_is_no_chat() {
+    let mut harness = Harness::start().await;
+    // OpenAI lists the completions that it keeps.
+    let list = b"GET /v1/chat/completions?limit=2 HTTP/1.1\r\nhost: gateway\r\n\r\n";
+    let (exchange, seen) = harness.exchange(list, &json_reply(r#"{"data":[]}"#)).await;
+    let line = "GET /v1/chat/completions?limit=2 HTTP/1.1\r\n";
+    assert!(exchange.head.starts_with(line), "{}", exchange.head);
+    assert_eq!(seen.text(), r#"{"data":[]}"#);
+}
+
+#[tokio::test]
+async fn replies_without_a_body_keep_their_heads() {
+    let mut harness = Harness::start().await;
+    let ask = |method: &str| format!("{method} /v1/files/f HTTP/1.1\r\nhost: x\r\n\r\n");
+    for (method, status, kept) in [
+        ("HEAD", "200 OK", "content-length: 9\r\n"),
+        ("GET", "304 Not Modified", "etag: \"x\"\r\n"),
+        ("DELETE", "204 No Content", "x-a: b\r\n"),
+        ("OPTIONS", "200 OK", "content-length: 0\r\n"),
+    ] {
+        let (mut client, mut exchange) = harness.ask(ask(method).as_bytes()).await;
+        let line = ask(method);
+        assert!(exchange.head.starts_with(line.lines().next().unwrap()));
+        let reply = format!("HTTP/1.1 {status}\r\nconnection: close\r\n{kept}\r\n");
+        exchange.send(reply.as_bytes()).await;
+        client.until(status).await;
+        client.until(kept).await;
+        // The connection goes on: nothing of a body is waited for.
+        client.send(ask("GET").as_bytes()).await;
+        let mut exchange = harness.upstream.next().await;
+        exchange.send(json_reply("{}").as_bytes()).await;
+        client.until("{}").await;
+    }
+}
+
+#[tokio::test]
 async fn a_request_that_can_only_be_passed_on_is_passed_on() {
     let mut harness = Harness::start().await;
     let body = r#"{"messages":[{"role":"user","content":"x","weight":1e999}],"turn_type":"main"}"#;
