@@ -20,7 +20,7 @@ pub(crate) const KEY_HEADERS: [HeaderName; 3] = [
 ];
 
 /// For which agents a caller may speak.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Caller {
     /// For any.
     Any,

@@ -118,6 +118,14 @@ pub enum ConfigError {
         /// The key's name.
         name: String,
     },
+    /// A key of two meanings.
+    #[error("proxy.keys.{name}.key is {other} as well: each must be another")]
+    SameKey {
+        /// The key's name.
+        name: String,
+        /// The setting that has the same.
+        other: String,
+    },
     /// No body of the allowed length would ever fit.
     #[error(
         "proxy.body_memory {memory} is less than proxy.max_body {max_body}: it must hold at least one"
@@ -257,10 +265,28 @@ impl ProxyConfig {
         if memory.0 < max_body.0 {
             return Err(ConfigError::BodyMemory { memory, max_body });
         }
-        match self.keys.iter().find(|(_, key)| key.agents.is_empty()) {
-            Some((name, _)) => Err(ConfigError::NoAgents { name: name.clone() }),
-            None => Ok(()),
+        self.check_keys()
+    }
+
+    /// Checks that each key opens for somebody, and for the same agents every time.
+    fn check_keys(&self) -> Result<(), ConfigError> {
+        let of_all = self
+            .api_key
+            .iter()
+            .map(|key| ("proxy.api_key".to_owned(), key));
+        let mut seen: Vec<(String, &Secret)> = of_all.collect();
+        for (name, KeyConfig { key, agents }) in &self.keys {
+            let name = name.clone();
+            if agents.is_empty() {
+                return Err(ConfigError::NoAgents { name });
+            }
+            if let Some((other, _)) = seen.iter().find(|(_, other)| *other == key) {
+                let other = other.clone();
+                return Err(ConfigError::SameKey { name, other });
+            }
+            seen.push((format!("proxy.keys.{name}.key"), key));
         }
+        Ok(())
     }
 
     /// Address and port to listen on.
@@ -300,6 +326,8 @@ mod tests {
         insta::assert_snapshot!(refused(r#"{"proxy":{"host":"0.0.0.0"}}"#), @"proxy.host 0.0.0.0 can be reached from other machines and no key is set: set proxy.api_key, make one with `metaclaw keys add`, or set proxy.host to 127.0.0.1");
         insta::assert_snapshot!(refused(r#"{"proxy":{"body_memory":"16 MiB"}}"#), @"proxy.body_memory 16 MiB is less than proxy.max_body 32 MiB: it must hold at least one");
         insta::assert_snapshot!(refused(r#"{"proxy":{"keys":{"phone":{"key":"k","agents":[]}}}}"#), @"proxy.keys.phone.agents is empty: name the agents that this key may speak for");
+        insta::assert_snapshot!(refused(r#"{"proxy":{"api_key":"k","keys":{"phone":{"key":"k","agents":["main"]}}}}"#), @"proxy.keys.phone.key is proxy.api_key as well: each must be another");
+        insta::assert_snapshot!(refused(r#"{"proxy":{"keys":{"a":{"key":"k","agents":["a"]},"b":{"key":"k","agents":["b"]}}}}"#), @"proxy.keys.b.key is proxy.keys.a.key as well: each must be another");
         insta::assert_snapshot!(refused(r#"{"routing":{"order":["polcy"]},"upstreams":{"mine":{"url":"x"}}}"#), @r#"routing.order: "polcy" is no upstream; there are policy, mine"#);
         insta::assert_snapshot!(refused(r#"{"agents":{"work":{"upstream":["yours"]}},"upstreams":{"mine":{"url":"x"}}}"#), @r#"agents.work.upstream: "yours" is no upstream; there are policy, mine"#);
         insta::assert_snapshot!(refused(r#"{"upstreams":{"policy":{"url":"x"}}}"#), @"upstreams.policy: this name stands for the policy model; choose another");

@@ -64,8 +64,9 @@ pub(crate) struct Identifier {
     lineage: Lineage,
     replies: Arc<Replies>,
     /// Which agent a session is of: OpenClaw says it at the beginning of a session, and a session
-    /// that was compacted has lost its beginning.
-    agents: Mutex<Recent<SessionId, AgentId>>,
+    /// that was compacted has lost its beginning. What the holder of one key said is not believed of
+    /// a session of another's, though it has the same name.
+    agents: Mutex<Recent<(Caller, SessionId), AgentId>>,
     side: SidePatterns,
     session_implies_side: bool,
 }
@@ -129,13 +130,14 @@ impl Identifier {
         let Some(session) = session else {
             return agent(asked.headers, asked.caller, runtime);
         };
+        let key = (asked.caller.clone(), session.clone());
         let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
         let runtime = match runtime {
             Some(agent) => {
-                agents.insert(session.clone(), agent.clone());
+                agents.insert(key, agent.clone());
                 Some(agent)
             }
-            None => agents.get_mut(session).cloned(),
+            None => agents.get_mut(&key).cloned(),
         };
         drop(agents);
         agent(asked.headers, asked.caller, runtime)

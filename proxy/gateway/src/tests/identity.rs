@@ -157,3 +157,26 @@ async fn the_originals_rule_holds_where_it_is_asked_for() {
         .collect();
     assert_eq!(kinds, [TurnKind::Side, TurnKind::Main, TurnKind::Main]);
 }
+
+#[tokio::test]
+async fn what_one_key_says_of_a_session_is_not_believed_of_anothers() {
+    let mut set_up = SetUp::default();
+    set_up.config.proxy = serde_json::from_str(
+        r#"{"api_key":"owner","keys":{"guest":{"key":"guest","agents":["guest"]}}}"#,
+    )
+    .unwrap();
+    let mut harness = Harness::with(set_up).await;
+    let by = |key: &str| format!("authorization: Bearer {key}\r\nx-session-id: shared\r\n");
+    let claims = conversation(&["hi\\n\\nRuntime: agent=guest | host=h"]);
+    harness.chat(&by("guest"), &claims, "x").await;
+    harness
+        .chat(&by("owner"), &conversation(&["hi"]), "x")
+        .await;
+    let agents: Vec<_> = turns(&harness, 2)
+        .await
+        .into_iter()
+        .map(|it| it.0)
+        .collect();
+    assert_eq!(agents[0], "guest");
+    assert_ne!(agents[1], "guest", "the owner's turn became the guest's");
+}
