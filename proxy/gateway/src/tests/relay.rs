@@ -87,6 +87,30 @@ async fn a_cut_is_passed_on_as_a_cut() {
 }
 
 #[tokio::test]
+async fn a_cut_of_an_upstream_of_http_1_0_is_a_cut_for_the_agent() {
+    let mut set_up = SetUp::default();
+    let idle = Some(Span::millis(50));
+    set_up.config.upstreams = [(
+        "llm".into(),
+        UpstreamConfig {
+            idle,
+            ..UpstreamConfig::default()
+        },
+    )]
+    .into();
+    let mut harness = Harness::with(set_up).await;
+    let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
+    let head = "HTTP/1.0 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+    exchange
+        .send(format!("{head}{}", delta("Par")).as_bytes())
+        .await;
+    // It falls silent; its end would be that of its connection.
+    let seen = client.read().await;
+    assert!(seen.head.starts_with("HTTP/1.1 200"), "{}", seen.head);
+    assert_eq!((seen.text(), seen.is_whole), (delta("Par").as_str(), false));
+}
+
+#[tokio::test]
 async fn an_error_keeps_its_status_its_body_and_its_retry_after() {
     let mut harness = Harness::start().await;
     let body = r#"{ "error" : {"message":"slow down","type":"x","code":"rate_limit_exceeded"} }"#;

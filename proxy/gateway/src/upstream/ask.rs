@@ -7,7 +7,7 @@
 //! too long for it, the next one answers without being told to. And whoever cannot be asked at all, as
 //! it speaks another API that cannot say the same, is passed over.
 
-use http::{HeaderValue, Request, Response, StatusCode, header, uri::PathAndQuery};
+use http::{HeaderValue, Request, Response, StatusCode, Version, header, uri::PathAndQuery};
 use metaclaw_dialects::Api;
 use serde::Deserialize;
 use tokio::time::timeout;
@@ -262,7 +262,10 @@ impl Upstreams {
             },
             None => reply.await,
         };
-        let reply = reply.map_err(|error| target.unreachable(&error))?;
+        let mut reply = reply.map_err(|error| target.unreachable(&error))?;
+        // Its version is that of its connection. Ours must not be HTTP/1.0, where the end of the
+        // connection is the end of a reply and a cut would look like one.
+        *reply.version_mut() = Version::HTTP_11;
         Ok(reply.map(UpstreamBody::from))
     }
 
