@@ -116,7 +116,7 @@ impl Address {
     /// `None` for a route that is not below `/v1`, or would lead out of it.
     pub(crate) fn uri(&self, route: &PathAndQuery, model: Option<&str>) -> Option<Uri> {
         let rest = route.path().strip_prefix("/v1")?;
-        if !rest.starts_with('/') || route.path().split('/').any(is_dots) {
+        if !rest.starts_with('/') || leads_up(rest) {
             return None;
         }
         let mut path = match (self.by_model, model) {
@@ -154,15 +154,18 @@ impl Address {
     }
 }
 
-/// `.` or `..`, however written: a server that resolves them would leave the prefix, with our key.
-fn is_dots(segment: &str) -> bool {
-    let plain = segment.replace("%2e", ".").replace("%2E", ".");
-    matches!(plain.as_str(), "." | "..")
+/// Whether a segment is `.` or `..`, however it and what stands around it are written: a server that
+/// resolves them would leave the prefix, with our key.
+fn leads_up(path: &str) -> bool {
+    let plain = path.to_ascii_lowercase().replace("%2e", ".");
+    let plain = plain.replace("%2f", "/").replace("%5c", "/");
+    let mut segments = plain.split(['/', '\\']);
+    segments.any(|segment| matches!(segment, "." | ".."))
 }
 
 /// A name as one segment of a path (RFC 3986, 3.3); `None` where none can be made of it.
 fn segment(name: &str) -> Option<String> {
-    if name.is_empty() || is_dots(name) {
+    if name.is_empty() || leads_up(name) {
         return None;
     }
     let mut segment = String::new();
@@ -232,7 +235,16 @@ mod tests {
             at("http://[::1]:80/a/openai", "/v1/models?x=%2F").unwrap(),
             "http://[::1]:80/a/openai/models?x=%2F"
         );
-        for outside in ["/v10/x", "/v1/../x", "/v1/a/%2E./x", "/v1/./x?y", "/v1/.."] {
+        for outside in [
+            "/v10/x",
+            "/v1/../x",
+            "/v1/a/%2E./x",
+            "/v1/./x?y",
+            "/v1/..",
+            "/v1/..%2fx",
+            "/v1/a%5C%2e%2e",
+            "/v1/..\\x",
+        ] {
             assert_eq!(at("http://h/v1", outside), None, "{outside}");
         }
         assert!(at("http://h/v1", "/v1/a..b/.c?d=/../").is_some());

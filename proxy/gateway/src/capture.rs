@@ -126,11 +126,13 @@ impl Capture {
         }
         let len = self.bytes.len() + bytes.len();
         if len > self.bytes.capacity() {
-            // Grown by halves of its own length at least, so that copying stays cheap.
-            let capacity = len.max(self.bytes.capacity() * 3 / 2).max(1 << 10);
-            let more = (capacity - self.bytes.capacity()) as u64;
             let share = self.held.budget.limit / SHARE;
-            if capacity as u64 > share || !self.held.grow(more) {
+            let most = usize::try_from(share).unwrap_or(usize::MAX);
+            // Grown by halves of its own length at least, so that copying stays cheap.
+            let by_halves = (self.bytes.capacity() * 3 / 2).max(1 << 10);
+            let capacity = len.max(by_halves.min(most));
+            let more = (capacity - self.bytes.capacity()) as u64;
+            if capacity > most || !self.held.grow(more) {
                 self.overflow();
                 return;
             }
@@ -174,6 +176,16 @@ mod tests {
         assert!((10_000..16_000).contains(&held), "{held}");
         drop(capture);
         assert_eq!(metrics.counts().capture_bytes, 0);
+    }
+
+    #[test]
+    fn a_reply_may_take_all_of_its_share() {
+        let (budget, _) = budget(16 << 10);
+        let mut capture = Capture::new(&budget);
+        for _ in 0..19 {
+            capture.push(&Bytes::from_static(&[b'x'; 100]));
+        }
+        assert_eq!(capture.bytes().map(<[u8]>::len), Some(1_900));
     }
 
     #[test]

@@ -130,7 +130,10 @@ impl Gateway {
             sessions: Arc::new(sessions),
             origins: Origins::new(&config.proxy.allow_origins)?,
             upstreams: Upstreams::new(&config, Arc::clone(&door))?,
-            streams: Arc::new(Semaphore::new(config.proxy.max_streams)),
+            // Beyond tokio's bound there would be a panic; nobody has as many.
+            streams: Arc::new(Semaphore::new(
+                config.proxy.max_streams.min(Semaphore::MAX_PERMITS),
+            )),
             bodies: Bodies::new(&config.proxy, &metrics),
             services: parts.services,
             serving,
