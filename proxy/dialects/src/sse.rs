@@ -227,6 +227,17 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_order_mark_is_one_at_the_very_beginning_alone() {
+        assert_eq!(data("\u{feff}data: a\n\n\u{feff}data: b\n\n"), ["a"]);
+    }
+
+    #[test]
+    fn the_limit_is_that_of_all_data_lines_and_their_ends() {
+        assert_eq!(read(&[b"data:a\ndata:b\ndata:cd\ndata:\n\n"], 8).1, 0);
+        assert_eq!(read(&[b"data:a\ndata:b\ndata:cde\ndata:\n\n"], 8).1, 1);
+    }
+
+    #[test]
     fn an_event_over_the_limit_is_skipped_and_counted() {
         let text = b"data: 0123456789\n\ndata: ab\ndata: cdefgh\n\ndata: ok\n\n";
         let (events, n_skipped) = read(&[text], 9);

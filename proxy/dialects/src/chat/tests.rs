@@ -94,6 +94,41 @@ fn calls_without_an_index_are_told_apart_by_their_ids() {
 }
 
 #[test]
+fn what_was_said_stands_and_nothing_undoes_it() {
+    let usage = json!({ "prompt_tokens": 1, "completion_tokens": 2 });
+    let call = |name: &str| json!([{ "index": 0, "id": "a", "function": { "name": name, "arguments": "" } }]);
+    let chunk =
+        |id: &str, delta: Value| json!({ "id": id, "model": "m", "choices": [{ "delta": delta }] });
+    let mut counted = chunk("r2", json!({ "content": null, "tool_calls": call("g") }));
+    counted["usage"] = usage;
+    let streamed = stream(&[
+        chunk("", json!({ "role": "assistant", "content": "x" })),
+        chunk("r1", json!({ "tool_calls": call("f") })),
+        counted,
+        chunk("r3", json!({})),
+    ]);
+    let reply = Api::Chat.read_sse(streamed.as_bytes());
+    assert_eq!(reply.id.as_deref(), Some("r1"));
+    assert_eq!(reply.usage.map(|usage| usage.completion_tokens), Some(2));
+    let message = reply.message.unwrap();
+    assert_eq!(
+        (
+            message.text().as_ref(),
+            message.tool_calls()[0].name.as_str()
+        ),
+        ("x", "f")
+    );
+}
+
+#[test]
+fn gaps_are_counted_and_an_event_behind_the_end_is_none() {
+    let long = format!("data: {}\n\n", "x".repeat(crate::sse::MAX_EVENT));
+    let behind = "data: [DONE]\n\ndata: {\"error\":\"late\"}";
+    let reply = Api::Chat.read_sse((long + behind).as_bytes());
+    assert_eq!((reply.n_skipped, reply.error), (1, None));
+}
+
+#[test]
 fn calls_that_all_have_index_0_are_told_apart() {
     let call = |id: &str, city: &str| {
         let arguments = format!("{{\"city\":\"{city}\"}}");

@@ -100,6 +100,34 @@ fn what_is_not_whole_is_not_handed_on() {
     assert_eq!(sampled(&STREAM.replace("[7]", &format!("[{n_ids}]"))), None);
 }
 
+#[test]
+fn no_more_than_a_limit_of_ids_is_kept() {
+    let sampled = |n_prompt: usize, n_said: usize| {
+        let ids = |n: usize| "1,".repeat(n) + "1";
+        let logprobs = "{\"logprob\":0},".repeat(n_said) + "{\"logprob\":0}";
+        let body = format!(
+            "{{\"prompt_token_ids\":[{}],\"choices\":[{{\"token_ids\":[{}],\"logprobs\":{{\"content\":[{logprobs}]}}}}]}}",
+            ids(n_prompt),
+            ids(n_said)
+        );
+        let mut gathered = Gathered::default();
+        read(BOTH, body.as_bytes(), &mut gathered);
+        (
+            gathered.prompt_ids.len(),
+            gathered.logprobs.len(),
+            gathered.has_gap,
+        )
+    };
+    assert_eq!(sampled(0, 0), (1, 1, false));
+    assert_eq!(sampled(MAX_IDS, 0), (0, 1, true), "the prompt");
+    assert_eq!(sampled(0, MAX_IDS), (1, MAX_IDS, true), "what was said");
+    let lone = "{\"logprob\":0},".repeat(MAX_IDS) + "{\"logprob\":0}";
+    let body = format!("{{\"choices\":[{{\"logprobs\":{{\"content\":[{lone}]}}}}]}}");
+    let mut gathered = Gathered::default();
+    read(BOTH, body.as_bytes(), &mut gathered);
+    assert!(gathered.has_gap, "log-probabilities without ids");
+}
+
 proptest! {
     #[test]
     fn any_splitting_gives_the_same_bytes_and_ids(cuts in vec(any::<usize>(), 0..12)) {
