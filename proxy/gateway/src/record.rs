@@ -30,9 +30,9 @@ use crate::{
 /// Turns that wait for the log. Their bytes stay within `proxy.capture_memory`; beyond this many,
 /// a turn is dropped and counted.
 const QUEUE: usize = 1_024;
-/// Turns that wait in the log itself: as texts, mostly shared, they take a tenth of what their bytes
-/// take in the queue.
-const AT_ONCE: usize = 512;
+/// Turns that wait for the log itself: as texts, mostly shared, they take a tenth of what their bytes
+/// take in the queue, so that a log that stops for a second loses nothing. Tests reach fewer.
+const AT_ONCE: usize = if cfg!(test) { 64 } else { 8_192 };
 
 /// How long the last turns may wait, at the end, for a log that is away.
 const PATIENCE: Duration = Duration::from_secs(10);
