@@ -36,7 +36,7 @@ const SYSTEM: [&str; 3] = [
 ];
 
 /// Tells errands from turns.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct SidePatterns {
     said: RegexSet,
     system: RegexSet,
