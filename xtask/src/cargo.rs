@@ -14,6 +14,16 @@ pub(crate) fn cargo(places: &Places, args: &[&str]) -> Command {
         .current_dir(&places.root)
         .args(args)
         .env("LIBTORCH", places.libtorch_link());
+    // What cargo told xtask about itself: build scripts that look at it (ring's) would run again, and all that
+    // stands on them, whenever cargo is called the other way.
+    for (name, _) in std::env::vars_os() {
+        let is_about_xtask = name.to_str().is_some_and(|name| {
+            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+        });
+        if is_about_xtask {
+            cargo.env_remove(name);
+        }
+    }
     cargo
 }
 
