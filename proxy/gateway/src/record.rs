@@ -376,8 +376,11 @@ mod tests {
     }
 
     fn asked() -> Asked {
+        asked_as(Bytes::from_static(br#"{"messages":[]}"#))
+    }
+
+    fn asked_as(raw: Bytes) -> Asked {
         let agent = AgentId::default_agent();
-        let raw = Bytes::from_static(br#"{"messages":[]}"#);
         Asked {
             api: Api::Chat,
             who: Identity {
@@ -425,5 +428,31 @@ mod tests {
         let ended = tokio::time::timeout(2 * PATIENCE, recordings.run(stop));
         ended.await.expect("an end");
         assert_eq!(metrics.counts().capture_bytes, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_the_log_is_counted_with_all_its_fields() {
+        let metrics = Arc::new(Metrics::default());
+        let budget = Budget::of_captures(1 << 20, Arc::clone(&metrics));
+        let replies = Arc::new(Replies::new());
+        let sink = Arc::new(Stuck);
+        let (recorder, recordings) = recorder(sink, budget, replies, Arc::clone(&metrics), false);
+        let began = Began {
+            api: Api::Chat,
+            status: 200,
+            format: Format::Json,
+            encoding: Encoding::Identity,
+        };
+        let long = "x".repeat(100_000);
+        let raw = format!(r#"{{"messages":[],"metadata":{{"a":"{long}"}}}}"#);
+        let held = recorder.hold(raw.len()).unwrap();
+        let asked = asked_as(raw.into());
+        recorder.begin(asked, began, held).end(StreamEnd::Complete);
+        let running = recordings.run(CancellationToken::new());
+        tokio::pin!(running);
+        let while_it_waits = tokio::time::timeout(PATIENCE, &mut running);
+        assert!(while_it_waits.await.is_err());
+        let n_bytes = metrics.counts().capture_bytes;
+        assert!(n_bytes > 100_000, "{n_bytes} bytes are counted");
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Said {
     pub tools: Option<JsonText>,
     /// What else steers the answer.
     pub params: Map<String, Value>,
-    /// Bytes of texts that no other request shares.
+    /// Bytes that no other request shares.
     pub n_own: u64,
 }
 
@@ -59,7 +59,16 @@ impl Asked {
             Api::Messages | Api::Responses => reader.other_messages()?,
         }
         reader.members()?;
-        Ok(reader.said)
+        let mut said = reader.said;
+        said.n_own += size_of_val(said.messages.as_slice()) as u64;
+        Ok(said)
+    }
+
+    /// Bytes of what it was given, of which each turn has a copy.
+    pub(super) fn n_given(&self) -> u64 {
+        let given = [&self.served.system_block, &self.served.user_line];
+        let given = given.into_iter().flatten();
+        given.map(|text| text.len() as u64).sum()
     }
 
     /// The reply whose conversation the request leaves out.
@@ -88,6 +97,7 @@ impl Reader<'_> {
                 (key, _) => {
                     // A number that no f64 holds is all that can fail: nothing that steers an answer.
                     let value = value(&asked.raw[member.value.clone()]);
+                    self.said.n_own += member.whole.len() as u64;
                     let params = &mut self.said.params;
                     params.insert(api.param(key).to_owned(), value.unwrap_or(Value::Null));
                 }

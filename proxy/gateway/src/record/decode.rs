@@ -30,7 +30,8 @@ impl Finished {
             return None;
         };
         // From here on the request's bytes are gone, and what it shares with others is theirs.
-        self.request.set(said.n_own + self.n_bytes);
+        let n_own = said.n_own + self.asked.n_given() + size_of::<RawTurn>() as u64;
+        self.request.set(n_own + self.n_bytes);
         let goes_on_from = self.asked.goes_on_from();
         let line = Line {
             api: self.asked.api,
