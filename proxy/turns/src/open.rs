@@ -7,7 +7,7 @@
 use std::{
     fs, io,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
-    path::Path,
+    path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -40,6 +40,15 @@ pub(crate) struct Opened {
     pub(crate) witness: Witness,
 }
 
+/// Waits until the log in `dir`, which this process had open, is free for another.
+pub(crate) fn wait_until_free(dir: &Path) {
+    Store::wait_until_free(&database(dir));
+}
+
+fn database(dir: &Path) -> PathBuf {
+    dir.join("sled")
+}
+
 /// Opens the log in `dir`, or makes one.
 pub(crate) fn open(
     dir: &Path,
@@ -48,7 +57,7 @@ pub(crate) fn open(
 ) -> Result<(Opened, OpenOutcome), OpenError> {
     make_dir(dir).map_err(|error| not_writable(dir, error))?;
     let is_known = check_format(dir)?;
-    let database = dir.join("sled");
+    let database = database(dir);
     if is_known && !Store::exists(&database) {
         return Err(OpenError::Vanished {
             dir: dir.to_owned(),

@@ -6,10 +6,13 @@
 
 use std::{
     collections::BTreeMap,
+    fs::{File, TryLockError},
     io,
     ops::Bound,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
+    thread,
+    time::{Duration, Instant},
 };
 
 use sled::{
@@ -22,6 +25,10 @@ use crate::view::Funnel;
 /// sled's flusher is only a backstop here (it also runs its garbage collection); the promise is our
 /// own flush after each transaction.
 const FLUSHER_MS: u64 = 200;
+
+/// How long a database that was let go of may stay locked: its last writes take a moment, and longer than
+/// this somebody else has it.
+const LETS_GO: Duration = Duration::from_secs(1);
 
 /// The tables of the log; docs/turn-log.md says what each holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,6 +152,19 @@ impl Store {
     /// Whether there is a database in `path`. sled would make an empty one where there is none.
     pub(crate) fn exists(path: &Path) -> bool {
         path.join("db").is_file()
+    }
+
+    /// Waits until the database in `path` is free, once its store is dropped: sled's own threads may
+    /// still hold the file for a moment.
+    pub(crate) fn wait_until_free(path: &Path) {
+        let Ok(file) = File::open(path.join("db")) else {
+            return;
+        };
+        let began = Instant::now();
+        let is_held = || matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+        while is_held() && began.elapsed() < LETS_GO {
+            thread::yield_now();
+        }
     }
 
     /// Whether it had data before this opening.

@@ -22,7 +22,7 @@ use crate::{
     config::TurnsConfig,
     error::LogError,
     health::{Shared, Ticket},
-    open::{OnDamage, Opened, open},
+    open::{OnDamage, Opened, open, wait_until_free},
     store::{Batch, StoreError, panic_text},
     tail::Cache,
     txn::{Fault, Reader, Txn},
@@ -169,6 +169,7 @@ impl Worker {
         self.shared.close();
         // The lock is free when the answer comes.
         drop(engine);
+        wait_until_free(&self.dir);
         done.map(|done| done.send(()));
     }
 
