@@ -216,6 +216,11 @@ impl Recorder {
 // === impl Recording ===
 
 impl Recording {
+    /// Whether the end of the reply waits for the log.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.recorder.strict
+    }
+
     /// Copies a frame; whether the stream's own end mark has come with it.
     pub(crate) fn push(&mut self, data: &Bytes) -> bool {
         self.first_byte_ms.get_or_insert_with(clock::now_ms);

@@ -1,9 +1,11 @@
 //! Bytes back to the agent as they come.
 //!
-//! Each frame goes on as it came; a cut goes on as a cut (an error here makes hyper abort the
-//! connection, so that no client takes a torn answer for a whole one); and when the agent hangs up,
-//! this body is dropped and the upstream's connection with it. The copy for the log is made on the
-//! way and can change none of that.
+//! Each byte goes on as it came, with those that came with it; a cut goes on as a cut (an error here
+//! makes hyper abort the connection, so that no client takes a torn answer for a whole one); and
+//! when the agent hangs up, this body is dropped and the upstream's connection with it. The copy for
+//! the log is made on the way and can change none of that.
+
+mod gather;
 
 use std::{
     pin::Pin,
@@ -21,6 +23,7 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
+use self::gather::Gather;
 use crate::{gateway::Ticket, record::Recording, upstream::UpstreamBody};
 
 /// A response's body.
@@ -46,7 +49,7 @@ pub(crate) fn full(bytes: Bytes) -> Body {
 
 /// An upstream's reply on its way to the agent.
 pub(crate) struct Relay {
-    upstream: UpstreamBody,
+    upstream: Gather<UpstreamBody>,
     /// What changes the bytes on their way; taken when the reply ends.
     rewrite: Option<Box<dyn Rewrite>>,
     /// The capture; taken when the reply ends.
@@ -88,9 +91,11 @@ impl Relay {
             allowed,
             until: Box::pin(sleep(allowed)),
         });
+        // Where the end waits for the log, nothing but the end may wait.
+        let is_strict = recording.as_ref().is_some_and(Recording::is_strict);
         Self {
             rewrite: upstream.take_rewrite(),
-            upstream,
+            upstream: Gather::new(upstream, !is_strict),
             recording,
             silence,
             waiting: None,
