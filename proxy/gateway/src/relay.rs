@@ -231,6 +231,7 @@ impl HttpBody for Relay {
                         return Poll::Ready(Some(Ok(frame)));
                     }
                 }
+                Poll::Pending if this.upstream.is_holding() => return Poll::Pending,
                 Poll::Pending => {
                     let silent = ready!(this.poll_silence(cx));
                     this.cut(silent.into(), cx);
