@@ -22,7 +22,7 @@ pub enum AddressError {
         "{url:?} is no address: it must be as in https://api.openai.com/v1, without a query or a password"
     )]
     NoAddress {
-        /// What was given.
+        /// What was given, without what may be a secret.
         url: String,
     },
     /// Azure's deployments have no route without an edition.
@@ -163,6 +163,23 @@ fn leads_up(path: &str) -> bool {
     segments.any(|segment| matches!(segment, "." | ".."))
 }
 
+/// An address as it may be shown: passwords stand before an `@`, keys in queries.
+fn shown(url: &str) -> String {
+    let (address, query) = match url.split_once('?') {
+        Some((address, _)) => (address, "?…"),
+        None => (url, ""),
+    };
+    let (scheme, rest) = match address.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => (String::new(), address),
+    };
+    let rest = match rest.rsplit_once('@') {
+        Some((_, host)) => format!("…@{host}"),
+        None => rest.to_owned(),
+    };
+    format!("{scheme}{rest}{query}")
+}
+
 /// A name as one segment of a path (RFC 3986, 3.3); `None` where none can be made of it.
 fn segment(name: &str) -> Option<String> {
     if name.is_empty() || leads_up(name) {
@@ -183,9 +200,7 @@ impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(url: &str) -> Result<Self, AddressError> {
-        let error = || AddressError::NoAddress {
-            url: url.to_owned(),
-        };
+        let error = || AddressError::NoAddress { url: shown(url) };
         let parts = url.trim().parse::<Uri>().map_err(|_| error())?.into_parts();
         let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
             return Err(error());
@@ -321,6 +336,10 @@ mod tests {
                 "{bad}"
             );
         }
+        let said = |bad: &str| bad.parse::<Address>().unwrap_err().to_string();
+        assert!(said("http://u:p@h/v1").starts_with(r#""http://…@h/v1" is no"#));
+        assert!(said("u:p@ss@h").starts_with(r#""…@h" is no"#));
+        assert!(said("http://h/v1?key=sk-1").starts_with(r#""http://h/v1?…" is no"#));
         insta::assert_snapshot!("api.openai.com/v1".parse::<Address>().unwrap_err(), @r#""api.openai.com/v1" is no address: it must be as in https://api.openai.com/v1, without a query or a password"#);
     }
 }
