@@ -60,7 +60,7 @@ fn mended(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The code unit of a `\uXXXX` at the beginning.
+/// The UTF-16 code unit of the escape at the beginning: `\u` and four hexadecimal digits.
 fn unit(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     u16::from_str_radix(digits, 16).ok()

@@ -148,7 +148,7 @@ fn escape_into(out: &mut String, raw: &[u8]) -> usize {
     raw.len().min(2)
 }
 
-/// The letter that `\uXXXX`, or a pair of them, stands for, and how long that is.
+/// The letter that an escape of four hexadecimal digits, or a pair of them, stands for, and how long that is.
 fn unicode(raw: &[u8]) -> (char, usize) {
     let first = unit(raw);
     let second = raw.get(6..).and_then(unit);
