@@ -32,6 +32,8 @@ const DISCARDED: u64 = 256 << 20;
 const STALL: Duration = Duration::from_secs(60);
 /// The most that is set aside for a body before any of it has come.
 const EXPECTED: u64 = 64 << 10;
+/// A body that came at once is kept where it was read, if that is most of hyper's buffer.
+const UNCOPIED: usize = 32 << 10;
 
 /// The bounds on bodies.
 #[derive(Debug)]
@@ -45,6 +47,12 @@ pub(crate) struct Bodies {
 struct Growing {
     bytes: Vec<u8>,
     held: Held,
+}
+
+/// A body that came in one piece, and its part of the memory.
+struct Whole {
+    bytes: Bytes,
+    _held: Held,
 }
 
 /// A body that passes as it comes, and is given up when it stops coming: the upstream's connection
@@ -90,12 +98,11 @@ impl Bodies {
             return Err(Refusal::TooLarge { limit, given });
         }
         let no_room = || Refusal::NoRoom { limit: self.memory };
+        let expected = usize::try_from(hint.lower().min(EXPECTED)).unwrap_or(0);
         let mut growing = Growing {
             bytes: Vec::new(),
             held: self.budget.nothing(),
         };
-        let expected = usize::try_from(hint.lower().min(EXPECTED)).unwrap_or(0);
-        growing.reserve(expected).ok_or_else(no_room)?;
         loop {
             let frame = match timeout(STALL, body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
@@ -103,15 +110,27 @@ impl Bodies {
                 Ok(None) => return Ok(growing.into_bytes()),
                 Err(_) => return Err(Refusal::BodyStalled { after: Span(STALL) }),
             };
-            let Some(data) = frame.data_ref() else {
+            let Ok(data) = frame.into_data() else {
                 continue;
             };
             if (growing.bytes.len() + data.len()) as u64 > limit.0 {
                 let given = None;
                 return Err(Refusal::TooLarge { limit, given });
             }
-            growing.push(data, limit).ok_or_else(no_room)?;
+            if growing.bytes.is_empty() {
+                if data.len() >= UNCOPIED && body.is_end_stream() {
+                    return self.whole(data).ok_or_else(no_room);
+                }
+                growing.reserve(expected).ok_or_else(no_room)?;
+            }
+            growing.push(&data, limit).ok_or_else(no_room)?;
         }
+    }
+
+    /// A body that has come in one piece.
+    fn whole(&self, bytes: Bytes) -> Option<Bytes> {
+        let held = self.budget.hold(bytes.len())?;
+        Some(Bytes::from_owner(Whole { bytes, _held: held }))
     }
 }
 
@@ -161,6 +180,12 @@ impl Growing {
 }
 
 impl AsRef<[u8]> for Growing {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl AsRef<[u8]> for Whole {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

@@ -56,7 +56,7 @@ pub(crate) async fn chat(
     let raw = shared.bodies.read(body).await?;
     visit.has_read();
     let started_ms = clock::now_ms();
-    let chat = ChatRequest::parse(api, raw)?;
+    let chat = ChatRequest::parse(api, raw, &shared.seen)?;
     let (who, chains) = shared.identifier.identify(&identity::Asked {
         headers: &head.headers,
         conversation: &chat.conversation,

@@ -14,7 +14,7 @@ use crate::{
     headers::{self, Credentials},
     identity::{Asked, Identifier, Lineage, Replies, SidePatterns},
     request::ChatRequest,
-    scan,
+    scan::{self, Seen},
     splice::{self, Absent, Changes},
 };
 
@@ -49,12 +49,13 @@ pub fn splice(api: Api, raw: &[u8], edits: Edits<'_>) -> Result<Vec<u8>, String>
         user_line: edits.user_line,
     };
     let owners = chat.conversation.owners();
-    Ok(splice::splice(api, &chat.raw, &chat.layout, &owners, changes).to_vec())
+    let spliced = splice::splice(api, &chat.raw, &chat.layout, &owners, changes);
+    Ok(spliced.joined().to_vec())
 }
 
 /// Whether the bytes are a JSON object to the gateway's own reader.
 pub fn is_object(api: Api, raw: &[u8]) -> bool {
-    scan::scan(raw, api).is_ok()
+    scan::scan(raw, api, seen()).is_ok()
 }
 
 /// The hash of the conversation after each message, as it is read while the agent waits.
@@ -66,9 +67,15 @@ pub fn chains(api: Api, raw: &[u8], start: ChainHash) -> Result<Vec<ChainHash>, 
     Ok(parse(api, raw)?.conversation.chains(start))
 }
 
+/// What all of them have in common, as in a gateway.
+fn seen() -> &'static Seen {
+    static SEEN: OnceLock<Seen> = OnceLock::new();
+    SEEN.get_or_init(Seen::default)
+}
+
 fn parse(api: Api, raw: &[u8]) -> Result<ChatRequest, String> {
     let raw = Bytes::copy_from_slice(raw);
-    ChatRequest::parse(api, raw).map_err(|refusal| refusal.to_string())
+    ChatRequest::parse(api, raw, seen()).map_err(|refusal| refusal.to_string())
 }
 
 /// Finds out who asks, and remembers it for the next request.

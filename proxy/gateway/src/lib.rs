@@ -23,6 +23,7 @@ mod inject;
 mod media;
 mod metrics;
 mod origin;
+mod pieces;
 mod recent;
 mod record;
 mod refusal;

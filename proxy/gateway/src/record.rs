@@ -11,7 +11,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use http::HeaderValue;
 use metaclaw_chat::{AgentId, ChainHash, Role, TurnId};
 use metaclaw_dialects::Api;
-use metaclaw_turns::{RawTurn, Served, StreamEnd, Texts, TurnLog};
+use metaclaw_turns::{RawTurn, Served, StreamEnd, TurnLog};
 use tokio::{
     sync::{mpsc, oneshot},
     time::sleep,
@@ -320,7 +320,6 @@ impl Recordings {
 
     async fn put_all(mut self, stop: &CancellationToken) {
         let mut appending = FuturesUnordered::new();
-        let mut texts = Texts::default();
         let mut is_stopping = false;
         loop {
             tokio::select! {
@@ -331,7 +330,7 @@ impl Recordings {
                 Some(()) = appending.next(), if !appending.is_empty() => {}
                 ended = self.queue.recv(), if appending.len() < AT_ONCE => match ended {
                     Some(ended) => {
-                        let read = ended.read(&self.metrics, &mut texts);
+                        let read = ended.read(&self.metrics);
                         appending.extend(read.map(|read| put(&*self.sink, &self.metrics, read)));
                     }
                     None => break,
@@ -365,7 +364,7 @@ async fn put(sink: &dyn TurnSink, metrics: &Metrics, read: Read) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scan;
+    use crate::scan::{self, Seen};
 
     /// A log whose store is away and does not come back.
     struct Stuck;
@@ -395,7 +394,7 @@ mod tests {
                 kind: metaclaw_turns::TurnKind::Main,
                 is_last: false,
             },
-            layout: scan::scan(&raw, Api::Chat).unwrap(),
+            layout: scan::scan(&raw, Api::Chat, &Seen::default()).unwrap(),
             raw,
             chains: Vec::new(),
             served: Served::default(),

@@ -11,7 +11,7 @@ use serde_json::Value;
 pub(crate) use self::conversation::{Conversation, Said};
 use crate::{
     refusal::Refusal,
-    scan::{self, Item, Layout},
+    scan::{self, Item, Layout, Seen},
 };
 
 /// A chat request.
@@ -26,8 +26,9 @@ pub(crate) struct ChatRequest {
 // === impl ChatRequest ===
 
 impl ChatRequest {
-    pub(crate) fn parse(api: Api, raw: Bytes) -> Result<Self, Refusal> {
-        let layout = scan::scan(&raw, api).map_err(Refusal::Malformed)?;
+    /// Reads a request; what it repeats of those before is `seen`.
+    pub(crate) fn parse(api: Api, raw: Bytes, seen: &Seen) -> Result<Self, Refusal> {
+        let layout = scan::scan(&raw, api, seen).map_err(Refusal::Malformed)?;
         check(api, &raw, &layout)?;
         let conversation = Conversation::read(api, &raw, &layout);
         Ok(Self {
@@ -96,7 +97,11 @@ mod tests {
     use super::*;
 
     fn parse(raw: &'static str) -> Result<ChatRequest, Refusal> {
-        ChatRequest::parse(Api::Chat, Bytes::from_static(raw.as_bytes()))
+        ChatRequest::parse(
+            Api::Chat,
+            Bytes::from_static(raw.as_bytes()),
+            &Seen::default(),
+        )
     }
 
     fn refused(raw: &'static str) -> String {
@@ -115,7 +120,9 @@ mod tests {
 
     #[test]
     fn a_response_may_go_on_from_what_the_upstream_keeps() {
-        let parse = |raw: &'static [u8]| ChatRequest::parse(Api::Responses, Bytes::from(raw));
+        let parse = |raw: &'static [u8]| {
+            ChatRequest::parse(Api::Responses, Bytes::from(raw), &Seen::default())
+        };
         assert!(parse(br#"{"previous_response_id":"resp_1"}"#).is_ok());
         assert!(parse(br#"{"input":[{"type":"reasoning","summary":[]}]}"#).is_ok());
         let error = parse(br#"{"input":["hi"]}"#).unwrap_err();

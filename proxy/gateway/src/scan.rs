@@ -2,16 +2,19 @@
 //!
 //! A request is edited by its bytes, so that everything else in it stays as the client wrote it: key
 //! order, numbers, escapes, spaces, unknown fields. This finds the spans to edit, in the shapes of
-//! all three chat APIs. Of keys that occur twice the last counts, as in JSON parsers.
+//! all three chat APIs. Of keys that occur twice the last counts, as in JSON parsers. Long values that
+//! came before are known again and not read ([`Seen`]).
 
 mod scanner;
+mod seen;
 pub(crate) mod text;
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use metaclaw_dialects::Api;
 
-use self::scanner::Scanner;
+pub(crate) use self::seen::{Form, Seen, SeenValue};
+use self::{scanner::Scanner, seen::Place};
 
 /// The deepest nesting that is read, the request's own object included.
 pub(crate) const MAX_DEPTH: usize = 128;
@@ -39,7 +42,7 @@ pub(crate) enum ScanError {
 }
 
 /// Where the parts of a chat request stand.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Layout {
     /// Right after the opening brace.
     pub open: usize,
@@ -47,6 +50,8 @@ pub(crate) struct Layout {
     pub members: Vec<Member>,
     /// The conversation: the last member of that name, if it is an array.
     pub items: Option<Items>,
+    /// Long members and elements of the conversation, by where they begin.
+    long: Vec<(usize, Arc<SeenValue>)>,
 }
 
 /// One `"key": value` of the request.
@@ -92,16 +97,31 @@ pub(crate) const fn conversation(api: Api) -> &'static str {
     }
 }
 
-/// Finds the parts of a request.
+/// The values of a request that came before.
+struct Again<'a> {
+    seen: &'a Seen,
+    found: Vec<(Span, Arc<SeenValue>)>,
+}
+
+/// Finds the parts of a request; what it repeats of those before is `seen`.
 ///
 /// # Errors
 ///
 /// [`ScanError`] unless `raw` is one JSON object and nothing else.
-pub(crate) fn scan(raw: &[u8], api: Api) -> Result<Layout, ScanError> {
-    if let Err(error) = std::str::from_utf8(raw) {
-        let (at, expected) = (error.valid_up_to(), "UTF-8");
-        return Err(ScanError::Syntax { at, expected });
-    }
+pub(crate) fn scan(raw: &[u8], api: Api, seen: &Seen) -> Result<Layout, ScanError> {
+    let mut again = Again {
+        seen,
+        found: Vec::new(),
+    };
+    let mut layout = read(raw, api, &mut again)?;
+    again.check_utf8(raw)?;
+    let found = again.found.into_iter();
+    layout.long = found.map(|(span, value)| (span.start, value)).collect();
+    layout.remember(raw, seen);
+    Ok(layout)
+}
+
+fn read(raw: &[u8], api: Api, again: &mut Again<'_>) -> Result<Layout, ScanError> {
     let mut scanner = Scanner { raw, at: 0 };
     scanner.space();
     let mut layout = Layout {
@@ -113,8 +133,8 @@ pub(crate) fn scan(raw: &[u8], api: Api) -> Result<Layout, ScanError> {
         let begin = scanner.at;
         if key == conversation(api) {
             // Whatever this one is, an earlier one does not count any more.
-            layout.items = items(scanner)?;
-        } else {
+            layout.items = items(scanner, again)?;
+        } else if again.at(scanner, Place::Member).is_none() {
             scanner.value(2)?;
         }
         layout.members.push(Member {
@@ -133,7 +153,7 @@ pub(crate) fn scan(raw: &[u8], api: Api) -> Result<Layout, ScanError> {
 }
 
 /// The conversation with its elements, if it is an array.
-fn items(scanner: &mut Scanner<'_>) -> Result<Option<Items>, ScanError> {
+fn items(scanner: &mut Scanner<'_>, again: &mut Again<'_>) -> Result<Option<Items>, ScanError> {
     if scanner.peek() != Some(b'[') {
         scanner.value(2)?;
         return Ok(None);
@@ -141,16 +161,19 @@ fn items(scanner: &mut Scanner<'_>) -> Result<Option<Items>, ScanError> {
     let start = scanner.at;
     let mut each = Vec::new();
     scanner.array(2, |scanner| {
-        each.push(item(scanner)?);
+        each.push(item(scanner, again)?);
         Ok(())
     })?;
     let whole = start..scanner.at;
     Ok(Some(Items { whole, each }))
 }
 
-fn item(scanner: &mut Scanner<'_>) -> Result<Item, ScanError> {
-    let mut item = Item::default();
+fn item(scanner: &mut Scanner<'_>, again: &mut Again<'_>) -> Result<Item, ScanError> {
     let start = scanner.at;
+    if let Some(value) = again.at(scanner, Place::Item) {
+        return Ok(value.item().moved(|at| at + start));
+    }
+    let mut item = Item::default();
     if scanner.peek() == Some(b'{') {
         scanner.object(3, |scanner, quoted| {
             let key = scanner.key(&quoted);
@@ -223,99 +246,76 @@ impl Layout {
     pub(crate) fn each(&self) -> &[Item] {
         self.items.as_ref().map_or(&[], |items| &items.each)
     }
+
+    /// The long member or element of the conversation that begins there.
+    pub(crate) fn long(&self, at: usize) -> Option<&SeenValue> {
+        let index = self.long.binary_search_by_key(&at, |(at, _)| *at).ok()?;
+        Some(&self.long[index].1)
+    }
+
+    /// Keeps what is long and new for the requests that come.
+    fn remember(&mut self, raw: &[u8], seen: &Seen) {
+        let mut new = Vec::new();
+        let members = self.members.iter().map(|member| (&member.value, None));
+        let items = self.each().iter().map(|item| (&item.whole, Some(item)));
+        for (span, item) in members.chain(items) {
+            if seen::is_one(raw, span) && self.long(span.start).is_none() {
+                let start = span.start;
+                let (place, item) = match item {
+                    None => (Place::Member, Item::default()),
+                    Some(item) => (Place::Item, item.moved(|at| at - start)),
+                };
+                let kept = seen.keep(place, &raw[span.clone()], item);
+                new.extend(kept.map(|value| (start, value)));
+            }
+        }
+        self.long.extend(new);
+        self.long.sort_unstable_by_key(|(at, _)| *at);
+    }
+}
+
+// === impl Item ===
+
+impl Item {
+    /// The same, counted from elsewhere.
+    fn moved(&self, to: impl Fn(usize) -> usize) -> Self {
+        let span = |span: &Span| to(span.start)..to(span.end);
+        Self {
+            whole: span(&self.whole),
+            role: self.role.as_ref().map(span),
+            content: self.content.as_ref().map(span),
+            kind: self.kind.as_ref().map(span),
+            output: self.output.as_ref().map(span),
+        }
+    }
+}
+
+// === impl Again ===
+
+impl Again<'_> {
+    /// Goes past a value that was seen before, if it is next.
+    fn at(&mut self, scanner: &mut Scanner<'_>, place: Place) -> Option<&SeenValue> {
+        let value = self.seen.at(place, &scanner.raw[scanner.at..])?;
+        let start = scanner.at;
+        scanner.at += value.n_bytes();
+        self.found.push((start..scanner.at, value));
+        self.found.last().map(|(_, value)| &**value)
+    }
+
+    /// Whether the request is UTF-8: what was seen is, and so is all if what stands between is.
+    fn check_utf8(&self, raw: &[u8]) -> Result<(), ScanError> {
+        let mut start = 0;
+        let found = self.found.iter().map(|(span, _)| (span.start, span.end));
+        for (end, next) in found.chain([(raw.len(), raw.len())]) {
+            if let Err(error) = std::str::from_utf8(&raw[start..end]) {
+                let (at, expected) = (start + error.valid_up_to(), "UTF-8");
+                return Err(ScanError::Syntax { at, expected });
+            }
+            start = next;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use serde_json::Value;
-
-    use super::*;
-
-    fn scan(raw: &[u8]) -> Result<Layout, ScanError> {
-        super::scan(raw, Api::Chat)
-    }
-
-    fn at<'a>(raw: &'a str, span: &Span) -> &'a str {
-        &raw[span.clone()]
-    }
-
-    #[test]
-    fn finds_the_parts_and_keeps_their_bytes() {
-        let raw = r#" { "model" : "m", "messages":[{"role":"user","content":"a\"}"} , {"content":null,"role":"x"}], "n":1e2 }"#;
-        let layout = scan(raw.as_bytes()).unwrap();
-        let keys: Vec<_> = layout
-            .members
-            .iter()
-            .map(|member| at(raw, &member.whole))
-            .collect();
-        assert_eq!((keys[0], keys[2]), (r#""model" : "m""#, r#""n":1e2"#));
-        let messages = layout.items.unwrap();
-        assert_eq!(
-            at(raw, messages.each[0].content.as_ref().unwrap()),
-            r#""a\"}""#
-        );
-        assert_eq!(at(raw, messages.each[1].role.as_ref().unwrap()), "\"x\"");
-    }
-
-    #[test]
-    fn the_last_of_two_keys_counts_however_it_is_escaped() {
-        let raw =
-            r#"{"model":"a","mod\u0065l":"b","messages":[{"role":"a","role":"b"}],"messages":[]}"#;
-        let layout = scan(raw.as_bytes()).unwrap();
-        assert_eq!(at(raw, &layout.member("model").unwrap().value), "\"b\"");
-        assert_eq!(layout.items.unwrap().each, []);
-        let gone = scan(br#"{"messages":[{}],"messages":1}"#).unwrap();
-        assert_eq!(gone.items, None);
-    }
-
-    #[test]
-    fn depth_is_bounded_and_said() {
-        let nested = |n: usize| format!(r#"{{"a":{}{}}}"#, "[".repeat(n), "]".repeat(n));
-        assert!(scan(nested(MAX_DEPTH - 1).as_bytes()).is_ok());
-        let error = scan(nested(MAX_DEPTH).as_bytes()).unwrap_err();
-        assert_eq!(error.to_string(), "byte 132: nested deeper than 128 levels");
-        let deep = format!(r#"{{"a":{}"#, r#"{"a":"#.repeat(100_000));
-        assert!(matches!(
-            scan(deep.as_bytes()),
-            Err(ScanError::TooDeep { .. })
-        ));
-    }
-
-    #[test]
-    fn what_is_wrong_is_named() {
-        let message = |raw: &[u8]| scan(raw).unwrap_err().to_string();
-        assert_eq!(message(b"[1]"), "byte 0: expected an object: {");
-        assert_eq!(
-            message(b"{\"a\":01}"),
-            "byte 6: expected a comma or the object's end"
-        );
-        assert_eq!(
-            message(b"{\"a\":1} x"),
-            "byte 8: expected the end of the request"
-        );
-        assert_eq!(message(b"{\"a\":\"\xff\"}"), "byte 6: expected UTF-8");
-        assert_eq!(
-            message(b"{\"a\":\"\\u12\"}"),
-            "byte 7: expected four hexadecimal digits after \\u"
-        );
-    }
-
-    proptest! {
-        /// Texts that are nearly JSON: both must agree on which are. serde_json's own limits (numbers
-        /// beyond f64, lone surrogates) are not in the alphabet.
-        #[test]
-        fn agrees_with_serde_json_on_what_is_json(
-            text in r#"\{("[ab\\n]{0,2}"[: ]|[\[\]{},: 0-9.e-]|true|null|"messages":\[){0,12}\}?"#,
-        ) {
-            let by_serde = serde_json::from_str::<serde_json::Map<String, Value>>(&text).is_ok();
-            prop_assert_eq!(scan(text.as_bytes()).is_ok(), by_serde, "{}", text);
-        }
-
-        #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
-            let _ = scan(&bytes);
-            let _ = scan(&[b"{\"messages\":[{", &bytes[..]].concat());
-        }
-    }
-}
+mod tests;

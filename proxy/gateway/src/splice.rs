@@ -8,7 +8,10 @@ use bytes::Bytes;
 use metaclaw_dialects::Api;
 use serde_json::Value;
 
-use crate::scan::{self, Item, Layout, Member, Span};
+use crate::{
+    pieces::Pieces,
+    scan::{self, Item, Layout, Member, Span},
+};
 
 /// Fields of a request that are addressed to us; no upstream sees them.
 pub(crate) const OWN_FIELDS: [&str; 6] = [
@@ -59,15 +62,15 @@ struct Edit {
 
 /// Applies `changes` to a request that was laid out by [`crate::scan::scan`].
 ///
-/// `owners` has, for each element of the conversation, whether the owner wrote it. Without anything
-/// to change the same bytes come back, uncopied.
+/// `owners` has, for each element of the conversation, whether the owner wrote it. What stays is not
+/// copied.
 pub(crate) fn splice(
     api: Api,
     raw: &Bytes,
     layout: &Layout,
     owners: &[bool],
     changes: Changes<'_>,
-) -> Bytes {
+) -> Pieces {
     apply(raw, edits(api, raw, layout, owners, changes))
 }
 
@@ -252,21 +255,17 @@ fn inside(text: &str) -> String {
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-fn apply(raw: &Bytes, mut edits: Vec<Edit>) -> Bytes {
-    if edits.is_empty() {
-        return raw.clone();
-    }
+fn apply(raw: &Bytes, mut edits: Vec<Edit>) -> Pieces {
     edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
-    let added: usize = edits.iter().map(|edit| edit.with.len()).sum();
-    let mut out = Vec::with_capacity(raw.len() + added);
-    let mut copied = 0;
+    let mut out = Pieces::default();
+    let mut done = 0;
     for edit in edits {
-        out.extend_from_slice(&raw[copied..edit.span.start]);
-        out.extend_from_slice(&edit.with);
-        copied = edit.span.end;
+        out.push(raw.slice(done..edit.span.start));
+        out.push(edit.with.into());
+        done = edit.span.end;
     }
-    out.extend_from_slice(&raw[copied..]);
-    out.into()
+    out.push(raw.slice(done..));
+    out
 }
 
 // === impl Edit ===

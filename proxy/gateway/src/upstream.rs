@@ -16,7 +16,6 @@ mod wording;
 
 use std::{collections::BTreeMap, error::Error, sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Uri, uri::PathAndQuery};
 use metaclaw_chat::{AgentId, Span};
 use rustls::RootCertStore;
@@ -34,6 +33,7 @@ use crate::{
     address::Address,
     auth::Door,
     config::{AgentConfig, ConfigError, GatewayConfig, Mode, POLICY, UpstreamConfig},
+    pieces::Pieces,
     refusal::Refusal,
     relay::Body,
     serving::{Endpoint, Lease, Serving},
@@ -86,7 +86,7 @@ pub(crate) struct Outgoing<'a> {
 /// A request's body.
 pub(crate) enum Sent {
     /// A chat in the caller's API, which may be put in other words and sent again.
-    Chat(Bytes),
+    Chat(Pieces),
     /// Anything else, as it comes.
     Stream(Body),
 }

@@ -2,14 +2,14 @@
 
 use metaclaw_chat::{ChainHash, Message};
 use metaclaw_dialects::Api;
-use metaclaw_turns::{JsonText, RawMessage, Texts};
+use metaclaw_turns::{JsonText, RawMessage};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::Asked;
 use crate::{
     request::value,
-    scan::{self, Item, Span},
+    scan::{self, Form, Item, Span},
     splice::OWN_FIELDS,
 };
 
@@ -28,19 +28,9 @@ pub(super) struct Said {
     pub n_own: u64,
 }
 
-/// How a text is made of what stands in a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
-    /// As it stands.
-    Plain,
-    System(Api),
-    Tools(Api),
-}
-
-/// Reads a request. Texts that came before are not read again.
+/// Reads a request. Of what came before the texts are there.
 struct Reader<'a> {
     asked: &'a Asked,
-    texts: &'a mut Texts<Kind>,
     said: Said,
 }
 
@@ -48,10 +38,9 @@ struct Reader<'a> {
 
 impl Asked {
     /// The request in chat shape.
-    pub(super) fn read(&self, texts: &mut Texts<Kind>) -> Result<Said, Unread> {
+    pub(super) fn read(&self) -> Result<Said, Unread> {
         let mut reader = Reader {
             asked: self,
-            texts,
             said: Said::default(),
         };
         match self.api {
@@ -110,7 +99,7 @@ impl Reader<'_> {
     fn chat_messages(&mut self) -> Result<(), Unread> {
         let each = self.asked.layout.each().iter();
         for (item, chain) in each.zip(self.asked.chains.iter().skip(1)) {
-            let text = self.text(Kind::Plain, &item.whole, plain)?;
+            let text = self.text(Form::Plain, &item.whole, plain)?;
             let chain = *chain;
             self.said.messages.push(RawMessage { text, chain });
         }
@@ -155,7 +144,7 @@ impl Reader<'_> {
             let system = value(raw).and_then(|value| api.system(&value));
             written(&system.as_ref().map(Message::as_map))
         };
-        let text = self.text(Kind::System(api), &member.value, make)?;
+        let text = self.text(Form::System(api), &member.value, make)?;
         if text.as_str() != "null" {
             self.said.messages.push(RawMessage { text, chain });
         }
@@ -165,9 +154,9 @@ impl Reader<'_> {
     fn tools(&mut self, span: &Span) -> Result<JsonText, Unread> {
         let api = self.asked.api;
         if api == Api::Chat {
-            return self.text(Kind::Plain, span, plain);
+            return self.text(Form::Plain, span, plain);
         }
-        self.text(Kind::Tools(api), span, |raw| {
+        self.text(Form::Tools(api), span, |raw| {
             written(&api.tools(&value(raw).ok_or(Unread)?))
         })
     }
@@ -175,12 +164,14 @@ impl Reader<'_> {
     /// What `make` makes of a part of the request, now or before.
     fn text(
         &mut self,
-        kind: Kind,
+        form: Form,
         span: &Span,
         make: impl FnOnce(&[u8]) -> Result<JsonText, Unread>,
     ) -> Result<JsonText, Unread> {
-        let raw = &self.asked.raw[span.clone()];
-        let (text, is_shared) = self.texts.get_or_make(kind, raw, make)?;
+        let (text, is_shared) = match self.asked.layout.long(span.start) {
+            Some(long) => long.text(form, make)?,
+            None => (make(&self.asked.raw[span.clone()])?, false),
+        };
         if !is_shared {
             self.said.n_own += text.as_str().len() as u64;
         }

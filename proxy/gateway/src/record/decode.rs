@@ -2,16 +2,16 @@
 
 use http::HeaderValue;
 use metaclaw_dialects::{Api, Reply};
-use metaclaw_turns::{NewTurn, RawTurn, Request, StreamEnd, Texts};
+use metaclaw_turns::{NewTurn, RawTurn, Request, StreamEnd};
 
-use super::{Began, Finished, Format, Read, asked::Kind};
+use super::{Began, Finished, Format, Read};
 use crate::metrics::{Metrics, api_name};
 
 // === impl Finished ===
 
 impl Finished {
     /// The turn for the log; nothing, and counted, where it cannot be read.
-    pub(super) fn read(mut self, metrics: &Metrics, texts: &mut Texts<Kind>) -> Option<Read> {
+    pub(super) fn read(mut self, metrics: &Metrics) -> Option<Read> {
         let opened = self
             .capture
             .bytes()
@@ -25,7 +25,7 @@ impl Finished {
         }
         let end = how_it_ended(self.how, self.began.status, reply.as_ref());
         let reply = reply.unwrap_or_default();
-        let Ok(said) = self.asked.read(texts) else {
+        let Ok(said) = self.asked.read() else {
             metrics.unread.inc();
             return None;
         };

@@ -328,7 +328,7 @@ impl Conversation {
     /// The conversation of a chat completion with these messages.
     pub(crate) fn of(messages: &[metaclaw_chat::Message]) -> Self {
         let raw = Bytes::from(serde_json::json!({ "messages": messages }).to_string());
-        let layout = scan::scan(&raw, Api::Chat).unwrap();
+        let layout = scan::scan(&raw, Api::Chat, &scan::Seen::default()).unwrap();
         Self::read(Api::Chat, &raw, &layout)
     }
 }

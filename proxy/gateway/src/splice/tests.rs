@@ -1,12 +1,15 @@
 use super::*;
-use crate::{request::Conversation, scan::scan};
+use crate::{
+    request::Conversation,
+    scan::{Seen, scan},
+};
 
 mod any;
 
 /// A request laid out, and who said what in it.
 fn laid_out(api: Api, raw: &str) -> (Bytes, Layout, Vec<bool>) {
     let raw = Bytes::copy_from_slice(raw.as_bytes());
-    let layout = scan(&raw, api).unwrap();
+    let layout = scan(&raw, api, &Seen::default()).unwrap();
     let owners = Conversation::read(api, &raw, &layout).owners();
     (raw, layout, owners)
 }
@@ -14,7 +17,7 @@ fn laid_out(api: Api, raw: &str) -> (Bytes, Layout, Vec<bool>) {
 fn edit_as(api: Api, raw: &str, changes: Changes<'_>) -> String {
     let (raw, layout, owners) = laid_out(api, raw);
     let out = splice(api, &raw, &layout, &owners, changes);
-    String::from_utf8(out.to_vec()).unwrap()
+    String::from_utf8(out.joined().to_vec()).unwrap()
 }
 
 fn edit(raw: &str, changes: Changes<'_>) -> String {
@@ -182,5 +185,5 @@ fn the_line_follows_what_the_owner_says_in_each_api() {
 fn nothing_to_change_copies_nothing() {
     let (raw, layout, owners) = laid_out(Api::Chat, r#"{"messages":[]}"#);
     let out = splice(Api::Chat, &raw, &layout, &owners, Changes::default());
-    assert_eq!(out.as_ptr(), raw.as_ptr());
+    assert_eq!(out.joined().as_ptr(), raw.as_ptr());
 }

@@ -8,6 +8,7 @@
 //! it speaks another API that cannot say the same, is passed over.
 
 use http::{HeaderValue, Request, Response, StatusCode, Version, header, uri::PathAndQuery};
+use http_body_util::BodyExt;
 use metaclaw_dialects::Api;
 use serde::Deserialize;
 use tokio::time::timeout;
@@ -24,7 +25,6 @@ use crate::{
     headers::{self, Credentials},
     metrics::Visit,
     refusal::Refusal,
-    relay::full,
 };
 
 /// Who is asked.
@@ -225,7 +225,7 @@ impl Upstreams {
     ) -> Result<Response<UpstreamBody>, Refusal> {
         let address = target.address();
         let model = match &outgoing.body {
-            Sent::Chat(body) if address.is_by_model() => model_of(body),
+            Sent::Chat(body) if address.is_by_model() => model_of(&body.joined()),
             Sent::Chat(_) | Sent::Stream(_) => None,
         };
         let Some(uri) = address.uri(outgoing.route, model.as_deref()) else {
@@ -242,7 +242,7 @@ impl Upstreams {
         let body = match outgoing.body {
             Sent::Chat(body) => {
                 headers.insert(header::CONTENT_LENGTH, body.len().into());
-                full(body)
+                body.map_err(|never| match never {}).boxed_unsync()
             }
             Sent::Stream(body) => body,
         };

@@ -17,7 +17,7 @@ use metaclaw_dialects::{
 use serde_json::Value;
 
 use super::{Answer, Outgoing, Sent, Target, body::UpstreamBody};
-use crate::{clock, headers, refusal::Refusal, request, splice::APPEND_FIELD};
+use crate::{clock, headers, pieces::Pieces, refusal::Refusal, request, splice::APPEND_FIELD};
 
 /// The longest reply that is put in other words whole.
 const MAX_REPLY: usize = 32 << 20;
@@ -54,14 +54,14 @@ impl Wording {
     fn of(
         target: &Target,
         (caller, upstream): (Api, Api),
-        body: Bytes,
-    ) -> Result<(Self, Bytes), Refusal> {
+        body: Pieces,
+    ) -> Result<(Self, Pieces), Refusal> {
         let direction = Direction::between(caller, upstream);
         let has_text = upstream == Api::Chat && target.writes_calls_as_text();
         if direction.is_none() && !has_text {
             return Ok((Self::default(), body));
         }
-        let Some(given) = request::value(&body) else {
+        let Some(given) = request::value(&body.joined()) else {
             // What no value can hold (a number beyond f64) passes, unless it must be said anew.
             return match direction {
                 None => Ok((Self::default(), body)),
@@ -87,7 +87,7 @@ impl Wording {
             });
             said = toolcalls::request(now).or(said);
         }
-        let body = said.map_or(body, |said| said.to_string().into());
+        let body = said.map_or(body, |said| Bytes::from(said.to_string()).into());
         Ok((wording, body))
     }
 
@@ -204,7 +204,7 @@ fn is_plain(target: &Target, headers: &HeaderMap) -> Result<(), Refusal> {
 impl<'a> Worded<'a> {
     pub(super) fn of(target: &Target, mut outgoing: Outgoing<'a>) -> Result<Self, Refusal> {
         let api = Api::of_path(outgoing.route.path());
-        let (Some(caller), Sent::Chat(body)) = (api, &outgoing.body) else {
+        let (Some(caller), Sent::Chat(body)) = (api, &mut outgoing.body) else {
             return Ok(Self {
                 outgoing,
                 api: None,
@@ -215,8 +215,8 @@ impl<'a> Worded<'a> {
             name: target.name().to_owned(),
             path: caller.path(),
         })?;
-        let (wording, body) = Wording::of(target, (caller, upstream), body.clone())?;
-        outgoing.body = Sent::Chat(body);
+        let wording;
+        (wording, *body) = Wording::of(target, (caller, upstream), std::mem::take(body))?;
         if upstream != caller {
             outgoing.route = route(upstream);
             headers::reworded(&mut outgoing.headers, upstream);

@@ -6,7 +6,7 @@ use super::*;
 
 fn read(api: Api, raw: &str) -> Conversation {
     let raw = Bytes::copy_from_slice(raw.as_bytes());
-    let layout = scan::scan(&raw, api).unwrap();
+    let layout = scan::scan(&raw, api, &scan::Seen::default()).unwrap();
     Conversation::read(api, &raw, &layout)
 }
 

@@ -193,8 +193,8 @@ proptest! {
             user_line: Some(&user_line),
         };
         let (bytes, layout, owners) = laid_out(api, &raw);
-        let out = splice(api, &bytes, &layout, &owners, changes);
-        prop_assert_eq!(&out, &splice(api, &bytes, &layout, &owners, changes), "the same lessons, the same bytes");
+        let out = splice(api, &bytes, &layout, &owners, changes).joined();
+        prop_assert_eq!(&out, &splice(api, &bytes, &layout, &owners, changes).joined(), "the same lessons, the same bytes");
         let out = std::str::from_utf8(&out).unwrap();
         let parsed: Value = serde_json::from_str(out).unwrap();
         prop_assert_eq!(&parsed, &expected(api, &raw, changes), "{:?}\n{}\n{}", api, raw, out);
