@@ -26,7 +26,6 @@ mod step;
 mod store;
 mod tail;
 mod text;
-mod texts;
 mod thread;
 mod tokens;
 mod turn;
@@ -46,7 +45,6 @@ pub use self::{
     raw::{RawMessage, RawTurn},
     step::{NewStep, Step, StepOutcome},
     text::JsonText,
-    texts::Texts,
     turn::{
         LessonRef, NewTurn, Request, Served, StateKind, StreamEnd, Tokens, Turn, TurnKind,
         TurnState,
