@@ -4,13 +4,15 @@
 //! value; inner code does not check again. A message keeps the JSON it came as, so that nothing a
 //! client sent is lost by passing through us.
 
+mod chain;
 mod message;
 mod names;
 mod units;
 mod verdict;
 
 pub use self::{
-    message::{ChainHash, Message, MessageError, Role, ToolCall, Usage},
+    chain::ChainHash,
+    message::{Message, MessageError, Role, ToolCall, Usage},
     names::{AgentId, NameError, SessionId, TurnId},
     units::{Size, Span, UnitError},
     verdict::{JudgedBy, Score, Verdict, Vote},

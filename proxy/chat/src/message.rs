@@ -1,12 +1,12 @@
 //! One message of a conversation, in OpenAI's chat shape, kept as it came.
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// The beginning of the message that OpenClaw appends for the model and no person wrote.
-const OPENCLAW_INTERNAL: &str = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>";
+pub(crate) const OPENCLAW_INTERNAL: &str = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>";
 
 /// Why a JSON value is no message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -66,14 +66,6 @@ pub struct Usage {
     #[serde(default)]
     pub cached_tokens: u64,
 }
-
-/// The hash of a conversation up to and including one message: who said what, in what order.
-///
-/// Over user and tool messages (role and normalised text); system, developer and synthetic messages
-/// are left out, assistants are counted but not compared, since clients rewrite them. So a replay of
-/// the same conversation has the same hash, whatever was injected or re-serialised on the way.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ChainHash(pub [u8; 32]);
 
 // === impl Role ===
 
@@ -217,91 +209,9 @@ impl From<Message> for Value {
     }
 }
 
-// === impl ChainHash ===
-
-impl ChainHash {
-    /// The hash of a conversation in which nothing was said yet, for one agent.
-    pub fn start(agent: &crate::AgentId) -> Self {
-        Self(*blake3::hash(agent.as_str().as_bytes()).as_bytes())
-    }
-
-    /// The hash after one more message. Messages that do not count leave it as it is.
-    #[must_use]
-    pub fn then(self, message: &Message) -> Self {
-        match message.role() {
-            role @ (Role::User | Role::Tool) => self.then_said(role, &message.text()),
-            role => self.then_said(role, ""),
-        }
-    }
-
-    /// The hash after one more message, of which only the role and the text are at hand. The text of
-    /// an assistant or a system message does not count.
-    #[must_use]
-    pub fn then_said(self, role: Role, text: &str) -> Self {
-        let (tag, text): (u8, &str) = match role {
-            Role::User if role.is_owners(text) => (1, text),
-            Role::Tool => (2, text),
-            Role::Assistant => (3, ""),
-            Role::User | Role::System | Role::Other => return self,
-        };
-        // In one piece: the hash of many small ones takes several times as long.
-        let mut said = Vec::with_capacity(self.0.len() + 2 + text.len());
-        said.extend_from_slice(&self.0);
-        said.push(tag);
-        // Normalised: clients trim and re-wrap what they replay.
-        let mut say = |word: &[u8]| {
-            said.extend_from_slice(word);
-            said.push(b' ');
-        };
-        if text.is_ascii() {
-            // What is white space among the first 128 letters; twice as fast as letter by letter.
-            let words = text.as_bytes().split(|b| matches!(b, 9..=13 | b' '));
-            words.filter(|word| !word.is_empty()).for_each(say);
-        } else {
-            text.split_whitespace()
-                .for_each(|word| say(word.as_bytes()));
-        }
-        Self(*blake3::hash(&said).as_bytes())
-    }
-
-    /// The hash after each message in turn; the last is that of the whole conversation.
-    pub fn chain(agent: &crate::AgentId, messages: &[Message]) -> Vec<Self> {
-        let step = |hash: &mut Self, message: &Message| {
-            *hash = hash.then(message);
-            Some(*hash)
-        };
-        messages.iter().scan(Self::start(agent), step).collect()
-    }
-}
-
-/// As 64 hexadecimal digits.
-impl Serialize for ChainHash {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&blake3::Hash::from_bytes(self.0).to_hex())
-    }
-}
-
-impl<'de> Deserialize<'de> for ChainHash {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let hash = blake3::Hash::from_hex(&text).map_err(D::Error::custom)?;
-        Ok(Self(*hash.as_bytes()))
-    }
-}
-
-impl fmt::Debug for ChainHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in &self.0[..6] {
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::AgentId;
 
     fn message(json: &str) -> Message {
         serde_json::from_str(json).unwrap()
@@ -340,42 +250,5 @@ mod tests {
         );
         let error = serde_json::from_str::<Message>(r#"{"content":"x"}"#).unwrap_err();
         assert!(error.to_string().contains("\"role\""), "{error}");
-    }
-
-    #[test]
-    fn the_chain_ignores_what_clients_rewrite_and_no_more() {
-        let agent = AgentId::default_agent();
-        let last = |messages: &[Message]| *ChainHash::chain(&agent, messages).last().unwrap();
-        let said = [
-            Message::system("a"),
-            Message::user("hi  there"),
-            Message::assistant("x"),
-        ];
-        let replayed = [Message::user("hi there "), Message::assistant("y")];
-        assert_eq!(last(&said), last(&replayed));
-        let every_blank: String = (0..128).map(char::from).collect();
-        let words = every_blank
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join("\u{a0}");
-        assert_eq!(
-            last(&[Message::user(every_blank)]),
-            last(&[Message::user(words)]),
-            "read as ASCII and letter by letter"
-        );
-        let synthetic = Message::user(format!("{OPENCLAW_INTERNAL}\nfacts"));
-        assert_eq!(last(&said), last(&[&replayed[..], &[synthetic]].concat()));
-        assert_ne!(
-            last(&said),
-            last(&[Message::user("hi there!"), Message::assistant("x")])
-        );
-        assert_ne!(last(&said), last(&said[..2]));
-        let text = serde_json::to_string(&last(&said)).unwrap();
-        assert_eq!(text.len(), 66, "{text}");
-        assert_eq!(
-            serde_json::from_str::<ChainHash>(&text).unwrap(),
-            last(&said)
-        );
-        assert!(serde_json::from_str::<ChainHash>("\"12\"").is_err());
     }
 }

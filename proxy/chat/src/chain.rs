@@ -1,0 +1,179 @@
+//! Which conversation it is, whoever replays it.
+
+use std::fmt;
+
+use memchr::{memchr3_iter, memmem};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+use crate::message::{Message, Role};
+
+/// The hash of a conversation up to and including one message: who said what, in what order.
+///
+/// Over user and tool messages (role and normalised text); system, developer and synthetic messages
+/// are left out, assistants are counted but not compared, since clients rewrite them. So a replay of
+/// the same conversation has the same hash, whatever was injected or re-serialised on the way.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChainHash(pub [u8; 32]);
+
+// === impl ChainHash ===
+
+impl ChainHash {
+    /// The hash of a conversation in which nothing was said yet, for one agent.
+    pub fn start(agent: &crate::AgentId) -> Self {
+        Self(*blake3::hash(agent.as_str().as_bytes()).as_bytes())
+    }
+
+    /// The hash after one more message. Messages that do not count leave it as it is.
+    #[must_use]
+    pub fn then(self, message: &Message) -> Self {
+        match message.role() {
+            role @ (Role::User | Role::Tool) => self.then_said(role, &message.text()),
+            role => self.then_said(role, ""),
+        }
+    }
+
+    /// The hash after one more message, of which only the role and the text are at hand. The text of
+    /// an assistant or a system message does not count.
+    #[must_use]
+    pub fn then_said(self, role: Role, text: &str) -> Self {
+        let (tag, text): (u8, &str) = match role {
+            Role::User if role.is_owners(text) => (1, text),
+            Role::Tool => (2, text),
+            Role::Assistant => (3, ""),
+            Role::User | Role::System | Role::Other => return self,
+        };
+        // In one piece: the hash of many small ones takes several times as long.
+        let mut said = Vec::with_capacity(self.0.len() + 2 + text.len());
+        said.extend_from_slice(&self.0);
+        said.push(tag);
+        say(&mut said, text);
+        Self(*blake3::hash(&said).as_bytes())
+    }
+
+    /// The hash after each message in turn; the last is that of the whole conversation.
+    pub fn chain(agent: &crate::AgentId, messages: &[Message]) -> Vec<Self> {
+        let step = |hash: &mut Self, message: &Message| {
+            *hash = hash.then(message);
+            Some(*hash)
+        };
+        messages.iter().scan(Self::start(agent), step).collect()
+    }
+}
+
+/// Adds the words of a text, each with one blank behind it: clients trim and re-wrap what they replay.
+fn say(said: &mut Vec<u8>, text: &str) {
+    if has_wide_blank(text) {
+        for word in text.split_whitespace() {
+            said.extend_from_slice(word.as_bytes());
+            said.push(b' ');
+        }
+        return;
+    }
+    // Blanks one for one, without a branch, and then the few places where there are several.
+    let is_blank = |b: u8| matches!(b, 9..=13 | b' ');
+    let blanks = |b: &u8| if is_blank(*b) { b' ' } else { *b };
+    let text: Vec<u8> = text.as_bytes().iter().map(blanks).collect();
+    let mut rest = text.trim_ascii();
+    while let Some(at) = memmem::find(rest, b"  ") {
+        said.extend_from_slice(&rest[..=at]);
+        rest = rest[at..].trim_ascii_start();
+    }
+    if !rest.is_empty() {
+        said.extend_from_slice(rest);
+        said.push(b' ');
+    }
+}
+
+/// Whether there is white space beyond ASCII: U+0085, U+00A0, U+1680, U+2000 to U+205F, U+3000.
+fn has_wide_blank(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let is_blank = |at: usize| text[at..].starts_with(char::is_whitespace);
+    let mut leads = memchr3_iter(0xc2, 0xe2, 0xe3, bytes);
+    leads.any(is_blank) || memmem::find(bytes, "\u{1680}".as_bytes()).is_some()
+}
+
+/// As 64 hexadecimal digits.
+impl Serialize for ChainHash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&blake3::Hash::from_bytes(self.0).to_hex())
+    }
+}
+
+impl<'de> Deserialize<'de> for ChainHash {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let hash = blake3::Hash::from_hex(&text).map_err(D::Error::custom)?;
+        Ok(Self(*hash.as_bytes()))
+    }
+}
+
+impl fmt::Debug for ChainHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in &self.0[..6] {
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{AgentId, message::OPENCLAW_INTERNAL};
+
+    #[test]
+    fn the_chain_ignores_what_clients_rewrite_and_no_more() {
+        let agent = AgentId::default_agent();
+        let last = |messages: &[Message]| *ChainHash::chain(&agent, messages).last().unwrap();
+        let said = [
+            Message::system("a"),
+            Message::user("hi  there"),
+            Message::assistant("x"),
+        ];
+        let replayed = [Message::user("hi there "), Message::assistant("y")];
+        assert_eq!(last(&said), last(&replayed));
+        let every_blank: String = (0..128).map(char::from).collect();
+        let words = every_blank
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join("\u{a0}");
+        assert_eq!(
+            last(&[Message::user(every_blank)]),
+            last(&[Message::user(words)]),
+            "read at once and letter by letter"
+        );
+        let synthetic = Message::user(format!("{OPENCLAW_INTERNAL}\nfacts"));
+        assert_eq!(last(&said), last(&[&replayed[..], &[synthetic]].concat()));
+        assert_ne!(
+            last(&said),
+            last(&[Message::user("hi there!"), Message::assistant("x")])
+        );
+        assert_ne!(last(&said), last(&said[..2]));
+        let text = serde_json::to_string(&last(&said)).unwrap();
+        assert_eq!(text.len(), 66, "{text}");
+        assert_eq!(
+            serde_json::from_str::<ChainHash>(&text).unwrap(),
+            last(&said)
+        );
+        assert!(serde_json::from_str::<ChainHash>("\"12\"").is_err());
+    }
+
+    proptest! {
+        /// However its blanks are written, and as the rule says: the words, one blank behind each.
+        #[test]
+        fn a_text_is_its_words(
+            words in proptest::collection::vec("[a-zé–\\u{1681}ー😀]{0,5}", 0..12),
+            blanks in proptest::collection::vec("[ \t\n\u{b}\u{85}\u{a0}\u{1680}\u{2003}\u{2028}\u{3000}]{0,3}", 13),
+        ) {
+            let last = String::new();
+            let between = blanks.iter().zip(words.iter().chain([&last]));
+            let text: String = between.flat_map(|(blanks, word)| [blanks.as_str(), word]).collect();
+            let expected: String = text.split_whitespace().flat_map(|word| [word, " "]).collect();
+            let mut said = Vec::new();
+            say(&mut said, &text);
+            prop_assert_eq!(String::from_utf8(said).unwrap(), expected);
+        }
+    }
+}
