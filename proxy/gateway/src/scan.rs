@@ -117,7 +117,7 @@ pub(crate) fn scan(raw: &[u8], api: Api, seen: &Seen) -> Result<Layout, ScanErro
     again.check_utf8(raw)?;
     let found = again.found.into_iter();
     layout.long = found.map(|(span, value)| (span.start, value)).collect();
-    layout.remember(raw, seen);
+    layout.remember(raw, api, seen);
     Ok(layout)
 }
 
@@ -133,8 +133,8 @@ fn read(raw: &[u8], api: Api, again: &mut Again<'_>) -> Result<Layout, ScanError
         let begin = scanner.at;
         if key == conversation(api) {
             // Whatever this one is, an earlier one does not count any more.
-            layout.items = items(scanner, again)?;
-        } else if again.at(scanner, Place::Member).is_none() {
+            layout.items = items(scanner, api, again)?;
+        } else if again.at(scanner, Place::Member(api)).is_none() {
             scanner.value(2)?;
         }
         layout.members.push(Member {
@@ -153,7 +153,11 @@ fn read(raw: &[u8], api: Api, again: &mut Again<'_>) -> Result<Layout, ScanError
 }
 
 /// The conversation with its elements, if it is an array.
-fn items(scanner: &mut Scanner<'_>, again: &mut Again<'_>) -> Result<Option<Items>, ScanError> {
+fn items(
+    scanner: &mut Scanner<'_>,
+    api: Api,
+    again: &mut Again<'_>,
+) -> Result<Option<Items>, ScanError> {
     if scanner.peek() != Some(b'[') {
         scanner.value(2)?;
         return Ok(None);
@@ -161,16 +165,16 @@ fn items(scanner: &mut Scanner<'_>, again: &mut Again<'_>) -> Result<Option<Item
     let start = scanner.at;
     let mut each = Vec::new();
     scanner.array(2, |scanner| {
-        each.push(item(scanner, again)?);
+        each.push(item(scanner, api, again)?);
         Ok(())
     })?;
     let whole = start..scanner.at;
     Ok(Some(Items { whole, each }))
 }
 
-fn item(scanner: &mut Scanner<'_>, again: &mut Again<'_>) -> Result<Item, ScanError> {
+fn item(scanner: &mut Scanner<'_>, api: Api, again: &mut Again<'_>) -> Result<Item, ScanError> {
     let start = scanner.at;
-    if let Some(value) = again.at(scanner, Place::Item) {
+    if let Some(value) = again.at(scanner, Place::Item(api)) {
         return Ok(value.item().moved(|at| at + start));
     }
     let mut item = Item::default();
@@ -248,13 +252,13 @@ impl Layout {
     }
 
     /// The long member or element of the conversation that begins there.
-    pub(crate) fn long(&self, at: usize) -> Option<&SeenValue> {
+    pub(crate) fn long(&self, at: usize) -> Option<&Arc<SeenValue>> {
         let index = self.long.binary_search_by_key(&at, |(at, _)| *at).ok()?;
         Some(&self.long[index].1)
     }
 
     /// Keeps what is long and new for the requests that come.
-    fn remember(&mut self, raw: &[u8], seen: &Seen) {
+    fn remember(&mut self, raw: &[u8], api: Api, seen: &Seen) {
         let mut new = Vec::new();
         let members = self.members.iter().map(|member| (&member.value, None));
         let items = self.each().iter().map(|item| (&item.whole, Some(item)));
@@ -262,8 +266,8 @@ impl Layout {
             if seen::is_one(raw, span) && self.long(span.start).is_none() {
                 let start = span.start;
                 let (place, item) = match item {
-                    None => (Place::Member, Item::default()),
-                    Some(item) => (Place::Item, item.moved(|at| at - start)),
+                    None => (Place::Member(api), Item::default()),
+                    Some(item) => (Place::Item(api), item.moved(|at| at - start)),
                 };
                 let kept = seen.keep(place, &raw[span.clone()], item);
                 new.extend(kept.map(|value| (start, value)));

@@ -4,13 +4,13 @@
 //! system texts the first words and one line matter, of assistants that they spoke. What the log and
 //! learning need is read when the reply has ended, by `record`.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use metaclaw_chat::{ChainHash, Role};
 use metaclaw_dialects::Api;
 
-use crate::scan::{self, Item, Layout, Span, text};
+use crate::scan::{self, Item, Layout, SeenValue, Span, text};
 
 /// Enough of a text to tell whether a person wrote it.
 const OPENING: usize = 128;
@@ -25,7 +25,7 @@ pub(crate) struct Conversation {
 }
 
 /// One message.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Said {
     pub role: Role,
     /// A person wrote it.
@@ -34,11 +34,14 @@ pub(crate) struct Said {
     content: Option<Span>,
     /// The element that it comes from; none for a system text beside the conversation.
     item: Option<usize>,
+    /// That element, where it is long.
+    long: Option<Arc<SeenValue>>,
 }
 
 /// Puts a conversation together.
 struct Reader<'a> {
     raw: &'a [u8],
+    layout: &'a Layout,
     said: Vec<Said>,
 }
 
@@ -49,6 +52,7 @@ impl Conversation {
     pub(crate) fn read(api: Api, raw: &Bytes, layout: &Layout) -> Self {
         let mut reader = Reader {
             raw,
+            layout,
             said: Vec::with_capacity(layout.each().len() + 1),
         };
         let value = |name| layout.member(name).map(|member| member.value.clone());
@@ -146,7 +150,13 @@ impl Conversation {
         for said in &self.said {
             chain = match said.role {
                 Role::User if !said.is_owners => chain,
-                role @ (Role::User | Role::Tool) => chain.then_said(role, &self.text(said)),
+                role @ (Role::User | Role::Tool) => {
+                    let then = || chain.then_said(role, &self.text(said));
+                    match &said.long {
+                        Some(long) => long.chain(chain, then),
+                        None => then(),
+                    }
+                }
                 role => chain.then_said(role, ""),
             };
             chains.push(chain);
@@ -165,11 +175,14 @@ impl Reader<'_> {
                 Some(content) => role.is_owners(&text(content)),
                 None => true,
             };
+        let element = item.and_then(|item| self.layout.each().get(item));
+        let long = element.and_then(|element| self.layout.long(element.whole.start));
         self.said.push(Said {
             role,
             is_owners,
             content,
             item,
+            long: long.cloned(),
         });
     }
 

@@ -8,11 +8,12 @@ use std::{
     collections::HashMap,
     hash::{BuildHasher as _, RandomState},
     sync::{
-        Arc, OnceLock, PoisonError, RwLock,
+        Arc, Mutex, OnceLock, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use metaclaw_chat::ChainHash;
 use metaclaw_dialects::Api;
 use metaclaw_turns::JsonText;
 
@@ -29,6 +30,8 @@ const END: usize = 64;
 /// Values that are alike so far: of sessions whose long system texts differ in their last lines. The
 /// oldest goes first.
 const ALIKE: usize = 16;
+/// Conversations in which a value is remembered.
+const CHAINS: usize = 32;
 
 /// The values of late.
 #[derive(Debug, Default)]
@@ -45,13 +48,13 @@ struct Shelf {
     age: u64,
 }
 
-/// Where a value stands, and so how deep it may be nested and what is looked for in it.
+/// Where a value stands, and so how deep it may be nested, what is looked for in it and how it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
     /// A member of the request.
-    Member,
+    Member(Api),
     /// An element of the conversation.
-    Item,
+    Item(Api),
 }
 
 /// A value that was found valid.
@@ -64,6 +67,8 @@ pub(crate) struct SeenValue {
     /// The shelf's age when it was last seen.
     last: AtomicU64,
     text: OnceLock<(Form, JsonText)>,
+    /// Hashes of conversations before and after it.
+    chains: Mutex<Vec<(ChainHash, ChainHash)>>,
 }
 
 /// How the log's text is made of a value.
@@ -107,6 +112,7 @@ impl Seen {
             item,
             last: shelf.age.into(),
             text: OnceLock::new(),
+            chains: Mutex::default(),
         });
         shelf.put(key, Arc::clone(&value));
         Some(value)
@@ -193,5 +199,20 @@ impl SeenValue {
                 Ok((text, false))
             }
         }
+    }
+
+    /// The hash of a conversation after it, which `then` makes of the hash `before`: the whole history
+    /// of a session would have to be hashed with each of its requests.
+    pub(crate) fn chain(&self, before: ChainHash, then: impl FnOnce() -> ChainHash) -> ChainHash {
+        let mut chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, after)) = chains.iter().find(|(known, _)| *known == before) {
+            return *after;
+        }
+        let after = then();
+        if chains.len() == CHAINS {
+            chains.remove(0);
+        }
+        chains.push((before, after));
+        after
     }
 }
