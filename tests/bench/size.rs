@@ -251,6 +251,7 @@ impl Talk {
             first_byte_ms: Some(self.now_ms + 800),
             ended_ms: self.now_ms + 4_000,
             is_last: false,
+            tokens: None,
         };
         Ok(RawTurn {
             turn,

@@ -18,7 +18,8 @@ use crate::{
     store::Table,
     tail::{MAX_DEPTH, SessionRecord, Tail, TailTurn},
     text::JsonText,
-    turn::{NewTurn, StreamEnd},
+    tokens,
+    turn::{NewTurn, StreamEnd, Tokens},
     txn::{Fault, Source, Txn},
 };
 
@@ -105,9 +106,11 @@ impl Prepared {
         }
     }
 
-    /// The length of its texts.
+    /// The length of its texts, and of its ids.
     pub(crate) fn n_bytes(&self) -> usize {
-        self.texts().map(|text| text.text.len()).sum()
+        let n_ids = self.turn.tokens.as_ref().map_or(0, Tokens::n_bytes);
+        let texts = self.texts().map(|text| text.text.len());
+        n_ids + texts.sum::<usize>()
     }
 
     fn texts(&self) -> impl Iterator<Item = &JsonText> {
@@ -338,6 +341,9 @@ fn write(
         txn.put(Table::Replies, key, seq.to_be_bytes().to_vec());
     }
     state::enter(txn, &new.turn, id)?;
+    if let Some(ids) = &new.turn.tokens {
+        tokens::add_to_new(txn, id, ids)?;
+    }
     for text in &stored {
         blobs::remember(&mut txn.cache.blobs, text.hash);
     }

@@ -35,6 +35,9 @@ struct Head {
     n_ids: usize,
     /// Whether the log-probabilities of sampling are the others, as they are at temperature 1.
     same: bool,
+    /// Whether those of sampling are not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unknown: bool,
 }
 
 /// One value, read but not yet put behind its parent's ids.
@@ -46,11 +49,23 @@ struct Stored {
     sampling: Vec<f32>,
 }
 
+/// Adds the ids that came with a new turn. The turn is worth more than its ids: where they cannot be
+/// stored, it is without them.
+pub(crate) fn add_to_new(txn: &mut Txn<'_>, id: TurnId, tokens: &Tokens) -> Result<(), Fault> {
+    match add(txn, id, tokens) {
+        Err(Fault::Refused(error)) => {
+            tracing::warn!(turn = %id, %error, "a turn is stored without its token ids");
+            Ok(())
+        }
+        added => added.map(|_| ()),
+    }
+}
+
 /// Adds the ids to a turn; false if it has some.
 pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, tokens: &Tokens) -> Result<bool, Fault> {
     let (n_ids, n_logprobs) = (tokens.ids.len(), tokens.logprobs.len());
     let n_sampling = tokens.sampling_logprobs.len();
-    if n_ids != n_logprobs || n_ids != n_sampling {
+    if n_ids != n_logprobs || n_sampling != 0 && n_ids != n_sampling {
         return Err(Fault::Refused(LogError::UnevenTokens {
             id,
             n_ids,
@@ -192,6 +207,7 @@ fn write(tokens: &Tokens, beginning: &Beginning) -> Result<Vec<u8>, String> {
         n_prompt: prompt.len(),
         n_ids: tokens.ids.len(),
         same: is_same(&tokens.logprobs, &tokens.sampling_logprobs),
+        unknown: tokens.sampling_logprobs.is_empty() && !tokens.logprobs.is_empty(),
     };
     let mut bytes = serde_json::to_vec(&head).map_err(|error| error.to_string())?;
     bytes.push(b'\n');
@@ -229,10 +245,10 @@ fn read(bytes: &[u8]) -> Option<Stored> {
     };
     let n_bytes = head.n_ids.checked_mul(4)?;
     let logprobs = floats(rest.get(..n_bytes)?);
-    let sampling = if head.same {
-        logprobs.clone()
-    } else {
-        floats(rest.get(n_bytes..n_bytes.checked_mul(2)?)?)
+    let sampling = match (head.same, head.unknown) {
+        (true, _) => logprobs.clone(),
+        (false, true) => Vec::new(),
+        (false, false) => floats(rest.get(n_bytes..n_bytes.checked_mul(2)?)?),
     };
     Some(Stored {
         head,
@@ -287,18 +303,20 @@ mod tests {
 
     #[test]
     fn a_cut_value_is_no_value() {
-        let tokens = Tokens {
-            prompt_ids: vec![1, 2, 3],
-            ids: vec![300, 4],
-            logprobs: vec![-0.5, -1.5],
-            sampling_logprobs: vec![-0.25, -1.0],
-            ..Tokens::default()
-        };
-        let bytes = write(&tokens, &Beginning::default()).unwrap();
-        let back = join(read(&bytes).unwrap(), None).unwrap();
-        assert_eq!(back, tokens);
-        for cut in 0..bytes.len() {
-            assert!(read(&bytes[..cut]).is_none(), "cut at {cut}");
+        for sampling_logprobs in [vec![-0.25, -1.0], vec![-0.5, -1.5], Vec::new()] {
+            let tokens = Tokens {
+                prompt_ids: vec![1, 2, 3],
+                ids: vec![300, 4],
+                logprobs: vec![-0.5, -1.5],
+                sampling_logprobs,
+                ..Tokens::default()
+            };
+            let bytes = write(&tokens, &Beginning::default()).unwrap();
+            let back = join(read(&bytes).unwrap(), None).unwrap();
+            assert_eq!(back, tokens);
+            for cut in 0..bytes.len() {
+                assert!(read(&bytes[..cut]).is_none(), "cut at {cut}");
+            }
         }
     }
 }

@@ -117,6 +117,8 @@ pub struct NewTurn {
     pub ended_ms: u64,
     /// The client said that its session ends with this turn.
     pub is_last: bool,
+    /// The token ids, where the upstream said them with the reply; only of a reply that came whole.
+    pub tokens: Option<Tokens>,
 }
 
 /// A turn read back: everything that was put, and what the log made of it.
@@ -166,15 +168,16 @@ pub struct Turn {
     /// How it was judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
-    /// The token ids, if the trainer gave them.
+    /// The token ids, if whoever sampled them gave them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Tokens>,
 }
 
-/// The ids that a reply was sampled as: what our own trainer remembers of it.
+/// The ids that a reply was sampled as: what our own trainer remembers of it, or vLLM says with it.
 ///
 /// # Shapes
-/// `ids`, `logprobs` and `sampling_logprobs` have one entry per sampled token.
+/// `ids` and `logprobs` have one entry per sampled token, and so has `sampling_logprobs` unless it is
+/// empty.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tokens {
     /// The prompt's token ids.
@@ -183,13 +186,13 @@ pub struct Tokens {
     pub ids: Vec<u32>,
     /// Log-probabilities at temperature 1 over the full vocabulary, in nats.
     pub logprobs: Vec<f32>,
-    /// Log-probabilities as drawn: after temperature, top-p and top-k.
+    /// Log-probabilities as drawn: after temperature, top-p and top-k. Empty where they are not known.
     pub sampling_logprobs: Vec<f32>,
     /// The adapter that sampled; none is the base model.
     pub adapter: Option<String>,
     /// The policy's version: the training steps behind that adapter.
     pub version: Option<u64>,
-    /// The base model.
+    /// The base model; of an upstream that is not ours, the model that it was asked for.
     pub base: String,
 }
 
@@ -256,6 +259,17 @@ impl Turn {
             .messages
             .get(self.new_from..)
             .unwrap_or_default()
+    }
+}
+
+// === impl Tokens ===
+
+impl Tokens {
+    /// Bytes of memory that its numbers take.
+    pub fn n_bytes(&self) -> usize {
+        let ids = size_of_val(self.prompt_ids.as_slice()) + size_of_val(self.ids.as_slice());
+        let drawn = size_of_val(self.sampling_logprobs.as_slice());
+        ids + size_of_val(self.logprobs.as_slice()) + drawn
     }
 }
 

@@ -62,6 +62,7 @@ impl Finished {
             first_byte_ms: self.first_byte_ms,
             ended_ms: self.ended_ms,
             is_last: asked.who.is_last,
+            tokens: None,
         };
         line.say(&turn);
         Some(Read {

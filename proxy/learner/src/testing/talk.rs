@@ -65,6 +65,7 @@ pub(crate) async fn append(log: &TurnLog, world: &World, session: &str, talk: &[
             first_byte_ms: None,
             ended_ms: now_ms(),
             is_last: false,
+            tokens: None,
         };
         log.append(turn).await.unwrap();
         messages.push(Message::assistant(said.reply.clone()));

@@ -329,6 +329,38 @@ async fn ids_share_the_parents_and_read_back() {
 }
 
 #[tokio::test]
+async fn ids_that_come_with_a_turn_are_stored_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    let mut put = Vec::new();
+    for n in 0..2u32 {
+        let mut turn = client.turn(&format!("q{n}"), "a");
+        turn.tokens = Some(Tokens {
+            prompt_ids: vec![1; 3 + 4 * n as usize],
+            ids: vec![1; 4],
+            logprobs: vec![-0.5; 4],
+            ..Tokens::default()
+        });
+        put.push((log.append(turn.clone()).await.unwrap(), turn));
+    }
+    let mut uneven = client.turn("q2", "a");
+    uneven.tokens = Some(Tokens {
+        ids: vec![1],
+        ..Tokens::default()
+    });
+    let without = log.append(uneven.clone()).await.unwrap();
+    uneven.tokens = None;
+    put.push((without, uneven));
+    log.close().await;
+    let log = open(dir.path());
+    for (id, turn) in put {
+        assert_eq!(as_put(log.get(id).await.unwrap().unwrap()), turn);
+    }
+    assert_eq!(log.funnel(None).await.unwrap().with_ids, 2);
+}
+
+#[tokio::test]
 async fn subscribers_hear_of_a_turn_that_is_safe() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());

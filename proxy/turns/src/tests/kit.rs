@@ -70,6 +70,7 @@ impl Client {
             first_byte_ms: Some(self.now_ms + 40),
             ended_ms: self.now_ms + 900,
             is_last: false,
+            tokens: None,
         }
     }
 }
@@ -118,6 +119,7 @@ pub(super) fn as_put(turn: Turn) -> NewTurn {
         first_byte_ms: turn.first_byte_ms,
         ended_ms: turn.ended_ms,
         is_last: turn.is_last,
+        tokens: turn.tokens,
     }
 }
 

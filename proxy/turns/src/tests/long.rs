@@ -38,8 +38,8 @@ async fn a_turn_builds_on_few_others_however_long_its_session() {
         }
     }
     for (id, turn, tokens) in &put {
-        let back = log.get(*id).await.unwrap().unwrap();
-        assert_eq!(back.tokens.as_ref(), Some(tokens));
+        let mut back = log.get(*id).await.unwrap().unwrap();
+        assert_eq!(back.tokens.take().as_ref(), Some(tokens));
         assert_eq!(&as_put(back), turn);
     }
     let ids: Vec<_> = put.iter().map(|(id, ..)| *id).collect();

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::kit::{Client, as_put, open};
-use crate::{NewTurn, StreamEnd, TurnKind};
+use crate::{NewTurn, StreamEnd, Tokens, TurnKind};
 
 /// Any JSON value whose numbers survive being read as text again: serde_json reads floats of 17
 /// digits exactly only with its feature `float_roundtrip`.
@@ -149,10 +149,23 @@ fn turn(client: &mut Client, asking: &Asking) -> NewTurn {
     turn.served.system_block.clone_from(&asking.block);
     // Sometimes the next request begins before this one has ended.
     turn.ended_ms = turn.started_ms + asking.took;
+    turn.tokens = turn.is_complete().then(|| tokens(asking.took));
     if let (true, Some(reply)) = (asking.keeps_reply, &asking.reply) {
         client.messages.push(reply.clone());
     }
     turn
+}
+
+/// Ids that a number decides; prompts often begin alike.
+fn tokens(number: u64) -> Tokens {
+    let n = usize::try_from(number % 50).unwrap();
+    Tokens {
+        prompt_ids: (0..).take(n).collect(),
+        ids: (0..).take(n / 2).collect(),
+        logprobs: vec![-0.5; n / 2],
+        sampling_logprobs: vec![-0.25; (n / 2) * (n % 2)],
+        ..Tokens::default()
+    }
 }
 
 proptest! {
