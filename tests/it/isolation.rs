@@ -70,7 +70,10 @@ async fn talk(client: Client, agent: &'static str, n: usize) {
     let session = match n % 3 {
         0 => json!({}),
         1 => json!({"session_id": format!("shared-{n}")}),
-        _ => json!({"prompt_cache_key": format!("shared-{n}"), "user": "somebody"}),
+        _ => {
+            let key = format!("0b3c9a52-0000-4000-8000-{n:012}:0");
+            json!({"prompt_cache_key": key, "user": "somebody"})
+        }
     };
     let mut messages = vec![
         json!({"role": "user", "content": "Hello."}),

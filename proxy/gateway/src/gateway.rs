@@ -15,7 +15,7 @@ use crate::{
     inject::{Given, Sessions},
     metrics::{Metrics, Watch},
     origin::Origins,
-    record::{Recorder, Recordings, TurnSink, recorder},
+    record::{AT_ONCE, Recorder, Recordings, TurnSink, recorder},
     refusal::Refusal,
     scan::Seen,
     services::Services,
@@ -104,6 +104,11 @@ impl Gateway {
     ///
     /// [`ConfigError`] names the setting that cannot be used.
     pub fn new(parts: GatewayParts) -> Result<Self, ConfigError> {
+        Self::with(parts, AT_ONCE)
+    }
+
+    /// The same, with room for so many turns that the log has been given and has not taken.
+    pub(crate) fn with(parts: GatewayParts, at_once: usize) -> Result<Self, ConfigError> {
         let config = parts.config;
         config.check()?;
         let metrics = Arc::new(Metrics::default());
@@ -115,6 +120,7 @@ impl Gateway {
             Arc::clone(&replies),
             Arc::clone(&metrics),
             config.strict,
+            at_once,
         );
         let door = Arc::new(Door::new(&config.proxy));
         let pin_idle = config.serving.pin_idle.0;

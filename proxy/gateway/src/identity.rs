@@ -106,10 +106,11 @@ impl Identifier {
             None => ChainHash::start(&agent),
         };
         let chains = asked.conversation.chains(start);
-        let session = match named.or_else(|| Some(replied?.session)) {
-            Some(session) => session,
-            None => self.lineage.session(&agent, &chains),
-        };
+        let named = named.or_else(|| Some(replied?.session));
+        let session = named.unwrap_or_else(|| {
+            let key = cache_key(asked);
+            self.lineage.session(&agent, key.as_deref(), &chains)
+        });
         let who = Identity {
             chain: chains.last().copied().unwrap_or(start),
             kind: self.kind(asked, is_named_by_header)?,
@@ -222,20 +223,30 @@ fn session(asked: &Asked<'_>) -> Result<Option<(SessionId, NamedBy)>, Refusal> {
     let header = affinity
         .iter()
         .find_map(|name| text(asked.headers, name).ok().flatten());
-    let name = header.map(str::to_owned).or_else(|| {
-        let key = (asked.field)("prompt_cache_key")?;
-        key.as_str().map(str::to_owned)
-    });
-    let session = name.and_then(|name| without_attempt(&name).parse().ok());
+    let session = if let Some(name) = header {
+        openclaws(name).unwrap_or(name).parse().ok()
+    } else {
+        cache_key(asked).and_then(|key| openclaws(&key)?.parse().ok())
+    };
     Ok(session.map(|session| (session, NamedBy::Others)))
 }
 
-/// OpenClaw says `<uuid>:0` in headers and `<uuid>` in its text: the same session.
-fn without_attempt(name: &str) -> &str {
-    match name.split_once(':') {
-        Some((id, n)) if id.len() == 36 && n.bytes().all(|b| b.is_ascii_digit()) => id,
-        Some(_) | None => name,
+/// What the client tells a provider's cache, by which it finds what it has seen before.
+fn cache_key(asked: &Asked<'_>) -> Option<String> {
+    match (asked.field)("prompt_cache_key")? {
+        Value::String(key) => Some(key),
+        _ => None,
     }
+}
+
+/// The session in a name of OpenClaw's: it says `<uuid>:0` in headers and in `prompt_cache_key`, and
+/// `<uuid>` in its text. What others say in `prompt_cache_key` may as well be one for all that they ask,
+/// or one for each user: it tells conversations apart that begin alike, and makes none of two.
+fn openclaws(name: &str) -> Option<&str> {
+    let (id, attempt) = name.split_once(':')?;
+    let is_number = !attempt.is_empty() && attempt.bytes().all(|b| b.is_ascii_digit());
+    let is_uuid = id.len() == 36 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    (is_number && is_uuid).then_some(id)
 }
 
 fn flag(asked: &Asked<'_>) -> Result<bool, Refusal> {

@@ -31,8 +31,8 @@ use crate::{
 /// a turn is dropped and counted.
 const QUEUE: usize = 1_024;
 /// Turns that wait for the log itself: as texts, mostly shared, they take a tenth of what their bytes
-/// take in the queue, so that a log that stops for a second loses nothing. Tests reach fewer.
-const AT_ONCE: usize = if cfg!(test) { 64 } else { 8_192 };
+/// take in the queue, so that a log that stops for a second loses nothing.
+pub(crate) const AT_ONCE: usize = 8_192;
 
 /// How long the last turns may wait, at the end, for a log that is away.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -65,6 +65,7 @@ pub(crate) struct Recordings {
     queue: mpsc::Receiver<Finished>,
     sink: Arc<dyn TurnSink>,
     metrics: Arc<Metrics>,
+    at_once: usize,
 }
 
 /// What is known of a turn when its reply begins.
@@ -149,13 +150,14 @@ impl TurnSink for TurnLog {
     }
 }
 
-/// The two ends of the queue to the log.
+/// The two ends of the queue to the log, which is given `at_once` turns before it has taken the first.
 pub(crate) fn recorder(
     sink: Arc<dyn TurnSink>,
     budget: Budget,
     replies: Arc<Replies>,
     metrics: Arc<Metrics>,
     strict: bool,
+    at_once: usize,
 ) -> (Recorder, Recordings) {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let recorder = Recorder {
@@ -170,6 +172,7 @@ pub(crate) fn recorder(
         queue: receiver,
         sink,
         metrics,
+        at_once,
     };
     (recorder, recordings)
 }
@@ -328,7 +331,7 @@ impl Recordings {
                     self.queue.close();
                 }
                 Some(()) = appending.next(), if !appending.is_empty() => {}
-                ended = self.queue.recv(), if appending.len() < AT_ONCE => match ended {
+                ended = self.queue.recv(), if appending.len() < self.at_once => match ended {
                     Some(ended) => {
                         let read = ended.read(&self.metrics);
                         appending.extend(read.map(|read| put(&*self.sink, &self.metrics, read)));
@@ -365,6 +368,9 @@ async fn put(sink: &dyn TurnSink, metrics: &Metrics, read: Read) {
 mod tests {
     use super::*;
     use crate::scan::{self, Seen};
+
+    /// Turns that wait for the log at once.
+    const FEW: usize = 64;
 
     /// A log whose store is away and does not come back.
     struct Stuck;
@@ -414,6 +420,7 @@ mod tests {
             replies,
             Arc::clone(&metrics),
             false,
+            FEW,
         );
         let began = Began {
             api: Api::Chat,
@@ -421,7 +428,7 @@ mod tests {
             format: Format::Json,
             encoding: Encoding::Identity,
         };
-        for _ in 0..2 * AT_ONCE {
+        for _ in 0..2 * FEW {
             let held = recorder.hold(15).unwrap();
             recorder
                 .begin(asked(), began, held)
@@ -440,7 +447,8 @@ mod tests {
         let budget = Budget::of_captures(1 << 20, Arc::clone(&metrics));
         let replies = Arc::new(Replies::new());
         let sink = Arc::new(Stuck);
-        let (recorder, recordings) = recorder(sink, budget, replies, Arc::clone(&metrics), false);
+        let (recorder, recordings) =
+            recorder(sink, budget, replies, Arc::clone(&metrics), false, FEW);
         let began = Began {
             api: Api::Chat,
             status: 200,

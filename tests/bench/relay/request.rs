@@ -127,7 +127,7 @@ fn small(kind: Kind) -> Value {
         "model": "mock-model",
         "messages": [{"role": "user", "content": format!("Say hello, number {NUMBER}.")}],
         "stream": kind.is_stream(),
-        "prompt_cache_key": format!("session-{SESSION}"),
+        "prompt_cache_key": format!("5f0e2a11-7c3d-4e5f-8a9b-{SESSION}:0"),
     })
 }
 

@@ -118,6 +118,7 @@ impl Key {
             Kind::OneOf(words) => Some(self.words(words, " | ")),
             Kind::SomeOf(_)
             | Kind::AnyOf(_)
+            | Kind::Among(_)
             | Kind::Tree(_)
             | Kind::Count(..)
             | Kind::Number(..) => Some(self.kind.allowed()),
@@ -131,6 +132,7 @@ impl Key {
             | Kind::Size
             | Kind::Time
             | Kind::Texts
+            | Kind::OneOrMore
             | Kind::Secrets => None,
         }
     }

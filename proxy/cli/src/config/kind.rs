@@ -40,8 +40,12 @@ pub(crate) enum Kind {
     SomeOf(&'static [&'static str]),
     /// A list of these words; it may be empty.
     AnyOf(&'static [&'static str]),
+    /// A list of at least one of these words.
+    Among(&'static [&'static str]),
     /// A list of texts.
     Texts,
+    /// A list of at least one text.
+    OneOrMore,
     /// A list of texts that are never shown in full.
     Secrets,
     /// A tree whose shape its own room checks; described by the text.
@@ -75,7 +79,9 @@ impl Kind {
             Self::OneOf(words) => words.join(", "),
             Self::SomeOf(words) => format!("one or more of {}, joined by +", words.join(", ")),
             Self::AnyOf(words) => format!("a list of any of {}", words.join(", ")),
+            Self::Among(words) => format!("a list of one or more of {}", words.join(", ")),
             Self::Texts | Self::Secrets => "a list of texts".to_owned(),
+            Self::OneOrMore => "a list of one or more texts".to_owned(),
             Self::Tree(shape) => shape.to_owned(),
         }
     }
@@ -104,7 +110,9 @@ impl Kind {
             Self::AnyOf(words) => texts(given)
                 .filter(|given| given.iter().all(|it| is_among(it, words)))
                 .map(Value::from),
+            Self::Among(words) => Self::AnyOf(words).read(given).filter(is_some),
             Self::Texts | Self::Secrets => texts(given).map(Value::from),
+            Self::OneOrMore => Self::Texts.read(given).filter(is_some),
             Self::Tree(_) => tree(given),
         }
     }
@@ -195,6 +203,10 @@ fn texts(given: &Value) -> Option<Vec<Value>> {
     }
 }
 
+fn is_some(list: &Value) -> bool {
+    list.as_array().is_some_and(|items| !items.is_empty())
+}
+
 fn is_among(given: &Value, words: &[&str]) -> bool {
     given.as_str().is_some_and(|it| words.contains(&it))
 }
@@ -276,5 +288,12 @@ mod tests {
         assert_eq!(read_any("[server, sever]"), None);
         let texts = Kind::Texts.read(&Value::from("[a, b]")).unwrap();
         assert_eq!(texts.into_array().unwrap().len(), 2);
+        assert!(Kind::Texts.read(&Value::from("[]")).is_some());
+        let some = [Kind::OneOrMore, Kind::Among(&["auth"])];
+        assert!(
+            some.iter()
+                .all(|it| it.read(&Value::from("auth")).is_some())
+        );
+        assert!(some.iter().all(|it| it.read(&Value::from("[]")).is_none()));
     }
 }

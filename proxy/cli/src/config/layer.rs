@@ -217,12 +217,22 @@ impl Layer {
 
 /// A value as it may stand in a message.
 fn shown(key: &Key, value: &Value) -> String {
-    let text = Kind::Text.read(value);
-    let text = text.as_ref().and_then(Value::as_str).unwrap_or("a tree");
-    if matches!(key.kind, Kind::Secret | Kind::Secrets) {
-        secret::mask(text)
-    } else {
-        text.to_owned()
+    let is_secret = matches!(key.kind, Kind::Secret | Kind::Secrets);
+    let one = |value: &Value| {
+        let text = Kind::Text.read(value);
+        let text = text.as_ref().and_then(Value::as_str).unwrap_or("a tree");
+        if is_secret {
+            secret::mask(text)
+        } else {
+            text.to_owned()
+        }
+    };
+    match value {
+        Value::Array(_, items) => {
+            let items: Vec<String> = items.iter().map(one).collect();
+            format!("[{}]", items.join(", "))
+        }
+        value => one(value),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Sessions of clients that name none: told by what was said so far.
 
 use std::{
+    hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -22,12 +23,16 @@ const BOUND: usize = 50_000;
 /// that goes on before the answer's last byte, find their session.
 #[derive(Debug)]
 pub(crate) struct Lineage {
-    known: Mutex<Recent<ChainHash, Known>>,
+    known: Mutex<Recent<(ChainHash, CacheKey), Known>>,
     /// How long two conversations that begin alike are one.
     idle: Duration,
     /// Tells sessions of the same millisecond apart.
     n_made: AtomicU32,
 }
+
+/// The hash of a request's `prompt_cache_key`; 0 for none.
+type CacheKey = u64;
+const NO_KEY: CacheKey = 0;
 
 #[derive(Debug, Clone)]
 struct Known {
@@ -44,7 +49,7 @@ impl Lineage {
         let mut known = Recent::new(BOUND);
         for (_, chain, session) in log.into_iter().rev() {
             let opening = None;
-            known.insert(chain, Known { session, opening });
+            known.insert((chain, NO_KEY), Known { session, opening });
         }
         Self {
             known: Mutex::new(known),
@@ -55,8 +60,16 @@ impl Lineage {
 
     /// The session of the longest part of the conversation that is known, else a new one.
     ///
-    /// `chains` has the hash after each message. The whole is remembered for next time.
-    pub(crate) fn session(&self, agent: &AgentId, chains: &[ChainHash]) -> SessionId {
+    /// `chains` has the hash after each message. The whole is remembered for next time. Conversations
+    /// with different cache keys are different ones; each may go on with one that has none, as the
+    /// log's are.
+    pub(crate) fn session(
+        &self,
+        agent: &AgentId,
+        cache_key: Option<&str>,
+        chains: &[ChainHash],
+    ) -> SessionId {
+        let key = cache_key.map_or(NO_KEY, hash);
         let start = ChainHash::start(agent);
         let Some(&whole) = chains.last().filter(|chain| **chain != start) else {
             // Not a word of the owner's: every such request looks the same.
@@ -64,11 +77,15 @@ impl Lineage {
         };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut longest_first = chains.iter().rev().filter(|chain| **chain != start);
-        let session = longest_first.find_map(|chain| {
-            let found = known.get_mut(chain)?;
-            let is_stale = |since: Instant| since.elapsed() >= self.idle;
+        let is_stale = |since: Instant| since.elapsed() >= self.idle;
+        let mut go_on = |chain: ChainHash, key: CacheKey| {
+            let found = known.get_mut(&(chain, key))?;
             let is_other = found.opening.is_some_and(is_stale);
             (!is_other).then(|| found.session.clone())
+        };
+        let session = longest_first.find_map(|chain| {
+            let keyed = (key != NO_KEY).then(|| go_on(*chain, key)).flatten();
+            keyed.or_else(|| go_on(*chain, NO_KEY))
         });
         let session = session.unwrap_or_else(|| self.make(whole));
         let answered = Known {
@@ -79,8 +96,8 @@ impl Lineage {
             session: session.clone(),
             opening: Some(Instant::now()),
         };
-        known.insert(whole.then_said(Role::Assistant, ""), answered);
-        known.insert(whole, asked);
+        known.insert((whole.then_said(Role::Assistant, ""), key), answered);
+        known.insert((whole, key), asked);
         session
     }
 
@@ -96,4 +113,10 @@ impl Lineage {
         let name = format!("auto-{now:x}-{n:x}-{chain:?}");
         name.parse().expect("a legal session name")
     }
+}
+
+fn hash(cache_key: &str) -> CacheKey {
+    let mut hasher = DefaultHasher::new();
+    cache_key.hash(&mut hasher);
+    hasher.finish().max(1)
 }

@@ -17,7 +17,7 @@ fn said(texts: &[&str]) -> Vec<Message> {
 }
 
 fn session(lineage: &Lineage, agent: &AgentId, messages: &[Message]) -> SessionId {
-    lineage.session(agent, &ChainHash::chain(agent, messages))
+    lineage.session(agent, None, &ChainHash::chain(agent, messages))
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,4 +71,24 @@ async fn a_canned_greeting_or_system_text_makes_no_two_conversations_one() {
     sessions.sort_unstable();
     sessions.dedup();
     assert_eq!(sessions.len(), n_sessions);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_key_tells_conversations_apart_and_makes_no_two_one() {
+    let agent = AgentId::default_agent();
+    let ask = |lineage: &Lineage, key: &str, texts: &[&str]| {
+        let chains = ChainHash::chain(&agent, &said(texts));
+        lineage.session(&agent, Some(key), &chains)
+    };
+    let lineage = Lineage::new(IDLE, Vec::new());
+    let [first, other, same] = ["a", "b", "a"].map(|key| ask(&lineage, key, &["hi"]));
+    assert_eq!(first, same, "a retry");
+    assert_ne!(first, other);
+    let on = |key| ask(&lineage, key, &["hi", "hello", "more"]);
+    assert_eq!([on("a"), on("b")], [first.clone(), other]);
+    assert_ne!(ask(&lineage, "a", &["something else"]), first);
+    // The log knows of no keys.
+    let chains = ChainHash::chain(&agent, &said(&["hi", "hello"]));
+    let lineage = Lineage::new(IDLE, vec![(agent.clone(), chains[1], first.clone())]);
+    assert_eq!(ask(&lineage, "a", &["hi", "hello", "on"]), first);
 }

@@ -25,6 +25,9 @@ use crate::{
 /// Nothing on one machine takes this long unless it hangs.
 pub(super) const SOON: Duration = Duration::from_secs(10);
 
+/// Turns that wait for the log at once.
+pub(super) const AT_ONCE: usize = 64;
+
 pub(super) const CHAT: &str = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"What is the capital of France?"}]}"#;
 
 /// A gateway, an upstream named `llm` behind it, and a log that keeps what it gets.
@@ -118,15 +121,15 @@ impl Harness {
         let services = set_up
             .services
             .unwrap_or_else(|| Services::none(Secret::from("admin")));
-        let gateway = Gateway::new(GatewayParts {
+        let parts = GatewayParts {
             config: set_up.config,
             log: Arc::clone(&log) as Arc<dyn TurnSink>,
             known: Vec::new(),
             library,
             serving: Arc::clone(&serving),
             services,
-        });
-        let gateway = gateway.unwrap();
+        };
+        let gateway = Gateway::with(parts, AT_ONCE).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let metrics = gateway.metrics();

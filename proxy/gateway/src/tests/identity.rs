@@ -67,7 +67,9 @@ async fn names_count_in_their_order() {
     let id = "0b3c9a52-0000-4000-8000-000000000001";
     let runtime = format!("hi\\n\\nRuntime: agent=main | session=x | sessionId={id} | host=h");
     let body = conversation(&[&runtime]);
-    let keyed = body.replace("\"model\":\"m\"", "\"prompt_cache_key\":\"key\"");
+    let key = "0b3c9a52-0000-4000-8000-000000000002";
+    let keyed = format!(r#""prompt_cache_key":"{key}:0""#);
+    let keyed = body.replace(r#""model":"m""#, &keyed);
     harness.chat("", &body, "x").await;
     harness
         .chat(&format!("x-session-affinity: {id}:0\r\n"), &body, "x")
@@ -90,7 +92,7 @@ async fn names_count_in_their_order() {
         ("main", id),
         ("main", id),
         ("main", "other"),
-        ("main", "key"),
+        ("main", key),
         ("me", "mine"),
     ];
     let named: Vec<_> = named
@@ -98,6 +100,23 @@ async fn names_count_in_their_order() {
         .map(|(a, s)| (a.as_str(), s.as_str()))
         .collect();
     assert_eq!(named, expected);
+}
+
+#[tokio::test]
+async fn a_cache_key_that_is_one_for_everything_makes_no_session_of_it() {
+    let mut harness = Harness::start().await;
+    for texts in [
+        &["hi"][..],
+        &["something else"],
+        &["hi", "hello", "and now?"],
+    ] {
+        let keyed = r#""prompt_cache_key":"my-app:1""#;
+        let body = conversation(texts).replace(r#""model":"m""#, keyed);
+        harness.chat("", &body, "hello").await;
+    }
+    let turns = turns(&harness, 3).await;
+    assert_ne!(turns[1].1, turns[0].1);
+    assert_eq!(turns[2].1, turns[0].1, "it goes on");
 }
 
 #[tokio::test]

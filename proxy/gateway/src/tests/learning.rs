@@ -76,7 +76,7 @@ async fn a_log_that_is_broken_or_stuck_costs_no_reply() {
     let reply = json_reply(&completion("x")).replace("connection: close\r\n", "");
     exchange.send(reply.as_bytes()).await;
     assert!(client.read().await.is_whole);
-    // 64 wait for the log (as tests have it) and 1,024 before them; the rest is dropped and counted, and answered all the same.
+    // 64 wait for the log (`AT_ONCE` of the harness) and 1,024 before them; the rest is dropped and counted, and answered all the same.
     for _ in 0..1_120 {
         client.send(&post_chat(CHAT)).await;
         let mut request = vec![0; 4_096];

@@ -34,6 +34,24 @@ fn bad_values_name_key_file_value_and_what_is_allowed() {
 }
 
 #[test]
+fn a_list_that_leaves_nobody_to_ask_is_refused_where_it_stands() {
+    let layer = layer(
+        "upstreams: {mine: {url: 'http://h', speaks: [], keys: []}}\nrouting: {order: [], fail_over: []}\n\
+         agents: {work: {upstream: []}}\nproxy: {keys: {phone: {key: k, agents: []}}}\n\
+         compat: {side_patterns: []}\n",
+    );
+    let told: Vec<String> = layer.problems.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    agents.work.upstream in /etc/it/config.yaml: "[]" is not allowed: a list of one or more texts
+    proxy.keys.phone.agents in /etc/it/config.yaml: "[]" is not allowed: a list of one or more texts
+    routing.order in /etc/it/config.yaml: "[]" is not allowed: a list of one or more texts
+    upstreams.mine.speaks in /etc/it/config.yaml: "[]" is not allowed: a list of one or more of chat, responses, messages
+    "#);
+    let layer = self::layer("upstreams: {mine: {url: 'http://h', speaks: [chat, mail]}}\n");
+    insta::assert_snapshot!(layer.problems[0], @r#"upstreams.mine.speaks in /etc/it/config.yaml: "[chat, mail]" is not allowed: a list of one or more of chat, responses, messages"#);
+}
+
+#[test]
 fn what_is_not_built_is_refused_or_named() {
     let layer = layer(
         "rl: {backend: tinker}\nllm: {provider: bedrock}\nmemory: {enabled: true}\n\

@@ -10,7 +10,8 @@ use crate::config::{
         inert, key,
     },
     kind::Kind::{
-        AnyOf, Bool, Count, Host, OneOf, Path, Secret, Secrets, Size, Span, Text, Texts, Url,
+        Among, AnyOf, Bool, Count, Host, OneOf, OneOrMore, Path, Secret, Secrets, Size, Span, Text,
+        Texts, Url,
     },
 };
 
@@ -122,7 +123,7 @@ pub(super) const PROXY: &[Key] = &[
     ),
     key(
         "proxy.keys.*.agents",
-        Texts,
+        OneOrMore,
         "",
         "the agents that this key may speak for; the first, where a caller does not say",
     ),
@@ -170,7 +171,7 @@ pub(super) const PROXY: &[Key] = &[
     ),
     key(
         "upstreams.*.speaks",
-        AnyOf(&["chat", "responses", "messages"]),
+        Among(&["chat", "responses", "messages"]),
         "",
         "the chat APIs that it has; chats and messages are put in each other's words where it has only one; without one, its dialect says",
     ),
@@ -200,7 +201,7 @@ pub(super) const PROXY: &[Key] = &[
     ),
     key(
         "routing.order",
-        Texts,
+        OneOrMore,
         "[policy, llm]",
         "who is asked: the first that is there; policy is our own model",
     ),

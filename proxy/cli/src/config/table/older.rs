@@ -3,7 +3,7 @@
 use super::{ANY, LATER, NO_AGENT_SETTINGS, NO_BEDROCK, NO_MEMORY, POSITIVE};
 use crate::config::{
     key::{Key, State::Alias, inert, key},
-    kind::Kind::{Bool, OneOf, Secret, Text, Texts, Tree},
+    kind::Kind::{Bool, OneOf, OneOrMore, Secret, Text, Tree},
 };
 
 pub(super) const AGENTS: &[Key] = &[
@@ -16,7 +16,7 @@ pub(super) const AGENTS: &[Key] = &[
     .values(&[("madmax", Alias("auto"))]),
     key(
         "agents.*.upstream",
-        Texts,
+        OneOrMore,
         "",
         "whom it is answered by, in place of all others in routing.order; one name or several",
     ),
