@@ -157,6 +157,9 @@ impl Address {
 /// Whether a segment is `.` or `..`, however it and what stands around it are written: a server that
 /// resolves them would leave the prefix, with our key.
 fn leads_up(path: &str) -> bool {
+    if !path.contains(['.', '%']) {
+        return false;
+    }
     let plain = path.to_ascii_lowercase().replace("%2e", ".");
     let plain = plain.replace("%2f", "/").replace("%5c", "/");
     let mut segments = plain.split(['/', '\\']);

@@ -108,12 +108,12 @@ impl Turn {
         let owners = self.chat.conversation.owners();
         let changes = Changes {
             model: target.model(self.given.lease.adapter()),
-            system: lessons.system_block.as_deref(),
+            system: lessons.system.as_ref(),
             absent: match target {
                 Target::Policy(endpoint) if endpoint.appends_system => Absent::Field,
                 Target::Policy(_) | Target::Named(_) => Absent::Insert,
             },
-            user_line: lessons.user_line.as_deref(),
+            user_line: lessons.user_line.as_ref(),
         };
         let ChatRequest {
             api, raw, layout, ..
@@ -175,7 +175,7 @@ impl Turn {
         };
         let callers = || self.chat.field("model")?.as_str().map(str::to_owned);
         let model = target.model(adapter).map(str::to_owned).or_else(callers);
-        let lessons = &self.given.lessons;
+        let lessons = &self.given.lessons.lessons;
         let skills = lessons.skills.iter().map(|skill| LessonRef {
             name: skill.name.to_string(),
             version: skill.version.clone(),

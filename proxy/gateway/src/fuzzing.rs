@@ -15,7 +15,7 @@ use crate::{
     identity::{Asked, Identifier, Lineage, Replies, SidePatterns},
     request::ChatRequest,
     scan::{self, Seen},
-    splice::{self, Absent, Changes},
+    splice::{self, Absent, Changes, Quoted},
 };
 
 /// What to change in a request.
@@ -38,15 +38,17 @@ pub struct Edits<'a> {
 /// Why it is refused, in the words that the agent reads.
 pub fn splice(api: Api, raw: &[u8], edits: Edits<'_>) -> Result<Vec<u8>, String> {
     let chat = parse(api, raw)?;
+    let quoted = |text: Option<&str>| text.map(Quoted::of);
+    let (system, user_line) = (quoted(edits.system), quoted(edits.user_line));
     let changes = Changes {
         model: edits.model,
-        system: edits.system,
+        system: system.as_ref(),
         absent: if edits.in_field {
             Absent::Field
         } else {
             Absent::Insert
         },
-        user_line: edits.user_line,
+        user_line: user_line.as_ref(),
     };
     let owners = chat.conversation.owners();
     let spliced = splice::splice(api, &chat.raw, &chat.layout, &owners, changes);

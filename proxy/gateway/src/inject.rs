@@ -21,6 +21,7 @@ use crate::{
     recent::Recent,
     request::Conversation,
     serving::{Lease, Serving},
+    splice::Quoted,
 };
 
 /// How many sessions are kept, about; one that falls out is as if it had paused.
@@ -29,8 +30,16 @@ const BOUND: usize = 4_096;
 /// What a request takes along.
 #[derive(Debug, Clone)]
 pub(crate) struct Given {
-    pub lessons: Arc<Lessons>,
+    pub lessons: Arc<Written>,
     pub lease: Lease,
+}
+
+/// Lessons, and their texts as requests have them.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub lessons: Lessons,
+    pub system: Option<Quoted>,
+    pub user_line: Option<Quoted>,
 }
 
 /// What each session was given.
@@ -87,7 +96,7 @@ impl Sessions {
             self.library.lessons(&who.agent, &query)
         };
         let given = Given {
-            lessons: Arc::new(lessons),
+            lessons: Arc::new(lessons.into()),
             lease: self.serving.lease(&who.agent),
         };
         if is_errand {
@@ -145,6 +154,19 @@ impl Sessions {
     pub(crate) fn sweep(&self) {
         let mut held = self.lock();
         held.retain(|session| !session.is_idle(self.pin_idle));
+    }
+}
+
+// === impl Written ===
+
+impl From<Lessons> for Written {
+    fn from(lessons: Lessons) -> Self {
+        let quoted = |text: &Option<String>| text.as_deref().map(Quoted::of);
+        Self {
+            system: quoted(&lessons.system_block),
+            user_line: quoted(&lessons.user_line),
+            lessons,
+        }
     }
 }
 

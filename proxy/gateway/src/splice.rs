@@ -27,8 +27,8 @@ pub(crate) const OWN_FIELDS: [&str; 6] = [
 /// that the chat template's own default system text stands in front of them.
 pub(crate) const APPEND_FIELD: &str = "metaclaw_system_append";
 
-/// What stands between the client's text and ours.
-const GAP: &str = "\n\n";
+/// What stands between the client's text and ours, as JSON writes it.
+const GAP: &str = r"\n\n";
 
 /// What to change.
 #[derive(Debug, Clone, Copy, Default)]
@@ -36,12 +36,17 @@ pub(crate) struct Changes<'a> {
     /// The model to ask for instead of the caller's.
     pub model: Option<&'a str>,
     /// Text for the end of the system text.
-    pub system: Option<&'a str>,
+    pub system: Option<&'a Quoted>,
     /// Where that goes if the conversation has no system message.
     pub absent: Absent,
     /// Text for the end of each of the owner's messages.
-    pub user_line: Option<&'a str>,
+    pub user_line: Option<&'a Quoted>,
 }
+
+/// A text as a JSON string, with its quotes: what a session is given is written once, and said with
+/// each of its requests.
+#[derive(Debug, Clone)]
+pub(crate) struct Quoted(String);
 
 /// What to do where there is no system message to append to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -85,8 +90,8 @@ fn edits(
     let mut fields = Vec::new();
     if let Some(model) = changes.model {
         match layout.member("model") {
-            Some(member) => edits.push(Edit::replace(&member.value, quoted(model))),
-            None => fields.push(field("model", model)),
+            Some(member) => edits.push(Edit::replace(&member.value, Quoted::of(model).0)),
+            None => fields.push(field("model", &Quoted::of(model))),
         }
     }
     if let Some(text) = changes.system {
@@ -157,13 +162,14 @@ fn said(layout: &Layout) -> impl Iterator<Item = Place<'_>> {
 
 /// Adds `text` to the end of what stands at `place`, by its shape. What has no known shape is the
 /// upstream's to refuse.
-fn append(api: Api, raw: &[u8], place: Place<'_>, text: &str) -> Option<Edit> {
+fn append(api: Api, raw: &[u8], place: Place<'_>, text: &Quoted) -> Option<Edit> {
+    let quoted = &text.0;
     let (value, kind) = match (place, api) {
         (Place::Value(value), _) => (value, "text"),
         (Place::Item(item), api) => {
             let Some(content) = &item.content else {
                 // The element is an object, or it would have no role: its last byte is the brace.
-                let member = format!(",\"content\":{}", quoted(text));
+                let member = format!(",\"content\":{quoted}");
                 return Some(Edit::insert(item.whole.end - 1, member));
             };
             let kind = match api {
@@ -175,8 +181,8 @@ fn append(api: Api, raw: &[u8], place: Place<'_>, text: &str) -> Option<Edit> {
     };
     let last = value.end - 1;
     match raw[value.start] {
-        b'"' if value.len() == 2 => Some(Edit::replace(value, quoted(text))),
-        b'"' => Some(Edit::insert(last, inside(&format!("{GAP}{text}")))),
+        b'"' if value.len() == 2 => Some(Edit::replace(value, quoted.clone())),
+        b'"' => Some(Edit::insert(last, [GAP, text.inside()].concat())),
         b'[' => {
             let mut between = raw[value.start + 1..last].iter();
             let comma = if between.all(u8::is_ascii_whitespace) {
@@ -184,21 +190,18 @@ fn append(api: Api, raw: &[u8], place: Place<'_>, text: &str) -> Option<Edit> {
             } else {
                 ","
             };
-            let part = format!("{comma}{{\"type\":\"{kind}\",\"text\":{}}}", quoted(text));
+            let part = format!("{comma}{{\"type\":\"{kind}\",\"text\":{quoted}}}");
             Some(Edit::insert(last, part))
         }
-        b'n' => Some(Edit::replace(value, quoted(text))),
+        b'n' => Some(Edit::replace(value, quoted.clone())),
         _ => None,
     }
 }
 
-fn first_message(layout: &Layout, text: &str) -> Option<Edit> {
+fn first_message(layout: &Layout, Quoted(text): &Quoted) -> Option<Edit> {
     let items = layout.items.as_ref()?;
     let comma = if items.each.is_empty() { "" } else { "," };
-    let message = format!(
-        "{{\"role\":\"system\",\"content\":{}}}{comma}",
-        quoted(text)
-    );
+    let message = format!("{{\"role\":\"system\",\"content\":{text}}}{comma}");
     Some(Edit::insert(items.whole.start + 1, message))
 }
 
@@ -241,18 +244,8 @@ fn new_fields(layout: &Layout, fields: &[String]) -> Option<Edit> {
     Some(Edit::insert(layout.open, fields.join(",") + comma))
 }
 
-fn field(key: &str, text: &str) -> String {
-    format!("\"{key}\":{}", quoted(text))
-}
-
-fn quoted(text: &str) -> String {
-    Value::from(text).to_string()
-}
-
-/// The text escaped, without quotes: for the inside of a string that is there already.
-fn inside(text: &str) -> String {
-    let quoted = quoted(text);
-    quoted[1..quoted.len() - 1].to_owned()
+fn field(key: &str, Quoted(text): &Quoted) -> String {
+    format!("\"{key}\":{text}")
 }
 
 fn apply(raw: &Bytes, mut edits: Vec<Edit>) -> Pieces {
@@ -266,6 +259,19 @@ fn apply(raw: &Bytes, mut edits: Vec<Edit>) -> Pieces {
     }
     out.push(raw.slice(done..));
     out
+}
+
+// === impl Quoted ===
+
+impl Quoted {
+    pub(crate) fn of(text: &str) -> Self {
+        Self(Value::from(text).to_string())
+    }
+
+    /// The text escaped, without quotes: for the inside of a string that is there already.
+    fn inside(&self) -> &str {
+        &self.0[1..self.0.len() - 1]
+    }
 }
 
 // === impl Edit ===

@@ -24,9 +24,13 @@ fn edit(raw: &str, changes: Changes<'_>) -> String {
     edit_as(Api::Chat, raw, changes)
 }
 
-fn lesson(text: &str) -> Changes<'_> {
+fn quoted(text: &str) -> &'static Quoted {
+    Box::leak(Box::new(Quoted::of(text)))
+}
+
+fn lesson(text: &str) -> Changes<'static> {
     Changes {
-        system: Some(text),
+        system: Some(quoted(text)),
         ..Changes::default()
     }
 }
@@ -128,7 +132,7 @@ fn our_own_fields_go_with_one_comma_each() {
 fn the_line_follows_each_of_the_owners_messages_and_no_other() {
     let raw = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]},{"role":"user","content":"<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>x"}]}"#;
     let line = Changes {
-        user_line: Some("(short)"),
+        user_line: Some(quoted("(short)")),
         ..Changes::default()
     };
     insta::assert_snapshot!(edit(raw, line), @r#"{"messages":[{"role":"user","content":"a\n\n(short)"},{"role":"assistant","content":"b"},{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}},{"type":"text","text":"(short)"}]},{"role":"user","content":"<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>x"}]}"#);
@@ -173,7 +177,7 @@ fn a_response_has_its_system_text_where_the_client_puts_it() {
 #[test]
 fn the_line_follows_what_the_owner_says_in_each_api() {
     let line = Changes {
-        user_line: Some("(short)"),
+        user_line: Some(quoted("(short)")),
         ..Changes::default()
     };
     insta::assert_snapshot!(edit_as(Api::Messages, r#"{"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"x"}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t"},{"type":"text","text":"go on"}]}]}"#, line), @r#"{"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"x"}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t"},{"type":"text","text":"go on"},{"type":"text","text":"(short)"}]}]}"#);

@@ -97,12 +97,12 @@ fn any_request() -> impl Strategy<Value = (Api, String)> {
 }
 
 /// What `splice` is to do, done on parsed values instead of bytes.
-fn expected(api: Api, body: &str, changes: Changes<'_>) -> Value {
+fn expected(api: Api, body: &str, (model, text, user_line): (&str, &str, &str)) -> Value {
     let mut body: Map<String, Value> = serde_json::from_str(body).unwrap();
     for field in OWN_FIELDS {
         body.shift_remove(field);
     }
-    body.insert("model".into(), changes.model.into());
+    body.insert("model".into(), model.into());
     let part = match api {
         Api::Responses => "input_text",
         Api::Chat | Api::Messages => "text",
@@ -113,9 +113,8 @@ fn expected(api: Api, body: &str, changes: Changes<'_>) -> Value {
     let is_null = |key: &str| !is_set[usize::from(key == "instructions")];
     let items = body[scan::conversation(api)].as_array_mut().unwrap();
     for message in items.iter_mut().filter(|message| is_owners(api, message)) {
-        append_value(&mut message["content"], changes.user_line.unwrap(), part);
+        append_value(&mut message["content"], user_line, part);
     }
-    let text = changes.system.unwrap();
     let is_system =
         |message: &&Value| message["role"] == "system" || message["role"] == "developer";
     let opening = match api {
@@ -186,18 +185,19 @@ proptest! {
     fn any_request_survives_with_all_else_as_it_was(
         (api, raw) in any_request(), system in "[A-Z\"\n😀]{1,8}", user_line in "[A-Z\\\\]{1,8}",
     ) {
+        let quoted = [&system, &user_line].map(|text| Quoted::of(text));
         let changes = Changes {
             model: Some("new"),
-            system: Some(&system),
+            system: Some(&quoted[0]),
             absent: Absent::Insert,
-            user_line: Some(&user_line),
+            user_line: Some(&quoted[1]),
         };
         let (bytes, layout, owners) = laid_out(api, &raw);
         let out = splice(api, &bytes, &layout, &owners, changes).joined();
         prop_assert_eq!(&out, &splice(api, &bytes, &layout, &owners, changes).joined(), "the same lessons, the same bytes");
         let out = std::str::from_utf8(&out).unwrap();
         let parsed: Value = serde_json::from_str(out).unwrap();
-        prop_assert_eq!(&parsed, &expected(api, &raw, changes), "{:?}\n{}\n{}", api, raw, out);
+        prop_assert_eq!(&parsed, &expected(api, &raw, ("new", &system, &user_line)), "{:?}\n{}\n{}", api, raw, out);
 
         let mut edits = edits(api, &bytes, &layout, &owners, changes);
         edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
