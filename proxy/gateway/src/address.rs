@@ -148,6 +148,11 @@ impl Address {
         self.authority.host()
     }
 
+    /// Whether both are of the same server.
+    pub(crate) fn is_at(&self, other: &Self) -> bool {
+        self.scheme == other.scheme && self.authority == other.authority
+    }
+
     /// Whether the connection is encrypted.
     pub(crate) fn is_https(&self) -> bool {
         self.scheme == Scheme::HTTPS

@@ -76,11 +76,16 @@ impl Door {
         if keys.is_empty() {
             return Ok(Caller::Any);
         }
-        let shown = shown_key(headers).ok_or(Refusal::NoKey)?;
-        // All are compared, so that the time does not say which was near.
-        let known = keys.iter().filter(|(key, _)| key.matches(shown));
-        let caller = known.fold(None, |_, (_, caller)| Some(caller));
-        caller.cloned().ok_or(Refusal::WrongKey)
+        let mut refusal = Refusal::NoKey;
+        for shown in shown_keys(headers) {
+            // All are compared, so that the time does not say which was near.
+            let known = keys.iter().filter(|(key, _)| key.matches(shown));
+            if let Some((_, caller)) = known.fold(None, |_, key| Some(key)) {
+                return Ok(caller.clone());
+            }
+            refusal = Refusal::WrongKey;
+        }
+        Err(refusal)
     }
 }
 
@@ -93,15 +98,19 @@ fn keys(config: &ProxyConfig) -> Vec<(Secret, Caller)> {
     any.chain(single).collect()
 }
 
-/// The key that a caller shows, in any of the ways that clients of chat APIs do.
-pub(crate) fn shown_key(headers: &HeaderMap) -> Option<&str> {
-    KEY_HEADERS.iter().find_map(|name| {
-        let value = headers.get(name)?.to_str().ok()?.trim();
-        if *name != header::AUTHORIZATION {
-            return Some(value);
-        }
-        let (scheme, key) = value.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+/// The keys that a caller shows, in any of the ways that clients of chat APIs do: some fill two headers,
+/// one from their own settings and one from their environment, and only one of the keys is ours.
+pub(crate) fn shown_keys(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    KEY_HEADERS.into_iter().flat_map(|name| {
+        let is_bearer = name == header::AUTHORIZATION;
+        headers.get_all(name).iter().filter_map(move |value| {
+            let value = value.to_str().ok()?.trim();
+            if !is_bearer {
+                return Some(value);
+            }
+            let (scheme, key) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+        })
     })
 }
 
@@ -134,6 +143,24 @@ mod tests {
             Caller::Of(agents.clone().into())
         );
         assert_eq!(admit(with(api_key, "p")), Caller::Of(agents.into()));
+    }
+
+    #[test]
+    fn of_two_keys_that_are_shown_either_opens() {
+        let [authorization, x_api_key, _] = KEY_HEADERS;
+        let both = |bearer, key| {
+            let mut headers = with(authorization.clone(), bearer);
+            headers.extend(with(x_api_key.clone(), key));
+            door().admit(&headers)
+        };
+        assert_eq!(both("Bearer theirs", "master").unwrap(), Caller::Any);
+        assert_eq!(both("Bearer master", "theirs").unwrap(), Caller::Any);
+        assert_eq!(both("Basic me:it", "master").unwrap(), Caller::Any);
+        let neither = both("Bearer theirs", "theirs").unwrap_err();
+        assert!(neither.to_string().starts_with("this key is not known"));
+        let mut twice = with(x_api_key.clone(), "theirs");
+        twice.append(x_api_key.clone(), HeaderValue::from_static("master"));
+        assert_eq!(door().admit(&twice).unwrap(), Caller::Any);
     }
 
     #[test]

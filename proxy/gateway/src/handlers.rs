@@ -12,7 +12,7 @@ use metaclaw_dialects::{Api, Dialect};
 use serde_json::{Value, json};
 
 use crate::{
-    auth::{Caller, shown_key},
+    auth::{Caller, shown_keys},
     body::Passing,
     chat::chat,
     gateway::Shared,
@@ -98,8 +98,8 @@ async fn route(
         }
         TRAIN_STEP => {
             allow(&request, "POST")?;
-            let token = shown_key(request.headers());
-            if !token.is_some_and(|token| shared.services.admin_token.matches(token)) {
+            let token = &shared.services.admin_token;
+            if !shown_keys(request.headers()).any(|shown| token.matches(shown)) {
                 return Err(Refusal::NotAdmin);
             }
             serve(shared, request, shared.services.train_step.as_deref()).await

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use metaclaw_dialects::Api;
 
 use crate::{
-    auth::{KEY_HEADERS, shown_key},
+    auth::{KEY_HEADERS, shown_keys},
     config::UpstreamDialect,
     identity::OWN_HEADERS,
     secret::Secret,
@@ -66,7 +66,7 @@ pub(crate) fn upwards(mut headers: HeaderMap, credentials: Credentials<'_>) -> H
 /// servers look for it, the version that Anthropic's ask for, and a reply that can be read.
 pub(crate) fn reworded(headers: &mut HeaderMap, upstream: Api) {
     let [authorization, x_api_key, _] = KEY_HEADERS;
-    let own = shown_key(headers).map(str::to_owned);
+    let own = shown_keys(headers).next().map(str::to_owned);
     match (upstream, own) {
         // A token of Anthropic's own sign-in is no API key.
         (Api::Messages, Some(key)) if !key.starts_with("sk-ant-oat") => {

@@ -3,9 +3,9 @@
 use tokio_util::task::TaskTracker;
 
 use super::harness::{
-    CHAT, Client, Exchange, Harness, SetUp, Upstream, completion, json_reply, post_chat,
+    CHAT, Client, Exchange, Harness, SetUp, Upstream, completion, json_reply, post, post_chat,
 };
-use crate::{Failure, Secret};
+use crate::{Failure, Secret, SpokenApi};
 
 /// A harness with a second upstream, asked after `llm` where `fail_over` says so.
 async fn with_second(fail_over: &[Failure], keys: &[&str]) -> (Harness, Upstream) {
@@ -158,4 +158,77 @@ async fn an_error_that_breaks_off_arrives_as_far_as_it_came() {
         (500, "bro", false)
     );
     assert!(second.is_unasked());
+}
+
+/// Asks with a key of the caller's own; the first upstream cannot answer, the next one does.
+async fn shown_to_both(harness: &mut Harness, second: &mut Upstream) -> [Option<String>; 2] {
+    let mut client = harness.client().await;
+    let headers = "authorization: Bearer theirs\r\n";
+    let request = post("/v1/chat/completions", headers, CHAT);
+    client.send(&request).await;
+    let first = answer(&mut harness.upstream, &error(503, "", "later")).await;
+    let next = answer(second, &json_reply(&completion("Paris"))).await;
+    assert_eq!(client.read().await.status(), 200);
+    [first, next].map(|exchange| exchange.header("authorization"))
+}
+
+#[tokio::test]
+async fn what_the_caller_shows_is_shown_to_the_first_upstream_alone() {
+    let (mut harness, mut second) = with_second(&[Failure::Overloaded], &[]).await;
+    let [first, next] = shown_to_both(&mut harness, &mut second).await;
+    assert_eq!(first.as_deref(), Some("Bearer theirs"));
+    assert_eq!(next, None, "it is another's");
+    // A key of ours at the first does not make the caller's the second's.
+    let (mut harness, mut second) = with_second(&[Failure::Overloaded], &["ours"]).await;
+    let [first, next] = shown_to_both(&mut harness, &mut second).await;
+    assert_eq!((first.as_deref(), next), (Some("Bearer ours"), None));
+}
+
+#[tokio::test]
+async fn what_the_caller_shows_goes_on_to_the_same_server_and_to_whoever_can_be_asked_first() {
+    let mut set_up = SetUp::default();
+    let routing = &mut set_up.config.routing;
+    routing.order = ["mail", "llm", "again"].map(Into::into).to_vec();
+    routing.fail_over = vec![Failure::Overloaded];
+    let first = Upstream::start(&TaskTracker::new()).await;
+    let upstreams = &mut set_up.config.upstreams;
+    let url = format!("http://{}/v1", first.address);
+    for (name, model) in [("llm", "big"), ("again", "small")] {
+        let upstream = upstreams.entry(name.into()).or_default();
+        (upstream.url, upstream.model) = (url.clone(), Some(model.into()));
+    }
+    let mail = upstreams.entry("mail".into()).or_default();
+    (mail.url, mail.speaks) = ("http://127.0.0.1:9".into(), Some(vec![SpokenApi::Messages]));
+    set_up.no_llm = true;
+    let mut harness = Harness::with(set_up).await;
+    harness.upstream = first;
+    let mut client = harness.client().await;
+    let headers = "authorization: Bearer theirs\r\n";
+    let body = r#"{"model":"m","input":"hi"}"#;
+    client.send(&post("/v1/responses", headers, body)).await;
+    for reply in [error(503, "", "later"), json_reply("{}")] {
+        let exchange = answer(&mut harness.upstream, &reply).await;
+        assert_eq!(key(&exchange), "Bearer theirs");
+    }
+    assert_eq!(client.read().await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_model_that_is_not_for_us_takes_no_key_away() {
+    let (mut harness, mut second) = with_second(&[Failure::Auth], &["a"]).await;
+    let refused = r#"{"error":{"message":"This model is not available in your region."}}"#;
+    for _ in 0..2 {
+        let mut client = ask(&harness).await;
+        answer(&mut harness.upstream, &error(403, "", refused)).await;
+        assert_eq!(client.read().await.text(), refused);
+    }
+    // A bare 403 rests the key, and its upstream is passed over.
+    let mut client = ask(&harness).await;
+    answer(&mut harness.upstream, &error(403, "", "{}")).await;
+    answer(&mut second, &json_reply(&completion("x"))).await;
+    client.read().await;
+    let mut client = ask(&harness).await;
+    answer(&mut second, &json_reply(&completion("x"))).await;
+    assert_eq!(client.read().await.status(), 200);
+    assert!(harness.upstream.is_unasked());
 }

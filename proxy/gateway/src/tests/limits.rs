@@ -117,14 +117,18 @@ async fn keys_open_for_their_agents_only() {
     harness
         .chat("x-api-key: sk-phone\r\nx-agent-id: work\r\n", CHAT, "x")
         .await;
+    let both = "authorization: Bearer of-another-tool\r\nx-api-key: sk-phone\r\n";
+    let exchange = harness.chat(both, CHAT, "x").await;
+    let shown = ["authorization", "x-api-key"].map(|name| exchange.header(name));
+    assert_eq!(shown, [None, None], "neither goes upstream");
     let agents: Vec<_> = harness
         .log
-        .wait(2)
+        .wait(3)
         .await
         .into_iter()
         .map(|turn| turn.agent.to_string())
         .collect();
-    assert_eq!(agents, ["main", "work"]);
+    assert_eq!(agents, ["main", "work", "main"]);
 }
 
 struct Echo;

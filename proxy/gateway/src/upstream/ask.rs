@@ -5,7 +5,10 @@
 //! A failure of a key tries the upstream's next key, then the next upstream; any other failure goes
 //! to the next upstream at once. Our own policy model stands apart: where it is away, or a prompt is
 //! too long for it, the next one answers without being told to. And whoever cannot be asked at all, as
-//! it speaks another API that cannot say the same, is passed over.
+//! it speaks another API that cannot say the same, is passed over. What the caller shows of its own is
+//! meant for the first upstream, and for no other that is asked in its place.
+
+use std::sync::Arc;
 
 use http::{HeaderValue, Request, Response, StatusCode, Version, header, uri::PathAndQuery};
 use http_body_util::BodyExt;
@@ -14,7 +17,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::{
-    Outgoing, Sent, Target, Upstreams,
+    Outgoing, Sent, Target, Upstream, Upstreams,
     body::UpstreamBody,
     failure::Failure,
     speech::Speech,
@@ -61,6 +64,17 @@ enum Next {
     Upstream,
 }
 
+/// Who is to be asked once, and how.
+#[derive(Clone, Copy)]
+struct Attempt<'a> {
+    target: &'a Target,
+    /// The key to show.
+    key: Option<usize>,
+    /// Where it has no keys, it is shown the caller's own.
+    is_meant: bool,
+    is_last: bool,
+}
+
 /// One upstream asked once.
 struct Outcome {
     answer: Result<Raw, Refusal>,
@@ -79,15 +93,25 @@ impl Upstreams {
         visit: &mut Visit,
     ) -> Result<Answer, Refusal> {
         let mut last = Err(asked.nobody);
+        let mut meant = asked.targets.iter().find_map(Target::named).cloned();
         let targets = self.in_turn(asked.targets);
         'targets: for (at, target) in targets.iter().enumerate() {
-            let is_last = at + 1 == targets.len();
+            let is_meant = target.is_meant(&mut meant);
             let mut tried = Vec::new();
             let mut key = target.first_key();
             loop {
-                let attempt = self.attempt(target, key, || outgoing(target), is_last);
-                let outcome = visit.ask(target.name(), attempt).await;
+                let attempt = Attempt {
+                    target,
+                    key,
+                    is_meant,
+                    is_last: at + 1 == targets.len(),
+                };
+                let asking = self.attempt(attempt, || outgoing(target));
+                let outcome = visit.ask(target.name(), asking).await;
                 let next = self.after(target, &outcome);
+                if is_meant && outcome.is_of_words() {
+                    meant = None;
+                }
                 last = outcome.over(last);
                 if next == Next::Nothing {
                     break 'targets;
@@ -108,9 +132,14 @@ impl Upstreams {
         target: &Target,
         outgoing: Outgoing<'_>,
     ) -> Result<Response<UpstreamBody>, Refusal> {
-        let key = target.first_key();
+        let attempt = Attempt {
+            target,
+            key: target.first_key(),
+            is_meant: true,
+            is_last: true,
+        };
         let worded = Worded::of(target, outgoing)?;
-        let outcome = self.attempt_once(target, key, worded, true).await;
+        let outcome = self.attempt_once(attempt, worded).await;
         outcome.answer.map(|raw| raw.reply)
     }
 
@@ -128,7 +157,7 @@ impl Upstreams {
     }
 
     fn after(&self, target: &Target, outcome: &Outcome) -> Next {
-        if matches!(&outcome.answer, Err(refusal) if refusal.is_of_words()) {
+        if outcome.is_of_words() {
             return Next::Upstream;
         }
         match (target, outcome.failure) {
@@ -145,17 +174,16 @@ impl Upstreams {
     /// Asks in the caller's own words, and in others if the target turns out not to know these.
     async fn attempt<'a>(
         &self,
-        target: &Target,
-        key: Option<usize>,
+        attempt: Attempt<'_>,
         outgoing: impl Fn() -> Outgoing<'a>,
-        is_last: bool,
     ) -> Outcome {
+        let target = attempt.target;
         let worded = match Worded::of(target, outgoing()) {
             Ok(worded) => worded,
             Err(refusal) => return refusal.into(),
         };
         let guess = worded.api.and_then(|api| target.guessed(api));
-        let outcome = self.attempt_once(target, key, worded, is_last).await;
+        let outcome = self.attempt_once(attempt, worded).await;
         let Some(speech) = guess.filter(|_| outcome.knows_no_such_route()) else {
             return outcome;
         };
@@ -168,26 +196,26 @@ impl Upstreams {
             Ok(worded) => worded,
             Err(refusal) => return refusal.into(),
         };
-        let second = self.attempt_once(target, key, worded, is_last).await;
+        let second = self.attempt_once(attempt, worded).await;
         // Neither is there: it was something else that was missing.
         speech.set_lacks_messages(!second.knows_no_such_route());
         second
     }
 
-    async fn attempt_once(
-        &self,
-        target: &Target,
-        key: Option<usize>,
-        worded: Worded<'_>,
-        is_last: bool,
-    ) -> Outcome {
+    async fn attempt_once(&self, attempt: Attempt<'_>, worded: Worded<'_>) -> Outcome {
+        let Attempt {
+            target,
+            key,
+            is_last,
+            ..
+        } = attempt;
         let Worded {
             outgoing,
             api,
             wording,
         } = worded;
         let is_guess = api.is_some_and(|api| target.guessed(api).is_some());
-        let sent = self.send(target, key, outgoing).await;
+        let sent = self.send(attempt, outgoing).await;
         let mut reply = match sent {
             Ok(reply) => reply,
             Err(refusal) => return refusal.into(),
@@ -219,10 +247,10 @@ impl Upstreams {
     /// Sends a request. The reply's body is still to come.
     async fn send(
         &self,
-        target: &Target,
-        key: Option<usize>,
+        attempt: Attempt<'_>,
         outgoing: Outgoing<'_>,
     ) -> Result<Response<UpstreamBody>, Refusal> {
+        let target = attempt.target;
         let address = target.address();
         let model = match &outgoing.body {
             Sent::Chat(body) if address.is_by_model() => model_of(&body.joined()),
@@ -234,7 +262,7 @@ impl Upstreams {
                 path: outgoing.route.path().to_owned(),
             });
         };
-        let credentials = self.credentials(target, key, outgoing.route);
+        let credentials = self.credentials(attempt, outgoing.route);
         let mut headers = headers::upwards(outgoing.headers, credentials);
         if let Some(shown) = target.forwarding_proxy() {
             headers.insert(header::PROXY_AUTHORIZATION, shown);
@@ -269,20 +297,15 @@ impl Upstreams {
         Ok(reply.map(UpstreamBody::from))
     }
 
-    fn credentials<'a>(
-        &self,
-        target: &'a Target,
-        key: Option<usize>,
-        route: &PathAndQuery,
-    ) -> Credentials<'a> {
-        match target {
+    fn credentials<'a>(&self, attempt: Attempt<'a>, route: &PathAndQuery) -> Credentials<'a> {
+        match attempt.target {
             Target::Policy(endpoint) => match &endpoint.key {
                 Some(key) => Credentials::Key(key, UpstreamDialect::Openai),
                 None => Credentials::Nobodys,
             },
-            Target::Named(upstream) => match key.and_then(|key| upstream.keys.key(key)) {
+            Target::Named(upstream) => match attempt.key.and_then(|key| upstream.keys.key(key)) {
                 Some(key) => Credentials::Key(key, upstream.key_dialect(route)),
-                None if self.door.is_locked() => Credentials::Nobodys,
+                None if self.door.is_locked() || !attempt.is_meant => Credentials::Nobodys,
                 None => Credentials::Callers,
             },
         }
@@ -304,6 +327,11 @@ impl Outcome {
             (Err(_), Ok(before)) => Ok(before),
             (answer, _) => answer,
         }
+    }
+
+    /// The upstream could not be asked in words that it knows.
+    fn is_of_words(&self) -> bool {
+        matches!(&self.answer, Err(refusal) if refusal.is_of_words())
     }
 
     /// Neither the model is missing nor anything else that the answer names.
@@ -336,6 +364,23 @@ impl From<Refusal> for Outcome {
 // === impl Target ===
 
 impl Target {
+    fn named(&self) -> Option<&Arc<Upstream>> {
+        match self {
+            Self::Policy(_) => None,
+            Self::Named(upstream) => Some(upstream),
+        }
+    }
+
+    /// Whether what the caller shows is meant for it: for the first upstream of the order that can be
+    /// asked this, and at the same address for any. What another is asked when that one fails, it is
+    /// asked without.
+    fn is_meant(&self, meant: &mut Option<Arc<Upstream>>) -> bool {
+        self.named().is_some_and(|upstream| {
+            let first = meant.get_or_insert_with(|| Arc::clone(upstream));
+            first.address.is_at(&upstream.address)
+        })
+    }
+
     /// What is known of the API, where it is a guess that the target speaks it.
     fn guessed(&self, api: Api) -> Option<&Speech> {
         match self {

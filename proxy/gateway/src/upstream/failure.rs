@@ -20,11 +20,11 @@ pub enum Failure {
     Overloaded,
     /// The account has no credit: 402, and 429 where the quota of a plan is used up.
     Billing,
-    /// The key is not accepted: 401.
+    /// The key is not accepted: 401, and 403 without a better reason.
     Auth,
-    /// The key will not be accepted again: 403, and 401 where it was revoked.
+    /// The key will not be accepted again: 401 and 403 that say it was revoked, or its account closed.
     AuthPermanent,
-    /// The upstream does not have the model.
+    /// The upstream does not have the model, or not for this account, or not where we are.
     ModelNotFound,
     /// The prompt is longer than the model's context.
     ContextLength,
@@ -68,6 +68,9 @@ impl Failure {
             return None;
         }
         let said = Said::read(body);
+        if is_of_the_content(status, &said) {
+            return None;
+        }
         named(&said.code)
             .or_else(|| by_message(status, &said.message))
             .or_else(|| named(&said.kind))
@@ -161,13 +164,16 @@ fn named(word: &str) -> Option<Failure> {
         | "authentication_error"
         | "invalid_authentication_error"
         | "token_expired"
-        | "unauthenticated" => Failure::Auth,
-        "account_deactivated"
-        | "key_revoked"
+        | "unauthenticated"
+        // A permission is of one model or route as often as of all: the key may be good for others.
         | "permission_error"
         | "permission_denied"
-        | "permission_denied_error" => Failure::AuthPermanent,
-        "model_not_found" | "model_not_available" | "deploymentnotfound" => Failure::ModelNotFound,
+        | "permission_denied_error" => Failure::Auth,
+        "account_deactivated" | "key_revoked" => Failure::AuthPermanent,
+        "model_not_found"
+        | "model_not_available"
+        | "deploymentnotfound"
+        | "unsupported_country_region_territory" => Failure::ModelNotFound,
         "context_length_exceeded" => Failure::ContextLength,
         _ => return None,
     };
@@ -188,6 +194,20 @@ fn by_message(status: u16, message: &str) -> Option<Failure> {
     ]);
     let no_model = has(&["model"]) && has(&["not found", "does not exist", "not a valid model"])
         || message.starts_with("model:");
+    let not_here = has(&[
+        "region",
+        "country",
+        "territory",
+        "location is not supported",
+    ]);
+    let not_for_us = has(&["model"])
+        && has(&[
+            "not available",
+            "access",
+            "permission",
+            "not allowed",
+            "opt in",
+        ]);
     let too_long = has(&[
         "prompt is too long",
         "maximum context length",
@@ -199,18 +219,31 @@ fn by_message(status: u16, message: &str) -> Option<Failure> {
         400 | 403 | 429 if no_credit => Some(Failure::Billing),
         400 | 413 | 422 if too_long => Some(Failure::ContextLength),
         400 | 404 if no_model => Some(Failure::ModelNotFound),
-        401 if has(&["revoked", "deactivated", "disabled", "deleted"]) => {
+        401 | 403 if has(&["revoked", "deactivated", "disabled", "deleted", "suspended"]) => {
             Some(Failure::AuthPermanent)
         }
+        403 if no_model || not_here || not_for_us => Some(Failure::ModelNotFound),
         _ => None,
     }
 }
 
+/// Whether it is what was said that is refused: the caller's own, which another would refuse as well,
+/// and no word against the key.
+fn is_of_the_content(status: u16, said: &Said) -> bool {
+    const CODES: [&str; 3] = [
+        "content_policy_violation",
+        "content_filter",
+        "moderation_blocked",
+    ];
+    const WORDS: [&str; 4] = ["moderation", "flagged", "content policy", "usage policies"];
+    let is_code = CODES.contains(&said.code.as_str()) || CODES.contains(&said.kind.as_str());
+    is_code || status == 403 && WORDS.iter().any(|word| said.message.contains(word))
+}
+
 fn by_status(status: u16) -> Option<Failure> {
     match status {
-        401 => Some(Failure::Auth),
+        401 | 403 => Some(Failure::Auth),
         402 => Some(Failure::Billing),
-        403 => Some(Failure::AuthPermanent),
         408 | 504 => Some(Failure::Timeout),
         429 => Some(Failure::RateLimit),
         503 | 529 => Some(Failure::Overloaded),
@@ -273,10 +306,57 @@ mod tests {
             Some(AuthPermanent),
         ),
         (402, "Payment Required", Some(Billing)),
+        (403, r#"{"error":{"type":"forbidden"}}"#, Some(Auth)),
+        (403, "<html>", Some(Auth)),
         (
             403,
-            r#"{"error":{"type":"forbidden"}}"#,
+            r#"{"type":"error","error":{"type":"permission_error","message":"Your API key does not have permission to use the specified resource."}}"#,
+            Some(Auth),
+        ),
+        (
+            403,
+            r#"{"error":{"message":"The API key was disabled."}}"#,
             Some(AuthPermanent),
+        ),
+        (
+            403,
+            r#"{"error":{"code":"account_deactivated","message":"x"}}"#,
+            Some(AuthPermanent),
+        ),
+        (
+            403,
+            r#"{"error":{"message":"Project `p` does not have access to model `m`","code":"model_not_found"}}"#,
+            Some(ModelNotFound),
+        ),
+        (
+            403,
+            r#"{"error":"This model is not available in your region."}"#,
+            Some(ModelNotFound),
+        ),
+        (
+            403,
+            r#"{"error":{"code":"unsupported_country_region_territory","message":"Country, region, or territory not supported"}}"#,
+            Some(ModelNotFound),
+        ),
+        (
+            403,
+            r#"{"error":{"code":403,"message":"Permission denied on resource model x","status":"PERMISSION_DENIED"}}"#,
+            Some(ModelNotFound),
+        ),
+        (
+            403,
+            r#"{"error":{"code":403,"message":"Your chosen model requires moderation and your input was flagged"}}"#,
+            None,
+        ),
+        (
+            400,
+            r#"{"error":{"code":"content_filter","message":"The response was filtered"}}"#,
+            None,
+        ),
+        (
+            403,
+            r#"{"error":{"message":"Insufficient balance for this model"}}"#,
+            Some(Billing),
         ),
         (
             404,

@@ -192,8 +192,8 @@ impl Target {
 
 /// How long a key rests after its `n`th failure in a row.
 ///
-/// The original's figures but for one: there a first 429 took a key away for five hours, as if its
-/// account had run dry.
+/// OpenClaw's figures (`auth.cooldowns`), but for 429: in the original a first one took a key away for
+/// five hours, as if its account had run dry.
 fn rest(failure: Failure, n: u32, wait: Option<Duration>) -> Option<Duration> {
     let grown = |first: Duration, factor: u32, most: Duration| {
         let factor = factor.saturating_pow(n.saturating_sub(1));
@@ -202,7 +202,8 @@ fn rest(failure: Failure, n: u32, wait: Option<Duration>) -> Option<Duration> {
     match failure {
         Failure::RateLimit => Some(wait.unwrap_or_else(|| grown(RATE_LIMIT, 2, 10 * MINUTE))),
         Failure::Auth => Some(grown(MINUTE, 5, HOUR)),
-        Failure::Billing | Failure::AuthPermanent => Some(grown(5 * HOUR, 2, LONGEST)),
+        Failure::AuthPermanent => Some(grown(10 * MINUTE, 2, HOUR)),
+        Failure::Billing => Some(grown(5 * HOUR, 2, LONGEST)),
         Failure::Overloaded
         | Failure::ModelNotFound
         | Failure::ContextLength
@@ -265,6 +266,8 @@ mod tests {
         assert_eq!(secs(Failure::Billing, 9, None), Some(24 * 3_600));
         assert_eq!(secs(Failure::Auth, 2, None), Some(300));
         assert_eq!(secs(Failure::Auth, 99, None), Some(3_600));
+        assert_eq!(secs(Failure::AuthPermanent, 1, None), Some(600));
+        assert_eq!(secs(Failure::AuthPermanent, 99, None), Some(3_600));
         assert_eq!(secs(Failure::Server, 1, Some(5)), None);
     }
 }

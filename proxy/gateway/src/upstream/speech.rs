@@ -1,9 +1,13 @@
 //! Which of the chat APIs an upstream speaks.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use http::uri::PathAndQuery;
 use metaclaw_dialects::{Api, Dialect, translate::Direction};
+use tokio::time::Instant;
 
 use super::{Target, Upstream};
 use crate::{
@@ -14,18 +18,22 @@ use crate::{
 /// The host that serves OpenAI's own APIs and nobody else's.
 const OPENAI: &str = "api.openai.com";
 
+/// How long it holds that an upstream knows no such route: it may be replaced by another, or learn.
+const FORGET: Duration = Duration::from_secs(3_600);
+
 /// What an upstream speaks.
 ///
 /// Many servers that copy OpenAI's API speak Anthropic's messages as well by now, and many do not. Where
-/// nobody said which, they are asked in the caller's own words first, and in OpenAI's from then on if
+/// nobody said which, they are asked in the caller's own words first, and in OpenAI's for an hour if
 /// they know no such route.
 #[derive(Debug)]
 pub(super) struct Speech {
     apis: Vec<Api>,
     /// Whether it speaks messages is a guess.
     is_guessed: bool,
-    /// The guess was wrong.
-    lacks_messages: AtomicBool,
+    since: Instant,
+    /// The guess was wrong, which holds until so many milliseconds after `since`; 0 where it was not.
+    lacks_messages_until: AtomicU64,
 }
 
 // === impl Speech ===
@@ -53,13 +61,19 @@ impl Speech {
         Self {
             apis: said.unwrap_or_else(usual),
             is_guessed,
-            lacks_messages: AtomicBool::new(false),
+            since: Instant::now(),
+            lacks_messages_until: AtomicU64::new(0),
         }
     }
 
     fn has(&self, api: Api) -> bool {
-        let is_missed = api == Api::Messages && self.lacks_messages.load(Ordering::Relaxed);
-        self.apis.contains(&api) && !is_missed
+        self.apis.contains(&api) && !(api == Api::Messages && self.lacks_messages())
+    }
+
+    fn lacks_messages(&self) -> bool {
+        let until = self.lacks_messages_until.load(Ordering::Relaxed);
+        // The clock is read only where there is something to forget.
+        until > 0 && self.since.elapsed() < Duration::from_millis(until)
     }
 
     /// Whether a reply that knows no such route would be news.
@@ -69,7 +83,13 @@ impl Speech {
 
     /// Notes whether it speaks messages after all.
     pub(super) fn set_lacks_messages(&self, lacks: bool) {
-        self.lacks_messages.store(lacks, Ordering::Relaxed);
+        let until = if lacks {
+            let until = self.since.elapsed() + FORGET;
+            u64::try_from(until.as_millis()).unwrap_or(u64::MAX)
+        } else {
+            0
+        };
+        self.lacks_messages_until.store(until, Ordering::Relaxed);
     }
 }
 
@@ -120,5 +140,30 @@ impl Target {
             Self::Policy(_) => true,
             Self::Named(upstream) => upstream.config.tool_calls_in_text,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn that_an_upstream_does_not_speak_messages_is_forgotten_in_time() {
+        let config = UpstreamConfig::default();
+        let address = Address::of("http://models.example/v1", config.dialect, None);
+        let speech = Speech::of(&config, &address.unwrap());
+        assert!(speech.is_guess(Api::Messages));
+        advance(FORGET).await;
+        speech.set_lacks_messages(true);
+        assert!(!speech.has(Api::Messages) && speech.has(Api::Chat));
+        advance(FORGET / 2).await;
+        assert!(!speech.has(Api::Messages));
+        advance(FORGET / 2).await;
+        assert!(speech.is_guess(Api::Messages), "it is asked again");
+        speech.set_lacks_messages(true);
+        speech.set_lacks_messages(false);
+        assert!(speech.has(Api::Messages));
     }
 }
