@@ -338,7 +338,7 @@ fn write(
     record.put(txn, id)?;
     if let Some(reply_id) = &new.turn.reply_id {
         let key = keys::reply(reply_id, number);
-        txn.put(Table::Replies, key, seq.to_be_bytes().to_vec());
+        txn.put(Table::Replies, key, &seq.to_be_bytes());
     }
     state::enter(txn, &new.turn, id)?;
     if let Some(ids) = &new.turn.tokens {
@@ -392,7 +392,7 @@ fn already(
 /// The session's turn whose reply has that id.
 fn replied(txn: &Txn<'_>, number: u64, reply_id: &str) -> Result<Option<u32>, Fault> {
     let found = txn.get(Table::Replies, &keys::reply(reply_id, number))?;
-    Ok(found.and_then(|seq| Some(u32::from_be_bytes(seq.try_into().ok()?))))
+    Ok(found.and_then(|seq| keys::read_u32(&seq)))
 }
 
 /// The session's number, given to it when it is first seen, and whether it was now.
@@ -408,7 +408,7 @@ fn session_number(
     }
     let key = keys::name(agent, session);
     let known = txn.get_guarded(Table::Names, &key)?;
-    let known = known.and_then(|number| number.try_into().ok().map(u64::from_be_bytes));
+    let known = known.and_then(|number| keys::read_u64(&number));
     let number = if let Some(number) = known {
         number
     } else {
@@ -418,7 +418,7 @@ fn session_number(
             session: session.clone(),
             created_ms: now_ms,
         };
-        txn.put(Table::Names, key, number.to_be_bytes().to_vec());
+        txn.put(Table::Names, key, &number.to_be_bytes());
         txn.put_json(Table::Sessions, &keys::session(number), &record)?;
         txn.cache.sessions.insert(number, Arc::new(record));
         txn.cache.next_number = Some(number + 1);

@@ -7,9 +7,10 @@ use std::collections::HashSet;
 
 use crate::{
     error::LogError,
+    keys,
     store::Table,
     text::JsonText,
-    txn::{Fault, Source, Txn, piece_key},
+    txn::{Fault, Source, Txn},
 };
 
 /// Texts of more bytes than this are blobs; shorter ones stand in the record that says them first.
@@ -28,7 +29,7 @@ pub(crate) fn put(txn: &mut Txn<'_>, text: &JsonText) -> Result<(), Fault> {
     if txn.cache.blobs.0.contains(&text.hash) {
         return Ok(());
     }
-    let key = piece_key(&text.hash, 0);
+    let key = keys::piece(&text.hash, 0);
     if txn.get(Table::Blobs, &key)?.is_none() {
         txn.put_long(Table::Blobs, &text.hash, text.text.as_bytes())?;
     }

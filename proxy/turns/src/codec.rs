@@ -2,7 +2,10 @@
 
 use std::{cell::RefCell, io};
 
-use zstd::bulk::{Compressor, Decompressor};
+use zstd::{
+    bulk::{Compressor, Decompressor},
+    zstd_safe::compress_bound,
+};
 
 /// Version of the envelope: the first byte of every packed value.
 const VERSION: u8 = 1;
@@ -30,20 +33,22 @@ impl Codec {
         })
     }
 
-    /// Version, length as u32 big-endian, zstd frame.
-    pub(crate) fn pack(&self, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    /// Appends version, length as u32 big-endian, zstd frame.
+    pub(crate) fn pack(&self, bytes: &[u8], to: &mut Vec<u8>) -> Result<(), String> {
         let too_large = || format!("{} bytes are more than {MAX_VALUE}", bytes.len());
         if bytes.len() > MAX_VALUE {
             return Err(too_large());
         }
         let length = u32::try_from(bytes.len()).map_err(|_| too_large())?;
-        let frame = self.compressor.borrow_mut().compress(bytes);
-        let frame = frame.map_err(|error| error.to_string())?;
-        let mut packed = Vec::with_capacity(frame.len() + 5);
-        packed.push(VERSION);
-        packed.extend(length.to_be_bytes());
-        packed.extend(frame);
-        Ok(packed)
+        to.reserve(5 + compress_bound(bytes.len()));
+        to.push(VERSION);
+        to.extend(length.to_be_bytes());
+        let at = to.len();
+        to.resize(at + compress_bound(bytes.len()), 0);
+        let mut compressor = self.compressor.borrow_mut();
+        let frame = compressor.compress_to_buffer(bytes, &mut to[at..]);
+        to.truncate(at + frame.map_err(|error| error.to_string())?);
+        Ok(())
     }
 
     /// What was packed, or why it cannot be had.
@@ -82,7 +87,8 @@ mod tests {
         let codec = Codec::new().unwrap();
         let long = vec![7u8; 100_000];
         for bytes in [&b""[..], b"{\"a\":1}", &long] {
-            let packed = codec.pack(bytes).unwrap();
+            let mut packed = Vec::new();
+            codec.pack(bytes, &mut packed).unwrap();
             assert_eq!(codec.unpack(&packed).unwrap(), bytes);
         }
     }
@@ -90,7 +96,9 @@ mod tests {
     #[test]
     fn damage_is_said_and_never_a_panic() {
         let codec = Codec::new().unwrap();
-        let packed = codec.pack(b"some text that is long enough").unwrap();
+        let mut packed = Vec::new();
+        let text = b"some text that is long enough";
+        codec.pack(text, &mut packed).unwrap();
         for cut in 0..packed.len() {
             assert!(codec.unpack(&packed[..cut]).is_err(), "cut at {cut}");
         }

@@ -8,9 +8,7 @@ use crate::{store::Key, turn::StateKind};
 
 /// Session number and place, big-endian: turns of a session in order.
 pub(crate) fn turn(id: TurnId) -> Key {
-    let mut key = id.session.to_be_bytes().to_vec();
-    key.extend(id.seq.to_be_bytes());
-    key
+    joined(&[&id.session.to_be_bytes(), &id.seq.to_be_bytes()])
 }
 
 /// The id in a key that ends with [`turn`].
@@ -22,65 +20,55 @@ pub(crate) fn read_turn(key: &[u8]) -> Option<TurnId> {
     })
 }
 
+/// One piece of a long value.
+pub(crate) fn piece(key: &[u8], piece: u16) -> Key {
+    joined(&[key, &piece.to_be_bytes()])
+}
+
 /// A session's number, big-endian.
 pub(crate) fn session(number: u64) -> Key {
-    number.to_be_bytes().to_vec()
+    (&number.to_be_bytes()).into()
 }
 
 /// Agent and session by name. Neither can hold a zero byte.
 pub(crate) fn name(agent: &AgentId, session: &SessionId) -> Key {
-    let mut key = agent_prefix(agent);
-    key.extend(session.as_str().as_bytes());
-    key
+    joined(&[agent.as_str().as_bytes(), &[0], session.as_str().as_bytes()])
 }
 
 /// Beginning of every key of one agent.
 pub(crate) fn agent_prefix(agent: &AgentId) -> Key {
-    let mut key = agent.as_str().as_bytes().to_vec();
-    key.push(0);
-    key
+    joined(&[agent.as_str().as_bytes(), &[0]])
 }
 
 /// The turns of one agent in one state.
 pub(crate) fn index_prefix(kind: StateKind, agent: &AgentId) -> Key {
-    let mut key = vec![kind as u8];
-    key.extend(agent_prefix(agent));
-    key
+    joined(&[&[kind as u8], agent.as_str().as_bytes(), &[0]])
 }
 
 /// One turn among those of its agent and state.
 pub(crate) fn index(kind: StateKind, agent: &AgentId, id: TurnId) -> Key {
-    let mut key = index_prefix(kind, agent);
-    key.extend(turn(id));
-    key
+    joined(&[&index_prefix(kind, agent), &turn(id)])
 }
 
 /// One turn among all, by the time at which it ended.
 pub(crate) fn time(ended_ms: u64, id: TurnId) -> Key {
-    let mut key = ended_ms.to_be_bytes().to_vec();
-    key.extend(turn(id));
-    key
+    joined(&[&ended_ms.to_be_bytes(), &turn(id)])
 }
 
 /// Everything about one reply id.
 pub(crate) fn reply_prefix(reply_id: &str) -> Key {
-    blake3::hash(reply_id.as_bytes()).as_bytes()[..16].to_vec()
+    (&blake3::hash(reply_id.as_bytes()).as_bytes()[..16]).into()
 }
 
 /// One reply id in one session.
 pub(crate) fn reply(reply_id: &str, number: u64) -> Key {
-    let mut key = reply_prefix(reply_id);
-    key.extend(number.to_be_bytes());
-    key
+    joined(&[&reply_prefix(reply_id), &number.to_be_bytes()])
 }
 
 /// Step `n` of one lineage of one agent.
 pub(crate) fn step(agent: &AgentId, lineage: &str, n: u64) -> Key {
-    let mut key = agent_prefix(agent);
-    key.extend(lineage.as_bytes());
-    key.push(0);
-    key.extend(n.to_be_bytes());
-    key
+    let agent = agent.as_str().as_bytes();
+    joined(&[agent, &[0], lineage.as_bytes(), &[0], &n.to_be_bytes()])
 }
 
 /// The range of keys that begin with `prefix`.
@@ -89,10 +77,35 @@ pub(crate) fn under(prefix: &[u8]) -> (Bound<Key>, Bound<Key>) {
     while let Some(last) = end.pop() {
         if last < u8::MAX {
             end.push(last + 1);
-            return (Bound::Included(prefix.to_vec()), Bound::Excluded(end));
+            return (Bound::Included(prefix.into()), Bound::Excluded(end.into()));
         }
     }
-    (Bound::Included(prefix.to_vec()), Bound::Unbounded)
+    (Bound::Included(prefix.into()), Bound::Unbounded)
+}
+
+/// Reads a number that stands alone.
+pub(crate) fn read_u64(value: &[u8]) -> Option<u64> {
+    value.try_into().ok().map(u64::from_be_bytes)
+}
+
+/// Reads a place that stands alone.
+pub(crate) fn read_u32(value: &[u8]) -> Option<u32> {
+    value.try_into().ok().map(u32::from_be_bytes)
+}
+
+/// The parts one behind the other; mostly few bytes, for which no memory is asked.
+fn joined(parts: &[&[u8]]) -> Key {
+    let mut short = [0; 32];
+    let n_bytes = parts.iter().map(|part| part.len()).sum();
+    let Some(mut room) = short.get_mut(..n_bytes) else {
+        return parts.concat().into();
+    };
+    for part in parts {
+        let (to, rest) = room.split_at_mut(part.len());
+        to.copy_from_slice(part);
+        room = rest;
+    }
+    (&short[..n_bytes]).into()
 }
 
 #[cfg(test)]
@@ -123,7 +136,7 @@ mod tests {
     #[test]
     fn a_prefix_that_ends_in_ff_has_an_end() {
         let (_, end) = under(&[1, 0xff]);
-        assert_eq!(end, Bound::Excluded(vec![2]));
+        assert_eq!(end, Bound::Excluded(vec![2].into()));
         assert_eq!(under(&[0xff]).1, Bound::Unbounded);
     }
 }

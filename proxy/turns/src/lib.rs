@@ -4,13 +4,15 @@
 //! has acknowledged is in the log, whole and once, whatever is killed afterwards. Requests repeat
 //! their history; a record holds only what is new in it. docs/turn-log.md describes what lies on disk.
 //!
-//! One thread owns the store (`thread`); the handle sends it jobs (`log`). Only `store` names sled.
+//! One thread owns the store (`thread`, `engine`); the handle sends it jobs (`log`). Only `store` names
+//! sled.
 
 mod append;
 mod blobs;
 mod codec;
 mod config;
 mod diff;
+mod engine;
 mod error;
 mod export;
 mod health;

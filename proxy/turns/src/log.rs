@@ -19,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot};
 use crate::{
     append::{self, Prepared},
     config::TurnsConfig,
+    engine::{Ack, Write, operate},
     error::{FinishError, LogError, OpenError, TakeError},
     health::{LogHealth, OpenOutcome, Shared},
     keys,
@@ -27,7 +28,7 @@ use crate::{
     state,
     step::{self, NewStep, StepOutcome},
     store::Table,
-    thread::{Ack, Append, Job, Queued, Worker, operate},
+    thread::{Append, Job, Queued, Work, Worker},
     tokens,
     turn::{NewTurn, Tokens, TurnState},
     txn::{Fault, Reader, Txn},
@@ -144,7 +145,7 @@ impl TurnLog {
             _ticket: ticket,
             _room: room,
         };
-        self.send(Job::Append(Box::new(append))).await?;
+        self.ask(Work::Append(Box::new(append))).await?;
         acked.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
@@ -262,7 +263,7 @@ impl TurnLog {
             let _ = answer.send(result);
             Ok(())
         };
-        self.send(Job::Read(Box::new(read))).await?;
+        self.ask(Work::Read(Box::new(read))).await?;
         answered.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
@@ -276,15 +277,19 @@ impl TurnLog {
         E: From<LogError> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let write: crate::thread::Write = Box::new(move |reader, cache, batch| {
+        let write: Write = Box::new(move |reader, cache, batch| {
             let result = operate(reader, cache, batch, change)?;
             Ok(Box::new(move || {
                 // A caller that went away wants no answer.
                 let _ = answer.send(result);
             }) as Ack)
         });
-        self.send(Job::Write(write)).await.map_err(E::from)?;
+        self.ask(Work::Write(write)).await.map_err(E::from)?;
         answered.await.unwrap_or_else(|_| Err(self.gone().into()))
+    }
+
+    async fn ask(&self, work: Work) -> Result<(), LogError> {
+        self.send(Job::Work(work)).await
     }
 
     async fn send(&self, job: Job) -> Result<(), LogError> {

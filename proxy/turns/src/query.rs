@@ -12,7 +12,7 @@ use crate::{
     store::{Key, StoreError, Table},
     tail::SessionRecord,
     turn::{StateKind, Turn, TurnKind, TurnState},
-    txn::{Fault, Reader, Source, piece_key},
+    txn::{Fault, Reader, Source},
     view::{Funnel, MAX_LIST, SessionSummary, TurnFilter, TurnSummary},
 };
 
@@ -52,7 +52,7 @@ pub(crate) fn turn(reader: &Reader, id: TurnId) -> Result<Option<Turn>, Fault> {
 /// The session's number.
 fn number(reader: &Reader, agent: &AgentId, session: &SessionId) -> Result<Option<u64>, Fault> {
     let number = reader.get(Table::Names, &keys::name(agent, session))?;
-    Ok(number.and_then(|number| number.try_into().ok().map(u64::from_be_bytes)))
+    Ok(number.and_then(|number| keys::read_u64(&number)))
 }
 
 /// The last `last` turns of a session, in order.
@@ -102,9 +102,8 @@ pub(crate) fn in_session(
     kind: StateKind,
     number: u64,
 ) -> Result<Vec<TurnId>, Fault> {
-    let mut prefix = keys::index_prefix(kind, agent);
-    prefix.extend(keys::session(number));
-    indexed(reader, &prefix)
+    let agents = keys::index_prefix(kind, agent);
+    indexed(reader, &[&agents[..], &keys::session(number)].concat())
 }
 
 fn indexed(reader: &Reader, prefix: &[u8]) -> Result<Vec<TurnId>, Fault> {
@@ -226,7 +225,7 @@ fn candidates<'a>(reader: &'a Reader, filter: &TurnFilter) -> Result<Ids<'a>, Fa
                 .map(Ok),
         ));
     }
-    let (mut table, mut prefix) = (Table::Times, Vec::new());
+    let (mut table, mut prefix) = (Table::Times, Key::default());
     if let (Some(agent), Some(kind)) = (&filter.agent, filter.state) {
         (table, prefix) = (Table::Index, keys::index_prefix(kind, agent));
     }
@@ -234,7 +233,7 @@ fn candidates<'a>(reader: &'a Reader, filter: &TurnFilter) -> Result<Ids<'a>, Fa
     if let Some(before) = filter.before {
         to = match table {
             Table::Times => Bound::Excluded(time_key(reader, before)?),
-            _ => Bound::Excluded([prefix, keys::turn(before)].concat()),
+            _ => Bound::Excluded([&prefix[..], &keys::turn(before)].concat().into()),
         };
     }
     let pairs = reader.store.range(table, from, to).rev();
@@ -277,7 +276,7 @@ fn summary(
         .unwrap_or_default();
     let verdict: Option<Verdict> = reader.get_json(Table::Verdicts, &keys::turn(id))?;
     let has_ids = reader
-        .get(Table::Tokens, &piece_key(&keys::turn(id), 0))?
+        .get(Table::Tokens, &keys::piece(&keys::turn(id), 0))?
         .is_some();
     let header = record.header;
     Ok(Some(TurnSummary {
@@ -409,7 +408,7 @@ pub(crate) fn by_reply(reader: &Reader, reply_id: &str) -> Result<Vec<TurnId>, F
         let session = key
             .last_chunk::<8>()
             .map(|number| u64::from_be_bytes(*number));
-        let seq = seq.try_into().ok().map(u32::from_be_bytes);
+        let seq = keys::read_u32(&seq);
         found.extend(
             session
                 .zip(seq)
@@ -425,7 +424,7 @@ pub(crate) fn serving(reader: &Reader) -> Result<Vec<(AgentId, String)>, Fault> 
     let mut serving = Vec::new();
     for pair in reader.store.range(Table::Serving, from, to) {
         let (key, adapter) = pair?;
-        let adapter = String::from_utf8(adapter).ok();
+        let adapter = String::from_utf8(adapter.to_vec()).ok();
         serving.extend(agent_in(&key).zip(adapter));
     }
     Ok(serving)

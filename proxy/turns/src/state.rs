@@ -8,10 +8,10 @@ use crate::{
     error::LogError,
     keys,
     record::damaged,
-    store::Table,
+    store::{Table, Value},
     tail::SessionRecord,
     turn::{NewTurn, StateKind, TurnKind, TurnState},
-    txn::{Fault, Source, Txn, piece_key},
+    txn::{Fault, Source, Txn},
     view::Funnel,
 };
 
@@ -45,8 +45,8 @@ fn read(value: &[u8]) -> Option<TurnState> {
     })
 }
 
-fn read_some(id: TurnId, value: Option<Vec<u8>>) -> Result<Option<TurnState>, Fault> {
-    let read = |value: Vec<u8>| read(&value).ok_or_else(|| damaged(id, "its state is unknown"));
+fn read_some(id: TurnId, value: Option<Value>) -> Result<Option<TurnState>, Fault> {
+    let read = |value: Value| read(&value).ok_or_else(|| damaged(id, "its state is unknown"));
     value.map(read).transpose()
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn advance(
     (from, to): (&TurnState, &TurnState),
 ) -> Result<(), Fault> {
     txn.remove(Table::Index, keys::index(from.kind(), agent, id));
-    txn.put(Table::Index, keys::index(to.kind(), agent, id), Vec::new());
+    txn.put(Table::Index, keys::index(to.kind(), agent, id), &[]);
     txn.put(Table::States, keys::turn(id), write(to));
     count(txn, agent, |funnel| {
         leave(funnel, from);
@@ -139,10 +139,10 @@ pub(crate) fn enter(txn: &mut Txn<'_>, turn: &NewTurn, id: TurnId) -> Result<(),
     txn.put(
         Table::Index,
         keys::index(state.kind(), &turn.agent, id),
-        Vec::new(),
+        &[],
     );
     txn.put(Table::States, keys::turn(id), write(&state));
-    txn.put(Table::Times, keys::time(turn.ended_ms, id), Vec::new());
+    txn.put(Table::Times, keys::time(turn.ended_ms, id), &[]);
     let is_main = turn.kind == TurnKind::Main;
     count(txn, &turn.agent, |funnel| {
         funnel.turns += 1;
@@ -163,7 +163,7 @@ pub(crate) fn withdraw(
     let key = keys::turn(id);
     let state = get_guarded(txn, id)?;
     let is_free = matches!(state, TurnState::Captured | TurnState::Spent { .. });
-    if !is_free || txn.get(Table::Verdicts, &piece_key(&key, 0))?.is_some() {
+    if !is_free || txn.get(Table::Verdicts, &keys::piece(&key, 0))?.is_some() {
         return Ok(false);
     }
     txn.remove(Table::Index, keys::index(state.kind(), &turn.agent, id));
@@ -187,7 +187,7 @@ pub(crate) fn judge(txn: &mut Txn<'_>, id: TurnId, verdict: &Verdict) -> Result<
     let state = get_guarded(txn, id)?;
     let key = keys::turn(id);
     if txn
-        .get_guarded(Table::Verdicts, &piece_key(&key, 0))?
+        .get_guarded(Table::Verdicts, &keys::piece(&key, 0))?
         .is_some()
     {
         return Ok(false);

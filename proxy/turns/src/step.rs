@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     error::{FinishError, LogError, TakeError},
     keys, state,
-    store::Table,
+    store::{Table, Value},
     turn::TurnState,
     txn::{Fault, Source, Txn},
 };
@@ -77,7 +77,7 @@ fn attempts(source: &impl Source, key: &[u8]) -> Result<Vec<Step>, Fault> {
 }
 
 /// The key of the agent's open step.
-fn open_key(txn: &mut Txn<'_>, agent: &AgentId) -> Result<Option<Vec<u8>>, Fault> {
+fn open_key(txn: &mut Txn<'_>, agent: &AgentId) -> Result<Option<Value>, Fault> {
     Ok(txn.get_guarded(Table::OpenSteps, &keys::agent_prefix(agent))?)
 }
 

@@ -1,4 +1,4 @@
-//! sled, alone: nothing of it leaves this module.
+//! sled, alone: nothing of it leaves this module but its byte string, [`Key`] and [`Value`].
 //!
 //! Small on purpose, so that another engine fits behind the same surface: `open`, `get`, `range`,
 //! `apply` (one transaction over all tables), `flush`. What was measured about sled 0.34.7, and why
@@ -96,18 +96,31 @@ pub(crate) enum StoreError {
     Other(String),
 }
 
-pub(crate) type Key = Vec<u8>;
-pub(crate) type Pair = (Key, Vec<u8>);
+/// Cheap to clone; up to 22 bytes it takes no memory but its own.
+pub(crate) type Key = sled::IVec;
+/// As a [`Key`].
+pub(crate) type Value = sled::IVec;
+pub(crate) type Pair = (Key, Value);
 
 /// What one transaction writes, and what must still hold when it does.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// New values; `None` removes.
-    pub(crate) writes: BTreeMap<(Table, Key), Option<Vec<u8>>>,
-    /// Values that decisions were made on, checked again inside the transaction.
-    pub(crate) guards: BTreeMap<(Table, Key), Option<Vec<u8>>>,
+    writes: Places<Change>,
+    /// Stored values, or that there is none.
+    guards: Places<Option<Value>>,
     /// The agents' counts, by their keys: they change with every turn and are written once.
     pub(crate) counts: BTreeMap<Key, Funnel>,
+    n_bytes: usize,
+}
+
+/// By table and key.
+type Places<T> = [BTreeMap<Key, T>; NAMES.len()];
+
+/// What becomes of one place.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    Put(Value),
+    Remove,
 }
 
 /// An open database.
@@ -117,11 +130,54 @@ pub(crate) struct Store {
     trees: Vec<sled::Tree>,
 }
 
-// === impl Table ===
+// === impl Batch ===
 
-impl Table {
-    fn name(self) -> &'static str {
-        NAMES[self as usize]
+impl Batch {
+    /// Changes a place; what the batch did to it before.
+    pub(crate) fn set(&mut self, table: Table, key: Key, change: Change) -> Option<Change> {
+        self.n_bytes += key.len() + change.value().map_or(0, |value| value.len());
+        self.writes[table as usize].insert(key, change)
+    }
+
+    /// Takes back what was set since [`Batch::set`] returned `before`.
+    pub(crate) fn set_back(&mut self, table: Table, key: Key, before: Option<Change>) {
+        let places = &mut self.writes[table as usize];
+        match before {
+            Some(change) => places.insert(key, change),
+            None => places.remove(&key),
+        };
+    }
+
+    /// What the batch does to a place, if anything.
+    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<&Change> {
+        self.writes[table as usize].get(key)
+    }
+
+    /// Has the transaction check that a stored value, which a decision was made on, is still so.
+    pub(crate) fn guard(&mut self, table: Table, key: Key, stored: Option<Value>) {
+        self.guards[table as usize].entry(key).or_insert(stored);
+    }
+
+    /// Whether it writes nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.writes.iter().all(BTreeMap::is_empty)
+    }
+
+    /// Bytes that were put into it.
+    pub(crate) fn n_bytes(&self) -> usize {
+        self.n_bytes
+    }
+}
+
+// === impl Change ===
+
+impl Change {
+    /// What is there afterwards.
+    pub(crate) fn value(&self) -> Option<&Value> {
+        match self {
+            Self::Put(value) => Some(value),
+            Self::Remove => None,
+        }
     }
 }
 
@@ -173,9 +229,8 @@ impl Store {
     }
 
     /// One value.
-    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        let value = self.tree(table).get(key)?;
-        Ok(value.map(|value| value.to_vec()))
+    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        Ok(self.tree(table).get(key)?)
     }
 
     /// The pairs between two keys, in order; may be walked from either end.
@@ -186,10 +241,7 @@ impl Store {
         to: Bound<Key>,
     ) -> impl DoubleEndedIterator<Item = Result<Pair, StoreError>> + use<> {
         let pairs = self.tree(table).range::<Key, _>((from, to));
-        pairs.map(|pair| {
-            let (key, value) = pair?;
-            Ok((key.to_vec(), value.to_vec()))
-        })
+        pairs.map(|pair| pair.map_err(StoreError::from))
     }
 
     /// Writes a batch in one transaction: all of it or, if a guard does not hold, nothing.
@@ -198,27 +250,27 @@ impl Store {
     pub(crate) fn apply(&self, batch: &Batch) -> Result<(), StoreError> {
         // The closure may run more than once: it has no effect but on the transaction.
         let write = |trees: &Vec<TransactionalTree>| {
-            for ((table, key), expected) in &batch.guards {
-                let found = trees[*table as usize].get(key)?;
-                if found.as_deref() != expected.as_deref() {
-                    return abort(*table);
+            for (table, tree) in trees.iter().enumerate() {
+                for (key, expected) in &batch.guards[table] {
+                    if tree.get(key)? != *expected {
+                        return abort(NAMES[table]);
+                    }
                 }
             }
-            for ((table, key), value) in &batch.writes {
-                let tree = &trees[*table as usize];
-                match value {
-                    Some(value) => tree.insert(key.as_slice(), value.as_slice())?,
-                    None => tree.remove(key.as_slice())?,
-                };
+            for (tree, changes) in trees.iter().zip(&batch.writes) {
+                for (key, change) in changes {
+                    match change {
+                        Change::Put(value) => tree.insert(key, value)?,
+                        Change::Remove => tree.remove(key)?,
+                    };
+                }
             }
-            Ok::<(), ConflictableTransactionError<Table>>(())
+            Ok::<(), ConflictableTransactionError<&'static str>>(())
         };
         self.trees[..]
             .transaction(write)
             .map_err(|error| match error {
-                TransactionError::Abort(table) => StoreError::Changed {
-                    table: table.name(),
-                },
+                TransactionError::Abort(table) => StoreError::Changed { table },
                 TransactionError::Storage(error) => error.into(),
             })
     }
@@ -292,8 +344,7 @@ mod tests {
 
     fn put(key: &[u8], value: &[u8]) -> Batch {
         let mut batch = Batch::default();
-        let at = (Table::Turns, key.to_vec());
-        batch.writes.insert(at, Some(value.to_vec()));
+        batch.set(Table::Turns, key.into(), Change::Put(value.into()));
         batch
     }
 
@@ -302,9 +353,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path());
         let mut batch = put(b"a", b"1");
-        batch
-            .guards
-            .insert((Table::States, b"a".to_vec()), Some(b"x".to_vec()));
+        batch.guard(Table::States, b"a".into(), Some(b"x".into()));
         let error = store.apply(&batch).unwrap_err();
         assert!(matches!(error, StoreError::Changed { table: "states" }));
         assert_eq!(store.get(Table::Turns, b"a").unwrap(), None);
@@ -332,8 +381,8 @@ mod tests {
         let range = || {
             store.range(
                 Table::Turns,
-                Bound::Included(b"a".to_vec()),
-                Bound::Excluded(b"b".to_vec()),
+                Bound::Included(b"a".into()),
+                Bound::Excluded(b"b".into()),
             )
         };
         assert_eq!(range().count(), 2);

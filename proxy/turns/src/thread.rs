@@ -1,16 +1,17 @@
 //! The one thread that owns the store.
 //!
-//! It takes what is queued, runs it into one transaction, flushes, and only then acknowledges. When
-//! the store fails it stops acknowledging, drops the store, opens it again with back-off, and writes
-//! the turns that wait once more; each is stored once, as it carries a key of its own.
+//! It takes what is queued and gives it to the `engine`, which writes it in one transaction. When
+//! turns come faster than that, it waits a moment between two transactions, so that many share one.
+//! When the store fails it stops acknowledging, drops the store, opens it again with back-off, and
+//! writes the turns that wait once more; each is stored once, as it carries a key of its own.
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -18,42 +19,34 @@ use metaclaw_chat::TurnId;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::{
-    append::{self, Prepared},
-    config::TurnsConfig,
+    append::Prepared,
+    config::{Durability, TurnsConfig},
+    engine::{Engine, Ran, Read, Write},
     error::LogError,
     health::{Shared, Ticket},
     open::{OnDamage, Opened, open, wait_until_free},
-    store::{Batch, StoreError, panic_text},
-    tail::Cache,
-    txn::{Fault, Reader, Txn},
-    witness::Witness,
 };
 
-/// Operations in one transaction. A turn takes 35 µs there, and everything else waits.
-const MAX_BATCH: usize = 64;
-/// Time in which a batch is gathered from what is queued.
-const GATHER: Duration = Duration::from_millis(5);
-/// Bytes of turns in one transaction.
-const MAX_BATCH_BYTES: usize = 8 << 20;
+/// While turns come fast, no two transactions begin closer to each other than this.
+const PACE: Duration = Duration::from_millis(10);
+/// Turns in one transaction that say so. Fewer may be of callers who wait for each one.
+const FAST: usize = 4;
 /// The first wait before the store is opened again; each next one is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// The longest wait.
 const LAST_WAIT: Duration = Duration::from_secs(15);
 
-/// Tells whoever asked; run after the flush.
-pub(crate) type Ack = Box<dyn FnOnce() + Send>;
-/// A change, run into a transaction. Dropped without its acknowledgement, it has failed.
-pub(crate) type Write =
-    Box<dyn FnOnce(&Reader, &mut Cache, &mut Batch) -> Result<Ack, StoreError> + Send>;
-/// A question, answered by itself.
-pub(crate) type Read = Box<dyn FnOnce(&Reader) -> Result<(), StoreError> + Send>;
-
 /// What the thread is asked to do.
 pub(crate) enum Job {
+    Work(Work),
+    Close(oneshot::Sender<()>),
+}
+
+/// What is asked of the store.
+pub(crate) enum Work {
     Append(Box<Append>),
     Write(Write),
     Read(Read),
-    Close(oneshot::Sender<()>),
 }
 
 /// A job in its place in the queue.
@@ -70,13 +63,6 @@ pub(crate) struct Append {
     pub(crate) _room: OwnedSemaphorePermit,
 }
 
-/// The store with what is remembered about it.
-struct Engine {
-    reader: Reader,
-    witness: Witness,
-    cache: Cache,
-}
-
 /// The thread's own.
 pub(crate) struct Worker {
     dir: PathBuf,
@@ -85,44 +71,30 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
 }
 
-/// Jobs that were taken from the queue together.
-#[derive(Default)]
-struct Gathered {
-    appends: Vec<Append>,
-    writes: Vec<Write>,
-    reads: Vec<Read>,
-    n_bytes: usize,
+/// Work as it lies in the queue, up to a job that closes the log.
+struct Incoming<'a> {
+    first: Option<Job>,
+    queue: &'a Receiver<Queued>,
     close: Option<oneshot::Sender<()>>,
 }
 
-/// How a batch ended.
-enum Ran {
-    Well,
-    /// The store failed; these turns are still to be written.
-    Failed {
-        why: String,
-        waiting: Vec<Append>,
-    },
-}
+// === impl Incoming ===
 
-// === impl Gathered ===
+impl Iterator for Incoming<'_> {
+    type Item = Work;
 
-impl Gathered {
-    fn add(&mut self, job: Job) {
-        match job {
-            Job::Append(append) => {
-                self.n_bytes += append.new.n_bytes();
-                self.appends.push(*append);
-            }
-            Job::Write(write) => self.writes.push(write),
-            Job::Read(read) => self.reads.push(read),
-            Job::Close(done) => self.close = Some(done),
+    fn next(&mut self) -> Option<Work> {
+        if self.close.is_some() {
+            return None;
         }
-    }
-
-    fn is_full(&self) -> bool {
-        let n = self.appends.len() + self.writes.len();
-        self.close.is_some() || n >= MAX_BATCH || self.n_bytes >= MAX_BATCH_BYTES
+        let queued = || self.queue.try_recv().ok().map(|queued| queued.job);
+        match self.first.take().or_else(queued)? {
+            Job::Work(work) => Some(work),
+            Job::Close(done) => {
+                self.close = Some(done);
+                None
+            }
+        }
     }
 }
 
@@ -146,24 +118,34 @@ impl Worker {
     /// Works until it is closed or nobody can ask any more.
     pub(crate) fn run(self, opened: Opened) {
         let mut engine = Engine::new(opened);
+        let mut next = Instant::now();
         let done = loop {
             let Ok(first) = self.queue.recv() else {
                 break None;
             };
-            let mut gathered = self.gather(first);
-            let close = gathered.close.take();
-            if let Ran::Failed { why, waiting } = engine.run(gathered, &self.shared) {
-                drop(engine);
-                match self.recover(why, waiting, close) {
-                    Ok(recovered) => engine = recovered,
-                    Err(done) => {
-                        self.shared.close();
-                        done.map(|done| done.send(()));
-                        return;
+            wait_until(next);
+            let began = Instant::now();
+            let mut incoming = Incoming {
+                first: Some(first.job),
+                queue: &self.queue,
+                close: None,
+            };
+            let ran = engine.run(&mut incoming, &self.shared);
+            let close = incoming.close;
+            match ran {
+                Ran::Well(_) if close.is_some() => break close,
+                Ran::Well(n_turns) => next = began + self.pace(n_turns),
+                Ran::Failed { why, waiting } => {
+                    drop(engine);
+                    match self.recover(why, waiting, close) {
+                        Ok(recovered) => engine = recovered,
+                        Err(done) => {
+                            self.shared.close();
+                            done.map(|done| done.send(()));
+                            return;
+                        }
                     }
                 }
-            } else if close.is_some() {
-                break close;
             }
         };
         self.shared.close();
@@ -173,18 +155,14 @@ impl Worker {
         done.map(|done| done.send(()));
     }
 
-    /// What is queued now, up to one batch; it does not wait for more.
-    fn gather(&self, first: Queued) -> Gathered {
-        let began = Instant::now();
-        let mut gathered = Gathered::default();
-        gathered.add(first.job);
-        while !gathered.is_full() && began.elapsed() < GATHER {
-            match self.queue.try_recv() {
-                Ok(queued) => gathered.add(queued.job),
-                Err(_) => break,
-            }
+    /// How long after the beginning of a transaction of so many turns the next one may begin.
+    ///
+    /// Nobody waits for a turn, but with `strict`: there the agent does.
+    fn pace(&self, n_turns: usize) -> Duration {
+        match self.config.durability {
+            Durability::Normal if n_turns >= FAST => PACE,
+            Durability::Normal | Durability::Strict => Duration::ZERO,
         }
-        gathered
     }
 
     /// Opens the store again and writes what waits. Fails only when asked to close meanwhile.
@@ -226,9 +204,9 @@ impl Worker {
         while close.is_none() {
             let left = until.saturating_duration_since(Instant::now());
             match self.queue.recv_timeout(left).map(|queued| queued.job) {
-                Ok(Job::Append(append)) => waiting.push(*append),
+                Ok(Job::Work(Work::Append(append))) => waiting.push(*append),
                 // Dropped: whoever asked is told that the log is broken.
-                Ok(Job::Write(_) | Job::Read(_)) => {}
+                Ok(Job::Work(Work::Write(_) | Work::Read(_))) => {}
                 Ok(Job::Close(done)) => *close = Some(done),
                 Err(RecvTimeoutError::Timeout) => return Ok(()),
                 Err(RecvTimeoutError::Disconnected) => return Err(None),
@@ -243,22 +221,16 @@ impl Worker {
         waiting: Vec<Append>,
     ) -> Result<Engine, (String, Vec<Append>)> {
         let mut left = waiting.into_iter();
-        loop {
-            let mut gathered = Gathered::default();
-            while !gathered.is_full() {
-                let Some(append) = left.next() else { break };
-                gathered.add(Job::Append(Box::new(append)));
-            }
-            if gathered.appends.is_empty() {
-                tracing::info!("the turn log works again");
-                self.shared.set_broken(None);
-                return Ok(engine);
-            }
-            if let Ran::Failed { why, mut waiting } = engine.run(gathered, &self.shared) {
+        while left.len() > 0 {
+            let work = left.by_ref().map(|it| Work::Append(Box::new(it)));
+            if let Ran::Failed { why, mut waiting } = engine.run(work, &self.shared) {
                 waiting.extend(left);
                 return Err((why, waiting));
             }
         }
+        tracing::info!("the turn log works again");
+        self.shared.set_broken(None);
+        Ok(engine)
     }
 
     fn fail(&self, why: String) {
@@ -267,117 +239,13 @@ impl Worker {
     }
 }
 
-// === impl Engine ===
-
-impl Engine {
-    fn new(opened: Opened) -> Self {
-        Self {
-            reader: opened.reader,
-            witness: opened.witness,
-            cache: Cache::default(),
-        }
-    }
-
-    /// Writes in one transaction, flushes, acknowledges; then answers the questions.
-    fn run(&mut self, gathered: Gathered, shared: &Shared) -> Ran {
-        let Gathered {
-            appends,
-            writes,
-            reads,
-            ..
-        } = gathered;
-        let write = AssertUnwindSafe(|| self.write(&appends, writes));
-        let (ids, acks) = match flatten(catch_unwind(write)) {
-            Ok(written) => written,
-            Err(why) => {
-                return Ran::Failed {
-                    why,
-                    waiting: appends,
-                };
-            }
-        };
-        for (append, result) in appends.into_iter().zip(ids) {
-            if let Ok(id) = &result {
-                // Nobody listening is no error.
-                let _ = shared.appended.send(*id);
-            }
-            // Nor is a caller that did not wait.
-            let _ = append.ack.send(result);
-        }
-        for ack in acks {
-            ack();
-        }
-        self.cache.trim();
-        for read in reads {
-            let read = AssertUnwindSafe(|| read(&self.reader));
-            if let Err(why) = flatten(catch_unwind(read)) {
-                return Ran::Failed {
-                    why,
-                    waiting: Vec::new(),
-                };
-            }
-        }
-        Ran::Well
-    }
-
-    #[expect(clippy::type_complexity, reason = "two lists, used in one place")]
-    fn write(
-        &mut self,
-        appends: &[Append],
-        writes: Vec<Write>,
-    ) -> Result<(Vec<Result<TurnId, LogError>>, Vec<Ack>), StoreError> {
-        let Self {
-            reader,
-            witness,
-            cache,
-        } = self;
-        let mut batch = Batch::default();
-        let mut ids = Vec::with_capacity(appends.len());
-        for append in appends {
-            let append = |txn: &mut Txn<'_>| append::append(txn, &append.new);
-            ids.push(operate(reader, cache, &mut batch, append)?);
-        }
-        let acks = writes
-            .into_iter()
-            .map(|write| write(reader, cache, &mut batch));
-        let acks = acks.collect::<Result<_, _>>()?;
-        let counts = |txn: &mut Txn<'_>| txn.write_counts();
-        operate(reader, cache, &mut batch, counts)?.map_err(|error: LogError| {
-            // No agent has as many reasons as that.
-            StoreError::Other(error.to_string())
-        })?;
-        if !batch.writes.is_empty() {
-            witness.join(&mut batch);
-            reader.store.apply(&batch)?;
-            reader.store.flush()?;
-            witness.flushed();
-        }
-        Ok((ids, acks))
-    }
-}
-
-/// Runs one operation on top of a batch; it joins the batch unless it refuses.
-pub(crate) fn operate<T, E>(
-    reader: &Reader,
-    cache: &mut Cache,
-    batch: &mut Batch,
-    operation: impl FnOnce(&mut Txn<'_>) -> Result<T, Fault<E>>,
-) -> Result<Result<T, E>, StoreError> {
-    let mut txn = Txn::new(reader, cache, batch);
-    match operation(&mut txn) {
-        Ok(value) => {
-            txn.commit();
-            Ok(Ok(value))
-        }
-        Err(Fault::Refused(error)) => Ok(Err(error)),
-        Err(Fault::Store(error)) => Err(error),
-    }
-}
-
-/// A panic of the store is a failure like any other.
-fn flatten<T>(caught: std::thread::Result<Result<T, StoreError>>) -> Result<T, String> {
-    match caught {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(panic) => Err(panic_text(&*panic)),
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what comes meanwhile shares a flush, and waking for each would cost what that saves"
+)]
+fn wait_until(next: Instant) {
+    let left = next.saturating_duration_since(Instant::now());
+    if !left.is_zero() {
+        thread::sleep(left);
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     store::Table,
     tail::MAX_DEPTH,
     turn::{StreamEnd, Tokens, TurnKind},
-    txn::{Fault, Source, Txn, piece_key},
+    txn::{Fault, Source, Txn},
 };
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, tokens: &Tokens) -> Result<bool
     let record = Record::get(txn, id)?.ok_or(LogError::NoSuchTurn { id })?;
     let key = keys::turn(id);
     if txn
-        .get_guarded(Table::Tokens, &piece_key(&key, 0))?
+        .get_guarded(Table::Tokens, &keys::piece(&key, 0))?
         .is_some()
     {
         return Ok(false);

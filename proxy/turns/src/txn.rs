@@ -3,12 +3,13 @@
 //! Each operation works on a [`Txn`], which sees what is stored and what the operations before it in
 //! the same batch have written. One that refuses leaves nothing behind.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 
 use crate::{
     codec::Codec,
     error::{FinishError, LogError, TakeError},
-    store::{Batch, Key, Store, StoreError, Table},
+    keys,
+    store::{Batch, Change, Key, Store, StoreError, Table, Value},
     tail::Cache,
     view::Funnel,
 };
@@ -30,7 +31,7 @@ pub(crate) enum Fault<E = LogError> {
 /// Something to read from: what is stored, or that with the batch on top.
 pub(crate) trait Source {
     /// One value.
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Value>, StoreError>;
 
     /// How values are packed.
     fn codec(&self) -> &Codec;
@@ -40,7 +41,7 @@ pub(crate) trait Source {
 
     /// A value that was cut into pieces, unpacked.
     fn get_long(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
-        let Some(first) = self.get(table, &piece_key(key, 0))? else {
+        let Some(first) = self.get(table, &keys::piece(key, 0))? else {
             return Ok(None);
         };
         let damaged = |why: String| {
@@ -52,10 +53,10 @@ pub(crate) trait Source {
         let Some((count, first)) = first.split_first_chunk::<2>() else {
             return Err(damaged("its first piece is empty".to_owned()));
         };
-        let mut packed = first.to_vec();
+        let mut packed = Cow::Borrowed(first);
         for piece in 1..u16::from_be_bytes(*count) {
-            match self.get(table, &piece_key(key, piece))? {
-                Some(bytes) => packed.extend(bytes),
+            match self.get(table, &keys::piece(key, piece))? {
+                Some(bytes) => packed.to_mut().extend_from_slice(&bytes),
                 None => return Err(damaged(format!("piece {piece} is missing"))),
             }
         }
@@ -93,15 +94,20 @@ pub(crate) struct Txn<'a> {
     /// What is known about recent sessions; thrown away if the batch fails.
     pub(crate) cache: &'a mut Cache,
     batch: &'a mut Batch,
-    writes: BTreeMap<(Table, Key), Option<Vec<u8>>>,
-    guards: BTreeMap<(Table, Key), Option<Vec<u8>>>,
-    counts: BTreeMap<Key, Funnel>,
+    undo: Vec<Undo>,
+}
+
+/// What stood in the batch before the operation changed it.
+#[derive(Debug)]
+enum Undo {
+    Change(Table, Key, Option<Change>),
+    Counts(Key, Option<Funnel>),
 }
 
 // === impl Reader ===
 
 impl Source for Reader {
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Value>, StoreError> {
         self.store.get(table, key)
     }
 
@@ -117,11 +123,9 @@ impl Source for Reader {
 // === impl Txn ===
 
 impl Source for Txn<'_> {
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        let at = (table, key.to_vec());
-        let written = self.writes.get(&at).or_else(|| self.batch.writes.get(&at));
-        match written {
-            Some(value) => Ok(value.clone()),
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        match self.batch.get(table, key) {
+            Some(change) => Ok(change.value().cloned()),
             None => self.reader.store.get(table, key),
         }
     }
@@ -141,16 +145,13 @@ impl<'a> Txn<'a> {
             reader,
             cache,
             batch,
-            writes: BTreeMap::new(),
-            guards: BTreeMap::new(),
-            counts: BTreeMap::new(),
+            undo: Vec::new(),
         }
     }
 
     /// An agent's counts, by its key.
     pub(crate) fn counts(&self, key: &[u8]) -> Result<Funnel, Fault> {
-        let known = self.counts.get(key).or_else(|| self.batch.counts.get(key));
-        match known {
+        match self.batch.counts.get(key) {
             Some(counts) => Ok(counts.clone()),
             None => Ok(self.get_json(Table::Counts, key)?.unwrap_or_default()),
         }
@@ -158,7 +159,8 @@ impl<'a> Txn<'a> {
 
     /// Changes an agent's counts. They are written with the batch, by [`Txn::write_counts`].
     pub(crate) fn put_counts(&mut self, key: Key, counts: Funnel) {
-        self.counts.insert(key, counts);
+        let before = self.batch.counts.insert(key.clone(), counts);
+        self.undo.push(Undo::Counts(key, before));
     }
 
     /// Writes the counts that the batch has changed; the last operation of each batch.
@@ -169,13 +171,20 @@ impl<'a> Txn<'a> {
         Ok(())
     }
 
-    /// Joins the batch.
-    pub(crate) fn commit(self) {
-        for (at, expected) in self.guards {
-            self.batch.guards.entry(at).or_insert(expected);
+    /// Takes what the operation wrote out of the batch again.
+    pub(crate) fn roll_back(self) {
+        // What was written twice gets its first value back last.
+        for undo in self.undo.into_iter().rev() {
+            match undo {
+                Undo::Change(table, key, before) => self.batch.set_back(table, key, before),
+                Undo::Counts(key, Some(before)) => {
+                    self.batch.counts.insert(key, before);
+                }
+                Undo::Counts(key, None) => {
+                    self.batch.counts.remove(&key);
+                }
+            }
         }
-        self.batch.writes.extend(self.writes);
-        self.batch.counts.extend(self.counts);
     }
 
     /// One value that a decision rests on: the transaction checks that it is still so.
@@ -183,22 +192,27 @@ impl<'a> Txn<'a> {
         &mut self,
         table: Table,
         key: &[u8],
-    ) -> Result<Option<Vec<u8>>, StoreError> {
-        let value = self.get(table, key)?;
-        let at = (table, key.to_vec());
+    ) -> Result<Option<Value>, StoreError> {
         // What this batch wrote itself cannot have been changed by another.
-        if !self.writes.contains_key(&at) && !self.batch.writes.contains_key(&at) {
-            self.guards.insert(at, value.clone());
+        if let Some(written) = self.batch.get(table, key) {
+            return Ok(written.value().cloned());
         }
-        Ok(value)
+        let stored = self.reader.store.get(table, key)?;
+        self.batch.guard(table, key.into(), stored.clone());
+        Ok(stored)
     }
 
-    pub(crate) fn put(&mut self, table: Table, key: Key, value: Vec<u8>) {
-        self.writes.insert((table, key), Some(value));
+    pub(crate) fn put(&mut self, table: Table, key: Key, value: impl Into<Value>) {
+        self.set(table, key, Change::Put(value.into()));
     }
 
     pub(crate) fn remove(&mut self, table: Table, key: Key) {
-        self.writes.insert((table, key), None);
+        self.set(table, key, Change::Remove);
+    }
+
+    fn set(&mut self, table: Table, key: Key, change: Change) {
+        let before = self.batch.set(table, key.clone(), change);
+        self.undo.push(Undo::Change(table, key, before));
     }
 
     /// Packs a value and cuts it into pieces of at most 4 KB; pieces of an older one go.
@@ -211,30 +225,31 @@ impl<'a> Txn<'a> {
                 max: MAX_PIECES * PIECE,
             })
         };
-        let packed = self.reader.codec.pack(bytes).map_err(|_| too_large())?;
-        let pieces = packed.chunks(PIECE);
-        let count = u16::try_from(pieces.len()).map_err(|_| too_large())?;
+        // The number of pieces, then the packed value.
+        let mut packed = vec![0; 2];
+        let codec = &self.reader.codec;
+        codec.pack(bytes, &mut packed).map_err(|_| too_large())?;
+        let count = (packed.len() - 2).div_ceil(PIECE);
+        let count = u16::try_from(count).map_err(|_| too_large())?;
+        packed[..2].copy_from_slice(&count.to_be_bytes());
+        let (first, others) = packed.split_at(packed.len().min(2 + PIECE));
+        let pieces = std::iter::once(first).chain(others.chunks(PIECE));
         for (piece, bytes) in (0..count).zip(pieces) {
-            let mut value = Vec::with_capacity(bytes.len() + 2);
-            if piece == 0 {
-                value.extend(count.to_be_bytes());
-            }
-            value.extend(bytes);
-            self.put(table, piece_key(key, piece), value);
+            self.put(table, keys::piece(key, piece), bytes);
         }
         Ok(())
     }
 
     /// Removes all pieces of a long value; whether there was one.
     pub(crate) fn remove_long(&mut self, table: Table, key: &[u8]) -> Result<bool, StoreError> {
-        let Some(first) = self.get(table, &piece_key(key, 0))? else {
+        let Some(first) = self.get(table, &keys::piece(key, 0))? else {
             return Ok(false);
         };
         let count = first
             .first_chunk::<2>()
             .map_or(1, |n| u16::from_be_bytes(*n));
         for piece in 0..count.max(1) {
-            self.remove(table, piece_key(key, piece));
+            self.remove(table, keys::piece(key, piece));
         }
         Ok(true)
     }
@@ -253,13 +268,6 @@ impl<'a> Txn<'a> {
         })?;
         self.put_long(table, key, &bytes)
     }
-}
-
-/// The key of one piece of a long value.
-pub(crate) fn piece_key(key: &[u8], piece: u16) -> Key {
-    let mut at = key.to_vec();
-    at.extend(piece.to_be_bytes());
-    at
 }
 
 // === impl Fault ===
@@ -299,9 +307,44 @@ mod tests {
         let (mut cache, mut batch) = (Cache::default(), Batch::default());
         let mut txn = Txn::new(reader, &mut cache, &mut batch);
         let result = f(&mut txn);
-        txn.commit();
         reader.store.apply(&batch).unwrap();
         result
+    }
+
+    #[test]
+    fn an_operation_that_is_rolled_back_leaves_what_was_there_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let reader = Reader {
+            store: Store::open(dir.path(), 8 << 20).unwrap(),
+            codec: Codec::new().unwrap(),
+        };
+        with_txn(&reader, |txn| {
+            txn.put(Table::Meta, b"stored".into(), b"1");
+        });
+        let (mut cache, mut batch) = (Cache::default(), Batch::default());
+        let mut txn = Txn::new(&reader, &mut cache, &mut batch);
+        txn.put(Table::Meta, b"before".into(), b"1");
+        txn.put_counts(b"agent".into(), Funnel::default());
+        let mut txn = Txn::new(&reader, &mut cache, &mut batch);
+        for value in [b"2", b"3"] {
+            txn.put(Table::Meta, b"before".into(), value);
+            txn.put(Table::Meta, b"new".into(), value);
+        }
+        txn.remove(Table::Meta, b"stored".into());
+        let turns = 7;
+        let counts = || Funnel {
+            turns,
+            ..Funnel::default()
+        };
+        txn.put_counts(b"agent".into(), counts());
+        txn.put_counts(b"other".into(), counts());
+        txn.roll_back();
+        let txn = Txn::new(&reader, &mut cache, &mut batch);
+        let get = |key: &[u8]| txn.get(Table::Meta, key).unwrap();
+        assert_eq!(get(b"before"), Some(b"1".into()));
+        assert_eq!((get(b"new"), get(b"stored")), (None, Some(b"1".into())));
+        assert_eq!(txn.counts(b"agent").unwrap(), Funnel::default());
+        assert_eq!(batch.counts.len(), 1);
     }
 
     #[test]

@@ -12,7 +12,10 @@ use std::{
     path::Path,
 };
 
-use crate::store::{Batch, Store, StoreError, Table};
+use crate::{
+    keys,
+    store::{Batch, Change, Store, StoreError, Table},
+};
 
 /// Where the count is inside the database.
 const KEY: &[u8] = b"transactions";
@@ -34,7 +37,7 @@ impl Witness {
     /// Compares the two counts; from now on they agree.
     pub(crate) fn open(path: &Path, store: &Store) -> Result<Self, WitnessError> {
         let stored = store.get(Table::Meta, KEY)?;
-        let count = stored.and_then(|bytes| bytes.try_into().ok().map(u64::from_be_bytes));
+        let count = stored.and_then(|bytes| keys::read_u64(&bytes));
         let mut options = OpenOptions::new();
         options
             .read(true)
@@ -58,8 +61,9 @@ impl Witness {
 
     /// Adds the next count to a transaction.
     pub(crate) fn join(&self, batch: &mut Batch) {
-        let next = (self.count + 1).to_be_bytes().to_vec();
-        batch.writes.insert((Table::Meta, KEY.to_vec()), Some(next));
+        let next = self.count + 1;
+        let next = (&next.to_be_bytes()).into();
+        batch.set(Table::Meta, KEY.into(), Change::Put(next));
     }
 
     /// The transaction is flushed.

@@ -2,6 +2,7 @@
 
 use metaclaw_chat::{Message, TurnId};
 use serde_json::json;
+use tokio::task::JoinSet;
 
 use super::kit::{Client, as_put, open};
 use crate::{
@@ -404,4 +405,23 @@ async fn the_last_main_turn_is_found_behind_errands_and_sessions_are_told_apart(
     assert_eq!(captured(ids[0].session).await, [ids[0]]);
     assert_eq!(captured(ids[1].session).await, [ids[1]]);
     assert!(captured(99).await.is_empty());
+}
+
+#[tokio::test]
+async fn turns_that_come_together_share_a_transaction() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut running = JoinSet::new();
+    for n in 0..500 {
+        let turn = Client::new(&format!("s{n}"), "sys").turn("q", "a");
+        let log = log.clone();
+        running.spawn(async move { log.append(turn).await });
+    }
+    for appended in running.join_all().await {
+        appended.unwrap();
+    }
+    log.close().await;
+    let n_flushed = std::fs::read_to_string(dir.path().join("flushed")).unwrap();
+    let n_flushed: u64 = n_flushed.trim().parse().unwrap();
+    assert!(n_flushed < 100, "{n_flushed} transactions");
 }

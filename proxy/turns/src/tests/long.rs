@@ -2,12 +2,8 @@
 
 use super::kit::{Client, as_put, open};
 use crate::{
-    Tokens,
-    record::Record,
-    resolve::Resolver,
-    store::Table,
-    tail::MAX_DEPTH,
-    txn::{Source as _, piece_key},
+    Tokens, keys, record::Record, resolve::Resolver, store::Table, tail::MAX_DEPTH,
+    txn::Source as _,
 };
 
 #[tokio::test]
@@ -51,7 +47,7 @@ async fn a_turn_builds_on_few_others_however_long_its_session() {
             deepest = deepest.max(resolved.map_or(0, |resolved| resolved.depth));
             let record = Record::get(reader, id)?;
             n_without_base += usize::from(record.is_some_and(|it| it.header.base.is_none()));
-            let key = piece_key(&crate::keys::turn(id), 0);
+            let key = keys::piece(&keys::turn(id), 0);
             let bytes = reader.get(Table::Tokens, &key)?;
             n_token_bytes += bytes.map_or(0, |bytes| bytes.len());
         }
