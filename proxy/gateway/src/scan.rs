@@ -260,7 +260,9 @@ impl Layout {
     /// Keeps what is long and new for the requests that come.
     fn remember(&mut self, raw: &[u8], api: Api, seen: &Seen) {
         let mut new = Vec::new();
-        let members = self.members.iter().map(|member| (&member.value, None));
+        let beside = |member: &&Member| member.key != conversation(api);
+        let members = self.members.iter().filter(beside);
+        let members = members.map(|member| (&member.value, None));
         let items = self.each().iter().map(|item| (&item.whole, Some(item)));
         for (span, item) in members.chain(items) {
             if seen::is_one(raw, span) && self.long(span.start).is_none() {

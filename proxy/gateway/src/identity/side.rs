@@ -8,8 +8,10 @@ use crate::{
     request::{Conversation, Said},
 };
 
-/// What is looked at of a text; such requests say what they are in their first words.
+/// What is looked at of what was said; such requests say what they are in their first words.
 const HEAD: usize = 1_000;
+/// The same of a system text, where no pattern takes more.
+const SYSTEM_HEAD: usize = 250;
 
 /// Patterns for the last thing that a user said. Each is anchored at the beginning and takes a whole
 /// phrase of a known client: an owner who asks for a title or a summary must not be taken for one.
@@ -63,10 +65,11 @@ impl SidePatterns {
     pub(super) fn is_side(&self, conversation: &Conversation) -> bool {
         let mut all = conversation.each().iter();
         let first = all.find(|said| said.role == Role::System);
-        let matches = |set: &RegexSet, said: Option<&Said>| {
-            said.is_some_and(|said| set.is_match(&conversation.head(said, HEAD)))
+        let matches = |set: &RegexSet, said: Option<&Said>, limit| {
+            said.is_some_and(|said| set.is_match(&conversation.head(said, limit)))
         };
-        matches(&self.said, conversation.last_owners()) || matches(&self.system, first)
+        matches(&self.said, conversation.last_owners(), HEAD)
+            || matches(&self.system, first, SYSTEM_HEAD)
     }
 }
 

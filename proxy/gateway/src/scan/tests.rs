@@ -103,6 +103,11 @@ fn what_came_before_is_known_again_wherever_it_stands() {
         let layout = super::scan(raw.as_bytes(), Api::Chat, &seen).unwrap();
         let n_long = [&layout.each()[0].whole, &layout.members[1].value];
         assert!(n_long.iter().all(|span| layout.long(span.start).is_some()));
+        let conversation = layout.member("messages").unwrap();
+        assert!(
+            layout.long(conversation.value.start).is_none(),
+            "it changes"
+        );
         assert!(layout.long(layout.each()[1].whole.start).is_none(), "short");
     }
 }
