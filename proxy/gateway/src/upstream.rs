@@ -12,6 +12,7 @@ mod failure;
 mod keys;
 mod speech;
 mod tls;
+mod upload;
 mod wording;
 
 use std::{collections::BTreeMap, error::Error, sync::Arc, time::Duration};

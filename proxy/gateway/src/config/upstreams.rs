@@ -41,7 +41,7 @@ pub struct UpstreamConfig {
     pub model: Option<String>,
     /// Deadline of a connection.
     pub connect: Span,
-    /// Deadline of the reply's first byte; none by default, as models think.
+    /// Deadline of the reply's first byte, from when the request has gone up; none by default, as models think.
     pub first_byte: Option<Span>,
     /// Longest silence inside a reply; none by default, for the same reason.
     pub idle: Option<Span>,

@@ -1,12 +1,20 @@
 //! Compressed replies: the agent gets them as they came, the log's copy is opened here.
 
-use std::{borrow::Cow, io::Read};
+use std::{
+    borrow::Cow,
+    io::{self, Read},
+};
 
+use brotli_decompressor::BrotliDecoderParameter::BROTLI_DECODER_PARAM_LARGE_WINDOW;
 use flate2::read::{DeflateDecoder, GzDecoder, ZlibDecoder};
 use http::{HeaderMap, header};
 
 /// The most that a reply is opened to; a small one that opens to more is no reply but a bomb.
 const MAX_OPENED: u64 = 32 << 20;
+/// The longest window of zstd, 8 MiB: the most that a reply may ask for (RFC 9659).
+const ZSTD_WINDOW_LOG: u32 = 23;
+/// What brotli reads at once.
+const BROTLI_BUFFER: usize = 4 << 10;
 
 /// A `content-encoding`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +25,10 @@ pub(crate) enum Encoding {
     Gzip,
     /// zlib, and with some servers bare deflate.
     Deflate,
+    /// Brotli: RFC 7932.
+    Brotli,
+    /// Zstandard: RFC 8878.
+    Zstd,
     /// Another, or several: not read here.
     Unread,
 }
@@ -34,6 +46,8 @@ impl Encoding {
             b"identity" | b"" => Self::Identity,
             b"gzip" | b"x-gzip" => Self::Gzip,
             b"deflate" => Self::Deflate,
+            b"br" => Self::Brotli,
+            b"zstd" => Self::Zstd,
             _ => Self::Unread,
         }
     }
@@ -50,6 +64,8 @@ impl Encoding {
                 read(ZlibDecoder::new(bytes))
             }
             Self::Deflate => read(DeflateDecoder::new(bytes)),
+            Self::Brotli => read(brotli(bytes)),
+            Self::Zstd => read(zstd(bytes).ok()?),
         };
         (bytes.is_empty() || !opened.is_empty()).then_some(Cow::Owned(opened))
     }
@@ -62,6 +78,19 @@ fn read(decoder: impl Read) -> Vec<u8> {
     opened
 }
 
+/// Windows beyond the RFC's 16 MiB are refused: nobody on the web sends them.
+fn brotli(bytes: &[u8]) -> impl Read {
+    let mut decoder = brotli_decompressor::Decompressor::new(bytes, BROTLI_BUFFER);
+    decoder.set_parameter(BROTLI_DECODER_PARAM_LARGE_WINDOW, 0);
+    decoder
+}
+
+fn zstd(bytes: &[u8]) -> io::Result<impl Read> {
+    let mut decoder = zstd::Decoder::with_buffer(bytes)?;
+    decoder.window_log_max(ZSTD_WINDOW_LOG)?;
+    Ok(decoder)
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -70,10 +99,20 @@ mod tests {
         Compression,
         write::{DeflateEncoder, GzEncoder, ZlibEncoder},
     };
+    use proptest::prelude::*;
 
     use super::*;
 
     const TEXT: &[u8] = b"data: {\"choices\":[]}\n\ndata: [DONE]\n\n";
+    /// The same and 40 MiB of zeros, compressed by Node's zlib.
+    const BROTLI: &[u8] = b"\x8b\x11\x80data: {\"choices\":[]}\n\ndata: [DONE]\n\n\x03";
+    const BROTLI_BOMB: [u8; 40] = [
+        207, 255, 255, 127, 248, 39, 0, 226, 177, 64, 32, 247, 254, 159, 255, 255, 255, 240, 79, 0,
+        196, 97, 1, 128, 238, 253, 127, 254, 255, 255, 225, 159, 0, 136, 195, 34, 0, 221, 251, 63,
+    ];
+    /// The text with a window of 1 GiB announced.
+    const BROTLI_LARGE: &[u8] =
+        b"\x11\x1e\x46\x00\x02data: {\"choices\":[]}\n\ndata: [DONE]\n\n\x03";
 
     #[test]
     fn what_is_compressed_is_opened() {
@@ -90,21 +129,80 @@ mod tests {
             (Encoding::Gzip, &gzip),
             (Encoding::Deflate, &zlib.finish().unwrap()),
             (Encoding::Deflate, &bare.finish().unwrap()),
+            (Encoding::Brotli, BROTLI),
+            (Encoding::Zstd, &zstd::encode_all(TEXT, 3).unwrap()),
         ] {
             assert_eq!(encoding.open(bytes).unwrap(), TEXT, "{encoding:?}");
         }
-        let half = Encoding::Gzip.open(&gzip[..gzip.len() - 12]).unwrap();
-        assert!(!half.is_empty() && TEXT.starts_with(&half));
+        // The last block of zstd is read whole or not at all.
+        let mut blocks = zstd::Encoder::new(Vec::new(), 3).unwrap();
+        blocks.write_all(TEXT).unwrap();
+        blocks.flush().unwrap();
+        for (encoding, cut) in [
+            (Encoding::Gzip, &gzip[..gzip.len() - 12]),
+            (Encoding::Brotli, &BROTLI[..BROTLI.len() - 12]),
+            (Encoding::Zstd, blocks.get_ref()),
+        ] {
+            let half = encoding.open(cut).unwrap();
+            assert!(!half.is_empty() && TEXT.starts_with(&half), "{encoding:?}");
+        }
+    }
+
+    #[test]
+    fn the_header_says_which_it_is() {
+        for (header, encoding) in [
+            ("br", Encoding::Brotli),
+            (" ZSTD ", Encoding::Zstd),
+            ("x-gzip", Encoding::Gzip),
+            ("gzip, br", Encoding::Unread),
+        ] {
+            let value = header.parse().unwrap();
+            let headers = HeaderMap::from_iter([(header::CONTENT_ENCODING, value)]);
+            assert_eq!(Encoding::of(&headers), encoding);
+        }
     }
 
     #[test]
     fn what_is_not_what_it_says_is_not_read() {
-        assert_eq!(Encoding::Gzip.open(b"plain"), None);
+        for encoding in [Encoding::Gzip, Encoding::Brotli, Encoding::Zstd] {
+            assert_eq!(encoding.open(b"plain"), None, "{encoding:?}");
+        }
         assert_eq!(Encoding::Unread.open(TEXT), None);
+    }
+
+    #[test]
+    fn a_bomb_is_opened_as_far_as_a_reply_may_be_long() {
         let bomb = vec![0; 40 << 20];
         let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
         gzip.write_all(&bomb).unwrap();
-        let opened = Encoding::Gzip.open(&gzip.finish().unwrap()).unwrap().len();
-        assert_eq!(opened as u64, MAX_OPENED);
+        for (encoding, bytes) in [
+            (Encoding::Gzip, &gzip.finish().unwrap()[..]),
+            (Encoding::Brotli, &BROTLI_BOMB),
+            (Encoding::Zstd, &zstd::encode_all(&bomb[..], 3).unwrap()),
+        ] {
+            let opened = encoding.open(bytes).unwrap().len();
+            assert_eq!(opened as u64, MAX_OPENED, "{encoding:?}");
+        }
+    }
+
+    #[test]
+    fn a_window_beyond_what_the_web_allows_is_not_opened() {
+        assert_eq!(Encoding::Brotli.open(BROTLI_LARGE), None);
+        let mut long = zstd::Encoder::new(Vec::new(), 3).unwrap();
+        long.window_log(ZSTD_WINDOW_LOG + 1).unwrap();
+        long.write_all(TEXT).unwrap();
+        long.flush().unwrap();
+        assert_eq!(Encoding::Zstd.open(&long.finish().unwrap()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_opened_or_not(bytes: Vec<u8>, cut: usize) {
+            let brotli = [&BROTLI_BOMB[..cut % BROTLI_BOMB.len()], &bytes].concat();
+            for encoding in [Encoding::Gzip, Encoding::Deflate, Encoding::Brotli, Encoding::Zstd] {
+                encoding.open(&bytes);
+                encoding.open(&brotli);
+            }
+        }
     }
 }

@@ -14,13 +14,13 @@ use http::{HeaderValue, Request, Response, StatusCode, Version, header, uri::Pat
 use http_body_util::BodyExt;
 use metaclaw_dialects::Api;
 use serde::Deserialize;
-use tokio::time::timeout;
 
 use super::{
     Outgoing, Sent, Target, Upstream, Upstreams,
     body::UpstreamBody,
     failure::Failure,
     speech::Speech,
+    upload,
     wording::{Raw, Worded},
 };
 use crate::{
@@ -240,7 +240,11 @@ impl Upstreams {
     fn is_decided_by_the_body(&self, target: &Target, is_last: bool) -> bool {
         match target {
             Target::Policy(_) => !is_last,
-            Target::Named(_) => target.n_keys() > 1 || !is_last && !self.fail_over.is_empty(),
+            Target::Named(_) => {
+                // A key that rests for the wrong reason is missed by agents who would go on from here.
+                let is_noted = !is_last || target.n_keys() > 0;
+                target.n_keys() > 1 || is_noted && !self.fail_over.is_empty()
+            }
         }
     }
 
@@ -282,13 +286,15 @@ impl Upstreams {
             Target::Policy(_) => &self.policy,
             Target::Named(upstream) => &upstream.connections,
         };
-        let reply = connections.request(request);
         let reply = match target.first_byte() {
-            Some(after) => match timeout(after.0, reply).await {
-                Ok(reply) => reply,
-                Err(_) => return Err(target.too_slow(after)),
-            },
-            None => reply.await,
+            Some(after) => {
+                let (head, body) = request.into_parts();
+                let (body, progress) = upload::watched(body);
+                let reply = connections.request(Request::from_parts(head, body));
+                let reply = progress.in_time(after.0, reply).await;
+                reply.ok_or_else(|| target.too_slow(after))?
+            }
+            None => connections.request(request).await,
         };
         let mut reply = reply.map_err(|error| target.unreachable(&error))?;
         // Its version is that of its connection. Ours must not be HTTP/1.0, where the end of the

@@ -161,7 +161,7 @@ pub(super) const PROXY: &[Key] = &[
         "upstreams.*.first_byte",
         Span,
         "",
-        "longest wait for a reply's beginning; no limit without one",
+        "longest wait for a reply's beginning, from when the request has gone up; no limit without one",
     ),
     key(
         "upstreams.*.idle",

@@ -1,0 +1,215 @@
+//! How far a request has gone up, where the reply has a deadline: a long one over a slow line is no
+//! upstream that does not answer.
+
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
+use tokio::time::{Instant, timeout_at};
+
+use crate::relay::{Body, BoxError};
+
+/// How much the connection is given at once: it asks for more when it has written most of that.
+const PIECE: usize = 16 << 10;
+/// The caller's next bytes are waited for, not the upstream.
+const CALLERS_TURN: u64 = u64::MAX;
+
+/// A request's body that says when the connection took of it.
+struct Uploading {
+    body: Body,
+    /// What is left of a frame.
+    rest: Bytes,
+    progress: Arc<Progress>,
+}
+
+/// How far a body is.
+#[derive(Debug)]
+pub(super) struct Progress {
+    began: Instant,
+    /// Since when the upstream has been waited for, in milliseconds after `began`, or [`CALLERS_TURN`].
+    since_ms: AtomicU64,
+}
+
+/// The body in small pieces, and how far it is.
+pub(super) fn watched(body: Body) -> (Body, Arc<Progress>) {
+    let progress = Arc::new(Progress {
+        began: Instant::now(),
+        since_ms: AtomicU64::new(0),
+    });
+    let body = Uploading {
+        body,
+        rest: Bytes::new(),
+        progress: Arc::clone(&progress),
+    };
+    (body.boxed_unsync(), progress)
+}
+
+// === impl Progress ===
+
+impl Progress {
+    /// A reply that begins within `after`, counted from when the connection last took of the request;
+    /// `None` where it does not.
+    pub(super) async fn in_time<T>(
+        &self,
+        after: Duration,
+        reply: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut reply = pin!(reply);
+        let mut until = self.since() + after;
+        loop {
+            if let Ok(reply) = timeout_at(until, &mut reply).await {
+                return Some(reply);
+            }
+            let later = self.since() + after;
+            if later <= until {
+                return None;
+            }
+            until = later;
+        }
+    }
+
+    /// Since when the upstream has been waited for: now, while the caller is.
+    fn since(&self) -> Instant {
+        match self.since_ms.load(Ordering::Relaxed) {
+            CALLERS_TURN => Instant::now(),
+            ms => self.began + Duration::from_millis(ms),
+        }
+    }
+
+    fn moves(&self) {
+        let ms = self.began.elapsed().as_millis();
+        let ms = u64::try_from(ms).unwrap_or(CALLERS_TURN);
+        self.since_ms.store(ms, Ordering::Relaxed);
+    }
+}
+
+// === impl Uploading ===
+
+impl HttpBody for Uploading {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        if this.rest.is_empty() {
+            let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
+                this.progress
+                    .since_ms
+                    .store(CALLERS_TURN, Ordering::Relaxed);
+                return Poll::Pending;
+            };
+            this.progress.moves();
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => this.rest = data,
+                Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+        this.progress.moves();
+        let n_bytes = this.rest.len().min(PIECE);
+        let piece = this.rest.split_to(n_bytes);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let rest = self.rest.len() as u64;
+        let hint = self.body.size_hint();
+        let mut all = SizeHint::new();
+        all.set_lower(hint.lower().saturating_add(rest));
+        if let Some(upper) = hint.upper() {
+            all.set_upper(upper.saturating_add(rest));
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream::unfold;
+    use http_body_util::StreamBody;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::relay::full;
+
+    const AFTER: Duration = Duration::from_secs(5);
+
+    /// An upstream that takes so many pieces, one each second, and then answers after `thinks`.
+    async fn takes(mut body: Body, n_pieces: usize, thinks: Duration) -> u64 {
+        let mut n_bytes = 0;
+        for _ in 0..n_pieces {
+            sleep(Duration::from_secs(1)).await;
+            let Some(frame) = body.frame().await else {
+                break;
+            };
+            n_bytes += frame.unwrap().into_data().unwrap().len() as u64;
+        }
+        sleep(thinks).await;
+        n_bytes
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_deadline_begins_when_the_request_has_gone_up() {
+        let whole = || watched(full(vec![0; 20 * PIECE].into()));
+        let (body, progress) = whole();
+        let reply = takes(body, 99, AFTER / 2);
+        assert_eq!(
+            progress.in_time(AFTER, reply).await,
+            Some(20 * PIECE as u64)
+        );
+
+        let (body, progress) = whole();
+        let reply = takes(body, 99, 2 * AFTER);
+        let began = Instant::now();
+        assert_eq!(progress.in_time(AFTER, reply).await, None);
+        assert_eq!(began.elapsed().as_secs(), 21 + AFTER.as_secs());
+
+        // One that takes no more of it has the same time.
+        let (body, progress) = whole();
+        let reply = takes(body, 3, 99 * AFTER);
+        let began = Instant::now();
+        assert_eq!(progress.in_time(AFTER, reply).await, None);
+        assert_eq!(began.elapsed().as_secs(), 3 + AFTER.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_who_sends_slowly_is_not_the_upstreams_fault() {
+        let frames = unfold(0, |n| async move {
+            sleep(3 * AFTER).await;
+            let frame = Frame::data(Bytes::from_static(b"x"));
+            (n < 3).then_some((Ok::<_, Infallible>(frame), n + 1))
+        });
+        let body = StreamBody::new(frames).map_err(|never| match never {});
+        let (body, progress) = watched(body.boxed_unsync());
+        let reply = takes(body, 99, AFTER / 2);
+        assert_eq!(progress.in_time(AFTER, reply).await, Some(3));
+    }
+
+    #[tokio::test]
+    async fn what_goes_up_is_the_same() {
+        let bytes: Vec<u8> = (0..=255).cycle().take(5 * PIECE + 7).collect();
+        let (body, _) = watched(full(bytes.clone().into()));
+        assert_eq!(body.size_hint().exact(), Some(bytes.len() as u64));
+        assert_eq!(body.collect().await.unwrap().to_bytes(), bytes);
+    }
+}
