@@ -13,14 +13,15 @@ use crate::{
 
 /// Reads an unstreamed reply. What is no JSON, or no completion, gives an empty one.
 pub(crate) fn read_json(bytes: &[u8]) -> Reply {
-    let Ok(body) = json::read_bytes(bytes) else {
+    let Ok(mut body) = json::read_bytes(bytes) else {
         return Reply::default();
     };
+    let message = body.pointer_mut("/choices/0/message").map(Value::take);
     let choice = &body["choices"][0];
     Reply {
         id: text(&body["id"]),
         model: text(&body["model"]),
-        message: Message::try_from(choice["message"].clone()).ok(),
+        message: message.and_then(|message| Message::try_from(message).ok()),
         finish_reason: text(&choice["finish_reason"]),
         usage: usage(&body["usage"]),
         ended: false,
