@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use futures_util::stream;
 use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, uri::PathAndQuery,
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header,
+    uri::PathAndQuery,
 };
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 use metaclaw_chat::AgentId;
 use metaclaw_dialects::{Api, Dialect};
@@ -84,6 +86,10 @@ async fn route(
         }
         let route = route_of(&request)?;
         return chat(shared, api, request, route, visit).await;
+    }
+    if headers::is_websocket(request.headers()) {
+        let path = request.uri().path().to_owned();
+        return Err(Refusal::WebSocket { path });
     }
     match request.uri().path() {
         "/healthz" => Ok(json_response(StatusCode::OK, &json!({ "ok": true }))),
@@ -198,6 +204,7 @@ async fn pass(
     let ticket = shared.enter()?;
     let target = target(shared, &agent, request.method(), &route)?;
     let (head, body) = request.into_parts();
+    let version = head.version;
     let body = Passing::new(body).boxed_unsync();
     let outgoing = Outgoing {
         method: head.method,
@@ -210,8 +217,15 @@ async fn pass(
     let (mut head, body) = reply.into_parts();
     head.headers = headers::downwards(head.headers);
     let ticket = ticket.watched(visit.watch());
-    let relay = Relay::new(body, None, target.idle(), ticket);
-    Ok(Response::from_parts(head, Body::new(relay)))
+    // What a 304 says of its length is that of a body which it does not have: of one that has ended hyper
+    // would leave it out. HTTP/2 keeps it, and takes no such body.
+    let tells_length = head.status == StatusCode::NOT_MODIFIED && version == Version::HTTP_11;
+    let body = if tells_length && head.headers.contains_key(header::CONTENT_LENGTH) {
+        Body::new(StreamBody::new(stream::empty()))
+    } else {
+        Body::new(Relay::new(body, None, target.idle(), ticket))
+    };
+    Ok(Response::from_parts(head, body))
 }
 
 /// Who serves a route that is no chat: the models are those of whoever answers chats; the rest goes

@@ -15,15 +15,14 @@ use crate::{
 const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 
 /// Headers of one connection, not of the message: RFC 9110 7.6.1, and `Proxy-Connection`, which
-/// old clients send.
-const HOP_BY_HOP: [HeaderName; 9] = [
+/// old clients send. `Trailer` is the message's: it says what comes behind the body.
+const HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     header::PROXY_AUTHENTICATE,
     header::PROXY_AUTHORIZATION,
     HeaderName::from_static("proxy-connection"),
     header::TE,
-    header::TRAILER,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
@@ -49,6 +48,8 @@ pub(crate) fn upwards(mut headers: HeaderMap, credentials: Credentials<'_>) -> H
     headers.remove(header::HOST);
     // hyper has answered that already.
     headers.remove(header::EXPECT);
+    // A body that was read has nothing behind it any more.
+    headers.remove(header::TRAILER);
     if !matches!(credentials, Credentials::Callers) {
         for name in KEY_HEADERS {
             headers.remove(name);
@@ -100,6 +101,15 @@ pub(crate) fn is_events(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok()?.trim_start().get(..EVENTS.len()));
     kind.is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
+}
+
+/// Whether a connection is to become a WebSocket. Any other upgrade is an offer, and may be ignored.
+pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
+    let mut offers = headers.get_all(header::UPGRADE).iter();
+    offers.any(|offer| {
+        let mut names = offer.as_bytes().split(|b| *b == b',');
+        names.any(|name| name.trim_ascii().eq_ignore_ascii_case(b"websocket"))
+    })
 }
 
 /// Whether a body is compressed.

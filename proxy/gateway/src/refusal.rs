@@ -94,6 +94,8 @@ pub(crate) enum Refusal {
     Host { host: String },
     #[error("{method} {path} is not served here: chats are POST /v1/chat/completions")]
     NotFound { method: String, path: String },
+    #[error("WebSockets are not served here: send what would go through {path} as HTTP requests")]
+    WebSocket { path: String },
     #[error("{path} takes {allowed}, not {method}")]
     Method {
         path: String,
@@ -135,6 +137,8 @@ impl Refusal {
             Self::TooSlow { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::NotFound { .. } | Self::NotSpoken { .. } => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            // The answer upon which Codex goes on over HTTP at once; upon others it tries again first.
+            Self::WebSocket { .. } => StatusCode::UPGRADE_REQUIRED,
             Self::Service { status, .. } => *status,
         }
     }
@@ -159,6 +163,7 @@ impl Refusal {
             Self::Unreadable { .. } => Some("upstream_unreadable"),
             Self::Origin { .. } => Some("foreign_origin"),
             Self::Host { .. } => Some("foreign_host"),
+            Self::WebSocket { .. } => Some("no_websockets"),
             Self::Unreachable { .. } => Some("upstream_unreachable"),
             Self::TooSlow { .. } => Some("upstream_timeout"),
             Self::Name { .. }
@@ -216,6 +221,11 @@ impl Refusal {
         if let Self::Method { allowed, .. } = self {
             let allowed = HeaderValue::from_static(allowed);
             response.headers_mut().insert(header::ALLOW, allowed);
+        }
+        if matches!(self, Self::WebSocket { .. }) {
+            // RFC 9110 15.5.22: a 426 must say which protocol there is instead.
+            let instead = HeaderValue::from_static("HTTP/1.1");
+            response.headers_mut().insert(header::UPGRADE, instead);
         }
         response
     }

@@ -5,6 +5,7 @@ mod any_reply;
 mod apis;
 mod fail_over;
 mod faults;
+mod framing;
 mod harness;
 mod identity;
 mod learning;

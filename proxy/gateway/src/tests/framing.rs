@@ -1,0 +1,111 @@
+//! Replies without a body, replies with fields behind their body, and connections that would become
+//! something else: what a plain reverse proxy gets wrong at the edges of HTTP.
+
+use tokio::{io::AsyncReadExt, time::timeout};
+
+use super::harness::{Client, Harness, SOON, STREAM, chunk, post_chat};
+use crate::tests::harness::CHAT;
+
+fn request(method: &str, path: &str, headers: &str) -> Vec<u8> {
+    format!("{method} {path} HTTP/1.1\r\nhost: gateway\r\n{headers}\r\n").into_bytes()
+}
+
+/// The head of a reply, and no byte more.
+async fn head(client: &mut Client) -> String {
+    let mut head = Vec::new();
+    let read = async {
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(client.stream.read_u8().await.unwrap());
+        }
+    };
+    timeout(SOON, read).await.expect("a head");
+    String::from_utf8(head).unwrap().to_lowercase()
+}
+
+/// The connection goes on with the next request: nothing of the reply before it is in the way.
+async fn goes_on(mut client: Client) {
+    client.send(&request("GET", "/healthz", "")).await;
+    assert!(head(&mut client).await.starts_with("http/1.1 200"));
+}
+
+#[tokio::test]
+async fn a_reply_without_a_body_keeps_the_length_that_it_tells_of() {
+    let mut harness = Harness::start().await;
+    for (method, status, fields) in [
+        ("HEAD", "200 OK", "content-length: 1234\r\netag: \"a\"\r\n"),
+        ("HEAD", "404 Not Found", "content-length: 9\r\n"),
+        (
+            "GET",
+            "304 Not Modified",
+            "content-length: 1234\r\netag: \"a\"\r\n",
+        ),
+        ("GET", "304 Not Modified", "etag: \"a\"\r\n"),
+        ("DELETE", "204 No Content", "x-own: 1\r\n"),
+    ] {
+        let asked = request(method, "/v1/files/f", "if-none-match: \"a\"\r\n");
+        let (mut client, mut exchange) = harness.ask(&asked).await;
+        assert!(exchange.head.starts_with(method), "{}", exchange.head);
+        let reply = format!("HTTP/1.1 {status}\r\n{fields}\r\n");
+        exchange.send(reply.as_bytes()).await;
+        let seen = head(&mut client).await;
+        let status = status.split(' ').next().unwrap();
+        assert!(seen.starts_with(&format!("http/1.1 {status}")), "{seen}");
+        for field in fields.lines() {
+            assert!(seen.contains(field), "{method} {status}: {seen}");
+        }
+        let n_lengths = seen.matches("content-length").count();
+        assert_eq!(
+            n_lengths,
+            fields.matches("content-length").count(),
+            "{seen}"
+        );
+        assert!(
+            !seen.contains("transfer-encoding"),
+            "{method} {status}: {seen}"
+        );
+        goes_on(client).await;
+    }
+}
+
+#[tokio::test]
+async fn fields_behind_a_body_pass_where_the_client_takes_them() {
+    let mut harness = Harness::start().await;
+    let reply = STREAM.replace("\r\n\r\n", "\r\ntrailer: x-checksum\r\n\r\n");
+    let end = "0\r\nx-checksum: abc\r\n\r\n";
+    let reply = format!("{reply}{}{end}", chunk("data: [DONE]\n\n"));
+    for (te, is_passed) in [("te: trailers\r\n", true), ("", false)] {
+        let asked = post_chat(CHAT);
+        let asked = String::from_utf8(asked).unwrap();
+        let asked = asked.replacen("host:", &format!("{te}host:"), 1);
+        let (mut client, mut exchange) = harness.ask(asked.as_bytes()).await;
+        exchange.send(reply.as_bytes()).await;
+        assert!(head(&mut client).await.contains("trailer: x-checksum"));
+        client.until("data: [DONE]\n\n\r\n").await;
+        let expected = if is_passed { end } else { "0\r\n\r\n" };
+        client.until(&format!("\r\n{expected}")).await;
+        goes_on(client).await;
+    }
+}
+
+#[tokio::test]
+async fn a_websocket_is_refused_in_words_and_another_offer_is_ignored() {
+    let mut harness = Harness::start().await;
+    let mut client = harness.client().await;
+    let upgrade = "connection: Upgrade\r\nupgrade: WebSocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    client.send(&request("GET", "/v1/responses", upgrade)).await;
+    let seen = client.read().await;
+    assert_eq!(
+        (seen.status(), seen.header("upgrade").as_deref()),
+        (426, Some("HTTP/1.1"))
+    );
+    insta::assert_snapshot!(seen.text(), @r#"{"error":{"message":"WebSockets are not served here: send what would go through /v1/responses as HTTP requests","type":"invalid_request_error","param":null,"code":"no_websockets"}}"#);
+    assert!(harness.upstream.is_unasked());
+    // Java's client offers this with every request.
+    let h2c = "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAAAAIAAAAA\r\n";
+    client.send(&request("GET", "/v1/files", h2c)).await;
+    let mut exchange = harness.upstream.next().await;
+    let stripped = ["upgrade", "http2-settings"].map(|name| exchange.header(name));
+    assert_eq!(stripped, [None, None]);
+    exchange.send(b"HTTP/1.1 204 No Content\r\n\r\n").await;
+    assert!(head(&mut client).await.starts_with("http/1.1 204"));
+}
