@@ -21,7 +21,7 @@ fn rewrites() -> Vec<(&'static str, Box<dyn Rewrite>)> {
             "toolcalls",
             toolcalls::stream(toolcalls::Options::default()),
         ),
-        ("vllm", Box::new(vllm::stream(vllm::Asked::default()).0)),
+        ("vllm", Box::new(vllm::stream(vllm::Asked::default()))),
     ]
 }
 

@@ -3,30 +3,25 @@
 //! Training wants the ids that were sampled and their log-probabilities. vLLM puts them into the reply
 //! when asked ([`WANTED`]): the ids of the prompt at the top of the first chunk, ids and log-probabilities
 //! in each choice. A client that did not ask for them gets the bytes it would have got: each is put back to
-//! the `null` that stands there unasked, and nothing else is touched. What is left to be seen are chunks
-//! with an empty `delta`, which vLLM sends for tokens that its parsers hold back.
-//!
-//! The log-probabilities are those at temperature 1 over the full vocabulary, as long as vLLM runs with its
-//! default `--logprobs-mode raw_logprobs`. What was the prompt and what was sampled is known of choice 0.
+//! the `null` that stands there unasked, a chunk that is there for its ids alone (for tokens that vLLM's
+//! parsers hold back) is left out, and nothing else is touched. What was said is read from a copy
+//! ([`sampled_sse`], [`sampled_json`]).
 //!
 //! Source: `ChatCompletionResponse` and `ChatCompletionStreamResponse` in vLLM's
-//! `entrypoints/openai/chat_completion/protocol.py`.
+//! `entrypoints/openai/chat_completion/protocol.py`, and what `serving.py` beside it makes of them.
 
-use std::{
-    ops::Range,
-    sync::{Arc, Mutex, PoisonError},
-};
+mod sampled;
+
+use std::ops::Range;
 
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
+pub use self::sampled::{Sampled, sampled_json, sampled_sse};
 use crate::rewrite::{EventRewrite, Events, RawEvent};
 
 /// The fields that a request gets, with their values; one that the client sent gives way.
 pub const WANTED: [(&str, &str); 2] = [("logprobs", "true"), ("return_token_ids", "true")];
-
-/// The most ids of one prompt, and of one reply, that are kept.
-const MAX_IDS: usize = 1 << 20;
 
 /// What the client asked for itself, and therefore keeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,65 +32,37 @@ pub struct Asked {
     pub token_ids: bool,
 }
 
-/// What was sampled: one log-probability for each of `ids`, and none of the three is empty.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Sampled {
-    /// What the model read.
-    pub prompt_ids: Vec<u32>,
-    /// What it said, the ending token included if one was drawn.
-    pub ids: Vec<u32>,
-    /// Log-probabilities of `ids` at temperature 1 over the full vocabulary.
-    pub logprobs: Vec<f32>,
-}
-
-/// What a stream's events said so far, for whoever records the reply.
-#[derive(Debug, Clone, Default)]
-pub struct Beside(Arc<Mutex<Gathered>>);
-
 /// Takes out of each event what only we asked for.
 #[derive(Debug)]
 pub struct Strip {
     asked: Asked,
-    beside: Beside,
 }
 
-/// The rewrite of a stream, and where what it takes out is to be found.
-pub fn stream(asked: Asked) -> (Events<Strip>, Beside) {
-    let beside = Beside::default();
-    let strip = Strip {
-        asked,
-        beside: beside.clone(),
-    };
-    (Events::new(strip), beside)
+/// The rewrite of a stream.
+pub fn stream(asked: Asked) -> Events<Strip> {
+    Events::new(Strip { asked })
 }
 
-/// The same for an unstreamed reply: its bytes, where they have to change, and what was sampled.
-pub fn reply(asked: Asked, body: &[u8]) -> (Option<Vec<u8>>, Option<Sampled>) {
-    let mut gathered = Gathered::default();
-    let spans = read(asked, body, &mut gathered);
-    let stripped = (!spans.is_empty()).then(|| {
+/// The same for an unstreamed reply: its bytes, where they have to change.
+pub fn reply(asked: Asked, body: &[u8]) -> Option<Vec<u8>> {
+    let read = Body::read(body)?;
+    let spans = read.spans(asked, body);
+    (!spans.is_empty()).then(|| {
         let mut out = Vec::with_capacity(body.len());
-        without(body, spans, &mut out);
+        without(body, &spans, &mut out);
         out
-    });
-    (stripped, gathered.sampled())
+    })
 }
 
-#[derive(Debug, Default)]
-struct Gathered {
-    prompt_ids: Vec<u32>,
-    ids: Vec<u32>,
-    logprobs: Vec<f32>,
-    /// Something of it was not to be read: what is there is not the whole.
-    has_gap: bool,
-}
-
+/// A whole reply, or one chunk of a stream.
 #[derive(Deserialize)]
 struct Body<'a> {
     #[serde(borrow, default)]
     prompt_token_ids: Option<&'a RawValue>,
     #[serde(borrow, default)]
     choices: Option<Vec<&'a RawValue>>,
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -103,19 +70,13 @@ struct Choice<'a> {
     #[serde(borrow, default)]
     index: Option<&'a RawValue>,
     #[serde(borrow, default)]
+    delta: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    finish_reason: Option<&'a RawValue>,
+    #[serde(borrow, default)]
     token_ids: Option<&'a RawValue>,
     #[serde(borrow, default)]
     logprobs: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Logprobs {
-    content: Option<Vec<Logprob>>,
-}
-
-#[derive(Deserialize)]
-struct Logprob {
-    logprob: f32,
 }
 
 // === impl Asked ===
@@ -129,19 +90,16 @@ impl Asked {
             token_ids: is_set("return_token_ids"),
         }
     }
-}
 
-// === impl Beside ===
-
-impl Beside {
-    /// What was sampled, when the stream has ended; `None` where it was not said, or not all of it.
-    /// It is handed out once.
-    pub fn take(&self) -> Option<Sampled> {
-        self.with(std::mem::take).sampled()
+    /// The client asked for all of it: nothing is taken out.
+    pub fn is_all(self) -> bool {
+        self.logprobs && self.token_ids
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Gathered) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Whether what a server says of a request that it refuses names a field that only we sent.
+    pub fn is_blamed(self, said: &[u8]) -> bool {
+        let names = |name: &str| said.windows(name.len()).any(|it| it == name.as_bytes());
+        !self.token_ids && names("return_token_ids") || !self.logprobs && names("logprobs")
     }
 }
 
@@ -149,98 +107,85 @@ impl Beside {
 
 impl EventRewrite for Strip {
     fn event(&mut self, event: RawEvent<'_>, out: &mut Vec<u8>) {
+        let begin = out.len();
+        let mut is_left_out = false;
+        let mut has_more = false;
         for line in event.raw.split_inclusive(|b| matches!(b, b'\n' | b'\r')) {
-            let asked = self.asked;
-            let spans = match line.strip_prefix(b"data:") {
-                Some(data) => self.beside.with(|gathered| read(asked, data, gathered)),
-                None => Vec::new(),
+            let data = line.strip_prefix(b"data:").unwrap_or_default();
+            let Some(body) = Body::read(data) else {
+                has_more |= !line.trim_ascii().is_empty();
+                out.extend_from_slice(line);
+                continue;
             };
-            let begin = if spans.is_empty() { 0 } else { b"data:".len() };
-            out.extend_from_slice(&line[..begin]);
-            without(&line[begin..], spans, out);
+            is_left_out |= !self.asked.token_ids && body.is_for_its_ids();
+            out.extend_from_slice(b"data:");
+            without(data, &body.spans(self.asked, data), out);
+        }
+        if is_left_out && !has_more {
+            out.truncate(begin);
         }
     }
 
     fn unread(&mut self, raw: &[u8], out: &mut Vec<u8>) {
-        self.beside.with(|gathered| gathered.has_gap = true);
         out.extend_from_slice(raw);
     }
 
     fn finish(&mut self, _: &mut Vec<u8>) {}
 }
 
-// === impl Gathered ===
+// === impl Body ===
 
-impl Gathered {
-    fn sampled(self) -> Option<Sampled> {
-        let n = self.ids.len();
-        let is_whole = !self.has_gap && n > 0 && n == self.logprobs.len();
-        (is_whole && !self.prompt_ids.is_empty()).then_some(Sampled {
-            prompt_ids: self.prompt_ids,
-            ids: self.ids,
-            logprobs: self.logprobs,
-        })
+impl<'a> Body<'a> {
+    /// What is no completion is none.
+    fn read(json: &'a [u8]) -> Option<Self> {
+        std::str::from_utf8(json).ok().and_then(object)
     }
 
-    fn prompt(&mut self, ids: &RawValue) {
-        match serde_json::from_str::<Vec<u32>>(ids.get()) {
-            Ok(ids) if ids.len() <= MAX_IDS => self.prompt_ids = ids,
-            Ok(_) | Err(_) => self.has_gap = true,
-        }
+    fn choices(&self) -> impl Iterator<Item = Choice<'a>> {
+        let choices = self.choices.iter().flatten();
+        choices.filter_map(|choice| object(choice.get()))
     }
 
-    fn choice(&mut self, choice: &Choice<'_>) {
-        if choice.index.is_some_and(|index| index.get() != "0") {
-            return;
+    /// Where in `json` stands what only we asked for.
+    fn spans(&self, asked: Asked, json: &[u8]) -> Vec<Range<usize>> {
+        let mut spans = Vec::new();
+        let mut take = |value: Option<&RawValue>| {
+            spans.extend(value.map(|value| place(json, value)));
+        };
+        if !asked.token_ids {
+            take(self.prompt_token_ids);
         }
-        if let Some(ids) = choice.token_ids {
-            match serde_json::from_str::<Vec<u32>>(ids.get()) {
-                Ok(ids) if self.ids.len() + ids.len() <= MAX_IDS => self.ids.extend(ids),
-                Ok(_) | Err(_) => self.has_gap = true,
+        for choice in self.choices() {
+            if !asked.token_ids {
+                take(choice.token_ids);
+            }
+            if !asked.logprobs {
+                take(choice.logprobs);
             }
         }
-        if let Some(logprobs) = choice.logprobs {
-            match serde_json::from_str::<Logprobs>(logprobs.get()) {
-                Ok(logprobs) => self.logprobs(&logprobs.content.unwrap_or_default()),
-                Err(_) => self.has_gap = true,
-            }
-        }
+        spans.sort_unstable_by_key(|span| span.start);
+        spans
     }
 
-    fn logprobs(&mut self, more: &[Logprob]) {
-        let more = more.iter().map(|token| token.logprob);
-        let room = MAX_IDS.saturating_sub(self.logprobs.len());
-        self.has_gap |= more.len() > room || more.clone().any(|logprob| !logprob.is_finite());
-        self.logprobs.extend(more.take(room));
+    /// Whether a chunk says ids and nothing else: unasked, vLLM does not send it.
+    fn is_for_its_ids(&self) -> bool {
+        let mut choices = self.choices().peekable();
+        let has_some = choices.peek().is_some();
+        has_some && self.prompt_token_ids.is_none() && choices.all(|choice| choice.is_for_its_ids())
     }
 }
 
-/// Reads one body or chunk; where in it stands what only we asked for. What is no completion has nothing.
-fn read(asked: Asked, json: &[u8], gathered: &mut Gathered) -> Vec<Range<usize>> {
-    let body = std::str::from_utf8(json).ok().and_then(object::<Body<'_>>);
-    let Some(body) = body else {
-        return Vec::new();
-    };
-    let mut spans = Vec::new();
-    let mut take = |value: Option<&RawValue>| spans.extend(value.map(|value| place(json, value)));
-    if let Some(ids) = body.prompt_token_ids {
-        gathered.prompt(ids);
+// === impl Choice ===
+
+impl Choice<'_> {
+    fn is_for_its_ids(&self) -> bool {
+        let is_empty = |delta: &RawValue| {
+            let inside = delta.get().strip_prefix('{');
+            inside.is_some_and(|inside| inside.trim_start() == "}")
+        };
+        let is_open = self.finish_reason.is_none();
+        is_open && self.token_ids.is_some() && self.delta.is_some_and(is_empty)
     }
-    if !asked.token_ids {
-        take(body.prompt_token_ids);
-    }
-    let choices = body.choices.iter().flatten();
-    for choice in choices.filter_map(|choice| object::<Choice<'_>>(choice.get())) {
-        gathered.choice(&choice);
-        if !asked.token_ids {
-            take(choice.token_ids);
-        }
-        if !asked.logprobs {
-            take(choice.logprobs);
-        }
-    }
-    spans.sort_unstable_by_key(|span| span.start);
-    spans
 }
 
 /// Reads an object; serde would take an array for one, its elements in the order of the fields.
@@ -256,7 +201,7 @@ fn place(json: &[u8], value: &RawValue) -> Range<usize> {
 }
 
 /// Appends `json` with `null` in place of each of `spans`, which follow one another.
-fn without(json: &[u8], spans: Vec<Range<usize>>, out: &mut Vec<u8>) {
+fn without(json: &[u8], spans: &[Range<usize>], out: &mut Vec<u8>) {
     let mut done = 0;
     for span in spans {
         out.extend_from_slice(&json[done..span.start]);

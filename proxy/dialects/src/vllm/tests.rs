@@ -1,7 +1,10 @@
 use proptest::{collection::vec, prelude::*};
 use serde_json::json;
 
-use super::*;
+use super::{
+    sampled::{Gathered, MAX_IDS},
+    *,
+};
 use crate::{
     rewrite::rewritten,
     testing::{json as any_json, pieces},
@@ -15,21 +18,40 @@ const BOTH: Asked = Asked {
     token_ids: true,
 };
 
-fn stripped(asked: Asked, pieces: &[&[u8]]) -> (String, Option<Sampled>) {
-    let (rewrite, beside) = stream(asked);
-    let out = rewritten(rewrite, pieces.iter().copied());
-    (String::from_utf8(out).unwrap(), beside.take())
+fn stripped(asked: Asked, pieces: &[&[u8]]) -> String {
+    let out = rewritten(stream(asked), pieces.iter().copied());
+    String::from_utf8(out).unwrap()
+}
+
+/// What vLLM sends unasked, made of what it sends when it is asked.
+fn unasked(stream: &str) -> String {
+    let mut out = String::new();
+    for event in stream.split_inclusive("\n\n") {
+        let Some(data) = event.strip_prefix("data: {") else {
+            out.push_str(event);
+            continue;
+        };
+        let mut chunk: Value = serde_json::from_str(&format!("{{{data}")).unwrap();
+        let mut chunk_of = |place: &str| chunk.pointer_mut(place).map(Value::take);
+        chunk_of("/prompt_token_ids");
+        chunk_of("/choices/0/token_ids");
+        chunk_of("/choices/0/logprobs");
+        let choice = &chunk["choices"][0];
+        if choice["delta"] != json!({}) || !choice["finish_reason"].is_null() {
+            out.extend(["data: ", &chunk.to_string(), "\n\n"]);
+        }
+    }
+    out
 }
 
 #[test]
 fn a_client_that_asked_for_nothing_sees_what_it_would_have_seen() {
-    let (seen, sampled) = stripped(Asked::default(), &[STREAM.as_bytes()]);
+    let seen = stripped(Asked::default(), &[STREAM.as_bytes()]);
+    assert_eq!(seen, unasked(STREAM));
     insta::assert_snapshot!(seen, @r#"
     data: {"id":"chatcmpl-9f","object":"chat.completion.chunk","created":1763630000,"model":"run@12","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":null}
 
     data: {"id":"chatcmpl-9f","object":"chat.completion.chunk","created":1763630000,"model":"run@12","choices":[{"index":0,"delta":{"content":"Par"},"logprobs":null,"finish_reason":null,"token_ids":null}]}
-
-    data: {"id":"chatcmpl-9f","object":"chat.completion.chunk","created":1763630000,"model":"run@12","choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":null,"token_ids":null}]}
 
     : keep-alive
 
@@ -39,7 +61,7 @@ fn a_client_that_asked_for_nothing_sees_what_it_would_have_seen() {
 
     data: [DONE]
     "#);
-    let sampled = sampled.unwrap();
+    let sampled = sampled_sse(STREAM.as_bytes()).unwrap();
     assert_eq!(sampled.prompt_ids, [151_644, 8_948, 198, 2_610]);
     assert_eq!(sampled.ids, [4_272, 7, 285, 151_645]);
     assert_eq!(sampled.logprobs, [-0.125, -1.5, -0.5, 0.0]);
@@ -47,15 +69,21 @@ fn a_client_that_asked_for_nothing_sees_what_it_would_have_seen() {
 
 #[test]
 fn what_the_client_asked_for_itself_stays() {
-    let (seen, sampled) = stripped(BOTH, &[STREAM.as_bytes()]);
+    let seen = stripped(BOTH, &[STREAM.as_bytes()]);
     assert_eq!(seen, STREAM);
-    assert!(sampled.is_some());
     let asked = Asked {
         logprobs: true,
         ..Asked::default()
     };
-    let (seen, _) = stripped(asked, &[STREAM.as_bytes()]);
+    let seen = stripped(asked, &[STREAM.as_bytes()]);
     assert!(seen.contains("\"logprob\":-0.125") && !seen.contains("[4272]"));
+    assert!(!seen.contains("\"delta\":{}"), "unasked, it is not there");
+    let ids = Asked {
+        token_ids: true,
+        ..Asked::default()
+    };
+    let seen = stripped(ids, &[STREAM.as_bytes()]);
+    assert!(seen.contains("[4272]") && seen.contains("\"delta\":{}") && !seen.contains("0.125"));
     let request = json!({ "logprobs": true, "return_token_ids": false });
     assert_eq!(Asked::of(|name| request.get(name).cloned()), asked);
 }
@@ -64,40 +92,74 @@ fn what_the_client_asked_for_itself_stays() {
 fn an_unstreamed_reply_is_stripped_too() {
     let body = r#"{"id":"chatcmpl-1","choices":[{"index":0,"message":{"role":"assistant","content":"Hi","token_ids":[1]},"logprobs":{"content":[{"token":"Hi","logprob":-0.25,"bytes":null,"top_logprobs":[]}]},"finish_reason":"stop","token_ids":[13048]},
   {"index":1,"message":{"content":"Ho"},"logprobs" : {"content":[{"token":"Ho","logprob":-2}]},"token_ids":[ 9 ]}],"prompt_logprobs":null,"prompt_token_ids":[1,2],"kv_transfer_params":null}"#;
-    let (stripped, sampled) = reply(Asked::default(), body.as_bytes());
+    let stripped = reply(Asked::default(), body.as_bytes());
     insta::assert_snapshot!(String::from_utf8(stripped.unwrap()).unwrap(), @r#"
     {"id":"chatcmpl-1","choices":[{"index":0,"message":{"role":"assistant","content":"Hi","token_ids":[1]},"logprobs":null,"finish_reason":"stop","token_ids":null},
       {"index":1,"message":{"content":"Ho"},"logprobs" : null,"token_ids":null}],"prompt_logprobs":null,"prompt_token_ids":null,"kv_transfer_params":null}
     "#);
-    let sampled = sampled.unwrap();
+    let sampled = sampled_json(body.as_bytes()).unwrap();
     assert_eq!(
         (sampled.prompt_ids, sampled.ids, sampled.logprobs),
         (vec![1, 2], vec![13_048], vec![-0.25])
     );
-    assert_eq!(reply(BOTH, body.as_bytes()).0, None);
+    assert_eq!(reply(BOTH, body.as_bytes()), None);
     let plain =
         br#"{"choices":[{"index":0,"token_ids":null,"logprobs":null}],"prompt_token_ids":null}"#;
-    assert_eq!(reply(Asked::default(), plain), (None, None));
+    assert_eq!(reply(Asked::default(), plain), None);
+    assert_eq!(sampled_json(plain), None);
 }
 
 #[test]
 fn what_is_not_whole_is_not_handed_on() {
-    let sampled = |stream: &str| stripped(Asked::default(), &[stream.as_bytes()]).1;
+    let sampled = |stream: &str| sampled_sse(stream.as_bytes());
+    assert!(sampled(STREAM).is_some());
     assert_eq!(sampled(&STREAM.replace(",\"token_ids\":[7]", "")), None);
     assert_eq!(sampled(&STREAM.replace("[7]", "[-7]")), None);
     assert_eq!(sampled(&STREAM.replace("-1.5e0", "-1.5e300")), None);
+    assert_eq!(sampled(&STREAM.replace("-1.5e0", "-9999.0")), None);
+    assert_eq!(sampled(&STREAM.replace("\"logprob\":-1.5e0,", "")), None);
     assert_eq!(sampled(&STREAM.replace("prompt_token_ids", "x")), None);
     assert_eq!(sampled(""), None);
-    let (mut rewrite, beside) = stream(Asked::default());
-    let mut out = Vec::new();
     let long = format!(
         "data: \"{}\"\n\n{STREAM}",
         "x".repeat(crate::sse::MAX_EVENT)
     );
-    crate::rewrite::Rewrite::feed(&mut rewrite, long.as_bytes(), &mut out);
-    assert_eq!(beside.take(), None, "an event was too long to be read");
+    assert_eq!(sampled(&long), None, "an event was too long to be read");
     let n_ids = "1,".repeat(MAX_IDS) + "1";
     assert_eq!(sampled(&STREAM.replace("[7]", &format!("[{n_ids}]"))), None);
+}
+
+#[test]
+fn a_chunk_that_never_came_is_missed_by_the_count() {
+    let held_back = STREAM
+        .split_inclusive("\n\n")
+        .find(|it| it.contains("\"delta\":{}"));
+    let older = STREAM.replace(held_back.unwrap(), "");
+    assert_eq!(sampled_sse(older.as_bytes()), None);
+    let uncounted = older.replace("\"usage\":", "\"x\":");
+    assert!(
+        sampled_sse(uncounted.as_bytes()).is_some(),
+        "nobody can know"
+    );
+    let other = "data: {\"choices\":[{\"index\":1,\"token_ids\":[7]}]}\n\n";
+    let of_two = format!("{other}{}", STREAM.replace(":4}}", ":5}}"));
+    assert_eq!(sampled_sse(of_two.as_bytes()).unwrap().ids.len(), 4);
+}
+
+#[test]
+fn a_server_that_refuses_names_the_field() {
+    let said = br#"{"object":"error","message":"[{'type': 'extra_forbidden', 'loc': ('body', 'return_token_ids'), 'msg': 'Extra inputs are not permitted', 'input': True}]","type":"BadRequestError","param":null,"code":400}"#;
+    assert!(Asked::default().is_blamed(said));
+    assert!(!BOTH.is_blamed(said), "the client's own");
+    let other = br#"{"error":{"message":"This model's maximum context length is 4096 tokens.","type":"BadRequestError","param":null,"code":400}}"#;
+    assert!(!Asked::default().is_blamed(other));
+    let logprobs = br#"{"error":{"message":"logprobs is not supported","code":400}}"#;
+    assert!(Asked::default().is_blamed(logprobs));
+    let asked = Asked {
+        logprobs: true,
+        ..Asked::default()
+    };
+    assert!(!asked.is_blamed(logprobs));
 }
 
 #[test]
@@ -111,7 +173,7 @@ fn no_more_than_a_limit_of_ids_is_kept() {
             ids(n_said)
         );
         let mut gathered = Gathered::default();
-        read(BOTH, body.as_bytes(), &mut gathered);
+        gathered.read(body.as_bytes());
         (
             gathered.prompt_ids.len(),
             gathered.logprobs.len(),
@@ -124,13 +186,13 @@ fn no_more_than_a_limit_of_ids_is_kept() {
     let lone = "{\"logprob\":0},".repeat(MAX_IDS) + "{\"logprob\":0}";
     let body = format!("{{\"choices\":[{{\"logprobs\":{{\"content\":[{lone}]}}}}]}}");
     let mut gathered = Gathered::default();
-    read(BOTH, body.as_bytes(), &mut gathered);
+    gathered.read(body.as_bytes());
     assert!(gathered.has_gap, "log-probabilities without ids");
 }
 
 proptest! {
     #[test]
-    fn any_splitting_gives_the_same_bytes_and_ids(cuts in vec(any::<usize>(), 0..12)) {
+    fn any_splitting_gives_the_same_bytes(cuts in vec(any::<usize>(), 0..12)) {
         let whole = stripped(Asked::default(), &[STREAM.as_bytes()]);
         prop_assert_eq!(stripped(Asked::default(), &pieces(STREAM.as_bytes(), &cuts)), whole);
     }
@@ -141,7 +203,7 @@ proptest! {
         if let Some(chunk) = chunk.as_object_mut() {
             chunk.insert("choices".into(), json!([choice]));
         }
-        let (stripped, _) = reply(Asked::default(), chunk.to_string().as_bytes());
+        let stripped = reply(Asked::default(), chunk.to_string().as_bytes());
         if let Some(stripped) = stripped {
             chunk.as_object_mut().unwrap().entry("prompt_token_ids").and_modify(|ids| *ids = Value::Null);
             if let Some(choice) = chunk["choices"][0].as_object_mut() {

@@ -1,0 +1,152 @@
+//! What vLLM says it sampled, read from a copy of its reply.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{Body, Choice};
+use crate::sse::SseReader;
+
+/// The most ids of one prompt, and of one reply, that are kept.
+pub(super) const MAX_IDS: usize = 1 << 20;
+
+/// How many bytes of a stream are read at once, so that its events are not all held beside it.
+const AT_ONCE: usize = 64 << 10;
+
+/// What vLLM gives for a log-probability that it does not have, or that is below it.
+const NO_LOGPROB: f32 = -9_999.0;
+
+/// What was sampled: one log-probability for each of `ids`, and none of the three is empty.
+///
+/// The log-probabilities are those at temperature 1 over the full vocabulary, as long as vLLM runs with
+/// its default `--logprobs-mode raw_logprobs`. Of several choices it is the first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sampled {
+    /// What the model read.
+    pub prompt_ids: Vec<u32>,
+    /// What it said, the ending token included if one was drawn.
+    pub ids: Vec<u32>,
+    /// Log-probabilities of `ids` at temperature 1 over the full vocabulary.
+    pub logprobs: Vec<f32>,
+}
+
+/// What an event stream says was sampled; `None` where it does not, or does not say all of it.
+///
+/// Whether the stream itself is whole is for the caller to know.
+pub fn sampled_sse(stream: &[u8]) -> Option<Sampled> {
+    let mut reader = SseReader::new();
+    let mut gathered = Gathered::default();
+    for piece in stream.chunks(AT_ONCE) {
+        for event in reader.feed(piece) {
+            gathered.read(event.data.as_bytes());
+        }
+    }
+    gathered.has_gap |= reader.n_skipped() > 0;
+    if let Some(event) = reader.finish() {
+        gathered.read(event.data.as_bytes());
+    }
+    gathered.sampled()
+}
+
+/// The same of an unstreamed reply.
+pub fn sampled_json(body: &[u8]) -> Option<Sampled> {
+    let mut gathered = Gathered::default();
+    gathered.read(body);
+    gathered.sampled()
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    pub(super) prompt_ids: Vec<u32>,
+    pub(super) ids: Vec<u32>,
+    pub(super) logprobs: Vec<f32>,
+    /// Something of it was not to be read: what is there is not the whole.
+    pub(super) has_gap: bool,
+    /// How many tokens the server counted, of all choices together.
+    n_counted: Option<usize>,
+    /// There is more than the first choice.
+    has_others: bool,
+}
+
+#[derive(Deserialize)]
+struct Logprobs {
+    content: Option<Vec<Logprob>>,
+}
+
+#[derive(Deserialize)]
+struct Logprob {
+    logprob: f32,
+}
+
+#[derive(Deserialize)]
+struct Usage {
+    completion_tokens: usize,
+}
+
+// === impl Gathered ===
+
+impl Gathered {
+    /// Reads one body or chunk. What is no completion says nothing.
+    pub(super) fn read(&mut self, json: &[u8]) {
+        let Some(body) = Body::read(json) else {
+            return;
+        };
+        if let Some(ids) = body.prompt_token_ids {
+            self.prompt(ids);
+        }
+        for choice in body.choices() {
+            self.choice(&choice);
+        }
+        let usage = body.usage.map(RawValue::get);
+        let usage = usage.and_then(|usage| serde_json::from_str::<Usage>(usage).ok());
+        self.n_counted = usage
+            .map(|usage| usage.completion_tokens)
+            .or(self.n_counted);
+    }
+
+    /// What there is, if it is whole. vLLM before 0.12 leaves out of a stream what its parsers hold
+    /// back; the count tells, where the client asked for it.
+    pub(super) fn sampled(self) -> Option<Sampled> {
+        let n = self.ids.len();
+        let is_counted = self.has_others || self.n_counted.is_none_or(|counted| counted == n);
+        let is_whole = !self.has_gap && n > 0 && n == self.logprobs.len() && is_counted;
+        (is_whole && !self.prompt_ids.is_empty()).then_some(Sampled {
+            prompt_ids: self.prompt_ids,
+            ids: self.ids,
+            logprobs: self.logprobs,
+        })
+    }
+
+    fn prompt(&mut self, ids: &RawValue) {
+        match serde_json::from_str::<Vec<u32>>(ids.get()) {
+            Ok(ids) if ids.len() <= MAX_IDS => self.prompt_ids = ids,
+            Ok(_) | Err(_) => self.has_gap = true,
+        }
+    }
+
+    fn choice(&mut self, choice: &Choice<'_>) {
+        if choice.index.is_some_and(|index| index.get() != "0") {
+            self.has_others = true;
+            return;
+        }
+        if let Some(ids) = choice.token_ids {
+            match serde_json::from_str::<Vec<u32>>(ids.get()) {
+                Ok(ids) if self.ids.len() + ids.len() <= MAX_IDS => self.ids.extend(ids),
+                Ok(_) | Err(_) => self.has_gap = true,
+            }
+        }
+        if let Some(logprobs) = choice.logprobs {
+            match serde_json::from_str::<Logprobs>(logprobs.get()) {
+                Ok(logprobs) => self.logprobs(&logprobs.content.unwrap_or_default()),
+                Err(_) => self.has_gap = true,
+            }
+        }
+    }
+
+    fn logprobs(&mut self, more: &[Logprob]) {
+        let more = more.iter().map(|token| token.logprob);
+        let room = MAX_IDS.saturating_sub(self.logprobs.len());
+        let is_known = |logprob: f32| logprob.is_finite() && logprob > NO_LOGPROB;
+        self.has_gap |= more.len() > room || !more.clone().all(is_known);
+        self.logprobs.extend(more.take(room));
+    }
+}
