@@ -5,8 +5,8 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, Request, Response, uri::PathAndQuery};
 use hyper::body::Incoming;
 use metaclaw_chat::ChainHash;
-use metaclaw_dialects::Api;
-use metaclaw_turns::{LessonRef, Served};
+use metaclaw_dialects::{Api, vllm};
+use metaclaw_turns::{LessonRef, Served, TurnKind};
 
 use crate::{
     capture::Held,
@@ -106,6 +106,7 @@ impl Turn {
     fn outgoing(&self, target: &Target) -> Outgoing<'_> {
         let lessons = &self.given.lessons;
         let owners = self.chat.conversation.owners();
+        let ids = self.asked_for_ids(target);
         let changes = Changes {
             model: target.model(self.given.lease.adapter()),
             system: lessons.system.as_ref(),
@@ -114,6 +115,10 @@ impl Turn {
                 Target::Policy(_) | Target::Named(_) => Absent::Insert,
             },
             user_line: lessons.user_line.as_ref(),
+            fields: match (ids, self.chat.api) {
+                (Some(_), Api::Chat) => &vllm::WANTED,
+                _ => &[],
+            },
         };
         let ChatRequest {
             api, raw, layout, ..
@@ -124,12 +129,27 @@ impl Turn {
             route: &self.route,
             headers: self.headers.clone(),
             body: Sent::Chat(body),
+            ids,
         }
+    }
+
+    /// What the caller asked for itself, where token ids are asked for: for turns that are learned from.
+    fn asked_for_ids(&self, target: &Target) -> Option<vllm::Asked> {
+        let is_learned_from = self.held.is_some() && self.who.kind == TurnKind::Main;
+        let field = |name: &str| self.chat.field(name);
+        is_learned_from
+            .then(|| target.asked_for_ids(self.chat.api, field))
+            .flatten()
     }
 
     /// Sends the reply on its way, with a copy for the log.
     fn relay(self, shared: &Shared, answer: Answer, ticket: Ticket) -> Response<Body> {
-        let Answer { target, reply, api } = answer;
+        let Answer {
+            target,
+            reply,
+            api,
+            has_ids,
+        } = answer;
         let (mut head, body) = reply.into_parts();
         head.headers = headers::downwards(head.headers);
         if let Some(adapter) = target.adapter(&self.given.lease) {
@@ -144,6 +164,7 @@ impl Turn {
                 Format::Json
             },
             encoding: Encoding::of(&head.headers),
+            has_ids,
         };
         let recording = self
             .asked(&target)

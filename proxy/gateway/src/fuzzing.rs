@@ -49,6 +49,7 @@ pub fn splice(api: Api, raw: &[u8], edits: Edits<'_>) -> Result<Vec<u8>, String>
             Absent::Insert
         },
         user_line: user_line.as_ref(),
+        fields: &[],
     };
     let owners = chat.conversation.owners();
     let spliced = splice::splice(api, &chat.raw, &chat.layout, &owners, changes);

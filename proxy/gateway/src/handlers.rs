@@ -211,6 +211,7 @@ async fn pass(
         route: &route,
         headers: head.headers,
         body: Sent::Stream(body),
+        ids: None,
     };
     let asking = shared.upstreams.ask(&target, outgoing);
     let reply = visit.ask(target.name(), asking).await?;

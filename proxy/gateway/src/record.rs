@@ -3,6 +3,7 @@
 mod asked;
 mod decode;
 mod encoding;
+mod ids;
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -92,6 +93,8 @@ pub(crate) struct Began {
     pub status: u16,
     pub format: Format,
     pub encoding: Encoding,
+    /// vLLM was asked for token ids beside.
+    pub has_ids: bool,
 }
 
 /// How a reply's bytes are to be read.
@@ -427,6 +430,7 @@ mod tests {
             status: 200,
             format: Format::Json,
             encoding: Encoding::Identity,
+            has_ids: false,
         };
         for _ in 0..2 * FEW {
             let held = recorder.hold(15).unwrap();
@@ -441,10 +445,10 @@ mod tests {
         assert_eq!(metrics.counts().capture_bytes, 0);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn what_waits_for_the_log_is_counted_with_all_its_fields() {
+    /// What a turn counts for while the log does not take it.
+    async fn n_bytes_of_waiting(raw: String, reply: String) -> u64 {
         let metrics = Arc::new(Metrics::default());
-        let budget = Budget::of_captures(1 << 20, Arc::clone(&metrics));
+        let budget = Budget::of_captures(8 << 20, Arc::clone(&metrics));
         let replies = Arc::new(Replies::new());
         let sink = Arc::new(Stuck);
         let (recorder, recordings) =
@@ -454,17 +458,34 @@ mod tests {
             status: 200,
             format: Format::Json,
             encoding: Encoding::Identity,
+            has_ids: true,
         };
-        let long = "x".repeat(100_000);
-        let raw = format!(r#"{{"messages":[],"metadata":{{"a":"{long}"}}}}"#);
         let held = recorder.hold(raw.len()).unwrap();
-        let asked = asked_as(raw.into());
-        recorder.begin(asked, began, held).end(StreamEnd::Complete);
+        let mut recording = recorder.begin(asked_as(raw.into()), began, held);
+        recording.push(&reply.into());
+        recording.end(StreamEnd::Complete);
         let running = recordings.run(CancellationToken::new());
         tokio::pin!(running);
         let while_it_waits = tokio::time::timeout(PATIENCE, &mut running);
         assert!(while_it_waits.await.is_err());
-        let n_bytes = metrics.counts().capture_bytes;
+        metrics.counts().capture_bytes
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_the_log_is_counted_with_all_its_fields() {
+        let long = "x".repeat(100_000);
+        let raw = format!(r#"{{"messages":[],"metadata":{{"a":"{long}"}}}}"#);
+        let n_bytes = n_bytes_of_waiting(raw, String::new()).await;
         assert!(n_bytes > 100_000, "{n_bytes} bytes are counted");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn token_ids_that_wait_for_the_log_are_counted() {
+        let ids = "1,".repeat(100_000) + "1";
+        let reply = format!(
+            r#"{{"prompt_token_ids":[{ids}],"choices":[{{"index":0,"message":{{"role":"assistant","content":"x"}},"finish_reason":"stop","token_ids":[1],"logprobs":{{"content":[{{"logprob":-1}}]}}}}]}}"#
+        );
+        let n_bytes = n_bytes_of_waiting(r#"{"messages":[]}"#.to_owned(), reply).await;
+        assert!(n_bytes > 200_000 + 400_000, "{n_bytes} bytes are counted");
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Changes<'a> {
     pub absent: Absent,
     /// Text for the end of each of the owner's messages.
     pub user_line: Option<&'a Quoted>,
+    /// Fields to set, with their values as JSON.
+    pub fields: &'a [(&'a str, &'a str)],
 }
 
 /// A text as a JSON string, with its quotes: what a session is given is written once, and said with
@@ -92,6 +94,13 @@ fn edits(
         match layout.member("model") {
             Some(member) => edits.push(Edit::replace(&member.value, Quoted::of(model).0)),
             None => fields.push(field("model", &Quoted::of(model))),
+        }
+    }
+    for (key, value) in changes.fields {
+        match layout.member(key) {
+            Some(member) if raw[member.value.clone()] == *value.as_bytes() => {}
+            Some(member) => edits.push(Edit::replace(&member.value, (*value).to_owned())),
+            None => fields.push(format!("\"{key}\":{value}")),
         }
     }
     if let Some(text) = changes.system {

@@ -15,5 +15,6 @@ mod origins;
 mod policy;
 mod relay;
 mod request;
+mod vllm;
 mod ways;
 mod wording;

@@ -9,7 +9,9 @@ mod ask;
 mod body;
 mod connect;
 mod failure;
+mod ids;
 mod keys;
+mod lack;
 mod speech;
 mod tls;
 mod upload;
@@ -19,6 +21,7 @@ use std::{collections::BTreeMap, error::Error, sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderValue, Method, Uri, uri::PathAndQuery};
 use metaclaw_chat::{AgentId, Span};
+use metaclaw_dialects::vllm;
 use rustls::RootCertStore;
 
 pub(crate) use self::{
@@ -28,6 +31,7 @@ pub(crate) use self::{
 use self::{
     connect::{Connections, Proxy, connections},
     keys::KeyRing,
+    lack::Lack,
     speech::Speech,
 };
 use crate::{
@@ -62,6 +66,8 @@ pub(crate) struct Upstream {
     config: UpstreamConfig,
     keys: KeyRing,
     speech: Speech,
+    /// Whether it gives no token ids.
+    lacks_ids: Lack,
     /// The proxy on the way to it.
     proxy: Option<Proxy>,
     connections: Connections,
@@ -82,6 +88,8 @@ pub(crate) struct Outgoing<'a> {
     pub route: &'a PathAndQuery,
     pub headers: HeaderMap,
     pub body: Sent,
+    /// What the caller asked for itself, where the upstream is asked for token ids.
+    pub ids: Option<vllm::Asked>,
 }
 
 /// A request's body.
@@ -208,6 +216,7 @@ impl Upstream {
             connections: connections(tls, own, proxy.as_ref(), address.is_https()),
             keys: KeyRing::new(&own.keys),
             speech: Speech::of(own, &address),
+            lacks_ids: Lack::default(),
             config: own.clone(),
             proxy,
             address,

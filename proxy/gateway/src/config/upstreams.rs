@@ -75,7 +75,7 @@ pub enum UpstreamDialect {
     Anthropic,
     /// `api-key`.
     Azure,
-    /// As `openai`.
+    /// As `openai`, and asked for token ids.
     Vllm,
 }
 

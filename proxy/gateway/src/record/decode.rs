@@ -2,9 +2,9 @@
 
 use http::HeaderValue;
 use metaclaw_dialects::{Api, Reply};
-use metaclaw_turns::{NewTurn, RawTurn, Request, StreamEnd};
+use metaclaw_turns::{NewTurn, RawTurn, Request, StreamEnd, Tokens};
 
-use super::{Began, Finished, Format, Read};
+use super::{Began, Finished, Format, Read, ids};
 use crate::metrics::{Metrics, api_name};
 
 // === impl Finished ===
@@ -19,19 +19,24 @@ impl Finished {
         if matches!(opened, Some(None)) {
             metrics.undecodable.inc();
         }
-        let mut reply = opened.flatten().map(|bytes| self.began.read(&bytes));
+        let opened = opened.flatten();
+        let sampled = opened.as_deref().and_then(|it| self.began.sampled(it));
+        let mut reply = opened.map(|bytes| self.began.read(&bytes));
         if reply.take_if(|reply| reply.n_skipped > 0).is_some() {
             metrics.overflowed.inc();
         }
         let end = how_it_ended(self.how, self.began.status, reply.as_ref());
         let reply = reply.unwrap_or_default();
+        let sampled = sampled.filter(|_| end == StreamEnd::Complete);
+        let tokens = sampled.map(|sampled| ids::tokens(sampled, &self.asked.served));
         let Ok(said) = self.asked.read() else {
             metrics.unread.inc();
             return None;
         };
         // From here on the request's bytes are gone, and what it shares with others is theirs.
         let n_own = said.n_own + self.asked.n_given() + size_of::<RawTurn>() as u64;
-        self.request.set(n_own + self.n_bytes);
+        let n_ids = tokens.as_ref().map_or(0, Tokens::n_bytes) as u64;
+        self.request.set(n_own + n_ids + self.n_bytes);
         let goes_on_from = self.asked.goes_on_from();
         let line = Line {
             api: self.asked.api,
@@ -62,7 +67,7 @@ impl Finished {
             first_byte_ms: self.first_byte_ms,
             ended_ms: self.ended_ms,
             is_last: asked.who.is_last,
-            tokens: None,
+            tokens,
         };
         line.say(&turn);
         Some(Read {

@@ -46,6 +46,8 @@ pub(crate) struct Answer {
     pub reply: Response<UpstreamBody>,
     /// The API that the reply is in as it comes from the upstream; the agent gets its own.
     pub api: Option<Api>,
+    /// Token ids are beside, as they were asked for.
+    pub has_ids: bool,
 }
 
 /// What is read of a chat whose model stands in the upstream's route.
@@ -79,6 +81,8 @@ struct Attempt<'a> {
 struct Outcome {
     answer: Result<Raw, Refusal>,
     failure: Option<Failure>,
+    /// The request was refused for the token ids that only we asked for.
+    refuses_ids: bool,
 }
 
 // === impl Upstreams ===
@@ -171,8 +175,31 @@ impl Upstreams {
         }
     }
 
-    /// Asks in the caller's own words, and in others if the target turns out not to know these.
+    /// Asks for token ids beside, where the target gives them, and without if it turns out not to.
     async fn attempt<'a>(
+        &self,
+        attempt: Attempt<'_>,
+        outgoing: impl Fn() -> Outgoing<'a>,
+    ) -> Outcome {
+        let first = self.attempt_words(attempt, &outgoing).await;
+        let lacks_ids = attempt.target.lacks_ids();
+        let Some(lacks_ids) = lacks_ids.filter(|_| first.refuses_ids) else {
+            return first;
+        };
+        lacks_ids.set(true);
+        let second = self.attempt_words(attempt, &outgoing).await;
+        if second.is_refusal() {
+            // It was something else.
+            lacks_ids.set(false);
+        } else {
+            let upstream = attempt.target.name();
+            tracing::info!(upstream, "it gives no token ids: asked without for an hour");
+        }
+        second
+    }
+
+    /// Asks in the caller's own words, and in others if the target turns out not to know these.
+    async fn attempt_words<'a>(
         &self,
         attempt: Attempt<'_>,
         outgoing: impl Fn() -> Outgoing<'a>,
@@ -222,9 +249,13 @@ impl Upstreams {
         };
         let status = reply.status().as_u16();
         let mut failure = Failure::of(status, b"");
-        if status >= 400 && (is_guess || self.is_decided_by_the_body(target, is_last)) {
+        let ids = wording.ids.filter(|_| is_refusal(reply.status()));
+        let mut refuses_ids = false;
+        let is_read = is_guess || ids.is_some() || self.is_decided_by_the_body(target, is_last);
+        if status >= 400 && is_read {
             let said = reply.body_mut().peek().await;
             failure = Failure::of(status, &said);
+            refuses_ids = ids.is_some_and(|asked| asked.is_blamed(&said));
         }
         target.note(key, failure, reply.headers());
         let answer = Ok(Raw {
@@ -233,7 +264,11 @@ impl Upstreams {
             api,
             wording,
         });
-        Outcome { answer, failure }
+        Outcome {
+            answer,
+            failure,
+            refuses_ids,
+        }
     }
 
     /// Whether an error's body is worth keeping the agent waiting for: whom to ask next depends on it.
@@ -318,6 +353,14 @@ impl Upstreams {
     }
 }
 
+/// Whether a server says that it does not like the request.
+fn is_refusal(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY
+    )
+}
+
 fn model_of(body: &[u8]) -> Option<String> {
     let named: Named = serde_json::from_slice(body).ok()?;
     Some(named.model)
@@ -338,6 +381,12 @@ impl Outcome {
     /// The upstream could not be asked in words that it knows.
     fn is_of_words(&self) -> bool {
         matches!(&self.answer, Err(refusal) if refusal.is_of_words())
+    }
+
+    /// The server does not like the request.
+    fn is_refusal(&self) -> bool {
+        let status = self.answer.as_ref().map(|raw| raw.reply.status());
+        status.is_ok_and(is_refusal)
     }
 
     /// Neither the model is missing nor anything else that the answer names.
@@ -363,6 +412,7 @@ impl From<Refusal> for Outcome {
         Self {
             answer: Err(refusal),
             failure,
+            refuses_ids: false,
         }
     }
 }

@@ -1,15 +1,9 @@
 //! Which of the chat APIs an upstream speaks.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
-
 use http::uri::PathAndQuery;
 use metaclaw_dialects::{Api, Dialect, translate::Direction};
-use tokio::time::Instant;
 
-use super::{Target, Upstream};
+use super::{Target, Upstream, lack::Lack};
 use crate::{
     address::Address,
     config::{SpokenApi, UpstreamConfig, UpstreamDialect},
@@ -17,9 +11,6 @@ use crate::{
 
 /// The host that serves OpenAI's own APIs and nobody else's.
 const OPENAI: &str = "api.openai.com";
-
-/// How long it holds that an upstream knows no such route: it may be replaced by another, or learn.
-const FORGET: Duration = Duration::from_secs(3_600);
 
 /// What an upstream speaks.
 ///
@@ -31,9 +22,8 @@ pub(super) struct Speech {
     apis: Vec<Api>,
     /// Whether it speaks messages is a guess.
     is_guessed: bool,
-    since: Instant,
-    /// The guess was wrong, which holds until so many milliseconds after `since`; 0 where it was not.
-    lacks_messages_until: AtomicU64,
+    /// Whether the guess was wrong.
+    lacks_messages: Lack,
 }
 
 // === impl Speech ===
@@ -61,19 +51,12 @@ impl Speech {
         Self {
             apis: said.unwrap_or_else(usual),
             is_guessed,
-            since: Instant::now(),
-            lacks_messages_until: AtomicU64::new(0),
+            lacks_messages: Lack::default(),
         }
     }
 
     fn has(&self, api: Api) -> bool {
-        self.apis.contains(&api) && !(api == Api::Messages && self.lacks_messages())
-    }
-
-    fn lacks_messages(&self) -> bool {
-        let until = self.lacks_messages_until.load(Ordering::Relaxed);
-        // The clock is read only where there is something to forget.
-        until > 0 && self.since.elapsed() < Duration::from_millis(until)
+        self.apis.contains(&api) && !(api == Api::Messages && self.lacks_messages.is_known())
     }
 
     /// Whether a reply that knows no such route would be news.
@@ -83,13 +66,7 @@ impl Speech {
 
     /// Notes whether it speaks messages after all.
     pub(super) fn set_lacks_messages(&self, lacks: bool) {
-        let until = if lacks {
-            let until = self.since.elapsed() + FORGET;
-            u64::try_from(until.as_millis()).unwrap_or(u64::MAX)
-        } else {
-            0
-        };
-        self.lacks_messages_until.store(until, Ordering::Relaxed);
+        self.lacks_messages.set(lacks);
     }
 }
 
@@ -147,7 +124,7 @@ impl Target {
 mod tests {
     use tokio::time::advance;
 
-    use super::*;
+    use super::{super::lack::FORGET, *};
 
     #[tokio::test(start_paused = true)]
     async fn that_an_upstream_does_not_speak_messages_is_forgotten_in_time() {

@@ -1,8 +1,9 @@
 //! A chat in the words of whoever is asked, and the answer in the words of whoever asks.
 //!
 //! Most chats pass as they are. Two are put in other words: one whose API the upstream does not speak,
-//! and one to a model that writes its tool calls and thinking as text, as our own policy model may.
-//! What the log is told is what the upstream said.
+//! and one to a model that writes its tool calls and thinking as text, as our own policy model may. From
+//! a reply of vLLM only the token ids are taken that we asked for beside. What the log is told is what
+//! the upstream said.
 
 use std::sync::LazyLock;
 
@@ -13,6 +14,7 @@ use metaclaw_dialects::{
     rewrite::{Rewrite, Then},
     toolcalls,
     translate::{self, Direction},
+    vllm,
 };
 use serde_json::Value;
 
@@ -29,6 +31,8 @@ pub(super) struct Wording {
     other: Option<(Direction, translate::Asked)>,
     /// Calls and thinking stand in the text.
     in_text: Option<toolcalls::Options>,
+    /// Token ids are beside: what the caller did not ask for itself is taken out.
+    pub ids: Option<vllm::Asked>,
 }
 
 /// A request in the words of its target.
@@ -55,16 +59,21 @@ impl Wording {
         target: &Target,
         (caller, upstream): (Api, Api),
         body: Pieces,
+        ids: Option<vllm::Asked>,
     ) -> Result<(Self, Pieces), Refusal> {
+        let mut wording = Self {
+            ids: ids.filter(|_| upstream == Api::Chat),
+            ..Self::default()
+        };
         let direction = Direction::between(caller, upstream);
         let has_text = upstream == Api::Chat && target.writes_calls_as_text();
         if direction.is_none() && !has_text {
-            return Ok((Self::default(), body));
+            return Ok((wording, body));
         }
         let Some(given) = request::value(&body.joined()) else {
             // What no value can hold (a number beyond f64) passes, unless it must be said anew.
             return match direction {
-                None => Ok((Self::default(), body)),
+                None => Ok((wording, body)),
                 Some(_) => Err(Refusal::Unsayable {
                     name: target.name().to_owned(),
                     field: None,
@@ -73,9 +82,12 @@ impl Wording {
             };
         };
         let mut said = None;
-        let mut wording = Self::default();
         if let Some(direction) = direction {
-            said = Some(translated(target, direction, &given)?);
+            let mut now = translated(target, direction, &given)?;
+            if wording.ids.is_some() {
+                ask_for_ids(&mut now);
+            }
+            said = Some(now);
             let created = clock::now_ms() / 1_000;
             wording.other = Some((direction, translate::Asked::of(&given, created)));
         }
@@ -93,7 +105,12 @@ impl Wording {
 
     /// Whether the reply passes as it comes.
     fn is_none(&self) -> bool {
-        self.other.is_none() && self.in_text.is_none()
+        !self.is_other() && self.ids.is_none_or(vllm::Asked::is_all)
+    }
+
+    /// Whether the caller could not do with the reply as it comes; ids beside it hurt nobody.
+    fn is_other(&self) -> bool {
+        self.other.is_some() || self.in_text.is_some()
     }
 
     /// Puts a reply in the caller's words: a stream as it comes, anything else once it is there.
@@ -106,16 +123,23 @@ impl Wording {
         if self.is_none() || !status.is_success() && self.other.is_none() {
             return Ok(reply);
         }
+        if status.is_success()
+            && let Err(why) = is_plain(target, reply.headers())
+        {
+            return self.unread(reply, why);
+        }
         if status.is_success() && headers::is_events(reply.headers()) {
-            is_plain(target, reply.headers())?;
             reply.headers_mut().remove(header::CONTENT_LENGTH);
-            reply.body_mut().rewrite(self.stream());
+            if let Some(rewrite) = self.stream() {
+                reply.body_mut().rewrite(rewrite);
+            }
             return Ok(reply);
         }
         let read = if status.is_success() {
-            is_plain(target, reply.headers())?;
-            let whole = reply.body_mut().read(MAX_REPLY, target.idle()).await;
-            whole.map_err(|reason| target.unreadable(reason))?
+            match reply.body_mut().read(MAX_REPLY, target.idle()).await {
+                Ok(whole) => whole,
+                Err(reason) => return self.unread(reply, target.unreadable(reason)),
+            }
         } else {
             reply.body_mut().peek().await
         };
@@ -125,23 +149,32 @@ impl Wording {
         let headers = reply.headers_mut();
         headers.insert(header::CONTENT_LENGTH, said.len().into());
         headers.remove(header::CONTENT_ENCODING);
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/json"),
-        );
+        if self.is_other() {
+            let json = HeaderValue::from_static("application/json");
+            headers.insert(header::CONTENT_TYPE, json);
+        }
         reply.body_mut().rewrite(Box::new(Instead(said)));
         Ok(reply)
     }
 
-    fn stream(self) -> Box<dyn Rewrite> {
+    /// What could not be read goes on as it came, if the caller can do with that.
+    fn unread(
+        &self,
+        reply: Response<UpstreamBody>,
+        why: Refusal,
+    ) -> Result<Response<UpstreamBody>, Refusal> {
+        if self.is_other() { Err(why) } else { Ok(reply) }
+    }
+
+    /// First our ids are taken out, then calls are taken from the text, then all is said anew.
+    fn stream(self) -> Option<Box<dyn Rewrite>> {
+        let ids = self.ids.filter(|asked| !asked.is_all());
+        let ids = ids.map(|asked| Box::new(vllm::stream(asked)) as Box<dyn Rewrite>);
         let in_text = self.in_text.map(toolcalls::stream);
         let other = self.other;
         let other = other.map(|(direction, asked)| translate::stream(direction, &asked));
-        match (in_text, other) {
-            (Some(first), Some(then)) => Box::new(Then::new(first, then)),
-            (Some(one), None) | (None, Some(one)) => one,
-            (None, None) => Box::new(Instead(Vec::new())),
-        }
+        let steps = [ids, in_text, other].into_iter().flatten();
+        steps.reduce(|first, then| Box::new(Then::new(first, then)))
     }
 
     /// A whole reply in other words; `None` where they are the same.
@@ -151,19 +184,32 @@ impl Wording {
         status: StatusCode,
         body: &[u8],
     ) -> Result<Option<Vec<u8>>, Refusal> {
-        let Some((direction, asked)) = &self.other else {
-            let options = self.in_text.as_ref();
-            return Ok(options.and_then(|options| toolcalls::reply(options, body)));
-        };
-        if !status.is_success() {
+        if let (Some((direction, _)), false) = (&self.other, status.is_success()) {
             return Ok(Some(translate::error(*direction, status.as_u16(), body)));
         }
+        let stripped = self.ids.and_then(|asked| vllm::reply(asked, body));
+        let body = stripped.as_deref().unwrap_or(body);
         let options = self.in_text.as_ref();
         let recovered = options.and_then(|options| toolcalls::reply(options, body));
+        let Some((direction, asked)) = &self.other else {
+            return Ok(recovered.or(stripped));
+        };
         let body = recovered.as_deref().unwrap_or(body);
         let said = translate::reply(*direction, asked, body);
         said.map(Some)
             .map_err(|error| target.unreadable(error.to_string()))
+    }
+}
+
+/// Asks for token ids in a request that is said anew anyway.
+fn ask_for_ids(said: &mut Value) {
+    if let Some(said) = said.as_object_mut() {
+        let wanted = vllm::WANTED.iter();
+        let wanted = wanted.filter_map(|(key, value)| {
+            let value = serde_json::from_str(value).ok()?;
+            Some(((*key).to_owned(), value))
+        });
+        said.extend(wanted);
     }
 }
 
@@ -216,7 +262,8 @@ impl<'a> Worded<'a> {
             path: caller.path(),
         })?;
         let wording;
-        (wording, *body) = Wording::of(target, (caller, upstream), std::mem::take(body))?;
+        let (apis, sent) = ((caller, upstream), std::mem::take(body));
+        (wording, *body) = Wording::of(target, apis, sent, outgoing.ids)?;
         if upstream != caller {
             outgoing.route = route(upstream);
             headers::reworded(&mut outgoing.headers, upstream);
@@ -254,8 +301,14 @@ impl Raw {
             api,
             wording,
         } = self;
+        let has_ids = wording.ids.is_some();
         let reply = wording.reply(&target, reply).await?;
-        Ok(Answer { target, reply, api })
+        Ok(Answer {
+            target,
+            reply,
+            api,
+            has_ids,
+        })
     }
 }
 

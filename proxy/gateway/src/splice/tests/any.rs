@@ -5,6 +5,9 @@ use serde_json::{Map, Value, json};
 
 use super::*;
 
+/// Fields that are set, whatever stood there.
+const SET: [(&str, &str); 2] = [("logprobs", "true"), ("return_token_ids", "true")];
+
 /// Any JSON, written with odd spaces and escapes, now and then as deep as is read.
 fn any_json() -> impl Strategy<Value = String> {
     let text = "[a-zé\"\\\\\n{}\\[\\],:😀]{0,6}".prop_map(|text| {
@@ -70,6 +73,7 @@ fn any_request() -> impl Strategy<Value = (Api, String)> {
     });
     let name = prop_oneof![
         Just("model".to_owned()),
+        Just("logprobs".to_owned()),
         Just("session_id".to_owned()),
         Just("turn\\u005ftype".to_owned()),
         Just("user_id".to_owned()),
@@ -103,6 +107,9 @@ fn expected(api: Api, body: &str, (model, text, user_line): (&str, &str, &str)) 
         body.shift_remove(field);
     }
     body.insert("model".into(), model.into());
+    for (key, _) in SET {
+        body.insert(key.to_owned(), true.into());
+    }
     let part = match api {
         Api::Responses => "input_text",
         Api::Chat | Api::Messages => "text",
@@ -173,7 +180,8 @@ fn is_allowed(raw: &str, edit: &Edit) -> bool {
     let before = raw[..edit.span.start].trim_end();
     was.is_empty()
         || (edit.with.is_empty() && is_ours(was))
-        || (before.ends_with("\"model\":"))
+        || before.ends_with("\"model\":")
+        || before.ends_with("\"logprobs\":")
         || was == "null"
         || was == "\"\""
 }
@@ -191,6 +199,7 @@ proptest! {
             system: Some(&quoted[0]),
             absent: Absent::Insert,
             user_line: Some(&quoted[1]),
+            fields: &SET,
         };
         let (bytes, layout, owners) = laid_out(api, &raw);
         let out = splice(api, &bytes, &layout, &owners, changes).joined();

@@ -1,0 +1,321 @@
+//! An upstream of `dialect: vllm`: what is asked of it beside a chat, and who gets to see it.
+
+use metaclaw_turns::{NewTurn, StreamEnd, Tokens};
+
+use super::harness::{CHAT, Exchange, Harness, STREAM, SetUp, chunk, json_reply, post, post_chat};
+use crate::{SpokenApi, UpstreamConfig, UpstreamDialect};
+
+/// What stands in front of a request that asks.
+const ASKING: &str = r#"{"logprobs":true,"return_token_ids":true,"#;
+
+/// Chunks of vLLM's chat completions as it sends them when it is asked for ids. Its parser held the
+/// second token back.
+const ASKED: [&str; 6] = [
+    r#"{"id":"chatcmpl-a1","object":"chat.completion.chunk","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":[151644,872,198]}"#,
+    r#"{"id":"chatcmpl-a1","object":"chat.completion.chunk","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[{"index":0,"delta":{"content":"Par"},"logprobs":{"content":[{"token":"Par","logprob":-0.125,"bytes":[80,97,114],"top_logprobs":[]}]},"finish_reason":null,"token_ids":[4272]}]}"#,
+    r#"{"id":"chatcmpl-a1","object":"chat.completion.chunk","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[{"index":0,"delta":{},"logprobs":{"content":[{"token":"<","logprob":-1.5,"bytes":[60],"top_logprobs":[]}]},"finish_reason":null,"token_ids":[27]}]}"#,
+    r#"{"id":"chatcmpl-a1","object":"chat.completion.chunk","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[{"index":0,"delta":{"content":"<is"},"logprobs":{"content":[{"token":"is","logprob":-0.5,"bytes":[105,115],"top_logprobs":[]}]},"finish_reason":null,"token_ids":[285]}]}"#,
+    r#"{"id":"chatcmpl-a1","object":"chat.completion.chunk","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[{"index":0,"delta":{"content":""},"logprobs":{"content":[{"token":"<|im_end|>","logprob":-0.25,"bytes":[],"top_logprobs":[]}]},"finish_reason":"stop","stop_reason":null,"token_ids":[151645]}]}"#,
+    r#"{"id":"chatcmpl-a1","object":"chat.completion.chunk","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[],"usage":{"prompt_tokens":3,"total_tokens":7,"completion_tokens":4}}"#,
+];
+
+/// The same reply of a vLLM that was never asked.
+const UNASKED: [&str; 5] = [
+    r#"{"id":"chatcmpl-a1","object":"chat.completion.chunk","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":null}"#,
+    r#"{"id":"chatcmpl-a1","object":"chat.completion.chunk","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[{"index":0,"delta":{"content":"Par"},"logprobs":null,"finish_reason":null,"token_ids":null}]}"#,
+    r#"{"id":"chatcmpl-a1","object":"chat.completion.chunk","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[{"index":0,"delta":{"content":"<is"},"logprobs":null,"finish_reason":null,"token_ids":null}]}"#,
+    r#"{"id":"chatcmpl-a1","object":"chat.completion.chunk","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[{"index":0,"delta":{"content":""},"logprobs":null,"finish_reason":"stop","stop_reason":null,"token_ids":null}]}"#,
+    r#"{"id":"chatcmpl-a1","object":"chat.completion.chunk","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[],"usage":{"prompt_tokens":3,"total_tokens":7,"completion_tokens":4}}"#,
+];
+
+/// An unstreamed reply, with what is beside it in place of `I`, `L` and `P`.
+const WHOLE: &str = r#"{"id":"chatcmpl-a1","object":"chat.completion","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[{"index":0,"message":{"role":"assistant","content":"Par<is","refusal":null,"annotations":null,"audio":null,"function_call":null,"tool_calls":[],"reasoning":null},"logprobs":<L>,"finish_reason":"stop","stop_reason":null,"token_ids":<I>}],"service_tier":null,"system_fingerprint":null,"usage":{"prompt_tokens":3,"total_tokens":7,"completion_tokens":4,"prompt_tokens_details":null},"prompt_logprobs":null,"prompt_token_ids":<P>,"kv_transfer_params":null}"#;
+
+async fn before(llm: UpstreamConfig) -> Harness {
+    let mut set_up = SetUp::default();
+    let llm = UpstreamConfig {
+        dialect: UpstreamDialect::Vllm,
+        ..llm
+    };
+    set_up.config.upstreams.insert("llm".into(), llm);
+    Harness::with(set_up).await
+}
+
+async fn before_vllm() -> Harness {
+    before(UpstreamConfig::default()).await
+}
+
+fn events(chunks: &[&str]) -> String {
+    let events = chunks.iter().chain(&["[DONE]"]);
+    events.flat_map(|data| ["data: ", data, "\n\n"]).collect()
+}
+
+fn whole(logprobs: &str, ids: &str, prompt: &str) -> String {
+    let with_ids = WHOLE.replace("<L>", logprobs).replace("<I>", ids);
+    with_ids.replace("<P>", prompt)
+}
+
+fn asked_whole() -> String {
+    let logprob = |logprob: &str| {
+        format!(r#"{{"token":"t","logprob":{logprob},"bytes":[116],"top_logprobs":[]}}"#)
+    };
+    let logprobs = ["-0.125", "-1.5", "-0.5", "-0.25"].map(logprob).join(",");
+    whole(
+        &format!(r#"{{"content":[{logprobs}]}}"#),
+        "[4272,27,285,151645]",
+        "[151644,872,198]",
+    )
+}
+
+fn streamed(body: &str) -> String {
+    format!("{STREAM}{}0\r\n\r\n", chunk(body))
+}
+
+fn refused(message: &str) -> String {
+    let body = format!(
+        r#"{{"object":"error","message":"{message}","type":"BadRequestError","param":null,"code":400}}"#
+    );
+    json_reply(&body).replace("200 OK", "400 Bad Request")
+}
+
+fn sampled(model: &str) -> Tokens {
+    Tokens {
+        prompt_ids: vec![151_644, 872, 198],
+        ids: vec![4_272, 27, 285, 151_645],
+        logprobs: vec![-0.125, -1.5, -0.5, -0.25],
+        base: model.to_owned(),
+        ..Tokens::default()
+    }
+}
+
+async fn turn(harness: &Harness) -> NewTurn {
+    harness.log.wait(1).await.remove(0)
+}
+
+fn asked(exchange: &Exchange) -> &str {
+    exchange.body()
+}
+
+#[tokio::test]
+async fn the_log_has_the_ids_and_the_agent_sees_what_it_would_have_seen() {
+    let mut harness = before_vllm().await;
+    let reply = streamed(&events(&ASKED));
+    let (exchange, seen) = harness.exchange(&post_chat(CHAT), &reply).await;
+    assert_eq!(asked(&exchange), CHAT.replacen('{', ASKING, 1));
+    assert_eq!(seen.text(), events(&UNASKED));
+    assert!(seen.is_whole);
+    let turn = turn(&harness).await;
+    assert_eq!(turn.tokens, Some(sampled("m")));
+    assert_eq!(turn.reply.unwrap().text(), "Par<is");
+    assert!(!turn.request.params.contains_key("logprobs"));
+}
+
+#[tokio::test]
+async fn a_stream_goes_on_as_it_comes_wherever_it_is_split() {
+    let all = events(&ASKED);
+    let mut harness = before_vllm().await;
+    let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
+    exchange.send(STREAM.as_bytes()).await;
+    // The first event has come whole: nobody waits for the second.
+    let first = all.find("\n\n").unwrap() + 2;
+    exchange.send(chunk(&all[..first + 9]).as_bytes()).await;
+    client.until("\"prompt_token_ids\":null}").await;
+    for piece in all.as_bytes()[first + 9..].chunks(7) {
+        let piece = std::str::from_utf8(piece).unwrap();
+        exchange.send(chunk(piece).as_bytes()).await;
+    }
+    exchange.send(b"0\r\n\r\n").await;
+    assert_eq!(client.read().await.text(), events(&UNASKED));
+    assert_eq!(turn(&harness).await.tokens, Some(sampled("m")));
+}
+
+#[tokio::test]
+async fn an_unstreamed_reply_has_its_ids_taken_out_too() {
+    let mut harness = before_vllm().await;
+    let chat = CHAT.replace(r#""stream":true,"#, "");
+    let reply = json_reply(&asked_whole());
+    let (exchange, seen) = harness.exchange(&post_chat(&chat), &reply).await;
+    assert_eq!(asked(&exchange), chat.replacen('{', ASKING, 1));
+    let unasked = whole("null", "null", "null");
+    assert_eq!(seen.text(), unasked);
+    let length = unasked.len().to_string();
+    assert_eq!(seen.header("content-length"), Some(length));
+    assert_eq!(turn(&harness).await.tokens, Some(sampled("m")));
+}
+
+#[tokio::test]
+async fn what_the_caller_asked_for_itself_it_gets() {
+    let mut harness = before_vllm().await;
+    let chat = CHAT.replacen('{', r#"{"return_token_ids":true, "logprobs":true,"#, 1);
+    let request = post("/v1/chat/completions", "accept-encoding: br\r\n", &chat);
+    let reply = streamed(&events(&ASKED));
+    let (exchange, seen) = harness.exchange(&request, &reply).await;
+    assert_eq!(asked(&exchange), chat);
+    assert_eq!(exchange.header("accept-encoding").as_deref(), Some("br"));
+    assert_eq!(seen.text(), events(&ASKED));
+    assert_eq!(turn(&harness).await.tokens, Some(sampled("m")));
+
+    let chat = CHAT.replacen('{', r#"{"logprobs": false,"#, 1);
+    let (exchange, seen) = harness.exchange(&post_chat(&chat), &reply).await;
+    let gives_way = CHAT.replacen('{', r#"{"return_token_ids":true,"logprobs": true,"#, 1);
+    assert_eq!(asked(&exchange), gives_way);
+    assert_eq!(seen.text(), events(&UNASKED));
+}
+
+#[tokio::test]
+async fn a_cut_goes_on_as_a_cut_and_has_no_ids() {
+    let mut harness = before_vllm().await;
+    let cut = events(&ASKED[..4]).replace("data: [DONE]\n\n", "");
+    let reply = format!("{STREAM}{}", chunk(&cut));
+    let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
+    exchange.send(reply.as_bytes()).await;
+    drop(exchange);
+    let seen = client.read().await;
+    assert!(!seen.is_whole);
+    assert_eq!(
+        seen.text(),
+        events(&UNASKED[..3]).replace("data: [DONE]\n\n", "")
+    );
+    let turn = turn(&harness).await;
+    assert_eq!((turn.end, turn.tokens), (StreamEnd::Cut, None));
+
+    // So does an unstreamed one: what came of it goes on.
+    let whole = json_reply(&asked_whole());
+    let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
+    exchange.send(&whole.as_bytes()[..whole.len() - 9]).await;
+    drop(exchange);
+    let seen = client.read().await;
+    assert_eq!((seen.status(), seen.is_whole), (200, false));
+    assert_eq!(seen.text(), &asked_whole()[..asked_whole().len() - 9]);
+    assert_eq!(harness.log.wait(2).await[1].tokens, None);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_goes_on_as_it_came() {
+    let mut harness = before_vllm().await;
+    for (kind, body) in [("text/plain", "no completion"), ("application/json", "[1")] {
+        let reply = json_reply(body).replace("application/json", kind);
+        let (_, seen) = harness.exchange(&post_chat(CHAT), &reply).await;
+        assert_eq!((seen.text(), seen.is_whole), (body, true));
+        assert_eq!(seen.header("content-type").as_deref(), Some(kind));
+    }
+    let packed = json_reply("\u{1f}packed").replace("type:", "encoding: zstd\r\nx-type:");
+    let (exchange, seen) = harness.exchange(&post_chat(CHAT), &packed).await;
+    assert_eq!(
+        exchange.header("accept-encoding").as_deref(),
+        Some("identity")
+    );
+    assert_eq!(seen.text(), "\u{1f}packed");
+    assert_eq!(seen.header("content-encoding").as_deref(), Some("zstd"));
+    let turns = harness.log.wait(3).await;
+    assert!(turns.iter().all(|turn| turn.tokens.is_none()));
+}
+
+#[tokio::test]
+async fn ids_without_their_end_are_no_ids() {
+    let mut harness = before_vllm().await;
+    let mut lossy = ASKED.to_vec();
+    lossy.remove(2);
+    let reply = streamed(&events(&lossy));
+    let (_, seen) = harness.exchange(&post_chat(CHAT), &reply).await;
+    assert_eq!(seen.text(), events(&UNASKED));
+    let turn = turn(&harness).await;
+    assert_eq!((turn.end, turn.tokens), (StreamEnd::Complete, None));
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_the_fields_is_asked_without_them_for_an_hour() {
+    const FORBIDDEN: &str = "[{'type': 'extra_forbidden', 'loc': ('body', 'return_token_ids'), 'msg': 'Extra inputs are not permitted', 'input': True}]";
+    let mut harness = before_vllm().await;
+    let (mut client, mut first) = harness.ask(&post_chat(CHAT)).await;
+    assert!(asked(&first).starts_with(ASKING));
+    first.send(refused(FORBIDDEN).as_bytes()).await;
+    let mut second = harness.upstream.next().await;
+    assert_eq!(asked(&second), CHAT);
+    let reply = streamed(&events(&UNASKED));
+    second.send(reply.as_bytes()).await;
+    let seen = client.read().await;
+    assert_eq!((seen.status(), seen.text()), (200, &*events(&UNASKED)));
+    assert_eq!(turn(&harness).await.tokens, None);
+    let (later, _) = harness.exchange(&post_chat(CHAT), &reply).await;
+    assert_eq!(asked(&later), CHAT);
+}
+
+#[tokio::test]
+async fn what_is_refused_without_the_fields_too_was_not_refused_for_them() {
+    let mut harness = before_vllm().await;
+    let (mut client, mut first) = harness.ask(&post_chat(CHAT)).await;
+    first
+        .send(refused("logprobs: messages is a bad list").as_bytes())
+        .await;
+    let mut second = harness.upstream.next().await;
+    second
+        .send(refused("messages is a bad list").as_bytes())
+        .await;
+    let seen = client.read().await;
+    assert_eq!(seen.status(), 400);
+    assert!(seen.text().contains("\"messages is a bad list"));
+    let reply = streamed(&events(&ASKED));
+    let (later, _) = harness.exchange(&post_chat(CHAT), &reply).await;
+    assert!(asked(&later).starts_with(ASKING));
+    // What names neither field is the agent's to hear, at once.
+    let too_long = refused("This model's maximum context length is 4096 tokens.");
+    let (_, seen) = harness.exchange(&post_chat(CHAT), &too_long).await;
+    assert_eq!(seen.status(), 400);
+    assert!(harness.upstream.is_unasked());
+}
+
+#[tokio::test]
+async fn who_is_not_learned_from_is_not_asked_for_ids() {
+    let mut harness = before_vllm().await;
+    let reply = streamed(&events(&UNASKED));
+    let side = post("/v1/chat/completions", "x-turn-type: side\r\n", CHAT);
+    let (exchange, _) = harness.exchange(&side, &reply).await;
+    assert_eq!(asked(&exchange), CHAT);
+
+    let mut set_up = SetUp::default();
+    let llm = UpstreamConfig {
+        dialect: UpstreamDialect::Vllm,
+        ..UpstreamConfig::default()
+    };
+    set_up.config.upstreams.insert("llm".into(), llm);
+    set_up.config.unrecorded = true;
+    let mut unrecorded = Harness::with(set_up).await;
+    let (exchange, _) = unrecorded.exchange(&post_chat(CHAT), &reply).await;
+    assert_eq!(asked(&exchange), CHAT);
+
+    let responses = r#"{"model":"m","input":"Hi"}"#;
+    let request = post("/v1/responses", "", responses);
+    let reply = json_reply(r#"{"id":"resp_1","object":"response","output":[]}"#);
+    let (exchange, _) = harness.exchange(&request, &reply).await;
+    assert_eq!(asked(&exchange), responses);
+}
+
+#[tokio::test]
+async fn a_chat_that_is_translated_is_asked_for_ids_as_well() {
+    let mut harness = before(UpstreamConfig {
+        speaks: Some(vec![SpokenApi::Chat]),
+        tool_calls_in_text: true,
+        ..UpstreamConfig::default()
+    })
+    .await;
+    let messages = r#"{"model":"m","max_tokens":50,"stream":true,"messages":[{"role":"user","content":"Where?"}]}"#;
+    let request = post("/v1/messages", "", messages);
+    let called = events(&ASKED).replace(
+        "\"content\":\"<is\"",
+        r#""content":"<tool_call>{\"name\":\"look\",\"arguments\":{}}</tool_call>""#,
+    );
+    let (exchange, seen) = harness.exchange(&request, &streamed(&called)).await;
+    let sent: serde_json::Value = serde_json::from_slice(&exchange.body).unwrap();
+    assert_eq!(
+        (&sent["logprobs"], &sent["return_token_ids"]),
+        (&true.into(), &true.into())
+    );
+    let text = seen.text();
+    assert!(text.contains("tool_use") && text.ends_with("data: {\"type\":\"message_stop\"}\n\n"));
+    assert!(
+        !text.contains("logprob") && !text.contains("token_ids"),
+        "{text}"
+    );
+    assert_eq!(turn(&harness).await.tokens, Some(sampled("m")));
+}
