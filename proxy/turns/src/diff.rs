@@ -15,10 +15,13 @@ use crate::record::Part;
 pub(crate) type Short = [u8; 16];
 
 /// Takes what is a hash already for the hash of it.
-#[derive(Default)]
-struct AsItIs(u64);
+pub(crate) type AsItIs = BuildHasherDefault<FirstHalf>;
 
-impl Hasher for AsItIs {
+/// A hasher for [`Short`]s.
+#[derive(Default)]
+pub(crate) struct FirstHalf(u64);
+
+impl Hasher for FirstHalf {
     fn write(&mut self, bytes: &[u8]) {
         if let Some(first) = bytes.first_chunk::<8>() {
             self.0 ^= u64::from_le_bytes(*first);
@@ -39,26 +42,42 @@ pub(crate) fn short(hash: &[u8; 32]) -> Short {
 
 /// `new` as runs of `base` and messages of its own, in order.
 pub(crate) fn parts(base: &[Short], new: &[Short]) -> Vec<Part> {
-    let mut places: HashMap<&Short, usize, BuildHasherDefault<AsItIs>> = HashMap::default();
-    places.reserve(base.len());
-    for (place, hash) in base.iter().enumerate() {
-        places.entry(hash).or_insert(place);
-    }
     let mut parts: Vec<Part> = Vec::new();
+    let in_both = base.iter().zip(new).take_while(|(a, b)| a == b).count();
+    if in_both > 0 {
+        parts.push(Part::Copy([0, index(in_both)]));
+    }
+    let new = &new[in_both..];
+    let places = places(base, new);
     for hash in new {
         let after = parts.last().and_then(|part| match part {
             Part::Copy([at, n]) => Some((at + n) as usize),
             Part::New(_) => None,
         });
         let goes_on = after.is_some_and(|place| base.get(place) == Some(hash));
-        match (parts.last_mut(), places.get(hash)) {
+        let place = places.get(hash).copied().flatten();
+        match (parts.last_mut(), place) {
             (Some(Part::Copy([_, n])), _) if goes_on => *n += 1,
             (Some(Part::New(n)), None) => *n += 1,
-            (_, Some(place)) => parts.push(Part::Copy([index(*place), 1])),
+            (_, Some(place)) => parts.push(Part::Copy([index(place), 1])),
             (_, None) => parts.push(Part::New(1)),
         }
     }
     parts
+}
+
+/// Where each of `new` stands first in `base`. By what is new, which mostly is little.
+fn places<'a>(base: &[Short], new: &'a [Short]) -> HashMap<&'a Short, Option<usize>, AsItIs> {
+    let mut places: HashMap<_, _, AsItIs> = new.iter().map(|hash| (hash, None)).collect();
+    if places.is_empty() {
+        return places;
+    }
+    for (at, hash) in base.iter().enumerate() {
+        if let Some(place) = places.get_mut(hash) {
+            place.get_or_insert(at);
+        }
+    }
+    places
 }
 
 /// For each message of a request, whether it is a line of its own record.

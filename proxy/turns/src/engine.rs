@@ -85,8 +85,11 @@ impl Engine {
                 // Nobody listening is no error.
                 let _ = shared.appended.send(*id);
             }
+            // Whoever is told finds that it waits no more.
+            let Append { ack, ticket, .. } = append;
+            drop(ticket);
             // Nor is a caller that did not wait.
-            let _ = append.ack.send(result);
+            let _ = ack.send(result);
         }
         for ack in gathered.acks {
             ack();

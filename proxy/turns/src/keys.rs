@@ -4,7 +4,16 @@ use std::ops::Bound;
 
 use metaclaw_chat::{AgentId, SessionId, TurnId};
 
-use crate::{store::Key, turn::StateKind};
+use crate::{
+    diff::{Short, short},
+    store::Key,
+    turn::StateKind,
+};
+
+/// The turn at place `seq` of a session.
+pub(crate) fn id(session: u64, seq: u32) -> TurnId {
+    TurnId { session, seq }
+}
 
 /// Session number and place, big-endian: turns of a session in order.
 pub(crate) fn turn(id: TurnId) -> Key {
@@ -55,14 +64,14 @@ pub(crate) fn time(ended_ms: u64, id: TurnId) -> Key {
     joined(&[&ended_ms.to_be_bytes(), &turn(id)])
 }
 
-/// Everything about one reply id.
-pub(crate) fn reply_prefix(reply_id: &str) -> Key {
-    (&blake3::hash(reply_id.as_bytes()).as_bytes()[..16]).into()
+/// What stands for a reply id, and begins every key of it.
+pub(crate) fn reply_hash(reply_id: &str) -> Short {
+    short(blake3::hash(reply_id.as_bytes()).as_bytes())
 }
 
 /// One reply id in one session.
-pub(crate) fn reply(reply_id: &str, number: u64) -> Key {
-    joined(&[&reply_prefix(reply_id), &number.to_be_bytes()])
+pub(crate) fn reply(reply_id: &Short, number: u64) -> Key {
+    joined(&[reply_id, &number.to_be_bytes()])
 }
 
 /// Step `n` of one lineage of one agent.

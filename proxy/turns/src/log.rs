@@ -142,7 +142,7 @@ impl TurnLog {
         let append = Append {
             new,
             ack,
-            _ticket: ticket,
+            ticket,
             _room: room,
         };
         self.ask(Work::Append(Box::new(append))).await?;

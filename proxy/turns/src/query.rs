@@ -166,12 +166,12 @@ fn after(reader: &Reader, id: TurnId) -> Result<Option<ChainHash>, Fault> {
     let Some(record) = Record::get(reader, id)? else {
         return Ok(None);
     };
-    let (Some(chain), Some(reply)) = (record.header.chain(), record.reply) else {
+    let Some(reply) = record.reply else {
         return Ok(None);
     };
     let reply: Message = reply.value(reader)?;
     let is_reply = reply.role() == metaclaw_chat::Role::Assistant;
-    Ok(is_reply.then(|| chain.then(&reply)))
+    Ok(is_reply.then(|| record.header.chain.then(&reply)))
 }
 
 /// Summaries of the turns that a filter names, the newest first.
@@ -401,7 +401,7 @@ fn agent_in(key: &[u8]) -> Option<AgentId> {
 
 /// Turns with this reply id: of each session the latest.
 pub(crate) fn by_reply(reader: &Reader, reply_id: &str) -> Result<Vec<TurnId>, Fault> {
-    let (from, to) = keys::under(&keys::reply_prefix(reply_id));
+    let (from, to) = keys::under(&keys::reply_hash(reply_id));
     let mut found = Vec::new();
     for pair in reader.store.range(Table::Replies, from, to) {
         let (key, seq) = pair?;

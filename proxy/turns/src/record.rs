@@ -4,7 +4,7 @@
 //! differs from the base's), each message that the base does not have, and the reply. A text that is
 //! a blob stands as `#` and its hash: no JSON begins so, and compact JSON has no line breaks.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use metaclaw_chat::{ChainHash, TurnId, Usage};
 use serde::{Deserialize, Serialize};
@@ -17,17 +17,19 @@ use crate::{
     store::Table,
     text::JsonText,
     turn::{Served, StreamEnd, TurnKind},
-    txn::{Fault, Source, Txn},
+    txn::{Fault, Source},
 };
+
+/// Bytes that most records stay below.
+const TYPICAL: usize = 2 << 10;
 
 /// The first line of a record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Header {
+pub(crate) struct Header<'a> {
     /// Drawn when the turn was handed in: a turn that is written again after a failure is known by it.
     pub(crate) key: u64,
     pub(crate) kind: TurnKind,
-    /// Hexadecimal.
-    pub(crate) chain: String,
+    pub(crate) chain: ChainHash,
     /// The turn whose reply this one goes on from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parent: Option<u32>,
@@ -38,15 +40,15 @@ pub(crate) struct Header {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) base: Option<u32>,
     /// How the messages are put together.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Cow<'a, [Part]>,
     /// Whether the setup is among the lines.
     pub(crate) setup: bool,
     /// Whether a reply is among the lines.
     pub(crate) reply: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) reply_id: Option<String>,
+    pub(crate) reply_id: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) finish_reason: Option<String>,
+    pub(crate) finish_reason: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Usage>,
     pub(crate) end: StreamEnd,
@@ -89,20 +91,37 @@ pub(crate) struct Setup {
 }
 
 #[derive(Serialize, Deserialize)]
-struct SetupLine {
-    params: Map<String, Value>,
-    served: Served,
+struct SetupLine<'a> {
+    params: Cow<'a, Map<String, Value>>,
+    served: Cow<'a, Served>,
     tools: bool,
     block: bool,
 }
 
-/// A record as it was read or will be written.
+/// A record as it was read.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Record {
-    pub(crate) header: Header,
+    pub(crate) header: Header<'static>,
     pub(crate) setup: Option<Setup>,
     pub(crate) new: Vec<Line>,
     pub(crate) reply: Option<Line>,
+}
+
+/// A record's text. `setup` has its own lines; after it come the messages that the base does not have,
+/// and the reply.
+pub(crate) fn write<'a>(
+    header: &Header<'_>,
+    setup: Option<&[u8]>,
+    lines: impl Iterator<Item = &'a Line>,
+) -> Result<Vec<u8>, String> {
+    let mut text = Vec::with_capacity(TYPICAL);
+    serde_json::to_writer(&mut text, header).map_err(|error| error.to_string())?;
+    text.push(b'\n');
+    text.extend(setup.unwrap_or_default());
+    for line in lines {
+        line.write(&mut text);
+    }
+    Ok(text)
 }
 
 // === impl Line ===
@@ -144,15 +163,15 @@ impl Line {
         }
     }
 
-    fn write(&self, to: &mut String) {
+    fn write(&self, to: &mut Vec<u8>) {
         match self {
-            Self::Text(text) => to.push_str(text),
+            Self::Text(text) => to.extend(text.as_bytes()),
             Self::Blob(hash) => {
-                to.push('#');
-                to.push_str(&blobs::hex(hash));
+                to.push(b'#');
+                to.extend(blake3::Hash::from_bytes(*hash).to_hex().as_bytes());
             }
         }
-        to.push('\n');
+        to.push(b'\n');
     }
 
     fn read(line: &str) -> Result<Self, String> {
@@ -168,60 +187,41 @@ impl Line {
 // === impl Setup ===
 
 impl Setup {
-    fn write(&self, to: &mut String) -> Result<(), String> {
+    /// Its lines. Equal setups have equal ones.
+    pub(crate) fn text(&self) -> Result<Vec<u8>, serde_json::Error> {
         let line = SetupLine {
-            params: self.params.clone(),
-            served: self.served.clone(),
+            params: Cow::Borrowed(&self.params),
+            served: Cow::Borrowed(&self.served),
             tools: self.tools.is_some(),
             block: self.block.is_some(),
         };
-        to.push_str(&serde_json::to_string(&line).map_err(|error| error.to_string())?);
-        to.push('\n');
+        let mut text = serde_json::to_vec(&line)?;
+        text.push(b'\n');
         for line in self.tools.iter().chain(&self.block) {
-            line.write(to);
+            line.write(&mut text);
         }
-        Ok(())
+        Ok(text)
     }
 
     fn read<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Result<Self, String> {
-        let line: SetupLine = read_json(lines.next())?;
+        let line: SetupLine<'_> = read_json(lines.next())?;
         let mut next = |there: bool| there.then(|| read_line(lines.next())).transpose();
         Ok(Self {
-            params: line.params,
-            served: line.served,
+            params: line.params.into_owned(),
+            served: line.served.into_owned(),
             tools: next(line.tools)?,
             block: next(line.block)?,
         })
-    }
-
-    /// Equal setups have equal hashes.
-    pub(crate) fn hash(&self) -> Result<Hash, String> {
-        let mut text = String::new();
-        self.write(&mut text)?;
-        Ok(*blake3::hash(text.as_bytes()).as_bytes())
     }
 }
 
 // === impl Record ===
 
 impl Record {
-    /// The record's text.
-    pub(crate) fn write(&self) -> Result<String, String> {
-        let mut text = serde_json::to_string(&self.header).map_err(|error| error.to_string())?;
-        text.push('\n');
-        if let Some(setup) = &self.setup {
-            setup.write(&mut text)?;
-        }
-        for line in self.new.iter().chain(&self.reply) {
-            line.write(&mut text);
-        }
-        Ok(text)
-    }
-
-    /// Reads what [`Record::write`] wrote.
+    /// Reads what [`write`] wrote.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let mut lines = text.lines();
-        let header: Header = read_json(lines.next())?;
+        let header: Header<'_> = read_json(lines.next())?;
         let setup = header.setup.then(|| Setup::read(&mut lines)).transpose()?;
         let n_new: usize = header.parts.iter().map(|part| part.n_new()).sum();
         let new = (0..n_new).map(|_| read_line(lines.next()));
@@ -245,20 +245,11 @@ impl Record {
             .map(Some)
             .map_err(|why| damaged(id, why))
     }
-
-    /// Writes it, in place of an older one.
-    pub(crate) fn put(&self, txn: &mut Txn<'_>, id: TurnId) -> Result<(), Fault> {
-        let text = self.write().map_err(|why| damaged(id, why))?;
-        txn.put_long(Table::Turns, &keys::turn(id), text.as_bytes())
-    }
 }
 
-impl Header {
-    /// The hash of the request's conversation.
-    pub(crate) fn chain(&self) -> Option<ChainHash> {
-        blobs::unhex(&self.chain).map(ChainHash)
-    }
+// === impl Header ===
 
+impl Header<'_> {
     /// When the stream ended, in Unix milliseconds.
     pub(crate) fn ended_ms(&self) -> u64 {
         self.started_ms.wrapping_add_signed(self.took)

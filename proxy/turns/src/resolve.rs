@@ -23,7 +23,7 @@ const KEPT: usize = 16;
 /// A turn whose messages are found, though not yet read as JSON.
 #[derive(Debug)]
 pub(crate) struct Resolved {
-    pub(crate) header: Header,
+    pub(crate) header: Header<'static>,
     pub(crate) setup: Arc<Setup>,
     /// Records that it builds on, one upon the other.
     pub(crate) depth: u32,
@@ -55,11 +55,11 @@ impl Resolved {
 
     /// The hash of the conversation with the reply.
     pub(crate) fn after(&self, source: &impl Source) -> Result<Option<ChainHash>, Fault> {
-        let (Some(chain), Some(reply)) = (self.header.chain(), self.reply()) else {
+        let Some(reply) = self.reply() else {
             return Ok(None);
         };
         let reply: Message = reply.value(source)?;
-        Ok((reply.role() == Role::Assistant).then(|| chain.then(&reply)))
+        Ok((reply.role() == Role::Assistant).then(|| self.header.chain.then(&reply)))
     }
 }
 
@@ -147,9 +147,7 @@ impl<'a, S: Source> Resolver<'a, S> {
             agent: session.agent.clone(),
             session: session.session.clone(),
             kind: header.kind,
-            chain: header
-                .chain()
-                .ok_or_else(|| damaged(id, "its chain is no hash"))?,
+            chain: header.chain,
             parent: header.parent.map(|seq| self.id(seq)),
             new_from: header.new_from as usize,
             request: Request {
@@ -161,8 +159,8 @@ impl<'a, S: Source> Resolver<'a, S> {
                 .reply()
                 .map(|line| line.value(self.source))
                 .transpose()?,
-            reply_id: header.reply_id.clone(),
-            finish_reason: header.finish_reason.clone(),
+            reply_id: header.reply_id.as_deref().map(str::to_owned),
+            finish_reason: header.finish_reason.as_deref().map(str::to_owned),
             usage: header.usage,
             end: header.end,
             served,
@@ -193,16 +191,17 @@ impl<'a, S: Source> Resolver<'a, S> {
     }
 
     fn tail_turn(&mut self, seq: u32) -> Result<TailTurn, Fault> {
-        let bad = |why: &str| damaged(self.id(seq), why);
-        let missing = bad("it is missing");
-        let no_chain = bad("its chain is no hash");
-        let resolved = self.resolve(seq)?.ok_or(missing)?;
+        let id = self.id(seq);
+        let resolved = self.resolve(seq)?;
+        let resolved = resolved.ok_or_else(|| damaged(id, "it is missing"))?;
+        let setup = resolved.setup.text();
+        let setup = setup.map_err(|error| damaged(id, error.to_string()))?;
         let header = &resolved.header;
         Ok(TailTurn {
             seq,
             key: header.key,
             kind: header.kind,
-            chain: header.chain().ok_or(no_chain)?,
+            chain: header.chain,
             after: resolved.after(self.source)?,
             complete: header.end == StreamEnd::Complete,
             base: header.base,
@@ -213,10 +212,8 @@ impl<'a, S: Source> Resolver<'a, S> {
                 .map(|line| short(&line.hash()))
                 .collect(),
             n_messages: resolved.messages().len(),
-            setup: resolved
-                .setup
-                .hash()
-                .map_err(|why| damaged(self.id(seq), why))?,
+            reply_id: header.reply_id.as_deref().map(keys::reply_hash),
+            setup: Arc::from(setup),
             ended_ms: header.ended_ms(),
         })
     }
@@ -231,7 +228,7 @@ fn build(record: Record, base: Option<&Resolved>) -> Result<Resolved, String> {
     };
     let mut new = record.new.into_iter();
     let mut sequence = Vec::with_capacity(record.header.n_messages() + 1);
-    for part in &record.header.parts {
+    for part in &*record.header.parts {
         match *part {
             Part::New(n) => sequence.extend(new.by_ref().take(n as usize)),
             Part::Copy([at, n]) => {

@@ -43,7 +43,10 @@ pub(crate) struct TailTurn {
     /// The request's messages, then the reply.
     pub(crate) sequence: Vec<Short>,
     pub(crate) n_messages: usize,
-    pub(crate) setup: [u8; 32],
+    /// What its reply's id is known by.
+    pub(crate) reply_id: Option<Short>,
+    /// The lines of its setup, which the session's turns mostly share.
+    pub(crate) setup: Arc<[u8]>,
     pub(crate) ended_ms: u64,
 }
 
@@ -59,7 +62,9 @@ pub(crate) struct Tail {
 /// What is remembered between operations; may be thrown away at any time between two batches.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    pub(crate) tails: HashMap<u64, Tail>,
+    tails: HashMap<u64, Tail>,
+    /// Of all tails.
+    n_hashes: usize,
     pub(crate) numbers: HashMap<(AgentId, SessionId), u64>,
     pub(crate) sessions: HashMap<u64, Arc<SessionRecord>>,
     pub(crate) next_number: Option<u64>,
@@ -90,16 +95,25 @@ impl Tail {
 // === impl Cache ===
 
 impl Cache {
-    /// Puts a session's tail back after use.
+    /// A session's tail, to be put back after use.
+    pub(crate) fn take_tail(&mut self, number: u64) -> Option<Tail> {
+        let tail = self.tails.remove(&number)?;
+        self.n_hashes -= tail.n_hashes();
+        Some(tail)
+    }
+
+    /// Puts a session's tail back.
     pub(crate) fn put_tail(&mut self, number: u64, mut tail: Tail) {
+        self.take_tail(number);
         self.uses += 1;
         tail.used = self.uses;
+        self.n_hashes += tail.n_hashes();
         self.tails.insert(number, tail);
     }
 
     /// Forgets a session that was not stored after all.
     pub(crate) fn forget(&mut self, number: u64, agent: &AgentId, session: &SessionId) {
-        self.tails.remove(&number);
+        self.take_tail(number);
         self.sessions.remove(&number);
         self.numbers.remove(&(agent.clone(), session.clone()));
     }
@@ -110,8 +124,7 @@ impl Cache {
             self.numbers.clear();
             self.sessions.clear();
         }
-        let mut n_hashes: usize = self.tails.values().map(Tail::n_hashes).sum();
-        if n_hashes <= MAX_HASHES {
+        if self.n_hashes <= MAX_HASHES {
             return;
         }
         let mut oldest: Vec<(u64, u64)> = self
@@ -121,10 +134,10 @@ impl Cache {
             .collect();
         oldest.sort_unstable();
         for (_, number) in oldest {
-            if n_hashes <= MAX_HASHES / 2 {
+            if self.n_hashes <= MAX_HASHES / 2 {
                 break;
             }
-            n_hashes -= self.tails.remove(&number).map_or(0, |tail| tail.n_hashes());
+            self.take_tail(number);
         }
     }
 }
@@ -146,7 +159,8 @@ mod tests {
             depth: 0,
             sequence: vec![[0; 16]; n_hashes],
             n_messages: n_hashes,
-            setup: [0; 32],
+            reply_id: None,
+            setup: Arc::from([]),
             ended_ms: 0,
         });
         tail

@@ -59,7 +59,7 @@ pub(crate) struct Queued {
 pub(crate) struct Append {
     pub(crate) new: Prepared,
     pub(crate) ack: oneshot::Sender<Result<TurnId, LogError>>,
-    pub(crate) _ticket: Ticket,
+    pub(crate) ticket: Ticket,
     pub(crate) _room: OwnedSemaphorePermit,
 }
 

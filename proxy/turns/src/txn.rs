@@ -215,9 +215,8 @@ impl<'a> Txn<'a> {
         self.undo.push(Undo::Change(table, key, before));
     }
 
-    /// Packs a value and cuts it into pieces of at most 4 KB; pieces of an older one go.
+    /// Packs a value and cuts it into pieces of at most 4 KB. There is none in its place yet.
     pub(crate) fn put_long(&mut self, table: Table, key: &[u8], bytes: &[u8]) -> Result<(), Fault> {
-        self.remove_long(table, key)?;
         let too_large = || {
             Fault::Refused(LogError::TooLarge {
                 what: "a value",
@@ -254,6 +253,7 @@ impl<'a> Txn<'a> {
         Ok(true)
     }
 
+    /// Puts a value in place of another, if there is one.
     pub(crate) fn put_json<T: serde::Serialize>(
         &mut self,
         table: Table,
@@ -266,6 +266,7 @@ impl<'a> Txn<'a> {
                 why: error.to_string(),
             })
         })?;
+        self.remove_long(table, key)?;
         self.put_long(table, key, &bytes)
     }
 }
@@ -373,6 +374,7 @@ mod tests {
         assert!(sizes.len() > 10 && sizes.iter().all(|size| *size <= 4_096));
 
         with_txn(&reader, |txn| {
+            txn.remove_long(Table::Turns, b"k").unwrap();
             txn.put_long(Table::Turns, b"k", b"short").unwrap();
         });
         assert_eq!(reader.store.range(Table::Turns, from, to).count(), 1);

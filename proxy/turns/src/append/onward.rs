@@ -2,14 +2,19 @@
 
 use metaclaw_chat::{Message, Role};
 
-use super::{Parent, Plan, Prepared, replied};
+use super::{
+    Prepared,
+    plan::{Parent, Plan},
+};
 use crate::{
     diff::{Short, short},
+    keys,
     record::{Line, Part},
     resolve::Resolver,
+    store::Table,
     tail::{MAX_DEPTH, Tail},
     text::JsonText,
-    txn::{Fault, Txn},
+    txn::{Fault, Source, Txn},
 };
 
 /// How such a turn is written: on top of the turn that it names. `None` where it names none, or one
@@ -48,6 +53,13 @@ pub(super) fn plan(
         lines.splice(..n_replaced, [Line::of(system)]);
     }
     Ok(Some(anew(seq, lines, said)))
+}
+
+/// The session's turn whose reply has that id.
+fn replied(txn: &Txn<'_>, number: u64, reply_id: &str) -> Result<Option<u32>, Fault> {
+    let key = keys::reply(&keys::reply_hash(reply_id), number);
+    let found = txn.get(Table::Replies, &key)?;
+    Ok(found.and_then(|seq| keys::read_u32(&seq)))
 }
 
 /// The conversation of turn `seq`, copied from it, and what was said since.

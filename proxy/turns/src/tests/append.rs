@@ -6,9 +6,10 @@ use tokio::task::JoinSet;
 
 use super::kit::{Client, as_put, open};
 use crate::{
-    LogError, StateKind, StreamEnd, Tokens, TurnFilter, TurnKind, TurnState,
+    LogError, StateKind, StreamEnd, Tokens, TurnFilter, TurnKind, TurnState, keys,
+    record::Record,
     store::{Store, Table},
-    txn::Reader,
+    txn::{Fault, Reader},
 };
 
 #[tokio::test]
@@ -424,4 +425,30 @@ async fn turns_that_come_together_share_a_transaction() {
     let n_flushed = std::fs::read_to_string(dir.path().join("flushed")).unwrap();
     let n_flushed: u64 = n_flushed.trim().parse().unwrap();
     assert!(n_flushed < 100, "{n_flushed} transactions");
+}
+
+#[tokio::test]
+async fn a_turn_is_written_on_top_of_the_one_that_saves_most() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    let mut errand = client.clone();
+    client.turn(&"the owner's long question ".repeat(9), "a");
+    log.append(client.turn("and more", "b")).await.unwrap();
+    for n in 0..3 {
+        errand.now_ms = client.now_ms;
+        log.append(errand.turn(&format!("errand {n}"), "done"))
+            .await
+            .unwrap();
+    }
+    client.messages.insert(1, Message::user("errand 0"));
+    log.append(client.turn("go on", "c")).await.unwrap();
+    let bases = |reader: &Reader| {
+        let records = (0..5).map(|seq| Record::get(reader, keys::id(1, seq)));
+        let bases = records.map(|record| Ok(record?.unwrap().header.base));
+        bases.collect::<Result<Vec<_>, Fault>>()
+    };
+    let bases = log.read(bases).await.unwrap();
+    assert_eq!(bases, [None, Some(0), Some(1), Some(2), Some(0)]);
+    log.close().await;
 }

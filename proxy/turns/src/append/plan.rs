@@ -1,0 +1,121 @@
+//! How a turn's conversation is written, compared with the session's last turns.
+
+use std::collections::HashSet;
+
+use super::Prepared;
+use crate::{
+    diff::{self, AsItIs, Short, short},
+    record::{Line, Part},
+    tail::{MAX_DEPTH, Tail, TailTurn},
+};
+
+/// The turn that a request goes on from, and where what is new begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Parent {
+    pub(super) seq: u32,
+    pub(super) new_from: usize,
+}
+
+/// How a turn's conversation is written.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) parent: Option<Parent>,
+    /// The turn that `parts` copy from.
+    pub(super) base: Option<u32>,
+    /// The whole conversation.
+    pub(super) hashes: Vec<Short>,
+    pub(super) parts: Vec<Part>,
+    /// The messages that the base does not have.
+    pub(super) new: Vec<Line>,
+}
+
+/// Messages that a base does not have.
+struct Lacking {
+    hashes: HashSet<Short, AsItIs>,
+    n_bytes: usize,
+}
+
+// === impl Prepared ===
+
+impl Prepared {
+    /// How the turn is written if its place is `seq`.
+    pub(super) fn plan(&self, tail: &Tail, seq: u32) -> Plan {
+        let hashes: Vec<Short> = self.messages.iter().map(|text| short(&text.hash)).collect();
+        let parent = self.parent(tail, &hashes, seq);
+        let (base, parts) = self.base(tail, &hashes, seq);
+        let own = diff::own(&parts).zip(&self.messages);
+        let own = own.filter(|(own, _)| *own);
+        let new = own.map(|(_, text)| Line::of(text)).collect();
+        Plan {
+            parent,
+            base,
+            hashes,
+            parts,
+            new,
+        }
+    }
+
+    /// The turn whose conversation, with its reply, is the longest beginning of this one.
+    ///
+    /// By chain hash; where that does not tell (messages that somebody leaves out of the chain), by
+    /// the very messages and reply.
+    fn parent(&self, tail: &Tail, hashes: &[Short], not: u32) -> Option<Parent> {
+        let found = tail.turns.iter().filter(|turn| turn.seq != not);
+        let found = found.filter_map(|turn| {
+            let after = turn.after?;
+            // Messages that do not count leave the hash as it is: the first has the reply.
+            let by_chain = self.chains.iter().position(|chain| *chain == after);
+            let by_messages = || {
+                let n = turn.n_messages;
+                hashes.starts_with(&turn.sequence).then_some(n)
+            };
+            let place = by_chain.or_else(by_messages)?;
+            Some(Parent {
+                seq: turn.seq,
+                new_from: place + 1,
+            })
+        });
+        found.max_by_key(|parent| (parent.new_from, parent.seq))
+    }
+
+    /// The turn that saves most when copied from, and the parts. None where that one builds on so many
+    /// others that reading would take longer with every turn.
+    fn base(&self, tail: &Tail, hashes: &[Short], before: u32) -> (Option<u32>, Vec<Part>) {
+        let mut best: Option<(&TailTurn, Vec<Part>)> = None;
+        let mut lacking = Lacking {
+            hashes: HashSet::default(),
+            n_bytes: usize::MAX,
+        };
+        for turn in tail.turns.iter().rev().filter(|turn| turn.seq < before) {
+            // One that has nothing of what the best lacks does not save more.
+            let has_some = || turn.sequence.iter().any(|it| lacking.hashes.contains(it));
+            if best.is_some() && !has_some() {
+                continue;
+            }
+            let parts = diff::parts(&turn.sequence, hashes);
+            let lacks = self.lacking(&parts, hashes);
+            if lacks.n_bytes < lacking.n_bytes {
+                best = Some((turn, parts));
+                lacking = lacks;
+            }
+        }
+        match best {
+            Some((base, parts)) if base.depth < MAX_DEPTH => (Some(base.seq), parts),
+            Some(_) | None => (None, diff::parts(&[], hashes)),
+        }
+    }
+
+    fn lacking(&self, parts: &[Part], hashes: &[Short]) -> Lacking {
+        let own = diff::own(parts).zip(hashes.iter().zip(&self.messages));
+        let own = own.filter(|(own, _)| *own);
+        let mut lacking = Lacking {
+            hashes: HashSet::default(),
+            n_bytes: 0,
+        };
+        for (_, (hash, text)) in own {
+            lacking.hashes.insert(*hash);
+            lacking.n_bytes += text.as_str().len();
+        }
+        lacking
+    }
+}

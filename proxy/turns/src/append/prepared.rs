@@ -1,0 +1,118 @@
+//! What of a turn can be made ready before it is its turn.
+
+use metaclaw_chat::ChainHash;
+
+use crate::{
+    diff::Short,
+    error::LogError,
+    keys,
+    raw::RawTurn,
+    record::{Line, Setup},
+    text::JsonText,
+    turn::{NewTurn, Request, Served, Tokens},
+};
+
+/// The most bytes of one turn as JSON text: thrice what the gateway accepts as a body.
+const MAX_TURN: usize = 96 << 20;
+
+/// A turn made ready to be written: texts and hashes are made by the caller, so that the one thread
+/// that owns the log has less to do. May be appended more than once; it is stored once.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// Without its conversation and its setup.
+    pub(super) turn: NewTurn,
+    pub(super) key: u64,
+    pub(super) messages: Vec<JsonText>,
+    pub(super) reply: Option<JsonText>,
+    /// The lines of the setup, and the texts that they name.
+    pub(super) setup: Vec<u8>,
+    pub(super) setup_texts: Vec<JsonText>,
+    /// The chain hash after each message.
+    pub(super) chains: Vec<ChainHash>,
+    /// The chain hash after the reply, if it is one.
+    pub(super) after: Option<ChainHash>,
+    pub(super) reply_id: Option<Short>,
+    /// The reply that it goes on from, where the request does not repeat what was said before.
+    pub(super) goes_on_from: Option<String>,
+}
+
+// === impl Prepared ===
+
+impl Prepared {
+    /// Hashes. `key` is drawn for this turn alone.
+    pub(crate) fn new(raw: RawTurn, key: u64) -> Result<Self, LogError> {
+        let RawTurn {
+            mut turn,
+            messages,
+            tools,
+            goes_on_from,
+        } = raw;
+        let reply = turn.reply.take();
+        let after = reply
+            .as_ref()
+            .filter(|reply| reply.role() == metaclaw_chat::Role::Assistant)
+            .map(|reply| turn.chain.then(reply));
+        let (setup, setup_texts) = setup(&mut turn, tools).map_err(|it| unwritable(&it))?;
+        let (messages, chains) = messages
+            .into_iter()
+            .map(|message| (message.text, message.chain))
+            .unzip();
+        let reply = reply.map(|reply| JsonText::of(reply.as_map()));
+        let prepared = Self {
+            key,
+            messages,
+            reply: reply.transpose().map_err(|it| unwritable(&it))?,
+            setup,
+            setup_texts,
+            chains,
+            after,
+            reply_id: turn.reply_id.as_deref().map(keys::reply_hash),
+            goes_on_from,
+            turn,
+        };
+        match prepared.n_bytes() {
+            n_bytes if n_bytes > MAX_TURN => Err(LogError::TooLarge {
+                what: "a turn",
+                n_bytes,
+                max: MAX_TURN,
+            }),
+            _ => Ok(prepared),
+        }
+    }
+
+    /// The length of its texts, and of its ids.
+    pub(crate) fn n_bytes(&self) -> usize {
+        let n_ids = self.turn.tokens.as_ref().map_or(0, Tokens::n_bytes);
+        let texts = self.messages.iter().chain(&self.reply);
+        let texts = texts.chain(&self.setup_texts);
+        let texts = texts.map(|text| text.as_str().len());
+        n_ids + self.setup.len() + texts.sum::<usize>()
+    }
+}
+
+/// Takes the setup out of a turn: its lines, and the texts that they name.
+fn setup(
+    turn: &mut NewTurn,
+    tools: Option<JsonText>,
+) -> Result<(Vec<u8>, Vec<JsonText>), serde_json::Error> {
+    let Request { params, .. } = std::mem::take(&mut turn.request);
+    let mut served: Served = std::mem::take(&mut turn.served);
+    let block = served.system_block.take();
+    let block = block.map(|block| JsonText::of(&block)).transpose()?;
+    let setup = Setup {
+        params,
+        served,
+        tools: tools.as_ref().map(Line::of),
+        block: block.as_ref().map(Line::of),
+    };
+    let texts = tools.into_iter().chain(block);
+    Ok((setup.text()?, texts.filter(JsonText::is_blob).collect()))
+}
+
+/// That a turn cannot be written as JSON.
+pub(crate) fn unwritable(error: &serde_json::Error) -> LogError {
+    LogError::Damaged {
+        what: "a new turn".to_owned(),
+        why: error.to_string(),
+    }
+}
