@@ -35,11 +35,16 @@ pub(crate) async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> R
     shared.metrics.requests.inc();
     let path = request.uri().path();
     let dialect = Dialect::of_path(path);
+    let version = request.version();
     let mut visit = Visit::new(&shared.metrics, path);
     let answer = for_page(&shared, request, &mut visit).await;
     let response = answer.unwrap_or_else(|refusal| refuse(&shared, &refusal, dialect));
     visit.answered(response.status().as_u16());
-    response
+    if version == Version::HTTP_2 {
+        shared.unread.watch(response)
+    } else {
+        response
+    }
 }
 
 fn refuse(shared: &Shared, refusal: &Refusal, dialect: Dialect) -> Response<Body> {

@@ -2,6 +2,7 @@
 
 mod connection;
 mod patient;
+mod unread;
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -13,6 +14,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::connection::connection;
+pub(crate) use self::unread::Unread;
 use crate::{gateway::Gateway, gateway::Shared};
 
 /// How often silent sessions are looked for.
@@ -95,11 +97,12 @@ fn is_of_the_connection(error: &io::Error) -> bool {
     )
 }
 
-/// Lets go of what silent sessions hold.
+/// Lets go of what silent sessions hold, and of replies that nobody takes.
 async fn sweep(shared: Arc<Shared>, stop: CancellationToken) {
     let mut ticks = interval(SWEEP);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         shared.sessions.sweep();
+        shared.unread.sweep();
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A slow reader presses back: nothing is read from the upstream while the agent takes nothing, and
 //! nothing is kept here. One that takes nothing at all, and yet keeps its connection, would hold its
-//! stream and the upstream's for ever; it is given up after [`STALL`].
+//! stream and the upstream's for ever; it is given up after [`STALL`]. A single stream of HTTP/2 is
+//! `unread`'s.
 
 use std::{
     io,
@@ -19,6 +20,11 @@ use tokio::{
 /// The longest that a write may make no progress. A reader of 1 KB/s opens its window about once a
 /// minute, as systems do so for a whole segment of the loopback's 64 KB.
 pub(super) const STALL: Duration = Duration::from_secs(300);
+
+/// Why a reply is given up.
+#[derive(Debug, thiserror::Error)]
+#[error("the agent takes nothing of its reply")]
+pub(super) struct TakesNothing;
 
 /// The connection.
 #[derive(Debug)]
@@ -56,8 +62,7 @@ impl<S> Patient<S> {
             end.as_mut().reset(Instant::now() + STALL);
         }
         ready!(end.as_mut().poll(cx));
-        let why = "the agent takes nothing of its reply";
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, TakesNothing)))
     }
 }
 

@@ -20,6 +20,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Appending, Gateway, GatewayConfig, GatewayParts, Metrics, Secret, Services, Serving, TurnSink,
+    gateway::Shared,
 };
 
 /// Nothing on one machine takes this long unless it hangs.
@@ -38,6 +39,7 @@ pub(super) struct Harness {
     pub serving: Arc<Serving>,
     pub idle_adapters: Arc<Mutex<Vec<String>>>,
     pub metrics: Arc<Metrics>,
+    pub shared: Arc<Shared>,
     pub stop: CancellationToken,
     pub tasks: TaskTracker,
     _skills: tempfile::TempDir,
@@ -133,6 +135,7 @@ impl Harness {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let metrics = gateway.metrics();
+        let shared = Arc::clone(&gateway.shared);
         let stop = CancellationToken::new();
         tasks.spawn(gateway.serve(listener, stop.clone()));
         Self {
@@ -142,6 +145,7 @@ impl Harness {
             serving,
             idle_adapters,
             metrics,
+            shared,
             stop,
             tasks,
             _skills: skills,

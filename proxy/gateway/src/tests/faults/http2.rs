@@ -1,11 +1,13 @@
 //! Many requests on one connection of HTTP/2: what breaks one of them breaks no other.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::{
     body::Incoming,
-    client::conn::http2::{SendRequest, handshake},
+    client::conn::http2::{Builder, SendRequest},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use metaclaw_turns::StreamEnd;
@@ -18,10 +20,16 @@ type Sender = SendRequest<Full<Bytes>>;
 
 /// A connection that both sides know to be HTTP/2.
 async fn connect(scene: &Scene, tasks: &mut JoinSet<()>) -> Sender {
+    connect_as(scene, tasks, &Builder::new(TokioExecutor::new())).await
+}
+
+async fn connect_as(
+    scene: &Scene,
+    tasks: &mut JoinSet<()>,
+    builder: &Builder<TokioExecutor>,
+) -> Sender {
     let stream = TcpStream::connect(scene.harness.address).await.unwrap();
-    let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream))
-        .await
-        .unwrap();
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
     tasks.spawn(async move { drop(connection.await) });
     sender
 }
@@ -118,5 +126,41 @@ async fn a_head_that_is_too_long_breaks_its_request_alone() {
     let reply = sender.send_request(health(50 << 10)).await.unwrap();
     assert_eq!(reply.status(), 200);
     drop((reply, sender, tasks));
+    scene.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn a_stream_whose_window_stays_shut_gives_its_place_back_and_others_go_on() {
+    let mut scene = Scene::start().await;
+    let mut tasks = JoinSet::new();
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(1_000);
+    let mut sender = connect_as(&scene, &mut tasks, &builder).await;
+    let (mut stuck, mut upstream_of_stuck) = begun(&mut scene, &mut sender, "Stuck").await;
+    let (mut read, mut upstream_of_read) = begun(&mut scene, &mut sender, "Read").await;
+    next(&mut read).await.unwrap().unwrap();
+    let long = chunk(&": stuck\n".repeat(10_000));
+    upstream_of_stuck.send(long.as_bytes()).await;
+    let metrics = scene.harness.metrics.clone();
+    let given_up = async {
+        while metrics.counts().active_streams > 1 {
+            scene.harness.shared.unread.give_up(Duration::ZERO);
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(SOON, given_up).await.expect("its place");
+    assert!(upstream_of_stuck.is_closed().await);
+
+    let done = format!("{}0\r\n\r\n", chunk("data: [DONE]\n\n"));
+    upstream_of_read.send(done.as_bytes()).await;
+    let rest = timeout(SOON, read.collect()).await.expect("the end");
+    assert_eq!(rest.unwrap().to_bytes(), "data: [DONE]\n\n");
+    // The agent that reads after all sees that it was cut.
+    let cut = async { while next(&mut stuck).await.expect("a cut").is_ok() {} };
+    timeout(SOON, cut).await.expect("the cut");
+    let turns = scene.harness.log.wait(2).await;
+    let turns: Vec<_> = turns.iter().map(said).collect();
+    assert!(turns.contains(&(StreamEnd::ClientGone, Some("Stuck".into()))));
+    drop((stuck, sender, tasks, upstream_of_read, upstream_of_stuck));
     scene.leaves_nothing().await;
 }

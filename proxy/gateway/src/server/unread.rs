@@ -1,0 +1,234 @@
+//! Streams of HTTP/2 whose agent takes nothing.
+//!
+//! There the connection itself does not stop (`patient`): its other streams go on, and each has a window
+//! of its own. While that is shut, hyper keeps the last frame and does not ask for the next one, so no
+//! clock inside the body would ever be looked at. From here it is looked at from outside: the body of a
+//! stream that has not been asked for more in [`STALL`] is dropped, and with it the place that the stream
+//! takes, its upstream's connection and what it holds. An agent that asks after all sees a cut.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::Response;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::time::Instant;
+
+use super::patient::{STALL, TakesNothing};
+use crate::relay::{Body, BoxError};
+
+/// Streams that are over are not looked for below this many.
+const FEW: usize = 64;
+/// It is not the agent that is waited for.
+const NOBODYS_TURN: u64 = u64::MAX;
+
+/// The streams under way.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    began: Instant,
+    streams: Mutex<Streams>,
+}
+
+#[derive(Debug, Default)]
+struct Streams {
+    each: Vec<Weak<Stream>>,
+    /// How many there may be before those that are over are left out.
+    bound: usize,
+}
+
+/// A stream's body, and since when its agent has had something to take.
+struct Stream {
+    /// Taken when it is given up.
+    body: Mutex<Option<Body>>,
+    began: Instant,
+    /// In milliseconds after `began`, or [`NOBODYS_TURN`].
+    since_ms: AtomicU64,
+}
+
+/// What hyper asks.
+struct Watched(Arc<Stream>);
+
+// === impl Unread ===
+
+impl Unread {
+    pub(crate) fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            streams: Mutex::default(),
+        }
+    }
+
+    /// A reply whose body is given up if nobody asks for it.
+    pub(crate) fn watch(&self, reply: Response<Body>) -> Response<Body> {
+        reply.map(|body| {
+            let stream = Arc::new(Stream {
+                body: Mutex::new(Some(body)),
+                began: self.began,
+                since_ms: AtomicU64::new(NOBODYS_TURN),
+            });
+            self.lock().push(&stream);
+            Body::new(Watched(stream))
+        })
+    }
+
+    /// Gives up what has not been asked for in [`STALL`].
+    pub(super) fn sweep(&self) {
+        self.give_up(STALL);
+    }
+
+    /// The same, with a patience of one's own.
+    pub(crate) fn give_up(&self, patience: Duration) {
+        let streams = self.lock().each.clone();
+        for stream in streams {
+            if let Some(stream) = stream.upgrade() {
+                stream.give_up(patience);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Streams> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Streams ===
+
+impl Streams {
+    /// Adds one. Now and then those that are over are forgotten, so that there are at most twice as many
+    /// as are under way.
+    fn push(&mut self, stream: &Arc<Stream>) {
+        if self.each.len() >= self.bound {
+            self.each.retain(|stream| stream.strong_count() > 0);
+            self.bound = (2 * self.each.len()).max(FEW);
+        }
+        self.each.push(Arc::downgrade(stream));
+    }
+}
+
+// === impl Stream ===
+
+impl Stream {
+    fn give_up(&self, patience: Duration) {
+        let mut body = self.lock();
+        let since = self.since_ms.load(Ordering::Relaxed);
+        let waited = self.now_ms().saturating_sub(since);
+        if since != NOBODYS_TURN && u128::from(waited) >= patience.as_millis() {
+            let given_up = body.take();
+            // What is behind it may take its time to go.
+            drop(body);
+            drop(given_up);
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(NOBODYS_TURN)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Body>> {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Watched ===
+
+impl HttpBody for Watched {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let stream = &self.0;
+        let mut body = stream.lock();
+        let Some(body) = body.as_mut() else {
+            return Poll::Ready(Some(Err(TakesNothing.into())));
+        };
+        let frame = Pin::new(body).poll_frame(cx);
+        let since = match frame {
+            Poll::Ready(_) => stream.now_ms(),
+            Poll::Pending => NOBODYS_TURN,
+        };
+        stream.since_ms.store(since, Ordering::Relaxed);
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let body = self.0.lock();
+        body.as_ref().is_some_and(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let body = self.0.lock();
+        body.as_ref()
+            .map_or_else(SizeHint::default, HttpBody::size_hint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream::unfold;
+    use http_body_util::{BodyExt, StreamBody};
+    use tokio::time::{advance, sleep};
+
+    use super::*;
+
+    /// A body of a frame each second for ever; whether it is still there.
+    fn ticks() -> (Body, Weak<()>) {
+        let alive = Arc::new(());
+        let watch = Arc::downgrade(&alive);
+        let frames = unfold(alive, |alive| async {
+            sleep(Duration::from_secs(1)).await;
+            let frame = Frame::data(Bytes::from_static(b"tick"));
+            Some((Ok::<_, Infallible>(frame), alive))
+        });
+        let body = StreamBody::new(frames).map_err(|never| match never {});
+        (body.boxed_unsync(), watch)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_asks_for_is_given_up_and_what_nobody_has_is_waited_for() {
+        let unread = Unread::new();
+        let [(stuck, stuck_is), (slow, slow_is), (waiting, waiting_is)] =
+            [ticks(), ticks(), ticks()];
+        let watch = |body| unread.watch(Response::new(body)).into_body();
+        let [mut stuck, mut slow, mut waiting] = [stuck, slow, waiting].map(watch);
+        for body in [&mut stuck, &mut slow] {
+            body.frame().await.unwrap().unwrap();
+        }
+        // Asked for, and the upstream has nothing: that may last.
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        assert!(Pin::new(&mut waiting).poll_frame(&mut context).is_pending());
+        for _ in 0..2 {
+            advance(STALL / 2).await;
+            slow.frame().await.unwrap().unwrap();
+            unread.sweep();
+        }
+        assert_eq!(stuck_is.strong_count(), 0);
+        assert_eq!((slow_is.strong_count(), waiting_is.strong_count()), (1, 1));
+        let end = stuck.frame().await.unwrap().unwrap_err();
+        assert!(end.is::<TakesNothing>() && !stuck.is_end_stream());
+    }
+
+    #[tokio::test]
+    async fn what_is_over_is_forgotten() {
+        let unread = Unread::new();
+        let watch = || unread.watch(Response::new(ticks().0));
+        let kept: Vec<_> = (0..FEW).map(|_| watch()).collect();
+        for _ in 0..100 * FEW {
+            drop(watch());
+            assert!(unread.lock().each.len() <= 2 * FEW);
+        }
+        let alive = |stream: &&Weak<Stream>| stream.strong_count() > 0;
+        assert_eq!(unread.lock().each.iter().filter(alive).count(), kept.len());
+    }
+}
