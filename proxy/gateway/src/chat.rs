@@ -1,7 +1,8 @@
 //! The way of a turn, in each of the three chat APIs.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc, task::Poll};
 
+use futures_util::poll;
 use http::{HeaderMap, HeaderName, Request, Response, uri::PathAndQuery};
 use hyper::body::Incoming;
 use metaclaw_chat::ChainHash;
@@ -9,7 +10,6 @@ use metaclaw_dialects::{Api, vllm};
 use metaclaw_turns::{LessonRef, Served, TurnKind};
 
 use crate::{
-    capture::Held,
     clock,
     gateway::{InSession, Shared, Ticket},
     headers,
@@ -17,7 +17,7 @@ use crate::{
     inject::Given,
     media,
     metrics::Visit,
-    record::{self, Began, Encoding, Format},
+    record::{Asked, Began, Encoding, Format, Noted, Said},
     refusal::Refusal,
     relay::{Body, Relay},
     request::ChatRequest,
@@ -37,8 +37,7 @@ struct Turn {
     /// The hash of the conversation before its first message and after each.
     chains: Vec<ChainHash>,
     given: Given,
-    /// Memory for what the log is told of the request; none where there was none left.
-    held: Option<Held>,
+    is_recorded: bool,
     started_ms: u64,
 }
 
@@ -73,25 +72,37 @@ pub(crate) async fn chat(
     let turn = Turn {
         route,
         headers: head.headers,
-        held: if shared.config.unrecorded {
-            None
-        } else {
-            shared.recorder.hold(chat.raw.len())
-        },
+        is_recorded: !shared.config.unrecorded,
         chat,
         who,
         chains,
         given,
         started_ms,
     };
-    let answer = turn.ask_any(shared, visit).await?;
+    let (answer, noted) = turn.ask_and_note(shared, visit).await?;
     let ticket = ticket.watched(visit.watch());
-    Ok(turn.relay(shared, answer, ticket))
+    Ok(turn.relay(shared, answer, noted, ticket))
 }
 
 // === impl Turn ===
 
 impl Turn {
+    /// Asks, and reads the request for the log while somebody thinks about the answer.
+    async fn ask_and_note(
+        &self,
+        shared: &Shared,
+        visit: &mut Visit,
+    ) -> Result<(Answer, Option<Noted>), Refusal> {
+        let note = || shared.recorder.note(&self.chat, &self.chains);
+        let note = || self.is_recorded.then(note).flatten();
+        let mut asking = pin!(self.ask_any(shared, visit));
+        if let Poll::Ready(answer) = poll!(asking.as_mut()) {
+            return Ok((answer?, note()));
+        }
+        let noted = note();
+        Ok((asking.await?, noted))
+    }
+
     /// Asks whoever may answer this agent.
     async fn ask_any(&self, shared: &Shared, visit: &mut Visit) -> Result<Answer, Refusal> {
         let upstreams = &shared.upstreams;
@@ -135,7 +146,7 @@ impl Turn {
 
     /// What the caller asked for itself, where token ids are asked for: for turns that are learned from.
     fn asked_for_ids(&self, target: &Target) -> Option<vllm::Asked> {
-        let is_learned_from = self.held.is_some() && self.who.kind == TurnKind::Main;
+        let is_learned_from = self.is_recorded && self.who.kind == TurnKind::Main;
         let field = |name: &str| self.chat.field(name);
         is_learned_from
             .then(|| target.asked_for_ids(self.chat.api, field))
@@ -143,7 +154,13 @@ impl Turn {
     }
 
     /// Sends the reply on its way, with a copy for the log.
-    fn relay(self, shared: &Shared, answer: Answer, ticket: Ticket) -> Response<Body> {
+    fn relay(
+        self,
+        shared: &Shared,
+        answer: Answer,
+        noted: Option<Noted>,
+        ticket: Ticket,
+    ) -> Response<Body> {
         let Answer {
             target,
             reply,
@@ -166,27 +183,23 @@ impl Turn {
             encoding: Encoding::of(&head.headers),
             has_ids,
         };
-        let recording = self
-            .asked(&target)
-            .map(|(asked, held)| shared.recorder.begin(asked, began, held));
-        let relay = Relay::new(body, recording, target.idle(), ticket);
+        let idle = target.idle();
+        let asked = |said| self.asked(said, &target);
+        let recording = noted.map(|noted| shared.recorder.begin(noted, asked, began));
+        let relay = Relay::new(body, recording, idle, ticket);
         Response::from_parts(head, Body::new(relay))
     }
 
-    /// What the log is told of the request; nothing, where there is no memory for it.
-    fn asked(mut self, target: &Target) -> Option<(record::Asked, Held)> {
-        let held = self.held.take()?;
-        let asked = record::Asked {
+    /// What the log is told of the request.
+    fn asked(self, said: Said, target: &Target) -> Asked {
+        Asked {
             served: self.served(target),
             api: self.chat.api,
-            raw: self.chat.raw,
-            layout: self.chat.layout,
             who: self.who,
-            chains: self.chains,
+            said,
             started_ms: self.started_ms,
             traceparent: self.headers.get("traceparent").cloned(),
-        };
-        Some((asked, held))
+        }
     }
 
     fn served(&self, target: &Target) -> Served {

@@ -19,20 +19,18 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::encoding::Encoding;
+pub(crate) use self::{asked::Said, encoding::Encoding};
 use crate::{
     capture::{Budget, Capture, Held},
     clock,
     identity::{self, Identity, Replied, Replies},
     metrics::Metrics,
-    scan::Layout,
+    request::ChatRequest,
 };
 
-/// Turns that wait for the log. Their bytes stay within `proxy.capture_memory`; beyond this many,
-/// a turn is dropped and counted.
-const QUEUE: usize = 1_024;
-/// Turns that wait for the log itself: as texts, mostly shared, they take a tenth of what their bytes
-/// take in the queue, so that a log that stops for a second loses nothing.
+/// Replies that wait to be read, and as many turns that wait for the log: a log that stops for a second
+/// loses nothing. Their bytes stay within `proxy.capture_memory`; beyond either, a turn is dropped and
+/// counted.
 pub(crate) const AT_ONCE: usize = 8_192;
 
 /// How long the last turns may wait, at the end, for a log that is away.
@@ -69,16 +67,19 @@ pub(crate) struct Recordings {
     at_once: usize,
 }
 
+/// A request as the log will have it, and its memory.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    said: Said,
+    held: Held,
+}
+
 /// What is known of a turn when its reply begins.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub api: Api,
     pub who: Identity,
-    /// The request as the client sent it, and where its parts stand.
-    pub raw: Bytes,
-    pub layout: Layout,
-    /// The hash of the conversation before its first message and after each.
-    pub chains: Vec<ChainHash>,
+    pub said: Said,
     pub served: Served,
     pub started_ms: u64,
     /// The trace that the client is in: W3C's `traceparent`.
@@ -112,7 +113,8 @@ pub(crate) struct Recording {
     capture: Capture,
     n_bytes: u64,
     first_byte_ms: Option<u64>,
-    request: Held,
+    /// Memory of the request.
+    memory: Held,
     recorder: Recorder,
 }
 
@@ -127,7 +129,7 @@ struct Finished {
     ended_ms: u64,
     how: StreamEnd,
     /// Memory of the request.
-    request: Held,
+    memory: Held,
     /// Dropped, not sent, when the turn never gets there.
     ack: Option<oneshot::Sender<()>>,
 }
@@ -153,7 +155,8 @@ impl TurnSink for TurnLog {
     }
 }
 
-/// The two ends of the queue to the log, which is given `at_once` turns before it has taken the first.
+/// The two ends of the queue to the log: `at_once` replies that have ended, and as many turns that the
+/// log was given and has not taken.
 pub(crate) fn recorder(
     sink: Arc<dyn TurnSink>,
     budget: Budget,
@@ -162,7 +165,7 @@ pub(crate) fn recorder(
     strict: bool,
     at_once: usize,
 ) -> (Recorder, Recordings) {
-    let (sender, receiver) = mpsc::channel(QUEUE);
+    let (sender, receiver) = mpsc::channel(at_once);
     let recorder = Recorder {
         queue: sender,
         budget,
@@ -196,24 +199,34 @@ impl Recorder {
         self.sink.oldest_unflushed()
     }
 
-    /// Memory for a request of that many bytes; `None`, and counted, where there is none left.
-    pub(crate) fn hold(&self, n_bytes: usize) -> Option<Held> {
-        let held = self.budget.hold(n_bytes);
+    /// Reads a request for the log; nothing, and counted, where it cannot be read or there is no memory
+    /// left. `chains` has the hash of the conversation before its first message and after each.
+    pub(crate) fn note(&self, chat: &ChatRequest, chains: &[ChainHash]) -> Option<Noted> {
+        let Ok(said) = Said::read(chat, chains) else {
+            self.metrics.unread.inc();
+            return None;
+        };
+        let held = self.budget.hold(usize::try_from(said.n_own).ok()?);
         if held.is_none() {
             self.metrics.overflowed.inc();
         }
-        held
+        held.map(|held| Noted { said, held })
     }
 
-    /// Begins to record a reply. `request` is the memory of what was asked.
-    pub(crate) fn begin(&self, asked: Asked, began: Began, request: Held) -> Recording {
+    /// Begins to record a reply to what was noted; `asked` says the rest of it.
+    pub(crate) fn begin(
+        &self,
+        noted: Noted,
+        asked: impl FnOnce(Said) -> Asked,
+        began: Began,
+    ) -> Recording {
         Recording {
-            asked: Box::new(asked),
+            asked: Box::new(asked(noted.said)),
             began,
             capture: Capture::new(&self.budget),
             n_bytes: 0,
             first_byte_ms: None,
-            request,
+            memory: noted.held,
             recorder: self.clone(),
         }
     }
@@ -279,7 +292,7 @@ impl Recording {
             first_byte_ms: self.first_byte_ms,
             ended_ms: clock::now_ms(),
             how,
-            request: self.request,
+            memory: self.memory,
             ack,
         };
         if recorder.queue.try_send(ended).is_err() {
@@ -293,6 +306,14 @@ impl Recording {
 // === impl Asked ===
 
 impl Asked {
+    /// What it takes while it waits; what it shares with others is theirs.
+    fn n_bytes(&self) -> u64 {
+        let given = [&self.served.system_block, &self.served.user_line];
+        let given = given.into_iter().flatten();
+        let n_given: usize = given.map(String::len).sum();
+        self.said.n_own + (n_given + size_of::<RawTurn>()) as u64
+    }
+
     /// What a request that goes on from the reply has to know.
     fn replied(&self) -> Replied {
         Replied {
@@ -337,7 +358,7 @@ impl Recordings {
                 ended = self.queue.recv(), if appending.len() < self.at_once => match ended {
                     Some(ended) => {
                         let read = ended.read(&self.metrics);
-                        appending.extend(read.map(|read| put(&*self.sink, &self.metrics, read)));
+                        appending.push(put(&*self.sink, &self.metrics, read));
                     }
                     None => break,
                 },
@@ -368,124 +389,4 @@ async fn put(sink: &dyn TurnSink, metrics: &Metrics, read: Read) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::scan::{self, Seen};
-
-    /// Turns that wait for the log at once.
-    const FEW: usize = 64;
-
-    /// A log whose store is away and does not come back.
-    struct Stuck;
-
-    impl TurnSink for Stuck {
-        fn append(&self, _: RawTurn) -> Appending<'_> {
-            Box::pin(std::future::pending())
-        }
-
-        fn oldest_unflushed(&self) -> Option<Duration> {
-            None
-        }
-    }
-
-    fn asked() -> Asked {
-        asked_as(Bytes::from_static(br#"{"messages":[]}"#))
-    }
-
-    fn asked_as(raw: Bytes) -> Asked {
-        let agent = AgentId::default_agent();
-        Asked {
-            api: Api::Chat,
-            who: Identity {
-                chain: ChainHash::start(&agent),
-                agent,
-                session: "s".parse().unwrap(),
-                kind: metaclaw_turns::TurnKind::Main,
-                is_last: false,
-            },
-            layout: scan::scan(&raw, Api::Chat, &Seen::default()).unwrap(),
-            raw,
-            chains: Vec::new(),
-            served: Served::default(),
-            started_ms: 0,
-            traceparent: None,
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_log_that_stays_away_does_not_hold_the_end_up_for_ever() {
-        let metrics = Arc::new(Metrics::default());
-        let budget = Budget::of_captures(1 << 20, Arc::clone(&metrics));
-        let replies = Arc::new(Replies::new());
-        let (recorder, recordings) = recorder(
-            Arc::new(Stuck),
-            budget,
-            replies,
-            Arc::clone(&metrics),
-            false,
-            FEW,
-        );
-        let began = Began {
-            api: Api::Chat,
-            status: 200,
-            format: Format::Json,
-            encoding: Encoding::Identity,
-            has_ids: false,
-        };
-        for _ in 0..2 * FEW {
-            let held = recorder.hold(15).unwrap();
-            recorder
-                .begin(asked(), began, held)
-                .end(StreamEnd::Complete);
-        }
-        let stop = CancellationToken::new();
-        stop.cancel();
-        let ended = tokio::time::timeout(2 * PATIENCE, recordings.run(stop));
-        ended.await.expect("an end");
-        assert_eq!(metrics.counts().capture_bytes, 0);
-    }
-
-    /// What a turn counts for while the log does not take it.
-    async fn n_bytes_of_waiting(raw: String, reply: String) -> u64 {
-        let metrics = Arc::new(Metrics::default());
-        let budget = Budget::of_captures(8 << 20, Arc::clone(&metrics));
-        let replies = Arc::new(Replies::new());
-        let sink = Arc::new(Stuck);
-        let (recorder, recordings) =
-            recorder(sink, budget, replies, Arc::clone(&metrics), false, FEW);
-        let began = Began {
-            api: Api::Chat,
-            status: 200,
-            format: Format::Json,
-            encoding: Encoding::Identity,
-            has_ids: true,
-        };
-        let held = recorder.hold(raw.len()).unwrap();
-        let mut recording = recorder.begin(asked_as(raw.into()), began, held);
-        recording.push(&reply.into());
-        recording.end(StreamEnd::Complete);
-        let running = recordings.run(CancellationToken::new());
-        tokio::pin!(running);
-        let while_it_waits = tokio::time::timeout(PATIENCE, &mut running);
-        assert!(while_it_waits.await.is_err());
-        metrics.counts().capture_bytes
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_waits_for_the_log_is_counted_with_all_its_fields() {
-        let long = "x".repeat(100_000);
-        let raw = format!(r#"{{"messages":[],"metadata":{{"a":"{long}"}}}}"#);
-        let n_bytes = n_bytes_of_waiting(raw, String::new()).await;
-        assert!(n_bytes > 100_000, "{n_bytes} bytes are counted");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn token_ids_that_wait_for_the_log_are_counted() {
-        let ids = "1,".repeat(100_000) + "1";
-        let reply = format!(
-            r#"{{"prompt_token_ids":[{ids}],"choices":[{{"index":0,"message":{{"role":"assistant","content":"x"}},"finish_reason":"stop","token_ids":[1],"logprobs":{{"content":[{{"logprob":-1}}]}}}}]}}"#
-        );
-        let n_bytes = n_bytes_of_waiting(r#"{"messages":[]}"#.to_owned(), reply).await;
-        assert!(n_bytes > 200_000 + 400_000, "{n_bytes} bytes are counted");
-    }
-}
+mod tests;

@@ -6,9 +6,8 @@ use metaclaw_turns::{JsonText, RawMessage};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::Asked;
 use crate::{
-    request::value,
+    request::{ChatRequest, value},
     scan::{self, Form, Item, Span},
     splice::OWN_FIELDS,
 };
@@ -18,32 +17,41 @@ use crate::{
 pub(super) struct Unread;
 
 /// The request in chat shape.
-#[derive(Default)]
-pub(super) struct Said {
+#[derive(Debug, Default)]
+pub(crate) struct Said {
     pub messages: Vec<RawMessage>,
     pub tools: Option<JsonText>,
     /// What else steers the answer.
     pub params: Map<String, Value>,
+    /// The reply whose conversation the request leaves out.
+    pub goes_on_from: Option<String>,
     /// Bytes that no other request shares.
     pub n_own: u64,
 }
 
 /// Reads a request. Of what came before the texts are there.
 struct Reader<'a> {
-    asked: &'a Asked,
+    chat: &'a ChatRequest,
+    /// The hash of the conversation before its first message and after each.
+    chains: &'a [ChainHash],
     said: Said,
 }
 
-// === impl Asked ===
+// === impl Said ===
 
-impl Asked {
-    /// The request in chat shape.
-    pub(super) fn read(&self) -> Result<Said, Unread> {
+impl Said {
+    /// Reads a request. `chains` has the hash of the conversation before its first message and after
+    /// each.
+    pub(super) fn read(chat: &ChatRequest, chains: &[ChainHash]) -> Result<Self, Unread> {
         let mut reader = Reader {
-            asked: self,
-            said: Said::default(),
+            chat,
+            chains,
+            said: Self {
+                goes_on_from: goes_on_from(chat),
+                ..Self::default()
+            },
         };
-        match self.api {
+        match chat.api {
             Api::Chat => reader.chat_messages()?,
             Api::Messages | Api::Responses => reader.other_messages()?,
         }
@@ -52,21 +60,13 @@ impl Asked {
         said.n_own += size_of_val(said.messages.as_slice()) as u64;
         Ok(said)
     }
+}
 
-    /// Bytes of what it was given, of which each turn has a copy.
-    pub(super) fn n_given(&self) -> u64 {
-        let given = [&self.served.system_block, &self.served.user_line];
-        let given = given.into_iter().flatten();
-        given.map(|text| text.len() as u64).sum()
-    }
-
-    /// The reply whose conversation the request leaves out.
-    pub(super) fn goes_on_from(&self) -> Option<String> {
-        let member = self.layout.member("previous_response_id");
-        let member = member.filter(|_| self.api == Api::Responses)?;
-        let id = &self.raw[member.value.clone()];
-        (id.first() == Some(&b'"')).then(|| scan::text::read(id).into_owned())
-    }
+fn goes_on_from(chat: &ChatRequest) -> Option<String> {
+    let member = chat.layout.member("previous_response_id");
+    let member = member.filter(|_| chat.api == Api::Responses)?;
+    let id = &chat.raw[member.value.clone()];
+    (id.first() == Some(&b'"')).then(|| scan::text::read(id).into_owned())
 }
 
 // === impl Reader ===
@@ -74,8 +74,8 @@ impl Asked {
 impl Reader<'_> {
     /// Everything but the conversation.
     fn members(&mut self) -> Result<(), Unread> {
-        let (asked, api) = (self.asked, self.asked.api);
-        for member in &asked.layout.members {
+        let (chat, api) = (self.chat, self.chat.api);
+        for member in &chat.layout.members {
             let key = member.key.as_str();
             match (key, api) {
                 ("tools", _) => {
@@ -85,7 +85,7 @@ impl Reader<'_> {
                 (key, _) if OWN_FIELDS.contains(&key) || key == scan::conversation(api) => {}
                 (key, _) => {
                     // A number that no f64 holds is all that can fail: nothing that steers an answer.
-                    let value = value(&asked.raw[member.value.clone()]);
+                    let value = value(&chat.raw[member.value.clone()]);
                     self.said.n_own += member.whole.len() as u64;
                     let params = &mut self.said.params;
                     params.insert(api.param(key).to_owned(), value.unwrap_or(Value::Null));
@@ -97,8 +97,8 @@ impl Reader<'_> {
 
     /// The messages of a chat completion, as they stand there.
     fn chat_messages(&mut self) -> Result<(), Unread> {
-        let each = self.asked.layout.each().iter();
-        for (item, chain) in each.zip(self.asked.chains.iter().skip(1)) {
+        let each = self.chat.layout.each().iter();
+        for (item, chain) in each.zip(self.chains.iter().skip(1)) {
             let text = self.text(Form::Plain, &item.whole, plain)?;
             let chain = *chain;
             self.said.messages.push(RawMessage { text, chain });
@@ -108,18 +108,18 @@ impl Reader<'_> {
 
     /// The messages of another API, in chat shape.
     fn other_messages(&mut self) -> Result<(), Unread> {
-        let (asked, api) = (self.asked, self.asked.api);
-        let first = asked.chains.first();
-        let mut chain = first.copied().unwrap_or(asked.who.chain);
+        let (chat, api) = (self.chat, self.chat.api);
+        // There is one more than messages.
+        let mut chain = *self.chains.first().ok_or(Unread)?;
         self.system(chain)?;
-        let mut messages = Vec::with_capacity(asked.layout.each().len());
-        for Item { whole, .. } in asked.layout.each() {
-            let item = value(&asked.raw[whole.clone()]).ok_or(Unread)?;
+        let mut messages = Vec::with_capacity(chat.layout.each().len());
+        for Item { whole, .. } in chat.layout.each() {
+            let item = value(&chat.raw[whole.clone()]).ok_or(Unread)?;
             api.push(&mut messages, &item).map_err(|_| Unread)?;
         }
-        let input = asked.layout.member("input");
+        let input = chat.layout.member("input");
         let input = input.filter(|_| api == Api::Responses);
-        let input = input.and_then(|member| value(&asked.raw[member.value.clone()]));
+        let input = input.and_then(|member| value(&chat.raw[member.value.clone()]));
         messages.extend(input.as_ref().and_then(Value::as_str).map(Message::user));
         for message in &messages {
             chain = chain.then(message);
@@ -132,12 +132,12 @@ impl Reader<'_> {
 
     /// The system text beside the conversation, which leaves the hash as it is.
     fn system(&mut self, chain: ChainHash) -> Result<(), Unread> {
-        let api = self.asked.api;
+        let api = self.chat.api;
         let name = match api {
             Api::Messages => "system",
             Api::Chat | Api::Responses => "instructions",
         };
-        let Some(member) = self.asked.layout.member(name) else {
+        let Some(member) = self.chat.layout.member(name) else {
             return Ok(());
         };
         let make = |raw: &[u8]| {
@@ -152,7 +152,7 @@ impl Reader<'_> {
     }
 
     fn tools(&mut self, span: &Span) -> Result<JsonText, Unread> {
-        let api = self.asked.api;
+        let api = self.chat.api;
         if api == Api::Chat {
             return self.text(Form::Plain, span, plain);
         }
@@ -168,9 +168,9 @@ impl Reader<'_> {
         span: &Span,
         make: impl FnOnce(&[u8]) -> Result<JsonText, Unread>,
     ) -> Result<JsonText, Unread> {
-        let (text, is_shared) = match self.asked.layout.long(span.start) {
+        let (text, is_shared) = match self.chat.layout.long(span.start) {
             Some(long) => long.text(form, make)?,
-            None => (make(&self.asked.raw[span.clone()])?, false),
+            None => (make(&self.chat.raw[span.clone()])?, false),
         };
         if !is_shared {
             self.said.n_own += text.as_str().len() as u64;

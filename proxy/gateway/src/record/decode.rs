@@ -10,8 +10,8 @@ use crate::metrics::{Metrics, api_name};
 // === impl Finished ===
 
 impl Finished {
-    /// The turn for the log; nothing, and counted, where it cannot be read.
-    pub(super) fn read(mut self, metrics: &Metrics) -> Option<Read> {
+    /// The turn for the log.
+    pub(super) fn read(mut self, metrics: &Metrics) -> Read {
         let opened = self
             .capture
             .bytes()
@@ -29,15 +29,8 @@ impl Finished {
         let reply = reply.unwrap_or_default();
         let sampled = sampled.filter(|_| end == StreamEnd::Complete);
         let tokens = sampled.map(|sampled| ids::tokens(sampled, &self.asked.served));
-        let Ok(said) = self.asked.read() else {
-            metrics.unread.inc();
-            return None;
-        };
-        // From here on the request's bytes are gone, and what it shares with others is theirs.
-        let n_own = said.n_own + self.asked.n_given() + size_of::<RawTurn>() as u64;
         let n_ids = tokens.as_ref().map_or(0, Tokens::n_bytes) as u64;
-        self.request.set(n_own + n_ids + self.n_bytes);
-        let goes_on_from = self.asked.goes_on_from();
+        self.memory.set(self.asked.n_bytes() + n_ids + self.n_bytes);
         let line = Line {
             api: self.asked.api,
             status: self.began.status,
@@ -45,6 +38,7 @@ impl Finished {
             traceparent: self.asked.traceparent.clone(),
         };
         let asked = *self.asked;
+        let said = asked.said;
         let turn = NewTurn {
             agent: asked.who.agent,
             session: asked.who.session,
@@ -70,16 +64,16 @@ impl Finished {
             tokens,
         };
         line.say(&turn);
-        Some(Read {
+        Read {
             turn: RawTurn {
                 turn,
                 messages: said.messages,
                 tools: said.tools,
-                goes_on_from,
+                goes_on_from: said.goes_on_from,
             },
             ack: self.ack,
-            memory: self.request,
-        })
+            memory: self.memory,
+        }
     }
 }
 

@@ -1,0 +1,107 @@
+use super::*;
+use crate::scan::Seen;
+
+/// Turns that wait for the log at once.
+const FEW: usize = 64;
+const REQUEST: &str = r#"{"messages":[{"role":"user"}]}"#;
+
+/// A log whose store is away and does not come back.
+struct Stuck;
+
+impl TurnSink for Stuck {
+    fn append(&self, _: RawTurn) -> Appending<'_> {
+        Box::pin(std::future::pending())
+    }
+
+    fn oldest_unflushed(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// Begins to record the reply to a request.
+fn begin(recorder: &Recorder, raw: String, has_ids: bool) -> Recording {
+    let chat = ChatRequest::parse(Api::Chat, raw.into(), &Seen::default()).unwrap();
+    let agent = AgentId::default_agent();
+    let chains = chat.conversation.chains(ChainHash::start(&agent));
+    let began = Began {
+        api: Api::Chat,
+        status: 200,
+        format: Format::Json,
+        encoding: Encoding::Identity,
+        has_ids,
+    };
+    let asked = |said| Asked {
+        api: Api::Chat,
+        who: Identity {
+            chain: ChainHash::start(&agent),
+            agent,
+            session: "s".parse().unwrap(),
+            kind: metaclaw_turns::TurnKind::Main,
+            is_last: false,
+        },
+        said,
+        served: Served::default(),
+        started_ms: 0,
+        traceparent: None,
+    };
+    let noted = recorder.note(&chat, &chains).unwrap();
+    recorder.begin(noted, asked, began)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_stays_away_does_not_hold_the_end_up_for_ever() {
+    let metrics = Arc::new(Metrics::default());
+    let budget = Budget::of_captures(1 << 20, Arc::clone(&metrics));
+    let replies = Arc::new(Replies::new());
+    let (recorder, recordings) = recorder(
+        Arc::new(Stuck),
+        budget,
+        replies,
+        Arc::clone(&metrics),
+        false,
+        FEW,
+    );
+    for _ in 0..2 * FEW {
+        begin(&recorder, REQUEST.to_owned(), false).end(StreamEnd::Complete);
+    }
+    let stop = CancellationToken::new();
+    stop.cancel();
+    let ended = tokio::time::timeout(2 * PATIENCE, recordings.run(stop));
+    ended.await.expect("an end");
+    assert_eq!(metrics.counts().capture_bytes, 0);
+}
+
+/// What a turn counts for while the log does not take it.
+async fn n_bytes_of_waiting(raw: String, reply: String) -> u64 {
+    let metrics = Arc::new(Metrics::default());
+    let budget = Budget::of_captures(8 << 20, Arc::clone(&metrics));
+    let replies = Arc::new(Replies::new());
+    let sink = Arc::new(Stuck);
+    let (recorder, recordings) = recorder(sink, budget, replies, Arc::clone(&metrics), false, FEW);
+    let mut recording = begin(&recorder, raw, true);
+    recording.push(&reply.into());
+    recording.end(StreamEnd::Complete);
+    let running = recordings.run(CancellationToken::new());
+    tokio::pin!(running);
+    let while_it_waits = tokio::time::timeout(PATIENCE, &mut running);
+    assert!(while_it_waits.await.is_err());
+    metrics.counts().capture_bytes
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_the_log_is_counted_with_all_its_fields() {
+    let long = "x".repeat(100_000);
+    let raw = format!(r#"{{"messages":[{{"role":"user"}}],"metadata":{{"a":"{long}"}}}}"#);
+    let n_bytes = n_bytes_of_waiting(raw, String::new()).await;
+    assert!(n_bytes > 100_000, "{n_bytes} bytes are counted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn token_ids_that_wait_for_the_log_are_counted() {
+    let ids = "1,".repeat(100_000) + "1";
+    let reply = format!(
+        r#"{{"prompt_token_ids":[{ids}],"choices":[{{"index":0,"message":{{"role":"assistant","content":"x"}},"finish_reason":"stop","token_ids":[1],"logprobs":{{"content":[{{"logprob":-1}}]}}}}]}}"#
+    );
+    let n_bytes = n_bytes_of_waiting(REQUEST.to_owned(), reply).await;
+    assert!(n_bytes > 200_000 + 400_000, "{n_bytes} bytes are counted");
+}
