@@ -1,11 +1,17 @@
 //! The tool calls of a chat stream, whose pieces may come mixed, as blocks, which may not.
+//!
+//! One call's block is open at a time. A call that begins meanwhile waits until the arguments of that
+//! one are a whole JSON object, which they are at once where a model makes one call after the other, or
+//! until the reply ends.
+
+use std::{collections::VecDeque, mem};
 
 use serde_json::Value;
 
 use super::wire::filled;
 use crate::calls::{Places, call_id};
 
-/// The most arguments of a call that wait for its name, in bytes.
+/// The most arguments that wait, of all calls together, in bytes.
 const MAX_HELD: usize = 1 << 20;
 
 /// The calls of one reply so far.
@@ -14,16 +20,35 @@ pub(super) struct Calls {
     all: Vec<Call>,
     places: Places,
     /// The call whose block may still grow.
-    open: Option<usize>,
+    open: Option<Open>,
+    /// Calls that have a name and no block yet.
+    waiting: VecDeque<usize>,
+    /// Bytes that all calls hold.
+    n_held: usize,
 }
 
 #[derive(Debug, Default)]
 struct Call {
     id: Option<String>,
     name: Option<String>,
-    /// Arguments that came before the name, without which no block can begin.
+    /// Arguments that no block has yet: it cannot begin without a name, nor beside another's.
     held: String,
     has_begun: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    at: usize,
+    extent: Extent,
+}
+
+/// How far the JSON of a call's arguments has come.
+#[derive(Debug, Default)]
+struct Extent {
+    depth: usize,
+    in_text: bool,
+    is_escaped: bool,
+    is_whole: bool,
 }
 
 /// What a piece does to the blocks.
@@ -50,11 +75,6 @@ impl Calls {
         !self.all.is_empty()
     }
 
-    /// A block of another kind has begun.
-    pub(super) fn close(&mut self) {
-        self.open = None;
-    }
-
     /// Takes one element of a delta's `tool_calls`; `reply_id` is part of the id that a call without one gets.
     pub(super) fn add(&mut self, piece: &Value, reply_id: &str) -> Vec<Step> {
         let Some(at) = self.places.find(piece) else {
@@ -62,62 +82,130 @@ impl Calls {
         };
         self.all.resize_with(self.places.len(), Call::default);
         let call = &mut self.all[at];
+        let was_nameless = call.name.is_none();
+        let n_held = call.held.len();
+        call.add(piece);
+        self.n_held += call.held.len() - n_held;
+        if was_nameless && call.name.is_some() {
+            self.waiting.push_back(at);
+        }
+        let is_over = call.has_begun && self.open.as_ref().is_none_or(|open| open.at != at);
+        if is_over {
+            return self.refuse_more(at);
+        }
+        let mut steps = self.advance(reply_id);
+        if self.n_held > MAX_HELD {
+            let why = "a call's arguments came, but no name".to_owned();
+            steps.push(Step::Refuse { why });
+        }
+        steps
+    }
+
+    /// A block of another kind begins: those that wait come before it.
+    pub(super) fn close(&mut self, reply_id: &str) -> Vec<Step> {
+        let mut steps = Vec::new();
+        while !self.waiting.is_empty() {
+            self.open = None;
+            steps.extend(self.advance(reply_id));
+        }
+        self.open = None;
+        steps
+    }
+
+    /// The reply has ended: those that wait, and those that never got a name and begin without one.
+    pub(super) fn end(&mut self, reply_id: &str) -> Vec<Step> {
+        let calls = self.all.iter().enumerate();
+        let nameless = calls.filter(|(_, call)| call.name.is_none());
+        self.waiting.extend(nameless.map(|(at, _)| at));
+        self.close(reply_id)
+    }
+
+    /// Lets the open call grow, and the next ones begin where it is over. None waits for more than there
+    /// is room for.
+    fn advance(&mut self, reply_id: &str) -> Vec<Step> {
+        let mut steps = Vec::new();
+        loop {
+            if let Some(open) = &mut self.open {
+                let arguments = mem::take(&mut self.all[open.at].held);
+                self.n_held -= arguments.len();
+                open.extent.read(&arguments);
+                if !arguments.is_empty() {
+                    steps.push(Step::Grow { arguments });
+                }
+                if !open.extent.is_whole && self.n_held <= MAX_HELD {
+                    return steps;
+                }
+            }
+            let Some(at) = self.waiting.pop_front() else {
+                return steps;
+            };
+            steps.push(self.begin(at, reply_id));
+        }
+    }
+
+    fn begin(&mut self, at: usize, reply_id: &str) -> Step {
+        let extent = Extent::default();
+        self.open = Some(Open { at, extent });
+        let call = &mut self.all[at];
+        call.has_begun = true;
+        let id = || call_id("call", reply_id, at);
+        Step::Begin {
+            id: call.id.clone().unwrap_or_else(id),
+            name: call.name.clone().unwrap_or_default(),
+        }
+    }
+
+    /// More of a call came after its block; blanks say nothing.
+    fn refuse_more(&mut self, at: usize) -> Vec<Step> {
+        let call = &mut self.all[at];
+        let more = mem::take(&mut call.held);
+        self.n_held -= more.len();
+        if more.trim_ascii().is_empty() {
+            return Vec::new();
+        }
+        let name = call.name.as_deref().unwrap_or_default();
+        let why = format!("more arguments of the call of {name} came after its end");
+        vec![Step::Refuse { why }]
+    }
+}
+
+// === impl Call ===
+
+impl Call {
+    fn add(&mut self, piece: &Value) {
         let function = &piece["function"];
         let keep = |known: &mut Option<String>, value| {
             if known.is_none() {
                 *known = filled(value).map(str::to_owned);
             }
         };
-        keep(&mut call.id, &piece["id"]);
-        keep(&mut call.name, &function["name"]);
+        keep(&mut self.id, &piece["id"]);
+        keep(&mut self.name, &function["name"]);
         match &function["arguments"] {
-            Value::String(more) => call.held.push_str(more),
-            whole @ Value::Object(_) => call.held.push_str(&whole.to_string()),
+            Value::String(more) => self.held.push_str(more),
+            whole @ Value::Object(_) => self.held.push_str(&whole.to_string()),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {}
         }
-        match call.name {
-            Some(_) => self.steps(at, reply_id),
-            None if call.held.len() > MAX_HELD => {
-                let why = "a call's arguments came, but no name".to_owned();
-                vec![Step::Refuse { why }]
+    }
+}
+
+// === impl Extent ===
+
+impl Extent {
+    fn read(&mut self, json: &str) {
+        for byte in json.bytes() {
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' if self.in_text => self.is_escaped = true,
+                b'"' => self.in_text = !self.in_text,
+                _ if self.in_text => {}
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    self.is_whole |= self.depth == 0;
+                }
+                _ => {}
             }
-            None => Vec::new(),
         }
-    }
-
-    /// Calls that never got a name: their end has come, and they begin without one.
-    pub(super) fn begin_nameless(&mut self, reply_id: &str) -> Vec<Step> {
-        let waiting: Vec<usize> = (0..self.all.len())
-            .filter(|at| !self.all[*at].has_begun)
-            .collect();
-        let steps = waiting.into_iter().flat_map(|at| self.steps(at, reply_id));
-        steps.collect()
-    }
-
-    fn steps(&mut self, at: usize, reply_id: &str) -> Vec<Step> {
-        let call = &mut self.all[at];
-        let mut steps = Vec::new();
-        let name = call.name.clone().unwrap_or_default();
-        if !call.has_begun {
-            call.has_begun = true;
-            self.open = Some(at);
-            let id = || call_id("call", reply_id, at);
-            let id = call.id.clone().unwrap_or_else(id);
-            steps.push(Step::Begin {
-                id,
-                name: name.clone(),
-            });
-        }
-        let arguments = std::mem::take(&mut call.held);
-        if arguments.is_empty() {
-            return steps;
-        }
-        steps.push(if self.open == Some(at) {
-            Step::Grow { arguments }
-        } else {
-            let why = format!("more arguments of the call of {name} came after its end");
-            Step::Refuse { why }
-        });
-        steps
     }
 }

@@ -155,6 +155,10 @@ impl MessagesStream {
             return;
         }
         if self.open != Some(kind) {
+            if kind != Open::Call {
+                let waiting = self.calls.close(&self.id);
+                self.steps(waiting, out);
+            }
             let block = match kind {
                 Open::Thinking => json!({ "type": "thinking", "thinking": "", "signature": "" }),
                 Open::Text | Open::Call => json!({ "type": "text", "text": "" }),
@@ -173,9 +177,6 @@ impl MessagesStream {
             return;
         }
         self.stop(out);
-        if kind != Open::Call {
-            self.calls.close();
-        }
         let index = self.n_blocks;
         self.n_blocks += 1;
         self.open = Some(kind);
@@ -202,8 +203,8 @@ impl MessagesStream {
             let error = error::broken_off(reason);
             return self.fail(&error, out);
         }
-        let nameless = self.calls.begin_nameless(&self.id);
-        self.steps(nameless, out);
+        let waiting = self.calls.end(&self.id);
+        self.steps(waiting, out);
         self.stop(out);
         if self.is_over {
             return;

@@ -1,5 +1,6 @@
 //! Realistic conversations and streams, both ways; the properties stand in `properties`.
 
+mod calls;
 mod errors;
 mod properties;
 mod replies;

@@ -293,81 +293,6 @@ fn what_cannot_be_read_is_said_and_ends_the_reply() {
 }
 
 #[test]
-fn calls_whose_pieces_come_mixed_are_refused_and_not_garbled() {
-    let call = |piece: &str| {
-        format!("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{piece}]}}}}]}}\n\n")
-    };
-    let stream = [
-        call(r#"{"index":0,"id":"a","function":{"name":"x","arguments":"{"}}"#),
-        call(r#"{"index":1,"id":"b","function":{"name":"y","arguments":"{"}}"#),
-        call(r#"{"index":0,"function":{"arguments":""}}"#),
-        call(r#"{"index":1,"function":{"arguments":"}"}}"#),
-        call(r#"{"index":0,"function":{"arguments":"}"}}"#),
-        "data: [DONE]\n\n".to_owned(),
-    ];
-    let out = streamed(MessagesToChat, &stream.concat());
-    let (_, last) = out.split_once("event: error").unwrap();
-    insta::assert_snapshot!(last, @r#"data: {"type":"error","error":{"type":"api_error","message":"an event of the upstream's reply cannot be translated: more arguments of the call of x came after its end"}}"#);
-}
-
-#[test]
-fn a_call_waits_for_its_name_and_gets_an_id() {
-    let call = |piece: &str| {
-        format!("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{piece}]}}}}]}}\n\n")
-    };
-    let stream = [
-        call(r#"{"index":0,"function":{"arguments":"{\"a\""}}"#),
-        call(r#"{"index":0,"function":{"name":"x","arguments":":1}"}}"#),
-        call(r#"{"function":{"name":"y","arguments":{"b":2}},"id":""}"#),
-        call(r#"{"index":7}"#),
-        "data: [DONE]\n\n".to_owned(),
-    ];
-    let out = streamed(MessagesToChat, &stream.concat());
-    let (_, blocks) = out.split_once("event: content_block_start").unwrap();
-    insta::assert_snapshot!(blocks);
-}
-
-#[test]
-fn the_ids_of_calls_without_are_unlike_those_of_other_replies() {
-    let id = |reply: &str| {
-        let call = r#"{"index":0,"id":"","function":{"name":"x","arguments":"{}"}}"#;
-        let chunk = format!(
-            "data: {{\"id\":\"{reply}\",\"choices\":[{{\"delta\":{{\"tool_calls\":[{call}]}}}}]}}\n\n"
-        );
-        let out = streamed(MessagesToChat, &(chunk + "data: [DONE]\n\n"));
-        let reply = Api::Messages.read_sse(out.as_bytes());
-        reply.message.unwrap().tool_calls()[0].id.clone()
-    };
-    assert_eq!(
-        [id("r-1"), id("r-2"), id("")],
-        ["call_r1_0", "call_r2_0", "call_msg1763600000_0"]
-    );
-}
-
-#[test]
-fn parallel_calls_that_all_have_index_0_become_blocks_of_their_own() {
-    let call = |id: &str| {
-        format!(
-            "data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"index\":0,\"id\":\"{id}\",\"function\":{{\"name\":\"f\",\"arguments\":\"{{}}\"}}}}]}}}}]}}\n\n"
-        )
-    };
-    let out = streamed(
-        MessagesToChat,
-        &(call("a") + &call("b") + "data: [DONE]\n\n"),
-    );
-    let calls = Api::Messages
-        .read_sse(out.as_bytes())
-        .message
-        .unwrap()
-        .tool_calls();
-    let calls: Vec<_> = calls
-        .iter()
-        .map(|c| (c.id.as_str(), c.arguments.as_str()))
-        .collect();
-    assert_eq!(calls, [("a", "{}"), ("b", "{}")]);
-}
-
-#[test]
 fn moonshots_usage_is_found_in_its_choice() {
     let chunk = r#"data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":9,"completion_tokens":2,"cached_tokens":8}}]}"#;
     let out = streamed(MessagesToChat, &format!("{chunk}\n\ndata: [DONE]\n\n"));
@@ -413,17 +338,6 @@ fn mistrals_thinking_is_thinking() {
 }
 
 #[test]
-fn arguments_without_a_name_are_not_kept_without_limit() {
-    let piece = "x".repeat(1 << 18);
-    let piece = format!(
-        "data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"index\":0,\"function\":{{\"arguments\":\"{piece}\"}}}}]}}}}]}}\n\n"
-    );
-    let out = streamed(MessagesToChat, &piece.repeat(5));
-    let (_, last) = out.split_once("event: error").unwrap();
-    insta::assert_snapshot!(last, @r#"data: {"type":"error","error":{"type":"api_error","message":"an event of the upstream's reply cannot be translated: a call's arguments came, but no name"}}"#);
-}
-
-#[test]
 fn a_block_that_is_too_long_to_go_out_once_more_does_not() {
     let thinking = |n: usize, m: usize| {
         let start = r#"data: {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":""}}"#;
@@ -446,20 +360,4 @@ fn a_block_that_is_too_long_to_go_out_once_more_does_not() {
         [thinking(1, 1), thinking(20, 1), thinking(1, 20)],
         [true, false, false]
     );
-}
-
-#[test]
-fn an_input_that_stands_in_its_blocks_start_is_not_lost() {
-    let stream = r#"data: {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"x","input":{"a":1}}}
-
-data: {"type":"content_block_start","index":1,"content_block":{"type":"text","text":"hi"}}
-
-data: {"type":"content_block_start","index":2,"content_block":{"type":"redacted_thinking","data":"Eo8B"}}
-
-data: {"type":"content_block_start","index":3,"content_block":{"type":"server_tool_use","id":"s","name":"web_search","input":{}}}
-
-data: {"type":"content_block_delta","index":3,"delta":{"type":"input_json_delta","partial_json":"{}"}}
-
-"#;
-    insta::assert_snapshot!(streamed(ChatToMessages, stream));
 }
