@@ -20,14 +20,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Appending, Gateway, GatewayConfig, GatewayParts, Metrics, Secret, Services, Serving, TurnSink,
-    gateway::Shared,
+    gateway::Shared, record::AT_ONCE,
 };
 
 /// Nothing on one machine takes this long unless it hangs.
 pub(super) const SOON: Duration = Duration::from_secs(10);
-
-/// Turns that wait for the log at once.
-pub(super) const AT_ONCE: usize = 64;
 
 pub(super) const CHAT: &str = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"What is the capital of France?"}]}"#;
 
@@ -54,6 +51,8 @@ pub(super) struct SetUp {
     pub wishes: WishesConfig,
     pub services: Option<Services>,
     pub no_llm: bool,
+    /// Turns that may wait for the log; all that may, where it is not said.
+    pub at_once: Option<usize>,
 }
 
 /// What the log got; holds each turn back until [`Log::let_go`] where it was told to.
@@ -131,7 +130,8 @@ impl Harness {
             serving: Arc::clone(&serving),
             services,
         };
-        let gateway = Gateway::with(parts, AT_ONCE).unwrap();
+        let at_once = set_up.at_once.unwrap_or(AT_ONCE);
+        let gateway = Gateway::with(parts, at_once).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let metrics = gateway.metrics();

@@ -61,7 +61,11 @@ async fn a_reply_with_an_event_too_long_to_read_is_not_taken_for_a_whole_one() {
 
 #[tokio::test]
 async fn a_log_that_is_broken_or_stuck_costs_no_reply() {
-    let mut harness = Harness::start().await;
+    let mut harness = Harness::with(SetUp {
+        at_once: Some(64),
+        ..SetUp::default()
+    })
+    .await;
     *harness.log.broken.lock().unwrap() = Some("disk full".into());
     harness.chat("", CHAT, "x").await;
     while harness.metrics.counts().failed == 0 {
@@ -76,7 +80,7 @@ async fn a_log_that_is_broken_or_stuck_costs_no_reply() {
     let reply = json_reply(&completion("x")).replace("connection: close\r\n", "");
     exchange.send(reply.as_bytes()).await;
     assert!(client.read().await.is_whole);
-    // 64 wait for the log (`AT_ONCE` of the harness) and 64 before them; the rest is dropped and counted,
+    // 64 wait for the log and 64 before them; the rest is dropped and counted,
     // and answered all the same.
     for _ in 0..160 {
         client.send(&post_chat(CHAT)).await;
