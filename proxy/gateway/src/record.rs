@@ -33,6 +33,9 @@ use crate::{
 /// counted.
 pub(crate) const AT_ONCE: usize = 8_192;
 
+/// The most that a compressed reply is opened to while the agent waits for its end: a few milliseconds.
+const AT_ITS_END: u64 = 1 << 20;
+
 /// How long the last turns may wait, at the end, for a log that is away.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -260,14 +263,15 @@ impl Recording {
     /// The Responses API goes on from a reply by its id: it is known before the agent has the end.
     fn remember(&self) {
         let Self { asked, began, .. } = self;
-        let is_plain = began.encoding == Encoding::Identity;
-        if asked.api != Api::Responses || !is_plain {
+        if asked.api != Api::Responses {
             return;
         }
-        let Some(bytes) = self.capture.bytes() else {
+        let bytes = self.capture.bytes();
+        let opened = bytes.and_then(|bytes| began.encoding.open_to(AT_ITS_END, bytes));
+        let Some(opened) = opened else {
             return;
         };
-        if let Some(id) = identity::response_id(began.format, bytes) {
+        if let Some(id) = identity::response_id(began.format, &opened) {
             self.recorder
                 .replies
                 .put(&asked.who.agent, id, asked.replied());

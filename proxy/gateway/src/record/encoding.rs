@@ -55,26 +55,31 @@ impl Encoding {
     /// The bytes opened, as far as they can be: those of a reply that was cut end early.
     /// `None` where they are not read here or are not what they say.
     pub(super) fn open(self, bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
+        self.open_to(MAX_OPENED, bytes)
+    }
+
+    /// The same, of a reply that is opened to no more than `limit` bytes.
+    pub(super) fn open_to(self, limit: u64, bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
         let opened = match self {
             Self::Identity => return Some(Cow::Borrowed(bytes)),
             Self::Unread => return None,
-            Self::Gzip => read(GzDecoder::new(bytes)),
+            Self::Gzip => read(GzDecoder::new(bytes), limit),
             // The first byte of a zlib stream says "deflate" in its low half (RFC 1950, 2.2).
             Self::Deflate if bytes.first().is_some_and(|b| b & 0x0f == 8) => {
-                read(ZlibDecoder::new(bytes))
+                read(ZlibDecoder::new(bytes), limit)
             }
-            Self::Deflate => read(DeflateDecoder::new(bytes)),
-            Self::Brotli => read(brotli(bytes)),
-            Self::Zstd => read(zstd(bytes).ok()?),
+            Self::Deflate => read(DeflateDecoder::new(bytes), limit),
+            Self::Brotli => read(brotli(bytes), limit),
+            Self::Zstd => read(zstd(bytes).ok()?, limit),
         };
         (bytes.is_empty() || !opened.is_empty()).then_some(Cow::Owned(opened))
     }
 }
 
-fn read(decoder: impl Read) -> Vec<u8> {
+fn read(decoder: impl Read, limit: u64) -> Vec<u8> {
     let mut opened = Vec::new();
     // An error is an early end; what came before it stands.
-    let _ = decoder.take(MAX_OPENED).read_to_end(&mut opened);
+    let _ = decoder.take(limit).read_to_end(&mut opened);
     opened
 }
 

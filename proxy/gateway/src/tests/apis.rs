@@ -1,5 +1,8 @@
 //! Anthropic's messages and OpenAI's responses: the same way of a turn as a chat completion.
 
+use std::io::Write;
+
+use flate2::{Compression, write::GzEncoder};
 use metaclaw_chat::{Message, Role};
 
 use super::harness::{Harness, SetUp, json_reply, post};
@@ -89,4 +92,27 @@ async fn a_response_that_goes_on_from_another_is_the_next_turn_of_its_session() 
         "the same conversation, whoever keeps its beginning"
     );
     assert_ne!(turns[3].session, turns[0].session);
+}
+
+#[tokio::test]
+async fn a_compressed_response_is_gone_on_from_as_well() {
+    let mut harness = Harness::start().await;
+    let mut zipped = GzEncoder::new(Vec::new(), Compression::fast());
+    zipped.write_all(RESPONSE.as_bytes()).unwrap();
+    let zipped = zipped.finish().unwrap();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-encoding: gzip\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        zipped.len()
+    );
+    for body in [
+        r#"{"model":"m","input":"hi"}"#,
+        r#"{"model":"m","previous_response_id":"resp_1","input":"on"}"#,
+    ] {
+        let (mut client, mut exchange) = harness.ask(&post("/v1/responses", "", body)).await;
+        exchange.send(&[head.as_bytes(), &zipped].concat()).await;
+        assert_eq!(client.read().await.body, zipped);
+    }
+    let turns = harness.log.wait(2).await;
+    assert_eq!(turns[1].session, turns[0].session);
+    assert_eq!(turns[1].reply.as_ref().unwrap().text(), "hello");
 }
