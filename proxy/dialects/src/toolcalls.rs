@@ -16,12 +16,15 @@ mod call;
 mod held;
 mod names;
 mod requests;
+mod schema;
 mod split;
 mod streams;
+mod xml;
 
 use serde_json::Value;
 
 pub use self::requests::{bootstrap, normalise, request};
+pub use self::schema::Schemas;
 use self::split::{Piece, Splitter};
 use crate::{
     json,
@@ -36,6 +39,8 @@ pub struct Options {
     pub think_is_open: bool,
     /// The names of the request's tools; one of them is never taken for another's misspelling.
     pub tools: Vec<String>,
+    /// What they take.
+    pub schemas: Schemas,
 }
 
 /// A call that was found in the text.
@@ -56,6 +61,7 @@ impl Options {
         Self {
             think_is_open,
             tools: names.map(str::to_owned).collect(),
+            schemas: Schemas::of(request),
         }
     }
 }

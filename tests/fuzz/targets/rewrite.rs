@@ -9,7 +9,7 @@ use metaclaw_dialects::{
     vllm::{self, Asked},
 };
 use metaclaw_fuzz::{Input, pieces, rewritten};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
@@ -34,10 +34,10 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn options(choice: u8) -> Options {
-    Options {
-        think_is_open: choice & 1 != 0,
-        tools: vec!["exec".to_owned(), "read_2".to_owned()],
-    }
+    let takes = json!({ "properties": { "n": { "type": "integer" } } });
+    let tool = |name: &str| json!({ "function": { "name": name, "parameters": takes } });
+    let request = json!({ "tools": [tool("exec"), tool("read_2")] });
+    Options::of(&request, choice & 1 != 0)
 }
 
 fn asked(choice: u8) -> Asked {
@@ -50,9 +50,9 @@ fn asked(choice: u8) -> Asked {
 fn rewrite(choice: u8) -> Box<dyn Rewrite> {
     match choice & 6 {
         0 => toolcalls::stream(options(choice)),
-        2 => Box::new(vllm::stream(asked(choice)).0),
+        2 => Box::new(vllm::stream(asked(choice))),
         _ => Box::new(Then::new(
-            vllm::stream(asked(choice)).0,
+            vllm::stream(asked(choice)),
             toolcalls::stream(options(choice)),
         )),
     }
@@ -63,7 +63,7 @@ fn whole(choice: u8, body: &[u8]) {
     let is_json = serde_json::from_slice::<Value>(body).is_ok();
     for out in [
         toolcalls::reply(&options(choice), body),
-        vllm::reply(asked(choice), body).0,
+        vllm::reply(asked(choice), body),
     ]
     .into_iter()
     .flatten()
@@ -71,6 +71,8 @@ fn whole(choice: u8, body: &[u8]) {
         let stays = serde_json::from_slice::<Value>(&out).is_ok();
         assert!(!is_json || stays, "{}", String::from_utf8_lossy(&out));
     }
+    vllm::sampled_sse(body);
+    vllm::sampled_json(body);
     if let Ok(body) = serde_json::from_slice::<Value>(body) {
         toolcalls::request(&body);
         toolcalls::bootstrap(&body);

@@ -1,6 +1,6 @@
 //! A reply's text, split into what is said, what is thought and what is called, as it comes.
 
-use super::{Call, Options, call, held::Held};
+use super::{Call, Options, call, held::Held, xml};
 use crate::calls::call_id;
 
 pub(super) const THINK: &str = "<think>";
@@ -38,7 +38,7 @@ pub(super) enum Piece {
 /// Whose markup a call is written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
-    /// `<tool_call>{json}</tool_call>`
+    /// `<tool_call>{json}</tool_call>`, and Qwen3-Coder's with [`xml`] between.
     Qwen,
     /// `<|tool_call_begin|>name<|tool_call_argument_begin|>{json}<|tool_call_end|>`
     Kimi,
@@ -83,9 +83,20 @@ enum State {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Scan {
     at: usize,
-    has_begun: bool,
+    /// `None` where only blanks have come.
+    written: Option<Written>,
     in_string: bool,
     is_escaped: bool,
+}
+
+/// How what stands between a call's markers is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    /// As JSON, or with JSON in it.
+    Json,
+    Xml,
+    /// It is no call.
+    Otherwise,
 }
 
 /// What a look for a call's end came to.
@@ -114,11 +125,15 @@ impl Style {
         }
     }
 
-    /// Whether what follows the first marker may begin so.
-    fn may_begin(self, first: u8) -> bool {
-        match self {
-            Self::Qwen => first == b'{',
-            Self::Kimi => true,
+    /// How a call is written that begins so after its first marker; `None` until that is clear.
+    fn written(self, text: &[u8]) -> Option<Written> {
+        let xml = xml::FUNCTION.as_bytes();
+        match (self, text) {
+            (_, []) => None,
+            (Self::Kimi, _) | (Self::Qwen, [b'{', ..]) => Some(Written::Json),
+            (Self::Qwen, text) if text.starts_with(xml) => Some(Written::Xml),
+            (Self::Qwen, text) if xml.starts_with(text) => None,
+            (Self::Qwen, _) => Some(Written::Otherwise),
         }
     }
 }
@@ -321,6 +336,9 @@ impl Splitter {
     fn call(&self, style: Style, text: &str) -> Option<Call> {
         let id = |kind| call_id(kind, &self.reply_id, self.n_calls);
         match style {
+            Style::Qwen if text.trim_start().starts_with(xml::FUNCTION) => {
+                xml::call(text, id("call_xml"), &self.options)
+            }
             Style::Qwen => call::qwen(text, id("call_xml"), &self.options.tools),
             Style::Kimi => call::kimi(text, id("call_kimi"), &self.options.tools),
         }
@@ -366,12 +384,14 @@ impl Scan {
     fn find(&mut self, text: &[u8], style: Style) -> Found {
         let end = style.end().as_bytes();
         while let Some(byte) = text.get(self.at) {
-            if !self.has_begun && !byte.is_ascii_whitespace() {
-                self.has_begun = true;
-                if !style.may_begin(*byte) {
-                    return Found::NoCall;
-                }
+            if self.written.is_none() && !byte.is_ascii_whitespace() {
+                self.written = style.written(&text[self.at..]);
             }
+            let is_xml = match self.written {
+                Some(Written::Otherwise) => return Found::NoCall,
+                None if !byte.is_ascii_whitespace() => return Found::Nothing,
+                written => written == Some(Written::Xml),
+            };
             if self.in_string {
                 match byte {
                     _ if self.is_escaped => self.is_escaped = false,
@@ -379,14 +399,14 @@ impl Scan {
                     b'"' => self.in_string = false,
                     _ => {}
                 }
-            } else if *byte == b'"' {
+            } else if *byte == b'"' && !is_xml {
                 self.in_string = true;
             } else if *byte == end[0] {
                 let rest = &text[self.at..];
-                if rest.starts_with(end) {
+                if rest.starts_with(end) && (!is_xml || xml::may_end(&text[..self.at])) {
                     return Found::End(self.at);
                 }
-                if end.starts_with(rest) {
+                if rest.len() < end.len() && end.starts_with(rest) {
                     return Found::Nothing;
                 }
             }

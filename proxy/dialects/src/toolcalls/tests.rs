@@ -2,6 +2,7 @@
 
 mod requests;
 mod streams;
+mod xml;
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::json;
@@ -212,8 +213,8 @@ fn a_model_that_repeats_itself_costs_no_more_than_its_text() {
 fn a_marker_that_begins_no_call_holds_nothing_back() {
     let mut splitter = Splitter::new(Options::default(), "");
     let mut out = Vec::new();
-    splitter.push("A <tool_call> is: <tool_call>\n<function=f>", &mut out);
-    let text = "A <tool_call> is: <tool_call>\n<function=f>".to_owned();
+    splitter.push("A <tool_call> is: <tool_call>\n<functional>", &mut out);
+    let text = "A <tool_call> is: <tool_call>\n<functional>".to_owned();
     assert_eq!(out, [Piece::Text(text)]);
     insta::assert_snapshot!(plain("<tool_call>\n<tool_call>{\"name\":\"x\"}</tool_call>"), @r#"["","<tool_call>\n",["call_xml_0 x {}"]]"#);
 }
@@ -240,6 +241,10 @@ fn texts() -> impl Strategy<Value = String> {
         "\"",
         "\\",
         "é",
+        "<function=f>",
+        "<parameter=a>",
+        "</parameter>",
+        "</function>",
     ]);
     vec(words, 0..12).prop_map(|words| words.concat())
 }

@@ -93,10 +93,7 @@ impl Wording {
         }
         if has_text {
             let now = said.as_ref().unwrap_or(&given);
-            wording.in_text = Some(toolcalls::Options {
-                think_is_open: false,
-                tools: tools(now),
-            });
+            wording.in_text = Some(toolcalls::Options::of(now, false));
             said = toolcalls::request(now).or(said);
         }
         let body = said.map_or(body, |said| Bytes::from(said.to_string()).into());
@@ -225,12 +222,6 @@ fn translated(target: &Target, direction: Direction, given: &Value) -> Result<Va
         said.insert(APPEND_FIELD.to_owned(), ours.clone());
     }
     Ok(said)
-}
-
-fn tools(body: &Value) -> Vec<String> {
-    let tools = body["tools"].as_array().into_iter().flatten();
-    let name = |tool: &Value| tool["function"]["name"].as_str().map(str::to_owned);
-    tools.filter_map(name).collect()
 }
 
 /// What was asked for unencoded and came encoded cannot be put in other words.

@@ -1,0 +1,110 @@
+//! What a request's tools take, as far as text has to be told from other values: XML has no types.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::{Value, value::RawValue};
+
+/// The parameters of all tools that are no plain texts, by the tool's name and theirs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Schemas(Arc<BTreeMap<String, BTreeMap<String, Takes>>>);
+
+/// What a parameter takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    /// Any text, or null.
+    TextOrNull,
+    /// Whatever JSON it is.
+    Json,
+}
+
+// === impl Schemas ===
+
+impl Schemas {
+    pub(super) fn of(request: &Value) -> Self {
+        let tools = request["tools"].as_array().into_iter().flatten();
+        let tools = tools.filter_map(|tool| {
+            let function = &tool["function"];
+            let name = function["name"].as_str()?;
+            let properties = function["parameters"]["properties"].as_object()?;
+            let typed = properties.iter();
+            let typed = typed.filter_map(|(key, schema)| Some((key.clone(), takes(schema)?)));
+            Some((name.to_owned(), typed.collect()))
+        });
+        Self(Arc::new(tools.collect()))
+    }
+
+    /// A parameter's value as JSON text. What is not what its tool takes stays text: the tool says so.
+    pub(super) fn value(&self, tool: &str, parameter: &str, written: &str) -> String {
+        let takes = self.0.get(tool).and_then(|tool| tool.get(parameter));
+        let word = written.trim();
+        let json = match (takes, word) {
+            (Some(_), "null" | "None") => Some("null"),
+            (None | Some(Takes::TextOrNull), _) => None,
+            // As Python writes them, in which the templates are rendered.
+            (Some(Takes::Json), "True") => Some("true"),
+            (Some(Takes::Json), "False") => Some("false"),
+            (Some(Takes::Json), word) => serde_json::from_str::<&RawValue>(word)
+                .ok()
+                .map(RawValue::get),
+        };
+        json.map_or_else(|| Value::from(written).to_string(), str::to_owned)
+    }
+}
+
+/// What a schema allows; `None` for text alone, which is also what nobody said more about.
+fn takes(schema: &Value) -> Option<Takes> {
+    let choices = ["anyOf", "oneOf"].map(|key| schema[key].as_array());
+    let choices = choices.into_iter().flatten().flatten();
+    let schemas = std::iter::once(schema).chain(choices);
+    let types = schemas.flat_map(|schema| match &schema["type"] {
+        Value::Array(types) => types.iter().filter_map(Value::as_str).collect(),
+        name => Vec::from_iter(name.as_str()),
+    });
+    let types: Vec<&str> = types.collect();
+    let has = |name| types.contains(&name);
+    match (has("string"), has("null")) {
+        (true, true) => Some(Takes::TextOrNull),
+        (true, false) => None,
+        (false, _) => (!types.is_empty()).then_some(Takes::Json),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_value_is_what_its_schema_says() {
+        let properties = json!({
+            "text": { "type": "string" },
+            "maybe": { "anyOf": [{ "type": "string" }, { "type": "null" }] },
+            "n": { "type": "integer" },
+            "list": { "type": ["array", "null"] },
+            "flag": { "oneOf": [{ "type": "boolean" }] },
+            "any": {},
+        });
+        let function = json!({ "name": "f", "parameters": { "properties": properties } });
+        let tools = json!({ "tools": [{ "type": "function", "function": function }, 7] });
+        let schemas = Schemas::of(&tools);
+        let cases = [
+            ("text", "12", r#""12""#),
+            ("text", "null", r#""null""#),
+            ("maybe", "null", "null"),
+            ("maybe", "true", r#""true""#),
+            ("n", " 12345678901234567890123 ", "12345678901234567890123"),
+            ("n", "twelve", r#""twelve""#),
+            ("list", "[1, {\"a\": \"é\"}]", "[1, {\"a\": \"é\"}]"),
+            ("list", "None", "null"),
+            ("flag", "True", "true"),
+            ("flag", "False", "false"),
+            ("any", "1", r#""1""#),
+            ("other", "\"a\nb", r#""\"a\nb""#),
+        ];
+        for (parameter, written, value) in cases {
+            assert_eq!(schemas.value("f", parameter, written), value, "{parameter}");
+        }
+        assert_eq!(schemas.value("g", "n", "1"), r#""1""#);
+    }
+}

@@ -1,0 +1,74 @@
+//! Calls as Qwen3-Coder writes them.
+
+use super::*;
+
+/// What a model of the family wrote, as its chat template has it.
+const CALLS: &str = "I look.\n<tool_call>\n<function=exec>\n<parameter=command>\necho \"a\" > b\ncat b\n</parameter>\n<parameter=timeout>\n30\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=now>\n</function>\n</tool_call>";
+
+fn options() -> Options {
+    let properties = json!({ "command": { "type": "string" }, "timeout": { "type": "number" } });
+    let exec = json!({ "name": "exec", "parameters": { "properties": properties } });
+    Options::of(&json!({ "tools": [{ "function": exec }] }), false)
+}
+
+fn typed(text: &str) -> String {
+    read(&options(), text)
+}
+
+#[test]
+fn calls_in_xml_are_taken_out_with_the_types_of_their_tool() {
+    insta::assert_snapshot!(typed(CALLS), @r#"["","I look.\n",["call_xml_0 exec {\"command\": \"echo \\\"a\\\" > b\\ncat b\", \"timeout\": 30}","call_xml_1 now {}"]]"#);
+    insta::assert_snapshot!(plain(CALLS), @r#"["","I look.\n",["call_xml_0 exec {\"command\": \"echo \\\"a\\\" > b\\ncat b\", \"timeout\": \"30\"}","call_xml_1 now {}"]]"#);
+    insta::assert_snapshot!(plain("<tool_call><function=exec><parameter=command>ls</parameter></function></tool_call> done"), @r#"["","done",["call_xml_0 exec {\"command\": \"ls\"}"]]"#);
+}
+
+#[test]
+fn a_value_may_hold_quotes_and_the_tags_themselves() {
+    insta::assert_snapshot!(plain("<tool_call><function=write><parameter=text>say \"</tool_call>\" and </parameter> and </function>\n</tool_call> too</parameter></function></tool_call>"), @r#"["","",["call_xml_0 write {\"text\": \"say \\\"</tool_call>\\\" and </parameter> and </function>\\n</tool_call> too\"}"]]"#);
+}
+
+#[test]
+fn what_is_no_call_in_xml_stays_text() {
+    for text in [
+        "<tool_call><function=></function></tool_call>",
+        "<tool_call><function=a<b></function></tool_call>",
+        "<tool_call><function=exec>ls</function></tool_call>",
+        "<tool_call><function=exec><parameter=a>1</function></tool_call>",
+        "<tool_call><functions=exec></function></tool_call>",
+        "<tool_call><function=exec><parameter=a>1</parameter>",
+        "<tool_call><func",
+    ] {
+        assert_eq!(typed(text), json!(["", text, []]).to_string());
+    }
+}
+
+#[test]
+fn a_whole_reply_may_lack_the_last_marker() {
+    insta::assert_snapshot!(plain("<tool_call>\n<function=exec>\n<parameter=command>\nls\n</parameter>\n</function>\n"), @r#"["","",["call_xml_0 exec {\"command\": \"ls\"}"]]"#);
+}
+
+#[test]
+fn markers_without_end_cost_their_length() {
+    let name = "x".repeat(1 << 19);
+    let ends = "</function></tool_call>".repeat(20_000);
+    let text = format!("<tool_call><function={name}{ends}");
+    let (_, said, calls) = split(&Options::default(), &[&text]);
+    assert_eq!((said.len(), calls.len()), (text.len(), 0));
+}
+
+proptest! {
+    #[test]
+    fn any_values_come_back(values in vec(("[a-c]{1,3}", "[a-z<>\"/\\n {}]{0,12}"), 0..4)) {
+        let parameter = |(key, value): &(String, String)| {
+            format!("<parameter={key}>\n{value}\n</parameter>\n")
+        };
+        let parameters: String = values.iter().map(parameter).collect();
+        let text = format!("<tool_call>\n<function=f>\n{parameters}</function>\n</tool_call>");
+        let pairs: Vec<String> = values
+            .iter()
+            .map(|(key, value)| format!("{}: {}", json!(key), json!(value)))
+            .collect();
+        let expected = format!("call_xml_0 f {{{}}}", pairs.join(", "));
+        prop_assert_eq!(split(&Options::default(), &[&text]).2, [expected]);
+    }
+}
