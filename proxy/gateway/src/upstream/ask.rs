@@ -19,6 +19,7 @@ use super::{
     Outgoing, Sent, Target, Upstream, Upstreams,
     body::UpstreamBody,
     failure::Failure,
+    ids,
     speech::Speech,
     upload,
     wording::{Raw, Worded},
@@ -68,8 +69,8 @@ enum Next {
 
 /// Who is to be asked once, and how.
 #[derive(Clone, Copy)]
-struct Attempt<'a> {
-    target: &'a Target,
+pub(super) struct Attempt<'a> {
+    pub target: &'a Target,
     /// The key to show.
     key: Option<usize>,
     /// Where it has no keys, it is shown the caller's own.
@@ -78,11 +79,11 @@ struct Attempt<'a> {
 }
 
 /// One upstream asked once.
-struct Outcome {
-    answer: Result<Raw, Refusal>,
+pub(super) struct Outcome {
+    pub answer: Result<Raw, Refusal>,
     failure: Option<Failure>,
     /// The request was refused for the token ids that only we asked for.
-    refuses_ids: bool,
+    pub refuses_ids: bool,
 }
 
 // === impl Upstreams ===
@@ -175,31 +176,8 @@ impl Upstreams {
         }
     }
 
-    /// Asks for token ids beside, where the target gives them, and without if it turns out not to.
-    async fn attempt<'a>(
-        &self,
-        attempt: Attempt<'_>,
-        outgoing: impl Fn() -> Outgoing<'a>,
-    ) -> Outcome {
-        let first = self.attempt_words(attempt, &outgoing).await;
-        let lacks_ids = attempt.target.lacks_ids();
-        let Some(lacks_ids) = lacks_ids.filter(|_| first.refuses_ids) else {
-            return first;
-        };
-        lacks_ids.set(true);
-        let second = self.attempt_words(attempt, &outgoing).await;
-        if second.is_refusal() {
-            // It was something else.
-            lacks_ids.set(false);
-        } else {
-            let upstream = attempt.target.name();
-            tracing::info!(upstream, "it gives no token ids: asked without for an hour");
-        }
-        second
-    }
-
     /// Asks in the caller's own words, and in others if the target turns out not to know these.
-    async fn attempt_words<'a>(
+    pub(super) async fn attempt_words<'a>(
         &self,
         attempt: Attempt<'_>,
         outgoing: impl Fn() -> Outgoing<'a>,
@@ -249,7 +227,7 @@ impl Upstreams {
         };
         let status = reply.status().as_u16();
         let mut failure = Failure::of(status, b"");
-        let ids = wording.ids.filter(|_| is_refusal(reply.status()));
+        let ids = wording.ids.filter(|_| ids::is_refusal(reply.status()));
         let mut refuses_ids = false;
         let is_read = is_guess || ids.is_some() || self.is_decided_by_the_body(target, is_last);
         if status >= 400 && is_read {
@@ -353,14 +331,6 @@ impl Upstreams {
     }
 }
 
-/// Whether a server says that it does not like the request.
-fn is_refusal(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY
-    )
-}
-
 fn model_of(body: &[u8]) -> Option<String> {
     let named: Named = serde_json::from_slice(body).ok()?;
     Some(named.model)
@@ -381,12 +351,6 @@ impl Outcome {
     /// The upstream could not be asked in words that it knows.
     fn is_of_words(&self) -> bool {
         matches!(&self.answer, Err(refusal) if refusal.is_of_words())
-    }
-
-    /// The server does not like the request.
-    fn is_refusal(&self) -> bool {
-        let status = self.answer.as_ref().map(|raw| raw.reply.status());
-        status.is_ok_and(is_refusal)
     }
 
     /// Neither the model is missing nor anything else that the answer names.

@@ -5,11 +5,52 @@
 //! is taken out of the reply again ([`metaclaw_dialects::vllm`]). A server that refuses a request for
 //! these fields is asked again without them, and is spared them for a while.
 
+use http::StatusCode;
 use metaclaw_dialects::{Api, vllm};
 use serde_json::Value;
 
-use super::{Target, lack::Lack};
+use super::{
+    Outgoing, Target, Upstreams,
+    ask::{Attempt, Outcome},
+    lack::Lack,
+};
 use crate::config::UpstreamDialect;
+
+// === impl Upstreams ===
+
+impl Upstreams {
+    /// Asks for token ids beside, where the target gives them, and without if it turns out not to.
+    pub(super) async fn attempt<'a>(
+        &self,
+        attempt: Attempt<'_>,
+        outgoing: impl Fn() -> Outgoing<'a>,
+    ) -> Outcome {
+        let first = self.attempt_words(attempt, &outgoing).await;
+        let lacks_ids = attempt.target.lacks_ids();
+        let Some(lacks_ids) = lacks_ids.filter(|_| first.refuses_ids) else {
+            return first;
+        };
+        lacks_ids.set(true);
+        let second = self.attempt_words(attempt, &outgoing).await;
+        if second.is_success() {
+            let upstream = attempt.target.name();
+            tracing::info!(upstream, "it gives no token ids: asked without for an hour");
+        } else {
+            // It was something else, or nobody knows.
+            lacks_ids.set(false);
+        }
+        second
+    }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    fn is_success(&self) -> bool {
+        let status = self.answer.as_ref().map(|raw| raw.reply.status());
+        status.is_ok_and(|status| status.is_success())
+    }
+}
 
 // === impl Target ===
 
@@ -42,4 +83,12 @@ impl Target {
             Self::Named(upstream) => Some(&upstream.lacks_ids),
         }
     }
+}
+
+/// Whether a server says that it does not like the request.
+pub(super) fn is_refusal(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY
+    )
 }
