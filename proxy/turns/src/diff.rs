@@ -43,11 +43,11 @@ pub(crate) fn short(hash: &[u8; 32]) -> Short {
 /// `new` as runs of `base` and messages of its own, in order.
 pub(crate) fn parts(base: &[Short], new: &[Short]) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
-    let in_both = base.iter().zip(new).take_while(|(a, b)| a == b).count();
-    if in_both > 0 {
-        parts.push(Part::Copy([0, index(in_both)]));
+    let n_common = n_common(base, new);
+    if n_common > 0 {
+        parts.push(Part::Copy([0, index(n_common)]));
     }
-    let new = &new[in_both..];
+    let new = &new[n_common..];
     let places = places(base, new);
     for hash in new {
         let after = parts.last().and_then(|part| match part {
@@ -64,6 +64,11 @@ pub(crate) fn parts(base: &[Short], new: &[Short]) -> Vec<Part> {
         }
     }
     parts
+}
+
+/// How many messages two conversations begin with in common.
+pub(crate) fn n_common(a: &[Short], b: &[Short]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// Where each of `new` stands first in `base`. By what is new, which mostly is little.

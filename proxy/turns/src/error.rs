@@ -42,7 +42,7 @@ pub enum OpenError {
         dir: PathBuf,
     },
     /// It is of a later program.
-    #[error("the turn log {dir} has format {found}; this program reads format {known}", dir = .dir.display())]
+    #[error("the turn log {dir} has format {found}; this program reads formats up to {known}", dir = .dir.display())]
     Format {
         /// The log's folder.
         dir: PathBuf,

@@ -48,9 +48,9 @@ impl TurnLog {
         });
         let mut n_turns = 0;
         for session in sessions.into_iter().rev() {
-            let number = session.number;
+            let (agent, number) = (session.agent, session.number);
             let ids = self
-                .read(move |reader| query::turn_ids(reader, number))
+                .read(move |reader| query::turn_ids(reader, &agent, number))
                 .await?;
             for page in ids.chunks(PAGE) {
                 for turn in self.page(page.to_vec()).await? {

@@ -21,8 +21,9 @@ use crate::{
     witness::{Witness, WitnessError},
 };
 
-/// The format that this program writes; docs/turn-log.md describes it.
-const FORMAT: u32 = 1;
+/// The format that this program writes; docs/turn-log.md describes it. It goes on with a log of an
+/// older one, which is of this one from then on.
+const FORMAT: u32 = 2;
 
 /// What to do with a database that is damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,7 +150,7 @@ fn check_format(dir: &Path) -> Result<bool, OpenError> {
     match found.trim() {
         // A kill between making the file and writing it.
         "" => Ok(false),
-        text if text.parse() == Ok(FORMAT) => Ok(true),
+        text if text.parse().is_ok_and(|it| (1..=FORMAT).contains(&it)) => Ok(true),
         text => Err(OpenError::Format {
             dir: dir.to_owned(),
             found: text.to_owned(),

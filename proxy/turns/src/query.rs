@@ -70,7 +70,7 @@ pub(crate) fn session_turns(
         session: session.clone(),
         created_ms: 0,
     };
-    let ids = turn_ids(reader, number)?;
+    let ids = turn_ids(reader, agent, number)?;
     let mut resolver = Resolver::new(reader, number);
     let turns = ids[ids.len().saturating_sub(last)..].iter();
     let turns = turns.map(|id| resolver.turn(&record, id.seq));
@@ -78,12 +78,17 @@ pub(crate) fn session_turns(
 }
 
 /// The ids of a session's turns, in order.
-pub(crate) fn turn_ids(reader: &Reader, number: u64) -> Result<Vec<TurnId>, Fault> {
-    // By state: one small value a turn, where a record may have many pieces.
-    let (from, to) = keys::under(&keys::session(number));
-    let ids = reader.store.range(Table::States, from, to);
-    let ids = ids.filter_map(|pair| pair.map(|(key, _)| keys::read_turn(&key)).transpose());
-    Ok(ids.collect::<Result<_, StoreError>>()?)
+pub(crate) fn turn_ids(
+    reader: &Reader,
+    agent: &AgentId,
+    number: u64,
+) -> Result<Vec<TurnId>, Fault> {
+    // By index: each turn is there once, and a record may have many pieces.
+    let in_state = |kind| in_session(reader, agent, kind, number);
+    let ids = StateKind::ALL.into_iter().map(in_state);
+    let mut ids = ids.collect::<Result<Vec<_>, Fault>>()?.concat();
+    ids.sort_unstable();
+    Ok(ids)
 }
 
 /// The turns of an agent in one state, in the order of their ids.
@@ -198,9 +203,7 @@ pub(crate) fn list(reader: &Reader, filter: &TurnFilter) -> Result<Vec<TurnSumma
         if !is_agent || !is_session {
             continue;
         }
-        let Some(state) = state::get(reader, id)? else {
-            continue;
-        };
+        let state = state::get(reader, id)?;
         if filter.state.is_none_or(|kind| kind == state.kind()) {
             found.extend(summary(reader, &session, id, state)?);
         }
@@ -217,7 +220,8 @@ type Ids<'a> = Box<dyn Iterator<Item = Result<TurnId, StoreError>> + 'a>;
 fn candidates<'a>(reader: &'a Reader, filter: &TurnFilter) -> Result<Ids<'a>, Fault> {
     if let (Some(agent), Some(session)) = (&filter.agent, &filter.session) {
         let number = number(reader, agent, session)?;
-        let ids = number.map(|number| turn_ids(reader, number)).transpose()?;
+        let ids = number.map(|number| turn_ids(reader, agent, number));
+        let ids = ids.transpose()?;
         let before = filter.before;
         let ids = ids.unwrap_or_default().into_iter().rev();
         return Ok(Box::new(
@@ -351,7 +355,7 @@ pub(crate) fn sessions(
         let Some(record) = record.filter(|it| agent.is_none_or(|agent| *agent == it.agent)) else {
             continue;
         };
-        let ids = turn_ids(reader, number)?;
+        let ids = turn_ids(reader, &record.agent, number)?;
         let last = ids
             .last()
             .map(|id| Record::get(reader, *id))

@@ -12,7 +12,7 @@ use crate::{
     store::Table,
     tail::{SessionRecord, Tail, TailTurn, WINDOW},
     tokens,
-    turn::{Request, StreamEnd, Turn, TurnState},
+    turn::{Request, StreamEnd, Turn},
     txn::{Fault, Source},
     {keys, state},
 };
@@ -168,7 +168,7 @@ impl<'a, S: Source> Resolver<'a, S> {
             first_byte_ms: header.first_byte_ms(),
             ended_ms: header.ended_ms(),
             is_last: header.last,
-            state: state::get(self.source, id)?.unwrap_or(TurnState::Captured),
+            state: state::get(self.source, id)?,
             verdict: self.source.get_json(Table::Verdicts, &keys::turn(id))?,
             tokens: tokens::get(self.source, id)?,
         }))

@@ -50,15 +50,27 @@ fn read_some(id: TurnId, value: Option<Value>) -> Result<Option<TurnState>, Faul
     value.map(read).transpose()
 }
 
-/// Where a turn stands.
-pub(crate) fn get(source: &impl Source, id: TurnId) -> Result<Option<TurnState>, Fault> {
-    read_some(id, source.get(Table::States, &keys::turn(id))?)
+/// Where a turn of the log stands. One that was never moved has no entry.
+pub(crate) fn get(source: &impl Source, id: TurnId) -> Result<TurnState, Fault> {
+    let state = read_some(id, source.get(Table::States, &keys::turn(id))?)?;
+    Ok(state.unwrap_or(TurnState::Captured))
 }
 
-/// Where a turn stands, to be checked again when the transaction runs.
-pub(crate) fn get_guarded(txn: &mut Txn<'_>, id: TurnId) -> Result<TurnState, Fault> {
+/// Where an agent's turn stands, to be checked again when the transaction runs.
+pub(crate) fn get_guarded(
+    txn: &mut Txn<'_>,
+    agent: &AgentId,
+    id: TurnId,
+) -> Result<TurnState, Fault> {
     let value = txn.get_guarded(Table::States, &keys::turn(id))?;
-    read_some(id, value)?.ok_or_else(|| LogError::NoSuchTurn { id }.into())
+    if let Some(state) = read_some(id, value)? {
+        return Ok(state);
+    }
+    let key = keys::index(StateKind::Captured, agent, id);
+    match txn.get_guarded(Table::Index, &key)? {
+        Some(_) => Ok(TurnState::Captured),
+        None => Err(LogError::NoSuchTurn { id }.into()),
+    }
 }
 
 /// What is known about a session.
@@ -135,13 +147,8 @@ pub(crate) fn advance(
 
 /// A new turn enters the log.
 pub(crate) fn enter(txn: &mut Txn<'_>, turn: &NewTurn, id: TurnId) -> Result<(), Fault> {
-    let state = TurnState::Captured;
-    txn.put(
-        Table::Index,
-        keys::index(state.kind(), &turn.agent, id),
-        &[],
-    );
-    txn.put(Table::States, keys::turn(id), write(&state));
+    let kind = StateKind::Captured;
+    txn.put(Table::Index, keys::index(kind, &turn.agent, id), &[]);
     txn.put(Table::Times, keys::time(turn.ended_ms, id), &[]);
     let is_main = turn.kind == TurnKind::Main;
     count(txn, &turn.agent, |funnel| {
@@ -161,12 +168,15 @@ pub(crate) fn withdraw(
     old_ended_ms: u64,
 ) -> Result<bool, Fault> {
     let key = keys::turn(id);
-    let state = get_guarded(txn, id)?;
+    let state = get_guarded(txn, &turn.agent, id)?;
     let is_free = matches!(state, TurnState::Captured | TurnState::Spent { .. });
     if !is_free || txn.get(Table::Verdicts, &keys::piece(&key, 0))?.is_some() {
         return Ok(false);
     }
     txn.remove(Table::Index, keys::index(state.kind(), &turn.agent, id));
+    if state != TurnState::Captured {
+        txn.remove(Table::States, keys::turn(id));
+    }
     txn.remove(Table::Times, keys::time(old_ended_ms, id));
     txn.remove_long(Table::Tokens, &key)?;
     // Of the same kind as the new one, and not complete: that is what makes it a retry.
@@ -184,7 +194,7 @@ pub(crate) fn withdraw(
 /// A captured turn is judged thereby; one that is spent or held out stays so.
 pub(crate) fn judge(txn: &mut Txn<'_>, id: TurnId, verdict: &Verdict) -> Result<bool, Fault> {
     let agent = agent_of(txn, id)?;
-    let state = get_guarded(txn, id)?;
+    let state = get_guarded(txn, &agent, id)?;
     let key = keys::turn(id);
     if txn
         .get_guarded(Table::Verdicts, &keys::piece(&key, 0))?
@@ -203,7 +213,7 @@ pub(crate) fn judge(txn: &mut Txn<'_>, id: TurnId, verdict: &Verdict) -> Result<
 /// Moves a free turn out of the way of training; false if it is not free.
 pub(crate) fn set_aside(txn: &mut Txn<'_>, id: TurnId, to: &TurnState) -> Result<bool, Fault> {
     let agent = agent_of(txn, id)?;
-    let state = get_guarded(txn, id)?;
+    let state = get_guarded(txn, &agent, id)?;
     if !matches!(state, TurnState::Captured | TurnState::Judged) {
         return Ok(false);
     }

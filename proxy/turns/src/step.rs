@@ -128,7 +128,7 @@ fn take_turn(txn: &mut Txn<'_>, step: &NewStep, id: TurnId) -> Result<(), Fault<
     if state::agent_of(txn, id)? != step.agent {
         return Err(Fault::Refused(TakeError::NotTheirs { id }));
     }
-    match state::get_guarded(txn, id)? {
+    match state::get_guarded(txn, &step.agent, id)? {
         TurnState::Judged => Ok(state::advance(
             txn,
             &step.agent,
@@ -164,7 +164,7 @@ pub(crate) fn finish(
         StepOutcome::Released { .. } => TurnState::Judged,
     };
     for id in &step.turns {
-        let from = state::get_guarded(txn, *id)?;
+        let from = state::get_guarded(txn, agent, *id)?;
         if from != (TurnState::Taken { n }) {
             let why = format!("it is {from:?} and not taken by the open step {n}");
             let what = format!("turn {id}");

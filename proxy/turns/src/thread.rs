@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// While turns come fast, no two transactions begin closer to each other than this.
-const PACE: Duration = Duration::from_millis(10);
+const PACE: Duration = Duration::from_millis(20);
 /// Turns in one transaction that say so. Fewer may be of callers who wait for each one.
 const FAST: usize = 4;
 /// The first wait before the store is opened again; each next one is twice as long.

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use metaclaw_chat::ChainHash;
+
 use super::Prepared;
 use crate::{
     diff::{self, AsItIs, Short, short},
@@ -60,22 +62,33 @@ impl Prepared {
     /// By chain hash; where that does not tell (messages that somebody leaves out of the chain), by
     /// the very messages and reply.
     fn parent(&self, tail: &Tail, hashes: &[Short], not: u32) -> Option<Parent> {
-        let found = tail.turns.iter().filter(|turn| turn.seq != not);
-        let found = found.filter_map(|turn| {
-            let after = turn.after?;
-            // Messages that do not count leave the hash as it is: the first has the reply.
-            let by_chain = self.chains.iter().position(|chain| *chain == after);
+        let mut longest: Option<Parent> = None;
+        for turn in tail.turns.iter().rev().filter(|turn| turn.seq != not) {
+            let Some(after) = turn.after else { continue };
+            let from = longest.map_or(0, |parent| parent.new_from);
             let by_messages = || {
                 let n = turn.n_messages;
-                hashes.starts_with(&turn.sequence).then_some(n)
+                (n >= from && hashes.starts_with(&turn.sequence)).then_some(n)
             };
-            let place = by_chain.or_else(by_messages)?;
-            Some(Parent {
-                seq: turn.seq,
-                new_from: place + 1,
-            })
-        });
-        found.max_by_key(|parent| (parent.new_from, parent.seq))
+            let place = self.first_with(after, from).or_else(by_messages);
+            longest = place.map_or(longest, |place| {
+                Some(Parent {
+                    seq: turn.seq,
+                    new_from: place + 1,
+                })
+            });
+        }
+        longest
+    }
+
+    /// The message after which the chain is first that one, if it is at `from` or behind.
+    fn first_with(&self, chain: ChainHash, from: usize) -> Option<usize> {
+        let chains = &self.chains;
+        let last = from + chains.get(from..)?.iter().rposition(|it| *it == chain)?;
+        // Messages that do not count leave the chain as it is.
+        let n_same = chains[..last].iter().rev().take_while(|it| **it == chain);
+        let first = last - n_same.count();
+        (first >= from).then_some(first)
     }
 
     /// The turn that saves most when copied from, and the parts. None where that one builds on so many
@@ -88,9 +101,12 @@ impl Prepared {
         };
         for turn in tail.turns.iter().rev().filter(|turn| turn.seq < before) {
             // One that has nothing of what the best lacks does not save more.
-            let has_some = || turn.sequence.iter().any(|it| lacking.hashes.contains(it));
-            if best.is_some() && !has_some() {
-                continue;
+            if let Some((best, _)) = &best {
+                let n_common = diff::n_common(&best.sequence, &turn.sequence);
+                let mut others = turn.sequence[n_common..].iter();
+                if !others.any(|hash| lacking.hashes.contains(hash)) {
+                    continue;
+                }
             }
             let parts = diff::parts(&turn.sequence, hashes);
             let lacks = self.lacking(&parts, hashes);

@@ -2,8 +2,13 @@
 
 use std::{fs, path::Path};
 
-use super::kit::{Client, Dice, open};
-use crate::{ExportFilter, OpenError, Turn, TurnLog, TurnsConfig};
+use metaclaw_chat::Score;
+
+use super::kit::{Client, Dice, open, verdict};
+use crate::{
+    ExportFilter, OpenError, StateKind, Turn, TurnLog, TurnState, TurnsConfig, keys,
+    store::{Batch, Change, Store, Table},
+};
 
 fn try_open(dir: &Path) -> Result<TurnLog, OpenError> {
     TurnLog::open(dir, &TurnsConfig::default())
@@ -120,12 +125,52 @@ async fn a_log_whose_database_is_gone_does_not_begin_anew_unasked() {
 async fn a_log_of_a_later_program_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     open(dir.path()).close().await;
-    fs::write(dir.path().join("FORMAT"), "2\n").unwrap();
+    fs::write(dir.path().join("FORMAT"), "3\n").unwrap();
     let error = try_open(dir.path()).unwrap_err().to_string();
     assert!(
-        error.contains("has format 2; this program reads format 1"),
+        error.contains("has format 3; this program reads formats up to 2"),
         "{error}"
     );
+}
+
+/// There, a captured turn had an entry among the states, too.
+#[tokio::test]
+async fn a_log_of_format_1_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    let agent = client.agent.parse().unwrap();
+    let mut ids = Vec::new();
+    for n in 0..2 {
+        let turn = client.turn(&format!("q{n}"), "a");
+        ids.push(log.append(turn).await.unwrap());
+    }
+    log.close().await;
+    fs::write(dir.path().join("FORMAT"), "1\n").unwrap();
+    let store = Store::open(&dir.path().join("sled"), 8 << 20).unwrap();
+    let mut batch = Batch::default();
+    for id in &ids {
+        let captured = Change::Put((&[0]).into());
+        batch.set(Table::States, keys::turn(*id), captured);
+    }
+    store.apply(&batch).unwrap();
+    store.flush().unwrap();
+    drop(store);
+    Store::wait_until_free(&dir.path().join("sled"));
+
+    let log = open(dir.path());
+    assert!(log.judge(ids[0], verdict(Score::Good)).await.unwrap());
+    ids.push(log.append(client.turn("q2", "a")).await.unwrap());
+    let captured = log.in_state(&agent, StateKind::Captured).await.unwrap();
+    assert_eq!(captured, ids[1..]);
+    let session = client.session.parse().unwrap();
+    let turns = log.session_turns(&agent, &session).await.unwrap();
+    let states: Vec<_> = turns.into_iter().map(|turn| turn.state).collect();
+    let captured = || TurnState::Captured;
+    assert_eq!(states, [TurnState::Judged, captured(), captured()]);
+    log.close().await;
+    let format = fs::read_to_string(dir.path().join("FORMAT")).unwrap();
+    assert_eq!(format, "2\n");
 }
 
 #[tokio::test]
