@@ -406,7 +406,7 @@ impl Scan {
                 if rest.starts_with(end) && (!is_xml || xml::may_end(&text[..self.at])) {
                     return Found::End(self.at);
                 }
-                if rest.len() < end.len() && end.starts_with(rest) {
+                if end.starts_with(rest) {
                     return Found::Nothing;
                 }
             }
