@@ -26,12 +26,16 @@ use crate::{
 
 /// How many sessions are kept, about; one that falls out is as if it had paused.
 const BOUND: usize = 4_096;
+/// Agents whose last lessons are kept.
+const AGENTS: usize = 64;
 
 /// What a request takes along.
 #[derive(Debug, Clone)]
 pub(crate) struct Given {
     pub lessons: Arc<Written>,
     pub lease: Lease,
+    /// As many as there are requests under way, and one for the session.
+    holders: Arc<()>,
 }
 
 /// Lessons, and their texts as requests have them.
@@ -50,6 +54,8 @@ pub(crate) struct Sessions {
     pin_idle: Duration,
     metrics: Arc<Metrics>,
     held: Mutex<Recent<(AgentId, SessionId), Session>>,
+    /// What each agent's last session was given: mostly the next one is given the same.
+    last: Mutex<Recent<AgentId, Arc<Written>>>,
 }
 
 #[derive(Debug)]
@@ -73,6 +79,7 @@ impl Sessions {
             pin_idle,
             metrics,
             held: Mutex::new(Recent::new(BOUND)),
+            last: Mutex::new(Recent::new(AGENTS)),
         }
     }
 
@@ -96,13 +103,25 @@ impl Sessions {
             self.library.lessons(&who.agent, &query)
         };
         let given = Given {
-            lessons: Arc::new(lessons.into()),
+            lessons: self.written(&who.agent, lessons),
             lease: self.serving.lease(&who.agent),
+            holders: Arc::default(),
         };
         if is_errand {
             return given;
         }
         self.keep(who, given)
+    }
+
+    fn written(&self, agent: &AgentId, lessons: Lessons) -> Arc<Written> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = last.get_mut(agent).filter(|last| last.lessons == lessons);
+        if let Some(same) = same {
+            return Arc::clone(same);
+        }
+        let written = Arc::new(Written::from(lessons));
+        last.insert(agent.clone(), Arc::clone(&written));
+        written
     }
 
     /// What the session was given, unless it paused since.
@@ -176,7 +195,7 @@ impl Session {
     /// Whether it paused for `pin_idle`. A reply under way holds what it was given, so a session with
     /// one is not idle however long the reply takes.
     fn is_idle(&self, pin_idle: Duration) -> bool {
-        let is_answered = Arc::strong_count(&self.given.lessons) == 1;
+        let is_answered = Arc::strong_count(&self.given.holders) == 1;
         is_answered && self.last_used.elapsed() >= pin_idle
     }
 }
