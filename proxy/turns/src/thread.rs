@@ -123,7 +123,10 @@ impl Worker {
             let Ok(first) = self.queue.recv() else {
                 break None;
             };
-            wait_until(next);
+            // Nobody waits for a turn; for everything else somebody does.
+            if matches!(first.job, Job::Work(Work::Append(_))) {
+                wait_until(next);
+            }
             let began = Instant::now();
             let mut incoming = Incoming {
                 first: Some(first.job),
@@ -157,7 +160,7 @@ impl Worker {
 
     /// How long after the beginning of a transaction of so many turns the next one may begin.
     ///
-    /// Nobody waits for a turn, but with `strict`: there the agent does.
+    /// With `strict` the agent waits for its turn.
     fn pace(&self, n_turns: usize) -> Duration {
         match self.config.durability {
             Durability::Normal if n_turns >= FAST => PACE,
