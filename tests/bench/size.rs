@@ -244,7 +244,6 @@ impl Talk {
             served: Served {
                 upstream: "llm".to_owned(),
                 model: "gpt-5".to_owned(),
-                system_block: Some("## What the owner wants\n\nAnswer in one sentence.".to_owned()),
                 ..Served::default()
             },
             started_ms: self.now_ms,
@@ -257,6 +256,9 @@ impl Talk {
             turn,
             messages,
             tools: Some(JsonText::of(&shared.tools)?),
+            system_block: Some(JsonText::of_str(
+                "## What the owner wants\n\nAnswer in one sentence.",
+            )),
             goes_on_from: None,
         })
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Result, anyhow};
 
-use crate::cargo::cargo;
+use crate::cargo::{cargo, features_for_use};
 use crate::command;
 use crate::places::Places;
 use crate::report::Report;
@@ -37,15 +37,13 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
 
 /// The proxy and the trainer, as a user runs them.
 pub(crate) fn build_release(places: &Places) -> Result<()> {
-    command::run(&mut cargo(
-        places,
-        &[
-            "build",
-            "--release",
-            "-p",
-            "metaclaw",
-            "-p",
-            "metaclaw-trainer",
-        ],
-    ))
+    let args = [
+        "build",
+        "--release",
+        "-p",
+        "metaclaw",
+        "-p",
+        "metaclaw-trainer",
+    ];
+    command::run(cargo(places, &args).args(features_for_use()))
 }

@@ -25,6 +25,11 @@ mod traces;
 
 use self::commands::{Cli, Context};
 
+/// Turns are made by one thread and dropped by another, which the system's allocator does slowly.
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let context = Context::new(environment::Environment::read());

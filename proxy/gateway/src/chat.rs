@@ -197,6 +197,7 @@ impl Turn {
             api: self.chat.api,
             who: self.who,
             said,
+            system_block: self.given.lessons.system.as_ref().map(|it| it.0.clone()),
             started_ms: self.started_ms,
             traceparent: self.headers.get("traceparent").cloned(),
         }
@@ -224,7 +225,7 @@ impl Turn {
             adapter: adapter.map(str::to_owned),
             skills: skills.collect(),
             wishes: lessons.wishes_version.clone(),
-            system_block: lessons.system_block.clone(),
+            system_block: None,
             user_line: lessons.user_line.clone(),
         }
     }

@@ -12,7 +12,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use http::HeaderValue;
 use metaclaw_chat::{AgentId, ChainHash, Role, TurnId};
 use metaclaw_dialects::Api;
-use metaclaw_turns::{RawTurn, Served, StreamEnd, TurnLog};
+use metaclaw_turns::{JsonText, RawTurn, Served, StreamEnd, TurnLog};
 use tokio::{
     sync::{mpsc, oneshot},
     time::sleep,
@@ -83,7 +83,9 @@ pub(crate) struct Asked {
     pub api: Api,
     pub who: Identity,
     pub said: Said,
+    /// Without its system block.
     pub served: Served,
+    pub system_block: Option<JsonText>,
     pub started_ms: u64,
     /// The trace that the client is in: W3C's `traceparent`.
     pub traceparent: Option<HeaderValue>,
@@ -312,9 +314,7 @@ impl Recording {
 impl Asked {
     /// What it takes while it waits; what it shares with others is theirs.
     fn n_bytes(&self) -> u64 {
-        let given = [&self.served.system_block, &self.served.user_line];
-        let given = given.into_iter().flatten();
-        let n_given: usize = given.map(String::len).sum();
+        let n_given = self.served.user_line.as_ref().map_or(0, String::len);
         self.said.n_own + (n_given + size_of::<RawTurn>()) as u64
     }
 

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use metaclaw_dialects::Api;
-use serde_json::Value;
+use metaclaw_turns::JsonText;
 
 use crate::{
     pieces::Pieces,
@@ -48,7 +48,7 @@ pub(crate) struct Changes<'a> {
 /// A text as a JSON string, with its quotes: what a session is given is written once, and said with
 /// each of its requests.
 #[derive(Debug, Clone)]
-pub(crate) struct Quoted(String);
+pub(crate) struct Quoted(pub JsonText);
 
 /// What to do where there is no system message to append to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -92,7 +92,10 @@ fn edits(
     let mut fields = Vec::new();
     if let Some(model) = changes.model {
         match layout.member("model") {
-            Some(member) => edits.push(Edit::replace(&member.value, Quoted::of(model).0)),
+            Some(member) => edits.push(Edit::replace(
+                &member.value,
+                Quoted::of(model).as_str().to_owned(),
+            )),
             None => fields.push(field("model", &Quoted::of(model))),
         }
     }
@@ -172,7 +175,7 @@ fn said(layout: &Layout) -> impl Iterator<Item = Place<'_>> {
 /// Adds `text` to the end of what stands at `place`, by its shape. What has no known shape is the
 /// upstream's to refuse.
 fn append(api: Api, raw: &[u8], place: Place<'_>, text: &Quoted) -> Option<Edit> {
-    let quoted = &text.0;
+    let quoted = text.as_str();
     let (value, kind) = match (place, api) {
         (Place::Value(value), _) => (value, "text"),
         (Place::Item(item), api) => {
@@ -190,7 +193,7 @@ fn append(api: Api, raw: &[u8], place: Place<'_>, text: &Quoted) -> Option<Edit>
     };
     let last = value.end - 1;
     match raw[value.start] {
-        b'"' if value.len() == 2 => Some(Edit::replace(value, quoted.clone())),
+        b'"' if value.len() == 2 => Some(Edit::replace(value, quoted.to_owned())),
         b'"' => Some(Edit::insert(last, [GAP, text.inside()].concat())),
         b'[' => {
             let mut between = raw[value.start + 1..last].iter();
@@ -202,15 +205,18 @@ fn append(api: Api, raw: &[u8], place: Place<'_>, text: &Quoted) -> Option<Edit>
             let part = format!("{comma}{{\"type\":\"{kind}\",\"text\":{quoted}}}");
             Some(Edit::insert(last, part))
         }
-        b'n' => Some(Edit::replace(value, quoted.clone())),
+        b'n' => Some(Edit::replace(value, quoted.to_owned())),
         _ => None,
     }
 }
 
-fn first_message(layout: &Layout, Quoted(text): &Quoted) -> Option<Edit> {
+fn first_message(layout: &Layout, text: &Quoted) -> Option<Edit> {
     let items = layout.items.as_ref()?;
     let comma = if items.each.is_empty() { "" } else { "," };
-    let message = format!("{{\"role\":\"system\",\"content\":{text}}}{comma}");
+    let message = format!(
+        "{{\"role\":\"system\",\"content\":{}}}{comma}",
+        text.as_str()
+    );
     Some(Edit::insert(items.whole.start + 1, message))
 }
 
@@ -253,8 +259,8 @@ fn new_fields(layout: &Layout, fields: &[String]) -> Option<Edit> {
     Some(Edit::insert(layout.open, fields.join(",") + comma))
 }
 
-fn field(key: &str, Quoted(text): &Quoted) -> String {
-    format!("\"{key}\":{text}")
+fn field(key: &str, text: &Quoted) -> String {
+    format!("\"{key}\":{}", text.as_str())
 }
 
 fn apply(raw: &Bytes, mut edits: Vec<Edit>) -> Pieces {
@@ -274,12 +280,17 @@ fn apply(raw: &Bytes, mut edits: Vec<Edit>) -> Pieces {
 
 impl Quoted {
     pub(crate) fn of(text: &str) -> Self {
-        Self(Value::from(text).to_string())
+        Self(JsonText::of_str(text))
+    }
+
+    fn as_str(&self) -> &str {
+        self.0.as_str()
     }
 
     /// The text escaped, without quotes: for the inside of a string that is there already.
     fn inside(&self) -> &str {
-        &self.0[1..self.0.len() - 1]
+        let quoted = self.as_str();
+        &quoted[1..quoted.len() - 1]
     }
 }
 

@@ -19,12 +19,14 @@ pub struct RawMessage {
 /// A turn as the gateway hands it over.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RawTurn {
-    /// All but the conversation and the tools: its request has none.
+    /// All but the conversation, the tools and the system block: it has none of them.
     pub turn: NewTurn,
     /// The conversation, system messages included.
     pub messages: Vec<RawMessage>,
     /// The `tools` field, if there was one.
     pub tools: Option<JsonText>,
+    /// [`crate::Served::system_block`], as a JSON string.
+    pub system_block: Option<JsonText>,
     /// The id of the reply that the conversation goes on from, where the request does not repeat what
     /// was said up to there (OpenAI's `previous_response_id`). If the session has that reply, the turn
     /// reads back with the whole conversation.
@@ -47,10 +49,12 @@ impl RawTurn {
         });
         let messages = messages.collect::<Result<_, _>>()?;
         let tools = turn.request.tools.take();
+        let block = turn.served.system_block.take();
         Ok(Self {
             turn,
             messages,
             tools: tools.as_ref().map(JsonText::of).transpose()?,
+            system_block: block.as_ref().map(JsonText::of).transpose()?,
             goes_on_from: None,
         })
     }
@@ -67,6 +71,9 @@ impl RawTurn {
         let tools = self.tools.as_ref();
         let tools = tools.map(|tools| serde_json::from_str(tools.as_str()));
         turn.request.tools = tools.transpose()?;
+        let block = self.system_block.as_ref();
+        let block = block.map(|block| serde_json::from_str(block.as_str()));
+        turn.served.system_block = block.transpose()?;
         Ok(turn)
     }
 }

@@ -42,6 +42,11 @@ impl JsonText {
         serde_json::to_string(value).map(|text| Self::hashed(&text))
     }
 
+    /// The text of a string.
+    pub fn of_str(text: &str) -> Self {
+        Self::hashed(&serde_json::Value::from(text).to_string())
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.text

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cargo::cargo;
+use crate::cargo::{cargo, features_for_use};
 use crate::command;
 use crate::pip;
 use crate::places::{Places, writing};
@@ -74,7 +74,7 @@ fn build(places: &Places) -> Result<()> {
         "--bin",
         "relay",
     ];
-    command::run(&mut cargo(places, &args))
+    command::run(cargo(places, &args).args(features_for_use()))
 }
 
 /// A peer that cannot be had is no reason to measure nothing.

@@ -69,6 +69,7 @@ impl Finished {
                 turn,
                 messages: said.messages,
                 tools: said.tools,
+                system_block: asked.system_block,
                 goes_on_from: said.goes_on_from,
             },
             ack: self.ack,

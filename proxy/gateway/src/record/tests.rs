@@ -41,6 +41,7 @@ fn begin(recorder: &Recorder, raw: String, has_ids: bool) -> Recording {
         },
         said,
         served: Served::default(),
+        system_block: None,
         started_ms: 0,
         traceparent: None,
     };

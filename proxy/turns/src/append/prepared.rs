@@ -45,6 +45,7 @@ impl Prepared {
             mut turn,
             messages,
             tools,
+            system_block,
             goes_on_from,
         } = raw;
         let reply = turn.reply.take();
@@ -52,7 +53,8 @@ impl Prepared {
             .as_ref()
             .filter(|reply| reply.role() == metaclaw_chat::Role::Assistant)
             .map(|reply| turn.chain.then(reply));
-        let (setup, setup_texts) = setup(&mut turn, tools).map_err(|it| unwritable(&it))?;
+        let (setup, setup_texts) =
+            setup(&mut turn, tools, system_block).map_err(|it| unwritable(&it))?;
         let (messages, chains) = messages
             .into_iter()
             .map(|message| (message.text, message.chain))
@@ -94,11 +96,10 @@ impl Prepared {
 fn setup(
     turn: &mut NewTurn,
     tools: Option<JsonText>,
+    block: Option<JsonText>,
 ) -> Result<(Vec<u8>, Vec<JsonText>), serde_json::Error> {
     let Request { params, .. } = std::mem::take(&mut turn.request);
-    let mut served: Served = std::mem::take(&mut turn.served);
-    let block = served.system_block.take();
-    let block = block.map(|block| JsonText::of(&block)).transpose()?;
+    let served: Served = std::mem::take(&mut turn.served);
     let setup = Setup {
         params,
         served,
