@@ -38,7 +38,12 @@ pub struct Proxy {
 impl Home {
     /// A home with this `config.yaml`, and the binaries of `bin_dir`.
     pub fn new(bin_dir: &Path, config: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        Self::below(&std::env::temp_dir(), bin_dir, config)
+    }
+
+    /// The same in a folder of `parent`.
+    pub fn below(parent: &Path, bin_dir: &Path, config: &str) -> Self {
+        let folder = TempDir::new_in(parent).expect("a temporary folder");
         std::fs::write(folder.path().join("config.yaml"), config).expect("a writable home");
         Self {
             folder,
