@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 use metaclaw_chat::ChainHash;
 use metaclaw_dialects::{Api, vllm};
 use metaclaw_turns::{LessonRef, Served, TurnKind};
+use tokio::task::yield_now;
 
 use crate::{
     clock,
@@ -99,6 +100,8 @@ impl Turn {
         if let Poll::Ready(answer) = poll!(asking.as_mut()) {
             return Ok((answer?, note()));
         }
+        // The connection's task, which the asking has woken, sends the request first.
+        yield_now().await;
         let noted = note();
         Ok((asking.await?, noted))
     }

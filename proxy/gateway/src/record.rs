@@ -211,7 +211,8 @@ impl Recorder {
             self.metrics.unread.inc();
             return None;
         };
-        let held = self.budget.hold(usize::try_from(said.n_own).ok()?);
+        // All of it, while the reply runs: what it shares with others now may be forgotten meanwhile.
+        let held = self.budget.hold(chat.raw.len());
         if held.is_none() {
             self.metrics.overflowed.inc();
         }

@@ -19,6 +19,9 @@ use self::{scanner::Scanner, seen::Place};
 /// The deepest nesting that is read, the request's own object included.
 pub(crate) const MAX_DEPTH: usize = 128;
 
+/// Values seen before that one request is compared with in vain: 256 KB each, at the most.
+const MISSES: usize = 64;
+
 /// A piece of the raw bytes.
 pub(crate) type Span = Range<usize>;
 
@@ -100,6 +103,7 @@ pub(crate) const fn conversation(api: Api) -> &'static str {
 /// The values of a request that came before.
 struct Again<'a> {
     seen: &'a Seen,
+    misses: usize,
     found: Vec<(Span, Arc<SeenValue>)>,
 }
 
@@ -111,6 +115,7 @@ struct Again<'a> {
 pub(crate) fn scan(raw: &[u8], api: Api, seen: &Seen) -> Result<Layout, ScanError> {
     let mut again = Again {
         seen,
+        misses: MISSES,
         found: Vec::new(),
     };
     let mut layout = read(raw, api, &mut again)?;
@@ -301,7 +306,9 @@ impl Item {
 impl Again<'_> {
     /// Goes past a value that was seen before, if it is next.
     fn at(&mut self, scanner: &mut Scanner<'_>, place: Place) -> Option<&SeenValue> {
-        let value = self.seen.at(place, &scanner.raw[scanner.at..])?;
+        let value = self
+            .seen
+            .at(place, &scanner.raw[scanner.at..], &mut self.misses)?;
         let start = scanner.at;
         scanner.at += value.n_bytes();
         self.found.push((start..scanner.at, value));

@@ -34,6 +34,8 @@ pub(crate) struct Said {
     content: Option<Span>,
     /// The element that it comes from; none for a system text beside the conversation.
     item: Option<usize>,
+    /// Which of its element's it is: what tools returned stands in the user's message in one API.
+    part: usize,
     /// That element, where it is long.
     long: Option<Arc<SeenValue>>,
 }
@@ -153,7 +155,7 @@ impl Conversation {
                 role @ (Role::User | Role::Tool) => {
                     let then = || chain.then_said(role, &self.text(said));
                     match &said.long {
-                        Some(long) => long.chain(chain, then),
+                        Some(long) => long.chain((chain, said.part), then),
                         None => then(),
                     }
                 }
@@ -175,6 +177,7 @@ impl Reader<'_> {
                 Some(content) => role.is_owners(&text(content)),
                 None => true,
             };
+        let before = self.said.last().filter(|last| last.item == item);
         let element = item.and_then(|item| self.layout.each().get(item));
         let long = element.and_then(|element| self.layout.long(element.whole.start));
         self.said.push(Said {
@@ -182,6 +185,7 @@ impl Reader<'_> {
             is_owners,
             content,
             item,
+            part: before.map_or(0, |before| before.part + 1),
             long: long.cloned(),
         });
     }

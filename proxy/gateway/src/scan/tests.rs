@@ -96,13 +96,19 @@ fn what_came_before_is_known_again_wherever_it_stands() {
         let asked = format!(r#"{{"content":"{question}","role":"user"}}"#);
         format!(r#"{{"messages":[{first},{asked}],"tools":{tools}}}"#)
     };
-    for (first, question) in [("a", "?"), ("a", "and?"), ("b", "?"), ("b", "and then?")] {
+    let mut before: Vec<Arc<SeenValue>> = Vec::new();
+    for (first, question) in [("a", "?"), ("b", "?"), ("a", "and?"), ("b", "and then?")] {
         let raw = request(&long(first), question);
         let [alone, after_others] = both(raw.as_bytes(), &seen);
         assert_eq!(alone.unwrap(), after_others.unwrap());
         let layout = super::scan(raw.as_bytes(), Api::Chat, &seen).unwrap();
-        let n_long = [&layout.each()[0].whole, &layout.members[1].value];
-        assert!(n_long.iter().all(|span| layout.long(span.start).is_some()));
+        let item = (&layout.each()[0].whole, question != "?");
+        let tools = (&layout.members[1].value, !before.is_empty());
+        for (span, was_seen) in [item, tools] {
+            let long = layout.long(span.start).unwrap();
+            assert_eq!(before.iter().any(|it| Arc::ptr_eq(it, long)), was_seen);
+            before.push(Arc::clone(long));
+        }
         let conversation = layout.member("messages").unwrap();
         assert!(
             layout.long(conversation.value.start).is_none(),
@@ -110,6 +116,43 @@ fn what_came_before_is_known_again_wherever_it_stands() {
         );
         assert!(layout.long(layout.each()[1].whole.start).is_none(), "short");
     }
+}
+
+#[test]
+fn what_was_not_seen_of_late_is_forgotten() {
+    let seen = Seen::default();
+    let scan = |n: usize| {
+        let raw = format!(r#"{{"tools":["{n:06}{}"]}}"#, "x".repeat(100_000));
+        let layout = super::scan(raw.as_bytes(), Api::Chat, &seen).unwrap();
+        Arc::clone(layout.long(layout.members[0].value.start).unwrap())
+    };
+    let first = scan(0);
+    let (mut used, forgotten) = (first.clone(), scan(1));
+    for n in 2..200 {
+        scan(n);
+        let now = scan(0);
+        assert!(Arc::ptr_eq(&now, &used) || n > 40, "forgotten at {n}");
+        used = now;
+    }
+    assert!(!Arc::ptr_eq(&scan(1), &forgotten));
+    let n_bytes = seen.n_bytes();
+    assert!((100_000..4 << 20).contains(&n_bytes), "{n_bytes}");
+}
+
+#[test]
+fn a_request_that_is_made_to_miss_is_read_all_the_same() {
+    let seen = Seen::default();
+    let alike = |n: usize| format!(r#"["{}{n:04}"]"#, "x".repeat(2_000));
+    for n in 0..16 {
+        let raw = format!(r#"{{"tools":{}}}"#, alike(n));
+        super::scan(raw.as_bytes(), Api::Chat, &seen).unwrap();
+    }
+    let members: Vec<String> = (100..200)
+        .map(|n| format!(r#""{n}":{}"#, alike(n)))
+        .collect();
+    let raw = format!("{{{}}}", members.join(","));
+    let [alone, after_others] = both(raw.as_bytes(), &seen);
+    assert_eq!(alone.unwrap(), after_others.unwrap());
 }
 
 #[test]

@@ -5,8 +5,12 @@ use serde_json::{Value, json};
 use super::*;
 
 fn read(api: Api, raw: &str) -> Conversation {
+    read_after(api, raw, &scan::Seen::default())
+}
+
+fn read_after(api: Api, raw: &str, seen: &scan::Seen) -> Conversation {
     let raw = Bytes::copy_from_slice(raw.as_bytes());
-    let layout = scan::scan(&raw, api, &scan::Seen::default()).unwrap();
+    let layout = scan::scan(&raw, api, seen).unwrap();
     Conversation::read(api, &raw, &layout)
 }
 
@@ -192,5 +196,30 @@ proptest! {
         let agent = AgentId::default_agent();
         let chains = conversation.chains(ChainHash::start(&agent));
         prop_assert_eq!(&chains[1..], ChainHash::chain(&agent, &expected));
+    }
+}
+
+/// What tools returned is several parts of one message, and may come again after itself.
+#[test]
+fn the_hash_is_the_same_whatever_came_before() {
+    let result = |text: &str| json!({ "type": "tool_result", "content": text });
+    let (a, b) = (result(&"a ".repeat(600)), result("b"));
+    let both = json!({ "role": "user", "content": [a, b] });
+    let one = json!({ "role": "user", "content": [a] });
+    let seen = scan::Seen::default();
+    let start = ChainHash::start(&AgentId::default_agent());
+    for messages in [
+        json!([both]),
+        json!([one, both]),
+        json!([both, both]),
+        json!([one, both]),
+    ] {
+        let raw = json!({ "messages": messages }).to_string();
+        let alone = read(Api::Messages, &raw).chains(start);
+        assert_eq!(
+            read_after(Api::Messages, &raw, &seen).chains(start),
+            alone,
+            "{raw}"
+        );
     }
 }
