@@ -90,9 +90,11 @@ impl Prepared {
     }
 
     /// What later turns will be compared with.
-    fn in_tail(&self, plan: Plan, base: Option<&TailTurn>, seq: u32, setup: Arc<[u8]>) -> TailTurn {
+    fn in_tail(&self, plan: Plan, base: Option<&TailTurn>, seq: u32) -> TailTurn {
         let n_messages = plan.hashes.len();
         let mut sequence = plan.hashes;
+        // It stays for long.
+        sequence.reserve_exact(usize::from(self.reply.is_some()));
         sequence.extend(self.reply.iter().map(|reply| short(&reply.hash)));
         TailTurn {
             seq,
@@ -106,7 +108,7 @@ impl Prepared {
             sequence,
             n_messages,
             reply_id: self.reply_id,
-            setup,
+            setup: self.setup_hash,
             ended_ms: self.turn.ended_ms,
         }
     }
@@ -154,9 +156,8 @@ fn write(
     };
     let mut known = tail.turns.iter();
     let base = known.find(|turn| Some(turn.seq) == plan.base);
-    let setup = base.map(|base| Arc::clone(&base.setup));
-    let setup = setup.filter(|theirs| **theirs == *new.setup);
-    let stored = write_record(txn, new, id, (&plan, setup.is_none()))?;
+    let has_setup = base.is_none_or(|base| base.setup != new.setup_hash);
+    let stored = write_record(txn, new, id, (&plan, has_setup))?;
     if let Some(reply_id) = &new.reply_id {
         let key = keys::reply(reply_id, number);
         txn.put(Table::Replies, key, &id.seq.to_be_bytes());
@@ -168,8 +169,7 @@ fn write(
     for text in stored {
         blobs::remember(&mut txn.cache.blobs, text.hash);
     }
-    let setup = setup.unwrap_or_else(|| Arc::from(&*new.setup));
-    let turn = new.in_tail(plan, base, id.seq, setup);
+    let turn = new.in_tail(plan, base, id.seq);
     Ok((id, Some(turn)))
 }
 

@@ -213,7 +213,7 @@ impl<'a, S: Source> Resolver<'a, S> {
                 .collect(),
             n_messages: resolved.messages().len(),
             reply_id: header.reply_id.as_deref().map(keys::reply_hash),
-            setup: Arc::from(setup),
+            setup: *blake3::hash(&setup).as_bytes(),
             ended_ms: header.ended_ms(),
         })
     }

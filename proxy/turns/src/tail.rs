@@ -5,7 +5,11 @@ use std::{collections::HashMap, sync::Arc};
 use metaclaw_chat::{AgentId, ChainHash, SessionId};
 use serde::{Deserialize, Serialize};
 
-use crate::{blobs::Known, diff::Short, turn::TurnKind};
+use crate::{
+    blobs::{Hash, Known},
+    diff::Short,
+    turn::TurnKind,
+};
 
 /// Turns of a session that a new one is compared with. Older ones are in the log, but are taken
 /// neither for a parent nor for a retry.
@@ -13,9 +17,9 @@ pub(crate) const WINDOW: usize = 12;
 /// Records that are read at most to put one turn together. A session may go on for weeks; the turn after
 /// so many says its messages again.
 pub(crate) const MAX_DEPTH: u32 = 64;
-/// Message hashes that all tails hold together: 8 MB. Beyond, the least recent sessions are read
-/// again from the log when they go on.
-const MAX_HASHES: usize = 500_000;
+/// Bytes of memory that all tails take together. Beyond, the least recent sessions are read again from
+/// the log when they go on.
+const MAX_BYTES: usize = 8 << 20;
 /// Sessions whose names are remembered.
 const MAX_NAMES: usize = 20_000;
 
@@ -27,7 +31,8 @@ pub(crate) struct SessionRecord {
     pub(crate) created_ms: u64,
 }
 
-/// One of a session's last turns.
+/// One of a session's last turns. Of every text only a hash: what is kept grows with the number of
+/// messages, not with what an agent writes into them or beside them.
 #[derive(Debug, Clone)]
 pub(crate) struct TailTurn {
     pub(crate) seq: u32,
@@ -45,8 +50,8 @@ pub(crate) struct TailTurn {
     pub(crate) n_messages: usize,
     /// What its reply's id is known by.
     pub(crate) reply_id: Option<Short>,
-    /// The lines of its setup, which the session's turns mostly share.
-    pub(crate) setup: Arc<[u8]>,
+    /// Of the lines of its setup, which the session's turns mostly share.
+    pub(crate) setup: Hash,
     pub(crate) ended_ms: u64,
 }
 
@@ -64,7 +69,7 @@ pub(crate) struct Tail {
 pub(crate) struct Cache {
     tails: HashMap<u64, Tail>,
     /// Of all tails.
-    n_hashes: usize,
+    n_bytes: usize,
     pub(crate) numbers: HashMap<(AgentId, SessionId), u64>,
     pub(crate) sessions: HashMap<u64, Arc<SessionRecord>>,
     pub(crate) next_number: Option<u64>,
@@ -86,9 +91,12 @@ impl Tail {
         self.turns.drain(..over);
     }
 
-    fn n_hashes(&self) -> usize {
-        let hashes: usize = self.turns.iter().map(|turn| turn.sequence.len()).sum();
-        hashes + self.turns.len() + 1
+    /// Bytes of memory that it takes, with its place among the others.
+    fn n_bytes(&self) -> usize {
+        let hashes = self.turns.iter().map(|turn| turn.sequence.capacity());
+        size_of::<(u64, Self)>()
+            + self.turns.capacity() * size_of::<TailTurn>()
+            + hashes.sum::<usize>() * size_of::<Short>()
     }
 }
 
@@ -98,7 +106,7 @@ impl Cache {
     /// A session's tail, to be put back after use.
     pub(crate) fn take_tail(&mut self, number: u64) -> Option<Tail> {
         let tail = self.tails.remove(&number)?;
-        self.n_hashes -= tail.n_hashes();
+        self.n_bytes -= tail.n_bytes();
         Some(tail)
     }
 
@@ -107,7 +115,7 @@ impl Cache {
         self.take_tail(number);
         self.uses += 1;
         tail.used = self.uses;
-        self.n_hashes += tail.n_hashes();
+        self.n_bytes += tail.n_bytes();
         self.tails.insert(number, tail);
     }
 
@@ -124,7 +132,7 @@ impl Cache {
             self.numbers.clear();
             self.sessions.clear();
         }
-        if self.n_hashes <= MAX_HASHES {
+        if self.n_bytes <= MAX_BYTES {
             return;
         }
         let mut oldest: Vec<(u64, u64)> = self
@@ -134,7 +142,7 @@ impl Cache {
             .collect();
         oldest.sort_unstable();
         for (_, number) in oldest {
-            if self.n_hashes <= MAX_HASHES / 2 {
+            if self.n_bytes <= MAX_BYTES / 2 {
                 break;
             }
             self.take_tail(number);
@@ -160,7 +168,7 @@ mod tests {
             sequence: vec![[0; 16]; n_hashes],
             n_messages: n_hashes,
             reply_id: None,
-            setup: Arc::from([]),
+            setup: [0; 32],
             ended_ms: 0,
         });
         tail
@@ -176,5 +184,17 @@ mod tests {
         let mut left: Vec<u64> = cache.tails.keys().copied().collect();
         left.sort_unstable();
         assert_eq!(left, [2]);
+    }
+
+    #[test]
+    fn many_sessions_of_few_messages_count_with_all_that_they_take() {
+        let mut cache = Cache::default();
+        for number in 0..100_000 {
+            cache.put_tail(number, tail(1));
+        }
+        cache.trim();
+        assert!(cache.tails.contains_key(&99_999));
+        let n_bytes = cache.tails.len() * size_of::<TailTurn>();
+        assert!(n_bytes <= MAX_BYTES, "{n_bytes} bytes");
     }
 }

@@ -9,3 +9,4 @@ mod onward;
 mod opening;
 mod random;
 mod size;
+mod tail;

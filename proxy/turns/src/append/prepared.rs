@@ -3,6 +3,7 @@
 use metaclaw_chat::ChainHash;
 
 use crate::{
+    blobs::Hash,
     diff::Short,
     error::LogError,
     keys,
@@ -26,6 +27,7 @@ pub(crate) struct Prepared {
     pub(super) reply: Option<JsonText>,
     /// The lines of the setup, and the texts that they name.
     pub(super) setup: Vec<u8>,
+    pub(super) setup_hash: Hash,
     pub(super) setup_texts: Vec<JsonText>,
     /// The chain hash after each message.
     pub(super) chains: Vec<ChainHash>,
@@ -64,6 +66,7 @@ impl Prepared {
             key,
             messages,
             reply: reply.transpose().map_err(|it| unwritable(&it))?,
+            setup_hash: *blake3::hash(&setup).as_bytes(),
             setup,
             setup_texts,
             chains,
@@ -82,13 +85,16 @@ impl Prepared {
         }
     }
 
-    /// The length of its texts, and of its ids.
+    /// The length of its texts, names of replies among them, and of its ids.
     pub(crate) fn n_bytes(&self) -> usize {
         let n_ids = self.turn.tokens.as_ref().map_or(0, Tokens::n_bytes);
         let texts = self.messages.iter().chain(&self.reply);
         let texts = texts.chain(&self.setup_texts);
         let texts = texts.map(|text| text.as_str().len());
-        n_ids + self.setup.len() + texts.sum::<usize>()
+        let turn = &self.turn;
+        let names = [&turn.reply_id, &turn.finish_reason, &self.goes_on_from];
+        let names = names.into_iter().flatten().map(String::len);
+        n_ids + self.setup.len() + texts.chain(names).sum::<usize>()
     }
 }
 
