@@ -20,6 +20,7 @@ impl Finished {
             metrics.undecodable.inc();
         }
         let opened = opened.flatten();
+        let n_opened = opened.as_deref().map_or(0, <[u8]>::len) as u64;
         let sampled = opened.as_deref().and_then(|it| self.began.sampled(it));
         let mut reply = opened.map(|bytes| self.began.read(&bytes));
         if reply.take_if(|reply| reply.n_skipped > 0).is_some() {
@@ -30,7 +31,9 @@ impl Finished {
         let sampled = sampled.filter(|_| end == StreamEnd::Complete);
         let tokens = sampled.map(|sampled| ids::tokens(sampled, &self.asked.served));
         let n_ids = tokens.as_ref().map_or(0, Tokens::n_bytes) as u64;
-        self.memory.set(self.asked.n_bytes() + n_ids + self.n_bytes);
+        // What was said is as long as the opened reply; what came of it may be a thousandth of that.
+        let n_reply = n_opened.max(self.n_bytes);
+        self.memory.set(self.asked.n_bytes() + n_ids + n_reply);
         let line = Line {
             api: self.asked.api,
             status: self.began.status,

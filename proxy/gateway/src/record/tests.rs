@@ -19,7 +19,11 @@ impl TurnSink for Stuck {
 }
 
 /// Begins to record the reply to a request.
-fn begin(recorder: &Recorder, raw: String, has_ids: bool) -> Recording {
+fn begin(recorder: &Recorder, raw: String) -> Recording {
+    begin_as(recorder, raw, Encoding::Identity)
+}
+
+fn begin_as(recorder: &Recorder, raw: String, encoding: Encoding) -> Recording {
     let chat = ChatRequest::parse(Api::Chat, raw.into(), &Seen::default()).unwrap();
     let agent = AgentId::default_agent();
     let chains = chat.conversation.chains(ChainHash::start(&agent));
@@ -27,8 +31,8 @@ fn begin(recorder: &Recorder, raw: String, has_ids: bool) -> Recording {
         api: Api::Chat,
         status: 200,
         format: Format::Json,
-        encoding: Encoding::Identity,
-        has_ids,
+        encoding,
+        has_ids: true,
     };
     let asked = |said| Asked {
         api: Api::Chat,
@@ -63,7 +67,7 @@ async fn a_log_that_stays_away_does_not_hold_the_end_up_for_ever() {
         FEW,
     );
     for _ in 0..2 * FEW {
-        begin(&recorder, REQUEST.to_owned(), false).end(StreamEnd::Complete);
+        begin(&recorder, REQUEST.to_owned()).end(StreamEnd::Complete);
     }
     let stop = CancellationToken::new();
     stop.cancel();
@@ -73,13 +77,13 @@ async fn a_log_that_stays_away_does_not_hold_the_end_up_for_ever() {
 }
 
 /// What a turn counts for while the log does not take it.
-async fn n_bytes_of_waiting(raw: String, reply: String) -> u64 {
+async fn n_bytes_of_waiting(raw: String, reply: impl Into<Bytes>, encoding: Encoding) -> u64 {
     let metrics = Arc::new(Metrics::default());
     let budget = Budget::of_captures(8 << 20, Arc::clone(&metrics));
     let replies = Arc::new(Replies::new());
     let sink = Arc::new(Stuck);
     let (recorder, recordings) = recorder(sink, budget, replies, Arc::clone(&metrics), false, FEW);
-    let mut recording = begin(&recorder, raw, true);
+    let mut recording = begin_as(&recorder, raw, encoding);
     recording.push(&reply.into());
     recording.end(StreamEnd::Complete);
     let running = recordings.run(CancellationToken::new());
@@ -93,7 +97,7 @@ async fn n_bytes_of_waiting(raw: String, reply: String) -> u64 {
 async fn what_waits_for_the_log_is_counted_with_all_its_fields() {
     let long = "x".repeat(100_000);
     let raw = format!(r#"{{"messages":[{{"role":"user"}}],"metadata":{{"a":"{long}"}}}}"#);
-    let n_bytes = n_bytes_of_waiting(raw, String::new()).await;
+    let n_bytes = n_bytes_of_waiting(raw, "", Encoding::Identity).await;
     assert!(n_bytes > 100_000, "{n_bytes} bytes are counted");
 }
 
@@ -103,6 +107,21 @@ async fn token_ids_that_wait_for_the_log_are_counted() {
     let reply = format!(
         r#"{{"prompt_token_ids":[{ids}],"choices":[{{"index":0,"message":{{"role":"assistant","content":"x"}},"finish_reason":"stop","token_ids":[1],"logprobs":{{"content":[{{"logprob":-1}}]}}}}]}}"#
     );
-    let n_bytes = n_bytes_of_waiting(REQUEST.to_owned(), reply).await;
+    let n_bytes = n_bytes_of_waiting(REQUEST.to_owned(), reply, Encoding::Identity).await;
     assert!(n_bytes > 200_000 + 400_000, "{n_bytes} bytes are counted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_was_opened_is_counted_as_long_as_it_is() {
+    let text = "x".repeat(1 << 20);
+    let reply = format!(
+        r#"{{"choices":[{{"index":0,"message":{{"role":"assistant","content":"{text}"}},"finish_reason":"stop"}}]}}"#
+    );
+    let packed = zstd::encode_all(reply.as_bytes(), 3).unwrap();
+    assert!(packed.len() < 1 << 14);
+    let n_bytes = n_bytes_of_waiting(REQUEST.to_owned(), packed, Encoding::Zstd).await;
+    assert!(n_bytes > 1 << 20, "{n_bytes} bytes are counted");
+    // What cannot be opened counts as it came.
+    let n_bytes = n_bytes_of_waiting(REQUEST.to_owned(), text, Encoding::Zstd).await;
+    assert!(n_bytes > 1 << 20, "{n_bytes} bytes are counted");
 }
