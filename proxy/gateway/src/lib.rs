@@ -8,6 +8,7 @@
 
 mod address;
 mod auth;
+mod awaited;
 mod body;
 mod capture;
 mod chat;

@@ -8,10 +8,7 @@
 
 use std::{
     pin::Pin,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     task::{Context, Poll},
     time::Duration,
 };
@@ -22,12 +19,13 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::patient::{STALL, TakesNothing};
-use crate::relay::{Body, BoxError};
+use crate::{
+    awaited::Awaited,
+    relay::{Body, BoxError},
+};
 
 /// Streams that are over are not looked for below this many.
 const FEW: usize = 64;
-/// It is not the agent that is waited for.
-const NOBODYS_TURN: u64 = u64::MAX;
 
 /// The streams under way.
 #[derive(Debug)]
@@ -47,9 +45,7 @@ struct Streams {
 struct Stream {
     /// Taken when it is given up.
     body: Mutex<Option<Body>>,
-    began: Instant,
-    /// In milliseconds after `began`, or [`NOBODYS_TURN`].
-    since_ms: AtomicU64,
+    agent: Awaited,
 }
 
 /// What hyper asks.
@@ -70,8 +66,7 @@ impl Unread {
         reply.map(|body| {
             let stream = Arc::new(Stream {
                 body: Mutex::new(Some(body)),
-                began: self.began,
-                since_ms: AtomicU64::new(NOBODYS_TURN),
+                agent: Awaited::not_yet(self.began),
             });
             self.lock().push(&stream);
             Body::new(Watched(stream))
@@ -117,18 +112,13 @@ impl Streams {
 impl Stream {
     fn give_up(&self, patience: Duration) {
         let mut body = self.lock();
-        let since = self.since_ms.load(Ordering::Relaxed);
-        let waited = self.now_ms().saturating_sub(since);
-        if since != NOBODYS_TURN && u128::from(waited) >= patience.as_millis() {
+        let since = self.agent.since();
+        if since.is_some_and(|since| since.elapsed() >= patience) {
             let given_up = body.take();
             // What is behind it may take its time to go.
             drop(body);
             drop(given_up);
         }
-    }
-
-    fn now_ms(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(NOBODYS_TURN)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Body>> {
@@ -152,11 +142,10 @@ impl HttpBody for Watched {
             return Poll::Ready(Some(Err(TakesNothing.into())));
         };
         let frame = Pin::new(body).poll_frame(cx);
-        let since = match frame {
-            Poll::Ready(_) => stream.now_ms(),
-            Poll::Pending => NOBODYS_TURN,
-        };
-        stream.since_ms.store(since, Ordering::Relaxed);
+        match frame {
+            Poll::Ready(_) => stream.agent.moved(),
+            Poll::Pending => stream.agent.rests(),
+        }
         frame
     }
 

@@ -4,10 +4,7 @@
 use std::{
     future::Future,
     pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -17,12 +14,13 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout_at};
 
-use crate::relay::{Body, BoxError};
+use crate::{
+    awaited::Awaited,
+    relay::{Body, BoxError},
+};
 
 /// How much the connection is given at once: it asks for more when it has written most of that.
 const PIECE: usize = 16 << 10;
-/// The caller's next bytes are waited for, not the upstream.
-const CALLERS_TURN: u64 = u64::MAX;
 
 /// A request's body that says when the connection took of it.
 struct Uploading {
@@ -32,20 +30,13 @@ struct Uploading {
     progress: Arc<Progress>,
 }
 
-/// How far a body is.
+/// How far a body is: since when the upstream is waited for, and not the caller's next bytes.
 #[derive(Debug)]
-pub(super) struct Progress {
-    began: Instant,
-    /// Since when the upstream has been waited for, in milliseconds after `began`, or [`CALLERS_TURN`].
-    since_ms: AtomicU64,
-}
+pub(super) struct Progress(Awaited);
 
 /// The body in small pieces, and how far it is.
 pub(super) fn watched(body: Body) -> (Body, Arc<Progress>) {
-    let progress = Arc::new(Progress {
-        began: Instant::now(),
-        since_ms: AtomicU64::new(0),
-    });
+    let progress = Arc::new(Progress(Awaited::from(Instant::now())));
     let body = Uploading {
         body,
         rest: Bytes::new(),
@@ -80,16 +71,7 @@ impl Progress {
 
     /// Since when the upstream has been waited for: now, while the caller is.
     fn since(&self) -> Instant {
-        match self.since_ms.load(Ordering::Relaxed) {
-            CALLERS_TURN => Instant::now(),
-            ms => self.began + Duration::from_millis(ms),
-        }
-    }
-
-    fn moves(&self) {
-        let ms = self.began.elapsed().as_millis();
-        let ms = u64::try_from(ms).unwrap_or(CALLERS_TURN);
-        self.since_ms.store(ms, Ordering::Relaxed);
+        self.0.since().unwrap_or_else(Instant::now)
     }
 }
 
@@ -106,12 +88,10 @@ impl HttpBody for Uploading {
         let this = &mut *self;
         if this.rest.is_empty() {
             let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
-                this.progress
-                    .since_ms
-                    .store(CALLERS_TURN, Ordering::Relaxed);
+                this.progress.0.rests();
                 return Poll::Pending;
             };
-            this.progress.moves();
+            this.progress.0.moved();
             match frame.map(|frame| frame.map(Frame::into_data)) {
                 Some(Ok(Ok(data))) => this.rest = data,
                 Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
@@ -119,7 +99,7 @@ impl HttpBody for Uploading {
                 None => return Poll::Ready(None),
             }
         }
-        this.progress.moves();
+        this.progress.0.moved();
         let n_bytes = this.rest.len().min(PIECE);
         let piece = this.rest.split_to(n_bytes);
         Poll::Ready(Some(Ok(Frame::data(piece))))
