@@ -95,6 +95,18 @@ pub(crate) fn readable(headers: &mut HeaderMap) {
     headers.insert(header::ACCEPT_ENCODING, identity);
 }
 
+/// Takes from a reply's headers what tells of bytes that are to be changed: their length, their encoding,
+/// and the fields behind them, which stay behind.
+pub(crate) fn rewritten(headers: &mut HeaderMap) {
+    for name in [
+        header::CONTENT_LENGTH,
+        header::CONTENT_ENCODING,
+        header::TRAILER,
+    ] {
+        headers.remove(name);
+    }
+}
+
 /// Whether a reply is an event stream.
 pub(crate) fn is_events(headers: &HeaderMap) -> bool {
     const EVENTS: &str = "text/event-stream";

@@ -2,8 +2,12 @@
 
 use metaclaw_turns::{NewTurn, StreamEnd, Tokens};
 
-use super::harness::{CHAT, Exchange, Harness, STREAM, SetUp, chunk, json_reply, post, post_chat};
-use crate::{SpokenApi, UpstreamConfig, UpstreamDialect};
+use tokio_util::task::TaskTracker;
+
+use super::harness::{
+    CHAT, Exchange, Harness, STREAM, SetUp, Upstream, chunk, json_reply, post, post_chat,
+};
+use crate::{Failure, SpokenApi, UpstreamConfig, UpstreamDialect};
 
 /// What stands in front of a request that asks.
 const ASKING: &str = r#"{"logprobs":true,"return_token_ids":true,"#;
@@ -263,6 +267,89 @@ async fn what_is_refused_without_the_fields_too_was_not_refused_for_them() {
     let (_, seen) = harness.exchange(&post_chat(CHAT), &too_long).await;
     assert_eq!(seen.status(), 400);
     assert!(harness.upstream.is_unasked());
+}
+
+#[tokio::test]
+async fn where_the_second_asking_finds_nobody_the_first_answer_stays() {
+    let mut harness = before_vllm().await;
+    let (mut client, mut first) = harness.ask(&post_chat(CHAT)).await;
+    let no = refused("logprobs: messages is a bad list");
+    first.send(no.as_bytes()).await;
+    drop(harness.upstream.next().await);
+    let seen = client.read().await;
+    assert_eq!(seen.status(), 400);
+    assert!(no.ends_with(seen.text()) && !seen.text().is_empty());
+    // It is not known to lack anything.
+    let reply = streamed(&events(&ASKED));
+    let (later, _) = harness.exchange(&post_chat(CHAT), &reply).await;
+    assert!(asked(&later).starts_with(ASKING));
+}
+
+#[tokio::test]
+async fn where_the_second_asking_finds_nobody_the_next_upstream_is_asked_if_settings_say_so() {
+    let mut second = Upstream::start(&TaskTracker::new()).await;
+    let mut set_up = SetUp::default();
+    let upstreams = &mut set_up.config.upstreams;
+    upstreams.entry("second".into()).or_default().url = format!("http://{}/v1", second.address);
+    upstreams.entry("llm".into()).or_default().dialect = UpstreamDialect::Vllm;
+    set_up.config.routing.order = vec!["llm".into(), "second".into()];
+    set_up.config.routing.fail_over = vec![Failure::Unreachable];
+    let mut harness = Harness::with(set_up).await;
+    let (mut client, mut first) = harness.ask(&post_chat(CHAT)).await;
+    first.send(refused("no logprobs here").as_bytes()).await;
+    drop(harness.upstream.next().await);
+    let mut exchange = second.next().await;
+    exchange.send(json_reply("{}").as_bytes()).await;
+    assert_eq!(client.read().await.status(), 200);
+}
+
+#[tokio::test]
+async fn what_vllm_refuses_is_not_made_right_by_our_fields() {
+    let mut harness = before_vllm().await;
+    let no = refused("when using `top_logprobs`, `logprobs` must be set to true.");
+    for fields in [
+        r#"{"top_logprobs":2,"#,
+        r#"{"logprobs":false,"top_logprobs":2,"#,
+    ] {
+        let chat = CHAT.replacen('{', fields, 1);
+        let (exchange, seen) = harness.exchange(&post_chat(&chat), &no).await;
+        assert_eq!((asked(&exchange), seen.status()), (&*chat, 400));
+        assert!(harness.upstream.is_unasked());
+    }
+    let reply = streamed(&events(&ASKED));
+    for fields in [
+        r#"{"top_logprobs":null,"#,
+        r#"{"logprobs":true,"top_logprobs":2,"#,
+    ] {
+        let chat = CHAT.replacen('{', fields, 1);
+        let (exchange, _) = harness.exchange(&post_chat(&chat), &reply).await;
+        assert!(asked(&exchange).contains(r#""return_token_ids":true"#));
+    }
+}
+
+#[tokio::test]
+async fn a_reply_that_is_rewritten_announces_no_fields_behind_it() {
+    let mut harness = before_vllm().await;
+    let with_trailer = |reply: &str| reply.replacen("\r\n\r\n", "\r\ntrailer: x-sum\r\n\r\n", 1);
+    let end = "0\r\nx-sum: 1\r\n\r\n";
+    let stream = format!("{STREAM}{}{end}", chunk(&events(&ASKED)));
+    let json = STREAM.replace("text/event-stream", "application/json");
+    let unstreamed = format!("{json}{}{end}", chunk(&asked_whole()));
+    for (reply, expected) in [
+        (stream, events(&UNASKED)),
+        (unstreamed, whole("null", "null", "null")),
+    ] {
+        let reply = with_trailer(&reply);
+        let (_, seen) = harness.exchange(&post_chat(CHAT), &reply).await;
+        assert_eq!((seen.text(), seen.is_whole), (&*expected, true));
+        assert_eq!(seen.header("trailer"), None);
+        assert_eq!(seen.header("x-sum"), None);
+    }
+    // One that passes as it came keeps them.
+    let text = STREAM.replace("text/event-stream", "text/plain");
+    let text = with_trailer(&format!("{text}{}{end}", chunk("no completion")));
+    let (_, seen) = harness.exchange(&post_chat(CHAT), &text).await;
+    assert_eq!(seen.header("trailer").as_deref(), Some("x-sum"));
 }
 
 #[tokio::test]

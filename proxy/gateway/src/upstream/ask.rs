@@ -348,6 +348,16 @@ impl Outcome {
         }
     }
 
+    /// The outcome of asking again after `first`: how that failed says whom to ask next, and its answer is
+    /// the agent's, unless there is none.
+    pub(super) fn after(self, first: Self) -> Self {
+        Self {
+            failure: self.failure,
+            refuses_ids: self.refuses_ids,
+            answer: self.over(first.answer),
+        }
+    }
+
     /// The upstream could not be asked in words that it knows.
     fn is_of_words(&self) -> bool {
         matches!(&self.answer, Err(refusal) if refusal.is_of_words())

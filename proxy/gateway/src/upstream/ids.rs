@@ -39,7 +39,7 @@ impl Upstreams {
             // It was something else, or nobody knows.
             lacks_ids.set(false);
         }
-        second
+        second.after(first)
     }
 }
 
@@ -56,7 +56,8 @@ impl Outcome {
 
 impl Target {
     /// What a caller asked for itself, where the target is asked for the ids of what it samples: a chat
-    /// that reaches vLLM as a chat completion. `field` gives the fields of the caller's request.
+    /// that reaches vLLM as a chat completion. `field` gives the fields of the caller's request. Nothing
+    /// where our fields would make right what vLLM refuses.
     pub(crate) fn asked_for_ids(
         &self,
         api: Api,
@@ -69,11 +70,17 @@ impl Target {
         if !is_vllm || upstream.lacks_ids.is_known() || self.spoken(api) != Some(Api::Chat) {
             return None;
         }
-        Some(match api {
-            Api::Chat => vllm::Asked::of(field),
+        match api {
+            Api::Chat => {
+                let asked = vllm::Asked::of(&field);
+                // Refused without `logprobs: true`, which would come from us alone.
+                let is_refused =
+                    !asked.logprobs && field("top_logprobs").is_some_and(|it| !it.is_null());
+                (!is_refused).then_some(asked)
+            }
             // Neither has a field for it.
-            Api::Messages | Api::Responses => vllm::Asked::default(),
-        })
+            Api::Messages | Api::Responses => Some(vllm::Asked::default()),
+        }
     }
 
     /// Whether it turned out to give no ids.

@@ -126,8 +126,8 @@ impl Wording {
             return self.unread(reply, why);
         }
         if status.is_success() && headers::is_events(reply.headers()) {
-            reply.headers_mut().remove(header::CONTENT_LENGTH);
             if let Some(rewrite) = self.stream() {
+                headers::rewritten(reply.headers_mut());
                 reply.body_mut().rewrite(rewrite);
             }
             return Ok(reply);
@@ -144,8 +144,8 @@ impl Wording {
             return Ok(reply);
         };
         let headers = reply.headers_mut();
+        headers::rewritten(headers);
         headers.insert(header::CONTENT_LENGTH, said.len().into());
-        headers.remove(header::CONTENT_ENCODING);
         if self.is_other() {
             let json = HeaderValue::from_static("application/json");
             headers.insert(header::CONTENT_TYPE, json);
