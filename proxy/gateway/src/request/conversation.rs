@@ -31,13 +31,21 @@ pub(crate) struct Said {
     /// A person wrote it.
     pub is_owners: bool,
     /// Its content; of assistants it is not looked for.
-    content: Option<Span>,
+    content: Option<Content>,
     /// The element that it comes from; none for a system text beside the conversation.
     item: Option<usize>,
     /// Which of its element's it is: what tools returned stands in the user's message in one API.
     part: usize,
     /// That element, where it is long.
     long: Option<Arc<SeenValue>>,
+}
+
+/// Where a content stands.
+#[derive(Debug, Clone)]
+struct Content {
+    span: Span,
+    /// What tools returned stands among its parts, and is another's.
+    has_results: bool,
 }
 
 /// Puts a conversation together.
@@ -125,9 +133,9 @@ impl Conversation {
     /// The types of its parts, where it has any.
     pub(crate) fn part_kinds(&self, said: &Said) -> Vec<String> {
         let content = said.content.as_ref();
-        let is_list = |content: &&Span| self.raw.get(content.start) == Some(&b'[');
+        let is_list = |content: &&Content| self.raw.get(content.span.start) == Some(&b'[');
         let parts = content.filter(is_list);
-        let parts = parts.map_or_else(Vec::new, |content| scan::elements(&self.raw, content));
+        let parts = parts.map_or_else(Vec::new, |content| scan::elements(&self.raw, &content.span));
         let kind = |part: Span| {
             let kind = scan::member(&self.raw, &part, "type")?;
             Some(text::read(&self.raw[kind]).into_owned())
@@ -171,7 +179,15 @@ impl Conversation {
 
 impl Reader<'_> {
     fn push(&mut self, role: Role, content: Option<Span>, item: Option<usize>) {
-        let text = |content: &Span| opening(self.raw, content);
+        let content = content.map(|span| Content {
+            span,
+            has_results: false,
+        });
+        self.say(role, content, item);
+    }
+
+    fn say(&mut self, role: Role, content: Option<Content>, item: Option<usize>) {
+        let text = |content: &Content| opening(self.raw, content);
         let is_owners = role == Role::User
             && match &content {
                 Some(content) => role.is_owners(&text(content)),
@@ -221,16 +237,18 @@ impl Reader<'_> {
         let n_parts = parts.len();
         let mut n_results = 0;
         for part in parts {
-            let kind = self.member(&part, "type");
-            if scan::says(self.raw, kind.as_ref(), "tool_result") {
+            if is_result(self.raw, &part) {
                 let content = self.member(&part, "content");
                 self.push(Role::Tool, content, Some(index));
                 n_results += 1;
             }
         }
         if n_parts == 0 || n_results < n_parts {
-            // Results have no text of their own: what is read of the whole is what is not theirs.
-            self.push(role, item.content.clone(), Some(index));
+            let content = item.content.clone().map(|span| Content {
+                span,
+                has_results: n_results > 0,
+            });
+            self.say(role, content, Some(index));
         }
     }
 
@@ -283,15 +301,23 @@ impl Reader<'_> {
 }
 
 /// Where the texts of a content stand, in order.
-fn texts(raw: &[u8], content: &Span) -> Vec<Span> {
-    match raw.get(content.start) {
-        Some(b'"') => vec![content.clone()],
+fn texts(raw: &[u8], content: &Content) -> Vec<Span> {
+    let Content { span, has_results } = content;
+    let is_own = |part: &Span| !has_results || !is_result(raw, part);
+    match raw.get(span.start) {
+        Some(b'"') => vec![span.clone()],
         Some(b'[') => {
-            let parts = scan::elements(raw, content).into_iter();
+            let parts = scan::elements(raw, span).into_iter().filter(is_own);
             parts.filter_map(|part| part_text(raw, part)).collect()
         }
         _ => Vec::new(),
     }
+}
+
+/// Whether a part of a user's content is what a tool returned.
+fn is_result(raw: &[u8], part: &Span) -> bool {
+    let kind = scan::member(raw, part, "type");
+    scan::says(raw, kind.as_ref(), "tool_result")
 }
 
 fn part_text(raw: &[u8], part: Span) -> Option<Span> {
@@ -302,7 +328,7 @@ fn part_text(raw: &[u8], part: Span) -> Option<Span> {
     scan::is_string(raw, &text).then_some(text)
 }
 
-fn content_text<'a>(raw: &'a [u8], content: &Span) -> Cow<'a, str> {
+fn content_text<'a>(raw: &'a [u8], content: &Content) -> Cow<'a, str> {
     let mut texts = texts(raw, content).into_iter();
     let Some(first) = texts.next() else {
         return Cow::Borrowed("");
@@ -316,7 +342,7 @@ fn content_text<'a>(raw: &'a [u8], content: &Span) -> Cow<'a, str> {
     all
 }
 
-fn head(raw: &[u8], content: &Span, limit: usize) -> String {
+fn head(raw: &[u8], content: &Content, limit: usize) -> String {
     let mut head = String::new();
     for (index, span) in texts(raw, content).into_iter().enumerate() {
         if index > 0 {
@@ -331,7 +357,7 @@ fn head(raw: &[u8], content: &Span, limit: usize) -> String {
 }
 
 /// The first words of a content, whatever blanks stand before them.
-fn opening<'a>(raw: &'a [u8], content: &Span) -> Cow<'a, str> {
+fn opening<'a>(raw: &'a [u8], content: &Content) -> Cow<'a, str> {
     let head = head(raw, content, OPENING);
     if head.trim_start().len() >= OPENING / 2 || head.len() < OPENING {
         Cow::Owned(head)

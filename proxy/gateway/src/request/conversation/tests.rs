@@ -199,6 +199,17 @@ proptest! {
     }
 }
 
+/// Found by the fuzz target of identity: no client writes so, and the log reads it so.
+#[test]
+fn a_text_beside_what_a_tool_returned_is_not_the_owners() {
+    let raw = r#"{"messages":[{"role":"user","content":[{"type":"tool_result","text":"its"},{"type":"text","text":"go on"}]}]}"#;
+    let expected = [
+        (Role::Tool, String::new()),
+        (Role::User, "go on".to_owned()),
+    ];
+    assert_eq!(said(Api::Messages, raw), expected);
+}
+
 /// What tools returned is several parts of one message, and may come again after itself.
 #[test]
 fn the_hash_is_the_same_whatever_came_before() {
