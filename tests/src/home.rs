@@ -65,7 +65,7 @@ impl Home {
         Self::new(bin_dir, &config.to_string())
     }
 
-    /// Sets one configuration key by environment, as `METACLAW__RL__BATCH_SIZE`.
+    /// Sets one variable of its environment: a configuration key, as `METACLAW__RL__BATCH_SIZE`, or another.
     #[must_use]
     pub fn with_env(mut self, name: &str, value: impl Into<String>) -> Self {
         self.env.push((name.to_owned(), value.into()));
