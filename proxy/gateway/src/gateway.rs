@@ -110,7 +110,7 @@ impl Gateway {
         Self::with(parts, AT_ONCE)
     }
 
-    /// The same, with room for so many turns that the log has been given and has not taken.
+    /// The same, with room for so many turns that the log has not taken.
     pub(crate) fn with(parts: GatewayParts, at_once: usize) -> Result<Self, ConfigError> {
         let config = parts.config;
         config.check()?;

@@ -8,16 +8,15 @@ mod ids;
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures_util::{StreamExt, stream::FuturesUnordered};
 use http::HeaderValue;
 use metaclaw_chat::{AgentId, ChainHash, Role, TurnId};
 use metaclaw_dialects::Api;
-use metaclaw_turns::{JsonText, RawTurn, Served, StreamEnd, TurnLog};
+use metaclaw_turns::{Done, JsonText, LogError, RawTurn, Served, StreamEnd, TurnLog};
 use tokio::{
     sync::{mpsc, oneshot},
     time::sleep,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use self::{asked::Said, encoding::Encoding};
 use crate::{
@@ -28,10 +27,9 @@ use crate::{
     request::ChatRequest,
 };
 
-/// Replies that wait to be read, and as many turns that wait for the log: a log that stops for a second
-/// loses nothing. Their bytes stay within `proxy.capture_memory`; beyond either, a turn is dropped and
-/// counted.
-pub(crate) const AT_ONCE: usize = 8_192;
+/// Replies that wait to be read and handed to the log: one that stops for a second loses nothing. Their
+/// bytes stay within `proxy.capture_memory`; beyond either, a turn is dropped and counted.
+pub(crate) const AT_ONCE: usize = 16_384;
 
 /// The most that a compressed reply is opened to while the agent waits for its end: a few milliseconds.
 const AT_ITS_END: u64 = 1 << 20;
@@ -41,15 +39,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where turns go.
 pub trait TurnSink: Send + Sync + 'static {
-    /// Puts a turn; resolves when it is durable, or says why it never will be.
-    fn append(&self, turn: RawTurn) -> Appending<'_>;
+    /// Hands a turn in; resolves when the log has taken it. `done` is told when it is durable, or why it
+    /// never will be.
+    fn append(&self, turn: RawTurn, done: Done) -> Appending<'_>;
 
     /// How long the oldest turn that was put and is not durable has been waiting.
     fn oldest_unflushed(&self) -> Option<Duration>;
 }
 
 /// What [`TurnSink::append`] gives.
-pub type Appending<'a> = Pin<Box<dyn Future<Output = Result<TurnId, String>> + Send + 'a>>;
+pub type Appending<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// Hands turns to the log. Clones share one queue.
 #[derive(Clone)]
@@ -67,7 +66,6 @@ pub(crate) struct Recordings {
     queue: mpsc::Receiver<Finished>,
     sink: Arc<dyn TurnSink>,
     metrics: Arc<Metrics>,
-    at_once: usize,
 }
 
 /// A request as the log will have it, and its memory.
@@ -148,11 +146,8 @@ struct Read {
 }
 
 impl TurnSink for TurnLog {
-    fn append(&self, turn: RawTurn) -> Appending<'_> {
-        Box::pin(async move {
-            let appended = self.append_raw(turn).await;
-            appended.map_err(|error| error.to_string())
-        })
+    fn append(&self, turn: RawTurn, done: Done) -> Appending<'_> {
+        Box::pin(self.hand_in(turn, done))
     }
 
     fn oldest_unflushed(&self) -> Option<Duration> {
@@ -160,8 +155,7 @@ impl TurnSink for TurnLog {
     }
 }
 
-/// The two ends of the queue to the log: `at_once` replies that have ended, and as many turns that the
-/// log was given and has not taken.
+/// The two ends of the queue to the log, of at most `at_once` replies that have ended.
 pub(crate) fn recorder(
     sink: Arc<dyn TurnSink>,
     budget: Budget,
@@ -183,7 +177,6 @@ pub(crate) fn recorder(
         queue: receiver,
         sink,
         metrics,
-        at_once,
     };
     (recorder, recordings)
 }
@@ -351,7 +344,7 @@ impl Recordings {
     }
 
     async fn put_all(mut self, stop: &CancellationToken) {
-        let mut appending = FuturesUnordered::new();
+        let waiting = TaskTracker::new();
         let mut is_stopping = false;
         loop {
             tokio::select! {
@@ -359,37 +352,40 @@ impl Recordings {
                     is_stopping = true;
                     self.queue.close();
                 }
-                Some(()) = appending.next(), if !appending.is_empty() => {}
-                ended = self.queue.recv(), if appending.len() < self.at_once => match ended {
-                    Some(ended) => {
-                        let read = ended.read(&self.metrics);
-                        appending.push(put(&*self.sink, &self.metrics, read));
-                    }
+                ended = self.queue.recv() => match ended {
+                    Some(ended) => self.put(ended, &waiting).await,
                     None => break,
                 },
             }
         }
-        while let Some(()) = appending.next().await {}
+        waiting.close();
+        waiting.wait().await;
     }
-}
 
-async fn put(sink: &dyn TurnSink, metrics: &Metrics, read: Read) {
-    let Read { turn, ack, memory } = read;
-    let agent: AgentId = turn.turn.agent.clone();
-    let appended = sink.append(turn).await;
-    drop(memory);
-    match appended {
-        Ok(_) => {
-            metrics.recorded.inc();
-            if let Some(ack) = ack {
-                // The agent may have hung up meanwhile.
-                let _ = ack.send(());
+    /// Hands a turn to the log. It is among those `waiting` until the log has it.
+    async fn put(&self, ended: Finished, waiting: &TaskTracker) {
+        let Read { turn, ack, memory } = ended.read(&self.metrics);
+        let agent: AgentId = turn.turn.agent.clone();
+        let metrics = Arc::clone(&self.metrics);
+        let token = waiting.token();
+        let done = move |appended: Result<TurnId, LogError>| {
+            drop(memory);
+            match appended {
+                Ok(_) => {
+                    metrics.recorded.inc();
+                    if let Some(ack) = ack {
+                        // The agent may have hung up meanwhile.
+                        let _ = ack.send(());
+                    }
+                }
+                Err(reason) => {
+                    metrics.failed.inc();
+                    tracing::warn!(%agent, %reason, "a turn did not get into the log");
+                }
             }
-        }
-        Err(reason) => {
-            metrics.failed.inc();
-            tracing::warn!(%agent, %reason, "a turn did not get into the log");
-        }
+            drop(token);
+        };
+        self.sink.append(turn, Box::new(done)).await;
     }
 }
 

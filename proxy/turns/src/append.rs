@@ -16,11 +16,11 @@ use crate::{
     keys,
     record::{self, Header, Line, damaged},
     resolve::Resolver,
-    state,
+    run, state,
     store::Table,
     tail::{SessionRecord, Tail, TailTurn},
     text::JsonText,
-    tokens,
+    times, tokens,
     turn::StreamEnd,
     txn::{Fault, Source, Txn},
 };
@@ -149,7 +149,7 @@ fn write(
     if let Some(seq) = new.already(tail) {
         return Ok((keys::id(number, seq), None));
     }
-    let id = place(txn, new, number, tail)?;
+    let (id, is_free) = place(txn, new, number, tail)?;
     let plan = match onward::plan(txn, new, number, tail)? {
         Some(plan) => plan,
         None => new.plan(tail, id.seq),
@@ -157,12 +157,23 @@ fn write(
     let mut known = tail.turns.iter();
     let base = known.find(|turn| Some(turn.seq) == plan.base);
     let has_setup = base.is_none_or(|base| base.setup != new.setup_hash);
-    let stored = write_record(txn, new, id, (&plan, has_setup))?;
-    if let Some(reply_id) = &new.reply_id {
+    let (record, stored) = write_texts(txn, new, id, (&plan, has_setup))?;
+    let turn = &new.turn;
+    let written = run::New {
+        ended_ms: turn.ended_ms,
+        reply: times::mark(new.reply_id.as_ref()),
+        record,
+    };
+    if is_free && turn.end == StreamEnd::Complete {
+        txn.join(&turn.agent, id, written);
+    } else {
+        run::write(txn, &turn.agent, id, &[written])?;
+    }
+    if let Some(reply_id) = new.reply_id.as_ref().filter(|_| new.is_named) {
         let key = keys::reply(reply_id, number);
         txn.put(Table::Replies, key, &id.seq.to_be_bytes());
     }
-    state::enter(txn, &new.turn, id)?;
+    state::enter(txn, turn)?;
     if let Some(ids) = &new.turn.tokens {
         tokens::add_to_new(txn, id, ids)?;
     }
@@ -173,29 +184,36 @@ fn write(
     Ok((id, Some(turn)))
 }
 
-/// Where the turn goes: behind the others, or to the place of one that it tries again.
-fn place(txn: &mut Txn<'_>, new: &Prepared, number: u64, tail: &Tail) -> Result<TurnId, Fault> {
+/// Where the turn goes: behind the others, or to the place of one that it tries again; and whether nobody
+/// knows the place yet.
+fn place(
+    txn: &mut Txn<'_>,
+    new: &Prepared,
+    number: u64,
+    tail: &Tail,
+) -> Result<(TurnId, bool), Fault> {
     if let Some(old) = new.retried(tail) {
         let id = keys::id(number, old.seq);
         if state::withdraw(txn, &new.turn, id, old.ended_ms)? {
             txn.remove_long(Table::Turns, &keys::turn(id))?;
-            return Ok(id);
+            return Ok((id, false));
         }
     }
     let id = keys::id(number, tail.next_seq);
     match id.seq {
         u32::MAX => Err(damaged(id, "its session is full")),
-        _ => Ok(id),
+        _ => Ok((id, true)),
     }
 }
 
-/// Writes the record, with its setup or without, and the texts that are stored apart from it; these.
-fn write_record<'a>(
+/// The record's text, with its setup or without, and the texts that are stored apart from it: these it
+/// writes.
+fn write_texts<'a>(
     txn: &mut Txn<'_>,
     new: &'a Prepared,
     id: TurnId,
     (plan, has_setup): (&Plan, bool),
-) -> Result<Vec<&'a JsonText>, Fault> {
+) -> Result<(Vec<u8>, Vec<&'a JsonText>), Fault> {
     let reply = new.reply.as_ref().map(Line::of);
     let text = record::write(
         &new.header(plan, has_setup),
@@ -207,8 +225,7 @@ fn write_record<'a>(
     for text in &stored {
         blobs::put(txn, text)?;
     }
-    txn.put_long(Table::Turns, &keys::turn(id), &text)?;
-    Ok(stored)
+    Ok((text, stored))
 }
 
 /// The session's number, given to it when it is first seen, and whether it was now.

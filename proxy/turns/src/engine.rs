@@ -86,10 +86,11 @@ impl Engine {
                 let _ = shared.appended.send(*id);
             }
             // Whoever is told finds that it waits no more.
-            let Append { ack, ticket, .. } = append;
+            let Append {
+                receipt, ticket, ..
+            } = append;
             drop(ticket);
-            // Nor is a caller that did not wait.
-            let _ = ack.send(result);
+            receipt.tell(result);
         }
         for ack in gathered.acks {
             ack();
@@ -123,11 +124,7 @@ impl Engine {
             cache,
         } = self;
         let batch = &mut gathered.batch;
-        let counts = |txn: &mut Txn<'_>| txn.write_counts();
-        operate(reader, cache, batch, counts)?.map_err(|error: LogError| {
-            // No agent has as many reasons as that.
-            StoreError::Other(error.to_string())
-        })?;
+        finish(reader, cache, batch)?;
         if !batch.is_empty() {
             witness.join(batch);
             reader.store.apply(batch)?;
@@ -153,6 +150,19 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Completes a batch: it can be applied afterwards.
+pub(crate) fn finish(
+    reader: &Reader,
+    cache: &mut Cache,
+    batch: &mut Batch,
+) -> Result<(), StoreError> {
+    let finish = |txn: &mut Txn<'_>| txn.finish();
+    operate(reader, cache, batch, finish)?.map_err(|error: LogError| {
+        // What was joined is short, and no agent has as many reasons as a value has room for.
+        StoreError::Other(error.to_string())
+    })
 }
 
 /// Runs one operation on top of a batch; it joins the batch unless it refuses.

@@ -1,11 +1,10 @@
 //! How the log is: what others may ask without waiting for it.
 
 use std::{
-    collections::BTreeMap,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -54,8 +53,9 @@ pub struct MovedAside {
 pub(crate) struct Shared {
     closed: AtomicBool,
     broken: watch::Sender<Option<String>>,
-    unflushed: Mutex<BTreeMap<u64, Instant>>,
-    tickets: AtomicU64,
+    n_unflushed: AtomicUsize,
+    /// Of those that the thread has taken, since when the oldest waits. All others came later.
+    oldest: Mutex<Option<Instant>>,
     pub(crate) appended: broadcast::Sender<TurnId>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     shared: Arc<Shared>,
-    number: u64,
+    pub(crate) since: Instant,
 }
 
 // === impl Shared ===
@@ -73,28 +73,36 @@ impl Shared {
         Self {
             closed: AtomicBool::new(false),
             broken: watch::Sender::new(None),
-            unflushed: Mutex::default(),
-            tickets: AtomicU64::new(0),
+            n_unflushed: AtomicUsize::new(0),
+            oldest: Mutex::new(None),
             appended: broadcast::Sender::new(SUBSCRIBER_LAG),
         }
     }
 
     pub(crate) fn health(&self) -> LogHealth {
-        let unflushed = self.unflushed();
+        let n_unflushed = self.n_unflushed.load(Ordering::Relaxed);
+        let age = || {
+            let oldest = *self.oldest.lock().unwrap_or_else(PoisonError::into_inner);
+            oldest.map_or(Duration::ZERO, |oldest| oldest.elapsed())
+        };
         LogHealth {
-            oldest_unflushed: unflushed.values().next().map(Instant::elapsed),
-            n_unflushed: unflushed.len(),
+            oldest_unflushed: (n_unflushed > 0).then(age),
+            n_unflushed,
             broken: self.broken.borrow().clone(),
         }
     }
 
     pub(crate) fn wait(self: &Arc<Self>) -> Ticket {
-        let number = self.tickets.fetch_add(1, Ordering::Relaxed);
-        self.unflushed().insert(number, Instant::now());
+        self.n_unflushed.fetch_add(1, Ordering::Relaxed);
         Ticket {
             shared: Arc::clone(self),
-            number,
+            since: Instant::now(),
         }
+    }
+
+    /// The thread's oldest turn waits since then; or it has none.
+    pub(crate) fn set_oldest(&self, since: Option<Instant>) {
+        *self.oldest.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
     pub(crate) fn set_broken(&self, why: Option<String>) {
@@ -116,16 +124,10 @@ impl Shared {
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
-
-    fn unflushed(&self) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
-        self.unflushed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.shared.unflushed().remove(&self.number);
+        self.shared.n_unflushed.fetch_sub(1, Ordering::Relaxed);
     }
 }

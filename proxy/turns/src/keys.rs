@@ -34,6 +34,12 @@ pub(crate) fn piece(key: &[u8], piece: u16) -> Key {
     joined(&[key, &piece.to_be_bytes()])
 }
 
+/// The turn and the piece in a key of one piece of a turn's value.
+pub(crate) fn read_piece(key: &[u8]) -> Option<(TurnId, u16)> {
+    let (turn, piece) = key.split_last_chunk::<2>()?;
+    Some((read_turn(turn)?, u16::from_be_bytes(*piece)))
+}
+
 /// A session's number, big-endian.
 pub(crate) fn session(number: u64) -> Key {
     (&number.to_be_bytes()).into()
@@ -62,6 +68,11 @@ pub(crate) fn index(kind: StateKind, agent: &AgentId, id: TurnId) -> Key {
 /// One turn among all, by the time at which it ended.
 pub(crate) fn time(ended_ms: u64, id: TurnId) -> Key {
     joined(&[&ended_ms.to_be_bytes(), &turn(id)])
+}
+
+/// The time in a key that [`time`] made.
+pub(crate) fn read_time(key: &[u8]) -> Option<u64> {
+    key.first_chunk().map(|ms| u64::from_be_bytes(*ms))
 }
 
 /// What stands for a reply id, and begins every key of it.

@@ -16,6 +16,7 @@ mod engine;
 mod error;
 mod export;
 mod health;
+mod index;
 mod keys;
 mod log;
 mod open;
@@ -23,12 +24,14 @@ mod query;
 mod raw;
 mod record;
 mod resolve;
+mod run;
 mod state;
 mod step;
 mod store;
 mod tail;
 mod text;
 mod thread;
+mod times;
 mod tokens;
 mod turn;
 mod txn;
@@ -47,6 +50,7 @@ pub use self::{
     raw::{RawMessage, RawTurn},
     step::{NewStep, Step, StepOutcome},
     text::JsonText,
+    thread::Done,
     turn::{
         LessonRef, NewTurn, Request, Served, StateKind, StreamEnd, Tokens, Turn, TurnKind,
         TurnState,

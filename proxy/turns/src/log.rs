@@ -28,7 +28,7 @@ use crate::{
     state,
     step::{self, NewStep, StepOutcome},
     store::Table,
-    thread::{Append, Job, Queued, Work, Worker},
+    thread::{Append, Done, Job, Queued, Receipt, Work, Worker},
     tokens,
     turn::{NewTurn, Tokens, TurnState},
     txn::{Fault, Reader, Txn},
@@ -134,19 +134,40 @@ impl TurnLog {
     /// # Cancel safety
     /// As [`TurnLog::append`].
     pub async fn append_raw(&self, turn: RawTurn) -> Result<TurnId, LogError> {
-        let key = self.inner.next_key.fetch_add(1, Ordering::Relaxed);
-        let new = Prepared::new(turn, key)?;
-        let ticket = self.inner.shared.wait();
-        let room = self.room(new.n_bytes()).await?;
         let (ack, acked) = oneshot::channel();
-        let append = Append {
+        let done = |appended| {
+            // A caller that went away wants no answer.
+            let _ = ack.send(appended);
+        };
+        self.hand_in(turn, Box::new(done)).await;
+        acked.await.unwrap_or_else(|_| Err(self.gone()))
+    }
+
+    /// Hands a turn in as [`TurnLog::append_raw`] does, and returns when it has its place in the queue:
+    /// `done` is told the rest, for those who hand in many.
+    ///
+    /// # Cancel safety
+    /// As [`TurnLog::append`]; `done` is told of a turn that was not queued, too.
+    pub async fn hand_in(&self, turn: RawTurn, done: Done) {
+        let receipt = Receipt::new(done);
+        let key = self.inner.next_key.fetch_add(1, Ordering::Relaxed);
+        let ticket = self.inner.shared.wait();
+        let new = match Prepared::new(turn, key) {
+            Ok(new) => new,
+            Err(error) => return receipt.tell(Err(error)),
+        };
+        let room = match self.room(new.n_bytes()).await {
+            Ok(room) => room,
+            Err(error) => return receipt.tell(Err(error)),
+        };
+        let append = Box::new(Append {
             new,
-            ack,
+            receipt,
             ticket,
             _room: room,
-        };
-        self.ask(Work::Append(Box::new(append))).await?;
-        acked.await.unwrap_or_else(|_| Err(self.gone()))
+        });
+        // Who is not taken is told so by being dropped.
+        let _ = self.ask(Work::Append(append)).await;
     }
 
     /// Adds the ids that the reply was sampled as; false if the turn has some.

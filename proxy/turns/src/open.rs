@@ -23,7 +23,7 @@ use crate::{
 
 /// The format that this program writes; docs/turn-log.md describes it. It goes on with a log of an
 /// older one, which is of this one from then on.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// What to do with a database that is damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,27 +1,28 @@
 //! Questions to the log. They read what is stored, never a batch on its way.
 
-use std::{collections::BTreeMap, ops::Bound, sync::Arc};
+mod list;
 
-use metaclaw_chat::{AgentId, ChainHash, Message, SessionId, TurnId, Verdict};
+use std::{collections::BTreeMap, sync::Arc};
 
+use metaclaw_chat::{AgentId, ChainHash, Message, SessionId, TurnId};
+
+pub(crate) use self::list::list;
 use crate::{
-    keys,
-    record::{Line, Record, Setup},
+    index, keys,
+    record::Record,
     resolve::Resolver,
-    state,
-    store::{Key, StoreError, Table},
+    store::Table,
     tail::SessionRecord,
-    turn::{StateKind, Turn, TurnKind, TurnState},
+    times::{self, Place},
+    turn::{StateKind, Turn, TurnKind},
     txn::{Fault, Reader, Source},
-    view::{Funnel, MAX_LIST, SessionSummary, TurnFilter, TurnSummary},
+    view::{Funnel, SessionSummary},
 };
 
-/// Turns of a list that asks for no number.
-const DEFAULT_LIST: usize = 50;
-/// Characters of a text in a list.
-const SNIPPET: usize = 160;
 /// Side turns in a row behind which a main one is looked for.
 const ERRANDS: usize = 200;
+/// Turns that are looked through at once for a reply: the log's thread has other things to do.
+const LOOKED_THROUGH: usize = 10_000;
 
 /// Sessions that one question has seen: most of its turns are of few.
 #[derive(Debug, Default)]
@@ -97,7 +98,8 @@ pub(crate) fn in_state(
     agent: &AgentId,
     kind: StateKind,
 ) -> Result<Vec<TurnId>, Fault> {
-    indexed(reader, &keys::index_prefix(kind, agent))
+    let ids = index::under(reader, &keys::index_prefix(kind, agent), None);
+    Ok(ids.collect::<Result<_, _>>()?)
 }
 
 /// Those of one session, by its number.
@@ -108,33 +110,18 @@ pub(crate) fn in_session(
     number: u64,
 ) -> Result<Vec<TurnId>, Fault> {
     let agents = keys::index_prefix(kind, agent);
-    indexed(reader, &[&agents[..], &keys::session(number)].concat())
-}
-
-fn indexed(reader: &Reader, prefix: &[u8]) -> Result<Vec<TurnId>, Fault> {
-    let (from, to) = keys::under(prefix);
-    let ids = reader.store.range(Table::Index, from, to);
-    let ids = ids.filter_map(|pair| pair.map(|(key, _)| keys::read_turn(&key)).transpose());
-    Ok(ids.collect::<Result<_, StoreError>>()?)
+    let prefix = [&agents[..], &keys::session(number)].concat();
+    Ok(index::under(reader, &prefix, None).collect::<Result<_, _>>()?)
 }
 
 /// When the last main turn ended, in Unix milliseconds; none if there is none among the last few.
 pub(crate) fn last_main_ms(reader: &Reader) -> Result<Option<u64>, Fault> {
-    let (from, to) = keys::under(&[]);
-    for pair in reader
-        .store
-        .range(Table::Times, from, to)
-        .rev()
-        .take(ERRANDS)
-    {
-        let (key, _) = pair?;
-        let Some(id) = keys::read_turn(&key) else {
-            continue;
-        };
-        if let Some(record) = Record::get(reader, id)?
+    for turn in times::newest_first(reader, None).take(ERRANDS) {
+        let turn = turn?;
+        if let Some(record) = Record::get(reader, turn.id)?
             && record.header.kind == TurnKind::Main
         {
-            return Ok(Some(record.header.ended_ms()));
+            return Ok(Some(turn.at_ms));
         }
     }
     Ok(None)
@@ -145,17 +132,13 @@ pub(crate) fn recent_chains(
     reader: &Reader,
     limit: usize,
 ) -> Result<Vec<(AgentId, ChainHash, SessionId)>, Fault> {
-    let (from, to) = keys::under(&[]);
     let mut sessions = Sessions::default();
     let mut chains = Vec::new();
-    for pair in reader.store.range(Table::Times, from, to).rev() {
+    for turn in times::newest_first(reader, None) {
         if chains.len() >= limit {
             break;
         }
-        let (key, _) = pair?;
-        let Some(id) = keys::read_turn(&key) else {
-            continue;
-        };
+        let id = turn?.id;
         let Some(session) = sessions.get(reader, id.session)? else {
             continue;
         };
@@ -177,163 +160,6 @@ fn after(reader: &Reader, id: TurnId) -> Result<Option<ChainHash>, Fault> {
     let reply: Message = reply.value(reader)?;
     let is_reply = reply.role() == metaclaw_chat::Role::Assistant;
     Ok(is_reply.then(|| record.header.chain.then(&reply)))
-}
-
-/// Summaries of the turns that a filter names, the newest first.
-pub(crate) fn list(reader: &Reader, filter: &TurnFilter) -> Result<Vec<TurnSummary>, Fault> {
-    let limit = match filter.limit {
-        0 => DEFAULT_LIST,
-        limit => limit.min(MAX_LIST),
-    };
-    let mut sessions = Sessions::default();
-    let mut found = Vec::new();
-    for id in candidates(reader, filter)? {
-        let id = id?;
-        let Some(session) = sessions.get(reader, id.session)? else {
-            continue;
-        };
-        let is_agent = filter
-            .agent
-            .as_ref()
-            .is_none_or(|agent| *agent == session.agent);
-        let is_session = filter
-            .session
-            .as_ref()
-            .is_none_or(|name| *name == session.session);
-        if !is_agent || !is_session {
-            continue;
-        }
-        let state = state::get(reader, id)?;
-        if filter.state.is_none_or(|kind| kind == state.kind()) {
-            found.extend(summary(reader, &session, id, state)?);
-        }
-        if found.len() >= limit {
-            break;
-        }
-    }
-    Ok(found)
-}
-
-type Ids<'a> = Box<dyn Iterator<Item = Result<TurnId, StoreError>> + 'a>;
-
-/// Turns that a filter may name, the newest first, from the table that has the fewest others.
-fn candidates<'a>(reader: &'a Reader, filter: &TurnFilter) -> Result<Ids<'a>, Fault> {
-    if let (Some(agent), Some(session)) = (&filter.agent, &filter.session) {
-        let number = number(reader, agent, session)?;
-        let ids = number.map(|number| turn_ids(reader, agent, number));
-        let ids = ids.transpose()?;
-        let before = filter.before;
-        let ids = ids.unwrap_or_default().into_iter().rev();
-        return Ok(Box::new(
-            ids.filter(move |id| before.is_none_or(|before| *id < before))
-                .map(Ok),
-        ));
-    }
-    let (mut table, mut prefix) = (Table::Times, Key::default());
-    if let (Some(agent), Some(kind)) = (&filter.agent, filter.state) {
-        (table, prefix) = (Table::Index, keys::index_prefix(kind, agent));
-    }
-    let (from, mut to) = keys::under(&prefix);
-    if let Some(before) = filter.before {
-        to = match table {
-            Table::Times => Bound::Excluded(time_key(reader, before)?),
-            _ => Bound::Excluded([&prefix[..], &keys::turn(before)].concat().into()),
-        };
-    }
-    let pairs = reader.store.range(table, from, to).rev();
-    Ok(Box::new(pairs.filter_map(|pair| {
-        pair.map(|(key, _)| keys::read_turn(&key)).transpose()
-    })))
-}
-
-fn time_key(reader: &Reader, id: TurnId) -> Result<Key, Fault> {
-    let record = Record::get(reader, id)?;
-    Ok(keys::time(
-        record.map_or(0, |record| record.header.ended_ms()),
-        id,
-    ))
-}
-
-/// A turn's record with the first setup behind it.
-fn setup(reader: &Reader, id: TurnId, record: &Record) -> Result<Option<Setup>, Fault> {
-    let (mut found, mut base) = (record.setup.clone(), record.header.base);
-    while let (None, Some(seq)) = (&found, base) {
-        let Some(record) = Record::get(reader, TurnId { seq, ..id })? else {
-            return Ok(None);
-        };
-        (found, base) = (record.setup, record.header.base.filter(|base| *base < seq));
-    }
-    Ok(found)
-}
-
-fn summary(
-    reader: &Reader,
-    session: &SessionRecord,
-    id: TurnId,
-    state: TurnState,
-) -> Result<Option<TurnSummary>, Fault> {
-    let Some(record) = Record::get(reader, id)? else {
-        return Ok(None);
-    };
-    let served = setup(reader, id, &record)?
-        .map(|setup| setup.served)
-        .unwrap_or_default();
-    let verdict: Option<Verdict> = reader.get_json(Table::Verdicts, &keys::turn(id))?;
-    let has_ids = reader
-        .get(Table::Tokens, &keys::piece(&keys::turn(id), 0))?
-        .is_some();
-    let header = record.header;
-    Ok(Some(TurnSummary {
-        id,
-        agent: session.agent.clone(),
-        session: session.session.clone(),
-        kind: header.kind,
-        end: header.end,
-        started_ms: header.started_ms,
-        ended_ms: header.ended_ms(),
-        model: served.model,
-        adapter: served.adapter,
-        n_messages: header.n_messages(),
-        asked: asked(reader, &record.new)?,
-        answered: record
-            .reply
-            .map(|reply| snippet(reader, &reply))
-            .transpose()?,
-        state,
-        score: verdict.map(|verdict| verdict.score),
-        has_ids,
-    }))
-}
-
-/// The owner's last message among a record's own.
-fn asked(reader: &Reader, new: &[Line]) -> Result<Option<String>, Fault> {
-    for line in new.iter().rev() {
-        let message: Message = line.value(reader)?;
-        if message.is_owners() {
-            return Ok(Some(cut(&message.text())));
-        }
-    }
-    Ok(None)
-}
-
-fn snippet(reader: &Reader, line: &Line) -> Result<String, Fault> {
-    let message: Message = line.value(reader)?;
-    let text = message.text();
-    if text.is_empty() {
-        let calls = message.tool_calls();
-        let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).collect();
-        return Ok(cut(&names.join(", ")));
-    }
-    Ok(cut(&text))
-}
-
-/// The beginning of a text, on one line.
-fn cut(text: &str) -> String {
-    let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match one_line.char_indices().nth(SNIPPET) {
-        Some((end, _)) => format!("{}…", &one_line[..end]),
-        None => one_line,
-    }
 }
 
 /// All sessions, or those of one agent, the newest first.
@@ -403,8 +229,9 @@ fn agent_in(key: &[u8]) -> Option<AgentId> {
     str::from_utf8(&key[..end]).ok()?.parse().ok()
 }
 
-/// Turns with this reply id: of each session the latest.
-pub(crate) fn by_reply(reader: &Reader, reply_id: &str) -> Result<Vec<TurnId>, Fault> {
+/// Turns with this reply id that are entered by it: those whose API names replies, and those that were
+/// written before format 3.
+pub(crate) fn named(reader: &Reader, reply_id: &str) -> Result<Vec<TurnId>, Fault> {
     let (from, to) = keys::under(&keys::reply_hash(reply_id));
     let mut found = Vec::new();
     for pair in reader.store.range(Table::Replies, from, to) {
@@ -420,6 +247,29 @@ pub(crate) fn by_reply(reader: &Reader, reply_id: &str) -> Result<Vec<TurnId>, F
         );
     }
     Ok(found)
+}
+
+/// Turns with this reply id among the next [`LOOKED_THROUGH`] before one, the last first; and where to go
+/// on.
+pub(crate) fn replied(
+    reader: &Reader,
+    reply_id: &str,
+    before: Option<Place>,
+) -> Result<(Vec<TurnId>, Option<Place>), Fault> {
+    let mark = times::mark(Some(&keys::reply_hash(reply_id)));
+    let (mut found, mut last, mut n) = (Vec::new(), None, 0);
+    for turn in times::newest_first(reader, before).take(LOOKED_THROUGH) {
+        let turn = turn?;
+        (last, n) = (Some((turn.at_ms, turn.id)), n + 1);
+        // The mark is half a hash: the record decides.
+        if turn.reply == mark
+            && let Some(record) = Record::get(reader, turn.id)?
+            && record.header.reply_id.as_deref() == Some(reply_id)
+        {
+            found.push(turn.id);
+        }
+    }
+    Ok((found, last.filter(|_| n == LOOKED_THROUGH)))
 }
 
 /// The adapter that each agent is served with.

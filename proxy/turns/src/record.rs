@@ -13,8 +13,6 @@ use serde_json::{Map, Value};
 use crate::{
     blobs::{self, Hash},
     error::LogError,
-    keys,
-    store::Table,
     text::JsonText,
     turn::{Served, StreamEnd, TurnKind},
     txn::{Fault, Source},
@@ -237,7 +235,7 @@ impl Record {
 
     /// One turn's record.
     pub(crate) fn get(source: &impl Source, id: TurnId) -> Result<Option<Self>, Fault> {
-        let Some(bytes) = source.get_long(Table::Turns, &keys::turn(id))? else {
+        let Some(bytes) = source.record(id)? else {
             return Ok(None);
         };
         let text = str::from_utf8(&bytes).map_err(|_| "it is not UTF-8".to_owned());

@@ -9,6 +9,7 @@ use crate::{
     diff::short,
     error::LogError,
     record::{Header, Line, Part, Record, Setup, damaged},
+    run,
     store::Table,
     tail::{SessionRecord, Tail, TailTurn, WINDOW},
     tokens,
@@ -273,20 +274,31 @@ fn last_seqs(source: &impl Source, number: u64) -> Result<Vec<u32>, Fault> {
     let mut seqs: Vec<u32> = Vec::new();
     for pair in source.store().range(Table::Turns, from, to).rev() {
         let (key, _) = pair?;
-        let id = keys::read_turn(&key[..key.len().saturating_sub(2)]).ok_or_else(|| {
-            Fault::Refused(LogError::Damaged {
-                what: "a key of the turns".to_owned(),
-                why: format!("{} bytes long", key.len()),
-            })
-        })?;
-        if seqs.last() == Some(&id.seq) {
-            continue;
+        let Some((first, piece)) = keys::read_piece(&key) else {
+            let what = "a key of the turns".to_owned();
+            let why = format!("{} bytes long", key.len());
+            return Err(Fault::Refused(LogError::Damaged { what, why }));
+        };
+        if piece == 0 {
+            let n = n_records(source, first)?;
+            seqs.extend((first.seq..first.seq.saturating_add(n)).rev());
         }
-        if seqs.len() == WINDOW {
+        if seqs.len() >= WINDOW {
             break;
         }
-        seqs.push(id.seq);
     }
+    seqs.truncate(WINDOW);
     seqs.reverse();
     Ok(seqs)
+}
+
+/// How many turns a value holds; where that does not read back, as many as may: what comes later must not
+/// take the place of one.
+fn n_records(source: &impl Source, first: TurnId) -> Result<u32, Fault> {
+    let n = match source.get_long(Table::Turns, &keys::turn(first)) {
+        Ok(value) => value.and_then(|value| run::count(&value).ok()),
+        Err(Fault::Refused(_)) => None,
+        Err(fault) => return Err(fault),
+    };
+    Ok(u32::try_from(n.unwrap_or(run::MAX_TURNS)).unwrap_or(u32::MAX))
 }

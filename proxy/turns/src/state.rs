@@ -6,10 +6,11 @@ use metaclaw_chat::{AgentId, TurnId, Verdict};
 
 use crate::{
     error::LogError,
-    keys,
+    index, keys,
     record::damaged,
     store::{Table, Value},
     tail::SessionRecord,
+    times,
     turn::{NewTurn, StateKind, TurnKind, TurnState},
     txn::{Fault, Source, Txn},
     view::Funnel,
@@ -66,11 +67,10 @@ pub(crate) fn get_guarded(
     if let Some(state) = read_some(id, value)? {
         return Ok(state);
     }
-    let key = keys::index(StateKind::Captured, agent, id);
-    match txn.get_guarded(Table::Index, &key)? {
-        Some(_) => Ok(TurnState::Captured),
-        None => Err(LogError::NoSuchTurn { id }.into()),
+    if index::is_captured(txn, agent, id)? {
+        return Ok(TurnState::Captured);
     }
+    Err(LogError::NoSuchTurn { id }.into())
 }
 
 /// What is known about a session.
@@ -136,8 +136,8 @@ pub(crate) fn advance(
     id: TurnId,
     (from, to): (&TurnState, &TurnState),
 ) -> Result<(), Fault> {
-    txn.remove(Table::Index, keys::index(from.kind(), agent, id));
-    txn.put(Table::Index, keys::index(to.kind(), agent, id), &[]);
+    index::remove(txn, from.kind(), agent, id)?;
+    index::put(txn, to.kind(), agent, id);
     txn.put(Table::States, keys::turn(id), write(to));
     count(txn, agent, |funnel| {
         leave(funnel, from);
@@ -145,11 +145,8 @@ pub(crate) fn advance(
     })
 }
 
-/// A new turn enters the log.
-pub(crate) fn enter(txn: &mut Txn<'_>, turn: &NewTurn, id: TurnId) -> Result<(), Fault> {
-    let kind = StateKind::Captured;
-    txn.put(Table::Index, keys::index(kind, &turn.agent, id), &[]);
-    txn.put(Table::Times, keys::time(turn.ended_ms, id), &[]);
+/// A new turn is in the log.
+pub(crate) fn enter(txn: &mut Txn<'_>, turn: &NewTurn) -> Result<(), Fault> {
     let is_main = turn.kind == TurnKind::Main;
     count(txn, &turn.agent, |funnel| {
         funnel.turns += 1;
@@ -173,11 +170,11 @@ pub(crate) fn withdraw(
     if !is_free || txn.get(Table::Verdicts, &keys::piece(&key, 0))?.is_some() {
         return Ok(false);
     }
-    txn.remove(Table::Index, keys::index(state.kind(), &turn.agent, id));
+    index::remove(txn, state.kind(), &turn.agent, id)?;
     if state != TurnState::Captured {
         txn.remove(Table::States, keys::turn(id));
     }
-    txn.remove(Table::Times, keys::time(old_ended_ms, id));
+    times::remove(txn, old_ended_ms, id);
     txn.remove_long(Table::Tokens, &key)?;
     // Of the same kind as the new one, and not complete: that is what makes it a retry.
     let is_main = u64::from(turn.kind == TurnKind::Main);

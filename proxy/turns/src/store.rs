@@ -20,7 +20,7 @@ use sled::{
     transaction::{ConflictableTransactionError, TransactionError, TransactionalTree, abort},
 };
 
-use crate::view::Funnel;
+use crate::{run::Runs, view::Funnel};
 
 /// sled's flusher is only a backstop here (it also runs its garbage collection); the promise is our
 /// own flush after each transaction.
@@ -110,6 +110,8 @@ pub(crate) struct Batch {
     guards: Places<Option<Value>>,
     /// The agents' counts, by their keys: they change with every turn and are written once.
     pub(crate) counts: BTreeMap<Key, Funnel>,
+    /// New turns, which are written together.
+    pub(crate) runs: Runs,
     n_bytes: usize,
 }
 
@@ -133,9 +135,14 @@ pub(crate) struct Store {
 // === impl Batch ===
 
 impl Batch {
+    /// Counts what is to be written later.
+    pub(crate) fn grow(&mut self, n_bytes: usize) {
+        self.n_bytes += n_bytes;
+    }
+
     /// Changes a place; what the batch did to it before.
     pub(crate) fn set(&mut self, table: Table, key: Key, change: Change) -> Option<Change> {
-        self.n_bytes += key.len() + change.value().map_or(0, |value| value.len());
+        self.grow(key.len() + change.value().map_or(0, |value| value.len()));
         self.writes[table as usize].insert(key, change)
     }
 
@@ -151,6 +158,13 @@ impl Batch {
     /// What the batch does to a place, if anything.
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<&Change> {
         self.writes[table as usize].get(key)
+    }
+
+    /// The last place up to `key` that the batch puts something in.
+    pub(crate) fn floor(&self, table: Table, key: &[u8]) -> Option<(&Key, &Value)> {
+        let up_to = (Bound::Unbounded, Bound::Included(key));
+        let mut places = self.writes[table as usize].range::<[u8], _>(up_to).rev();
+        places.find_map(|(key, change)| Some((key, change.value()?)))
     }
 
     /// Has the transaction check that a stored value, which a decision was made on, is still so.

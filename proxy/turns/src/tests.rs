@@ -10,3 +10,4 @@ mod opening;
 mod random;
 mod size;
 mod tail;
+mod together;

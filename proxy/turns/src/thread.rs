@@ -58,10 +58,17 @@ pub(crate) struct Queued {
 /// A turn on its way, kept until it is acknowledged.
 pub(crate) struct Append {
     pub(crate) new: Prepared,
-    pub(crate) ack: oneshot::Sender<Result<TurnId, LogError>>,
+    pub(crate) receipt: Receipt,
     pub(crate) ticket: Ticket,
     pub(crate) _room: OwnedSemaphorePermit,
 }
+
+/// Hears what became of a turn: its id once it is safe from a kill, or why it is not in the log. On the
+/// log's own thread: it must be quick.
+pub type Done = Box<dyn FnOnce(Result<TurnId, LogError>) + Send>;
+
+/// Tells what became of a turn; dropped, that the log is closed.
+pub(crate) struct Receipt(Option<Done>);
 
 /// The thread's own.
 pub(crate) struct Worker {
@@ -76,6 +83,28 @@ struct Incoming<'a> {
     first: Option<Job>,
     queue: &'a Receiver<Queued>,
     close: Option<oneshot::Sender<()>>,
+}
+
+// === impl Receipt ===
+
+impl Receipt {
+    pub(crate) fn new(done: Done) -> Self {
+        Self(Some(done))
+    }
+
+    pub(crate) fn tell(mut self, what: Result<TurnId, LogError>) {
+        if let Some(done) = self.0.take() {
+            done(what);
+        }
+    }
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        if let Some(done) = self.0.take() {
+            done(Err(LogError::Closed));
+        }
+    }
 }
 
 // === impl Incoming ===
@@ -123,8 +152,9 @@ impl Worker {
             let Ok(first) = self.queue.recv() else {
                 break None;
             };
-            // Nobody waits for a turn; for everything else somebody does.
-            if matches!(first.job, Job::Work(Work::Append(_))) {
+            if let Job::Work(Work::Append(append)) = &first.job {
+                self.shared.set_oldest(Some(append.ticket.since));
+                // Nobody waits for a turn; for everything else somebody does.
                 wait_until(next);
             }
             let began = Instant::now();
@@ -135,6 +165,9 @@ impl Worker {
             };
             let ran = engine.run(&mut incoming, &self.shared);
             let close = incoming.close;
+            if matches!(ran, Ran::Well(_)) {
+                self.shared.set_oldest(None);
+            }
             match ran {
                 Ran::Well(_) if close.is_some() => break close,
                 Ran::Well(n_turns) => next = began + self.pace(n_turns),
@@ -207,7 +240,12 @@ impl Worker {
         while close.is_none() {
             let left = until.saturating_duration_since(Instant::now());
             match self.queue.recv_timeout(left).map(|queued| queued.job) {
-                Ok(Job::Work(Work::Append(append))) => waiting.push(*append),
+                Ok(Job::Work(Work::Append(append))) => {
+                    if waiting.is_empty() {
+                        self.shared.set_oldest(Some(append.ticket.since));
+                    }
+                    waiting.push(*append);
+                }
                 // Dropped: whoever asked is told that the log is broken.
                 Ok(Job::Work(Work::Write(_) | Work::Read(_))) => {}
                 Ok(Job::Close(done)) => *close = Some(done),
@@ -232,6 +270,7 @@ impl Worker {
             }
         }
         tracing::info!("the turn log works again");
+        self.shared.set_oldest(None);
         self.shared.set_broken(None);
         Ok(engine)
     }

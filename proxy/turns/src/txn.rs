@@ -3,13 +3,17 @@
 //! Each operation works on a [`Txn`], which sees what is stored and what the operations before it in
 //! the same batch have written. One that refuses leaves nothing behind.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Bound};
+
+use metaclaw_chat::{AgentId, TurnId};
 
 use crate::{
     codec::Codec,
     error::{FinishError, LogError, TakeError},
     keys,
-    store::{Batch, Change, Key, Store, StoreError, Table, Value},
+    record::damaged,
+    run,
+    store::{Batch, Change, Key, Pair, Store, StoreError, Table, Value},
     tail::Cache,
     view::Funnel,
 };
@@ -32,6 +36,9 @@ pub(crate) enum Fault<E = LogError> {
 pub(crate) trait Source {
     /// One value.
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Value>, StoreError>;
+
+    /// The last entry up to `key`.
+    fn floor(&self, table: Table, key: &[u8]) -> Result<Option<Pair>, StoreError>;
 
     /// How values are packed.
     fn codec(&self) -> &Codec;
@@ -61,6 +68,30 @@ pub(crate) trait Source {
             }
         }
         self.codec().unpack(&packed).map(Some).map_err(damaged)
+    }
+
+    /// The text of a record that the batch will write together with others.
+    fn joined(&self, _: TurnId) -> Option<&[u8]> {
+        None
+    }
+
+    /// The text of a turn's record.
+    fn record(&self, id: TurnId) -> Result<Option<Vec<u8>>, Fault> {
+        if let Some(text) = self.joined(id) {
+            return Ok(Some(text.to_vec()));
+        }
+        // Its value is under the first turn that was written with it.
+        let last = keys::piece(&keys::turn(id), u16::MAX);
+        let floor = self.floor(Table::Turns, &last)?;
+        let first = floor.and_then(|(key, _)| keys::read_piece(&key));
+        let Some((first, _)) = first.filter(|(first, _)| first.session == id.session) else {
+            return Ok(None);
+        };
+        let Some(value) = self.get_long(Table::Turns, &keys::turn(first))? else {
+            return Ok(None);
+        };
+        let n = (id.seq - first.seq) as usize;
+        run::nth(value, n).map_err(|why| damaged(id, why))
     }
 
     /// A JSON value that was cut into pieces.
@@ -102,6 +133,7 @@ pub(crate) struct Txn<'a> {
 enum Undo {
     Change(Table, Key, Option<Change>),
     Counts(Key, Option<Funnel>),
+    Joined(TurnId),
 }
 
 // === impl Reader ===
@@ -109,6 +141,12 @@ enum Undo {
 impl Source for Reader {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Value>, StoreError> {
         self.store.get(table, key)
+    }
+
+    fn floor(&self, table: Table, key: &[u8]) -> Result<Option<Pair>, StoreError> {
+        let up_to = Bound::Included(key.into());
+        let mut entries = self.store.range(table, Bound::Unbounded, up_to);
+        entries.next_back().transpose()
     }
 
     fn codec(&self) -> &Codec {
@@ -128,6 +166,23 @@ impl Source for Txn<'_> {
             Some(change) => Ok(change.value().cloned()),
             None => self.reader.store.get(table, key),
         }
+    }
+
+    fn floor(&self, table: Table, key: &[u8]) -> Result<Option<Pair>, StoreError> {
+        let up_to = Bound::Included(key.into());
+        let stored = self.reader.store.range(table, Bound::Unbounded, up_to);
+        let is_as_stored = |entry: &Result<Pair, StoreError>| {
+            let changed = |(key, _): &Pair| self.batch.get(table, key).is_some();
+            !entry.as_ref().is_ok_and(changed)
+        };
+        let stored = stored.rev().find(is_as_stored).transpose()?;
+        let put = self.batch.floor(table, key);
+        let put = put.map(|(key, value)| (key.clone(), value.clone()));
+        Ok(put.into_iter().chain(stored).max_by(|a, b| a.0.cmp(&b.0)))
+    }
+
+    fn joined(&self, id: TurnId) -> Option<&[u8]> {
+        self.batch.runs.record(id)
     }
 
     fn codec(&self) -> &Codec {
@@ -157,14 +212,24 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// Changes an agent's counts. They are written with the batch, by [`Txn::write_counts`].
+    /// Changes an agent's counts. They are written with the batch, by [`Txn::finish`].
     pub(crate) fn put_counts(&mut self, key: Key, counts: Funnel) {
         let before = self.batch.counts.insert(key.clone(), counts);
         self.undo.push(Undo::Counts(key, before));
     }
 
-    /// Writes the counts that the batch has changed; the last operation of each batch.
-    pub(crate) fn write_counts(&mut self) -> Result<(), Fault> {
+    /// Adds a new turn, which the batch writes together with others of its session. Until then its
+    /// record can be read, and nothing else: nobody knows its id yet.
+    pub(crate) fn join(&mut self, agent: &AgentId, id: TurnId, new: run::New) {
+        self.batch.grow(new.record.len());
+        self.batch.runs.push(agent, id, new);
+        self.undo.push(Undo::Joined(id));
+    }
+
+    /// Writes the turns that were joined and the counts that were changed; the last operation of each
+    /// batch.
+    pub(crate) fn finish(&mut self) -> Result<(), Fault> {
+        std::mem::take(&mut self.batch.runs).write(self)?;
         for (key, counts) in std::mem::take(&mut self.batch.counts) {
             self.put_json(Table::Counts, &key, &counts)?;
         }
@@ -183,6 +248,7 @@ impl<'a> Txn<'a> {
                 Undo::Counts(key, None) => {
                     self.batch.counts.remove(&key);
                 }
+                Undo::Joined(id) => self.batch.runs.pop(id),
             }
         }
     }

@@ -48,7 +48,8 @@ pub struct TurnSummary {
     pub adapter: Option<String>,
     /// Messages in the request.
     pub n_messages: usize,
-    /// The beginning of the owner's last message among those that are new in this turn.
+    /// The beginning of the owner's last message among those that are new in this turn; where nothing is,
+    /// as in a request that was sent twice, among all.
     pub asked: Option<String>,
     /// The beginning of the reply.
     pub answered: Option<String>,

@@ -9,8 +9,11 @@ const REQUEST: &str = r#"{"messages":[{"role":"user"}]}"#;
 struct Stuck;
 
 impl TurnSink for Stuck {
-    fn append(&self, _: RawTurn) -> Appending<'_> {
-        Box::pin(std::future::pending())
+    fn append(&self, _: RawTurn, done: Done) -> Appending<'_> {
+        Box::pin(async move {
+            let _kept = done;
+            std::future::pending::<()>().await;
+        })
     }
 
     fn oldest_unflushed(&self) -> Option<Duration> {

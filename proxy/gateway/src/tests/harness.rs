@@ -9,7 +9,7 @@ use std::{
 
 use metaclaw_chat::TurnId;
 use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
-use metaclaw_turns::{NewTurn, RawTurn};
+use metaclaw_turns::{Done, LogError, NewTurn, RawTurn};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -231,17 +231,17 @@ impl Log {
 }
 
 impl TurnSink for Log {
-    fn append(&self, turn: RawTurn) -> Appending<'_> {
+    fn append(&self, turn: RawTurn, done: Done) -> Appending<'_> {
         Box::pin(async move {
             self.gate.acquire().await.unwrap().forget();
-            if let Some(reason) = self.broken.lock().unwrap().clone() {
-                return Err(reason);
+            if let Some(why) = self.broken.lock().unwrap().clone() {
+                return done(Err(LogError::Broken { why }));
             }
             let mut turns = self.turns.lock().unwrap();
             turns.push(turn.read().unwrap());
             self.arrived.notify_waiters();
             let seq = u32::try_from(turns.len()).unwrap();
-            Ok(TurnId { session: 1, seq })
+            done(Ok(TurnId { session: 1, seq }));
         })
     }
 

@@ -13,6 +13,8 @@ use crate::{
     turn::{NewTurn, Request, Served, Tokens},
 };
 
+/// The route of the API whose requests go on from a reply by its id (OpenAI's Responses).
+const NAMES_REPLIES: &str = "/v1/responses";
 /// The most bytes of one turn as JSON text: thrice what the gateway accepts as a body.
 const MAX_TURN: usize = 96 << 20;
 
@@ -34,6 +36,8 @@ pub(crate) struct Prepared {
     /// The chain hash after the reply, if it is one.
     pub(super) after: Option<ChainHash>,
     pub(super) reply_id: Option<Short>,
+    /// Whether later requests may name its reply instead of repeating it.
+    pub(super) is_named: bool,
     /// The reply that it goes on from, where the request does not repeat what was said before.
     pub(super) goes_on_from: Option<String>,
 }
@@ -55,6 +59,7 @@ impl Prepared {
             .as_ref()
             .filter(|reply| reply.role() == metaclaw_chat::Role::Assistant)
             .map(|reply| turn.chain.then(reply));
+        let is_named = turn.served.api.as_deref() == Some(NAMES_REPLIES);
         let (setup, setup_texts) =
             setup(&mut turn, tools, system_block).map_err(|it| unwritable(&it))?;
         let (messages, chains) = messages
@@ -72,6 +77,7 @@ impl Prepared {
             chains,
             after,
             reply_id: turn.reply_id.as_deref().map(keys::reply_hash),
+            is_named,
             goes_on_from,
             turn,
         };

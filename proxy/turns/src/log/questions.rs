@@ -1,5 +1,7 @@
 //! What may be asked of the log. Answers come from what is stored and flushed.
 
+use std::collections::BTreeMap;
+
 use metaclaw_chat::{AgentId, ChainHash, SessionId, TurnId};
 
 use super::TurnLog;
@@ -8,6 +10,7 @@ use crate::{
     query,
     step::{self, Step},
     turn::{StateKind, Turn},
+    txn::Reader,
     view::{Funnel, SessionSummary, TurnFilter, TurnSummary},
 };
 
@@ -119,14 +122,30 @@ impl TurnLog {
         self.read(query::last_main_ms).await
     }
 
-    /// Turns with this reply id: of each session the latest.
+    /// Turns with this reply id: of each session the latest. Looks through the whole log.
     ///
     /// # Errors
     /// The store's.
     pub async fn by_reply(&self, reply_id: &str) -> Result<Vec<TurnId>, LogError> {
-        let reply_id = reply_id.to_owned();
-        self.read(move |reader| query::by_reply(reader, &reply_id))
-            .await
+        let id = reply_id.to_owned();
+        let named = self.read(move |reader| query::named(reader, &id)).await?;
+        let mut found: BTreeMap<u64, TurnId> = BTreeMap::new();
+        let mut add = |id: TurnId| {
+            let latest = found.entry(id.session).or_insert(id);
+            *latest = id.max(*latest);
+        };
+        named.into_iter().for_each(&mut add);
+        let mut before = None;
+        loop {
+            let id = reply_id.to_owned();
+            let replied = move |reader: &Reader| query::replied(reader, &id, before);
+            let (ids, next) = self.read(replied).await?;
+            ids.into_iter().for_each(&mut add);
+            before = next;
+            if before.is_none() {
+                return Ok(found.into_values().collect());
+            }
+        }
     }
 
     /// The chain after each of the last turns' replies, the newest first: what a new request of a

@@ -105,6 +105,10 @@ async fn the_same_request_after_a_whole_reply_is_a_sibling() {
     client.messages.pop();
     let other = log.append(client.request("another answer")).await.unwrap();
     assert_ne!(one, other);
+    let listed = log.list(TurnFilter::default()).await.unwrap();
+    for turn in &listed[..2] {
+        assert_eq!(turn.asked.as_deref(), Some("question"));
+    }
     let parents = [one, other].map(|id| log.get(id));
     for parent in parents {
         assert_eq!(

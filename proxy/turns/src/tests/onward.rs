@@ -9,6 +9,7 @@ use crate::{RawTurn, Turn, TurnLog};
 fn onward(client: &mut Client, n: usize, system: Option<&str>) -> RawTurn {
     let mut turn = client.turn(&format!("question {n}"), &format!("answer {n}"));
     turn.reply_id = Some(format!("resp_{n}"));
+    turn.served.api = Some("/v1/responses".to_owned());
     let before = turn.request.messages.len() - 1;
     let chains = ChainHash::chain(&turn.agent, &turn.request.messages);
     turn.request.messages.drain(..before);

@@ -6,7 +6,7 @@ use metaclaw_chat::Score;
 
 use super::kit::{Client, Dice, open, verdict};
 use crate::{
-    ExportFilter, OpenError, StateKind, Turn, TurnLog, TurnState, TurnsConfig, keys,
+    ExportFilter, OpenError, StateKind, Turn, TurnFilter, TurnLog, TurnState, TurnsConfig, keys,
     store::{Batch, Change, Store, Table},
 };
 
@@ -125,33 +125,40 @@ async fn a_log_whose_database_is_gone_does_not_begin_anew_unasked() {
 async fn a_log_of_a_later_program_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     open(dir.path()).close().await;
-    fs::write(dir.path().join("FORMAT"), "3\n").unwrap();
+    fs::write(dir.path().join("FORMAT"), "4\n").unwrap();
     let error = try_open(dir.path()).unwrap_err().to_string();
     assert!(
-        error.contains("has format 3; this program reads formats up to 2"),
+        error.contains("has format 4; this program reads formats up to 3"),
         "{error}"
     );
 }
 
-/// There, a captured turn had an entry among the states, too.
+/// There, a captured turn had an entry among the states, too; and up to format 2 its reply had one, and
+/// that among the times was empty.
 #[tokio::test]
 async fn a_log_of_format_1_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     let mut client = Client::new("s", "sys");
     let agent = client.agent.parse().unwrap();
-    let mut ids = Vec::new();
+    let (mut ids, mut times) = (Vec::new(), Vec::new());
     for n in 0..2 {
-        let turn = client.turn(&format!("q{n}"), "a");
+        let mut turn = client.turn(&format!("q{n}"), "a");
+        turn.reply_id = Some(format!("chatcmpl-{n}"));
         ids.push(log.append(turn).await.unwrap());
+        times.push(client.now_ms + 900);
     }
     log.close().await;
     fs::write(dir.path().join("FORMAT"), "1\n").unwrap();
     let store = Store::open(&dir.path().join("sled"), 8 << 20).unwrap();
     let mut batch = Batch::default();
-    for id in &ids {
-        let captured = Change::Put((&[0]).into());
-        batch.set(Table::States, keys::turn(*id), captured);
+    for (n, (id, ended_ms)) in ids.iter().zip(times).enumerate() {
+        let mut put = |table, key, value: &[u8]| batch.set(table, key, Change::Put(value.into()));
+        put(Table::States, keys::turn(*id), &[0]);
+        put(Table::Times, keys::time(ended_ms, *id), &[]);
+        let reply_hash = keys::reply_hash(&format!("chatcmpl-{n}"));
+        let reply = keys::reply(&reply_hash, id.session);
+        put(Table::Replies, reply, &id.seq.to_be_bytes());
     }
     store.apply(&batch).unwrap();
     store.flush().unwrap();
@@ -163,6 +170,15 @@ async fn a_log_of_format_1_goes_on() {
     ids.push(log.append(client.turn("q2", "a")).await.unwrap());
     let captured = log.in_state(&agent, StateKind::Captured).await.unwrap();
     assert_eq!(captured, ids[1..]);
+    assert_eq!(log.by_reply("chatcmpl-0").await.unwrap(), ids[..1]);
+    let listed = log.list(TurnFilter::default()).await.unwrap();
+    assert!(
+        listed
+            .iter()
+            .rev()
+            .map(|turn| turn.id)
+            .eq(ids.iter().copied())
+    );
     let session = client.session.parse().unwrap();
     let turns = log.session_turns(&agent, &session).await.unwrap();
     let states: Vec<_> = turns.into_iter().map(|turn| turn.state).collect();
@@ -170,7 +186,7 @@ async fn a_log_of_format_1_goes_on() {
     assert_eq!(states, [TurnState::Judged, captured(), captured()]);
     log.close().await;
     let format = fs::read_to_string(dir.path().join("FORMAT")).unwrap();
-    assert_eq!(format, "2\n");
+    assert_eq!(format, "3\n");
 }
 
 #[tokio::test]

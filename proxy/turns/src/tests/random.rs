@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use metaclaw_chat::{Message, TurnId};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
+use tokio::task::JoinSet;
 
 use super::kit::{Client, as_put, open};
 use crate::{NewTurn, StreamEnd, Tokens, TurnKind};
@@ -99,6 +100,8 @@ struct Asking {
     params: Value,
     block: Option<String>,
     took: u64,
+    /// Whether the next one follows without waiting for the log.
+    hurries: bool,
 }
 
 fn asking() -> impl Strategy<Value = Asking> {
@@ -107,7 +110,9 @@ fn asking() -> impl Strategy<Value = Asking> {
         1 => Just(StreamEnd::Cut),
         1 => Just(StreamEnd::UpstreamError { status: 503 }),
     ];
-    let rest = (value(), prop::option::of("[a-z\n]{0,2000}"), 0u64..3_000);
+    let took = prop_oneof![0u64..100, 0u64..3_000];
+    let block = prop::option::of("[a-z\n]{0,2000}");
+    let rest = (value(), block, took, any::<bool>());
     (
         any::<bool>(),
         doing(),
@@ -117,7 +122,7 @@ fn asking() -> impl Strategy<Value = Asking> {
         rest,
     )
         .prop_map(
-            |(session, doing, reply, keeps_reply, end, (params, block, took))| Asking {
+            |(session, doing, reply, keeps_reply, end, (params, block, took, hurries))| Asking {
                 session,
                 doing,
                 reply,
@@ -126,6 +131,7 @@ fn asking() -> impl Strategy<Value = Asking> {
                 params,
                 block,
                 took,
+                hurries,
             },
         )
 }
@@ -134,6 +140,9 @@ fn turn(client: &mut Client, asking: &Asking) -> NewTurn {
     apply(asking.doing.clone(), &mut client.messages);
     if client.messages.is_empty() {
         client.messages.push(Message::user("?"));
+    }
+    if asking.hurries {
+        client.now_ms -= 990;
     }
     let mut turn = client.request("");
     turn.reply.clone_from(&asking.reply);
@@ -183,16 +192,27 @@ proptest! {
             let mut clients = [Client::new("one", "sys"), Client::new("two", "sys")];
             let mut put: BTreeMap<TurnId, NewTurn> = BTreeMap::new();
             let reopen_at = reopen_at.index(asked.len());
+            let mut under_way = JoinSet::new();
             for (n, asking) in asked.iter().enumerate() {
                 if n == reopen_at {
                     log.close().await;
                     log = open(dir.path());
                 }
                 let turn = turn(&mut clients[usize::from(asking.session)], asking);
-                let id = log.append(turn.clone()).await.unwrap();
-                // Only another try at a turn that did not end well may take its place.
-                if let Some(old) = put.insert(id, turn.clone()) {
-                    assert!(!old.is_complete() && old.chain == turn.chain);
+                let log = log.clone();
+                under_way.spawn(async move { (n, log.append(turn.clone()).await, turn) });
+                let is_last = n + 1 == asked.len() || n + 1 == reopen_at;
+                if asking.hurries && !is_last {
+                    continue;
+                }
+                let mut appended = std::mem::take(&mut under_way).join_all().await;
+                appended.sort_by_key(|(n, ..)| *n);
+                for (_, id, turn) in appended {
+                    // Only another try at a turn that did not end well may take its place.
+                    let chain = turn.chain;
+                    if let Some(old) = put.insert(id.unwrap(), turn) {
+                        assert!(!old.is_complete() && old.chain == chain);
+                    }
                 }
             }
             for (id, turn) in &put {

@@ -4,7 +4,7 @@ use super::kit::Client;
 use crate::{
     NewTurn, TurnsConfig,
     append::{Prepared, append},
-    engine::operate,
+    engine::{finish, operate},
     open::{OnDamage, open},
     raw::RawTurn,
     record::Record,
@@ -30,6 +30,7 @@ fn put(reader: &Reader, cache: &mut Cache, turn: NewTurn) -> bool {
         let id = append(txn, &new)?;
         Record::get(txn, id)
     });
+    finish(reader, cache, &mut batch).unwrap();
     reader.store.apply(&batch).unwrap();
     stored.unwrap().unwrap().unwrap().header.setup
 }
