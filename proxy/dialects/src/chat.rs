@@ -2,30 +2,34 @@
 
 mod stream;
 
+use std::borrow::Cow;
+
 use metaclaw_chat::{Message, Usage};
 use serde_json::Value;
 
 pub(crate) use self::stream::Accumulator;
 use crate::{
-    json,
-    reply::{Reply, ends_reply, error, text},
+    fields::Fields,
+    reply::{Reply, ends_reply},
 };
 
 /// Reads an unstreamed reply. What is no JSON, or no completion, gives an empty one.
 pub(crate) fn read_json(bytes: &[u8]) -> Reply {
-    let Ok(mut body) = json::read_bytes(bytes) else {
+    let text = String::from_utf8_lossy(bytes);
+    let Some(body) = Fields::of(&text) else {
         return Reply::default();
     };
-    let message = body.pointer_mut("/choices/0/message").map(Value::take);
-    let choice = &body["choices"][0];
+    let choice = body.first("choices").unwrap_or_default();
+    let message = choice.value("message");
+    let text = |of: &Fields<'_>, name| of.text(name).map(Cow::into_owned);
     Reply {
-        id: text(&body["id"]),
-        model: text(&body["model"]),
+        id: text(&body, "id"),
+        model: text(&body, "model"),
         message: message.and_then(|message| Message::try_from(message).ok()),
-        finish_reason: text(&choice["finish_reason"]),
-        usage: usage(&body["usage"]),
+        finish_reason: text(&choice, "finish_reason"),
+        usage: usage(&body),
         ended: false,
-        error: error(&body),
+        error: body.value("error"),
         n_skipped: 0,
     }
 }
@@ -57,29 +61,26 @@ pub(crate) fn thought(part: &Value) -> Option<String> {
     Some(texts.filter_map(|text| text["text"].as_str()).collect())
 }
 
-/// Reads a `usage` object.
-fn usage(value: &Value) -> Option<Usage> {
-    value.as_object()?;
-    let number = |value: &Value| value.as_u64().unwrap_or(0);
+/// Reads the `usage` of a completion, a chunk or a choice.
+fn usage(of: &Fields<'_>) -> Option<Usage> {
+    let usage = of.object("usage")?;
+    let number = |name| usage.number(name).unwrap_or(0);
     Some(Usage {
-        prompt_tokens: number(&value["prompt_tokens"]),
-        completion_tokens: number(&value["completion_tokens"]),
-        cached_tokens: cached_tokens(value),
+        prompt_tokens: number("prompt_tokens"),
+        completion_tokens: number("completion_tokens"),
+        cached_tokens: cached_tokens(|path| usage.number_at(path)),
     })
 }
 
-/// How many of a `usage`'s prompt tokens a cache gave, by OpenAI's name, DeepSeek's or Moonshot's.
-pub(crate) fn cached_tokens(usage: &Value) -> u64 {
-    let names = [
-        &usage["prompt_tokens_details"]["cached_tokens"],
-        &usage["prompt_cache_hit_tokens"],
-        &usage["cached_tokens"],
+/// How many of a `usage`'s prompt tokens a cache gave, by OpenAI's name, DeepSeek's or Moonshot's;
+/// `count` finds a number by its path.
+pub(crate) fn cached_tokens(count: impl Fn(&[&str]) -> Option<u64>) -> u64 {
+    let paths: [&[&str]; 3] = [
+        &["prompt_tokens_details", "cached_tokens"],
+        &["prompt_cache_hit_tokens"],
+        &["cached_tokens"],
     ];
-    names
-        .into_iter()
-        .filter_map(Value::as_u64)
-        .max()
-        .unwrap_or(0)
+    paths.into_iter().filter_map(count).max().unwrap_or(0)
 }
 
 #[cfg(test)]

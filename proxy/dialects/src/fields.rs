@@ -36,10 +36,19 @@ impl<'a> Fields<'a> {
 
     /// The objects of a field that is a list.
     pub(crate) fn objects(&self, name: &str) -> Vec<Self> {
-        let list = self.get(name).map(RawValue::get);
-        let list = list.and_then(|list| serde_json::from_str::<Vec<&RawValue>>(list).ok());
-        let each = list.unwrap_or_default().into_iter();
+        let each = self.list(name).into_iter();
         each.filter_map(|value| Self::of(value.get())).collect()
+    }
+
+    /// The first element of a field that is a list, if it is an object.
+    pub(crate) fn first(&self, name: &str) -> Option<Self> {
+        Self::of(self.list(name).first()?.get())
+    }
+
+    fn list(&self, name: &str) -> Vec<&'a RawValue> {
+        let list = self.get(name).map(RawValue::get);
+        let list = list.and_then(|list| serde_json::from_str(list).ok());
+        list.unwrap_or_default()
     }
 
     /// A field that is a text.
@@ -50,6 +59,15 @@ impl<'a> Fields<'a> {
     /// A field that is a whole number from 0 on.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.get(name)?.get().parse().ok()
+    }
+
+    /// Such a number in an object within an object.
+    pub(crate) fn number_at(&self, path: &[&str]) -> Option<u64> {
+        match path {
+            [] => None,
+            [name] => self.number(name),
+            [name, rest @ ..] => self.object(name)?.number_at(rest),
+        }
     }
 
     /// A field's value, read to its depth.

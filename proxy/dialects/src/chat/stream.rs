@@ -73,8 +73,7 @@ impl Accumulator {
 
     /// Some upstreams count along in every chunk: the last count is the whole.
     fn usage(&mut self, of: &Fields<'_>) {
-        let given = of.value("usage");
-        self.reply.usage = given.as_ref().and_then(usage).or(self.reply.usage);
+        self.reply.usage = usage(of).or(self.reply.usage);
     }
 
     fn choice(&mut self, choice: &Fields<'_>) {

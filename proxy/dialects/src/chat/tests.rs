@@ -1,5 +1,5 @@
 use metaclaw_chat::{Message, Usage};
-use proptest::{collection::vec, prelude::*};
+use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::json;
 
 use super::*;
@@ -218,6 +218,18 @@ fn only_the_first_choice_is_read_and_an_error_inside_a_stream_is_kept() {
     assert_eq!(reply.error, Some(json!({ "message": "overloaded" })));
 }
 
+/// Where something may stand in a completion: the object, and the name in it.
+const FIELDS: [(&str, &str); 8] = [
+    ("", "id"),
+    ("", "error"),
+    ("", "choices"),
+    ("", "usage"),
+    ("/usage", "prompt_tokens"),
+    ("/usage", "cached_tokens"),
+    ("/choices/0", "message"),
+    ("/choices/0", "finish_reason"),
+];
+
 proptest! {
     #[test]
     fn any_splitting_gives_the_same_reply(texts in vec("[a-z \"\\\\é]{0,8}", 1..8), cuts in vec(0usize..2000, 0..10)) {
@@ -229,6 +241,30 @@ proptest! {
         let split = read_sse::<Accumulator>(cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]));
         prop_assert_eq!(split.message.as_ref().map(|m| m.text().into_owned()), Some(texts.concat()));
         prop_assert_eq!(split, Api::Chat.read_sse(&bytes));
+    }
+
+    /// Whatever stands where, it is read as if it had been read to its depth.
+    #[test]
+    fn a_whole_reply_is_what_its_values_say(fields in vec((select(FIELDS.to_vec()), crate::testing::json()), 0..6)) {
+        let mut body = json!({ "choices": [{}], "usage": {} });
+        for ((object, name), value) in fields {
+            match body.pointer_mut(object) {
+                Some(Value::Object(object)) => object.insert(name.to_owned(), value),
+                Some(_) | None => None,
+            };
+        }
+        let body = body.to_string();
+        let reply = Api::Chat.read_json(body.as_bytes());
+        let body: Value = serde_json::from_str(&body).unwrap();
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let choice = &body["choices"][0];
+        prop_assert_eq!(&reply.id, &text(&body["id"]));
+        prop_assert_eq!(&reply.finish_reason, &text(&choice["finish_reason"]));
+        prop_assert_eq!(reply.message, Message::try_from(choice["message"].clone()).ok());
+        prop_assert_eq!(reply.error, body.get("error").filter(|error| !error.is_null()).cloned());
+        let count = |name: &str| body["usage"][name].as_u64().unwrap_or(0);
+        let usage = body["usage"].as_object().map(|_| (count("prompt_tokens"), count("cached_tokens")));
+        prop_assert_eq!(reply.usage.map(|usage| (usage.prompt_tokens, usage.cached_tokens)), usage);
     }
 
     #[test]

@@ -16,7 +16,10 @@ const COUNTS: [&str; 5] = [
 
 /// Chat's `usage` as Anthropic's: there, `input_tokens` are those that no cache gave or took.
 pub(super) fn to_messages(usage: &Value) -> Value {
-    let cached = cached_tokens(usage);
+    let cached = cached_tokens(|path| {
+        let found = path.iter().fold(usage, |value, name| &value[*name]);
+        found.as_u64()
+    });
     let written = number(&usage["prompt_tokens_details"]["cache_write_tokens"]);
     let input = number(&usage["prompt_tokens"]).saturating_sub(cached.saturating_add(written));
     let mut out = Map::new();
