@@ -15,6 +15,37 @@ use crate::message::{Message, Role};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChainHash(pub [u8; 32]);
 
+/// What one message adds to the hash of its conversation: the same wherever it stands, so that who
+/// knows a long message again need not read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SaidHash([u8; 32]);
+
+// === impl SaidHash ===
+
+impl SaidHash {
+    /// An assistant has spoken. No text has this hash.
+    pub const ASSISTANT: Self = Self([3; 32]);
+
+    /// The hash of a message of which only the role and the text are at hand; none where it does not
+    /// count. The text of an assistant or a system message does not count.
+    pub fn of(role: Role, text: &str) -> Option<Self> {
+        match role {
+            Role::User if role.is_owners(text) => Some(Self::of_words(1, text)),
+            Role::Tool => Some(Self::of_words(2, text)),
+            Role::Assistant => Some(Self::ASSISTANT),
+            Role::User | Role::System | Role::Other => None,
+        }
+    }
+
+    fn of_words(tag: u8, text: &str) -> Self {
+        // In one piece: the hash of many small ones takes several times as long.
+        let mut said = Vec::with_capacity(2 + text.len());
+        said.push(tag);
+        say(&mut said, text);
+        Self(*blake3::hash(&said).as_bytes())
+    }
+}
+
 // === impl ChainHash ===
 
 impl ChainHash {
@@ -26,28 +57,21 @@ impl ChainHash {
     /// The hash after one more message. Messages that do not count leave it as it is.
     #[must_use]
     pub fn then(self, message: &Message) -> Self {
-        match message.role() {
-            role @ (Role::User | Role::Tool) => self.then_said(role, &message.text()),
-            role => self.then_said(role, ""),
-        }
+        let said = match message.role() {
+            role @ (Role::User | Role::Tool) => SaidHash::of(role, &message.text()),
+            role => SaidHash::of(role, ""),
+        };
+        said.map_or(self, |said| self.then_said(said))
     }
 
-    /// The hash after one more message, of which only the role and the text are at hand. The text of
-    /// an assistant or a system message does not count.
+    /// The hash after one more message that counts.
     #[must_use]
-    pub fn then_said(self, role: Role, text: &str) -> Self {
-        let (tag, text): (u8, &str) = match role {
-            Role::User if role.is_owners(text) => (1, text),
-            Role::Tool => (2, text),
-            Role::Assistant => (3, ""),
-            Role::User | Role::System | Role::Other => return self,
-        };
-        // In one piece: the hash of many small ones takes several times as long.
-        let mut said = Vec::with_capacity(self.0.len() + 2 + text.len());
-        said.extend_from_slice(&self.0);
-        said.push(tag);
-        say(&mut said, text);
-        Self(*blake3::hash(&said).as_bytes())
+    pub fn then_said(self, said: SaidHash) -> Self {
+        // As much as one block of the hash function holds.
+        let mut both = [0; 64];
+        both[..32].copy_from_slice(&self.0);
+        both[32..].copy_from_slice(&said.0);
+        Self(*blake3::hash(&both).as_bytes())
     }
 
     /// The hash after each message in turn; the last is that of the whole conversation.

@@ -11,7 +11,7 @@ mod units;
 mod verdict;
 
 pub use self::{
-    chain::ChainHash,
+    chain::{ChainHash, SaidHash},
     message::{Message, MessageError, Role, ToolCall, Usage},
     names::{AgentId, NameError, SessionId, TurnId},
     units::{Size, Span, UnitError},

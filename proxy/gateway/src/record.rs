@@ -9,7 +9,7 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::HeaderValue;
-use metaclaw_chat::{AgentId, ChainHash, Role, TurnId};
+use metaclaw_chat::{AgentId, ChainHash, SaidHash, TurnId};
 use metaclaw_dialects::Api;
 use metaclaw_turns::{Done, JsonText, LogError, RawTurn, Served, StreamEnd, TurnLog};
 use tokio::{
@@ -316,7 +316,7 @@ impl Asked {
     fn replied(&self) -> Replied {
         Replied {
             session: self.who.session.clone(),
-            chain: self.who.chain.then_said(Role::Assistant, ""),
+            chain: self.who.chain.then_said(SaidHash::ASSISTANT),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use metaclaw_chat::{AgentId, ChainHash, Role, SessionId};
+use metaclaw_chat::{AgentId, ChainHash, SaidHash, SessionId};
 use tokio::time::Instant;
 
 use crate::{clock, recent::Recent};
@@ -96,7 +96,7 @@ impl Lineage {
             session: session.clone(),
             opening: Some(Instant::now()),
         };
-        known.insert((whole.then_said(Role::Assistant, ""), key), answered);
+        known.insert((whole.then_said(SaidHash::ASSISTANT), key), answered);
         known.insert((whole, key), asked);
         session
     }

@@ -7,7 +7,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
-use metaclaw_chat::{ChainHash, Role};
+use metaclaw_chat::{ChainHash, Role, SaidHash};
 use metaclaw_dialects::Api;
 
 use crate::scan::{self, Item, Layout, SeenValue, Span, text};
@@ -125,9 +125,9 @@ impl Conversation {
     }
 
     /// The beginning of that text: `limit` bytes or a few more.
-    pub(crate) fn head(&self, said: &Said, limit: usize) -> String {
+    pub(crate) fn head(&self, said: &Said, limit: usize) -> Cow<'_, str> {
         let content = said.content.as_ref();
-        content.map_or_else(String::new, |content| head(&self.raw, content, limit))
+        content.map_or_else(Cow::default, |content| head(&self.raw, content, limit))
     }
 
     /// The types of its parts, where it has any.
@@ -158,20 +158,27 @@ impl Conversation {
         chains.push(start);
         let mut chain = start;
         for said in &self.said {
-            chain = match said.role {
-                Role::User if !said.is_owners => chain,
-                role @ (Role::User | Role::Tool) => {
-                    let then = || chain.then_said(role, &self.text(said));
-                    match &said.long {
-                        Some(long) => long.chain((chain, said.part), then),
-                        None => then(),
-                    }
-                }
-                role => chain.then_said(role, ""),
-            };
+            if let Some(said) = self.said_hash(said) {
+                chain = chain.then_said(said);
+            }
             chains.push(chain);
         }
         chains
+    }
+
+    /// What a message adds to the hash; none where it does not count.
+    fn said_hash(&self, said: &Said) -> Option<SaidHash> {
+        match said.role {
+            Role::User if !said.is_owners => None,
+            role @ (Role::User | Role::Tool) => {
+                let read = || SaidHash::of(role, &self.text(said));
+                match &said.long {
+                    Some(long) => long.said(said.part, read),
+                    None => read(),
+                }
+            }
+            role => SaidHash::of(role, ""),
+        }
     }
 }
 
@@ -342,7 +349,10 @@ fn content_text<'a>(raw: &'a [u8], content: &Content) -> Cow<'a, str> {
     all
 }
 
-fn head(raw: &[u8], content: &Content, limit: usize) -> String {
+fn head<'a>(raw: &'a [u8], content: &Content, limit: usize) -> Cow<'a, str> {
+    if scan::is_string(raw, &content.span) {
+        return text::head(&raw[content.span.clone()], limit);
+    }
     let mut head = String::new();
     for (index, span) in texts(raw, content).into_iter().enumerate() {
         if index > 0 {
@@ -353,14 +363,14 @@ fn head(raw: &[u8], content: &Content, limit: usize) -> String {
             break;
         }
     }
-    head
+    Cow::Owned(head)
 }
 
 /// The first words of a content, whatever blanks stand before them.
 fn opening<'a>(raw: &'a [u8], content: &Content) -> Cow<'a, str> {
     let head = head(raw, content, OPENING);
     if head.trim_start().len() >= OPENING / 2 || head.len() < OPENING {
-        Cow::Owned(head)
+        head
     } else {
         content_text(raw, content)
     }

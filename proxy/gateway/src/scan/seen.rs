@@ -6,14 +6,13 @@
 
 use std::{
     collections::HashMap,
-    hash::{BuildHasher as _, RandomState},
     sync::{
         Arc, Mutex, OnceLock, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use metaclaw_chat::ChainHash;
+use metaclaw_chat::SaidHash;
 use metaclaw_dialects::Api;
 use metaclaw_turns::JsonText;
 
@@ -30,14 +29,13 @@ const END: usize = 64;
 /// Values that are alike so far: of sessions whose long system texts differ in their last lines. The
 /// oldest goes first.
 const ALIKE: usize = 16;
-/// Conversations in which a value is remembered.
-const CHAINS: usize = 32;
+/// Parts of a value whose hashes are kept: calls of several tools return together.
+const PARTS: usize = 32;
 
 /// The values of late.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     shelf: RwLock<Shelf>,
-    hasher: RandomState,
 }
 
 #[derive(Debug, Default)]
@@ -49,7 +47,7 @@ struct Shelf {
 }
 
 /// Where a value stands, and so how deep it may be nested, what is looked for in it and how it is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// A member of the request.
     Member(Api),
@@ -67,8 +65,8 @@ pub(crate) struct SeenValue {
     /// The shelf's age when it was last seen.
     last: AtomicU64,
     text: OnceLock<(Form, JsonText)>,
-    /// Hashes of conversations before and after one of its parts.
-    chains: Mutex<Vec<((ChainHash, usize), ChainHash)>>,
+    /// What its first parts add to the hash of a conversation, as far as it was asked for.
+    said: Mutex<Vec<(usize, Option<SaidHash>)>>,
 }
 
 /// How the log's text is made of a value.
@@ -99,7 +97,7 @@ impl Seen {
         rest: &[u8],
         misses: &mut usize,
     ) -> Option<Arc<SeenValue>> {
-        let key = self.key(place, rest)?;
+        let key = key(rest)?;
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
         let alike = shelf.values.get(&key)?.iter().rev();
         let mut alike = alike.filter(|value| value.place == place);
@@ -109,13 +107,16 @@ impl Seen {
             *misses = misses.saturating_sub(usize::from(!is_it));
             is_it
         })?;
-        found.last.store(shelf.age, Ordering::Relaxed);
+        // Read by all threads: written only where that changes something.
+        if found.last.load(Ordering::Relaxed) != shelf.age {
+            found.last.store(shelf.age, Ordering::Relaxed);
+        }
         Some(Arc::clone(found))
     }
 
     /// Keeps a value whose parts are counted from its own beginning; nothing where it is too short.
     pub(super) fn keep(&self, place: Place, raw: &[u8], item: Item) -> Option<Arc<SeenValue>> {
-        let key = self.key(place, raw)?;
+        let key = key(raw)?;
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
         shelf.make_room(raw.len());
         let value = Arc::new(SeenValue {
@@ -124,7 +125,7 @@ impl Seen {
             item,
             last: shelf.age.into(),
             text: OnceLock::new(),
-            chains: Mutex::default(),
+            said: Mutex::default(),
         });
         shelf.put(key, Arc::clone(&value));
         Some(value)
@@ -134,12 +135,19 @@ impl Seen {
     pub(super) fn n_bytes(&self) -> usize {
         self.shelf.read().unwrap().n_bytes
     }
+}
 
-    /// Nearly always another one for another value; none for a short one.
-    fn key(&self, place: Place, rest: &[u8]) -> Option<u64> {
-        let ends = (rest.get(..END)?, rest.get(SHORTEST - END..SHORTEST)?);
-        Some(self.hasher.hash_one((place, ends)))
-    }
+/// Nearly always another one for another value; none for a short one. Made for each value of a request,
+/// most of them short. Whoever makes values on purpose that have the same is bounded by [`ALIKE`].
+fn key(rest: &[u8]) -> Option<u64> {
+    /// The golden ratio: odd, and half of its bits are set.
+    const RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
+    let (first, _) = rest.get(..END)?.as_chunks();
+    let (last, _) = rest.get(SHORTEST - END..SHORTEST)?.as_chunks();
+    let words = first.iter().chain(last);
+    let words = words.map(|word| u64::from_le_bytes(*word));
+    let add = |key: u64, word: u64| (key.rotate_left(29) ^ word).wrapping_mul(RATIO);
+    Some(words.fold(0, add))
 }
 
 // === impl Shelf ===
@@ -218,22 +226,22 @@ impl SeenValue {
         }
     }
 
-    /// The hash of a conversation after one part of it, which `then` makes of the hash before: the whole
-    /// history of a session would have to be hashed with each of its requests.
-    pub(crate) fn chain(
+    /// What one of its parts adds to the hash of a conversation, as `read` finds it, now or before: the
+    /// whole history of a session would have to be hashed with each of its requests.
+    pub(crate) fn said(
         &self,
-        before: (ChainHash, usize),
-        then: impl FnOnce() -> ChainHash,
-    ) -> ChainHash {
-        let mut chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, after)) = chains.iter().find(|(known, _)| *known == before) {
-            return *after;
+        part: usize,
+        read: impl FnOnce() -> Option<SaidHash>,
+    ) -> Option<SaidHash> {
+        if part >= PARTS {
+            return read();
         }
-        let after = then();
-        if chains.len() == CHAINS {
-            chains.remove(0);
+        let mut known = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, said)) = known.iter().find(|(known, _)| *known == part) {
+            return *said;
         }
-        chains.push((before, after));
-        after
+        let said = read();
+        known.push((part, said));
+        said
     }
 }

@@ -73,6 +73,18 @@ fn utf8(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
+/// The beginning of the text of a JSON string, given with its quotes: `limit` bytes or a few more.
+pub(crate) fn head(quoted: &[u8], limit: usize) -> Cow<'_, str> {
+    let inner = inner(quoted);
+    let room = limit.saturating_add(3).min(inner.len());
+    if memchr(b'\\', &inner[..room]).is_none() {
+        return utf8(&inner[..letter_end(inner, room)]);
+    }
+    let mut out = String::with_capacity(room);
+    read_into(&mut out, quoted, limit);
+    Cow::Owned(out)
+}
+
 /// Adds the text of a JSON string, given with its quotes, to `out`, until that has `limit` bytes or
 /// a few more. Ends between letters.
 pub(crate) fn read_into(out: &mut String, quoted: &[u8], limit: usize) {
@@ -235,15 +247,18 @@ mod tests {
             let quoted = serde_json::to_string(&text).unwrap();
             let quoted = if escaped { in_ascii(&quoted) } else { quoted };
             prop_assert_eq!(read(quoted.as_bytes()), text.as_str());
-            let mut head = String::new();
-            read_into(&mut head, quoted.as_bytes(), 7);
-            prop_assert!(text.starts_with(&head) && (head.len() >= 7 || head == text), "{:?}", head);
+            let mut known = String::new();
+            read_into(&mut known, quoted.as_bytes(), 7);
+            let head = head(quoted.as_bytes(), 7);
+            prop_assert_eq!(&head, &known);
+            prop_assert!(text.starts_with(&*head) && (head.len() >= 7 || head == text), "{:?}", head);
         }
 
         #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40), limit in 0usize..40) {
             read(&bytes);
             read_into(&mut String::new(), &bytes, limit);
+            head(&bytes, limit);
         }
     }
 
