@@ -119,18 +119,12 @@ impl Bodies {
             }
             if growing.bytes.is_empty() {
                 if data.len() >= UNCOPIED && body.is_end_stream() {
-                    return self.whole(data).ok_or_else(no_room);
+                    return growing.whole(data).ok_or_else(no_room);
                 }
                 growing.reserve(expected).ok_or_else(no_room)?;
             }
             growing.push(&data, limit).ok_or_else(no_room)?;
         }
-    }
-
-    /// A body that has come in one piece.
-    fn whole(&self, bytes: Bytes) -> Option<Bytes> {
-        let held = self.budget.hold(bytes.len())?;
-        Some(Bytes::from_owner(Whole { bytes, _held: held }))
     }
 }
 
@@ -172,6 +166,13 @@ impl Growing {
         }
         self.bytes.extend_from_slice(data);
         Some(())
+    }
+
+    /// A body that has come in one piece.
+    fn whole(self, bytes: Bytes) -> Option<Bytes> {
+        let mut held = self.held;
+        let has_room = held.grow(bytes.len() as u64);
+        has_room.then(|| Bytes::from_owner(Whole { bytes, _held: held }))
     }
 
     fn into_bytes(self) -> Bytes {

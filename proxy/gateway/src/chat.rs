@@ -3,7 +3,7 @@
 use std::{pin::pin, sync::Arc, task::Poll};
 
 use futures_util::poll;
-use http::{HeaderMap, HeaderName, Request, Response, uri::PathAndQuery};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, uri::PathAndQuery};
 use hyper::body::Incoming;
 use metaclaw_chat::ChainHash;
 use metaclaw_dialects::{Api, vllm};
@@ -109,8 +109,7 @@ impl Turn {
     /// Asks whoever may answer this agent.
     async fn ask_any(&self, shared: &Shared, visit: &mut Visit) -> Result<Answer, Refusal> {
         let upstreams = &shared.upstreams;
-        let has_media =
-            upstreams.has_policy(&self.who.agent) && media::is_in(&self.chat.conversation);
+        let has_media = || media::is_in(&self.chat.conversation);
         let asked = upstreams.any_of(&shared.serving, &self.who.agent, has_media);
         let outgoing = |target: &Target| self.outgoing(target);
         upstreams.ask_any(asked, outgoing, visit).await
@@ -202,7 +201,7 @@ impl Turn {
             said,
             system_block: self.given.lessons.system.as_ref().map(|it| it.0.clone()),
             started_ms: self.started_ms,
-            traceparent: self.headers.get("traceparent").cloned(),
+            traceparent: self.headers.get("traceparent").and_then(copied),
         }
     }
 
@@ -232,4 +231,9 @@ impl Turn {
             user_line: lessons.user_line.clone(),
         }
     }
+}
+
+/// A header on its own: as it came, it keeps all that was read from the connection with it.
+fn copied(value: &HeaderValue) -> Option<HeaderValue> {
+    HeaderValue::from_bytes(value.as_bytes()).ok()
 }

@@ -9,7 +9,7 @@
 //! with us, and the browser lets it GET and read without an `Origin`; what it cannot hide is the name,
 //! in `Host`. So without a key we answer only to names that no site can have.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
@@ -65,9 +65,13 @@ impl Origins {
     /// Refuses what asks for us by a name that a site of the internet may have.
     pub(crate) fn check_name<B>(&self, request: &Request<B>) -> Result<(), Refusal> {
         let given = request.headers().get(header::HOST);
+        let named = request.uri().authority();
+        if named.is_none() && given.is_some_and(has_address) {
+            return Ok(());
+        }
         let given = given.and_then(|it| Authority::try_from(it.as_bytes()).ok());
         // HTTP/2 has it there, as has a request for a whole address.
-        let Some(given) = request.uri().authority().cloned().or(given) else {
+        let Some(given) = named.cloned().or(given) else {
             return Ok(());
         };
         let host = given.host().trim_end_matches('.').to_ascii_lowercase();
@@ -113,6 +117,12 @@ fn is_of_this_machine(origin: &HeaderValue) -> bool {
 fn host_of(origin: &HeaderValue) -> Option<String> {
     let uri: Uri = origin.to_str().ok()?.parse().ok()?;
     Some(uri.host()?.to_ascii_lowercase())
+}
+
+/// Nearly always it is: an address and a port, which need not be taken apart.
+fn has_address(host: &HeaderValue) -> bool {
+    let host = host.to_str().ok();
+    host.is_some_and(|host| host.parse::<SocketAddr>().is_ok())
 }
 
 fn address(host: &str) -> Option<IpAddr> {

@@ -27,7 +27,10 @@ impl<K: Eq + Hash, V> Recent<K, V> {
 
     /// The entry, which becomes the one used last.
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        if let Some((key, value)) = self.old.remove_entry(key) {
+        // Where nothing is old, nothing is looked for: to hash a key takes most of the time.
+        if !self.old.is_empty()
+            && let Some((key, value)) = self.old.remove_entry(key)
+        {
             self.insert(key, value);
         }
         self.young.get_mut(key)
@@ -35,7 +38,9 @@ impl<K: Eq + Hash, V> Recent<K, V> {
 
     /// Puts an entry, which becomes the one used last.
     pub(crate) fn insert(&mut self, key: K, value: V) {
-        self.old.remove(&key);
+        if !self.old.is_empty() {
+            self.old.remove(&key);
+        }
         if self.young.len() >= self.bound && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);
         }

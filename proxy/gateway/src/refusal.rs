@@ -113,6 +113,15 @@ fn size_given(n_bytes: Option<u64>) -> String {
 // === impl Refusal ===
 
 impl Refusal {
+    /// Nobody is there to answer: our own policy model is away, or nothing is configured.
+    pub(crate) fn of_nobody(has_policy: bool) -> Self {
+        if has_policy {
+            Self::PolicyDown
+        } else {
+            Self::NoUpstream
+        }
+    }
+
     /// The one place where a refusal becomes a status.
     pub(crate) fn status(&self) -> StatusCode {
         match self {

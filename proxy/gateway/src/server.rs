@@ -9,6 +9,7 @@ use std::{io, sync::Arc, time::Duration};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::{
     net::{TcpListener, TcpStream},
+    task::JoinSet,
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -34,19 +35,13 @@ impl Gateway {
         helpers.spawn(recordings.run(recorded.clone()));
         helpers.spawn(sweep(Arc::clone(&shared), recorded.clone()));
 
-        let connections = TaskTracker::new();
+        let mut connections = JoinSet::new();
         let graceful = GracefulShutdown::new();
-        let cut = CancellationToken::new();
-        accept(&shared, &listener, &stop, |stream| {
-            let serving = connection(
-                Arc::clone(&shared),
-                stream,
-                graceful.watcher(),
-                stop.clone(),
-            );
-            connections.spawn(cut.clone().run_until_cancelled_owned(serving));
-        })
-        .await;
+        let serve = |stream| {
+            let watcher = graceful.watcher();
+            connection(Arc::clone(&shared), stream, watcher, stop.clone())
+        };
+        accept(&shared, &listener, &stop, &mut connections, serve).await;
         drop(listener);
 
         let n_active = shared.metrics.active_streams.get();
@@ -56,28 +51,32 @@ impl Gateway {
             let n_active = shared.metrics.active_streams.get();
             tracing::warn!(n_active, "replies under way are cut off");
         }
-        cut.cancel();
-        connections.close();
-        connections.wait().await;
+        connections.shutdown().await;
         recorded.cancel();
         helpers.close();
         helpers.wait().await;
     }
 }
 
-async fn accept(
+async fn accept<S>(
     shared: &Shared,
     listener: &TcpListener,
     stop: &CancellationToken,
-    mut serve: impl FnMut(TcpStream),
-) {
+    connections: &mut JoinSet<()>,
+    serve: impl Fn(TcpStream) -> S,
+) where
+    S: Future<Output = ()> + Send + 'static,
+{
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
+            Some(_) = connections.join_next() => continue,
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => serve(stream),
+            Ok((stream, _)) => {
+                connections.spawn(serve(stream));
+            }
             Err(error) if is_of_the_connection(&error) => {}
             Err(error) => {
                 let n_active = shared.metrics.active_streams.get();

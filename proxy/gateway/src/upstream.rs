@@ -124,21 +124,30 @@ impl Upstreams {
 
     /// Who can answer an agent's chats, in order.
     pub(crate) fn targets(&self, serving: &Serving, agent: &AgentId) -> Vec<Target> {
-        let target = |name: &str| match name {
+        self.targets_named(serving, &self.order_of(agent))
+    }
+
+    fn targets_named(&self, serving: &Serving, names: &[&str]) -> Vec<Target> {
+        let target = |name: &&str| match *name {
             POLICY => serving.policy().map(Target::Policy),
             name => self.named.get(name).cloned().map(Target::Named),
         };
-        self.order_of(agent)
-            .into_iter()
-            .filter_map(target)
-            .collect()
+        names.iter().filter_map(target).collect()
     }
 
-    /// Who can answer this chat, in order. Our own policy model reads text alone.
-    pub(crate) fn any_of(&self, serving: &Serving, agent: &AgentId, has_media: bool) -> AnyOf {
-        let mut targets = self.targets(serving, agent);
-        let mut nobody = self.nobody(agent);
-        if has_media && self.has_policy(agent) {
+    /// Who can answer this chat, in order. Our own policy model reads text alone: `has_media` says
+    /// whether there is more.
+    pub(crate) fn any_of(
+        &self,
+        serving: &Serving,
+        agent: &AgentId,
+        has_media: impl FnOnce() -> bool,
+    ) -> AnyOf {
+        let names = self.order_of(agent);
+        let mut targets = self.targets_named(serving, &names);
+        let has_policy = names.contains(&POLICY);
+        let mut nobody = Refusal::of_nobody(has_policy);
+        if has_policy && has_media() {
             targets.retain(|target| !matches!(target, Target::Policy(_)));
             nobody = Refusal::TextOnly;
         }
@@ -147,11 +156,7 @@ impl Upstreams {
 
     /// Why nobody can answer.
     pub(crate) fn nobody(&self, agent: &AgentId) -> Refusal {
-        if self.has_policy(agent) {
-            Refusal::PolicyDown
-        } else {
-            Refusal::NoUpstream
-        }
+        Refusal::of_nobody(self.has_policy(agent))
     }
 
     /// Whether our own policy model is among those who answer, up or down.
