@@ -21,6 +21,7 @@ use crate::{
     server::Unread,
     services::Services,
     serving::Serving,
+    threads::Threads,
     upstream::Upstreams,
 };
 
@@ -38,12 +39,15 @@ pub struct GatewayParts {
     pub serving: Arc<Serving>,
     /// Routes that reach beyond the gateway.
     pub services: Services,
+    /// What serves connections.
+    pub threads: Threads,
 }
 
 /// A gateway that does not listen yet.
 pub struct Gateway {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) recordings: Recordings,
+    pub(crate) recordings: Vec<Recordings>,
+    pub(crate) threads: Threads,
 }
 
 /// What all requests share.
@@ -114,6 +118,7 @@ impl Gateway {
     pub(crate) fn with(parts: GatewayParts, at_once: usize) -> Result<Self, ConfigError> {
         let config = parts.config;
         config.check()?;
+        let n_threads = parts.threads.n_each();
         let metrics = Arc::new(Metrics::default());
         let budget = Budget::of_captures(config.proxy.capture_memory.0, Arc::clone(&metrics));
         let replies = Arc::new(Replies::new());
@@ -123,7 +128,7 @@ impl Gateway {
             Arc::clone(&replies),
             Arc::clone(&metrics),
             config.strict,
-            at_once,
+            (at_once, n_threads),
         );
         let door = Arc::new(Door::new(&config.proxy));
         let pin_idle = config.serving.pin_idle.0;
@@ -140,7 +145,7 @@ impl Gateway {
             identifier: Identifier::new(lineage, replies, side, &config.compat),
             sessions: Arc::new(sessions),
             origins: Origins::new(&config.proxy.allow_origins)?,
-            upstreams: Upstreams::new(&config, Arc::clone(&door))?,
+            upstreams: Upstreams::new(&config, Arc::clone(&door), n_threads)?,
             // Beyond tokio's bound there would be a panic; nobody has as many.
             streams: Arc::new(Semaphore::new(
                 config.proxy.max_streams.min(Semaphore::MAX_PERMITS),
@@ -158,6 +163,7 @@ impl Gateway {
         Ok(Self {
             shared: Arc::new(shared),
             recordings,
+            threads: parts.threads,
         })
     }
 

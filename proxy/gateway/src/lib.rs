@@ -36,6 +36,7 @@ mod server;
 mod services;
 mod serving;
 mod splice;
+mod threads;
 mod upstream;
 
 pub use self::{
@@ -52,6 +53,7 @@ pub use self::{
     secret::Secret,
     services::{Answering, Call, Service, ServiceError, Services},
     serving::{Endpoint, Lease, Serving},
+    threads::Threads,
     upstream::Failure,
 };
 

@@ -25,6 +25,7 @@ use crate::{
     identity::{self, Identity, Replied, Replies},
     metrics::Metrics,
     request::ChatRequest,
+    threads::PerThread,
 };
 
 /// Replies that wait to be read and handed to the log: one that stops for a second loses nothing. Their
@@ -50,10 +51,12 @@ pub trait TurnSink: Send + Sync + 'static {
 /// What [`TurnSink::append`] gives.
 pub type Appending<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// Hands turns to the log. Clones share one queue.
+/// Hands turns to the log. Clones share its queues.
 #[derive(Clone)]
-pub(crate) struct Recorder {
-    queue: mpsc::Sender<Finished>,
+pub(crate) struct Recorder(Arc<Shared>);
+
+struct Shared {
+    queue: PerThread<mpsc::Sender<Finished>>,
     budget: Budget,
     replies: Arc<Replies>,
     metrics: Arc<Metrics>,
@@ -155,36 +158,42 @@ impl TurnSink for TurnLog {
     }
 }
 
-/// The two ends of the queue to the log, of at most `at_once` replies that have ended.
+/// The two ends of the queues to the log, one for each of `n_threads`, of `at_once` replies in all that
+/// have ended.
 pub(crate) fn recorder(
     sink: Arc<dyn TurnSink>,
     budget: Budget,
     replies: Arc<Replies>,
     metrics: Arc<Metrics>,
     strict: bool,
-    at_once: usize,
-) -> (Recorder, Recordings) {
-    let (sender, receiver) = mpsc::channel(at_once);
-    let recorder = Recorder {
-        queue: sender,
+    (at_once, n_threads): (usize, usize),
+) -> (Recorder, Vec<Recordings>) {
+    let at_once = at_once.div_ceil(n_threads);
+    let mut recordings = Vec::with_capacity(n_threads);
+    let queue = PerThread::new(n_threads, || {
+        let (sender, receiver) = mpsc::channel(at_once);
+        recordings.push(Recordings {
+            queue: receiver,
+            sink: Arc::clone(&sink),
+            metrics: Arc::clone(&metrics),
+        });
+        sender
+    });
+    let recorder = Recorder(Arc::new(Shared {
+        queue,
         budget,
         replies,
-        metrics: Arc::clone(&metrics),
-        sink: Arc::clone(&sink),
-        strict,
-    };
-    let recordings = Recordings {
-        queue: receiver,
-        sink,
         metrics,
-    };
+        sink,
+        strict,
+    }));
     (recorder, recordings)
 }
 
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recorder")
-            .field("strict", &self.strict)
+            .field("strict", &self.0.strict)
             .finish_non_exhaustive()
     }
 }
@@ -194,20 +203,20 @@ impl fmt::Debug for Recorder {
 impl Recorder {
     /// The age of the oldest turn that the log has and has not flushed.
     pub(crate) fn oldest_unflushed(&self) -> Option<Duration> {
-        self.sink.oldest_unflushed()
+        self.0.sink.oldest_unflushed()
     }
 
     /// Reads a request for the log; nothing, and counted, where it cannot be read or there is no memory
     /// left. `chains` has the hash of the conversation before its first message and after each.
     pub(crate) fn note(&self, chat: &ChatRequest, chains: &[ChainHash]) -> Option<Noted> {
         let Ok(said) = Said::read(chat, chains) else {
-            self.metrics.unread.inc();
+            self.0.metrics.unread.inc();
             return None;
         };
         // All of it, while the reply runs: what it shares with others now may be forgotten meanwhile.
-        let held = self.budget.hold(chat.raw.len());
+        let held = self.0.budget.hold(chat.raw.len());
         if held.is_none() {
-            self.metrics.overflowed.inc();
+            self.0.metrics.overflowed.inc();
         }
         held.map(|held| Noted { said, held })
     }
@@ -222,7 +231,7 @@ impl Recorder {
         Recording {
             asked: Box::new(asked(noted.said)),
             began,
-            capture: Capture::new(&self.budget),
+            capture: Capture::new(&self.0.budget),
             n_bytes: 0,
             first_byte_ms: None,
             memory: noted.held,
@@ -236,7 +245,7 @@ impl Recorder {
 impl Recording {
     /// Whether the end of the reply waits for the log.
     pub(crate) fn is_strict(&self) -> bool {
-        self.recorder.strict
+        self.recorder.0.strict
     }
 
     /// Copies a frame; whether the stream's own end mark has come with it.
@@ -269,6 +278,7 @@ impl Recording {
         };
         if let Some(id) = identity::response_id(began.format, &opened) {
             self.recorder
+                .0
                 .replies
                 .put(&asked.who.agent, id, asked.replied());
         }
@@ -277,7 +287,7 @@ impl Recording {
     /// Hands the turn over. With `strict`, what to wait for.
     pub(crate) fn end(self, how: StreamEnd) -> Option<oneshot::Receiver<()>> {
         self.remember();
-        let recorder = self.recorder;
+        let recorder = self.recorder.0;
         let (ack, acknowledged) = if recorder.strict {
             let (ack, acknowledged) = oneshot::channel();
             (Some(ack), Some(acknowledged))
@@ -295,7 +305,7 @@ impl Recording {
             memory: self.memory,
             ack,
         };
-        if recorder.queue.try_send(ended).is_err() {
+        if recorder.queue.get().try_send(ended).is_err() {
             // A log that cannot keep up costs learning, not chat.
             recorder.metrics.dropped.inc();
         }

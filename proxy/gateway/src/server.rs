@@ -8,7 +8,8 @@ use std::{io, sync::Arc, time::Duration};
 
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
+    runtime::Handle,
     task::JoinSet,
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
@@ -23,16 +24,32 @@ const SWEEP: Duration = Duration::from_secs(30);
 /// The pause after a connection could not be accepted: most often all file descriptors are taken.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// What accepts connections.
+struct Accepting<'a> {
+    shared: &'a Shared,
+    listener: &'a TcpListener,
+    connections: &'a mut JoinSet<()>,
+    /// Where they are served.
+    runtimes: &'a [Handle],
+}
+
 // === impl Gateway ===
 
 impl Gateway {
     /// Serves until `stop`, then drains: accepts no more, lets replies under way end for at most
     /// `proxy.drain`, and sees the last turns into the log.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
-        let Self { shared, recordings } = self;
+        let Self {
+            shared,
+            recordings,
+            threads,
+        } = self;
         let recorded = CancellationToken::new();
         let helpers = TaskTracker::new();
-        helpers.spawn(recordings.run(recorded.clone()));
+        let runtimes = threads.runtimes();
+        for (recordings, runtime) in recordings.into_iter().zip(&runtimes) {
+            helpers.spawn_on(recordings.run(recorded.clone()), runtime);
+        }
         helpers.spawn(sweep(Arc::clone(&shared), recorded.clone()));
 
         let mut connections = JoinSet::new();
@@ -41,7 +58,14 @@ impl Gateway {
             let watcher = graceful.watcher();
             connection(Arc::clone(&shared), stream, watcher, stop.clone())
         };
-        accept(&shared, &listener, &stop, &mut connections, serve).await;
+        let accepting = Accepting {
+            shared: &shared,
+            listener: &listener,
+            connections: &mut connections,
+            runtimes: &runtimes,
+        };
+        let accepting = accepting.each(serve);
+        stop.run_until_cancelled(accepting).await;
         drop(listener);
 
         let n_active = shared.metrics.active_streams.get();
@@ -55,33 +79,37 @@ impl Gateway {
         recorded.cancel();
         helpers.close();
         helpers.wait().await;
+        threads.end().await;
     }
 }
 
-async fn accept<S>(
-    shared: &Shared,
-    listener: &TcpListener,
-    stop: &CancellationToken,
-    connections: &mut JoinSet<()>,
-    serve: impl Fn(TcpStream) -> S,
-) where
-    S: Future<Output = ()> + Send + 'static,
-{
-    loop {
-        let accepted = tokio::select! {
-            () = stop.cancelled() => return,
-            Some(_) = connections.join_next() => continue,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                connections.spawn(serve(stream));
-            }
-            Err(error) if is_of_the_connection(&error) => {}
-            Err(error) => {
-                let n_active = shared.metrics.active_streams.get();
-                tracing::warn!(%error, n_active, "a connection cannot be accepted");
-                sleep(ACCEPT_PAUSE).await;
+// === impl Accepting ===
+
+impl Accepting<'_> {
+    /// Accepts connections for ever, and deals them out in turn.
+    async fn each<S>(self, serve: impl Fn(std::net::TcpStream) -> S)
+    where
+        S: Future<Output = ()> + Send + 'static,
+    {
+        let mut in_turn = self.runtimes.iter().cycle();
+        loop {
+            let accepted = tokio::select! {
+                Some(_) = self.connections.join_next() => continue,
+                accepted = self.listener.accept() => accepted,
+            };
+            // It is registered with the runtime that serves it.
+            let stream = accepted.and_then(|(stream, _)| stream.into_std());
+            match (stream, in_turn.next()) {
+                (Ok(stream), Some(runtime)) => {
+                    self.connections.spawn_on(serve(stream), runtime);
+                }
+                (Ok(_), None) => return,
+                (Err(error), _) if is_of_the_connection(&error) => {}
+                (Err(error), _) => {
+                    let n_active = self.shared.metrics.active_streams.get();
+                    tracing::warn!(%error, n_active, "a connection cannot be accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                }
             }
         }
     }

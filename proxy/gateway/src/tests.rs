@@ -15,6 +15,7 @@ mod origins;
 mod policy;
 mod relay;
 mod request;
+mod threads;
 mod vllm;
 mod ways;
 mod wording;

@@ -42,6 +42,7 @@ use crate::{
     refusal::Refusal,
     relay::Body,
     serving::{Endpoint, Lease, Serving},
+    threads::PerThread,
 };
 pub use failure::Failure;
 
@@ -53,7 +54,7 @@ pub(crate) struct Upstreams {
     agents: BTreeMap<AgentId, AgentConfig>,
     mode: Mode,
     fail_over: Vec<Failure>,
-    policy: Connections,
+    policy: PerThread<Connections>,
     /// Where it is locked, callers show a key of ours, which is no upstream's.
     door: Arc<Door>,
 }
@@ -70,7 +71,7 @@ pub(crate) struct Upstream {
     lacks_ids: Lack,
     /// The proxy on the way to it.
     proxy: Option<Proxy>,
-    connections: Connections,
+    connections: PerThread<Connections>,
 }
 
 /// Who is asked.
@@ -103,21 +104,28 @@ pub(crate) enum Sent {
 // === impl Upstreams ===
 
 impl Upstreams {
-    pub(crate) fn new(config: &GatewayConfig, door: Arc<Door>) -> Result<Self, ConfigError> {
+    /// For as many threads as serve connections.
+    pub(crate) fn new(
+        config: &GatewayConfig,
+        door: Arc<Door>,
+        n_threads: usize,
+    ) -> Result<Self, ConfigError> {
         let roots = tls::roots();
         let mut named = BTreeMap::new();
         for (name, own) in &config.upstreams {
-            let upstream = Upstream::new(name, own, config, &roots)?;
+            let upstream = Upstream::new(name, own, config, &roots, n_threads)?;
             named.insert(name.clone(), Arc::new(upstream));
         }
         let tls = tls::config(roots)?;
+        let default = UpstreamConfig::default();
+        let to_policy = || connections(tls.clone(), &default, None, false);
         Ok(Self {
             named,
             order: config.routing.order.clone(),
             agents: config.agents.clone(),
             mode: config.mode,
             fail_over: config.routing.fail_over.clone(),
-            policy: connections(tls, &UpstreamConfig::default(), None, false),
+            policy: PerThread::new(n_threads, to_policy),
             door,
         })
     }
@@ -190,6 +198,7 @@ impl Upstream {
         own: &UpstreamConfig,
         all: &GatewayConfig,
         roots: &RootCertStore,
+        n_threads: usize,
     ) -> Result<Self, ConfigError> {
         let address = Address::of(&own.url, own.dialect, own.api_version.as_deref());
         let address = address.map_err(|error| ConfigError::Address {
@@ -216,9 +225,11 @@ impl Upstream {
             tracing::info!(upstream = name, proxy = proxy.host(), "by way of a proxy");
         }
         let tls = tls::config(roots)?;
+        let is_https = address.is_https();
+        let connect = || connections(tls.clone(), own, proxy.as_ref(), is_https);
         Ok(Self {
             name: name.to_owned(),
-            connections: connections(tls, own, proxy.as_ref(), address.is_https()),
+            connections: PerThread::new(n_threads, connect),
             keys: KeyRing::new(&own.keys),
             speech: Speech::of(own, &address),
             lacks_ids: Lack::default(),

@@ -61,20 +61,20 @@ async fn a_log_that_stays_away_does_not_hold_the_end_up_for_ever() {
     let metrics = Arc::new(Metrics::default());
     let budget = Budget::of_captures(1 << 20, Arc::clone(&metrics));
     let replies = Arc::new(Replies::new());
-    let (recorder, recordings) = recorder(
+    let (recorder, mut recordings) = recorder(
         Arc::new(Stuck),
         budget,
         replies,
         Arc::clone(&metrics),
         false,
-        FEW,
+        (FEW, 1),
     );
     for _ in 0..2 * FEW {
         begin(&recorder, REQUEST.to_owned()).end(StreamEnd::Complete);
     }
     let stop = CancellationToken::new();
     stop.cancel();
-    let ended = tokio::time::timeout(2 * PATIENCE, recordings.run(stop));
+    let ended = tokio::time::timeout(2 * PATIENCE, recordings.remove(0).run(stop));
     ended.await.expect("an end");
     assert_eq!(metrics.counts().capture_bytes, 0);
 }
@@ -85,11 +85,12 @@ async fn n_bytes_of_waiting(raw: String, reply: impl Into<Bytes>, encoding: Enco
     let budget = Budget::of_captures(8 << 20, Arc::clone(&metrics));
     let replies = Arc::new(Replies::new());
     let sink = Arc::new(Stuck);
-    let (recorder, recordings) = recorder(sink, budget, replies, Arc::clone(&metrics), false, FEW);
+    let (recorder, mut recordings) =
+        recorder(sink, budget, replies, Arc::clone(&metrics), false, (FEW, 1));
     let mut recording = begin_as(&recorder, raw, encoding);
     recording.push(&reply.into());
     recording.end(StreamEnd::Complete);
-    let running = recordings.run(CancellationToken::new());
+    let running = recordings.remove(0).run(CancellationToken::new());
     tokio::pin!(running);
     let while_it_waits = tokio::time::timeout(PATIENCE, &mut running);
     assert!(while_it_waits.await.is_err());

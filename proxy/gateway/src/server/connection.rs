@@ -34,10 +34,17 @@ const KEEP_ALIVE_PROBES: u32 = 4;
 /// Serves one connection to its end.
 pub(super) async fn connection(
     shared: Arc<Shared>,
-    stream: TcpStream,
+    stream: std::net::TcpStream,
     watcher: Watcher,
     stop: CancellationToken,
 ) {
+    let stream = match TcpStream::from_std(stream) {
+        Ok(stream) => stream,
+        Err(error) => {
+            tracing::warn!(%error, "a connection cannot be served");
+            return;
+        }
+    };
     if let Err(error) = set_up(&stream) {
         // It was closed meanwhile, or the system does not know these: it is served all the same.
         tracing::debug!(%error, "a connection keeps the system's settings");

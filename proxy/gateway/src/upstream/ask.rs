@@ -296,8 +296,8 @@ impl Upstreams {
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
         let connections = match target {
-            Target::Policy(_) => &self.policy,
-            Target::Named(upstream) => &upstream.connections,
+            Target::Policy(_) => self.policy.get(),
+            Target::Named(upstream) => upstream.connections.get(),
         };
         let reply = match target.first_byte() {
             Some(after) => {

@@ -34,7 +34,7 @@ use crate::{
 
 /// How long an unused connection is kept; shorter than the keep-alive of servers in use.
 const POOL_IDLE: Duration = Duration::from_secs(50);
-/// The most unused connections that are kept to one upstream: a burst does not hold its files after it.
+/// The most unused connections that one thread keeps to one upstream: a burst does not hold its files after it.
 const POOL_SIZE: usize = 256;
 /// Silence after which the system asks whether the other end is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
