@@ -1,6 +1,6 @@
 //! Which route does what.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use futures_util::stream;
 use http::{
@@ -218,7 +218,7 @@ async fn pass(
         body: Sent::Stream(body),
         ids: None,
     };
-    let asking = shared.upstreams.ask(&target, outgoing);
+    let asking = pin!(shared.upstreams.ask(&target, outgoing));
     let reply = visit.ask(target.name(), asking).await?;
     let (mut head, body) = reply.into_parts();
     head.headers = headers::downwards(head.headers);

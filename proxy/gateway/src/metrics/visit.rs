@@ -1,6 +1,6 @@
 //! One request on its way through, as the metrics see it.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use metaclaw_chat::AgentId;
 use metaclaw_dialects::Api;
@@ -60,8 +60,13 @@ impl Visit {
         self.agent = Some(agent.clone());
     }
 
-    /// Waits for an upstream; the time is theirs.
-    pub(crate) async fn ask<T>(&mut self, upstream: &str, asking: impl Future<Output = T>) -> T {
+    /// Waits for an upstream; the time is theirs. Pinned, as a future that is handed over takes its size
+    /// twice.
+    pub(crate) async fn ask<T>(
+        &mut self,
+        upstream: &str,
+        asking: Pin<&mut impl Future<Output = T>>,
+    ) -> T {
         let is_known = |lane: &Arc<Lane>| *lane.upstream == *upstream;
         if !self.lane.as_ref().is_some_and(is_known) {
             self.lane = Some(self.metrics.traffic.lane(self.api, upstream));

@@ -8,7 +8,7 @@
 //! it speaks another API that cannot say the same, is passed over. What the caller shows of its own is
 //! meant for the first upstream, and for no other that is asked in its place.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use http::{HeaderValue, Request, Response, StatusCode, Version, header, uri::PathAndQuery};
 use http_body_util::BodyExt;
@@ -111,7 +111,7 @@ impl Upstreams {
                     is_meant,
                     is_last: at + 1 == targets.len(),
                 };
-                let asking = self.attempt(attempt, || outgoing(target));
+                let asking = pin!(self.attempt(attempt, || outgoing(target)));
                 let outcome = visit.ask(target.name(), asking).await;
                 let next = self.after(target, &outcome);
                 if is_meant && outcome.is_of_words() {
