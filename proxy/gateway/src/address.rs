@@ -4,7 +4,7 @@ use std::{fmt::Write as _, str::FromStr};
 
 use http::{
     Uri,
-    uri::{Authority, PathAndQuery, Scheme},
+    uri::{Authority, Parts, PathAndQuery, Scheme},
 };
 
 use crate::config::UpstreamDialect;
@@ -119,6 +119,9 @@ impl Address {
         if !rest.starts_with('/') || leads_up(rest) {
             return None;
         }
+        if self.keeps_routes() {
+            return self.at(route.clone());
+        }
         let mut path = match (self.by_model, model) {
             (true, Some(model)) => format!("{}/{}{rest}", self.prefix, segment(model)?),
             // What is of no model stands beside the deployments.
@@ -130,12 +133,20 @@ impl Address {
             path.push(if n == 0 { '?' } else { '&' });
             path.push_str(query);
         }
-        Uri::builder()
-            .scheme(self.scheme.clone())
-            .authority(self.authority.clone())
-            .path_and_query(path)
-            .build()
-            .ok()
+        self.at(path.try_into().ok()?)
+    }
+
+    /// Whether our routes are its own, word for word.
+    fn keeps_routes(&self) -> bool {
+        self.prefix == "/v1" && !self.by_model && self.query.is_none()
+    }
+
+    fn at(&self, route: PathAndQuery) -> Option<Uri> {
+        let mut parts = Parts::default();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query = Some(route);
+        Uri::from_parts(parts).ok()
     }
 
     /// Host and port, for messages.
