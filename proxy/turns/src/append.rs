@@ -167,7 +167,7 @@ fn write(
     if is_free && turn.end == StreamEnd::Complete {
         txn.join(&turn.agent, id, written);
     } else {
-        run::write(txn, &turn.agent, id, &[written])?;
+        run::write_alone(txn, &turn.agent, id, written)?;
     }
     if let Some(reply_id) = new.reply_id.as_ref().filter(|_| new.is_named) {
         let key = keys::reply(reply_id, number);

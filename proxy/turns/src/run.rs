@@ -1,8 +1,8 @@
 //! Turns of one session that one transaction writes: a run.
 //!
 //! What a transaction costs, it costs by the entry: a page of the database is copied for each, however
-//! short. So turns of a session that come together share their entries: one value holds their records, one
-//! entry says that they are captured, one when they ended. A turn that comes alone is a run of one.
+//! short. So turns of a session that come together share their entries: one value holds their records, and
+//! one entry says that they are captured. A turn that comes alone is a run of one.
 //!
 //! A turn whose reply did not end well stays alone: another try may take its place. So does one at a place
 //! that was another's: its id is known outside, and what is asked about it is looked up at once, while a
@@ -15,7 +15,7 @@ use metaclaw_chat::{AgentId, TurnId};
 use crate::{
     index, keys,
     store::Table,
-    times::{self, MAX_SPAN_MS, Mark},
+    times::{self, Ended, Mark},
     txn::{Fault, Txn},
 };
 
@@ -52,10 +52,7 @@ pub(crate) struct Runs(BTreeMap<TurnId, Run>);
 
 impl Run {
     fn has_room(&self, new: &New) -> bool {
-        let is_near = |first: &New| first.ended_ms.abs_diff(new.ended_ms) <= MAX_SPAN_MS / 2;
-        self.turns.len() < MAX_TURNS
-            && self.n_bytes + new.record.len() <= MAX_BYTES
-            && self.turns.first().is_none_or(is_near)
+        self.turns.len() < MAX_TURNS && self.n_bytes + new.record.len() <= MAX_BYTES
     }
 
     fn push(&mut self, new: New) {
@@ -107,23 +104,42 @@ impl Runs {
 
     /// Writes them all.
     pub(crate) fn write(self, txn: &mut Txn<'_>) -> Result<(), Fault> {
-        let mut runs = self.0.into_iter();
-        runs.try_for_each(|(first, run)| write(txn, &run.agent, first, &run.turns))
+        let mut ended = Vec::new();
+        for (first, run) in self.0 {
+            ended.extend(write_run(txn, &run.agent, first, &run.turns)?);
+        }
+        times::put(txn, ended);
+        Ok(())
     }
 }
 
-/// Writes turns of one session, from `first` on.
-pub(crate) fn write(
+/// Writes a turn that stays alone.
+pub(crate) fn write_alone(
+    txn: &mut Txn<'_>,
+    agent: &AgentId,
+    id: TurnId,
+    turn: New,
+) -> Result<(), Fault> {
+    let ended = write_run(txn, agent, id, &[turn])?.collect();
+    times::put(txn, ended);
+    Ok(())
+}
+
+/// Writes turns of one session, from `first` on; when they ended is to be written still.
+fn write_run<'a>(
     txn: &mut Txn<'_>,
     agent: &AgentId,
     first: TurnId,
-    turns: &[New],
-) -> Result<(), Fault> {
+    turns: &'a [New],
+) -> Result<impl Iterator<Item = Ended> + use<'a>, Fault> {
     txn.put_long(Table::Turns, &keys::turn(first), &together(turns))?;
     index::put_captured(txn, agent, first, turns.len());
-    let ends = turns.iter().map(|turn| (turn.ended_ms, turn.reply));
-    times::put(txn, first, ends);
-    Ok(())
+    let ended = (first.seq..).zip(turns).map(move |(seq, turn)| Ended {
+        at_ms: turn.ended_ms,
+        id: TurnId { seq, ..first },
+        reply: turn.reply,
+    });
+    Ok(ended)
 }
 
 // === the value of table `turns`: a record alone, or a line of their lengths and the records ===
@@ -177,9 +193,9 @@ pub(crate) fn nth(mut value: Vec<u8>, n: usize) -> Result<Option<Vec<u8>>, Strin
 mod tests {
     use super::*;
 
-    fn new(ended_ms: u64, record: &str) -> New {
+    fn new(record: &str) -> New {
         New {
-            ended_ms,
+            ended_ms: 0,
             reply: Mark::default(),
             record: record.into(),
         }
@@ -197,7 +213,7 @@ mod tests {
     #[test]
     fn records_that_lie_together_are_told_apart() {
         for records in [&["{}\n"][..], &["{\"a\":1}\n[]\n", "{}\nx\n", "{}\n"]] {
-            let turns: Vec<New> = records.iter().map(|record| new(0, record)).collect();
+            let turns: Vec<New> = records.iter().map(|record| new(record)).collect();
             let value = together(&turns).into_owned();
             assert_eq!(count(&value).unwrap(), records.len());
             for (n, record) in records.iter().enumerate() {
@@ -219,7 +235,7 @@ mod tests {
         let agent = AgentId::default_agent();
         let mut runs = Runs::default();
         for at in [id(1, 7), id(1, 8), id(2, 9), id(1, 10), id(1, 11)] {
-            runs.push(&agent, at, new(0, "{}"));
+            runs.push(&agent, at, new("{}"));
         }
         assert_eq!(sizes(&runs), [(id(1, 7), 2), (id(1, 10), 2), (id(2, 9), 1)]);
         assert_eq!(runs.record(id(1, 8)), Some(&b"{}"[..]));
@@ -231,17 +247,12 @@ mod tests {
         runs.pop(id(2, 9));
         assert_eq!(sizes(&runs), [(id(1, 7), 2)]);
 
-        for (at, full) in [
-            (id(1, 9), new(MAX_SPAN_MS, "{}")),
-            (id(1, 10), new(MAX_SPAN_MS, &"x".repeat(MAX_BYTES))),
-        ] {
-            runs.push(&agent, at, full);
-            assert!(runs.0.contains_key(&at));
-        }
+        runs.push(&agent, id(1, 9), new(&"x".repeat(MAX_BYTES)));
+        assert!(runs.0.contains_key(&id(1, 9)));
         for seq in 0..2 * MAX_TURNS {
-            runs.push(&agent, id(4, u32::try_from(seq).unwrap()), new(0, "{}"));
+            runs.push(&agent, id(4, u32::try_from(seq).unwrap()), new("{}"));
         }
         assert!(sizes(&runs).iter().all(|(_, n)| *n <= MAX_TURNS));
-        assert_eq!(sizes(&runs).len(), 5);
+        assert_eq!(sizes(&runs).len(), 4);
     }
 }

@@ -1,8 +1,8 @@
 //! When turns ended, and by what their replies are known.
 //!
-//! One entry for the turns that were written together, under the last of their ends: for each, how long
-//! before that it ended (milliseconds, u32) and the mark of its reply's id. Entries of a log of format 2
-//! are of one turn each and empty.
+//! One entry for the turns of a transaction, in order, under the last of them: of each its id, how long
+//! before the last it ended (milliseconds, u32), and the mark of its reply's id. Entries of a log of
+//! format 2 are of one turn each and empty.
 
 use std::{collections::BinaryHeap, iter::Peekable, ops::Bound};
 
@@ -16,7 +16,9 @@ use crate::{
 };
 
 /// The longest time between two ends in one entry.
-pub(crate) const MAX_SPAN_MS: u64 = 1_000;
+const MAX_SPAN_MS: u64 = 1_000;
+/// Turns in one entry: sled would turn larger ones into files that it never syncs.
+const MAX_TURNS: usize = 128;
 
 /// The beginning of a reply id's hash; zeros where there is no id.
 pub(crate) type Mark = [u8; 8];
@@ -25,7 +27,7 @@ pub(crate) type Mark = [u8; 8];
 pub(crate) type Place = (u64, TurnId);
 
 /// Bytes of one turn in a value.
-const TURN: usize = 4 + size_of::<Mark>();
+const TURN: usize = 12 + 4 + size_of::<Mark>();
 
 /// A turn, ordered by when it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,21 +44,29 @@ pub(crate) fn mark(reply_id: Option<&Short>) -> Mark {
     mark.copied().unwrap_or_default()
 }
 
-/// Enters turns of one session, from `first` on.
-pub(crate) fn put(
-    txn: &mut Txn<'_>,
-    first: TurnId,
-    turns: impl Iterator<Item = (u64, Mark)> + Clone,
-) {
-    let last_ms = turns.clone().map(|(ended_ms, _)| ended_ms).max();
-    let last_ms = last_ms.unwrap_or_default();
-    let mut value = Vec::new();
-    for (ended_ms, mark) in turns {
-        let before = u32::try_from(last_ms - ended_ms).unwrap_or(u32::MAX);
-        value.extend(before.to_be_bytes());
-        value.extend(mark);
+/// Enters turns.
+pub(crate) fn put(txn: &mut Txn<'_>, mut turns: Vec<Ended>) {
+    turns.sort_unstable();
+    while let Some(last) = turns.last() {
+        let is_long_before = |turn: &Ended| last.at_ms - turn.at_ms > MAX_SPAN_MS;
+        let n_before = turns.partition_point(is_long_before);
+        let entry = turns.split_off(n_before.max(turns.len().saturating_sub(MAX_TURNS)));
+        put_entry(txn, &entry);
     }
-    txn.put(Table::Times, keys::time(last_ms, first), value);
+}
+
+fn put_entry(txn: &mut Txn<'_>, turns: &[Ended]) {
+    let Some(last) = turns.last() else {
+        return;
+    };
+    let mut value = Vec::with_capacity(turns.len() * TURN);
+    for turn in turns {
+        let before = u32::try_from(last.at_ms - turn.at_ms).unwrap_or(u32::MAX);
+        value.extend(&*keys::turn(turn.id));
+        value.extend(before.to_be_bytes());
+        value.extend(turn.reply);
+    }
+    txn.put(Table::Times, keys::time(last.at_ms, last.id), value);
 }
 
 /// Takes out a turn that was entered alone.
@@ -65,22 +75,22 @@ pub(crate) fn remove(txn: &mut Txn<'_>, ended_ms: u64, id: TurnId) {
 }
 
 fn read((key, value): &Pair) -> Vec<Ended> {
-    let Some((first, last_ms)) = keys::read_turn(key).zip(keys::read_time(key)) else {
+    let Some((last, last_ms)) = keys::read_turn(key).zip(keys::read_time(key)) else {
         return Vec::new();
     };
     if value.is_empty() {
         return vec![Ended {
             at_ms: last_ms,
-            id: first,
+            id: last,
             reply: Mark::default(),
         }];
     }
-    let turns = (first.seq..).zip(value.chunks_exact(TURN));
-    let turns = turns.filter_map(|(seq, turn)| {
+    let turns = value.chunks_exact(TURN).filter_map(|turn| {
+        let (id, turn) = turn.split_first_chunk::<12>()?;
         let (before, mark) = turn.split_first_chunk::<4>()?;
         Some(Ended {
             at_ms: last_ms.saturating_sub(u32::from_be_bytes(*before).into()),
-            id: TurnId { seq, ..first },
+            id: keys::read_turn(id)?,
             reply: mark.try_into().ok()?,
         })
     });

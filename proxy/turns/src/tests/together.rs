@@ -76,7 +76,7 @@ async fn they_share_entries_and_read_back_one_by_one() {
     let dir = tempfile::tempdir().unwrap();
     let turns = two_sessions(20);
     let (ids, n_entries) = put(dir.path(), &turns);
-    assert_eq!(n_entries, [2, 2, 2]);
+    assert_eq!(n_entries, [2, 2, 1]);
     let log = open(dir.path());
     for (id, turn) in ids.iter().zip(&turns) {
         assert_eq!(&as_put(log.get(*id).await.unwrap().unwrap()), turn);
@@ -97,6 +97,18 @@ async fn they_share_entries_and_read_back_one_by_one() {
     assert_eq!(id, keys::id(1, 10));
     let back = log.get(id).await.unwrap().unwrap();
     assert_eq!(back.parent, Some(keys::id(1, 9)));
+}
+
+#[tokio::test]
+async fn as_many_as_have_waited_long_are_listed_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    // Three seconds, of which an entry spans one.
+    let (ids, n_entries) = put(dir.path(), &two_sessions(300));
+    assert!(n_entries[0] < 20 && n_entries[1] < 20, "{n_entries:?}");
+    assert_eq!(n_entries[2], 3);
+    let log = open(dir.path());
+    let newest_first: Vec<TurnId> = ids.iter().rev().copied().collect();
+    assert_eq!(listed(&log, None).await, newest_first);
 }
 
 #[tokio::test]
