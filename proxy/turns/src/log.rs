@@ -37,7 +37,7 @@ use crate::{
 mod questions;
 
 /// Jobs that may be queued; beyond it whoever asks waits.
-const SLOTS: usize = 1_024;
+const SLOTS: usize = 4_096;
 /// KiB of turns that may wait for their flush; beyond it `append` waits, and fails if the log is
 /// broken.
 const ROOM_KIB: usize = 64 << 10;

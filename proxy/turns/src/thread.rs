@@ -27,8 +27,13 @@ use crate::{
     open::{OnDamage, Opened, open, wait_until_free},
 };
 
-/// While turns come fast, no two transactions begin closer to each other than this.
-const PACE: Duration = Duration::from_millis(20);
+/// How long a turn waits for its flush while turns come fast: between two transactions there is what is left
+/// of it after the first, so that as many turns as can be share the next.
+const WAIT: Duration = Duration::from_millis(50);
+/// Where transactions take most of that, none begins sooner after another than this,
+const MIN_PACE: Duration = Duration::from_millis(20);
+/// and where they take little of it, none begins later.
+const MAX_PACE: Duration = Duration::from_millis(40);
 /// Turns in one transaction that say so. Fewer may be of callers who wait for each one.
 const FAST: usize = 4;
 /// The first wait before the store is opened again; each next one is twice as long.
@@ -170,7 +175,7 @@ impl Worker {
             }
             match ran {
                 Ran::Well(_) if close.is_some() => break close,
-                Ran::Well(n_turns) => next = began + self.pace(n_turns),
+                Ran::Well(n_turns) => next = began + self.pace(n_turns, began.elapsed()),
                 Ran::Failed { why, waiting } => {
                     drop(engine);
                     match self.recover(why, waiting, close) {
@@ -191,12 +196,15 @@ impl Worker {
         done.map(|done| done.send(()));
     }
 
-    /// How long after the beginning of a transaction of so many turns the next one may begin.
+    /// How long after the beginning of a transaction of so many turns, which took so long, the next one may
+    /// begin.
     ///
     /// With `strict` the agent waits for its turn.
-    fn pace(&self, n_turns: usize) -> Duration {
+    fn pace(&self, n_turns: usize, took: Duration) -> Duration {
         match self.config.durability {
-            Durability::Normal if n_turns >= FAST => PACE,
+            Durability::Normal if n_turns >= FAST => {
+                WAIT.saturating_sub(took).clamp(MIN_PACE, MAX_PACE)
+            }
             Durability::Normal | Durability::Strict => Duration::ZERO,
         }
     }
