@@ -1,6 +1,6 @@
 //! The way of a turn, in each of the three chat APIs.
 
-use std::{pin::pin, sync::Arc, task::Poll};
+use std::{future::poll_fn, mem, pin::pin, sync::Arc, task::Poll};
 
 use futures_util::poll;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, uri::PathAndQuery};
@@ -8,7 +8,6 @@ use hyper::body::Incoming;
 use metaclaw_chat::ChainHash;
 use metaclaw_dialects::{Api, vllm};
 use metaclaw_turns::{LessonRef, Served, TurnKind};
-use tokio::task::yield_now;
 
 use crate::{
     clock,
@@ -94,14 +93,16 @@ impl Turn {
         shared: &Shared,
         visit: &mut Visit,
     ) -> Result<(Answer, Option<Noted>), Refusal> {
-        let note = || shared.recorder.note(&self.chat, &self.chains);
-        let note = || self.is_recorded.then(note).flatten();
         let mut asking = pin!(self.ask_any(shared, visit));
+        if !self.is_recorded {
+            return Ok((asking.await?, None));
+        }
+        let note = || shared.recorder.note(&self.chat, &self.chains);
         if let Poll::Ready(answer) = poll!(asking.as_mut()) {
             return Ok((answer?, note()));
         }
         // The connection's task, which the asking has woken, sends the request first.
-        yield_now().await;
+        step_back().await;
         let noted = note();
         Ok((asking.await?, noted))
     }
@@ -231,6 +232,20 @@ impl Turn {
             user_line: lessons.user_line.clone(),
         }
     }
+}
+
+/// Lets the tasks that are ready go first; tokio's own way looks at all connections as well before it
+/// comes back.
+async fn step_back() {
+    let mut has_waited = false;
+    let once = poll_fn(|cx| {
+        if mem::replace(&mut has_waited, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    });
+    once.await;
 }
 
 /// A header on its own: as it came, it keeps all that was read from the connection with it.
