@@ -59,6 +59,8 @@ impl Threads {
             let serve = move || {
                 NUMBER.set(number);
                 runtime.block_on(ending.cancelled());
+                // What still blocks, as a look-up of a name, is not waited for.
+                runtime.shutdown_background();
             };
             let named = thread::Builder::new().name(format!("relay-{number}"));
             threads.each.push(Thread {

@@ -28,3 +28,17 @@ async fn connections_are_dealt_out_to_threads_that_end_with_the_gateway() {
     };
     timeout(SOON, ended).await.expect("an end");
 }
+
+#[tokio::test]
+async fn what_still_blocks_there_is_not_waited_for() {
+    let threads = Threads::start(1).unwrap();
+    let (let_go, held) = std::sync::mpsc::channel::<()>();
+    let (begins, begun) = tokio::sync::oneshot::channel();
+    threads.runtimes()[0].spawn_blocking(move || {
+        begins.send(()).unwrap();
+        held.recv()
+    });
+    begun.await.unwrap();
+    timeout(SOON, threads.end()).await.expect("an end");
+    drop(let_go);
+}
