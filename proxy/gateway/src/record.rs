@@ -334,7 +334,7 @@ impl Asked {
 // === impl Recordings ===
 
 impl Recordings {
-    /// Puts turns into the log, in the order in which their replies ended, until there can be no
+    /// Puts turns into the log, in the order in which their replies ended on this thread, until there can be no
     /// more: all recorders are gone, or `stop` says so and the queue is empty. A log that is away
     /// then has [`PATIENCE`] to come back.
     pub(crate) async fn run(self, stop: CancellationToken) {

@@ -5,7 +5,7 @@
 //! on from the same core's memory. A thread that is busy is no worse than with any other server of this
 //! kind: connections are dealt out in turn.
 
-use std::{cell::Cell, io, thread};
+use std::{cell::Cell, io, sync::mpsc, thread};
 
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
@@ -53,20 +53,8 @@ impl Threads {
     pub fn start(n_threads: usize) -> io::Result<Self> {
         let mut threads = Self::none();
         for number in 0..n_threads {
-            let runtime = Builder::new_current_thread().enable_all().build()?;
-            let handle = runtime.handle().clone();
-            let ending = threads.ending.clone();
-            let serve = move || {
-                NUMBER.set(number);
-                runtime.block_on(ending.cancelled());
-                // What still blocks, as a look-up of a name, is not waited for.
-                runtime.shutdown_background();
-            };
-            let named = thread::Builder::new().name(format!("relay-{number}"));
-            threads.each.push(Thread {
-                runtime: handle,
-                running: named.spawn(serve)?,
-            });
+            let thread = Thread::start(number, threads.ending.clone())?;
+            threads.each.push(thread);
         }
         Ok(threads)
     }
@@ -103,6 +91,32 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.ending.cancel();
+    }
+}
+
+// === impl Thread ===
+
+impl Thread {
+    fn start(number: usize, ending: CancellationToken) -> io::Result<Self> {
+        let (give, given) = mpsc::channel();
+        // The runtime is the thread's from the beginning: another runtime's task, as we may be, must not
+        // drop one, should there be no thread for it.
+        let serve = move || {
+            NUMBER.set(number);
+            let runtime = match Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(give.send(Err(error))),
+            };
+            if give.send(Ok(runtime.handle().clone())).is_ok() {
+                runtime.block_on(ending.cancelled());
+            }
+            // What still blocks, as a look-up of a name, is not waited for.
+            runtime.shutdown_background();
+        };
+        let named = thread::Builder::new().name(format!("relay-{number}"));
+        let running = named.spawn(serve)?;
+        let runtime = given.recv().map_err(io::Error::other)??;
+        Ok(Self { runtime, running })
     }
 }
 

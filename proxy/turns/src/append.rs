@@ -4,7 +4,7 @@ mod onward;
 mod plan;
 mod prepared;
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use metaclaw_chat::{AgentId, SessionId, TurnId};
 
@@ -14,15 +14,15 @@ use crate::{
     blobs,
     diff::short,
     keys,
-    record::{self, Header, Line, damaged},
+    record::{self, Header, Line, Record, damaged},
     resolve::Resolver,
     run, state,
-    store::Table,
+    store::{StoreError, Table},
     tail::{SessionRecord, Tail, TailTurn},
     text::JsonText,
     times, tokens,
     turn::StreamEnd,
-    txn::{Fault, Source, Txn},
+    txn::{Fault, Reader, Source, Txn},
 };
 
 // === impl Prepared ===
@@ -114,8 +114,28 @@ impl Prepared {
     }
 }
 
+/// The log's last turns, by the keys that they were handed in with.
+pub(crate) fn last(reader: &Reader, n: usize) -> Result<HashMap<u64, TurnId>, StoreError> {
+    let mut last = HashMap::new();
+    for turn in times::newest_first(reader, None).take(n) {
+        let id = turn?.id;
+        match Record::get(reader, id) {
+            Ok(Some(record)) => {
+                last.insert(record.header.key, id);
+            }
+            // One that does not read back is not one of those that were just written.
+            Ok(None) | Err(Fault::Refused(_)) => {}
+            Err(Fault::Store(error)) => return Err(error),
+        }
+    }
+    Ok(last)
+}
+
 /// Appends a turn, or finds it where it is already.
 pub(crate) fn append(txn: &mut Txn<'_>, new: &Prepared) -> Result<TurnId, Fault> {
+    if let Some(id) = txn.cache.recalled.get(&new.key) {
+        return Ok(*id);
+    }
     let turn = &new.turn;
     let (number, is_new) = session_number(txn, &turn.agent, &turn.session, turn.ended_ms)?;
     let mut tail = match txn.cache.take_tail(number) {

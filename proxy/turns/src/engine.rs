@@ -1,6 +1,7 @@
 //! The store at work: jobs become one transaction, are flushed, and only then acknowledged.
 
 use std::{
+    collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
     time::{Duration, Instant},
 };
@@ -24,6 +25,9 @@ use crate::{
 const GATHER: Duration = Duration::from_millis(10);
 /// Bytes that one transaction writes.
 const MAX_BYTES: usize = 8 << 20;
+
+/// Turns that are recalled beside those of a failed transaction: others may have ended as late.
+const RECALLED: usize = 100;
 
 /// Tells whoever asked; run after the flush.
 pub(crate) type Ack = Box<dyn FnOnce() + Send>;
@@ -67,6 +71,19 @@ impl Engine {
             witness: opened.witness,
             cache: Cache::default(),
         }
+    }
+
+    /// Remembers the log's last turns by the keys that they were handed in with: of `n` that a failed
+    /// transaction may have written they are those to be looked through, and a few more.
+    pub(crate) fn recall(&mut self, n: usize) -> Result<(), String> {
+        let recalled = append::last(&self.reader, 2 * n + RECALLED);
+        self.cache.recalled = recalled.map_err(|error| error.to_string())?;
+        Ok(())
+    }
+
+    /// Forgets them.
+    pub(crate) fn forget(&mut self) {
+        self.cache.recalled = HashMap::new();
     }
 
     /// Writes in one transaction, flushes, acknowledges; then answers the questions.
@@ -160,7 +177,7 @@ pub(crate) fn finish(
 ) -> Result<(), StoreError> {
     let finish = |txn: &mut Txn<'_>| txn.finish();
     operate(reader, cache, batch, finish)?.map_err(|error: LogError| {
-        // What was joined is short, and no agent has as many reasons as a value has room for.
+        // A turn that was joined fits into a value, and no agent has as many reasons as one has room for.
         StoreError::Other(error.to_string())
     })
 }

@@ -3,7 +3,7 @@
 use std::{
     path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -18,8 +18,8 @@ const SUBSCRIBER_LAG: usize = 1_024;
 /// How the log is just now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogHealth {
-    /// How long the oldest turn that is not yet flushed has been waiting. Over 50 ms is worth an
-    /// alarm; over some seconds the disk hangs.
+    /// How long the oldest turn that is not yet flushed has been waiting. Under load that is 50 ms; over
+    /// 100 is worth an alarm, and over some seconds the disk hangs.
     pub oldest_unflushed: Option<Duration>,
     /// Turns that wait.
     pub n_unflushed: usize,
@@ -54,9 +54,18 @@ pub(crate) struct Shared {
     closed: AtomicBool,
     broken: watch::Sender<Option<String>>,
     n_unflushed: AtomicUsize,
-    /// Of those that the thread has taken, since when the oldest waits. All others came later.
-    oldest: Mutex<Option<Instant>>,
+    oldest: Mutex<Oldest>,
     pub(crate) appended: broadcast::Sender<TurnId>,
+}
+
+/// Since when the oldest turn waits, as far as can be told without a look at each.
+#[derive(Debug)]
+struct Oldest {
+    /// Of the transaction under way, if it began with a turn.
+    taken: Option<Instant>,
+    /// Else not before this: when the last transaction began that was flushed, or when the first turn
+    /// came after none had waited.
+    after: Instant,
 }
 
 /// A turn that waits to be flushed; dropping it ends the waiting.
@@ -74,7 +83,10 @@ impl Shared {
             closed: AtomicBool::new(false),
             broken: watch::Sender::new(None),
             n_unflushed: AtomicUsize::new(0),
-            oldest: Mutex::new(None),
+            oldest: Mutex::new(Oldest {
+                taken: None,
+                after: Instant::now(),
+            }),
             appended: broadcast::Sender::new(SUBSCRIBER_LAG),
         }
     }
@@ -82,8 +94,8 @@ impl Shared {
     pub(crate) fn health(&self) -> LogHealth {
         let n_unflushed = self.n_unflushed.load(Ordering::Relaxed);
         let age = || {
-            let oldest = *self.oldest.lock().unwrap_or_else(PoisonError::into_inner);
-            oldest.map_or(Duration::ZERO, |oldest| oldest.elapsed())
+            let oldest = self.oldest();
+            oldest.taken.unwrap_or(oldest.after).elapsed()
         };
         LogHealth {
             oldest_unflushed: (n_unflushed > 0).then(age),
@@ -93,16 +105,31 @@ impl Shared {
     }
 
     pub(crate) fn wait(self: &Arc<Self>) -> Ticket {
+        let since = Instant::now();
+        if self.n_unflushed.load(Ordering::Relaxed) == 0 {
+            self.oldest().after = since;
+        }
         self.n_unflushed.fetch_add(1, Ordering::Relaxed);
         Ticket {
             shared: Arc::clone(self),
-            since: Instant::now(),
+            since,
         }
     }
 
-    /// The thread's oldest turn waits since then; or it has none.
-    pub(crate) fn set_oldest(&self, since: Option<Instant>) {
-        *self.oldest.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    /// A transaction begins with a turn that waits since then.
+    pub(crate) fn takes(&self, since: Instant) {
+        self.oldest().taken = Some(since);
+    }
+
+    /// A transaction that began then was flushed.
+    pub(crate) fn flushed(&self, began: Instant) {
+        let mut oldest = self.oldest();
+        oldest.taken = None;
+        oldest.after = oldest.after.max(began);
+    }
+
+    fn oldest(&self) -> MutexGuard<'_, Oldest> {
+        self.oldest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn set_broken(&self, why: Option<String>) {
@@ -129,5 +156,32 @@ impl Shared {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.shared.n_unflushed.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_waits_since_it_came_or_since_the_last_flush() {
+        const LONG: Duration = Duration::from_secs(5);
+        let shared = Arc::new(Shared::new());
+        let age = || shared.health().oldest_unflushed;
+        let long_ago = || Instant::now().checked_sub(LONG).unwrap();
+        assert_eq!(age(), None);
+        shared.oldest().after = long_ago();
+        let ticket = shared.wait();
+        assert!(age().unwrap() < LONG, "nobody waited before it");
+        // Whatever the thread does meanwhile, as a question that takes long.
+        shared.oldest().after = long_ago();
+        let other = shared.wait();
+        assert!(age().unwrap() >= LONG);
+        shared.flushed(Instant::now());
+        assert!(age().unwrap() < LONG);
+        shared.takes(long_ago());
+        assert!(age().unwrap() >= LONG);
+        drop((ticket, other));
+        assert_eq!(age(), None);
     }
 }

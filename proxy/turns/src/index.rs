@@ -1,7 +1,7 @@
 //! Which turns of an agent stand in which state.
 //!
 //! One entry a turn, but for captured ones that were written together: theirs is under the first of them,
-//! and says how many they are. Where one of those is moved, the others get entries of their own.
+//! and says how many they are. Where one of those is moved, those before it and those after it have one each.
 
 use std::ops::Bound;
 

@@ -23,6 +23,8 @@ use crate::{
 const ERRANDS: usize = 200;
 /// Turns that are looked through at once for a reply: the log's thread has other things to do.
 const LOOKED_THROUGH: usize = 10_000;
+/// Turns that are read at once because they may have it. Some servers give every reply the same id.
+const READ: usize = 100;
 
 /// Sessions that one question has seen: most of its turns are of few.
 #[derive(Debug, Default)]
@@ -249,27 +251,29 @@ pub(crate) fn named(reader: &Reader, reply_id: &str) -> Result<Vec<TurnId>, Faul
     Ok(found)
 }
 
-/// Turns with this reply id among the next [`LOOKED_THROUGH`] before one, the last first; and where to go
-/// on.
+/// Turns with this reply id among the next before one, [`LOOKED_THROUGH`] or fewer, the last first; and
+/// where to go on.
 pub(crate) fn replied(
     reader: &Reader,
     reply_id: &str,
     before: Option<Place>,
 ) -> Result<(Vec<TurnId>, Option<Place>), Fault> {
     let mark = times::mark(Some(&keys::reply_hash(reply_id)));
-    let (mut found, mut last, mut n) = (Vec::new(), None, 0);
-    for turn in times::newest_first(reader, before).take(LOOKED_THROUGH) {
+    let (mut found, mut n_read) = (Vec::new(), 0);
+    for (turn, n) in times::newest_first(reader, before).zip(1..) {
         let turn = turn?;
-        (last, n) = (Some((turn.at_ms, turn.id)), n + 1);
         // The mark is half a hash: the record decides.
-        if turn.reply == mark
-            && let Some(record) = Record::get(reader, turn.id)?
-            && record.header.reply_id.as_deref() == Some(reply_id)
-        {
-            found.push(turn.id);
+        if turn.reply == mark {
+            n_read += 1;
+            let record = Record::get(reader, turn.id)?;
+            let reply = record.and_then(|record| record.header.reply_id);
+            found.extend((reply.as_deref() == Some(reply_id)).then_some(turn.id));
+        }
+        if n == LOOKED_THROUGH || n_read == READ {
+            return Ok((found, Some((turn.at_ms, turn.id))));
         }
     }
-    Ok((found, last.filter(|_| n == LOOKED_THROUGH)))
+    Ok((found, None))
 }
 
 /// The adapter that each agent is served with.

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use metaclaw_chat::{AgentId, ChainHash, SessionId};
+use metaclaw_chat::{AgentId, ChainHash, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -74,6 +74,8 @@ pub(crate) struct Cache {
     pub(crate) sessions: HashMap<u64, Arc<SessionRecord>>,
     pub(crate) next_number: Option<u64>,
     pub(crate) blobs: Known,
+    /// Turns of a transaction that failed, and is written again: some may be there.
+    pub(crate) recalled: HashMap<u64, TurnId>,
     uses: u64,
 }
 

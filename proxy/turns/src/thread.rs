@@ -158,7 +158,7 @@ impl Worker {
                 break None;
             };
             if let Job::Work(Work::Append(append)) = &first.job {
-                self.shared.set_oldest(Some(append.ticket.since));
+                self.shared.takes(append.ticket.since);
                 // Nobody waits for a turn; for everything else somebody does.
                 wait_until(next);
             }
@@ -171,7 +171,7 @@ impl Worker {
             let ran = engine.run(&mut incoming, &self.shared);
             let close = incoming.close;
             if matches!(ran, Ran::Well(_)) {
-                self.shared.set_oldest(None);
+                self.shared.flushed(began);
             }
             match ran {
                 Ran::Well(_) if close.is_some() => break close,
@@ -182,6 +182,7 @@ impl Worker {
                         Ok(recovered) => engine = recovered,
                         Err(done) => {
                             self.shared.close();
+                            wait_until_free(&self.dir);
                             done.map(|done| done.send(()));
                             return;
                         }
@@ -227,6 +228,8 @@ impl Worker {
             match open(&self.dir, &self.config, OnDamage::Fail) {
                 Err(error) => self.fail(error.to_string()),
                 Ok((opened, _)) => match self.rewrite(Engine::new(opened), waiting) {
+                    // It was asked to close meanwhile, and all is written.
+                    Ok(_) if close.is_some() => return Err(close),
                     Ok(engine) => return Ok(engine),
                     Err((why, left)) => {
                         self.fail(why);
@@ -248,12 +251,7 @@ impl Worker {
         while close.is_none() {
             let left = until.saturating_duration_since(Instant::now());
             match self.queue.recv_timeout(left).map(|queued| queued.job) {
-                Ok(Job::Work(Work::Append(append))) => {
-                    if waiting.is_empty() {
-                        self.shared.set_oldest(Some(append.ticket.since));
-                    }
-                    waiting.push(*append);
-                }
+                Ok(Job::Work(Work::Append(append))) => waiting.push(*append),
                 // Dropped: whoever asked is told that the log is broken.
                 Ok(Job::Work(Work::Write(_) | Work::Read(_))) => {}
                 Ok(Job::Close(done)) => *close = Some(done),
@@ -269,6 +267,10 @@ impl Worker {
         mut engine: Engine,
         waiting: Vec<Append>,
     ) -> Result<Engine, (String, Vec<Append>)> {
+        let began = Instant::now();
+        if let Err(why) = engine.recall(waiting.len()) {
+            return Err((why, waiting));
+        }
         let mut left = waiting.into_iter();
         while left.len() > 0 {
             let work = left.by_ref().map(|it| Work::Append(Box::new(it)));
@@ -277,8 +279,9 @@ impl Worker {
                 return Err((why, waiting));
             }
         }
+        engine.forget();
         tracing::info!("the turn log works again");
-        self.shared.set_oldest(None);
+        self.shared.flushed(began);
         self.shared.set_broken(None);
         Ok(engine)
     }

@@ -7,7 +7,7 @@ use metaclaw_chat::{Score, TurnId};
 use super::kit::{Client, as_put, open, verdict};
 use crate::{
     NewTurn, StateKind, StreamEnd, TurnFilter, TurnLog, TurnState, TurnsConfig,
-    append::{Prepared, append},
+    append::{Prepared, append, last},
     engine::{finish, operate},
     index, keys,
     open::{OnDamage, open as open_store, wait_until_free},
@@ -20,8 +20,14 @@ use crate::{
 
 /// Writes turns in one transaction; their ids, and how many entries tables have then.
 fn put(dir: &Path, turns: &[NewTurn]) -> (Vec<TurnId>, [usize; 3]) {
+    put_with(dir, turns, 0)
+}
+
+/// The same, after the log's last turns were recalled.
+fn put_with(dir: &Path, turns: &[NewTurn], n_recalled: usize) -> (Vec<TurnId>, [usize; 3]) {
     let (opened, _) = open_store(dir, &TurnsConfig::default(), OnDamage::Fail).unwrap();
     let (reader, mut cache, mut batch) = (opened.reader, Cache::default(), Batch::default());
+    cache.recalled = last(&reader, n_recalled).unwrap();
     let mut ids = Vec::new();
     for (key, turn) in (0..).zip(turns) {
         let new = Prepared::new(RawTurn::of(turn.clone()).unwrap(), key).unwrap();
@@ -109,6 +115,20 @@ async fn as_many_as_have_waited_long_are_listed_in_order() {
     let log = open(dir.path());
     let newest_first: Vec<TurnId> = ids.iter().rev().copied().collect();
     assert_eq!(listed(&log, None).await, newest_first);
+}
+
+/// A flush that fails may have flushed: the transaction is written again.
+#[test]
+fn those_that_are_there_already_are_found_however_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let turns = two_sessions(60);
+    let first = put(dir.path(), &turns[..40]);
+    let (again, _) = put_with(dir.path(), &turns, 80);
+    assert_eq!(again[..40], first.0);
+    let mut ids = again;
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 60);
 }
 
 #[tokio::test]
