@@ -17,8 +17,8 @@ use clap::Parser;
 use metaclaw_chat::{AgentId, ChainHash, Message, Usage};
 use metaclaw_tests::questions::split_mix;
 use metaclaw_turns::{
-    JsonText, NewTurn, RawMessage, RawTurn, Request, Served, StreamEnd, TurnFilter, TurnKind,
-    TurnLog, TurnsConfig,
+    JsonText, NewTurn, RawMessage, RawSetup, RawTurn, Request, Served, StreamEnd, TurnFilter,
+    TurnKind, TurnLog, TurnsConfig,
 };
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
@@ -228,10 +228,7 @@ impl Talk {
             session: self.session.parse()?,
             kind: TurnKind::Main,
             chain: *chains.last().context("there are messages")?,
-            request: Request {
-                params: shared.params.clone(),
-                ..Request::default()
-            },
+            request: Request::default(),
             reply: Some(answer.clone()),
             reply_id: Some(id),
             finish_reason: Some("stop".to_owned()),
@@ -241,24 +238,24 @@ impl Talk {
                 cached_tokens: 9_000,
             }),
             end: StreamEnd::Complete,
-            served: Served {
-                upstream: "llm".to_owned(),
-                model: "gpt-5".to_owned(),
-                ..Served::default()
-            },
+            served: Served::default(),
             started_ms: self.now_ms,
             first_byte_ms: Some(self.now_ms + 800),
             ended_ms: self.now_ms + 4_000,
             is_last: false,
             tokens: None,
         };
+        let served = Served {
+            upstream: "llm".to_owned(),
+            model: "gpt-5".to_owned(),
+            ..Served::default()
+        };
+        let tools = JsonText::of(&shared.tools)?;
+        let block = JsonText::of_str("## What the owner wants\n\nAnswer in one sentence.");
         Ok(RawTurn {
             turn,
             messages,
-            tools: Some(JsonText::of(&shared.tools)?),
-            system_block: Some(JsonText::of_str(
-                "## What the owner wants\n\nAnswer in one sentence.",
-            )),
+            setup: RawSetup::new(shared.params.clone(), served, Some(tools), Some(block))?,
             goes_on_from: None,
         })
     }

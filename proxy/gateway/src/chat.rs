@@ -1,23 +1,21 @@
 //! The way of a turn, in each of the three chat APIs.
 
-use std::{future::poll_fn, mem, pin::pin, sync::Arc, task::Poll};
+use std::sync::Arc;
 
-use futures_util::poll;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, uri::PathAndQuery};
 use hyper::body::Incoming;
-use metaclaw_chat::ChainHash;
 use metaclaw_dialects::{Api, vllm};
-use metaclaw_turns::{LessonRef, Served, TurnKind};
+use metaclaw_turns::TurnKind;
 
 use crate::{
     clock,
     gateway::{InSession, Shared, Ticket},
     headers,
-    identity::{self, Identity},
+    identity::{self, Chains, Identity},
     inject::Given,
     media,
     metrics::Visit,
-    record::{Asked, Began, Encoding, Format, Noted, Said},
+    record::{self, AsItCame, Asked, Began, Encoding, Format},
     refusal::Refusal,
     relay::{Body, Relay},
     request::ChatRequest,
@@ -34,8 +32,7 @@ struct Turn {
     headers: HeaderMap,
     chat: ChatRequest,
     who: Identity,
-    /// The hash of the conversation before its first message and after each.
-    chains: Vec<ChainHash>,
+    chains: Chains,
     given: Given,
     is_recorded: bool,
     started_ms: u64,
@@ -79,34 +76,14 @@ pub(crate) async fn chat(
         given,
         started_ms,
     };
-    let (answer, noted) = turn.ask_and_note(shared, visit).await?;
+    let answer = turn.ask_any(shared, visit).await?;
     let ticket = ticket.watched(visit.watch());
-    Ok(turn.relay(shared, answer, noted, ticket))
+    Ok(turn.relay(shared, answer, ticket))
 }
 
 // === impl Turn ===
 
 impl Turn {
-    /// Asks, and reads the request for the log while somebody thinks about the answer.
-    async fn ask_and_note(
-        &self,
-        shared: &Shared,
-        visit: &mut Visit,
-    ) -> Result<(Answer, Option<Noted>), Refusal> {
-        let mut asking = pin!(self.ask_any(shared, visit));
-        if !self.is_recorded {
-            return Ok((asking.await?, None));
-        }
-        let note = || shared.recorder.note(&self.chat, &self.chains);
-        if let Poll::Ready(answer) = poll!(asking.as_mut()) {
-            return Ok((answer?, note()));
-        }
-        // The connection's task, which the asking has woken, sends the request first.
-        step_back().await;
-        let noted = note();
-        Ok((asking.await?, noted))
-    }
-
     /// Asks whoever may answer this agent.
     async fn ask_any(&self, shared: &Shared, visit: &mut Visit) -> Result<Answer, Refusal> {
         let upstreams = &shared.upstreams;
@@ -157,13 +134,7 @@ impl Turn {
     }
 
     /// Sends the reply on its way, with a copy for the log.
-    fn relay(
-        self,
-        shared: &Shared,
-        answer: Answer,
-        noted: Option<Noted>,
-        ticket: Ticket,
-    ) -> Response<Body> {
+    fn relay(self, shared: &Shared, answer: Answer, ticket: Ticket) -> Response<Body> {
         let Answer {
             target,
             reply,
@@ -187,65 +158,34 @@ impl Turn {
             has_ids,
         };
         let idle = target.idle();
-        let asked = |said| self.asked(said, &target);
-        let recording = noted.map(|noted| shared.recorder.begin(noted, asked, began));
+        let recording = self
+            .is_recorded
+            .then(|| shared.recorder.begin(self.asked(target), began))
+            .flatten();
         let relay = Relay::new(body, recording, idle, ticket);
         Response::from_parts(head, Body::new(relay))
     }
 
     /// What the log is told of the request.
-    fn asked(self, said: Said, target: &Target) -> Asked {
-        Asked {
-            served: self.served(target),
-            api: self.chat.api,
-            who: self.who,
-            said,
-            system_block: self.given.lessons.system.as_ref().map(|it| it.0.clone()),
-            started_ms: self.started_ms,
-            traceparent: self.headers.get("traceparent").and_then(copied),
-        }
-    }
-
-    fn served(&self, target: &Target) -> Served {
+    fn asked(self, target: Target) -> Asked {
         let adapter = match target {
             Target::Policy(_) => self.given.lease.adapter(),
             Target::Named(_) => None,
         };
-        let callers = || self.chat.field("model")?.as_str().map(str::to_owned);
-        let model = target.model(adapter).map(str::to_owned).or_else(callers);
-        let lessons = &self.given.lessons.lessons;
-        let skills = lessons.skills.iter().map(|skill| LessonRef {
-            name: skill.name.to_string(),
-            version: skill.version.clone(),
-        });
-        Served {
-            api: match self.chat.api {
-                Api::Chat => None,
-                other => Some(other.path().to_owned()),
-            },
-            upstream: target.name().to_owned(),
-            model: model.unwrap_or_default(),
-            adapter: adapter.map(str::to_owned),
-            skills: skills.collect(),
-            wishes: lessons.wishes_version.clone(),
-            system_block: None,
-            user_line: lessons.user_line.clone(),
+        Asked {
+            api: self.chat.api,
+            who: self.who,
+            started_ms: self.started_ms,
+            traceparent: self.headers.get("traceparent").and_then(copied),
+            request: record::Request::AsItCame(Box::new(AsItCame {
+                adapter: adapter.map(str::to_owned),
+                chat: self.chat,
+                chains: self.chains,
+                target,
+                lessons: self.given.lessons,
+            })),
         }
     }
-}
-
-/// Lets the tasks that are ready go first; tokio's own way looks at all connections as well before it
-/// comes back.
-async fn step_back() {
-    let mut has_waited = false;
-    let once = poll_fn(|cx| {
-        if mem::replace(&mut has_waited, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    });
-    once.await;
 }
 
 /// A header on its own: as it came, it keeps all that was read from the connection with it.

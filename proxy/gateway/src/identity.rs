@@ -5,7 +5,10 @@ mod replies;
 mod runtime;
 mod side;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use http::{HeaderMap, HeaderName};
 use metaclaw_chat::{AgentId, ChainHash, NameError, SessionId};
@@ -42,10 +45,17 @@ pub(crate) struct Identity {
     pub agent: AgentId,
     pub session: SessionId,
     pub kind: TurnKind,
-    /// The hash of the whole conversation, as asked.
-    pub chain: ChainHash,
     /// The client says that the session ends with this turn.
     pub is_last: bool,
+}
+
+/// The hashes of a conversation: before its first message and after each. Where the session has a name,
+/// nobody needs them before the log does.
+#[derive(Debug)]
+pub(crate) enum Chains {
+    Made(Vec<ChainHash>),
+    /// To be made, with this before the first message.
+    From(ChainHash),
 }
 
 /// What a request says about itself.
@@ -71,6 +81,18 @@ pub(crate) struct Identifier {
     session_implies_side: bool,
 }
 
+// === impl Chains ===
+
+impl Chains {
+    /// Those of this conversation, which they were begun for.
+    pub(crate) fn of(&self, conversation: &Conversation) -> Cow<'_, [ChainHash]> {
+        match self {
+            Self::Made(chains) => Cow::Borrowed(chains),
+            Self::From(start) => Cow::Owned(conversation.chains(*start)),
+        }
+    }
+}
+
 // === impl Identifier ===
 
 impl Identifier {
@@ -89,12 +111,9 @@ impl Identifier {
         }
     }
 
-    /// Who asks, and the hash of the conversation before its first message and after each. What only the conversation can
-    /// tell is remembered for the next request.
-    pub(crate) fn identify(
-        &self,
-        asked: &Asked<'_>,
-    ) -> Result<(Identity, Vec<ChainHash>), Refusal> {
+    /// Who asks, and the hashes of the conversation. What only the conversation can tell is remembered for
+    /// the next request.
+    pub(crate) fn identify(&self, asked: &Asked<'_>) -> Result<(Identity, Chains), Refusal> {
         let runtime = Runtime::find(asked.conversation);
         let named = self::session(asked)?;
         let is_named_by_header = matches!(named, Some((_, NamedBy::Us)));
@@ -105,14 +124,16 @@ impl Identifier {
             Some(replied) => replied.chain,
             None => ChainHash::start(&agent),
         };
-        let chains = asked.conversation.chains(start);
         let named = named.or_else(|| Some(replied?.session));
-        let session = named.unwrap_or_else(|| {
+        let (session, chains) = if let Some(session) = named {
+            (session, Chains::From(start))
+        } else {
+            let chains = asked.conversation.chains(start);
             let key = cache_key(asked);
-            self.lineage.session(&agent, key.as_deref(), &chains)
-        });
+            let session = self.lineage.session(&agent, key.as_deref(), &chains);
+            (session, Chains::Made(chains))
+        };
         let who = Identity {
-            chain: chains.last().copied().unwrap_or(start),
             kind: self.kind(asked, is_named_by_header)?,
             is_last: flag(asked)?,
             agent,

@@ -4,33 +4,45 @@ mod asked;
 mod decode;
 mod encoding;
 mod ids;
+mod said;
+mod setups;
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::HeaderValue;
-use metaclaw_chat::{AgentId, ChainHash, SaidHash, TurnId};
+use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_dialects::Api;
-use metaclaw_turns::{Done, JsonText, LogError, RawTurn, Served, StreamEnd, TurnLog};
+use metaclaw_turns::{Done, LogError, RawTurn, StreamEnd, TurnLog};
 use tokio::{
     sync::{mpsc, oneshot},
     time::sleep,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub(crate) use self::{asked::Said, encoding::Encoding};
+use self::{
+    asked::Notebook,
+    said::{Said, Unread},
+    setups::Setups,
+};
+pub(crate) use self::{
+    asked::{AsItCame, Asked, Request},
+    encoding::Encoding,
+};
 use crate::{
     capture::{Budget, Capture, Held},
     clock,
-    identity::{self, Identity, Replied, Replies},
+    identity::{self, Replies},
     metrics::Metrics,
-    request::ChatRequest,
     threads::PerThread,
 };
 
 /// Replies that wait to be read and handed to the log: one that stops for a second loses nothing. Their
 /// bytes stay within `proxy.capture_memory`; beyond either, a turn is dropped and counted.
 pub(crate) const AT_ONCE: usize = 16_384;
+
+/// Replies that wait with what was asked as it came: where the log is behind, it is read before they wait,
+/// as it takes of the memory of requests until then.
+const UNREAD: usize = 64;
 
 /// The most that a compressed reply is opened to while the agent waits for its end: a few milliseconds.
 const AT_ITS_END: u64 = 1 << 20;
@@ -59,7 +71,7 @@ struct Shared {
     queue: PerThread<mpsc::Sender<Finished>>,
     budget: Budget,
     replies: Arc<Replies>,
-    metrics: Arc<Metrics>,
+    notebook: Arc<Notebook>,
     sink: Arc<dyn TurnSink>,
     strict: bool,
 }
@@ -68,28 +80,7 @@ struct Shared {
 pub(crate) struct Recordings {
     queue: mpsc::Receiver<Finished>,
     sink: Arc<dyn TurnSink>,
-    metrics: Arc<Metrics>,
-}
-
-/// A request as the log will have it, and its memory.
-#[derive(Debug)]
-pub(crate) struct Noted {
-    said: Said,
-    held: Held,
-}
-
-/// What is known of a turn when its reply begins.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    pub api: Api,
-    pub who: Identity,
-    pub said: Said,
-    /// Without its system block.
-    pub served: Served,
-    pub system_block: Option<JsonText>,
-    pub started_ms: u64,
-    /// The trace that the client is in: W3C's `traceparent`.
-    pub traceparent: Option<HeaderValue>,
+    notebook: Arc<Notebook>,
 }
 
 /// What kind of reply began.
@@ -119,6 +110,8 @@ pub(crate) struct Recording {
     capture: Capture,
     n_bytes: u64,
     first_byte_ms: Option<u64>,
+    /// There was nothing to relay since the first bytes were.
+    has_rested: bool,
     /// Memory of the request.
     memory: Held,
     recorder: Recorder,
@@ -169,13 +162,17 @@ pub(crate) fn recorder(
     (at_once, n_threads): (usize, usize),
 ) -> (Recorder, Vec<Recordings>) {
     let at_once = at_once.div_ceil(n_threads);
+    let notebook = Arc::new(Notebook {
+        setups: Setups::new(n_threads),
+        metrics,
+    });
     let mut recordings = Vec::with_capacity(n_threads);
     let queue = PerThread::new(n_threads, || {
         let (sender, receiver) = mpsc::channel(at_once);
         recordings.push(Recordings {
             queue: receiver,
             sink: Arc::clone(&sink),
-            metrics: Arc::clone(&metrics),
+            notebook: Arc::clone(&notebook),
         });
         sender
     });
@@ -183,7 +180,7 @@ pub(crate) fn recorder(
         queue,
         budget,
         replies,
-        metrics,
+        notebook,
         sink,
         strict,
     }));
@@ -206,37 +203,23 @@ impl Recorder {
         self.0.sink.oldest_unflushed()
     }
 
-    /// Reads a request for the log; nothing, and counted, where it cannot be read or there is no memory
-    /// left. `chains` has the hash of the conversation before its first message and after each.
-    pub(crate) fn note(&self, chat: &ChatRequest, chains: &[ChainHash]) -> Option<Noted> {
-        let Ok(said) = Said::read(chat, chains) else {
-            self.0.metrics.unread.inc();
-            return None;
-        };
+    /// Begins to record a reply; nothing, and counted, where there is no memory left.
+    pub(crate) fn begin(&self, asked: Asked, began: Began) -> Option<Recording> {
         // All of it, while the reply runs: what it shares with others now may be forgotten meanwhile.
-        let held = self.0.budget.hold(chat.raw.len());
+        let held = self.0.budget.hold(asked.n_raw());
         if held.is_none() {
-            self.0.metrics.overflowed.inc();
+            self.0.notebook.metrics.overflowed.inc();
         }
-        held.map(|held| Noted { said, held })
-    }
-
-    /// Begins to record a reply to what was noted; `asked` says the rest of it.
-    pub(crate) fn begin(
-        &self,
-        noted: Noted,
-        asked: impl FnOnce(Said) -> Asked,
-        began: Began,
-    ) -> Recording {
-        Recording {
-            asked: Box::new(asked(noted.said)),
+        Some(Recording {
+            asked: Box::new(asked),
             began,
             capture: Capture::new(&self.0.budget),
             n_bytes: 0,
             first_byte_ms: None,
-            memory: noted.held,
+            has_rested: false,
+            memory: held?,
             recorder: self.clone(),
-        }
+        })
     }
 }
 
@@ -265,8 +248,20 @@ impl Recording {
                 .is_some_and(|bytes| self.began.api.is_done(bytes))
     }
 
+    /// There is nothing to relay now. The first time after the first bytes they may not be written yet:
+    /// whether to say so again when they are. Then what was asked is read.
+    pub(crate) fn rest(&mut self) -> bool {
+        if self.first_byte_ms.is_none() || !self.asked.is_unread() {
+            return false;
+        }
+        if self.has_rested {
+            self.asked.note(&self.recorder.0.notebook);
+        }
+        !std::mem::replace(&mut self.has_rested, true)
+    }
+
     /// The Responses API goes on from a reply by its id: it is known before the agent has the end.
-    fn remember(&self) {
+    fn remember(&mut self) {
         let Self { asked, began, .. } = self;
         if asked.api != Api::Responses {
             return;
@@ -276,18 +271,22 @@ impl Recording {
         let Some(opened) = opened else {
             return;
         };
-        if let Some(id) = identity::response_id(began.format, &opened) {
-            self.recorder
-                .0
-                .replies
-                .put(&asked.who.agent, id, asked.replied());
+        let id = identity::response_id(began.format, &opened);
+        let recorder = &self.recorder.0;
+        let replied = asked.replied(&recorder.notebook);
+        if let Some((id, replied)) = id.zip(replied) {
+            recorder.replies.put(&asked.who.agent, id, replied);
         }
     }
 
     /// Hands the turn over. With `strict`, what to wait for.
-    pub(crate) fn end(self, how: StreamEnd) -> Option<oneshot::Receiver<()>> {
+    pub(crate) fn end(mut self, how: StreamEnd) -> Option<oneshot::Receiver<()>> {
         self.remember();
         let recorder = self.recorder.0;
+        let queue = recorder.queue.get();
+        if queue.max_capacity() - queue.capacity() >= UNREAD {
+            self.asked.note(&recorder.notebook);
+        }
         let (ack, acknowledged) = if recorder.strict {
             let (ack, acknowledged) = oneshot::channel();
             (Some(ack), Some(acknowledged))
@@ -305,29 +304,11 @@ impl Recording {
             memory: self.memory,
             ack,
         };
-        if recorder.queue.get().try_send(ended).is_err() {
+        if queue.try_send(ended).is_err() {
             // A log that cannot keep up costs learning, not chat.
-            recorder.metrics.dropped.inc();
+            recorder.notebook.metrics.dropped.inc();
         }
         acknowledged
-    }
-}
-
-// === impl Asked ===
-
-impl Asked {
-    /// What it takes while it waits; what it shares with others is theirs.
-    fn n_bytes(&self) -> u64 {
-        let n_given = self.served.user_line.as_ref().map_or(0, String::len);
-        self.said.n_own + (n_given + size_of::<RawTurn>()) as u64
-    }
-
-    /// What a request that goes on from the reply has to know.
-    fn replied(&self) -> Replied {
-        Replied {
-            session: self.who.session.clone(),
-            chain: self.who.chain.then_said(SaidHash::ASSISTANT),
-        }
     }
 }
 
@@ -338,7 +319,7 @@ impl Recordings {
     /// more: all recorders are gone, or `stop` says so and the queue is empty. A log that is away
     /// then has [`PATIENCE`] to come back.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        let metrics = Arc::clone(&self.metrics);
+        let metrics = Arc::clone(&self.notebook.metrics);
         let late = async {
             stop.cancelled().await;
             sleep(PATIENCE).await;
@@ -374,9 +355,11 @@ impl Recordings {
 
     /// Hands a turn to the log. It is among those `waiting` until the log has it.
     async fn put(&self, ended: Finished, waiting: &TaskTracker) {
-        let Read { turn, ack, memory } = ended.read(&self.metrics);
+        let Some(Read { turn, ack, memory }) = ended.read(&self.notebook) else {
+            return;
+        };
         let agent: AgentId = turn.turn.agent.clone();
-        let metrics = Arc::clone(&self.metrics);
+        let metrics = Arc::clone(&self.notebook.metrics);
         let token = waiting.token();
         let done = move |appended: Result<TurnId, LogError>| {
             drop(memory);

@@ -179,6 +179,15 @@ impl Relay {
         cx.waker().wake_by_ref();
     }
 
+    /// There is time for the log.
+    fn rest(&mut self, cx: &Context<'_>) {
+        let recording = self.recording.as_mut();
+        if recording.is_some_and(Recording::rest) {
+            // Behind the writing of what came, which is done when this poll is.
+            cx.waker().wake_by_ref();
+        }
+    }
+
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Silent> {
         match &mut self.silence {
             Some(silence) => silence
@@ -233,6 +242,7 @@ impl HttpBody for Relay {
                 }
                 Poll::Pending if this.upstream.is_holding() => return Poll::Pending,
                 Poll::Pending => {
+                    this.rest(cx);
                     let silent = ready!(this.poll_silence(cx));
                     this.cut(silent.into(), cx);
                     return Poll::Pending;

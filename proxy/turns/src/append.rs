@@ -47,7 +47,7 @@ impl Prepared {
         let is_own = |text: &&JsonText| plan.new.contains(&Line::Blob(text.hash));
         let blobs = self.messages.iter().filter(|text| text.is_blob());
         let reply = self.reply.iter().filter(|text| text.is_blob());
-        let setup = self.setup_texts.iter().filter(move |_| has_setup);
+        let setup = self.setup.blobs().filter(move |_| has_setup);
         blobs.filter(is_own).chain(reply).chain(setup)
     }
 
@@ -108,7 +108,7 @@ impl Prepared {
             sequence,
             n_messages,
             reply_id: self.reply_id,
-            setup: self.setup_hash,
+            setup: self.setup.hash(),
             ended_ms: self.turn.ended_ms,
         }
     }
@@ -176,7 +176,7 @@ fn write(
     };
     let mut known = tail.turns.iter();
     let base = known.find(|turn| Some(turn.seq) == plan.base);
-    let has_setup = base.is_none_or(|base| base.setup != new.setup_hash);
+    let has_setup = base.is_none_or(|base| base.setup != new.setup.hash());
     let (record, stored) = write_texts(txn, new, id, (&plan, has_setup))?;
     let turn = &new.turn;
     let written = run::New {
@@ -237,7 +237,7 @@ fn write_texts<'a>(
     let reply = new.reply.as_ref().map(Line::of);
     let text = record::write(
         &new.header(plan, has_setup),
-        has_setup.then_some(&new.setup),
+        has_setup.then(|| new.setup.text()),
         plan.new.iter().chain(&reply),
     );
     let text = text.map_err(|why| damaged(id, why))?;

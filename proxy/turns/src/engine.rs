@@ -157,7 +157,7 @@ impl Engine {
             Work::Append(append) => {
                 // First among those that wait, should the store fail or panic.
                 let at = gathered.appends.len();
-                gathered.appends.push(*append);
+                gathered.appends.push(append);
                 let new = &gathered.appends[at].new;
                 let append = |txn: &mut Txn<'_>| append::append(txn, new);
                 gathered.ids.push(operate(reader, cache, batch, append)?);

@@ -47,7 +47,7 @@ pub use self::{
     export::ExportFilter,
     health::{LogHealth, MovedAside, OpenOutcome},
     log::TurnLog,
-    raw::{RawMessage, RawTurn},
+    raw::{RawMessage, RawSetup, RawTurn},
     step::{NewStep, Step, StepOutcome},
     text::JsonText,
     thread::Done,

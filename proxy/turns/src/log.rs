@@ -148,26 +148,30 @@ impl TurnLog {
     ///
     /// # Cancel safety
     /// As [`TurnLog::append`]; `done` is told of a turn that was not queued, too.
-    pub async fn hand_in(&self, turn: RawTurn, done: Done) {
+    pub fn hand_in(&self, turn: RawTurn, done: Done) -> impl Future<Output = ()> + Send {
         let receipt = Receipt::new(done);
         let key = self.inner.next_key.fetch_add(1, Ordering::Relaxed);
         let ticket = self.inner.shared.wait();
-        let new = match Prepared::new(turn, key) {
-            Ok(new) => new,
-            Err(error) => return receipt.tell(Err(error)),
-        };
-        let room = match self.room(new.n_bytes()).await {
-            Ok(room) => room,
-            Err(error) => return receipt.tell(Err(error)),
-        };
-        let append = Box::new(Append {
-            new,
-            receipt,
-            ticket,
-            _room: room,
-        });
-        // Who is not taken is told so by being dropped.
-        let _ = self.ask(Work::Append(append)).await;
+        // What is kept while it waits is small.
+        let new = Prepared::new(turn, key).map(Box::new);
+        async move {
+            let new = match new {
+                Ok(new) => new,
+                Err(error) => return receipt.tell(Err(error)),
+            };
+            let room = match self.room(new.n_bytes()).await {
+                Ok(room) => room,
+                Err(error) => return receipt.tell(Err(error)),
+            };
+            let append = Append {
+                new,
+                receipt,
+                ticket,
+                _room: room,
+            };
+            // Who is not taken is told so by being dropped.
+            let _ = self.ask(Work::Append(append)).await;
+        }
     }
 
     /// Adds the ids that the reply was sampled as; false if the turn has some.
@@ -314,11 +318,15 @@ impl TurnLog {
     }
 
     async fn send(&self, job: Job) -> Result<(), LogError> {
-        let slot = Arc::clone(&self.inner.slots).acquire_owned().await;
-        let queued = Queued {
-            job,
-            _slot: slot.map_err(|_| LogError::Closed)?,
+        let slots = || Arc::clone(&self.inner.slots);
+        let slot = match slots().try_acquire_owned() {
+            Ok(slot) => slot,
+            Err(_) => slots()
+                .acquire_owned()
+                .await
+                .map_err(|_| LogError::Closed)?,
         };
+        let queued = Queued { job, _slot: slot };
         // There are as many slots as places, so that this never finds the queue full.
         self.inner.queue.try_send(queued).map_err(|_| self.gone())
     }
@@ -328,7 +336,11 @@ impl TurnLog {
     async fn room(&self, n_bytes: usize) -> Result<OwnedSemaphorePermit, LogError> {
         let n_kib = (n_bytes / 1_024 + 1).min(ROOM_KIB);
         let n_kib = u32::try_from(n_kib).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.inner.room).acquire_many_owned(n_kib);
+        let room = || Arc::clone(&self.inner.room);
+        if let Ok(room) = room().try_acquire_many_owned(n_kib) {
+            return Ok(room);
+        }
+        let room = room().acquire_many_owned(n_kib);
         let mut broken = self.inner.shared.watch_broken();
         tokio::select! {
             biased;

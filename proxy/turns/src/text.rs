@@ -52,6 +52,11 @@ impl JsonText {
         &self.text
     }
 
+    /// Its BLAKE3 hash.
+    pub fn hash(&self) -> &[u8; 32] {
+        &self.hash
+    }
+
     /// Whether it is long enough to be stored apart from what says it.
     pub(crate) fn is_blob(&self) -> bool {
         self.text.len() > INLINE

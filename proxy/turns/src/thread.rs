@@ -49,7 +49,7 @@ pub(crate) enum Job {
 
 /// What is asked of the store.
 pub(crate) enum Work {
-    Append(Box<Append>),
+    Append(Append),
     Write(Write),
     Read(Read),
 }
@@ -62,7 +62,8 @@ pub(crate) struct Queued {
 
 /// A turn on its way, kept until it is acknowledged.
 pub(crate) struct Append {
-    pub(crate) new: Prepared,
+    /// Apart, as what waits is handed on several times.
+    pub(crate) new: Box<Prepared>,
     pub(crate) receipt: Receipt,
     pub(crate) ticket: Ticket,
     pub(crate) _room: OwnedSemaphorePermit,
@@ -251,7 +252,7 @@ impl Worker {
         while close.is_none() {
             let left = until.saturating_duration_since(Instant::now());
             match self.queue.recv_timeout(left).map(|queued| queued.job) {
-                Ok(Job::Work(Work::Append(append))) => waiting.push(*append),
+                Ok(Job::Work(Work::Append(append))) => waiting.push(append),
                 // Dropped: whoever asked is told that the log is broken.
                 Ok(Job::Work(Work::Write(_) | Work::Read(_))) => {}
                 Ok(Job::Close(done)) => *close = Some(done),
@@ -273,7 +274,7 @@ impl Worker {
         }
         let mut left = waiting.into_iter();
         while left.len() > 0 {
-            let work = left.by_ref().map(|it| Work::Append(Box::new(it)));
+            let work = left.by_ref().map(Work::Append);
             if let Ran::Failed { why, mut waiting } = engine.run(work, &self.shared) {
                 waiting.extend(left);
                 return Err((why, waiting));

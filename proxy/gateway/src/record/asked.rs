@@ -1,189 +1,172 @@
-//! What was asked, as the log has it: in chat shape, as text.
+//! What was asked, kept as it came until there is time to read it for the log.
 
-use metaclaw_chat::{ChainHash, Message};
+use std::sync::Arc;
+
+use http::HeaderValue;
+use metaclaw_chat::{ChainHash, SaidHash};
 use metaclaw_dialects::Api;
-use metaclaw_turns::{JsonText, RawMessage};
-use serde::Serialize;
+use metaclaw_turns::{JsonText, LessonRef, RawSetup, RawTurn, Served};
 use serde_json::{Map, Value};
 
+use super::{Said, Unread, setups::Setups};
 use crate::{
-    request::{ChatRequest, value},
-    scan::{self, Form, Item, Span},
-    splice::OWN_FIELDS,
+    identity::{Chains, Identity, Replied},
+    inject::Written,
+    metrics::Metrics,
+    request::ChatRequest,
+    upstream::Target,
 };
 
-/// A part of a request that no value can hold: a number beyond f64. Upstreams may take it; it is not
-/// learned from.
-pub(super) struct Unread;
-
-/// The request in chat shape.
-#[derive(Debug, Default)]
-pub(crate) struct Said {
-    pub messages: Vec<RawMessage>,
-    pub tools: Option<JsonText>,
-    /// What else steers the answer.
-    pub params: Map<String, Value>,
-    /// The reply whose conversation the request leaves out.
-    pub goes_on_from: Option<String>,
-    /// Bytes that no other request shares.
-    pub n_own: u64,
+/// What is known of a turn when its reply begins.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub api: Api,
+    pub who: Identity,
+    pub started_ms: u64,
+    /// The trace that the client is in: W3C's `traceparent`.
+    pub traceparent: Option<HeaderValue>,
+    pub request: Request,
 }
 
-/// Reads a request. Of what came before the texts are there.
-struct Reader<'a> {
-    chat: &'a ChatRequest,
-    /// The hash of the conversation before its first message and after each.
-    chains: &'a [ChainHash],
-    said: Said,
+/// A request on its way to the log.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// To read it takes longer than to relay a reply: what waits for the first bytes waits for nothing
+    /// else.
+    AsItCame(Box<AsItCame>),
+    Noted(Box<Noted>),
+    /// Some of it no value can hold.
+    Unreadable,
 }
 
-// === impl Said ===
-
-impl Said {
-    /// Reads a request. `chains` has the hash of the conversation before its first message and after
-    /// each.
-    pub(super) fn read(chat: &ChatRequest, chains: &[ChainHash]) -> Result<Self, Unread> {
-        let mut reader = Reader {
-            chat,
-            chains,
-            said: Self {
-                goes_on_from: goes_on_from(chat),
-                ..Self::default()
-            },
-        };
-        match chat.api {
-            Api::Chat => reader.chat_messages()?,
-            Api::Messages | Api::Responses => reader.other_messages()?,
-        }
-        reader.members()?;
-        let mut said = reader.said;
-        said.n_own += size_of_val(said.messages.as_slice()) as u64;
-        Ok(said)
-    }
+/// A request, and under what it is served.
+#[derive(Debug)]
+pub(crate) struct AsItCame {
+    pub chat: ChatRequest,
+    pub chains: Chains,
+    pub target: Target,
+    /// The adapter that answers.
+    pub adapter: Option<String>,
+    pub lessons: Arc<Written>,
 }
 
-fn goes_on_from(chat: &ChatRequest) -> Option<String> {
-    let member = chat.layout.member("previous_response_id");
-    let member = member.filter(|_| chat.api == Api::Responses)?;
-    let id = &chat.raw[member.value.clone()];
-    (id.first() == Some(&b'"')).then(|| scan::text::read(id).into_owned())
+/// A request as the log will have it.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    pub said: Said,
+    pub setup: RawSetup,
+    /// The hash of the conversation.
+    pub chain: ChainHash,
 }
 
-// === impl Reader ===
+/// What requests are read with.
+#[derive(Debug)]
+pub(super) struct Notebook {
+    pub setups: Setups,
+    pub metrics: Arc<Metrics>,
+}
 
-impl Reader<'_> {
-    /// Everything but the conversation.
-    fn members(&mut self) -> Result<(), Unread> {
-        let (chat, api) = (self.chat, self.chat.api);
-        for member in &chat.layout.members {
-            let key = member.key.as_str();
-            match (key, api) {
-                ("tools", _) => {
-                    self.said.tools = Some(self.tools(&member.value)?);
-                }
-                ("system", Api::Messages) | ("instructions", Api::Responses) => {}
-                (key, _) if OWN_FIELDS.contains(&key) || key == scan::conversation(api) => {}
-                (key, _) => {
-                    // A number that no f64 holds is all that can fail: nothing that steers an answer.
-                    let value = value(&chat.raw[member.value.clone()]);
-                    self.said.n_own += member.whole.len() as u64;
-                    let params = &mut self.said.params;
-                    params.insert(api.param(key).to_owned(), value.unwrap_or(Value::Null));
-                }
+// === impl Asked ===
+
+impl Asked {
+    /// Reads the request, unless it was; nothing, and counted, where it cannot be read.
+    pub(super) fn note(&mut self, notebook: &Notebook) -> Option<&Noted> {
+        if let Request::AsItCame(request) = &self.request {
+            let noted = request.noted(notebook);
+            if noted.is_err() {
+                notebook.metrics.unread.inc();
             }
+            self.request =
+                noted.map_or(Request::Unreadable, |noted| Request::Noted(Box::new(noted)));
         }
-        Ok(())
+        match &self.request {
+            Request::Noted(noted) => Some(noted),
+            Request::AsItCame(_) | Request::Unreadable => None,
+        }
     }
 
-    /// The messages of a chat completion, as they stand there.
-    fn chat_messages(&mut self) -> Result<(), Unread> {
-        let each = self.chat.layout.each().iter();
-        for (item, chain) in each.zip(self.chains.iter().skip(1)) {
-            let text = self.text(Form::Plain, &item.whole, plain)?;
-            let chain = *chain;
-            self.said.messages.push(RawMessage { text, chain });
+    /// Bytes of the request as it came.
+    pub(super) fn n_raw(&self) -> usize {
+        match &self.request {
+            Request::AsItCame(request) => request.chat.raw.len(),
+            Request::Noted(_) | Request::Unreadable => 0,
         }
-        Ok(())
     }
 
-    /// The messages of another API, in chat shape.
-    fn other_messages(&mut self) -> Result<(), Unread> {
-        let (chat, api) = (self.chat, self.chat.api);
-        // There is one more than messages.
-        let mut chain = *self.chains.first().ok_or(Unread)?;
-        self.system(chain)?;
-        let mut messages = Vec::with_capacity(chat.layout.each().len());
-        for Item { whole, .. } in chat.layout.each() {
-            let item = value(&chat.raw[whole.clone()]).ok_or(Unread)?;
-            api.push(&mut messages, &item).map_err(|_| Unread)?;
-        }
-        let input = chat.layout.member("input");
-        let input = input.filter(|_| api == Api::Responses);
-        let input = input.and_then(|member| value(&chat.raw[member.value.clone()]));
-        messages.extend(input.as_ref().and_then(Value::as_str).map(Message::user));
-        for message in &messages {
-            chain = chain.then(message);
-            let text = written(message.as_map())?;
-            self.said.n_own += text.as_str().len() as u64;
-            self.said.messages.push(RawMessage { text, chain });
-        }
-        Ok(())
+    /// Whether it is still as it came.
+    pub(super) fn is_unread(&self) -> bool {
+        matches!(self.request, Request::AsItCame(_))
     }
 
-    /// The system text beside the conversation, which leaves the hash as it is.
-    fn system(&mut self, chain: ChainHash) -> Result<(), Unread> {
-        let api = self.chat.api;
-        let name = match api {
-            Api::Messages => "system",
-            Api::Chat | Api::Responses => "instructions",
-        };
-        let Some(member) = self.chat.layout.member(name) else {
-            return Ok(());
-        };
-        let make = |raw: &[u8]| {
-            let system = value(raw).and_then(|value| api.system(&value));
-            written(&system.as_ref().map(Message::as_map))
-        };
-        let text = self.text(Form::System(api), &member.value, make)?;
-        if text.as_str() != "null" {
-            self.said.messages.push(RawMessage { text, chain });
-        }
-        Ok(())
+    /// What a request that goes on from the reply has to know.
+    pub(super) fn replied(&mut self, notebook: &Notebook) -> Option<Replied> {
+        let chain = self.note(notebook)?.chain;
+        Some(Replied {
+            session: self.who.session.clone(),
+            chain: chain.then_said(SaidHash::ASSISTANT),
+        })
     }
+}
 
-    fn tools(&mut self, span: &Span) -> Result<JsonText, Unread> {
-        let api = self.chat.api;
-        if api == Api::Chat {
-            return self.text(Form::Plain, span, plain);
-        }
-        self.text(Form::Tools(api), span, |raw| {
-            written(&api.tools(&value(raw).ok_or(Unread)?))
+// === impl AsItCame ===
+
+impl AsItCame {
+    fn noted(&self, notebook: &Notebook) -> Result<Noted, Unread> {
+        let chains = self.chains.of(&self.chat.conversation);
+        let (mut said, tools) = Said::read(&self.chat, &chains)?;
+        let (setup, n_own) = notebook.setups.of(self, tools)?;
+        said.n_own += n_own;
+        Ok(Noted {
+            said,
+            setup,
+            chain: *chains.last().ok_or(Unread)?,
         })
     }
 
-    /// What `make` makes of a part of the request, now or before.
-    fn text(
-        &mut self,
-        form: Form,
-        span: &Span,
-        make: impl FnOnce(&[u8]) -> Result<JsonText, Unread>,
-    ) -> Result<JsonText, Unread> {
-        let (text, is_shared) = match self.chat.layout.long(span.start) {
-            Some(long) => long.text(form, make)?,
-            None => (make(&self.chat.raw[span.clone()])?, false),
-        };
-        if !is_shared {
-            self.said.n_own += text.as_str().len() as u64;
+    /// The setup, written out.
+    pub(super) fn setup(
+        &self,
+        params: Map<String, Value>,
+        tools: Option<JsonText>,
+    ) -> Result<RawSetup, Unread> {
+        let block = self.lessons.system.as_ref().map(|it| it.0.clone());
+        RawSetup::new(params, self.served(), tools, block).map_err(|_| Unread)
+    }
+
+    /// The model that was asked for, where that is not for the caller to say.
+    pub(super) fn model(&self) -> Option<&str> {
+        self.target.model(self.adapter.as_deref())
+    }
+
+    fn served(&self) -> Served {
+        let callers = || self.chat.field("model")?.as_str().map(str::to_owned);
+        let model = self.model().map(str::to_owned).or_else(callers);
+        let lessons = &self.lessons.lessons;
+        let skills = lessons.skills.iter().map(|skill| LessonRef {
+            name: skill.name.to_string(),
+            version: skill.version.clone(),
+        });
+        Served {
+            api: match self.chat.api {
+                Api::Chat => None,
+                other => Some(other.path().to_owned()),
+            },
+            upstream: self.target.name().to_owned(),
+            model: model.unwrap_or_default(),
+            adapter: self.adapter.clone(),
+            skills: skills.collect(),
+            wishes: lessons.wishes_version.clone(),
+            system_block: None,
+            user_line: lessons.user_line.clone(),
         }
-        Ok(text)
     }
 }
 
-/// A part as it stands. Half a surrogate pair in it is read as what it shows.
-fn plain(raw: &[u8]) -> Result<JsonText, Unread> {
-    JsonText::new(raw).or_else(|_| written(&value(raw).ok_or(Unread)?))
-}
+// === impl Noted ===
 
-fn written(value: &impl Serialize) -> Result<JsonText, Unread> {
-    JsonText::of(value).map_err(|_| Unread)
+impl Noted {
+    /// What it takes while it waits; what it shares with others is theirs.
+    pub(super) fn n_bytes(&self) -> u64 {
+        self.said.n_own + size_of::<RawTurn>() as u64
+    }
 }

@@ -2,16 +2,22 @@
 
 use http::HeaderValue;
 use metaclaw_dialects::{Api, Reply};
-use metaclaw_turns::{NewTurn, RawTurn, Request, StreamEnd, Tokens};
+use metaclaw_turns::{NewTurn, RawTurn, Served, StreamEnd, Tokens};
 
-use super::{Began, Finished, Format, Read, ids};
-use crate::metrics::{Metrics, api_name};
+use super::{Began, Finished, Format, Read, Request, asked::Notebook, ids};
+use crate::metrics::api_name;
 
 // === impl Finished ===
 
 impl Finished {
-    /// The turn for the log.
-    pub(super) fn read(mut self, metrics: &Metrics) -> Read {
+    /// The turn for the log; nothing where what was asked cannot be read.
+    pub(super) fn read(mut self, notebook: &Notebook) -> Option<Read> {
+        self.asked.note(notebook);
+        let asked = *self.asked;
+        let Request::Noted(noted) = asked.request else {
+            return None;
+        };
+        let metrics = &notebook.metrics;
         let opened = self
             .capture
             .bytes()
@@ -29,55 +35,47 @@ impl Finished {
         let end = how_it_ended(self.how, self.began.status, reply.as_ref());
         let reply = reply.unwrap_or_default();
         let sampled = sampled.filter(|_| end == StreamEnd::Complete);
-        let tokens = sampled.map(|sampled| ids::tokens(sampled, &self.asked.served));
+        let tokens = sampled.map(|sampled| ids::tokens(sampled, noted.setup.served()));
         let n_ids = tokens.as_ref().map_or(0, Tokens::n_bytes) as u64;
         // What was said is as long as the opened reply; what came of it may be a thousandth of that.
         let n_reply = n_opened.max(self.n_bytes);
-        self.memory.set(self.asked.n_bytes() + n_ids + n_reply);
+        self.memory.set(noted.n_bytes() + n_ids + n_reply);
         let line = Line {
-            api: self.asked.api,
+            api: asked.api,
             status: self.began.status,
             n_bytes: self.n_bytes,
-            traceparent: self.asked.traceparent.clone(),
+            traceparent: asked.traceparent,
         };
-        let asked = *self.asked;
-        let said = asked.said;
+        let said = noted.said;
         let turn = NewTurn {
             agent: asked.who.agent,
             session: asked.who.session,
             kind: asked.who.kind,
-            chain: said
-                .messages
-                .last()
-                .map_or(asked.who.chain, |last| last.chain),
-            request: Request {
-                params: said.params,
-                ..Request::default()
-            },
+            chain: said.messages.last().map_or(noted.chain, |last| last.chain),
+            request: metaclaw_turns::Request::default(),
             reply: reply.message,
             reply_id: reply.id,
             finish_reason: reply.finish_reason,
             usage: reply.usage,
             end,
-            served: asked.served,
+            served: Served::default(),
             started_ms: asked.started_ms,
             first_byte_ms: self.first_byte_ms,
             ended_ms: self.ended_ms,
             is_last: asked.who.is_last,
             tokens,
         };
-        line.say(&turn);
-        Read {
+        line.say(&turn, noted.setup.served());
+        Some(Read {
             turn: RawTurn {
                 turn,
                 messages: said.messages,
-                tools: said.tools,
-                system_block: asked.system_block,
+                setup: noted.setup,
                 goes_on_from: said.goes_on_from,
             },
             ack: self.ack,
             memory: self.memory,
-        }
+        })
     }
 }
 
@@ -93,7 +91,7 @@ struct Line {
 // === impl Line ===
 
 impl Line {
-    fn say(&self, turn: &NewTurn) {
+    fn say(&self, turn: &NewTurn, served: &Served) {
         let Self {
             api,
             status,
@@ -109,10 +107,10 @@ impl Line {
             agent = %turn.agent,
             session = %turn.session,
             kind = ?turn.kind,
-            upstream = turn.served.upstream,
-            model = turn.served.model,
-            adapter = turn.served.adapter,
-            skills = turn.served.skills.len(),
+            upstream = served.upstream,
+            model = served.model,
+            adapter = served.adapter,
+            skills = served.skills.len(),
             status,
             end = ?turn.end,
             first_byte_ms = turn.first_byte_ms.map(since),

@@ -1,5 +1,16 @@
+use metaclaw_chat::ChainHash;
+use metaclaw_skills::Lessons;
+use metaclaw_turns::JsonText;
+
 use super::*;
-use crate::scan::Seen;
+use crate::{
+    identity::{Chains, Identity},
+    inject::Written,
+    request::ChatRequest,
+    scan::Seen,
+    serving::Endpoint,
+    upstream::Target,
+};
 
 /// Turns that wait for the log at once.
 const FEW: usize = 64;
@@ -27,9 +38,6 @@ fn begin(recorder: &Recorder, raw: String) -> Recording {
 }
 
 fn begin_as(recorder: &Recorder, raw: String, encoding: Encoding) -> Recording {
-    let chat = ChatRequest::parse(Api::Chat, raw.into(), &Seen::default()).unwrap();
-    let agent = AgentId::default_agent();
-    let chains = chat.conversation.chains(ChainHash::start(&agent));
     let began = Began {
         api: Api::Chat,
         status: 200,
@@ -37,23 +45,96 @@ fn begin_as(recorder: &Recorder, raw: String, encoding: Encoding) -> Recording {
         encoding,
         has_ids: true,
     };
-    let asked = |said| Asked {
+    let agent = AgentId::default_agent();
+    let asked = Asked {
         api: Api::Chat,
         who: Identity {
-            chain: ChainHash::start(&agent),
             agent,
             session: "s".parse().unwrap(),
             kind: metaclaw_turns::TurnKind::Main,
             is_last: false,
         },
-        said,
-        served: Served::default(),
-        system_block: None,
         started_ms: 0,
         traceparent: None,
+        request: Request::AsItCame(Box::new(as_it_came(raw))),
     };
-    let noted = recorder.note(&chat, &chains).unwrap();
-    recorder.begin(noted, asked, began)
+    recorder.begin(asked, began).unwrap()
+}
+
+fn as_it_came(raw: String) -> AsItCame {
+    let endpoint = Endpoint::new("http://127.0.0.1:1", None, "base").unwrap();
+    AsItCame {
+        chat: ChatRequest::parse(Api::Chat, raw.into(), &Seen::default()).unwrap(),
+        chains: Chains::From(ChainHash::start(&AgentId::default_agent())),
+        target: Target::Policy(Arc::new(endpoint)),
+        adapter: None,
+        lessons: Arc::new(Written::from(Lessons::default())),
+    }
+}
+
+#[test]
+fn what_was_asked_is_read_when_the_first_bytes_of_the_reply_are_written() {
+    let metrics = Arc::new(Metrics::default());
+    let budget = Budget::of_captures(1 << 20, Arc::clone(&metrics));
+    let replies = Arc::new(Replies::new());
+    let (recorder, _recordings) =
+        recorder(Arc::new(Stuck), budget, replies, metrics, false, (FEW, 1));
+    let mut recording = begin(&recorder, REQUEST.to_owned());
+    assert!(!recording.rest() && recording.asked.is_unread());
+    recording.push(&Bytes::from_static(b"{"));
+    assert!(
+        recording.rest() && recording.asked.is_unread(),
+        "not written"
+    );
+    assert!(!recording.rest() && !recording.asked.is_unread());
+    assert!(!recording.rest());
+}
+
+#[test]
+fn where_the_log_is_behind_what_was_asked_is_read_before_it_waits() {
+    let metrics = Arc::new(Metrics::default());
+    let budget = Budget::of_captures(1 << 20, Arc::clone(&metrics));
+    let replies = Arc::new(Replies::new());
+    let at_once = (2 * UNREAD, 1);
+    let (recorder, mut recordings) =
+        recorder(Arc::new(Stuck), budget, replies, metrics, false, at_once);
+    for _ in 0..2 * UNREAD {
+        begin(&recorder, REQUEST.to_owned()).end(StreamEnd::Complete);
+    }
+    let queue = &mut recordings[0].queue;
+    let waiting = std::iter::from_fn(|| queue.try_recv().ok());
+    let n_unread = waiting.filter(|ended| ended.asked.is_unread()).count();
+    assert_eq!(n_unread, UNREAD);
+}
+
+#[test]
+fn a_setup_is_written_out_once_and_again_where_anything_in_it_is_another() {
+    let setups = Setups::new(1);
+    let tools = |text: &str| JsonText::new(text.as_bytes()).unwrap();
+    let mut request =
+        as_it_came(r#"{"n":1,"messages":[{"role":"user"}],"user_id":"a"}"#.to_owned());
+    let (first, _) = setups.of(&request, None).ok().unwrap();
+    let is_first = |request: &AsItCame, tools| {
+        let (setup, _) = setups.of(request, tools).ok().unwrap();
+        std::ptr::eq(setup.served(), first.served())
+    };
+    assert!(is_first(&request, None));
+    assert!(!is_first(&request, Some(tools("[]"))));
+    let as_came = as_it_came(r#"{"n":2,"messages":[{"role":"user"}]}"#.to_owned());
+    assert!(!is_first(&as_came, None), "another parameter");
+    request.adapter = Some("a".to_owned());
+    assert!(!is_first(&request, None));
+    request.adapter = None;
+    let other = as_it_came(
+        r#"{"n":1,"messages":[{"role":"user","content":"x"}],"user_id":"b"}"#.to_owned(),
+    );
+    request.chat = other.chat;
+    assert!(
+        is_first(&request, None),
+        "what was said is no part of it, nor what is ours"
+    );
+    request.lessons = other.lessons;
+    assert!(!is_first(&request, None), "other lessons");
 }
 
 #[tokio::test(start_paused = true)]

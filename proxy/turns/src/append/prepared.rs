@@ -3,14 +3,12 @@
 use metaclaw_chat::ChainHash;
 
 use crate::{
-    blobs::Hash,
     diff::Short,
     error::LogError,
     keys,
-    raw::RawTurn,
-    record::{Line, Setup},
+    raw::{RawSetup, RawTurn},
     text::JsonText,
-    turn::{NewTurn, Request, Served, Tokens},
+    turn::{NewTurn, Tokens},
 };
 
 /// The route of the API whose requests go on from a reply by its id (OpenAI's Responses).
@@ -27,10 +25,7 @@ pub(crate) struct Prepared {
     pub(super) key: u64,
     pub(super) messages: Vec<JsonText>,
     pub(super) reply: Option<JsonText>,
-    /// The lines of the setup, and the texts that they name.
-    pub(super) setup: Vec<u8>,
-    pub(super) setup_hash: Hash,
-    pub(super) setup_texts: Vec<JsonText>,
+    pub(super) setup: RawSetup,
     /// The chain hash after each message.
     pub(super) chains: Vec<ChainHash>,
     /// The chain hash after the reply, if it is one.
@@ -50,8 +45,7 @@ impl Prepared {
         let RawTurn {
             mut turn,
             messages,
-            tools,
-            system_block,
+            setup,
             goes_on_from,
         } = raw;
         let reply = turn.reply.take();
@@ -59,9 +53,7 @@ impl Prepared {
             .as_ref()
             .filter(|reply| reply.role() == metaclaw_chat::Role::Assistant)
             .map(|reply| turn.chain.then(reply));
-        let is_named = turn.served.api.as_deref() == Some(NAMES_REPLIES);
-        let (setup, setup_texts) =
-            setup(&mut turn, tools, system_block).map_err(|it| unwritable(&it))?;
+        let is_named = setup.served().api.as_deref() == Some(NAMES_REPLIES);
         let (messages, chains) = messages
             .into_iter()
             .map(|message| (message.text, message.chain))
@@ -71,9 +63,7 @@ impl Prepared {
             key,
             messages,
             reply: reply.transpose().map_err(|it| unwritable(&it))?,
-            setup_hash: *blake3::hash(&setup).as_bytes(),
             setup,
-            setup_texts,
             chains,
             after,
             reply_id: turn.reply_id.as_deref().map(keys::reply_hash),
@@ -95,31 +85,13 @@ impl Prepared {
     pub(crate) fn n_bytes(&self) -> usize {
         let n_ids = self.turn.tokens.as_ref().map_or(0, Tokens::n_bytes);
         let texts = self.messages.iter().chain(&self.reply);
-        let texts = texts.chain(&self.setup_texts);
+        let texts = texts.chain(self.setup.blobs());
         let texts = texts.map(|text| text.as_str().len());
         let turn = &self.turn;
         let names = [&turn.reply_id, &turn.finish_reason, &self.goes_on_from];
         let names = names.into_iter().flatten().map(String::len);
-        n_ids + self.setup.len() + texts.chain(names).sum::<usize>()
+        n_ids + self.setup.text().len() + texts.chain(names).sum::<usize>()
     }
-}
-
-/// Takes the setup out of a turn: its lines, and the texts that they name.
-fn setup(
-    turn: &mut NewTurn,
-    tools: Option<JsonText>,
-    block: Option<JsonText>,
-) -> Result<(Vec<u8>, Vec<JsonText>), serde_json::Error> {
-    let Request { params, .. } = std::mem::take(&mut turn.request);
-    let served: Served = std::mem::take(&mut turn.served);
-    let setup = Setup {
-        params,
-        served,
-        tools: tools.as_ref().map(Line::of),
-        block: block.as_ref().map(Line::of),
-    };
-    let texts = tools.into_iter().chain(block);
-    Ok((setup.text()?, texts.filter(JsonText::is_blob).collect()))
 }
 
 /// That a turn cannot be written as JSON.
