@@ -12,7 +12,7 @@ use self::plan::Plan;
 pub(crate) use self::prepared::{Prepared, unwritable};
 use crate::{
     blobs,
-    diff::short,
+    diff::{self, short},
     keys,
     record::{self, Header, Line, Record, damaged},
     resolve::Resolver,
@@ -93,8 +93,6 @@ impl Prepared {
     fn in_tail(&self, plan: Plan, base: Option<&TailTurn>, seq: u32) -> TailTurn {
         let n_messages = plan.hashes.len();
         let mut sequence = plan.hashes;
-        // It stays for long.
-        sequence.reserve_exact(usize::from(self.reply.is_some()));
         sequence.extend(self.reply.iter().map(|reply| short(&reply.hash)));
         TailTurn {
             seq,
@@ -105,6 +103,7 @@ impl Prepared {
             complete: self.turn.end == StreamEnd::Complete,
             base: plan.base,
             depth: base.map_or(0, |base| base.depth.saturating_add(1)),
+            mask: diff::mask(&sequence),
             sequence,
             n_messages,
             reply_id: self.reply_id,
@@ -185,9 +184,9 @@ fn write(
         record,
     };
     if is_free && turn.end == StreamEnd::Complete {
-        txn.join(&turn.agent, id, written);
+        txn.join(&turn.agent, id, &written);
     } else {
-        run::write_alone(txn, &turn.agent, id, written)?;
+        run::write_alone(txn, &turn.agent, id, &written)?;
     }
     if let Some(reply_id) = new.reply_id.as_ref().filter(|_| new.is_named) {
         let key = keys::reply(reply_id, number);

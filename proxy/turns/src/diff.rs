@@ -40,6 +40,18 @@ pub(crate) fn short(hash: &[u8; 32]) -> Short {
     short
 }
 
+/// Some of whose bits are set for each hash: hashes that have none in common are not the same.
+pub(crate) type Mask = u128;
+
+/// The mask of hashes.
+pub(crate) fn mask<'a>(hashes: impl IntoIterator<Item = &'a Short>) -> Mask {
+    let bit = |hash: &Short| 1 << (hash[0] & 0x7f);
+    hashes
+        .into_iter()
+        .map(bit)
+        .fold(0, |mask, bit: Mask| mask | bit)
+}
+
 /// `new` as runs of `base` and messages of its own, in order.
 pub(crate) fn parts(base: &[Short], new: &[Short]) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();

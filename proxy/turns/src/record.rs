@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Bytes that most records stay below.
-const TYPICAL: usize = 2 << 10;
+const TYPICAL: usize = 1 << 10;
 
 /// The first line of a record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use metaclaw_chat::{ChainHash, Message, Role, TurnId};
 use serde_json::Value;
 
 use crate::{
-    diff::short,
+    diff::{self, Short, short},
     error::LogError,
     record::{Header, Line, Part, Record, Setup, damaged},
     run,
@@ -198,6 +198,8 @@ impl<'a, S: Source> Resolver<'a, S> {
         let setup = resolved.setup.text();
         let setup = setup.map_err(|error| damaged(id, error.to_string()))?;
         let header = &resolved.header;
+        let lines = resolved.sequence.iter();
+        let sequence: Vec<Short> = lines.map(|line| short(&line.hash())).collect();
         Ok(TailTurn {
             seq,
             key: header.key,
@@ -207,11 +209,8 @@ impl<'a, S: Source> Resolver<'a, S> {
             complete: header.end == StreamEnd::Complete,
             base: header.base,
             depth: resolved.depth,
-            sequence: resolved
-                .sequence
-                .iter()
-                .map(|line| short(&line.hash()))
-                .collect(),
+            mask: diff::mask(&sequence),
+            sequence,
             n_messages: resolved.messages().len(),
             reply_id: header.reply_id.as_deref().map(keys::reply_hash),
             setup: *blake3::hash(&setup).as_bytes(),

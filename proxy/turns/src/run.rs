@@ -39,9 +39,18 @@ pub(crate) struct New {
 #[derive(Debug)]
 struct Run {
     agent: AgentId,
-    turns: Vec<New>,
-    /// Of their records.
-    n_bytes: usize,
+    turns: Vec<Turn>,
+    /// Their texts, one behind the other.
+    records: Vec<u8>,
+}
+
+/// One of a run.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    ended_ms: u64,
+    reply: Mark,
+    /// Where its record begins among the others.
+    begin: usize,
 }
 
 /// The runs that a transaction is going to write, by their first turns.
@@ -52,12 +61,71 @@ pub(crate) struct Runs(BTreeMap<TurnId, Run>);
 
 impl Run {
     fn has_room(&self, new: &New) -> bool {
-        self.turns.len() < MAX_TURNS && self.n_bytes + new.record.len() <= MAX_BYTES
+        self.turns.len() < MAX_TURNS && self.records.len() + new.record.len() <= MAX_BYTES
     }
 
-    fn push(&mut self, new: New) {
-        self.n_bytes += new.record.len();
-        self.turns.push(new);
+    fn of(agent: &AgentId, new: &New) -> Self {
+        let mut run = Self {
+            agent: agent.clone(),
+            turns: Vec::new(),
+            records: Vec::new(),
+        };
+        run.push(new);
+        run
+    }
+
+    fn push(&mut self, new: &New) {
+        self.turns.push(Turn {
+            ended_ms: new.ended_ms,
+            reply: new.reply,
+            begin: self.records.len(),
+        });
+        self.records.extend_from_slice(&new.record);
+    }
+
+    fn pop(&mut self) {
+        if let Some(turn) = self.turns.pop() {
+            self.records.truncate(turn.begin);
+        }
+    }
+
+    fn record(&self, n: usize) -> Option<&[u8]> {
+        let begin = self.turns.get(n)?.begin;
+        let next = self.turns.get(n + 1);
+        let end = next.map_or(self.records.len(), |next| next.begin);
+        self.records.get(begin..end)
+    }
+
+    /// Writes its turns, from `first` on; when they ended is to be written still.
+    fn write(
+        &self,
+        txn: &mut Txn<'_>,
+        first: TurnId,
+    ) -> Result<impl Iterator<Item = Ended> + use<'_>, Fault> {
+        txn.put_long(Table::Turns, &keys::turn(first), &self.together())?;
+        index::put_captured(txn, &self.agent, first, self.turns.len());
+        let ended = (first.seq..)
+            .zip(&self.turns)
+            .map(move |(seq, turn)| Ended {
+                at_ms: turn.ended_ms,
+                id: TurnId { seq, ..first },
+                reply: turn.reply,
+            });
+        Ok(ended)
+    }
+
+    /// The value of table `turns`: a record alone, or a line of their lengths and the records.
+    fn together(&self) -> Cow<'_, [u8]> {
+        if self.turns.len() == 1 {
+            return Cow::Borrowed(&self.records);
+        }
+        let ends = self.turns.iter().skip(1).map(|turn| turn.begin);
+        let ends = ends.chain([self.records.len()]);
+        let lengths = self.turns.iter().zip(ends);
+        let lengths: Vec<usize> = lengths.map(|(turn, end)| end - turn.begin).collect();
+        let line = format!("{lengths:?}").replace(' ', "");
+        let value = [line.as_bytes(), b"\n", &self.records];
+        Cow::Owned(value.concat())
     }
 }
 
@@ -65,23 +133,17 @@ impl Run {
 
 impl Runs {
     /// Adds a turn behind the last of its session's, or begins a run with it.
-    pub(crate) fn push(&mut self, agent: &AgentId, id: TurnId, new: New) {
+    pub(crate) fn push(&mut self, agent: &AgentId, id: TurnId, new: &New) {
         let last = self.0.range_mut(..id).next_back();
         if let Some((first, run)) = last
             && (id.session, id.seq as usize)
                 == (first.session, first.seq as usize + run.turns.len())
-            && run.has_room(&new)
+            && run.has_room(new)
         {
             run.push(new);
             return;
         }
-        let mut run = Run {
-            agent: agent.clone(),
-            turns: Vec::new(),
-            n_bytes: 0,
-        };
-        run.push(new);
-        self.0.insert(id, run);
+        self.0.insert(id, Run::of(agent, new));
     }
 
     /// Takes back the turn that was added last to its session.
@@ -90,8 +152,7 @@ impl Runs {
             return;
         }
         if let Some((_, run)) = self.0.range_mut(..id).next_back() {
-            let popped = run.turns.pop();
-            run.n_bytes -= popped.map_or(0, |turn| turn.record.len());
+            run.pop();
         }
     }
 
@@ -99,14 +160,14 @@ impl Runs {
     pub(crate) fn record(&self, id: TurnId) -> Option<&[u8]> {
         let (first, run) = self.0.range(..=id).next_back()?;
         let n = (first.session == id.session).then(|| id.seq - first.seq)?;
-        run.turns.get(n as usize).map(|turn| &turn.record[..])
+        run.record(n as usize)
     }
 
     /// Writes them all.
     pub(crate) fn write(self, txn: &mut Txn<'_>) -> Result<(), Fault> {
         let mut ended = Vec::new();
-        for (first, run) in self.0 {
-            ended.extend(write_run(txn, &run.agent, first, &run.turns)?);
+        for (first, run) in &self.0 {
+            ended.extend(run.write(txn, *first)?);
         }
         times::put(txn, ended);
         Ok(())
@@ -118,43 +179,14 @@ pub(crate) fn write_alone(
     txn: &mut Txn<'_>,
     agent: &AgentId,
     id: TurnId,
-    turn: New,
+    turn: &New,
 ) -> Result<(), Fault> {
-    let ended = write_run(txn, agent, id, &[turn])?.collect();
+    let ended = Run::of(agent, turn).write(txn, id)?.collect();
     times::put(txn, ended);
     Ok(())
 }
 
-/// Writes turns of one session, from `first` on; when they ended is to be written still.
-fn write_run<'a>(
-    txn: &mut Txn<'_>,
-    agent: &AgentId,
-    first: TurnId,
-    turns: &'a [New],
-) -> Result<impl Iterator<Item = Ended> + use<'a>, Fault> {
-    txn.put_long(Table::Turns, &keys::turn(first), &together(turns))?;
-    index::put_captured(txn, agent, first, turns.len());
-    let ended = (first.seq..).zip(turns).map(move |(seq, turn)| Ended {
-        at_ms: turn.ended_ms,
-        id: TurnId { seq, ..first },
-        reply: turn.reply,
-    });
-    Ok(ended)
-}
-
-// === the value of table `turns`: a record alone, or a line of their lengths and the records ===
-
-fn together(turns: &[New]) -> Cow<'_, [u8]> {
-    if let [alone] = turns {
-        return Cow::Borrowed(&alone.record);
-    }
-    let lengths: Vec<String> = turns.iter().map(|it| it.record.len().to_string()).collect();
-    let mut value = format!("[{}]\n", lengths.join(",")).into_bytes();
-    for turn in turns {
-        value.extend(&turn.record);
-    }
-    Cow::Owned(value)
-}
+// === the value of table `turns`, as `Run::together` makes it ===
 
 /// The lengths of a value's records, and where the first begins.
 fn lengths(value: &[u8]) -> Result<(Vec<usize>, usize), String> {
@@ -214,7 +246,10 @@ mod tests {
     fn records_that_lie_together_are_told_apart() {
         for records in [&["{}\n"][..], &["{\"a\":1}\n[]\n", "{}\nx\n", "{}\n"]] {
             let turns: Vec<New> = records.iter().map(|record| new(record)).collect();
-            let value = together(&turns).into_owned();
+            let agent = AgentId::default_agent();
+            let mut run = Run::of(&agent, &turns[0]);
+            turns[1..].iter().for_each(|turn| run.push(turn));
+            let value = run.together().into_owned();
             assert_eq!(count(&value).unwrap(), records.len());
             for (n, record) in records.iter().enumerate() {
                 let found = nth(value.clone(), n).unwrap();
@@ -235,7 +270,7 @@ mod tests {
         let agent = AgentId::default_agent();
         let mut runs = Runs::default();
         for at in [id(1, 7), id(1, 8), id(2, 9), id(1, 10), id(1, 11)] {
-            runs.push(&agent, at, new("{}"));
+            runs.push(&agent, at, &new("{}"));
         }
         assert_eq!(sizes(&runs), [(id(1, 7), 2), (id(1, 10), 2), (id(2, 9), 1)]);
         assert_eq!(runs.record(id(1, 8)), Some(&b"{}"[..]));
@@ -247,10 +282,10 @@ mod tests {
         runs.pop(id(2, 9));
         assert_eq!(sizes(&runs), [(id(1, 7), 2)]);
 
-        runs.push(&agent, id(1, 9), new(&"x".repeat(MAX_BYTES)));
+        runs.push(&agent, id(1, 9), &new(&"x".repeat(MAX_BYTES)));
         assert!(runs.0.contains_key(&id(1, 9)));
         for seq in 0..2 * MAX_TURNS {
-            runs.push(&agent, id(4, u32::try_from(seq).unwrap()), new("{}"));
+            runs.push(&agent, id(4, u32::try_from(seq).unwrap()), &new("{}"));
         }
         assert!(sizes(&runs).iter().all(|(_, n)| *n <= MAX_TURNS));
         assert_eq!(sizes(&runs).len(), 4);

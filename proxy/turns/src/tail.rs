@@ -1,13 +1,16 @@
 //! The last turns of recent sessions, in memory: what a new turn is compared with.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
 use metaclaw_chat::{AgentId, ChainHash, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     blobs::{Hash, Known},
-    diff::Short,
+    diff::{Mask, Short},
     turn::TurnKind,
 };
 
@@ -47,6 +50,8 @@ pub(crate) struct TailTurn {
     pub(crate) depth: u32,
     /// The request's messages, then the reply.
     pub(crate) sequence: Vec<Short>,
+    /// Of that.
+    pub(crate) mask: Mask,
     pub(crate) n_messages: usize,
     /// What its reply's id is known by.
     pub(crate) reply_id: Option<Short>,
@@ -59,7 +64,7 @@ pub(crate) struct TailTurn {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tail {
     pub(crate) next_seq: u32,
-    pub(crate) turns: Vec<TailTurn>,
+    pub(crate) turns: VecDeque<TailTurn>,
     /// When it was last used, as a count of uses.
     used: u64,
 }
@@ -85,12 +90,13 @@ impl Tail {
     /// Adds a turn, or puts it in place of the one with its number.
     pub(crate) fn put(&mut self, turn: TailTurn) {
         self.next_seq = self.next_seq.max(turn.seq.saturating_add(1));
-        match self.turns.iter_mut().find(|old| old.seq == turn.seq) {
+        match self.turns.iter_mut().rev().find(|old| old.seq == turn.seq) {
             Some(old) => *old = turn,
-            None => self.turns.push(turn),
+            None => self.turns.push_back(turn),
         }
-        let over = self.turns.len().saturating_sub(WINDOW);
-        self.turns.drain(..over);
+        if self.turns.len() > WINDOW {
+            self.turns.pop_front();
+        }
     }
 
     /// Bytes of memory that it takes, with its place among the others.
@@ -168,6 +174,7 @@ mod tests {
             base: None,
             depth: 0,
             sequence: vec![[0; 16]; n_hashes],
+            mask: 1,
             n_messages: n_hashes,
             reply_id: None,
             setup: [0; 32],

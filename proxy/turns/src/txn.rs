@@ -220,7 +220,7 @@ impl<'a> Txn<'a> {
 
     /// Adds a new turn, which the batch writes together with others of its session. Until then its
     /// record can be read, and nothing else: nobody knows its id yet.
-    pub(crate) fn join(&mut self, agent: &AgentId, id: TurnId, new: run::New) {
+    pub(crate) fn join(&mut self, agent: &AgentId, id: TurnId, new: &run::New) {
         self.batch.grow(new.record.len());
         self.batch.runs.push(agent, id, new);
         self.undo.push(Undo::Joined(id));

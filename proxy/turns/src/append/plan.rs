@@ -6,7 +6,7 @@ use metaclaw_chat::ChainHash;
 
 use super::Prepared;
 use crate::{
-    diff::{self, AsItIs, Short, short},
+    diff::{self, AsItIs, Mask, Short, short},
     record::{Line, Part},
     tail::{MAX_DEPTH, Tail, TailTurn},
 };
@@ -31,9 +31,13 @@ pub(super) struct Plan {
     pub(super) new: Vec<Line>,
 }
 
-/// Messages that a base does not have.
-struct Lacking {
-    hashes: HashSet<Short, AsItIs>,
+/// A turn to copy from, and what it does not have.
+struct Base<'t> {
+    turn: &'t TailTurn,
+    parts: Vec<Part>,
+    /// Messages that it does not have.
+    lacking: HashSet<Short, AsItIs>,
+    mask: Mask,
     n_bytes: usize,
 }
 
@@ -42,7 +46,9 @@ struct Lacking {
 impl Prepared {
     /// How the turn is written if its place is `seq`.
     pub(super) fn plan(&self, tail: &Tail, seq: u32) -> Plan {
-        let hashes: Vec<Short> = self.messages.iter().map(|text| short(&text.hash)).collect();
+        // The reply comes behind them.
+        let mut hashes = Vec::with_capacity(self.messages.len() + 1);
+        hashes.extend(self.messages.iter().map(|text| short(&text.hash)));
         let parent = self.parent(tail, &hashes, seq);
         let (base, parts) = self.base(tail, &hashes, seq);
         let own = diff::own(&parts).zip(&self.messages);
@@ -94,44 +100,53 @@ impl Prepared {
     /// The turn that saves most when copied from, and the parts. None where that one builds on so many
     /// others that reading would take longer with every turn.
     fn base(&self, tail: &Tail, hashes: &[Short], before: u32) -> (Option<u32>, Vec<Part>) {
-        let mut best: Option<(&TailTurn, Vec<Part>)> = None;
-        let mut lacking = Lacking {
-            hashes: HashSet::default(),
-            n_bytes: usize::MAX,
-        };
+        let mut best: Option<Base<'_>> = None;
         for turn in tail.turns.iter().rev().filter(|turn| turn.seq < before) {
-            // One that has nothing of what the best lacks does not save more.
-            if let Some((best, _)) = &best {
-                let n_common = diff::n_common(&best.sequence, &turn.sequence);
-                let mut others = turn.sequence[n_common..].iter();
-                if !others.any(|hash| lacking.hashes.contains(hash)) {
-                    continue;
-                }
+            if best.as_ref().is_some_and(|best| !best.gains_by(turn)) {
+                continue;
             }
-            let parts = diff::parts(&turn.sequence, hashes);
-            let lacks = self.lacking(&parts, hashes);
-            if lacks.n_bytes < lacking.n_bytes {
-                best = Some((turn, parts));
-                lacking = lacks;
+            let base = self.copying(turn, hashes);
+            let least = best.as_ref().map_or(usize::MAX, |best| best.n_bytes);
+            if base.n_bytes < least {
+                best = Some(base);
             }
         }
         match best {
-            Some((base, parts)) if base.depth < MAX_DEPTH => (Some(base.seq), parts),
+            Some(base) if base.turn.depth < MAX_DEPTH => (Some(base.turn.seq), base.parts),
             Some(_) | None => (None, diff::parts(&[], hashes)),
         }
     }
 
-    fn lacking(&self, parts: &[Part], hashes: &[Short]) -> Lacking {
-        let own = diff::own(parts).zip(hashes.iter().zip(&self.messages));
+    fn copying<'t>(&self, turn: &'t TailTurn, hashes: &[Short]) -> Base<'t> {
+        let parts = diff::parts(&turn.sequence, hashes);
+        let own = diff::own(&parts).zip(hashes.iter().zip(&self.messages));
         let own = own.filter(|(own, _)| *own);
-        let mut lacking = Lacking {
-            hashes: HashSet::default(),
-            n_bytes: 0,
-        };
+        let mut lacking = HashSet::default();
+        let mut n_bytes = 0;
         for (_, (hash, text)) in own {
-            lacking.hashes.insert(*hash);
-            lacking.n_bytes += text.as_str().len();
+            lacking.insert(*hash);
+            n_bytes += text.as_str().len();
         }
-        lacking
+        Base {
+            turn,
+            parts,
+            mask: diff::mask(&lacking),
+            lacking,
+            n_bytes,
+        }
+    }
+}
+
+// === impl Base ===
+
+impl Base<'_> {
+    /// Whether another turn has something of what this one lacks: one that has not does not save more.
+    fn gains_by(&self, other: &TailTurn) -> bool {
+        if self.mask & other.mask == 0 {
+            return false;
+        }
+        let n_common = diff::n_common(&self.turn.sequence, &other.sequence);
+        let mut others = other.sequence[n_common..].iter();
+        others.any(|hash| self.lacking.contains(hash))
     }
 }
