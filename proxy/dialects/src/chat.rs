@@ -15,7 +15,8 @@ use crate::{
 
 /// Reads an unstreamed reply. What is no JSON, or no completion, gives an empty one.
 pub(crate) fn read_json(bytes: &[u8]) -> Reply {
-    let text = String::from_utf8_lossy(bytes);
+    // The quick way first.
+    let text = str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
     let Some(body) = Fields::of(&text) else {
         return Reply::default();
     };

@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{MapAccess, Visitor},
+    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::{Map, Value, value::RawValue};
 
@@ -42,7 +42,8 @@ impl<'a> Fields<'a> {
 
     /// The first element of a field that is a list, if it is an object.
     pub(crate) fn first(&self, name: &str) -> Option<Self> {
-        Self::of(self.list(name).first()?.get())
+        let First(first) = serde_json::from_str(self.get(name)?.get()).ok()?;
+        first
     }
 
     fn list(&self, name: &str) -> Vec<&'a RawValue> {
@@ -109,6 +110,31 @@ impl<'de> Deserialize<'de> for Fields<'de> {
     }
 }
 
+/// The first element of a list of objects.
+struct First<'a>(Option<Fields<'a>>);
+
+impl<'de> Deserialize<'de> for First<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Head;
+
+        impl<'de> Visitor<'de> for Head {
+            type Value = First<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of objects")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let first = list.next_element()?;
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(First(first))
+            }
+        }
+
+        deserializer.deserialize_seq(Head)
+    }
+}
+
 /// A field's name, copied only where it has escapes.
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -156,6 +182,17 @@ mod tests {
             (Some(2), Some("x\n"))
         );
         assert!(fields.get("c").is_none() && fields.text("a").is_none());
+        let fields_of = |json: &'static str| Fields::of(json).unwrap();
+        let first = |json| fields_of(json).first("a").and_then(|it| it.number("b"));
+        assert_eq!(first(r#"{"a":[{"b":1},7,{"b":2}]}"#), Some(1));
+        for json in [
+            r#"{"a":[]}"#,
+            r#"{"a":[7,{"b":1}]}"#,
+            r#"{"a":{"b":1}}"#,
+            "{}",
+        ] {
+            assert_eq!(first(json), None, "{json}");
+        }
         let inner = fields.object("d").unwrap();
         assert_eq!(
             (inner.number("e"), inner.value("e")),

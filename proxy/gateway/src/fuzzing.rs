@@ -147,14 +147,12 @@ impl Who {
         };
         let who = self.identifier.identify(&asked);
         let (who, chains) = who.map_err(|refusal| refusal.to_string())?;
-        let chains = chains.of(&chat.conversation);
-        let chain = *chains.last().ok_or("a conversation without a hash")?;
         Ok(Found {
             agent: who.agent,
             session: who.session,
             is_main: who.kind == metaclaw_turns::TurnKind::Main,
             is_last: who.is_last,
-            chain,
+            chain: chains.last(&chat.conversation),
         })
     }
 }

@@ -5,10 +5,7 @@ mod replies;
 mod runtime;
 mod side;
 
-use std::{
-    borrow::Cow,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{HeaderMap, HeaderName};
 use metaclaw_chat::{AgentId, ChainHash, NameError, SessionId};
@@ -52,10 +49,9 @@ pub(crate) struct Identity {
 /// The hashes of a conversation: before its first message and after each. Where the session has a name,
 /// nobody needs them before the log does.
 #[derive(Debug)]
-pub(crate) enum Chains {
-    Made(Vec<ChainHash>),
-    /// To be made, with this before the first message.
-    From(ChainHash),
+pub(crate) struct Chains {
+    start: ChainHash,
+    made: Option<Vec<ChainHash>>,
 }
 
 /// What a request says about itself.
@@ -84,12 +80,28 @@ pub(crate) struct Identifier {
 // === impl Chains ===
 
 impl Chains {
-    /// Those of this conversation, which they were begun for.
-    pub(crate) fn of(&self, conversation: &Conversation) -> Cow<'_, [ChainHash]> {
-        match self {
-            Self::Made(chains) => Cow::Borrowed(chains),
-            Self::From(start) => Cow::Owned(conversation.chains(*start)),
-        }
+    /// To be made, with this before the first message.
+    pub(crate) fn from(start: ChainHash) -> Self {
+        Self { start, made: None }
+    }
+
+    /// The one before the first message.
+    pub(crate) fn start(&self) -> ChainHash {
+        self.start
+    }
+
+    /// The one after the message at that place, if it was made.
+    pub(crate) fn after(&self, place: usize) -> Option<ChainHash> {
+        self.made.as_ref()?.get(place + 1).copied()
+    }
+
+    /// The one after the last message of this conversation, which they were begun for.
+    pub(crate) fn last(&self, conversation: &Conversation) -> ChainHash {
+        let last = match &self.made {
+            Some(chains) => chains.last().copied(),
+            None => conversation.chains(self.start).pop(),
+        };
+        last.unwrap_or(self.start)
     }
 }
 
@@ -126,12 +138,18 @@ impl Identifier {
         };
         let named = named.or_else(|| Some(replied?.session));
         let (session, chains) = if let Some(session) = named {
-            (session, Chains::From(start))
+            (session, Chains::from(start))
         } else {
             let chains = asked.conversation.chains(start);
             let key = cache_key(asked);
             let session = self.lineage.session(&agent, key.as_deref(), &chains);
-            (session, Chains::Made(chains))
+            (
+                session,
+                Chains {
+                    start,
+                    made: Some(chains),
+                },
+            )
         };
         let who = Identity {
             kind: self.kind(asked, is_named_by_header)?,

@@ -6,6 +6,7 @@ mod encoding;
 mod ids;
 mod said;
 mod setups;
+mod shorts;
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -23,6 +24,7 @@ use self::{
     asked::Notebook,
     said::{Said, Unread},
     setups::Setups,
+    shorts::Shorts,
 };
 pub(crate) use self::{
     asked::{AsItCame, Asked, Request},
@@ -164,6 +166,7 @@ pub(crate) fn recorder(
     let at_once = at_once.div_ceil(n_threads);
     let notebook = Arc::new(Notebook {
         setups: Setups::new(n_threads),
+        shorts: Shorts::new(n_threads),
         metrics,
     });
     let mut recordings = Vec::with_capacity(n_threads);

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use http::HeaderValue;
-use metaclaw_chat::{ChainHash, SaidHash};
+use metaclaw_chat::SaidHash;
 use metaclaw_dialects::Api;
 use metaclaw_turns::{JsonText, LessonRef, RawSetup, RawTurn, Served};
 use serde_json::{Map, Value};
 
-use super::{Said, Unread, setups::Setups};
+use super::{Said, Unread, setups::Setups, shorts::Shorts};
 use crate::{
     identity::{Chains, Identity, Replied},
     inject::Written,
@@ -55,14 +55,13 @@ pub(crate) struct AsItCame {
 pub(crate) struct Noted {
     pub said: Said,
     pub setup: RawSetup,
-    /// The hash of the conversation.
-    pub chain: ChainHash,
 }
 
 /// What requests are read with.
 #[derive(Debug)]
 pub(super) struct Notebook {
     pub setups: Setups,
+    pub shorts: Shorts,
     pub metrics: Arc<Metrics>,
 }
 
@@ -100,7 +99,7 @@ impl Asked {
 
     /// What a request that goes on from the reply has to know.
     pub(super) fn replied(&mut self, notebook: &Notebook) -> Option<Replied> {
-        let chain = self.note(notebook)?.chain;
+        let chain = self.note(notebook)?.said.chain;
         Some(Replied {
             session: self.who.session.clone(),
             chain: chain.then_said(SaidHash::ASSISTANT),
@@ -112,15 +111,10 @@ impl Asked {
 
 impl AsItCame {
     fn noted(&self, notebook: &Notebook) -> Result<Noted, Unread> {
-        let chains = self.chains.of(&self.chat.conversation);
-        let (mut said, tools) = Said::read(&self.chat, &chains)?;
+        let (mut said, tools) = Said::read(&self.chat, &self.chains, &notebook.shorts)?;
         let (setup, n_own) = notebook.setups.of(self, tools)?;
         said.n_own += n_own;
-        Ok(Noted {
-            said,
-            setup,
-            chain: *chains.last().ok_or(Unread)?,
-        })
+        Ok(Noted { said, setup })
     }
 
     /// The setup, written out.

@@ -51,7 +51,7 @@ impl Finished {
             agent: asked.who.agent,
             session: asked.who.session,
             kind: asked.who.kind,
-            chain: said.messages.last().map_or(noted.chain, |last| last.chain),
+            chain: said.messages.last().map_or(said.chain, |last| last.chain),
             request: metaclaw_turns::Request::default(),
             reply: reply.message,
             reply_id: reply.id,

@@ -1,13 +1,15 @@
 //! What was said, as the log has it: in chat shape, as text.
 
-use metaclaw_chat::{ChainHash, Message};
+use metaclaw_chat::{ChainHash, Message, SaidHash};
 use metaclaw_dialects::Api;
 use metaclaw_turns::{JsonText, RawMessage};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::shorts::{Known, Short, Shorts};
 use crate::{
-    request::{ChatRequest, value},
+    identity::Chains,
+    request::{self, ChatRequest, value},
     scan::{self, Form, Item, Span},
 };
 
@@ -16,11 +18,13 @@ use crate::{
 pub(super) struct Unread;
 
 /// The conversation in chat shape.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Said {
     pub messages: Vec<RawMessage>,
     /// The reply whose conversation the request leaves out.
     pub goes_on_from: Option<String>,
+    /// The hash of the conversation.
+    pub chain: ChainHash,
     /// Bytes that no other request shares.
     pub n_own: u64,
 }
@@ -28,31 +32,30 @@ pub(crate) struct Said {
 /// Reads a request. Of what came before the texts are there.
 struct Reader<'a> {
     chat: &'a ChatRequest,
-    /// The hash of the conversation before its first message and after each.
-    chains: &'a [ChainHash],
     said: Said,
 }
 
 // === impl Said ===
 
 impl Said {
-    /// Reads a request, and its tools. `chains` has the hash of the conversation before its first message
-    /// and after each.
+    /// Reads a request with the hashes of its conversation, and its tools.
     pub(super) fn read(
         chat: &ChatRequest,
-        chains: &[ChainHash],
+        chains: &Chains,
+        shorts: &Shorts,
     ) -> Result<(Self, Option<JsonText>), Unread> {
         let mut reader = Reader {
             chat,
-            chains,
             said: Self {
+                messages: Vec::with_capacity(chat.layout.each().len() + 1),
                 goes_on_from: goes_on_from(chat),
-                ..Self::default()
+                chain: chains.start(),
+                n_own: 0,
             },
         };
         match chat.api {
-            Api::Chat => reader.chat_messages()?,
-            Api::Messages | Api::Responses => reader.other_messages()?,
+            Api::Chat => reader.chat_messages(chains, &mut shorts.known())?,
+            Api::Messages | Api::Responses => reader.other_messages(chains)?,
         }
         let tools = chat.layout.member("tools");
         let tools = tools
@@ -75,21 +78,49 @@ fn goes_on_from(chat: &ChatRequest) -> Option<String> {
 
 impl Reader<'_> {
     /// The messages of a chat completion, as they stand there.
-    fn chat_messages(&mut self) -> Result<(), Unread> {
-        let each = self.chat.layout.each().iter();
-        for (item, chain) in each.zip(self.chains.iter().skip(1)) {
-            let text = self.text(Form::Plain, &item.whole, plain)?;
-            let chain = *chain;
+    fn chat_messages(&mut self, chains: &Chains, shorts: &mut Known<'_>) -> Result<(), Unread> {
+        let chat = self.chat;
+        let each = chat.layout.each().iter().zip(chat.conversation.each());
+        for (at, (item, message)) in each.enumerate() {
+            let (text, said) = self.message(item, message, shorts)?;
+            let chain = match (chains.after(at), said) {
+                (Some(chain), _) => chain,
+                (None, Some(said)) => self.said.chain.then_said(said),
+                (None, None) => self.said.chain,
+            };
+            self.said.chain = chain;
             self.said.messages.push(RawMessage { text, chain });
         }
         Ok(())
     }
 
+    /// One of them, and what it adds to the hash of the conversation.
+    fn message(
+        &mut self,
+        item: &Item,
+        message: &request::Said,
+        shorts: &mut Known<'_>,
+    ) -> Result<(JsonText, Option<SaidHash>), Unread> {
+        let chat = self.chat;
+        let said = || chat.conversation.said_hash(message);
+        if chat.layout.long(item.whole.start).is_some() {
+            return Ok((self.text(Form::Plain, &item.whole, plain)?, said()));
+        }
+        let raw = &chat.raw[item.whole.clone()];
+        let make = || {
+            let (text, said) = (plain(raw)?, said());
+            Ok(Short { text, said })
+        };
+        let (Short { text, said }, is_shared) = shorts.of(raw, make)?;
+        self.count(&text, is_shared);
+        Ok((text, said))
+    }
+
     /// The messages of another API, in chat shape.
-    fn other_messages(&mut self) -> Result<(), Unread> {
+    fn other_messages(&mut self, chains: &Chains) -> Result<(), Unread> {
         let (chat, api) = (self.chat, self.chat.api);
-        // There is one more than messages.
-        let mut chain = *self.chains.first().ok_or(Unread)?;
+        let mut chain = chains.start();
+        self.said.chain = chains.last(&chat.conversation);
         self.system(chain)?;
         let mut messages = Vec::with_capacity(chat.layout.each().len());
         for Item { whole, .. } in chat.layout.each() {
@@ -151,10 +182,14 @@ impl Reader<'_> {
             Some(long) => long.text(form, make)?,
             None => (make(&self.chat.raw[span.clone()])?, false),
         };
+        self.count(&text, is_shared);
+        Ok(text)
+    }
+
+    fn count(&mut self, text: &JsonText, is_shared: bool) {
         if !is_shared {
             self.said.n_own += text.as_str().len() as u64;
         }
-        Ok(text)
     }
 }
 

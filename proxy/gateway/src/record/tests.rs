@@ -65,7 +65,7 @@ fn as_it_came(raw: String) -> AsItCame {
     let endpoint = Endpoint::new("http://127.0.0.1:1", None, "base").unwrap();
     AsItCame {
         chat: ChatRequest::parse(Api::Chat, raw.into(), &Seen::default()).unwrap(),
-        chains: Chains::From(ChainHash::start(&AgentId::default_agent())),
+        chains: Chains::from(ChainHash::start(&AgentId::default_agent())),
         target: Target::Policy(Arc::new(endpoint)),
         adapter: None,
         lessons: Arc::new(Written::from(Lessons::default())),

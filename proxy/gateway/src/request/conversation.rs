@@ -167,7 +167,7 @@ impl Conversation {
     }
 
     /// What a message adds to the hash; none where it does not count.
-    fn said_hash(&self, said: &Said) -> Option<SaidHash> {
+    pub(crate) fn said_hash(&self, said: &Said) -> Option<SaidHash> {
         match said.role {
             Role::User if !said.is_owners => None,
             role @ (Role::User | Role::Tool) => {
