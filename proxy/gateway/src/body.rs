@@ -12,7 +12,6 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use metaclaw_chat::{Size, Span};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
@@ -22,6 +21,7 @@ use crate::{
     metrics::Metrics,
     refusal::Refusal,
     relay::BoxError,
+    server::Incoming,
 };
 
 /// How long, and how much of, a body that is refused is read on and thrown away: a client that is
@@ -32,7 +32,7 @@ const DISCARDED: u64 = 256 << 20;
 const STALL: Duration = Duration::from_secs(60);
 /// The most that is set aside for a body before any of it has come.
 const EXPECTED: u64 = 64 << 10;
-/// A body that came at once is kept where it was read, if that is most of hyper's buffer.
+/// A body that came at once is kept where it was read, if that is most of the buffer.
 const UNCOPIED: usize = 32 << 10;
 
 /// The bounds on bodies.

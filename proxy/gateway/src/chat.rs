@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, uri::PathAndQuery};
-use hyper::body::Incoming;
 use metaclaw_dialects::{Api, vllm};
 use metaclaw_turns::TurnKind;
 
@@ -19,6 +18,7 @@ use crate::{
     refusal::Refusal,
     relay::{Body, Relay},
     request::ChatRequest,
+    server::Incoming,
     splice::{Absent, Changes, splice},
     upstream::{Answer, Outgoing, Sent, Target},
 };

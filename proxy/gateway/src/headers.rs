@@ -46,7 +46,7 @@ pub(crate) fn upwards(mut headers: HeaderMap, credentials: Credentials<'_>) -> H
     }
     // The client's connection names this proxy; the upstream's is named by its address.
     headers.remove(header::HOST);
-    // hyper has answered that already.
+    // The connection has answered that already.
     headers.remove(header::EXPECT);
     // A body that was read has nothing behind it any more.
     headers.remove(header::TRAILER);

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use metaclaw_chat::{MessageError, NameError, Size, Span};
 use metaclaw_dialects::{Dialect, ErrorBody};
+use metaclaw_http1::Malformed;
 
 use crate::{
     relay::{Body, full},
@@ -13,6 +14,8 @@ use crate::{
 /// Why the gateway answers itself instead of an upstream.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
+    #[error(transparent)]
+    NoHttp(Malformed),
     #[error("no key was given: send authorization: Bearer KEY, or x-api-key: KEY")]
     NoKey,
     #[error("this key is not known here; the keys are proxy.api_key and proxy.keys")]
@@ -125,6 +128,7 @@ impl Refusal {
     /// The one place where a refusal becomes a status.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
+            Self::NoHttp(malformed) => malformed.status(),
             Self::NoKey | Self::WrongKey | Self::NotAdmin => StatusCode::UNAUTHORIZED,
             Self::ForeignAgent { .. } | Self::Origin { .. } | Self::Host { .. } | Self::NotAll => {
                 StatusCode::FORBIDDEN
@@ -175,7 +179,8 @@ impl Refusal {
             Self::WebSocket { .. } => Some("no_websockets"),
             Self::Unreachable { .. } => Some("upstream_unreachable"),
             Self::TooSlow { .. } => Some("upstream_timeout"),
-            Self::Name { .. }
+            Self::NoHttp(_)
+            | Self::Name { .. }
             | Self::HeaderText { .. }
             | Self::BodyCut
             | Self::BodyStalled { .. }

@@ -1,7 +1,7 @@
 //! Bytes back to the agent as they come.
 //!
 //! Each byte goes on as it came, with those that came with it; a cut goes on as a cut (an error here
-//! makes hyper abort the connection, so that no client takes a torn answer for a whole one); and
+//! aborts the connection, so that no client takes a torn answer for a whole one); and
 //! when the agent hangs up, this body is dropped and the upstream's connection with it. The copy for
 //! the log is made on the way and can change none of that.
 
@@ -93,9 +93,13 @@ impl Relay {
         });
         // Where the end waits for the log, nothing but the end may wait.
         let is_strict = recording.as_ref().is_some_and(Recording::is_strict);
+        if is_strict {
+            upstream.keep_apart();
+        }
+        let holds = !is_strict && upstream.comes_apart();
         Self {
             rewrite: upstream.take_rewrite(),
-            upstream: Gather::new(upstream, !is_strict),
+            upstream: Gather::new(upstream, holds),
             recording,
             silence,
             waiting: None,
@@ -170,8 +174,8 @@ impl Relay {
         (!out.is_empty()).then(|| Frame::data(out.into()))
     }
 
-    /// The reply broke off: so it does for the agent, one poll later, as hyper drops what it has not
-    /// written yet when it hears of it.
+    /// The reply broke off: so it does for the agent, one poll later, as hyper (HTTP/2) drops what it has
+    /// not written yet when it hears of it.
     fn cut(&mut self, why: BoxError, cx: &Context<'_>) {
         self.is_over = true;
         self.end(StreamEnd::Cut, None);
@@ -230,7 +234,7 @@ impl HttpBody for Relay {
                     }
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    this.cut(error.into(), cx);
+                    this.cut(error, cx);
                     return Poll::Pending;
                 }
                 Poll::Ready(None) => {
@@ -253,7 +257,10 @@ impl HttpBody for Relay {
 
     fn is_end_stream(&self) -> bool {
         let is_ours_done = self.waiting.is_none() && self.rewrite.is_none();
-        is_ours_done && self.recording.is_none() && self.upstream.is_end_stream()
+        is_ours_done
+            && self.broken.is_none()
+            && self.recording.is_none()
+            && self.upstream.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -1,12 +1,13 @@
 //! Connections in, and an orderly end.
 
+mod begun;
 mod connection;
+mod incoming;
 mod patient;
 mod unread;
 
 use std::{io, sync::Arc, time::Duration};
 
-use hyper_util::server::graceful::GracefulShutdown;
 use tokio::{
     net::TcpListener,
     runtime::Handle,
@@ -16,10 +17,10 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::connection::connection;
-pub(crate) use self::unread::Unread;
+pub(crate) use self::{incoming::Incoming, unread::Unread};
 use crate::{gateway::Gateway, gateway::Shared};
 
-/// How often silent sessions are looked for.
+/// How often what is silent is looked for.
 const SWEEP: Duration = Duration::from_secs(30);
 /// The pause after a connection could not be accepted: most often all file descriptors are taken.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -53,11 +54,7 @@ impl Gateway {
         helpers.spawn(sweep(Arc::clone(&shared), recorded.clone()));
 
         let mut connections = JoinSet::new();
-        let graceful = GracefulShutdown::new();
-        let serve = |stream| {
-            let watcher = graceful.watcher();
-            connection(Arc::clone(&shared), stream, watcher, stop.clone())
-        };
+        let serve = |stream| connection(Arc::clone(&shared), stream, stop.clone());
         let accepting = Accepting {
             shared: &shared,
             listener: &listener,
@@ -71,7 +68,8 @@ impl Gateway {
         let n_active = shared.metrics.active_streams.get();
         let drain = shared.config.proxy.drain;
         tracing::info!(n_active, %drain, "no new connections; replies under way go on");
-        if timeout(drain.0, graceful.shutdown()).await.is_err() {
+        let all = async { while connections.join_next().await.is_some() {} };
+        if timeout(drain.0, all).await.is_err() {
             let n_active = shared.metrics.active_streams.get();
             tracing::warn!(n_active, "replies under way are cut off");
         }
@@ -124,12 +122,13 @@ fn is_of_the_connection(error: &io::Error) -> bool {
     )
 }
 
-/// Lets go of what silent sessions hold, and of replies that nobody takes.
+/// Lets go of what silent sessions hold, of replies that nobody takes, and of connections that rest.
 async fn sweep(shared: Arc<Shared>, stop: CancellationToken) {
     let mut ticks = interval(SWEEP);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         shared.sessions.sweep();
         shared.unread.sweep();
+        shared.upstreams.sweep();
     }
 }

@@ -1,13 +1,11 @@
 //! The servers that requests go to, and the one client that asks them.
 //!
-//! hyper's own client, not reqwest: that one adds an `accept` of its own to a request without one.
-//! No redirects, no decompression, no retry but what `routing.fail_over` asks for (`ask`); the one
-//! other thing asked twice is a request that never left, as the pooled connection had been closed
-//! meanwhile.
+//! No redirects, no decompression, no retry but what `routing.fail_over` asks for (`ask`).
 
 mod ask;
 mod body;
 mod connect;
+mod connections;
 mod failure;
 mod ids;
 mod keys;
@@ -28,12 +26,7 @@ pub(crate) use self::{
     ask::{Answer, AnyOf},
     body::UpstreamBody,
 };
-use self::{
-    connect::{Connections, Proxy, connections},
-    keys::KeyRing,
-    lack::Lack,
-    speech::Speech,
-};
+use self::{connect::Proxy, connections::Connections, keys::KeyRing, lack::Lack, speech::Speech};
 use crate::{
     address::Address,
     auth::Door,
@@ -118,7 +111,7 @@ impl Upstreams {
         }
         let tls = tls::config(roots)?;
         let default = UpstreamConfig::default();
-        let to_policy = || connections(tls.clone(), &default, None, false);
+        let to_policy = || Connections::new(tls.clone(), &default, None, false);
         Ok(Self {
             named,
             order: config.routing.order.clone(),
@@ -128,6 +121,14 @@ impl Upstreams {
             policy: PerThread::new(n_threads, to_policy),
             door,
         })
+    }
+
+    /// Closes connections that nobody uses.
+    pub(crate) fn sweep(&self) {
+        let named = self.named.values().map(|upstream| &upstream.connections);
+        for connections in named.chain([&self.policy]).flat_map(PerThread::each) {
+            connections.sweep();
+        }
     }
 
     /// Who can answer an agent's chats, in order.
@@ -226,7 +227,7 @@ impl Upstream {
         }
         let tls = tls::config(roots)?;
         let is_https = address.is_https();
-        let connect = || connections(tls.clone(), own, proxy.as_ref(), is_https);
+        let connect = || Connections::new(tls.clone(), own, proxy.as_ref(), is_https);
         Ok(Self {
             name: name.to_owned(),
             connections: PerThread::new(n_threads, connect),

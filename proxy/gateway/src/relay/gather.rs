@@ -1,9 +1,10 @@
 //! What has come together goes on together.
 //!
-//! A model server that is fast, or far away, sends many small chunks at once, and hyper hands them
-//! over one by one from another task; each would be a write of its own, which costs more than all
-//! else that happens to it. So after each piece but the first the upstream's connection gets a turn
-//! to hand over the next: no clock, and no wait for bytes that are not here yet.
+//! A model server that is fast, or far away, sends many small chunks at once. Our own HTTP/1.1 takes them
+//! together; hyper, over TLS, hands them over one by one from another task, and each would be a write of
+//! its own, which costs more than all else that happens to it. So after each piece but the first the
+//! upstream's connection gets a turn to hand over the next: no clock, and no wait for bytes that are not
+//! here yet.
 
 use std::{
     pin::Pin,
@@ -13,7 +14,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 
-/// What goes on together at most. As much as hyper writes at once without growing its buffers.
+/// What goes on together at most. As much as a record of TLS holds.
 const MOST: usize = 16 << 10;
 /// How often a body is found empty before what is held goes on. hyper's HTTP/1 asks twice before it
 /// gives way to another task; and where another thread has taken our turn, the connection's may

@@ -1,26 +1,31 @@
 //! One connection of an agent: its limits, and how it is noticed that nobody is there any more.
 
-use std::{convert::Infallible, io, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
 
+use http_body_util::BodyExt;
 use hyper::service::service_fn;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto, graceful::Watcher},
+    server::conn::auto,
 };
+use metaclaw_dialects::Dialect;
+use metaclaw_http1::Server;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{net::TcpStream, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::patient::Patient;
-use crate::{gateway::Shared, handlers::handle};
+use super::{Incoming, begun::Begun, patient::Patient};
+use crate::{
+    gateway::Shared,
+    handlers::{handle, refuse},
+    refusal::Refusal,
+    relay::BoxError,
+};
 
 /// How long a connection may take for a request's headers, and stay open without one. As nginx's
 /// keep-alive: longer than clients keep theirs, so that none writes into a closing connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(75);
-/// The longest head of a request, and what hyper keeps of a body at once; beyond, 431. More than
-/// 100 headers are answered with 431 as well: hyper's own bound.
-const MAX_HEAD: usize = 64 << 10;
-/// The same for HTTP/2, which counts 32 bytes more for each header.
+/// The longest head of a request of HTTP/2, which counts 32 bytes more for each header.
 const MAX_HEAD_H2: u32 = 64 << 10;
 /// Requests at once on one HTTP/2 connection; `proxy.max_streams` bounds them all.
 const MAX_STREAMS_H2: u32 = 250;
@@ -31,11 +36,15 @@ const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 /// and given up after so many answers that did not come.
 const KEEP_ALIVE_PROBES: u32 = 4;
 
+/// What broke a reply, in a type that hyper may take across threads.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct Broken(BoxError);
+
 /// Serves one connection to its end.
 pub(super) async fn connection(
     shared: Arc<Shared>,
     stream: std::net::TcpStream,
-    watcher: Watcher,
     stop: CancellationToken,
 ) {
     let stream = match TcpStream::from_std(stream) {
@@ -49,28 +58,40 @@ pub(super) async fn connection(
         // It was closed meanwhile, or the system does not know these: it is served all the same.
         tracing::debug!(%error, "a connection keeps the system's settings");
     }
-    if !speaks(&stream, &stop).await {
+    // A connection that says nothing is closed, and at once when we are to end.
+    let begin = timeout(HEADER_TIMEOUT, Begun::of(Patient::new(stream)));
+    let Some(Ok(Ok(Some(begun)))) = stop.run_until_cancelled(begin).await else {
         return;
+    };
+    if begun.is_http2() {
+        // Few speak it, and all the others would keep room for it.
+        return Box::pin(http2(shared, begun, stop)).await;
     }
-    let service = service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(handle(shared, request).await) }
-    });
-    let builder = builder();
-    let connection = builder.serve_connection(TokioIo::new(Patient::new(stream)), service);
-    if let Err(error) = watcher.watch(connection).await {
+    let refuse = |malformed| {
+        let refusal = Refusal::NoHttp(malformed);
+        refuse(&shared, &refusal, Dialect::OpenAi)
+    };
+    let handle = |request: http::Request<_>| {
+        let request = request.map(Incoming::Http1);
+        handle(Arc::clone(&shared), request)
+    };
+    let server = Server::new(begun.io, begun.read, HEADER_TIMEOUT);
+    if let Err(error) = server.serve(&stop, handle, refuse).await {
         // A client that hung up, or a reply that was cut: told elsewhere.
         tracing::debug!(%error, "a connection ended");
     }
 }
 
-fn builder() -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_buf_size(MAX_HEAD);
+async fn http2(shared: Arc<Shared>, begun: Begun<Patient<TcpStream>>, stop: CancellationToken) {
+    let service = service_fn(move |request: http::Request<_>| {
+        let request = request.map(Incoming::Http2);
+        let shared = Arc::clone(&shared);
+        async move {
+            let reply = handle(shared, request).await;
+            Ok::<_, Infallible>(reply.map(|body| body.map_err(Broken).boxed_unsync()))
+        }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new()).http2_only();
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -78,7 +99,17 @@ fn builder() -> auto::Builder<TokioExecutor> {
         .max_concurrent_streams(MAX_STREAMS_H2)
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE_EVERY);
-    builder
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(begun), service));
+    let ended = stop.run_until_cancelled(connection.as_mut()).await;
+    let ended = if let Some(ended) = ended {
+        ended
+    } else {
+        connection.as_mut().graceful_shutdown();
+        connection.await
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended");
+    }
 }
 
 fn set_up(stream: &TcpStream) -> io::Result<()> {
@@ -90,13 +121,4 @@ fn set_up(stream: &TcpStream) -> io::Result<()> {
         .with_interval(KEEP_ALIVE_EVERY)
         .with_retries(KEEP_ALIVE_PROBES);
     SockRef::from(stream).set_tcp_keepalive(&probes)
-}
-
-/// Whether a first byte comes. hyper's own clock starts with it: a connection that sends none is
-/// closed here, and at once when we are to end.
-async fn speaks(stream: &TcpStream, stop: &CancellationToken) -> bool {
-    // Not `readable`: that says yes of a connection just accepted, whatever came.
-    let mut first = [0];
-    let heard = timeout(HEADER_TIMEOUT, stream.peek(&mut first));
-    matches!(stop.run_until_cancelled(heard).await, Some(Ok(Ok(1))))
 }

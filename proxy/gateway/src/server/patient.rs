@@ -28,7 +28,7 @@ pub(super) struct TakesNothing;
 
 /// The connection.
 #[derive(Debug)]
-pub(super) struct Patient<S> {
+pub(crate) struct Patient<S> {
     stream: S,
     /// The end of the patience; made when it is first needed.
     end: Option<Pin<Box<Sleep>>>,

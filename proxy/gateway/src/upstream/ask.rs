@@ -303,17 +303,17 @@ impl Upstreams {
             Some(after) => {
                 let (head, body) = request.into_parts();
                 let (body, progress) = upload::watched(body);
-                let reply = connections.request(Request::from_parts(head, body));
+                let reply = connections.ask(Request::from_parts(head, body));
                 let reply = progress.in_time(after.0, reply).await;
                 reply.ok_or_else(|| target.too_slow(after))?
             }
-            None => connections.request(request).await,
+            None => connections.ask(request).await,
         };
-        let mut reply = reply.map_err(|error| target.unreachable(&error))?;
+        let mut reply = reply.map_err(|error| target.unreachable(&*error))?;
         // Its version is that of its connection. Ours must not be HTTP/1.0, where the end of the
         // connection is the end of a reply and a cut would look like one.
         *reply.version_mut() = Version::HTTP_11;
-        Ok(reply.map(UpstreamBody::from))
+        Ok(reply)
     }
 
     fn credentials<'a>(&self, attempt: Attempt<'a>, route: &PathAndQuery) -> Credentials<'a> {

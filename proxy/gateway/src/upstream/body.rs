@@ -13,7 +13,13 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use metaclaw_dialects::rewrite::Rewrite;
-use tokio::time::{timeout, timeout_at};
+use metaclaw_http1::Reply;
+use tokio::{
+    net::TcpStream,
+    time::{timeout, timeout_at},
+};
+
+use crate::relay::{Body as OwnBody, BoxError};
 
 /// The most of an error's body that is read before it goes on to the agent.
 const AHEAD: usize = 64 << 10;
@@ -22,10 +28,17 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What an upstream sends: the same frames in the same order, whether they were looked at or not.
 pub(crate) struct UpstreamBody {
-    ahead: VecDeque<Result<Frame<Bytes>, hyper::Error>>,
-    rest: Incoming,
+    ahead: VecDeque<Result<Frame<Bytes>, BoxError>>,
+    rest: Rest,
     /// How its bytes are to be changed on their way to the agent.
     rewrite: Option<Box<dyn Rewrite>>,
+}
+
+/// What has not been read.
+#[derive(Debug)]
+enum Rest {
+    Http1(Reply<TcpStream, OwnBody>),
+    Hypers(Incoming),
 }
 
 impl fmt::Debug for UpstreamBody {
@@ -79,6 +92,19 @@ impl UpstreamBody {
         }
     }
 
+    /// Gives each piece by itself, as the upstream sent it.
+    pub(crate) fn keep_apart(&mut self) {
+        match &mut self.rest {
+            Rest::Http1(reply) => reply.keep_apart(),
+            Rest::Hypers(_) => {}
+        }
+    }
+
+    /// Whether pieces that came together may come one by one.
+    pub(crate) fn comes_apart(&self) -> bool {
+        matches!(self.rest, Rest::Hypers(_))
+    }
+
     /// Has its bytes changed on their way.
     pub(super) fn rewrite(&mut self, rewrite: Box<dyn Rewrite>) {
         self.rewrite = Some(rewrite);
@@ -107,8 +133,8 @@ impl UpstreamBody {
     }
 }
 
-impl From<Incoming> for UpstreamBody {
-    fn from(rest: Incoming) -> Self {
+impl From<Rest> for UpstreamBody {
+    fn from(rest: Rest) -> Self {
         Self {
             ahead: VecDeque::new(),
             rest,
@@ -117,14 +143,26 @@ impl From<Incoming> for UpstreamBody {
     }
 }
 
+impl From<Incoming> for UpstreamBody {
+    fn from(rest: Incoming) -> Self {
+        Rest::Hypers(rest).into()
+    }
+}
+
+impl From<Reply<TcpStream, OwnBody>> for UpstreamBody {
+    fn from(rest: Reply<TcpStream, OwnBody>) -> Self {
+        Rest::Http1(rest).into()
+    }
+}
+
 impl Body for UpstreamBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.ahead.pop_front() {
             Some(frame) => Poll::Ready(Some(frame)),
             None => Pin::new(&mut self.rest).poll_frame(cx),
@@ -144,5 +182,36 @@ impl Body for UpstreamBody {
             hint.set_upper(upper.saturating_add(n_ahead));
         }
         hint
+    }
+}
+
+// === impl Rest ===
+
+impl Body for Rest {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut *self {
+            Self::Http1(reply) => Pin::new(reply).poll_frame(cx).map_err(Into::into),
+            Self::Hypers(reply) => Pin::new(reply).poll_frame(cx).map_err(Into::into),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Http1(reply) => reply.is_end_stream(),
+            Self::Hypers(reply) => reply.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Http1(reply) => reply.size_hint(),
+            Self::Hypers(reply) => reply.size_hint(),
+        }
     }
 }

@@ -10,43 +10,25 @@ use std::{
 
 use http::{HeaderValue, Uri};
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::{
-        legacy::{
-            Client,
-            connect::{
-                Connected, Connection, HttpConnector,
-                proxy::{SocksV5, Tunnel},
-            },
+        legacy::connect::{
+            Connected, Connection, HttpConnector,
+            proxy::{SocksV5, Tunnel},
         },
         proxy::matcher::{Intercept, Matcher},
     },
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::TokioIo,
 };
 use tokio::{net::TcpStream, time::timeout};
 use tower::Service;
 
-use crate::{
-    config::{EnvironmentProxies, UpstreamConfig},
-    relay::{Body, BoxError},
-};
+use crate::{config::EnvironmentProxies, relay::BoxError};
 
-/// How long an unused connection is kept; shorter than the keep-alive of servers in use.
-const POOL_IDLE: Duration = Duration::from_secs(50);
-/// The most unused connections that one thread keeps to one upstream: a burst does not hold its files after it.
-const POOL_SIZE: usize = 256;
 /// Silence after which the system asks whether the other end is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
-/// The same for a connection of HTTP/2, which all requests share: one that is dead, as after a night's
-/// sleep of a laptop, would hold up every one of them.
-const PING: Duration = Duration::from_secs(30);
-const PONG: Duration = Duration::from_secs(20);
 /// No proxy, whatever the environment says.
 const DIRECT: &str = "none";
-
-/// The connections of one upstream.
-pub(super) type Connections = Client<Deadline<HttpsConnector<Way>>, Body>;
 
 /// Where a proxy is and what it is shown.
 #[derive(Debug, Clone)]
@@ -85,34 +67,13 @@ struct NotInTime(Duration);
 
 type Connecting<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 
-/// Connections to one upstream, which is at `address`.
-pub(super) fn connections(
-    tls: rustls::ClientConfig,
-    config: &UpstreamConfig,
-    proxy: Option<&Proxy>,
-    is_https: bool,
-) -> Connections {
+/// Connects to whatever address it is given.
+pub(super) fn to_anywhere() -> HttpConnector {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_nodelay(true);
     http.set_keepalive(Some(KEEPALIVE));
-    let https = HttpsConnectorBuilder::new()
-        .with_tls_config(tls)
-        .https_or_http()
-        .enable_all_versions()
-        .wrap_connector(Way::new(http, proxy, is_https));
-    let deadline = Deadline {
-        connector: https,
-        after: config.connect.0,
-    };
-    Client::builder(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(POOL_IDLE)
-        .pool_max_idle_per_host(POOL_SIZE)
-        .http2_keep_alive_interval(PING)
-        .http2_keep_alive_timeout(PONG)
-        .build(deadline)
+    http
 }
 
 // === impl Proxy ===
@@ -175,7 +136,8 @@ impl EnvironmentProxies {
 // === impl Way ===
 
 impl Way {
-    fn new(http: HttpConnector, proxy: Option<&Proxy>, is_https: bool) -> Self {
+    pub(super) fn new(proxy: Option<&Proxy>, is_https: bool) -> Self {
+        let http = to_anywhere();
         let Some(proxy) = proxy else {
             return Self::Straight(http);
         };
@@ -279,6 +241,12 @@ impl Write for Link {
 }
 
 // === impl Deadline ===
+
+impl<C> Deadline<C> {
+    pub(super) fn new(connector: C, after: Duration) -> Self {
+        Self { connector, after }
+    }
+}
 
 impl<C> Service<Uri> for Deadline<C>
 where
