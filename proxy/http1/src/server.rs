@@ -86,6 +86,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Server<S> {
         let mut stopped = pin!(stop.cancelled());
         loop {
             self.patience.begin();
+            self.link.lock().wire.begin();
             let head = poll_fn(|cx| {
                 if let Poll::Ready(head) = self.poll_head(cx) {
                     return Poll::Ready(head);

@@ -30,8 +30,10 @@ const AHEAD: usize = 8 << 10;
 pub(crate) struct Wire<S> {
     pub io: S,
     pub input: BytesMut,
-    /// How much is read next: as much as came, and was not all.
+    /// How much is read next.
     next: usize,
+    /// How much came since a message began.
+    n_come: usize,
 }
 
 // === impl Wire ===
@@ -43,6 +45,7 @@ impl<S: AsyncRead + Unpin> Wire<S> {
             io,
             input,
             next: FIRST,
+            n_come: 0,
         }
     }
 
@@ -52,6 +55,17 @@ impl<S: AsyncRead + Unpin> Wire<S> {
             io,
             input,
             next: MOST,
+            n_come: 0,
+        }
+    }
+
+    /// Another message begins. It is mostly a little longer than the one before it: a buffer that holds it
+    /// at once, and not much more.
+    pub(crate) fn begin(&mut self) {
+        if self.n_come > 0 {
+            let expected = self.n_come.saturating_add(self.n_come / 8);
+            self.next = expected.clamp(FIRST, MOST).next_multiple_of(FIRST);
+            self.n_come = 0;
         }
     }
 
@@ -68,6 +82,7 @@ impl<S: AsyncRead + Unpin> Wire<S> {
             self.input = BytesMut::new();
         }
         let n_bytes = ready!(read)?;
+        self.n_come += n_bytes;
         if n_bytes == room {
             self.next = (2 * self.next).min(MOST);
         }
