@@ -3,7 +3,7 @@
 use std::fmt;
 
 use memchr::{memchr3_iter, memmem};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::Error as _};
 
 use crate::message::{Message, Role};
 
@@ -119,7 +119,16 @@ fn has_wide_blank(text: &str) -> bool {
 /// As 64 hexadecimal digits.
 impl Serialize for ChainHash {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&blake3::Hash::from_bytes(self.0).to_hex())
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut hex = [0; 64];
+        let (pairs, _) = hex.as_chunks_mut();
+        for (pair, byte) in pairs.iter_mut().zip(self.0) {
+            *pair = [
+                DIGITS[usize::from(byte >> 4)],
+                DIGITS[usize::from(byte & 15)],
+            ];
+        }
+        serializer.serialize_str(str::from_utf8(&hex).map_err(S::Error::custom)?)
     }
 }
 

@@ -90,8 +90,11 @@ impl Held {
 
     /// Holds `n_bytes` from now on, be there as many or not: the memory is taken already.
     pub(crate) fn set(&mut self, n_bytes: u64) {
-        self.budget.used().add(n_bytes);
-        self.clear();
+        let used = self.budget.used();
+        match n_bytes.checked_sub(self.n_bytes) {
+            Some(more) => used.add(more),
+            None => used.sub(self.n_bytes - n_bytes),
+        }
         self.n_bytes = n_bytes;
     }
 

@@ -68,8 +68,10 @@ counters! {
     cache_breaks,
 }
 
-/// One number that goes up, and for some down again.
+/// One number that goes up, and for some down again. On a line of the cache of its own: threads that count
+/// different things need not wait for each other.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 pub(crate) struct Counter(AtomicU64);
 
 // === impl Counter ===

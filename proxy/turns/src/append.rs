@@ -45,7 +45,8 @@ impl Prepared {
     /// The texts that its record names as blobs.
     fn stored<'a>(&'a self, plan: &Plan, has_setup: bool) -> impl Iterator<Item = &'a JsonText> {
         let is_own = |text: &&JsonText| plan.new.contains(&Line::Blob(text.hash));
-        let blobs = self.messages.iter().filter(|text| text.is_blob());
+        let texts = self.messages.iter().map(|message| &message.text);
+        let blobs = texts.filter(|text| text.is_blob());
         let reply = self.reply.iter().filter(|text| text.is_blob());
         let setup = self.setup.blobs().filter(move |_| has_setup);
         blobs.filter(is_own).chain(reply).chain(setup)

@@ -159,7 +159,7 @@ impl TurnLog {
                 Ok(new) => new,
                 Err(error) => return receipt.tell(Err(error)),
             };
-            let room = match self.room(new.n_bytes()).await {
+            let room = match self.room(new.n_bytes).await {
                 Ok(room) => room,
                 Err(error) => return receipt.tell(Err(error)),
             };

@@ -9,11 +9,11 @@ use super::{
 use crate::{
     diff::{Short, short},
     keys,
+    raw::RawMessage,
     record::{Line, Part},
     resolve::Resolver,
     store::Table,
     tail::{MAX_DEPTH, Tail},
-    text::JsonText,
     txn::{Fault, Source, Txn},
 };
 
@@ -33,7 +33,7 @@ pub(super) fn plan(
     };
     // A system text holds for one request; what the request before had in its place is not repeated.
     let (system, said) = match new.messages.split_first() {
-        Some((first, said)) if is_system(&first.text) => (Some(first), said),
+        Some((first, said)) if is_system(first.text.as_str()) => (Some(&first.text), said),
         Some(_) | None => (None, &new.messages[..]),
     };
     let mut known = tail.turns.iter();
@@ -63,9 +63,9 @@ fn replied(txn: &Txn<'_>, number: u64, reply_id: &str) -> Result<Option<u32>, Fa
 }
 
 /// The conversation of turn `seq`, copied from it, and what was said since.
-fn on_top(seq: u32, before: &[Short], said: &[JsonText]) -> Plan {
+fn on_top(seq: u32, before: &[Short], said: &[RawMessage]) -> Plan {
     let mut hashes = before.to_vec();
-    hashes.extend(said.iter().map(|text| short(&text.hash)));
+    hashes.extend(said.iter().map(|it| short(&it.text.hash)));
     let mut parts = vec![Part::Copy([0, count(before.len())])];
     if !said.is_empty() {
         parts.push(Part::New(count(said.len())));
@@ -78,14 +78,14 @@ fn on_top(seq: u32, before: &[Short], said: &[JsonText]) -> Plan {
         base: Some(seq),
         hashes,
         parts,
-        new: said.iter().map(Line::of).collect(),
+        new: said.iter().map(|it| Line::of(&it.text)).collect(),
     }
 }
 
 /// The same, written out: where a chain of copies would grow too long, or the system text is another.
-fn anew(seq: u32, mut lines: Vec<Line>, said: &[JsonText]) -> Plan {
+fn anew(seq: u32, mut lines: Vec<Line>, said: &[RawMessage]) -> Plan {
     let new_from = lines.len();
-    lines.extend(said.iter().map(Line::of));
+    lines.extend(said.iter().map(|it| Line::of(&it.text)));
     Plan {
         parent: Some(Parent { seq, new_from }),
         base: None,

@@ -48,12 +48,12 @@ impl Prepared {
     pub(super) fn plan(&self, tail: &Tail, seq: u32) -> Plan {
         // The reply comes behind them.
         let mut hashes = Vec::with_capacity(self.messages.len() + 1);
-        hashes.extend(self.messages.iter().map(|text| short(&text.hash)));
+        hashes.extend(self.messages.iter().map(|it| short(&it.text.hash)));
         let parent = self.parent(tail, &hashes, seq);
         let (base, parts) = self.base(tail, &hashes, seq);
         let own = diff::own(&parts).zip(&self.messages);
         let own = own.filter(|(own, _)| *own);
-        let new = own.map(|(_, text)| Line::of(text)).collect();
+        let new = own.map(|(_, message)| Line::of(&message.text)).collect();
         Plan {
             parent,
             base,
@@ -89,10 +89,10 @@ impl Prepared {
 
     /// The message after which the chain is first that one, if it is at `from` or behind.
     fn first_with(&self, chain: ChainHash, from: usize) -> Option<usize> {
-        let chains = &self.chains;
-        let last = from + chains.get(from..)?.iter().rposition(|it| *it == chain)?;
+        let said = &self.messages;
+        let last = from + said.get(from..)?.iter().rposition(|it| it.chain == chain)?;
         // Messages that do not count leave the chain as it is.
-        let n_same = chains[..last].iter().rev().take_while(|it| **it == chain);
+        let n_same = said[..last].iter().rev().take_while(|it| it.chain == chain);
         let first = last - n_same.count();
         (first >= from).then_some(first)
     }
@@ -123,9 +123,9 @@ impl Prepared {
         let own = own.filter(|(own, _)| *own);
         let mut lacking = HashSet::default();
         let mut n_bytes = 0;
-        for (_, (hash, text)) in own {
+        for (_, (hash, message)) in own {
             lacking.insert(*hash);
-            n_bytes += text.as_str().len();
+            n_bytes += message.text.as_str().len();
         }
         Base {
             turn,

@@ -6,7 +6,7 @@ use crate::{
     diff::Short,
     error::LogError,
     keys,
-    raw::{RawSetup, RawTurn},
+    raw::{RawMessage, RawSetup, RawTurn},
     text::JsonText,
     turn::{NewTurn, Tokens},
 };
@@ -23,11 +23,9 @@ pub(crate) struct Prepared {
     /// Without its conversation and its setup.
     pub(super) turn: NewTurn,
     pub(super) key: u64,
-    pub(super) messages: Vec<JsonText>,
+    pub(super) messages: Vec<RawMessage>,
     pub(super) reply: Option<JsonText>,
     pub(super) setup: RawSetup,
-    /// The chain hash after each message.
-    pub(super) chains: Vec<ChainHash>,
     /// The chain hash after the reply, if it is one.
     pub(super) after: Option<ChainHash>,
     pub(super) reply_id: Option<Short>,
@@ -35,6 +33,8 @@ pub(crate) struct Prepared {
     pub(super) is_named: bool,
     /// The reply that it goes on from, where the request does not repeat what was said before.
     pub(super) goes_on_from: Option<String>,
+    /// The length of its texts, names of replies among them, and of its ids.
+    pub(crate) n_bytes: usize,
 }
 
 // === impl Prepared ===
@@ -54,24 +54,21 @@ impl Prepared {
             .filter(|reply| reply.role() == metaclaw_chat::Role::Assistant)
             .map(|reply| turn.chain.then(reply));
         let is_named = setup.served().api.as_deref() == Some(NAMES_REPLIES);
-        let (messages, chains) = messages
-            .into_iter()
-            .map(|message| (message.text, message.chain))
-            .unzip();
         let reply = reply.map(|reply| JsonText::of(reply.as_map()));
-        let prepared = Self {
+        let mut prepared = Self {
             key,
             messages,
             reply: reply.transpose().map_err(|it| unwritable(&it))?,
             setup,
-            chains,
             after,
             reply_id: turn.reply_id.as_deref().map(keys::reply_hash),
             is_named,
             goes_on_from,
             turn,
+            n_bytes: 0,
         };
-        match prepared.n_bytes() {
+        prepared.n_bytes = prepared.length();
+        match prepared.n_bytes {
             n_bytes if n_bytes > MAX_TURN => Err(LogError::TooLarge {
                 what: "a turn",
                 n_bytes,
@@ -81,11 +78,10 @@ impl Prepared {
         }
     }
 
-    /// The length of its texts, names of replies among them, and of its ids.
-    pub(crate) fn n_bytes(&self) -> usize {
+    fn length(&self) -> usize {
         let n_ids = self.turn.tokens.as_ref().map_or(0, Tokens::n_bytes);
-        let texts = self.messages.iter().chain(&self.reply);
-        let texts = texts.chain(self.setup.blobs());
+        let messages = self.messages.iter().map(|message| &message.text);
+        let texts = messages.chain(&self.reply).chain(self.setup.blobs());
         let texts = texts.map(|text| text.as_str().len());
         let turn = &self.turn;
         let names = [&turn.reply_id, &turn.finish_reason, &self.goes_on_from];
