@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::error::Malformed;
+use crate::{error::Malformed, head::ends_with_crlf};
 
 /// The longest line that says a chunk's size.
 const MAX_LINE: usize = 4 << 10;
@@ -60,14 +60,15 @@ impl Chunked {
             return Ok(Some(Part::Data(first)));
         }
         // The end is known with the last data, if it has come: nobody asks for more.
-        let Some(second) = self.data(input)? else {
+        // What is wrong behind it is found again when it is asked for.
+        let Ok(Some(second)) = self.data(input) else {
             self.ends_at_once(input);
             return Ok(Some(Part::Data(first)));
         };
         let mut all = BytesMut::with_capacity(first.len() + second.len() + input.len());
         all.extend_from_slice(&first);
         all.extend_from_slice(&second);
-        while let Some(more) = self.data(input)? {
+        while let Ok(Some(more)) = self.data(input) {
             all.extend_from_slice(&more);
         }
         self.ends_at_once(input);
@@ -124,7 +125,8 @@ impl Chunked {
             .take_while(|byte| byte.is_ascii_hexdigit())
             .count();
         let (digits, rest) = line.split_at(n_digits);
-        let is_extension = matches!(rest.trim_ascii_start(), [] | [b';', ..]);
+        let mut behind = rest.iter().skip_while(|byte| matches!(byte, b' ' | b'\t'));
+        let is_extension = matches!(behind.next(), None | Some(b';'));
         if !is_extension || rest.contains(&b'\r') {
             return Err(Malformed::Chunk("its size is no hexadecimal number"));
         }
@@ -154,6 +156,9 @@ impl Chunked {
             Err(_) => return Err(Malformed::Chunk("a field behind it is malformed")),
         };
         let mut trailers = HeaderMap::new();
+        if !ends_with_crlf(input, n_bytes, fields) {
+            return Err(Malformed::Chunk("a line does not end with CR LF"));
+        }
         for field in fields {
             let name = HeaderName::from_bytes(field.name.as_bytes());
             let value = HeaderValue::from_bytes(field.value);

@@ -107,10 +107,7 @@ fn write_head(
 ) -> How {
     headers.remove(header::CONNECTION);
     headers.remove(header::TRANSFER_ENCODING);
-    let given = length(&headers);
-    if given.is_none() {
-        headers.remove(header::CONTENT_LENGTH);
-    }
+    let given = length(&mut headers);
     let how = match given.or_else(|| body.size_hint().exact()) {
         Some(length) => How::Length(length),
         None => How::Chunked(Vec::new()),
@@ -129,7 +126,10 @@ fn write_head(
             .authority()
             .filter(|_| !headers.contains_key(header::HOST))
         {
-            for part in ["host: ", authority.as_str(), "\r\n"] {
+            // A name and a password in it are not for the server's log.
+            let host = authority.as_str();
+            let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+            for part in ["host: ", host, "\r\n"] {
                 out.extend_from_slice(part.as_bytes());
             }
         }
@@ -185,15 +185,12 @@ where
     /// it may have answered all the same.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
         while !self.is_sent && self.broken.is_none() {
-            let put = self.sending.poll_into(&mut self.output, cx);
+            let put = self.sending.poll_into(&mut self.output, cx)?;
             let is_full = self.output.is_full();
             match self.output.poll_write(&mut self.wire.io, cx) {
                 Poll::Ready(Err(error)) => self.broken = Some(error.into()),
                 Poll::Ready(Ok(())) => match put {
-                    Poll::Ready(result) => {
-                        result?;
-                        self.is_sent = true;
-                    }
+                    Poll::Ready(()) => self.is_sent = true,
                     Poll::Pending if is_full => {}
                     Poll::Pending => return Ok(()),
                 },

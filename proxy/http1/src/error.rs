@@ -45,6 +45,12 @@ pub enum Malformed {
     /// A transfer coding beside a length, or in HTTP/1.0: where the body ends is anybody's guess.
     #[error("transfer-encoding stands beside content-length, or in HTTP/1.0")]
     Ambiguous,
+    /// No `host` in HTTP/1.1, or several.
+    #[error("host must be given, and once")]
+    Host,
+    /// `CONNECT`.
+    #[error("CONNECT is not served: this is no proxy of that kind")]
+    Tunnel,
     /// A transfer coding other than `chunked`.
     #[error("transfer-encoding must be chunked")]
     Coding,
@@ -60,8 +66,8 @@ impl Malformed {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::TooLong { .. } => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Self::Coding => StatusCode::NOT_IMPLEMENTED,
-            Self::Head(_) | Self::Length | Self::Ambiguous | Self::Chunk(_) => {
+            Self::Coding | Self::Tunnel => StatusCode::NOT_IMPLEMENTED,
+            Self::Head(_) | Self::Length | Self::Ambiguous | Self::Host | Self::Chunk(_) => {
                 StatusCode::BAD_REQUEST
             }
         }

@@ -2,10 +2,10 @@
 
 use std::{io::Write as _, mem::MaybeUninit};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version,
-    header::{CONNECTION, CONTENT_LENGTH, EXPECT, TE, TRANSFER_ENCODING},
+    header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING},
 };
 use httparse::{Header, Status};
 
@@ -64,6 +64,7 @@ struct Says {
     is_chunked: Option<bool>,
     closes: bool,
     keeps: bool,
+    n_hosts: usize,
 }
 
 // === impl RequestHead ===
@@ -71,6 +72,7 @@ struct Says {
 impl RequestHead {
     /// Takes a head from the beginning of `input`, once all of it has come.
     pub(crate) fn take(input: &mut BytesMut) -> Result<Option<Self>, Malformed> {
+        skip_empty_lines(input);
         let mut room = [const { MaybeUninit::uninit() }; MAX_HEADERS];
         let mut parsed = httparse::Request::new(&mut []);
         let n_bytes = match parsed.parse_with_uninit_headers(input, &mut room)? {
@@ -83,13 +85,24 @@ impl RequestHead {
             return Err(Malformed::Head("the first line is not one of HTTP"));
         };
         bounded(n_bytes)?;
+        // Whoever passed this on may have taken a lone LF for a part of a value.
+        let first = offset(input, path.as_bytes()) + path.len() + " HTTP/1.x".len();
+        if input[first] != b'\r' || !ends_with_crlf(input, n_bytes, parsed.headers) {
+            return Err(Malformed::Head("a line does not end with CR LF"));
+        }
         let method = Method::from_bytes(method.as_bytes());
         let method = method.map_err(|_| Malformed::Head("the method is not allowed"))?;
+        if method == Method::CONNECT {
+            return Err(Malformed::Tunnel);
+        }
         let head = Bytes::copy_from_slice(&input[..n_bytes]);
         let uri = Uri::from_maybe_shared(part(&head, input, path.as_bytes()));
         let uri = uri.map_err(|_| Malformed::Head("the address is not one of HTTP"))?;
         let (headers, says) = headers(&head, input, parsed.headers)?;
         let is_11 = version == 1;
+        if !(says.n_hosts == 1 || says.n_hosts == 0 && !is_11) {
+            return Err(Malformed::Host);
+        }
         let has_te = says.is_chunked.is_some();
         if has_te && (says.length.is_some() || !is_11) {
             return Err(Malformed::Ambiguous);
@@ -140,6 +153,7 @@ impl ReplyHead {
     }
 
     fn take_one(input: &mut BytesMut, asked: &Method) -> Result<Option<Self>, Malformed> {
+        skip_empty_lines(input);
         let mut room = [const { MaybeUninit::uninit() }; MAX_HEADERS];
         let mut parsed = httparse::Response::new(&mut []);
         let config = httparse::ParserConfig::default();
@@ -160,20 +174,22 @@ impl ReplyHead {
         let reason = (!is_usual).then(|| Reason(part(&head, input, words.as_bytes())));
         let (mut headers, says) = headers(&head, input, parsed.headers)?;
         let is_11 = version == 1;
+        match says.is_chunked {
+            Some(_) if !is_11 => return Err(Malformed::Ambiguous),
+            // Nobody asked for another one, and the agent could not tell what it is given.
+            Some(false) => return Err(Malformed::Coding),
+            Some(true) | None => {}
+        }
         let mut keeps = says.lets_go_on(is_11);
         let framing = match (has_body(asked, status), says.is_chunked, says.length) {
             (false, ..) => Framing::Length(0),
-            (true, Some(is_chunked), length) => {
+            (true, Some(_), length) => {
                 if length.is_some() {
                     // Somebody between may have read it otherwise: nothing more is read from there.
                     headers.remove(CONTENT_LENGTH);
                     keeps = false;
                 }
-                if is_chunked && is_11 {
-                    Framing::Chunked
-                } else {
-                    Framing::ToTheEnd
-                }
+                Framing::Chunked
             }
             (true, None, Some(length)) => Framing::Length(length),
             (true, None, None) => Framing::ToTheEnd,
@@ -233,9 +249,37 @@ fn bounded(n_bytes: usize) -> Result<(), Malformed> {
     Ok(())
 }
 
+/// Leaves out empty lines before a first line (RFC 9112 2.2).
+fn skip_empty_lines(input: &mut BytesMut) {
+    loop {
+        match **input {
+            [b'\r', b'\n', ..] => input.advance(2),
+            [b'\n', ..] => input.advance(1),
+            _ => return,
+        }
+    }
+}
+
+/// Whether the lines of these fields, which end `n_bytes` of `input`, all end with CR LF and not with LF alone.
+pub(crate) fn ends_with_crlf(input: &[u8], n_bytes: usize, fields: &[Header<'_>]) -> bool {
+    let has_cr = |field: &Header<'_>| {
+        let behind = &input[offset(input, field.value) + field.value.len()..];
+        let mut behind = behind
+            .iter()
+            .skip_while(|byte| matches!(byte, b' ' | b'\t'));
+        behind.next() == Some(&b'\r')
+    };
+    input[..n_bytes].ends_with(b"\r\n") && fields.iter().all(has_cr)
+}
+
+/// Where a part of `input` begins.
+fn offset(input: &[u8], part: &[u8]) -> usize {
+    part.as_ptr().addr() - input.as_ptr().addr()
+}
+
 /// The copy in `head` of a part of `input`.
 fn part(head: &Bytes, input: &[u8], part: &[u8]) -> Bytes {
-    let at = part.as_ptr().addr() - input.as_ptr().addr();
+    let at = offset(input, part);
     head.slice(at..at + part.len())
 }
 
@@ -273,6 +317,7 @@ fn headers(
                 says.closes |= has_token(&value, "close");
                 says.keeps |= has_token(&value, "keep-alive");
             }
+            HOST => says.n_hosts += 1,
             _ => {}
         }
         headers.append(name, value);
@@ -280,7 +325,8 @@ fn headers(
     Ok((headers, says))
 }
 
-fn length(value: &HeaderValue) -> Result<u64, Malformed> {
+/// The number that a `content-length` is.
+pub(crate) fn length(value: &HeaderValue) -> Result<u64, Malformed> {
     let digits = value.as_bytes();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(Malformed::Length);

@@ -17,6 +17,8 @@ mod head;
 mod output;
 mod sending;
 mod server;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use self::{

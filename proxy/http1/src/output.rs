@@ -121,6 +121,36 @@ impl Output {
             self.tail.clear();
             // A connection that rests keeps room for a head, not for all that it ever copied.
             self.tail.shrink_to(SHORT);
+        } else if self.n_written >= FULL {
+            // Where something always waits, what is written would stay for ever.
+            self.tail.drain(..self.n_written);
+            self.n_written = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use tokio::io::{AsyncReadExt, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_written_is_gone_though_something_always_waits() {
+        let (mut writer, mut reader) = duplex(256);
+        let mut output = Output::default();
+        let mut cx = Context::from_waker(Waker::noop());
+        for n in 0_u32..20_000 {
+            output.push_chunk(Bytes::from(format!("event {n:05}\n")));
+            let written = output.poll_write(&mut writer, &mut cx);
+            assert!(n < 100 || written.is_pending());
+            assert!(output.tail.len() < 3 * FULL, "{}", output.tail.len());
+            // As much as is put in, but for the beginning.
+            if n >= 100 {
+                reader.read_exact(&mut [0; 17]).await.unwrap();
+            }
         }
     }
 }

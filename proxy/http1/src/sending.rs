@@ -11,7 +11,7 @@ use http_body::{Body, Frame};
 
 use crate::{
     error::{BoxError, Error},
-    head::write_header,
+    head::{self, write_header},
     output::Output,
 };
 
@@ -130,19 +130,34 @@ where
     }
 }
 
-/// The length that a message's own headers give, if they do.
-pub(crate) fn length(headers: &HeaderMap) -> Option<u64> {
-    let length = headers.get(header::CONTENT_LENGTH)?;
-    length.to_str().ok()?.parse().ok()
+/// The length that a message's own headers give, once, if they do; else none stays.
+pub(crate) fn length(headers: &mut HeaderMap) -> Option<u64> {
+    let mut each = headers.get_all(header::CONTENT_LENGTH).iter();
+    let first = each.next()?;
+    let agree = each.all(|it| it == first);
+    let first = Some(first.clone()).filter(|_| agree);
+    let length = first.as_ref().and_then(|first| head::length(first).ok());
+    match first.filter(|_| length.is_some()) {
+        Some(first) => headers.insert(header::CONTENT_LENGTH, first),
+        None => headers.remove(header::CONTENT_LENGTH),
+    };
+    length
 }
 
 /// The fields that a message's headers announce behind its body, but for those that would change how it
 /// is read (RFC 9110 6.5.1).
 pub(crate) fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
-    const NEVER: [HeaderName; 6] = [
+    const NEVER: [HeaderName; 13] = [
+        header::AUTHORIZATION,
+        header::CACHE_CONTROL,
         header::CONNECTION,
+        header::CONTENT_ENCODING,
         header::CONTENT_LENGTH,
+        header::CONTENT_RANGE,
+        header::CONTENT_TYPE,
         header::HOST,
+        header::MAX_FORWARDS,
+        header::SET_COOKIE,
         header::TE,
         header::TRAILER,
         header::TRANSFER_ENCODING,

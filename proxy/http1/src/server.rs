@@ -8,7 +8,7 @@ use std::{
     future::poll_fn,
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
@@ -22,7 +22,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub use self::incoming::Incoming;
-use self::{link::Link, reply::Asked};
+use self::{
+    link::{GoOn, Link},
+    reply::Asked,
+};
 use crate::{
     decoder::Decoder,
     error::{BoxError, Error, Malformed},
@@ -83,6 +86,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Server<S> {
         F: Future<Output = Response<B>>,
         B: Body<Data = Bytes, Error = BoxError> + Unpin,
     {
+        let served = self.serve_each(stop, handle, refuse).await;
+        self.leave();
+        served
+    }
+
+    async fn serve_each<H, F, B>(
+        &mut self,
+        stop: &CancellationToken,
+        handle: H,
+        refuse: impl Fn(Malformed) -> Response<B>,
+    ) -> Result<(), Error>
+    where
+        H: Fn(Request<Incoming<S>>) -> F,
+        F: Future<Output = Response<B>>,
+        B: Body<Data = Bytes, Error = BoxError> + Unpin,
+    {
         let mut stopped = pin!(stop.cancelled());
         loop {
             self.patience.begin();
@@ -118,7 +137,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Server<S> {
                 .answer(response, asked.unless(stop.is_cancelled()))
                 .await?;
             if !goes_on {
-                let is_read = self.link.lock().decoder.is_over();
+                let is_read = {
+                    let now = self.link.lock();
+                    now.decoder.is_over() && now.wire.input.is_empty()
+                };
                 self.close(!is_read).await;
                 return Ok(());
             }
@@ -163,9 +185,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Server<S> {
     /// What is to be done while a reply is waited for: ready when nobody waits for it any more.
     fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         let mut now = self.link.lock();
-        if std::mem::take(&mut now.is_asked_for) {
-            let go_on = b"HTTP/1.1 100 Continue\r\n\r\n";
-            self.output.write(|out| out.extend_from_slice(go_on));
+        if now.go_on == GoOn::Wanted {
+            now.go_on = GoOn::Unasked;
+            self.output.write(go_on);
         }
         if let Poll::Ready(Err(error)) = self.output.poll_write(&mut now.wire.io, cx) {
             return Poll::Ready(error.into());
@@ -183,20 +205,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Server<S> {
     where
         B: Body<Data = Bytes, Error = BoxError> + Unpin,
     {
-        let keeps = asked.keeps && {
-            let mut now = self.link.lock();
-            now.is_held || now.skip()
-        };
+        let keeps = self.goes_on(&asked);
         let (head, body) = response.into_parts();
         let how = reply::write_head(head, &body, &asked, keeps, &mut self.output);
         let keeps = keeps && !matches!(how, How::ToTheEnd);
         let mut sending = Sending::new(body, how);
+        // How the body ended is kept until what came before it is written.
+        let mut put = Poll::Pending;
         poll_fn(|cx| {
             loop {
-                let put = sending.poll_into(&mut self.output, cx);
+                if put.is_pending() {
+                    put = sending.poll_into(&mut self.output, cx);
+                }
                 let is_full = self.output.is_full();
                 ready!(self.poll_write(cx))?;
-                match put {
+                match std::mem::replace(&mut put, Poll::Pending) {
                     Poll::Ready(result) => return Poll::Ready(result),
                     Poll::Pending if is_full => {}
                     Poll::Pending => return self.poll_meanwhile(cx).map(Err),
@@ -208,6 +231,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Server<S> {
         Ok(keeps && !now.is_held && now.skip())
     }
 
+    /// Whether another request may come after the reply that begins now, as far as is known. From here on
+    /// nobody is told to go on: that would stand within the reply.
+    fn goes_on(&mut self, asked: &Asked) -> bool {
+        let mut now = self.link.lock();
+        let before = std::mem::replace(&mut now.go_on, GoOn::Unasked);
+        if before == GoOn::Wanted {
+            self.output.write(go_on);
+        }
+        // A client that still waits to be told may leave its body out, or not.
+        let may_leave_out = before == GoOn::Awaited && !now.decoder.is_over();
+        asked.keeps && !may_leave_out && (now.is_held || now.skip())
+    }
+
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let mut now = self.link.lock();
         let written = ready!(self.output.poll_write(&mut now.wire.io, cx));
@@ -216,8 +252,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Server<S> {
 
     /// Ends the connection; where the client may still be sending, not before it has had time to see the
     /// reply.
-    async fn close(self, is_sending: bool) {
+    async fn close(&self, is_sending: bool) {
         let link = &self.link;
+        leave(link);
         let end = poll_fn(|cx| Pin::new(&mut link.lock().wire.io).poll_shutdown(cx));
         // It has gone by itself, which is as well.
         if end.await.is_err() || !is_sending {
@@ -237,6 +274,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Server<S> {
         // Whether it ended or not, it has had its time.
         let _ = timeout(LINGER, listen).await;
     }
+
+    /// The client sees the end, though somebody may still have the body of a request and with it the
+    /// connection.
+    fn leave(&self) {
+        leave(&self.link);
+        if Arc::strong_count(&self.link) > 1 {
+            let mut now = self.link.lock();
+            let mut cx = Context::from_waker(Waker::noop());
+            // What cannot be done at once is done when the body goes.
+            let _ = Pin::new(&mut now.wire.io).poll_shutdown(&mut cx);
+        }
+    }
+}
+
+/// Tells whoever has a request's body that no more of it is read.
+fn leave<S>(link: &Link<S>) {
+    let reader = link.lock().leave();
+    if let Some(reader) = reader {
+        reader.wake();
+    }
+}
+
+/// Tells a client that waits with its body to send it.
+fn go_on(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
 }
 
 // === impl Patience ===

@@ -23,12 +23,22 @@ pub(super) struct Now<S> {
     pub decoder: Decoder,
     /// Somebody has the body, and reads when it is time to.
     pub is_held: bool,
-    /// The client waits to be told to send the body,
-    pub expects: bool,
-    /// and should be told now.
-    pub is_asked_for: bool,
+    pub go_on: GoOn,
     /// The connection's task, when it waits for whoever has the body.
     waits: Option<Waker>,
+    /// Whoever has the body, when it waits for more.
+    reader: Option<Waker>,
+    /// Nothing more is read for whoever has the body.
+    is_left: bool,
+}
+
+/// Whether the client waits to be told to send the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GoOn {
+    Unasked,
+    Awaited,
+    /// Somebody wants the body: it is to be told now.
+    Wanted,
 }
 
 // === impl Link ===
@@ -42,9 +52,10 @@ impl<S> Link<S> {
             wire: Wire::wide(io, input),
             decoder: Decoder::Over,
             is_held: false,
-            expects: false,
-            is_asked_for: false,
+            go_on: GoOn::Unasked,
             waits: None,
+            reader: None,
+            is_left: false,
         }))
     }
 
@@ -59,8 +70,11 @@ impl<S> Now<S> {
     /// A request has begun.
     pub(super) fn begin(&mut self, decoder: Decoder, expects: bool) {
         self.is_held = !decoder.is_over();
-        self.expects = expects;
-        self.is_asked_for = false;
+        self.go_on = if expects {
+            GoOn::Awaited
+        } else {
+            GoOn::Unasked
+        };
         self.decoder = decoder;
     }
 
@@ -70,12 +84,16 @@ impl<S> Now<S> {
         self.wake(own);
     }
 
+    /// The connection ends: what still comes is no longer for whoever has the body, who is to hear of it.
+    #[must_use = "to be woken when the connection is no longer locked"]
+    pub(super) fn leave(&mut self) -> Option<Waker> {
+        self.is_left = true;
+        self.reader.take()
+    }
+
     /// Has the connection's task woken when the body's reader has done something.
     pub(super) fn wait(&mut self, waker: &Waker) {
-        match &mut self.waits {
-            Some(waits) => waits.clone_from(waker),
-            waits => *waits = Some(waker.clone()),
-        }
+        remember(&mut self.waits, waker);
     }
 
     fn wake(&mut self, own: Option<&Waker>) {
@@ -98,11 +116,29 @@ impl<S: AsyncRead + Unpin> Now<S> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        if self.expects && self.wire.input.is_empty() {
-            self.expects = false;
-            self.is_asked_for = true;
-            self.wake(None);
+        // Whoever has begun to send does not wait.
+        if self.go_on == GoOn::Awaited {
+            if self.wire.input.is_empty() {
+                self.go_on = GoOn::Wanted;
+                self.wake(None);
+            } else {
+                self.go_on = GoOn::Unasked;
+            }
         }
-        self.wire.poll_frame(&mut self.decoder, cx)
+        if self.is_left {
+            return Poll::Ready(Some(Err(Error::Ended("a body"))));
+        }
+        let frame = self.wire.poll_frame(&mut self.decoder, cx);
+        if frame.is_pending() {
+            remember(&mut self.reader, cx.waker());
+        }
+        frame
+    }
+}
+
+fn remember(slot: &mut Option<Waker>, waker: &Waker) {
+    match slot {
+        Some(known) => known.clone_from(waker),
+        slot => *slot = Some(waker.clone()),
     }
 }

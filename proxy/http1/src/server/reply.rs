@@ -74,9 +74,6 @@ pub(super) fn write_head(
         headers.remove(header::CONTENT_LENGTH);
     }
     let given = length(headers);
-    if given.is_none() {
-        headers.remove(header::CONTENT_LENGTH);
-    }
     let known = body.size_hint().exact();
     let is_10 = asked.version == Version::HTTP_10;
     let how = match (has_body(&asked.method, head.status), given.or(known)) {
