@@ -266,6 +266,7 @@ mod tests {
             "1\n",
             "1;a\rb\r\n",
             "10000000000000000\r\n",
+            "1\x0c;x\r\na\r\n0\r\n\r\n",
             "1\r\nab\r\n",
             "1\r\na\n",
             "0\r\n: x\r\n\r\n",

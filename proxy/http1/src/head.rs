@@ -299,12 +299,12 @@ fn headers(
         match name {
             CONTENT_LENGTH => {
                 let length = length(&value)?;
-                if says.length.replace(length).is_some_and(|it| it != length) {
-                    return Err(Malformed::Length);
+                match says.length.replace(length) {
+                    None => {}
+                    // Said again, it is one all the same.
+                    Some(before) if before == length => continue,
+                    Some(_) => return Err(Malformed::Length),
                 }
-                // Said again, it is one all the same.
-                headers.insert(name, value);
-                continue;
             }
             TRANSFER_ENCODING => {
                 let is_chunked = value

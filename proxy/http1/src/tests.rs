@@ -1,6 +1,7 @@
 //! Both sides over a pipe in memory.
 
 mod client;
+mod framing;
 mod server;
 
 use std::{

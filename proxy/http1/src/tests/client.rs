@@ -218,12 +218,10 @@ async fn a_reply_that_may_be_read_differently_is_none() {
 
 #[tokio::test(start_paused = true)]
 async fn what_came_before_a_malformed_chunk_or_a_cut_is_given() {
-    for end in ["zz\r\n", "", "3\r\nab", "0\r\n"] {
-        let said = format!(
-            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n1\r\n!\r\n{end}"
-        );
+    for end in ["zz\r\n", "1\r\n!\r\nzz\r\n", "", "3\r\nab", "0\r\n"] {
+        let said = format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n{end}");
         let (reply, body, is_whole, n_resting) = read(&said, Method::GET).await;
         assert!(reply.is_ok() && !is_whole && n_resting == 0, "{end:?}");
-        assert!(body.starts_with(b"hi!"), "{end:?}: {body:?}");
+        assert!(body.starts_with(b"hi"), "{end:?}: {body:?}");
     }
 }
