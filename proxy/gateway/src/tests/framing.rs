@@ -3,7 +3,7 @@
 
 use tokio::{io::AsyncReadExt, time::timeout};
 
-use super::harness::{Client, Harness, SOON, STREAM, chunk, post_chat};
+use super::harness::{Client, Harness, SOON, STREAM, chunk, json_reply, post_chat};
 use crate::tests::harness::CHAT;
 
 fn request(method: &str, path: &str, headers: &str) -> Vec<u8> {
@@ -108,4 +108,65 @@ async fn a_websocket_is_refused_in_words_and_another_offer_is_ignored() {
     assert_eq!(stripped, [None, None]);
     exchange.send(b"HTTP/1.1 204 No Content\r\n\r\n").await;
     assert!(head(&mut client).await.starts_with("http/1.1 204"));
+}
+
+#[tokio::test]
+async fn a_body_that_waits_to_be_wanted_goes_up_when_it_is() {
+    let mut harness = Harness::start().await;
+    let mut client = harness.client().await;
+    let length = format!("content-length: {}\r\nexpect: 100-continue\r\n", CHAT.len());
+    client
+        .send(&request("POST", "/v1/chat/completions", &length))
+        .await;
+    assert_eq!(head(&mut client).await, "http/1.1 100 continue\r\n\r\n");
+    client.send(CHAT.as_bytes()).await;
+    let mut exchange = harness.upstream.next().await;
+    assert_eq!((exchange.body(), exchange.header("expect")), (CHAT, None));
+    exchange.send(json_reply("{}").as_bytes()).await;
+    assert!(head(&mut client).await.starts_with("http/1.1 200"));
+}
+
+#[tokio::test]
+async fn hints_before_a_reply_are_passed_over_and_its_words_are_kept() {
+    let mut harness = Harness::start().await;
+    let (mut client, mut exchange) = harness.ask(&request("GET", "/v1/files", "")).await;
+    let hints = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n";
+    let reply = "HTTP/1.1 200 As You Like It\r\ncontent-length: 0\r\n\r\n";
+    exchange.send(format!("{hints}{reply}").as_bytes()).await;
+    let seen = head(&mut client).await;
+    assert!(
+        seen.starts_with("http/1.1 200 as you like it\r\n"),
+        "{seen}"
+    );
+    goes_on(client).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_the_upstream_closes_at_rest_is_not_asked_again() {
+    let mut harness = Harness::start().await;
+    let mut client = harness.client().await;
+    for _ in 0..3 {
+        client.send(&request("GET", "/v1/files", "")).await;
+        // On a connection of its own each time: the one before it has been closed.
+        let mut exchange = harness.upstream.next().await;
+        exchange
+            .send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")
+            .await;
+        assert!(head(&mut client).await.starts_with("http/1.1 200"));
+        client.stream.read_exact(&mut [0; 2]).await.unwrap();
+        drop(exchange);
+    }
+}
+
+#[tokio::test]
+async fn a_client_of_http_1_0_has_its_reply_to_the_end_of_the_connection() {
+    let mut harness = Harness::start().await;
+    let asked = b"GET /v1/files HTTP/1.0\r\n\r\n";
+    let (mut client, mut exchange) = harness.ask(asked).await;
+    let reply = "HTTP/1.0 200 OK\r\n\r\nall there is";
+    exchange.send(reply.as_bytes()).await;
+    drop(exchange);
+    let seen = client.read().await;
+    assert_eq!(seen.header("transfer-encoding"), None);
+    assert_eq!((seen.text(), seen.is_whole), ("all there is", true));
 }
