@@ -16,7 +16,7 @@ use metaclaw_dialects::Api;
 use metaclaw_turns::{Done, LogError, RawTurn, StreamEnd, TurnLog};
 use tokio::{
     sync::{mpsc, oneshot},
-    time::sleep,
+    time::{Instant, sleep},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -48,6 +48,11 @@ const UNREAD: usize = 64;
 
 /// The most that a compressed reply is opened to while the agent waits for its end: a few milliseconds.
 const AT_ITS_END: u64 = 1 << 20;
+
+/// How long a turn is left lying after a pause of [`PAUSE`]: an agent that goes on at once, as with what a tool
+/// has said, does not wait while its last turn is read and written.
+const BREATH: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// How long the last turns may wait, at the end, for a log that is away.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -209,7 +214,7 @@ impl Recorder {
     /// Begins to record a reply; nothing, and counted, where there is no memory left.
     pub(crate) fn begin(&self, asked: Asked, began: Began) -> Option<Recording> {
         // All of it, while the reply runs: what it shares with others now may be forgotten meanwhile.
-        let held = self.0.budget.hold(asked.n_raw());
+        let held = self.0.budget.hold(asked.n_raw() + size_of::<RawTurn>());
         if held.is_none() {
             self.0.notebook.metrics.overflowed.inc();
         }
@@ -290,6 +295,9 @@ impl Recording {
         if queue.max_capacity() - queue.capacity() >= UNREAD {
             self.asked.note(&recorder.notebook);
         }
+        if let Request::Noted(noted) = &self.asked.request {
+            self.memory.set(noted.n_bytes());
+        }
         let (ack, acknowledged) = if recorder.strict {
             let (ack, acknowledged) = oneshot::channel();
             (Some(ack), Some(acknowledged))
@@ -340,6 +348,7 @@ impl Recordings {
     async fn put_all(mut self, stop: &CancellationToken) {
         let waiting = TaskTracker::new();
         let mut is_stopping = false;
+        let mut last = Instant::now();
         loop {
             tokio::select! {
                 () = stop.cancelled(), if !is_stopping => {
@@ -347,7 +356,13 @@ impl Recordings {
                     self.queue.close();
                 }
                 ended = self.queue.recv() => match ended {
-                    Some(ended) => self.put(ended, &waiting).await,
+                    Some(ended) => {
+                        if ended.ack.is_none() && last.elapsed() >= PAUSE {
+                            stop.run_until_cancelled(sleep(BREATH)).await;
+                        }
+                        self.put(ended, &waiting).await;
+                        last = Instant::now();
+                    }
                     None => break,
                 },
             }
