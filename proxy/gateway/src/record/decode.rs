@@ -26,7 +26,11 @@ impl Finished {
             metrics.undecodable.inc();
         }
         let opened = opened.flatten();
-        let n_opened = opened.as_deref().map_or(0, <[u8]>::len) as u64;
+        // What was said is as long as the opened reply; what came of it may be a thousandth of that. Of one
+        // that was let go of there is nothing.
+        let n_reply = opened
+            .as_deref()
+            .map_or(0, |it| self.n_bytes.max(it.len() as u64));
         let sampled = opened.as_deref().and_then(|it| self.began.sampled(it));
         let mut reply = opened.map(|bytes| self.began.read(&bytes));
         if reply.take_if(|reply| reply.n_skipped > 0).is_some() {
@@ -37,8 +41,6 @@ impl Finished {
         let sampled = sampled.filter(|_| end == StreamEnd::Complete);
         let tokens = sampled.map(|sampled| ids::tokens(sampled, noted.setup.served()));
         let n_ids = tokens.as_ref().map_or(0, Tokens::n_bytes) as u64;
-        // What was said is as long as the opened reply; what came of it may be a thousandth of that.
-        let n_reply = n_opened.max(self.n_bytes);
         self.memory.set(noted.n_bytes() + n_ids + n_reply);
         let line = Line {
             api: asked.api,
