@@ -44,7 +44,7 @@ pub(crate) const AT_ONCE: usize = 16_384;
 
 /// Replies that wait with what was asked as it came: where the log is behind, it is read before they wait,
 /// as it takes of the memory of requests until then.
-const UNREAD: usize = 64;
+const UNREAD: usize = 16;
 
 /// The most that a compressed reply is opened to while the agent waits for its end: a few milliseconds.
 const AT_ITS_END: u64 = 1 << 20;

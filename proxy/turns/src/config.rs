@@ -23,7 +23,7 @@ pub struct TurnsConfig {
     pub enabled: bool,
     /// `turns.durability`.
     pub durability: Durability,
-    /// `turns.cache`: memory that sled may use for pages. Below 8 MiB costs a fifth more CPU.
+    /// `turns.cache`: memory that sled may use for pages.
     pub cache: Size,
 }
 
@@ -32,7 +32,7 @@ impl Default for TurnsConfig {
         Self {
             enabled: true,
             durability: Durability::Normal,
-            cache: Size::mib(16),
+            cache: Size::mib(8),
         }
     }
 }

@@ -27,7 +27,7 @@ impl Finished {
         }
         let opened = opened.flatten();
         // What was said is as long as the opened reply; what came of it may be a thousandth of that. Of one
-        // that was let go of there is nothing.
+        // that was let go of, or cannot be opened, there is nothing.
         let n_reply = opened
             .as_deref()
             .map_or(0, |it| self.n_bytes.max(it.len() as u64));

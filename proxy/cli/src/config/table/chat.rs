@@ -238,7 +238,7 @@ pub(super) const TURNS: &[Key] = &[
         "normal",
         "strict: a reply ends only after its turn is on disk",
     ),
-    key("turns.cache", Size, "16 MiB", "memory of the store"),
+    key("turns.cache", Size, "8 MiB", "memory of the store"),
     inert(
         "turns.retention",
         Span,
