@@ -1,9 +1,10 @@
 //! Bytes back to the agent as they come.
 //!
 //! Each byte goes on as it came, with those that came with it; a cut goes on as a cut (an error here
-//! aborts the connection, so that no client takes a torn answer for a whole one); and
-//! when the agent hangs up, this body is dropped and the upstream's connection with it. The copy for
-//! the log is made on the way and can change none of that.
+//! aborts the connection, so that no client takes a torn answer for a whole one, but for one of HTTP/1.0,
+//! which knows the end of a reply without a length by that of its connection); and when the agent hangs up,
+//! this body is dropped and the upstream's connection with it. The copy for the log is made on the way and
+//! can change none of that.
 
 mod gather;
 

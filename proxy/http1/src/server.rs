@@ -151,7 +151,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Server<S> {
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<RequestHead>, Error>> {
         let mut now = self.link.lock();
         let wire = &mut now.wire;
-        let mut is_new = !wire.input.is_empty();
+        let mut is_new = wire.is_new() && !wire.input.is_empty();
         loop {
             if is_new && let Some(head) = RequestHead::take(&mut wire.input)? {
                 return Poll::Ready(Ok(Some(head)));

@@ -38,6 +38,15 @@ pub(crate) struct Wire<S> {
 
 // === impl Wire ===
 
+impl<S> Wire<S> {
+    /// Lets go of a buffer of which all was taken: a reply may take its time.
+    pub(crate) fn tidy(&mut self) {
+        if self.input.is_empty() {
+            self.input = BytesMut::new();
+        }
+    }
+}
+
 impl<S: AsyncRead + Unpin> Wire<S> {
     /// A connection of which `input` has been read.
     pub(crate) fn new(io: S, input: BytesMut) -> Self {
@@ -69,6 +78,11 @@ impl<S: AsyncRead + Unpin> Wire<S> {
         }
     }
 
+    /// Nothing has come since the message began: what is there came with the one before it.
+    pub(crate) fn is_new(&self) -> bool {
+        self.n_come == 0
+    }
+
     /// Reads more. `false`: the other end sends no more.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         if self.input.is_empty() {
@@ -78,9 +92,7 @@ impl<S: AsyncRead + Unpin> Wire<S> {
         }
         let room = self.input.capacity() - self.input.len();
         let read = poll_read_buf(Pin::new(&mut self.io), cx, &mut self.input);
-        if self.input.is_empty() {
-            self.input = BytesMut::new();
-        }
+        self.tidy();
         let n_bytes = ready!(read)?;
         self.n_come += n_bytes;
         if n_bytes == room {

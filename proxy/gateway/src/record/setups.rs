@@ -28,6 +28,8 @@ use crate::{
 const BOUND: usize = 64;
 /// The most bytes that what tells setups apart may take; one with more is written out each time.
 const LONGEST: usize = 8 << 10;
+/// The same of their tools, which stay with the setup: 8 MiB for a thread at worst.
+const LONGEST_TOOLS: usize = 64 << 10;
 
 /// The setups of late, on each thread.
 pub(super) struct Setups(PerThread<Mutex<Recent<Vec<u8>, Kept>>>);
@@ -59,7 +61,8 @@ impl Setups {
     ) -> Result<(RawSetup, u64), Unread> {
         let key = key(request, tools.as_ref());
         let n_bytes = key.len() as u64;
-        if key.len() > LONGEST {
+        let n_tools = tools.as_ref().map_or(0, |tools| tools.as_str().len());
+        if key.len() > LONGEST || n_tools > LONGEST_TOOLS {
             return Ok((request.setup(params(request), tools)?, n_bytes));
         }
         let mut known = self.0.get().lock().unwrap_or_else(PoisonError::into_inner);

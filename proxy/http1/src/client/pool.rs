@@ -92,7 +92,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Pool<S> {
         });
         let kept: Vec<_> = kept.collect();
         // Those that came meanwhile were used later.
-        self.lock().splice(..0, kept);
+        let mut each = self.lock();
+        each.splice(..0, kept);
+        let n_over = each.len().saturating_sub(self.0.most);
+        each.drain(..n_over);
     }
 
     /// How many there are.

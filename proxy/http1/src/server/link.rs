@@ -76,11 +76,13 @@ impl<S> Now<S> {
             GoOn::Unasked
         };
         self.decoder = decoder;
+        self.wire.tidy();
     }
 
     /// Nobody has the body any more; `own` is the task that knows.
     pub(super) fn let_go(&mut self, own: Option<&Waker>) {
         self.is_held = false;
+        self.wire.tidy();
         self.wake(own);
     }
 
@@ -140,5 +142,25 @@ fn remember(slot: &mut Option<Waker>, waker: &Waker) {
     match slot {
         Some(known) => known.clone_from(waker),
         slot => *slot = Some(waker.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::head::Framing;
+
+    #[test]
+    fn no_buffer_is_kept_while_a_reply_is_waited_for() {
+        let link = Link::new(tokio::io::empty(), BytesMut::with_capacity(64 << 10));
+        let mut now = link.lock();
+        now.begin(Framing::Length(0).into(), false);
+        assert_eq!(now.wire.input.capacity(), 0, "without a body");
+        now.wire.input.extend_from_slice(b"body");
+        now.begin(Framing::Length(4).into(), false);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(now.poll_frame(&mut cx).is_ready());
+        now.let_go(None);
+        assert_eq!(now.wire.input.capacity(), 0, "behind a body");
     }
 }
