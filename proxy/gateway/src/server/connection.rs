@@ -72,7 +72,7 @@ pub(super) async fn connection(
         refuse(&shared, &refusal, Dialect::OpenAi)
     };
     let handle = |request: http::Request<_>| {
-        let request = request.map(Incoming::Http1);
+        let request = request.map(Incoming::Left);
         handle(Arc::clone(&shared), request)
     };
     let server = Server::new(begun.io, begun.read, HEADER_TIMEOUT);
@@ -84,7 +84,7 @@ pub(super) async fn connection(
 
 async fn http2(shared: Arc<Shared>, begun: Begun<Patient<TcpStream>>, stop: CancellationToken) {
     let service = service_fn(move |request: http::Request<_>| {
-        let request = request.map(Incoming::Http2);
+        let request = request.map(Incoming::Right);
         let shared = Arc::clone(&shared);
         async move {
             let reply = handle(shared, request).await;

@@ -1,51 +1,10 @@
 //! A request's body, whichever HTTP it comes in.
 
-use std::{
-    pin::Pin,
-    task::{Context, Poll},
-};
-
-use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
+use http_body_util::Either;
 use tokio::net::TcpStream;
 
 use super::patient::Patient;
-use crate::relay::BoxError;
 
-/// A request's body as it comes.
-#[derive(Debug)]
-pub(crate) enum Incoming {
-    Http1(metaclaw_http1::Incoming<Patient<TcpStream>>),
-    Http2(hyper::body::Incoming),
-}
-
-// === impl Incoming ===
-
-impl Body for Incoming {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match &mut *self {
-            Self::Http1(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
-            Self::Http2(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Http1(body) => body.is_end_stream(),
-            Self::Http2(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Http1(body) => body.size_hint(),
-            Self::Http2(body) => body.size_hint(),
-        }
-    }
-}
+/// A request's body as it comes: in our own HTTP/1.1, or in hyper's HTTP/2.
+pub(crate) type Incoming =
+    Either<metaclaw_http1::Incoming<Patient<TcpStream>>, hyper::body::Incoming>;

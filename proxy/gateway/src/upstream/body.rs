@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Either};
 use hyper::body::Incoming;
 use metaclaw_dialects::rewrite::Rewrite;
 use metaclaw_http1::Reply;
@@ -34,12 +34,8 @@ pub(crate) struct UpstreamBody {
     rewrite: Option<Box<dyn Rewrite>>,
 }
 
-/// What has not been read.
-#[derive(Debug)]
-enum Rest {
-    Http1(Reply<TcpStream, OwnBody>),
-    Hypers(Incoming),
-}
+/// What has not been read: from our own HTTP/1.1, or from hyper's client.
+type Rest = Either<Reply<TcpStream, OwnBody>, Incoming>;
 
 impl fmt::Debug for UpstreamBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -95,14 +91,14 @@ impl UpstreamBody {
     /// Gives each piece by itself, as the upstream sent it.
     pub(crate) fn keep_apart(&mut self) {
         match &mut self.rest {
-            Rest::Http1(reply) => reply.keep_apart(),
-            Rest::Hypers(_) => {}
+            Rest::Left(reply) => reply.keep_apart(),
+            Rest::Right(_) => {}
         }
     }
 
     /// Whether pieces that came together may come one by one.
     pub(crate) fn comes_apart(&self) -> bool {
-        matches!(self.rest, Rest::Hypers(_))
+        matches!(self.rest, Rest::Right(_))
     }
 
     /// Has its bytes changed on their way.
@@ -145,13 +141,13 @@ impl From<Rest> for UpstreamBody {
 
 impl From<Incoming> for UpstreamBody {
     fn from(rest: Incoming) -> Self {
-        Rest::Hypers(rest).into()
+        Rest::Right(rest).into()
     }
 }
 
 impl From<Reply<TcpStream, OwnBody>> for UpstreamBody {
     fn from(rest: Reply<TcpStream, OwnBody>) -> Self {
-        Rest::Http1(rest).into()
+        Rest::Left(rest).into()
     }
 }
 
@@ -182,36 +178,5 @@ impl Body for UpstreamBody {
             hint.set_upper(upper.saturating_add(n_ahead));
         }
         hint
-    }
-}
-
-// === impl Rest ===
-
-impl Body for Rest {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match &mut *self {
-            Self::Http1(reply) => Pin::new(reply).poll_frame(cx).map_err(Into::into),
-            Self::Hypers(reply) => Pin::new(reply).poll_frame(cx).map_err(Into::into),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Http1(reply) => reply.is_end_stream(),
-            Self::Hypers(reply) => reply.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Http1(reply) => reply.size_hint(),
-            Self::Hypers(reply) => reply.size_hint(),
-        }
     }
 }
