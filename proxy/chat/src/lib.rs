@@ -1,19 +1,23 @@
-//! Names and messages that every room of MetaClaw shares; no IO.
+//! Names, messages, keys and the clock that every room of MetaClaw shares; no IO.
 //!
 //! A name that becomes a path or a key is parsed once, here, into a type that cannot hold a bad
 //! value; inner code does not check again. A message keeps the JSON it came as, so that nothing a
 //! client sent is lost by passing through us.
 
 mod chain;
+mod clock;
 mod message;
 mod names;
+mod secret;
 mod units;
 mod verdict;
 
 pub use self::{
     chain::{ChainHash, SaidHash},
+    clock::{now_ms, retry_after},
     message::{Message, MessageError, Role, ToolCall, Usage},
     names::{AgentId, NameError, SessionId, TurnId},
+    secret::Secret,
     units::{Size, Span, UnitError},
     verdict::{JudgedBy, Score, Verdict, Vote},
 };

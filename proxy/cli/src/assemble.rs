@@ -12,14 +12,16 @@ use std::{
     path::PathBuf,
     process::ExitCode,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use anyhow::{Context as _, anyhow};
+use metaclaw_chat::now_ms;
 use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Services, Serving, Threads};
 use metaclaw_learner::LearnerConfig;
 use metaclaw_skills::{Library, SkillWarning, SkillsConfig, WishesConfig};
 use metaclaw_turns::{Durability, TurnLog, TurnsConfig};
+use rustls::RootCertStore;
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
@@ -73,6 +75,8 @@ pub(crate) struct Plan {
     pub loaded: Loaded,
     /// The policy model.
     pub policy: Policy,
+    /// The certificates that servers are trusted by.
+    pub roots: Arc<RootCertStore>,
 }
 
 /// Builds the house, keeps it until it is told to end, takes it down.
@@ -355,6 +359,7 @@ async fn gateway(
         log: Arc::new(log.clone()),
         known: log.recent_chains(KNOWN_CHAINS).await?,
         library: library.clone(),
+        roots: Arc::clone(&plan.roots),
         serving: Arc::clone(serving),
         services,
         threads: threads().context("the threads that serve connections cannot be started")?,
@@ -396,9 +401,4 @@ async fn publish(
 /// A secret of this run: 32 hex digits.
 fn random_token() -> String {
     format!("{:032x}", rand::random::<u128>())
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX))
 }

@@ -16,7 +16,6 @@ mod key;
 mod kind;
 mod layer;
 mod policy;
-mod secret;
 mod sections;
 mod show;
 mod table;

@@ -20,6 +20,7 @@ mod house;
 mod limits;
 mod logging;
 mod out;
+mod roots;
 mod supervise;
 mod traces;
 

@@ -85,7 +85,7 @@ impl Supervisor {
 
     /// Keeps a trainer running until `ending`.
     pub(crate) async fn run(self, ending: CancellationToken) {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::new();
         while !ending.is_cancelled() {
             let begun = Instant::now();
             let reason = self.one_life(&ending).await;

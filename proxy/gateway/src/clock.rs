@@ -1,11 +1,3 @@
-//! The time of day, for the log.
+//! The time of day: its home is `metaclaw-chat`.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Milliseconds since 1970; 0 on a machine whose clock is before that.
-pub(crate) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
-}
+pub(crate) use metaclaw_chat::now_ms;

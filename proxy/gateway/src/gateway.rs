@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc};
 
 use metaclaw_chat::{AgentId, ChainHash, SessionId};
 use metaclaw_skills::Library;
+use rustls::RootCertStore;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
@@ -35,6 +36,8 @@ pub struct GatewayParts {
     pub known: Vec<(AgentId, ChainHash, SessionId)>,
     /// Skills and wishes.
     pub library: Library,
+    /// The certificates that upstreams are trusted by, where they have no authority of their own.
+    pub roots: Arc<RootCertStore>,
     /// The serving pointers.
     pub serving: Arc<Serving>,
     /// Routes that reach beyond the gateway.
@@ -145,7 +148,7 @@ impl Gateway {
             identifier: Identifier::new(lineage, replies, side, &config.compat),
             sessions: Arc::new(sessions),
             origins: Origins::new(&config.proxy.allow_origins)?,
-            upstreams: Upstreams::new(&config, Arc::clone(&door), n_threads)?,
+            upstreams: Upstreams::new(&config, &parts.roots, Arc::clone(&door), n_threads)?,
             // Beyond tokio's bound there would be a panic; nobody has as many.
             streams: Arc::new(Semaphore::new(
                 config.proxy.max_streams.min(Semaphore::MAX_PERMITS),

@@ -100,16 +100,16 @@ impl Upstreams {
     /// For as many threads as serve connections.
     pub(crate) fn new(
         config: &GatewayConfig,
+        roots: &RootCertStore,
         door: Arc<Door>,
         n_threads: usize,
     ) -> Result<Self, ConfigError> {
-        let roots = tls::roots();
         let mut named = BTreeMap::new();
         for (name, own) in &config.upstreams {
-            let upstream = Upstream::new(name, own, config, &roots, n_threads)?;
+            let upstream = Upstream::new(name, own, config, roots, n_threads)?;
             named.insert(name.clone(), Arc::new(upstream));
         }
-        let tls = tls::config(roots)?;
+        let tls = tls::config(roots.clone())?;
         let default = UpstreamConfig::default();
         let to_policy = || Connections::new(tls.clone(), &default, None, false);
         Ok(Self {

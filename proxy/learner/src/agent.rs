@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use tokio::time::Instant;
 
 use crate::{
@@ -14,6 +15,10 @@ use crate::{
 const FIRST_REST: Duration = Duration::from_secs(60);
 /// The longest rest.
 const LONGEST_REST: Duration = Duration::from_secs(3_600);
+const RESTS: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(FIRST_REST)
+    .with_max_delay(LONGEST_REST)
+    .without_max_times();
 
 /// One agent's side of training. All of it can be had again from the log and the checkpoints.
 #[derive(Debug, Default)]
@@ -28,10 +33,11 @@ pub(crate) struct AgentState {
 }
 
 /// No step is tried before `until`.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Rest {
     until: Instant,
-    length: Duration,
+    /// How long those would be that follow.
+    further: ExponentialBackoff,
     /// What the training server said.
     pub(crate) why: String,
     /// `until`, in Unix milliseconds.
@@ -43,12 +49,13 @@ pub(crate) struct Rest {
 impl AgentState {
     /// The training server refused a step: try again, but not at once.
     pub(crate) fn refused(&mut self, why: String, now_ms: u64) {
-        let longer = |rest: &Rest| (rest.length * 2).min(LONGEST_REST);
-        let length = self.rest.as_ref().map_or(FIRST_REST, longer);
+        let rest = self.rest.take();
+        let mut further = rest.map_or_else(|| RESTS.build(), |rest| rest.further);
+        let length = further.next().unwrap_or(LONGEST_REST);
         let length_ms = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         self.rest = Some(Rest {
             until: Instant::now() + length,
-            length,
+            further,
             why,
             until_ms: now_ms.saturating_add(length_ms),
         });

@@ -5,14 +5,14 @@ use std::{
     sync::Arc,
 };
 
-use metaclaw_chat::{AgentId, Score, TurnId};
+use metaclaw_chat::{AgentId, Score, TurnId, now_ms};
 use metaclaw_turns::{LogError, StateKind, StreamEnd, Turn, TurnFilter, TurnState};
 
 use crate::{
     advantage::{MEMORY, baseline},
     batch::{Baselines, Correction, Samples},
     sample::{Fate, Rules, fates, is_tool_turn, reason, score},
-    shared::{Shared, now_ms},
+    shared::Shared,
 };
 
 /// Turns of a list in which the last verdicts are looked for.

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeSet,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use metaclaw_chat::{AgentId, TurnId};
@@ -140,14 +140,6 @@ impl fmt::Debug for Shared {
             .field("config", &self.config)
             .finish_non_exhaustive()
     }
-}
-
-/// The time, in Unix milliseconds.
-pub(crate) fn now_ms() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Errors that may say that the log is being reopened.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_trainer_api::TrainingBackend;
 use metaclaw_turns::LogError;
 use tokio::sync::{mpsc, oneshot};
@@ -12,7 +12,7 @@ use crate::{
     batch::Baselines,
     collect,
     learner::TrainError,
-    shared::{Shared, now_ms},
+    shared::Shared,
     status::{Phase, StepReport},
     window::{Window, window},
 };

@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_trainer_api::BackendError;
 use metaclaw_turns::{FinishError, LogError, Step, StepOutcome, TakeError};
 use tokio::time::Instant;
@@ -17,7 +17,6 @@ use crate::{
     lineage::{Head, Numbers, Shape},
     plan::Plan,
     sample::reason,
-    shared::now_ms,
     status::{Phase, StepReport},
     step::{Bench, Trouble},
     training::Training,

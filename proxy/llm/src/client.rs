@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use metaclaw_chat::{Message, Usage};
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use metaclaw_chat::{Message, Usage, now_ms, retry_after};
 use reqwest::{
     StatusCode, Url,
     header::{AUTHORIZATION, HeaderValue, RETRY_AFTER},
@@ -17,13 +18,15 @@ use reqwest::{
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::{
-    backoff,
-    config::{ConfigError, LlmConfig},
-};
+use crate::config::{ConfigError, LlmConfig};
 
-/// Attempts at one question, where the deadline allows as many.
-const MAX_ATTEMPTS: u32 = 6;
+/// The waits between attempts at one question, where the deadline allows as many: from 0.25 s to 10 s,
+/// and up to as much again, so that those who failed together do not come back together.
+const WAITS: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_millis(250))
+    .with_max_delay(Duration::from_secs(10))
+    .with_max_times(5)
+    .with_jitter();
 /// The most bytes of an answer.
 const MAX_ANSWER: usize = 4 << 20;
 /// Characters of a server's error that are told on.
@@ -176,7 +179,7 @@ impl ChatClient {
     /// Dropped, the request is cancelled.
     pub async fn ask(&self, messages: &[Message], params: AskParams) -> Result<Answer, AskError> {
         let deadline = Instant::now() + self.inner.config.timeout.0;
-        let mut attempt = 0;
+        let mut waits = WAITS.build();
         loop {
             let asked = timeout_at(deadline, self.ask_once(messages, &params)).await;
             let Ok(answer) = asked else {
@@ -194,14 +197,15 @@ impl ChatClient {
             {
                 continue;
             }
-            let until =
-                Instant::now() + backoff::wait(attempt, error.retry_after(), backoff::luck());
-            attempt += 1;
+            let Some(wait) = waits.next().filter(|_| error.retryable()) else {
+                return Err(error);
+            };
+            let until = Instant::now() + wait.max(error.retry_after().unwrap_or_default());
             // A wait that ends after the deadline would only hide this error behind another.
-            if !error.retryable() || attempt >= MAX_ATTEMPTS || until >= deadline {
+            if until >= deadline {
                 return Err(error);
             }
-            tracing::debug!(%error, attempt, "asking again");
+            tracing::debug!(%error, ?wait, "asking again");
             sleep_until(until).await;
         }
     }
@@ -223,7 +227,8 @@ impl ChatClient {
         let mut response = request.send().await.map_err(unreachable)?;
         let status = response.status();
         let header = response.headers().get(RETRY_AFTER);
-        let retry_after = backoff::retry_after(header.and_then(|value| value.to_str().ok()));
+        let asked = header.and_then(|value| value.to_str().ok());
+        let retry_after = asked.and_then(|value| retry_after(value, now_ms()));
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
             if body.len() + chunk.len() > MAX_ANSWER {

@@ -1,13 +1,11 @@
 //! Where a chat model is and how it is asked.
 
-use metaclaw_chat::Span;
+use metaclaw_chat::{Secret, Span};
 use reqwest::Url;
-use serde::{Deserialize, Serialize};
-
-use crate::secret::Secret;
+use serde::Deserialize;
 
 /// One OpenAI-compatible chat model: `llm.*`, `judge.*` and their like, put together by `cli`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct LlmConfig {
     /// The API's base, as in `https://api.openai.com/v1`.

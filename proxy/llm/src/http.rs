@@ -1,7 +1,7 @@
 //! The one way to build an HTTP client of reqwest's.
 //!
 //! No redirects (a key must not follow one), no retries and no decompression behind our back, rustls
-//! with ring, the system's certificates or, where there are none, the bundled ones.
+//! with ring, trusting the certificates that the caller hands in.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,25 +22,27 @@ pub enum HttpError {
     Client(#[from] reqwest::Error),
 }
 
-/// A client for servers anywhere; the environment's proxies are used.
+/// A client for servers anywhere, trusted by `roots`; the environment's proxies are used.
 ///
 /// # Errors
 /// [`HttpError`], where TLS cannot be set up.
-pub fn http_client() -> Result<reqwest::Client, HttpError> {
-    Ok(builder()?.build()?)
+pub fn http_client(roots: &Arc<RootCertStore>) -> Result<reqwest::Client, HttpError> {
+    Ok(builder(Arc::clone(roots))?.build()?)
 }
 
-/// A client for servers on this machine: no proxy ever stands between.
+/// A client for servers on this machine, in plain HTTP: no proxy ever stands between, and no
+/// certificate is trusted.
 ///
 /// # Errors
 /// [`HttpError`], where TLS cannot be set up.
 pub fn loopback_client() -> Result<reqwest::Client, HttpError> {
-    Ok(builder()?.no_proxy().build()?)
+    let none = Arc::new(RootCertStore::empty());
+    Ok(builder(none)?.no_proxy().build()?)
 }
 
-fn builder() -> Result<ClientBuilder, HttpError> {
+fn builder(roots: Arc<RootCertStore>) -> Result<ClientBuilder, HttpError> {
     Ok(reqwest::Client::builder()
-        .tls_backend_preconfigured(tls()?)
+        .tls_backend_preconfigured(tls(roots)?)
         .redirect(redirect::Policy::none())
         .retry(retry::never())
         .no_gzip()
@@ -52,14 +54,7 @@ fn builder() -> Result<ClientBuilder, HttpError> {
         .user_agent(concat!("metaclaw/", env!("CARGO_PKG_VERSION"))))
 }
 
-fn tls() -> Result<ClientConfig, rustls::Error> {
-    let mut roots = RootCertStore::empty();
-    let native = rustls_native_certs::load_native_certs();
-    let (n_native, _) = roots.add_parsable_certificates(native.certs);
-    if n_native == 0 {
-        tracing::debug!("the system has no certificates: the bundled ones are used");
-        roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
-    }
+fn tls(roots: Arc<RootCertStore>) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

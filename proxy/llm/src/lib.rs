@@ -3,17 +3,14 @@
 //! What is asked here is learning work: it has a deadline, it is retried where that can help, and it
 //! has a budget. The chat itself never goes through this crate.
 
-mod backoff;
 mod budget;
 mod client;
 mod config;
 mod http;
-mod secret;
 
 pub use self::{
     budget::{Budget, BudgetConfig},
     client::{Answer, AskError, AskParams, ChatClient},
     config::{ConfigError, LlmConfig},
     http::{HttpError, http_client, loopback_client},
-    secret::Secret,
 };

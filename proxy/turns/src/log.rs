@@ -10,10 +10,9 @@ use std::{
         mpsc::{SyncSender, sync_channel},
     },
     thread,
-    time::{SystemTime, UNIX_EPOCH},
 };
 
-use metaclaw_chat::{AgentId, TurnId, Verdict};
+use metaclaw_chat::{AgentId, TurnId, Verdict, now_ms};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot};
 
 use crate::{
@@ -367,12 +366,4 @@ impl fmt::Debug for TurnLog {
             .field("health", &self.health())
             .finish_non_exhaustive()
     }
-}
-
-/// The time, in Unix milliseconds.
-fn now_ms() -> u64 {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use futures_util::future::BoxFuture;
-use metaclaw_chat::Message;
+use metaclaw_chat::{Message, Secret};
 use metaclaw_gateway::Serving;
 use metaclaw_learner::{Ask, AskFailed, Judge, JudgeKind, Learner, LearnerConfig, Parts};
-use metaclaw_llm::{AskParams, ChatClient, LlmConfig, Secret, http_client};
+use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client};
 use metaclaw_reward::Rules;
 use metaclaw_trainer_api::TrainingBackend;
 use metaclaw_turns::TurnLog;
@@ -53,7 +53,7 @@ pub(super) fn judge(plan: &Plan, config: &LearnerConfig) -> anyhow::Result<(Judg
         key: asked.key.cloned(),
         timeout: config.judge.timeout,
     };
-    let client = ChatClient::new(config_of_model, http_client()?).context("judge")?;
+    let client = ChatClient::new(config_of_model, http_client(&plan.roots)?).context("judge")?;
     let judge = Judge::Model {
         rules,
         model: Arc::new(Model(client)),

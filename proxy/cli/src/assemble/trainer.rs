@@ -76,7 +76,7 @@ impl TrainingSide {
                     key: key.map(ApiKey::new),
                 }));
                 Ok(Self {
-                    backend: Some(backend(plan, &whereabouts, http_client()?)),
+                    backend: Some(backend(plan, &whereabouts, http_client(&plan.roots)?)),
                     ..nothing
                 })
             }

@@ -11,7 +11,7 @@ use crate::{
     assemble::{self, Plan},
     config::{Loaded, Policy},
     daemon::{self, Ready},
-    limits, logging, out,
+    limits, logging, out, roots,
 };
 
 /// Arguments of `start`.
@@ -60,6 +60,7 @@ impl StartArgs {
             environment: context.environment.clone(),
             loaded,
             policy,
+            roots: roots::load(),
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use metaclaw_chat::Span;
+use metaclaw_chat::{Span, now_ms};
 use serde_json::Value;
 
 use super::{Context, source::running};
@@ -42,11 +42,6 @@ impl StatusArgs {
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn now_ms() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// The status in lines; what a newer or older process does not say is left out.

@@ -14,13 +14,15 @@ use figment::{
     value::{Dict, Map, Value},
 };
 
+use metaclaw_chat::Secret;
+
 use crate::environment;
 
 use super::{
     error::{ConfigError, InertUse, Problem, Unknown},
     key::{Key, State},
     kind::Kind,
-    secret, table, yaml,
+    table, yaml,
 };
 
 /// What every variable of ours that stands for a key begins with.
@@ -222,7 +224,7 @@ fn shown(key: &Key, value: &Value) -> String {
         let text = Kind::Text.read(value);
         let text = text.as_ref().and_then(Value::as_str).unwrap_or("a tree");
         if is_secret {
-            secret::mask(text)
+            Secret::from(text).to_string()
         } else {
             text.to_owned()
         }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use metaclaw_llm::Secret;
+use metaclaw_chat::Secret;
 
 use super::{Backend, BackendKind, Config, Mode};
 

@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
+use metaclaw_chat::Secret;
 use metaclaw_gateway::KeyConfig;
-use metaclaw_llm::Secret;
 use serde::{Deserialize, Serialize};
 
 /// `mode`: whether the weights learn, and when.

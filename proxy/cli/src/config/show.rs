@@ -1,12 +1,13 @@
 //! The settings in force, key by key, for `config show` and `config get`.
 
+use metaclaw_chat::Secret;
 use serde::Serialize;
 
 use super::{
     Loaded,
     key::{Key, State},
     kind::Kind,
-    secret, table,
+    table,
 };
 
 /// One key that works, with the value in force.
@@ -77,7 +78,9 @@ impl Loaded {
 fn masked(key: &Key, value: serde_json::Value) -> serde_json::Value {
     use serde_json::Value;
     match (key.kind, value) {
-        (Kind::Secret | Kind::Secrets, Value::String(text)) => secret::mask(&text).into(),
+        (Kind::Secret | Kind::Secrets, Value::String(text)) => {
+            Secret::from(text).to_string().into()
+        }
         (Kind::Secrets, Value::Array(keys)) => {
             keys.into_iter().map(|each| masked(key, each)).collect()
         }

@@ -2,28 +2,37 @@
 
 use std::time::Duration;
 
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(30);
+/// 0.1, 0.4, 1.6, 6.4, then 25.6 and 30 seconds.
+const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(FIRST)
+    .with_max_delay(LONGEST)
+    .with_factor(4.0)
+    .without_max_times();
 /// A life this long proves that starting works: the next failure counts as the first.
 const HEALTHY: Duration = Duration::from_secs(60);
 
-/// Counts failures in a row.
-#[derive(Debug, Default)]
-pub(super) struct Backoff {
-    n_failures: u32,
-}
+/// The pauses after failures in a row.
+#[derive(Debug)]
+pub(super) struct Backoff(ExponentialBackoff);
 
 // === impl Backoff ===
 
 impl Backoff {
-    /// The pause after a life of length `lived`: 0.1, 0.4, 1.6, 6.4, then 25.6 and 30 seconds.
+    /// Of one that has not failed yet.
+    pub(super) fn new() -> Self {
+        Self(PAUSES.build())
+    }
+
+    /// The pause after a life of length `lived`.
     pub(super) fn after(&mut self, lived: Duration) -> Duration {
         if lived >= HEALTHY {
-            self.n_failures = 0;
+            *self = Self::new();
         }
-        let pause = FIRST.saturating_mul(4_u32.saturating_pow(self.n_failures));
-        self.n_failures = self.n_failures.saturating_add(1);
-        pause.min(LONGEST)
+        self.0.next().unwrap_or(LONGEST)
     }
 }
 
@@ -33,7 +42,7 @@ mod tests {
 
     #[test]
     fn fast_at_first_and_fast_again_after_a_long_life() {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::new();
         let short = Duration::from_secs(1);
         let pauses: Vec<u128> = (0..7).map(|_| backoff.after(short).as_millis()).collect();
         assert_eq!(pauses, [100, 400, 1_600, 6_400, 25_600, 30_000, 30_000]);

@@ -72,7 +72,7 @@ pub(super) fn from(environment: &Environment) -> Result<Option<(Turns, Exporter)
     let Some(url) = endpoint(environment)? else {
         return Ok(None);
     };
-    let http = http_client()?;
+    let http = http_client(&crate::roots::load())?;
     let headers = headers(environment)?;
     let (sender, spans) = mpsc::channel(QUEUE);
     let service = environment.get("OTEL_SERVICE_NAME").unwrap_or("metaclaw");

@@ -11,6 +11,7 @@ use std::{
 use metaclaw_chat::TurnId;
 use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
 use metaclaw_turns::{Done, LogError, NewTurn, RawTurn};
+use rustls::RootCertStore;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -132,6 +133,7 @@ impl Harness {
             log: Arc::clone(&log) as Arc<dyn TurnSink>,
             known: Vec::new(),
             library,
+            roots: Arc::new(RootCertStore::empty()),
             serving: Arc::clone(&serving),
             services,
             threads: set_up.threads.unwrap_or_else(Threads::none),

@@ -1,5 +1,5 @@
-//! Whom to trust: the machine's certificates, else those that come with this program, and for single
-//! upstreams an authority of their own.
+//! Whom to trust: the certificates that we were given, and for single upstreams an authority of their
+//! own.
 
 use std::{path::Path, sync::Arc};
 
@@ -10,22 +10,6 @@ use rustls::{
 };
 
 use crate::config::ConfigError;
-
-/// The certificates that every upstream is trusted by.
-pub(super) fn roots() -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    let native = rustls_native_certs::load_native_certs();
-    let (n_added, n_ignored) = roots.add_parsable_certificates(native.certs);
-    for error in native.errors {
-        tracing::debug!(%error, "a certificate of this machine cannot be read");
-    }
-    if n_added == 0 {
-        // A bare container has none.
-        roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
-    }
-    tracing::debug!(n_added, n_ignored, n_roots = roots.len(), "certificates");
-    roots
-}
 
 /// Adds the certificates of a PEM file.
 pub(super) fn with_ca(mut roots: RootCertStore, ca: &Path) -> Result<RootCertStore, String> {

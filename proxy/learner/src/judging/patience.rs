@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use metaclaw_chat::TurnId;
 use tokio::time::Instant;
 
@@ -15,13 +16,17 @@ use tokio::time::Instant;
 const FIRST: Duration = Duration::from_secs(15);
 /// The longest pause.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
+const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(FIRST)
+    .with_max_delay(LONGEST)
+    .without_max_times();
 
 /// Turns that wait for the judge, each until its own time.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     waiting: BTreeSet<(Instant, TurnId)>,
-    /// How often the judge has failed at a turn.
-    failures: BTreeMap<TurnId, u32>,
+    /// The further pauses of turns that the judge has failed at.
+    further: BTreeMap<TurnId, ExponentialBackoff>,
 }
 
 // === impl Patience ===
@@ -29,15 +34,14 @@ pub(super) struct Patience {
 impl Patience {
     /// The judge failed at a turn.
     pub(super) fn failed(&mut self, id: TurnId) {
-        let n = self.failures.entry(id).or_insert(0);
-        let pause = FIRST.saturating_mul(2u32.saturating_pow(*n)).min(LONGEST);
-        *n += 1;
+        let further = self.further.entry(id).or_insert_with(|| PAUSES.build());
+        let pause = further.next().unwrap_or(LONGEST);
         self.waiting.insert((Instant::now() + pause, id));
     }
 
     /// A turn is settled.
     pub(super) fn settled(&mut self, id: TurnId) {
-        self.failures.remove(&id);
+        self.further.remove(&id);
     }
 
     /// How many wait.

@@ -1,11 +1,11 @@
 //! Conversations, as the gateway would write them down.
 
-use metaclaw_chat::{AgentId, ChainHash, Message};
+use metaclaw_chat::{AgentId, ChainHash, Message, now_ms};
 use metaclaw_trainer_api::wire::Sampled;
 use metaclaw_turns::{NewTurn, Request, Served, StreamEnd, TurnKind, TurnLog};
 
 use super::World;
-use crate::{sample::POLICY_UPSTREAM, shared::now_ms};
+use crate::sample::POLICY_UPSTREAM;
 
 /// One thing that the owner said, and the reply.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use metaclaw_chat::Span;
+use metaclaw_chat::{Secret, Span};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{Secret, loopback_client};
+use crate::loopback_client;
 
 const GOOD: &str = r#"{"choices":[{"message":{"role":"assistant","content":"+1"},"finish_reason":"stop"}],
     "usage":{"prompt_tokens":12,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":8}}}"#;

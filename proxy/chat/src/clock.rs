@@ -1,0 +1,48 @@
+//! The time of day, and how long a server asks to be left alone.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Milliseconds since 1970; 0 on a machine whose clock is before that.
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+/// `Retry-After` (RFC 9110 10.2.3), in seconds or as a date that is compared with `now_ms`; a date
+/// that is past is no wait. Seconds with a fraction are read too: some servers send them.
+pub fn retry_after(value: &str, now_ms: u64) -> Option<Duration> {
+    let value = value.trim();
+    if let Ok(seconds) = value.parse() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let date = httpdate::parse_http_date(value).ok()?;
+    let date = date.duration_since(UNIX_EPOCH).ok()?;
+    Some(date.saturating_sub(Duration::from_millis(now_ms)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_read_in_seconds_and_as_a_date() {
+        let now_ms = 784_111_770_000;
+        let wait = |value| retry_after(value, now_ms).map(|it| it.as_millis());
+        for (value, ms) in [
+            ("7", Some(7_000)),
+            (" 0.5 ", Some(500)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(7_000)),
+            ("Sun, 06 Nov 1994 08:49:00 GMT", Some(0)),
+            ("", None),
+            ("soon", None),
+            ("-1", None),
+            ("NaN", None),
+            ("inf", None),
+            ("1e400", None),
+        ] {
+            assert_eq!(wait(value), ms, "{value}");
+        }
+    }
+}
