@@ -22,7 +22,7 @@ const PACKAGES: [&str; 5] = [
 /// that the engine trained and saved is loaded by PEFT, and must give the same logits.
 pub(crate) fn run(places: &Places) -> Result<()> {
     let mut report = Report::default();
-    let model = crate::prepare(places, &mut report)?;
+    let model = crate::setup::prepare(places, &mut report)?;
     let python = report.stage("PyTorch", |stage| {
         stage.note = PACKAGES.join(", ");
         let _lock = places.lock()?;

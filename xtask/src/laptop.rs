@@ -11,7 +11,7 @@ use crate::start::build_release;
 /// Builds as a user would run it and plays the script; arguments go to the script.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let mut report = Report::default();
-    let model = crate::prepare(places, &mut report)?;
+    let model = crate::setup::prepare(places, &mut report)?;
     report.stage("build", |_| build_release(places))?;
     report.print();
     let mut script = cargo(

@@ -4,6 +4,7 @@
 
 mod bench;
 mod cargo;
+mod circles;
 mod clients;
 mod command;
 mod fetch;
@@ -15,6 +16,7 @@ mod model;
 mod pip;
 mod places;
 mod report;
+mod setup;
 mod start;
 mod test;
 mod wheel;
@@ -24,7 +26,6 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 use crate::places::Places;
-use crate::report::Report;
 
 const USAGE: &str = "\
 usage: cargo xtask <command> [arguments]
@@ -41,6 +42,7 @@ usage: cargo xtask <command> [arguments]
                   look for inputs that break the relay's parsers, 10 minutes a target; goes on where it was stopped
   laptop [args]   the script of 40 conversations that shows the model learn to be brief
   golden          make the golden values of the engine anew (PyTorch and transformers: 60 packages, 2.8 GB)
+  circles         list the files of a crate that import each other in a circle
   fmt, lint, doc  parts of `test`: format the code, clippy, documentation
 
 Everything that is fetched is kept in one folder: $METACLAW_CACHE, else $XDG_CACHE_HOME/metaclaw, else ~/.cache/metaclaw.";
@@ -68,44 +70,18 @@ fn run(command: &str, args: &[String]) -> Result<()> {
     }
     let places = Places::find()?;
     match command {
-        "setup" => setup(&places),
+        "setup" => setup::run(&places),
         "start" => start::run(&places, args),
         "test" => test::run(&places),
-        "clients" => clients(&places),
+        "clients" => setup::clients(&places),
         "laptop" => laptop::run(&places, args),
         "bench" => bench::run(&places, args),
         "fuzz" => fuzz::run(&places, args),
         "golden" => golden::run(&places),
+        "circles" => circles::run(&places),
         "fmt" => cargo::fmt(&places),
         "lint" => cargo::lint(&places),
         "doc" => cargo::doc(&places),
         other => bail!("no such command: `{other}`\n\n{USAGE}"),
     }
-}
-
-fn setup(places: &Places) -> Result<()> {
-    let mut report = Report::default();
-    let model = prepare(places, &mut report)?;
-    report.print();
-    println!("libtorch  {}", places.libtorch_link().display());
-    println!("model     {}", model.display());
-    Ok(())
-}
-
-/// What every build and every run needs: libtorch behind `.libtorch`, and the demo model, whose path is returned.
-fn prepare(places: &Places, report: &mut Report) -> Result<std::path::PathBuf> {
-    let _lock = places.lock()?;
-    report.stage("libtorch", |stage| libtorch::ensure(places, stage))?;
-    report.stage("demo model", |stage| model::ensure(places, stage))
-}
-
-fn clients(places: &Places) -> Result<()> {
-    let mut report = Report::default();
-    let _lock = places.lock()?;
-    let clients = clients::ensure(places, &mut report)?;
-    report.print();
-    for (name, path) in clients.environment() {
-        println!("{name}={}", path.display());
-    }
-    Ok(())
 }

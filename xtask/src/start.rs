@@ -13,7 +13,7 @@ use crate::report::Report;
 /// Becomes `metaclaw start` with the laptop example, in a home of its own: your `~/.metaclaw` is not touched.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let mut report = Report::default();
-    let model = crate::prepare(places, &mut report)?;
+    let model = crate::setup::prepare(places, &mut report)?;
     report.stage("build", |_| build_release(places))?;
     report.print();
     let mut metaclaw = Command::new(places.target.join("release").join("metaclaw"));

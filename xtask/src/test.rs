@@ -23,7 +23,7 @@ pub(crate) fn run(places: &Places) -> Result<()> {
     let mut report = Report::default();
     // Needs nothing fetched and nothing built.
     command::run(&mut cargo(places, &["fmt", "--all", "--check"]))?;
-    let model = crate::prepare(places, &mut report)?;
+    let model = crate::setup::prepare(places, &mut report)?;
     let clients = {
         let _lock = places.lock()?;
         clients::ensure(places, &mut report)?

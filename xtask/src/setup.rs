@@ -1,0 +1,38 @@
+//! `cargo xtask setup` and `clients`: fetching, and nothing else.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::places::Places;
+use crate::report::Report;
+use crate::{clients, libtorch, model};
+
+/// Fetches what every build and every run needs, and says where it is.
+pub(crate) fn run(places: &Places) -> Result<()> {
+    let mut report = Report::default();
+    let model = prepare(places, &mut report)?;
+    report.print();
+    println!("libtorch  {}", places.libtorch_link().display());
+    println!("model     {}", model.display());
+    Ok(())
+}
+
+/// What every build and every run needs: libtorch behind `.libtorch`, and the demo model, whose path is returned.
+pub(crate) fn prepare(places: &Places, report: &mut Report) -> Result<PathBuf> {
+    let _lock = places.lock()?;
+    report.stage("libtorch", |stage| libtorch::ensure(places, stage))?;
+    report.stage("demo model", |stage| model::ensure(places, stage))
+}
+
+/// Fetches what the end-to-end tests drive, and says where it is.
+pub(crate) fn clients(places: &Places) -> Result<()> {
+    let mut report = Report::default();
+    let _lock = places.lock()?;
+    let clients = clients::ensure(places, &mut report)?;
+    report.print();
+    for (name, path) in clients.environment() {
+        println!("{name}={}", path.display());
+    }
+    Ok(())
+}
