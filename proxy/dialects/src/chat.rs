@@ -1,13 +1,15 @@
 //! OpenAI chat completions: a reply read whole or put together from its stream.
 
 mod stream;
+mod thinking;
+mod usage;
 
 use std::borrow::Cow;
 
-use metaclaw_chat::{Message, Usage};
-use serde_json::Value;
+use metaclaw_chat::Message;
 
-pub(crate) use self::stream::Accumulator;
+use self::usage::usage;
+pub(crate) use self::{stream::Accumulator, thinking::thought, usage::cached_tokens};
 use crate::{
     fields::Fields,
     reply::{Reply, ends_reply},
@@ -50,38 +52,6 @@ pub(crate) fn says_done(tail: &[u8]) -> bool {
     let line = text.rsplit(|b| matches!(b, b'\n' | b'\r')).next();
     let data = line.and_then(|line| line.strip_prefix(b"data:"));
     data.is_some_and(|data| data.trim_ascii_start() == b"[DONE]")
-}
-
-/// What a part of a content says that is Mistral's thinking:
-/// `{"type":"thinking","thinking":[{"type":"text","text":..}]}`.
-pub(crate) fn thought(part: &Value) -> Option<String> {
-    if part["type"] != "thinking" {
-        return None;
-    }
-    let texts = part["thinking"].as_array().into_iter().flatten();
-    Some(texts.filter_map(|text| text["text"].as_str()).collect())
-}
-
-/// Reads the `usage` of a completion, a chunk or a choice.
-fn usage(of: &Fields<'_>) -> Option<Usage> {
-    let usage = of.object("usage")?;
-    let number = |name| usage.number(name).unwrap_or(0);
-    Some(Usage {
-        prompt_tokens: number("prompt_tokens"),
-        completion_tokens: number("completion_tokens"),
-        cached_tokens: cached_tokens(|path| usage.number_at(path)),
-    })
-}
-
-/// How many of a `usage`'s prompt tokens a cache gave, by OpenAI's name, DeepSeek's or Moonshot's;
-/// `count` finds a number by its path.
-pub(crate) fn cached_tokens(count: impl Fn(&[&str]) -> Option<u64>) -> u64 {
-    let paths: [&[&str]; 3] = [
-        &["prompt_tokens_details", "cached_tokens"],
-        &["prompt_cache_hit_tokens"],
-        &["cached_tokens"],
-    ];
-    paths.into_iter().filter_map(count).max().unwrap_or(0)
 }
 
 #[cfg(test)]

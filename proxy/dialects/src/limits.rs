@@ -4,13 +4,13 @@ use crate::{
     Api,
     rewrite::Rewrite,
     toolcalls,
-    translate::{self, Asked, Direction},
+    translate::{self, Direction, ReplyContext},
     vllm,
 };
 
 /// Every rewrite that a reply may go through.
 fn rewrites() -> Vec<(&'static str, Box<dyn Rewrite>)> {
-    let asked = Asked::default();
+    let asked = ReplyContext::default();
     vec![
         ("chat", translate::stream(Direction::ChatToMessages, &asked)),
         (

@@ -4,12 +4,14 @@
 //! <https://platform.openai.com/docs/api-reference/responses>, and its streaming events.
 
 mod items;
+mod parts;
 mod request;
+mod status;
 mod stream;
 
-use metaclaw_chat::{Message, Usage};
 use serde_json::Value;
 
+use self::status::{finish_reason, is_over, usage};
 pub(crate) use self::{
     items::{item, join},
     request::{system, tools},
@@ -55,39 +57,6 @@ pub(crate) fn read_json(bytes: &[u8]) -> Reply {
 pub(crate) fn is_done(tail: &[u8]) -> bool {
     let may_be = ends_with_event(tail, &ENDS) || chat::says_done(tail);
     may_be && ends_reply::<Accumulator>(tail)
-}
-
-/// The model is done, so that even a reply without a word is one.
-fn is_over(status: &str) -> bool {
-    matches!(status, "completed" | "incomplete")
-}
-
-/// Why the model stopped, in the words of a chat completion.
-fn finish_reason(status: &str, response: &Value, message: Option<&Message>) -> Option<String> {
-    let calls = message.is_some_and(|message| message.get("tool_calls").is_some());
-    let reason = match status {
-        "completed" if calls => "tool_calls",
-        "completed" => "stop",
-        "incomplete" => match response["incomplete_details"]["reason"].as_str() {
-            Some("max_output_tokens") => "length",
-            Some(other) => other,
-            None => "incomplete",
-        },
-        "cancelled" => "cancelled",
-        // It failed, or runs in the background: nothing has stopped it yet.
-        _ => return None,
-    };
-    Some(reason.to_owned())
-}
-
-fn usage(value: &Value) -> Option<Usage> {
-    value.as_object()?;
-    let number = |value: &Value| value.as_u64().unwrap_or(0);
-    Some(Usage {
-        prompt_tokens: number(&value["input_tokens"]),
-        completion_tokens: number(&value["output_tokens"]),
-        cached_tokens: number(&value["input_tokens_details"]["cached_tokens"]),
-    })
 }
 
 #[cfg(test)]

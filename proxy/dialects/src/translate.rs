@@ -26,7 +26,10 @@
 mod chat_reply;
 mod chat_stream;
 mod content;
+mod context;
+mod direction;
 mod error;
+mod error_reply;
 mod messages_calls;
 mod messages_reply;
 mod messages_stream;
@@ -39,67 +42,13 @@ mod wire;
 
 use serde_json::Value;
 
+pub use self::{
+    context::ReplyContext, direction::Direction, error::TranslateError, params::DEFAULT_MAX_TOKENS,
+};
 use crate::{
-    Api, json,
+    json,
     rewrite::{Events, Rewrite},
 };
-
-/// `max_tokens` of a request to Anthropic whose caller set no limit: what every current model allows.
-pub const DEFAULT_MAX_TOKENS: u64 = 8192;
-
-/// What a *request* becomes. Its reply goes the other way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// The client speaks chat completions, the upstream messages.
-    ChatToMessages,
-    /// The client speaks messages, the upstream chat completions.
-    MessagesToChat,
-}
-
-/// What a reply needs to know of the request that it answers.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Asked {
-    /// When the request was made, in seconds since 1970: `created` of a chat reply, which Anthropic has not.
-    pub created: u64,
-    /// The caller asked for a chunk with the usage (`stream_options.include_usage`).
-    pub include_usage: bool,
-    /// The caller's `stop_sequences`, one of which the reply may say to have ended at.
-    pub stop_sequences: Vec<String>,
-}
-
-/// Why something cannot be said in the other API.
-#[derive(Debug, thiserror::Error)]
-pub enum TranslateError {
-    /// The body is no JSON.
-    #[error("the body is not JSON: {source}")]
-    NotJson {
-        /// Where it stops being JSON.
-        #[from]
-        source: serde_json::Error,
-    },
-    /// A field, or a value of it, that the other API has not.
-    #[error("{field} is {given}, which cannot be said in {api}; allowed: {allowed}")]
-    Unsayable {
-        /// Where it stands, as in `messages[2].content[0].type`.
-        field: String,
-        /// The value, shortened.
-        given: String,
-        /// Whose words are wanting.
-        api: &'static str,
-        /// What could stand there instead.
-        allowed: &'static str,
-    },
-    /// A field whose value is not what its own API says.
-    #[error("{field} is {given}, but must be {allowed}")]
-    Invalid {
-        /// Where it stands.
-        field: String,
-        /// The value, shortened.
-        given: String,
-        /// What must stand there.
-        allowed: &'static str,
-    },
-}
 
 /// The request in the other API's words.
 ///
@@ -116,11 +65,15 @@ pub fn request(direction: Direction, body: &Value) -> Result<Value, TranslateErr
 ///
 /// # Errors
 /// [`TranslateError`] where `body` is no reply of the upstream's API.
-pub fn reply(direction: Direction, asked: &Asked, body: &[u8]) -> Result<Vec<u8>, TranslateError> {
+pub fn reply(
+    direction: Direction,
+    context: &ReplyContext,
+    body: &[u8],
+) -> Result<Vec<u8>, TranslateError> {
     let body = json::read_bytes(body)?;
     let translated = match direction {
-        Direction::ChatToMessages => chat_reply::reply(asked, &body)?,
-        Direction::MessagesToChat => messages_reply::reply(asked, &body)?,
+        Direction::ChatToMessages => chat_reply::reply(context, &body)?,
+        Direction::MessagesToChat => messages_reply::reply(context, &body)?,
     };
     Ok(translated.to_string().into_bytes())
 }
@@ -129,11 +82,11 @@ pub fn reply(direction: Direction, asked: &Asked, body: &[u8]) -> Result<Vec<u8>
 ///
 /// Where upstream sends what cannot be read or said, an error of the caller's API goes out and nothing
 /// after it. The end is only ever what upstream gave: a cut stream stays one.
-pub fn stream(direction: Direction, asked: &Asked) -> Box<dyn Rewrite> {
+pub fn stream(direction: Direction, context: &ReplyContext) -> Box<dyn Rewrite> {
     match direction {
-        Direction::ChatToMessages => Box::new(Events::new(chat_stream::ChatStream::new(asked))),
+        Direction::ChatToMessages => Box::new(Events::new(chat_stream::ChatStream::new(context))),
         Direction::MessagesToChat => {
-            Box::new(Events::new(messages_stream::MessagesStream::new(asked)))
+            Box::new(Events::new(messages_stream::MessagesStream::new(context)))
         }
     }
 }
@@ -142,52 +95,9 @@ pub fn stream(direction: Direction, asked: &Asked) -> Box<dyn Rewrite> {
 ///
 /// What is none of the upstream's API, as a page of some proxy on the way, becomes the message.
 pub fn error(direction: Direction, status: u16, body: &[u8]) -> Vec<u8> {
-    error::body(direction, status, body)
+    error_reply::body(direction, status, body)
         .to_string()
         .into_bytes()
-}
-
-// === impl Direction ===
-
-impl Direction {
-    /// The direction from what the client speaks to what the upstream speaks, where it can be translated.
-    pub fn between(client: Api, upstream: Api) -> Option<Self> {
-        match (client, upstream) {
-            (Api::Chat, Api::Messages) => Some(Self::ChatToMessages),
-            (Api::Messages, Api::Chat) => Some(Self::MessagesToChat),
-            (Api::Chat, Api::Chat | Api::Responses)
-            | (Api::Messages, Api::Messages | Api::Responses)
-            | (Api::Responses, Api::Chat | Api::Messages | Api::Responses) => None,
-        }
-    }
-}
-
-// === impl Asked ===
-
-impl Asked {
-    /// Reads what the reply needs from the request as the client sent it.
-    pub fn of(body: &Value, created: u64) -> Self {
-        let include_usage = body["stream_options"]["include_usage"].as_bool() == Some(true);
-        let stops = body["stop_sequences"].as_array().into_iter().flatten();
-        let stop_sequences = stops.filter_map(Value::as_str).map(str::to_owned);
-        Self {
-            created,
-            include_usage,
-            stop_sequences: stop_sequences.collect(),
-        }
-    }
-}
-
-// === impl TranslateError ===
-
-impl TranslateError {
-    /// The field at fault, for the `param` of an error body.
-    pub fn field(&self) -> Option<&str> {
-        match self {
-            Self::NotJson { .. } => None,
-            Self::Unsayable { field, .. } | Self::Invalid { field, .. } => Some(field),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use metaclaw_dialects::{
     Api,
-    translate::{self, Asked, Direction},
+    translate::{self, ReplyContext, Direction},
 };
 use metaclaw_fuzz::{Input, pieces, rewritten};
 use serde_json::Value;
@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let lengths = input.take(4);
     let body = input.rest();
-    let asked = Asked {
+    let asked = ReplyContext {
         created: 1,
         include_usage: choice & 8 != 0,
         stop_sequences: vec!["END".to_owned()],
@@ -51,7 +51,7 @@ fn request(direction: Direction, body: &[u8]) {
     }
 }
 
-fn stream(direction: Direction, asked: &Asked, lengths: &[u8], body: &[u8]) {
+fn stream(direction: Direction, asked: &ReplyContext, lengths: &[u8], body: &[u8]) {
     let whole = rewritten(translate::stream(direction, asked).as_mut(), &[body]);
     let split = pieces(body, lengths);
     let in_pieces = rewritten(translate::stream(direction, asked).as_mut(), &split);

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use metaclaw_chat::Message;
 use serde_json::{Map, Value};
 
-use super::{thought, usage};
+use super::{thinking::thought, usage::usage};
 use crate::{
     calls::Places,
     fields::{Fields, append_raw, value},

@@ -1,6 +1,6 @@
 use metaclaw_chat::{Message, Usage};
 use proptest::{collection::vec, prelude::*, sample::select};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::{Api, reply::read_sse};

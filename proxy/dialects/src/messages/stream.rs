@@ -3,7 +3,10 @@
 use metaclaw_chat::Message;
 use serde_json::{Map, Value, json};
 
-use super::{Tokens, blocks, finish_reason};
+use super::{
+    blocks,
+    usage::{Tokens, finish_reason},
+};
 use crate::{
     fields::{Fields, append_raw, value},
     grow::append,

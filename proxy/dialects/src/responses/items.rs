@@ -6,7 +6,7 @@
 use metaclaw_chat::{Message, MessageError};
 use serde_json::{Map, Value, json};
 
-use super::request::{content, part};
+use super::parts::{content, part};
 use crate::grow::append;
 
 /// One item as a message; `input` may be a single text, which is the user's.

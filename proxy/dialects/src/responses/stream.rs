@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::{finish_reason, is_over, items, usage};
+use super::{
+    items,
+    status::{finish_reason, is_over, usage},
+};
 use crate::{
     fields::Fields,
     json::read,

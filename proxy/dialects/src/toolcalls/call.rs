@@ -3,10 +3,18 @@
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use super::{Call, names};
+use super::names;
 
 /// What stands between Kimi's name and its arguments.
 const ARGUMENTS: &str = "<|tool_call_argument_begin|>";
+
+/// A call that was found in the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Call {
+    pub id: String,
+    pub name: String,
+    pub arguments: String,
+}
 
 /// The fields that models write a call with; the values stay as they wrote them.
 #[derive(Debug, Deserialize)]
@@ -81,4 +89,25 @@ fn arguments(written: &RawValue) -> Option<String> {
 
 fn string(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()
+}
+
+/// A model that calls has stopped for its tools; one that was cut short was cut short.
+pub(super) fn finish_with_calls(choice: &mut Value) {
+    if choice["finish_reason"] == "stop" {
+        choice["finish_reason"] = "tool_calls".into();
+    }
+}
+
+pub(super) fn says_something(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| !text.is_empty())
+}
+
+impl From<Call> for Value {
+    fn from(call: Call) -> Self {
+        serde_json::json!({
+            "id": call.id,
+            "type": "function",
+            "function": { "name": call.name, "arguments": call.arguments },
+        })
+    }
 }

@@ -1,6 +1,11 @@
 //! A reply's text, split into what is said, what is thought and what is called, as it comes.
 
-use super::{Call, Options, call, held::Held, xml};
+use super::{
+    call::{self, Call},
+    held::Held,
+    options::Options,
+    xml,
+};
 use crate::calls::call_id;
 
 pub(super) const THINK: &str = "<think>";

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Options, finish_with_calls, says_something,
+    call::{finish_with_calls, says_something},
+    options::Options,
     split::{Piece, Splitter},
 };
 use crate::{
     json,
-    rewrite::{EventRewrite, RawEvent},
+    rewrite::{EventRewrite, Events, RawEvent, Rewrite},
 };
 
 /// The most choices of one reply that are told apart; those beyond pass as they are.
@@ -21,7 +22,7 @@ const MAX_HEAD: usize = 256;
 
 /// Rewrites the chunks whose text holds a call or thinking, or may begin one. All others pass as they came.
 #[derive(Debug)]
-pub(super) struct Stream {
+struct Stream {
     options: Options,
     choices: BTreeMap<u64, Choice>,
     /// What every chunk says of its reply, for chunks of our own.
@@ -33,6 +34,11 @@ pub(super) struct Stream {
 struct Choice {
     splitter: Splitter,
     n_calls: usize,
+}
+
+/// Takes calls and thinking out of the text of a streamed chat reply. Events without either pass as they are.
+pub fn stream(options: Options) -> Box<dyn Rewrite> {
+    Box::new(Events::new(Stream::new(options)))
 }
 
 // === impl Stream ===

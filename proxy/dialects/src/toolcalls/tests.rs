@@ -5,9 +5,12 @@ mod streams;
 mod xml;
 
 use proptest::{collection::vec, prelude::*, sample::select};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::*;
+use super::{
+    split::{Piece, Splitter},
+    *,
+};
 
 /// What a text says: thinking, text, calls as `id name arguments`.
 fn split(options: &Options, pieces: &[&str]) -> (String, String, Vec<String>) {

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::{Call, Options, names};
+use super::{call::Call, names, options::Options};
 
 pub(super) const FUNCTION: &str = "<function=";
 const FUNCTION_END: &str = "</function>";

@@ -3,15 +3,17 @@
 use serde_json::{Value, json};
 
 use super::{
-    Asked, TranslateError, error,
+    context::ReplyContext,
+    error::TranslateError,
+    error_reply,
     to_chat::Said,
     usage,
     wire::{filled, given, invalid},
 };
 
-pub(super) fn reply(asked: &Asked, body: &Value) -> Result<Value, TranslateError> {
+pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, TranslateError> {
     if body.get("error").and_then(given).is_some() {
-        return Ok(error::to_chat(body));
+        return Ok(error_reply::to_chat(body));
     }
     let Some(blocks) = body["content"].as_array() else {
         return Err(invalid("content", &body["content"], "a list of blocks"));
@@ -30,9 +32,9 @@ pub(super) fn reply(asked: &Asked, body: &Value) -> Result<Value, TranslateError
     }
     message["refusal"] = Value::Null;
     Ok(json!({
-        "id": id(asked, body),
+        "id": id(context, body),
         "object": "chat.completion",
-        "created": asked.created,
+        "created": context.created,
         "model": body["model"].as_str().unwrap_or_default(),
         "choices": [{
             "index": 0,
@@ -50,9 +52,9 @@ pub(super) fn is_signed(block: &Value) -> bool {
 }
 
 /// The upstream's own id, so that both sides' logs speak of the same reply.
-pub(super) fn id(asked: &Asked, message: &Value) -> String {
+pub(super) fn id(context: &ReplyContext, message: &Value) -> String {
     match filled(&message["id"]) {
         Some(id) => id.to_owned(),
-        None => format!("chatcmpl-{}", asked.created),
+        None => format!("chatcmpl-{}", context.created),
     }
 }

@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    Asked,
     chat_reply::{id, is_signed},
-    error, usage,
+    context::ReplyContext,
+    error_reply, usage,
     wire::{KEEP_ALIVE, arguments, filled, is_comment, put_data},
 };
 use crate::{
@@ -20,7 +20,7 @@ const MAX_THINKING: usize = 1 << 20;
 /// Writes chat chunks in the place of Anthropic's events.
 #[derive(Debug)]
 pub(super) struct ChatStream {
-    asked: Asked,
+    context: ReplyContext,
     id: String,
     model: String,
     has_begun: bool,
@@ -47,10 +47,10 @@ enum Block {
 // === impl ChatStream ===
 
 impl ChatStream {
-    pub(super) fn new(asked: &Asked) -> Self {
+    pub(super) fn new(context: &ReplyContext) -> Self {
         Self {
-            asked: asked.clone(),
-            id: id(asked, &Value::Null),
+            context: context.clone(),
+            id: id(context, &Value::Null),
             model: String::new(),
             has_begun: false,
             is_over: false,
@@ -63,7 +63,7 @@ impl ChatStream {
     fn read(&mut self, data: &Value, out: &mut Vec<u8>) {
         match data["type"].as_str().unwrap_or_default() {
             "message_start" => {
-                self.id = id(&self.asked, &data["message"]);
+                self.id = id(&self.context, &data["message"]);
                 data["message"]["model"]
                     .as_str()
                     .unwrap_or_default()
@@ -80,7 +80,7 @@ impl ChatStream {
             }
             "message_stop" => self.end(out),
             "ping" => out.extend_from_slice(KEEP_ALIVE),
-            "error" => self.fail(&error::to_chat(data), out),
+            "error" => self.fail(&error_reply::to_chat(data), out),
             // "New event types may be added": <https://docs.claude.com/en/api/versioning>.
             _ => {}
         }
@@ -200,7 +200,7 @@ impl ChatStream {
 
     fn end(&mut self, out: &mut Vec<u8>) {
         self.is_over = true;
-        if self.asked.include_usage {
+        if self.context.include_usage {
             let mut chunk = self.chunk(&json!([]));
             chunk["usage"] = usage::to_chat(&Value::Object(std::mem::take(&mut self.usage)));
             put_data(out, &chunk);
@@ -235,7 +235,7 @@ impl ChatStream {
         json!({
             "id": self.id,
             "object": "chat.completion.chunk",
-            "created": self.asked.created,
+            "created": self.context.created,
             "model": self.model,
             "choices": choices,
         })
@@ -263,13 +263,13 @@ impl EventRewrite for ChatStream {
             Ok(data) => self.read(&data, out),
             // A torn last event stays torn.
             Err(_) if !event.is_ended => self.is_over = true,
-            Err(source) => self.fail(&error::unreadable_to_chat(&source), out),
+            Err(source) => self.fail(&error_reply::unreadable_to_chat(&source), out),
         }
     }
 
     fn unread(&mut self, _: &[u8], out: &mut Vec<u8>) {
         if !self.is_over {
-            self.fail(&error::unreadable_to_chat(&"it is too long"), out);
+            self.fail(&error_reply::unreadable_to_chat(&"it is too long"), out);
         }
     }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    TranslateError,
+    error::TranslateError,
     wire::{CHAT, MESSAGES, given, invalid, string, unsayable},
 };
 

@@ -3,14 +3,16 @@
 use serde_json::{Value, json};
 
 use super::{
-    Asked, TranslateError, error, usage,
+    context::ReplyContext,
+    error::TranslateError,
+    error_reply, usage,
     wire::{filled, given, input, invalid, list, texts},
 };
 use crate::{calls::call_id, chat::thought, reply::breaks_off};
 
-pub(super) fn reply(asked: &Asked, body: &Value) -> Result<Value, TranslateError> {
+pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, TranslateError> {
     if body.get("error").and_then(given).is_some() {
-        return Ok(error::to_messages(None, body));
+        return Ok(error_reply::to_messages(None, body));
     }
     let choice = &body["choices"][0];
     let message = &choice["message"];
@@ -18,15 +20,15 @@ pub(super) fn reply(asked: &Asked, body: &Value) -> Result<Value, TranslateError
         let field = "choices[0].message";
         return Err(invalid(field, message, "an object"));
     }
-    let id = id(asked, body);
+    let id = id(context, body);
     let calls = calls(&id, message)?;
     let has_calls = !calls.is_empty();
     let finish_reason = choice["finish_reason"].as_str().unwrap_or_default();
     if breaks_off(finish_reason) {
-        return Ok(error::broken_off(finish_reason));
+        return Ok(error_reply::broken_off(finish_reason));
     }
     let (stop_reason, stop_sequence) =
-        usage::stop_reason(asked, finish_reason, &choice["stop_reason"], has_calls);
+        usage::stop_reason(context, finish_reason, &choice["stop_reason"], has_calls);
     Ok(json!({
         "id": id,
         "type": "message",
@@ -87,9 +89,9 @@ fn calls(reply_id: &str, message: &Value) -> Result<Vec<Value>, TranslateError> 
 }
 
 /// The upstream's own id, so that both sides' logs speak of the same reply.
-pub(super) fn id(asked: &Asked, reply: &Value) -> String {
+pub(super) fn id(context: &ReplyContext, reply: &Value) -> String {
     match filled(&reply["id"]) {
         Some(id) => id.to_owned(),
-        None => format!("msg_{}", asked.created),
+        None => format!("msg_{}", context.created),
     }
 }

@@ -6,7 +6,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    Asked, error,
+    context::ReplyContext,
+    error_reply,
     messages_calls::{Calls, Step},
     messages_reply::{id, reasoning, said},
     usage,
@@ -21,7 +22,7 @@ use crate::{
 /// Writes Anthropic's events in the place of chat chunks.
 #[derive(Debug)]
 pub(super) struct MessagesStream {
-    asked: Asked,
+    context: ReplyContext,
     /// The reply's id, once it has begun.
     id: String,
     has_begun: bool,
@@ -47,9 +48,9 @@ enum Open {
 // === impl MessagesStream ===
 
 impl MessagesStream {
-    pub(super) fn new(asked: &Asked) -> Self {
+    pub(super) fn new(context: &ReplyContext) -> Self {
         Self {
-            asked: asked.clone(),
+            context: context.clone(),
             id: String::new(),
             has_begun: false,
             is_over: false,
@@ -64,7 +65,7 @@ impl MessagesStream {
 
     fn read(&mut self, chunk: &Value, out: &mut Vec<u8>) {
         if chunk.get("error").and_then(given).is_some() {
-            self.fail(&error::to_messages(None, chunk), out);
+            self.fail(&error_reply::to_messages(None, chunk), out);
             return;
         }
         self.count(&chunk["usage"]);
@@ -93,7 +94,7 @@ impl MessagesStream {
             return;
         }
         self.has_begun = true;
-        self.id = id(&self.asked, chunk);
+        self.id = id(&self.context, chunk);
         let message = json!({
             "id": self.id,
             "type": "message",
@@ -115,7 +116,7 @@ impl MessagesStream {
         }
         match said("delta.content", &delta["content"]) {
             Ok(text) => self.text(&text, out),
-            Err(error) => return self.fail(&error::unreadable_to_messages(&error), out),
+            Err(error) => return self.fail(&error_reply::unreadable_to_messages(&error), out),
         }
         self.text(delta["refusal"].as_str().unwrap_or_default(), out);
         for piece in delta["tool_calls"].as_array().into_iter().flatten() {
@@ -143,7 +144,7 @@ impl MessagesStream {
                     self.grow(Open::Call, &piece, out);
                 }
                 Step::Refuse { why } => {
-                    self.fail(&error::unreadable_to_messages(&why), out);
+                    self.fail(&error_reply::unreadable_to_messages(&why), out);
                 }
             }
         }
@@ -200,7 +201,7 @@ impl MessagesStream {
     fn end(&mut self, out: &mut Vec<u8>) {
         self.begin(&Value::Null, out);
         if let Some(reason) = self.finish_reason.as_deref().filter(|r| breaks_off(r)) {
-            let error = error::broken_off(reason);
+            let error = error_reply::broken_off(reason);
             return self.fail(&error, out);
         }
         let waiting = self.calls.end(&self.id);
@@ -212,7 +213,7 @@ impl MessagesStream {
         self.is_over = true;
         let reason = self.finish_reason.as_deref().unwrap_or_default();
         let (reason, sequence) =
-            usage::stop_reason(&self.asked, reason, &self.matched, self.calls.is_any());
+            usage::stop_reason(&self.context, reason, &self.matched, self.calls.is_any());
         let delta = json!({ "stop_reason": reason, "stop_sequence": sequence });
         let usage = usage::to_messages(&self.usage);
         put_event(
@@ -258,13 +259,13 @@ impl EventRewrite for MessagesStream {
             Ok(chunk) => self.read(&chunk, out),
             // A torn last event stays torn.
             Err(_) if !event.is_ended => self.is_over = true,
-            Err(source) => self.fail(&error::unreadable_to_messages(&source), out),
+            Err(source) => self.fail(&error_reply::unreadable_to_messages(&source), out),
         }
     }
 
     fn unread(&mut self, _: &[u8], out: &mut Vec<u8>) {
         if !self.is_over {
-            self.fail(&error::unreadable_to_messages(&"it is too long"), out);
+            self.fail(&error_reply::unreadable_to_messages(&"it is too long"), out);
         }
     }
 

@@ -3,9 +3,13 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    DEFAULT_MAX_TOKENS, TranslateError, tools,
+    error::TranslateError,
+    tools,
     wire::{CHAT, MESSAGES, copy, filled, given, invalid, list, string, unsayable},
 };
+
+/// `max_tokens` of a request to Anthropic whose caller set no limit: what every current model allows.
+pub const DEFAULT_MAX_TOKENS: u64 = 8192;
 
 /// OpenAI's limit on `user`, in characters.
 const MAX_USER: usize = 64;

@@ -8,9 +8,9 @@ mod requests;
 mod streams;
 
 use super::*;
-use crate::rewrite::rewritten;
+use crate::{Api, rewrite::rewritten};
 
-const ASKED: Asked = Asked {
+const ASKED: ReplyContext = ReplyContext {
     created: 1_763_600_000,
     include_usage: true,
     stop_sequences: Vec::new(),

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    TranslateError,
     content::part,
+    error::TranslateError,
     params,
     wire::{CHAT, arguments, copy, filled, invalid, list, object, string, texts, unsayable},
 };

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    TranslateError,
     content::{block, text_block},
+    error::TranslateError,
     params,
     wire::{MESSAGES, filled, given, input, invalid, list, object, string, unsayable},
 };

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    TranslateError,
+    error::TranslateError,
     wire::{CHAT, MESSAGES, copy, invalid, list, object, string, unsayable},
 };
 

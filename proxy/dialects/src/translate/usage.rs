@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Asked, wire::copy};
+use super::{context::ReplyContext, wire::copy};
 use crate::chat::cached_tokens;
 
 /// The counts of Anthropic's that chat has words for.
@@ -75,12 +75,12 @@ pub(super) fn merge(usage: &mut Map<String, Value>, later: &Value) {
 /// `stop` after tool calls, where Anthropic's clients go by `tool_use`. `sensitive` and
 /// `model_context_window_exceeded` are Z.ai's.
 pub(super) fn stop_reason(
-    asked: &Asked,
+    context: &ReplyContext,
     finish_reason: &str,
     matched: &Value,
     has_calls: bool,
 ) -> (&'static str, Value) {
-    let is_asked = |text: &str| asked.stop_sequences.iter().any(|stop| stop == text);
+    let is_asked = |text: &str| context.stop_sequences.iter().any(|stop| stop == text);
     let reason = match finish_reason {
         "length" => "max_tokens",
         "content_filter" | "sensitive" => "refusal",

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::TranslateError;
+use super::error::TranslateError;
 
 /// The most of a value that an error repeats, in characters.
 const SHOWN: usize = 80;

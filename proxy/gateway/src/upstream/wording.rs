@@ -28,7 +28,7 @@ const MAX_REPLY: usize = 32 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Wording {
     /// The caller's API and the upstream's are two.
-    other: Option<(Direction, translate::Asked)>,
+    other: Option<(Direction, translate::ReplyContext)>,
     /// Calls and thinking stand in the text.
     in_text: Option<toolcalls::Options>,
     /// Token ids are beside: what the caller did not ask for itself is taken out.
@@ -89,7 +89,7 @@ impl Wording {
             }
             said = Some(now);
             let created = clock::now_ms() / 1_000;
-            wording.other = Some((direction, translate::Asked::of(&given, created)));
+            wording.other = Some((direction, translate::ReplyContext::of(&given, created)));
         }
         if has_text {
             let now = said.as_ref().unwrap_or(&given);

@@ -3,7 +3,7 @@ use crate::{
     Api,
     rewrite::{Then, rewritten},
     testing,
-    translate::{self, Asked, Direction},
+    translate::{self, Direction, ReplyContext},
 };
 
 fn chunk(choice: &Value) -> String {
@@ -117,7 +117,7 @@ fn a_call_in_text_reaches_a_client_of_anthropic_as_tool_use() {
     let stream =
         said("<tool_call>{\"name\":\"exec\",\"arguments\":{\"command\":\"ls\"}}</tool_call>")
             + &finish("stop");
-    let second = translate::stream(Direction::MessagesToChat, &Asked::default());
+    let second = translate::stream(Direction::MessagesToChat, &ReplyContext::default());
     let out = rewritten(
         Then::new(super::stream(Options::default()), second),
         [stream.as_bytes()],
@@ -191,7 +191,7 @@ proptest! {
 
         let read = Api::Chat.read_sse(whole.as_bytes());
         prop_assert_eq!(read.is_whole(), ends);
-        if ends && !ends_open_thinking(&text) {
+        if ends && !reply::ends_open_thinking(&text) {
             let message = json!({ "role": "assistant", "content": text });
             let body = json!({ "id": "r", "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] }).to_string();
             let body = reply(&Options::default(), body.as_bytes()).unwrap_or_else(|| body.into_bytes());

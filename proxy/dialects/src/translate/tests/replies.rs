@@ -64,7 +64,7 @@ fn every_reason_to_stop_has_its_word() {
     let stop = |reason: &str| {
         let message = json!({ "role": "assistant", "content": "x" });
         let body = json!({ "choices": [{ "message": message, "finish_reason": reason, "stop_reason": "END" }] });
-        let asked = Asked {
+        let asked = ReplyContext {
             stop_sequences: vec!["END".into()],
             ..ASKED
         };

@@ -97,7 +97,7 @@ fn a_chat_stream_becomes_anthropics() {
 
 #[test]
 fn usage_is_a_chunk_only_for_those_who_asked() {
-    let asked = Asked {
+    let asked = ReplyContext {
         include_usage: false,
         ..ASKED
     };

@@ -1,0 +1,109 @@
+//! Errors of our own, worded as the caller's API words errors.
+
+use serde_json::{Value, json};
+
+/// Whose shapes a route speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// OpenAI's, and that of all who copy it.
+    OpenAi,
+    /// Anthropic's messages.
+    Anthropic,
+}
+
+/// An error of our own, to be worded as the caller's dialect words errors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorBody<'a> {
+    /// The HTTP status that goes with it; Anthropic's error types follow from it.
+    pub status: u16,
+    /// What was wrong, what was given, what is allowed.
+    pub message: &'a str,
+    /// OpenAI's `type`, as in `invalid_request_error`.
+    pub kind: &'a str,
+    /// The field at fault, as in `messages[2].role`.
+    pub param: Option<&'a str>,
+    /// What a program can match on, as in `context_length_exceeded`.
+    pub code: Option<&'a str>,
+}
+
+// === impl Dialect ===
+
+impl Dialect {
+    /// The dialect of a route: `/v1/messages` and what is below it is Anthropic's, all else OpenAI's.
+    pub fn of_path(path: &str) -> Self {
+        match path.strip_prefix("/v1/messages") {
+            Some("") => Self::Anthropic,
+            Some(rest) if rest.starts_with('/') => Self::Anthropic,
+            Some(_) | None => Self::OpenAi,
+        }
+    }
+
+    /// The error as a body of this dialect.
+    pub fn error(self, error: &ErrorBody<'_>) -> Value {
+        match self {
+            Self::OpenAi => openai(error),
+            Self::Anthropic => anthropic(error),
+        }
+    }
+}
+
+/// `{"error": {"message", "type", "param", "code"}}`.
+fn openai(error: &ErrorBody<'_>) -> Value {
+    json!({ "error": {
+        "message": error.message,
+        "type": error.kind,
+        "param": error.param,
+        "code": error.code,
+    } })
+}
+
+/// `{"type": "error", "error": {"type", "message"}}`.
+fn anthropic(error: &ErrorBody<'_>) -> Value {
+    json!({ "type": "error", "error": { "type": anthropic_type(error.status), "message": error.message } })
+}
+
+/// The error type that goes with a status: <https://docs.anthropic.com/en/api/errors>.
+fn anthropic_type(status: u16) -> &'static str {
+    match status {
+        401 => "authentication_error",
+        402 => "billing_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        503 | 529 => "overloaded_error",
+        504 => "timeout_error",
+        500..=599 => "api_error",
+        _ => "invalid_request_error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ERROR: ErrorBody<'static> = ErrorBody {
+        status: 413,
+        message: "too large",
+        kind: "invalid_request_error",
+        param: Some("messages"),
+        code: None,
+    };
+
+    #[test]
+    fn a_path_names_its_dialect() {
+        assert_eq!(Dialect::of_path("/v1/messages"), Dialect::Anthropic);
+        assert_eq!(
+            Dialect::of_path("/v1/messages/count_tokens"),
+            Dialect::Anthropic
+        );
+        assert_eq!(Dialect::of_path("/v1/messagesx"), Dialect::OpenAi);
+        assert_eq!(Dialect::of_path("/v1/chat/completions"), Dialect::OpenAi);
+    }
+
+    #[test]
+    fn an_error_speaks_the_callers_dialect() {
+        insta::assert_snapshot!(Dialect::OpenAi.error(&ERROR), @r#"{"error":{"message":"too large","type":"invalid_request_error","param":"messages","code":null}}"#);
+        insta::assert_snapshot!(Dialect::Anthropic.error(&ERROR), @r#"{"type":"error","error":{"type":"request_too_large","message":"too large"}}"#);
+    }
+}

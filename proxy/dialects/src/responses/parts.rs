@@ -1,0 +1,47 @@
+//! The parts of a content, in chat shape.
+
+use serde_json::{Map, Value, json};
+
+/// A list of parts as chat content: a single text alone, else a list.
+pub(super) fn content(parts: &[Value]) -> Value {
+    match parts {
+        [one] if is_text(one) => one["text"].clone(),
+        parts => parts.iter().map(part).collect(),
+    }
+}
+
+/// A part; one that chat has no word for stays as it came.
+pub(super) fn part(part: &Value) -> Value {
+    let said = match part["type"].as_str() {
+        _ if is_text(part) => Some(json!({ "type": "text", "text": part["text"] })),
+        Some("input_image" | "computer_screenshot") => image(part),
+        Some("input_file") => Some(json!({
+            "type": "file",
+            "file": some(part, &["file_id", "filename", "file_data", "file_url"]),
+        })),
+        _ => None,
+    };
+    said.unwrap_or_else(|| part.clone())
+}
+
+fn is_text(part: &Value) -> bool {
+    let kind = part["type"].as_str();
+    matches!(kind, Some("input_text" | "output_text" | "text")) && part["text"].is_string()
+}
+
+fn image(part: &Value) -> Option<Value> {
+    let url = part["image_url"].as_str()?;
+    let mut image = Map::new();
+    image.insert("url".into(), url.into());
+    image.extend(some(part, &["detail"]));
+    Some(json!({ "type": "image_url", "image_url": image }))
+}
+
+/// Those of the fields that are there and say something.
+pub(super) fn some(object: &Value, names: &[&str]) -> Map<String, Value> {
+    let field = |name: &&str| {
+        let value = object.get(*name).filter(|value| !value.is_null())?;
+        Some(((*name).to_owned(), value.clone()))
+    };
+    names.iter().filter_map(field).collect()
+}

@@ -1,0 +1,41 @@
+//! How a response ended, and what it cost.
+
+use metaclaw_chat::{Message, Usage};
+use serde_json::Value;
+
+/// The model is done, so that even a reply without a word is one.
+pub(super) fn is_over(status: &str) -> bool {
+    matches!(status, "completed" | "incomplete")
+}
+
+/// Why the model stopped, in the words of a chat completion.
+pub(super) fn finish_reason(
+    status: &str,
+    response: &Value,
+    message: Option<&Message>,
+) -> Option<String> {
+    let calls = message.is_some_and(|message| message.get("tool_calls").is_some());
+    let reason = match status {
+        "completed" if calls => "tool_calls",
+        "completed" => "stop",
+        "incomplete" => match response["incomplete_details"]["reason"].as_str() {
+            Some("max_output_tokens") => "length",
+            Some(other) => other,
+            None => "incomplete",
+        },
+        "cancelled" => "cancelled",
+        // It failed, or runs in the background: nothing has stopped it yet.
+        _ => return None,
+    };
+    Some(reason.to_owned())
+}
+
+pub(super) fn usage(value: &Value) -> Option<Usage> {
+    value.as_object()?;
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    Some(Usage {
+        prompt_tokens: number(&value["input_tokens"]),
+        completion_tokens: number(&value["output_tokens"]),
+        cached_tokens: number(&value["input_tokens_details"]["cached_tokens"]),
+    })
+}

@@ -1,0 +1,86 @@
+//! Calls and thinking taken out of a whole chat reply.
+
+use serde_json::Value;
+
+use super::{
+    call::{finish_with_calls, says_something},
+    options::Options,
+    split::{Piece, Splitter, THINK, THINK_END},
+};
+use crate::json;
+
+/// Takes calls and thinking out of the text of a whole chat reply; `None` where there is nothing to take.
+///
+/// Here, where the end is known, text before a lone `</think>` that has a line of its own is thinking
+/// even if nobody said that the template opens it.
+pub fn reply(options: &Options, body: &[u8]) -> Option<Vec<u8>> {
+    let mut body = json::read_bytes(body).ok()?;
+    let reply_id = body["id"].as_str().unwrap_or_default().to_owned();
+    let choices = body.get_mut("choices")?.as_array_mut()?;
+    let mut has_changed = false;
+    for choice in choices {
+        has_changed |= recover(options, &reply_id, choice).is_some();
+    }
+    has_changed.then(|| body.to_string().into_bytes())
+}
+
+fn recover(options: &Options, reply_id: &str, choice: &mut Value) -> Option<()> {
+    let message = choice.get_mut("message")?;
+    let text = message["content"].as_str()?.to_owned();
+    let think_is_open = options.think_is_open || ends_open_thinking(&text);
+    let options = Options {
+        think_is_open,
+        ..options.clone()
+    };
+    let mut splitter = Splitter::new(options, reply_id);
+    if says_something(&message["reasoning_content"]) || says_something(&message["reasoning"]) {
+        splitter.leave_thinking();
+    }
+    let has_calls = message["tool_calls"]
+        .as_array()
+        .is_some_and(|c| !c.is_empty());
+    let mut pieces = Vec::new();
+    if has_calls {
+        splitter.leave_calls(&mut pieces);
+    }
+    splitter.push(&text, &mut pieces);
+    splitter.finish(true, &mut pieces);
+    let (mut content, mut thinking, mut calls) = (String::new(), String::new(), Vec::new());
+    for piece in pieces {
+        match piece {
+            Piece::Text(text) => content.push_str(&text),
+            Piece::Thinking(text) => thinking.push_str(&text),
+            Piece::Call(call) => calls.push(Value::from(call)),
+        }
+    }
+    if content == text {
+        return None;
+    }
+    let message = message.as_object_mut()?;
+    let has_found = !calls.is_empty();
+    let content = if content.is_empty() && has_found {
+        Value::Null
+    } else {
+        content.into()
+    };
+    message.insert("content".into(), content);
+    if !thinking.is_empty() {
+        message.insert("reasoning_content".into(), thinking.into());
+    }
+    if has_found {
+        message.insert("tool_calls".into(), calls.into());
+        finish_with_calls(choice);
+    }
+    Some(())
+}
+
+/// A `</think>` on a line of its own, and no `<think>` before it.
+pub(super) fn ends_open_thinking(text: &str) -> bool {
+    let Some((before, after)) = text.split_once(THINK_END) else {
+        return false;
+    };
+    let before = before.trim_end_matches([' ', '\t']);
+    let is_line = (before.is_empty() || before.ends_with('\n'))
+        && (after.is_empty() || after.starts_with(['\n', '\r']));
+    is_line && !before.contains(THINK)
+}

@@ -1,0 +1,30 @@
+//! What a reply takes from its request.
+
+use serde_json::Value;
+
+/// What a reply needs to know of the request that it answers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReplyContext {
+    /// When the request was made, in seconds since 1970: `created` of a chat reply, which Anthropic has not.
+    pub created: u64,
+    /// The caller asked for a chunk with the usage (`stream_options.include_usage`).
+    pub include_usage: bool,
+    /// The caller's `stop_sequences`, one of which the reply may say to have ended at.
+    pub stop_sequences: Vec<String>,
+}
+
+// === impl ReplyContext ===
+
+impl ReplyContext {
+    /// Reads what the reply needs from the request as the client sent it.
+    pub fn of(body: &Value, created: u64) -> Self {
+        let include_usage = body["stream_options"]["include_usage"].as_bool() == Some(true);
+        let stops = body["stop_sequences"].as_array().into_iter().flatten();
+        let stop_sequences = stops.filter_map(Value::as_str).map(str::to_owned);
+        Self {
+            created,
+            include_usage,
+            stop_sequences: stop_sequences.collect(),
+        }
+    }
+}
