@@ -148,7 +148,7 @@ impl Gateway {
             identifier: Identifier::new(lineage, replies, side, &config.compat),
             sessions: Arc::new(sessions),
             origins: Origins::new(&config.proxy.allow_origins)?,
-            upstreams: Upstreams::new(&config, &parts.roots, Arc::clone(&door), n_threads)?,
+            upstreams: Upstreams::new(&config, &parts.roots, Arc::clone(&door))?,
             // Beyond tokio's bound there would be a panic; nobody has as many.
             streams: Arc::new(Semaphore::new(
                 config.proxy.max_streams.min(Semaphore::MAX_PERMITS),

@@ -69,6 +69,18 @@ pub(crate) enum Refusal {
         host: String,
         reason: String,
     },
+    #[error("upstream {name} ({host}) sent no reply: {reason}")]
+    NoReply {
+        name: String,
+        host: String,
+        reason: String,
+    },
+    #[error("upstream {name} ({host}) sent something that is not HTTP: {reason}")]
+    NotHttp {
+        name: String,
+        host: String,
+        reason: String,
+    },
     #[error("upstream {name} ({host}) sent no reply within {after}")]
     TooSlow {
         name: String,
@@ -146,7 +158,10 @@ impl Refusal {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::BodyStalled { .. } => StatusCode::REQUEST_TIMEOUT,
-            Self::Unreachable { .. } | Self::Unreadable { .. } => StatusCode::BAD_GATEWAY,
+            Self::Unreachable { .. }
+            | Self::NoReply { .. }
+            | Self::NotHttp { .. }
+            | Self::Unreadable { .. } => StatusCode::BAD_GATEWAY,
             Self::TooSlow { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::NotFound { .. } | Self::NotSpoken { .. } => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
@@ -173,11 +188,11 @@ impl Refusal {
             Self::TextOnly => Some("text_only_model"),
             Self::NotSpoken { .. } => Some("api_not_spoken"),
             Self::Unsayable { .. } => Some("not_translatable"),
-            Self::Unreadable { .. } => Some("upstream_unreadable"),
+            Self::NotHttp { .. } | Self::Unreadable { .. } => Some("upstream_unreadable"),
             Self::Origin { .. } => Some("foreign_origin"),
             Self::Host { .. } => Some("foreign_host"),
             Self::WebSocket { .. } => Some("no_websockets"),
-            Self::Unreachable { .. } => Some("upstream_unreachable"),
+            Self::Unreachable { .. } | Self::NoReply { .. } => Some("upstream_unreachable"),
             Self::TooSlow { .. } => Some("upstream_timeout"),
             Self::NoHttp(_)
             | Self::Name { .. }

@@ -94,13 +94,9 @@ impl Relay {
         });
         // Where the end waits for the log, nothing but the end may wait.
         let is_strict = recording.as_ref().is_some_and(Recording::is_strict);
-        if is_strict {
-            upstream.keep_apart();
-        }
-        let holds = !is_strict && upstream.comes_apart();
         Self {
             rewrite: upstream.take_rewrite(),
-            upstream: Gather::new(upstream, holds),
+            upstream: Gather::new(upstream, !is_strict),
             recording,
             silence,
             waiting: None,

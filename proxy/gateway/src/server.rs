@@ -122,13 +122,12 @@ fn is_of_the_connection(error: &io::Error) -> bool {
     )
 }
 
-/// Lets go of what silent sessions hold, of replies that nobody takes, and of connections that rest.
+/// Lets go of what silent sessions hold, and of replies that nobody takes.
 async fn sweep(shared: Arc<Shared>, stop: CancellationToken) {
     let mut ticks = interval(SWEEP);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         shared.sessions.sweep();
         shared.unread.sweep();
-        shared.upstreams.sweep();
     }
 }

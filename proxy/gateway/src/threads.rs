@@ -131,11 +131,6 @@ impl<T> PerThread<T> {
         }
     }
 
-    /// Each thread's.
-    pub(crate) fn each(&self) -> impl Iterator<Item = &T> {
-        std::iter::once(&self.first).chain(&self.others)
-    }
-
     /// This thread's; the first one's for threads that are none of these.
     pub(crate) fn get(&self) -> &T {
         let number = NUMBER.get().checked_sub(1);

@@ -1,11 +1,12 @@
 //! The servers that requests go to, and the one client that asks them.
 //!
-//! No redirects, no decompression, no retry but what `routing.fail_over` asks for (`ask`).
+//! No redirects, no decompression, no retry but what `routing.fail_over` asks for (`ask`) and what a
+//! connection needs that had been closed (`client`).
 
 mod ask;
 mod body;
+mod client;
 mod connect;
-mod connections;
 mod failure;
 mod ids;
 mod keys;
@@ -15,10 +16,10 @@ mod tls;
 mod upload;
 mod wording;
 
-use std::{collections::BTreeMap, error::Error, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderValue, Method, Uri, uri::PathAndQuery};
-use metaclaw_chat::{AgentId, Span};
+use metaclaw_chat::AgentId;
 use metaclaw_dialects::vllm;
 use rustls::RootCertStore;
 
@@ -26,7 +27,7 @@ pub(crate) use self::{
     ask::{Answer, AnyOf},
     body::UpstreamBody,
 };
-use self::{connect::Proxy, connections::Connections, keys::KeyRing, lack::Lack, speech::Speech};
+use self::{client::{Client, SendError, is_not_http, sources}, connect::Proxy, keys::KeyRing, lack::Lack, speech::Speech};
 use crate::{
     address::Address,
     auth::Door,
@@ -35,7 +36,6 @@ use crate::{
     refusal::Refusal,
     relay::Body,
     serving::{Endpoint, Lease, Serving},
-    threads::PerThread,
 };
 pub use failure::Failure;
 
@@ -47,7 +47,7 @@ pub(crate) struct Upstreams {
     agents: BTreeMap<AgentId, AgentConfig>,
     mode: Mode,
     fail_over: Vec<Failure>,
-    policy: PerThread<Connections>,
+    policy: Client,
     /// Where it is locked, callers show a key of ours, which is no upstream's.
     door: Arc<Door>,
 }
@@ -64,7 +64,7 @@ pub(crate) struct Upstream {
     lacks_ids: Lack,
     /// The proxy on the way to it.
     proxy: Option<Proxy>,
-    connections: PerThread<Connections>,
+    client: Client,
 }
 
 /// Who is asked.
@@ -97,38 +97,28 @@ pub(crate) enum Sent {
 // === impl Upstreams ===
 
 impl Upstreams {
-    /// For as many threads as serve connections.
+    /// Those of the configuration, each trusted by `roots`.
     pub(crate) fn new(
         config: &GatewayConfig,
         roots: &RootCertStore,
         door: Arc<Door>,
-        n_threads: usize,
     ) -> Result<Self, ConfigError> {
         let mut named = BTreeMap::new();
         for (name, own) in &config.upstreams {
-            let upstream = Upstream::new(name, own, config, roots, n_threads)?;
+            let upstream = Upstream::new(name, own, config, roots)?;
             named.insert(name.clone(), Arc::new(upstream));
         }
         let tls = tls::config(roots.clone())?;
         let default = UpstreamConfig::default();
-        let to_policy = || Connections::new(tls.clone(), &default, None, false);
         Ok(Self {
             named,
             order: config.routing.order.clone(),
             agents: config.agents.clone(),
             mode: config.mode,
             fail_over: config.routing.fail_over.clone(),
-            policy: PerThread::new(n_threads, to_policy),
+            policy: Client::new(tls, &default, None, false),
             door,
         })
-    }
-
-    /// Closes connections that nobody uses.
-    pub(crate) fn sweep(&self) {
-        let named = self.named.values().map(|upstream| &upstream.connections);
-        for connections in named.chain([&self.policy]).flat_map(PerThread::each) {
-            connections.sweep();
-        }
     }
 
     /// Who can answer an agent's chats, in order.
@@ -199,7 +189,6 @@ impl Upstream {
         own: &UpstreamConfig,
         all: &GatewayConfig,
         roots: &RootCertStore,
-        n_threads: usize,
     ) -> Result<Self, ConfigError> {
         let address = Address::of(&own.url, own.dialect, own.api_version.as_deref());
         let address = address.map_err(|error| ConfigError::Address {
@@ -227,10 +216,9 @@ impl Upstream {
         }
         let tls = tls::config(roots)?;
         let is_https = address.is_https();
-        let connect = || Connections::new(tls.clone(), own, proxy.as_ref(), is_https);
         Ok(Self {
             name: name.to_owned(),
-            connections: PerThread::new(n_threads, connect),
+            client: Client::new(tls, own, proxy.as_ref(), is_https),
             keys: KeyRing::new(&own.keys),
             speech: Speech::of(own, &address),
             lacks_ids: Lack::default(),
@@ -286,25 +274,10 @@ impl Target {
         matches!(self, Self::Named(_))
     }
 
-    fn first_byte(&self) -> Option<Span> {
-        match self {
-            Self::Policy(_) => None,
-            Self::Named(upstream) => upstream.config.first_byte,
-        }
-    }
-
     fn address(&self) -> &Address {
         match self {
             Self::Policy(endpoint) => &endpoint.address,
             Self::Named(upstream) => &upstream.address,
-        }
-    }
-
-    fn too_slow(&self, after: Span) -> Refusal {
-        Refusal::TooSlow {
-            name: self.name().to_owned(),
-            host: self.address().host().to_owned(),
-            after,
         }
     }
 
@@ -315,24 +288,23 @@ impl Target {
         }
     }
 
-    fn unreachable(&self, error: &dyn Error) -> Refusal {
+    /// Why it gave no reply.
+    fn failed(&self, error: SendError) -> Refusal {
+        let (name, host) = (self.name().to_owned(), self.address().host().to_owned());
+        let error = match error {
+            SendError::Upload(why) => {
+                return *why.downcast().unwrap_or(Box::new(Refusal::BodyCut));
+            }
+            SendError::TooSlow(after) => return Refusal::TooSlow { name, host, after },
+            SendError::Failed(error) => error,
+        };
+        let reason = sources(&error).last().map_or_else(String::new, ToString::to_string);
         match self {
             // It is being restarted, or will be at once: a caller that tries again is served.
             Self::Policy(_) => Refusal::PolicyDown,
-            Self::Named(_) => Refusal::Unreachable {
-                name: self.name().to_owned(),
-                host: self.address().host().to_owned(),
-                reason: root(error),
-            },
+            Self::Named(_) if is_not_http(&error) => Refusal::NotHttp { name, host, reason },
+            Self::Named(_) if error.is_connect() => Refusal::Unreachable { name, host, reason },
+            Self::Named(_) => Refusal::NoReply { name, host, reason },
         }
     }
-}
-
-/// The innermost of nested errors: the one that says what happened.
-fn root(error: &dyn Error) -> String {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
 }

@@ -45,6 +45,9 @@ pub struct UpstreamConfig {
     pub first_byte: Option<Span>,
     /// Longest silence inside a reply; none by default, for the same reason.
     pub idle: Option<Span>,
+    /// How long an idle connection is kept: shorter than its server does, or a request meets one that is
+    /// being closed. uvicorn and Node close theirs after 5 s.
+    pub pool_idle: Span,
     /// The proxy on the way to it: `http://host:port`, `socks5://host:port`, either with a user and a
     /// password, or `none`; without one, that of the environment.
     pub proxy: Option<Secret>,
@@ -131,6 +134,7 @@ impl Default for UpstreamConfig {
             connect: Span::secs(10),
             first_byte: None,
             idle: None,
+            pool_idle: Span::secs(4),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What has come together goes on together.
 //!
-//! A model server that is fast, or far away, sends many small chunks at once. Our own HTTP/1.1 takes them
-//! together; hyper, over TLS, hands them over one by one from another task, and each would be a write of
-//! its own, which costs more than all else that happens to it. So after each piece but the first the
+//! A model server that is fast, or far away, sends many small chunks at once. hyper hands them over one by
+//! one from another task, and each would be a write of its own, which costs more than all else that happens
+//! to it. So after each piece but the first the
 //! upstream's connection gets a turn to hand over the next: no clock, and no wait for bytes that are not
 //! here yet.
 

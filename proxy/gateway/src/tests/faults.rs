@@ -75,6 +75,8 @@ impl Scene {
         let grown = peak_memory() - self.memory;
         assert!(grown < MEMORY, "{} MiB more than before", grown >> 20);
         self.harness.stop.cancel();
+        // With it goes what looks after idle connections.
+        drop(self.harness);
         let none_left = async {
             while Handle::current().metrics().num_alive_tasks() > self.n_own {
                 tokio::task::yield_now().await;

@@ -1,6 +1,15 @@
 //! The ways to an upstream: TLS with an authority of its own, HTTP/2, proxies, deadlines.
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc};
+use std::{
+    convert::Infallible,
+    future::pending,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt, Full};
@@ -12,14 +21,17 @@ use hyper_util::{
 use metaclaw_chat::Span;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::{ServerConfig, crypto::ring, pki_types::PrivateKeyDer};
+use socket2::SockRef;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy_bidirectional},
     net::{TcpListener, TcpStream},
+    sync::Notify,
+    time::{sleep, timeout},
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::task::TaskTracker;
 
-use super::harness::{CHAT, Harness, SetUp, Upstream, completion, json_reply, post_chat};
+use super::harness::{CHAT, Harness, SOON, SetUp, Upstream, completion, json_reply, post_chat};
 use crate::{Secret, UpstreamConfig, UpstreamDialect};
 
 /// A server behind TLS; its authority's certificate lies in `ca`.
@@ -31,6 +43,23 @@ struct Encrypted {
 impl Encrypted {
     /// Answers every chat with the version of HTTP that it was asked in.
     async fn start(tasks: &TaskTracker, alpn: &[&str]) -> Self {
+        Self::with(tasks, alpn, |stream| async {
+            let builder = auto::Builder::new(TokioExecutor::new());
+            let served = builder.serve_connection(TokioIo::new(stream), service_fn(version));
+            served.await.ok();
+        })
+        .await
+    }
+
+    /// Serves each connection as `serve` does.
+    async fn with<F>(
+        tasks: &TaskTracker,
+        alpn: &[&str],
+        serve: impl Fn(TlsStream<TcpStream>) -> F + Send + 'static,
+    ) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority =
@@ -53,18 +82,10 @@ impl Encrypted {
         let connections = tasks.clone();
         tasks.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let acceptor = acceptor.clone();
-                connections.spawn(async move {
-                    // A client that does not trust it hangs up.
-                    if let Ok(stream) = acceptor.accept(stream).await {
-                        let builder = auto::Builder::new(TokioExecutor::new());
-                        let service = service_fn(version);
-                        builder
-                            .serve_connection(TokioIo::new(stream), service)
-                            .await
-                            .ok();
-                    }
-                });
+                // A client that does not trust it hangs up.
+                if let Ok(stream) = acceptor.accept(stream).await {
+                    connections.spawn(serve(stream));
+                }
             }
         });
         let ca = tempfile::NamedTempFile::new().unwrap();
@@ -265,4 +286,190 @@ async fn azure_is_asked_at_its_own_routes_with_its_own_key() {
     assert_eq!(exchange.body(), CHAT);
     exchange.send(json_reply(&completion("x")).as_bytes()).await;
     assert_eq!(client.read().await.status(), 200);
+}
+
+/// A server that closes each connection as a second request comes on it.
+#[derive(Clone, Default)]
+struct Closing {
+    n_requests: Arc<AtomicUsize>,
+    /// With a reset.
+    resets: bool,
+}
+
+impl Closing {
+    async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let second = Arc::new(Notify::new());
+        let (n_here, came) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&second));
+        let answer = move |request| {
+            self.n_requests.fetch_add(1, Ordering::Relaxed);
+            let is_second = n_here.fetch_add(1, Ordering::Relaxed) > 0;
+            let came = Arc::clone(&came);
+            async move {
+                if is_second {
+                    came.notify_one();
+                    pending::<()>().await;
+                }
+                version(request).await
+            }
+        };
+        let builder = auto::Builder::new(TokioExecutor::new());
+        let serving = builder.serve_connection(TokioIo::new(stream), service_fn(answer));
+        tokio::select! {
+            _ = serving => {}
+            () = second.notified() => {}
+        }
+    }
+
+    async fn in_the_clear(self) -> UpstreamConfig {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/v1", listener.local_addr().unwrap());
+        TaskTracker::new().spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                if self.resets {
+                    SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+                }
+                TaskTracker::new().spawn(self.clone().serve(stream));
+            }
+        });
+        UpstreamConfig {
+            url,
+            ..UpstreamConfig::default()
+        }
+    }
+
+    /// All chats are answered, each second one on its second try.
+    async fn is_of_no_consequence(&self, llm: UpstreamConfig) {
+        const CHATS: usize = 20;
+        let harness = before(llm).await;
+        for n in 0..CHATS {
+            let seen = harness.refused(&post_chat(CHAT)).await;
+            assert_eq!(seen.status(), 200, "chat {n}: {}", seen.text());
+        }
+        let n_requests = self.n_requests.load(Ordering::Relaxed);
+        assert!(n_requests > CHATS, "none was asked twice");
+        assert!(n_requests <= 2 * CHATS, "{n_requests}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_closes_as_the_next_request_comes_is_replaced() {
+    for resets in [false, true] {
+        let closing = Closing {
+            resets,
+            ..Closing::default()
+        };
+        let llm = closing.clone().in_the_clear().await;
+        closing.is_of_no_consequence(llm).await;
+    }
+    for alpn in [&["http/1.1"][..], &["h2"]] {
+        let closing = Closing::default();
+        let tasks = TaskTracker::new();
+        let each = closing.clone();
+        let server = Encrypted::with(&tasks, alpn, move |stream| each.clone().serve(stream)).await;
+        closing.is_of_no_consequence(server.trusted()).await;
+    }
+}
+
+#[tokio::test]
+async fn servers_that_close_what_lies_idle_are_asked_without_a_failure() {
+    const IDLE: Duration = Duration::from_millis(3);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let tasks = TaskTracker::new();
+    let connections = tasks.clone();
+    let reply = json_reply(&completion("x")).replace("connection: close\r\n", "");
+    tasks.spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let reply = reply.clone();
+            connections.spawn(async move {
+                let mut asked = [0; 4 << 10];
+                while let Ok(Ok(1..)) = timeout(IDLE, stream.read(&mut asked)).await {
+                    stream.write_all(reply.as_bytes()).await.unwrap();
+                }
+            });
+        }
+    });
+    let harness = before(UpstreamConfig {
+        url,
+        ..UpstreamConfig::default()
+    })
+    .await;
+    for n in 0..300u64 {
+        let seen = harness.refused(&post_chat(CHAT)).await;
+        assert_eq!(seen.status(), 200, "chat {n}: {}", seen.text());
+        // The pause is what is tried: around what the server allows.
+        sleep(IDLE * 2 / 3 + Duration::from_micros(n * 7)).await;
+    }
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed_before_their_server_does() {
+    let mut set_up = SetUp::default();
+    let llm = set_up.config.upstreams.entry("llm".into()).or_default();
+    assert_eq!(llm.pool_idle, Span::secs(4), "uvicorn and Node: 5 s");
+    llm.pool_idle = Span::millis(100);
+    let mut harness = Harness::with(set_up).await;
+    let reply = json_reply(&completion("x")).replace("connection: close\r\n", "");
+    let (mut exchange, _) = harness.exchange(&post_chat(CHAT), &reply).await;
+    assert!(exchange.is_closed().await);
+}
+
+#[tokio::test]
+async fn what_was_begun_or_asked_on_a_new_connection_is_not_asked_again() {
+    let mut harness = Harness::start().await;
+    let mut client = harness.client().await;
+    client.send(&post_chat(CHAT)).await;
+    drop(harness.upstream.next().await);
+    let seen = client.read().await;
+    assert_eq!(seen.status(), 502);
+    assert!(seen.text().contains("sent no reply"), "{}", seen.text());
+    assert!(harness.upstream.is_unasked());
+    // One that has answered before, and breaks off within its second reply.
+    let reply = json_reply(&completion("x")).replace("connection: close\r\n", "");
+    let (mut exchange, _) = harness.exchange(&post_chat(CHAT), &reply).await;
+    client.send(&post_chat(CHAT)).await;
+    let mut asked = [0; 4 << 10];
+    assert_ne!(exchange.stream.read(&mut asked).await.unwrap(), 0);
+    exchange.send(b"HTTP/1.1 200 O").await;
+    drop(exchange);
+    assert_eq!(client.read().await.status(), 502);
+    assert!(harness.upstream.is_unasked());
+}
+
+#[tokio::test]
+async fn a_server_that_answers_while_it_is_asked_is_read_meanwhile() {
+    const SIZE: usize = 30 << 20;
+    let mut harness = Harness::start().await;
+    let mut client = harness.client().await;
+    let head = format!("POST /v1/files HTTP/1.1\r\nhost: h\r\ncontent-length: {SIZE}\r\n\r\n");
+    client.send(head.as_bytes()).await;
+    let upload = async {
+        client.stream.write_all(&vec![b'u'; SIZE]).await.unwrap();
+        client.read().await
+    };
+    let answer = async {
+        let mut exchange = harness.upstream.next().await;
+        let reply = format!("HTTP/1.1 200 OK\r\ncontent-length: {SIZE}\r\n\r\n");
+        exchange.send(reply.as_bytes()).await;
+        exchange.send(&vec![b'r'; SIZE]).await;
+        exchange
+    };
+    let both = async { tokio::join!(upload, answer) };
+    let (seen, _) = timeout(SOON, both).await.expect("no end");
+    assert_eq!(seen.body.len(), SIZE);
+}
+
+#[tokio::test]
+async fn a_fault_is_told_as_that_of_whoever_made_it() {
+    let mut harness = Harness::start().await;
+    let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
+    exchange.send(b"+OK POP3 server ready\r\n\r\n").await;
+    let seen = client.read().await;
+    assert_eq!(seen.status(), 502);
+    assert!(seen.text().contains("something that is not HTTP"), "{}", seen.text());
+    let broken = b"POST /v1/files HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n";
+    let mut client = harness.client().await;
+    client.send(broken).await;
+    let seen = client.read().await;
+    assert_eq!(seen.status(), 400, "{}", seen.text());
 }

@@ -10,8 +10,7 @@
 
 use std::{pin::pin, sync::Arc};
 
-use http::{HeaderValue, Request, Response, StatusCode, Version, header, uri::PathAndQuery};
-use http_body_util::BodyExt;
+use http::{HeaderValue, Request, Response, StatusCode, header, uri::PathAndQuery};
 use metaclaw_dialects::Api;
 use serde::Deserialize;
 
@@ -21,7 +20,6 @@ use super::{
     failure::Failure,
     ids,
     speech::Speech,
-    upload,
     wording::{Raw, Worded},
 };
 use crate::{
@@ -284,36 +282,17 @@ impl Upstreams {
         if let Some(shown) = target.forwarding_proxy() {
             headers.insert(header::PROXY_AUTHORIZATION, shown);
         }
-        let body = match outgoing.body {
-            Sent::Chat(body) => {
-                headers.insert(header::CONTENT_LENGTH, body.len().into());
-                body.map_err(|never| match never {}).boxed_unsync()
-            }
-            Sent::Stream(body) => body,
+        if let Sent::Chat(body) = &outgoing.body {
+            headers.insert(header::CONTENT_LENGTH, body.len().into());
+        }
+        let (mut head, ()) = Request::new(()).into_parts();
+        (head.method, head.uri, head.headers) = (outgoing.method, uri, headers);
+        let client = match target {
+            Target::Policy(_) => &self.policy,
+            Target::Named(upstream) => &upstream.client,
         };
-        let mut request = Request::new(body);
-        *request.method_mut() = outgoing.method;
-        *request.uri_mut() = uri;
-        *request.headers_mut() = headers;
-        let connections = match target {
-            Target::Policy(_) => self.policy.get(),
-            Target::Named(upstream) => upstream.connections.get(),
-        };
-        let reply = match target.first_byte() {
-            Some(after) => {
-                let (head, body) = request.into_parts();
-                let (body, progress) = upload::watched(body);
-                let reply = connections.ask(Request::from_parts(head, body));
-                let reply = progress.in_time(after.0, reply).await;
-                reply.ok_or_else(|| target.too_slow(after))?
-            }
-            None => connections.ask(request).await,
-        };
-        let mut reply = reply.map_err(|error| target.unreachable(&*error))?;
-        // Its version is that of its connection. Ours must not be HTTP/1.0, where the end of the
-        // connection is the end of a reply and a cut would look like one.
-        *reply.version_mut() = Version::HTTP_11;
-        Ok(reply)
+        let reply = client.send(head, outgoing.body).await;
+        reply.map_err(|error| target.failed(error))
     }
 
     fn credentials<'a>(&self, attempt: Attempt<'a>, route: &PathAndQuery) -> Credentials<'a> {
@@ -380,7 +359,10 @@ impl From<Refusal> for Outcome {
     fn from(refusal: Refusal) -> Self {
         let failure = match refusal {
             Refusal::TooSlow { .. } => Some(Failure::Timeout),
-            Refusal::Unreachable { .. } | Refusal::PolicyDown => Some(Failure::Unreachable),
+            Refusal::Unreachable { .. }
+            | Refusal::NoReply { .. }
+            | Refusal::NotHttp { .. }
+            | Refusal::PolicyDown => Some(Failure::Unreachable),
             _ => None,
         };
         Self {
@@ -424,7 +406,7 @@ impl Target {
         match self {
             Self::Policy(_) => None,
             Self::Named(upstream) if upstream.address.is_https() => None,
-            Self::Named(upstream) => upstream.proxy.as_ref()?.shown().cloned(),
+            Self::Named(upstream) => upstream.proxy.as_ref()?.authorization().cloned(),
         }
     }
 }

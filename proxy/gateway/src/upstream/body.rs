@@ -10,16 +10,12 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::{BodyExt, Either};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use metaclaw_dialects::rewrite::Rewrite;
-use metaclaw_http1::Reply;
-use tokio::{
-    net::TcpStream,
-    time::{timeout, timeout_at},
-};
+use tokio::time::{timeout, timeout_at};
 
-use crate::relay::{Body as OwnBody, BoxError};
+use crate::relay::BoxError;
 
 /// The most of an error's body that is read before it goes on to the agent.
 const AHEAD: usize = 64 << 10;
@@ -28,14 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What an upstream sends: the same frames in the same order, whether they were looked at or not.
 pub(crate) struct UpstreamBody {
-    ahead: VecDeque<Result<Frame<Bytes>, BoxError>>,
-    rest: Rest,
+    ahead: VecDeque<hyper::Result<Frame<Bytes>>>,
+    rest: Incoming,
     /// How its bytes are to be changed on their way to the agent.
     rewrite: Option<Box<dyn Rewrite>>,
 }
-
-/// What has not been read: from our own HTTP/1.1, or from hyper's client.
-type Rest = Either<Reply<TcpStream, OwnBody>, Incoming>;
 
 impl fmt::Debug for UpstreamBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -88,19 +81,6 @@ impl UpstreamBody {
         }
     }
 
-    /// Gives each piece by itself, as the upstream sent it.
-    pub(crate) fn keep_apart(&mut self) {
-        match &mut self.rest {
-            Rest::Left(reply) => reply.keep_apart(),
-            Rest::Right(_) => {}
-        }
-    }
-
-    /// Whether pieces that came together may come one by one.
-    pub(crate) fn comes_apart(&self) -> bool {
-        matches!(self.rest, Rest::Right(_))
-    }
-
     /// Has its bytes changed on their way.
     pub(super) fn rewrite(&mut self, rewrite: Box<dyn Rewrite>) {
         self.rewrite = Some(rewrite);
@@ -129,25 +109,13 @@ impl UpstreamBody {
     }
 }
 
-impl From<Rest> for UpstreamBody {
-    fn from(rest: Rest) -> Self {
+impl From<Incoming> for UpstreamBody {
+    fn from(rest: Incoming) -> Self {
         Self {
             ahead: VecDeque::new(),
             rest,
             rewrite: None,
         }
-    }
-}
-
-impl From<Incoming> for UpstreamBody {
-    fn from(rest: Incoming) -> Self {
-        Rest::Right(rest).into()
-    }
-}
-
-impl From<Reply<TcpStream, OwnBody>> for UpstreamBody {
-    fn from(rest: Reply<TcpStream, OwnBody>) -> Self {
-        Rest::Left(rest).into()
     }
 }
 
@@ -159,10 +127,11 @@ impl Body for UpstreamBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match self.ahead.pop_front() {
+        let frame = match self.ahead.pop_front() {
             Some(frame) => Poll::Ready(Some(frame)),
             None => Pin::new(&mut self.rest).poll_frame(cx),
-        }
+        };
+        frame.map_err(Into::into)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -1,15 +1,18 @@
 //! How connections to an upstream are made: straight, or by way of a proxy; in the clear, or in TLS.
 
 use std::{
-    future::Future,
     io,
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
 
 use http::{HeaderValue, Uri};
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_rustls::{HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::{
     client::{
         legacy::connect::{
@@ -20,8 +23,12 @@ use hyper_util::{
     },
     rt::TokioIo,
 };
-use tokio::{net::TcpStream, time::timeout};
-use tower::Service;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    time::timeout,
+};
+use tower::{Service, ServiceExt, service_fn, util::BoxCloneSyncService};
 
 use crate::{config::EnvironmentProxies, relay::BoxError};
 
@@ -30,34 +37,33 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// No proxy, whatever the environment says.
 const DIRECT: &str = "none";
 
+/// Makes connections to an upstream.
+pub(super) type Connector = BoxCloneSyncService<Uri, TokioIo<Tracked>, BoxError>;
+/// Makes what lies below TLS.
+type Transport = BoxCloneSyncService<Uri, TokioIo<TcpStream>, BoxError>;
+
 /// Where a proxy is and what it is shown.
 #[derive(Debug, Clone)]
 pub(super) struct Proxy(Intercept);
 
-/// The way to an upstream.
-#[derive(Debug, Clone)]
-pub(super) enum Way {
-    Straight(HttpConnector),
-    /// `http://` by way of an HTTP proxy, which is asked for the whole address.
-    Forwarded(HttpConnector, Uri),
-    /// `https://` by way of an HTTP proxy, which opens a tunnel (CONNECT).
-    Tunnel(Tunnel<HttpConnector>),
-    /// By way of a SOCKS5 proxy, which looks the name up.
-    Socks(SocksV5<HttpConnector>),
-}
-
-/// A connection, and whether it ends at a proxy that forwards.
-#[derive(Debug)]
-pub(super) struct Link {
-    io: TokioIo<TcpStream>,
+/// A connection that knows what it was used for.
+pub(super) struct Tracked {
+    io: TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>,
+    /// It ends at a proxy, which forwards.
     is_forwarded: bool,
+    usage: Usage,
 }
 
-/// A connector that gives up: TLS and a proxy's greeting count as well.
-#[derive(Debug, Clone)]
-pub(super) struct Deadline<C> {
-    connector: C,
-    after: Duration,
+/// What became of a connection: each of its replies, and each error on it, has it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Usage(Arc<Flags>);
+
+#[derive(Debug, Default)]
+struct Flags {
+    /// A reply has come on it.
+    has_answered: AtomicBool,
+    /// Bytes came after the last that were written.
+    is_answering: AtomicBool,
 }
 
 /// No connection in time.
@@ -65,15 +71,72 @@ pub(super) struct Deadline<C> {
 #[error("no connection within {0:?}")]
 struct NotInTime(Duration);
 
-type Connecting<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
+/// Makes connections, each within `deadline`: TLS and a proxy's greeting count as well.
+pub(super) fn connector(
+    tls: rustls::ClientConfig,
+    proxy: Option<&Proxy>,
+    is_https: bool,
+    deadline: Duration,
+) -> Connector {
+    let is_forwarded = !is_https && proxy.is_some_and(Proxy::is_http);
+    let https = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_all_versions()
+        .wrap_connector(transport(proxy, is_https, deadline));
+    BoxCloneSyncService::new(service_fn(move |to: Uri| {
+        let connecting = https.clone().call(to);
+        async move {
+            let connected = timeout(deadline, connecting).await;
+            let io = connected.map_err(|_| NotInTime(deadline))??;
+            Ok(TokioIo::new(Tracked {
+                io: TokioIo::new(io),
+                is_forwarded,
+                usage: Usage::default(),
+            }))
+        }
+    }))
+}
 
-/// Connects to whatever address it is given.
-pub(super) fn to_anywhere() -> HttpConnector {
+fn transport(proxy: Option<&Proxy>, is_https: bool, deadline: Duration) -> Transport {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_nodelay(true);
     http.set_keepalive(Some(KEEPALIVE));
-    http
+    // Shared among the addresses of a name: one that is silent leaves time for the next.
+    http.set_connect_timeout(Some(deadline));
+    let Some(proxy) = proxy else {
+        return boxed(http);
+    };
+    let at = proxy.0.uri().clone();
+    if !proxy.is_http() {
+        // It looks the name up.
+        let socks = SocksV5::new(at, http);
+        return boxed(match proxy.0.raw_auth() {
+            Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
+            None => socks,
+        });
+    }
+    if !is_https {
+        // It is asked for the whole address.
+        return boxed(ServiceExt::<Uri>::map_request(http, move |_: Uri| {
+            at.clone()
+        }));
+    }
+    let tunnel = Tunnel::new(at, http);
+    boxed(match proxy.authorization() {
+        Some(authorization) => tunnel.with_auth(authorization.clone()),
+        None => tunnel,
+    })
+}
+
+fn boxed<S>(connector: S) -> Transport
+where
+    S: Service<Uri, Response = TokioIo<TcpStream>> + Clone + Send + Sync + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+{
+    BoxCloneSyncService::new(connector.map_err(Into::into))
 }
 
 // === impl Proxy ===
@@ -108,8 +171,12 @@ impl Proxy {
         self.0.uri().scheme_str().unwrap_or_default()
     }
 
-    /// What a forwarding proxy wants to be shown with each request.
-    pub(super) fn shown(&self) -> Option<&HeaderValue> {
+    fn is_http(&self) -> bool {
+        self.scheme() == "http"
+    }
+
+    /// What it wants to be shown, with each request that it forwards.
+    pub(super) fn authorization(&self) -> Option<&HeaderValue> {
         self.0.basic_auth()
     }
 
@@ -133,90 +200,77 @@ impl EnvironmentProxies {
     }
 }
 
-// === impl Way ===
+// === impl Usage ===
 
-impl Way {
-    pub(super) fn new(proxy: Option<&Proxy>, is_https: bool) -> Self {
-        let http = to_anywhere();
-        let Some(proxy) = proxy else {
-            return Self::Straight(http);
-        };
-        let at = proxy.0.uri().clone();
-        if proxy.scheme() != "http" {
-            let socks = SocksV5::new(at, http);
-            return Self::Socks(match proxy.0.raw_auth() {
-                Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
-                None => socks,
-            });
-        }
-        if !is_https {
-            return Self::Forwarded(http, at);
-        }
-        let tunnel = Tunnel::new(at, http);
-        Self::Tunnel(match proxy.shown() {
-            Some(shown) => tunnel.with_auth(shown.clone()),
-            None => tunnel,
-        })
+impl Usage {
+    /// A reply came.
+    pub(super) fn answered(&self) {
+        self.0.has_answered.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a reply ever came.
+    pub(super) fn has_answered(&self) -> bool {
+        self.0.has_answered.load(Ordering::Relaxed)
+    }
+
+    /// Whether anything came since something was written: of HTTP/1, a part of the next reply.
+    pub(super) fn is_answering(&self) -> bool {
+        self.0.is_answering.load(Ordering::Relaxed)
     }
 }
 
-impl Service<Uri> for Way {
-    type Response = Link;
-    type Error = BoxError;
-    type Future = Connecting<Link>;
+// === impl Tracked ===
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        // Each of them is always ready.
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, to: Uri) -> Self::Future {
-        let is_forwarded = matches!(self, Self::Forwarded(..));
-        let io: Connecting<_> = match self {
-            Self::Straight(http) => into(http.call(to)),
-            Self::Forwarded(http, proxy) => into(http.call(proxy.clone())),
-            Self::Tunnel(tunnel) => into(tunnel.call(to)),
-            Self::Socks(socks) => into(socks.call(to)),
-        };
-        Box::pin(async move {
-            let io = io.await?;
-            Ok(Link { io, is_forwarded })
-        })
-    }
-}
-
-fn into<T, E: Into<BoxError>>(
-    connecting: impl Future<Output = Result<T, E>> + Send + 'static,
-) -> Connecting<T> {
-    Box::pin(async move { connecting.await.map_err(Into::into) })
-}
-
-// === impl Link ===
-
-impl Connection for Link {
-    /// Not the addresses of its ends: nobody asks, and each reply would get them.
+impl Connection for Tracked {
     fn connected(&self) -> Connected {
-        Connected::new().proxy(self.is_forwarded)
+        // Not the addresses of its ends: nobody asks, and each reply would get them.
+        let connected = Connected::new()
+            .proxy(self.is_forwarded)
+            .extra(self.usage.clone());
+        if self.io.inner().connected().is_negotiated_h2() {
+            connected.negotiated_h2()
+        } else {
+            connected
+        }
     }
 }
 
-impl Read for Link {
+impl AsyncRead for Tracked {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buf: ReadBufCursor<'_>,
+        buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buf)
+        let n_before = buf.filled().len();
+        let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        if buf.filled().len() > n_before {
+            self.usage.0.is_answering.store(true, Ordering::Relaxed);
+        }
+        read
     }
 }
 
-impl Write for Link {
+impl AsyncWrite for Tracked {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.usage.0.is_answering.store(false, Ordering::Relaxed);
         Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.usage.0.is_answering.store(false, Ordering::Relaxed);
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -225,51 +279,5 @@ impl Write for Link {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
-    }
-}
-
-// === impl Deadline ===
-
-impl<C> Deadline<C> {
-    pub(super) fn new(connector: C, after: Duration) -> Self {
-        Self { connector, after }
-    }
-}
-
-impl<C> Service<Uri> for Deadline<C>
-where
-    C: Service<Uri>,
-    C::Future: Send + 'static,
-    C::Error: Into<BoxError>,
-{
-    type Response = C::Response;
-    type Error = BoxError;
-    type Future = Connecting<C::Response>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.connector.poll_ready(cx).map_err(Into::into)
-    }
-
-    fn call(&mut self, to: Uri) -> Self::Future {
-        let after = self.after;
-        let connecting = self.connector.call(to);
-        Box::pin(async move {
-            match timeout(after, connecting).await {
-                Ok(connected) => connected.map_err(Into::into),
-                Err(_) => Err(NotInTime(after).into()),
-            }
-        })
     }
 }

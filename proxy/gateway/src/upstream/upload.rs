@@ -4,7 +4,7 @@
 use std::{
     future::Future,
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
@@ -30,13 +30,21 @@ struct Uploading {
     progress: Arc<Progress>,
 }
 
-/// How far a body is: since when the upstream is waited for, and not the caller's next bytes.
+/// How far a body is.
 #[derive(Debug)]
-pub(super) struct Progress(Awaited);
+pub(super) struct Progress {
+    /// Since when the upstream is waited for, and not the caller's next bytes.
+    awaited: Awaited,
+    /// Why the caller's part of it broke off.
+    broken: Mutex<Option<BoxError>>,
+}
 
 /// The body in small pieces, and how far it is.
 pub(super) fn watched(body: Body) -> (Body, Arc<Progress>) {
-    let progress = Arc::new(Progress(Awaited::from(Instant::now())));
+    let progress = Arc::new(Progress {
+        awaited: Awaited::from(Instant::now()),
+        broken: Mutex::default(),
+    });
     let body = Uploading {
         body,
         rest: Bytes::new(),
@@ -69,9 +77,18 @@ impl Progress {
         }
     }
 
+    /// Why the caller's part broke off, where it did.
+    pub(super) fn broken(&self) -> Option<BoxError> {
+        self.lock().take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<BoxError>> {
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Since when the upstream has been waited for: now, while the caller is.
     fn since(&self) -> Instant {
-        self.0.since().unwrap_or_else(Instant::now)
+        self.awaited.since().unwrap_or_else(Instant::now)
     }
 }
 
@@ -88,18 +105,22 @@ impl HttpBody for Uploading {
         let this = &mut *self;
         if this.rest.is_empty() {
             let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
-                this.progress.0.rests();
+                this.progress.awaited.rests();
                 return Poll::Pending;
             };
-            this.progress.0.moved();
+            this.progress.awaited.moved();
             match frame.map(|frame| frame.map(Frame::into_data)) {
                 Some(Ok(Ok(data))) => this.rest = data,
                 Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                Some(Err(error)) => {
+                    let cut = BoxError::from(error.to_string());
+                    *this.progress.lock() = Some(error);
+                    return Poll::Ready(Some(Err(cut)));
+                }
                 None => return Poll::Ready(None),
             }
         }
-        this.progress.0.moved();
+        this.progress.awaited.moved();
         let n_bytes = this.rest.len().min(PIECE);
         let piece = this.rest.split_to(n_bytes);
         Poll::Ready(Some(Ok(Frame::data(piece))))

@@ -170,6 +170,12 @@ pub(super) const PROXY: &[Key] = &[
         "longest silence inside a reply; no limit without one, and none for the whole",
     ),
     key(
+        "upstreams.*.pool_idle",
+        Span,
+        "",
+        "how long an idle connection is kept: less than the server keeps it (uvicorn and Node: 5 s); 4 s without one",
+    ),
+    key(
         "upstreams.*.speaks",
         Among(&["chat", "responses", "messages"]),
         "",
