@@ -27,7 +27,13 @@ pub(crate) use self::{
     ask::{Answer, AnyOf},
     body::UpstreamBody,
 };
-use self::{client::{Client, SendError, is_not_http, sources}, connect::Proxy, keys::KeyRing, lack::Lack, speech::Speech};
+use self::{
+    client::{Client, SendError, is_not_http, sources},
+    connect::Proxy,
+    keys::KeyRing,
+    lack::Lack,
+    speech::Speech,
+};
 use crate::{
     address::Address,
     auth::Door,
@@ -298,7 +304,9 @@ impl Target {
             SendError::TooSlow(after) => return Refusal::TooSlow { name, host, after },
             SendError::Failed(error) => error,
         };
-        let reason = sources(&error).last().map_or_else(String::new, ToString::to_string);
+        let reason = sources(&error)
+            .last()
+            .map_or_else(String::new, ToString::to_string);
         match self {
             // It is being restarted, or will be at once: a caller that tries again is served.
             Self::Policy(_) => Refusal::PolicyDown,

@@ -326,7 +326,9 @@ impl Closing {
         TaskTracker::new().spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 if self.resets {
-                    SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+                    SockRef::from(&stream)
+                        .set_linger(Some(Duration::ZERO))
+                        .unwrap();
                 }
                 TaskTracker::new().spawn(self.clone().serve(stream));
             }
@@ -466,7 +468,11 @@ async fn a_fault_is_told_as_that_of_whoever_made_it() {
     exchange.send(b"+OK POP3 server ready\r\n\r\n").await;
     let seen = client.read().await;
     assert_eq!(seen.status(), 502);
-    assert!(seen.text().contains("something that is not HTTP"), "{}", seen.text());
+    assert!(
+        seen.text().contains("something that is not HTTP"),
+        "{}",
+        seen.text()
+    );
     let broken = b"POST /v1/files HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n";
     let mut client = harness.client().await;
     client.send(broken).await;
