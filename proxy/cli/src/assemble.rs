@@ -22,13 +22,10 @@ use metaclaw_learner::LearnerConfig;
 use metaclaw_skills::{Library, SkillWarning, SkillsConfig, WishesConfig};
 use metaclaw_turns::{Durability, TurnLog, TurnsConfig};
 use rustls::RootCertStore;
-use tokio::{
-    net::TcpListener,
-    signal::unix::{Signal, SignalKind, signal},
-    task::JoinHandle,
-};
+use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
+use tracing_appender::non_blocking::ErrorCounter;
 
 use self::{
     served::Served,
@@ -42,6 +39,8 @@ use crate::{
     environment::Environment,
     home::{Home, RunFile},
     house::House,
+    logging::tell_dropped,
+    signals::Signals,
     traces::Traces,
 };
 
@@ -77,6 +76,8 @@ pub(crate) struct Plan {
     pub policy: Policy,
     /// The certificates that servers are trusted by.
     pub roots: Arc<RootCertStore>,
+    /// Counts log lines that were dropped.
+    pub dropped_lines: ErrorCounter,
 }
 
 /// Builds the house, keeps it until it is told to end, takes it down.
@@ -89,12 +90,14 @@ pub(crate) struct Plan {
 pub(crate) async fn keep(
     plan: Plan,
     traces: Traces,
-    tell: impl FnOnce(&str) -> io::Result<()>,
+    tell: impl FnOnce(&str) + Send + 'static,
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let running = Running::build(&plan).await?;
     traces.export(&running.house.tasks, &running.rest);
-    tell(&running.banner(&plan))?;
+    let banner = running.banner(&plan);
+    // Whoever stopped the terminal is not waited for.
+    tokio::task::spawn_blocking(move || tell(&banner));
     tokio::select! {
         () = signals.next() => {}
         () = running.house.ending.cancelled() => {}
@@ -105,33 +108,6 @@ pub(crate) async fn keep(
         () = signals.next() => {
             warn!("ended at once, by a second signal");
             Ok(ExitCode::from(INTERRUPTED))
-        }
-    }
-}
-
-/// SIGTERM and SIGINT; and SIGXFSZ, by which a process dies that writes beyond `ulimit -f`. Heard, the
-/// write fails instead, as it does on a full disk, and the chat goes on.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    _file_too_large: Signal,
-}
-
-// === impl Signals ===
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            _file_too_large: signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
         }
     }
 }
@@ -189,16 +165,7 @@ impl Running {
         let ready = services::ready(training.state.clone(), &serving);
         let services = services::services(&stands, &log, ready, &token);
         let gateway = gateway(plan, &log, &library, &serving, services).await?;
-        if let (Some(backend), Some(trainer), Some(key)) =
-            (&training.backend, &training.state, training.key)
-        {
-            let served = Served {
-                serving: Arc::clone(&serving),
-                log: log.clone(),
-                backend: Arc::clone(backend),
-                key,
-                trainer: trainer.clone(),
-            };
+        if let Some(served) = served(&training, &serving, &log) {
             tasks.spawn(served.keep(rest.clone()));
         }
         let house = Arc::new(House {
@@ -212,6 +179,7 @@ impl Running {
             learner,
             trainer: training.state,
             metrics: gateway.metrics(),
+            dropped_lines: plan.dropped_lines.clone(),
             door: gateway.door(),
             tasks: tasks.clone(),
             ending: CancellationToken::new(),
@@ -221,6 +189,7 @@ impl Running {
         if let Some(supervisor) = training.supervisor {
             tasks.spawn(vital(&house, supervisor.run(rest.clone())));
         }
+        tasks.spawn(tell_dropped(plan.dropped_lines.clone(), rest.clone()));
         tasks.spawn(rescan(house.library.clone(), rest.clone()));
         publish(&house, token, &plan.home, &rest).await?;
         let gateway = gateway.serve(listener, house.ending.clone());
@@ -275,6 +244,17 @@ impl Running {
         info!("ended");
         Ok(())
     }
+}
+
+/// Who sees to it that the policy model is served as the log says; none without a trainer of our own.
+fn served(training: &TrainingSide, serving: &Arc<Serving>, log: &TurnLog) -> Option<Served> {
+    Some(Served {
+        serving: Arc::clone(serving),
+        log: log.clone(),
+        backend: training.backend.clone()?,
+        key: training.key.clone()?,
+        trainer: training.state.clone()?,
+    })
 }
 
 /// Work without which the rest is of no use: when it ends, well or badly, everything ends.

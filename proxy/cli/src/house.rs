@@ -10,6 +10,7 @@ use metaclaw_trainer_api::TrainingBackend;
 use metaclaw_turns::{Funnel, LogError, TurnLog};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::{
     banner::About,
@@ -42,6 +43,8 @@ pub(crate) struct House {
     pub trainer: Option<watch::Receiver<TrainerState>>,
     /// What the gateway counts.
     pub metrics: Arc<Metrics>,
+    /// Counts log lines that were dropped.
+    pub dropped_lines: ErrorCounter,
     /// Who may come in.
     pub door: Arc<Door>,
     /// Work for callers that goes on beside their request.
@@ -81,6 +84,7 @@ impl House {
                 .and_then(Result::ok)
                 .unwrap_or_else(Funnel::default),
             counts: self.metrics.counts(),
+            dropped_lines: self.dropped_lines.dropped_lines(),
             log: LogStatus {
                 oldest_unflushed_ms: health.oldest_unflushed.map(whole_ms),
                 broken: health.broken,

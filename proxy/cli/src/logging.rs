@@ -1,29 +1,217 @@
 //! Where log lines go: standard error, which `-d` leads into a file in the home folder.
+//!
+//! A thread of its own writes them, so that a terminal that was stopped with Ctrl-S, or a pipe that
+//! nobody reads, stops no chat: lines beyond the queue are dropped and counted.
 
-use std::io::{self, IsTerminal};
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, IsTerminal, Write},
+    panic,
+    path::{Path, PathBuf},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
 
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{
     environment::Environment,
+    out,
     traces::{self, Traces},
 };
 
-/// Begins to log. `RUST_LOG` chooses what is heard, as in `debug` or `metaclaw_learner=debug`; traces
-/// hear of every turn.
+/// Lines that wait to be written; each is cut at [`MAX_LINE`] bytes.
+const QUEUE: usize = 4_096;
+const MAX_LINE: usize = 4 << 10;
+/// `metaclaw.log` begins anew at this size; what it had is kept once.
+const MAX_FILE: u64 = 16 << 20;
+/// How long the last lines may take to be written.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How often it is said that lines were dropped.
+const TELL: Duration = Duration::from_secs(60);
+
+/// The log, until the end of the process.
+pub(crate) struct Logging {
+    /// What is to be sent to a collector.
+    pub traces: Traces,
+    /// Counts the lines that were dropped.
+    pub dropped: ErrorCounter,
+    /// For [`end`].
+    pub writer: WorkerGuard,
+}
+
+/// Hands single lines to the thread that writes them.
+struct Line(NonBlocking);
+
+/// `metaclaw.log`, bounded.
+struct LogFile {
+    path: PathBuf,
+    file: File,
+}
+
+/// Begins to log, to standard error or to `file`, which standard error leads into. `RUST_LOG` chooses
+/// what is heard, as in `debug` or `metaclaw_learner=debug`; traces hear of every turn.
 ///
 /// # Errors
-/// Where traces are wanted and cannot be had.
-pub(crate) fn begin(environment: &Environment) -> anyhow::Result<Traces> {
+/// Where traces are wanted and cannot be had, or the file cannot be written.
+pub(crate) fn begin(environment: &Environment, file: Option<PathBuf>) -> anyhow::Result<Logging> {
     let wanted = environment.get("RUST_LOG").unwrap_or("info");
     let filter = EnvFilter::try_new(wanted).unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = NonBlockingBuilder::default()
+        .buffered_lines_limit(QUEUE)
+        .thread_name("log");
+    let (queue, writer) = match file {
+        Some(path) => builder.finish(LogFile::open(path)?),
+        None => builder.finish(io::stderr()),
+    };
+    let dropped = queue.error_counter();
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(io::stderr)
+        .with_writer(move || Line(queue.clone()))
         .with_ansi(io::stderr().is_terminal())
         .with_filter(filter);
     let (turns, traces) = traces::of(environment)?;
     let logger = tracing_subscriber::registry().with(lines).with(turns);
     // Fails only where logging has begun already, as in tests.
     drop(logger.try_init());
-    Ok(traces)
+    // The default writes to standard error, and would stop the thread with it.
+    panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+    Ok(Logging {
+        traces,
+        dropped,
+        writer,
+    })
+}
+
+/// Says now and then that lines were dropped.
+pub(crate) async fn tell_dropped(dropped: ErrorCounter, ending: CancellationToken) {
+    let mut told = 0;
+    while ending
+        .run_until_cancelled(tokio::time::sleep(TELL))
+        .await
+        .is_some()
+    {
+        let n_dropped = dropped.dropped_lines();
+        if n_dropped > told {
+            warn!(
+                n_dropped,
+                "log lines were dropped: nobody read them in time"
+            );
+            told = n_dropped;
+        }
+    }
+}
+
+/// Writes what is left, as far as anybody reads it.
+pub(crate) fn end(writer: WorkerGuard) {
+    // With a full queue the guard says so on standard output, which may be the stopped terminal.
+    let (ended, end) = mpsc::channel();
+    thread::spawn(move || {
+        drop(writer);
+        ended.send(())
+    });
+    end.recv_timeout(LAST_WORDS).ok();
+}
+
+// === impl Line ===
+
+impl Write for Line {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = match line.split_at_checked(MAX_LINE) {
+            Some((start, rest)) if !rest.is_empty() => {
+                let start = String::from_utf8_lossy(start);
+                let start = start.trim_end_matches(char::REPLACEMENT_CHARACTER);
+                format!("{start}…\n").into()
+            }
+            _ => String::from_utf8_lossy(line),
+        };
+        // Other control characters are escaped by the formatter.
+        let text = out::escaped(&text, out::is_bidi_control);
+        self.0.write_all(text.as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+// === impl LogFile ===
+
+impl LogFile {
+    fn open(path: PathBuf) -> io::Result<Self> {
+        let file = OpenOptions::new().append(true).open(&path)?;
+        Ok(Self { path, file })
+    }
+}
+
+impl Write for LogFile {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.file.metadata()?.len() >= MAX_FILE {
+            // Cut and not replaced: standard error leads into this very file. Where the disk has no
+            // room for the copy, the bound counts for more.
+            fs::copy(&self.path, older(&self.path)).ok();
+            self.file.set_len(0)?;
+        }
+        self.file.write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Where the lines before the last cut lie.
+fn older(path: &Path) -> PathBuf {
+    path.with_extension("log.1")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_cut_between_two_characters() {
+        let written = Written::default();
+        let (queue, guard) = NonBlockingBuilder::default().finish(written.clone());
+        let long = format!("a{}\n", "ü".repeat(MAX_LINE));
+        Line(queue.clone()).write_all(long.as_bytes()).unwrap();
+        Line(queue).write_all("short\u{202e}\n".as_bytes()).unwrap();
+        end(guard);
+        let written = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        let (cut, rest) = written.split_once('\n').unwrap();
+        assert!(cut.len() < MAX_LINE + 4 && cut.ends_with("ü…"), "{cut}");
+        assert_eq!(rest, "short\\u202e\n");
+    }
+
+    #[test]
+    fn the_log_file_begins_anew_at_its_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metaclaw.log");
+        File::create(&path).unwrap().set_len(MAX_FILE - 1).unwrap();
+        let mut log = LogFile::open(path.clone()).unwrap();
+        log.write_all(b"before\n").unwrap();
+        log.write_all(b"after\n").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"after\n");
+        let kept = folder.path().join("metaclaw.log.1");
+        assert_eq!(fs::metadata(kept).unwrap().len(), MAX_FILE + 6);
+    }
 }

@@ -21,6 +21,7 @@ mod limits;
 mod logging;
 mod out;
 mod roots;
+mod signals;
 mod supervise;
 mod traces;
 

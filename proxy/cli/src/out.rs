@@ -1,14 +1,21 @@
 //! What a subcommand prints: its answer on standard output, everything else elsewhere.
+//!
+//! Much of it was written by a model, a web page or the author of a skill. On a terminal, control
+//! characters are shown and not obeyed: they could set its title, clear it, or fill the clipboard.
 
-use std::io::{self, Write};
+use std::{
+    borrow::Cow,
+    io::{self, IsTerminal, Write},
+};
 
 use serde::Serialize;
 
 /// Prints a text and a line end. A reader that went away, as `head` does, is no error.
 pub(crate) fn line(text: impl AsRef<str>) -> io::Result<()> {
     let mut out = io::stdout().lock();
+    let text = for_reader(text.as_ref(), out.is_terminal());
     let written = out
-        .write_all(text.as_ref().as_bytes())
+        .write_all(text.as_bytes())
         .and_then(|()| out.write_all(b"\n"))
         .and_then(|()| out.flush());
     match written {
@@ -24,8 +31,40 @@ pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
 
 /// Says something beside the answer.
 pub(crate) fn aside(text: impl AsRef<str>) {
+    let mut out = io::stderr().lock();
+    let text = for_reader(text.as_ref(), out.is_terminal());
     // Nobody can be told when the error output is gone.
-    writeln!(io::stderr().lock(), "{}", text.as_ref()).ok();
+    writeln!(out, "{text}").ok();
+}
+
+fn for_reader(text: &str, is_terminal: bool) -> Cow<'_, str> {
+    let is_harmful = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || is_bidi_control(c);
+    if is_terminal {
+        escaped(text, is_harmful)
+    } else {
+        text.into()
+    }
+}
+
+/// Characters that change the order in which others are shown.
+pub(crate) fn is_bidi_control(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A text whose harmful characters are written as JSON writes them, as in `\u001b`.
+pub(crate) fn escaped(text: &str, is_harmful: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_harmful) {
+        return text.into();
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_harmful(c) {
+            safe.extend(format!("\\u{:04x}", u32::from(c)).chars());
+        } else {
+            safe.push(c);
+        }
+    }
+    safe.into()
 }
 
 /// Columns as wide as their widest cell.
@@ -52,6 +91,16 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_terminal_is_given_no_control_characters() {
+        let text = "a\tb\n\u{1b}]0;x\u{7}\u{9b}2J\u{202e}\r\u{7f} ü";
+        assert_eq!(super::for_reader(text, false), text);
+        assert_eq!(
+            super::for_reader(text, true),
+            "a\tb\n\\u001b]0;x\\u0007\\u009b2J\\u202e\\u000d\\u007f ü"
+        );
+    }
+
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = vec![vec!["a".to_owned(), "long cell".to_owned()]];

@@ -5,13 +5,17 @@ use std::{io::Write, path::PathBuf, process::ExitCode};
 use anyhow::Context as _;
 use clap::Args;
 use tracing::{info, warn};
+use tracing_appender::non_blocking::ErrorCounter;
 
 use super::Context;
 use crate::{
     assemble::{self, Plan},
     config::{Loaded, Policy},
     daemon::{self, Ready},
-    limits, logging, out, roots,
+    limits,
+    logging::{self, Logging},
+    out, roots,
+    traces::Traces,
 };
 
 /// Arguments of `start`.
@@ -42,7 +46,24 @@ impl StartArgs {
         if self.daemon {
             return daemon::start(&context.home, &self.forwarded());
         }
-        let traces = logging::begin(&context.environment)?;
+        let file = self.tell_parent.then(|| context.home.log_file());
+        let Logging {
+            traces,
+            dropped,
+            writer,
+        } = logging::begin(&context.environment, file)?;
+        let ended = self.serve(context, traces, dropped);
+        logging::end(writer);
+        ended
+    }
+
+    /// Serves until it is told to end.
+    fn serve(
+        self,
+        context: &Context,
+        traces: Traces,
+        dropped_lines: ErrorCounter,
+    ) -> anyhow::Result<ExitCode> {
         let (version, home) = (env!("CARGO_PKG_VERSION"), context.home.dir());
         info!(version, home = %home.display(), "metaclaw starts");
         limits::raise_open_files();
@@ -61,12 +82,15 @@ impl StartArgs {
             loaded,
             policy,
             roots: roots::load(),
+            dropped_lines,
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?;
-        let ended = runtime.block_on(assemble::keep(plan, traces, |banner| {
-            tell(tell_parent, banner)
+        let ended = runtime.block_on(assemble::keep(plan, traces, move |banner| {
+            if let Err(error) = tell(tell_parent, banner) {
+                warn!(%error, "the banner cannot be printed");
+            }
         }));
         // What still blocks, as a store that hangs, is not waited for.
         runtime.shutdown_background();

@@ -67,6 +67,11 @@ fn text(status: &Value, now_ms: u64) -> String {
     }
     lines.extend(log(&status["log"]));
     lines.extend(learner(&status["learner"]));
+    if let Some(n) = status["dropped_lines"].as_u64().filter(|n| *n > 0) {
+        lines.push(format!(
+            "output:  {n} log lines were dropped: nobody read them in time"
+        ));
+    }
     lines.join("\n")
 }
 
@@ -161,7 +166,7 @@ mod tests {
     #[test]
     fn the_lines_say_who_serves_and_how_far_turns_got() {
         let status = json!({
-            "pid": 7, "proxy": "127.0.0.1:30000", "since_ms": 1_000,
+            "dropped_lines": 3, "pid": 7, "proxy": "127.0.0.1:30000", "since_ms": 1_000,
             "about": {"mode": "rl", "serves": "demo", "learns": "weights", "leaves": "nothing"},
             "trainer": {"is": "ready", "address": "127.0.0.1:1", "pid": 8},
             "funnel": {"turns": 5, "main": 5, "complete": 4, "with_ids": 4, "judged": 3, "trained": 0, "taken": 2, "spent": {"unclear": 1}},
@@ -182,6 +187,7 @@ mod tests {
         log:     it was damaged and lies in /h/turns/damaged-1 now; an empty one began
         learner: collecting; turns that wait for a verdict: 1
         agent:   _default on the base model; 1 redo and 2 binary_rl samples ready; no step yet
+        output:  3 log lines were dropped: nobody read them in time
         "#);
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Status {
     pub log: LogStatus,
     /// What the gateway counts.
     pub counts: Counts,
+    /// Lines of our own log that were dropped, as nobody read them in time.
+    pub dropped_lines: usize,
     /// How learning goes; none where the log does not say.
     pub learner: Option<LearnerStatus>,
 }

@@ -56,6 +56,9 @@ impl Child {
             .env("OMP_WAIT_POLICY", "passive")
             .env("OMP_NUM_THREADS", spec.n_threads.to_string())
             .env("METACLAW_API_KEY", &spec.key)
+            // What the terminal tells us, Ctrl-C or that it was closed, is ours to hear: replies under way
+            // need the trainer to their end, and it goes when its stdin closes.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -204,10 +204,21 @@ impl House {
 
     /// Starts the proxy, and waits until it listens.
     pub(crate) async fn start(&self) -> Result<Running> {
+        let stderr = std::fs::File::create(self.path().join("stderr.log"))?;
+        self.start_with(stderr.into(), &[]).await
+    }
+
+    /// The same, with an error output and variables of the test's choice.
+    pub(crate) async fn start_with(
+        &self,
+        stderr: Stdio,
+        variables: &[(&str, &str)],
+    ) -> Result<Running> {
         let mut child = self
             .command(&["start"])
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
-            .stderr(std::fs::File::create(self.path().join("stderr.log"))?)
+            .stderr(stderr)
             .spawn()?;
         let out = child.stdout.take().context("a pipe")?;
         let mut lines = BufReader::new(out).lines();
@@ -222,7 +233,7 @@ impl House {
             }
             bail!(
                 "it ended: {}",
-                std::fs::read_to_string(self.path().join("stderr.log"))?
+                std::fs::read_to_string(self.path().join("stderr.log")).unwrap_or_default()
             )
         };
         timeout(SOON, listening)
@@ -290,6 +301,12 @@ impl Running {
         let head = format!("GET {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n");
         let reply = exchange(&self.url, &head).await?;
         Ok(reply.lines().next().unwrap_or_default().to_owned())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = self.child.id().context("it has ended")?;
+        let pid = Pid::from_raw(pid.try_into()?).context("no process has number 0")?;
+        Ok(kill_process(pid, signal)?)
     }
 
     /// `kill -9`.

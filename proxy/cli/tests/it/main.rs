@@ -3,5 +3,6 @@
 mod bad_input;
 mod house;
 mod keys;
+mod output;
 mod start;
 mod trainer;

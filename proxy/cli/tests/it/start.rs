@@ -2,6 +2,7 @@
 
 use std::{os::unix::fs::PermissionsExt, time::Instant};
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::house::{House, Upstream, until};
@@ -95,6 +96,19 @@ async fn one_home_has_one_proxy() {
         proxy.chat("s", &["still there?"]).await.unwrap(),
         "answer to 1"
     );
+}
+
+#[tokio::test]
+async fn a_terminal_that_is_closed_ends_it_in_good_order() {
+    let upstream = Upstream::new().await.unwrap();
+    let house = House::before(&upstream).unwrap();
+    let proxy = house.start().await.unwrap();
+    proxy.chat("s", &["Hello"]).await.unwrap();
+    proxy.signal(Signal::HUP).unwrap();
+    assert!(proxy.ended().await.unwrap().success());
+    assert!(!house.path().join("run.json").exists());
+    let turns = house.json(&["turns", "list", "--json"]).await.unwrap();
+    assert_eq!(turns.as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]
