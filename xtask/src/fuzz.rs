@@ -17,7 +17,7 @@ use self::report::Report;
 use crate::places::Places;
 
 /// All targets, in the order in which they run.
-const TARGETS: [&str; 6] = ["sse", "translate", "rewrite", "splice", "identity", "http1"];
+const TARGETS: [&str; 5] = ["sse", "translate", "rewrite", "splice", "identity"];
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::{Context as _, anyhow};
 use metaclaw_chat::now_ms;
-use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Services, Serving, Threads};
+use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Services, Serving};
 use metaclaw_learner::LearnerConfig;
 use metaclaw_skills::{Library, SkillWarning, SkillsConfig, WishesConfig};
 use metaclaw_turns::{Durability, TurnLog, TurnsConfig};
@@ -342,15 +342,8 @@ async fn gateway(
         roots: Arc::clone(&plan.roots),
         serving: Arc::clone(serving),
         services,
-        threads: threads().context("the threads that serve connections cannot be started")?,
     })?;
     Ok(gateway)
-}
-
-/// One for each processor.
-fn threads() -> io::Result<Threads> {
-    let n_threads = std::thread::available_parallelism();
-    Threads::start(n_threads.map_or(1, usize::from))
 }
 
 /// Opens the control listener and says where it is.

@@ -12,6 +12,7 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use metaclaw_chat::{Size, Span};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
@@ -21,7 +22,6 @@ use crate::{
     metrics::Metrics,
     refusal::Refusal,
     relay::BoxError,
-    server::Incoming,
 };
 
 /// How long, and how much of, a body that is refused is read on and thrown away: a client that is

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, uri::PathAndQuery};
+use hyper::body::Incoming;
 use metaclaw_dialects::{Api, vllm};
 use metaclaw_turns::TurnKind;
 
@@ -18,7 +19,6 @@ use crate::{
     refusal::Refusal,
     relay::{Body, Relay},
     request::ChatRequest,
-    server::Incoming,
     splice::{Absent, Changes, splice},
     upstream::{Answer, Outgoing, Sent, Target},
 };

@@ -19,10 +19,9 @@ use crate::{
     record::{AT_ONCE, Recorder, Recordings, TurnSink, recorder},
     refusal::Refusal,
     scan::Seen,
-    server::Unread,
+    server::StalledStreams,
     services::Services,
     serving::Serving,
-    threads::Threads,
     upstream::Upstreams,
 };
 
@@ -42,15 +41,12 @@ pub struct GatewayParts {
     pub serving: Arc<Serving>,
     /// Routes that reach beyond the gateway.
     pub services: Services,
-    /// What serves connections.
-    pub threads: Threads,
 }
 
 /// A gateway that does not listen yet.
 pub struct Gateway {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) recordings: Vec<Recordings>,
-    pub(crate) threads: Threads,
+    pub(crate) recordings: Recordings,
 }
 
 /// What all requests share.
@@ -64,7 +60,7 @@ pub(crate) struct Shared {
     pub upstreams: Upstreams,
     pub recorder: Recorder,
     /// Streams of HTTP/2, of which some may not be read.
-    pub unread: Unread,
+    pub stalled: StalledStreams,
     pub bodies: Bodies,
     pub seen: Seen,
     pub services: Services,
@@ -121,7 +117,6 @@ impl Gateway {
     pub(crate) fn with(parts: GatewayParts, at_once: usize) -> Result<Self, ConfigError> {
         let config = parts.config;
         config.check()?;
-        let n_threads = parts.threads.n_each();
         let metrics = Arc::new(Metrics::default());
         let budget = Budget::of_captures(config.proxy.capture_memory.0, Arc::clone(&metrics));
         let replies = Arc::new(Replies::new());
@@ -131,7 +126,7 @@ impl Gateway {
             Arc::clone(&replies),
             Arc::clone(&metrics),
             config.strict,
-            (at_once, n_threads),
+            at_once,
         );
         let door = Arc::new(Door::new(&config.proxy));
         let pin_idle = config.serving.pin_idle.0;
@@ -156,7 +151,7 @@ impl Gateway {
             bodies: Bodies::new(&config.proxy, &metrics),
             seen: Seen::default(),
             services: parts.services,
-            unread: Unread::new(),
+            stalled: StalledStreams::new(),
             serving,
             recorder,
             metrics,
@@ -166,7 +161,6 @@ impl Gateway {
         Ok(Self {
             shared: Arc::new(shared),
             recordings,
-            threads: parts.threads,
         })
     }
 

@@ -2,11 +2,13 @@
 
 use std::{pin::pin, sync::Arc};
 
+use futures_util::stream;
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header,
     uri::PathAndQuery,
 };
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Incoming;
 use metaclaw_chat::AgentId;
 use metaclaw_dialects::{Api, Dialect};
 use serde_json::{Value, json};
@@ -20,7 +22,6 @@ use crate::{
     metrics::{self, Visit},
     refusal::{Refusal, json_response},
     relay::{Body, Relay, full},
-    server::Incoming,
     services::{Call, Service},
     upstream::{Outgoing, Sent, Target},
 };
@@ -40,7 +41,7 @@ pub(crate) async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> R
     let response = answer.unwrap_or_else(|refusal| refuse(&shared, &refusal, dialect));
     visit.answered(response.status().as_u16());
     if version == Version::HTTP_2 {
-        shared.unread.watch(response)
+        shared.stalled.watch(response)
     } else {
         response
     }
@@ -208,6 +209,7 @@ async fn pass(
     let ticket = shared.enter()?;
     let target = target(shared, &agent, request.method(), &route)?;
     let (head, body) = request.into_parts();
+    let version = head.version;
     let body = Passing::new(body).boxed_unsync();
     let outgoing = Outgoing {
         method: head.method,
@@ -221,8 +223,15 @@ async fn pass(
     let (mut head, body) = reply.into_parts();
     head.headers = headers::downwards(head.headers);
     let ticket = ticket.watched(visit.watch());
-    let body = Relay::new(body, None, target.idle(), ticket);
-    Ok(Response::from_parts(head, Body::new(body)))
+    // What a 304 says of its length is that of a body which it does not have: of one that has ended hyper
+    // would leave it out. HTTP/2 keeps it, and takes no such body.
+    let tells_length = head.status == StatusCode::NOT_MODIFIED && version == Version::HTTP_11;
+    let body = if tells_length && head.headers.contains_key(header::CONTENT_LENGTH) {
+        Body::new(StreamBody::new(stream::empty()))
+    } else {
+        Body::new(Relay::new(body, None, target.idle(), ticket))
+    };
+    Ok(Response::from_parts(head, body))
 }
 
 /// Who serves a route that is no chat: the models are those of whoever answers chats; the rest goes

@@ -8,7 +8,6 @@
 
 mod address;
 mod auth;
-mod awaited;
 mod body;
 mod capture;
 mod chat;
@@ -20,6 +19,7 @@ mod gateway;
 mod handlers;
 mod headers;
 mod identity;
+mod idle_clock;
 mod inject;
 mod media;
 mod metrics;
@@ -53,7 +53,6 @@ pub use self::{
     secret::Secret,
     services::{Answering, Call, Service, ServiceError, Services},
     serving::{Endpoint, Lease, Serving},
-    threads::Threads,
     upstream::Failure,
 };
 

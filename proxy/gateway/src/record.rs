@@ -35,7 +35,6 @@ use crate::{
     clock,
     identity::{self, Replies},
     metrics::Metrics,
-    threads::PerThread,
 };
 
 /// Replies that wait to be read and handed to the log: one that stops for a second loses nothing. Their
@@ -75,7 +74,7 @@ pub type Appending<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 pub(crate) struct Recorder(Arc<Shared>);
 
 struct Shared {
-    queue: PerThread<mpsc::Sender<Finished>>,
+    queue: mpsc::Sender<Finished>,
     budget: Budget,
     replies: Arc<Replies>,
     notebook: Arc<Notebook>,
@@ -158,32 +157,26 @@ impl TurnSink for TurnLog {
     }
 }
 
-/// The two ends of the queues to the log, one for each of `n_threads`, of `at_once` replies in all that
-/// have ended.
+/// The two ends of the queue to the log, of `at_once` replies that have ended.
 pub(crate) fn recorder(
     sink: Arc<dyn TurnSink>,
     budget: Budget,
     replies: Arc<Replies>,
     metrics: Arc<Metrics>,
     strict: bool,
-    (at_once, n_threads): (usize, usize),
-) -> (Recorder, Vec<Recordings>) {
-    let at_once = at_once.div_ceil(n_threads);
+    at_once: usize,
+) -> (Recorder, Recordings) {
     let notebook = Arc::new(Notebook {
-        setups: Setups::new(n_threads),
-        shorts: Shorts::new(n_threads),
+        setups: Setups::new(1),
+        shorts: Shorts::new(1),
         metrics,
     });
-    let mut recordings = Vec::with_capacity(n_threads);
-    let queue = PerThread::new(n_threads, || {
-        let (sender, receiver) = mpsc::channel(at_once);
-        recordings.push(Recordings {
-            queue: receiver,
-            sink: Arc::clone(&sink),
-            notebook: Arc::clone(&notebook),
-        });
-        sender
-    });
+    let (queue, receiver) = mpsc::channel(at_once);
+    let recordings = Recordings {
+        queue: receiver,
+        sink: Arc::clone(&sink),
+        notebook: Arc::clone(&notebook),
+    };
     let recorder = Recorder(Arc::new(Shared {
         queue,
         budget,
@@ -234,11 +227,6 @@ impl Recorder {
 // === impl Recording ===
 
 impl Recording {
-    /// Whether the end of the reply waits for the log.
-    pub(crate) fn is_strict(&self) -> bool {
-        self.recorder.0.strict
-    }
-
     /// Copies a frame; whether the stream's own end mark has come with it.
     pub(crate) fn push(&mut self, data: &Bytes) -> bool {
         self.first_byte_ms.get_or_insert_with(clock::now_ms);
@@ -291,7 +279,7 @@ impl Recording {
     pub(crate) fn end(mut self, how: StreamEnd) -> Option<oneshot::Receiver<()>> {
         self.remember();
         let recorder = self.recorder.0;
-        let queue = recorder.queue.get();
+        let queue = &recorder.queue;
         if queue.max_capacity() - queue.capacity() >= UNREAD {
             self.asked.note(&recorder.notebook);
         }
@@ -326,7 +314,7 @@ impl Recording {
 // === impl Recordings ===
 
 impl Recordings {
-    /// Puts turns into the log, in the order in which their replies ended on this thread, until there can be no
+    /// Puts turns into the log, in the order in which their replies ended, until there can be no
     /// more: all recorders are gone, or `stop` says so and the queue is empty. A log that is away
     /// then has [`PATIENCE`] to come back.
     pub(crate) async fn run(self, stop: CancellationToken) {

@@ -4,7 +4,6 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use metaclaw_chat::{MessageError, NameError, Size, Span};
 use metaclaw_dialects::{Dialect, ErrorBody};
-use metaclaw_http1::Malformed;
 
 use crate::{
     relay::{Body, full},
@@ -14,8 +13,6 @@ use crate::{
 /// Why the gateway answers itself instead of an upstream.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    #[error(transparent)]
-    NoHttp(Malformed),
     #[error("no key was given: send authorization: Bearer KEY, or x-api-key: KEY")]
     NoKey,
     #[error("this key is not known here; the keys are proxy.api_key and proxy.keys")]
@@ -140,7 +137,6 @@ impl Refusal {
     /// The one place where a refusal becomes a status.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Self::NoHttp(malformed) => malformed.status(),
             Self::NoKey | Self::WrongKey | Self::NotAdmin => StatusCode::UNAUTHORIZED,
             Self::ForeignAgent { .. } | Self::Origin { .. } | Self::Host { .. } | Self::NotAll => {
                 StatusCode::FORBIDDEN
@@ -194,8 +190,7 @@ impl Refusal {
             Self::WebSocket { .. } => Some("no_websockets"),
             Self::Unreachable { .. } | Self::NoReply { .. } => Some("upstream_unreachable"),
             Self::TooSlow { .. } => Some("upstream_timeout"),
-            Self::NoHttp(_)
-            | Self::Name { .. }
+            Self::Name { .. }
             | Self::HeaderText { .. }
             | Self::BodyCut
             | Self::BodyStalled { .. }

@@ -1,12 +1,10 @@
 //! Bytes back to the agent as they come.
 //!
-//! Each byte goes on as it came, with those that came with it; a cut goes on as a cut (an error here
+//! Each byte goes on as it came; a cut goes on as a cut (an error here
 //! aborts the connection, so that no client takes a torn answer for a whole one, but for one of HTTP/1.0,
 //! which knows the end of a reply without a length by that of its connection); and when the agent hangs up,
 //! this body is dropped and the upstream's connection with it. The copy for the log is made on the way and
 //! can change none of that.
-
-mod gather;
 
 use std::{
     pin::Pin,
@@ -24,7 +22,6 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-use self::gather::Gather;
 use crate::{gateway::Ticket, record::Recording, upstream::UpstreamBody};
 
 /// A response's body.
@@ -50,7 +47,7 @@ pub(crate) fn full(bytes: Bytes) -> Body {
 
 /// An upstream's reply on its way to the agent.
 pub(crate) struct Relay {
-    upstream: Gather<UpstreamBody>,
+    upstream: UpstreamBody,
     /// What changes the bytes on their way; taken when the reply ends.
     rewrite: Option<Box<dyn Rewrite>>,
     /// The capture; taken when the reply ends.
@@ -92,11 +89,9 @@ impl Relay {
             allowed,
             until: Box::pin(sleep(allowed)),
         });
-        // Where the end waits for the log, nothing but the end may wait.
-        let is_strict = recording.as_ref().is_some_and(Recording::is_strict);
         Self {
             rewrite: upstream.take_rewrite(),
-            upstream: Gather::new(upstream, !is_strict),
+            upstream,
             recording,
             silence,
             waiting: None,
@@ -171,8 +166,8 @@ impl Relay {
         (!out.is_empty()).then(|| Frame::data(out.into()))
     }
 
-    /// The reply broke off: so it does for the agent, one poll later, as hyper (HTTP/2) drops what it has
-    /// not written yet when it hears of it.
+    /// The reply broke off: so it does for the agent, one poll later, as hyper drops what it has not
+    /// written yet when it hears of it.
     fn cut(&mut self, why: BoxError, cx: &Context<'_>) {
         self.is_over = true;
         self.end(StreamEnd::Cut, None);
@@ -241,7 +236,6 @@ impl HttpBody for Relay {
                         return Poll::Ready(Some(Ok(frame)));
                     }
                 }
-                Poll::Pending if this.upstream.is_holding() => return Poll::Pending,
                 Poll::Pending => {
                     this.rest(cx);
                     let silent = ready!(this.poll_silence(cx));

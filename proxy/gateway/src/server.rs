@@ -1,23 +1,20 @@
 //! Connections in, and an orderly end.
 
-mod begun;
 mod connection;
-mod incoming;
-mod patient;
-mod unread;
+mod stalled_streams;
+mod timed_stream;
 
 use std::{io, sync::Arc, time::Duration};
 
 use tokio::{
     net::TcpListener,
-    runtime::Handle,
     task::JoinSet,
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::connection::connection;
-pub(crate) use self::{incoming::Incoming, unread::Unread};
+pub(crate) use self::stalled_streams::StalledStreams;
 use crate::{gateway::Gateway, gateway::Shared};
 
 /// How often what is silent is looked for.
@@ -25,43 +22,20 @@ const SWEEP: Duration = Duration::from_secs(30);
 /// The pause after a connection could not be accepted: most often all file descriptors are taken.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What accepts connections.
-struct Accepting<'a> {
-    shared: &'a Shared,
-    listener: &'a TcpListener,
-    connections: &'a mut JoinSet<()>,
-    /// Where they are served.
-    runtimes: &'a [Handle],
-}
-
 // === impl Gateway ===
 
 impl Gateway {
     /// Serves until `stop`, then drains: accepts no more, lets replies under way end for at most
     /// `proxy.drain`, and sees the last turns into the log.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
-        let Self {
-            shared,
-            recordings,
-            threads,
-        } = self;
+        let Self { shared, recordings } = self;
         let recorded = CancellationToken::new();
         let helpers = TaskTracker::new();
-        let runtimes = threads.runtimes();
-        for (recordings, runtime) in recordings.into_iter().zip(&runtimes) {
-            helpers.spawn_on(recordings.run(recorded.clone()), runtime);
-        }
+        helpers.spawn(recordings.run(recorded.clone()));
         helpers.spawn(sweep(Arc::clone(&shared), recorded.clone()));
 
         let mut connections = JoinSet::new();
-        let serve = |stream| connection(Arc::clone(&shared), stream, stop.clone());
-        let accepting = Accepting {
-            shared: &shared,
-            listener: &listener,
-            connections: &mut connections,
-            runtimes: &runtimes,
-        };
-        let accepting = accepting.each(serve);
+        let accepting = accept(&shared, &listener, &mut connections, &stop);
         stop.run_until_cancelled(accepting).await;
         drop(listener);
 
@@ -77,37 +51,30 @@ impl Gateway {
         recorded.cancel();
         helpers.close();
         helpers.wait().await;
-        threads.end().await;
     }
 }
 
-// === impl Accepting ===
-
-impl Accepting<'_> {
-    /// Accepts connections for ever, and deals them out in turn.
-    async fn each<S>(self, serve: impl Fn(std::net::TcpStream) -> S)
-    where
-        S: Future<Output = ()> + Send + 'static,
-    {
-        let mut in_turn = self.runtimes.iter().cycle();
-        loop {
-            let accepted = tokio::select! {
-                Some(_) = self.connections.join_next() => continue,
-                accepted = self.listener.accept() => accepted,
-            };
-            // It is registered with the runtime that serves it.
-            let stream = accepted.and_then(|(stream, _)| stream.into_std());
-            match (stream, in_turn.next()) {
-                (Ok(stream), Some(runtime)) => {
-                    self.connections.spawn_on(serve(stream), runtime);
-                }
-                (Ok(_), None) => return,
-                (Err(error), _) if is_of_the_connection(&error) => {}
-                (Err(error), _) => {
-                    let n_active = self.shared.metrics.active_streams.get();
-                    tracing::warn!(%error, n_active, "a connection cannot be accepted");
-                    sleep(ACCEPT_PAUSE).await;
-                }
+/// Accepts connections for ever.
+async fn accept(
+    shared: &Arc<Shared>,
+    listener: &TcpListener,
+    connections: &mut JoinSet<()>,
+    stop: &CancellationToken,
+) {
+    loop {
+        let accepted = tokio::select! {
+            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                connections.spawn(connection(Arc::clone(shared), stream, stop.clone()));
+            }
+            Err(error) if is_of_the_connection(&error) => {}
+            Err(error) => {
+                let n_active = shared.metrics.active_streams.get();
+                tracing::warn!(%error, n_active, "a connection cannot be accepted");
+                sleep(ACCEPT_PAUSE).await;
             }
         }
     }
@@ -128,6 +95,6 @@ async fn sweep(shared: Arc<Shared>, stop: CancellationToken) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         shared.sessions.sweep();
-        shared.unread.sweep();
+        shared.stalled.sweep();
     }
 }

@@ -15,7 +15,6 @@ mod origins;
 mod policy;
 mod relay;
 mod request;
-mod threads;
 mod vllm;
 mod ways;
 mod wording;

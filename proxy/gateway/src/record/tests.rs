@@ -77,8 +77,7 @@ fn what_was_asked_is_read_when_the_first_bytes_of_the_reply_are_written() {
     let metrics = Arc::new(Metrics::default());
     let budget = Budget::of_captures(1 << 20, Arc::clone(&metrics));
     let replies = Arc::new(Replies::new());
-    let (recorder, _recordings) =
-        recorder(Arc::new(Stuck), budget, replies, metrics, false, (FEW, 1));
+    let (recorder, _recordings) = recorder(Arc::new(Stuck), budget, replies, metrics, false, FEW);
     let mut recording = begin(&recorder, REQUEST.to_owned());
     assert!(!recording.rest() && recording.asked.is_unread());
     recording.push(&Bytes::from_static(b"{"));
@@ -95,13 +94,13 @@ fn where_the_log_is_behind_what_was_asked_is_read_before_it_waits() {
     let metrics = Arc::new(Metrics::default());
     let budget = Budget::of_captures(1 << 20, Arc::clone(&metrics));
     let replies = Arc::new(Replies::new());
-    let at_once = (2 * UNREAD, 1);
+    let at_once = 2 * UNREAD;
     let (recorder, mut recordings) =
         recorder(Arc::new(Stuck), budget, replies, metrics, false, at_once);
     for _ in 0..2 * UNREAD {
         begin(&recorder, REQUEST.to_owned()).end(StreamEnd::Complete);
     }
-    let queue = &mut recordings[0].queue;
+    let queue = &mut recordings.queue;
     let waiting = std::iter::from_fn(|| queue.try_recv().ok());
     let n_unread = waiting.filter(|ended| ended.asked.is_unread()).count();
     assert_eq!(n_unread, UNREAD);
@@ -142,20 +141,20 @@ async fn a_log_that_stays_away_does_not_hold_the_end_up_for_ever() {
     let metrics = Arc::new(Metrics::default());
     let budget = Budget::of_captures(1 << 20, Arc::clone(&metrics));
     let replies = Arc::new(Replies::new());
-    let (recorder, mut recordings) = recorder(
+    let (recorder, recordings) = recorder(
         Arc::new(Stuck),
         budget,
         replies,
         Arc::clone(&metrics),
         false,
-        (FEW, 1),
+        FEW,
     );
     for _ in 0..2 * FEW {
         begin(&recorder, REQUEST.to_owned()).end(StreamEnd::Complete);
     }
     let stop = CancellationToken::new();
     stop.cancel();
-    let ended = tokio::time::timeout(2 * PATIENCE, recordings.remove(0).run(stop));
+    let ended = tokio::time::timeout(2 * PATIENCE, recordings.run(stop));
     ended.await.expect("an end");
     assert_eq!(metrics.counts().capture_bytes, 0);
 }
@@ -166,12 +165,11 @@ async fn n_bytes_of_waiting(raw: String, reply: impl Into<Bytes>, encoding: Enco
     let budget = Budget::of_captures(8 << 20, Arc::clone(&metrics));
     let replies = Arc::new(Replies::new());
     let sink = Arc::new(Stuck);
-    let (recorder, mut recordings) =
-        recorder(sink, budget, replies, Arc::clone(&metrics), false, (FEW, 1));
+    let (recorder, recordings) = recorder(sink, budget, replies, Arc::clone(&metrics), false, FEW);
     let mut recording = begin_as(&recorder, raw, encoding);
     recording.push(&reply.into());
     recording.end(StreamEnd::Complete);
-    let running = recordings.remove(0).run(CancellationToken::new());
+    let running = recordings.run(CancellationToken::new());
     tokio::pin!(running);
     let while_it_waits = tokio::time::timeout(PATIENCE, &mut running);
     assert!(while_it_waits.await.is_err());

@@ -86,20 +86,3 @@ async fn the_agents_own_pause_is_not_the_upstreams() {
     drop(relay);
     while tasks.join_next().await.is_some() {}
 }
-
-#[tokio::test]
-async fn chunks_that_came_together_go_on_together() {
-    let mut tasks = JoinSet::new();
-    let (mut relay, mut upstream) = reply(&mut tasks).await;
-    upstream
-        .write_all(b"1\r\na\r\n1\r\nb\r\n1\r\nc\r\n1\r\nd\r\n0\r\n\r\n")
-        .await
-        .unwrap();
-    let mut pieces = Vec::new();
-    while let Some(frame) = relay.frame().await {
-        pieces.push(frame.unwrap().into_data().unwrap());
-    }
-    assert_eq!(pieces, ["a", "bcd"]);
-    drop(relay);
-    while tasks.join_next().await.is_some() {}
-}

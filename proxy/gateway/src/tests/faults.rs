@@ -2,7 +2,7 @@
 //! was said, memory stays within its bounds, and nothing is left behind.
 //!
 //! What needs a process of its own (a full disk, a broken log, signals) is in `tests/it/faults.rs`;
-//! what needs a clock that stands still, beside the code: `relay`, `server::patient`.
+//! what needs a clock that stands still, beside the code: `relay`, `server::timed_stream`.
 
 mod agent;
 mod crowd;

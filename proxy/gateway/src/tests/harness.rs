@@ -1,7 +1,6 @@
 //! A gateway between a client and an upstream that both speak plain bytes.
 
 use std::{
-    collections::BTreeSet,
     io,
     net::SocketAddr,
     sync::{Arc, Mutex},
@@ -21,8 +20,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Appending, Gateway, GatewayConfig, GatewayParts, Metrics, Secret, Services, Serving, Threads,
-    TurnSink, gateway::Shared, record::AT_ONCE,
+    Appending, Gateway, GatewayConfig, GatewayParts, Metrics, Secret, Services, Serving, TurnSink,
+    gateway::Shared, record::AT_ONCE,
 };
 
 /// Nothing on one machine takes this long unless it hangs.
@@ -55,15 +54,11 @@ pub(super) struct SetUp {
     pub no_llm: bool,
     /// Turns that may wait for the log; all that may, where it is not said.
     pub at_once: Option<usize>,
-    /// What serves connections; the test's own thread, where it is not said.
-    pub threads: Option<Threads>,
 }
 
 /// What the log got; holds each turn back until [`Log::let_go`] where it was told to.
 pub(super) struct Log {
     turns: Mutex<Vec<NewTurn>>,
-    /// Where they came from.
-    threads: Mutex<BTreeSet<String>>,
     gate: Semaphore,
     pub broken: Mutex<Option<String>>,
     arrived: tokio::sync::Notify,
@@ -136,7 +131,6 @@ impl Harness {
             roots: Arc::new(RootCertStore::empty()),
             serving: Arc::clone(&serving),
             services,
-            threads: set_up.threads.unwrap_or_else(Threads::none),
         };
         let at_once = set_up.at_once.unwrap_or(AT_ONCE);
         let gateway = Gateway::with(parts, at_once).unwrap();
@@ -203,7 +197,6 @@ impl Log {
     fn new() -> Self {
         Self {
             turns: Mutex::default(),
-            threads: Mutex::default(),
             gate: Semaphore::new(Semaphore::MAX_PERMITS),
             broken: Mutex::default(),
             arrived: tokio::sync::Notify::new(),
@@ -221,11 +214,6 @@ impl Log {
 
     pub(super) fn turns(&self) -> Vec<NewTurn> {
         self.turns.lock().unwrap().clone()
-    }
-
-    /// The names of the threads that brought turns.
-    pub(super) fn threads(&self) -> Vec<String> {
-        self.threads.lock().unwrap().iter().cloned().collect()
     }
 
     /// The turns, once there are as many.
@@ -251,9 +239,6 @@ impl TurnSink for Log {
             if let Some(why) = self.broken.lock().unwrap().clone() {
                 return done(Err(LogError::Broken { why }));
             }
-            let thread = std::thread::current();
-            let name = thread.name().unwrap_or_default().to_owned();
-            self.threads.lock().unwrap().insert(name);
             let mut turns = self.turns.lock().unwrap();
             turns.push(turn.read().unwrap());
             self.arrived.notify_waiters();

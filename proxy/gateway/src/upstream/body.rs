@@ -139,6 +139,10 @@ impl Body for UpstreamBody {
     }
 
     fn size_hint(&self) -> SizeHint {
+        if self.is_broken() {
+            // Less than was announced, which hyper would take for an error of ours.
+            return SizeHint::default();
+        }
         let n_ahead = self.n_ahead() as u64;
         let rest = self.rest.size_hint();
         let mut hint = SizeHint::new();

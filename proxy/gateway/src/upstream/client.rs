@@ -8,16 +8,13 @@
 
 use std::{error::Error, io, time::Duration};
 
-use bytes::Bytes;
 use http::{Extensions, Request, Response, Version, request::Parts};
 use http_body_util::BodyExt;
-use hyper::ext::ReasonPhrase;
 use hyper_util::{
     client::legacy::{self, Builder},
     rt::{TokioExecutor, TokioTimer},
 };
 use metaclaw_chat::Span;
-use metaclaw_http1::Reason;
 
 use super::{
     Sent,
@@ -133,13 +130,8 @@ impl Client {
             (Err(_), Some(why)) => return Err(SendError::Upload(why)),
             (Err(error), None) => return Err(error.into()),
         };
-        let extensions = reply.extensions_mut();
-        if let Some(usage) = extensions.remove::<Usage>() {
+        if let Some(usage) = reply.extensions_mut().remove::<Usage>() {
             usage.answered();
-        }
-        if let Some(words) = extensions.remove::<ReasonPhrase>() {
-            let words = Bytes::copy_from_slice(words.as_bytes());
-            extensions.insert(Reason(words));
         }
         // Its version is that of its connection. Ours must not be HTTP/1.0, where the end of the
         // connection is the end of a reply and a cut would look like one.

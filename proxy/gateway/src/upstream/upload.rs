@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    awaited::Awaited,
+    idle_clock::IdleClock,
     relay::{Body, BoxError},
 };
 
@@ -34,7 +34,7 @@ struct Uploading {
 #[derive(Debug)]
 pub(super) struct Progress {
     /// Since when the upstream is waited for, and not the caller's next bytes.
-    awaited: Awaited,
+    awaited: IdleClock,
     /// Why the caller's part of it broke off.
     broken: Mutex<Option<BoxError>>,
 }
@@ -42,7 +42,7 @@ pub(super) struct Progress {
 /// The body in small pieces, and how far it is.
 pub(super) fn watched(body: Body) -> (Body, Arc<Progress>) {
     let progress = Arc::new(Progress {
-        awaited: Awaited::from(Instant::now()),
+        awaited: IdleClock::from(Instant::now()),
         broken: Mutex::default(),
     });
     let body = Uploading {

@@ -144,7 +144,7 @@ async fn a_stream_whose_window_stays_shut_gives_its_place_back_and_others_go_on(
     let metrics = scene.harness.metrics.clone();
     let given_up = async {
         while metrics.counts().active_streams > 1 {
-            scene.harness.shared.unread.give_up(Duration::ZERO);
+            scene.harness.shared.stalled.give_up(Duration::ZERO);
             tokio::task::yield_now().await;
         }
     };

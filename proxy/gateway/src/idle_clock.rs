@@ -12,15 +12,15 @@ const NOT_NOW: u64 = u64::MAX;
 
 /// Since when a peer is waited for, if it is.
 #[derive(Debug)]
-pub(crate) struct Awaited {
+pub(crate) struct IdleClock {
     began: Instant,
     /// In milliseconds after `began`, or [`NOT_NOW`].
     since_ms: AtomicU64,
 }
 
-// === impl Awaited ===
+// === impl IdleClock ===
 
-impl Awaited {
+impl IdleClock {
     /// Waited for since `began`.
     pub(crate) fn from(began: Instant) -> Self {
         Self {

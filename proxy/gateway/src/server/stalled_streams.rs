@@ -1,9 +1,9 @@
 //! Streams of HTTP/2 whose agent takes nothing.
 //!
-//! There the connection itself does not stop (`patient`): its other streams go on, and each has a window
+//! There the connection itself does not stop (`timed_stream`): its other streams go on, and each has a window
 //! of its own. While that is shut, hyper keeps the last frame and does not ask for the next one, so no
 //! clock inside the body would ever be looked at. From here it is looked at from outside: the body of a
-//! stream that has not been asked for more in [`STALL`] is dropped, and with it the place that the stream
+//! stream that has not been asked for more in [`WRITE_TIMEOUT`] is dropped, and with it the place that the stream
 //! takes, its upstream's connection and what it holds. An agent that asks after all sees a cut.
 
 use std::{
@@ -18,9 +18,9 @@ use http::Response;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::Instant;
 
-use super::patient::{STALL, TakesNothing};
+use super::timed_stream::{WRITE_TIMEOUT, WriteStalled};
 use crate::{
-    awaited::Awaited,
+    idle_clock::IdleClock,
     relay::{Body, BoxError},
 };
 
@@ -29,7 +29,7 @@ const FEW: usize = 64;
 
 /// The streams under way.
 #[derive(Debug)]
-pub(crate) struct Unread {
+pub(crate) struct StalledStreams {
     began: Instant,
     streams: Mutex<Streams>,
 }
@@ -45,15 +45,15 @@ struct Streams {
 struct Stream {
     /// Taken when it is given up.
     body: Mutex<Option<Body>>,
-    agent: Awaited,
+    agent: IdleClock,
 }
 
 /// What hyper asks.
 struct Watched(Arc<Stream>);
 
-// === impl Unread ===
+// === impl StalledStreams ===
 
-impl Unread {
+impl StalledStreams {
     pub(crate) fn new() -> Self {
         Self {
             began: Instant::now(),
@@ -66,16 +66,16 @@ impl Unread {
         reply.map(|body| {
             let stream = Arc::new(Stream {
                 body: Mutex::new(Some(body)),
-                agent: Awaited::not_yet(self.began),
+                agent: IdleClock::not_yet(self.began),
             });
             self.lock().push(&stream);
             Body::new(Watched(stream))
         })
     }
 
-    /// Gives up what has not been asked for in [`STALL`].
+    /// Gives up what has not been asked for in [`WRITE_TIMEOUT`].
     pub(super) fn sweep(&self) {
-        self.give_up(STALL);
+        self.give_up(WRITE_TIMEOUT);
     }
 
     /// The same, with a patience of one's own.
@@ -139,7 +139,7 @@ impl HttpBody for Watched {
         let stream = &self.0;
         let mut body = stream.lock();
         let Some(body) = body.as_mut() else {
-            return Poll::Ready(Some(Err(TakesNothing.into())));
+            return Poll::Ready(Some(Err(WriteStalled.into())));
         };
         let frame = Pin::new(body).poll_frame(cx);
         match frame {
@@ -186,10 +186,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_nobody_asks_for_is_given_up_and_what_nobody_has_is_waited_for() {
-        let unread = Unread::new();
+        let stalled = StalledStreams::new();
         let [(stuck, stuck_is), (slow, slow_is), (waiting, waiting_is)] =
             [ticks(), ticks(), ticks()];
-        let watch = |body| unread.watch(Response::new(body)).into_body();
+        let watch = |body| stalled.watch(Response::new(body)).into_body();
         let [mut stuck, mut slow, mut waiting] = [stuck, slow, waiting].map(watch);
         for body in [&mut stuck, &mut slow] {
             body.frame().await.unwrap().unwrap();
@@ -198,26 +198,26 @@ mod tests {
         let mut context = Context::from_waker(std::task::Waker::noop());
         assert!(Pin::new(&mut waiting).poll_frame(&mut context).is_pending());
         for _ in 0..2 {
-            advance(STALL / 2).await;
+            advance(WRITE_TIMEOUT / 2).await;
             slow.frame().await.unwrap().unwrap();
-            unread.sweep();
+            stalled.sweep();
         }
         assert_eq!(stuck_is.strong_count(), 0);
         assert_eq!((slow_is.strong_count(), waiting_is.strong_count()), (1, 1));
         let end = stuck.frame().await.unwrap().unwrap_err();
-        assert!(end.is::<TakesNothing>() && !stuck.is_end_stream());
+        assert!(end.is::<WriteStalled>() && !stuck.is_end_stream());
     }
 
     #[tokio::test]
     async fn what_is_over_is_forgotten() {
-        let unread = Unread::new();
-        let watch = || unread.watch(Response::new(ticks().0));
+        let stalled = StalledStreams::new();
+        let watch = || stalled.watch(Response::new(ticks().0));
         let kept: Vec<_> = (0..FEW).map(|_| watch()).collect();
         for _ in 0..100 * FEW {
             drop(watch());
-            assert!(unread.lock().each.len() <= 2 * FEW);
+            assert!(stalled.lock().each.len() <= 2 * FEW);
         }
         let alive = |stream: &&Weak<Stream>| stream.strong_count() > 0;
-        assert_eq!(unread.lock().each.iter().filter(alive).count(), kept.len());
+        assert_eq!(stalled.lock().each.iter().filter(alive).count(), kept.len());
     }
 }
