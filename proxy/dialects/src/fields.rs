@@ -10,7 +10,7 @@ use serde_json::{Map, Value, value::RawValue};
 
 use crate::{grow::append, json};
 
-/// The fields of an object, in their order, their values as they stand in the JSON text.
+/// The fields of an object, in their order, those that occur twice included.
 #[derive(Debug, Default)]
 pub(crate) struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
@@ -24,9 +24,14 @@ impl<'a> Fields<'a> {
 
     /// The value of a field; of one that is there twice, the last. `null` counts as not there.
     pub(crate) fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.last(name).filter(|value| value.get() != "null")
+    }
+
+    /// The value of a field, be it `null`; of one that is there twice, the last.
+    pub(crate) fn last(&self, name: &str) -> Option<&'a RawValue> {
         let mut fields = self.0.iter().rev();
         let (_, value) = fields.find(|(known, _)| known == name)?;
-        Some(*value).filter(|value| value.get() != "null")
+        Some(value)
     }
 
     /// A field that is an object, read the same way.
@@ -48,8 +53,7 @@ impl<'a> Fields<'a> {
 
     fn list(&self, name: &str) -> Vec<&'a RawValue> {
         let list = self.get(name).map(RawValue::get);
-        let list = list.and_then(|list| serde_json::from_str(list).ok());
-        list.unwrap_or_default()
+        list.map(elements).unwrap_or_default()
     }
 
     /// A field that is a text.
@@ -99,8 +103,9 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut fields = Vec::with_capacity(8);
-                while let Some(Key(name)) = map.next_key()? {
-                    fields.push((name, map.next_value()?));
+                // Read raw: no text can hold a name with half a surrogate pair.
+                while let Some((name, value)) = map.next_entry::<&RawValue, _>()? {
+                    fields.push((text(name).unwrap_or_default(), value));
                 }
                 Ok(Fields(fields))
             }
@@ -135,18 +140,14 @@ impl<'de> Deserialize<'de> for First<'de> {
     }
 }
 
-/// A field's name, copied only where it has escapes.
-#[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+/// The elements of an array; none where it is no array.
+pub(crate) fn elements(json: &str) -> Vec<&RawValue> {
+    serde_json::from_str(json).unwrap_or_default()
+}
 
-/// A value that is a text. Some servers tear an emoji between two events; what they sent of it is
-/// shown as U+FFFD, and the rest of the text is kept.
+/// A value that is a text.
 pub(crate) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
-    let inner = value.get().strip_prefix('"')?.strip_suffix('"')?;
-    if !inner.contains('\\') {
-        return Some(Cow::Borrowed(inner));
-    }
-    json::read(value.get()).ok().map(Cow::Owned)
+    json::string(value.get())
 }
 
 /// A value, read to its depth; `null` where no value can hold it (a number that no f64 is).

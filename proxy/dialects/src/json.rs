@@ -1,15 +1,18 @@
-//! JSON read from peers that are not careful.
+//! JSON read from peers that are not careful: the one place that knows of half surrogate pairs.
+//!
+//! JSON allows `"\ud83d"`, Unicode text does not. JavaScript writes it when it cuts a text inside an emoji,
+//! and some servers tear one between two events. What we read has U+FFFD in its place.
 
 use std::borrow::Cow;
 
+use memchr::memchr;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 const HIGH: std::ops::RangeInclusive<u16> = 0xd800..=0xdbff;
 const LOW: std::ops::RangeInclusive<u16> = 0xdc00..=0xdfff;
 
-/// Reads a value. Half of a surrogate pair, which no Rust text can hold, is U+FFFD: some servers tear an
-/// emoji between two events, and the rest of what they say need not be lost for it.
+/// Reads a value, half surrogate pairs as U+FFFD.
 ///
 /// # Errors
 /// What is no JSON even so.
@@ -26,6 +29,63 @@ pub(crate) fn read<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
 /// As [`read`].
 pub(crate) fn read_bytes(bytes: &[u8]) -> serde_json::Result<Value> {
     serde_json::from_slice(bytes).or_else(|_| read(&String::from_utf8_lossy(bytes)))
+}
+
+/// A JSON text as a value; `None` where it is no JSON, or no value can hold it: a number beyond f64, a nesting
+/// deeper than 127 levels.
+pub fn value(text: &[u8]) -> Option<Value> {
+    read(str::from_utf8(text).ok()?).ok()
+}
+
+/// The text of a JSON string, given with its quotes; `None` where it is no string.
+pub(crate) fn string(quoted: &str) -> Option<Cow<'_, str>> {
+    let inner = quoted.strip_prefix('"')?.strip_suffix('"')?;
+    if memchr(b'\\', inner.as_bytes()).is_none() {
+        return Some(Cow::Borrowed(inner));
+    }
+    read(quoted).ok().map(Cow::Owned)
+}
+
+/// The first `limit` bytes of such a text, cut between characters.
+pub(crate) fn string_head(quoted: &str, limit: usize) -> Option<Cow<'_, str>> {
+    // An escape takes at most six times as much room as what it stands for.
+    let room = limit.saturating_mul(6).saturating_add(1);
+    let mut text = if quoted.len() <= room {
+        string(quoted)?
+    } else {
+        let head = &quoted[..char_end(quoted, room)];
+        let head = &head[..head.len() - n_torn(head)];
+        Cow::Owned(string(&format!("{head}\""))?.into_owned())
+    };
+    let end = char_end(&text, limit);
+    match &mut text {
+        Cow::Borrowed(text) => *text = &text[..end],
+        Cow::Owned(text) => text.truncate(end),
+    }
+    Some(text)
+}
+
+/// The last place at or before `at` where a character ends.
+pub(crate) fn char_end(text: &str, at: usize) -> usize {
+    let ends = |at: &usize| text.is_char_boundary(*at);
+    (0..=at.min(text.len())).rev().find(ends).unwrap_or(0)
+}
+
+/// How many bytes at the end of the beginning of a string are the beginning of an escape.
+fn n_torn(head: &str) -> usize {
+    let Some(at) = head.rfind('\\') else {
+        return 0;
+    };
+    let slashes = head[..=at].bytes().rev().take_while(|b| *b == b'\\');
+    // The second of two backslashes is what the first stands before.
+    let is_escape = slashes.count() % 2 == 1;
+    let escape = &head[at..];
+    let length = if escape.starts_with("\\u") { 6 } else { 2 };
+    if is_escape && escape.len() < length {
+        escape.len()
+    } else {
+        0
+    }
 }
 
 /// `text` with the escapes of half pairs replaced.
@@ -89,7 +149,43 @@ mod tests {
         );
     }
 
+    /// A text as JSON writes it, and with every character escaped.
+    fn quoted(text: &str) -> [String; 2] {
+        let escaped = text.encode_utf16().map(|unit| format!("\\u{unit:04x}"));
+        let escaped = escaped.collect::<String>();
+        [Value::from(text).to_string(), format!("\"{escaped}\"")]
+    }
+
+    #[test]
+    fn what_is_no_string_is_no_text() {
+        for json in ["7", "[\"a\"]", "\"", ""] {
+            assert_eq!((string(json), string_head(json, 9)), (None, None), "{json}");
+        }
+        assert_eq!(value(b"{\"a\":1e999}"), None);
+        assert_eq!(value(b"\"\xff\""), None);
+    }
+
     proptest! {
+        #[test]
+        fn a_text_and_its_beginning_are_what_serde_json_reads(text in any::<String>(), limit in 0usize..9) {
+            for quoted in quoted(&text) {
+                prop_assert_eq!(string(&quoted).unwrap(), text.as_str());
+                let head = string_head(&quoted, limit).unwrap();
+                prop_assert_eq!(&*head, &text[..char_end(&text, limit)]);
+            }
+        }
+
+        #[test]
+        fn the_beginning_of_what_is_torn_is_a_beginning_of_all(
+            escapes in vec(select(vec!["\\ud83d", "\\ude00", "\\\\", "\\u00e9", "é", "u", "\\\"", "\\n"]), 0..30),
+            limit in 0usize..9,
+        ) {
+            let quoted = format!("\"{}\"", escapes.concat());
+            let all = string(&quoted).unwrap();
+            let head = string_head(&quoted, limit).unwrap();
+            prop_assert_eq!(&*head, &all[..char_end(&all, limit)]);
+        }
+
         #[test]
         fn every_string_of_escapes_can_be_read(
             escapes in vec(select(vec!["\\ud83d", "\\ude00", "\\\\", "\\u00e9", "é", "u", "\\\"", "\\n"]), 0..9),

@@ -12,11 +12,12 @@ mod chat;
 mod error;
 mod fields;
 mod grow;
-mod json;
+pub mod json;
 #[cfg(test)]
 mod limits;
 mod messages;
 mod reply;
+pub mod request;
 mod responses;
 pub mod rewrite;
 pub mod sse;
@@ -31,4 +32,5 @@ pub use self::{
     api::Api,
     error::{Dialect, ErrorBody},
     reply::Reply,
+    responses::response_id,
 };

@@ -4,22 +4,24 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, uri::PathAndQuery};
 use hyper::body::Incoming;
-use metaclaw_dialects::{Api, vllm};
+use metaclaw_chat::ChainHash;
+use metaclaw_dialects::{
+    Api,
+    request::{Absent, Changes, ChatRequest, splice},
+    vllm,
+};
 use metaclaw_turns::TurnKind;
 
 use crate::{
     clock,
     gateway::{InSession, Shared, Ticket},
     headers,
-    identity::{self, Chains, Identity},
+    identity::{self, Identity},
     inject::Given,
-    media,
     metrics::Visit,
     record::{self, AsItCame, Asked, Began, Encoding, Format},
     refusal::Refusal,
     relay::{Body, Relay},
-    request::ChatRequest,
-    splice::{Absent, Changes, splice},
     upstream::{Answer, Outgoing, Sent, Target},
 };
 
@@ -32,7 +34,7 @@ struct Turn {
     headers: HeaderMap,
     chat: ChatRequest,
     who: Identity,
-    chains: Chains,
+    start: ChainHash,
     given: Given,
     is_recorded: bool,
     started_ms: u64,
@@ -52,15 +54,14 @@ pub(crate) async fn chat(
     let raw = shared.bodies.read(body).await?;
     visit.has_read();
     let started_ms = clock::now_ms();
-    let chat = ChatRequest::parse(api, raw, &shared.seen)?;
-    let (who, chains) = shared.identifier.identify(&identity::Asked {
+    let chat = ChatRequest::parse(api, raw)?;
+    let (who, start) = shared.identifier.identify(&identity::Claims {
         headers: &head.headers,
-        conversation: &chat.conversation,
-        field: &|name| chat.field(name),
+        chat: &chat,
         caller: &caller,
     })?;
     visit.is_of(&who.agent);
-    let given = shared.sessions.given(&who, &chat.conversation);
+    let given = shared.sessions.given(&who, &chat);
     let ticket = ticket.of(InSession {
         sessions: Arc::clone(&shared.sessions),
         who: who.clone(),
@@ -72,7 +73,7 @@ pub(crate) async fn chat(
         is_recorded: !shared.config.unrecorded,
         chat,
         who,
-        chains,
+        start,
         given,
         started_ms,
     };
@@ -87,7 +88,7 @@ impl Turn {
     /// Asks whoever may answer this agent.
     async fn ask_any(&self, shared: &Shared, visit: &mut Visit) -> Result<Answer, Refusal> {
         let upstreams = &shared.upstreams;
-        let has_media = || media::is_in(&self.chat.conversation);
+        let has_media = || self.chat.has_media();
         let asked = upstreams.any_of(&shared.serving, &self.who.agent, has_media);
         let outgoing = |target: &Target| self.outgoing(target);
         upstreams.ask_any(asked, outgoing, visit).await
@@ -95,31 +96,26 @@ impl Turn {
 
     /// The request as this target gets it.
     fn outgoing(&self, target: &Target) -> Outgoing<'_> {
-        let lessons = &self.given.lessons;
-        let owners = self.chat.conversation.owners();
+        let lessons = &self.given.lessons.lessons;
         let ids = self.asked_for_ids(target);
         let changes = Changes {
             model: target.model(self.given.lease.adapter()),
-            system: lessons.system.as_ref(),
+            system: lessons.system_block.as_deref(),
             absent: match target {
                 Target::Policy(endpoint) if endpoint.appends_system => Absent::Field,
                 Target::Policy(_) | Target::Named(_) => Absent::Insert,
             },
-            user_line: lessons.user_line.as_ref(),
-            fields: match (ids, self.chat.api) {
+            user_line: lessons.user_line.as_deref(),
+            fields: match (ids, self.chat.api()) {
                 (Some(_), Api::Chat) => &vllm::WANTED,
                 _ => &[],
             },
         };
-        let ChatRequest {
-            api, raw, layout, ..
-        } = &self.chat;
-        let body = splice(*api, raw, layout, &owners, changes);
         Outgoing {
             method: http::Method::POST,
             route: &self.route,
             headers: self.headers.clone(),
-            body: Sent::Chat(body),
+            body: Sent::Chat(splice(&self.chat, changes).into()),
             ids,
         }
     }
@@ -129,7 +125,7 @@ impl Turn {
         let is_learned_from = self.is_recorded && self.who.kind == TurnKind::Main;
         let field = |name: &str| self.chat.field(name);
         is_learned_from
-            .then(|| target.asked_for_ids(self.chat.api, field))
+            .then(|| target.asked_for_ids(self.chat.api(), field))
             .flatten()
     }
 
@@ -147,7 +143,7 @@ impl Turn {
             head.headers.insert(ADAPTER, adapter);
         }
         let began = Began {
-            api: api.unwrap_or(self.chat.api),
+            api: api.unwrap_or_else(|| self.chat.api()),
             status: head.status.as_u16(),
             format: if headers::is_events(&head.headers) {
                 Format::Sse
@@ -173,14 +169,14 @@ impl Turn {
             Target::Named(_) => None,
         };
         Asked {
-            api: self.chat.api,
+            api: self.chat.api(),
             who: self.who,
             started_ms: self.started_ms,
             traceparent: self.headers.get("traceparent").and_then(copied),
             request: record::Request::AsItCame(Box::new(AsItCame {
                 adapter: adapter.map(str::to_owned),
                 chat: self.chat,
-                chains: self.chains,
+                start: self.start,
                 target,
                 lessons: self.given.lessons,
             })),

@@ -1,21 +1,24 @@
 //! What the fuzz targets of `tests/fuzz` see of the inside. `--cfg fuzzing` alone makes it public; tests
 //! compile it as well, so that it keeps up with what it shows.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use bytes::Bytes;
 use http::HeaderMap;
 use metaclaw_chat::{AgentId, ChainHash, SessionId};
-use metaclaw_dialects::Api;
+use metaclaw_dialects::{
+    Api,
+    request::{self, Absent, Changes, ChatRequest},
+};
 
 use crate::{
     auth::Caller,
     config::CompatConfig,
     headers::{self, Credentials},
-    identity::{Asked, Identifier, Lineage, Replies, SidePatterns},
-    request::ChatRequest,
-    scan::{self, Seen},
-    splice::{self, Absent, Changes, Quoted},
+    identity::{Claims, Identifier, Lineage, Replies, SidePatterns},
 };
 
 /// What to change in a request.
@@ -38,27 +41,18 @@ pub struct Edits<'a> {
 /// Why it is refused, in the words that the agent reads.
 pub fn splice(api: Api, raw: &[u8], edits: Edits<'_>) -> Result<Vec<u8>, String> {
     let chat = parse(api, raw)?;
-    let quoted = |text: Option<&str>| text.map(Quoted::of);
-    let (system, user_line) = (quoted(edits.system), quoted(edits.user_line));
     let changes = Changes {
         model: edits.model,
-        system: system.as_ref(),
+        system: edits.system,
         absent: if edits.in_field {
             Absent::Field
         } else {
             Absent::Insert
         },
-        user_line: user_line.as_ref(),
+        user_line: edits.user_line,
         fields: &[],
     };
-    let owners = chat.conversation.owners();
-    let spliced = splice::splice(api, &chat.raw, &chat.layout, &owners, changes);
-    Ok(spliced.joined().to_vec())
-}
-
-/// Whether the bytes are a JSON object to the gateway's own reader.
-pub fn is_object(api: Api, raw: &[u8]) -> bool {
-    scan::scan(raw, api, seen()).is_ok()
+    Ok(request::splice(&chat, changes).concat())
 }
 
 /// The hash of the conversation after each message, as it is read while the agent waits.
@@ -67,18 +61,12 @@ pub fn is_object(api: Api, raw: &[u8]) -> bool {
 ///
 /// Why it is refused, in the words that the agent reads.
 pub fn chains(api: Api, raw: &[u8], start: ChainHash) -> Result<Vec<ChainHash>, String> {
-    Ok(parse(api, raw)?.conversation.chains(start))
-}
-
-/// What all of them have in common, as in a gateway.
-fn seen() -> &'static Seen {
-    static SEEN: OnceLock<Seen> = OnceLock::new();
-    SEEN.get_or_init(Seen::default)
+    Ok(parse(api, raw)?.chains(start))
 }
 
 fn parse(api: Api, raw: &[u8]) -> Result<ChatRequest, String> {
     let raw = Bytes::copy_from_slice(raw);
-    ChatRequest::parse(api, raw, seen()).map_err(|refusal| refusal.to_string())
+    ChatRequest::parse(api, raw).map_err(|error| error.to_string())
 }
 
 /// Finds out who asks, and remembers it for the next request.
@@ -127,7 +115,13 @@ impl Who {
             Caller::Of(agents.into())
         };
         Ok(Self {
-            identifier: Identifier::new(lineage, Arc::new(Replies::new()), side, &compat),
+            identifier: Identifier::new(
+                lineage,
+                Arc::new(Replies::new()),
+                side,
+                &compat,
+                BTreeMap::new(),
+            ),
             caller,
         })
     }
@@ -139,20 +133,19 @@ impl Who {
     /// Why it is refused, in the words that the agent reads.
     pub fn asks(&self, api: Api, headers: &HeaderMap, body: &[u8]) -> Result<Found, String> {
         let chat = parse(api, body)?;
-        let asked = Asked {
+        let claims = Claims {
             headers,
-            conversation: &chat.conversation,
-            field: &|name| chat.field(name),
+            chat: &chat,
             caller: &self.caller,
         };
-        let who = self.identifier.identify(&asked);
-        let (who, chains) = who.map_err(|refusal| refusal.to_string())?;
+        let who = self.identifier.identify(&claims);
+        let (who, start) = who.map_err(|refusal| refusal.to_string())?;
         Ok(Found {
             agent: who.agent,
             session: who.session,
             is_main: who.kind == metaclaw_turns::TurnKind::Main,
             is_last: who.is_last,
-            chain: chains.last(&chat.conversation),
+            chain: chat.chains(start).pop().unwrap_or(start),
         })
     }
 }
@@ -178,7 +171,6 @@ mod tests {
             String::from_utf8(out).unwrap(),
             r#"{"messages":[{"role":"user","content":"hi\n\nL"}]}"#
         );
-        assert!(is_object(Api::Chat, raw) && !is_object(Api::Chat, b"[]"));
         let start = ChainHash::start(&AgentId::default_agent());
         assert_eq!(chains(Api::Chat, raw, start).unwrap().len(), 2);
         let work: AgentId = "work".parse().unwrap();

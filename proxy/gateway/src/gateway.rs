@@ -18,7 +18,6 @@ use crate::{
     origin::Origins,
     record::{AT_ONCE, Recorder, Recordings, TurnSink, recorder},
     refusal::Refusal,
-    scan::Seen,
     server::StalledStreams,
     services::Services,
     serving::Serving,
@@ -62,7 +61,6 @@ pub(crate) struct Shared {
     /// Streams of HTTP/2, of which some may not be read.
     pub stalled: StalledStreams,
     pub bodies: Bodies,
-    pub seen: Seen,
     pub services: Services,
     pub metrics: Arc<Metrics>,
     streams: Arc<Semaphore>,
@@ -140,7 +138,13 @@ impl Gateway {
             Arc::clone(&metrics),
         );
         let shared = Shared {
-            identifier: Identifier::new(lineage, replies, side, &config.compat),
+            identifier: Identifier::new(
+                lineage,
+                replies,
+                side,
+                &config.compat,
+                config.agents.clone(),
+            ),
             sessions: Arc::new(sessions),
             origins: Origins::new(&config.proxy.allow_origins)?,
             upstreams: Upstreams::new(&config, &parts.roots, Arc::clone(&door))?,
@@ -149,7 +153,6 @@ impl Gateway {
                 config.proxy.max_streams.min(Semaphore::MAX_PERMITS),
             )),
             bodies: Bodies::new(&config.proxy, &metrics),
-            seen: Seen::default(),
             services: parts.services,
             stalled: StalledStreams::new(),
             serving,

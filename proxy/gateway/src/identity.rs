@@ -1,29 +1,38 @@
 //! Who is asking: which agent, in which session, for the owner or on an errand of its own.
 
+mod error;
 mod lineage;
 mod replies;
 mod runtime;
 mod side;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use http::{HeaderMap, HeaderName};
+use lru::LruCache;
 use metaclaw_chat::{AgentId, ChainHash, NameError, SessionId};
+use metaclaw_dialects::request::ChatRequest;
 use metaclaw_turns::TurnKind;
 use serde_json::Value;
 
 use self::runtime::Runtime;
 pub(crate) use self::{
+    error::IdentityError,
     lineage::Lineage,
-    replies::{Replied, Replies, response_id},
+    replies::{Replied, Replies},
     side::SidePatterns,
 };
 use crate::{
-    auth::Caller, config::CompatConfig, recent::Recent, refusal::Refusal, request::Conversation,
+    auth::Caller,
+    config::{AgentConfig, CompatConfig, Mode},
 };
 
-/// How many sessions' agents are remembered, about.
-const BOUND: usize = 4_096;
+/// How many sessions' agents are remembered.
+const BOUND: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
 
 /// Headers that are addressed to us; no upstream sees them.
 pub(crate) const OWN_HEADERS: [HeaderName; 7] = [
@@ -46,21 +55,11 @@ pub(crate) struct Identity {
     pub is_last: bool,
 }
 
-/// The hashes of a conversation: before its first message and after each. Where the session has a name,
-/// nobody needs them before the log does.
-#[derive(Debug)]
-pub(crate) struct Chains {
-    start: ChainHash,
-    made: Option<Vec<ChainHash>>,
-}
-
 /// What a request says about itself.
-#[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claims<'a> {
     pub headers: &'a HeaderMap,
-    pub conversation: &'a Conversation,
-    /// A field of the body.
-    pub field: &'a dyn Fn(&str) -> Option<Value>,
+    pub chat: &'a ChatRequest,
     pub caller: &'a Caller,
 }
 
@@ -72,37 +71,19 @@ pub(crate) struct Identifier {
     /// Which agent a session is of: OpenClaw says it at the beginning of a session, and a session
     /// that was compacted has lost its beginning. What the holder of one key said is not believed of
     /// a session of another's, though it has the same name.
-    agents: Mutex<Recent<(Caller, SessionId), AgentId>>,
+    agents: Mutex<LruCache<(Caller, SessionId), NamedAgent>>,
     side: SidePatterns,
     session_implies_side: bool,
+    /// What is different for single agents.
+    config: BTreeMap<AgentId, AgentConfig>,
 }
 
-// === impl Chains ===
-
-impl Chains {
-    /// To be made, with this before the first message.
-    pub(crate) fn from(start: ChainHash) -> Self {
-        Self { start, made: None }
-    }
-
-    /// The one before the first message.
-    pub(crate) fn start(&self) -> ChainHash {
-        self.start
-    }
-
-    /// The one after the message at that place, if it was made.
-    pub(crate) fn after(&self, place: usize) -> Option<ChainHash> {
-        self.made.as_ref()?.get(place + 1).copied()
-    }
-
-    /// The one after the last message of this conversation, which they were begun for.
-    pub(crate) fn last(&self, conversation: &Conversation) -> ChainHash {
-        let last = match &self.made {
-            Some(chains) => chains.last().copied(),
-            None => conversation.chains(self.start).pop(),
-        };
-        last.unwrap_or(self.start)
-    }
+/// An agent that a line of OpenClaw's names.
+#[derive(Debug, Clone)]
+struct NamedAgent {
+    agent: AgentId,
+    /// The line stands in the system text, which is the application's: a user's text may be anybody's.
+    by_system: bool,
 }
 
 // === impl Identifier ===
@@ -113,84 +94,121 @@ impl Identifier {
         replies: Arc<Replies>,
         side: SidePatterns,
         compat: &CompatConfig,
+        config: BTreeMap<AgentId, AgentConfig>,
     ) -> Self {
         Self {
             lineage,
             replies,
-            agents: Mutex::new(Recent::new(BOUND)),
+            agents: Mutex::new(LruCache::new(BOUND)),
             side,
             session_implies_side: compat.session_implies_side,
+            config,
         }
     }
 
-    /// Who asks, and the hashes of the conversation. What only the conversation can tell is remembered for
-    /// the next request.
-    pub(crate) fn identify(&self, asked: &Asked<'_>) -> Result<(Identity, Chains), Refusal> {
-        let runtime = Runtime::find(asked.conversation);
-        let named = self::session(asked)?;
+    /// Who asks, and the hash of the conversation before the request's first message. What only the
+    /// conversation can tell is remembered for the next request.
+    pub(crate) fn identify(
+        &self,
+        claims: &Claims<'_>,
+    ) -> Result<(Identity, ChainHash), IdentityError> {
+        let system = Runtime::of_system(claims.chat);
+        let user = Runtime::of_user(claims.chat);
+        let named = self::session(claims)?;
         let is_named_by_header = matches!(named, Some((_, NamedBy::Us)));
-        let named = named.map(|(session, _)| session).or(runtime.session);
-        let agent = self.agent(asked, named.as_ref(), runtime.agent)?;
-        let replied = self.goes_on_from(asked, &agent);
+        let named = named.map(|(session, _)| session).or(system.session);
+        let told = self.told(claims.caller, named.as_ref(), (system.agent, &user));
+        let agent = self.agent(claims, told)?;
+        let replied = self.replied(claims, &agent);
         let start = match &replied {
             Some(replied) => replied.chain,
             None => ChainHash::start(&agent),
         };
-        let named = named.or_else(|| Some(replied?.session));
-        let (session, chains) = if let Some(session) = named {
-            (session, Chains::from(start))
-        } else {
-            let chains = asked.conversation.chains(start);
-            let key = cache_key(asked);
-            let session = self.lineage.session(&agent, key.as_deref(), &chains);
-            (
-                session,
-                Chains {
-                    start,
-                    made: Some(chains),
-                },
-            )
-        };
+        let named = named.or(user.session);
+        let session = named.or_else(|| Some(replied?.session));
+        let session = session.unwrap_or_else(|| {
+            let key = cache_key(claims);
+            let chains = claims.chat.chains(start);
+            self.lineage.session(&agent, key.as_deref(), &chains)
+        });
         let who = Identity {
-            kind: self.kind(asked, is_named_by_header)?,
-            is_last: flag(asked)?,
+            kind: self.kind(claims, is_named_by_header)?,
+            is_last: flag(claims)?,
             agent,
             session,
         };
-        Ok((who, chains))
+        Ok((who, start))
     }
 
-    /// The agent. What OpenClaw says of it is remembered for the session.
+    /// The agent that a line of OpenClaw's names, now or at the beginning of this session: what the system
+    /// text says goes before what a user's text says.
+    fn told(
+        &self,
+        caller: &Caller,
+        session: Option<&SessionId>,
+        (system, user): (Option<AgentId>, &Runtime),
+    ) -> Option<NamedAgent> {
+        let named = |by_system| move |agent| NamedAgent { agent, by_system };
+        let system = system.map(named(true));
+        let user_said = user.agent.clone().map(named(false));
+        // A session that is named by a user's text alone is not looked up: it may be anybody's.
+        let Some(session) = session else {
+            return system.or(user_said);
+        };
+        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (caller.clone(), session.clone());
+        let known = agents.get(&key).cloned();
+        let (by_system, by_user) = match known {
+            Some(known) if known.by_system => (Some(known), None),
+            known => (None, known),
+        };
+        let told = system.or(by_system).or(user_said).or(by_user)?;
+        agents.put(key, told.clone());
+        Some(told)
+    }
+
+    /// The agent: what the caller may be decides, then our header, then OpenClaw's line.
     fn agent(
         &self,
-        asked: &Asked<'_>,
-        session: Option<&SessionId>,
-        runtime: Option<AgentId>,
-    ) -> Result<AgentId, Refusal> {
-        let Some(session) = session else {
-            return agent(asked.headers, asked.caller, runtime);
+        claims: &Claims<'_>,
+        told: Option<NamedAgent>,
+    ) -> Result<AgentId, IdentityError> {
+        let plain = agent_of(claims.headers, claims.caller)?;
+        let Some(told) = told else {
+            return Ok(plain);
         };
-        let key = (asked.caller.clone(), session.clone());
-        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
-        let runtime = match runtime {
-            Some(agent) => {
-                agents.insert(key, agent.clone());
-                Some(agent)
-            }
-            None => agents.get_mut(&key).cloned(),
+        let may_be = match claims.caller {
+            Caller::Any => true,
+            Caller::Of(agents) => agents.contains(&told.agent),
         };
-        drop(agents);
-        agent(asked.headers, asked.caller, runtime)
+        let has_header = text(claims.headers, "x-agent-id")?.is_some();
+        if has_header || !may_be {
+            return Ok(plain);
+        }
+        if !told.by_system && self.route(&told.agent) != self.route(&plain) {
+            return Err(IdentityError::ByTextAlone { agent: told.agent });
+        }
+        Ok(told.agent)
+    }
+
+    /// What is different in who answers this agent.
+    fn route(&self, agent: &AgentId) -> (Option<Mode>, &[String]) {
+        let own = self.config.get(agent);
+        own.map_or((None, &[]), |own| (own.mode, &own.upstream))
     }
 
     /// The reply that a request of the Responses API goes on from, if it names one that is known.
-    fn goes_on_from(&self, asked: &Asked<'_>, agent: &AgentId) -> Option<Replied> {
-        let id = (asked.field)("previous_response_id")?;
+    fn replied(&self, claims: &Claims<'_>, agent: &AgentId) -> Option<Replied> {
+        let id = claims.chat.field("previous_response_id")?;
         self.replies.get(agent, id.as_str()?)
     }
 
-    fn kind(&self, asked: &Asked<'_>, has_session_header: bool) -> Result<TurnKind, Refusal> {
-        if let Some(kind) = ours(asked, "x-turn-type", "turn_type")? {
+    fn kind(
+        &self,
+        claims: &Claims<'_>,
+        has_session_header: bool,
+    ) -> Result<TurnKind, IdentityError> {
+        if let Some(kind) = ours(claims, "x-turn-type", "turn_type")? {
             let is_main = kind.trim().eq_ignore_ascii_case("main");
             return Ok(if is_main {
                 TurnKind::Main
@@ -198,8 +216,8 @@ impl Identifier {
                 TurnKind::Side
             });
         }
-        let is_side = self.session_implies_side && has_session_header
-            || self.side.is_side(asked.conversation);
+        let is_side =
+            self.session_implies_side && has_session_header || self.side.is_side(claims.chat);
         Ok(if is_side {
             TurnKind::Side
         } else {
@@ -208,9 +226,25 @@ impl Identifier {
     }
 }
 
-/// The agent that a request without a conversation is for.
-pub(crate) fn agent_of(headers: &HeaderMap, caller: &Caller) -> Result<AgentId, Refusal> {
-    agent(headers, caller, None)
+/// The agent that a request without a conversation is for: what the caller may be decides, then our header.
+pub(crate) fn agent_of(headers: &HeaderMap, caller: &Caller) -> Result<AgentId, IdentityError> {
+    let header = text(headers, "x-agent-id")?;
+    let named = match header.map(str::parse::<AgentId>) {
+        Some(Ok(agent)) => Some(agent),
+        Some(Err(source)) => return Err(name_error("X-Agent-Id", source)),
+        None => None,
+    };
+    match (caller, named) {
+        (Caller::Any, named) => Ok(named.unwrap_or_else(AgentId::default_agent)),
+        (Caller::Of(agents), Some(agent)) if agents.contains(&agent) => Ok(agent),
+        (Caller::Of(_), Some(agent)) => Err(IdentityError::ForeignAgent {
+            agent: agent.as_str().to_owned(),
+        }),
+        (Caller::Of(agents), None) => {
+            let first = agents.first().cloned();
+            Ok(first.unwrap_or_else(AgentId::default_agent))
+        }
+    }
 }
 
 /// Who named a session.
@@ -222,36 +256,9 @@ enum NamedBy {
     Others,
 }
 
-/// The agent: what the caller may be decides, then our header, then OpenClaw's own line.
-fn agent(
-    headers: &HeaderMap,
-    caller: &Caller,
-    runtime: Option<AgentId>,
-) -> Result<AgentId, Refusal> {
-    let header = text(headers, "x-agent-id")?;
-    let named = match header.map(str::parse::<AgentId>) {
-        Some(Ok(agent)) => Some(agent),
-        Some(Err(source)) => return Err(name_error("X-Agent-Id", source)),
-        None => None,
-    };
-    match caller {
-        Caller::Any => Ok(named.or(runtime).unwrap_or_else(AgentId::default_agent)),
-        Caller::Of(agents) => match named {
-            Some(agent) if agents.contains(&agent) => Ok(agent),
-            Some(agent) => Err(Refusal::ForeignAgent {
-                agent: agent.as_str().to_owned(),
-            }),
-            None => Ok(runtime
-                .filter(|agent| agents.contains(agent))
-                .or_else(|| agents.first().cloned())
-                .unwrap_or_else(AgentId::default_agent)),
-        },
-    }
-}
-
 /// The session, where a header or field names it.
-fn session(asked: &Asked<'_>) -> Result<Option<(SessionId, NamedBy)>, Refusal> {
-    if let Some(name) = ours(asked, "x-session-id", "session_id")? {
+fn session(claims: &Claims<'_>) -> Result<Option<(SessionId, NamedBy)>, IdentityError> {
+    if let Some(name) = ours(claims, "x-session-id", "session_id")? {
         let session = name
             .parse()
             .map_err(|source| name_error("X-Session-Id", source))?;
@@ -261,18 +268,18 @@ fn session(asked: &Asked<'_>) -> Result<Option<(SessionId, NamedBy)>, Refusal> {
     let affinity = ["x-session-affinity", "session_id"];
     let header = affinity
         .iter()
-        .find_map(|name| text(asked.headers, name).ok().flatten());
+        .find_map(|name| text(claims.headers, name).ok().flatten());
     let session = if let Some(name) = header {
         openclaws(name).unwrap_or(name).parse().ok()
     } else {
-        cache_key(asked).and_then(|key| openclaws(&key)?.parse().ok())
+        cache_key(claims).and_then(|key| openclaws(&key)?.parse().ok())
     };
     Ok(session.map(|session| (session, NamedBy::Others)))
 }
 
 /// What the client tells a provider's cache, by which it finds what it has seen before.
-fn cache_key(asked: &Asked<'_>) -> Option<String> {
-    match (asked.field)("prompt_cache_key")? {
+fn cache_key(claims: &Claims<'_>) -> Option<String> {
+    match claims.chat.field("prompt_cache_key")? {
         Value::String(key) => Some(key),
         _ => None,
     }
@@ -288,8 +295,8 @@ fn openclaws(name: &str) -> Option<&str> {
     (is_number && is_uuid).then_some(id)
 }
 
-fn flag(asked: &Asked<'_>) -> Result<bool, Refusal> {
-    let given = ours(asked, "x-session-done", "session_done")?;
+fn flag(claims: &Claims<'_>) -> Result<bool, IdentityError> {
+    let given = ours(claims, "x-session-done", "session_done")?;
     let is_set = |given: String| {
         let given = given.trim().to_ascii_lowercase();
         ["1", "true", "yes", "on"].contains(&given.as_str())
@@ -298,11 +305,15 @@ fn flag(asked: &Asked<'_>) -> Result<bool, Refusal> {
 }
 
 /// One of our own headers, or the body field that stands for it.
-fn ours(asked: &Asked<'_>, header: &'static str, field: &str) -> Result<Option<String>, Refusal> {
-    if let Some(text) = text(asked.headers, header)? {
+fn ours(
+    claims: &Claims<'_>,
+    header: &'static str,
+    field: &str,
+) -> Result<Option<String>, IdentityError> {
+    if let Some(text) = text(claims.headers, header)? {
         return Ok(Some(text.to_owned()));
     }
-    Ok(match (asked.field)(field) {
+    Ok(match claims.chat.field(field) {
         Some(Value::String(text)) if !text.is_empty() => Some(text),
         Some(value @ (Value::Bool(_) | Value::Number(_))) => Some(value.to_string()),
         Some(_) | None => None,
@@ -310,20 +321,20 @@ fn ours(asked: &Asked<'_>, header: &'static str, field: &str) -> Result<Option<S
 }
 
 /// A header as a text; an empty one is none.
-fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, Refusal> {
+fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, IdentityError> {
     let Some(value) = headers.get(name) else {
         return Ok(None);
     };
     // Headers are bytes; names in other scripts come as UTF-8.
     let text = std::str::from_utf8(value.as_bytes());
     let text = text
-        .map_err(|_| Refusal::HeaderText { field: name })?
+        .map_err(|_| IdentityError::HeaderText { field: name })?
         .trim();
     Ok(Some(text).filter(|text| !text.is_empty()))
 }
 
-fn name_error(field: &'static str, source: NameError) -> Refusal {
-    Refusal::Name { field, source }
+fn name_error(field: &'static str, source: NameError) -> IdentityError {
+    IdentityError::Name { field, source }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::{
 };
 
 use metaclaw_chat::{AgentId, SessionId};
+use metaclaw_dialects::request::{ChatRequest, MessageRef};
 use metaclaw_skills::{Lessons, Library};
 use metaclaw_turns::TurnKind;
 use tokio::time::Instant;
@@ -19,9 +20,7 @@ use crate::{
     identity::Identity,
     metrics::Metrics,
     recent::Recent,
-    request::Conversation,
     serving::{Lease, Serving},
-    splice::Quoted,
 };
 
 /// How many sessions are kept, about; one that falls out is as if it had paused.
@@ -38,12 +37,10 @@ pub(crate) struct Given {
     holders: Arc<()>,
 }
 
-/// Lessons, and their texts as requests have them.
+/// Lessons, shared by all who were given the same.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub lessons: Lessons,
-    pub system: Option<Quoted>,
-    pub user_line: Option<Quoted>,
 }
 
 /// What each session was given.
@@ -87,9 +84,9 @@ impl Sessions {
     ///
     /// An errand of the client gets no lessons, unless it goes on with a conversation that has some:
     /// there they stay, as the cache lives by them.
-    pub(crate) fn given(&self, who: &Identity, conversation: &Conversation) -> Given {
+    pub(crate) fn given(&self, who: &Identity, chat: &ChatRequest) -> Given {
         let is_errand = who.kind == TurnKind::Side;
-        if (!is_errand || conversation.goes_on())
+        if (!is_errand || chat.has_reply())
             && let Some(given) = self.kept(who)
         {
             return given;
@@ -98,8 +95,8 @@ impl Sessions {
         let lessons = if is_errand {
             Lessons::default()
         } else {
-            let last = conversation.last_owners();
-            let query = last.map_or(Cow::Borrowed(""), |said| conversation.text(said));
+            let last = chat.last_owners();
+            let query = last.as_ref().map_or(Cow::Borrowed(""), MessageRef::text);
             self.library.lessons(&who.agent, &query)
         };
         let given = Given {
@@ -180,12 +177,7 @@ impl Sessions {
 
 impl From<Lessons> for Written {
     fn from(lessons: Lessons) -> Self {
-        let quoted = |text: &Option<String>| text.as_deref().map(Quoted::of);
-        Self {
-            system: quoted(&lessons.system_block),
-            user_line: quoted(&lessons.user_line),
-            lessons,
-        }
+        Self { lessons }
     }
 }
 

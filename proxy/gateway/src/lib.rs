@@ -21,7 +21,6 @@ mod headers;
 mod identity;
 mod idle_clock;
 mod inject;
-mod media;
 mod metrics;
 mod origin;
 mod pieces;
@@ -29,14 +28,10 @@ mod recent;
 mod record;
 mod refusal;
 mod relay;
-mod request;
-mod scan;
 mod secret;
 mod server;
 mod services;
 mod serving;
-mod splice;
-mod threads;
 mod upstream;
 
 pub use self::{

@@ -20,13 +20,6 @@ pub(crate) struct Pieces {
 // === impl Pieces ===
 
 impl Pieces {
-    pub(crate) fn push(&mut self, piece: Bytes) {
-        if !piece.is_empty() {
-            self.n_bytes += piece.len();
-            self.each.push_back(piece);
-        }
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.n_bytes
     }
@@ -43,9 +36,16 @@ impl Pieces {
 
 impl From<Bytes> for Pieces {
     fn from(bytes: Bytes) -> Self {
-        let mut pieces = Self::default();
-        pieces.push(bytes);
-        pieces
+        vec![bytes].into()
+    }
+}
+
+impl From<Vec<Bytes>> for Pieces {
+    fn from(each: Vec<Bytes>) -> Self {
+        Self {
+            n_bytes: each.iter().map(Bytes::len).sum(),
+            each: each.into(),
+        }
     }
 }
 

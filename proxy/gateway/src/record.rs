@@ -5,14 +5,12 @@ mod decode;
 mod encoding;
 mod ids;
 mod said;
-mod setups;
-mod shorts;
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use metaclaw_chat::{AgentId, TurnId};
-use metaclaw_dialects::Api;
+use metaclaw_dialects::{Api, response_id};
 use metaclaw_turns::{Done, LogError, RawTurn, StreamEnd, TurnLog};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -20,12 +18,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{
-    asked::Notebook,
-    said::{Said, Unread},
-    setups::Setups,
-    shorts::Shorts,
-};
+use self::said::Said;
 pub(crate) use self::{
     asked::{AsItCame, Asked, Request},
     encoding::Encoding,
@@ -33,7 +26,7 @@ pub(crate) use self::{
 use crate::{
     capture::{Budget, Capture, Held},
     clock,
-    identity::{self, Replies},
+    identity::Replies,
     metrics::Metrics,
 };
 
@@ -77,7 +70,7 @@ struct Shared {
     queue: mpsc::Sender<Finished>,
     budget: Budget,
     replies: Arc<Replies>,
-    notebook: Arc<Notebook>,
+    metrics: Arc<Metrics>,
     sink: Arc<dyn TurnSink>,
     strict: bool,
 }
@@ -86,7 +79,7 @@ struct Shared {
 pub(crate) struct Recordings {
     queue: mpsc::Receiver<Finished>,
     sink: Arc<dyn TurnSink>,
-    notebook: Arc<Notebook>,
+    metrics: Arc<Metrics>,
 }
 
 /// What kind of reply began.
@@ -166,22 +159,17 @@ pub(crate) fn recorder(
     strict: bool,
     at_once: usize,
 ) -> (Recorder, Recordings) {
-    let notebook = Arc::new(Notebook {
-        setups: Setups::new(1),
-        shorts: Shorts::new(1),
-        metrics,
-    });
     let (queue, receiver) = mpsc::channel(at_once);
     let recordings = Recordings {
         queue: receiver,
         sink: Arc::clone(&sink),
-        notebook: Arc::clone(&notebook),
+        metrics: Arc::clone(&metrics),
     };
     let recorder = Recorder(Arc::new(Shared {
         queue,
         budget,
         replies,
-        notebook,
+        metrics,
         sink,
         strict,
     }));
@@ -209,7 +197,7 @@ impl Recorder {
         // All of it, while the reply runs: what it shares with others now may be forgotten meanwhile.
         let held = self.0.budget.hold(asked.n_raw() + size_of::<RawTurn>());
         if held.is_none() {
-            self.0.notebook.metrics.overflowed.inc();
+            self.0.metrics.overflowed.inc();
         }
         Some(Recording {
             asked: Box::new(asked),
@@ -251,7 +239,7 @@ impl Recording {
             return false;
         }
         if self.has_rested {
-            self.asked.note(&self.recorder.0.notebook);
+            self.asked.note(&self.recorder.0.metrics);
         }
         !std::mem::replace(&mut self.has_rested, true)
     }
@@ -267,9 +255,9 @@ impl Recording {
         let Some(opened) = opened else {
             return;
         };
-        let id = identity::response_id(began.format, &opened);
+        let id = response_id(&opened, began.format == Format::Sse);
         let recorder = &self.recorder.0;
-        let replied = asked.replied(&recorder.notebook);
+        let replied = asked.replied(&recorder.metrics);
         if let Some((id, replied)) = id.zip(replied) {
             recorder.replies.put(&asked.who.agent, id, replied);
         }
@@ -281,7 +269,7 @@ impl Recording {
         let recorder = self.recorder.0;
         let queue = &recorder.queue;
         if queue.max_capacity() - queue.capacity() >= UNREAD {
-            self.asked.note(&recorder.notebook);
+            self.asked.note(&recorder.metrics);
         }
         if let Request::Noted(noted) = &self.asked.request {
             self.memory.set(noted.n_bytes());
@@ -305,7 +293,7 @@ impl Recording {
         };
         if queue.try_send(ended).is_err() {
             // A log that cannot keep up costs learning, not chat.
-            recorder.notebook.metrics.dropped.inc();
+            recorder.metrics.dropped.inc();
         }
         acknowledged
     }
@@ -318,7 +306,7 @@ impl Recordings {
     /// more: all recorders are gone, or `stop` says so and the queue is empty. A log that is away
     /// then has [`PATIENCE`] to come back.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        let metrics = Arc::clone(&self.notebook.metrics);
+        let metrics = Arc::clone(&self.metrics);
         let late = async {
             stop.cancelled().await;
             sleep(PATIENCE).await;
@@ -361,11 +349,11 @@ impl Recordings {
 
     /// Hands a turn to the log. It is among those `waiting` until the log has it.
     async fn put(&self, ended: Finished, waiting: &TaskTracker) {
-        let Some(Read { turn, ack, memory }) = ended.read(&self.notebook) else {
+        let Some(Read { turn, ack, memory }) = ended.read(&self.metrics) else {
             return;
         };
         let agent: AgentId = turn.turn.agent.clone();
-        let metrics = Arc::clone(&self.notebook.metrics);
+        let metrics = Arc::clone(&self.metrics);
         let token = waiting.token();
         let done = move |appended: Result<TurnId, LogError>| {
             drop(memory);

@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
-use metaclaw_chat::{MessageError, NameError, Size, Span};
-use metaclaw_dialects::{Dialect, ErrorBody};
+use metaclaw_chat::{Size, Span};
+use metaclaw_dialects::{Dialect, ErrorBody, request::RequestError};
 
 use crate::{
+    identity::IdentityError,
     relay::{Body, full},
-    scan::ScanError,
 };
 
 /// Why the gateway answers itself instead of an upstream.
@@ -21,31 +21,16 @@ pub(crate) enum Refusal {
     NotAdmin,
     #[error("/metrics tells of all agents: show proxy.api_key, this key is that of some")]
     NotAll,
-    #[error("X-Agent-Id: this key may not speak for agent {agent:?}")]
-    ForeignAgent { agent: String },
-    #[error("{field}: {source}")]
-    Name {
-        field: &'static str,
-        source: NameError,
-    },
-    #[error("{field}: a header that is no UTF-8 text")]
-    HeaderText { field: &'static str },
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     #[error("the request body is larger than proxy.max_body, {limit}{}", size_given(*given))]
     TooLarge { limit: Size, given: Option<u64> },
     #[error("the request body ended early")]
     BodyCut,
     #[error("nothing of the request body came for {after}")]
     BodyStalled { after: Span },
-    #[error("the request body is no JSON object: {0}")]
-    Malformed(#[source] ScanError),
-    #[error("messages: {found}; it must be an array of at least one message")]
-    NoMessages { found: &'static str },
-    #[error("{field}[{index}]: {source}")]
-    BadMessage {
-        field: &'static str,
-        index: usize,
-        source: MessageError,
-    },
+    #[error(transparent)]
+    Request(#[from] RequestError),
     #[error("{limit} requests are under way already, the most that proxy.max_streams allows")]
     Busy { limit: usize },
     #[error(
@@ -138,18 +123,14 @@ impl Refusal {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::NoKey | Self::WrongKey | Self::NotAdmin => StatusCode::UNAUTHORIZED,
-            Self::ForeignAgent { .. } | Self::Origin { .. } | Self::Host { .. } | Self::NotAll => {
-                StatusCode::FORBIDDEN
-            }
+            Self::Origin { .. } | Self::Host { .. } | Self::NotAll => StatusCode::FORBIDDEN,
+            Self::Identity(error) if error.is_forbidden() => StatusCode::FORBIDDEN,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Name { .. }
-            | Self::HeaderText { .. }
+            Self::Identity(_)
             | Self::BodyCut
-            | Self::Malformed(_)
-            | Self::NoMessages { .. }
+            | Self::Request(_)
             | Self::TextOnly
-            | Self::Unsayable { .. }
-            | Self::BadMessage { .. } => StatusCode::BAD_REQUEST,
+            | Self::Unsayable { .. } => StatusCode::BAD_REQUEST,
             Self::Busy { .. } | Self::NoRoom { .. } | Self::PolicyDown | Self::NoUpstream => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -175,7 +156,7 @@ impl Refusal {
     fn code(&self) -> Option<&'static str> {
         match self {
             Self::NoKey | Self::WrongKey | Self::NotAdmin => Some("invalid_api_key"),
-            Self::ForeignAgent { .. } => Some("foreign_agent"),
+            Self::Identity(error) => error.code(),
             Self::TooLarge { .. } => Some("request_too_large"),
             Self::Busy { .. } => Some("too_many_streams"),
             Self::NoRoom { .. } => Some("too_many_bytes"),
@@ -190,13 +171,9 @@ impl Refusal {
             Self::WebSocket { .. } => Some("no_websockets"),
             Self::Unreachable { .. } | Self::NoReply { .. } => Some("upstream_unreachable"),
             Self::TooSlow { .. } => Some("upstream_timeout"),
-            Self::Name { .. }
-            | Self::HeaderText { .. }
-            | Self::BodyCut
+            Self::BodyCut
             | Self::BodyStalled { .. }
-            | Self::Malformed(_)
-            | Self::NoMessages { .. }
-            | Self::BadMessage { .. }
+            | Self::Request(_)
             | Self::NotFound { .. }
             | Self::Method { .. }
             | Self::NotAll
@@ -206,10 +183,9 @@ impl Refusal {
 
     fn param(&self) -> Option<String> {
         match self {
-            Self::NoMessages { .. } | Self::TextOnly => Some("messages".to_owned()),
-            Self::BadMessage { field, index, .. } => Some(format!("{field}[{index}]")),
-            Self::Name { field, .. } | Self::HeaderText { field } => Some((*field).to_owned()),
-            Self::ForeignAgent { .. } => Some("X-Agent-Id".to_owned()),
+            Self::TextOnly => Some("messages".to_owned()),
+            Self::Request(error) => error.param(),
+            Self::Identity(error) => Some(error.param().to_owned()),
             Self::Unsayable { field, .. } => field.clone(),
             _ => None,
         }

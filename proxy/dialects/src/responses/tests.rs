@@ -3,6 +3,24 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
 use super::*;
+
+#[test]
+fn a_response_names_itself_in_its_first_event_or_its_body() {
+    let event = b"event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"object\":\"response\",\"id\":\"resp_1\",\"output\":[]},\"id\":7}\n\ndata: {\"response\":{\"id\":\"x\"}}";
+    assert_eq!(response_id(event, true).unwrap(), "resp_1");
+    let body = b" {\"object\":\"response\",\"id\":\"resp_2\"}";
+    assert_eq!(response_id(body, false).unwrap(), "resp_2");
+    for broken in [
+        &b"data: {\"response\":{\"id\":"[..],
+        b"",
+        b"data:",
+        b"data: []\n\n",
+    ] {
+        assert_eq!(response_id(broken, true), None);
+        assert_eq!(response_id(broken, false), None);
+    }
+}
+
 use crate::{
     Api,
     reply::read_sse,

@@ -2,6 +2,7 @@
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
+    num::NonZeroUsize,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -9,13 +10,14 @@ use std::{
     time::Duration,
 };
 
+use lru::LruCache;
 use metaclaw_chat::{AgentId, ChainHash, SaidHash, SessionId};
 use tokio::time::Instant;
 
-use crate::{clock, recent::Recent};
+use crate::clock;
 
-/// How many conversations are remembered, about: 100 bytes each.
-const BOUND: usize = 50_000;
+/// How many conversations are remembered: 150 bytes each.
+const BOUND: NonZeroUsize = NonZeroUsize::new(50_000).unwrap();
 
 /// Which conversation, as far as it went, belongs to which session.
 ///
@@ -23,7 +25,7 @@ const BOUND: usize = 50_000;
 /// that goes on before the answer's last byte, find their session.
 #[derive(Debug)]
 pub(crate) struct Lineage {
-    known: Mutex<Recent<(ChainHash, CacheKey), Known>>,
+    known: Mutex<LruCache<(ChainHash, CacheKey), Known>>,
     /// How long two conversations that begin alike are one.
     idle: Duration,
     /// Tells sessions of the same millisecond apart.
@@ -46,10 +48,10 @@ struct Known {
 impl Lineage {
     /// Remembers the conversations of the log, given the newest first.
     pub(crate) fn new(idle: Duration, log: Vec<(AgentId, ChainHash, SessionId)>) -> Self {
-        let mut known = Recent::new(BOUND);
+        let mut known = LruCache::new(BOUND);
         for (_, chain, session) in log.into_iter().rev() {
             let opening = None;
-            known.insert((chain, NO_KEY), Known { session, opening });
+            known.put((chain, NO_KEY), Known { session, opening });
         }
         Self {
             known: Mutex::new(known),
@@ -79,7 +81,7 @@ impl Lineage {
         let mut longest_first = chains.iter().rev().filter(|chain| **chain != start);
         let is_stale = |since: Instant| since.elapsed() >= self.idle;
         let mut go_on = |chain: ChainHash, key: CacheKey| {
-            let found = known.get_mut(&(chain, key))?;
+            let found = known.get(&(chain, key))?;
             let is_other = found.opening.is_some_and(is_stale);
             (!is_other).then(|| found.session.clone())
         };
@@ -96,8 +98,8 @@ impl Lineage {
             session: session.clone(),
             opening: Some(Instant::now()),
         };
-        known.insert((whole.then_said(SaidHash::ASSISTANT), key), answered);
-        known.insert((whole, key), asked);
+        known.put((whole.then_said(SaidHash::ASSISTANT), key), answered);
+        known.put((whole, key), asked);
         session
     }
 

@@ -1,15 +1,14 @@
 //! OpenClaw's own line about itself, the one place where it names its session by default.
 //!
 //! `Runtime: agent=main | session=agent:main:explicit:<uuid> | sessionId=<uuid> | host=…`, in the
-//! first user message of a session, or in the system text (as observed of OpenClaw 2026.9.6).
+//! system text, or in the first user message of a session (as observed of OpenClaw 2026.9.6).
 
 use metaclaw_chat::{AgentId, Role, SessionId};
-
-use crate::request::Conversation;
+use metaclaw_dialects::request::{ChatRequest, MessageRef};
 
 const LINE: &str = "Runtime: agent=";
 
-/// What the line says.
+/// What such a line says.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Runtime {
     pub agent: Option<AgentId>,
@@ -19,19 +18,22 @@ pub(super) struct Runtime {
 // === impl Runtime ===
 
 impl Runtime {
-    /// Reads the line from the system texts or the first thing that a user said; nothing that a tool
-    /// returned, nor what came later, can name a session. OpenClaw writes its line after what the user
-    /// said, so of several the last one counts: a text that is quoted there has no say.
-    pub(super) fn find(conversation: &Conversation) -> Self {
-        let mut all = conversation.each().iter();
-        let first = all.clone().find(|said| said.role == Role::User);
-        let system = all.by_ref().filter(|said| said.role == Role::System);
-        let mut places = first.into_iter().chain(system);
-        let line = places.find_map(|said| conversation.last_line(said, LINE));
-        line.map_or_else(Self::default, |line| Self::read(&line))
+    /// The line of the system text: the application's own.
+    pub(super) fn of_system(chat: &ChatRequest) -> Self {
+        let mut system = chat.messages().filter(|it| it.role() == Role::System);
+        let line = system.find_map(|message| line(&message));
+        line.map_or_else(Self::default, |line| Self::parse(&line))
     }
 
-    fn read(line: &str) -> Self {
+    /// The line of the first thing that a user said; nothing that a tool returned, nor what came later, has
+    /// a say. It may be anybody's: a mail that was passed on, a sender in a channel.
+    pub(super) fn of_user(chat: &ChatRequest) -> Self {
+        let first = chat.messages().find(|it| it.role() == Role::User);
+        let line = first.as_ref().and_then(line);
+        line.map_or_else(Self::default, |line| Self::parse(&line))
+    }
+
+    fn parse(line: &str) -> Self {
         let field = |name: &str| {
             let mut fields = line.trim_start_matches("Runtime: ").split(" | ");
             fields.find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
@@ -43,39 +45,52 @@ impl Runtime {
     }
 }
 
+/// OpenClaw writes its line after what the user said, so of several the last one counts: one that is quoted
+/// there has no say.
+fn line(message: &MessageRef<'_>) -> Option<String> {
+    // Most texts have none, and are long.
+    if !message.may_say(LINE) {
+        return None;
+    }
+    let text = message.text();
+    let line = text.lines().rev().find(|line| line.starts_with(LINE));
+    line.map(str::to_owned)
+}
+
 #[cfg(test)]
 mod tests {
     use metaclaw_chat::Message;
 
     use super::*;
+    use crate::identity::tests::request;
 
     const TEXT: &str = "[Fri 2026-11-20 05:31 UTC] Say hello.\n\nRuntime: agent=main | session=agent:main:explicit:0b3 | sessionId=0b3c9a52-0000-4000-8000-000000000001 | host=x | model=proxied/mock-model";
 
     #[test]
     fn the_line_is_read_where_openclaw_writes_it_and_nowhere_else() {
-        let read = |messages: &[Message]| Runtime::find(&Conversation::of(messages));
-        let first = read(&[Message::system("You are…"), Message::user(TEXT)]);
+        let user = |messages: &[Message]| Runtime::of_user(&request(messages));
+        let system = |messages: &[Message]| Runtime::of_system(&request(messages));
+        let first = user(&[Message::system("You are…"), Message::user(TEXT)]);
         assert_eq!(first.agent.unwrap().as_str(), "main");
         assert_eq!(
             first.session.unwrap().as_str(),
             "0b3c9a52-0000-4000-8000-000000000001"
         );
-        assert!(read(&[Message::system(TEXT)]).session.is_some());
-        assert_eq!(
-            read(&[Message::user("hi"), Message::user(TEXT)]),
-            Runtime::default()
-        );
-        assert_eq!(
-            read(&[Message::user("hi"), Message::new("tool", TEXT)]),
-            Runtime::default()
-        );
+        assert!(system(&[Message::system(TEXT)]).session.is_some());
+        assert_eq!(user(&[Message::system(TEXT)]), Runtime::default());
+        assert_eq!(system(&[Message::user(TEXT)]), Runtime::default());
+        let later = [Message::user("hi"), Message::user(TEXT)];
+        assert_eq!(user(&later), Runtime::default());
+        let tools = [Message::user("hi"), Message::new("tool", TEXT)];
+        assert_eq!(user(&tools), Runtime::default());
         let quoted = format!("Runtime: agent=other | sessionId=theirs\n\n{TEXT}");
         assert_eq!(
-            read(&[Message::user(quoted)]).agent.unwrap().as_str(),
+            user(&[Message::user(quoted)]).agent.unwrap().as_str(),
             "main",
             "a text that is passed on has no say: OpenClaw's own line comes last"
         );
-        let bad = read(&[Message::user("Runtime: agent=../x | host=y")]);
-        assert_eq!(bad, Runtime::default());
+        for none in ["Runtime: agent=../x | host=y", "no Runtime: agent=main"] {
+            assert_eq!(user(&[Message::user(none)]), Runtime::default());
+        }
     }
 }

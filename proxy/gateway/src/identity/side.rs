@@ -1,12 +1,10 @@
 //! Requests that an agent makes for itself: heartbeats, titles, compactions.
 
 use metaclaw_chat::Role;
+use metaclaw_dialects::request::{ChatRequest, MessageRef};
 use regex::RegexSet;
 
-use crate::{
-    config::ConfigError,
-    request::{Conversation, Said},
-};
+use crate::config::ConfigError;
 
 /// What is looked at of what was said; such requests say what they are in their first words.
 const HEAD: usize = 1_000;
@@ -62,14 +60,12 @@ impl SidePatterns {
     }
 
     /// Whether the request is an errand of the agent.
-    pub(super) fn is_side(&self, conversation: &Conversation) -> bool {
-        let mut all = conversation.each().iter();
-        let first = all.find(|said| said.role == Role::System);
-        let matches = |set: &RegexSet, said: Option<&Said>, limit| {
-            said.is_some_and(|said| set.is_match(&conversation.head(said, limit)))
+    pub(super) fn is_side(&self, chat: &ChatRequest) -> bool {
+        let system = chat.messages().find(|it| it.role() == Role::System);
+        let matches = |set: &RegexSet, message: Option<MessageRef<'_>>, limit| {
+            message.is_some_and(|message| set.is_match(&message.head(limit)))
         };
-        matches(&self.said, conversation.last_owners(), HEAD)
-            || matches(&self.system, first, SYSTEM_HEAD)
+        matches(&self.said, chat.last_owners(), HEAD) || matches(&self.system, system, SYSTEM_HEAD)
     }
 }
 
@@ -78,11 +74,12 @@ mod tests {
     use metaclaw_chat::Message;
 
     use super::*;
+    use crate::identity::tests::request;
 
     #[test]
     fn errands_are_told_from_what_an_owner_asks() {
         let patterns = SidePatterns::new(&["^ping$".into()]).unwrap();
-        let is_side = |messages: &[Message]| patterns.is_side(&Conversation::of(messages));
+        let is_side = |messages: &[Message]| patterns.is_side(&request(messages));
         let is_side_text = |text: &str| is_side(&[Message::user(text)]);
         assert!(is_side_text(
             "[Fri 2026-11-20 05:31 UTC] Read HEARTBEAT.md if it exists (workspace context)."
@@ -98,7 +95,6 @@ mod tests {
         ));
         let system = Message::system("You are a context summarization assistant. …");
         assert!(is_side(&[system, Message::user("x")]));
-        assert!(!is_side(&[]));
     }
 
     #[test]

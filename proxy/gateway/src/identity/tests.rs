@@ -1,9 +1,16 @@
 use std::time::Duration;
 
 use metaclaw_chat::Message;
+use metaclaw_dialects::Api;
 use tokio::time::advance;
 
 use super::*;
+
+/// A chat completion of these messages.
+pub(super) fn request(messages: &[Message]) -> ChatRequest {
+    let raw = serde_json::json!({ "messages": messages }).to_string();
+    ChatRequest::parse(Api::Chat, raw.into()).unwrap()
+}
 
 const IDLE: Duration = Duration::from_secs(600);
 

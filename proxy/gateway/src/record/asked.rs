@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use http::HeaderValue;
-use metaclaw_chat::SaidHash;
-use metaclaw_dialects::Api;
+use metaclaw_chat::{ChainHash, SaidHash};
+use metaclaw_dialects::{Api, request::ChatRequest};
 use metaclaw_turns::{JsonText, LessonRef, RawSetup, RawTurn, Served};
-use serde_json::{Map, Value};
 
-use super::{Said, Unread, setups::Setups, shorts::Shorts};
+use super::{
+    Said,
+    said::{self, Unread},
+};
 use crate::{
-    identity::{Chains, Identity, Replied},
+    identity::{Identity, Replied},
     inject::Written,
     metrics::Metrics,
-    request::ChatRequest,
     upstream::Target,
 };
 
@@ -43,7 +44,8 @@ pub(crate) enum Request {
 #[derive(Debug)]
 pub(crate) struct AsItCame {
     pub chat: ChatRequest,
-    pub chains: Chains,
+    /// The hash of the conversation before its first message.
+    pub start: ChainHash,
     pub target: Target,
     /// The adapter that answers.
     pub adapter: Option<String>,
@@ -55,25 +57,19 @@ pub(crate) struct AsItCame {
 pub(crate) struct Noted {
     pub said: Said,
     pub setup: RawSetup,
-}
-
-/// What requests are read with.
-#[derive(Debug)]
-pub(super) struct Notebook {
-    pub setups: Setups,
-    pub shorts: Shorts,
-    pub metrics: Arc<Metrics>,
+    /// Bytes of both.
+    n_bytes: u64,
 }
 
 // === impl Asked ===
 
 impl Asked {
     /// Reads the request, unless it was; nothing, and counted, where it cannot be read.
-    pub(super) fn note(&mut self, notebook: &Notebook) -> Option<&Noted> {
+    pub(super) fn note(&mut self, metrics: &Metrics) -> Option<&Noted> {
         if let Request::AsItCame(request) = &self.request {
-            let noted = request.noted(notebook);
+            let noted = request.noted();
             if noted.is_err() {
-                notebook.metrics.unread.inc();
+                metrics.unread.inc();
             }
             self.request =
                 noted.map_or(Request::Unreadable, |noted| Request::Noted(Box::new(noted)));
@@ -87,7 +83,7 @@ impl Asked {
     /// Bytes of the request as it came.
     pub(super) fn n_raw(&self) -> usize {
         match &self.request {
-            Request::AsItCame(request) => request.chat.raw.len(),
+            Request::AsItCame(request) => request.chat.raw().len(),
             Request::Noted(_) | Request::Unreadable => 0,
         }
     }
@@ -98,8 +94,8 @@ impl Asked {
     }
 
     /// What a request that goes on from the reply has to know.
-    pub(super) fn replied(&mut self, notebook: &Notebook) -> Option<Replied> {
-        let chain = self.note(notebook)?.said.chain;
+    pub(super) fn replied(&mut self, metrics: &Metrics) -> Option<Replied> {
+        let chain = self.note(metrics)?.said.chain;
         Some(Replied {
             session: self.who.session.clone(),
             chain: chain.then_said(SaidHash::ASSISTANT),
@@ -110,21 +106,21 @@ impl Asked {
 // === impl AsItCame ===
 
 impl AsItCame {
-    fn noted(&self, notebook: &Notebook) -> Result<Noted, Unread> {
-        let (mut said, tools) = Said::read(&self.chat, &self.chains, &notebook.shorts)?;
-        let (setup, n_own) = notebook.setups.of(self, tools)?;
-        said.n_own += n_own;
-        Ok(Noted { said, setup })
-    }
-
-    /// The setup, written out.
-    pub(super) fn setup(
-        &self,
-        params: Map<String, Value>,
-        tools: Option<JsonText>,
-    ) -> Result<RawSetup, Unread> {
-        let block = self.lessons.system.as_ref().map(|it| it.0.clone());
-        RawSetup::new(params, self.served(), tools, block).map_err(|_| Unread)
+    fn noted(&self) -> Result<Noted, Unread> {
+        let said = Said::read(&self.chat, self.start)?;
+        let params = said::params(&self.chat);
+        let block = self.lessons.lessons.system_block.as_deref();
+        let block = block.map(JsonText::of_str);
+        let setup = RawSetup::new(params, self.served(), said::tools(&self.chat)?, block);
+        let setup = setup.map_err(|_| Unread)?;
+        // As much of the request as is no message, about.
+        let n_messages = self.chat.items().map(str::len).sum::<usize>();
+        let n_bytes = said.n_bytes + (self.chat.raw().len() - n_messages) as u64;
+        Ok(Noted {
+            said,
+            setup,
+            n_bytes,
+        })
     }
 
     /// The model that was asked for, where that is not for the caller to say.
@@ -141,7 +137,7 @@ impl AsItCame {
             version: skill.version.clone(),
         });
         Served {
-            api: match self.chat.api {
+            api: match self.chat.api() {
                 Api::Chat => None,
                 other => Some(other.path().to_owned()),
             },
@@ -159,8 +155,8 @@ impl AsItCame {
 // === impl Noted ===
 
 impl Noted {
-    /// What it takes while it waits; what it shares with others is theirs.
+    /// What it takes while it waits.
     pub(super) fn n_bytes(&self) -> u64 {
-        self.said.n_own + size_of::<RawTurn>() as u64
+        self.n_bytes + size_of::<RawTurn>() as u64
     }
 }

@@ -4,20 +4,19 @@ use http::HeaderValue;
 use metaclaw_dialects::{Api, Reply};
 use metaclaw_turns::{NewTurn, RawTurn, Served, StreamEnd, Tokens};
 
-use super::{Began, Finished, Format, Read, Request, asked::Notebook, ids};
-use crate::metrics::api_name;
+use super::{Began, Finished, Format, Read, Request, ids};
+use crate::metrics::{Metrics, api_name};
 
 // === impl Finished ===
 
 impl Finished {
     /// The turn for the log; nothing where what was asked cannot be read.
-    pub(super) fn read(mut self, notebook: &Notebook) -> Option<Read> {
-        self.asked.note(notebook);
+    pub(super) fn read(mut self, metrics: &Metrics) -> Option<Read> {
+        self.asked.note(metrics);
         let asked = *self.asked;
         let Request::Noted(noted) = asked.request else {
             return None;
         };
-        let metrics = &notebook.metrics;
         let opened = self
             .capture
             .bytes()

@@ -1,17 +1,13 @@
 //! What was said, as the log has it: in chat shape, as text.
 
-use metaclaw_chat::{ChainHash, Message, SaidHash};
-use metaclaw_dialects::Api;
+use metaclaw_chat::{ChainHash, Message};
+use metaclaw_dialects::{
+    Api,
+    request::{ChatRequest, OWN_FIELDS},
+};
 use metaclaw_turns::{JsonText, RawMessage};
 use serde::Serialize;
-use serde_json::Value;
-
-use super::shorts::{Known, Short, Shorts};
-use crate::{
-    identity::Chains,
-    request::{self, ChatRequest, value},
-    scan::{self, Form, Item, Span},
-};
+use serde_json::{Map, Value};
 
 /// A part of a request that no value can hold: a number beyond f64. Upstreams may take it; it is not
 /// learned from.
@@ -25,179 +21,72 @@ pub(crate) struct Said {
     pub goes_on_from: Option<String>,
     /// The hash of the conversation.
     pub chain: ChainHash,
-    /// Bytes that no other request shares.
-    pub n_own: u64,
-}
-
-/// Reads a request. Of what came before the texts are there.
-struct Reader<'a> {
-    chat: &'a ChatRequest,
-    said: Said,
+    /// Bytes of all of it.
+    pub n_bytes: u64,
 }
 
 // === impl Said ===
 
 impl Said {
-    /// Reads a request with the hashes of its conversation, and its tools.
-    pub(super) fn read(
-        chat: &ChatRequest,
-        chains: &Chains,
-        shorts: &Shorts,
-    ) -> Result<(Self, Option<JsonText>), Unread> {
-        let mut reader = Reader {
-            chat,
-            said: Self {
-                messages: Vec::with_capacity(chat.layout.each().len() + 1),
-                goes_on_from: goes_on_from(chat),
-                chain: chains.start(),
-                n_own: 0,
-            },
+    /// Reads a request; `start` is the hash before its first message.
+    pub(super) fn read(chat: &ChatRequest, start: ChainHash) -> Result<Self, Unread> {
+        let mut said = Self {
+            messages: Vec::new(),
+            goes_on_from: goes_on_from(chat),
+            chain: start,
+            n_bytes: 0,
         };
-        match chat.api {
-            Api::Chat => reader.chat_messages(chains, &mut shorts.known())?,
-            Api::Messages | Api::Responses => reader.other_messages(chains)?,
+        for message in chat.to_messages().map_err(|_| Unread)? {
+            said.push(&message)?;
         }
-        let tools = chat.layout.member("tools");
-        let tools = tools
-            .map(|member| reader.tools(&member.value))
-            .transpose()?;
-        let mut said = reader.said;
-        said.n_own += size_of_val(said.messages.as_slice()) as u64;
-        Ok((said, tools))
+        Ok(said)
     }
+
+    fn push(&mut self, message: &Message) -> Result<(), Unread> {
+        self.chain = self.chain.then(message);
+        let text = written(message.as_map())?;
+        self.n_bytes += (size_of::<RawMessage>() + text.as_str().len()) as u64;
+        let chain = self.chain;
+        self.messages.push(RawMessage { text, chain });
+        Ok(())
+    }
+}
+
+/// The tools of a request, as those of a chat completion.
+pub(super) fn tools(chat: &ChatRequest) -> Result<Option<JsonText>, Unread> {
+    let Some(tools) = chat.field_json("tools") else {
+        return Ok(None);
+    };
+    let tools = metaclaw_dialects::json::value(tools.as_bytes()).ok_or(Unread)?;
+    written(&chat.api().tools(&tools)).map(Some)
+}
+
+/// What steers the answer, beside the conversation and the tools.
+pub(super) fn params(chat: &ChatRequest) -> Map<String, Value> {
+    let api = chat.api();
+    let is_said = |name: &str| match (name, api) {
+        ("system" | "messages", Api::Messages)
+        | ("instructions" | "input", Api::Responses)
+        | ("messages", Api::Chat) => true,
+        (name, _) => name == "tools",
+    };
+    let steering = chat.fields().filter(|(name, _)| !is_said(name));
+    let steering = steering.filter(|(name, _)| !OWN_FIELDS.contains(name));
+    let param = |(name, json): (&str, &str)| {
+        // A number that no f64 holds is all that can fail: nothing that steers an answer.
+        let value = metaclaw_dialects::json::value(json.as_bytes());
+        (api.param(name).to_owned(), value.unwrap_or_default())
+    };
+    steering.map(param).collect()
 }
 
 fn goes_on_from(chat: &ChatRequest) -> Option<String> {
-    let member = chat.layout.member("previous_response_id");
-    let member = member.filter(|_| chat.api == Api::Responses)?;
-    let id = &chat.raw[member.value.clone()];
-    (id.first() == Some(&b'"')).then(|| scan::text::read(id).into_owned())
-}
-
-// === impl Reader ===
-
-impl Reader<'_> {
-    /// The messages of a chat completion, as they stand there.
-    fn chat_messages(&mut self, chains: &Chains, shorts: &mut Known<'_>) -> Result<(), Unread> {
-        let chat = self.chat;
-        let each = chat.layout.each().iter().zip(chat.conversation.each());
-        for (at, (item, message)) in each.enumerate() {
-            let (text, said) = self.message(item, message, shorts)?;
-            let chain = match (chains.after(at), said) {
-                (Some(chain), _) => chain,
-                (None, Some(said)) => self.said.chain.then_said(said),
-                (None, None) => self.said.chain,
-            };
-            self.said.chain = chain;
-            self.said.messages.push(RawMessage { text, chain });
-        }
-        Ok(())
-    }
-
-    /// One of them, and what it adds to the hash of the conversation.
-    fn message(
-        &mut self,
-        item: &Item,
-        message: &request::Said,
-        shorts: &mut Known<'_>,
-    ) -> Result<(JsonText, Option<SaidHash>), Unread> {
-        let chat = self.chat;
-        let said = || chat.conversation.said_hash(message);
-        if chat.layout.long(item.whole.start).is_some() {
-            return Ok((self.text(Form::Plain, &item.whole, plain)?, said()));
-        }
-        let raw = &chat.raw[item.whole.clone()];
-        let make = || {
-            let (text, said) = (plain(raw)?, said());
-            Ok(Short { text, said })
-        };
-        let (Short { text, said }, is_shared) = shorts.of(raw, make)?;
-        self.count(&text, is_shared);
-        Ok((text, said))
-    }
-
-    /// The messages of another API, in chat shape.
-    fn other_messages(&mut self, chains: &Chains) -> Result<(), Unread> {
-        let (chat, api) = (self.chat, self.chat.api);
-        let mut chain = chains.start();
-        self.said.chain = chains.last(&chat.conversation);
-        self.system(chain)?;
-        let mut messages = Vec::with_capacity(chat.layout.each().len());
-        for Item { whole, .. } in chat.layout.each() {
-            let item = value(&chat.raw[whole.clone()]).ok_or(Unread)?;
-            api.push(&mut messages, &item).map_err(|_| Unread)?;
-        }
-        let input = chat.layout.member("input");
-        let input = input.filter(|_| api == Api::Responses);
-        let input = input.and_then(|member| value(&chat.raw[member.value.clone()]));
-        messages.extend(input.as_ref().and_then(Value::as_str).map(Message::user));
-        for message in &messages {
-            chain = chain.then(message);
-            let text = written(message.as_map())?;
-            self.said.n_own += text.as_str().len() as u64;
-            self.said.messages.push(RawMessage { text, chain });
-        }
-        Ok(())
-    }
-
-    /// The system text beside the conversation, which leaves the hash as it is.
-    fn system(&mut self, chain: ChainHash) -> Result<(), Unread> {
-        let api = self.chat.api;
-        let name = match api {
-            Api::Messages => "system",
-            Api::Chat | Api::Responses => "instructions",
-        };
-        let Some(member) = self.chat.layout.member(name) else {
-            return Ok(());
-        };
-        let make = |raw: &[u8]| {
-            let system = value(raw).and_then(|value| api.system(&value));
-            written(&system.as_ref().map(Message::as_map))
-        };
-        let text = self.text(Form::System(api), &member.value, make)?;
-        if text.as_str() != "null" {
-            self.said.messages.push(RawMessage { text, chain });
-        }
-        Ok(())
-    }
-
-    fn tools(&mut self, span: &Span) -> Result<JsonText, Unread> {
-        let api = self.chat.api;
-        if api == Api::Chat {
-            return self.text(Form::Plain, span, plain);
-        }
-        self.text(Form::Tools(api), span, |raw| {
-            written(&api.tools(&value(raw).ok_or(Unread)?))
-        })
-    }
-
-    /// What `make` makes of a part of the request, now or before.
-    fn text(
-        &mut self,
-        form: Form,
-        span: &Span,
-        make: impl FnOnce(&[u8]) -> Result<JsonText, Unread>,
-    ) -> Result<JsonText, Unread> {
-        let (text, is_shared) = match self.chat.layout.long(span.start) {
-            Some(long) => long.text(form, make)?,
-            None => (make(&self.chat.raw[span.clone()])?, false),
-        };
-        self.count(&text, is_shared);
-        Ok(text)
-    }
-
-    fn count(&mut self, text: &JsonText, is_shared: bool) {
-        if !is_shared {
-            self.said.n_own += text.as_str().len() as u64;
-        }
+    match chat.field("previous_response_id")? {
+        Value::String(id) if chat.api() == Api::Responses => Some(id),
+        _ => None,
     }
 }
 
-/// A part as it stands. Half a surrogate pair in it is read as what it shows.
-fn plain(raw: &[u8]) -> Result<JsonText, Unread> {
-    JsonText::new(raw).or_else(|_| written(&value(raw).ok_or(Unread)?))
-}
-
-fn written(value: &impl Serialize) -> Result<JsonText, Unread> {
+pub(super) fn written(value: &impl Serialize) -> Result<JsonText, Unread> {
     JsonText::of(value).map_err(|_| Unread)
 }

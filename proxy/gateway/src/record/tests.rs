@@ -1,16 +1,9 @@
 use metaclaw_chat::ChainHash;
+use metaclaw_dialects::request::ChatRequest;
 use metaclaw_skills::Lessons;
-use metaclaw_turns::JsonText;
 
 use super::*;
-use crate::{
-    identity::{Chains, Identity},
-    inject::Written,
-    request::ChatRequest,
-    scan::Seen,
-    serving::Endpoint,
-    upstream::Target,
-};
+use crate::{identity::Identity, inject::Written, serving::Endpoint, upstream::Target};
 
 /// Turns that wait for the log at once.
 const FEW: usize = 64;
@@ -64,8 +57,8 @@ fn begin_as(recorder: &Recorder, raw: String, encoding: Encoding) -> Recording {
 fn as_it_came(raw: String) -> AsItCame {
     let endpoint = Endpoint::new("http://127.0.0.1:1", None, "base").unwrap();
     AsItCame {
-        chat: ChatRequest::parse(Api::Chat, raw.into(), &Seen::default()).unwrap(),
-        chains: Chains::from(ChainHash::start(&AgentId::default_agent())),
+        chat: ChatRequest::parse(Api::Chat, raw.into()).unwrap(),
+        start: ChainHash::start(&AgentId::default_agent()),
         target: Target::Policy(Arc::new(endpoint)),
         adapter: None,
         lessons: Arc::new(Written::from(Lessons::default())),
@@ -104,36 +97,6 @@ fn where_the_log_is_behind_what_was_asked_is_read_before_it_waits() {
     let waiting = std::iter::from_fn(|| queue.try_recv().ok());
     let n_unread = waiting.filter(|ended| ended.asked.is_unread()).count();
     assert_eq!(n_unread, UNREAD);
-}
-
-#[test]
-fn a_setup_is_written_out_once_and_again_where_anything_in_it_is_another() {
-    let setups = Setups::new(1);
-    let tools = |text: &str| JsonText::new(text.as_bytes()).unwrap();
-    let mut request =
-        as_it_came(r#"{"n":1,"messages":[{"role":"user"}],"user_id":"a"}"#.to_owned());
-    let (first, _) = setups.of(&request, None).ok().unwrap();
-    let is_first = |request: &AsItCame, tools| {
-        let (setup, _) = setups.of(request, tools).ok().unwrap();
-        std::ptr::eq(setup.served(), first.served())
-    };
-    assert!(is_first(&request, None));
-    assert!(!is_first(&request, Some(tools("[]"))));
-    let as_came = as_it_came(r#"{"n":2,"messages":[{"role":"user"}]}"#.to_owned());
-    assert!(!is_first(&as_came, None), "another parameter");
-    request.adapter = Some("a".to_owned());
-    assert!(!is_first(&request, None));
-    request.adapter = None;
-    let other = as_it_came(
-        r#"{"n":1,"messages":[{"role":"user","content":"x"}],"user_id":"b"}"#.to_owned(),
-    );
-    request.chat = other.chat;
-    assert!(
-        is_first(&request, None),
-        "what was said is no part of it, nor what is ours"
-    );
-    request.lessons = other.lessons;
-    assert!(!is_first(&request, None), "other lessons");
 }
 
 #[tokio::test(start_paused = true)]

@@ -23,7 +23,7 @@ fn shown(seen: &Seen) -> String {
 async fn bad_requests_are_answered_in_words() {
     let harness = Harness::start().await;
     let refused = async |request: Vec<u8>| shown(&harness.refused(&request).await);
-    insta::assert_snapshot!(refused(post_chat(r#"{"messages":"#)).await, @r#"400 {"error":{"message":"the request body is no JSON object: byte 12: expected a value","type":"invalid_request_error","param":null,"code":null}}"#);
+    insta::assert_snapshot!(refused(post_chat(r#"{"messages":"#)).await, @r#"400 {"error":{"message":"the request body is no JSON object: EOF while parsing a value at line 1 column 12","type":"invalid_request_error","param":null,"code":null}}"#);
     insta::assert_snapshot!(refused(post_chat(r#"{"model":"m"}"#)).await, @r#"400 {"error":{"message":"messages: is missing; it must be an array of at least one message","type":"invalid_request_error","param":"messages","code":null}}"#);
     insta::assert_snapshot!(refused(post_chat(r#"{"messages":[{"content":"x"}]}"#)).await, @r#"400 {"error":{"message":"messages[0]: a message must have a \"role\" that is a string","type":"invalid_request_error","param":"messages[0]","code":null}}"#);
     insta::assert_snapshot!(refused(post("/v1/messages", "", "{}")).await, @r#"400 {"type":"error","error":{"type":"invalid_request_error","message":"messages: is missing; it must be an array of at least one message"}}"#);

@@ -10,7 +10,8 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header, uri::PathAndQuery};
 use metaclaw_dialects::{
-    Api,
+    Api, json,
+    request::APPEND_FIELD,
     rewrite::{Rewrite, Then},
     toolcalls,
     translate::{self, Direction},
@@ -19,7 +20,7 @@ use metaclaw_dialects::{
 use serde_json::Value;
 
 use super::{Answer, Outgoing, Sent, Target, body::UpstreamBody};
-use crate::{clock, headers, pieces::Pieces, refusal::Refusal, request, splice::APPEND_FIELD};
+use crate::{clock, headers, pieces::Pieces, refusal::Refusal};
 
 /// The longest reply that is put in other words whole.
 const MAX_REPLY: usize = 32 << 20;
@@ -70,7 +71,7 @@ impl Wording {
         if direction.is_none() && !has_text {
             return Ok((wording, body));
         }
-        let Some(given) = request::value(&body.joined()) else {
+        let Some(given) = json::value(&body.joined()) else {
             // What no value can hold (a number beyond f64) passes, unless it must be said anew.
             return match direction {
                 None => Ok((wording, body)),

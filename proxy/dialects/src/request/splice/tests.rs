@@ -1,38 +1,25 @@
 use serde_json::Value;
 
 use super::*;
-use crate::{
-    request::Conversation,
-    scan::{Seen, scan},
-};
 
 mod any;
 
-/// A request laid out, and who said what in it.
-fn laid_out(api: Api, raw: &str) -> (Bytes, Layout, Vec<bool>) {
-    let raw = Bytes::copy_from_slice(raw.as_bytes());
-    let layout = scan(&raw, api, &Seen::default()).unwrap();
-    let owners = Conversation::read(api, &raw, &layout).owners();
-    (raw, layout, owners)
+fn parse(api: Api, raw: &str) -> ChatRequest {
+    ChatRequest::parse(api, Bytes::copy_from_slice(raw.as_bytes())).unwrap()
 }
 
 fn edit_as(api: Api, raw: &str, changes: Changes<'_>) -> String {
-    let (raw, layout, owners) = laid_out(api, raw);
-    let out = splice(api, &raw, &layout, &owners, changes);
-    String::from_utf8(out.joined().to_vec()).unwrap()
+    let pieces = splice(&parse(api, raw), changes);
+    String::from_utf8(pieces.concat()).unwrap()
 }
 
 fn edit(raw: &str, changes: Changes<'_>) -> String {
     edit_as(Api::Chat, raw, changes)
 }
 
-fn quoted(text: &str) -> &'static Quoted {
-    Box::leak(Box::new(Quoted::of(text)))
-}
-
-fn lesson(text: &str) -> Changes<'static> {
+fn lesson(text: &str) -> Changes<'_> {
     Changes {
-        system: Some(quoted(text)),
+        system: Some(text),
         ..Changes::default()
     }
 }
@@ -102,6 +89,7 @@ fn of_several_opening_system_messages_the_last_is_appended_to() {
 
 #[test]
 fn our_own_fields_go_with_one_comma_each() {
+    let edit_bare = |raw, changes| edit_as(Api::Responses, raw, changes);
     for (raw, expected) in [
         (r#"{"session_id":"a","model":"m"}"#, r#"{"model":"m"}"#),
         (
@@ -116,16 +104,19 @@ fn our_own_fields_go_with_one_comma_each() {
         (r#"{"session_id":"a","b":1,"session_id":"c"}"#, r#"{"b":1}"#),
         (r#"{"x":{"session_id":"a"}}"#, r#"{"x":{"session_id":"a"}}"#),
     ] {
-        assert_eq!(edit(raw, Changes::default()), expected);
+        assert_eq!(edit_bare(raw, Changes::default()), expected);
     }
     let model = Changes {
         model: Some("m"),
         ..Changes::default()
     };
-    assert_eq!(edit(r#"{"session_id":"a"}"#, model), r#"{"model":"m"}"#);
-    assert_eq!(edit(r"{ }", model), r#"{"model":"m" }"#);
     assert_eq!(
-        edit(r#"{"model":"a", "model" :null}"#, model),
+        edit_bare(r#"{"session_id":"a"}"#, model),
+        r#"{"model":"m"}"#
+    );
+    assert_eq!(edit_bare(r"{ }", model), r#"{"model":"m" }"#);
+    assert_eq!(
+        edit_bare(r#"{"model":"a", "model" :null}"#, model),
         r#"{"model":"a", "model" :"m"}"#
     );
 }
@@ -134,7 +125,7 @@ fn our_own_fields_go_with_one_comma_each() {
 fn the_line_follows_each_of_the_owners_messages_and_no_other() {
     let raw = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]},{"role":"user","content":"<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>x"}]}"#;
     let line = Changes {
-        user_line: Some(quoted("(short)")),
+        user_line: Some("(short)"),
         ..Changes::default()
     };
     insta::assert_snapshot!(edit(raw, line), @r#"{"messages":[{"role":"user","content":"a\n\n(short)"},{"role":"assistant","content":"b"},{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}},{"type":"text","text":"(short)"}]},{"role":"user","content":"<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>x"}]}"#);
@@ -179,7 +170,7 @@ fn a_response_has_its_system_text_where_the_client_puts_it() {
 #[test]
 fn the_line_follows_what_the_owner_says_in_each_api() {
     let line = Changes {
-        user_line: Some(quoted("(short)")),
+        user_line: Some("(short)"),
         ..Changes::default()
     };
     insta::assert_snapshot!(edit_as(Api::Messages, r#"{"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"x"}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t"},{"type":"text","text":"go on"}]}]}"#, line), @r#"{"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"x"}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t"},{"type":"text","text":"go on"},{"type":"text","text":"(short)"}]}]}"#);
@@ -189,7 +180,8 @@ fn the_line_follows_what_the_owner_says_in_each_api() {
 
 #[test]
 fn nothing_to_change_copies_nothing() {
-    let (raw, layout, owners) = laid_out(Api::Chat, r#"{"messages":[]}"#);
-    let out = splice(Api::Chat, &raw, &layout, &owners, Changes::default());
-    assert_eq!(out.joined().as_ptr(), raw.as_ptr());
+    let request = parse(Api::Chat, r#"{"messages":[{"role":"user"}]}"#);
+    let pieces = splice(&request, Changes::default());
+    assert_eq!(pieces.len(), 1);
+    assert_eq!(pieces[0].as_ptr(), request.raw().as_ptr());
 }

@@ -1,24 +1,63 @@
-use metaclaw_chat::{AgentId, Message};
+use metaclaw_chat::AgentId;
 use proptest::{collection::vec, prelude::*};
 use serde_json::{Value, json};
 
 use super::*;
 
-fn read(api: Api, raw: &str) -> Conversation {
-    read_after(api, raw, &scan::Seen::default())
+fn read(api: Api, raw: &str) -> ChatRequest {
+    ChatRequest::parse(api, Bytes::copy_from_slice(raw.as_bytes())).unwrap()
 }
 
-fn read_after(api: Api, raw: &str, seen: &scan::Seen) -> Conversation {
-    let raw = Bytes::copy_from_slice(raw.as_bytes());
-    let layout = scan::scan(&raw, api, seen).unwrap();
-    Conversation::read(api, &raw, &layout)
+fn refused(raw: &'static str) -> String {
+    let raw = Bytes::from_static(raw.as_bytes());
+    ChatRequest::parse(Api::Chat, raw).unwrap_err().to_string()
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    insta::assert_snapshot!(refused(r#"{"messages":[{"role":"user"}"#), @"the request body is no JSON object: EOF while parsing a list at line 1 column 28");
+    insta::assert_snapshot!(refused(r#"{"model":"m"}"#), @"messages: is missing; it must be an array of at least one message");
+    insta::assert_snapshot!(refused(r#"{"messages":"hi"}"#), @"messages: is no array; it must be an array of at least one message");
+    insta::assert_snapshot!(refused(r#"{"messages":[]}"#), @"messages: is empty; it must be an array of at least one message");
+    insta::assert_snapshot!(refused(r#"{"messages":[{"role":"user"},7]}"#), @"messages[1]: a message must be a JSON object, this one is a number");
+    insta::assert_snapshot!(refused(r#"{"messages":[{"content":"x"}]}"#), @r#"messages[0]: a message must have a "role" that is a string"#);
+}
+
+#[test]
+fn a_response_may_go_on_from_what_the_upstream_keeps() {
+    read(Api::Responses, r#"{"previous_response_id":"resp_1"}"#);
+    read(
+        Api::Responses,
+        r#"{"input":[{"type":"reasoning","summary":[]}]}"#,
+    );
+    let raw = Bytes::from_static(br#"{"input":["hi"]}"#);
+    let error = ChatRequest::parse(Api::Responses, raw).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "input[0]: a message must be a JSON object, this one is a string"
+    );
+}
+
+#[test]
+fn what_no_value_can_hold_is_no_reason_to_refuse() {
+    let chat = read(
+        Api::Chat,
+        r#"{"n":1e999,"messages":[{"role":"user","x":1e999}]}"#,
+    );
+    assert!(chat.field("n").is_none());
+    assert_eq!(chat.to_messages(), Err(NoValue::TooLarge));
+}
+
+fn owners(request: &ChatRequest) -> Vec<bool> {
+    let messages = request.messages();
+    messages.map(|message| message.is_owners()).collect()
 }
 
 /// Role and text of each message.
 fn said(api: Api, raw: &str) -> Vec<(Role, String)> {
-    let conversation = read(api, raw);
-    let each = conversation.each().iter();
-    each.map(|said| (said.role, conversation.text(said).into_owned()))
+    let request = read(api, raw);
+    let each = request.messages();
+    each.map(|message| (message.role(), message.text().into_owned()))
         .collect()
 }
 
@@ -36,10 +75,14 @@ fn a_chat_is_read_where_it_stands() {
         said(Api::Chat, raw),
         texts.map(|(role, text)| (role, text.to_owned()))
     );
-    let conversation = read(Api::Chat, raw);
-    assert_eq!(conversation.owners(), [false, true, false, false, false]);
-    let last = conversation.last_owners().unwrap();
-    assert_eq!(conversation.head(last, 2), "b\n");
+    let request = read(Api::Chat, raw);
+    assert_eq!(owners(&request), [false, true, false, false, false]);
+    let last = request.last_owners().unwrap();
+    assert_eq!(
+        (last.head(2), last.head(4)),
+        ("b\n".into(), "b\n\nc".into())
+    );
+    assert!(request.has_media());
 }
 
 #[test]
@@ -59,8 +102,8 @@ fn anthropics_tools_speak_for_themselves() {
         texts.map(|(role, text)| (role, text.to_owned()))
     );
     assert_eq!(
-        read(Api::Messages, raw).owners(),
-        [true, false, true, false]
+        owners(&read(Api::Messages, raw)),
+        [false, true, false, false, false, true, false]
     );
 }
 
@@ -80,24 +123,9 @@ fn what_a_model_did_in_one_response_is_one_turn() {
         texts.map(|(role, text)| (role, text.to_owned()))
     );
     let one = read(Api::Responses, r#"{"input":"hi"}"#);
-    assert_eq!((one.each().len(), one.owners()), (1, vec![true]));
-    assert!(
-        read(Api::Responses, r#"{"previous_response_id":"r"}"#)
-            .each()
-            .is_empty()
-    );
-}
-
-/// A request's messages as the dialects read them.
-fn by_value(api: Api, body: &Value) -> Vec<Message> {
-    let beside = ["system", "instructions"];
-    let beside = beside.into_iter().find_map(|name| body.get(name));
-    let system = beside.and_then(|value| api.system(value));
-    let mut messages = Vec::from_iter(system);
-    for item in body[scan::conversation(api)].as_array().unwrap() {
-        api.push(&mut messages, item).unwrap();
-    }
-    messages
+    assert_eq!(owners(&one), [true]);
+    let none = read(Api::Responses, r#"{"previous_response_id":"r"}"#);
+    assert_eq!(none.messages().count(), 0);
 }
 
 fn any_text() -> impl Strategy<Value = String> {
@@ -183,18 +211,18 @@ proptest! {
     /// know its own turns.
     #[test]
     fn it_is_read_as_the_log_will_read_it((api, body) in any_request()) {
-        let conversation = read(api, &body.to_string());
-        let expected = by_value(api, &body);
-        let roles: Vec<Role> = conversation.each().iter().map(|said| said.role).collect();
+        let request = read(api, &body.to_string());
+        let expected = request.to_messages().unwrap();
+        let roles: Vec<Role> = request.messages().map(|message| message.role()).collect();
         prop_assert_eq!(roles, expected.iter().map(Message::role).collect::<Vec<_>>());
-        for (said, message) in conversation.each().iter().zip(&expected) {
-            prop_assert_eq!(said.is_owners, message.is_owners(), "{:?}", message);
-            if said.role != Role::Assistant {
-                prop_assert_eq!(conversation.text(said), message.text());
+        for (message, expected) in request.messages().zip(&expected) {
+            prop_assert_eq!(message.is_owners(), expected.is_owners(), "{:?}", expected);
+            if message.role() != Role::Assistant {
+                prop_assert_eq!(message.text(), expected.text());
             }
         }
         let agent = AgentId::default_agent();
-        let chains = conversation.chains(ChainHash::start(&agent));
+        let chains = request.chains(ChainHash::start(&agent));
         prop_assert_eq!(&chains[1..], ChainHash::chain(&agent, &expected));
     }
 }
@@ -210,27 +238,13 @@ fn a_text_beside_what_a_tool_returned_is_not_the_owners() {
     assert_eq!(said(Api::Messages, raw), expected);
 }
 
-/// What tools returned is several parts of one message, and may come again after itself.
 #[test]
-fn the_hash_is_the_same_whatever_came_before() {
-    let result = |text: &str| json!({ "type": "tool_result", "content": text });
-    let (a, b) = (result(&"a ".repeat(600)), result("b"));
-    let both = json!({ "role": "user", "content": [a, b] });
-    let one = json!({ "role": "user", "content": [a] });
-    let seen = scan::Seen::default();
-    let start = ChainHash::start(&AgentId::default_agent());
-    for messages in [
-        json!([both]),
-        json!([one, both]),
-        json!([both, both]),
-        json!([one, both]),
-    ] {
-        let raw = json!({ "messages": messages }).to_string();
-        let alone = read(Api::Messages, &raw).chains(start);
-        assert_eq!(
-            read_after(Api::Messages, &raw, &seen).chains(start),
-            alone,
-            "{raw}"
-        );
-    }
+fn an_image_is_found_wherever_it_stands() {
+    let has_media = |raw: &str| read(Api::Chat, raw).has_media();
+    assert!(!has_media(
+        r#"{"messages":[{"role":"user","content":[{"type":"text","text":"image_url"}]},{"role":"user","content":"image"}]}"#
+    ));
+    assert!(has_media(
+        r#"{"messages":[{"role":"user","content":[{"type":"text","text":""},{"type":"image_url"}]},{"role":"user","content":"x"}]}"#
+    ));
 }

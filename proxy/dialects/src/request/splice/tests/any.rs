@@ -4,11 +4,12 @@ use proptest::{collection::vec, prelude::*};
 use serde_json::{Map, Value, json};
 
 use super::*;
+use crate::request::layout::conversation;
 
 /// Fields that are set, whatever stood there.
 const SET: [(&str, &str); 2] = [("logprobs", "true"), ("return_token_ids", "true")];
 
-/// Any JSON, written with odd spaces and escapes, now and then as deep as is read.
+/// Any JSON, written with odd spaces and escapes, now and then deep.
 fn any_json() -> impl Strategy<Value = String> {
     let text = "[a-zé\"\\\\\n{}\\[\\],:😀]{0,6}".prop_map(|text| {
         let plain = json!(text).to_string();
@@ -32,8 +33,9 @@ fn any_json() -> impl Strategy<Value = String> {
             (vec(member, 0..4), space).prop_map(|(v, s)| format!("{{{s}{}{s}}}", v.join(", "))),
         ]
     });
-    // The request, its array and a message are three levels, the value itself at most six.
-    let deepest = scan::MAX_DEPTH - 3 - 6;
+    // What this test reads it with goes 127 levels deep: the request, its array and a message are three, the
+    // value itself at most six.
+    let deepest: usize = 127 - 3 - 6;
     let depth = prop_oneof![9 => Just(0), 1 => 0..=deepest];
     (shallow, depth).prop_map(|(json, n)| format!("{}{json}{}", "[".repeat(n), "]".repeat(n)))
 }
@@ -90,11 +92,7 @@ fn any_request() -> impl Strategy<Value = (Api, String)> {
         let member = |(key, value): (String, String)| format!("\"{key}\":{value}");
         let mut members: Vec<String> = fields.into_iter().map(member).collect();
         members.extend(beside.map(|(key, value)| member((key.to_owned(), value))));
-        let items = format!(
-            "\"{}\" : [{} ]",
-            scan::conversation(api),
-            messages.join(" ,")
-        );
+        let items = format!("\"{}\" : [{} ]", conversation(api), messages.join(" ,"));
         members.insert(first.min(members.len()), items);
         (api, format!("{{ {}}}\n", members.join(", ")))
     })
@@ -118,7 +116,7 @@ fn expected(api: Api, body: &str, (model, text, user_line): (&str, &str, &str)) 
         |body: &Map<String, Value>, key| body.get(key).is_some_and(|value| !value.is_null());
     let is_set = [is_set(&body, "system"), is_set(&body, "instructions")];
     let is_null = |key: &str| !is_set[usize::from(key == "instructions")];
-    let items = body[scan::conversation(api)].as_array_mut().unwrap();
+    let items = body[conversation(api)].as_array_mut().unwrap();
     for message in items.iter_mut().filter(|message| is_owners(api, message)) {
         append_value(&mut message["content"], user_line, part);
     }
@@ -193,30 +191,28 @@ proptest! {
     fn any_request_survives_with_all_else_as_it_was(
         (api, raw) in any_request(), system in "[A-Z\"\n😀]{1,8}", user_line in "[A-Z\\\\]{1,8}",
     ) {
-        let quoted = [&system, &user_line].map(|text| Quoted::of(text));
         let changes = Changes {
             model: Some("new"),
-            system: Some(&quoted[0]),
+            system: Some(&system),
             absent: Absent::Insert,
-            user_line: Some(&quoted[1]),
+            user_line: Some(&user_line),
             fields: &SET,
         };
-        let (bytes, layout, owners) = laid_out(api, &raw);
-        let out = splice(api, &bytes, &layout, &owners, changes).joined();
-        prop_assert_eq!(&out, &splice(api, &bytes, &layout, &owners, changes).joined(), "the same lessons, the same bytes");
+        let request = parse(api, &raw);
+        let out = splice(&request, changes).concat();
+        prop_assert_eq!(&out, &splice(&request, changes).concat(), "the same lessons, the same bytes");
         let out = std::str::from_utf8(&out).unwrap();
         let parsed: Value = serde_json::from_str(out).unwrap();
         prop_assert_eq!(&parsed, &expected(api, &raw, ("new", &system, &user_line)), "{:?}\n{}\n{}", api, raw, out);
 
-        let mut edits = edits(api, &bytes, &layout, &owners, changes);
+        let mut edits = edits(&request, changes);
         edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
         let (mut original, mut rest, mut at) = (String::new(), out, 0);
         for edit in edits {
             prop_assert!(is_allowed(&raw, &edit), "{:?} in {}", edit, raw);
             let (kept, after) = rest.split_at(edit.span.start - at);
-            let with = std::str::from_utf8(&edit.with).unwrap();
             original = original + kept + &raw[edit.span.clone()];
-            rest = after.strip_prefix(with).unwrap();
+            rest = after.strip_prefix(edit.with.as_str()).unwrap();
             at = edit.span.end;
         }
         prop_assert_eq!(original + rest, raw);

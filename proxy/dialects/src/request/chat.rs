@@ -1,0 +1,222 @@
+//! A chat request, read.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use metaclaw_chat::{ChainHash, Message, MessageError, Role, SaidHash};
+use serde_json::Value;
+
+use super::{
+    conversation::{self, Conversation},
+    error::RequestError,
+    layout::{self, Layout},
+};
+use crate::{api::Api, json};
+
+/// A chat request: its bytes as they came, where its parts stand, and who speaks.
+///
+/// No value is built: a text is read where it stands when somebody asks for it.
+#[derive(Debug, Clone)]
+pub struct ChatRequest {
+    api: Api,
+    raw: Bytes,
+    pub(super) layout: Layout,
+    pub(super) conversation: Conversation,
+}
+
+/// One message of a request, in the role that a chat completion gives it.
+#[derive(Debug, Clone, Copy)]
+pub struct MessageRef<'a> {
+    request: &'a ChatRequest,
+    message: &'a conversation::Message,
+}
+
+/// Why a request is no conversation of values.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoValue {
+    /// A number beyond f64, or too deep a nesting. Upstreams may take it; no value can hold it.
+    #[error("a part of the request that no value can hold")]
+    TooLarge,
+    /// An element that is no message.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+}
+
+// === impl ChatRequest ===
+
+impl ChatRequest {
+    /// Reads the body of a request of `api`.
+    ///
+    /// # Errors
+    /// The body is no JSON object, or has no conversation of messages. What upstreams of the Responses API
+    /// make of a request without one is for them to say: it may go on from what they keep.
+    pub fn parse(api: Api, raw: Bytes) -> Result<Self, RequestError> {
+        let text = str::from_utf8(&raw).map_err(|error| RequestError::NotUtf8 {
+            at: error.valid_up_to(),
+        })?;
+        let layout = Layout::read(api, text)?;
+        let conversation = Conversation::read(api, text, &layout)?;
+        Ok(Self {
+            api,
+            raw,
+            layout,
+            conversation,
+        })
+    }
+
+    /// The API that it is a request of.
+    pub fn api(&self) -> Api {
+        self.api
+    }
+
+    /// The body as it came.
+    pub fn raw(&self) -> &Bytes {
+        &self.raw
+    }
+
+    /// The fields of the body in order, names unescaped, values as JSON text; duplicates included.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        let members = self.layout.members.iter();
+        members.map(|member| (member.name.as_str(), self.text(&member.value)))
+    }
+
+    /// A field of the body as JSON text; of several of one name the last counts.
+    pub fn field_json(&self, name: &str) -> Option<&str> {
+        let member = self.layout.member(name)?;
+        Some(self.text(&member.value))
+    }
+
+    /// A field of the body as a value; `None` as well where no value can hold it.
+    pub fn field(&self, name: &str) -> Option<Value> {
+        json::value(self.field_json(name)?.as_bytes())
+    }
+
+    /// The elements of the conversation as JSON texts: of `messages`, or of Responses' `input`.
+    pub fn items(&self) -> impl Iterator<Item = &str> {
+        let items = self.conversation.items.iter();
+        items.map(|item| self.text(&item.whole))
+    }
+
+    /// The messages, in order; a system text that stands beside the conversation is the first.
+    pub fn messages(&self) -> impl DoubleEndedIterator<Item = MessageRef<'_>> {
+        let messages = self.conversation.messages.iter();
+        messages.map(|message| MessageRef {
+            request: self,
+            message,
+        })
+    }
+
+    /// The last thing that the owner said.
+    pub fn last_owners(&self) -> Option<MessageRef<'_>> {
+        self.messages().rev().find(MessageRef::is_owners)
+    }
+
+    /// Whether the model has answered before.
+    pub fn has_reply(&self) -> bool {
+        self.messages().any(|it| it.role() == Role::Assistant)
+    }
+
+    /// Whether a message to the model holds more than text: an image, a file, a sound.
+    pub fn has_media(&self) -> bool {
+        self.messages().any(|message| message.has_media())
+    }
+
+    /// The hash of the conversation before its first message, which is `start`, and after each, as
+    /// [`ChainHash::then`] has it.
+    pub fn chains(&self, start: ChainHash) -> Vec<ChainHash> {
+        let mut chains = vec![start];
+        let mut chain = start;
+        for message in self.messages() {
+            chain = message
+                .said_hash()
+                .map_or(chain, |said| chain.then_said(said));
+            chains.push(chain);
+        }
+        chains
+    }
+
+    /// The messages in chat shape, with all their fields; as many as [`Self::messages`] has.
+    ///
+    /// # Errors
+    /// A part that no value can hold.
+    pub fn to_messages(&self) -> Result<Vec<Message>, NoValue> {
+        let beside = match self.api {
+            Api::Chat => None,
+            Api::Messages => self.field_json("system"),
+            Api::Responses => self.field_json("instructions"),
+        };
+        let value = |json: &str| json::value(json.as_bytes()).ok_or(NoValue::TooLarge);
+        let system = beside.map(value).transpose()?;
+        let system = system.and_then(|system| self.api.system(&system));
+        let mut messages = Vec::from_iter(system);
+        for item in self.items() {
+            self.api.push(&mut messages, &value(item)?)?;
+        }
+        let input = self.field_json("input").filter(|it| it.starts_with('"'));
+        if let Some(input) = input.filter(|_| self.api == Api::Responses) {
+            messages.push(Message::user(json::string(input).unwrap_or_default()));
+        }
+        Ok(messages)
+    }
+
+    fn text(&self, span: &layout::Span) -> &str {
+        let bytes = self.raw.get(span.clone()).unwrap_or_default();
+        // All of it is: it was read as text.
+        str::from_utf8(bytes).unwrap_or_default()
+    }
+}
+
+// === impl MessageRef ===
+
+impl<'a> MessageRef<'a> {
+    /// Who speaks.
+    pub fn role(&self) -> Role {
+        self.message.role
+    }
+
+    /// Whether a person wrote it: a user message that no agent framework put there for the model.
+    pub fn is_owners(&self) -> bool {
+        self.message.is_owners
+    }
+
+    /// Its content, or the texts of its parts, joined by newlines; nothing of an assistant's.
+    pub fn text(&self) -> Cow<'a, str> {
+        self.content()
+            .map_or_else(Cow::default, |(content, json)| content.text(json))
+    }
+
+    /// The first `limit` bytes of that text, cut between characters.
+    pub fn head(&self, limit: usize) -> Cow<'a, str> {
+        self.content()
+            .map_or_else(Cow::default, |(content, json)| content.head(json, limit))
+    }
+
+    /// Whether its content, as JSON text, holds `needle`: without reading the text, to know that it is not
+    /// there.
+    pub fn may_say(&self, needle: &str) -> bool {
+        let json = self.content().map(|(_, json)| json.as_bytes());
+        json.is_some_and(|json| memchr::memmem::find(json, needle.as_bytes()).is_some())
+    }
+
+    /// What it adds to the hash of the conversation; `None` where it does not count.
+    pub fn said_hash(&self) -> Option<SaidHash> {
+        match self.role() {
+            Role::User if !self.is_owners() => None,
+            role @ (Role::User | Role::Tool) => SaidHash::of(role, &self.text()),
+            role => SaidHash::of(role, ""),
+        }
+    }
+
+    fn has_media(&self) -> bool {
+        self.content()
+            .is_some_and(|(content, json)| content.has_media(json))
+    }
+
+    fn content(&self) -> Option<(&'a super::content::Content, &'a str)> {
+        let content = self.message.content.as_ref()?;
+        Some((content, self.request.text(&content.span)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

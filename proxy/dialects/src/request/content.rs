@@ -1,0 +1,109 @@
+//! What a message says: its content, read from the JSON text where somebody asks for it.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use super::layout::Span;
+use crate::{
+    fields::{Fields, elements},
+    json,
+};
+
+/// Types of content parts, in OpenAI's and Anthropic's words, that are no text.
+const MEDIA: [&str; 9] = [
+    "image_url",
+    "input_image",
+    "image",
+    "input_audio",
+    "audio",
+    "video_url",
+    "file",
+    "input_file",
+    "document",
+];
+
+/// A content: a string, or a list of parts.
+#[derive(Debug, Clone)]
+pub(super) struct Content {
+    pub span: Span,
+    /// Anthropic's tool results stand among its parts, and are messages of their own.
+    pub has_results: bool,
+}
+
+// === impl Content ===
+
+impl Content {
+    /// The text, or the texts of the parts, joined by newlines; `json` is the content's own text.
+    pub(super) fn text<'a>(&self, json: &'a str) -> Cow<'a, str> {
+        let mut texts = self.texts(json).into_iter().filter_map(json::string);
+        let mut all = texts.next().unwrap_or_default();
+        for text in texts {
+            let all = all.to_mut();
+            all.push('\n');
+            all.push_str(&text);
+        }
+        all
+    }
+
+    /// The first `limit` bytes of that text, cut between characters.
+    pub(super) fn head<'a>(&self, json: &'a str, limit: usize) -> Cow<'a, str> {
+        let mut texts = self.texts(json).into_iter();
+        let head = |text| json::string_head(text, limit).unwrap_or_default();
+        let mut all = texts.next().map(head).unwrap_or_default();
+        while all.len() < limit
+            && let Some(text) = texts.next()
+        {
+            let all = all.to_mut();
+            all.push('\n');
+            all.push_str(&head(text));
+            all.truncate(json::char_end(all, limit));
+        }
+        all
+    }
+
+    /// Whether a part is no text.
+    pub(super) fn has_media(&self, json: &str) -> bool {
+        let is_media = |part: &RawValue| {
+            let kind = Fields::of(part.get())?;
+            let kind = kind.text("type")?;
+            Some(MEDIA.contains(&&*kind))
+        };
+        let mut parts = self.parts(json).into_iter();
+        parts.any(|part| is_media(part) == Some(true))
+    }
+
+    /// The strings that hold its texts, in order.
+    fn texts<'a>(&self, json: &'a str) -> Vec<&'a str> {
+        if json.starts_with('"') {
+            return vec![json];
+        }
+        let parts = self.parts(json).into_iter();
+        parts.filter_map(part_text).collect()
+    }
+
+    fn parts<'a>(&self, json: &'a str) -> Vec<&'a RawValue> {
+        if !json.starts_with('[') {
+            return Vec::new();
+        }
+        let mut parts = elements(json);
+        if self.has_results {
+            parts.retain(|part| !is_result(part));
+        }
+        parts
+    }
+}
+
+/// Whether a part of a user's content is what a tool returned.
+pub(super) fn is_result(part: &RawValue) -> bool {
+    let fields = Fields::of(part.get());
+    fields.is_some_and(|part| part.text("type").as_deref() == Some("tool_result"))
+}
+
+fn part_text(part: &RawValue) -> Option<&str> {
+    let text = match Fields::of(part.get()) {
+        Some(fields) => fields.get("text")?.get(),
+        None => part.get(),
+    };
+    text.starts_with('"').then_some(text)
+}

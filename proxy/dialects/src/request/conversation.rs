@@ -1,0 +1,237 @@
+//! Who speaks in a chat request, in the order and the roles of a chat completion.
+
+use metaclaw_chat::{MessageError, Role};
+use serde_json::value::RawValue;
+
+use super::{
+    content::{Content, is_result},
+    error::RequestError,
+    layout::{self, Layout, Span},
+};
+use crate::{
+    api::Api,
+    fields::{Fields, elements, text},
+};
+
+/// Enough of a text to tell whether a person wrote it.
+const OPENING: usize = 128;
+
+/// The elements of the conversation, and the messages that they are.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Conversation {
+    pub items: Vec<Item>,
+    pub messages: Vec<Message>,
+}
+
+/// One element of the conversation.
+#[derive(Debug, Clone)]
+pub(super) struct Item {
+    pub whole: Span,
+    /// `None` where it has no `role`, as what a tool returned with Responses.
+    pub role: Option<Role>,
+    /// Its `content`, be it `null`.
+    pub content: Option<Span>,
+}
+
+/// One message. Anthropic's user message that brings tool results is several: the results first. What a
+/// model says in one turn is several elements with Responses, and one message.
+#[derive(Debug, Clone)]
+pub(super) struct Message {
+    pub role: Role,
+    /// A person wrote it.
+    pub is_owners: bool,
+    /// What it says; `None` of assistants, whose words clients rewrite.
+    pub content: Option<Content>,
+    /// The element that it comes from; `None` where it stands beside the conversation, or is all of it.
+    pub item: Option<usize>,
+}
+
+// === impl Conversation ===
+
+impl Conversation {
+    /// # Errors
+    /// There is no conversation, or an element of it is no message.
+    pub(super) fn read(api: Api, text: &str, layout: &Layout) -> Result<Self, RequestError> {
+        let items = layout.items.as_deref().unwrap_or_default();
+        if api != Api::Responses && items.is_empty() {
+            let found = match (&layout.items, layout.member(layout::conversation(api))) {
+                (Some(_), _) => "is empty",
+                (None, Some(_)) => "is no array",
+                (None, None) => "is missing",
+            };
+            return Err(RequestError::NoMessages { found });
+        }
+        let mut reader = Reader {
+            api,
+            text,
+            read: Self {
+                items: Vec::with_capacity(items.len()),
+                messages: Vec::with_capacity(items.len() + 1),
+            },
+        };
+        let value = |name| layout.member(name).map(|member| &member.value);
+        match api {
+            Api::Chat => {}
+            Api::Messages => reader.beside(value("system")),
+            Api::Responses => reader.beside(value("instructions")),
+        }
+        for (index, item) in items.iter().enumerate() {
+            let bad = |source| RequestError::BadMessage {
+                field: layout::conversation(api),
+                index,
+                source,
+            };
+            reader.item(index, item).map_err(bad)?;
+        }
+        if api == Api::Responses
+            && let Some(input) = value("input").filter(|it| text[it.start..].starts_with('"'))
+        {
+            reader.push(Role::User, Some(input.clone()), None);
+        }
+        Ok(reader.read)
+    }
+}
+
+/// Puts a conversation together.
+struct Reader<'a> {
+    api: Api,
+    text: &'a str,
+    read: Conversation,
+}
+
+// === impl Reader ===
+
+impl<'a> Reader<'a> {
+    /// A system text that stands beside the conversation.
+    fn beside(&mut self, value: Option<&Span>) {
+        let Some(value) = value else {
+            return;
+        };
+        let json = &self.text[value.clone()];
+        if json.starts_with('"') || !elements(json).is_empty() {
+            self.push(Role::System, Some(value.clone()), None);
+        }
+    }
+
+    fn item(&mut self, index: usize, whole: &Span) -> Result<(), MessageError> {
+        let json = &self.text[whole.clone()];
+        let Some(fields) = Fields::of(json) else {
+            let found = layout::kind(json).unwrap_or_default();
+            return Err(MessageError::NotAnObject { found });
+        };
+        let role = fields.last("role");
+        let name = role.and_then(text);
+        if self.api != Api::Responses && name.is_none() {
+            return Err(MessageError::NoRole);
+        }
+        let name = name.map(|name| Role::named(&name));
+        let role = role.map(|_| name.unwrap_or(Role::Other));
+        let content = fields.last("content");
+        self.read.items.push(Item {
+            whole: whole.clone(),
+            role,
+            content: content.map(|content| self.span(content)),
+        });
+        match (self.api, role) {
+            (Api::Responses, _) => self.response_item(index, role, &fields),
+            (Api::Messages, Some(role)) if role != Role::Assistant => {
+                self.anthropic(index, role, content);
+            }
+            (_, role) => self.message(index, role.unwrap_or(Role::Other), content),
+        }
+        Ok(())
+    }
+
+    /// A message of a chat completion.
+    fn message(&mut self, index: usize, role: Role, content: Option<&'a RawValue>) {
+        let content = content.filter(|_| role != Role::Assistant);
+        let content = content.map(|content| self.span(content));
+        self.push(role, content, Some(index));
+    }
+
+    /// A message of Anthropic's: what tools returned stands in the user's.
+    fn anthropic(&mut self, index: usize, role: Role, content: Option<&'a RawValue>) {
+        let list = content.filter(|content| content.get().starts_with('['));
+        let parts = list.map(|list| elements(list.get())).unwrap_or_default();
+        let n_parts = parts.len();
+        let mut n_results = 0;
+        for part in parts.into_iter().filter(|part| is_result(part)) {
+            let content = Fields::of(part.get()).and_then(|part| part.last("content"));
+            let content = content.map(|content| self.span(content));
+            self.push(Role::Tool, content, Some(index));
+            n_results += 1;
+        }
+        if n_results == 0 {
+            self.message(index, role, content);
+        } else if n_results < n_parts {
+            let content = content.map(|content| Content {
+                span: self.span(content),
+                has_results: true,
+            });
+            self.push_content(role, content, Some(index));
+        }
+    }
+
+    /// An item of the Responses API.
+    fn response_item(&mut self, index: usize, role: Option<Role>, item: &Fields<'a>) {
+        let kind = item.last("type");
+        let is_output = || {
+            kind.and_then(text)
+                .is_some_and(|it| it.ends_with("_output"))
+        };
+        match role {
+            Some(Role::Assistant) => self.assistant(index),
+            Some(role) => self.message(index, role, item.last("content")),
+            None if is_output() => {
+                let output = item.last("output").map(|output| self.span(output));
+                self.push(Role::Tool, output, Some(index));
+            }
+            None if kind.is_some() => self.assistant(index),
+            None => {}
+        }
+    }
+
+    fn assistant(&mut self, index: usize) {
+        let last = self.read.messages.last().map(|message| message.role);
+        if last != Some(Role::Assistant) {
+            self.push(Role::Assistant, None, Some(index));
+        }
+    }
+
+    fn push(&mut self, role: Role, content: Option<Span>, item: Option<usize>) {
+        let content = content.map(|span| Content {
+            span,
+            has_results: false,
+        });
+        self.push_content(role, content, item);
+    }
+
+    fn push_content(&mut self, role: Role, content: Option<Content>, item: Option<usize>) {
+        let is_owners = role == Role::User
+            && match &content {
+                Some(content) => self.is_owners(content),
+                None => true,
+            };
+        self.read.messages.push(Message {
+            role,
+            is_owners,
+            content,
+            item,
+        });
+    }
+
+    /// Whether a person wrote this user's text: its first words tell, whatever blanks stand before them.
+    fn is_owners(&self, content: &Content) -> bool {
+        let json = &self.text[content.span.clone()];
+        let head = content.head(json, OPENING);
+        if head.len() < OPENING - 3 || head.trim_start().len() >= OPENING / 2 {
+            Role::User.is_owners(&head)
+        } else {
+            Role::User.is_owners(&content.text(json))
+        }
+    }
+
+    fn span(&self, value: &RawValue) -> Span {
+        layout::span(self.text, value.get())
+    }
+}

@@ -1,0 +1,280 @@
+//! What is changed in a chat request on its way upstream, and nothing else.
+//!
+//! Lessons go to the end of the system text, where they cost a prompt cache least; a configured model
+//! replaces the caller's; the proxy's own fields are cut out. Every other byte stays where it was.
+
+use bytes::Bytes;
+use metaclaw_chat::Role;
+use serde_json::Value;
+
+use super::{
+    chat::ChatRequest,
+    conversation::Item,
+    layout::{Layout, Member, Span},
+};
+use crate::api::Api;
+
+/// Fields of a request that are addressed to the proxy; no upstream sees them.
+pub const OWN_FIELDS: [&str; 6] = [
+    "session_id",
+    "session_done",
+    "turn_type",
+    "memory_scope",
+    "user_id",
+    "workspace_id",
+];
+
+/// The field by which our own trainer takes lessons when the conversation has no system message, so
+/// that the chat template's own default system text stands in front of them.
+pub const APPEND_FIELD: &str = "metaclaw_system_append";
+
+/// What stands between the client's text and ours, as JSON writes it.
+const GAP: &str = r"\n\n";
+
+/// What to change.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Changes<'a> {
+    /// The model to ask for instead of the caller's.
+    pub model: Option<&'a str>,
+    /// Text for the end of the system text.
+    pub system: Option<&'a str>,
+    /// Where that goes if the conversation has no system message.
+    pub absent: Absent,
+    /// Text for the end of each of the owner's messages.
+    pub user_line: Option<&'a str>,
+    /// Fields to set, with their values as JSON.
+    pub fields: &'a [(&'a str, &'a str)],
+}
+
+/// What to do where there is no system message to append to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Absent {
+    /// Put one in front of the conversation.
+    #[default]
+    Insert,
+    /// Say it in [`APPEND_FIELD`].
+    Field,
+}
+
+/// One replacement. Those of one request never overlap.
+#[derive(Debug)]
+struct Edit {
+    span: Span,
+    with: String,
+}
+
+/// The request with `changes`, in pieces: what stays is not copied.
+pub fn splice(request: &ChatRequest, changes: Changes<'_>) -> Vec<Bytes> {
+    let raw = request.raw();
+    let mut edits = edits(request, changes);
+    edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
+    let mut pieces = Vec::with_capacity(2 * edits.len() + 1);
+    let mut done = 0;
+    for edit in edits {
+        pieces.push(raw.slice(done..edit.span.start));
+        pieces.push(edit.with.into());
+        done = edit.span.end;
+    }
+    pieces.push(raw.slice(done..));
+    pieces.retain(|piece| !piece.is_empty());
+    pieces
+}
+
+fn edits(request: &ChatRequest, changes: Changes<'_>) -> Vec<Edit> {
+    let (api, layout) = (request.api(), &request.layout);
+    let mut edits = cuts(&layout.members);
+    let mut fields = Vec::new();
+    let model = changes.model.map(quoted);
+    let model = model.as_deref().map(|model| ("model", model));
+    for (name, value) in model.iter().chain(changes.fields) {
+        match layout.member(name) {
+            Some(member) => edits.push(Edit::replace(&member.value, (*value).to_owned())),
+            None => fields.push(format!("\"{name}\":{value}")),
+        }
+    }
+    if let Some(text) = changes.system.map(quoted) {
+        match (system(request), changes.absent, api) {
+            (Some(place), ..) => edits.extend(append(request, place, &text)),
+            (None, Absent::Field, _) => fields.push(field(APPEND_FIELD, &text)),
+            (None, Absent::Insert, Api::Chat) => edits.extend(first_message(request, &text)),
+            (None, Absent::Insert, Api::Messages) => fields.push(field("system", &text)),
+            (None, Absent::Insert, Api::Responses) => fields.push(field("instructions", &text)),
+        }
+    }
+    if let Some(line) = changes.user_line.map(quoted) {
+        let owners = owners(request);
+        edits.extend(owners.filter_map(|place| append(request, place, &line)));
+    }
+    edits.extend(new_fields(layout, &fields));
+    edits
+}
+
+/// Where a text can be added to.
+#[derive(Debug, Clone, Copy)]
+enum Place<'a> {
+    /// A value of the request: a string, a list of parts, or null.
+    Value(&'a Span),
+    /// An element of the conversation.
+    Item(&'a Item),
+}
+
+/// Where the system text of a request ends: beside the conversation where the API has it there, else
+/// in the last of the system messages that open it.
+fn system(request: &ChatRequest) -> Option<Place<'_>> {
+    let value = |name| request.layout.member(name).map(|member| &member.value);
+    let beside = match request.api() {
+        Api::Chat => None,
+        Api::Messages => value("system"),
+        Api::Responses => value("instructions"),
+    };
+    let items = &request.conversation.items;
+    let opening = match request.api() {
+        Api::Messages => None,
+        Api::Chat | Api::Responses => items
+            .iter()
+            .take_while(|item| item.role == Some(Role::System))
+            .last(),
+    };
+    let is_null = |span: &&Span| request.raw().get(span.start) == Some(&b'n');
+    let place = beside.filter(|span| !is_null(span)).map(Place::Value);
+    place
+        .or_else(|| opening.map(Place::Item))
+        .or_else(|| beside.map(Place::Value))
+}
+
+/// What the owner said; a conversation that is one text is one element.
+fn owners(request: &ChatRequest) -> impl Iterator<Item = Place<'_>> {
+    let conversation = &request.conversation;
+    let owners = conversation.messages.iter().filter(|it| it.is_owners);
+    owners.filter_map(|message| match message.item {
+        Some(item) => conversation.items.get(item).map(Place::Item),
+        None => message.content.as_ref().map(|it| Place::Value(&it.span)),
+    })
+}
+
+/// Adds a text to the end of what stands at `place`, by its shape. What has no known shape is the
+/// upstream's to refuse.
+fn append(request: &ChatRequest, place: Place<'_>, quoted: &str) -> Option<Edit> {
+    let raw = request.raw();
+    let (value, kind) = match (place, request.api()) {
+        (
+            Place::Item(Item {
+                whole,
+                content: None,
+                ..
+            }),
+            _,
+        ) => {
+            // It has a role, so it is an object that is not empty: its last byte is the brace.
+            let member = format!(",\"content\":{quoted}");
+            return Some(Edit::insert(whole.end - 1, member));
+        }
+        (
+            Place::Item(Item {
+                content: Some(content),
+                ..
+            }),
+            Api::Responses,
+        ) => (content, "input_text"),
+        (
+            Place::Item(Item {
+                content: Some(content),
+                ..
+            }),
+            Api::Chat | Api::Messages,
+        ) => (content, "text"),
+        (Place::Value(value), _) => (value, "text"),
+    };
+    let last = value.end.checked_sub(1)?;
+    match raw.get(value.start)? {
+        b'"' if value.len() == 2 => Some(Edit::replace(value, quoted.to_owned())),
+        b'"' => Some(Edit::insert(
+            last,
+            [GAP, &quoted[1..quoted.len() - 1]].concat(),
+        )),
+        b'[' => {
+            let mut between = raw.get(value.start + 1..last)?.iter();
+            let comma = if between.all(u8::is_ascii_whitespace) {
+                ""
+            } else {
+                ","
+            };
+            let part = format!("{comma}{{\"type\":\"{kind}\",\"text\":{quoted}}}");
+            Some(Edit::insert(last, part))
+        }
+        b'n' => Some(Edit::replace(value, quoted.to_owned())),
+        _ => None,
+    }
+}
+
+/// A system message in front of all others; there are others, or it would be no request.
+fn first_message(request: &ChatRequest, quoted: &str) -> Option<Edit> {
+    let first = request.conversation.items.first()?;
+    let message = format!("{{\"role\":\"system\",\"content\":{quoted}}},");
+    Some(Edit::insert(first.whole.start, message))
+}
+
+/// Cuts our own fields out, each with one of the commas beside it.
+fn cuts(members: &[Member]) -> Vec<Edit> {
+    let mut cuts = Vec::new();
+    let mut at = 0;
+    while at < members.len() {
+        let n_ours = members[at..].iter().take_while(|it| is_ours(it)).count();
+        let run = at..at + n_ours;
+        at += n_ours.max(1);
+        let Some(last) = members[run.clone()].last() else {
+            continue;
+        };
+        let span = match (members.get(run.end), run.start.checked_sub(1)) {
+            (Some(next), _) => members[run.start].whole.start..next.whole.start,
+            (None, Some(before)) => members[before].whole.end..last.whole.end,
+            (None, None) => members[run.start].whole.start..last.whole.end,
+        };
+        cuts.push(Edit::replace(&span, String::new()));
+    }
+    cuts
+}
+
+fn is_ours(member: &Member) -> bool {
+    OWN_FIELDS.contains(&member.name.as_str())
+}
+
+/// Puts new fields in front of all others; a comma follows if any other stays.
+fn new_fields(layout: &Layout, fields: &[String]) -> Option<Edit> {
+    if fields.is_empty() {
+        return None;
+    }
+    let comma = if layout.members.iter().all(is_ours) {
+        ""
+    } else {
+        ","
+    };
+    Some(Edit::insert(layout.open, fields.join(",") + comma))
+}
+
+fn field(name: &str, quoted: &str) -> String {
+    format!("\"{name}\":{quoted}")
+}
+
+/// A text as a JSON string, with its quotes.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+// === impl Edit ===
+
+impl Edit {
+    fn replace(span: &Span, with: String) -> Self {
+        Self {
+            span: span.clone(),
+            with,
+        }
+    }
+
+    fn insert(at: usize, with: String) -> Self {
+        Self::replace(&(at..at), with)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,51 @@
+//! Why it is not clear, or not allowed, who asks.
+
+use metaclaw_chat::{AgentId, NameError};
+
+/// Why a request has no identity.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum IdentityError {
+    #[error("X-Agent-Id: this key may not speak for agent {agent:?}")]
+    ForeignAgent { agent: String },
+    #[error(
+        "this conversation is agent {agent}'s by a line in the user's message alone, and {agent} is answered by \
+         other upstreams: name the agent in the header X-Agent-Id, by a key of its own, or in the system text"
+    )]
+    ByTextAlone { agent: AgentId },
+    #[error("{field}: {source}")]
+    Name {
+        field: &'static str,
+        source: NameError,
+    },
+    #[error("{field}: a header that is no UTF-8 text")]
+    HeaderText { field: &'static str },
+}
+
+// === impl IdentityError ===
+
+impl IdentityError {
+    /// Whether the caller may not be who it says, rather than says it wrongly.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        match self {
+            Self::ForeignAgent { .. } | Self::ByTextAlone { .. } => true,
+            Self::Name { .. } | Self::HeaderText { .. } => false,
+        }
+    }
+
+    /// What a program can match on.
+    pub(crate) fn code(&self) -> Option<&'static str> {
+        match self {
+            Self::ForeignAgent { .. } => Some("foreign_agent"),
+            Self::ByTextAlone { .. } => Some("agent_by_text_alone"),
+            Self::Name { .. } | Self::HeaderText { .. } => None,
+        }
+    }
+
+    /// The header at fault.
+    pub(crate) fn param(&self) -> &'static str {
+        match self {
+            Self::ForeignAgent { .. } | Self::ByTextAlone { .. } => "X-Agent-Id",
+            Self::Name { field, .. } | Self::HeaderText { field } => field,
+        }
+    }
+}
