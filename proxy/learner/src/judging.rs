@@ -2,17 +2,17 @@
 
 mod patience;
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
-use futures_util::future::{BoxFuture, join_all};
-use metaclaw_chat::{AgentId, Message, TurnId, Verdict, Vote};
-use metaclaw_reward::{Evidence, Rules, prompt, verdict, vote};
+use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_reward::Evidence;
 use metaclaw_turns::{LogError, StateKind, StreamEnd, Turn, TurnKind, TurnState};
 use tokio::{task::JoinSet, time::Instant};
 
 use self::patience::Patience;
 use crate::{
     feed::{Feed, Next},
+    judge::AskFailed,
     sample::reason,
     shared::Shared,
 };
@@ -21,36 +21,6 @@ use crate::{
 const AT_ONCE: usize = 4;
 /// Turns of a session that a look through the log reads: a turn and what followed it stand close together.
 const LOOK_BACK: usize = 256;
-
-/// Who judges.
-#[derive(Debug, Clone)]
-pub enum Judge {
-    /// Rules alone.
-    Rules(Rules),
-    /// Rules first; where none fits, a model, by majority.
-    Model {
-        /// The rules.
-        rules: Rules,
-        /// The model.
-        model: Arc<dyn Ask>,
-        /// Votes for one verdict, at least 1.
-        votes: usize,
-    },
-}
-
-/// A model that can be asked for one answer.
-pub trait Ask: fmt::Debug + Send + Sync {
-    /// Its answer to a conversation.
-    fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>>;
-}
-
-/// No answer came; the turn waits.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the judge did not answer: {why}")]
-pub struct AskFailed {
-    /// Why not.
-    pub why: String,
-}
 
 /// What came of looking at a turn.
 enum Looked {
@@ -192,47 +162,3 @@ fn evidence(turn: &Turn, following: &Turn) -> Option<Evidence> {
         following.evidence(),
     ))
 }
-
-// === impl Judge ===
-
-impl Judge {
-    /// The verdict, or why there is none for good.
-    async fn verdict(
-        &self,
-        evidence: &Evidence,
-    ) -> Result<Result<Verdict, &'static str>, AskFailed> {
-        match self {
-            Self::Rules(rules) => Ok(rules.judge(evidence).ok_or(reason::NO_RULE)),
-            Self::Model {
-                rules,
-                model,
-                votes,
-            } => {
-                if let Some(verdict) = rules.judge(evidence) {
-                    return Ok(Ok(verdict));
-                }
-                let votes = ask_votes(&**model, evidence, (*votes).max(1)).await?;
-                Ok(verdict::tally(&votes).ok_or(reason::NO_VOTE))
-            }
-        }
-    }
-}
-
-/// Asks for votes until they have decided: as many at once as are needed at least, then one by one.
-async fn ask_votes(
-    model: &dyn Ask,
-    evidence: &Evidence,
-    m: usize,
-) -> Result<Vec<Option<Vote>>, AskFailed> {
-    let messages = prompt::judge_messages(evidence);
-    let first = (0..=m / 2).map(|_| model.ask(&messages));
-    let answers: Result<Vec<String>, AskFailed> = join_all(first).await.into_iter().collect();
-    let mut votes: Vec<_> = answers?.iter().map(|answer| vote::read(answer)).collect();
-    while !verdict::decided(&votes, m) {
-        votes.push(vote::read(&model.ask(&messages).await?));
-    }
-    Ok(votes)
-}
-
-#[cfg(test)]
-mod tests;

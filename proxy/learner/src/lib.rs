@@ -14,15 +14,18 @@ mod agent;
 mod batch;
 mod collect;
 mod config;
+mod context;
 mod datum;
+mod error;
 mod feed;
+mod judge;
 mod judging;
 mod learner;
 mod lineage;
 mod plan;
 mod queue;
 mod rate;
-mod recover;
+mod recovery;
 mod sample;
 mod shared;
 mod status;
@@ -39,8 +42,9 @@ pub use self::{
         AgentConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig,
         SchedulerConfig, Words,
     },
-    judging::{Ask, AskFailed, Judge},
-    learner::{Learner, TrainError},
+    error::TrainError,
+    judge::{Ask, AskFailed, Judge},
+    learner::Learner,
     lineage::Numbers,
     sample::POLICY_UPSTREAM,
     shared::{OnSwap, Parts},

@@ -13,7 +13,7 @@ use metaclaw_turns::{LogError, TurnLog};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::{config::LearnerConfig, judging::Judge, status::Board};
+use crate::{config::LearnerConfig, judge::Judge, status::Board};
 
 /// Pause between two attempts at a log that is being reopened.
 const LOG_PAUSE: Duration = Duration::from_millis(500);

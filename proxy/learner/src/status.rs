@@ -9,7 +9,7 @@ use metaclaw_chat::AgentId;
 use metaclaw_turns::Funnel;
 use serde::Serialize;
 
-use crate::{config::Mode, judging::AskFailed, lineage::Numbers};
+use crate::{config::Mode, judge::AskFailed, lineage::Numbers};
 
 /// How learning goes.
 #[derive(Debug, Clone, Serialize)]

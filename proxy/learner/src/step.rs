@@ -11,11 +11,12 @@ use metaclaw_trainer_api::{
     AdapterName, BackendError, CheckpointName, LossConfig, LossFn, RunId, TrainingBackend,
     wire::{AdamSettings, Capabilities, CreateRequest, ForwardBackwardRequest, OptimStepRequest},
 };
+use metaclaw_turns::Step;
 
 use crate::{
     config::RlConfig,
-    learner::TrainError,
-    lineage::{Head, Known, Numbers, known},
+    error::TrainError,
+    lineage::{Head, Known, Numbers, Shape, known},
     plan::Plan,
     rate,
 };
@@ -248,6 +249,14 @@ impl Bench {
                 method: self.rl.method.to_string(),
             })
         })
+    }
+
+    /// Where an agent's lineage stands.
+    pub(crate) async fn head(&self, steps: &[Step], shape: &Shape) -> Result<Head, Trouble> {
+        if !self.capabilities.manifests {
+            return Ok(Head::by_log(steps));
+        }
+        Ok(Head::resume(steps, &self.checkpoints().await?, shape))
     }
 
     /// The server's checkpoints that are ours.

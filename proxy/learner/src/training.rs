@@ -1,19 +1,19 @@
 //! The training task: looks for batches, waits for a window, makes steps, swaps.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use metaclaw_chat::{AgentId, now_ms};
-use metaclaw_trainer_api::TrainingBackend;
 use metaclaw_turns::LogError;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    agent::AgentState,
     batch::Baselines,
     collect,
-    learner::TrainError,
-    shared::Shared,
+    context::TrainingContext,
+    error::TrainError,
+    recovery,
     status::{Phase, StepReport},
+    transaction::StepTransaction,
     window::{Window, window},
 };
 
@@ -32,35 +32,28 @@ pub(crate) struct TrainNow {
     pub(crate) answer: oneshot::Sender<Result<Vec<StepReport>, TrainError>>,
 }
 
-/// The task's own state.
+/// The training task.
 #[derive(Debug)]
 pub(crate) struct Training {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) backend: Arc<dyn TrainingBackend>,
-    pub(crate) agents: BTreeMap<AgentId, AgentState>,
+    context: TrainingContext,
     /// Whether steps that an earlier process left open are settled.
-    pub(crate) recovered: bool,
-    /// Whether this look ended in waiting for something, which the board shows.
-    waits: bool,
+    is_recovered: bool,
 }
 
 // === impl Training ===
 
 impl Training {
-    pub(crate) fn new(shared: Arc<Shared>, backend: Arc<dyn TrainingBackend>) -> Self {
+    pub(crate) fn new(context: TrainingContext) -> Self {
         Self {
-            shared,
-            backend,
-            agents: BTreeMap::new(),
-            recovered: false,
-            waits: false,
+            context,
+            is_recovered: false,
         }
     }
 
     /// Runs until the log closes or the learner ends; then at once, wherever it stands: a step that was begun
     /// is settled at the next start.
     pub(crate) async fn run(mut self, mut asked: mpsc::Receiver<TrainNow>) {
-        let cancel = self.shared.cancel.clone();
+        let cancel = self.context.shared.cancel.clone();
         tokio::select! {
             () = cancel.cancelled() => {}
             () = self.work(&mut asked) => {}
@@ -78,7 +71,7 @@ impl Training {
                 }
             };
             tokio::select! {
-                () = self.shared.wake.notified() => {}
+                () = self.context.shared.wake.notified() => {}
                 () = tokio::time::sleep(pause) => {}
                 Some(now) = asked.recv() => {
                     let result = self.train_now(now.agent).await;
@@ -91,10 +84,8 @@ impl Training {
 
     /// One look at what there is to do.
     async fn look(&mut self) -> Result<(), TrainError> {
-        self.waits = false;
-        if !self.recovered {
-            self.recover().await?;
-        }
+        self.context.waits = false;
+        self.recover().await?;
         let mut failed = None;
         for agent in self.agents_in_log().await? {
             match self.all_due(&agent).await {
@@ -104,8 +95,8 @@ impl Training {
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
-        if !self.waits {
-            self.shared.board.phase(Phase::Collecting);
+        if !self.context.waits {
+            self.context.shared.board.phase(Phase::Collecting);
         }
         failed.map_or(Ok(()), Err)
     }
@@ -117,19 +108,21 @@ impl Training {
     }
 
     async fn agents_in_log(&self) -> Result<Vec<AgentId>, LogError> {
-        self.shared.persist(|| self.shared.log.agents()).await
+        let shared = &self.context.shared;
+        shared.persist(|| shared.log.agents()).await
     }
 
-    /// Shows what training waits for.
-    pub(crate) fn waits_for(&mut self, phase: Phase) {
-        self.waits = true;
-        self.shared.board.phase(phase);
+    /// Settles what an earlier process left open, once.
+    async fn recover(&mut self) -> Result<(), TrainError> {
+        if !self.is_recovered {
+            recovery::recover(&mut self.context).await?;
+            self.is_recovered = true;
+        }
+        Ok(())
     }
 
     async fn train_now(&mut self, agent: Option<AgentId>) -> Result<Vec<StepReport>, TrainError> {
-        if !self.recovered {
-            self.recover().await?;
-        }
+        self.recover().await?;
         let agents = match agent {
             Some(agent) => vec![agent],
             None => self.agents_in_log().await?,
@@ -147,8 +140,8 @@ impl Training {
         agent: &AgentId,
         forced: bool,
     ) -> Result<Option<StepReport>, TrainError> {
-        let shared = Arc::clone(&self.shared);
-        let seen = &mut self.agents.entry(agent.clone()).or_default().seen;
+        let shared = Arc::clone(&self.context.shared);
+        let seen = &mut self.context.agent(agent).seen;
         let (samples, base) = collect::samples(&shared, seen, agent).await?;
         shared.board.counts(agent, samples.counts());
         let rl = &shared.config.rl;
@@ -176,27 +169,28 @@ impl Training {
             shared.wake.notify_one();
             return Ok(None);
         }
-        self.step(agent, base, &batch).await
+        let step = StepTransaction::new(&mut self.context, agent).await?;
+        step.run(base, &batch).await
     }
 
     /// Whether neither the user nor an earlier refusal stands in the way.
     async fn may_begin(&mut self, agent: &AgentId) -> Result<bool, LogError> {
-        if let Some(rest) = self.agents.get(agent).and_then(AgentState::resting) {
+        if let Some(rest) = self.context.agent(agent).resting() {
             let (why, until_ms) = (rest.why.clone(), rest.until_ms);
-            self.waits_for(Phase::Resting {
+            self.context.waits_for(Phase::Resting {
                 agent: agent.clone(),
                 why,
                 until_ms,
             });
             return Ok(false);
         }
-        let config = &self.shared.config;
+        let config = &self.context.shared.config;
         let idle = Duration::from_secs(60 * config.scheduler.idle_minutes);
         match window(config.mode_of(agent), self.quiet().await?, idle) {
             Window::Open => Ok(true),
             Window::Never => Ok(false),
             Window::InUse(left) => {
-                self.waits_for(Phase::WaitingForIdle {
+                self.context.waits_for(Phase::WaitingForIdle {
                     seconds: left.as_secs(),
                 });
                 Ok(false)
@@ -206,8 +200,8 @@ impl Training {
 
     /// How long ago the last main turn of any agent ended.
     async fn quiet(&self) -> Result<Option<Duration>, LogError> {
-        let last = self.shared.persist(|| self.shared.log.last_main_ms());
-        let last = last.await?;
+        let shared = &self.context.shared;
+        let last = shared.persist(|| shared.log.last_main_ms()).await?;
         Ok(last.map(|ms| Duration::from_millis(now_ms().saturating_sub(ms))))
     }
 }

@@ -8,18 +8,18 @@ use std::{sync::Arc, time::Duration};
 
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_trainer_api::BackendError;
-use metaclaw_turns::{FinishError, LogError, Step, StepOutcome, TakeError};
+use metaclaw_turns::{LogError, Step, StepOutcome, TakeError};
 use tokio::time::Instant;
 
 use crate::{
     batch::Batch,
-    learner::TrainError,
-    lineage::{Head, Numbers, Shape},
+    context::TrainingContext,
+    error::TrainError,
+    lineage::{Numbers, Shape},
     plan::Plan,
     sample::reason,
     status::{Phase, StepReport},
     step::{Bench, Trouble},
-    training::Training,
 };
 
 /// Pause before a training server is tried again; doubles up to [`LONGEST_PAUSE`].
@@ -34,36 +34,58 @@ enum Drove {
     Refused { samples: bool, error: BackendError },
 }
 
-impl Training {
+/// The making of one step.
+pub(crate) struct StepTransaction<'a> {
+    context: &'a mut TrainingContext,
+    bench: Bench,
+    agent: &'a AgentId,
+    began: Instant,
+}
+
+impl<'a> StepTransaction<'a> {
+    /// Nothing is taken yet.
+    ///
+    /// # Errors
+    /// [`TrainError::NoTrainer`].
+    pub(crate) async fn new(
+        context: &'a mut TrainingContext,
+        agent: &'a AgentId,
+    ) -> Result<Self, TrainError> {
+        let began = Instant::now();
+        let bench = context.bench().await?;
+        Ok(Self {
+            context,
+            bench,
+            agent,
+            began,
+        })
+    }
+
     /// The whole transaction.
-    pub(crate) async fn step(
-        &mut self,
-        agent: &AgentId,
+    pub(crate) async fn run(
+        mut self,
         base: String,
         batch: &Batch,
     ) -> Result<Option<StepReport>, TrainError> {
-        let began = Instant::now();
-        let bench = self.bench().await?;
-        bench.has(&batch.losses())?;
-        let Some(plan) = self.plan(&bench, agent, base, batch).await? else {
+        self.bench.has(&batch.losses())?;
+        let Some(plan) = self.plan(base, batch).await? else {
             return Ok(None);
         };
         if let Err(error) = self.take(&plan).await {
             // The log knows something that this head does not.
-            self.agents.entry(agent.clone()).or_default().head = None;
+            self.context.agent(self.agent).head = None;
             return Err(error);
         }
-        let since_ms = now_ms();
         let phase = Phase::Stepping {
-            agent: agent.clone(),
+            agent: self.agent.clone(),
             n: plan.n(),
-            since_ms,
+            since_ms: now_ms(),
         };
-        self.shared.board.phase(phase.clone());
-        match self.drive(&bench, &plan, &phase).await {
+        self.context.shared.board.phase(phase.clone());
+        match self.drive(&plan, &phase).await {
             Drove::Made(numbers) => {
                 self.commit(&plan).await?;
-                Ok(Some(self.report(&plan, numbers, began)))
+                Ok(Some(self.report(&plan, numbers)))
             }
             Drove::Refused { samples, error } => {
                 self.release(&plan, samples, &error).await?;
@@ -74,50 +96,27 @@ impl Training {
         }
     }
 
-    /// The trainer as it is now, with what it can do.
-    pub(crate) async fn bench(&mut self) -> Result<Bench, TrainError> {
-        let health = self.backend.health().await;
-        let health = health.map_err(|error| self.no_trainer(&error))?;
-        Ok(Bench {
-            backend: Arc::clone(&self.backend),
-            rl: self.shared.config.rl.clone(),
-            capabilities: health.capabilities,
-        })
-    }
-
-    /// The training server cannot be used for now.
-    pub(crate) fn no_trainer(&mut self, error: &dyn std::error::Error) -> TrainError {
-        let why = error.to_string();
-        self.waits_for(Phase::WaitingForTrainer { why: why.clone() });
-        TrainError::NoTrainer { why }
-    }
-
     /// What exactly the step is to be. None if its turns turned out to be no sequences, and were spent.
-    async fn plan(
-        &mut self,
-        bench: &Bench,
-        agent: &AgentId,
-        base: String,
-        batch: &Batch,
-    ) -> Result<Option<Plan>, TrainError> {
-        let rl = &self.shared.config.rl;
+    async fn plan(&mut self, base: String, batch: &Batch) -> Result<Option<Plan>, TrainError> {
+        let (agent, shared) = (self.agent, Arc::clone(&self.context.shared));
+        let rl = &shared.config.rl;
         let shape = Shape {
             base,
             rank: rl.lora_rank,
             alpha: rl.lora_alpha,
             targets: rl.targets.0.clone(),
         };
-        let steps = self.shared.persist(|| self.shared.log.steps(agent)).await?;
-        let state = self.agents.entry(agent.clone()).or_default();
-        let head = match &state.head {
-            Some((head, of)) if *of == shape => head.clone(),
-            _ => bench
-                .head(&steps, &shape)
-                .await
-                .map_err(|trouble| TrainError::NoTrainer {
-                    why: trouble.to_string(),
+        let steps = shared.persist(|| shared.log.steps(agent)).await?;
+        let state = self.context.agent(agent);
+        let head =
+            match &state.head {
+                Some((head, of)) if *of == shape => head.clone(),
+                _ => self.bench.head(&steps, &shape).await.map_err(|trouble| {
+                    TrainError::NoTrainer {
+                        why: trouble.to_string(),
+                    }
                 })?,
-        };
+            };
         // Kept, so that a step that is put off has the same beginning later.
         state.head = Some((head.clone(), shape.clone()));
         let of_step = |step: &&Step| step.lineage == head.lineage && step.n == head.n + 1;
@@ -132,7 +131,7 @@ impl Training {
             Err(error) => {
                 tracing::error!(%agent, %error, "a batch cannot be trained on; its turns are left out");
                 for id in batch.turns() {
-                    self.shared.spend(id, reason::NO_IDS).await?;
+                    shared.spend(id, reason::NO_IDS).await?;
                 }
                 Ok(None)
             }
@@ -141,11 +140,12 @@ impl Training {
 
     /// The first transaction: the step is written down and its turns are taken.
     async fn take(&self, plan: &Plan) -> Result<(), TrainError> {
-        match self.shared.log.take(plan.entry()).await {
+        let shared = &self.context.shared;
+        match shared.log.take(plan.entry()).await {
             Ok(()) => Ok(()),
             Err(TakeError::Log(LogError::Broken { .. })) => {
                 // It may have been written all the same.
-                let open = self.shared.persist(|| self.shared.log.open_steps()).await?;
+                let open = shared.persist(|| shared.log.open_steps()).await?;
                 let taken = open
                     .iter()
                     .any(|step| step.agent == plan.agent && step.hash == plan.hash);
@@ -164,9 +164,9 @@ impl Training {
     }
 
     /// Attempts until one gets through, or the server refuses.
-    async fn drive(&mut self, bench: &Bench, plan: &Plan, phase: &Phase) -> Drove {
-        let shared = Arc::clone(&self.shared);
-        let state = self.agents.entry(plan.agent.clone()).or_default();
+    async fn drive(&mut self, plan: &Plan, phase: &Phase) -> Drove {
+        let shared = Arc::clone(&self.context.shared);
+        let (bench, state) = (&self.bench, self.context.agent(&plan.agent));
         let (mut pause, mut n_failures) = (FIRST_PAUSE, 0);
         loop {
             let error = match bench.attempt(&mut state.desk, plan).await {
@@ -195,45 +195,15 @@ impl Training {
 
     /// The second transaction, and the swap. The checkpoint is there.
     async fn commit(&mut self, plan: &Plan) -> Result<(), LogError> {
-        self.finish(
-            &plan.agent,
-            plan.n(),
-            StepOutcome::Trained {
-                adapter: plan.adapter.to_string(),
-                checkpoint: plan.checkpoint.to_string(),
-            },
-        )
-        .await?;
-        let state = self.agents.entry(plan.agent.clone()).or_default();
+        let outcome = StepOutcome::Trained {
+            adapter: plan.adapter.to_string(),
+            checkpoint: plan.checkpoint.to_string(),
+        };
+        self.context.finish(&plan.agent, plan.n(), outcome).await?;
+        let state = self.context.agent(&plan.agent);
         state.stepped(plan.after(), plan.shape.clone());
-        (self.shared.on_swap)(&plan.agent, &plan.adapter);
+        (self.context.shared.on_swap)(&plan.agent, &plan.adapter);
         Ok(())
-    }
-
-    /// Notes what a step came to; what it trained is served from then on.
-    ///
-    /// The pointer is written first: if the process ends in between, the step is still open, and
-    /// recovery writes both again.
-    pub(crate) async fn finish(
-        &self,
-        agent: &AgentId,
-        n: u64,
-        outcome: StepOutcome,
-    ) -> Result<(), LogError> {
-        let log = &self.shared.log;
-        if let StepOutcome::Trained { adapter, .. } = &outcome {
-            let set = || log.set_serving(agent, Some(adapter.clone()));
-            self.shared.persist(set).await?;
-        }
-        match self
-            .shared
-            .persist(|| log.finish_step(agent, n, outcome.clone()))
-            .await
-        {
-            // Said after a failure whose first try was written all the same.
-            Ok(()) | Err(FinishError::NotOpen { .. }) => Ok(()),
-            Err(FinishError::Log(error)) => Err(error),
-        }
     }
 
     /// Gives the turns back; if it is they that the server refuses, for good.
@@ -245,17 +215,13 @@ impl Training {
     ) -> Result<(), LogError> {
         let why = error.to_string();
         tracing::warn!(agent = %plan.agent, n = plan.n(), why, "the training server refuses the step");
-        self.finish(
-            &plan.agent,
-            plan.n(),
-            StepOutcome::Released { why: why.clone() },
-        )
-        .await?;
-        let state = self.agents.entry(plan.agent.clone()).or_default();
+        let outcome = StepOutcome::Released { why: why.clone() };
+        self.context.finish(&plan.agent, plan.n(), outcome).await?;
+        let state = self.context.agent(&plan.agent);
         if samples {
             state.head = None;
             for id in &plan.turns {
-                self.shared.spend(*id, reason::REFUSED).await?;
+                self.context.shared.spend(*id, reason::REFUSED).await?;
             }
             return Ok(());
         }
@@ -263,7 +229,7 @@ impl Training {
         Ok(())
     }
 
-    fn report(&self, plan: &Plan, numbers: Numbers, began: Instant) -> StepReport {
+    fn report(&self, plan: &Plan, numbers: Numbers) -> StepReport {
         let report = StepReport {
             agent: plan.agent.clone(),
             lineage: plan.head.lineage.clone(),
@@ -275,24 +241,14 @@ impl Training {
             mean_reward: plan.rewards.0,
             success_rate: plan.rewards.1,
             numbers,
-            seconds: began.elapsed().as_secs_f64(),
+            seconds: self.began.elapsed().as_secs_f64(),
             ended_ms: now_ms(),
         };
-        self.shared.board.stepped(&report);
+        self.context.shared.board.stepped(&report);
         tracing::info!(
             agent = %report.agent, adapter = report.adapter, turns = report.n_turns, loss = report.numbers.loss,
             seconds = report.seconds, "learned; serving the new adapter"
         );
         report
-    }
-}
-
-impl Bench {
-    /// The head of an agent's lineage.
-    async fn head(&self, steps: &[Step], shape: &Shape) -> Result<Head, Trouble> {
-        if !self.capabilities.manifests {
-            return Ok(Head::by_log(steps));
-        }
-        Ok(Head::resume(steps, &self.checkpoints().await?, shape))
     }
 }

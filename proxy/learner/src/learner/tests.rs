@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{
     config::LearnerConfig,
-    judging::Judge,
+    judge::Judge,
     testing::{Failure, World, append, corrected_talk, said},
 };
 

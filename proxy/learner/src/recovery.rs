@@ -8,54 +8,69 @@ use metaclaw_chat::AgentId;
 use metaclaw_turns::{Step, StepOutcome};
 
 use crate::{
-    learner::TrainError,
+    context::TrainingContext,
+    error::TrainError,
     lineage::{Head, Known, names},
     shared::Shared,
     step::{Bench, Trouble},
-    training::Training,
 };
 
-impl Training {
-    /// Settles every open step, once.
-    ///
-    /// # Errors
-    /// [`TrainError::NoTrainer`] while the checkpoints cannot be asked: then nothing was changed for the rest.
-    pub(crate) async fn recover(&mut self) -> Result<(), TrainError> {
-        let open = self.shared.persist(|| self.shared.log.open_steps()).await?;
-        if !open.is_empty() {
-            let bench = self.bench().await?;
-            for step in &open {
-                self.settle(&bench, step).await?;
-            }
-        }
-        self.recovered = true;
-        Ok(())
-    }
+/// The settling of one step that was left open.
+struct Recovery<'a> {
+    context: &'a mut TrainingContext,
+    bench: &'a Bench,
+    step: &'a Step,
+}
 
-    async fn settle(&mut self, bench: &Bench, step: &Step) -> Result<(), TrainError> {
-        let outcome = match self.made(bench, step).await {
-            Ok(Some(known)) => self.adopt(bench, step, &known).await?,
+/// Settles every open step, once.
+///
+/// # Errors
+/// [`TrainError::NoTrainer`] while the checkpoints cannot be asked: then nothing was changed for the rest.
+pub(crate) async fn recover(context: &mut TrainingContext) -> Result<(), TrainError> {
+    let shared = &context.shared;
+    let open = shared.persist(|| shared.log.open_steps()).await?;
+    if open.is_empty() {
+        return Ok(());
+    }
+    let bench = &context.bench().await?;
+    for step in &open {
+        let recovery = Recovery {
+            context,
+            bench,
+            step,
+        };
+        recovery.settle().await?;
+    }
+    Ok(())
+}
+
+impl Recovery<'_> {
+    async fn settle(mut self) -> Result<(), TrainError> {
+        let step = self.step;
+        let outcome = match self.made().await {
+            Ok(Some(known)) => self.adopt(&known).await?,
             Ok(None) => StepOutcome::Released {
                 why: "interrupted before its checkpoint".to_owned(),
             },
-            Err(trouble) => return Err(self.no_trainer(&trouble)),
+            Err(trouble) => return Err(self.context.no_trainer(&trouble)),
         };
         tracing::info!(agent = %step.agent, n = step.n, ?outcome, "settled a step that was interrupted");
         let swap = matches!(outcome, StepOutcome::Trained { .. });
-        self.finish(&step.agent, step.n, outcome).await?;
+        self.context.finish(&step.agent, step.n, outcome).await?;
         if swap && let Ok((adapter, _)) = names(&step.agent, &step.lineage, step.n) {
-            (self.shared.on_swap)(&step.agent, &adapter);
+            (self.context.shared.on_swap)(&step.agent, &adapter);
         }
         Ok(())
     }
 
     /// The step's checkpoint, if there is one.
-    async fn made(&mut self, bench: &Bench, step: &Step) -> Result<Option<Known>, Trouble> {
+    async fn made(&mut self) -> Result<Option<Known>, Trouble> {
+        let (bench, step) = (self.bench, self.step);
         if !bench.capabilities.manifests {
             return Ok(None);
         }
         // Answered only after whatever the earlier process had asked for.
-        let desk = &mut self.agents.entry(step.agent.clone()).or_default().desk;
+        let desk = &mut self.context.agent(&step.agent).desk;
         bench.barrier(desk, &before(step)).await?;
         let checkpoints = bench.checkpoints().await?;
         let is_it = |known: &Known| {
@@ -68,12 +83,8 @@ impl Training {
     }
 
     /// Sees that the checkpoint's adapter can be served.
-    async fn adopt(
-        &mut self,
-        bench: &Bench,
-        step: &Step,
-        known: &Known,
-    ) -> Result<StepOutcome, TrainError> {
+    async fn adopt(&mut self, known: &Known) -> Result<StepOutcome, TrainError> {
+        let step = self.step;
         let (adapter, checkpoint) =
             names(&step.agent, &step.lineage, step.n).map_err(|error| TrainError::NotTaken {
                 why: error.to_string(),
@@ -83,10 +94,10 @@ impl Training {
             n: step.n,
             checkpoint: Some(checkpoint.clone()),
         };
-        let state = self.agents.entry(step.agent.clone()).or_default();
-        match bench.adopt(&mut state.desk, &head, &adapter).await {
+        let state = self.context.agent(&step.agent);
+        match self.bench.adopt(&mut state.desk, &head, &adapter).await {
             Ok(()) => state.stepped(head, known.manifest.shape.clone()),
-            Err(trouble) => return Err(self.no_trainer(&trouble)),
+            Err(trouble) => return Err(self.context.no_trainer(&trouble)),
         }
         Ok(StepOutcome::Trained {
             adapter: adapter.to_string(),

@@ -1,0 +1,85 @@
+//! What training works with, whether it settles an old step or makes a new one.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use metaclaw_chat::AgentId;
+use metaclaw_trainer_api::TrainingBackend;
+use metaclaw_turns::{FinishError, LogError, StepOutcome};
+
+use crate::{agent::AgentState, error::TrainError, shared::Shared, status::Phase, step::Bench};
+
+/// The training task's own state.
+#[derive(Debug)]
+pub(crate) struct TrainingContext {
+    pub(crate) shared: Arc<Shared>,
+    backend: Arc<dyn TrainingBackend>,
+    agents: BTreeMap<AgentId, AgentState>,
+    /// Whether this look ended in waiting for something, which the board shows.
+    pub(crate) waits: bool,
+}
+
+impl TrainingContext {
+    pub(crate) fn new(shared: Arc<Shared>, backend: Arc<dyn TrainingBackend>) -> Self {
+        Self {
+            shared,
+            backend,
+            agents: BTreeMap::new(),
+            waits: false,
+        }
+    }
+
+    /// What is remembered of an agent.
+    pub(crate) fn agent(&mut self, agent: &AgentId) -> &mut AgentState {
+        self.agents.entry(agent.clone()).or_default()
+    }
+
+    /// Shows what training waits for.
+    pub(crate) fn waits_for(&mut self, phase: Phase) {
+        self.waits = true;
+        self.shared.board.phase(phase);
+    }
+
+    /// The trainer as it is now, with what it can do.
+    pub(crate) async fn bench(&mut self) -> Result<Bench, TrainError> {
+        let health = self.backend.health().await;
+        let health = health.map_err(|error| self.no_trainer(&error))?;
+        Ok(Bench {
+            backend: Arc::clone(&self.backend),
+            rl: self.shared.config.rl.clone(),
+            capabilities: health.capabilities,
+        })
+    }
+
+    /// The training server cannot be used for now.
+    pub(crate) fn no_trainer(&mut self, error: &dyn std::error::Error) -> TrainError {
+        let why = error.to_string();
+        self.waits_for(Phase::WaitingForTrainer { why: why.clone() });
+        TrainError::NoTrainer { why }
+    }
+
+    /// Notes what a step came to; what it trained is served from then on.
+    ///
+    /// The pointer is written first: if the process ends in between, the step is still open, and
+    /// recovery writes both again.
+    pub(crate) async fn finish(
+        &self,
+        agent: &AgentId,
+        n: u64,
+        outcome: StepOutcome,
+    ) -> Result<(), LogError> {
+        let log = &self.shared.log;
+        if let StepOutcome::Trained { adapter, .. } = &outcome {
+            let set = || log.set_serving(agent, Some(adapter.clone()));
+            self.shared.persist(set).await?;
+        }
+        match self
+            .shared
+            .persist(|| log.finish_step(agent, n, outcome.clone()))
+            .await
+        {
+            // Said after a failure whose first try was written all the same.
+            Ok(()) | Err(FinishError::NotOpen { .. }) => Ok(()),
+            Err(FinishError::Log(error)) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Why no step was made.
+
+use metaclaw_turns::LogError;
+
+/// Steps that may be asked for while one is made.
+pub(crate) const MAX_ASKED: usize = 4;
+
+/// Why no step was made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TrainError {
+    /// Weights are not to learn.
+    #[error("mode is skills_only: weights are not trained; set mode to rl or auto")]
+    SkillsOnly,
+    /// There is nobody to train.
+    #[error("no training server is configured: set trainer.model, or rl.remote_url")]
+    NoBackend,
+    /// The training server does not answer.
+    #[error("the training server cannot be used for now: {why}")]
+    NoTrainer {
+        /// Why.
+        why: String,
+    },
+    /// The training server lacks a loss.
+    #[error("the training server has no {loss}, which rl.method {method} needs")]
+    NoLoss {
+        /// Which.
+        loss: &'static str,
+        /// The configured methods.
+        method: String,
+    },
+    /// The training server refused; the turns are free again.
+    #[error("the training server refused the step: {why}")]
+    Refused {
+        /// What it said.
+        why: String,
+    },
+    /// The log did not let the step begin.
+    #[error("the step could not begin: {why}")]
+    NotTaken {
+        /// Why.
+        why: String,
+    },
+    /// Others asked before.
+    #[error("a training step is being made, and {MAX_ASKED} more were asked for already")]
+    Busy,
+    /// The learner ended; a step that was begun is settled at the next start.
+    #[error("the learner is ending")]
+    Interrupted,
+    /// The log failed.
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+// === impl TrainError ===
+
+impl TrainError {
+    /// Whether no agent can train for now.
+    pub(crate) fn concerns_everyone(&self) -> bool {
+        match self {
+            Self::SkillsOnly
+            | Self::NoBackend
+            | Self::NoTrainer { .. }
+            | Self::Busy
+            | Self::Interrupted => true,
+            Self::Log(error) => *error == LogError::Closed,
+            Self::NoLoss { .. } | Self::Refused { .. } | Self::NotTaken { .. } => false,
+        }
+    }
+}
