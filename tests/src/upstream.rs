@@ -7,61 +7,26 @@
 mod api;
 mod body;
 mod chat;
+mod json;
 mod messages;
+mod notes;
 mod play;
 mod responses;
 mod routes;
 
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::SystemTime,
 };
 
-use axum::{
-    Router,
-    body::Bytes,
-    http::{
-        HeaderMap, HeaderName, Uri,
-        header::{CONNECTION, HOST},
-    },
-};
+use axum::Router;
 use tokio::{net::TcpListener, task::JoinSet};
 
-pub use self::play::{Asked, Failure, Part, Play};
-
-/// The usage that every reply reports.
-pub const PROMPT_TOKENS: u64 = 1234;
-/// Of those, from the provider's cache.
-pub const CACHED_TOKENS: u64 = 1000;
-/// And of the reply.
-pub const COMPLETION_TOKENS: u64 = 7;
-
-/// The model that answers, whatever model was asked for.
-const MODEL: &str = "mock-model";
-
-/// One request as it arrived.
-#[derive(Debug, Clone)]
-pub struct Received {
-    /// Path and query.
-    pub uri: Uri,
-    /// Headers.
-    pub headers: HeaderMap,
-    /// The body's bytes.
-    pub body: Bytes,
-}
-
-impl Received {
-    /// The headers by name, without those of the one connection: what a relay must not change.
-    pub fn end_to_end(&self) -> BTreeMap<String, String> {
-        let is_of_the_message = |name: &HeaderName| *name != HOST && *name != CONNECTION;
-        let headers = self.headers.iter();
-        headers
-            .filter(|(name, _)| is_of_the_message(name))
-            .map(|(name, value)| (name.to_string(), value.to_str().expect("ASCII").to_owned()))
-            .collect()
-    }
-}
+use self::notes::{Shared, lock};
+pub use self::{
+    notes::Received,
+    play::{Asked, CACHED_TOKENS, COMPLETION_TOKENS, Failure, PROMPT_TOKENS, Part, Play},
+};
 
 /// A running upstream.
 pub struct Upstream {
@@ -70,12 +35,6 @@ pub struct Upstream {
     shared: Arc<Shared>,
     /// Holds the server's task; dropping it ends the upstream.
     _server: JoinSet<()>,
-}
-
-struct Shared {
-    script: Box<dyn Fn(&Asked<'_>) -> Play + Send + Sync>,
-    received: Mutex<Vec<Received>>,
-    hang_ups: Mutex<Vec<SystemTime>>,
 }
 
 impl Upstream {
@@ -121,9 +80,4 @@ impl Upstream {
     pub fn hang_ups(&self) -> Vec<SystemTime> {
         lock(&self.shared.hang_ups).clone()
     }
-}
-
-/// A test that panicked elsewhere does not make these lists wrong.
-fn lock<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
-    list.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     load::Outcome,
-    peers::PeerName,
+    peers::{PeerName, Recorded},
     workload::{PACE, Workload},
 };
 
@@ -56,17 +56,6 @@ pub struct Cell {
     pub others_cpus: f64,
     /// With recording: what the log did.
     pub recorded: Option<Recorded>,
-}
-
-/// What became of the turns of a cell.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub struct Recorded {
-    /// Turns that the log has acknowledged.
-    pub n_turns: u64,
-    /// Turns that were lost, in whatever way.
-    pub n_lost: u64,
-    /// From the last reply until the log had all turns, in milliseconds.
-    pub lag_ms: f64,
 }
 
 /// What a peer cost.

@@ -4,25 +4,16 @@
 mod litellm;
 mod nginx;
 mod ours;
+mod program;
 
-use std::{net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
+use std::{net::SocketAddr, path::PathBuf};
 
-use anyhow::{Context as _, Result, bail};
-use metaclaw_tests::home::signal;
-use rustix::process::Signal;
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use tempfile::TempDir;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-    process::{Child, Command},
-};
 
-pub use self::ours::{LESSON, Ours};
+pub use self::ours::{LESSON, Ours, Recorded};
+use self::program::Program;
 use crate::processes::Tree;
-
-/// A cold LiteLLM imports for 7 s of CPU time in each of its processes.
-const READY_WITHIN: Duration = Duration::from_secs(300);
 
 /// A row of the table.
 #[derive(
@@ -62,14 +53,6 @@ pub enum Peer {
     Program(Box<Program>),
     /// Ours.
     Ours(Box<Ours>),
-}
-
-/// Another's program; ended when dropped.
-#[derive(Debug)]
-pub struct Program {
-    child: Child,
-    address: SocketAddr,
-    folder: TempDir,
 }
 
 // === impl PeerName ===
@@ -135,7 +118,7 @@ impl Peer {
     pub fn address(&self) -> SocketAddr {
         match self {
             Self::Direct(address) => *address,
-            Self::Program(program) => program.address,
+            Self::Program(program) => program.address(),
             Self::Ours(ours) => ours.address(),
         }
     }
@@ -144,79 +127,9 @@ impl Peer {
     pub fn processes(&self) -> Option<Tree> {
         let root = match self {
             Self::Direct(_) => None,
-            Self::Program(program) => program.child.id(),
+            Self::Program(program) => program.pid(),
             Self::Ours(ours) => Some(ours.pid()),
         };
         root.map(Tree::of)
     }
-}
-
-// === impl Program ===
-
-impl Program {
-    /// Runs `command` until it listens at `address`.
-    async fn run(mut command: Command, address: SocketAddr, folder: TempDir) -> Result<Self> {
-        let said = std::fs::File::create(folder.path().join("said.log"))?;
-        let child = command
-            .current_dir(folder.path())
-            .stdin(Stdio::null())
-            .stdout(said.try_clone()?)
-            .stderr(said)
-            .spawn()
-            .with_context(|| {
-                format!("cannot start {}", command.as_std().get_program().display())
-            })?;
-        let mut program = Self {
-            child,
-            address,
-            folder,
-        };
-        let listens = tokio::time::timeout(READY_WITHIN, program.listens());
-        listens.await.context("it did not listen in time")??;
-        Ok(program)
-    }
-
-    async fn listens(&mut self) -> Result<()> {
-        loop {
-            if answers(self.address).await.is_ok() {
-                return Ok(());
-            }
-            if let Some(status) = self.child.try_wait()? {
-                let said = std::fs::read_to_string(self.folder.path().join("said.log"));
-                bail!("it ended with {status}: {}", said.unwrap_or_default());
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // Killing the first process alone would leave its workers behind.
-        for pid in self
-            .child
-            .id()
-            .into_iter()
-            .flat_map(|pid| Tree::of(pid).pids().to_owned())
-        {
-            // One that has ended already is as good.
-            let _ = signal(pid, Signal::TERM);
-        }
-    }
-}
-
-/// Whether somebody answers there, whatever.
-async fn answers(address: SocketAddr) -> Result<()> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream
-        .write_all(b"GET /health/liveliness HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n")
-        .await?;
-    let mut first = [0];
-    stream.read_exact(&mut first).await?;
-    Ok(())
-}
-
-/// An address that was free a moment ago, for programs that cannot choose one themselves.
-async fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0").await?.local_addr()?)
 }

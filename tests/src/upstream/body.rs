@@ -11,7 +11,7 @@ use std::{
 use axum::body::{Body, Bytes};
 use futures_util::Stream;
 
-use super::{Shared, lock};
+use super::notes::{Shared, lock};
 
 /// What comes after the last piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

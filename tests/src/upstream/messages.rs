@@ -3,9 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    CACHED_TOKENS, COMPLETION_TOKENS, MODEL, PROMPT_TOKENS,
-    api::{any, named_event},
-    play::{Failure, Part, Reply, Said},
+    json::{any, named_event},
+    play::{CACHED_TOKENS, COMPLETION_TOKENS, Failure, MODEL, PROMPT_TOKENS, Part, Reply, Said},
 };
 
 pub(super) fn has_result(request: &Value) -> bool {

@@ -1,5 +1,15 @@
 //! What an upstream can be told to do.
 
+/// The usage that every reply reports.
+pub const PROMPT_TOKENS: u64 = 1234;
+/// Of those, from the provider's cache.
+pub const CACHED_TOKENS: u64 = 1000;
+/// And of the reply.
+pub const COMPLETION_TOKENS: u64 = 7;
+
+/// The model that answers, whatever model was asked for.
+pub(super) const MODEL: &str = "mock-model";
+
 /// A request for a reply, as far as a script may want to know it.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {

@@ -11,11 +11,10 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{
-    MODEL, PROMPT_TOKENS, Received, Shared,
     api::Api,
     body::{Ending, Watch, body},
-    lock,
-    play::{Asked, Play, Reply, Said},
+    notes::{Received, Shared, lock},
+    play::{Asked, MODEL, PROMPT_TOKENS, Play, Reply, Said},
 };
 
 /// Answers any request.

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::Path, thread};
 use anyhow::Result;
 use tokio::process::Command;
 
-use super::{Program, free_address};
+use super::program::{Program, free_address};
 
 /// Starts it.
 pub async fn start(litellm: &Path, upstream: SocketAddr) -> Result<Program> {

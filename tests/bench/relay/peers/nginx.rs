@@ -6,7 +6,7 @@ use std::{net::SocketAddr, path::Path};
 use anyhow::Result;
 use tokio::process::Command;
 
-use super::{Program, free_address};
+use super::program::{Program, free_address};
 
 /// Starts it.
 pub async fn start(nginx: &Path, upstream: SocketAddr) -> Result<Program> {

@@ -9,8 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use metaclaw_tests::home::{Home, Proxy};
-
-use crate::cell::Recorded;
+use serde::{Deserialize, Serialize};
 
 /// In every system text that has our lessons.
 pub const LESSON: &str = "Amounts are in euros";
@@ -37,6 +36,17 @@ pub struct Ours {
 pub struct Counts {
     n_recorded: u64,
     n_lost: u64,
+}
+
+/// What became of the turns of a while.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Recorded {
+    /// Turns that the log has acknowledged.
+    pub n_turns: u64,
+    /// Turns that were lost, in whatever way.
+    pub n_lost: u64,
+    /// From the last reply until the log had all turns, in milliseconds.
+    pub lag_ms: f64,
 }
 
 // === impl Ours ===
