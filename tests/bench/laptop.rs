@@ -77,8 +77,8 @@ fn read(file: &Path) -> Result<Record> {
 }
 
 async fn run(flags: &Flags, seed: u64, arm: Arm) -> Result<Record> {
-    let bin_dir = external::bin_dir().context("METACLAW_TEST_BIN_DIR is not set")?;
-    let model = external::model().context("METACLAW_TEST_MODEL is not set")?;
+    let bin_dir = external::bin_dir();
+    let model = external::model();
     let config = std::fs::read_to_string(&flags.config)?;
     let mut home = Home::new(&bin_dir, &config)
         .with_env("METACLAW__TRAINER__MODEL", model.to_string_lossy())

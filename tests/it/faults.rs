@@ -13,10 +13,10 @@ use metaclaw_tests::{
 use serde_json::{Value, json};
 
 /// A home whose proxy asks `upstream`; `more` are further lines of its settings.
-fn home_before(upstream: &str, more: &str) -> Option<Home> {
+fn home_before(upstream: &str, more: &str) -> Home {
     let config =
         format!("mode: skills_only\nllm: {{api_base: '{upstream}/v1', model_id: m}}\n{more}\n");
-    Some(Home::new(&external::bin_dir()?, &config))
+    Home::new(&external::bin_dir(), &config)
 }
 
 async fn upstream() -> Upstream {

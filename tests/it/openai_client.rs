@@ -1,15 +1,16 @@
 //! The `openai` Python package, streaming and not, through the proxy to the real engine.
 
-use metaclaw_tests::{external, need};
+use metaclaw_tests::external;
 use serde_json::Value;
 use tokio::process::Command;
 
 use crate::chat::laptop_home;
 
 #[tokio::test]
+#[ignore = "needs the binaries, the model and the Python packages, cargo xtask test runs it"]
 async fn the_openai_package_gets_the_same_answer_streamed_and_whole() {
-    let python = need!(external::python());
-    let home = need!(laptop_home());
+    let python = external::python();
+    let home = laptop_home();
     let proxy = home.start().await.unwrap();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/openai_package.py");
     let output = Command::new(python)

@@ -69,29 +69,25 @@ async fn run(mut program: Command) -> Value {
 // === impl Pair ===
 
 impl Pair {
-    /// An upstream of this dialect, where Python and the binaries are at hand.
-    async fn start(dialect: &str, config: &Value) -> Option<Self> {
+    /// An upstream of this dialect.
+    async fn start(dialect: &str, config: &Value) -> Self {
         Self::playing(script, dialect, config).await
     }
 
     /// The same with another script.
-    async fn playing(
-        script: fn(&Asked<'_>) -> Play,
-        dialect: &str,
-        config: &Value,
-    ) -> Option<Self> {
-        let (python, bin_dir) = (external::python()?, external::bin_dir()?);
+    async fn playing(script: fn(&Asked<'_>) -> Play, dialect: &str, config: &Value) -> Self {
+        let (python, bin_dir) = (external::python(), external::bin_dir());
         let alone = Upstream::scripted(script).await;
         let behind = Upstream::scripted(script).await;
         let home = Home::before(&bin_dir, &behind, dialect, config);
         let proxy = home.start().await.unwrap();
-        Some(Self {
+        Self {
             python,
             alone,
             behind,
             home,
             proxy,
-        })
+        }
     }
 
     /// The same with the proxy ended and started anew.

@@ -1,28 +1,34 @@
 //! What the tests need from outside the checkout, and where `cargo xtask test` has put it.
+//!
+//! A test that needs some of it is `#[ignore = "needs .., cargo xtask test runs it"]`, and fails where it is asked
+//! to run without.
 
 use std::path::PathBuf;
 
 /// The folder that holds the built `metaclaw` and `metaclaw-trainer`.
-pub fn bin_dir() -> Option<PathBuf> {
-    place("METACLAW_TEST_BIN_DIR")
+///
+/// # Panics
+/// When nobody says where; so do the others.
+pub fn bin_dir() -> PathBuf {
+    needed("METACLAW_TEST_BIN_DIR")
 }
 
 /// The demo model's GGUF file.
-pub fn model() -> Option<PathBuf> {
-    place("METACLAW_TEST_MODEL")
+pub fn model() -> PathBuf {
+    needed("METACLAW_TEST_MODEL")
 }
 
 /// A Python that has the `openai` and `anthropic` packages.
-pub fn python() -> Option<PathBuf> {
-    place("METACLAW_TEST_PYTHON")
+pub fn python() -> PathBuf {
+    needed("METACLAW_TEST_PYTHON")
 }
 
 /// OpenClaw: the folder of its npm project, and the folder that holds the Node it needs.
-pub fn openclaw() -> Option<(PathBuf, PathBuf)> {
-    Some((
-        place("METACLAW_TEST_OPENCLAW")?,
-        place("METACLAW_TEST_NODE")?,
-    ))
+pub fn openclaw() -> (PathBuf, PathBuf) {
+    (
+        needed("METACLAW_TEST_OPENCLAW"),
+        needed("METACLAW_TEST_NODE"),
+    )
 }
 
 /// nginx, for `cargo xtask bench relay`.
@@ -55,19 +61,6 @@ fn place(name: &str) -> Option<PathBuf> {
     Some(place)
 }
 
-/// Takes what a test needs or ends the test with the reason printed.
-#[macro_export]
-macro_rules! need {
-    ($what:expr) => {
-        match $what {
-            Some(found) => found,
-            None => {
-                eprintln!(
-                    "skipped: {} is not set; `cargo xtask test` sets it",
-                    stringify!($what)
-                );
-                return;
-            }
-        }
-    };
+fn needed(name: &str) -> PathBuf {
+    place(name).unwrap_or_else(|| panic!("{name} is not set: `cargo xtask test` sets it"))
 }

@@ -48,26 +48,44 @@ pub(crate) fn run(places: &Places) -> Result<()> {
         command::run(&mut cargo(places, &["test", "--workspace", "--doc"]))
     })?;
     let variables = environment(places, &model, &clients);
+    report.print();
     if has_nextest(places) {
-        report.print();
         let args = [
             "nextest",
             "run",
             "--workspace",
             "--no-fail-fast",
+            // What plain `cargo test` leaves out for want of what was fetched here.
+            "--run-ignored=all",
             "--features",
             ALL_FEATURES,
         ];
         return command::run(cargo(places, &args).envs(variables));
     }
-    report.print();
     plain_tests(places, &variables)
 }
 
-/// By cargo's own runner. It knows no way to give the end-to-end tests the machine for themselves but one test at a
-/// time, and prints a summary for each binary, so that the sum is left to us.
+/// By cargo's own runner: first what needs nothing, then, one test at a time, what has the machine for itself.
 fn plain_tests(places: &Places, variables: &[(&str, PathBuf)]) -> Result<()> {
-    let args = [
+    let mut counts = (0, 0);
+    let mut failures = Vec::new();
+    for args in [&[][..], &["--ignored", "--test-threads=1"]] {
+        if let Err(error) = plain_round(places, variables, args, &mut counts) {
+            failures.push(error);
+        }
+    }
+    println!("{} passed, {} failed", counts.0, counts.1);
+    failures.pop().map_or(Ok(()), Err)
+}
+
+/// The runner prints a summary for each binary, so that the sum is left to us.
+fn plain_round(
+    places: &Places,
+    variables: &[(&str, PathBuf)],
+    args: &[&str],
+    counts: &mut (u64, u64),
+) -> Result<()> {
+    let cargo_args = [
         "test",
         "--workspace",
         "--all-targets",
@@ -75,12 +93,10 @@ fn plain_tests(places: &Places, variables: &[(&str, PathBuf)]) -> Result<()> {
         "--features",
         ALL_FEATURES,
         "--",
-        "--test-threads=1",
     ];
-    let mut tests = cargo(places, &args);
+    let mut tests = cargo(places, &[&cargo_args, args].concat());
     tests.envs(variables.iter().cloned()).stdout(Stdio::piped());
     let mut child = tests.spawn().context("cannot start cargo")?;
-    let mut counts = (0, 0);
     for line in child
         .stdout
         .take()
@@ -90,11 +106,10 @@ fn plain_tests(places: &Places, variables: &[(&str, PathBuf)]) -> Result<()> {
         let line = line.context("cannot read what the tests print")?;
         println!("{line}");
         if let Some((passed, failed)) = parse_summary(&line) {
-            counts = (counts.0 + passed, counts.1 + failed);
+            *counts = (counts.0 + passed, counts.1 + failed);
         }
     }
     let status = child.wait().context("cannot wait for the tests")?;
-    println!("{} passed, {} failed", counts.0, counts.1);
     if !status.success() {
         bail!("the tests failed ({status})");
     }

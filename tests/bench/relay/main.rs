@@ -163,7 +163,7 @@ async fn start(name: PeerName, programs: &Programs, bench: &Bench) -> Result<Opt
 
 fn programs() -> Result<Programs> {
     Ok(Programs {
-        ours: external::bin_dir().context("METACLAW_TEST_BIN_DIR is not set")?,
+        ours: external::bin_dir(),
         nginx: external::nginx(),
         litellm: external::litellm(),
     })

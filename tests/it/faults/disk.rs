@@ -2,10 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use metaclaw_tests::{
-    home::{Home, Proxy, until},
-    need,
-};
+use metaclaw_tests::home::{Home, Proxy, until};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
@@ -65,11 +62,12 @@ async fn logged(home: &Home) -> (Vec<u64>, u64) {
 }
 
 #[tokio::test]
+#[ignore = "needs the binaries, cargo xtask test runs it"]
 async fn a_full_disk_stops_the_capture_and_not_the_chat_and_both_go_on_when_there_is_room() {
     let upstream = upstream().await;
     // Room for some turns that wait, and not for all.
     let more = "proxy: {port: 0, capture_memory: 1 MiB}";
-    let home = need!(home_before(&upstream.base_url, more));
+    let home = home_before(&upstream.base_url, more);
     let proxy = home.start().await.unwrap();
     for n in 0..5 {
         chat(&proxy, n, MESSAGE).await;
@@ -123,9 +121,10 @@ async fn a_full_disk_stops_the_capture_and_not_the_chat_and_both_go_on_when_ther
 }
 
 #[tokio::test]
+#[ignore = "needs the binaries, cargo xtask test runs it"]
 async fn a_file_where_the_log_should_be_is_named() {
     let upstream = upstream().await;
-    let home = need!(home_before(&upstream.base_url, "proxy: {port: 0}"));
+    let home = home_before(&upstream.base_url, "proxy: {port: 0}");
     std::fs::write(home.path().join("turns"), "").unwrap();
     let output = home.command(&["start"]).output().await.unwrap();
     assert!(!output.status.success());
@@ -146,9 +145,10 @@ fn cut(path: &Path) {
 }
 
 #[tokio::test]
+#[ignore = "needs the binaries, cargo xtask test runs it"]
 async fn a_log_cut_short_is_moved_aside_and_everybody_is_told() {
     let upstream = upstream().await;
-    let home = need!(home_before(&upstream.base_url, "proxy: {port: 0}"));
+    let home = home_before(&upstream.base_url, "proxy: {port: 0}");
     let proxy = home.start().await.unwrap();
     for n in 0..40 {
         chat(&proxy, n, MESSAGE).await;

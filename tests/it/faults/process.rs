@@ -3,10 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::join_all};
-use metaclaw_tests::{
-    home::{Home, Proxy, signal, until},
-    need,
-};
+use metaclaw_tests::home::{Home, Proxy, signal, until};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::{
@@ -80,9 +77,10 @@ async fn says(home: &Home, text: &str) {
 }
 
 #[tokio::test]
+#[ignore = "needs the binaries, cargo xtask test runs it"]
 async fn told_to_end_it_lets_replies_finish_and_says_how_many() {
     let upstream = Slow::start().await;
-    let home = need!(home_before(&upstream.base_url, "proxy: {port: 0}"));
+    let home = home_before(&upstream.base_url, "proxy: {port: 0}");
     let proxy = home.start().await.unwrap();
     let (first, second) = tokio::join!(begun(&proxy, "Where?"), begun(&proxy, "And there?"));
     signal(proxy.pid(), Signal::TERM).unwrap();
@@ -100,9 +98,10 @@ async fn told_to_end_it_lets_replies_finish_and_says_how_many() {
 }
 
 #[tokio::test]
+#[ignore = "needs the binaries, cargo xtask test runs it"]
 async fn told_twice_it_ends_at_once() {
     let upstream = Slow::start().await;
-    let home = need!(home_before(&upstream.base_url, "proxy: {port: 0}"));
+    let home = home_before(&upstream.base_url, "proxy: {port: 0}");
     let proxy = home.start().await.unwrap();
     let reply = begun(&proxy, "Where?").await;
     signal(proxy.pid(), Signal::TERM).unwrap();
@@ -116,10 +115,11 @@ async fn told_twice_it_ends_at_once() {
 }
 
 #[tokio::test]
+#[ignore = "needs the binaries, cargo xtask test runs it"]
 async fn it_takes_as_many_files_as_the_system_allows() {
     const STREAMS: usize = 400;
     let upstream = Slow::start().await;
-    let home = need!(home_before(&upstream.base_url, "proxy: {port: 0}"));
+    let home = home_before(&upstream.base_url, "proxy: {port: 0}");
     let own = getrlimit(Resource::Nofile);
     let few = Rlimit {
         current: Some(256),

@@ -1,6 +1,5 @@
 //! What the owner taught reaches the model in every API, and the program notices nothing.
 
-use metaclaw_tests::need;
 use serde_json::Value;
 
 use super::Pair;
@@ -9,12 +8,13 @@ const WISH: &str = "Answer in one short sentence, in French.";
 const CHATS: [&str; 3] = ["/v1/chat/completions", "/v1/responses", "/v1/messages"];
 
 #[tokio::test]
+#[ignore = "needs the binaries and the Python packages, cargo xtask test runs it"]
 async fn a_wish_goes_up_with_each_request_and_not_a_byte_else_changes() {
     for (package, name) in [
         ("openai", "openai_turns.py"),
         ("anthropic", "anthropic_turns.py"),
     ] {
-        let pair = need!(Pair::start(package, &Value::Null).await);
+        let pair = Pair::start(package, &Value::Null).await;
         let skills = pair.home.path().join("skills/_default");
         std::fs::create_dir_all(&skills).unwrap();
         std::fs::write(skills.join("WISHES.md"), format!("- {WISH}\n")).unwrap();

@@ -2,7 +2,6 @@
 
 use metaclaw_tests::{
     home::Home,
-    need,
     upstream::{CACHED_TOKENS, COMPLETION_TOKENS, PROMPT_TOKENS},
 };
 use serde_json::{Value, json};
@@ -10,12 +9,13 @@ use serde_json::{Value, json};
 use super::{Pair, program, run};
 
 #[tokio::test]
+#[ignore = "needs the binaries and the Python packages, cargo xtask test runs it"]
 async fn a_call_and_the_answer_to_its_result_are_two_turns_of_one_session() {
     for (dialect, name, n) in [
         ("openai", "openai_turns.py", 2),
         ("anthropic", "anthropic_turns.py", 1),
     ] {
-        let pair = need!(Pair::start(dialect, &Value::Null).await);
+        let pair = Pair::start(dialect, &Value::Null).await;
         run(program(&pair.python, name, &pair.proxy.base_url, &[])).await;
         let turns = turns(&pair.home).await;
         let is_answer = |turn: &&Value| turn["reply"]["content"] == "The tool said hi.";

@@ -1,13 +1,13 @@
 //! Replies: streamed and whole, tools, images, thoughts, and the routes beside.
 
-use metaclaw_tests::need;
 use serde_json::Value;
 
 use super::{GREETING, Pair};
 
 #[tokio::test]
+#[ignore = "needs the binaries and the Python packages, cargo xtask test runs it"]
 async fn the_openai_package_sees_and_sends_what_it_would_without_us() {
-    let pair = need!(Pair::start("openai", &Value::Null).await);
+    let pair = Pair::start("openai", &Value::Null).await;
     let seen = pair.assert_same("openai_turns.py", &[]).await;
 
     let text = |reply: &Value| reply["choices"][0]["message"]["content"].clone();
@@ -33,8 +33,9 @@ async fn the_openai_package_sees_and_sends_what_it_would_without_us() {
 }
 
 #[tokio::test]
+#[ignore = "needs the binaries and the Python packages, cargo xtask test runs it"]
 async fn the_anthropic_package_sees_and_sends_what_it_would_without_us() {
-    let pair = need!(Pair::start("anthropic", &Value::Null).await);
+    let pair = Pair::start("anthropic", &Value::Null).await;
     let seen = pair.assert_same("anthropic_turns.py", &[]).await;
 
     assert_eq!(seen["whole"]["content"][0]["text"], GREETING);
