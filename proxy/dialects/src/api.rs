@@ -4,6 +4,7 @@
 //! is turned into it here. Only copies are read: the agent's bytes go their way untouched.
 
 use metaclaw_chat::{Message, MessageError};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
@@ -13,7 +14,8 @@ use crate::{
 };
 
 /// A chat API: what a route takes, and what it answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Api {
     /// OpenAI chat completions, `/v1/chat/completions`.
     Chat,

@@ -19,10 +19,12 @@ use crate::{
     identity::{self, Identity},
     inject::Given,
     metrics::Visit,
+    pieces::Pieces,
     record::{self, AsItCame, Asked, Began, Encoding, Format},
     refusal::Refusal,
     relay::{Body, Relay},
-    upstream::{Answer, Outgoing, Sent, Target},
+    routing::{Answer, Chat},
+    upstream::Upstream,
 };
 
 /// Which adapter answered, on replies of the policy model.
@@ -89,61 +91,70 @@ impl Turn {
     async fn ask_any(&self, shared: &Shared, visit: &mut Visit) -> Result<Answer, Refusal> {
         let upstreams = &shared.upstreams;
         let has_media = || self.chat.has_media();
-        let asked = upstreams.any_of(&shared.serving, &self.who.agent, has_media);
-        let outgoing = |target: &Target| self.outgoing(target);
-        upstreams.ask_any(asked, outgoing, visit).await
+        let candidates = upstreams.candidates(&shared.serving, &self.who.agent, has_media);
+        let chat = Chat {
+            api: self.chat.api(),
+            route: &self.route,
+            headers: &self.headers,
+            body: &|upstream, asks_ids| self.body(upstream, asks_ids),
+            ids: self.asked_for_ids(),
+        };
+        Ok(upstreams.ask(candidates, &chat, visit).await?)
     }
 
-    /// The request as this target gets it.
-    fn outgoing(&self, target: &Target) -> Outgoing<'_> {
+    /// The request's body as this upstream gets it.
+    fn body(&self, upstream: &Upstream, asks_ids: bool) -> Pieces {
         let lessons = &self.given.lessons.lessons;
-        let ids = self.asked_for_ids(target);
         let changes = Changes {
-            model: target.model(self.given.lease.adapter()),
+            model: upstream.model(self.given.lease.adapter()),
             system: lessons.system_block.as_deref(),
-            absent: match target {
-                Target::Policy(endpoint) if endpoint.appends_system => Absent::Field,
-                Target::Policy(_) | Target::Named(_) => Absent::Insert,
+            absent: if upstream.capabilities.appends_system {
+                Absent::Field
+            } else {
+                Absent::Insert
             },
             user_line: lessons.user_line.as_deref(),
-            fields: match (ids, self.chat.api()) {
-                (Some(_), Api::Chat) => &vllm::WANTED,
+            fields: match (asks_ids, self.chat.api()) {
+                (true, Api::Chat) => &vllm::WANTED,
                 _ => &[],
             },
         };
-        Outgoing {
-            method: http::Method::POST,
-            route: &self.route,
-            headers: self.headers.clone(),
-            body: Sent::Chat(splice(&self.chat, changes).into()),
-            ids,
-        }
+        splice(&self.chat, changes).into()
     }
 
-    /// What the caller asked for itself, where token ids are asked for: for turns that are learned from.
-    fn asked_for_ids(&self, target: &Target) -> Option<vllm::Asked> {
-        let is_learned_from = self.is_recorded && self.who.kind == TurnKind::Main;
-        let field = |name: &str| self.chat.field(name);
-        is_learned_from
-            .then(|| target.asked_for_ids(self.chat.api(), field))
-            .flatten()
+    /// What the caller asked for itself, where token ids may be asked for: for turns that are learned from.
+    /// Nothing where our fields would make right what vLLM refuses.
+    fn asked_for_ids(&self) -> Option<vllm::Asked> {
+        if !self.is_recorded || self.who.kind != TurnKind::Main {
+            return None;
+        }
+        if self.chat.api() != Api::Chat {
+            // Neither of the others has a field for it.
+            return Some(vllm::Asked::default());
+        }
+        let asked = vllm::Asked::of(|name| self.chat.field(name));
+        // Refused without `logprobs: true`, which would come from us alone.
+        let top = self.chat.field("top_logprobs");
+        let is_refused = !asked.logprobs && top.is_some_and(|top| !top.is_null());
+        (!is_refused).then_some(asked)
     }
 
     /// Sends the reply on its way, with a copy for the log.
     fn relay(self, shared: &Shared, answer: Answer, ticket: Ticket) -> Response<Body> {
         let Answer {
-            target,
+            upstream,
             reply,
             api,
             has_ids,
         } = answer;
         let (mut head, body) = reply.into_parts();
         head.headers = headers::downwards(head.headers);
-        if let Some(adapter) = target.adapter(&self.given.lease) {
+        let adapter = upstream.adapter(&self.given.lease);
+        if let Some(adapter) = adapter.and_then(|it| HeaderValue::from_str(it).ok()) {
             head.headers.insert(ADAPTER, adapter);
         }
         let began = Began {
-            api: api.unwrap_or_else(|| self.chat.api()),
+            api,
             status: head.status.as_u16(),
             format: if headers::is_events(&head.headers) {
                 Format::Sse
@@ -153,31 +164,29 @@ impl Turn {
             encoding: Encoding::of(&head.headers),
             has_ids,
         };
-        let idle = target.idle();
+        let idle = upstream.idle;
         let recording = self
             .is_recorded
-            .then(|| shared.recorder.begin(self.asked(target), began))
+            .then(|| shared.recorder.begin(self.asked(&upstream), began))
             .flatten();
         let relay = Relay::new(body, recording, idle, ticket);
         Response::from_parts(head, Body::new(relay))
     }
 
     /// What the log is told of the request.
-    fn asked(self, target: Target) -> Asked {
-        let adapter = match target {
-            Target::Policy(_) => self.given.lease.adapter(),
-            Target::Named(_) => None,
-        };
+    fn asked(self, upstream: &Upstream) -> Asked {
+        let adapter = upstream.adapter(&self.given.lease);
         Asked {
             api: self.chat.api(),
             who: self.who,
             started_ms: self.started_ms,
             traceparent: self.headers.get("traceparent").and_then(copied),
             request: record::Request::AsItCame(Box::new(AsItCame {
+                upstream: upstream.name.clone(),
+                model: upstream.model(adapter).map(str::to_owned),
                 adapter: adapter.map(str::to_owned),
                 chat: self.chat,
                 start: self.start,
-                target,
                 lessons: self.given.lessons,
             })),
         }

@@ -11,8 +11,7 @@ use metaclaw_chat::{AgentId, Size, Span};
 use serde::Deserialize;
 
 pub use self::upstreams::{
-    AgentConfig, EnvironmentProxies, Mode, RoutingConfig, SpokenApi, UpstreamConfig,
-    UpstreamDialect,
+    AgentConfig, EnvironmentProxies, Mode, RoutingConfig, UpstreamConfig, UpstreamDialect,
 };
 use crate::secret::Secret;
 
@@ -155,7 +154,9 @@ pub enum ConfigError {
         known: String,
     },
     /// An upstream of our own model's name.
-    #[error("upstreams.policy: this name stands for the policy model; choose another")]
+    #[error(
+        "upstreams.policy: this name stands for the policy model, of which only the deadlines connect, first_byte and idle can be set; choose another"
+    )]
     ReservedName,
     /// A file of certificates that cannot be used.
     #[error("upstreams.{name}.ca: {reason}")]
@@ -207,7 +208,11 @@ impl GatewayConfig {
     /// [`ConfigError`]; addresses and patterns are checked where they are read, in [`crate::Gateway::new`].
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         self.proxy.check()?;
-        if self.upstreams.contains_key(POLICY) {
+        if self
+            .upstreams
+            .get(POLICY)
+            .is_some_and(|it| !it.is_deadlines())
+        {
             return Err(ConfigError::ReservedName);
         }
         let orders = [("routing.order".to_owned(), &self.routing.order)].into_iter();
@@ -330,7 +335,7 @@ mod tests {
         insta::assert_snapshot!(refused(r#"{"proxy":{"keys":{"a":{"key":"k","agents":["a"]},"b":{"key":"k","agents":["b"]}}}}"#), @"proxy.keys.b.key is proxy.keys.a.key as well: each must be another");
         insta::assert_snapshot!(refused(r#"{"routing":{"order":["polcy"]},"upstreams":{"mine":{"url":"x"}}}"#), @r#"routing.order: "polcy" is no upstream; there are policy, mine"#);
         insta::assert_snapshot!(refused(r#"{"agents":{"work":{"upstream":["yours"]}},"upstreams":{"mine":{"url":"x"}}}"#), @r#"agents.work.upstream: "yours" is no upstream; there are policy, mine"#);
-        insta::assert_snapshot!(refused(r#"{"upstreams":{"policy":{"url":"x"}}}"#), @"upstreams.policy: this name stands for the policy model; choose another");
+        insta::assert_snapshot!(refused(r#"{"upstreams":{"policy":{"url":"x"}}}"#), @"upstreams.policy: this name stands for the policy model, of which only the deadlines connect, first_byte and idle can be set; choose another");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use metaclaw_dialects::{
 use crate::{
     auth::Caller,
     config::CompatConfig,
-    headers::{self, Credentials},
+    headers,
     identity::{Claims, Identifier, Lineage, Replies, SidePatterns},
 };
 
@@ -152,7 +152,7 @@ impl Who {
 
 /// A request's headers as they go upstream, where the caller's key is one of ours.
 pub fn upwards(headers: HeaderMap) -> HeaderMap {
-    headers::upwards(headers, Credentials::Nobodys)
+    headers::upwards(headers, None, false)
 }
 
 #[cfg(test)]

@@ -18,10 +18,10 @@ use crate::{
     origin::Origins,
     record::{AT_ONCE, Recorder, Recordings, TurnSink, recorder},
     refusal::Refusal,
+    routing::Upstreams,
     server::StalledStreams,
     services::Services,
     serving::Serving,
-    upstream::Upstreams,
 };
 
 /// What the gateway is made of.

@@ -23,7 +23,7 @@ use crate::{
     refusal::{Refusal, json_response},
     relay::{Body, Relay, full},
     services::{Call, Service},
-    upstream::{Outgoing, Sent, Target},
+    upstream::{Outgoing, Sent, Upstream},
 };
 
 /// The admin call of the original, which scripts still use.
@@ -131,7 +131,11 @@ fn allow(request: &Request<Incoming>, allowed: &'static str) -> Result<(), Refus
 }
 
 fn ready(shared: &Shared) -> Response<Body> {
-    match (shared.services.ready)() {
+    let is_ready = match shared.serving.is_silent() {
+        true => Err("the policy model's server does not answer".to_owned()),
+        false => (shared.services.ready)(),
+    };
+    match is_ready {
         Ok(()) => json_response(StatusCode::OK, &json!({ "ready": true })),
         Err(reason) => {
             let body = json!({ "ready": false, "reason": reason });
@@ -216,10 +220,9 @@ async fn pass(
         route: &route,
         headers: head.headers,
         body: Sent::Stream(body),
-        ids: None,
     };
-    let asking = pin!(shared.upstreams.ask(&target, outgoing));
-    let reply = visit.ask(target.name(), asking).await?;
+    let asking = pin!(shared.upstreams.pass(&target, outgoing));
+    let reply = visit.ask(&target.name, asking).await?;
     let (mut head, body) = reply.into_parts();
     head.headers = headers::downwards(head.headers);
     let ticket = ticket.watched(visit.watch());
@@ -229,7 +232,7 @@ async fn pass(
     let body = if tells_length && head.headers.contains_key(header::CONTENT_LENGTH) {
         Body::new(StreamBody::new(stream::empty()))
     } else {
-        Body::new(Relay::new(body, None, target.idle(), ticket))
+        Body::new(Relay::new(body, None, target.idle, ticket))
     };
     Ok(Response::from_parts(head, body))
 }
@@ -242,15 +245,17 @@ fn target(
     agent: &AgentId,
     method: &Method,
     route: &PathAndQuery,
-) -> Result<Target, Refusal> {
+) -> Result<Arc<Upstream>, Refusal> {
     let is_models = route.path() == "/v1/models" && *method == Method::GET;
     let targets = shared.upstreams.targets(&shared.serving, agent);
-    let takes = |target: &&Target| is_models || target.takes_everything();
+    let takes = |it: &&Arc<Upstream>| is_models || it.capabilities.takes_everything;
     let mut able = targets.iter().filter(takes);
-    let suited = able.clone().find(|target| is_models || target.suits(route));
+    let suited = able
+        .clone()
+        .find(|target| is_models || target.capabilities.suits(route));
     suited.or_else(|| able.next()).cloned().ok_or_else(|| {
         if is_models || !shared.upstreams.has_policy(agent) {
-            return shared.upstreams.nobody(agent);
+            return shared.upstreams.nobody(agent).into();
         }
         Refusal::NotFound {
             method: method.to_string(),

@@ -27,19 +27,13 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     header::UPGRADE,
 ];
 
-/// Whose word is shown upstream.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Credentials<'a> {
-    /// A configured key.
-    Key(&'a Secret, UpstreamDialect),
-    /// The caller's own.
-    Callers,
-    /// None: what the caller showed is a key of ours.
-    Nobodys,
-}
-
-/// The headers of a request as they go upstream.
-pub(crate) fn upwards(mut headers: HeaderMap, credentials: Credentials<'_>) -> HeaderMap {
+/// The headers of a request as they go upstream, with `key` where there is one. What else the caller shows
+/// of its own goes along only where it is meant for whoever is asked.
+pub(crate) fn upwards(
+    mut headers: HeaderMap,
+    key: Option<(&Secret, UpstreamDialect)>,
+    is_meant: bool,
+) -> HeaderMap {
     remove_hop_by_hop(&mut headers);
     for name in OWN_HEADERS {
         headers.remove(name);
@@ -50,17 +44,47 @@ pub(crate) fn upwards(mut headers: HeaderMap, credentials: Credentials<'_>) -> H
     headers.remove(header::EXPECT);
     // A body that was read has nothing behind it any more.
     headers.remove(header::TRAILER);
-    if !matches!(credentials, Credentials::Callers) {
+    if key.is_some() || !is_meant {
         for name in KEY_HEADERS {
             headers.remove(name);
         }
     }
-    if let Credentials::Key(key, dialect) = credentials
-        && let Some((name, value)) = key_header(key, dialect)
-    {
+    if !is_meant {
+        let shown = headers.keys().filter(|name| is_credential(name.as_str()));
+        for name in shown.cloned().collect::<Vec<_>>() {
+            headers.remove(name);
+        }
+    }
+    if let Some((name, value)) = key.and_then(|(key, style)| key_header(key, style)) {
         headers.insert(name, value);
     }
     headers
+}
+
+/// Whether a header says who the caller is, or proves it: cookies, tokens, accounts.
+fn is_credential(name: &str) -> bool {
+    const WORDS: [&str; 16] = [
+        "account",
+        "apikey",
+        "assertion",
+        "auth",
+        "authentication",
+        "authorization",
+        "cookie",
+        "cookie2",
+        "credential",
+        "jwt",
+        "organization",
+        "password",
+        "project",
+        "secret",
+        "signature",
+        "token",
+    ];
+    let mut words = name.split(['-', '_']);
+    words.any(|word| WORDS.contains(&word))
+        || name.ends_with("api-key")
+        || name.ends_with("access-key")
 }
 
 /// The headers of a request that is put in the words of another API: its caller's key as that API's
@@ -202,15 +226,34 @@ mod tests {
 
     #[test]
     fn what_is_the_callers_passes_and_what_is_ours_does_not() {
-        let callers = upwards(map(&SENT), Credentials::Callers);
+        let callers = upwards(map(&SENT), None, true);
         assert_eq!(callers, map(&[&SENT[..2], &PASS].concat()));
-        assert_eq!(upwards(map(&SENT), Credentials::Nobodys), map(&PASS));
+        assert_eq!(upwards(map(&SENT), None, false), map(&PASS));
+        // All that tells who the caller is, where another is asked than it was meant for.
+        let shown = [
+            ("cookie", "a=b"),
+            ("x-goog-api-key", "k"),
+            ("x-auth-token", "t"),
+            ("x-amz-security-token", "t"),
+            ("openai-organization", "o"),
+            ("openai-project", "p"),
+        ];
+        let sent = map(&[&PASS[..], &shown].concat());
+        assert_eq!(upwards(sent.clone(), None, false), map(&PASS));
+        assert_eq!(upwards(sent.clone(), None, true), sent);
+        let harmless = [
+            ("user-agent", "a/1"),
+            ("idempotency-key", "i"),
+            ("x-session-affinity", "s"),
+            ("anthropic-beta", "b"),
+        ];
+        assert_eq!(upwards(map(&harmless), None, false), map(&harmless));
     }
 
     #[test]
     fn a_configured_key_replaces_the_callers_as_its_upstream_wants_it() {
         let key = Secret::from("k");
-        let sent = |dialect| upwards(map(&SENT), Credentials::Key(&key, dialect));
+        let sent = |style| upwards(map(&SENT), Some((&key, style)), true);
         let openai = map(&[&PASS[..], &[("authorization", "Bearer k")]].concat());
         assert_eq!(sent(UpstreamDialect::Openai), openai);
         let anthropic = map(&[&PASS[..], &[("x-api-key", "k")]].concat());

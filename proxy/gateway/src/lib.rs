@@ -13,6 +13,7 @@ mod capture;
 mod chat;
 mod clock;
 mod config;
+mod failure;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod gateway;
@@ -28,27 +29,29 @@ mod recent;
 mod record;
 mod refusal;
 mod relay;
+mod routing;
 mod secret;
 mod server;
 mod services;
 mod serving;
 mod upstream;
 
+pub use metaclaw_dialects::Api;
+
 pub use self::{
     address::AddressError,
     auth::Door,
     config::{
         AgentConfig, CompatConfig, ConfigError, EnvironmentProxies, GatewayConfig, KeyConfig, LLM,
-        Mode, POLICY, ProxyConfig, RoutingConfig, ServingConfig, SpokenApi, UpstreamConfig,
-        UpstreamDialect,
+        Mode, POLICY, ProxyConfig, RoutingConfig, ServingConfig, UpstreamConfig, UpstreamDialect,
     },
+    failure::Failure,
     gateway::{Gateway, GatewayParts},
     metrics::{Counts, Metrics},
     record::{Appending, TurnSink},
     secret::Secret,
     services::{Answering, Call, Service, ServiceError, Services},
     serving::{Endpoint, Lease, Serving},
-    upstream::Failure,
 };
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use metaclaw_dialects::{Dialect, ErrorBody, request::RequestError};
 use crate::{
     identity::IdentityError,
     relay::{Body, full},
+    upstream::UpstreamError,
 };
 
 /// Why the gateway answers itself instead of an upstream.
@@ -37,50 +38,8 @@ pub(crate) enum Refusal {
         "no room for this request body just now: all together take at most proxy.body_memory, {limit}"
     )]
     NoRoom { limit: Size },
-    #[error("the policy model is not being served right now; it is being (re)started, try again")]
-    PolicyDown,
-    #[error(
-        "this conversation holds an image or a file, and the policy model reads text alone: leave it out, or set llm.api_base to a model that takes it"
-    )]
-    TextOnly,
-    #[error("no upstream is configured: set llm.api_base, or a policy model")]
-    NoUpstream,
-    #[error("upstream {name} ({host}) cannot be reached: {reason}")]
-    Unreachable {
-        name: String,
-        host: String,
-        reason: String,
-    },
-    #[error("upstream {name} ({host}) sent no reply: {reason}")]
-    NoReply {
-        name: String,
-        host: String,
-        reason: String,
-    },
-    #[error("upstream {name} ({host}) sent something that is not HTTP: {reason}")]
-    NotHttp {
-        name: String,
-        host: String,
-        reason: String,
-    },
-    #[error("upstream {name} ({host}) sent no reply within {after}")]
-    TooSlow {
-        name: String,
-        host: String,
-        after: Span,
-    },
-    #[error("upstream {name} cannot be asked this, as it speaks another API: {reason}")]
-    Unsayable {
-        name: String,
-        field: Option<String>,
-        reason: String,
-    },
-    #[error(
-        "upstream {name} does not speak this API ({path}), and it cannot be put in other words"
-    )]
-    NotSpoken { name: String, path: &'static str },
-    #[error("upstream {name} sent a reply that cannot be put in other words: {reason}")]
-    Unreadable { name: String, reason: String },
+    #[error(transparent)]
+    Upstream(UpstreamError),
     #[error(
         "web pages of {origin:?} may not speak to this proxy: add it to proxy.allow_origins if they should"
     )]
@@ -110,15 +69,6 @@ fn size_given(n_bytes: Option<u64>) -> String {
 // === impl Refusal ===
 
 impl Refusal {
-    /// Nobody is there to answer: our own policy model is away, or nothing is configured.
-    pub(crate) fn of_nobody(has_policy: bool) -> Self {
-        if has_policy {
-            Self::PolicyDown
-        } else {
-            Self::NoUpstream
-        }
-    }
-
     /// The one place where a refusal becomes a status.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
@@ -126,31 +76,16 @@ impl Refusal {
             Self::Origin { .. } | Self::Host { .. } | Self::NotAll => StatusCode::FORBIDDEN,
             Self::Identity(error) if error.is_forbidden() => StatusCode::FORBIDDEN,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Identity(_)
-            | Self::BodyCut
-            | Self::Request(_)
-            | Self::TextOnly
-            | Self::Unsayable { .. } => StatusCode::BAD_REQUEST,
-            Self::Busy { .. } | Self::NoRoom { .. } | Self::PolicyDown | Self::NoUpstream => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Identity(_) | Self::BodyCut | Self::Request(_) => StatusCode::BAD_REQUEST,
+            Self::Busy { .. } | Self::NoRoom { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Upstream(error) => of_upstream(error).0,
             Self::BodyStalled { .. } => StatusCode::REQUEST_TIMEOUT,
-            Self::Unreachable { .. }
-            | Self::NoReply { .. }
-            | Self::NotHttp { .. }
-            | Self::Unreadable { .. } => StatusCode::BAD_GATEWAY,
-            Self::TooSlow { .. } => StatusCode::GATEWAY_TIMEOUT,
-            Self::NotFound { .. } | Self::NotSpoken { .. } => StatusCode::NOT_FOUND,
+            Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             // The answer upon which Codex goes on over HTTP at once; upon others it tries again first.
             Self::WebSocket { .. } => StatusCode::UPGRADE_REQUIRED,
             Self::Service { status, .. } => *status,
         }
-    }
-
-    /// Whether an upstream was passed over as it cannot be asked in words that it knows.
-    pub(crate) fn is_of_words(&self) -> bool {
-        matches!(self, Self::Unsayable { .. } | Self::NotSpoken { .. })
     }
 
     fn code(&self) -> Option<&'static str> {
@@ -160,17 +95,10 @@ impl Refusal {
             Self::TooLarge { .. } => Some("request_too_large"),
             Self::Busy { .. } => Some("too_many_streams"),
             Self::NoRoom { .. } => Some("too_many_bytes"),
-            Self::PolicyDown => Some("policy_unavailable"),
-            Self::NoUpstream => Some("no_upstream"),
-            Self::TextOnly => Some("text_only_model"),
-            Self::NotSpoken { .. } => Some("api_not_spoken"),
-            Self::Unsayable { .. } => Some("not_translatable"),
-            Self::NotHttp { .. } | Self::Unreadable { .. } => Some("upstream_unreadable"),
+            Self::Upstream(error) => of_upstream(error).1,
             Self::Origin { .. } => Some("foreign_origin"),
             Self::Host { .. } => Some("foreign_host"),
             Self::WebSocket { .. } => Some("no_websockets"),
-            Self::Unreachable { .. } | Self::NoReply { .. } => Some("upstream_unreachable"),
-            Self::TooSlow { .. } => Some("upstream_timeout"),
             Self::BodyCut
             | Self::BodyStalled { .. }
             | Self::Request(_)
@@ -183,10 +111,10 @@ impl Refusal {
 
     fn param(&self) -> Option<String> {
         match self {
-            Self::TextOnly => Some("messages".to_owned()),
+            Self::Upstream(UpstreamError::TextOnly) => Some("messages".to_owned()),
+            Self::Upstream(UpstreamError::Untranslatable { field, .. }) => field.clone(),
             Self::Request(error) => error.param(),
             Self::Identity(error) => Some(error.param().to_owned()),
-            Self::Unsayable { field, .. } => field.clone(),
             _ => None,
         }
     }
@@ -194,7 +122,7 @@ impl Refusal {
     fn retry_after(&self) -> Option<HeaderValue> {
         match self {
             Self::Busy { .. } | Self::NoRoom { .. } => Some(HeaderValue::from_static("1")),
-            Self::PolicyDown => Some(HeaderValue::from_static("5")),
+            Self::Upstream(UpstreamError::PolicyDown) => Some(HeaderValue::from_static("5")),
             _ => None,
         }
     }
@@ -228,6 +156,38 @@ impl Refusal {
             response.headers_mut().insert(header::UPGRADE, instead);
         }
         response
+    }
+}
+
+/// The status and the code of an upstream's failure.
+fn of_upstream(error: &UpstreamError) -> (StatusCode, Option<&'static str>) {
+    use UpstreamError as E;
+    let (status, code) = match error {
+        E::PolicyDown => (StatusCode::SERVICE_UNAVAILABLE, "policy_unavailable"),
+        E::NoUpstream => (StatusCode::SERVICE_UNAVAILABLE, "no_upstream"),
+        E::TextOnly => (StatusCode::BAD_REQUEST, "text_only_model"),
+        E::Untranslatable { .. } => (StatusCode::BAD_REQUEST, "not_translatable"),
+        E::NotSpoken { .. } => (StatusCode::NOT_FOUND, "api_not_spoken"),
+        E::NotHttp { .. } | E::Unreadable { .. } => {
+            (StatusCode::BAD_GATEWAY, "upstream_unreadable")
+        }
+        E::Unreachable { .. } | E::NoReply { .. } => {
+            (StatusCode::BAD_GATEWAY, "upstream_unreachable")
+        }
+        E::TooSlow { .. } => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
+        E::NotFound { .. } => return (StatusCode::NOT_FOUND, None),
+        E::Upload(_) => return (StatusCode::BAD_REQUEST, None),
+    };
+    (status, Some(code))
+}
+
+impl From<UpstreamError> for Refusal {
+    fn from(error: UpstreamError) -> Self {
+        match error {
+            // What the caller's body broke off with is ours, or that of its connection.
+            UpstreamError::Upload(why) => *why.downcast().unwrap_or(Box::new(Self::BodyCut)),
+            error => Self::Upstream(error),
+        }
     }
 }
 

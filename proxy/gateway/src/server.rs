@@ -33,6 +33,11 @@ impl Gateway {
         let helpers = TaskTracker::new();
         helpers.spawn(recordings.run(recorded.clone()));
         helpers.spawn(sweep(Arc::clone(&shared), recorded.clone()));
+        let (watched, until) = (Arc::clone(&shared), recorded.clone());
+        helpers.spawn(async move {
+            let watching = watched.upstreams.watch_policy(&watched.serving);
+            until.run_until_cancelled(watching).await;
+        });
 
         let mut connections = JoinSet::new();
         let accepting = accept(&shared, &listener, &mut connections, &stop);

@@ -15,6 +15,7 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use metaclaw_chat::AgentId;
+use tokio::sync::watch;
 
 use crate::{
     address::{Address, AddressError},
@@ -28,6 +29,8 @@ pub struct Endpoint {
     pub(crate) key: Option<Secret>,
     pub(crate) base: String,
     pub(crate) appends_system: bool,
+    /// It has stopped answering.
+    silent: watch::Sender<bool>,
 }
 
 /// The serving pointers. Clone the `Arc`.
@@ -73,7 +76,27 @@ impl Endpoint {
             key,
             base: base.to_owned(),
             appends_system: false,
+            silent: watch::Sender::new(false),
         })
+    }
+
+    /// Whether its server has stopped answering, though nobody took it away.
+    pub(crate) fn is_silent(&self) -> bool {
+        *self.silent.borrow()
+    }
+
+    /// Notes whether its server answers.
+    pub(crate) fn set_silent(&self, is_silent: bool) {
+        if self.silent.send_replace(is_silent) != is_silent {
+            let host = self.address.host();
+            tracing::warn!(host, is_silent, "the policy model's server");
+        }
+    }
+
+    /// Waits until its server stops answering.
+    pub(crate) async fn falls_silent(&self) {
+        // The sender is here: there is no other error.
+        let _ = self.silent.subscribe().wait_for(|silent| *silent).await;
     }
 
     /// It is our own trainer, which appends lessons to its template's default system text.
@@ -107,6 +130,12 @@ impl Serving {
     /// Where the policy model is served now.
     pub fn policy(&self) -> Option<Arc<Endpoint>> {
         self.policy.load_full()
+    }
+
+    /// Whether the policy model's server has stopped answering.
+    pub fn is_silent(&self) -> bool {
+        let policy = self.policy.load();
+        policy.as_ref().is_some_and(|endpoint| endpoint.is_silent())
     }
 
     /// Makes an adapter an agent's current one; `None` is the base model.

@@ -1,199 +1,106 @@
-//! The servers that requests go to, and the one client that asks them.
+//! One server that requests go to: a configured upstream, or our own policy model.
 //!
-//! No redirects, no decompression, no retry but what `routing.fail_over` asks for (`ask`) and what a
-//! connection needs that had been closed (`client`).
+//! No redirects, no decompression, and nothing is sent twice here but where a connection needs it that had
+//! been closed (`client`).
 
-mod ask;
 mod body;
+mod capabilities;
 mod client;
 mod connect;
-mod failure;
-mod ids;
+mod error;
 mod keys;
-mod lack;
-mod speech;
+mod negative_cache;
 mod tls;
 mod upload;
-mod wording;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use http::{HeaderMap, HeaderValue, Method, Uri, uri::PathAndQuery};
-use metaclaw_chat::AgentId;
-use metaclaw_dialects::vllm;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header, uri::PathAndQuery};
+use metaclaw_dialects::Api;
 use rustls::RootCertStore;
+use serde::Deserialize;
+use tokio::time::timeout;
 
 pub(crate) use self::{
-    ask::{Answer, AnyOf},
     body::UpstreamBody,
+    capabilities::{Capabilities, Variant},
+    client::{Client, Sent},
+    error::UpstreamError,
 };
-use self::{
-    client::{Client, SendError, is_not_http, sources},
-    connect::Proxy,
-    keys::KeyRing,
-    lack::Lack,
-    speech::Speech,
-};
+use self::{connect::Proxy, keys::KeyRing};
 use crate::{
     address::Address,
-    auth::Door,
-    config::{AgentConfig, ConfigError, GatewayConfig, Mode, POLICY, UpstreamConfig},
-    pieces::Pieces,
-    refusal::Refusal,
-    relay::Body,
-    serving::{Endpoint, Lease, Serving},
+    config::{ConfigError, EnvironmentProxies, POLICY, UpstreamConfig, UpstreamDialect},
+    failure::Failure,
+    headers,
+    relay::full,
+    serving::{Endpoint, Lease},
 };
-pub use failure::Failure;
 
-/// All upstreams, and the order in which they are asked.
-#[derive(Debug)]
-pub(crate) struct Upstreams {
-    named: BTreeMap<String, Arc<Upstream>>,
-    order: Vec<String>,
-    agents: BTreeMap<AgentId, AgentConfig>,
-    mode: Mode,
-    fail_over: Vec<Failure>,
-    policy: Client,
-    /// Where it is locked, callers show a key of ours, which is no upstream's.
-    door: Arc<Door>,
-}
+/// After these failures of the policy model the next upstream is asked without being told to.
+const POLICY_FAILS_OVER: [Failure; 3] = [
+    Failure::Unreachable,
+    Failure::Timeout,
+    Failure::ContextLength,
+];
 
-/// A configured upstream.
+/// A server that answers.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub name: String,
+    pub capabilities: Capabilities,
+    pub keys: KeyRing,
+    /// The longest silence inside a reply.
+    pub idle: Option<Duration>,
+    /// Classes of failure after which another key or upstream is asked.
+    pub fail_over: Vec<Failure>,
     address: Address,
-    config: UpstreamConfig,
-    keys: KeyRing,
-    speech: Speech,
-    /// Whether it gives no token ids.
-    lacks_ids: Lack,
-    /// The proxy on the way to it.
-    proxy: Option<Proxy>,
-    client: Client,
-}
-
-/// Who is asked.
-#[derive(Debug, Clone)]
-pub(crate) enum Target {
-    /// Our own policy model.
-    Policy(Arc<Endpoint>),
-    /// A configured upstream.
-    Named(Arc<Upstream>),
+    dialect: UpstreamDialect,
+    model: Option<String>,
+    /// What a proxy on the way wants to be shown with a request that it forwards.
+    proxy_authorization: Option<HeaderValue>,
+    client: Arc<Client>,
+    /// Where our own policy model is served, if it is that.
+    policy: Option<Arc<Endpoint>>,
 }
 
 /// What is asked.
+#[derive(Debug)]
 pub(crate) struct Outgoing<'a> {
     pub method: Method,
     pub route: &'a PathAndQuery,
     pub headers: HeaderMap,
     pub body: Sent,
-    /// What the caller asked for itself, where the upstream is asked for token ids.
-    pub ids: Option<vllm::Asked>,
 }
 
-/// A request's body.
-pub(crate) enum Sent {
-    /// A chat in the caller's API, which may be put in other words and sent again.
-    Chat(Pieces),
-    /// Anything else, as it comes.
-    Stream(Body),
+/// What is shown with a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shown {
+    /// Which of the upstream's keys; where it has none, the caller's own passes, if `is_meant`.
+    pub key: Option<usize>,
+    /// What the caller shows of its own is meant for this upstream.
+    pub is_meant: bool,
 }
 
-// === impl Upstreams ===
-
-impl Upstreams {
-    /// Those of the configuration, each trusted by `roots`.
-    pub(crate) fn new(
-        config: &GatewayConfig,
-        roots: &RootCertStore,
-        door: Arc<Door>,
-    ) -> Result<Self, ConfigError> {
-        let mut named = BTreeMap::new();
-        for (name, own) in &config.upstreams {
-            let upstream = Upstream::new(name, own, config, roots)?;
-            named.insert(name.clone(), Arc::new(upstream));
-        }
-        let tls = tls::config(roots.clone())?;
-        let default = UpstreamConfig::default();
-        Ok(Self {
-            named,
-            order: config.routing.order.clone(),
-            agents: config.agents.clone(),
-            mode: config.mode,
-            fail_over: config.routing.fail_over.clone(),
-            policy: Client::new(tls, &default, None, false),
-            door,
-        })
-    }
-
-    /// Who can answer an agent's chats, in order.
-    pub(crate) fn targets(&self, serving: &Serving, agent: &AgentId) -> Vec<Target> {
-        self.targets_named(serving, &self.order_of(agent))
-    }
-
-    fn targets_named(&self, serving: &Serving, names: &[&str]) -> Vec<Target> {
-        let target = |name: &&str| match *name {
-            POLICY => serving.policy().map(Target::Policy),
-            name => self.named.get(name).cloned().map(Target::Named),
-        };
-        names.iter().filter_map(target).collect()
-    }
-
-    /// Who can answer this chat, in order. Our own policy model reads text alone: `has_media` says
-    /// whether there is more.
-    pub(crate) fn any_of(
-        &self,
-        serving: &Serving,
-        agent: &AgentId,
-        has_media: impl FnOnce() -> bool,
-    ) -> AnyOf {
-        let names = self.order_of(agent);
-        let mut targets = self.targets_named(serving, &names);
-        let has_policy = names.contains(&POLICY);
-        let mut nobody = Refusal::of_nobody(has_policy);
-        if has_policy && has_media() {
-            targets.retain(|target| !matches!(target, Target::Policy(_)));
-            nobody = Refusal::TextOnly;
-        }
-        AnyOf { targets, nobody }
-    }
-
-    /// Why nobody can answer.
-    pub(crate) fn nobody(&self, agent: &AgentId) -> Refusal {
-        Refusal::of_nobody(self.has_policy(agent))
-    }
-
-    /// Whether our own policy model is among those who answer, up or down.
-    pub(crate) fn has_policy(&self, agent: &AgentId) -> bool {
-        self.order_of(agent).contains(&POLICY)
-    }
-
-    /// The names that an agent's requests may go to. Its own upstreams stand for all others, so that
-    /// what it says never reaches one that its owner did not choose for it.
-    fn order_of(&self, agent: &AgentId) -> Vec<&str> {
-        let own = self.agents.get(agent);
-        let mode = own.and_then(|own| own.mode).unwrap_or(self.mode);
-        let own = own.map_or(&[][..], |own| &own.upstream);
-        let of_all = self.order.iter();
-        let general = of_all.filter(|name| own.is_empty() || *name == POLICY);
-        let mut names: Vec<&str> = general.map(String::as_str).collect();
-        if own.iter().any(|name| name == POLICY) {
-            names.clear();
-        }
-        names.extend(own.iter().map(String::as_str));
-        names.retain(|name| *name != POLICY || mode != Mode::SkillsOnly);
-        names
-    }
+/// What is read of a chat whose model stands in the upstream's route.
+#[derive(Deserialize)]
+struct Named {
+    model: String,
 }
 
 // === impl Upstream ===
 
 impl Upstream {
-    fn new(
+    /// A configured one.
+    ///
+    /// # Errors
+    /// [`ConfigError`], for an address, a proxy or a file of certificates that cannot be used.
+    pub(crate) fn new(
         name: &str,
         own: &UpstreamConfig,
-        all: &GatewayConfig,
+        fail_over: &[Failure],
+        environment: &EnvironmentProxies,
         roots: &RootCertStore,
     ) -> Result<Self, ConfigError> {
         let address = Address::of(&own.url, own.dialect, own.api_version.as_deref());
@@ -201,38 +108,191 @@ impl Upstream {
             name: name.to_owned(),
             reason: error.to_string(),
         })?;
-        let roots = match &own.ca {
-            None => roots.clone(),
-            Some(ca) => tls::with_ca(roots.clone(), ca).map_err(|reason| ConfigError::Ca {
-                name: name.to_owned(),
-                reason,
-            })?,
-        };
-        let to = address.uri(&PathAndQuery::from_static("/v1/models"), None);
-        let to: Uri = to.unwrap_or_default();
-        let is_here = is_this_machine(address.name());
-        let given = own.proxy.as_ref().map(crate::Secret::expose);
-        let proxy = Proxy::of(given, &all.environment, &to, is_here);
-        let proxy = proxy.map_err(|given| ConfigError::Proxy {
+        let proxy = proxy(name, own, environment, &address)?;
+        let ca = own.ca.as_deref();
+        let tls = tls::config(roots.clone(), ca).map_err(|reason| ConfigError::Ca {
             name: name.to_owned(),
-            given,
+            reason,
         })?;
-        if let Some(proxy) = &proxy {
-            tracing::info!(upstream = name, proxy = proxy.host(), "by way of a proxy");
-        }
-        let tls = tls::config(roots)?;
         let is_https = address.is_https();
+        let authorization = proxy.as_ref().and_then(Proxy::authorization);
         Ok(Self {
             name: name.to_owned(),
-            client: Client::new(tls, own, proxy.as_ref(), is_https),
+            capabilities: Capabilities::of(own, &address),
             keys: KeyRing::new(&own.keys),
-            speech: Speech::of(own, &address),
-            lacks_ids: Lack::default(),
-            config: own.clone(),
-            proxy,
+            idle: own.idle.map(|idle| idle.0),
+            fail_over: fail_over.to_vec(),
+            dialect: own.dialect,
+            model: own.model.clone(),
+            proxy_authorization: authorization.filter(|_| !is_https).cloned(),
+            client: Arc::new(Client::new(tls, own, proxy.as_ref(), is_https)),
+            policy: None,
             address,
         })
     }
+
+    /// Our own policy model, served at `endpoint`.
+    pub(crate) fn policy(
+        endpoint: Arc<Endpoint>,
+        client: Arc<Client>,
+        fail_over: &[Failure],
+        idle: Option<Duration>,
+    ) -> Self {
+        Self {
+            name: POLICY.to_owned(),
+            capabilities: Capabilities::of_policy(endpoint.appends_system),
+            keys: KeyRing::new(&[]),
+            idle,
+            fail_over: [&POLICY_FAILS_OVER, fail_over].concat(),
+            address: endpoint.address.clone(),
+            dialect: UpstreamDialect::default(),
+            model: Some(endpoint.base.clone()),
+            proxy_authorization: None,
+            client,
+            policy: Some(endpoint),
+        }
+    }
+
+    /// Whether it is our own policy model.
+    pub(crate) fn is_policy(&self) -> bool {
+        self.policy.is_some()
+    }
+
+    /// The model to ask it for; `None` leaves the caller's.
+    pub(crate) fn model<'a>(&'a self, adapter: Option<&'a str>) -> Option<&'a str> {
+        let adapter = adapter.filter(|_| self.is_policy());
+        adapter.or(self.model.as_deref())
+    }
+
+    /// The adapter that answers; none is the base, or no model of ours.
+    pub(crate) fn adapter<'a>(&self, lease: &'a Lease) -> Option<&'a str> {
+        lease.adapter().filter(|_| self.is_policy())
+    }
+
+    /// Whether it is the same server.
+    pub(crate) fn is_at(&self, other: &Self) -> bool {
+        self.address.is_at(&other.address)
+    }
+
+    /// Sends a request. The reply's body is still to come.
+    ///
+    /// # Errors
+    /// [`UpstreamError`], where there is no reply.
+    pub(crate) async fn send(
+        &self,
+        outgoing: Outgoing<'_>,
+        shown: Shown,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        let model = match &outgoing.body {
+            Sent::Chat(body) if self.address.is_by_model() => model_of(&body.joined()),
+            Sent::Chat(_) | Sent::Stream(_) => None,
+        };
+        let Some(uri) = self.address.uri(outgoing.route, model.as_deref()) else {
+            return Err(UpstreamError::NotFound {
+                method: outgoing.method.to_string(),
+                path: outgoing.route.path().to_owned(),
+            });
+        };
+        let key = match &self.policy {
+            Some(endpoint) => endpoint.key.as_ref(),
+            None => shown.key.and_then(|key| self.keys.key(key)),
+        };
+        let key = key.map(|key| (key, self.auth_style(outgoing.route)));
+        let mut headers = headers::upwards(outgoing.headers, key, shown.is_meant);
+        if let Some(authorization) = &self.proxy_authorization {
+            headers.insert(header::PROXY_AUTHORIZATION, authorization.clone());
+        }
+        if let Sent::Chat(body) = &outgoing.body {
+            headers.insert(header::CONTENT_LENGTH, body.len().into());
+        }
+        let (mut head, ()) = Request::new(()).into_parts();
+        (head.method, head.uri, head.headers) = (outgoing.method, uri, headers);
+        let sent = self.client.send(head, outgoing.body);
+        let Some(endpoint) = &self.policy else {
+            let reply = sent.await;
+            return reply.map_err(|error| UpstreamError::of(error, &self.name, self.host()));
+        };
+        let reply = tokio::select! {
+            reply = sent => reply,
+            () = endpoint.falls_silent() => return Err(UpstreamError::PolicyDown),
+        };
+        match reply.map_err(|error| UpstreamError::of(error, &self.name, self.host())) {
+            Ok(mut reply) => {
+                let endpoint = Arc::clone(endpoint);
+                let silent = async move { endpoint.falls_silent().await };
+                reply.body_mut().breaks_off(Box::pin(silent));
+                Ok(reply)
+            }
+            Err(error) if error.failure() == Some(Failure::Unreachable) => {
+                // It is being restarted, or will be at once: a caller that tries again is served.
+                Err(UpstreamError::PolicyDown)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether its server answers anything at all within `deadline`.
+    pub(crate) async fn is_there(&self, deadline: Duration) -> bool {
+        let route = PathAndQuery::from_static("/v1/health");
+        let Some(uri) = self.address.uri(&route, None) else {
+            return false;
+        };
+        let (mut head, ()) = Request::new(()).into_parts();
+        head.uri = uri;
+        let sent = self.client.send(head, Sent::Stream(full(Bytes::new())));
+        timeout(deadline, sent)
+            .await
+            .is_ok_and(|reply| reply.is_ok())
+    }
+
+    /// How it wants its key on a route: Anthropic takes it as OpenAI does on OpenAI's.
+    fn auth_style(&self, route: &PathAndQuery) -> UpstreamDialect {
+        match (self.dialect, Api::of_path(route.path())) {
+            (UpstreamDialect::Anthropic, Some(Api::Chat | Api::Responses)) => {
+                UpstreamDialect::Openai
+            }
+            (dialect, _) => dialect,
+        }
+    }
+
+    fn host(&self) -> &str {
+        self.address.host()
+    }
+}
+
+/// The client of the policy model's server.
+///
+/// # Errors
+/// [`ConfigError::Tls`], where TLS cannot be set up.
+pub(crate) fn policy_client(
+    config: &UpstreamConfig,
+    roots: &RootCertStore,
+) -> Result<Client, ConfigError> {
+    let tls = tls::config(roots.clone(), None);
+    let tls = tls.map_err(|reason| ConfigError::Tls { reason })?;
+    Ok(Client::new(tls, config, None, false))
+}
+
+/// The proxy on the way, if there is one.
+fn proxy(
+    name: &str,
+    own: &UpstreamConfig,
+    environment: &EnvironmentProxies,
+    address: &Address,
+) -> Result<Option<Proxy>, ConfigError> {
+    let to = address.uri(&PathAndQuery::from_static("/v1/models"), None);
+    let to: Uri = to.unwrap_or_default();
+    let is_here = is_this_machine(address.name());
+    let given = own.proxy.as_ref().map(crate::Secret::expose);
+    let proxy = Proxy::of(given, environment, &to, is_here);
+    let proxy = proxy.map_err(|given| ConfigError::Proxy {
+        name: name.to_owned(),
+        given,
+    })?;
+    if let Some(proxy) = &proxy {
+        tracing::info!(upstream = name, proxy = proxy.host(), "by way of a proxy");
+    }
+    Ok(proxy)
 }
 
 fn is_this_machine(host: &str) -> bool {
@@ -240,79 +300,7 @@ fn is_this_machine(host: &str) -> bool {
     host == "localhost" || address.is_ok_and(|it| it.is_loopback())
 }
 
-// === impl Target ===
-
-impl Target {
-    /// Its name in the configuration.
-    pub(crate) fn name(&self) -> &str {
-        match self {
-            Self::Policy(_) => POLICY,
-            Self::Named(upstream) => &upstream.name,
-        }
-    }
-
-    /// The model to ask it for; `None` leaves the caller's.
-    pub(crate) fn model<'a>(&'a self, adapter: Option<&'a str>) -> Option<&'a str> {
-        match self {
-            Self::Policy(endpoint) => Some(adapter.unwrap_or(&endpoint.base)),
-            Self::Named(upstream) => upstream.config.model.as_deref(),
-        }
-    }
-
-    /// The adapter that answers, as a header says it; none is the base, or no model of ours.
-    pub(crate) fn adapter(&self, lease: &Lease) -> Option<HeaderValue> {
-        match self {
-            Self::Policy(_) => HeaderValue::from_str(lease.adapter()?).ok(),
-            Self::Named(_) => None,
-        }
-    }
-
-    /// The longest silence inside a reply.
-    pub(crate) fn idle(&self) -> Option<Duration> {
-        match self {
-            Self::Policy(_) => None,
-            Self::Named(upstream) => upstream.config.idle.map(|idle| idle.0),
-        }
-    }
-
-    /// Whether requests that are no chats belong here. At our own trainer they would be orders.
-    pub(crate) fn takes_everything(&self) -> bool {
-        matches!(self, Self::Named(_))
-    }
-
-    fn address(&self) -> &Address {
-        match self {
-            Self::Policy(endpoint) => &endpoint.address,
-            Self::Named(upstream) => &upstream.address,
-        }
-    }
-
-    fn unreadable(&self, reason: String) -> Refusal {
-        Refusal::Unreadable {
-            name: self.name().to_owned(),
-            reason,
-        }
-    }
-
-    /// Why it gave no reply.
-    fn failed(&self, error: SendError) -> Refusal {
-        let (name, host) = (self.name().to_owned(), self.address().host().to_owned());
-        let error = match error {
-            SendError::Upload(why) => {
-                return *why.downcast().unwrap_or(Box::new(Refusal::BodyCut));
-            }
-            SendError::TooSlow(after) => return Refusal::TooSlow { name, host, after },
-            SendError::Failed(error) => error,
-        };
-        let reason = sources(&error)
-            .last()
-            .map_or_else(String::new, ToString::to_string);
-        match self {
-            // It is being restarted, or will be at once: a caller that tries again is served.
-            Self::Policy(_) => Refusal::PolicyDown,
-            Self::Named(_) if is_not_http(&error) => Refusal::NotHttp { name, host, reason },
-            Self::Named(_) if error.is_connect() => Refusal::Unreachable { name, host, reason },
-            Self::Named(_) => Refusal::NoReply { name, host, reason },
-        }
-    }
+fn model_of(body: &[u8]) -> Option<String> {
+    let named: Named = serde_json::from_slice(body).ok()?;
+    Some(named.model)
 }

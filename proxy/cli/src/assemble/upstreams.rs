@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::ensure;
 use metaclaw_gateway::{
-    EnvironmentProxies, GatewayConfig, LLM, POLICY, SpokenApi, UpstreamConfig, UpstreamDialect,
+    Api, EnvironmentProxies, GatewayConfig, LLM, POLICY, UpstreamConfig, UpstreamDialect,
 };
 
 use crate::{config::Llm, environment::Environment};
@@ -43,7 +43,7 @@ pub(super) fn add_llm(upstreams: &mut BTreeMap<String, UpstreamConfig>, llm: &Ll
     let host = url.split("://").nth(1).and_then(|it| it.split('/').next());
     if host == Some(ANTHROPIC) && !is_described {
         upstream.dialect = UpstreamDialect::Anthropic;
-        upstream.speaks = Some(vec![SpokenApi::Chat, SpokenApi::Messages]);
+        upstream.speaks = Some(vec![Api::Chat, Api::Messages]);
     }
 }
 

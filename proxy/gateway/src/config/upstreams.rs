@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use metaclaw_chat::Span;
+use metaclaw_dialects::Api;
 use serde::Deserialize;
 
 use super::{LLM, POLICY};
-use crate::{secret::Secret, upstream::Failure};
+use crate::{failure::Failure, secret::Secret};
 
 /// `HTTP_PROXY` and its like, for upstreams without a `proxy` of their own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub struct UpstreamConfig {
     /// How it wants its key, and what it speaks.
     pub dialect: UpstreamDialect,
     /// The chat APIs that it speaks, where its dialect does not say it rightly.
-    pub speaks: Option<Vec<SpokenApi>>,
+    pub speaks: Option<Vec<Api>>,
     /// Its edition of Azure's API, as in `2024-10-21`.
     pub api_version: Option<String>,
     /// Its models write tool calls and thinking as text, to be put into the fields where they belong.
@@ -53,18 +54,6 @@ pub struct UpstreamConfig {
     pub proxy: Option<Secret>,
     /// A file of certificates that it is trusted by, beside those of this machine.
     pub ca: Option<PathBuf>,
-}
-
-/// `upstreams.<name>.speaks`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SpokenApi {
-    /// OpenAI's chat completions.
-    Chat,
-    /// OpenAI's Responses.
-    Responses,
-    /// Anthropic's messages.
-    Messages,
 }
 
 /// `upstreams.<name>.dialect`.
@@ -136,6 +125,19 @@ impl Default for UpstreamConfig {
             idle: None,
             pool_idle: Span::secs(4),
         }
+    }
+}
+
+impl UpstreamConfig {
+    /// Whether it says no more than the deadlines.
+    pub(crate) fn is_deadlines(&self) -> bool {
+        let deadlines = Self {
+            connect: self.connect,
+            first_byte: self.first_byte,
+            idle: self.idle,
+            ..Self::default()
+        };
+        *self == deadlines
     }
 }
 

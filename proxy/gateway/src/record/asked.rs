@@ -15,7 +15,6 @@ use crate::{
     identity::{Identity, Replied},
     inject::Written,
     metrics::Metrics,
-    upstream::Target,
 };
 
 /// What is known of a turn when its reply begins.
@@ -46,7 +45,9 @@ pub(crate) struct AsItCame {
     pub chat: ChatRequest,
     /// The hash of the conversation before its first message.
     pub start: ChainHash,
-    pub target: Target,
+    pub upstream: String,
+    /// The model that was asked for, where that is not for the caller to say.
+    pub model: Option<String>,
     /// The adapter that answers.
     pub adapter: Option<String>,
     pub lessons: Arc<Written>,
@@ -123,14 +124,9 @@ impl AsItCame {
         })
     }
 
-    /// The model that was asked for, where that is not for the caller to say.
-    pub(super) fn model(&self) -> Option<&str> {
-        self.target.model(self.adapter.as_deref())
-    }
-
     fn served(&self) -> Served {
         let callers = || self.chat.field("model")?.as_str().map(str::to_owned);
-        let model = self.model().map(str::to_owned).or_else(callers);
+        let model = self.model.clone().or_else(callers);
         let lessons = &self.lessons.lessons;
         let skills = lessons.skills.iter().map(|skill| LessonRef {
             name: skill.name.to_string(),
@@ -141,7 +137,7 @@ impl AsItCame {
                 Api::Chat => None,
                 other => Some(other.path().to_owned()),
             },
-            upstream: self.target.name().to_owned(),
+            upstream: self.upstream.clone(),
             model: model.unwrap_or_default(),
             adapter: self.adapter.clone(),
             skills: skills.collect(),

@@ -3,7 +3,7 @@ use metaclaw_dialects::request::ChatRequest;
 use metaclaw_skills::Lessons;
 
 use super::*;
-use crate::{identity::Identity, inject::Written, serving::Endpoint, upstream::Target};
+use crate::{identity::Identity, inject::Written};
 
 /// Turns that wait for the log at once.
 const FEW: usize = 64;
@@ -55,11 +55,11 @@ fn begin_as(recorder: &Recorder, raw: String, encoding: Encoding) -> Recording {
 }
 
 fn as_it_came(raw: String) -> AsItCame {
-    let endpoint = Endpoint::new("http://127.0.0.1:1", None, "base").unwrap();
     AsItCame {
         chat: ChatRequest::parse(Api::Chat, raw.into()).unwrap(),
         start: ChainHash::start(&AgentId::default_agent()),
-        target: Target::Policy(Arc::new(endpoint)),
+        upstream: "policy".into(),
+        model: Some("base".into()),
         adapter: None,
         lessons: Arc::new(Written::from(Lessons::default())),
     }

@@ -5,7 +5,7 @@ use tokio_util::task::TaskTracker;
 use super::harness::{
     CHAT, Client, Exchange, Harness, SetUp, Upstream, completion, json_reply, post, post_chat,
 };
-use crate::{Failure, Secret, SpokenApi};
+use crate::{Api, Failure, Secret};
 
 /// A harness with a second upstream, asked after `llm` where `fail_over` says so.
 async fn with_second(fail_over: &[Failure], keys: &[&str]) -> (Harness, Upstream) {
@@ -163,13 +163,38 @@ async fn an_error_that_breaks_off_arrives_as_far_as_it_came() {
 /// Asks with a key of the caller's own; the first upstream cannot answer, the next one does.
 async fn shown_to_both(harness: &mut Harness, second: &mut Upstream) -> [Option<String>; 2] {
     let mut client = harness.client().await;
-    let headers = "authorization: Bearer theirs\r\n";
+    let headers = "authorization: Bearer theirs\r\ncookie: a=b\r\nx-goog-api-key: k\r\nx-amz-security-token: t\r\nopenai-organization: o\r\nx-own: 1\r\n";
     let request = post("/v1/chat/completions", headers, CHAT);
     client.send(&request).await;
     let first = answer(&mut harness.upstream, &error(503, "", "later")).await;
     let next = answer(second, &json_reply(&completion("Paris"))).await;
     assert_eq!(client.read().await.status(), 200);
+    for name in [
+        "cookie",
+        "x-goog-api-key",
+        "x-amz-security-token",
+        "openai-organization",
+    ] {
+        assert!(
+            first.header(name).is_some(),
+            "{name} is meant for the first"
+        );
+        assert_eq!(next.header(name), None, "{name} is not the second's");
+    }
+    assert_eq!(next.header("x-own").as_deref(), Some("1"));
     [first, next].map(|exchange| exchange.header("authorization"))
+}
+
+#[tokio::test]
+async fn where_callers_show_a_key_of_ours_nothing_that_they_show_goes_up() {
+    let mut set_up = SetUp::default();
+    set_up.config.proxy.api_key = Some(Secret::from("ours"));
+    let mut harness = Harness::with(set_up).await;
+    let headers = "authorization: Bearer ours\r\ncookie: a=b\r\nx-auth-token: t\r\n";
+    let exchange = harness.chat(headers, CHAT, "x").await;
+    for name in ["authorization", "cookie", "x-auth-token"] {
+        assert_eq!(exchange.header(name), None);
+    }
 }
 
 #[tokio::test]
@@ -198,7 +223,7 @@ async fn what_the_caller_shows_goes_on_to_the_same_server_and_to_whoever_can_be_
         (upstream.url, upstream.model) = (url.clone(), Some(model.into()));
     }
     let mail = upstreams.entry("mail".into()).or_default();
-    (mail.url, mail.speaks) = ("http://127.0.0.1:9".into(), Some(vec![SpokenApi::Messages]));
+    (mail.url, mail.speaks) = ("http://127.0.0.1:9".into(), Some(vec![Api::Messages]));
     set_up.no_llm = true;
     let mut harness = Harness::with(set_up).await;
     harness.upstream = first;

@@ -1,12 +1,16 @@
 //! Our own policy model: adapters that change under live traffic, and a server that may be away.
 
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, Span};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 
 use super::harness::{
     CHAT, Harness, STREAM, SetUp, Upstream, chunk, completion, conversation, delta, json_reply,
     post, post_chat,
 };
-use crate::{Endpoint, Secret};
+use crate::{Endpoint, POLICY, Secret, UpstreamConfig};
 
 /// A harness with a policy server; its requests come at the second part.
 async fn with_policy(set_up: SetUp) -> (Harness, Upstream) {
@@ -294,4 +298,67 @@ async fn an_image_goes_to_the_fall_back_or_is_refused_in_words() {
     assert_eq!(seen.status(), 400);
     insta::assert_snapshot!(seen.text(), @r#"{"error":{"message":"this conversation holds an image or a file, and the policy model reads text alone: leave it out, or set llm.api_base to a model that takes it","type":"invalid_request_error","param":"messages","code":"text_only_model"}}"#);
     assert!(policy.is_unasked());
+}
+
+/// A harness whose policy model is asked ten times a second whether it is there, and its server, which
+/// accepts nothing by itself.
+async fn with_listener(no_llm: bool) -> (Harness, TcpListener) {
+    let mut set_up = SetUp {
+        no_llm,
+        ..SetUp::default()
+    };
+    let deadlines = UpstreamConfig {
+        connect: Span::millis(100),
+        ..UpstreamConfig::default()
+    };
+    set_up.config.upstreams.insert(POLICY.into(), deadlines);
+    let harness = Harness::with(set_up).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let endpoint = Endpoint::new(&url, None, "base").unwrap();
+    harness.serving.set_policy(Some(endpoint));
+    (harness, listener)
+}
+
+#[tokio::test]
+async fn a_trainer_that_hangs_is_passed_over_until_it_answers_again() {
+    let (mut harness, hung) = with_listener(false).await;
+    // It takes the connection, as the system does for it, and says nothing.
+    for _ in 0..2 {
+        assert_eq!(harness.chat("", CHAT, "x").await.body(), CHAT);
+    }
+    let ready = b"GET /readyz HTTP/1.1\r\nhost: h\r\n\r\n";
+    let seen = harness.refused(ready).await;
+    assert_eq!(seen.status(), 503);
+    assert!(seen.text().contains("does not answer"), "{}", seen.text());
+    harness.tasks.spawn(async move {
+        while let Ok((mut stream, _)) = hung.accept().await {
+            let mut asked = [0; 4 << 10];
+            if stream.read(&mut asked).await.is_ok_and(|n| n > 0) {
+                let reply = json_reply(&completion("policy"));
+                stream.write_all(reply.as_bytes()).await.ok();
+            }
+        }
+    });
+    while harness.refused(ready).await.status() != 200 {}
+    let seen = harness.refused(&post_chat(CHAT)).await;
+    assert_eq!(seen.text(), completion("policy"));
+}
+
+#[tokio::test]
+async fn what_waits_for_a_trainer_that_hangs_is_told_to_come_again_and_its_stream_is_cut() {
+    let (harness, hung) = with_listener(true).await;
+    let mut client = harness.client().await;
+    client.send(&post_chat(CHAT)).await;
+    let (mut stream, _) = hung.accept().await.unwrap();
+    let mut asked = [0; 4 << 10];
+    assert_ne!(stream.read(&mut asked).await.unwrap(), 0);
+    let begun = format!("{STREAM}{}", chunk(&delta("Par")));
+    stream.write_all(begun.as_bytes()).await.unwrap();
+    client.until("Par").await;
+    let waits = harness.refused(&post_chat(CHAT)).await;
+    assert_eq!(waits.status(), 503);
+    assert_eq!(waits.header("retry-after").as_deref(), Some("5"));
+    let seen = client.read().await;
+    assert_eq!((seen.text(), seen.is_whole), (&*delta("Par"), false));
 }

@@ -7,7 +7,7 @@ use tokio_util::task::TaskTracker;
 use super::harness::{
     CHAT, Exchange, Harness, STREAM, SetUp, Upstream, chunk, json_reply, post, post_chat,
 };
-use crate::{Failure, SpokenApi, UpstreamConfig, UpstreamDialect};
+use crate::{Api, Failure, UpstreamConfig, UpstreamDialect};
 
 /// What stands in front of a request that asks.
 const ASKING: &str = r#"{"logprobs":true,"return_token_ids":true,"#;
@@ -381,7 +381,7 @@ async fn who_is_not_learned_from_is_not_asked_for_ids() {
 #[tokio::test]
 async fn a_chat_that_is_translated_is_asked_for_ids_as_well() {
     let mut harness = before(UpstreamConfig {
-        speaks: Some(vec![SpokenApi::Chat]),
+        speaks: Some(vec![Api::Chat]),
         tool_calls_in_text: true,
         ..UpstreamConfig::default()
     })

@@ -19,7 +19,7 @@ use hyper_util::{
     server::conn::auto,
 };
 use metaclaw_chat::Span;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::{ServerConfig, crypto::ring, pki_types::PrivateKeyDer};
 use socket2::SockRef;
 use tokio::{
@@ -43,12 +43,7 @@ struct Encrypted {
 impl Encrypted {
     /// Answers every chat with the version of HTTP that it was asked in.
     async fn start(tasks: &TaskTracker, alpn: &[&str]) -> Self {
-        Self::with(tasks, alpn, |stream| async {
-            let builder = auto::Builder::new(TokioExecutor::new());
-            let served = builder.serve_connection(TokioIo::new(stream), service_fn(version));
-            served.await.ok();
-        })
-        .await
+        Self::with(tasks, alpn, serve).await
     }
 
     /// Serves each connection as `serve` does.
@@ -67,6 +62,20 @@ impl Encrypted {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         let certificate = certificate.signed_by(&key, &authority).unwrap();
+        Self::showing(tasks, (certificate, key), &authority.pem(), alpn, serve).await
+    }
+
+    /// Shows a certificate that is trusted by `ca`.
+    async fn showing<F>(
+        tasks: &TaskTracker,
+        (certificate, key): (Certificate, KeyPair),
+        ca_pem: &str,
+        alpn: &[&str],
+        serve: impl Fn(TlsStream<TcpStream>) -> F + Send + 'static,
+    ) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let provider = Arc::new(ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider);
         let config = config.with_safe_default_protocol_versions().unwrap();
@@ -89,7 +98,7 @@ impl Encrypted {
             }
         });
         let ca = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(ca.path(), authority.pem()).unwrap();
+        std::fs::write(ca.path(), ca_pem).unwrap();
         Self { address, ca }
     }
 
@@ -104,6 +113,12 @@ impl Encrypted {
             ..UpstreamConfig::default()
         }
     }
+}
+
+async fn serve(stream: TlsStream<TcpStream>) {
+    let builder = auto::Builder::new(TokioExecutor::new());
+    let served = builder.serve_connection(TokioIo::new(stream), service_fn(version));
+    served.await.ok();
 }
 
 async fn version(request: Request<Incoming>) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
@@ -478,4 +493,29 @@ async fn a_fault_is_told_as_that_of_whoever_made_it() {
     client.send(broken).await;
     let seen = client.read().await;
     assert_eq!(seen.status(), 400, "{}", seen.text());
+}
+
+/// As `openssl req -x509` makes it, and as it should.
+#[tokio::test]
+async fn a_server_that_signed_its_own_certificate_is_trusted_or_told_what_to_do() {
+    let ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    for (is_ca, status) in [(IsCa::ExplicitNoCa, 200), (ca, 502)] {
+        let mut own = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        own.is_ca = is_ca;
+        let key = KeyPair::generate().unwrap();
+        let own = own.self_signed(&key).unwrap();
+        let (pem, tasks) = (own.pem(), TaskTracker::new());
+        let server = Encrypted::showing(&tasks, (own, key), &pem, &["h2"], serve).await;
+        let seen = before(server.trusted())
+            .await
+            .refused(&post_chat(CHAT))
+            .await;
+        assert_eq!(seen.status(), status, "{}", seen.text());
+        assert_eq!(
+            seen.text().contains("CA:FALSE"),
+            status == 502,
+            "{}",
+            seen.text()
+        );
+    }
 }

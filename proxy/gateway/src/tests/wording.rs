@@ -6,7 +6,7 @@ use super::harness::{
     CHAT, Client, Exchange, Harness, STREAM, SetUp, Upstream, chunk, completion, delta, json_reply,
     post, post_chat,
 };
-use crate::{Endpoint, Secret, SpokenApi, UpstreamConfig, UpstreamDialect};
+use crate::{Api, Endpoint, Secret, UpstreamConfig, UpstreamDialect};
 
 const MESSAGES: &str = r#"{"model":"m","max_tokens":50,"system":"Be kind.","messages":[{"role":"user","content":"What is the capital of France?"}]}"#;
 const SAID: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude","content":[{"type":"text","text":"Paris"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":9,"output_tokens":2}}"#;
@@ -212,7 +212,7 @@ async fn what_cannot_be_said_is_refused_by_field() {
 #[tokio::test]
 async fn messages_go_to_an_upstream_that_speaks_chat_alone() {
     let llm = UpstreamConfig {
-        speaks: Some(vec![SpokenApi::Chat]),
+        speaks: Some(vec![Api::Chat]),
         ..UpstreamConfig::default()
     };
     let mut harness = before(llm).await;
@@ -416,7 +416,7 @@ async fn routes_beside_the_chats_go_where_their_api_is_spoken() {
     };
     set_up.config.upstreams.insert("claude".into(), claude);
     let llm = set_up.config.upstreams.entry("llm".into()).or_default();
-    llm.speaks = Some(vec![SpokenApi::Chat]);
+    llm.speaks = Some(vec![Api::Chat]);
     set_up.config.routing.order = vec!["llm".into(), "claude".into()];
     let mut harness = Harness::with(set_up).await;
     let mut other = other;
@@ -440,7 +440,7 @@ async fn routes_beside_the_chats_go_where_their_api_is_spoken() {
 #[tokio::test]
 async fn anthropics_own_chat_completions_take_its_key_as_openai_does() {
     let llm = UpstreamConfig {
-        speaks: Some(vec![SpokenApi::Chat, SpokenApi::Messages]),
+        speaks: Some(vec![Api::Chat, Api::Messages]),
         ..anthropic()
     };
     let mut harness = before(llm).await;

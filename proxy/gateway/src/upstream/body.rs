@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     fmt,
+    future::poll_fn,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -10,7 +11,6 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use metaclaw_dialects::rewrite::Rewrite;
 use tokio::time::{timeout, timeout_at};
@@ -24,11 +24,20 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What an upstream sends: the same frames in the same order, whether they were looked at or not.
 pub(crate) struct UpstreamBody {
-    ahead: VecDeque<hyper::Result<Frame<Bytes>>>,
+    ahead: VecDeque<Result<Frame<Bytes>, BoxError>>,
     rest: Incoming,
+    /// Ends when no more of it will come.
+    end: Option<End>,
     /// How its bytes are to be changed on their way to the agent.
     rewrite: Option<Box<dyn Rewrite>>,
 }
+
+type End = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The server does not answer any more, and has not closed the connection either.
+#[derive(Debug, thiserror::Error)]
+#[error("the policy model's server does not answer any more")]
+struct NoMore;
 
 impl fmt::Debug for UpstreamBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,10 +52,10 @@ impl fmt::Debug for UpstreamBody {
 
 impl UpstreamBody {
     /// The beginning of an error: up to its end or [`AHEAD`], waited for no longer than [`PATIENCE`].
-    pub(super) async fn peek(&mut self) -> Bytes {
+    pub(crate) async fn peek(&mut self) -> Bytes {
         let until = tokio::time::Instant::now() + PATIENCE;
         while self.n_ahead() < AHEAD && !self.is_broken() {
-            let Ok(Some(frame)) = timeout_at(until, self.rest.frame()).await else {
+            let Ok(Some(frame)) = timeout_at(until, self.next()).await else {
                 break;
             };
             self.ahead.push_back(frame);
@@ -55,7 +64,7 @@ impl UpstreamBody {
     }
 
     /// All of it, up to `limit`; `idle` is the longest silence. Says why, where that cannot be had.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         &mut self,
         limit: usize,
         idle: Option<Duration>,
@@ -68,8 +77,8 @@ impl UpstreamBody {
                 return Err(format!("it is longer than {} MiB", limit >> 20));
             }
             let frame = match idle {
-                None => self.rest.frame().await,
-                Some(idle) => match timeout(idle, self.rest.frame()).await {
+                None => self.next().await,
+                Some(idle) => match timeout(idle, self.next()).await {
                     Ok(frame) => frame,
                     Err(_) => return Err(format!("nothing of it came for {idle:?}")),
                 },
@@ -81,8 +90,30 @@ impl UpstreamBody {
         }
     }
 
+    /// What is missing of it does not come once `end` is over.
+    pub(super) fn breaks_off(&mut self, end: End) {
+        self.end = Some(end);
+    }
+
+    async fn next(&mut self) -> Option<Result<Frame<Bytes>, BoxError>> {
+        poll_fn(|cx| self.poll_rest(cx)).await
+    }
+
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.rest).poll_frame(cx) {
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        let end = self.end.as_mut();
+        let is_over = end.is_some_and(|end| end.as_mut().poll(cx).is_ready());
+        if is_over {
+            self.end = None;
+            return Poll::Ready(Some(Err(NoMore.into())));
+        }
+        Poll::Pending
+    }
+
     /// Has its bytes changed on their way.
-    pub(super) fn rewrite(&mut self, rewrite: Box<dyn Rewrite>) {
+    pub(crate) fn rewrite(&mut self, rewrite: Box<dyn Rewrite>) {
         self.rewrite = Some(rewrite);
     }
 
@@ -114,6 +145,7 @@ impl From<Incoming> for UpstreamBody {
         Self {
             ahead: VecDeque::new(),
             rest,
+            end: None,
             rewrite: None,
         }
     }
@@ -127,11 +159,10 @@ impl Body for UpstreamBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = match self.ahead.pop_front() {
+        match self.ahead.pop_front() {
             Some(frame) => Poll::Ready(Some(frame)),
-            None => Pin::new(&mut self.rest).poll_frame(cx),
-        };
-        frame.map_err(Into::into)
+            None => self.poll_rest(cx),
+        }
     }
 
     fn is_end_stream(&self) -> bool {

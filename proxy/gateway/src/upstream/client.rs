@@ -17,13 +17,13 @@ use hyper_util::{
 use metaclaw_chat::Span;
 
 use super::{
-    Sent,
     body::UpstreamBody,
     connect::{Connector, Proxy, Usage, connector},
     upload::watched,
 };
 use crate::{
     config::UpstreamConfig,
+    pieces::Pieces,
     relay::{Body, BoxError},
 };
 
@@ -36,9 +36,18 @@ const PONG: Duration = Duration::from_secs(20);
 
 type Hyper = legacy::Client<Connector, Body>;
 
+/// A request's body.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    /// A chat, which is in memory and may be sent again.
+    Chat(Pieces),
+    /// Anything else, as it comes.
+    Stream(Body),
+}
+
 /// The client of one upstream.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(crate) struct Client {
     pooled: Hyper,
     /// For second tries: each on a connection of its own.
     fresh: Hyper,

@@ -10,13 +10,13 @@ use std::{
 };
 
 use http::HeaderMap;
+use metaclaw_chat::now_ms;
 use tokio::time::Instant;
 
-use super::{
-    Target,
+use crate::{
     failure::{Failure, retry_after},
+    secret::Secret,
 };
-use crate::{clock, secret::Secret};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -27,7 +27,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 
 /// The keys of one upstream.
 #[derive(Debug)]
-pub(super) struct KeyRing {
+pub(crate) struct KeyRing {
     keys: Vec<Secret>,
     states: Mutex<States>,
 }
@@ -49,7 +49,7 @@ struct State {
 // === impl KeyRing ===
 
 impl KeyRing {
-    pub(super) fn new(keys: &[Secret]) -> Self {
+    pub(crate) fn new(keys: &[Secret]) -> Self {
         let states = States {
             each: vec![State::default(); keys.len()],
             n_uses: 0,
@@ -60,27 +60,27 @@ impl KeyRing {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
 
-    pub(super) fn key(&self, index: usize) -> Option<&Secret> {
+    pub(crate) fn key(&self, index: usize) -> Option<&Secret> {
         self.keys.get(index)
     }
 
     /// The key to show first: of those that do not rest the least recently used, else the one with
     /// the least to wait. `None` where there are no keys.
-    pub(super) fn first(&self) -> Option<usize> {
+    pub(crate) fn first(&self) -> Option<usize> {
         self.choose(|_, _| true)
     }
 
     /// A key to show after those of `tried` were refused: one that does not rest.
-    pub(super) fn next(&self, tried: &[usize]) -> Option<usize> {
+    pub(crate) fn next(&self, tried: &[usize]) -> Option<usize> {
         self.choose(|index, is_resting| !is_resting && !tried.contains(&index))
     }
 
     /// Why every key rests; `None` where one does not.
-    pub(super) fn all_rest(&self) -> Option<Failure> {
+    pub(crate) fn all_rest(&self) -> Option<Failure> {
         let now = Instant::now();
         let states = self.lock();
         let mut why = None;
@@ -91,7 +91,7 @@ impl KeyRing {
     }
 
     /// The upstream refused the key.
-    pub(super) fn failed(&self, index: usize, failure: Failure, wait: Option<Duration>) {
+    fn failed(&self, index: usize, failure: Failure, wait: Option<Duration>) {
         if let Some(state) = self.lock().each.get_mut(index) {
             state.n_failures = state.n_failures.saturating_add(1);
             let rest = rest(failure, state.n_failures, wait);
@@ -100,10 +100,31 @@ impl KeyRing {
     }
 
     /// The upstream took the key.
-    pub(super) fn accepted(&self, index: usize) {
+    fn accepted(&self, index: usize) {
         if let Some(state) = self.lock().each.get_mut(index) {
             state.n_failures = 0;
             state.rest = None;
+        }
+    }
+
+    /// Notes what a reply of `upstream` says of the key that was shown.
+    pub(crate) fn note(
+        &self,
+        upstream: &str,
+        key: Option<usize>,
+        failure: Option<Failure>,
+        headers: &HeaderMap,
+    ) {
+        let Some(key) = key else {
+            return;
+        };
+        match failure.filter(|failure| failure.is_of_the_key()) {
+            Some(failure) => {
+                let wait = retry_after(headers, now_ms());
+                tracing::warn!(upstream, key, ?failure, ?wait, "a key rests");
+                self.failed(key, failure, wait);
+            }
+            None => self.accepted(key),
         }
     }
 
@@ -134,59 +155,6 @@ impl KeyRing {
 impl State {
     fn resting(&self, now: Instant) -> Option<(Instant, Failure)> {
         self.rest.filter(|(until, _)| *until > now)
-    }
-}
-
-// === impl Target ===
-
-impl Target {
-    /// Notes what a reply says of the key that was shown.
-    pub(super) fn note(&self, key: Option<usize>, failure: Option<Failure>, headers: &HeaderMap) {
-        let (Self::Named(upstream), Some(key)) = (self, key) else {
-            return;
-        };
-        match failure.filter(|failure| failure.is_of_the_key()) {
-            Some(failure) => {
-                let wait = retry_after(headers, clock::now_ms());
-                tracing::warn!(
-                    upstream = upstream.name,
-                    key,
-                    ?failure,
-                    ?wait,
-                    "a key rests"
-                );
-                upstream.keys.failed(key, failure, wait);
-            }
-            None => upstream.keys.accepted(key),
-        }
-    }
-
-    pub(super) fn first_key(&self) -> Option<usize> {
-        match self {
-            Self::Policy(_) => None,
-            Self::Named(upstream) => upstream.keys.first(),
-        }
-    }
-
-    pub(super) fn next_key(&self, tried: &[usize]) -> Option<usize> {
-        match self {
-            Self::Policy(_) => None,
-            Self::Named(upstream) => upstream.keys.next(tried),
-        }
-    }
-
-    pub(super) fn n_keys(&self) -> usize {
-        match self {
-            Self::Policy(_) => 0,
-            Self::Named(upstream) => upstream.keys.len(),
-        }
-    }
-
-    pub(super) fn all_rest(&self) -> Option<Failure> {
-        match self {
-            Self::Policy(_) => None,
-            Self::Named(upstream) => upstream.keys.all_rest(),
-        }
     }
 }
 

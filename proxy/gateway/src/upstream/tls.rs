@@ -9,10 +9,8 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
 };
 
-use crate::config::ConfigError;
-
 /// Adds the certificates of a PEM file.
-pub(super) fn with_ca(mut roots: RootCertStore, ca: &Path) -> Result<RootCertStore, String> {
+fn with_ca(mut roots: RootCertStore, ca: &Path) -> Result<RootCertStore, String> {
     let read = |error: &dyn std::fmt::Display| format!("{}: {error}", ca.display());
     let certificates = CertificateDer::pem_file_iter(ca).map_err(|error| read(&error))?;
     let mut n_added = 0;
@@ -27,12 +25,33 @@ pub(super) fn with_ca(mut roots: RootCertStore, ca: &Path) -> Result<RootCertSto
     Ok(roots)
 }
 
-/// TLS with rustls on ring.
-pub(super) fn config(roots: RootCertStore) -> Result<ClientConfig, ConfigError> {
+/// TLS with rustls on ring, which trusts `roots` and the certificates of `ca`.
+///
+/// # Errors
+/// Says why `ca` cannot be used.
+pub(super) fn config(roots: RootCertStore, ca: Option<&Path>) -> Result<ClientConfig, String> {
+    let roots = match ca {
+        Some(ca) => with_ca(roots, ca)?,
+        None => roots,
+    };
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| ConfigError::Tls {
-        reason: error.to_string(),
-    })?;
+    let builder = builder.map_err(|error| error.to_string())?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// What to do about a certificate that rustls refuses in words of its own.
+pub(super) fn advice(reason: &str) -> Option<&'static str> {
+    const ADVICE: [(&str, &str); 2] = [
+        (
+            "CaUsedAsEndEntity",
+            ": the server shows the certificate of an authority (CA:TRUE, as `openssl req -x509` makes it) for its own; give it one with `-addext basicConstraints=critical,CA:FALSE`, and name that as upstreams.<name>.ca",
+        ),
+        (
+            "UnknownIssuer",
+            ": name the certificate of the authority that signed the server's as upstreams.<name>.ca",
+        ),
+    ];
+    let found = ADVICE.iter().find(|(name, _)| reason.contains(name));
+    found.map(|(_, advice)| *advice)
 }

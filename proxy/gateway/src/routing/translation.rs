@@ -1,14 +1,15 @@
-//! A chat in the words of whoever is asked, and the answer in the words of whoever asks.
+//! A chat in the API of whoever is asked, and the answer in the API of whoever asks.
 //!
-//! Most chats pass as they are. Two are put in other words: one whose API the upstream does not speak,
-//! and one to a model that writes its tool calls and thinking as text, as our own policy model may. From
-//! a reply of vLLM only the token ids are taken that we asked for beside. What the log is told is what
-//! the upstream said.
+//! Most chats pass as they are. Two are translated: one whose API the upstream does not speak, and one to
+//! a model that writes its tool calls and thinking as text, as our own policy model may. From a reply of
+//! vLLM only the token ids are taken that we asked for beside. What the log is told is what the upstream
+//! said.
 
 use std::sync::LazyLock;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header, uri::PathAndQuery};
+use metaclaw_chat::now_ms;
 use metaclaw_dialects::{
     Api, json,
     request::APPEND_FIELD,
@@ -19,15 +20,19 @@ use metaclaw_dialects::{
 };
 use serde_json::Value;
 
-use super::{Answer, Outgoing, Sent, Target, body::UpstreamBody};
-use crate::{clock, headers, pieces::Pieces, refusal::Refusal};
+use super::chat::Chat;
+use crate::{
+    headers,
+    pieces::Pieces,
+    upstream::{Upstream, UpstreamBody, UpstreamError, Variant},
+};
 
-/// The longest reply that is put in other words whole.
+/// The longest reply that is translated whole.
 const MAX_REPLY: usize = 32 << 20;
 
 /// How a reply is to be changed.
 #[derive(Debug, Default)]
-pub(super) struct Wording {
+pub(super) struct Translation {
     /// The caller's API and the upstream's are two.
     other: Option<(Direction, translate::ReplyContext)>,
     /// Calls and thinking stand in the text.
@@ -36,47 +41,43 @@ pub(super) struct Wording {
     pub ids: Option<vllm::Asked>,
 }
 
-/// A request in the words of its target.
-pub(super) struct Worded<'a> {
-    pub outgoing: Outgoing<'a>,
-    pub api: Option<Api>,
-    pub wording: Wording,
-}
-
-/// An answer as the upstream gave it.
-pub(super) struct Raw {
-    pub target: Target,
-    pub reply: Response<UpstreamBody>,
-    pub api: Option<Api>,
-    pub wording: Wording,
+/// A request in the API of its upstream.
+pub(super) struct TranslatedRequest<'a> {
+    pub route: &'a PathAndQuery,
+    pub headers: HeaderMap,
+    pub body: Pieces,
+    pub api: Api,
+    /// That the upstream speaks this API is a guess.
+    pub is_guess: bool,
+    pub translation: Translation,
 }
 
 /// Another body in place of one that has been read already.
 struct Instead(Vec<u8>);
 
-impl Wording {
-    /// Puts a request in the words of `target`, which is asked in `upstream`'s API.
+impl Translation {
+    /// Translates a request of `caller`'s API to `target`, in which `upstream` is asked.
     fn of(
-        target: &Target,
-        (caller, upstream): (Api, Api),
+        upstream: &Upstream,
+        (caller, target): (Api, Api),
         body: Pieces,
         ids: Option<vllm::Asked>,
-    ) -> Result<(Self, Pieces), Refusal> {
-        let mut wording = Self {
-            ids: ids.filter(|_| upstream == Api::Chat),
+    ) -> Result<(Self, Pieces), UpstreamError> {
+        let mut translation = Self {
+            ids,
             ..Self::default()
         };
-        let direction = Direction::between(caller, upstream);
-        let has_text = upstream == Api::Chat && target.writes_calls_as_text();
+        let direction = Direction::between(caller, target);
+        let has_text = target == Api::Chat && upstream.capabilities.calls_in_text;
         if direction.is_none() && !has_text {
-            return Ok((wording, body));
+            return Ok((translation, body));
         }
         let Some(given) = json::value(&body.joined()) else {
-            // What no value can hold (a number beyond f64) passes, unless it must be said anew.
+            // What no value can hold (a number beyond f64) passes, unless it must be translated.
             return match direction {
-                None => Ok((wording, body)),
-                Some(_) => Err(Refusal::Unsayable {
-                    name: target.name().to_owned(),
+                None => Ok((translation, body)),
+                Some(_) => Err(UpstreamError::Untranslatable {
+                    name: upstream.name.clone(),
                     field: None,
                     reason: "the body holds a number that cannot be read".to_owned(),
                 }),
@@ -84,21 +85,21 @@ impl Wording {
         };
         let mut said = None;
         if let Some(direction) = direction {
-            let mut now = translated(target, direction, &given)?;
-            if wording.ids.is_some() {
+            let mut now = translated(upstream, direction, &given)?;
+            if translation.ids.is_some() {
                 ask_for_ids(&mut now);
             }
             said = Some(now);
-            let created = clock::now_ms() / 1_000;
-            wording.other = Some((direction, translate::ReplyContext::of(&given, created)));
+            let created = now_ms() / 1_000;
+            translation.other = Some((direction, translate::ReplyContext::of(&given, created)));
         }
         if has_text {
             let now = said.as_ref().unwrap_or(&given);
-            wording.in_text = Some(toolcalls::Options::of(now, false));
+            translation.in_text = Some(toolcalls::Options::of(now, false));
             said = toolcalls::request(now).or(said);
         }
         let body = said.map_or(body, |said| Bytes::from(said.to_string()).into());
-        Ok((wording, body))
+        Ok((translation, body))
     }
 
     /// Whether the reply passes as it comes.
@@ -111,18 +112,18 @@ impl Wording {
         self.other.is_some() || self.in_text.is_some()
     }
 
-    /// Puts a reply in the caller's words: a stream as it comes, anything else once it is there.
-    async fn reply(
+    /// Translates a reply: a stream as it comes, anything else once it is there.
+    pub(super) async fn reply(
         self,
-        target: &Target,
+        upstream: &Upstream,
         mut reply: Response<UpstreamBody>,
-    ) -> Result<Response<UpstreamBody>, Refusal> {
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
         let status = reply.status();
         if self.is_none() || !status.is_success() && self.other.is_none() {
             return Ok(reply);
         }
         if status.is_success()
-            && let Err(why) = is_plain(target, reply.headers())
+            && let Err(why) = is_plain(upstream, reply.headers())
         {
             return self.unread(reply, why);
         }
@@ -134,14 +135,14 @@ impl Wording {
             return Ok(reply);
         }
         let read = if status.is_success() {
-            match reply.body_mut().read(MAX_REPLY, target.idle()).await {
+            match reply.body_mut().read(MAX_REPLY, upstream.idle).await {
                 Ok(whole) => whole,
-                Err(reason) => return self.unread(reply, target.unreadable(reason)),
+                Err(reason) => return self.unread(reply, unreadable(upstream, reason)),
             }
         } else {
             reply.body_mut().peek().await
         };
-        let Some(said) = self.whole(target, status, &read)? else {
+        let Some(said) = self.whole(upstream, status, &read)? else {
             return Ok(reply);
         };
         let headers = reply.headers_mut();
@@ -159,12 +160,12 @@ impl Wording {
     fn unread(
         &self,
         reply: Response<UpstreamBody>,
-        why: Refusal,
-    ) -> Result<Response<UpstreamBody>, Refusal> {
+        why: UpstreamError,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
         if self.is_other() { Err(why) } else { Ok(reply) }
     }
 
-    /// First our ids are taken out, then calls are taken from the text, then all is said anew.
+    /// First our ids are taken out, then calls are taken from the text, then all is translated.
     fn stream(self) -> Option<Box<dyn Rewrite>> {
         let ids = self.ids.filter(|asked| !asked.is_all());
         let ids = ids.map(|asked| Box::new(vllm::stream(asked)) as Box<dyn Rewrite>);
@@ -175,13 +176,13 @@ impl Wording {
         steps.reduce(|first, then| Box::new(Then::new(first, then)))
     }
 
-    /// A whole reply in other words; `None` where they are the same.
+    /// A whole reply, translated; `None` where it stays the same.
     fn whole(
         &self,
-        target: &Target,
+        upstream: &Upstream,
         status: StatusCode,
         body: &[u8],
-    ) -> Result<Option<Vec<u8>>, Refusal> {
+    ) -> Result<Option<Vec<u8>>, UpstreamError> {
         if let (Some((direction, _)), false) = (&self.other, status.is_success()) {
             return Ok(Some(translate::error(*direction, status.as_u16(), body)));
         }
@@ -195,11 +196,18 @@ impl Wording {
         let body = recovered.as_deref().unwrap_or(body);
         let said = translate::reply(*direction, asked, body);
         said.map(Some)
-            .map_err(|error| target.unreadable(error.to_string()))
+            .map_err(|error| unreadable(upstream, error.to_string()))
     }
 }
 
-/// Asks for token ids in a request that is said anew anyway.
+fn unreadable(upstream: &Upstream, reason: String) -> UpstreamError {
+    UpstreamError::Unreadable {
+        name: upstream.name.clone(),
+        reason,
+    }
+}
+
+/// Asks for token ids in a request that is translated anyway.
 fn ask_for_ids(said: &mut Value) {
     if let Some(said) = said.as_object_mut() {
         let wanted = vllm::WANTED.iter();
@@ -211,10 +219,14 @@ fn ask_for_ids(said: &mut Value) {
     }
 }
 
-fn translated(target: &Target, direction: Direction, given: &Value) -> Result<Value, Refusal> {
+fn translated(
+    upstream: &Upstream,
+    direction: Direction,
+    given: &Value,
+) -> Result<Value, UpstreamError> {
     let said = translate::request(direction, given);
-    let mut said = said.map_err(|error| Refusal::Unsayable {
-        name: target.name().to_owned(),
+    let mut said = said.map_err(|error| UpstreamError::Untranslatable {
+        name: upstream.name.clone(),
         field: error.field().map(str::to_owned),
         reason: error.to_string(),
     })?;
@@ -225,47 +237,52 @@ fn translated(target: &Target, direction: Direction, given: &Value) -> Result<Va
     Ok(said)
 }
 
-/// What was asked for unencoded and came encoded cannot be put in other words.
-fn is_plain(target: &Target, headers: &HeaderMap) -> Result<(), Refusal> {
+/// What was asked for unencoded and came encoded cannot be translated.
+fn is_plain(upstream: &Upstream, headers: &HeaderMap) -> Result<(), UpstreamError> {
     match headers.get(header::CONTENT_ENCODING) {
         Some(given) if !given.as_bytes().eq_ignore_ascii_case(b"identity") => {
             let given = String::from_utf8_lossy(given.as_bytes());
             let reason = format!("it is encoded as {given}, and was asked for as it is");
-            Err(target.unreadable(reason))
+            Err(unreadable(upstream, reason))
         }
         Some(_) | None => Ok(()),
     }
 }
 
-// === impl Worded ===
+// === impl TranslatedRequest ===
 
-impl<'a> Worded<'a> {
-    pub(super) fn of(target: &Target, mut outgoing: Outgoing<'a>) -> Result<Self, Refusal> {
-        let api = Api::of_path(outgoing.route.path());
-        let (Some(caller), Sent::Chat(body)) = (api, &mut outgoing.body) else {
-            return Ok(Self {
-                outgoing,
-                api: None,
-                wording: Wording::default(),
-            });
-        };
-        let upstream = target.spoken(caller).ok_or_else(|| Refusal::NotSpoken {
-            name: target.name().to_owned(),
+impl<'a> TranslatedRequest<'a> {
+    pub(super) fn of(
+        upstream: &Upstream,
+        chat: &Chat<'a>,
+        variant: Variant,
+    ) -> Result<Self, UpstreamError> {
+        let caller = chat.api;
+        let target = upstream.capabilities.target_api(caller, variant);
+        let target = target.ok_or_else(|| UpstreamError::NotSpoken {
+            name: upstream.name.clone(),
             path: caller.path(),
         })?;
-        let wording;
-        let (apis, sent) = ((caller, upstream), std::mem::take(body));
-        (wording, *body) = Wording::of(target, apis, sent, outgoing.ids)?;
-        if upstream != caller {
-            outgoing.route = route(upstream);
-            headers::reworded(&mut outgoing.headers, upstream);
-        } else if !wording.is_none() {
-            headers::readable(&mut outgoing.headers);
+        let ids = chat.ids.filter(|_| variant.ids && target == Api::Chat);
+        let body = (chat.body)(upstream, ids.is_some());
+        let (translation, body) = Translation::of(upstream, (caller, target), body, ids)?;
+        let mut headers = chat.headers.clone();
+        if target != caller {
+            headers::reworded(&mut headers, target);
+        } else if !translation.is_none() {
+            headers::readable(&mut headers);
         }
         Ok(Self {
-            outgoing,
-            api: Some(upstream),
-            wording,
+            route: if target == caller {
+                chat.route
+            } else {
+                route(target)
+            },
+            headers,
+            body,
+            api: target,
+            is_guess: upstream.capabilities.is_guess(target, variant),
+            translation,
         })
     }
 }
@@ -279,28 +296,6 @@ fn route(api: Api) -> &'static PathAndQuery {
         Api::Chat => &ROUTES[0],
         Api::Responses => &ROUTES[1],
         Api::Messages => &ROUTES[2],
-    }
-}
-
-// === impl Raw ===
-
-impl Raw {
-    /// In the caller's words.
-    pub(super) async fn worded(self) -> Result<Answer, Refusal> {
-        let Self {
-            target,
-            reply,
-            api,
-            wording,
-        } = self;
-        let has_ids = wording.ids.is_some();
-        let reply = wording.reply(&target, reply).await?;
-        Ok(Answer {
-            target,
-            reply,
-            api,
-            has_ids,
-        })
     }
 }
 

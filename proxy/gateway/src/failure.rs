@@ -4,7 +4,7 @@
 //! where the status leaves the question open, then `error.type`, then the status alone. A client's
 //! own mistake is no failure: another upstream would say the same.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
@@ -78,7 +78,7 @@ impl Failure {
     }
 
     /// Whether another key of the same upstream may fare better.
-    pub(super) fn is_of_the_key(self) -> bool {
+    pub(crate) fn is_of_the_key(self) -> bool {
         match self {
             Self::RateLimit | Self::Billing | Self::Auth | Self::AuthPermanent => true,
             Self::Overloaded
@@ -93,18 +93,11 @@ impl Failure {
 
 /// How long an upstream asks to be left alone: `retry-after-ms`, else `Retry-After` in seconds or as
 /// a date (RFC 9110 10.2.3).
-pub(super) fn retry_after(headers: &HeaderMap, now_ms: u64) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap, now_ms: u64) -> Option<Duration> {
     let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
-    if let Some(ms) = text("retry-after-ms").and_then(|it| it.parse().ok()) {
-        return Some(Duration::from_millis(ms));
-    }
-    let given = text("retry-after")?;
-    if let Ok(seconds) = given.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let then = httpdate::parse_http_date(given).ok()?;
-    let then = then.duration_since(UNIX_EPOCH).ok()?;
-    Some(then.saturating_sub(Duration::from_millis(now_ms)))
+    let ms = text("retry-after-ms").and_then(|it| it.parse().ok());
+    ms.map(Duration::from_millis)
+        .or_else(|| metaclaw_chat::retry_after(text("retry-after")?, now_ms))
 }
 
 // === impl Said ===

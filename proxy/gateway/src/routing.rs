@@ -1,0 +1,9 @@
+//! Which upstream is asked, in what words, and which one after it.
+
+mod ask;
+mod chat;
+mod policy;
+mod select;
+mod translation;
+
+pub(crate) use self::{ask::Answer, chat::Chat, select::Upstreams};

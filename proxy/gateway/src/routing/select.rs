@@ -1,0 +1,146 @@
+//! All upstreams, and the order in which they are asked.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use metaclaw_chat::AgentId;
+use rustls::RootCertStore;
+
+use super::policy::Policy;
+use crate::{
+    auth::Door,
+    config::{AgentConfig, ConfigError, GatewayConfig, Mode, POLICY},
+    serving::Serving,
+    upstream::{Upstream, UpstreamError},
+};
+
+/// All upstreams, and the order in which they are asked.
+#[derive(Debug)]
+pub(crate) struct Upstreams {
+    named: BTreeMap<String, Arc<Upstream>>,
+    policy: Policy,
+    order: Vec<String>,
+    agents: BTreeMap<AgentId, AgentConfig>,
+    mode: Mode,
+    /// Where it is locked, callers show a key of ours, which is no upstream's.
+    door: Arc<Door>,
+}
+
+/// Who can answer a chat.
+#[derive(Debug)]
+pub(crate) struct Candidates {
+    /// In this order.
+    pub upstreams: Vec<Arc<Upstream>>,
+    /// What to say where there is nobody.
+    pub nobody: UpstreamError,
+}
+
+// === impl Upstreams ===
+
+impl Upstreams {
+    /// Those of the configuration, each trusted by `roots`.
+    pub(crate) fn new(
+        config: &GatewayConfig,
+        roots: &RootCertStore,
+        door: Arc<Door>,
+    ) -> Result<Self, ConfigError> {
+        let mut named = BTreeMap::new();
+        let (fail_over, environment) = (&config.routing.fail_over, &config.environment);
+        for (name, own) in config.upstreams.iter().filter(|(name, _)| *name != POLICY) {
+            let upstream = Upstream::new(name, own, fail_over, environment, roots)?;
+            named.insert(name.clone(), Arc::new(upstream));
+        }
+        Ok(Self {
+            named,
+            policy: Policy::new(config, roots)?,
+            order: config.routing.order.clone(),
+            agents: config.agents.clone(),
+            mode: config.mode,
+            door,
+        })
+    }
+
+    /// Whether what callers show of their own is meant for upstreams.
+    pub(super) fn passes_callers_keys(&self) -> bool {
+        !self.door.is_locked()
+    }
+
+    /// Notes for ever whether the policy model answers.
+    pub(crate) async fn watch_policy(&self, serving: &Serving) {
+        self.policy.watch(serving).await;
+    }
+
+    /// Who can answer an agent's chats, in order.
+    pub(crate) fn targets(&self, serving: &Serving, agent: &AgentId) -> Vec<Arc<Upstream>> {
+        let target = |name: &str| match name {
+            POLICY => self.policy.upstream(serving).map(Arc::new),
+            name => self.named.get(name).cloned(),
+        };
+        self.order_of(agent)
+            .into_iter()
+            .filter_map(target)
+            .collect()
+    }
+
+    /// Who can answer this chat, in order. Not all read more than text: `has_media` says whether there is
+    /// more.
+    pub(crate) fn candidates(
+        &self,
+        serving: &Serving,
+        agent: &AgentId,
+        has_media: impl FnOnce() -> bool,
+    ) -> Candidates {
+        let mut upstreams = self.targets(serving, agent);
+        let mut nobody = self.nobody(agent);
+        if self.has_policy(agent) && has_media() {
+            upstreams.retain(|upstream| upstream.capabilities.reads_media);
+            nobody = UpstreamError::TextOnly;
+        }
+        Candidates { upstreams, nobody }
+    }
+
+    /// Why nobody can answer.
+    pub(crate) fn nobody(&self, agent: &AgentId) -> UpstreamError {
+        UpstreamError::of_nobody(self.has_policy(agent))
+    }
+
+    /// Whether our own policy model is among those who answer, up or down.
+    pub(crate) fn has_policy(&self, agent: &AgentId) -> bool {
+        self.order_of(agent).contains(&POLICY)
+    }
+
+    /// The names that an agent's requests may go to. Its own upstreams stand for all others, so that
+    /// what it says never reaches one that its owner did not choose for it.
+    fn order_of(&self, agent: &AgentId) -> Vec<&str> {
+        let own = self.agents.get(agent);
+        let mode = own.and_then(|own| own.mode).unwrap_or(self.mode);
+        let own = own.map_or(&[][..], |own| &own.upstream);
+        let of_all = self.order.iter();
+        let general = of_all.filter(|name| own.is_empty() || *name == POLICY);
+        let mut names: Vec<&str> = general.map(String::as_str).collect();
+        if own.iter().any(|name| name == POLICY) {
+            names.clear();
+        }
+        names.extend(own.iter().map(String::as_str));
+        names.retain(|name| *name != POLICY || mode != Mode::SkillsOnly);
+        names
+    }
+}
+
+// === impl Candidates ===
+
+impl Candidates {
+    /// Those to ask: who has no key that may be shown now is left out, unless nobody is left.
+    pub(super) fn ready(&self) -> Vec<&Arc<Upstream>> {
+        let rests = |upstream: &Upstream| {
+            let why = upstream.keys.all_rest();
+            why.is_some_and(|why| upstream.fail_over.contains(&why))
+        };
+        let all = || self.upstreams.iter();
+        let ready: Vec<_> = all().filter(|upstream| !rests(upstream)).collect();
+        if ready.is_empty() {
+            all().collect()
+        } else {
+            ready
+        }
+    }
+}

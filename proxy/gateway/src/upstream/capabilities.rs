@@ -1,0 +1,166 @@
+//! What an upstream can be asked, and how.
+
+use http::uri::PathAndQuery;
+use metaclaw_dialects::{Api, Dialect, translate::Direction};
+
+use super::negative_cache::NegativeCache;
+use crate::{
+    address::Address,
+    config::{UpstreamConfig, UpstreamDialect},
+};
+
+/// The host that serves OpenAI's own APIs and nobody else's.
+const OPENAI: &str = "api.openai.com";
+
+/// What an upstream can be asked.
+///
+/// Many servers that copy OpenAI's API speak Anthropic's messages as well by now, and many do not. Where
+/// nobody said which, they are asked in the caller's own API first, and in OpenAI's for an hour if they
+/// know no such route.
+#[derive(Debug)]
+pub(crate) struct Capabilities {
+    apis: Vec<Api>,
+    /// That it speaks messages is a guess.
+    guesses_messages: bool,
+    lacks_messages: NegativeCache,
+    /// It gives token ids beside a chat completion.
+    gives_ids: bool,
+    lacks_ids: NegativeCache,
+    /// Its models may write tool calls and thinking as text.
+    pub calls_in_text: bool,
+    /// Its models read images and files.
+    pub reads_media: bool,
+    /// Requests that are no chats belong there. At our own trainer they would be orders.
+    pub takes_everything: bool,
+    /// It appends lessons to the system text itself.
+    pub appends_system: bool,
+}
+
+/// One of the ways to put a chat to an upstream.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Variant {
+    /// Token ids are asked for, where it gives them.
+    pub ids: bool,
+    /// An API is used of which it is a guess that it is spoken.
+    pub guess: bool,
+}
+
+// === impl Capabilities ===
+
+impl Capabilities {
+    /// Those of a configured upstream.
+    pub(super) fn of(config: &UpstreamConfig, address: &Address) -> Self {
+        use UpstreamDialect::{Anthropic, Azure, Openai, Vllm};
+        let is_guessed = config.speaks.is_none()
+            && matches!(config.dialect, Openai | Vllm)
+            && address.name() != OPENAI;
+        let usual = || match config.dialect {
+            Anthropic => vec![Api::Messages],
+            Openai | Vllm if is_guessed => vec![Api::Chat, Api::Responses, Api::Messages],
+            Openai | Vllm | Azure => vec![Api::Chat, Api::Responses],
+        };
+        Self {
+            apis: config.speaks.clone().unwrap_or_else(usual),
+            guesses_messages: is_guessed,
+            lacks_messages: NegativeCache::default(),
+            gives_ids: config.dialect == Vllm,
+            lacks_ids: NegativeCache::default(),
+            calls_in_text: config.tool_calls_in_text,
+            reads_media: true,
+            takes_everything: true,
+            appends_system: false,
+        }
+    }
+
+    /// Those of our own policy model.
+    pub(super) fn of_policy(appends_system: bool) -> Self {
+        Self {
+            apis: vec![Api::Chat],
+            guesses_messages: false,
+            lacks_messages: NegativeCache::default(),
+            gives_ids: false,
+            lacks_ids: NegativeCache::default(),
+            calls_in_text: true,
+            reads_media: false,
+            takes_everything: false,
+            appends_system,
+        }
+    }
+
+    /// The first way to put a chat to it.
+    pub(crate) fn variant(&self) -> Variant {
+        Variant {
+            ids: self.gives_ids && !self.lacks_ids.is_known(),
+            guess: self.guesses_messages && !self.lacks_messages.is_known(),
+        }
+    }
+
+    /// It turned out to give no token ids.
+    pub(crate) fn lacks_ids(&self) {
+        self.lacks_ids.set();
+    }
+
+    /// It turned out not to speak messages.
+    pub(crate) fn lacks_messages(&self) {
+        self.lacks_messages.set();
+    }
+
+    /// Whether an answer that knows no such route would be news.
+    pub(crate) fn is_guess(&self, api: Api, variant: Variant) -> bool {
+        api == Api::Messages && self.guesses_messages && variant.guess
+    }
+
+    /// The API in which a chat of `api` goes to it: its own, else one that it can be translated to. `None`
+    /// where there is no such.
+    pub(crate) fn target_api(&self, api: Api, variant: Variant) -> Option<Api> {
+        if self.has(api, variant) {
+            return Some(api);
+        }
+        let can =
+            |other: &Api| Direction::between(api, *other).is_some() && self.has(*other, variant);
+        [Api::Chat, Api::Messages].into_iter().find(can)
+    }
+
+    fn has(&self, api: Api, variant: Variant) -> bool {
+        let is_excluded = api == Api::Messages && self.guesses_messages && !variant.guess;
+        self.apis.contains(&api) && !is_excluded
+    }
+
+    /// Whether a route that is no chat is likely to be known there: what is below `/v1/messages` where
+    /// messages are spoken, all else where one of OpenAI's APIs is.
+    pub(crate) fn suits(&self, route: &PathAndQuery) -> bool {
+        let has = |api| self.has(api, self.variant());
+        match Dialect::of_path(route.path()) {
+            Dialect::Anthropic => has(Api::Messages),
+            Dialect::OpenAi => has(Api::Chat) || has(Api::Responses),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::{super::negative_cache::FORGET, *};
+
+    #[tokio::test(start_paused = true)]
+    async fn that_an_upstream_does_not_speak_messages_is_forgotten_in_time() {
+        let config = UpstreamConfig::default();
+        let address = Address::of("http://models.example/v1", config.dialect, None);
+        let it = Capabilities::of(&config, &address.unwrap());
+        let target = |api| it.target_api(api, it.variant());
+        assert!(it.is_guess(Api::Messages, it.variant()));
+        advance(FORGET).await;
+        it.lacks_messages();
+        assert_eq!(target(Api::Messages), Some(Api::Chat));
+        assert!(!it.is_guess(Api::Messages, it.variant()));
+        advance(FORGET / 2).await;
+        assert_eq!(target(Api::Messages), Some(Api::Chat));
+        advance(FORGET / 2).await;
+        assert_eq!(
+            target(Api::Messages),
+            Some(Api::Messages),
+            "it is asked again"
+        );
+    }
+}

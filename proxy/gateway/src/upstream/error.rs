@@ -1,0 +1,124 @@
+//! Why an upstream gave no answer that the caller could have.
+
+use std::error::Error;
+
+use metaclaw_chat::Span;
+
+use super::{
+    client::{SendError, is_not_http, sources},
+    tls,
+};
+use crate::{failure::Failure, relay::BoxError};
+
+/// Why there is no answer of an upstream.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UpstreamError {
+    #[error("no upstream is configured: set llm.api_base, or a policy model")]
+    NoUpstream,
+    #[error("the policy model is not being served right now; it is being (re)started, try again")]
+    PolicyDown,
+    #[error(
+        "this conversation holds an image or a file, and the policy model reads text alone: leave it out, or set llm.api_base to a model that takes it"
+    )]
+    TextOnly,
+    #[error("upstream {name} ({host}) cannot be reached: {reason}")]
+    Unreachable {
+        name: String,
+        host: String,
+        reason: String,
+    },
+    #[error("upstream {name} ({host}) sent no reply: {reason}")]
+    NoReply {
+        name: String,
+        host: String,
+        reason: String,
+    },
+    #[error("upstream {name} ({host}) sent something that is not HTTP: {reason}")]
+    NotHttp {
+        name: String,
+        host: String,
+        reason: String,
+    },
+    #[error("upstream {name} ({host}) sent no reply within {after}")]
+    TooSlow {
+        name: String,
+        host: String,
+        after: Span,
+    },
+    #[error("upstream {name} cannot be asked this, as it speaks another API: {reason}")]
+    Untranslatable {
+        name: String,
+        field: Option<String>,
+        reason: String,
+    },
+    #[error(
+        "upstream {name} does not speak this API ({path}), and it cannot be put in other words"
+    )]
+    NotSpoken { name: String, path: &'static str },
+    #[error("upstream {name} sent a reply that cannot be put in other words: {reason}")]
+    Unreadable { name: String, reason: String },
+    #[error("{method} {path} is not served here: chats are POST /v1/chat/completions")]
+    NotFound { method: String, path: String },
+    /// The caller's own body broke off: why.
+    #[error(transparent)]
+    Upload(BoxError),
+}
+
+// === impl UpstreamError ===
+
+impl UpstreamError {
+    /// Nobody is there to answer: our own policy model is away, or nothing is configured.
+    pub(crate) fn of_nobody(has_policy: bool) -> Self {
+        if has_policy {
+            Self::PolicyDown
+        } else {
+            Self::NoUpstream
+        }
+    }
+
+    /// Why the upstream `name` at `host` sent no reply.
+    pub(super) fn of(error: SendError, name: &str, host: &str) -> Self {
+        let (name, host) = (name.to_owned(), host.to_owned());
+        let error = match error {
+            SendError::Upload(why) => return Self::Upload(why),
+            SendError::TooSlow(after) => return Self::TooSlow { name, host, after },
+            SendError::Failed(error) => error,
+        };
+        let reason = innermost(&error);
+        if is_not_http(&error) {
+            Self::NotHttp { name, host, reason }
+        } else if error.is_connect() {
+            Self::Unreachable { name, host, reason }
+        } else {
+            Self::NoReply { name, host, reason }
+        }
+    }
+
+    /// The class that `routing.fail_over` knows it by.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        match self {
+            Self::TooSlow { .. } => Some(Failure::Timeout),
+            Self::Unreachable { .. }
+            | Self::NoReply { .. }
+            | Self::NotHttp { .. }
+            | Self::PolicyDown => Some(Failure::Unreachable),
+            Self::NoUpstream
+            | Self::TextOnly
+            | Self::Untranslatable { .. }
+            | Self::NotSpoken { .. }
+            | Self::Unreadable { .. }
+            | Self::NotFound { .. }
+            | Self::Upload(_) => None,
+        }
+    }
+}
+
+/// The innermost of nested errors: the one that says what happened; and what to do, where it says little.
+fn innermost(error: &(dyn Error + 'static)) -> String {
+    let reason = sources(error).last();
+    let mut reason = reason.map_or_else(String::new, ToString::to_string);
+    if let Some(advice) = tls::advice(&reason) {
+        reason.push_str(advice);
+    }
+    reason
+}
