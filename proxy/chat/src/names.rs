@@ -9,6 +9,9 @@ const MAX_AGENT: usize = 64;
 /// The longest session name, in bytes. Longer ones are refused, not cut: two could become one.
 const MAX_SESSION: usize = 256;
 
+/// How much of a text that is no name is shown, in characters.
+const MAX_QUOTED: usize = 100;
+
 /// Why a text is no name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
@@ -83,7 +86,7 @@ impl FromStr for AgentId {
             Ok(Self(Arc::from(value)))
         } else {
             Err(NameError::Agent {
-                value: value.to_owned(),
+                value: quoted(value),
             })
         }
     }
@@ -107,7 +110,7 @@ impl FromStr for SessionId {
             Ok(Self(Arc::from(value)))
         } else {
             Err(NameError::Session {
-                value: value.to_owned(),
+                value: quoted(value),
             })
         }
     }
@@ -132,8 +135,16 @@ impl FromStr for TurnId {
             })
         });
         parsed.ok_or_else(|| NameError::Turn {
-            value: value.to_owned(),
+            value: quoted(value),
         })
+    }
+}
+
+/// The beginning of what was given: a caller chooses how long that is, and an error goes into the log.
+fn quoted(value: &str) -> String {
+    match value.char_indices().nth(MAX_QUOTED) {
+        Some((at, _)) => format!("{}…", &value[..at]),
+        None => value.to_owned(),
     }
 }
 
@@ -207,6 +218,20 @@ mod tests {
         }
         for good in ["main", "_default", "a.b", "Agent-7"] {
             assert_eq!(good.parse::<AgentId>().unwrap().as_str(), good);
+        }
+    }
+
+    #[test]
+    fn of_a_long_text_that_is_no_name_the_beginning_is_shown() {
+        let long = "é".repeat(1 << 20);
+        let errors = [
+            long.parse::<AgentId>().unwrap_err(),
+            long.parse::<SessionId>().unwrap_err(),
+            long.parse::<TurnId>().unwrap_err(),
+        ];
+        let shown = format!("\"{}…\"", "é".repeat(MAX_QUOTED));
+        for error in errors.map(|error| error.to_string()) {
+            assert!(error.contains(&shown) && error.len() < 400, "{error}");
         }
     }
 

@@ -15,6 +15,7 @@ mod grow;
 pub mod json;
 #[cfg(test)]
 mod limits;
+mod lines;
 mod messages;
 mod reply;
 pub mod request;

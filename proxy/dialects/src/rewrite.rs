@@ -6,7 +6,10 @@
 
 use std::mem;
 
-use crate::sse::{MAX_EVENT, SseEvent, SseReader};
+use crate::{
+    lines::Lines,
+    sse::{MAX_EVENT, SseEvent, SseReader},
+};
 
 /// Rewrites a reply on its way. Any splitting of the input gives the same output bytes.
 pub trait Rewrite: Send {
@@ -60,10 +63,7 @@ pub struct Events<R> {
     reader: SseReader,
     /// The event under way, as it came.
     raw: Vec<u8>,
-    /// Nothing stands on the line under way yet.
-    at_line_start: bool,
-    /// The last byte was CR: an LF right after it belongs to the same line end.
-    after_cr: bool,
+    lines: Lines,
     /// The event under way is over the limit, and is handed on unread.
     too_long: bool,
     limit: usize,
@@ -121,8 +121,7 @@ impl<R: EventRewrite> Events<R> {
             rewrite,
             reader: SseReader::with_limit(limit),
             raw: Vec::new(),
-            at_line_start: true,
-            after_cr: false,
+            lines: Lines::default(),
             too_long: false,
             limit,
         }
@@ -159,23 +158,9 @@ impl<R: EventRewrite> Events<R> {
 
 impl<R: EventRewrite> Rewrite for Events<R> {
     fn feed(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
-        while let Some(first) = bytes.first() {
-            if mem::take(&mut self.after_cr) && *first == b'\n' {
-                self.keep(&bytes[..1], out);
-                bytes = &bytes[1..];
-                continue;
-            }
-            let Some(end) = bytes.iter().position(|b| matches!(b, b'\n' | b'\r')) else {
-                self.at_line_start = false;
-                self.keep(bytes, out);
-                return;
-            };
-            let is_blank = self.at_line_start && end == 0;
-            self.after_cr = bytes[end] == b'\r';
-            self.at_line_start = true;
-            self.keep(&bytes[..=end], out);
-            bytes = &bytes[end + 1..];
-            if is_blank {
+        while let Some(piece) = self.lines.cut(&mut bytes) {
+            self.keep(piece.raw, out);
+            if piece.is_blank {
                 self.end_event(out);
             }
         }

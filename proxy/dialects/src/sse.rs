@@ -4,7 +4,7 @@
 //! in LF, CR LF or CR; a blank line ends an event; a byte order mark at the very beginning is skipped.
 //! Any splitting of the same bytes gives the same events.
 
-use memchr::memchr2;
+use crate::lines::Lines;
 
 /// The most bytes that one event may have; a longer one is skipped and counted.
 pub const MAX_EVENT: usize = 4 << 20;
@@ -25,8 +25,7 @@ pub struct SseEvent {
 pub struct SseReader {
     /// The line that has not ended yet.
     line: Vec<u8>,
-    /// The last line ended in CR: an LF right after it belongs to the same line end.
-    after_cr: bool,
+    lines: Lines,
     /// No line has ended yet: a byte order mark may stand before this one.
     at_start: bool,
     /// The event under way.
@@ -56,7 +55,7 @@ impl SseReader {
     pub fn with_limit(limit: usize) -> Self {
         Self {
             line: Vec::new(),
-            after_cr: false,
+            lines: Lines::default(),
             at_start: true,
             event: None,
             data: None,
@@ -69,23 +68,14 @@ impl SseReader {
     /// Reads more bytes; the events that they complete.
     pub fn feed(&mut self, mut bytes: &[u8]) -> Vec<SseEvent> {
         let mut events = Vec::new();
-        while !bytes.is_empty() {
-            if std::mem::take(&mut self.after_cr) && bytes[0] == b'\n' {
-                bytes = &bytes[1..];
+        while let Some(piece) = self.lines.cut(&mut bytes) {
+            if piece.is_ended && self.line.is_empty() {
+                // It came whole: no need to keep it first.
+                events.extend(self.read_line(piece.text));
                 continue;
             }
-            let Some(end) = memchr2(b'\n', b'\r', bytes) else {
-                self.extend_line(bytes);
-                break;
-            };
-            let line = &bytes[..end];
-            self.after_cr = bytes[end] == b'\r';
-            bytes = &bytes[end + 1..];
-            if self.line.is_empty() {
-                // It came whole: no need to keep it first.
-                events.extend(self.read_line(line));
-            } else {
-                self.extend_line(line);
+            self.extend_line(piece.text);
+            if piece.is_ended {
                 events.extend(self.end_line());
             }
         }
