@@ -20,6 +20,17 @@ fn shown(seen: &Seen) -> String {
 }
 
 #[tokio::test]
+async fn a_long_name_is_quoted_by_its_beginning() {
+    let harness = Harness::start().await;
+    let name = "x".repeat(1 << 20);
+    let body = CHAT.replacen('{', &format!(r#"{{"session_id":"{name}","#), 1);
+    let refused = harness.refused(&post_chat(&body)).await;
+    assert_eq!(refused.status(), 400);
+    let text = refused.text();
+    assert!(text.contains(&name[..100]) && text.len() < 400, "{text}");
+}
+
+#[tokio::test]
 async fn bad_requests_are_answered_in_words() {
     let harness = Harness::start().await;
     let refused = async |request: Vec<u8>| shown(&harness.refused(&request).await);
