@@ -5,6 +5,7 @@
 //! model or the network.
 
 mod config;
+mod file;
 mod library;
 mod render;
 mod retrieve;
@@ -15,6 +16,7 @@ mod words;
 
 pub use self::{
     config::{Refresh, SkillsConfig, WishPlace, WishesConfig},
+    file::read_text,
     library::{Lessons, Library, SkillRef},
     scan::{SkillFault, SkillWarning},
     skill::{NameError, Skill, SkillError, SkillName},

@@ -15,8 +15,8 @@ use metaclaw_chat::AgentId;
 use crate::{
     config::{SkillsConfig, WishPlace, WishesConfig},
     render,
-    retrieve::Index,
-    scan::{AgentFiles, FileCache, Scan, SkillFault, SkillWarning, WISHES_FILE, scan},
+    retrieve::{Index, Visible},
+    scan::{FileCache, Scan, SkillFault, SkillWarning, WISHES_FILE, scan},
     skill::{Skill, SkillName},
     wishes::{self, Wish, WishError},
 };
@@ -67,16 +67,19 @@ struct Files {
 /// What requests see.
 #[derive(Debug)]
 struct Snapshot {
+    /// Everyone's skills, then each agent's own.
+    skills: Vec<Arc<Skill>>,
+    /// Of all of them: one for all agents.
+    index: Index,
     /// Of agents without a folder of their own.
     shared: View,
     agents: BTreeMap<AgentId, View>,
 }
 
 /// What one agent has.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct View {
-    skills: Vec<Arc<Skill>>,
-    index: Index,
+    skills: Visible,
     wishes: Arc<[Wish]>,
 }
 
@@ -136,7 +139,7 @@ impl Library {
         let snapshot = self.0.current.load();
         let view = snapshot.view(agent);
         let skills = if self.0.skills.enabled {
-            self.0.retrieve(view, query)
+            self.0.retrieve(&snapshot, view, query)
         } else {
             Vec::new()
         };
@@ -159,14 +162,13 @@ impl Library {
 
     /// All skills of an agent, its own and everyone's, by name.
     pub fn skills(&self, agent: &AgentId) -> Vec<Arc<Skill>> {
-        self.0.current.load().view(agent).skills.clone()
+        self.0.current.load().of_agent(agent)
     }
 
     /// One skill of an agent.
     pub fn skill(&self, agent: &AgentId, name: &SkillName) -> Option<Arc<Skill>> {
-        let snapshot = self.0.current.load();
-        let mut skills = snapshot.view(agent).skills.iter();
-        skills.find(|skill| skill.name == *name).cloned()
+        let mut skills = self.skills(agent).into_iter();
+        skills.find(|skill| skill.name == *name)
     }
 
     /// The agents that have a folder of their own.
@@ -227,9 +229,9 @@ impl Inner {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn retrieve(&self, view: &View, query: &str) -> Vec<Arc<Skill>> {
-        let ranked = view.index.search(query).into_iter();
-        let ranked = ranked.map(|number| Arc::clone(&view.skills[number]));
+    fn retrieve(&self, snapshot: &Snapshot, view: &View, query: &str) -> Vec<Arc<Skill>> {
+        let ranked = snapshot.index.search(query, &view.skills).into_iter();
+        let ranked = snapshot.numbered(ranked);
         render::within_budget(ranked, self.skills.budget_tokens, self.skills.top_k)
     }
 
@@ -255,42 +257,55 @@ impl Inner {
 
 impl Snapshot {
     fn of(scan: &Scan) -> Self {
-        let view = |(agent, files): (&AgentId, &AgentFiles)| {
-            (
-                agent.clone(),
-                View::new(
-                    own_before_shared(&files.skills, &scan.shared),
-                    &files.wishes,
-                ),
-            )
+        let mut skills = scan.shared.clone();
+        let shared = 0..skills.len();
+        let places = skills.iter().enumerate();
+        let places: BTreeMap<SkillName, usize> =
+            places.map(|(at, it)| (it.name.clone(), at)).collect();
+        let mut agents = BTreeMap::new();
+        for (agent, files) in &scan.agents {
+            let begin = skills.len();
+            skills.extend_from_slice(&files.skills);
+            let hidden = files.skills.iter().filter_map(|own| places.get(&own.name));
+            let visible = Visible {
+                shared: shared.clone(),
+                own: begin..skills.len(),
+                hidden: hidden.copied().collect(),
+            };
+            let view = View {
+                skills: visible,
+                wishes: Arc::clone(&files.wishes),
+            };
+            agents.insert(agent.clone(), view);
+        }
+        let shared = Visible {
+            shared,
+            ..Visible::default()
         };
         Self {
-            shared: View::new(own_before_shared(&[], &scan.shared), &Arc::default()),
-            agents: scan.agents.iter().map(view).collect(),
+            index: Index::build(&skills),
+            skills,
+            shared: View {
+                skills: shared,
+                ..View::default()
+            },
+            agents,
         }
     }
 
     fn view(&self, agent: &AgentId) -> &View {
         self.agents.get(agent).unwrap_or(&self.shared)
     }
-}
 
-/// By name; an agent's own skill stands in for everyone's of the same name.
-fn own_before_shared(own: &[Arc<Skill>], shared: &[Arc<Skill>]) -> Vec<Arc<Skill>> {
-    let named = |skill: &Arc<Skill>| (skill.name.clone(), Arc::clone(skill));
-    let by_name: BTreeMap<SkillName, Arc<Skill>> = shared.iter().chain(own).map(named).collect();
-    by_name.into_values().collect()
-}
+    /// An agent's skills, by name.
+    fn of_agent(&self, agent: &AgentId) -> Vec<Arc<Skill>> {
+        let mut skills: Vec<_> = self.numbered(self.view(agent).skills.numbers()).collect();
+        skills.sort_by(|a, b| a.name.cmp(&b.name));
+        skills
+    }
 
-// === impl View ===
-
-impl View {
-    fn new(skills: Vec<Arc<Skill>>, wishes: &Arc<[Wish]>) -> Self {
-        Self {
-            index: Index::build(&skills),
-            skills,
-            wishes: Arc::clone(wishes),
-        }
+    fn numbered(&self, numbers: impl Iterator<Item = usize>) -> impl Iterator<Item = Arc<Skill>> {
+        numbers.filter_map(|number| self.skills.get(number).cloned())
     }
 }
 

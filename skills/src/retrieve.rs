@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    ops::Range,
     sync::Arc,
 };
 
@@ -21,13 +22,24 @@ const BODY_TERMS: usize = 300;
 /// From this many skills on, a word that most of them have tells nothing.
 const MIN_FOR_COMMON: usize = 4;
 
-/// The skills of one agent, ready to be searched.
+/// The skills of all agents, ready to be searched for any of them.
 pub(crate) struct Index {
     embedder: Embedder<u32, Terms>,
     scorer: Scorer<usize>,
     /// Which skills have a word in their name, description or category.
     triggers: BTreeMap<String, BTreeSet<usize>>,
-    n_skills: usize,
+}
+
+/// Which skills one agent sees, of those that an index numbers: everyone's come first, then each agent's
+/// own.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Visible {
+    /// Everyone's.
+    pub(crate) shared: Range<usize>,
+    /// The agent's own.
+    pub(crate) own: Range<usize>,
+    /// Of everyone's, those that one of its own stands in for.
+    pub(crate) hidden: BTreeSet<usize>,
 }
 
 /// Our words, as the `bm25` crate wants them: texts here are terms already, joined by spaces.
@@ -72,18 +84,15 @@ impl Index {
             embedder,
             scorer,
             triggers,
-            n_skills: skills.len(),
         }
     }
 
-    /// The numbers of the skills that the request asks for, best first.
-    pub(crate) fn search(&self, query: &str) -> Vec<usize> {
+    /// The numbers of the visible skills that the request asks for, best first.
+    pub(crate) fn search(&self, query: &str, visible: &Visible) -> Vec<usize> {
         let words = query_terms(query);
         let candidates: BTreeSet<usize> = words
             .iter()
-            .filter_map(|word| self.telling(word))
-            .flatten()
-            .copied()
+            .flat_map(|word| self.telling(word, visible))
             .collect();
         let words: Vec<String> = words.into_iter().collect();
         let query = self.embedder.embed(&words.join(" "));
@@ -93,19 +102,38 @@ impl Index {
         scored.into_iter().map(|(number, _)| number).collect()
     }
 
-    /// The skills that a word points to, unless it points to most of them.
-    fn telling(&self, word: &str) -> Option<&BTreeSet<usize>> {
-        let skills = self.triggers.get(word)?;
-        let common = self.n_skills >= MIN_FOR_COMMON && skills.len() * 2 > self.n_skills;
-        (!common).then_some(skills)
+    /// The visible skills that a word points to, unless it points to most of them.
+    fn telling(&self, word: &str, visible: &Visible) -> Vec<usize> {
+        let skills = self.triggers.get(word).into_iter().flatten().copied();
+        let skills: Vec<usize> = skills.filter(|number| visible.has(*number)).collect();
+        let n_visible = visible.len();
+        let common = n_visible >= MIN_FOR_COMMON && skills.len() * 2 > n_visible;
+        if common { Vec::new() } else { skills }
     }
 }
 
 impl fmt::Debug for Index {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Index")
-            .field("n_skills", &self.n_skills)
-            .finish_non_exhaustive()
+        f.debug_struct("Index").finish_non_exhaustive()
+    }
+}
+
+// === impl Visible ===
+
+impl Visible {
+    fn has(&self, number: usize) -> bool {
+        self.own.contains(&number)
+            || self.shared.contains(&number) && !self.hidden.contains(&number)
+    }
+
+    fn len(&self) -> usize {
+        self.own.len() + self.shared.len() - self.hidden.len()
+    }
+
+    /// Their numbers.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> {
+        let shared = self.shared.clone().filter(|number| self.has(*number));
+        shared.chain(self.own.clone())
     }
 }
 
@@ -169,7 +197,11 @@ mod tests {
 
     fn found(query: &str) -> Vec<String> {
         let skills = skills();
-        let numbers = Index::build(&skills).search(query);
+        let all = Visible {
+            shared: 0..skills.len(),
+            ..Visible::default()
+        };
+        let numbers = Index::build(&skills).search(query, &all);
         numbers
             .into_iter()
             .map(|number| skills[number].name.to_string())
@@ -194,7 +226,8 @@ mod tests {
         assert!(found("What is the capital of France?").is_empty());
         assert!(found("use this when the user asks").is_empty());
         assert!(found("").is_empty());
-        assert!(Index::build(&[]).search("bug").is_empty());
+        let nothing = Visible::default();
+        assert!(Index::build(&[]).search("bug", &nothing).is_empty());
     }
 
     #[test]

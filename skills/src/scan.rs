@@ -16,6 +16,7 @@ use std::{
 use metaclaw_chat::AgentId;
 
 use crate::{
+    file::{MAX_FILE, read_text},
     skill::{Skill, SkillError},
     wishes::{self, Wish},
 };
@@ -26,8 +27,6 @@ const SKILL_FILE: &str = "SKILL.md";
 pub(crate) const WISHES_FILE: &str = "WISHES.md";
 /// The folder of everyone's skills.
 const SHARED: &str = "_shared";
-/// The largest file that is read: beyond, it is no instruction.
-const MAX_FILE: u64 = 256 * 1024;
 
 /// A file or folder of the library that is not used, and why; everything else is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +126,7 @@ pub(crate) fn scan(dir: &Path, cache: &mut FileCache) -> io::Result<Scan> {
         other => other?,
     };
     let mut reader = Reader {
+        known: std::mem::take(cache),
         cache,
         scan: Scan::default(),
     };
@@ -141,10 +141,7 @@ pub(crate) fn scan(dir: &Path, cache: &mut FileCache) -> io::Result<Scan> {
         }
     }
     reader.scan.shared = reader.skills(shared);
-    let scan = reader.scan;
-    cache.skills.retain(|path, _| path.exists());
-    cache.wishes.retain(|path, _| path.exists());
-    Ok(scan)
+    Ok(reader.scan)
 }
 
 /// The folders in a folder, by name. Links to folders count; names with a leading dot do not.
@@ -162,6 +159,9 @@ fn folders(dir: &Path) -> io::Result<Vec<(String, PathBuf)>> {
 }
 
 struct Reader<'a> {
+    /// As of the last look.
+    known: FileCache,
+    /// As of this one.
     cache: &'a mut FileCache,
     scan: Scan,
 }
@@ -209,7 +209,8 @@ impl Reader<'_> {
         let mut skills = Vec::new();
         for path in files {
             let read = |text: &str| Ok(Arc::new(Skill::parse(text)?));
-            match cached(&mut self.cache.skills, &path, read) {
+            let known = self.known.skills.remove(&path);
+            match cached(known, &mut self.cache.skills, &path, read) {
                 Ok(skill) => {
                     let name: Arc<str> = skill.name.as_str().into();
                     if let Some(first) = first.get(&name) {
@@ -236,9 +237,9 @@ impl Reader<'_> {
         if !path.exists() {
             return Arc::default();
         }
-        match cached(&mut self.cache.wishes, path, |text| {
-            Ok(wishes::parse(text).into())
-        }) {
+        let known = self.known.wishes.remove(path);
+        let read = |text: &str| Ok(wishes::parse(text).into());
+        match cached(known, &mut self.cache.wishes, path, read) {
             Ok(wishes) => wishes,
             Err(fault) => {
                 self.warn(path, fault);
@@ -250,6 +251,7 @@ impl Reader<'_> {
 
 /// What a file says: read anew if it changed, else as last time.
 fn cached<T: Clone>(
+    known: Option<(Stamp, Result<T, SkillFault>)>,
     cache: &mut Cache<T>,
     path: &Path,
     read: impl FnOnce(&str) -> Result<T, SkillFault>,
@@ -259,21 +261,18 @@ fn cached<T: Clone>(
         modified: meta.modified().ok(),
         length: meta.len(),
     };
-    if let Some((known, value)) = cache.get(path)
-        && *known == stamp
+    let known = known.filter(|(known, value)| {
         // What the file system refused is asked again: permissions change without a stamp.
-        && !matches!(value, Err(SkillFault::Unreadable { .. }))
-    {
-        return value.clone();
-    }
-    let value = if stamp.length > MAX_FILE {
-        Err(SkillFault::TooLarge {
+        *known == stamp && !matches!(value, Err(SkillFault::Unreadable { .. }))
+    });
+    let value = match known {
+        Some((_, value)) => value,
+        None if stamp.length > MAX_FILE => Err(SkillFault::TooLarge {
             bytes: stamp.length,
-        })
-    } else {
-        fs::read_to_string(path)
+        }),
+        None => read_text(path, MAX_FILE)
             .map_err(|error| unreadable(&error))
-            .and_then(|text| read(&text))
+            .and_then(|text| read(&text)),
     };
     cache.insert(path.to_owned(), (stamp, value.clone()));
     value

@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
+use metaclaw_chat::excerpt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// The longest skill name, in characters.
@@ -22,7 +23,7 @@ pub struct SkillName(Arc<str>);
     "skill name {value:?} is not allowed: 1 to {MAX_NAME} letters, digits, spaces, _ - or ., beginning with a letter, a digit or _"
 )]
 pub struct NameError {
-    /// What was given.
+    /// The beginning of what was given.
     pub value: String,
 }
 
@@ -89,7 +90,7 @@ impl FromStr for SkillName {
             Ok(Self(Arc::from(value)))
         } else {
             Err(NameError {
-                value: value.to_owned(),
+                value: excerpt(value).into_owned(),
             })
         }
     }

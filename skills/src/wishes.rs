@@ -9,6 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::file::{MAX_FILE, read_text};
+
 /// The longest wish, in characters: it is one line, always in the prompt.
 const MAX_CHARS: usize = 300;
 /// What a new file begins with.
@@ -107,7 +109,7 @@ fn edit(path: &Path, change: impl FnOnce(&str) -> String) -> Result<bool, WishEr
         path: path.to_owned(),
         source,
     };
-    let old = match fs::read_to_string(path) {
+    let old = match read_text(path, MAX_FILE) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(failed(error)),

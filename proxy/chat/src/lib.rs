@@ -6,6 +6,7 @@
 
 mod chain;
 mod clock;
+mod excerpt;
 mod message;
 mod names;
 mod secret;
@@ -15,6 +16,7 @@ mod verdict;
 pub use self::{
     chain::{ChainHash, SaidHash},
     clock::{now_ms, retry_after},
+    excerpt::excerpt,
     message::{Message, MessageError, Role, ToolCall, Usage},
     names::{AgentId, NameError, SessionId, TurnId},
     secret::Secret,

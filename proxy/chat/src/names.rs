@@ -4,13 +4,12 @@ use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
+use crate::excerpt::excerpt;
+
 /// The longest agent name, in bytes.
 const MAX_AGENT: usize = 64;
 /// The longest session name, in bytes. Longer ones are refused, not cut: two could become one.
 const MAX_SESSION: usize = 256;
-
-/// How much of a text that is no name is shown, in characters.
-const MAX_QUOTED: usize = 100;
 
 /// Why a text is no name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,19 +19,19 @@ pub enum NameError {
         "agent name {value:?} is not allowed: 1 to 64 of a-z A-Z 0-9 _ - ., beginning with a letter, a digit or _"
     )]
     Agent {
-        /// What was given.
+        /// The beginning of what was given.
         value: String,
     },
     /// Not a legal session name.
     #[error("session name {value:?} is not allowed: 1 to 256 bytes, no control characters")]
     Session {
-        /// What was given.
+        /// The beginning of what was given.
         value: String,
     },
     /// Not a legal turn id.
     #[error("turn id {value:?} is not allowed: SESSION-SEQUENCE, as in 12-3")]
     Turn {
-        /// What was given.
+        /// The beginning of what was given.
         value: String,
     },
 }
@@ -86,7 +85,7 @@ impl FromStr for AgentId {
             Ok(Self(Arc::from(value)))
         } else {
             Err(NameError::Agent {
-                value: quoted(value),
+                value: excerpt(value).into_owned(),
             })
         }
     }
@@ -110,7 +109,7 @@ impl FromStr for SessionId {
             Ok(Self(Arc::from(value)))
         } else {
             Err(NameError::Session {
-                value: quoted(value),
+                value: excerpt(value).into_owned(),
             })
         }
     }
@@ -135,16 +134,8 @@ impl FromStr for TurnId {
             })
         });
         parsed.ok_or_else(|| NameError::Turn {
-            value: quoted(value),
+            value: excerpt(value).into_owned(),
         })
-    }
-}
-
-/// The beginning of what was given: a caller chooses how long that is, and an error goes into the log.
-fn quoted(value: &str) -> String {
-    match value.char_indices().nth(MAX_QUOTED) {
-        Some((at, _)) => format!("{}…", &value[..at]),
-        None => value.to_owned(),
     }
 }
 
@@ -229,7 +220,7 @@ mod tests {
             long.parse::<SessionId>().unwrap_err(),
             long.parse::<TurnId>().unwrap_err(),
         ];
-        let shown = format!("\"{}…\"", "é".repeat(MAX_QUOTED));
+        let shown = format!("\"{}…\"", "é".repeat(100));
         for error in errors.map(|error| error.to_string()) {
             assert!(error.contains(&shown) && error.len() < 400, "{error}");
         }

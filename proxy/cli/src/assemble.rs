@@ -19,7 +19,7 @@ use anyhow::{Context as _, anyhow};
 use metaclaw_chat::now_ms;
 use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Services, Serving};
 use metaclaw_learner::LearnerConfig;
-use metaclaw_skills::{Library, SkillWarning, SkillsConfig, WishesConfig};
+use metaclaw_skills::Library;
 use metaclaw_turns::{Durability, TurnLog, TurnsConfig};
 use rustls::RootCertStore;
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -34,7 +34,7 @@ use self::{
 };
 use crate::{
     banner::{About, Banner},
-    config::{ConfigError, Loaded, Policy},
+    config::{Loaded, Policy},
     control,
     environment::Environment,
     home::{Home, RunFile},
@@ -45,15 +45,14 @@ use crate::{
 };
 
 mod learner;
+mod lessons;
 mod served;
 mod services;
 mod trainer;
 mod upstreams;
 
-pub(crate) use self::trainer::checkpoint_dir;
+pub(crate) use self::{lessons::library, trainer::checkpoint_dir};
 
-/// How often the skill library is looked at: works on network and container mounts too.
-const RESCAN: Duration = Duration::from_secs(2);
 /// How long everything behind the chat may take to come to rest.
 const REST: Duration = Duration::from_secs(20);
 /// Sessions that clients without names may go on from after a restart.
@@ -130,8 +129,7 @@ impl Running {
         let listener = listen(config.proxy.address()).await?;
         let proxy = listener.local_addr()?;
         let log = open_log(plan).await?;
-        let (library, warnings) = library(&plan.loaded, &plan.home)?;
-        say(&warnings);
+        let library = lessons::open(&plan.loaded, &plan.home).await?;
 
         let tasks = TaskTracker::new();
         let rest = CancellationToken::new();
@@ -190,7 +188,7 @@ impl Running {
             tasks.spawn(vital(&house, supervisor.run(rest.clone())));
         }
         tasks.spawn(tell_dropped(plan.dropped_lines.clone(), rest.clone()));
-        tasks.spawn(rescan(house.library.clone(), rest.clone()));
+        tasks.spawn(lessons::rescan(house.library.clone(), rest.clone()));
         publish(&house, token, &plan.home, &rest).await?;
         let gateway = gateway.serve(listener, house.ending.clone());
         let gateway = tasks.spawn(vital(&house, gateway));
@@ -282,38 +280,6 @@ async fn open_log(plan: &Plan) -> anyhow::Result<TurnLog> {
     // Opening reads the disk.
     let log = tokio::task::spawn_blocking(move || TurnLog::open(&folder, &config)).await??;
     Ok(log)
-}
-
-/// The skill library, and what of it cannot be used.
-pub(crate) fn library(
-    loaded: &Loaded,
-    home: &Home,
-) -> Result<(Library, Vec<SkillWarning>), ConfigError> {
-    let skills: SkillsConfig = loaded.section("skills")?;
-    let wishes: WishesConfig = loaded.section("wishes")?;
-    let folder = skills.dir.clone().unwrap_or_else(|| home.skills());
-    Ok(Library::open(folder, skills, wishes))
-}
-
-fn say(warnings: &[SkillWarning]) {
-    for warning in warnings {
-        warn!("{warning}");
-    }
-}
-
-/// Looks at the library now and then.
-async fn rescan(library: Library, ending: CancellationToken) {
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(RESCAN) => {}
-            () = ending.cancelled() => return,
-        }
-        let looking = library.clone();
-        match tokio::task::spawn_blocking(move || looking.rescan()).await {
-            Ok(warnings) => say(&warnings),
-            Err(error) => warn!(%error, "the skill library could not be looked at"),
-        }
-    }
 }
 
 async fn gateway(

@@ -86,6 +86,13 @@ fn serves(config: &Config, policy: &Policy) -> String {
         }
         (Policy::Remote { url, .. }, _) => format!("the training server at {}", host(url)),
         (Policy::None, Some(url)) => format!("{model} at {}", host(url)),
+        (Policy::None, None) if config.upstreams.values().any(|it| it.url.is_some()) => {
+            let named = config.upstreams.iter().filter_map(|(name, it)| {
+                let url = it.url.as_deref()?;
+                Some(format!("{name} at {}", host(url)))
+            });
+            named.collect::<Vec<_>>().join(", ")
+        }
         (Policy::None, None) => {
             "nothing yet: set llm.api_base, or trainer.model for a model of your own".to_owned()
         }

@@ -4,7 +4,11 @@
 //! its part, so that a message can name the key, the file, the value and what is allowed. Each room
 //! owns the struct of its own settings and reads it from here ([`Loaded::room`]).
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
 
 use figment::{Figment, error::Kind as FigmentKind, value::Value};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -65,7 +69,7 @@ pub(crate) struct Config {
 }
 
 /// Settings that passed the table.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Loaded {
     /// What the command itself reads.
     pub config: Config,
@@ -85,13 +89,28 @@ pub(crate) struct Loaded {
 ///
 /// [`ConfigError`]: all values that are not allowed at once.
 pub(crate) fn load(sources: Sources) -> Result<Loaded, ConfigError> {
-    let file = Layer::file(sources.file, sources.file_asked)?;
+    let file = Layer::file(sources.file.clone(), sources.file_asked)?;
     let variables = Layer::environment(sources.variables.into_iter());
     let mut flags = Layer::empty(Origin::Flags);
     for (path, value) in sources.flags {
         flags.set(path, &Value::from(value));
     }
-    Loaded::new(vec![file, variables, flags])
+    let path = sources.file;
+    let mut loaded = Loaded::new(vec![file, variables, flags])?;
+    loaded.notices.extend(readable_keys(&path, &loaded));
+    Ok(loaded)
+}
+
+/// What to say of a file that holds keys and that others may read.
+fn readable_keys(path: &Path, loaded: &Loaded) -> Option<String> {
+    let mode = std::fs::metadata(path).ok()?.permissions().mode();
+    let file = loaded.layers.first()?;
+    let mut keys = file.values().keys().filter_map(|path| table::find(path));
+    let holds_keys = keys.any(|key| key.kind.is_secret());
+    (mode & 0o044 != 0 && holds_keys).then(|| {
+        let path = path.display();
+        format!("{path} holds keys and others may read it: `chmod 600 {path}`")
+    })
 }
 
 // === impl Config ===

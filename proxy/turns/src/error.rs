@@ -20,7 +20,7 @@ pub enum OpenError {
         holder: String,
     },
     /// The disk is full: opening writes.
-    #[error("no space left on the disk of the turn log {dir}: free some, then start again", dir = .dir.display())]
+    #[error("no space left on the disk of the turn log {dir}: free some; a metaclaw that runs then keeps turns again by itself", dir = .dir.display())]
     Full {
         /// The log's folder.
         dir: PathBuf,

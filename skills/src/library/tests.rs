@@ -162,3 +162,70 @@ fn a_skill_over_the_budget_is_said_so() {
         "{warnings:?}"
     );
 }
+
+#[test]
+fn only_regular_files_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir, "good/SKILL.md", &skill("good", "d"));
+    for name in ["pipe", "endless", "_default"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    let pipe = dir.path().join("pipe/SKILL.md");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    for link in ["endless/SKILL.md", "_default/WISHES.md"] {
+        std::os::unix::fs::symlink("/dev/zero", dir.path().join(link)).unwrap();
+    }
+    let (library, warnings) = open(&dir);
+    let said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let root = dir.path().to_string_lossy().into_owned();
+    insta::assert_snapshot!(said.join("\n").replace(&root, "SKILLS"), @r#"
+    SKILLS/_default/WISHES.md: cannot be read: it is no regular file; skipped
+    SKILLS/endless/SKILL.md: cannot be read: it is no regular file; skipped
+    SKILLS/pipe/SKILL.md: cannot be read: it is no regular file; skipped
+    "#);
+    assert_eq!(names(&library, "main"), ["good"]);
+    assert!(library.add_wish(&AgentId::default_agent(), "x").is_err());
+}
+
+#[test]
+fn agents_see_their_own_and_everyones_in_one_index() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir, "mail/SKILL.md", &skill("mail", "Drafting an email"));
+    write(
+        &dir,
+        "a/mail/SKILL.md",
+        &skill("mail", "Drafting an email for a"),
+    );
+    write(
+        &dir,
+        "a/secret/SKILL.md",
+        &skill("secret", "Drafting an email in cipher"),
+    );
+    write(&dir, "b/WISHES.md", "- Be brief.\n");
+    let (library, _) = open(&dir);
+    let found = |agent: &str| {
+        let lessons = library.lessons(&agent.parse().unwrap(), "draft an email");
+        let mut found: Vec<(String, String)> = lessons
+            .skills
+            .into_iter()
+            .map(|it| (it.name.to_string(), it.version))
+            .collect();
+        found.sort();
+        found
+    };
+    let names = |found: &[(String, String)]| {
+        found
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&found("a")), ["mail", "secret"]);
+    assert_eq!(names(&found("b")), ["mail"]);
+    assert_ne!(
+        found("a")[0],
+        found("b")[0],
+        "its own stands in for everyone's"
+    );
+    assert_eq!(found("b"), found("c"));
+}

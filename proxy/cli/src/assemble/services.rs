@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use http::StatusCode;
-use metaclaw_chat::{AgentId, JudgedBy, Score, Verdict, Vote};
+use metaclaw_chat::{AgentId, JudgedBy, Score, Verdict, Vote, excerpt};
 use metaclaw_gateway::{Answering, Call, Service, ServiceError, Services, Serving};
 use metaclaw_turns::TurnLog;
 use serde::Deserialize;
@@ -45,8 +45,9 @@ fn is_ready(trainer: &TrainerState, serving: &Serving) -> Result<(), String> {
         TrainerState::Ready { .. } if serving.policy().is_some() => Ok(()),
         TrainerState::Ready { .. } => Err("the adapters are being loaded".to_owned()),
         TrainerState::Starting => Err("the policy model is being loaded".to_owned()),
-        TrainerState::Down { reason } => {
-            Err(format!("the trainer ended ({reason}) and is started again"))
+        // Anybody may ask: what it said last, with its paths, is for its owner.
+        TrainerState::Down { .. } => {
+            Err("the trainer ended and is started again: `metaclaw status` says why".to_owned())
         }
         TrainerState::Ended => Err("metaclaw is ending".to_owned()),
     }
@@ -92,6 +93,8 @@ impl Service for Feedback {
         Box::pin(async move {
             let opinion: Opinion = serde_json::from_value(call.body).map_err(|error| {
                 let shape = r#"{"reply_id": "…", "score": -1, 0 or 1, "hint"?: "…"}"#;
+                let error = error.to_string();
+                let error = excerpt(&error);
                 refuse(StatusCode::BAD_REQUEST, format!("{error}; give {shape}"))
             })?;
             self.judge(&call.agent, opinion).await
@@ -114,10 +117,8 @@ impl Feedback {
             }
         }
         if n_turns == 0 {
-            let message = format!(
-                "no turn of agent {agent} has the reply {:?}",
-                opinion.reply_id
-            );
+            let reply_id = excerpt(&opinion.reply_id);
+            let message = format!("no turn of agent {agent} has the reply {reply_id:?}");
             return Err(refuse(StatusCode::NOT_FOUND, message));
         }
         Ok(json!({"judged": judged, "had_a_verdict": n_turns - judged.len()}))

@@ -1,13 +1,17 @@
 //! Who trains and serves the policy model: our own process, or a server that runs already.
 
 use std::{
+    fs::{self, DirBuilder},
+    io,
     net::SocketAddr,
     num::NonZero,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock, PoisonError},
     thread,
 };
 
+use anyhow::Context as _;
 use metaclaw_gateway::{Endpoint as ServingEndpoint, Serving};
 use metaclaw_llm::{http_client, loopback_client};
 use metaclaw_trainer_api::{
@@ -15,7 +19,7 @@ use metaclaw_trainer_api::{
 };
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::Plan;
 use crate::{
@@ -193,15 +197,15 @@ fn spec(plan: &Plan, model: &Path) -> anyhow::Result<TrainerSpec> {
     let own = std::env::current_exe()?;
     let program = find_trainer(&own, plan.environment.get("PATH"))?;
     let folder = |path: PathBuf| path.to_string_lossy().into_owned();
+    let checkpoints = checkpoint_dir(config, &plan.home);
+    make_private(&checkpoints)
+        .with_context(|| format!("trainer.checkpoint_dir: {}", checkpoints.display()))?;
     let mut arguments = vec![
         "--parent-stdin".to_owned(),
         "--host=127.0.0.1".to_owned(),
         "--port=0".to_owned(),
         format!("--model={}", model.display()),
-        format!(
-            "--checkpoint-dir={}",
-            folder(checkpoint_dir(config, &plan.home))
-        ),
+        format!("--checkpoint-dir={}", folder(checkpoints)),
         format!("--cache-dir={}", folder(plan.environment.cache())),
     ];
     arguments.extend(
@@ -218,6 +222,22 @@ fn spec(plan: &Plan, model: &Path) -> anyhow::Result<TrainerSpec> {
         n_threads: threads(&config.trainer),
         cleared: cleared(plan),
     })
+}
+
+/// Makes the folder, or takes it from everybody but its owner: what lies in it was learned from private
+/// talk. One of somebody else's stays as it is, and is told of.
+fn make_private(folder: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)?;
+    let mode = fs::metadata(folder)?.permissions().mode();
+    if mode & 0o077 != 0
+        && let Err(error) = fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
+    {
+        warn!(folder = %folder.display(), %error, "others may read the adapters and checkpoints");
+    }
+    Ok(())
 }
 
 /// All of our own variables: some hold keys that are not the trainer's business.

@@ -109,3 +109,10 @@ fn every_upstream_is_named_that_a_chat_may_go_to() {
     let about = About::of(&config, &Policy::None, &JudgedWith::Rules(1), "redo");
     insta::assert_snapshot!(about.leaves, @"chat -> a.example, b.example (upstream b), nowhere (127.0.0.1:9 is this machine) (upstream c), judge -> nowhere (1 rules), training -> nowhere");
 }
+
+#[test]
+fn an_upstream_of_ones_own_name_serves() {
+    let config = config("upstreams: {b: {url: 'https://b.example/v1'}}\nrouting: {order: [b]}\n");
+    let about = About::of(&config, &Policy::None, &JudgedWith::Rules(0), "redo");
+    assert_eq!(about.serves, "b at b.example");
+}

@@ -4,6 +4,7 @@ use std::{io::Write, path::PathBuf, process::ExitCode};
 
 use anyhow::Context as _;
 use clap::Args;
+use rustix::fs::Mode;
 use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
 
@@ -64,6 +65,9 @@ impl StartArgs {
         traces: Traces,
         dropped_lines: ErrorCounter,
     ) -> anyhow::Result<ExitCode> {
+        // What we make is for its owner alone, and what the trainer makes, which inherits this: weights
+        // are learned from what was said.
+        rustix::process::umask(Mode::RWXG | Mode::RWXO);
         let (version, home) = (env!("CARGO_PKG_VERSION"), context.home.dir());
         info!(version, home = %home.display(), "metaclaw starts");
         limits::raise_open_files();

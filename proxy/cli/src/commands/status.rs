@@ -48,7 +48,10 @@ impl StatusArgs {
 fn text(status: &Value, now_ms: u64) -> String {
     let about = |key: &str| said(&status["about"][key]);
     let since_ms = status["since_ms"].as_u64().unwrap_or(now_ms);
-    let up = Span::secs(now_ms.saturating_sub(since_ms) / 1_000);
+    let up = match now_ms.saturating_sub(since_ms) / 1_000 {
+        0 => "less than a second".to_owned(),
+        seconds => Span::secs(seconds).to_string(),
+    };
     let mut lines = vec![
         format!(
             "MetaClaw: running  (PID={}, mode={}, proxy={}, for {up})",
@@ -162,6 +165,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_first_second_is_no_time_of_0_ms() {
+        let status = json!({"since_ms": 1_000});
+        let shown = text(&status, 1_900);
+        assert!(shown.contains("for less than a second"), "{shown}");
+    }
 
     #[test]
     fn the_lines_say_who_serves_and_how_far_turns_got() {

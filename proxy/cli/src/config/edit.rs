@@ -1,13 +1,15 @@
 //! `config set`: one value changed in the file, every comment and line beside it kept.
 
-use std::{collections::BTreeMap, fs, io, path::Path, str::FromStr};
+use std::{collections::BTreeMap, io, path::Path, str::FromStr};
 
 use figment::value::Value;
+use metaclaw_skills::read_text;
 use yaml_edit::{Document, path::YamlPath};
 
 use super::{
     Layer,
     key::{Key, State},
+    layer::MAX_FILE,
     show, table,
 };
 use crate::home::write_private;
@@ -106,7 +108,7 @@ fn change<T>(
         path: path.display().to_string(),
         source,
     };
-    let before = match fs::read_to_string(path) {
+    let before = match read_text(path, MAX_FILE) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(io_error(error)),

@@ -124,6 +124,7 @@ impl Key {
             | Kind::Number(..) => Some(self.kind.allowed()),
             Kind::Text
             | Kind::Secret
+            | Kind::CallersKey
             | Kind::Url
             | Kind::Host
             | Kind::Path

@@ -13,8 +13,10 @@ use metaclaw_chat::{Size, Span};
 pub(crate) enum Kind {
     /// Any text; a bare number is a text too.
     Text,
-    /// A text that is never shown in full.
+    /// A text that is never shown in full, and goes into a header.
     Secret,
+    /// The same, that callers must show: an empty one would let everybody in.
+    CallersKey,
     /// `http://…` or `https://…`.
     Url,
     /// An address of this machine.
@@ -55,10 +57,19 @@ pub(crate) enum Kind {
 // === impl Kind ===
 
 impl Kind {
+    /// Whether it is never shown in full.
+    pub(crate) fn is_secret(self) -> bool {
+        matches!(self, Self::Secret | Self::CallersKey | Self::Secrets)
+    }
+
     /// What is allowed, in words that end an error message.
     pub(crate) fn allowed(self) -> String {
         match self {
-            Self::Text | Self::Secret => "a text".to_owned(),
+            Self::Text => "a text".to_owned(),
+            Self::Secret => "ASCII text without spaces".to_owned(),
+            Self::CallersKey => {
+                "ASCII text without spaces, not empty: leave it out for none".to_owned()
+            }
             Self::Url => "an address that begins with http:// or https://".to_owned(),
             Self::Host => "an IP address, or localhost".to_owned(),
             Self::Path => "a path".to_owned(),
@@ -80,7 +91,8 @@ impl Kind {
             Self::SomeOf(words) => format!("one or more of {}, joined by +", words.join(", ")),
             Self::AnyOf(words) => format!("a list of any of {}", words.join(", ")),
             Self::Among(words) => format!("a list of one or more of {}", words.join(", ")),
-            Self::Texts | Self::Secrets => "a list of texts".to_owned(),
+            Self::Texts => "a list of texts".to_owned(),
+            Self::Secrets => "a list of ASCII texts without spaces".to_owned(),
             Self::OneOrMore => "a list of one or more texts".to_owned(),
             Self::Tree(shape) => shape.to_owned(),
         }
@@ -89,7 +101,11 @@ impl Kind {
     /// The value in the one form that the settings are read from; `None` where it is not allowed.
     pub(crate) fn read(self, given: &Value) -> Option<Value> {
         match self {
-            Self::Text | Self::Secret | Self::Path => text(given).map(Value::from),
+            Self::Text | Self::Path => text(given).map(Value::from),
+            Self::Secret => text(given).filter(|it| is_of_signs(it)).map(Value::from),
+            Self::CallersKey => Self::Secret
+                .read(given)
+                .filter(|it| it.as_str() != Some("")),
             Self::Host => host(given).map(Value::from),
             Self::Url => text(given).filter(|it| is_url(it)).map(Value::from),
             Self::Bool => boolean(given).map(Value::from),
@@ -111,11 +127,19 @@ impl Kind {
                 .filter(|given| given.iter().all(|it| is_among(it, words)))
                 .map(Value::from),
             Self::Among(words) => Self::AnyOf(words).read(given).filter(is_some),
-            Self::Texts | Self::Secrets => texts(given).map(Value::from),
+            Self::Texts => texts(given).map(Value::from),
+            Self::Secrets => texts(given)
+                .filter(|keys| keys.iter().all(|it| it.as_str().is_some_and(is_of_signs)))
+                .map(Value::from),
             Self::OneOrMore => Self::Texts.read(given).filter(is_some),
             Self::Tree(_) => tree(given),
         }
     }
+}
+
+/// Whether a text can stand in a header and be compared there.
+fn is_of_signs(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_graphic())
 }
 
 /// A unit, written as its own type reads it.

@@ -15,6 +15,7 @@ use figment::{
 };
 
 use metaclaw_chat::Secret;
+use metaclaw_skills::read_text;
 
 use crate::environment;
 
@@ -25,6 +26,8 @@ use super::{
     table, yaml,
 };
 
+/// The largest file that is read.
+pub(crate) const MAX_FILE: u64 = 4 << 20;
 /// What every variable of ours that stands for a key begins with.
 pub(crate) const ENV_PREFIX: &str = "METACLAW__";
 
@@ -80,7 +83,7 @@ impl Layer {
 
     /// Reads a file. One that is not there is empty, unless it was `asked` for by name.
     pub(crate) fn file(path: PathBuf, asked: bool) -> Result<Self, ConfigError> {
-        let text = match std::fs::read_to_string(&path) {
+        let text = match read_text(&path, MAX_FILE) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound && !asked => String::new(),
             Err(source) => return Err(ConfigError::Read { path, source }),
@@ -92,7 +95,11 @@ impl Layer {
     pub(crate) fn text(path: PathBuf, text: &str) -> Result<Self, ConfigError> {
         match yaml::read(text) {
             Err(message) => Err(ConfigError::Yaml { path, message }),
-            Ok(Value::Dict(_, dict)) => {
+            Ok(value @ Value::Dict(..)) => {
+                let is_secret =
+                    |path: &str| table::find(path).is_some_and(|key| key.kind.is_secret());
+                let value = yaml::with_texts(text, value, &is_secret);
+                let dict = value.into_dict().unwrap_or_default();
                 let mut layer = Self::empty(Origin::File(path));
                 layer.walk("", &dict);
                 Ok(layer)
@@ -160,7 +167,11 @@ impl Layer {
         let Some(read) = key.kind.read(value) else {
             let blank = value.as_str().is_some_and(|text| text.trim().is_empty());
             // The original wrote "" where nothing was chosen.
-            if !(blank && (key.default.is_empty() || matches!(key.state, State::Inert(_)))) {
+            let may_be_blank = key.kind != Kind::CallersKey;
+            if !(may_be_blank
+                && blank
+                && (key.default.is_empty() || matches!(key.state, State::Inert(_))))
+            {
                 self.problem(path, &shown(key, value), key.allowed());
             }
             return;
@@ -219,7 +230,7 @@ impl Layer {
 
 /// A value as it may stand in a message.
 fn shown(key: &Key, value: &Value) -> String {
-    let is_secret = matches!(key.kind, Kind::Secret | Kind::Secrets);
+    let is_secret = key.kind.is_secret();
     let one = |value: &Value| {
         let text = Kind::Text.read(value);
         let text = text.as_ref().and_then(Value::as_str).unwrap_or("a tree");

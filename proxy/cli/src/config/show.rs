@@ -78,9 +78,7 @@ impl Loaded {
 fn masked(key: &Key, value: serde_json::Value) -> serde_json::Value {
     use serde_json::Value;
     match (key.kind, value) {
-        (Kind::Secret | Kind::Secrets, Value::String(text)) => {
-            Secret::from(text).to_string().into()
-        }
+        (kind, Value::String(text)) if kind.is_secret() => Secret::from(text).to_string().into(),
         (Kind::Secrets, Value::Array(keys)) => {
             keys.into_iter().map(|each| masked(key, each)).collect()
         }

@@ -178,3 +178,34 @@ fn the_laptop_example_says_what_it_means() {
     assert!(learner.rl.method.redo && !learner.rl.method.binary_rl);
     metaclaw_reward::Rules::compile(&learner.judge.rules).unwrap();
 }
+
+#[test]
+fn a_file_with_keys_that_others_may_read_is_remarked() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.yaml");
+    let notices = |text: &str, mode: u32| {
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let sources = Sources {
+            file: file.clone(),
+            file_asked: true,
+            variables: Vec::new(),
+            flags: Vec::new(),
+        };
+        load(sources).unwrap().notices
+    };
+    let with_key = "llm: {api_key: sk-0123456789abcd}\n";
+    assert!(notices(with_key, 0o644)[0].contains("others may read it"));
+    assert!(notices(with_key, 0o600).is_empty());
+    assert!(notices("mode: rl\n", 0o644).is_empty());
+}
+
+#[test]
+fn a_file_that_never_ends_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.yaml");
+    std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
+    let error = Layer::file(file, false).unwrap_err().to_string();
+    assert!(error.contains("it is no regular file"), "{error}");
+}

@@ -104,8 +104,8 @@ async fn warnings_do_not_stop_the_start() {
         .collect();
     insta::assert_snapshot!(warnings.join("\n"), @r#"
     commands::start: unknown key rl.batchsize in HOME/config.yaml: did you mean rl.batch_size?
-    assemble: HOME/skills/binary/SKILL.md: cannot be read: stream did not contain valid UTF-8; skipped
-    assemble: HOME/skills/broken/SKILL.md: skill name "../evil" is not allowed: 1 to 64 letters, digits, spaces, _ - or ., beginning with a letter, a digit or _; skipped
+    assemble::lessons: HOME/skills/binary/SKILL.md: cannot be read: stream did not contain valid UTF-8; skipped
+    assemble::lessons: HOME/skills/broken/SKILL.md: skill name "../evil" is not allowed: 1 to 64 letters, digits, spaces, _ - or ., beginning with a letter, a digit or _; skipped
     "#);
     let skills = house.json(&["skills", "list", "--json"]).await.unwrap();
     assert_eq!(skills.as_array().unwrap().len(), 1, "{skills}");

@@ -120,7 +120,9 @@ async fn answer(Json(request): Json<Value>) -> Response {
 impl House {
     pub(crate) fn new(config: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        std::fs::write(folder.path().join("config.yaml"), config)?;
+        let file = folder.path().join("config.yaml");
+        std::fs::write(&file, config)?;
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600))?;
         let program = PathBuf::from(env!("CARGO_BIN_EXE_metaclaw"));
         Ok(Self { folder, program })
     }
@@ -298,9 +300,14 @@ impl Running {
 
     /// The status line of a GET.
     pub(crate) async fn get(&self, path: &str) -> Result<String> {
-        let head = format!("GET {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n");
-        let reply = exchange(&self.url, &head).await?;
+        let reply = self.get_whole(path).await?;
         Ok(reply.lines().next().unwrap_or_default().to_owned())
+    }
+
+    /// The answer to a GET, head and body.
+    pub(crate) async fn get_whole(&self, path: &str) -> Result<String> {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n");
+        exchange(&self.url, &head).await
     }
 
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {

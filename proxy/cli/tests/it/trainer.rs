@@ -1,6 +1,6 @@
 //! A trainer of our own: started with us, missed when it dies, started again, gone when we are.
 
-use std::path::Path;
+use std::{os::unix::fs::PermissionsExt as _, path::Path};
 
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -64,6 +64,9 @@ async fn a_trainer_that_dies_is_missed_for_a_moment_only() {
 async fn a_trainer_knows_what_it_needs_and_no_more() {
     let upstream = Upstream::new().await.unwrap();
     let house = with_trainer(&upstream).unwrap();
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::create_dir(house.path().join("trainer")).unwrap();
+    std::fs::set_permissions(house.path().join("trainer"), open).unwrap();
     let proxy = house.start().await.unwrap();
     let ready = async || Ok(proxy.get("/readyz").await?.contains("200"));
     until(ready).await.unwrap();
@@ -76,6 +79,16 @@ async fn a_trainer_knows_what_it_needs_and_no_more() {
     assert_eq!(of("OMP_WAIT_POLICY="), Some("passive"));
     assert_eq!(of("OMP_NUM_THREADS="), Some("3"));
     assert_eq!(of("METACLAW_HOME="), None);
+    let mode = |name: &str| {
+        let meta = std::fs::metadata(house.path().join(name)).unwrap();
+        meta.permissions().mode() & 0o777
+    };
+    assert_eq!(
+        mode("trainer"),
+        0o700,
+        "it was made before, for all to read"
+    );
+    assert_eq!(mode("environment"), 0o600, "what the trainer writes");
     house.ask(&["stop"]).await.unwrap();
     assert!(proxy.ended().await.unwrap().success());
     assert!(
@@ -125,7 +138,9 @@ async fn a_trainer_that_cannot_start_says_why_in_the_status() {
         Ok(status["trainer"]["reason"] == "exit status: 1: model.gguf is cut short")
     };
     until(told).await.unwrap();
-    assert!(proxy.get("/readyz").await.unwrap().contains("503"));
+    let ready = proxy.get_whole("/readyz").await.unwrap();
+    assert!(ready.starts_with("HTTP/1.1 503"), "{ready}");
+    assert!(!ready.contains("cut short"), "for its owner alone: {ready}");
     house.ask(&["stop"]).await.unwrap();
 }
 

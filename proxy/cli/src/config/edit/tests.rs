@@ -1,3 +1,5 @@
+use std::fs;
+
 use super::*;
 
 const FILE: &str = "# mine\nmode: auto   # for now\n\nrl:\n  # small batches\n  batch_size: 4\n  prm_url: 'https://judge.example'\nllm: {api_base: 'https://a.example', api_key: sk-1}\n";
@@ -41,10 +43,10 @@ fn trees_and_texts_come_back_as_given() {
         matches!(layer.values()["judge.rules"], Value::Array(..)),
         "{after}"
     );
-    let (after, _) = set(FILE, "llm.api_key", "yes: #no").unwrap();
+    let (after, _) = set(FILE, "llm.model_id", "yes: #no").unwrap();
     let layer = Layer::text("x".into(), &after).unwrap();
     assert_eq!(
-        layer.values()["llm.api_key"].as_str(),
+        layer.values()["llm.model_id"].as_str(),
         Some("yes: #no"),
         "{after}"
     );

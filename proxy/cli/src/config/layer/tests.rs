@@ -126,6 +126,40 @@ fn a_secret_is_masked_even_where_it_is_wrong() {
 }
 
 #[test]
+fn a_key_is_the_text_that_was_written() {
+    let layer = layer(
+        "llm: {api_key: 0123}\nproxy:\n  api_key: 1.10\n  keys: {a: {key: 0x10, agents: [7]}, b: {key: 'yes'}}\n\
+         upstreams: {u: {keys: [1e5, 123456789012345678901234567890, True]}}\nrl: {batch_size: 0x10}\n",
+    );
+    assert!(layer.problems.is_empty(), "{:?}", layer.problems);
+    let text = |path: &str| layer.values()[path].as_str().unwrap().to_owned();
+    assert_eq!(text("llm.api_key"), "0123");
+    assert_eq!(text("proxy.api_key"), "1.10");
+    assert_eq!(text("proxy.keys.a.key"), "0x10");
+    assert_eq!(text("proxy.keys.b.key"), "yes");
+    let keys = layer.values()["upstreams.u.keys"].as_array().unwrap();
+    let keys: Vec<_> = keys.iter().filter_map(Value::as_str).collect();
+    assert_eq!(keys, ["1e5", "123456789012345678901234567890", "True"]);
+    assert_eq!(layer.values()["rl.batch_size"].to_u128(), Some(16));
+}
+
+#[test]
+fn a_key_that_can_never_match_is_refused() {
+    let layer = layer(
+        "llm: {api_key: a b c d e f g}\nproxy: {api_key: ''}\nupstreams: {u: {keys: [schlüssel]}}\n",
+    );
+    let told: Vec<String> = layer.problems.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    llm.api_key in /etc/it/config.yaml: "… f g" is not allowed: ASCII text without spaces
+    proxy.api_key in /etc/it/config.yaml: "…" is not allowed: ASCII text without spaces, not empty: leave it out for none
+    upstreams.u.keys in /etc/it/config.yaml: "[…]" is not allowed: a list of ASCII texts without spaces
+    "#);
+    let variable = ("METACLAW__PROXY__API_KEY".to_owned(), " ".to_owned());
+    let layer = Layer::environment([variable].into_iter());
+    assert_eq!(layer.problems.len(), 1, "an empty variable is no key");
+}
+
+#[test]
 fn a_file_that_is_no_yaml_says_where() {
     let error = Layer::text(PathBuf::from("config.yaml"), "rl:\n  a: [1\nb: 2\n").unwrap_err();
     insta::assert_snapshot!(error.to_string(), @r#"config.yaml is not YAML: line 3 column 2: illegal placement of ':' indicator"#);

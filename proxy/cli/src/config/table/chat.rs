@@ -10,8 +10,8 @@ use crate::config::{
         inert, key,
     },
     kind::Kind::{
-        Among, AnyOf, Bool, Count, Host, OneOf, OneOrMore, Path, Secret, Secrets, Size, Span, Text,
-        Texts, Url,
+        Among, AnyOf, Bool, CallersKey, Count, Host, OneOf, OneOrMore, Path, Secret, Secrets, Size,
+        Span, Text, Texts, Url,
     },
 };
 
@@ -80,7 +80,7 @@ pub(super) const PROXY: &[Key] = &[
     ),
     key(
         "proxy.api_key",
-        Secret,
+        CallersKey,
         "",
         "what callers must show; without one, this machine's callers need none",
     ),
@@ -117,7 +117,7 @@ pub(super) const PROXY: &[Key] = &[
     ),
     key(
         "proxy.keys.*.key",
-        Secret,
+        CallersKey,
         "",
         "what callers of some agents must show; `metaclaw keys add NAME` makes one",
     ),

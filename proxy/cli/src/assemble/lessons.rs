@@ -1,0 +1,100 @@
+//! The skill library, kept up with its folder.
+
+use std::time::Duration;
+
+use metaclaw_skills::{Library, SkillWarning, SkillsConfig, WishesConfig};
+use tokio::{
+    task::{JoinError, spawn_blocking},
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::{
+    config::{ConfigError, Loaded},
+    home::Home,
+};
+
+/// How often the folder is looked at: works on network and container mounts too.
+const RESCAN: Duration = Duration::from_secs(2);
+/// A pause is at least so many times as long as the look before it, so that 50,000 skills or a slow
+/// mount do not keep a core busy.
+const PAUSE_PER_LOOK: u32 = 20;
+/// A look that takes longer is told of.
+const LONG: Duration = Duration::from_secs(3);
+
+/// The skill library, and what of it cannot be used.
+pub(crate) fn library(
+    loaded: &Loaded,
+    home: &Home,
+) -> Result<(Library, Vec<SkillWarning>), ConfigError> {
+    let skills: SkillsConfig = loaded.section("skills")?;
+    let wishes: WishesConfig = loaded.section("wishes")?;
+    let folder = skills.dir.clone().unwrap_or_else(|| home.skills());
+    Ok(Library::open(folder, skills, wishes))
+}
+
+/// The same, for the running process: says what cannot be used, and when reading takes long.
+pub(super) async fn open(loaded: &Loaded, home: &Home) -> anyhow::Result<Library> {
+    let (loaded, home) = (loaded.clone(), home.clone());
+    let (library, warnings) = look(move || library(&loaded, &home)).await??;
+    say(&warnings);
+    Ok(library)
+}
+
+/// Looks at the folder now and then.
+pub(super) async fn rescan(library: Library, ending: CancellationToken) {
+    let looks = async {
+        let mut pause = RESCAN;
+        loop {
+            tokio::time::sleep(pause).await;
+            let looking = library.clone();
+            let begun = Instant::now();
+            match look(move || looking.rescan()).await {
+                Ok(warnings) => say(&warnings),
+                Err(error) => warn!(%error, "the skill library could not be looked at"),
+            }
+            pause = pause_after(begun.elapsed());
+        }
+    };
+    // A look at a mount that hangs never ends: it is left alone.
+    ending.run_until_cancelled(looks).await;
+}
+
+fn pause_after(look: Duration) -> Duration {
+    RESCAN.max(look * PAUSE_PER_LOOK)
+}
+
+/// Reads the disk where that holds up nobody, and says so when it takes long.
+async fn look<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    let mut looking = spawn_blocking(work);
+    if let Ok(done) = timeout(LONG, &mut looking).await {
+        return done;
+    }
+    warn!(
+        "looking at the skills folder takes over {LONG:?}: is it very large, or on a slow mount?"
+    );
+    looking.await
+}
+
+fn say(warnings: &[SkillWarning]) {
+    for warning in warnings {
+        warn!("{warning}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longer_a_look_takes_the_longer_is_the_pause() {
+        assert_eq!(pause_after(Duration::from_millis(3)), RESCAN);
+        assert_eq!(
+            pause_after(Duration::from_secs(5)),
+            Duration::from_secs(100)
+        );
+    }
+}
