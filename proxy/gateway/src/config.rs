@@ -11,14 +11,10 @@ use metaclaw_chat::{AgentId, Size, Span};
 use serde::Deserialize;
 
 pub use self::upstreams::{
-    AgentConfig, EnvironmentProxies, Mode, RoutingConfig, UpstreamConfig, UpstreamDialect,
+    AgentConfig, EnvironmentProxies, LLM, Mode, POLICY, RoutingConfig, UpstreamConfig,
+    UpstreamDialect,
 };
 use crate::secret::Secret;
-
-/// The name in `routing.order` that stands for our own policy model.
-pub const POLICY: &str = "policy";
-/// The name of the upstream that `llm.*` makes.
-pub const LLM: &str = "llm";
 
 /// Settings of the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

@@ -38,7 +38,7 @@ pub enum Failure {
 
 /// What an error body says.
 #[derive(Debug, Default)]
-struct Said {
+struct ErrorText {
     code: String,
     kind: String,
     message: String,
@@ -67,7 +67,7 @@ impl Failure {
         if status < 400 {
             return None;
         }
-        let said = Said::read(body);
+        let said = ErrorText::read(body);
         if is_of_the_content(status, &said) {
             return None;
         }
@@ -100,9 +100,9 @@ pub(crate) fn retry_after(headers: &HeaderMap, now_ms: u64) -> Option<Duration> 
         .or_else(|| metaclaw_chat::retry_after(text("retry-after")?, now_ms))
 }
 
-// === impl Said ===
+// === impl ErrorText ===
 
-impl Said {
+impl ErrorText {
     fn read(body: &[u8]) -> Self {
         let Ok(body) = serde_json::from_slice::<Value>(body) else {
             return Self {
@@ -222,7 +222,7 @@ fn by_message(status: u16, message: &str) -> Option<Failure> {
 
 /// Whether it is what was said that is refused: the caller's own, which another would refuse as well,
 /// and no word against the key.
-fn is_of_the_content(status: u16, said: &Said) -> bool {
+fn is_of_the_content(status: u16, said: &ErrorText) -> bool {
     const CODES: [&str; 3] = [
         "content_policy_violation",
         "content_filter",

@@ -6,8 +6,12 @@ use metaclaw_chat::Span;
 use metaclaw_dialects::Api;
 use serde::Deserialize;
 
-use super::{LLM, POLICY};
 use crate::{failure::Failure, secret::Secret};
+
+/// The name in `routing.order` that stands for our own policy model.
+pub const POLICY: &str = "policy";
+/// The name of the upstream that `llm.*` makes.
+pub const LLM: &str = "llm";
 
 /// `HTTP_PROXY` and its like, for upstreams without a `proxy` of their own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -64,9 +64,10 @@ impl Upstreams {
         chat: &Chat<'_>,
         visit: &mut Visit,
     ) -> Result<Answer, UpstreamError> {
-        let ready = candidates.ready();
-        let mut meant = candidates.upstreams.iter().find(|it| !it.is_policy());
-        let mut best = None;
+        let Candidates { upstreams, nobody } = candidates;
+        let ready = ready(&upstreams);
+        let mut meant = upstreams.iter().find(|it| !it.is_policy());
+        let mut best = Err(nobody);
         'upstreams: for (at, upstream) in ready.iter().enumerate() {
             let is_last = at + 1 == ready.len();
             let first = upstream.capabilities.variant();
@@ -105,7 +106,7 @@ impl Upstreams {
                 key = Some(other);
             }
         }
-        best.unwrap_or(Err(candidates.nobody))?.translated().await
+        best?.translated().await
     }
 
     /// Asks one upstream, once, for what is not a chat: its body streams by and cannot be sent again.
@@ -128,6 +129,20 @@ impl Upstreams {
     }
 }
 
+/// Those to ask: who has no key that may be shown now is left out, unless nobody is left.
+fn ready(upstreams: &[Arc<Upstream>]) -> Vec<&Arc<Upstream>> {
+    let rests = |upstream: &Upstream| {
+        let why = upstream.keys.all_rest();
+        why.is_some_and(|why| upstream.fail_over.contains(&why))
+    };
+    let ready: Vec<_> = upstreams.iter().filter(|it| !rests(it)).collect();
+    if ready.is_empty() {
+        upstreams.iter().collect()
+    } else {
+        ready
+    }
+}
+
 /// Whether what the caller shows is meant for it: for the first upstream of the order that can be
 /// asked this, and at the same address for any. What another is asked when that one fails, it is
 /// asked without.
@@ -139,11 +154,11 @@ fn is_meant<'a>(upstream: &'a Arc<Upstream>, meant: &mut Option<&'a Arc<Upstream
 /// answer, which may tell the agent when to come again or what to shorten.
 fn better(
     answer: Result<Raw, UpstreamError>,
-    before: Option<Result<Raw, UpstreamError>>,
-) -> Option<Result<Raw, UpstreamError>> {
+    before: Result<Raw, UpstreamError>,
+) -> Result<Raw, UpstreamError> {
     match (answer, before) {
-        (Err(_), Some(Ok(before))) => Some(Ok(before)),
-        (answer, _) => Some(answer),
+        (Err(_), Ok(before)) => Ok(before),
+        (answer, _) => answer,
     }
 }
 

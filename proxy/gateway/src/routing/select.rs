@@ -125,22 +125,3 @@ impl Upstreams {
         names
     }
 }
-
-// === impl Candidates ===
-
-impl Candidates {
-    /// Those to ask: who has no key that may be shown now is left out, unless nobody is left.
-    pub(super) fn ready(&self) -> Vec<&Arc<Upstream>> {
-        let rests = |upstream: &Upstream| {
-            let why = upstream.keys.all_rest();
-            why.is_some_and(|why| upstream.fail_over.contains(&why))
-        };
-        let all = || self.upstreams.iter();
-        let ready: Vec<_> = all().filter(|upstream| !rests(upstream)).collect();
-        if ready.is_empty() {
-            all().collect()
-        } else {
-            ready
-        }
-    }
-}

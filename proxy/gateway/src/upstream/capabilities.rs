@@ -18,14 +18,16 @@ const OPENAI: &str = "api.openai.com";
 /// nobody said which, they are asked in the caller's own API first, and in OpenAI's for an hour if they
 /// know no such route.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "none of them says anything of another"
+)]
 pub(crate) struct Capabilities {
     apis: Vec<Api>,
-    /// That it speaks messages is a guess.
-    guesses_messages: bool,
-    lacks_messages: NegativeCache,
-    /// It gives token ids beside a chat completion.
-    gives_ids: bool,
-    lacks_ids: NegativeCache,
+    /// Where it is a guess that it speaks messages: whether that was wrong.
+    lacks_messages: Option<NegativeCache>,
+    /// Where it should give token ids beside a chat completion: whether it does not.
+    lacks_ids: Option<NegativeCache>,
     /// Its models may write tool calls and thinking as text.
     pub calls_in_text: bool,
     /// Its models read images and files.
@@ -61,10 +63,8 @@ impl Capabilities {
         };
         Self {
             apis: config.speaks.clone().unwrap_or_else(usual),
-            guesses_messages: is_guessed,
-            lacks_messages: NegativeCache::default(),
-            gives_ids: config.dialect == Vllm,
-            lacks_ids: NegativeCache::default(),
+            lacks_messages: is_guessed.then(NegativeCache::default),
+            lacks_ids: (config.dialect == Vllm).then(NegativeCache::default),
             calls_in_text: config.tool_calls_in_text,
             reads_media: true,
             takes_everything: true,
@@ -76,10 +76,8 @@ impl Capabilities {
     pub(super) fn of_policy(appends_system: bool) -> Self {
         Self {
             apis: vec![Api::Chat],
-            guesses_messages: false,
-            lacks_messages: NegativeCache::default(),
-            gives_ids: false,
-            lacks_ids: NegativeCache::default(),
+            lacks_messages: None,
+            lacks_ids: None,
             calls_in_text: true,
             reads_media: false,
             takes_everything: false,
@@ -89,25 +87,26 @@ impl Capabilities {
 
     /// The first way to put a chat to it.
     pub(crate) fn variant(&self) -> Variant {
+        let has = |lacks: &Option<NegativeCache>| lacks.as_ref().is_some_and(|it| !it.is_known());
         Variant {
-            ids: self.gives_ids && !self.lacks_ids.is_known(),
-            guess: self.guesses_messages && !self.lacks_messages.is_known(),
+            ids: has(&self.lacks_ids),
+            guess: has(&self.lacks_messages),
         }
     }
 
     /// It turned out to give no token ids.
     pub(crate) fn lacks_ids(&self) {
-        self.lacks_ids.set();
+        self.lacks_ids.iter().for_each(NegativeCache::set);
     }
 
     /// It turned out not to speak messages.
     pub(crate) fn lacks_messages(&self) {
-        self.lacks_messages.set();
+        self.lacks_messages.iter().for_each(NegativeCache::set);
     }
 
     /// Whether an answer that knows no such route would be news.
     pub(crate) fn is_guess(&self, api: Api, variant: Variant) -> bool {
-        api == Api::Messages && self.guesses_messages && variant.guess
+        api == Api::Messages && self.lacks_messages.is_some() && variant.guess
     }
 
     /// The API in which a chat of `api` goes to it: its own, else one that it can be translated to. `None`
@@ -122,7 +121,7 @@ impl Capabilities {
     }
 
     fn has(&self, api: Api, variant: Variant) -> bool {
-        let is_excluded = api == Api::Messages && self.guesses_messages && !variant.guess;
+        let is_excluded = api == Api::Messages && self.lacks_messages.is_some() && !variant.guess;
         self.apis.contains(&api) && !is_excluded
     }
 
