@@ -178,7 +178,7 @@ impl Running {
             trainer: training.state,
             metrics: gateway.metrics(),
             dropped_lines: plan.dropped_lines.clone(),
-            door: gateway.door(),
+            authenticator: gateway.authenticator(),
             tasks: tasks.clone(),
             ending: CancellationToken::new(),
         });

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use metaclaw_chat::AgentId;
-use metaclaw_gateway::{Door, Metrics, Serving};
+use metaclaw_gateway::{Authenticator, Metrics, Serving};
 use metaclaw_learner::{Learner, StepReport, TrainError};
 use metaclaw_skills::{Library, Skill};
 use metaclaw_trainer_api::TrainingBackend;
@@ -46,7 +46,7 @@ pub(crate) struct House {
     /// Counts log lines that were dropped.
     pub dropped_lines: ErrorCounter,
     /// Who may come in.
-    pub door: Arc<Door>,
+    pub authenticator: Arc<Authenticator>,
     /// Work for callers that goes on beside their request.
     pub tasks: TaskTracker,
     /// Cancelled when we are to end.

@@ -1,14 +1,20 @@
 //! Who may come in, and for whom.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    future::{Ready, ready},
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+};
 
 use arc_swap::ArcSwap;
-use http::{HeaderMap, HeaderName, header};
+use futures_util::future::Either;
+use http::{Extensions, HeaderMap, HeaderName, Request, header};
 use metaclaw_chat::AgentId;
+use tower::{Layer, Service};
 
 use crate::{
     config::{ConfigError, KeyConfig, ProxyConfig},
-    refusal::Refusal,
+    route::TRAIN_STEP,
     secret::Secret,
 };
 
@@ -28,17 +34,54 @@ pub(crate) enum Caller {
     Of(Arc<[AgentId]>),
 }
 
-/// The door: who may come in. Its keys can be changed while it is in use.
+/// Why somebody may not come in, or not there.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AuthError {
+    #[error("no key was given: send authorization: Bearer KEY, or x-api-key: KEY")]
+    NoKey,
+    #[error("this key is not known here; the keys are proxy.api_key and proxy.keys")]
+    WrongKey,
+    #[error("this call needs the admin token of run.json, as authorization: Bearer TOKEN")]
+    NotAdmin,
+    #[error("/metrics tells of all agents: show proxy.api_key, this key is that of some")]
+    NotAll,
+}
+
+/// Lets those in who show the right key, and tells the services below for whom they may speak.
+#[derive(Debug, Clone)]
+pub(crate) struct AuthLayer {
+    pub authenticator: Arc<Authenticator>,
+    /// For the admin's route alone.
+    pub admin_token: Secret,
+}
+
+/// See [`AuthLayer`].
+#[derive(Debug, Clone)]
+pub(crate) struct Authenticate<S> {
+    inner: S,
+    auth: AuthLayer,
+}
+
+/// Knows who may come in. Its keys can be changed while it is in use.
 #[derive(Debug)]
-pub struct Door {
+pub struct Authenticator {
     /// Address and key of all, as configured; its keys of single agents as they are now.
     config: Mutex<ProxyConfig>,
     keys: ArcSwap<Vec<(Secret, Caller)>>,
 }
 
-// === impl Door ===
+// === impl Caller ===
 
-impl Door {
+impl Caller {
+    /// The caller that [`AuthLayer`] let in.
+    pub(crate) fn of(extensions: &Extensions) -> Result<Self, AuthError> {
+        extensions.get().cloned().ok_or(AuthError::NoKey)
+    }
+}
+
+// === impl Authenticator ===
+
+impl Authenticator {
     pub(crate) fn new(config: &ProxyConfig) -> Self {
         Self {
             keys: ArcSwap::from_pointee(keys(config)),
@@ -66,26 +109,73 @@ impl Door {
     }
 
     /// Whether callers must show a key, so that what they show is ours and no upstream's.
-    pub(crate) fn is_locked(&self) -> bool {
+    pub(crate) fn requires_key(&self) -> bool {
         !self.keys.load().is_empty()
     }
 
-    /// Lets a caller in.
-    pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<Caller, Refusal> {
+    /// Who a caller is, by the keys that it shows.
+    pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, AuthError> {
         let keys = self.keys.load();
         if keys.is_empty() {
             return Ok(Caller::Any);
         }
-        let mut refusal = Refusal::NoKey;
+        let mut error = AuthError::NoKey;
         for shown in shown_keys(headers) {
             // All are compared, so that the time does not say which was near.
             let known = keys.iter().filter(|(key, _)| key.matches(shown));
             if let Some((_, caller)) = known.fold(None, |_, key| Some(key)) {
                 return Ok(caller.clone());
             }
-            refusal = Refusal::WrongKey;
+            error = AuthError::WrongKey;
         }
-        Err(refusal)
+        Err(error)
+    }
+}
+
+// === impl AuthLayer ===
+
+impl AuthLayer {
+    fn caller<B>(&self, request: &Request<B>) -> Result<Caller, AuthError> {
+        let headers = request.headers();
+        if request.uri().path() != TRAIN_STEP {
+            return self.authenticator.authenticate(headers);
+        }
+        let is_admin = shown_keys(headers).any(|shown| self.admin_token.matches(shown));
+        is_admin.then_some(Caller::Any).ok_or(AuthError::NotAdmin)
+    }
+}
+
+impl<S> Layer<S> for AuthLayer {
+    type Service = Authenticate<S>;
+
+    fn layer(&self, inner: S) -> Authenticate<S> {
+        let auth = self.clone();
+        Authenticate { inner, auth }
+    }
+}
+
+// === impl Authenticate ===
+
+impl<S, B> Service<Request<B>> for Authenticate<S>
+where
+    S: Service<Request<B>, Error: From<AuthError>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Either<Ready<Result<S::Response, S::Error>>, S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        match self.auth.caller(&request) {
+            Ok(caller) => {
+                request.extensions_mut().insert(caller);
+                Either::Right(self.inner.call(request))
+            }
+            Err(error) => Either::Left(ready(Err(error.into()))),
+        }
     }
 }
 
@@ -122,10 +212,10 @@ mod tests {
 
     use super::*;
 
-    fn door() -> Door {
+    fn authenticator() -> Authenticator {
         let config =
             r#"{"api_key":"master","keys":{"phone":{"key":"p","agents":["main","work"]}}}"#;
-        Door::new(&serde_json::from_str(config).unwrap())
+        Authenticator::new(&serde_json::from_str(config).unwrap())
     }
 
     fn with(name: HeaderName, value: &'static str) -> HeaderMap {
@@ -133,10 +223,10 @@ mod tests {
     }
 
     #[test]
-    fn a_key_opens_for_its_agents_however_it_is_shown() {
+    fn a_key_is_good_for_its_agents_however_it_is_shown() {
         let agents = ["main", "work"].map(|agent| agent.parse().unwrap());
         let [authorization, x_api_key, api_key] = KEY_HEADERS;
-        let admit = |headers| door().admit(&headers).unwrap();
+        let admit = |headers| authenticator().authenticate(&headers).unwrap();
         assert_eq!(admit(with(authorization, "Bearer master")), Caller::Any);
         assert_eq!(
             admit(with(x_api_key, "p")),
@@ -146,12 +236,12 @@ mod tests {
     }
 
     #[test]
-    fn of_two_keys_that_are_shown_either_opens() {
+    fn of_two_keys_that_are_shown_either_will_do() {
         let [authorization, x_api_key, _] = KEY_HEADERS;
         let both = |bearer, key| {
             let mut headers = with(authorization.clone(), bearer);
             headers.extend(with(x_api_key.clone(), key));
-            door().admit(&headers)
+            authenticator().authenticate(&headers)
         };
         assert_eq!(both("Bearer theirs", "master").unwrap(), Caller::Any);
         assert_eq!(both("Bearer master", "theirs").unwrap(), Caller::Any);
@@ -160,12 +250,17 @@ mod tests {
         assert!(neither.to_string().starts_with("this key is not known"));
         let mut twice = with(x_api_key.clone(), "theirs");
         twice.append(x_api_key.clone(), HeaderValue::from_static("master"));
-        assert_eq!(door().admit(&twice).unwrap(), Caller::Any);
+        assert_eq!(authenticator().authenticate(&twice).unwrap(), Caller::Any);
     }
 
     #[test]
     fn without_the_right_key_nobody_comes_in() {
-        let refuse = |headers| door().admit(&headers).unwrap_err().to_string();
+        let refuse = |headers| {
+            authenticator()
+                .authenticate(&headers)
+                .unwrap_err()
+                .to_string()
+        };
         assert!(refuse(HeaderMap::new()).starts_with("no key was given"));
         assert!(
             refuse(with(header::AUTHORIZATION, "Basic master")).starts_with("no key was given")
@@ -174,34 +269,34 @@ mod tests {
             refuse(with(header::AUTHORIZATION, "Bearer maste"))
                 .starts_with("this key is not known")
         );
-        let open = Door::new(&ProxyConfig::default());
-        assert_eq!(open.admit(&HeaderMap::new()).unwrap(), Caller::Any);
+        let open = Authenticator::new(&ProxyConfig::default());
+        assert_eq!(open.authenticate(&HeaderMap::new()).unwrap(), Caller::Any);
     }
 
     #[test]
-    fn keys_come_and_go_while_the_door_is_in_use() {
-        let door = Door::new(&ProxyConfig::default());
+    fn keys_come_and_go_while_they_are_in_use() {
+        let auth = Authenticator::new(&ProxyConfig::default());
         let phone = |key| with(header::AUTHORIZATION, key);
         let key = r#"{"key":"p","agents":["main"]}"#;
         let key: KeyConfig = serde_json::from_str(key).unwrap();
-        door.set_key("phone", Some(key)).unwrap();
-        assert!(door.is_locked() && door.admit(&HeaderMap::new()).is_err());
+        auth.set_key("phone", Some(key)).unwrap();
+        assert!(auth.requires_key() && auth.authenticate(&HeaderMap::new()).is_err());
         let main = Caller::Of([AgentId::from_str("main").unwrap()].into());
-        assert_eq!(door.admit(&phone("Bearer p")).unwrap(), main);
+        assert_eq!(auth.authenticate(&phone("Bearer p")).unwrap(), main);
         let nobodys = r#"{"key":"q","agents":[]}"#;
         let nobodys = serde_json::from_str(nobodys).unwrap();
-        let refused = door.set_key("other", Some(nobodys)).unwrap_err();
+        let refused = auth.set_key("other", Some(nobodys)).unwrap_err();
         insta::assert_snapshot!(refused, @"proxy.keys.other.agents is empty: name the agents that this key may speak for");
-        assert!(door.admit(&phone("Bearer q")).is_err());
-        door.set_key("phone", None).unwrap();
-        assert_eq!(door.admit(&HeaderMap::new()).unwrap(), Caller::Any);
+        assert!(auth.authenticate(&phone("Bearer q")).is_err());
+        auth.set_key("phone", None).unwrap();
+        assert_eq!(auth.authenticate(&HeaderMap::new()).unwrap(), Caller::Any);
     }
 
     #[test]
     fn the_last_key_stays_where_other_machines_can_come() {
         let config = r#"{"host":"0.0.0.0","keys":{"phone":{"key":"p","agents":["main"]}}}"#;
-        let door = Door::new(&serde_json::from_str(config).unwrap());
-        assert!(door.set_key("phone", None).is_err());
-        assert!(door.is_locked());
+        let auth = Authenticator::new(&serde_json::from_str(config).unwrap());
+        assert!(auth.set_key("phone", None).is_err());
+        assert!(auth.requires_key());
     }
 }

@@ -1,9 +1,15 @@
 //! The way of a turn, in each of the three chat APIs.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, uri::PathAndQuery};
-use hyper::body::Incoming;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Request, Response, request::Parts, uri::PathAndQuery,
+};
 use metaclaw_chat::ChainHash;
 use metaclaw_dialects::{
     Api,
@@ -11,24 +17,42 @@ use metaclaw_dialects::{
     vllm,
 };
 use metaclaw_turns::TurnKind;
+use tower::Service;
+use tracing::{Span, field::display};
 
 use crate::{
-    clock,
-    gateway::{InSession, Shared, Ticket},
-    headers,
-    identity::{self, Identity},
-    inject::Given,
-    metrics::Visit,
+    auth::Caller,
+    body::{Body, guarded},
+    clock, headers,
+    identity::{self, Identifier, Identity},
+    inject::{Given, Sessions},
+    metrics::RequestMetrics,
     pieces::Pieces,
-    record::{self, AsItCame, Asked, Began, Encoding, Format},
-    refusal::Refusal,
-    relay::{Body, Relay},
-    routing::{Answer, Chat},
+    record::{self, AsItCame, Asked, Began, Encoding, Format, Recorder},
+    relay::Relay,
+    respond::GatewayError,
+    route::{RouteError, below_v1},
+    routing::{self, Answer, Upstreams},
+    serving::Serving,
     upstream::Upstream,
 };
 
 /// Which adapter answered, on replies of the policy model.
 const ADAPTER: HeaderName = HeaderName::from_static("x-metaclaw-adapter");
+
+/// Serves chats.
+#[derive(Clone)]
+pub(crate) struct Chat(pub Arc<ChatParts>);
+
+/// What a chat takes.
+pub(crate) struct ChatParts {
+    pub identifier: Identifier,
+    pub sessions: Arc<Sessions>,
+    pub upstreams: Arc<Upstreams>,
+    pub serving: Arc<Serving>,
+    /// None, where nothing is recorded.
+    pub recorder: Option<Recorder>,
+}
 
 /// A turn that has been read and is to be asked.
 struct Turn {
@@ -38,68 +62,116 @@ struct Turn {
     who: Identity,
     start: ChainHash,
     given: Given,
-    is_recorded: bool,
     started_ms: u64,
 }
 
-/// Serves one chat request.
-pub(crate) async fn chat(
-    shared: &Arc<Shared>,
-    api: Api,
-    request: Request<Incoming>,
-    route: PathAndQuery,
-    visit: &mut Visit,
-) -> Result<Response<Body>, Refusal> {
-    let caller = shared.door.admit(request.headers())?;
-    let ticket = shared.enter()?;
-    let (head, body) = request.into_parts();
-    let raw = shared.bodies.read(body).await?;
-    visit.has_read();
-    let started_ms = clock::now_ms();
-    let chat = ChatRequest::parse(api, raw)?;
-    let (who, start) = shared.identifier.identify(&identity::Claims {
-        headers: &head.headers,
-        chat: &chat,
-        caller: &caller,
-    })?;
-    visit.is_of(&who.agent);
-    let given = shared.sessions.given(&who, &chat);
-    let ticket = ticket.of(InSession {
-        sessions: Arc::clone(&shared.sessions),
-        who: who.clone(),
-        _given: given.clone(),
-    });
-    let turn = Turn {
-        route,
-        headers: head.headers,
-        is_recorded: !shared.config.unrecorded,
-        chat,
-        who,
-        start,
-        given,
-        started_ms,
-    };
-    let answer = turn.ask_any(shared, visit).await?;
-    let ticket = ticket.watched(visit.watch());
-    Ok(turn.relay(shared, answer, ticket))
+/// A turn under way: its adapter stays loaded, and its session's pause begins at its end.
+struct InSession {
+    sessions: Arc<Sessions>,
+    who: Identity,
+    _given: Given,
+}
+
+// === impl Chat ===
+
+impl Chat {
+    async fn serve(self, request: Request<Bytes>) -> Result<Response<Body>, GatewayError> {
+        let parts = &*self.0;
+        let (api, route) = match Api::of_path(request.uri().path()) {
+            Some(api) => (api, below_v1(&request)?),
+            None => return Err(RouteError::not_found(&request).into()),
+        };
+        let (head, raw) = request.into_parts();
+        let metrics = RequestMetrics::of(&head.extensions);
+        let turn = parts.turn(ChatRequest::parse(api, raw)?, route, head, &metrics)?;
+        let in_session = InSession {
+            sessions: Arc::clone(&parts.sessions),
+            who: turn.who.clone(),
+            _given: turn.given.clone(),
+        };
+        let answer = turn.ask_any(parts, &metrics).await?;
+        Span::current().record("upstream", &*answer.upstream.name);
+        let reply = turn.relay(parts.recorder.as_ref(), answer);
+        Ok(reply.map(|body| guarded(body, in_session)))
+    }
+}
+
+impl Service<Request<Bytes>> for Chat {
+    type Response = Response<Body>;
+    type Error = GatewayError;
+    type Future = BoxFuture<'static, Result<Response<Body>, GatewayError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), GatewayError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Bytes>) -> Self::Future {
+        Box::pin(self.clone().serve(request))
+    }
+}
+
+// === impl ChatParts ===
+
+impl ChatParts {
+    /// Whose turn it is, and what that session takes along.
+    fn turn(
+        &self,
+        chat: ChatRequest,
+        route: PathAndQuery,
+        head: Parts,
+        metrics: &RequestMetrics,
+    ) -> Result<Turn, GatewayError> {
+        let started_ms = clock::now_ms();
+        let (who, start) = self.identifier.identify(&identity::Claims {
+            headers: &head.headers,
+            chat: &chat,
+            caller: &Caller::of(&head.extensions)?,
+        })?;
+        metrics.is_of(&who.agent);
+        let span = Span::current();
+        span.record("agent", display(&who.agent));
+        span.record("session", display(&who.session));
+        let given = self.sessions.given(&who, &chat);
+        Ok(Turn {
+            route,
+            headers: head.headers,
+            chat,
+            who,
+            start,
+            given,
+            started_ms,
+        })
+    }
+}
+
+// === impl InSession ===
+
+impl Drop for InSession {
+    fn drop(&mut self) {
+        self.sessions.touch(&self.who);
+    }
 }
 
 // === impl Turn ===
 
 impl Turn {
     /// Asks whoever may answer this agent.
-    async fn ask_any(&self, shared: &Shared, visit: &mut Visit) -> Result<Answer, Refusal> {
-        let upstreams = &shared.upstreams;
+    async fn ask_any(
+        &self,
+        parts: &ChatParts,
+        metrics: &RequestMetrics,
+    ) -> Result<Answer, GatewayError> {
+        let upstreams = &parts.upstreams;
         let has_media = || self.chat.has_media();
-        let candidates = upstreams.candidates(&shared.serving, &self.who.agent, has_media);
-        let chat = Chat {
+        let candidates = upstreams.candidates(&parts.serving, &self.who.agent, has_media);
+        let chat = routing::Chat {
             api: self.chat.api(),
             route: &self.route,
             headers: &self.headers,
             body: &|upstream, asks_ids| self.body(upstream, asks_ids),
-            ids: self.asked_for_ids(),
+            ids: self.asked_for_ids(parts.recorder.is_some()),
         };
-        Ok(upstreams.ask(candidates, &chat, visit).await?)
+        Ok(upstreams.ask(candidates, &chat, metrics).await?)
     }
 
     /// The request's body as this upstream gets it.
@@ -124,8 +196,8 @@ impl Turn {
 
     /// What the caller asked for itself, where token ids may be asked for: for turns that are learned from.
     /// Nothing where our fields would make right what vLLM refuses.
-    fn asked_for_ids(&self) -> Option<vllm::Asked> {
-        if !self.is_recorded || self.who.kind != TurnKind::Main {
+    fn asked_for_ids(&self, is_recorded: bool) -> Option<vllm::Asked> {
+        if !is_recorded || self.who.kind != TurnKind::Main {
             return None;
         }
         if self.chat.api() != Api::Chat {
@@ -140,7 +212,7 @@ impl Turn {
     }
 
     /// Sends the reply on its way, with a copy for the log.
-    fn relay(self, shared: &Shared, answer: Answer, ticket: Ticket) -> Response<Body> {
+    fn relay(self, recorder: Option<&Recorder>, answer: Answer) -> Response<Body> {
         let Answer {
             upstream,
             reply,
@@ -165,11 +237,8 @@ impl Turn {
             has_ids,
         };
         let idle = upstream.idle;
-        let recording = self
-            .is_recorded
-            .then(|| shared.recorder.begin(self.asked(&upstream), began))
-            .flatten();
-        let relay = Relay::new(body, recording, idle, ticket);
+        let recording = recorder.and_then(|it| it.begin(self.asked(&upstream), began));
+        let relay = Relay::new(body, recording, idle);
         Response::from_parts(head, Body::new(relay))
     }
 

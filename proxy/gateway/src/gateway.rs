@@ -2,26 +2,32 @@
 
 use std::{fmt, sync::Arc};
 
-use metaclaw_chat::{AgentId, ChainHash, SessionId};
+use metaclaw_chat::{AgentId, ChainHash, SessionId, Span};
 use metaclaw_skills::Library;
 use rustls::RootCertStore;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::task::TaskTracker;
 
 use crate::{
-    auth::Door,
-    body::Bodies,
+    admission::Admission,
+    auth::{AuthLayer, Authenticator},
+    body_limit::BodyLimitLayer,
     capture::Budget,
+    chat::{Chat, ChatParts},
     config::{ConfigError, GatewayConfig},
-    identity::{Identifier, Identity, Lineage, Replies, SidePatterns},
-    inject::{Given, Sessions},
-    metrics::{Metrics, Watch},
-    origin::Origins,
-    record::{AT_ONCE, Recorder, Recordings, TurnSink, recorder},
-    refusal::Refusal,
+    identity::{Identifier, Lineage, Replies, SidePatterns},
+    inject::Sessions,
+    metrics::Metrics,
+    origin::{OriginLayer, Origins},
+    passthrough::Passthrough,
+    probes::ProbesLayer,
+    record::{AT_ONCE, Recordings, TurnSink, recorder},
     routing::Upstreams,
-    server::StalledStreams,
+    serve_calls::ServeCalls,
+    server::max_connections,
     services::Services,
     serving::Serving,
+    stack::Stack,
+    stalled_streams::{StalledLayer, StalledStreams},
 };
 
 /// What the gateway is made of.
@@ -44,41 +50,18 @@ pub struct GatewayParts {
 
 /// A gateway that does not listen yet.
 pub struct Gateway {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) stack: Stack,
     pub(crate) recordings: Recordings,
-}
-
-/// What all requests share.
-pub(crate) struct Shared {
-    pub config: GatewayConfig,
-    pub door: Arc<Door>,
-    pub origins: Origins,
-    pub identifier: Identifier,
-    pub sessions: Arc<Sessions>,
-    pub serving: Arc<Serving>,
-    pub upstreams: Upstreams,
-    pub recorder: Recorder,
-    /// Streams of HTTP/2, of which some may not be read.
-    pub stalled: StalledStreams,
-    pub bodies: Bodies,
-    pub services: Services,
-    pub metrics: Arc<Metrics>,
-    streams: Arc<Semaphore>,
-}
-
-/// A request under way; counted until it is dropped.
-pub(crate) struct Ticket {
-    metrics: Arc<Metrics>,
-    session: Option<InSession>,
-    watch: Option<Watch>,
-    _permit: OwnedSemaphorePermit,
-}
-
-/// A turn under way: its adapter stays loaded, and its session's pause begins at its end.
-pub(crate) struct InSession {
-    pub sessions: Arc<Sessions>,
-    pub who: Identity,
-    pub _given: Given,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) upstreams: Arc<Upstreams>,
+    pub(crate) serving: Arc<Serving>,
+    pub(crate) stalled: Arc<StalledStreams>,
+    pub(crate) authenticator: Arc<Authenticator>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// What runs beside the connections, to the gateway's end.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) drain: Span,
+    pub(crate) max_connections: usize,
 }
 
 impl fmt::Debug for GatewayParts {
@@ -94,7 +77,8 @@ impl fmt::Debug for GatewayParts {
 impl fmt::Debug for Gateway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gateway")
-            .field("config", &self.shared.config)
+            .field("drain", &self.drain)
+            .field("max_connections", &self.max_connections)
             .finish_non_exhaustive()
     }
 }
@@ -126,116 +110,80 @@ impl Gateway {
             config.strict,
             at_once,
         );
-        let door = Arc::new(Door::new(&config.proxy));
+        let authenticator = Arc::new(Authenticator::new(&config.proxy));
         let pin_idle = config.serving.pin_idle.0;
-        let side = SidePatterns::new(&config.compat.side_patterns)?;
-        let lineage = Lineage::new(pin_idle, parts.known);
-        let serving = parts.serving;
-        let sessions = Sessions::new(
+        let sessions = Arc::new(Sessions::new(
             parts.library,
-            Arc::clone(&serving),
+            Arc::clone(&parts.serving),
             pin_idle,
             Arc::clone(&metrics),
+        ));
+        let identifier = Identifier::new(
+            Lineage::new(pin_idle, parts.known),
+            replies,
+            SidePatterns::new(&config.compat.side_patterns)?,
+            &config.compat,
+            config.agents.clone(),
         );
-        let shared = Shared {
-            identifier: Identifier::new(
-                lineage,
-                replies,
-                side,
-                &config.compat,
-                config.agents.clone(),
-            ),
-            sessions: Arc::new(sessions),
-            origins: Origins::new(&config.proxy.allow_origins)?,
-            upstreams: Upstreams::new(&config, &parts.roots, Arc::clone(&door))?,
-            // Beyond tokio's bound there would be a panic; nobody has as many.
-            streams: Arc::new(Semaphore::new(
-                config.proxy.max_streams.min(Semaphore::MAX_PERMITS),
-            )),
-            bodies: Bodies::new(&config.proxy, &metrics),
-            services: parts.services,
-            stalled: StalledStreams::new(),
-            serving,
-            recorder,
-            metrics,
-            door,
-            config,
+        let upstreams = Upstreams::new(&config, &parts.roots, Arc::clone(&authenticator))?;
+        let chat = ChatParts {
+            identifier,
+            sessions: Arc::clone(&sessions),
+            upstreams: Arc::new(upstreams),
+            serving: parts.serving,
+            recorder: (!config.unrecorded).then(|| recorder.clone()),
+        };
+        let stalled = Arc::new(StalledStreams::new());
+        let tasks = TaskTracker::new();
+        let stack = Stack {
+            metrics: Arc::clone(&metrics),
+            stalled: StalledLayer(Arc::clone(&stalled)),
+            origin: OriginLayer {
+                origins: Arc::new(Origins::new(&config.proxy.allow_origins)?),
+                authenticator: Arc::clone(&authenticator),
+            },
+            probes: ProbesLayer {
+                authenticator: Arc::clone(&authenticator),
+                metrics: Arc::clone(&metrics),
+                recorder,
+                services: parts.services.clone(),
+                serving: Arc::clone(&chat.serving),
+            },
+            admission: Admission::new(config.proxy.max_streams, &metrics),
+            auth: AuthLayer {
+                authenticator: Arc::clone(&authenticator),
+                admin_token: parts.services.admin_token.clone(),
+            },
+            body_limit: BodyLimitLayer::new(&config.proxy, &metrics, &tasks),
+            passthrough: Passthrough {
+                upstreams: Arc::clone(&chat.upstreams),
+                serving: Arc::clone(&chat.serving),
+            },
+            chat: Chat(Arc::new(chat)),
+            services: ServeCalls(parts.services),
         };
         Ok(Self {
-            shared: Arc::new(shared),
+            upstreams: Arc::clone(&stack.passthrough.upstreams),
+            serving: Arc::clone(&stack.passthrough.serving),
+            stack,
             recordings,
+            sessions,
+            stalled,
+            authenticator,
+            metrics,
+            tasks,
+            drain: config.proxy.drain,
+            max_connections: max_connections(),
         })
     }
 
-    /// Its door, to change who may come in.
-    pub fn door(&self) -> Arc<Door> {
-        Arc::clone(&self.shared.door)
+    /// Who may come in, to change it.
+    pub fn authenticator(&self) -> Arc<Authenticator> {
+        Arc::clone(&self.authenticator)
     }
 
     /// What it counts.
     pub fn metrics(&self) -> Arc<Metrics> {
-        Arc::clone(&self.shared.metrics)
-    }
-}
-
-// === impl Shared ===
-
-impl Shared {
-    /// Takes one of the places of `proxy.max_streams`, or refuses at once.
-    pub(crate) fn enter(&self) -> Result<Ticket, Refusal> {
-        let permit = Arc::clone(&self.streams).try_acquire_owned();
-        let limit = self.config.proxy.max_streams;
-        let permit = permit.map_err(|_| Refusal::Busy { limit })?;
-        self.metrics.active_streams.inc();
-        Ok(Ticket {
-            metrics: Arc::clone(&self.metrics),
-            session: None,
-            watch: None,
-            _permit: permit,
-        })
-    }
-}
-
-// === impl Ticket ===
-
-impl Ticket {
-    /// One that stands for no request.
-    #[cfg(test)]
-    pub(crate) fn of_nobody() -> Self {
-        let streams = Arc::new(Semaphore::new(1));
-        Self {
-            metrics: Arc::default(),
-            session: None,
-            watch: None,
-            _permit: streams.try_acquire_owned().unwrap(),
-        }
-    }
-
-    /// The request is a turn of a session.
-    pub(crate) fn of(mut self, session: InSession) -> Self {
-        self.session = Some(session);
-        self
-    }
-
-    /// Its reply is timed from now on.
-    pub(crate) fn watched(mut self, watch: Option<Watch>) -> Self {
-        self.watch = watch;
-        self
-    }
-
-    /// Bytes of the reply go to the agent.
-    pub(crate) fn bytes(&mut self) {
-        if let Some(watch) = &mut self.watch {
-            watch.bytes();
-        }
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.metrics.active_streams.sub(1);
-        if let Some(session) = &self.session {
-            session.sessions.touch(&session.who);
-        }
+        Arc::clone(&self.metrics)
     }
 }

@@ -7,8 +7,10 @@
 //! wins, and the loss is counted ([`Metrics`]).
 
 mod address;
+mod admission;
 mod auth;
 mod body;
+mod body_limit;
 mod capture;
 mod chat;
 mod clock;
@@ -17,30 +19,38 @@ mod failure;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod gateway;
-mod handlers;
 mod headers;
 mod identity;
 mod idle_clock;
 mod inject;
 mod metrics;
 mod origin;
+mod passthrough;
 mod pieces;
+mod probes;
 mod recent;
 mod record;
-mod refusal;
 mod relay;
+mod respond;
+mod route;
+mod router;
 mod routing;
 mod secret;
+mod serve_calls;
 mod server;
 mod services;
 mod serving;
+mod stack;
+mod stalled_streams;
+mod timed_body;
+mod timed_stream;
 mod upstream;
 
 pub use metaclaw_dialects::Api;
 
 pub use self::{
     address::AddressError,
-    auth::Door,
+    auth::Authenticator,
     config::{
         AgentConfig, CompatConfig, ConfigError, EnvironmentProxies, GatewayConfig, KeyConfig, LLM,
         Mode, POLICY, ProxyConfig, RoutingConfig, ServingConfig, UpstreamConfig, UpstreamDialect,

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 mod expose;
+mod request;
 mod traffic;
-mod visit;
 
 pub(crate) use self::{
     expose::{CONTENT_TYPE, text},
+    request::{MetricsLayer, RequestMetrics},
     traffic::{Traffic, api_name},
-    visit::{Visit, Watch},
 };
 
 macro_rules! counters {

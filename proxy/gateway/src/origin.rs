@@ -7,19 +7,30 @@
 //!
 //! A site can also make its own name mean this machine (DNS rebinding). Then its page is of one origin
 //! with us, and the browser lets it GET and read without an `Origin`; what it cannot hide is the name,
-//! in `Host`. So without a key we answer only to names that no site can have.
+//! in `Host`. So without a key, where we can be reached from this machine alone, we answer only to
+//! addresses, `localhost` and the names that were configured.
+//!
+//! And a page can show what it cannot read: an image at our address is asked for without an `Origin`, and
+//! would be asked of an upstream with the owner's key. Browsers say of it that it is of another site.
 
-use std::net::{IpAddr, SocketAddr};
-
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
-    uri::Authority,
+use std::{
+    convert::Infallible,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    task::{Context, Poll},
 };
 
+use futures_util::future::BoxFuture;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+    header, uri::Authority,
+};
+use tower::{Layer, Service};
+
 use crate::{
+    auth::Authenticator,
+    body::{Body, full},
     config::ConfigError,
-    refusal::Refusal,
-    relay::{Body, full},
 };
 
 /// How long a browser may remember what a page is allowed.
@@ -29,9 +40,39 @@ const REMEMBERED: &str = "600";
 const PRIVATE_NETWORK_ASKED: HeaderName =
     HeaderName::from_static("access-control-request-private-network");
 const PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-control-allow-private-network");
+/// Whose page a browser asks for: <https://www.w3.org/TR/fetch-metadata/>.
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Names that are nobody's on the internet: RFC 6761, 6762 and 8375, and what ICANN set aside.
-const PRIVATE_NAMES: [&str; 5] = [".localhost", ".local", ".internal", ".home.arpa", ".test"];
+/// Why a page, or a name, is not answered.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OriginError {
+    #[error(
+        "web pages of {origin:?} may not speak to this proxy: add it to proxy.allow_origins if they should"
+    )]
+    Foreign { origin: String },
+    #[error("a web page of another site asks for this: it may not")]
+    CrossSite,
+    #[error(
+        "this proxy was asked for as {host:?}, which may be any site's name, and no key is set: ask for it as 127.0.0.1, set proxy.api_key, or add http://{host} to proxy.allow_origins"
+    )]
+    Host { host: String },
+    #[error("host: must be given once, and be a name or an address")]
+    BadHost,
+}
+
+/// Keeps the web pages of others out, and lets those that may ask read the answer, errors as well.
+#[derive(Debug, Clone)]
+pub(crate) struct OriginLayer {
+    pub origins: Arc<Origins>,
+    pub authenticator: Arc<Authenticator>,
+}
+
+/// See [`OriginLayer`].
+#[derive(Debug, Clone)]
+pub(crate) struct OriginFilter<S> {
+    inner: S,
+    origin: OriginLayer,
+}
 
 /// Whose pages may speak to the proxy.
 #[derive(Debug)]
@@ -41,7 +82,7 @@ pub(crate) struct Origins {
 
 /// A page that may.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Page(HeaderValue);
+struct Page(HeaderValue);
 
 // === impl Origins ===
 
@@ -62,32 +103,46 @@ impl Origins {
         Ok(Self { allowed })
     }
 
-    /// Refuses what asks for us by a name that a site of the internet may have.
-    pub(crate) fn check_name<B>(&self, request: &Request<B>) -> Result<(), Refusal> {
-        let given = request.headers().get(header::HOST);
-        let named = request.uri().authority();
-        if named.is_none() && given.is_some_and(has_address) {
-            return Ok(());
+    /// Refuses what asks for us by a name that a site of the internet may have; `is_open` says that no key
+    /// is needed.
+    fn check_host<B>(&self, request: &Request<B>, is_open: bool) -> Result<(), OriginError> {
+        let mut given = request.headers().get_all(header::HOST).iter();
+        let (first, second) = (given.next(), given.next());
+        if second.is_some() {
+            return Err(OriginError::BadHost);
         }
-        let given = given.and_then(|it| Authority::try_from(it.as_bytes()).ok());
         // HTTP/2 has it there, as has a request for a whole address.
-        let Some(given) = named.cloned().or(given) else {
-            return Ok(());
-        };
-        let host = given.host().trim_end_matches('.').to_ascii_lowercase();
-        let is_address = address(&host).is_some();
-        let is_private = PRIVATE_NAMES.iter().any(|it| host.ends_with(it));
-        let is_named = |origin: &HeaderValue| host_of(origin).is_some_and(|it| it == host);
-        if is_address || !host.contains('.') || is_private || self.allowed.iter().any(is_named) {
+        let named = request.uri().authority();
+        if named.is_none() && first.is_some_and(has_address) {
             return Ok(());
         }
-        Err(Refusal::Host { host })
+        let authority = match (named, first) {
+            (Some(named), _) => named.clone(),
+            (None, Some(given)) => {
+                Authority::try_from(given.as_bytes()).map_err(|_| OriginError::BadHost)?
+            }
+            (None, None) if request.version() < Version::HTTP_11 => return Ok(()),
+            (None, None) => return Err(OriginError::BadHost),
+        };
+        let host = authority.host().trim_end_matches('.').to_ascii_lowercase();
+        if authority.as_str().contains('@') || host.is_empty() {
+            return Err(OriginError::BadHost);
+        }
+        let is_named = |origin: &HeaderValue| host_of(origin).is_some_and(|it| it == host);
+        if is_open && !is_local_name(&host) && !self.allowed.iter().any(is_named) {
+            return Err(OriginError::Host { host });
+        }
+        Ok(())
     }
 
     /// The page that asks; `None` where no page does.
-    pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<Option<Page>, Refusal> {
+    fn page(&self, headers: &HeaderMap) -> Result<Option<Page>, OriginError> {
         let Some(origin) = headers.get(header::ORIGIN) else {
-            return Ok(None);
+            let site = headers.get(FETCH_SITE);
+            return match site.is_some_and(|site| site == "cross-site") {
+                true => Err(OriginError::CrossSite),
+                false => Ok(None),
+            };
         };
         let is_allowed = |allowed: &HeaderValue| {
             let (allowed, origin) = (allowed.as_bytes(), origin.as_bytes());
@@ -96,7 +151,7 @@ impl Origins {
         if is_of_this_machine(origin) || self.allowed.iter().any(is_allowed) {
             return Ok(Some(Page(origin.clone())));
         }
-        Err(Refusal::Origin {
+        Err(OriginError::Foreign {
             origin: String::from_utf8_lossy(origin.as_bytes()).into_owned(),
         })
     }
@@ -110,8 +165,15 @@ fn is_of_this_machine(origin: &HeaderValue) -> bool {
     let Some(host) = host_of(origin) else {
         return false;
     };
-    let is_local = address(&host).is_some_and(|it| it.is_loopback());
-    is_local || host == "localhost" || host.ends_with(".localhost")
+    match address(&host) {
+        Some(address) => address.is_loopback(),
+        None => is_local_name(&host),
+    }
+}
+
+/// What no site can have: an address, or this machine's own name (RFC 6761 6.3).
+fn is_local_name(host: &str) -> bool {
+    address(host).is_some() || host == "localhost" || host.ends_with(".localhost")
 }
 
 fn host_of(origin: &HeaderValue) -> Option<String> {
@@ -129,11 +191,65 @@ fn address(host: &str) -> Option<IpAddr> {
     host.trim_matches(['[', ']']).parse().ok()
 }
 
+// === impl OriginLayer ===
+
+impl OriginLayer {
+    /// The page that asks, if it is one.
+    fn check<B>(&self, request: &Request<B>) -> Result<Option<Page>, OriginError> {
+        let is_open = !self.authenticator.requires_key();
+        self.origins.check_host(request, is_open)?;
+        self.origins.page(request.headers())
+    }
+}
+
+impl<S> Layer<S> for OriginLayer {
+    type Service = OriginFilter<S>;
+
+    fn layer(&self, inner: S) -> OriginFilter<S> {
+        let origin = self.clone();
+        OriginFilter { inner, origin }
+    }
+}
+
+// === impl OriginFilter ===
+
+impl<S, B> Service<Request<B>> for OriginFilter<S>
+where
+    S: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = OriginError;
+    type Future = BoxFuture<'static, Result<Response<Body>, OriginError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), OriginError>> {
+        self.inner.poll_ready(cx).map_err(|never| match never {})
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let page = match self.origin.check(&request) {
+            Ok(page) => page,
+            Err(error) => return Box::pin(async { Err(error) }),
+        };
+        if let Some(answer) = page.as_ref().and_then(|page| page.preflight(&request)) {
+            return Box::pin(async { Ok(answer) });
+        }
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let Ok(mut answer) = answer.await;
+            if let Some(page) = page {
+                page.let_read(answer.headers_mut());
+            }
+            Ok(answer)
+        })
+    }
+}
+
 // === impl Page ===
 
 impl Page {
     /// The answer to a browser that asks whether it may ask; `None` where that is not the question.
-    pub(crate) fn preflight<B>(&self, request: &Request<B>) -> Option<Response<Body>> {
+    fn preflight<B>(&self, request: &Request<B>) -> Option<Response<Body>> {
         let asked = request.headers();
         let method = asked.get(header::ACCESS_CONTROL_REQUEST_METHOD)?;
         if *request.method() != Method::OPTIONS {
@@ -156,7 +272,7 @@ impl Page {
     }
 
     /// Lets the page read an answer. What the upstream says of pages is said of its own address.
-    pub(crate) fn let_read(&self, headers: &mut HeaderMap) {
+    fn let_read(&self, headers: &mut HeaderMap) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, self.0.clone());
         let all = HeaderValue::from_static("*");
         headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, all);
@@ -171,7 +287,7 @@ mod tests {
     fn admitted(origin: &'static str) -> bool {
         let origins = Origins::new(&["https://Ui.example/".to_owned()]).unwrap();
         let headers = [(header::ORIGIN, HeaderValue::from_static(origin))];
-        origins.admit(&HeaderMap::from_iter(headers)).is_ok()
+        origins.page(&HeaderMap::from_iter(headers)).is_ok()
     }
 
     #[test]
@@ -199,9 +315,65 @@ mod tests {
             assert!(!admitted(origin), "{origin}");
         }
         assert_eq!(
-            Origins::new(&[]).unwrap().admit(&HeaderMap::new()).unwrap(),
+            Origins::new(&[]).unwrap().page(&HeaderMap::new()).unwrap(),
             None
         );
+    }
+
+    #[test]
+    fn a_picture_on_a_page_of_another_site_is_not_asked_for() {
+        let origins = Origins::new(&[]).unwrap();
+        for (site, is_let_in) in [("cross-site", false), ("same-site", true), ("none", true)] {
+            let headers = [(FETCH_SITE, HeaderValue::from_static(site))];
+            let page = origins.page(&HeaderMap::from_iter(headers));
+            assert_eq!(page.is_ok(), is_let_in, "{site}");
+        }
+    }
+
+    #[test]
+    fn without_a_key_only_names_that_no_site_can_have_are_answered_to() {
+        let origins = Origins::new(&["http://metaclaw:30000".to_owned()]).unwrap();
+        let checked = |host: &[&str], is_open| {
+            let mut request = Request::get("/v1/models");
+            for host in host {
+                request = request.header(header::HOST, *host);
+            }
+            origins.check_host(&request.body(()).unwrap(), is_open)
+        };
+        for host in [
+            "127.0.0.1:1",
+            "[::1]:1",
+            "10.0.0.7",
+            "localhost.",
+            "a.localhost:1",
+            "METACLAW",
+        ] {
+            assert!(checked(&[host], true).is_ok(), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "printer.local",
+            "host.docker.internal:1",
+            "nas",
+            "1.2.3.4.evil",
+        ] {
+            let refused = checked(&[host], true);
+            assert!(matches!(refused, Err(OriginError::Host { .. })), "{host}");
+            assert!(checked(&[host], false).is_ok(), "{host}");
+        }
+        // What cannot be read, and what can be read in two ways, is nobody's name, key or not.
+        for host in [
+            &["evil.com:80:80"][..],
+            &["evil.com#.local"],
+            &["a b"],
+            &[""],
+            &["evil.com@127.0.0.1"],
+            &["127.0.0.1", "127.0.0.1"],
+            &[],
+        ] {
+            let refused = checked(host, false);
+            assert!(matches!(refused, Err(OriginError::BadHost)), "{host:?}");
+        }
     }
 
     #[test]

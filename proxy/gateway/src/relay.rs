@@ -14,7 +14,6 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use metaclaw_dialects::rewrite::Rewrite;
 use metaclaw_turns::StreamEnd;
 use tokio::{
@@ -22,12 +21,7 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-use crate::{gateway::Ticket, record::Recording, upstream::UpstreamBody};
-
-/// A response's body.
-pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
-/// Whatever broke a body.
-pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+use crate::{body::BoxError, record::Recording, upstream::UpstreamBody};
 
 /// The longest that `turns.durability: strict` holds an end back: a log that is broken must not
 /// keep agents waiting for ever.
@@ -37,13 +31,6 @@ const STRICT_PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 #[error("the upstream was silent for {0:?}")]
 struct Silent(Duration);
-
-/// A whole body of our own.
-pub(crate) fn full(bytes: Bytes) -> Body {
-    Full::new(bytes)
-        .map_err(|never| match never {})
-        .boxed_unsync()
-}
 
 /// An upstream's reply on its way to the agent.
 pub(crate) struct Relay {
@@ -59,7 +46,6 @@ pub(crate) struct Relay {
     broken: Option<BoxError>,
     /// The upstream has no more.
     is_over: bool,
-    ticket: Ticket,
 }
 
 /// The upstream's allowed silence.
@@ -83,7 +69,6 @@ impl Relay {
         mut upstream: UpstreamBody,
         recording: Option<Recording>,
         idle: Option<Duration>,
-        ticket: Ticket,
     ) -> Self {
         let silence = idle.map(|allowed| Silence {
             allowed,
@@ -97,7 +82,6 @@ impl Relay {
             waiting: None,
             broken: None,
             is_over: false,
-            ticket,
         }
     }
 
@@ -127,9 +111,6 @@ impl Relay {
                 .until
                 .as_mut()
                 .reset(Instant::now() + silence.allowed);
-        }
-        if frame.is_data() {
-            self.ticket.bytes();
         }
         let done = match (&mut self.recording, frame.data_ref()) {
             (Some(recording), Some(data)) => recording.push(data),
@@ -173,15 +154,6 @@ impl Relay {
         self.end(StreamEnd::Cut, None);
         self.broken = Some(why);
         cx.waker().wake_by_ref();
-    }
-
-    /// There is time for the log.
-    fn rest(&mut self, cx: &Context<'_>) {
-        let recording = self.recording.as_mut();
-        if recording.is_some_and(Recording::rest) {
-            // Behind the writing of what came, which is done when this poll is.
-            cx.waker().wake_by_ref();
-        }
     }
 
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Silent> {
@@ -237,7 +209,6 @@ impl HttpBody for Relay {
                     }
                 }
                 Poll::Pending => {
-                    this.rest(cx);
                     let silent = ready!(this.poll_silence(cx));
                     this.cut(silent.into(), cx);
                     return Poll::Pending;

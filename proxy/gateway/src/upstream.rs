@@ -31,10 +31,10 @@ pub(crate) use self::{
 use self::{connect::Proxy, keys::KeyRing};
 use crate::{
     address::Address,
+    body::full,
     config::{ConfigError, EnvironmentProxies, POLICY, UpstreamConfig, UpstreamDialect},
     failure::Failure,
     headers,
-    relay::full,
     serving::{Endpoint, Lease},
 };
 

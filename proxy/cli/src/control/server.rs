@@ -122,7 +122,7 @@ async fn train_step(State(control): State<Control>, Json(of): Json<Option<AgentI
 
 async fn key(State(control): State<Control>, Json(change): Json<KeyChange>) -> Response {
     let KeyChange { name, key } = change;
-    let changed = control.house.door.set_key(&name, key);
+    let changed = control.house.authenticator.set_key(&name, key);
     let refused = |error: ConfigError| Failure(StatusCode::CONFLICT, error.to_string());
     answer(changed.map_err(refused)).into_response()
 }

@@ -35,7 +35,7 @@ const STREAM: [f64; 13] = [
     0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0,
 ];
 
-type Seconds = Family<Way, Histogram, fn() -> Histogram>;
+type Seconds = Family<Labels, Histogram, fn() -> Histogram>;
 
 /// The labelled series.
 #[derive(Debug)]
@@ -46,12 +46,12 @@ pub(crate) struct Traffic {
     pub(super) stream: Seconds,
     agents: RwLock<HashSet<AgentId>>,
     /// By the upstream's name, one for each API and one for what is none.
-    lanes: RwLock<HashMap<Arc<str>, [Arc<Lane>; 4]>>,
+    series_of: RwLock<HashMap<Arc<str>, [Arc<UpstreamSeries>; 4]>>,
 }
 
 /// One API at one upstream: its histograms, looked up once for a request.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct UpstreamSeries {
     pub(super) upstream: Arc<str>,
     pub(super) first_byte: Histogram,
     pub(super) added: Histogram,
@@ -69,7 +69,7 @@ pub(super) struct Answered {
 
 /// Which API, at whom.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Way {
+pub(super) struct Labels {
     api: Route,
     upstream: Label,
 }
@@ -100,37 +100,43 @@ impl Default for Traffic {
             added: seconds(|| Histogram::new(ADDED)),
             stream: seconds(|| Histogram::new(STREAM)),
             agents: RwLock::default(),
-            lanes: RwLock::default(),
+            series_of: RwLock::default(),
         }
     }
 }
 
 impl Traffic {
     /// The series of one API at one upstream. Names of upstreams come from the settings: they are few.
-    pub(super) fn lane(&self, api: Option<Api>, upstream: &str) -> Arc<Lane> {
+    pub(super) fn series(&self, api: Option<Api>, upstream: &str) -> Arc<UpstreamSeries> {
         let route = Route(api);
-        let known = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lanes) = known.get(upstream) {
-            return Arc::clone(&lanes[route.index()]);
+        let known = self
+            .series_of
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(each) = known.get(upstream) {
+            return Arc::clone(&each[route.index()]);
         }
         drop(known);
         let upstream: Arc<str> = upstream.into();
-        let lanes = Route::ALL.map(|route| Arc::new(self.new_lane(route, &upstream)));
-        let mut known = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
-        let lanes = known.entry(upstream).or_insert(lanes);
-        Arc::clone(&lanes[route.index()])
+        let each = Route::ALL.map(|route| Arc::new(self.new_series(route, &upstream)));
+        let mut known = self
+            .series_of
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let each = known.entry(upstream).or_insert(each);
+        Arc::clone(&each[route.index()])
     }
 
-    fn new_lane(&self, api: Route, upstream: &Arc<str>) -> Lane {
-        let way = Way {
+    fn new_series(&self, api: Route, upstream: &Arc<str>) -> UpstreamSeries {
+        let labels = Labels {
             api,
             upstream: Label::Upstream(Arc::clone(upstream)),
         };
-        Lane {
+        UpstreamSeries {
             upstream: Arc::clone(upstream),
-            first_byte: self.first_byte.get_or_create_owned(&way),
-            added: self.added.get_or_create_owned(&way),
-            stream: self.stream.get_or_create_owned(&way),
+            first_byte: self.first_byte.get_or_create_owned(&labels),
+            added: self.added.get_or_create_owned(&labels),
+            stream: self.stream.get_or_create_owned(&labels),
         }
     }
 
@@ -139,15 +145,15 @@ impl Traffic {
         &self,
         api: Option<Api>,
         agent: Option<AgentId>,
-        lane: Option<&Lane>,
+        upstream: Option<&UpstreamSeries>,
         status: Option<u16>,
     ) {
         let mut labels = Answered {
             agent: agent.map_or(Label::Fixed(NONE), Label::Agent),
             api: Route(api),
             status: Status(status),
-            upstream: lane.map_or(Label::Fixed(NONE), |lane| {
-                Label::Upstream(Arc::clone(&lane.upstream))
+            upstream: upstream.map_or(Label::Fixed(NONE), |series| {
+                Label::Upstream(Arc::clone(&series.upstream))
             }),
         };
         if let Some(known) = self.requests.get(&labels) {

@@ -14,6 +14,7 @@ use tokio::{
 };
 
 use super::*;
+use crate::body::Body;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// What `upstreams.<name>.idle` allows here.
@@ -33,7 +34,7 @@ async fn reply(tasks: &mut JoinSet<()>) -> (Body, DuplexStream) {
     };
     let (reply, ()) = tokio::join!(request, answer);
     let body = UpstreamBody::from(reply.unwrap().into_body());
-    let relay = Relay::new(body, None, Some(IDLE), Ticket::of_nobody());
+    let relay = Relay::new(body, None, Some(IDLE));
     (relay.boxed_unsync(), theirs)
 }
 

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    metrics::Visit,
+    metrics::RequestMetrics,
     upstream::{Outgoing, Sent, Shown, Upstream, UpstreamBody, UpstreamError, Variant},
 };
 
@@ -62,7 +62,7 @@ impl Upstreams {
         &self,
         candidates: Candidates,
         chat: &Chat<'_>,
-        visit: &mut Visit,
+        metrics: &RequestMetrics,
     ) -> Result<Answer, UpstreamError> {
         let Candidates { upstreams, nobody } = candidates;
         let ready = ready(&upstreams);
@@ -84,7 +84,7 @@ impl Upstreams {
                 };
                 let is_meant = is_meant && self.passes_callers_keys();
                 let asking = pin!(attempt(upstream, request, Shown { key, is_meant }, is_last));
-                let outcome = visit.ask(&upstream.name, asking).await;
+                let outcome = metrics.ask(&upstream.name, asking).await;
                 if let Some(other) = outcome.other(variant) {
                     if outcome.refuses_ids {
                         best = better(outcome.answer, best);

@@ -7,7 +7,7 @@ use rustls::RootCertStore;
 
 use super::policy::Policy;
 use crate::{
-    auth::Door,
+    auth::Authenticator,
     config::{AgentConfig, ConfigError, GatewayConfig, Mode, POLICY},
     serving::Serving,
     upstream::{Upstream, UpstreamError},
@@ -21,8 +21,8 @@ pub(crate) struct Upstreams {
     order: Vec<String>,
     agents: BTreeMap<AgentId, AgentConfig>,
     mode: Mode,
-    /// Where it is locked, callers show a key of ours, which is no upstream's.
-    door: Arc<Door>,
+    /// Where it requires a key, callers show a key of ours, which is no upstream's.
+    authenticator: Arc<Authenticator>,
 }
 
 /// Who can answer a chat.
@@ -41,7 +41,7 @@ impl Upstreams {
     pub(crate) fn new(
         config: &GatewayConfig,
         roots: &RootCertStore,
-        door: Arc<Door>,
+        authenticator: Arc<Authenticator>,
     ) -> Result<Self, ConfigError> {
         let mut named = BTreeMap::new();
         let (fail_over, environment) = (&config.routing.fail_over, &config.environment);
@@ -55,13 +55,13 @@ impl Upstreams {
             order: config.routing.order.clone(),
             agents: config.agents.clone(),
             mode: config.mode,
-            door,
+            authenticator,
         })
     }
 
     /// Whether what callers show of their own is meant for upstreams.
     pub(super) fn passes_callers_keys(&self) -> bool {
-        !self.door.is_locked()
+        !self.authenticator.requires_key()
     }
 
     /// Notes for ever whether the policy model answers.

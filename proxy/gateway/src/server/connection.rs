@@ -4,22 +4,25 @@ use std::{
     convert::Infallible,
     io,
     pin::pin,
-    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
 use http_body_util::BodyExt;
-use hyper::service::service_fn;
+use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
+    service::TowerToHyperService,
 };
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
+use tower::{Service, ServiceExt};
 
-use super::timed_stream::TimedStream;
-use crate::{gateway::Shared, handlers::handle, relay::BoxError};
+use crate::{body::BoxError, timed_stream::TimedStream};
 
 /// How long a connection may take for a request's headers, and stay open without one. As nginx's
 /// keep-alive: longer than clients keep theirs, so that none writes into a closing connection.
@@ -46,18 +49,20 @@ const KEEP_ALIVE_PROBES: u32 = 4;
 struct Broken(BoxError);
 
 /// Serves one connection to its end; after `stop`, to the end of the requests that are under way.
-pub(super) async fn connection(shared: Arc<Shared>, stream: TcpStream, stop: CancellationToken) {
+pub(super) async fn connection<S, B>(service: S, stream: TcpStream, stop: CancellationToken)
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+    B: Body<Data = Bytes, Error = BoxError> + Send + 'static,
+{
     if let Err(error) = set_up(&stream) {
         // It was closed meanwhile, or the system does not know these: it is served all the same.
         tracing::debug!(%error, "a connection keeps the system's settings");
     }
-    let service = service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move {
-            let reply = handle(shared, request).await;
-            Ok::<_, Infallible>(reply.map(|body| body.map_err(Broken).boxed_unsync()))
-        }
-    });
+    let service =
+        service.map_response(|reply| reply.map(|body| body.map_err(Broken).boxed_unsync()));
+    let service = TowerToHyperService::new(service);
     let io = TokioIo::new(TimedStream::new(stream, HEADER_TIMEOUT));
     let mut connection = pin!(builder().serve_connection(io, service).into_owned());
     let ended = match stop.run_until_cancelled(connection.as_mut()).await {

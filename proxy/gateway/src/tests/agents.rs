@@ -84,7 +84,7 @@ async fn other_routes_go_where_the_agents_chats_go() {
     let (mut harness, mut own, _policy) =
         with_agents(r#"{"work":{"upstream":["own"],"mode":"skills_only"}}"#).await;
     let mut client = harness.client().await;
-    let get = "GET /v1/models HTTP/1.1\r\nhost: x\r\nx-agent-id: work\r\n\r\n";
+    let get = "GET /v1/models HTTP/1.1\r\nhost: localhost\r\nx-agent-id: work\r\n\r\n";
     client.send(get.as_bytes()).await;
     own.next().await.send(json_reply("{}").as_bytes()).await;
     assert_eq!(client.read().await.text(), "{}");

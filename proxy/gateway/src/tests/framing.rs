@@ -7,7 +7,7 @@ use super::harness::{Client, Harness, SOON, STREAM, chunk, json_reply, post_chat
 use crate::tests::harness::CHAT;
 
 fn request(method: &str, path: &str, headers: &str) -> Vec<u8> {
-    format!("{method} {path} HTTP/1.1\r\nhost: gateway\r\n{headers}\r\n").into_bytes()
+    format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n").into_bytes()
 }
 
 /// The head of a reply, and no byte more.

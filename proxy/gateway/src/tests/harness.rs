@@ -21,7 +21,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Appending, Gateway, GatewayConfig, GatewayParts, Metrics, Secret, Services, Serving, TurnSink,
-    gateway::Shared, record::AT_ONCE,
+    record::AT_ONCE, stalled_streams::StalledStreams,
 };
 
 /// Nothing on one machine takes this long unless it hangs.
@@ -37,7 +37,7 @@ pub(super) struct Harness {
     pub serving: Arc<Serving>,
     pub idle_adapters: Arc<Mutex<Vec<String>>>,
     pub metrics: Arc<Metrics>,
-    pub shared: Arc<Shared>,
+    pub stalled: Arc<StalledStreams>,
     pub stop: CancellationToken,
     pub tasks: TaskTracker,
     _skills: tempfile::TempDir,
@@ -54,6 +54,8 @@ pub(super) struct SetUp {
     pub no_llm: bool,
     /// Turns that may wait for the log; all that may, where it is not said.
     pub at_once: Option<usize>,
+    /// Connections at once; what the descriptors allow, where it is not said.
+    pub max_connections: Option<usize>,
 }
 
 /// What the log got; holds each turn back until [`Log::let_go`] where it was told to.
@@ -133,11 +135,14 @@ impl Harness {
             services,
         };
         let at_once = set_up.at_once.unwrap_or(AT_ONCE);
-        let gateway = Gateway::with(parts, at_once).unwrap();
+        let mut gateway = Gateway::with(parts, at_once).unwrap();
+        if let Some(max_connections) = set_up.max_connections {
+            gateway.max_connections = max_connections;
+        }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let metrics = gateway.metrics();
-        let shared = Arc::clone(&gateway.shared);
+        let stalled = Arc::clone(&gateway.stalled);
         let stop = CancellationToken::new();
         tasks.spawn(gateway.serve(listener, stop.clone()));
         Self {
@@ -147,7 +152,7 @@ impl Harness {
             serving,
             idle_adapters,
             metrics,
-            shared,
+            stalled,
             stop,
             tasks,
             _skills: skills,
@@ -464,7 +469,7 @@ fn header(head: &str, name: &str) -> Option<String> {
 /// A request with a body; `headers` as lines, each with its line end.
 pub(super) fn post(path: &str, headers: &str, body: &str) -> Vec<u8> {
     let length = body.len();
-    let head = format!("POST {path} HTTP/1.1\r\nhost: gateway\r\ncontent-length: {length}\r\n");
+    let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n");
     format!("{head}{headers}\r\n{body}").into_bytes()
 }
 

@@ -45,7 +45,7 @@ async fn bad_requests_are_answered_in_words() {
     let at = latin1.iter().position(|b| *b == b'?').unwrap();
     latin1[at] = 0xe9;
     insta::assert_snapshot!(refused(latin1).await, @r#"400 {"error":{"message":"x-turn-type: a header that is no UTF-8 text","type":"invalid_request_error","param":"x-turn-type","code":null}}"#);
-    insta::assert_snapshot!(refused(b"GET /v1/feedback HTTP/1.1\r\nhost: x\r\n\r\n".to_vec()).await, @r#"405 {"error":{"message":"/v1/feedback takes POST, not GET","type":"invalid_request_error","param":null,"code":null}}"#);
+    insta::assert_snapshot!(refused(b"GET /v1/feedback HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec()).await, @r#"405 {"error":{"message":"/v1/feedback takes POST, not GET","type":"invalid_request_error","param":null,"code":null}}"#);
     insta::assert_snapshot!(refused(post("/chat/completions", "", CHAT)).await, @r#"404 {"error":{"message":"POST /chat/completions is not served here: chats are POST /v1/chat/completions","type":"invalid_request_error","param":null,"code":null}}"#);
 }
 
@@ -57,8 +57,7 @@ async fn a_body_over_the_limit_is_refused_with_both_numbers() {
     let body = "x".repeat((1 << 20) + 1);
     let seen = harness.refused(&post_chat(&body)).await;
     insta::assert_snapshot!(shown(&seen), @r#"413 {"error":{"message":"the request body is larger than proxy.max_body, 1 MiB: it has 1048577 bytes","type":"invalid_request_error","param":null,"code":"request_too_large"}}"#);
-    let head =
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
     let seen = harness
         .refused(format!("{head}{}0\r\n\r\n", chunk(&body)).as_bytes())
         .await;
@@ -169,7 +168,7 @@ async fn services_are_served_to_those_who_may() {
         ..SetUp::default()
     };
     let harness = Harness::with(set_up).await;
-    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").into_bytes();
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").into_bytes();
     let refused = async |request: Vec<u8>| shown(&harness.refused(&request).await);
     insta::assert_snapshot!(refused(get("/healthz")).await, @r#"200 {"ok":true}"#);
     insta::assert_snapshot!(refused(get("/readyz")).await, @r#"503 {"ready":false,"reason":"the adapter is being loaded"}"#);
@@ -225,7 +224,7 @@ async fn a_connection_that_falls_silent_is_closed() {
     let harness = Harness::start().await;
     let mut client = harness.client().await;
     client
-        .send(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        .send(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .await;
     assert_eq!(client.read().await.status(), 200);
     tokio::time::pause();

@@ -6,7 +6,7 @@ use super::harness::{CHAT, Harness, SetUp, completion, json_reply, post, post_ch
 use crate::Secret;
 
 fn get(headers: &str) -> Vec<u8> {
-    format!("GET /metrics HTTP/1.1\r\nhost: x\r\n{headers}\r\n").into_bytes()
+    format!("GET /metrics HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n").into_bytes()
 }
 
 async fn metrics(harness: &Harness) -> String {
@@ -82,7 +82,7 @@ async fn requests_are_told_apart_by_who_asked_and_who_answered() {
     harness.chat("x-agent-id: main\r\n", CHAT, "x").await;
     harness.chat("x-agent-id: main\r\n", CHAT, "x").await;
     harness.refused(&post_chat("{}")).await;
-    let models = b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n";
+    let models = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n";
     harness.exchange(models, &json_reply("{}")).await;
     harness.log.wait(2).await;
     let text = metrics(&harness).await;
@@ -137,7 +137,8 @@ async fn an_agent_that_hangs_up_early_is_counted_too() {
 async fn names_that_clients_make_up_do_not_grow_without_end() {
     let mut harness = Harness::start().await;
     let models = |n: usize| {
-        format!("GET /v1/models HTTP/1.1\r\nhost: x\r\nx-agent-id: a{n}\r\n\r\n").into_bytes()
+        format!("GET /v1/models HTTP/1.1\r\nhost: localhost\r\nx-agent-id: a{n}\r\n\r\n")
+            .into_bytes()
     };
     for n in 0..70 {
         harness.exchange(&models(n), &json_reply("{}")).await;

@@ -176,14 +176,15 @@ async fn callers_reach_the_trainers_chats_and_models_and_nothing_else_of_it() {
         ("POST", "/v1/models"),
         ("GET", "/v1/models/../sampled/chatcmpl-1"),
     ] {
-        let request = format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n");
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n");
         let seen = harness.refused(request.as_bytes()).await;
         assert_eq!(seen.status(), 404, "{method} {path}: {}", seen.text());
     }
     assert!(policy.is_unasked());
     let mut client = harness.client().await;
     client
-        .send(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+        .send(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .await;
     let mut exchange = policy.next().await;
     exchange.send(json_reply("{}").as_bytes()).await;
@@ -327,7 +328,7 @@ async fn a_trainer_that_hangs_is_passed_over_until_it_answers_again() {
     for _ in 0..2 {
         assert_eq!(harness.chat("", CHAT, "x").await.body(), CHAT);
     }
-    let ready = b"GET /readyz HTTP/1.1\r\nhost: h\r\n\r\n";
+    let ready = b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let seen = harness.refused(ready).await;
     assert_eq!(seen.status(), 503);
     assert!(seen.text().contains("does not answer"), "{}", seen.text());

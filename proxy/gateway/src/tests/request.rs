@@ -129,7 +129,7 @@ async fn other_routes_pass_unread_both_ways() {
     );
     assert_eq!(seen.header("x-thing").as_deref(), Some("y"));
 
-    let request = b"GET /v1/models HTTP/1.1\r\nhost: gateway\r\n\r\n";
+    let request = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let (exchange, seen) = harness
         .exchange(request, &json_reply(r#"{"data":[]}"#))
         .await;
@@ -153,7 +153,7 @@ async fn other_routes_pass_unread_both_ways() {
 async fn what_is_asked_of_a_chat_route_otherwise_than_by_post_is_no_chat() {
     let mut harness = Harness::start().await;
     // OpenAI lists the completions that it keeps.
-    let list = b"GET /v1/chat/completions?limit=2 HTTP/1.1\r\nhost: gateway\r\n\r\n";
+    let list = b"GET /v1/chat/completions?limit=2 HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let (exchange, seen) = harness.exchange(list, &json_reply(r#"{"data":[]}"#)).await;
     let line = "GET /v1/chat/completions?limit=2 HTTP/1.1\r\n";
     assert!(exchange.head.starts_with(line), "{}", exchange.head);
@@ -163,7 +163,7 @@ async fn what_is_asked_of_a_chat_route_otherwise_than_by_post_is_no_chat() {
 #[tokio::test]
 async fn replies_without_a_body_keep_their_heads() {
     let mut harness = Harness::start().await;
-    let ask = |method: &str| format!("{method} /v1/files/f HTTP/1.1\r\nhost: x\r\n\r\n");
+    let ask = |method: &str| format!("{method} /v1/files/f HTTP/1.1\r\nhost: localhost\r\n\r\n");
     for (method, status, kept) in [
         ("HEAD", "200 OK", "content-length: 9\r\n"),
         ("GET", "304 Not Modified", "etag: \"x\"\r\n"),

@@ -458,7 +458,8 @@ async fn a_server_that_answers_while_it_is_asked_is_read_meanwhile() {
     const SIZE: usize = 30 << 20;
     let mut harness = Harness::start().await;
     let mut client = harness.client().await;
-    let head = format!("POST /v1/files HTTP/1.1\r\nhost: h\r\ncontent-length: {SIZE}\r\n\r\n");
+    let head =
+        format!("POST /v1/files HTTP/1.1\r\nhost: localhost\r\ncontent-length: {SIZE}\r\n\r\n");
     client.send(head.as_bytes()).await;
     let upload = async {
         client.stream.write_all(&vec![b'u'; SIZE]).await.unwrap();
@@ -488,7 +489,8 @@ async fn a_fault_is_told_as_that_of_whoever_made_it() {
         "{}",
         seen.text()
     );
-    let broken = b"POST /v1/files HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n";
+    let broken =
+        b"POST /v1/files HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n";
     let mut client = harness.client().await;
     client.send(broken).await;
     let seen = client.read().await;

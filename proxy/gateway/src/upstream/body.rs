@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use metaclaw_dialects::rewrite::Rewrite;
 use tokio::time::{timeout, timeout_at};
 
-use crate::relay::BoxError;
+use crate::body::BoxError;
 
 /// The most of an error's body that is read before it goes on to the agent.
 const AHEAD: usize = 64 << 10;

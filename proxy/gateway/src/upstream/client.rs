@@ -22,9 +22,9 @@ use super::{
     upload::watched,
 };
 use crate::{
+    body::{Body, BoxError},
     config::UpstreamConfig,
     pieces::Pieces,
-    relay::{Body, BoxError},
 };
 
 /// The most idle connections that are kept to one upstream: a burst does not hold its files after it.

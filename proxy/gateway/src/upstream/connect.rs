@@ -30,7 +30,7 @@ use tokio::{
 };
 use tower::{Service, ServiceExt, service_fn, util::BoxCloneSyncService};
 
-use crate::{config::EnvironmentProxies, relay::BoxError};
+use crate::{body::BoxError, config::EnvironmentProxies};
 
 /// Silence after which the system asks whether the other end is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);

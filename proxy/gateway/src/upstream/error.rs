@@ -8,7 +8,7 @@ use super::{
     client::{SendError, is_not_http, sources},
     tls,
 };
-use crate::{failure::Failure, relay::BoxError};
+use crate::{body::BoxError, failure::Failure};
 
 /// Why there is no answer of an upstream.
 #[derive(Debug, thiserror::Error)]

@@ -15,8 +15,8 @@ use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
+    body::{Body, BoxError},
     idle_clock::IdleClock,
-    relay::{Body, BoxError},
 };
 
 /// How much the connection is given at once: it asks for more when it has written most of that.
@@ -151,7 +151,7 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::relay::full;
+    use crate::body::full;
 
     const AFTER: Duration = Duration::from_secs(5);
 

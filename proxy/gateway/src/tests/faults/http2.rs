@@ -36,7 +36,7 @@ async fn connect_as(
 
 fn chat(question: &str) -> Request<Full<Bytes>> {
     let body = CHAT.replace("France", question);
-    let request = Request::post("http://gateway/v1/chat/completions");
+    let request = Request::post("http://localhost/v1/chat/completions");
     request.body(Full::new(body.into())).unwrap()
 }
 
@@ -117,7 +117,7 @@ async fn a_head_that_is_too_long_breaks_its_request_alone() {
     let mut tasks = JoinSet::new();
     let mut sender = connect(&scene, &mut tasks).await;
     let health = |long: usize| {
-        let request = Request::get("http://gateway/healthz").header("x-long", "x".repeat(long));
+        let request = Request::get("http://localhost/healthz").header("x-long", "x".repeat(long));
         request.body(Full::default()).unwrap()
     };
     let reply = sender.send_request(health(70 << 10)).await;
@@ -144,7 +144,7 @@ async fn a_stream_whose_window_stays_shut_gives_its_place_back_and_others_go_on(
     let metrics = scene.harness.metrics.clone();
     let given_up = async {
         while metrics.counts().active_streams > 1 {
-            scene.harness.shared.stalled.give_up(Duration::ZERO);
+            scene.harness.stalled.give_up(Duration::ZERO);
             tokio::task::yield_now().await;
         }
     };

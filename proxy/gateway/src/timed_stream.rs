@@ -21,18 +21,18 @@ use tokio::{
 
 /// The longest that a write may make no progress. A reader of 1 KB/s opens its window about once a
 /// minute, as systems do so for a whole segment of the loopback's 64 KB.
-pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(300);
+pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(300);
 /// What a client of HTTP/2 sends first (RFC 9113 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Why a reply is given up.
 #[derive(Debug, thiserror::Error)]
 #[error("the agent takes nothing of its reply")]
-pub(super) struct WriteStalled;
+pub(crate) struct WriteStalled;
 
 /// The connection.
 #[derive(Debug)]
-pub(super) struct TimedStream<S> {
+pub(crate) struct TimedStream<S> {
     stream: S,
     /// While it cannot be told which HTTP it is.
     undecided: Option<Undecided>,
@@ -51,7 +51,7 @@ struct Undecided {
 
 impl<S> TimedStream<S> {
     /// `first_bytes` is how long it may take until the HTTP version is known.
-    pub(super) fn new(stream: S, first_bytes: Duration) -> Self {
+    pub(crate) fn new(stream: S, first_bytes: Duration) -> Self {
         Self {
             stream,
             undecided: Some(Undecided {

@@ -14,14 +14,16 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::Response;
+use futures_util::future::BoxFuture;
+use http::{Request, Response, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::Instant;
+use tower::{Layer, Service};
 
-use super::timed_stream::{WRITE_TIMEOUT, WriteStalled};
 use crate::{
+    body::{Body, BoxError},
     idle_clock::IdleClock,
-    relay::{Body, BoxError},
+    timed_stream::{WRITE_TIMEOUT, WriteStalled},
 };
 
 /// Streams that are over are not looked for below this many.
@@ -51,6 +53,54 @@ struct Stream {
 /// What hyper asks.
 struct Watched(Arc<Stream>);
 
+/// Gives stalled streams up, where there are such: in HTTP/2.
+#[derive(Debug, Clone)]
+pub(crate) struct StalledLayer(pub Arc<StalledStreams>);
+
+/// See [`StalledLayer`].
+#[derive(Debug, Clone)]
+pub(crate) struct WatchStalled<S> {
+    inner: S,
+    streams: Arc<StalledStreams>,
+}
+
+// === impl StalledLayer ===
+
+impl<S> Layer<S> for StalledLayer {
+    type Service = WatchStalled<S>;
+
+    fn layer(&self, inner: S) -> WatchStalled<S> {
+        let streams = Arc::clone(&self.0);
+        WatchStalled { inner, streams }
+    }
+}
+
+// === impl WatchStalled ===
+
+impl<S, B> Service<Request<B>> for WatchStalled<S>
+where
+    S: Service<Request<B>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Response<Body>, S::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let is_http2 = request.version() == Version::HTTP_2;
+        let answer = self.inner.call(request);
+        if !is_http2 {
+            return Box::pin(answer);
+        }
+        let streams = Arc::clone(&self.streams);
+        Box::pin(async move { Ok(streams.watch(answer.await?)) })
+    }
+}
+
 // === impl StalledStreams ===
 
 impl StalledStreams {
@@ -62,7 +112,7 @@ impl StalledStreams {
     }
 
     /// A reply whose body is given up if nobody asks for it.
-    pub(crate) fn watch(&self, reply: Response<Body>) -> Response<Body> {
+    fn watch(&self, reply: Response<Body>) -> Response<Body> {
         reply.map(|body| {
             let stream = Arc::new(Stream {
                 body: Mutex::new(Some(body)),
@@ -74,7 +124,7 @@ impl StalledStreams {
     }
 
     /// Gives up what has not been asked for in [`WRITE_TIMEOUT`].
-    pub(super) fn sweep(&self) {
+    pub(crate) fn sweep(&self) {
         self.give_up(WRITE_TIMEOUT);
     }
 

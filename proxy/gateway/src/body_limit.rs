@@ -1,0 +1,239 @@
+//! Bodies of requests, read whole: bounded each by `proxy.max_body`, and all together by
+//! `proxy.body_memory`. Both bounds hold for what has really come; what a client announces takes
+//! nothing from the others. What only passes is not held, and bounded in time alone
+//! (`timed_body`).
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, Request, Response, header};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use metaclaw_chat::Size;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+use tower::{Layer, Service};
+
+use crate::{
+    body::Body,
+    capture::{Budget, Held},
+    config::ProxyConfig,
+    metrics::{Metrics, RequestMetrics},
+    timed_body::{BodyError, TimedBody},
+};
+
+/// How long, and how much of, a body that is refused is read on and thrown away, beside the answer: a
+/// client that is cut off while it writes never sees it.
+const DISCARD_TIME: Duration = Duration::from_secs(5);
+const DISCARDED: u64 = 256 << 20;
+/// The most that is set aside for a body before any of it has come.
+const EXPECTED: u64 = 64 << 10;
+/// A body that came at once is kept where it was read, if that is most of the buffer.
+const UNCOPIED: usize = 32 << 10;
+
+/// Reads bodies whole, within the bounds.
+#[derive(Debug, Clone)]
+pub(crate) struct BodyLimitLayer(Arc<Bounds>);
+
+#[derive(Debug)]
+struct Bounds {
+    max_body: Size,
+    memory: Size,
+    budget: Budget,
+    /// Where what is refused is read on.
+    tasks: TaskTracker,
+}
+
+/// See [`BodyLimitLayer`].
+#[derive(Debug, Clone)]
+pub(crate) struct BodyLimit<S> {
+    inner: S,
+    bounds: Arc<Bounds>,
+}
+
+/// A body as far as it has come, and its part of the memory: given back with the last reference.
+struct Growing {
+    bytes: Vec<u8>,
+    held: Held,
+}
+
+/// A body that came in one piece, and its part of the memory.
+struct Whole {
+    bytes: Bytes,
+    _held: Held,
+}
+
+// === impl BodyLimitLayer ===
+
+impl BodyLimitLayer {
+    pub(crate) fn new(config: &ProxyConfig, metrics: &Arc<Metrics>, tasks: &TaskTracker) -> Self {
+        let (max_body, memory) = (config.max_body, config.body_memory);
+        let budget = Budget::new(memory.0, Arc::clone(metrics), |metrics| &metrics.body_bytes);
+        Self(Arc::new(Bounds {
+            max_body,
+            memory,
+            budget,
+            tasks: tasks.clone(),
+        }))
+    }
+}
+
+impl<S> Layer<S> for BodyLimitLayer {
+    type Service = BodyLimit<S>;
+
+    fn layer(&self, inner: S) -> BodyLimit<S> {
+        let bounds = Arc::clone(&self.0);
+        BodyLimit { inner, bounds }
+    }
+}
+
+// === impl BodyLimit ===
+
+impl<S> Service<Request<Incoming>> for BodyLimit<S>
+where
+    S: Service<Request<Bytes>, Response = Response<Body>, Error: From<BodyError>>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Response<Body>, S::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        // The one that is ready goes, its clone stays.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let bounds = Arc::clone(&self.bounds);
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            let body = bounds.read(&head.headers, body).await?;
+            RequestMetrics::of(&head.extensions).has_read();
+            inner.call(Request::from_parts(head, body)).await
+        })
+    }
+}
+
+// === impl Bounds ===
+
+impl Bounds {
+    /// Reads a body to its end, or says at once why not.
+    async fn read(&self, headers: &HeaderMap, body: Incoming) -> Result<Bytes, BodyError> {
+        let limit = self.max_body;
+        let given = body.size_hint().exact();
+        let mut body = TimedBody::new(body);
+        if given.is_some_and(|given| given > limit.0) {
+            // Who waits to be told to go on sends nothing.
+            if !headers.contains_key(header::EXPECT) {
+                self.tasks.spawn(discard(body.into_inner()));
+            }
+            return Err(BodyError::TooLarge { limit, given });
+        }
+        let read = self.try_read(&mut body).await;
+        if let Err(BodyError::TooLarge { .. } | BodyError::NoRoom { .. }) = &read {
+            self.tasks.spawn(discard(body.into_inner()));
+        }
+        read
+    }
+
+    async fn try_read(&self, body: &mut TimedBody<Incoming>) -> Result<Bytes, BodyError> {
+        let limit = self.max_body;
+        let no_room = || BodyError::NoRoom { limit: self.memory };
+        let expected = body.size_hint().lower().min(EXPECTED);
+        let expected = usize::try_from(expected).unwrap_or(0);
+        let mut growing = Growing {
+            bytes: Vec::new(),
+            held: self.budget.nothing(),
+        };
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame?.into_data() else {
+                continue;
+            };
+            if (growing.bytes.len() + data.len()) as u64 > limit.0 {
+                let given = None;
+                return Err(BodyError::TooLarge { limit, given });
+            }
+            if growing.bytes.is_empty() {
+                if data.len() >= UNCOPIED && body.is_end_stream() {
+                    return growing.whole(data).ok_or_else(no_room);
+                }
+                growing.reserve(expected).ok_or_else(no_room)?;
+            }
+            growing.push(&data, limit).ok_or_else(no_room)?;
+        }
+        Ok(growing.into_bytes())
+    }
+}
+
+async fn discard(mut body: Incoming) {
+    let all = async {
+        let mut n_bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            n_bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+            if n_bytes > DISCARDED {
+                break;
+            }
+        }
+    };
+    // Whether it ended or went on is all the same.
+    let _ = timeout(DISCARD_TIME, all).await;
+}
+
+// === impl Growing ===
+
+impl Growing {
+    /// Room for `capacity` bytes in all; `None` where there is no more memory.
+    fn reserve(&mut self, capacity: usize) -> Option<()> {
+        let more = capacity.saturating_sub(self.bytes.capacity());
+        if more > 0 {
+            self.held.grow(more as u64).then_some(())?;
+            self.bytes.reserve_exact(capacity - self.bytes.len());
+        }
+        Some(())
+    }
+
+    /// Takes more of a body that is never longer than `limit`.
+    fn push(&mut self, data: &[u8], limit: Size) -> Option<()> {
+        let len = self.bytes.len() + data.len();
+        if len > self.bytes.capacity() {
+            // Grown by halves of its own length at least, so that copying stays cheap.
+            let limit = usize::try_from(limit.0).unwrap_or(usize::MAX);
+            let by_halves = self.bytes.capacity() * 3 / 2;
+            self.reserve(len.max(by_halves.min(limit)))?;
+        }
+        self.bytes.extend_from_slice(data);
+        Some(())
+    }
+
+    /// A body that has come in one piece.
+    fn whole(self, bytes: Bytes) -> Option<Bytes> {
+        let mut held = self.held;
+        let has_room = held.grow(bytes.len() as u64);
+        has_room.then(|| Bytes::from_owner(Whole { bytes, _held: held }))
+    }
+
+    fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for Growing {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl AsRef<[u8]> for Whole {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}

@@ -1,0 +1,115 @@
+//! All that is no chat: it passes to an upstream, unread.
+
+use std::{
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures_util::{future::BoxFuture, stream};
+use http::{Method, Request, Response, StatusCode, Version, header, uri::PathAndQuery};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Incoming;
+use metaclaw_chat::AgentId;
+use tower::Service;
+use tracing::{Span, field::display};
+
+use crate::{
+    auth::Caller,
+    body::Body,
+    headers, identity,
+    metrics::RequestMetrics,
+    relay::Relay,
+    respond::GatewayError,
+    route::{RouteError, below_v1},
+    routing::Upstreams,
+    serving::Serving,
+    timed_body::TimedBody,
+    upstream::{Outgoing, Sent, Upstream},
+};
+
+/// Passes requests to whoever serves them.
+#[derive(Debug, Clone)]
+pub(crate) struct Passthrough {
+    pub upstreams: Arc<Upstreams>,
+    pub serving: Arc<Serving>,
+}
+
+// === impl Passthrough ===
+
+impl Passthrough {
+    async fn pass(self, request: Request<Incoming>) -> Result<Response<Body>, GatewayError> {
+        let route = below_v1(&request)?;
+        let (head, body) = request.into_parts();
+        let caller = Caller::of(&head.extensions)?;
+        let metrics = RequestMetrics::of(&head.extensions);
+        let agent = identity::agent_of(&head.headers, &caller)?;
+        metrics.is_of(&agent);
+        Span::current().record("agent", display(&agent));
+        let target = self.target(&agent, &head.method, &route)?;
+        let body = TimedBody::new(body).map_err(Into::into).boxed_unsync();
+        let outgoing = Outgoing {
+            method: head.method,
+            route: &route,
+            headers: head.headers,
+            body: Sent::Stream(body),
+        };
+        let asking = pin!(self.upstreams.pass(&target, outgoing));
+        let reply = metrics.ask(&target.name, asking).await?;
+        Span::current().record("upstream", &*target.name);
+        let (mut reply, body) = reply.into_parts();
+        reply.headers = headers::downwards(reply.headers);
+        // What a 304 says of its length is that of a body which it does not have: of one that has ended
+        // hyper would leave it out. HTTP/2 keeps it, and takes no such body.
+        let tells_length = reply.status == StatusCode::NOT_MODIFIED
+            && head.version == Version::HTTP_11
+            && reply.headers.contains_key(header::CONTENT_LENGTH);
+        let body = if tells_length {
+            Body::new(StreamBody::new(stream::empty()))
+        } else {
+            Body::new(Relay::new(body, None, target.idle))
+        };
+        Ok(Response::from_parts(reply, body))
+    }
+
+    /// Who serves a route that is no chat: the models are those of whoever answers chats; the rest goes
+    /// to an upstream. None of it goes to our own trainer, which takes orders there, and has what other
+    /// agents said: its key is ours, not the callers'.
+    fn target(
+        &self,
+        agent: &AgentId,
+        method: &Method,
+        route: &PathAndQuery,
+    ) -> Result<Arc<Upstream>, GatewayError> {
+        let is_models = route.path() == "/v1/models" && *method == Method::GET;
+        let targets = self.upstreams.targets(&self.serving, agent);
+        let takes = |it: &&Arc<Upstream>| is_models || it.capabilities.takes_everything;
+        let mut able = targets.iter().filter(takes);
+        let suits = |it: &&Arc<Upstream>| is_models || it.capabilities.suits(route);
+        let suited = able.clone().find(suits);
+        if let Some(target) = suited.or_else(|| able.next()) {
+            return Ok(Arc::clone(target));
+        }
+        if is_models || !self.upstreams.has_policy(agent) {
+            return Err(self.upstreams.nobody(agent).into());
+        }
+        Err(GatewayError::Route(RouteError::NotFound {
+            method: method.to_string(),
+            path: route.path().to_owned(),
+        }))
+    }
+}
+
+impl Service<Request<Incoming>> for Passthrough {
+    type Response = Response<Body>;
+    type Error = GatewayError;
+    type Future = BoxFuture<'static, Result<Response<Body>, GatewayError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), GatewayError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        Box::pin(self.clone().pass(request))
+    }
+}

@@ -1,0 +1,52 @@
+//! Paths, and what is wrong with them.
+
+use http::{Request, uri::PathAndQuery};
+
+/// The admin call of the original, which scripts still use.
+pub(crate) const TRAIN_STEP: &str = "/v1/admin/train_step";
+pub(crate) const FEEDBACK: &str = "/v1/feedback";
+
+/// Nothing is served there, or not so.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RouteError {
+    #[error("{method} {path} is not served here: chats are POST /v1/chat/completions")]
+    NotFound { method: String, path: String },
+    #[error("WebSockets are not served here: send what would go through {path} as HTTP requests")]
+    WebSocket { path: String },
+    #[error("{path} takes {allowed}, not {method}")]
+    Method {
+        path: String,
+        method: String,
+        allowed: &'static str,
+    },
+}
+
+// === impl RouteError ===
+
+impl RouteError {
+    pub(crate) fn not_found<B>(request: &Request<B>) -> Self {
+        Self::NotFound {
+            method: request.method().to_string(),
+            path: request.uri().path().to_owned(),
+        }
+    }
+}
+
+/// Refuses every method but one.
+pub(crate) fn allow<B>(request: &Request<B>, allowed: &'static str) -> Result<(), RouteError> {
+    if request.method().as_str() == allowed {
+        return Ok(());
+    }
+    Err(RouteError::Method {
+        path: request.uri().path().to_owned(),
+        method: request.method().to_string(),
+        allowed,
+    })
+}
+
+/// The route below `/v1/`: upstreams have no other.
+pub(crate) fn below_v1<B>(request: &Request<B>) -> Result<PathAndQuery, RouteError> {
+    let route = request.uri().path_and_query();
+    let route = route.filter(|route| route.path().starts_with("/v1/"));
+    route.cloned().ok_or_else(|| RouteError::not_found(request))
+}
