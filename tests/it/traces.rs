@@ -50,6 +50,10 @@ async fn a_turn_is_a_span_of_its_agents_trace() {
     let span = &got["resourceSpans"][0]["scopeSpans"][0]["spans"][0];
     assert_eq!(span["traceId"], trace);
     assert_eq!(span["parentSpanId"], "00f067aa0ba902b7");
-    assert_eq!(span["name"], "chat big");
+    assert_eq!(span["name"], "request");
+    assert!(
+        span["events"].to_string().contains("prompt_tokens"),
+        "{span}"
+    );
     assert!(!got.to_string().contains("secret"), "{got}");
 }

@@ -41,7 +41,6 @@ use crate::{
     house::House,
     logging::tell_dropped,
     signals::Signals,
-    traces::Traces,
 };
 
 mod learner;
@@ -88,12 +87,10 @@ pub(crate) struct Plan {
 /// When a part cannot be built; nothing runs then.
 pub(crate) async fn keep(
     plan: Plan,
-    traces: Traces,
     tell: impl FnOnce(&str) + Send + 'static,
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let running = Running::build(&plan).await?;
-    traces.export(&running.house.tasks, &running.rest);
     let banner = running.banner(&plan);
     // Whoever stopped the terminal is not waited for.
     tokio::task::spawn_blocking(move || tell(&banner));

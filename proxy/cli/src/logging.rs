@@ -54,7 +54,7 @@ struct LogFile {
 }
 
 /// Begins to log, to standard error or to `file`, which standard error leads into. `RUST_LOG` chooses
-/// what is heard, as in `debug` or `metaclaw_learner=debug`; traces hear of every turn.
+/// what is heard, as in `debug` or `metaclaw_learner=debug`; traces hear of every request.
 ///
 /// # Errors
 /// Where traces are wanted and cannot be had, or the file cannot be written.
@@ -73,7 +73,7 @@ pub(crate) fn begin(environment: &Environment, file: Option<PathBuf>) -> anyhow:
         .with_writer(move || Line(queue.clone()))
         .with_ansi(io::stderr().is_terminal())
         .with_filter(filter);
-    let (turns, traces) = traces::of(environment)?;
+    let (turns, traces) = traces::layer(environment)?;
     let logger = tracing_subscriber::registry().with(lines).with(turns);
     // Fails only where logging has begun already, as in tests.
     drop(logger.try_init());

@@ -2,9 +2,10 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use metaclaw_chat::AgentId;
 use serde_json::Value;
+use tracing::Span;
 
 use crate::secret::Secret;
 
@@ -47,6 +48,8 @@ pub struct Services {
     pub ready: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
     /// The token of `run.json`.
     pub admin_token: Secret,
+    /// Puts a request's span into the trace that its headers name.
+    pub set_parent: fn(&Span, &HeaderMap),
 }
 
 // === impl Services ===
@@ -59,6 +62,7 @@ impl Services {
             train_step: None,
             ready: Arc::new(|| Ok(())),
             admin_token,
+            set_parent: |_, _| {},
         }
     }
 }

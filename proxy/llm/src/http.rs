@@ -27,7 +27,7 @@ pub enum HttpError {
 /// # Errors
 /// [`HttpError`], where TLS cannot be set up.
 pub fn http_client(roots: &Arc<RootCertStore>) -> Result<reqwest::Client, HttpError> {
-    Ok(builder(Arc::clone(roots))?.build()?)
+    Ok(builder(roots)?.build()?)
 }
 
 /// A client for servers on this machine, in plain HTTP: no proxy ever stands between, and no
@@ -37,12 +37,12 @@ pub fn http_client(roots: &Arc<RootCertStore>) -> Result<reqwest::Client, HttpEr
 /// [`HttpError`], where TLS cannot be set up.
 pub fn loopback_client() -> Result<reqwest::Client, HttpError> {
     let none = Arc::new(RootCertStore::empty());
-    Ok(builder(none)?.no_proxy().build()?)
+    Ok(builder(&none)?.no_proxy().build()?)
 }
 
-fn builder(roots: Arc<RootCertStore>) -> Result<ClientBuilder, HttpError> {
+fn builder(roots: &Arc<RootCertStore>) -> Result<ClientBuilder, HttpError> {
     Ok(reqwest::Client::builder()
-        .tls_backend_preconfigured(tls(roots)?)
+        .tls_backend_preconfigured(tls_config(roots)?)
         .redirect(redirect::Policy::none())
         .retry(retry::never())
         .no_gzip()
@@ -54,11 +54,15 @@ fn builder(roots: Arc<RootCertStore>) -> Result<ClientBuilder, HttpError> {
         .user_agent(concat!("metaclaw/", env!("CARGO_PKG_VERSION"))))
 }
 
-fn tls(roots: Arc<RootCertStore>) -> Result<ClientConfig, rustls::Error> {
+/// TLS with rustls on ring, trusting `roots`.
+///
+/// # Errors
+/// Where the provider has no version of TLS.
+pub fn tls_config(roots: &Arc<RootCertStore>) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
+        .with_root_certificates(Arc::clone(roots))
         .with_no_client_auth();
     Ok(config)
 }

@@ -12,5 +12,5 @@ pub use self::{
     budget::{Budget, BudgetConfig},
     client::{Answer, AskError, AskParams, ChatClient},
     config::{ConfigError, LlmConfig},
-    http::{HttpError, http_client, loopback_client},
+    http::{HttpError, http_client, loopback_client, tls_config},
 };

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::{house::House, supervise::TrainerState};
+use crate::{house::House, supervise::TrainerState, traces};
 
 /// The house, once it stands: the gateway is a part of it and is built before.
 pub(super) type Later = Arc<OnceLock<Weak<House>>>;
@@ -25,6 +25,7 @@ pub(super) fn services(house: &Later, log: &TurnLog, ready: Ready, token: &str) 
         train_step: Some(Arc::new(TrainStep(Arc::clone(house)))),
         ready,
         admin_token: token.into(),
+        set_parent: traces::set_parent,
     }
 }
 

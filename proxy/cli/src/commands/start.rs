@@ -16,7 +16,6 @@ use crate::{
     limits,
     logging::{self, Logging},
     out, roots,
-    traces::Traces,
 };
 
 /// Arguments of `start`.
@@ -53,18 +52,15 @@ impl StartArgs {
             dropped,
             writer,
         } = logging::begin(&context.environment, file)?;
-        let ended = self.serve(context, traces, dropped);
+        traces.tell();
+        let ended = self.serve(context, dropped);
+        traces.end();
         logging::end(writer);
         ended
     }
 
     /// Serves until it is told to end.
-    fn serve(
-        self,
-        context: &Context,
-        traces: Traces,
-        dropped_lines: ErrorCounter,
-    ) -> anyhow::Result<ExitCode> {
+    fn serve(self, context: &Context, dropped_lines: ErrorCounter) -> anyhow::Result<ExitCode> {
         // What we make is for its owner alone, and what the trainer makes, which inherits this: weights
         // are learned from what was said.
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
@@ -91,7 +87,7 @@ impl StartArgs {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?;
-        let ended = runtime.block_on(assemble::keep(plan, traces, move |banner| {
+        let ended = runtime.block_on(assemble::keep(plan, move |banner| {
             if let Err(error) = tell(tell_parent, banner) {
                 warn!(%error, "the banner cannot be printed");
             }

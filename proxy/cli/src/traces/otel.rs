@@ -1,210 +1,170 @@
-//! Turns as spans of OpenTelemetry.
-//!
-//! The gateway says one line per turn (target `metaclaw::turn`), without a word of it; here that line
-//! becomes a span of the trace that the client is in. Spans go to a collector as OTLP over HTTP in its
-//! JSON form, which needs no library: <https://opentelemetry.io/docs/specs/otlp/#otlphttp>. Chat never
-//! waits for it: what a slow collector leaves no room for is dropped, and said.
+//! The gateway's request spans, with the lines of their turns as events, sent to a collector as OTLP over
+//! HTTP in JSON. A thread of the exporter's own sends them: what a slow collector leaves no room for is
+//! dropped, and said.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
-use metaclaw_llm::{HttpError, http_client};
-use reqwest::{
-    Client, Url,
-    header::{HeaderMap, HeaderName, HeaderValue},
+use anyhow::Context as _;
+use http::HeaderMap;
+use metaclaw_llm::tls_config;
+use opentelemetry::{
+    Context,
+    propagation::{Extractor, TextMapPropagator as _},
+    trace::TracerProvider as _,
 };
-use serde_json::Value;
-use tokio::{sync::mpsc, time::timeout};
-use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
+use reqwest::{Url, blocking, redirect};
+use tracing::{Metadata, Span, Subscriber, info, warn};
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+use tracing_subscriber::{Layer, filter::filter_fn, registry::LookupSpan};
 
-use crate::environment::Environment;
+use crate::{environment::Environment, roots};
 
-mod span;
-#[cfg(test)]
-mod tests;
-mod turns;
-
-pub(super) use self::turns::Turns;
-
-/// Spans that wait for the collector; beyond it they are dropped.
-const QUEUE: usize = 2_048;
-/// Spans that are sent at once,
-const BATCH: usize = 256;
-/// and how long the first of them waits for the others.
-const GATHER: Duration = Duration::from_secs(1);
-/// For one batch.
+/// The gateway's span around each request.
+const REQUEST: &str = "request";
+/// The gateway's lines of turns and refusals, which hold no text of them.
+const LINES: [&str; 2] = ["metaclaw::turn", "metaclaw::refused"];
+/// For one batch of spans.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// For the last of them.
+const LAST: Duration = Duration::from_secs(5);
 
-/// Where spans go.
+/// What sends spans; nothing where no collector is named.
 #[derive(Debug)]
-pub(super) struct Exporter {
-    spans: mpsc::Receiver<Value>,
-    http: Client,
-    url: Url,
-    headers: HeaderMap,
-    service: String,
-}
+pub(crate) struct Traces(Option<(SdkTracerProvider, Url)>);
 
-/// Why there is no exporter where one was asked for.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum OtelError {
-    /// No address.
-    #[error("{name} {value:?} is no http address, as in http://127.0.0.1:4318")]
-    Endpoint {
-        /// The variable.
-        name: &'static str,
-        /// What it says.
-        value: String,
-    },
-    /// No headers.
-    #[error("OTEL_EXPORTER_OTLP_HEADERS must be NAME=VALUE, several with commas between them")]
-    Headers,
-    /// No client.
-    #[error(transparent)]
-    Client(#[from] HttpError),
-}
-
-/// The exporter and what feeds it; none where no collector is named.
+/// What hears of requests, and what sends them on.
 ///
 /// # Errors
-/// [`OtelError`] names the variable that cannot be used.
-pub(super) fn from(environment: &Environment) -> Result<Option<(Turns, Exporter)>, OtelError> {
+/// Names the variable that cannot be used.
+pub(crate) fn layer<S>(
+    environment: &Environment,
+) -> anyhow::Result<(Option<impl Layer<S> + use<S>>, Traces)>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
     let Some(url) = endpoint(environment)? else {
-        return Ok(None);
+        return Ok((None, Traces(None)));
     };
-    let http = http_client(&crate::roots::load())?;
-    let headers = headers(environment)?;
-    let (sender, spans) = mpsc::channel(QUEUE);
+    let exporter = SpanExporter::builder()
+        .with_http()
+        .with_protocol(Protocol::HttpJson)
+        .with_endpoint(url.as_str())
+        .with_headers(headers(environment)?)
+        .with_timeout(DEADLINE)
+        .with_http_client(client()?)
+        .build()?;
     let service = environment.get("OTEL_SERVICE_NAME").unwrap_or("metaclaw");
-    let exporter = Exporter {
-        spans,
-        http,
-        url,
-        headers,
-        service: service.to_owned(),
-    };
-    Ok(Some((Turns::new(sender), exporter)))
+    let resource = Resource::builder().with_service_name(service.to_owned());
+    // Sampled as the client's trace is, and always where it is in none.
+    let provider = SdkTracerProvider::builder()
+        .with_batch_exporter(exporter)
+        .with_resource(resource.build())
+        .build();
+    let layer = tracing_opentelemetry::layer()
+        .with_tracer(provider.tracer("metaclaw"))
+        .with_location(false)
+        .with_threads(false)
+        .with_tracked_inactivity(false)
+        .with_filter(filter_fn(is_told));
+    Ok((Some(layer), Traces(Some((provider, url)))))
+}
+
+/// Puts a request's span into the trace that its client is in.
+pub(crate) fn set_parent(span: &Span, headers: &HeaderMap) {
+    let parent =
+        TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers));
+    // Fails where no layer hears of it.
+    span.set_parent(parent).ok();
+}
+
+fn is_told(metadata: &Metadata<'_>) -> bool {
+    if metadata.is_span() {
+        metadata.name() == REQUEST
+    } else {
+        LINES.contains(&metadata.target())
+    }
 }
 
 /// The address of a collector for traces: named for them, or as the base of all signals.
-fn endpoint(environment: &Environment) -> Result<Option<Url>, OtelError> {
-    const TRACES: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
-    const BASE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-    let traces = environment
-        .get(TRACES)
-        .map(|url| (TRACES, url, String::from(url)));
-    let base = || {
-        let url = environment.get(BASE)?;
-        Some((
-            BASE,
+fn endpoint(environment: &Environment) -> anyhow::Result<Option<Url>> {
+    let traces = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+    let base = "OTEL_EXPORTER_OTLP_ENDPOINT";
+    let (name, value, url) = match (environment.get(traces), environment.get(base)) {
+        (Some(url), _) => (traces, url, url.to_owned()),
+        (None, Some(url)) => (
+            base,
             url,
             format!("{}/v1/traces", url.trim_end_matches('/')),
-        ))
-    };
-    let Some((name, value, url)) = traces.or_else(base) else {
-        return Ok(None);
+        ),
+        (None, None) => return Ok(None),
     };
     let url = Url::parse(&url).ok();
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https"));
-    let error = || OtelError::Endpoint {
-        name,
-        value: value.to_owned(),
-    };
-    url.map(Some).ok_or_else(error)
+    let url = url.with_context(|| {
+        format!("{name} {value:?} is no http address, as in http://127.0.0.1:4318")
+    })?;
+    Ok(Some(url))
 }
 
-fn headers(environment: &Environment) -> Result<HeaderMap, OtelError> {
+fn headers(environment: &Environment) -> anyhow::Result<HashMap<String, String>> {
     let given = environment.get("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or("");
     let pairs = given.split(',').filter(|pair| !pair.trim().is_empty());
     let header = |pair: &str| {
         let (name, value) = pair.split_once('=')?;
-        let name = HeaderName::try_from(name.trim()).ok()?;
-        let mut value = HeaderValue::try_from(value.trim()).ok()?;
-        value.set_sensitive(true);
-        Some((name, value))
+        Some((name.trim().to_owned(), value.trim().to_owned()))
     };
-    let headers = pairs.map(header).collect::<Option<HeaderMap>>();
-    headers.ok_or(OtelError::Headers)
+    let headers: Option<_> = pairs.map(header).collect();
+    headers
+        .context("OTEL_EXPORTER_OTLP_HEADERS must be NAME=VALUE, several with commas between them")
 }
 
-// === impl Exporter ===
+fn client() -> anyhow::Result<blocking::Client> {
+    let client = blocking::Client::builder()
+        .tls_backend_preconfigured(tls_config(&roots::load())?)
+        .redirect(redirect::Policy::none());
+    Ok(client.build()?)
+}
 
-impl Exporter {
-    /// Where spans go, for people.
-    pub(super) fn url(&self) -> &str {
-        self.url.as_str()
+/// A request's headers, as the propagator reads them.
+struct Headers<'a>(&'a HeaderMap);
+
+// === impl Headers ===
+
+impl Extractor for Headers<'_> {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name)?.to_str().ok()
     }
 
-    /// Sends spans until nobody makes any, or `stop`; then what is left, once.
-    pub(super) async fn run(mut self, stop: CancellationToken) {
-        let mut batch = Vec::new();
-        let mut is_failing = false;
-        loop {
-            let n = stop.run_until_cancelled(self.spans.recv_many(&mut batch, BATCH));
-            let goes_on = n.await.is_some_and(|n| n > 0);
-            if goes_on {
-                self.gather(&mut batch, &stop).await;
-            } else {
-                while let Ok(span) = self.spans.try_recv() {
-                    batch.push(span);
-                }
-            }
-            if !batch.is_empty() {
-                let sent = self.send(std::mem::take(&mut batch)).await;
-                is_failing = note(sent, is_failing);
-            }
-            if !goes_on {
-                return;
-            }
-        }
-    }
-
-    /// Waits a moment for more.
-    async fn gather(&mut self, batch: &mut Vec<Value>, stop: &CancellationToken) {
-        let more = async {
-            while batch.len() < BATCH {
-                let room = BATCH - batch.len();
-                if self.spans.recv_many(batch, room).await == 0 {
-                    // Nobody makes any more.
-                    return;
-                }
-            }
-        };
-        let more = timeout(GATHER, more);
-        // Either way the batch goes.
-        let _ = stop.run_until_cancelled(more).await;
-    }
-
-    async fn send(&self, spans: Vec<Value>) -> Result<(), String> {
-        let n_spans = spans.len();
-        let body = span::request(&self.service, &spans);
-        let post = self.http.post(self.url.clone());
-        let post = post.headers(self.headers.clone()).timeout(DEADLINE);
-        let reply = post.json(&body).send().await;
-        let reply = reply.map_err(|error| error.to_string())?;
-        let status = reply.status();
-        if !status.is_success() {
-            return Err(format!("it answers {status}"));
-        }
-        debug!(n_spans, "spans are with the collector");
-        Ok(())
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(http::HeaderName::as_str).collect()
     }
 }
 
-/// Says when a collector goes away, and when it is back; not with every batch.
-fn note(sent: Result<(), String>, was_failing: bool) -> bool {
-    match sent {
-        Ok(()) => {
-            if was_failing {
-                warn!("the collector of traces takes spans again");
-            }
-            false
+// === impl Traces ===
+
+impl Traces {
+    /// Says where spans go.
+    pub(crate) fn tell(&self) {
+        if let Self(Some((_, url))) = self {
+            let url = url.as_str();
+            info!(
+                url,
+                "a span of each request, without its text, goes to the collector"
+            );
         }
-        Err(why) => {
-            if !was_failing {
-                warn!(%why, "the collector of traces takes no spans: they are dropped");
-            }
-            true
+    }
+
+    /// Sends what is left, as far as the collector takes it soon.
+    pub(crate) fn end(self) {
+        if let Self(Some((provider, _))) = self
+            && let Err(error) = provider.shutdown_with_timeout(LAST)
+        {
+            warn!(%error, "the last spans were not sent");
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
