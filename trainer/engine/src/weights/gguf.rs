@@ -6,6 +6,7 @@
 //! A conversion is made beside its place and renamed, under a lock: killed half-way it leaves
 //! nothing that is taken for a model, and two processes do not do it twice.
 
+mod blocks;
 mod config;
 mod header;
 mod tensors;

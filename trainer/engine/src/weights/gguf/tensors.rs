@@ -1,20 +1,20 @@
-//! Tensors of a GGUF as bf16 safetensors: dequantised by candle, renamed, q and k put back in order.
+//! Tensors of a GGUF as bf16 safetensors: dequantised, renamed, q and k put back in order.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use candle_core::quantized::{GgmlDType, ggml_file::qtensor_from_ggml};
 use half::bf16;
 use serde_json::{Map, json};
 use tch::{Kind, TchError, Tensor};
 
+use super::blocks::Format;
 use super::header::{Header, Info};
 use super::write;
 use crate::family::{Architecture, Family};
 use crate::weights::{LoadError, expected};
 
-/// Types that candle turns into numbers; the others are refused by these names.
+/// Types that are turned into numbers; the others are refused by these names.
 const ALLOWED: &str = "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K";
 
 struct Plan {
@@ -22,7 +22,7 @@ struct Plan {
     shape: Vec<usize>,
     source: String,
     info: Info,
-    dtype: GgmlDType,
+    format: Format,
     /// Heads whose rows are interleaved: llama.cpp stores q and k of `llama` so.
     interleaved: Option<usize>,
 }
@@ -81,10 +81,10 @@ fn plan(header: &Header, family: &Family, name: String, shape: &[i64]) -> Result
             info.shape
         )));
     }
-    let dtype = dtype(header, &source, info.ggml_type)?;
-    let stored = stored_bytes(&info, dtype).ok_or_else(|| {
+    let format = format(header, &source, info.ggml_type)?;
+    let stored = stored_bytes(&info, format).ok_or_else(|| {
         damaged(format!(
-            "tensor {source} does not fill whole blocks of {dtype:?}"
+            "tensor {source} does not fill whole blocks of {format:?}"
         ))
     })?;
     if info
@@ -104,7 +104,7 @@ fn plan(header: &Header, family: &Family, name: String, shape: &[i64]) -> Result
         shape,
         source,
         info,
-        dtype,
+        format,
         interleaved,
     })
 }
@@ -122,15 +122,14 @@ fn interleaved(family: &Family, source: &str) -> Option<usize> {
     usize::try_from(heads).ok()
 }
 
-fn stored_bytes(info: &Info, dtype: GgmlDType) -> Option<u64> {
+fn stored_bytes(info: &Info, format: Format) -> Option<u64> {
     let n: usize = info
         .shape
         .iter()
         .try_fold(1_usize, |n, &side| n.checked_mul(side))?;
-    let blocks = n
-        .is_multiple_of(dtype.block_size())
-        .then(|| n / dtype.block_size())?;
-    u64::try_from(blocks.checked_mul(dtype.type_size())?).ok()
+    let (n_numbers, n_bytes) = format.block();
+    let blocks = n.is_multiple_of(n_numbers).then(|| n / n_numbers)?;
+    u64::try_from(blocks.checked_mul(n_bytes)?).ok()
 }
 
 /// The GGUF name of a Hugging Face tensor.
@@ -158,25 +157,10 @@ fn gguf_name(name: &str) -> String {
         .fold(name, |name, (theirs, ggufs)| name.replace(theirs, ggufs))
 }
 
-fn dtype(header: &Header, source: &str, number: u32) -> Result<GgmlDType, LoadError> {
-    Ok(match number {
-        0 => GgmlDType::F32,
-        1 => GgmlDType::F16,
-        2 => GgmlDType::Q4_0,
-        3 => GgmlDType::Q4_1,
-        6 => GgmlDType::Q5_0,
-        7 => GgmlDType::Q5_1,
-        8 => GgmlDType::Q8_0,
-        10 => GgmlDType::Q2K,
-        11 => GgmlDType::Q3K,
-        12 => GgmlDType::Q4K,
-        13 => GgmlDType::Q5K,
-        14 => GgmlDType::Q6K,
-        30 => GgmlDType::BF16,
-        other => {
-            let what = format!("the type of tensor {source}");
-            return Err(header.unsupported(&what, &type_name(other), ALLOWED));
-        }
+fn format(header: &Header, source: &str, number: u32) -> Result<Format, LoadError> {
+    Format::from_ggml(number).ok_or_else(|| {
+        let what = format!("the type of tensor {source}");
+        header.unsupported(&what, &type_name(number), ALLOWED)
     })
 }
 
@@ -235,25 +219,16 @@ fn safetensors_header(plans: &[Plan]) -> Vec<u8> {
 
 /// One tensor as bf16 bytes.
 fn numbers(header: &Header, file: &mut File, plan: &Plan) -> Result<Vec<u8>, LoadError> {
-    let damaged = |error: &dyn std::fmt::Display| LoadError::Damaged {
+    let damaged = |error: std::io::Error| LoadError::Damaged {
         file: header.file.clone(),
         detail: format!("tensor {}: {error}", plan.source),
     };
-    let stored = stored_bytes(&plan.info, plan.dtype).unwrap_or(0);
-    let stored = usize::try_from(stored).unwrap_or(0);
-    // candle views the bytes as blocks of up to 4-byte fields and checks neither length nor alignment.
-    let mut buffer = vec![0; stored + 8];
-    let start = buffer.as_ptr().align_offset(8).min(8);
-    let bytes = &mut buffer[start..start + stored];
+    let stored = stored_bytes(&plan.info, plan.format).unwrap_or(0);
+    let mut bytes = vec![0; usize::try_from(stored).unwrap_or(0)];
     file.seek(SeekFrom::Start(plan.info.offset))
-        .map_err(|e| damaged(&e))?;
-    file.read_exact(bytes).map_err(|e| damaged(&e))?;
-    let device = candle_core::Device::Cpu;
-    let values = qtensor_from_ggml(plan.dtype, bytes, plan.info.shape.clone(), &device)
-        .and_then(|quantised| quantised.dequantize(&device))
-        .and_then(|tensor| tensor.flatten_all()?.to_vec1::<f32>())
-        .map_err(|e| damaged(&e))?;
-    Ok(to_bytes(&values, plan)?)
+        .map_err(damaged)?;
+    file.read_exact(&mut bytes).map_err(damaged)?;
+    Ok(to_bytes(&plan.format.dequantise(&bytes), plan)?)
 }
 
 /// bf16, little-endian, rows in the order of Hugging Face.
