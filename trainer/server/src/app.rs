@@ -23,6 +23,7 @@ use crate::{
     error::ApiError,
     host::Host,
     models::{self, Models},
+    origin,
     queue::Queue,
     sample,
     sampled::{self, SampledRing},
@@ -79,8 +80,8 @@ impl App {
         }))
     }
 
-    /// The routes. Layers, the outermost first: a panic becomes a 500; the key is asked for, but not by
-    /// `/v1/health`; a body has a bound.
+    /// The routes. Layers, the outermost first: a panic becomes a 500; foreign pages are refused where there is no key;
+    /// the key is asked for, but not by `/v1/health`; a body has a bound.
     pub(crate) fn router(&self) -> Router {
         let guarded = Router::new()
             .route("/v1/chat/completions", post(chat::completions))
@@ -108,6 +109,10 @@ impl App {
             .method_not_allowed_fallback(wrong_method)
             .fallback(unknown_route)
             .layer(DefaultBodyLimit::max(self.limits.body))
+            .layer(middleware::from_fn_with_state(
+                self.key.clone(),
+                origin::refuse_foreign_pages,
+            ))
             .layer(middleware::from_fn(catch_panic))
             .layer(middleware::map_response(versioned))
             .with_state(self.clone())

@@ -12,6 +12,7 @@ mod host;
 mod json;
 mod lock;
 mod models;
+mod origin;
 mod process;
 mod queue;
 mod sample;

@@ -98,7 +98,7 @@ fn it_ends_when_its_parent_lets_go() {
     let mut trainer = start(folder.path());
     let mut socket = TcpStream::connect(&trainer.address).unwrap();
     socket
-        .write_all(b"GET /v1/health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .write_all(b"GET /v1/health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
         .unwrap();
     let mut reply = String::new();
     socket.read_to_string(&mut reply).unwrap();
@@ -151,7 +151,7 @@ fn a_reply_that_runs_is_finished_before_the_end() {
     let mut socket = TcpStream::connect(&trainer.address).unwrap();
     write!(
         socket,
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )
     .unwrap();

@@ -218,3 +218,40 @@ async fn a_panic_is_answered_without_its_insides() {
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
     insta::assert_snapshot!(body["error"]["message"].as_str().unwrap(), @"GET /broken failed inside the server; its log says where");
 }
+
+/// A site whose name means this machine has everything otherwise: its page needs no leave to read.
+#[tokio::test]
+async fn a_page_of_another_site_gets_nothing_from_a_server_without_a_key() {
+    let asked_by_a_page = |path: &str, host: &'static str, origin: Option<&'static str>| {
+        let mut request = post(path, "{\"rank\": 4}");
+        let headers = request.headers_mut();
+        headers.insert(header::HOST, host.parse().unwrap());
+        if let Some(origin) = origin {
+            headers.insert(header::ORIGIN, origin.parse().unwrap());
+        }
+        request
+    };
+    let open = rig();
+    for (host, origin) in [
+        ("evil.com", Some("https://evil.com")),
+        ("evil.com", None),
+        ("127.0.0.1:8000", Some("https://evil.com")),
+    ] {
+        for path in ["/v1/lora/create", "/v1/health", "/v1/chat/completions"] {
+            let (status, body) = read(open.send(asked_by_a_page(path, host, origin)).await).await;
+            assert_eq!(status, StatusCode::FORBIDDEN, "{path} {host} {origin:?}");
+            assert_eq!(body["error"]["code"], "foreign_page");
+        }
+    }
+    let program = asked_by_a_page("/v1/lora/create", "127.0.0.1:8000", None);
+    assert_eq!(open.send(program).await.status(), StatusCode::OK);
+
+    let locked = rig_with(Limits::default(), Some("secret"));
+    let behind_a_name = asked_by_a_page("/v1/health", "trainer.example", None);
+    let status = locked.send(behind_a_name).await.status();
+    assert_eq!(
+        status,
+        StatusCode::METHOD_NOT_ALLOWED,
+        "the key is its lock"
+    );
+}
