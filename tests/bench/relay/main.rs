@@ -115,7 +115,7 @@ fn threads() -> usize {
 }
 
 async fn run(flags: &Flags) -> Result<()> {
-    let programs = programs()?;
+    let programs = programs();
     let window = Duration::from_secs_f64(flags.seconds);
     prepare(flags, &programs, window)?;
     let upstream = Upstream::start(threads())?;
@@ -161,12 +161,12 @@ async fn start(name: PeerName, programs: &Programs, bench: &Bench) -> Result<Opt
     }
 }
 
-fn programs() -> Result<Programs> {
-    Ok(Programs {
+fn programs() -> Programs {
+    Programs {
         ours: external::bin_dir(),
         nginx: external::nginx(),
         litellm: external::litellm(),
-    })
+    }
 }
 
 fn workloads(flags: &Flags) -> Vec<Workload> {
