@@ -1,6 +1,6 @@
 //! The address of an upstream, parsed once.
 
-use std::{fmt::Write as _, str::FromStr};
+use std::{fmt::Write as _, net::IpAddr, str::FromStr};
 
 use http::{
     Uri,
@@ -152,6 +152,18 @@ impl Address {
     /// Host and port, for messages.
     pub(crate) fn host(&self) -> &str {
         self.authority.as_str()
+    }
+
+    /// Without a route.
+    pub(crate) fn base(&self) -> Uri {
+        self.at(PathAndQuery::from_static("/")).unwrap_or_default()
+    }
+
+    /// Whether it is an address of this machine's own.
+    pub(crate) fn is_this_machine(&self) -> bool {
+        let host = self.name();
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        host == "localhost" || address.is_ok_and(|it| it.is_loopback())
     }
 
     /// The host alone.

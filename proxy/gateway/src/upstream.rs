@@ -16,7 +16,7 @@ mod upload;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header, uri::PathAndQuery};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header, uri::PathAndQuery};
 use metaclaw_dialects::Api;
 use rustls::RootCertStore;
 use serde::Deserialize;
@@ -108,7 +108,14 @@ impl Upstream {
             name: name.to_owned(),
             reason: error.to_string(),
         })?;
-        let proxy = proxy(name, own, environment, &address)?;
+        let proxy = Proxy::of(own.proxy.as_ref(), environment, &address);
+        let proxy = proxy.map_err(|given| ConfigError::Proxy {
+            name: name.to_owned(),
+            given,
+        })?;
+        if let Some(proxy) = &proxy {
+            tracing::info!(upstream = name, proxy = proxy.host(), "by way of a proxy");
+        }
         let ca = own.ca.as_deref();
         let tls = tls::config(roots.clone(), ca).map_err(|reason| ConfigError::Ca {
             name: name.to_owned(),
@@ -271,33 +278,6 @@ pub(crate) fn policy_client(
     let tls = tls::config(roots.clone(), None);
     let tls = tls.map_err(|reason| ConfigError::Tls { reason })?;
     Ok(Client::new(tls, config, None, false))
-}
-
-/// The proxy on the way, if there is one.
-fn proxy(
-    name: &str,
-    own: &UpstreamConfig,
-    environment: &EnvironmentProxies,
-    address: &Address,
-) -> Result<Option<Proxy>, ConfigError> {
-    let to = address.uri(&PathAndQuery::from_static("/v1/models"), None);
-    let to: Uri = to.unwrap_or_default();
-    let is_here = is_this_machine(address.name());
-    let given = own.proxy.as_ref().map(crate::Secret::expose);
-    let proxy = Proxy::of(given, environment, &to, is_here);
-    let proxy = proxy.map_err(|given| ConfigError::Proxy {
-        name: name.to_owned(),
-        given,
-    })?;
-    if let Some(proxy) = &proxy {
-        tracing::info!(upstream = name, proxy = proxy.host(), "by way of a proxy");
-    }
-    Ok(proxy)
-}
-
-fn is_this_machine(host: &str) -> bool {
-    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
-    host == "localhost" || address.is_ok_and(|it| it.is_loopback())
 }
 
 fn model_of(body: &[u8]) -> Option<String> {

@@ -30,7 +30,7 @@ use tokio::{
 };
 use tower::{Service, ServiceExt, service_fn, util::BoxCloneSyncService};
 
-use crate::{body::BoxError, config::EnvironmentProxies};
+use crate::{address::Address, body::BoxError, config::EnvironmentProxies, secret::Secret};
 
 /// Silence after which the system asks whether the other end is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
@@ -142,21 +142,21 @@ where
 // === impl Proxy ===
 
 impl Proxy {
-    /// The proxy for an upstream at `to`: its own, else the environment's. This machine is reached
+    /// The proxy for an upstream at `address`: its own, else the environment's. This machine is reached
     /// without one unless its own is set. `Err` where it is none that is known here.
     pub(super) fn of(
-        own: Option<&str>,
+        own: Option<&Secret>,
         environment: &EnvironmentProxies,
-        to: &Uri,
-        is_here: bool,
+        address: &Address,
     ) -> Result<Option<Self>, String> {
-        let matcher = match own.map(str::trim) {
+        let own = own.map(|own| own.expose().trim());
+        let matcher = match own {
             Some(DIRECT) => return Ok(None),
             Some(own) => Matcher::builder().all(own.to_owned()).build(),
-            None if is_here => return Ok(None),
-            None => environment.matcher(),
+            None if address.is_this_machine() => return Ok(None),
+            None => matcher(environment),
         };
-        let proxy = matcher.intercept(to).map(Self);
+        let proxy = matcher.intercept(&address.base()).map(Self);
         let is_known = |proxy: &Self| matches!(proxy.scheme(), "http" | "socks5" | "socks5h");
         match (own, proxy) {
             (_, Some(proxy)) if is_known(&proxy) => Ok(Some(proxy)),
@@ -186,18 +186,14 @@ impl Proxy {
     }
 }
 
-// === impl EnvironmentProxies ===
-
-impl EnvironmentProxies {
-    fn matcher(&self) -> Matcher {
-        let text = |it: &Option<_>| it.as_ref().map_or("", crate::Secret::expose).to_owned();
-        Matcher::builder()
-            .http(text(&self.http))
-            .https(text(&self.https))
-            .all(text(&self.all))
-            .no(self.no.clone())
-            .build()
-    }
+fn matcher(environment: &EnvironmentProxies) -> Matcher {
+    let text = |it: &Option<_>| it.as_ref().map_or("", Secret::expose).to_owned();
+    Matcher::builder()
+        .http(text(&environment.http))
+        .https(text(&environment.https))
+        .all(text(&environment.all))
+        .no(environment.no.clone())
+        .build()
 }
 
 // === impl Usage ===
