@@ -7,7 +7,7 @@ use http::{
     uri::{Authority, Parts, PathAndQuery, Scheme},
 };
 
-use crate::config::UpstreamDialect;
+use crate::config::Provider;
 
 /// Routes that people copy along with an address.
 const ROUTES: [&str; 3] = ["/chat/completions", "/messages", "/responses"];
@@ -55,13 +55,11 @@ impl Address {
     /// of its chats, which says that nothing else belongs between.
     pub(crate) fn of(
         url: &str,
-        dialect: UpstreamDialect,
+        dialect: Provider,
         api_version: Option<&str>,
     ) -> Result<Self, AddressError> {
         let (base, in_query) = match (url.split_once('?'), dialect) {
-            (Some((base, query)), UpstreamDialect::Azure) => {
-                (base, query.strip_prefix(API_VERSION))
-            }
+            (Some((base, query)), Provider::Azure) => (base, query.strip_prefix(API_VERSION)),
             _ => (url, None),
         };
         let mut address: Self = base.parse()?;
@@ -72,14 +70,12 @@ impl Address {
         let version = api_version.or(in_query);
         address.query = version.map(|version| format!("{API_VERSION}{version}"));
         match dialect {
-            UpstreamDialect::Azure => address.complete_azure(url)?,
-            UpstreamDialect::Anthropic if !is_exact => address.ensure_v1(),
-            UpstreamDialect::Openai | UpstreamDialect::Vllm
-                if !is_exact && address.prefix.is_empty() =>
-            {
+            Provider::Azure => address.complete_azure(url)?,
+            Provider::Anthropic if !is_exact => address.ensure_v1(),
+            Provider::Openai | Provider::Vllm if !is_exact && address.prefix.is_empty() => {
                 address.ensure_v1();
             }
-            UpstreamDialect::Openai | UpstreamDialect::Vllm | UpstreamDialect::Anthropic => {}
+            Provider::Openai | Provider::Vllm | Provider::Anthropic => {}
         }
         Ok(address)
     }
@@ -265,7 +261,7 @@ mod tests {
         uri.map(|uri| uri.to_string())
     }
 
-    fn of(url: &str, dialect: UpstreamDialect, version: Option<&str>) -> String {
+    fn of(url: &str, dialect: Provider, version: Option<&str>) -> String {
         let address = Address::of(url, dialect, version).unwrap();
         uri(&address, CHAT).unwrap()
     }
@@ -305,7 +301,7 @@ mod tests {
 
     #[test]
     fn an_address_is_taken_as_people_give_it() {
-        use UpstreamDialect::{Anthropic, Openai};
+        use Provider::{Anthropic, Openai};
         for (given, whole) in [
             ("https://h", "https://h/v1/chat/completions"),
             ("https://h/", "https://h/v1/chat/completions"),
@@ -325,7 +321,7 @@ mod tests {
 
     #[test]
     fn azure_has_addresses_of_its_own() {
-        let of = |url, version| of(url, UpstreamDialect::Azure, version);
+        let of = |url, version| of(url, Provider::Azure, version);
         let deployment = "https://x.openai.azure.com/openai/deployments/d/chat/completions?api-version=2024-10-21";
         assert_eq!(of(deployment, None), deployment);
         let short = "https://x.openai.azure.com/openai/deployments/d";
@@ -342,13 +338,13 @@ mod tests {
             of("https://x.openai.azure.com/openai/v1", Some("preview")),
             format!("{v1}?api-version=preview")
         );
-        let address = Address::of(resource, UpstreamDialect::Azure, Some("v")).unwrap();
+        let address = Address::of(resource, Provider::Azure, Some("v")).unwrap();
         let models = address.uri(&PathAndQuery::from_static("/v1/models?a=b"), None);
         assert_eq!(
             models.unwrap().to_string(),
             "https://x.openai.azure.com/openai/models?a=b&api-version=v"
         );
-        let refused = Address::of(short, UpstreamDialect::Azure, None).unwrap_err();
+        let refused = Address::of(short, Provider::Azure, None).unwrap_err();
         insta::assert_snapshot!(refused, @r#""https://x.openai.azure.com/openai/deployments/d" is a deployment, which needs an api_version, as in 2024-10-21; an address that ends in /openai/v1 needs none"#);
     }
 
@@ -362,10 +358,7 @@ mod tests {
             "http://h/v1?x=1",
         ] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
-            assert!(
-                Address::of(bad, UpstreamDialect::Openai, None).is_err(),
-                "{bad}"
-            );
+            assert!(Address::of(bad, Provider::Openai, None).is_err(), "{bad}");
         }
         let said = |bad: &str| bad.parse::<Address>().unwrap_err().to_string();
         assert!(said("http://u:p@h/v1").starts_with(r#""http://…@h/v1" is no"#));

@@ -171,7 +171,7 @@ impl Turn {
             body: &|upstream, asks_ids| self.body(upstream, asks_ids),
             ids: self.asked_for_ids(parts.recorder.is_some()),
         };
-        Ok(upstreams.ask(candidates, &chat, metrics).await?)
+        Ok(routing::ask(upstreams, candidates, &chat, metrics).await?)
     }
 
     /// The request's body as this upstream gets it.

@@ -11,8 +11,7 @@ use metaclaw_chat::{AgentId, Size, Span};
 use serde::Deserialize;
 
 pub use self::upstreams::{
-    AgentConfig, EnvironmentProxies, LLM, Mode, POLICY, RoutingConfig, UpstreamConfig,
-    UpstreamDialect,
+    AgentConfig, EnvironmentProxies, LLM, Mode, POLICY, Provider, RoutingConfig, UpstreamConfig,
 };
 use crate::secret::Secret;
 

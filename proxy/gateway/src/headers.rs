@@ -6,7 +6,6 @@ use metaclaw_dialects::Api;
 
 use crate::{
     auth::{KEY_HEADERS, shown_keys},
-    config::UpstreamDialect,
     identity::OWN_HEADERS,
     secret::Secret,
 };
@@ -27,12 +26,23 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     header::UPGRADE,
 ];
 
+/// How a server wants its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AuthStyle {
+    /// `authorization: Bearer KEY`.
+    Bearer,
+    /// `x-api-key: KEY`.
+    XApiKey,
+    /// `api-key: KEY`.
+    ApiKey,
+}
+
 /// The headers of a request as they go upstream, with `key` where there is one. What else the caller shows
-/// of its own goes along only where it is meant for whoever is asked.
+/// of its own goes along only if `passes_callers`.
 pub(crate) fn upwards(
     mut headers: HeaderMap,
-    key: Option<(&Secret, UpstreamDialect)>,
-    is_meant: bool,
+    key: Option<(&Secret, AuthStyle)>,
+    passes_callers: bool,
 ) -> HeaderMap {
     remove_hop_by_hop(&mut headers);
     for name in OWN_HEADERS {
@@ -44,12 +54,12 @@ pub(crate) fn upwards(
     headers.remove(header::EXPECT);
     // A body that was read has nothing behind it any more.
     headers.remove(header::TRAILER);
-    if key.is_some() || !is_meant {
+    if key.is_some() || !passes_callers {
         for name in KEY_HEADERS {
             headers.remove(name);
         }
     }
-    if !is_meant {
+    if !passes_callers {
         let shown = headers.keys().filter(|name| is_credential(name.as_str()));
         for name in shown.cloned().collect::<Vec<_>>() {
             headers.remove(name);
@@ -63,7 +73,7 @@ pub(crate) fn upwards(
 
 /// Whether a header says who the caller is, or proves it: cookies, tokens, accounts.
 fn is_credential(name: &str) -> bool {
-    const WORDS: [&str; 16] = [
+    const WORDS: [&str; 17] = [
         "account",
         "apikey",
         "assertion",
@@ -73,6 +83,7 @@ fn is_credential(name: &str) -> bool {
         "cookie",
         "cookie2",
         "credential",
+        "credentials",
         "jwt",
         "organization",
         "password",
@@ -176,13 +187,13 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
 }
 
 /// A key that is no header value (a line break in it) authorises nothing and is left out.
-fn key_header(key: &Secret, dialect: UpstreamDialect) -> Option<(HeaderName, HeaderValue)> {
+fn key_header(key: &Secret, style: AuthStyle) -> Option<(HeaderName, HeaderValue)> {
     let [authorization, x_api_key, api_key] = KEY_HEADERS;
     let key = key.expose().trim();
-    let (name, value) = match dialect {
-        UpstreamDialect::Openai | UpstreamDialect::Vllm => (authorization, format!("Bearer {key}")),
-        UpstreamDialect::Anthropic => (x_api_key, key.to_owned()),
-        UpstreamDialect::Azure => (api_key, key.to_owned()),
+    let (name, value) = match style {
+        AuthStyle::Bearer => (authorization, format!("Bearer {key}")),
+        AuthStyle::XApiKey => (x_api_key, key.to_owned()),
+        AuthStyle::ApiKey => (api_key, key.to_owned()),
     };
     Some((name, secret_value(&value)?))
 }
@@ -255,9 +266,9 @@ mod tests {
         let key = Secret::from("k");
         let sent = |style| upwards(map(&SENT), Some((&key, style)), true);
         let openai = map(&[&PASS[..], &[("authorization", "Bearer k")]].concat());
-        assert_eq!(sent(UpstreamDialect::Openai), openai);
+        assert_eq!(sent(AuthStyle::Bearer), openai);
         let anthropic = map(&[&PASS[..], &[("x-api-key", "k")]].concat());
-        assert_eq!(sent(UpstreamDialect::Anthropic), anthropic);
+        assert_eq!(sent(AuthStyle::XApiKey), anthropic);
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub use self::{
     auth::Authenticator,
     config::{
         AgentConfig, CompatConfig, ConfigError, EnvironmentProxies, GatewayConfig, KeyConfig, LLM,
-        Mode, POLICY, ProxyConfig, RoutingConfig, ServingConfig, UpstreamConfig, UpstreamDialect,
+        Mode, POLICY, Provider, ProxyConfig, RoutingConfig, ServingConfig, UpstreamConfig,
     },
     failure::Failure,
     gateway::{Gateway, GatewayParts},

@@ -22,7 +22,7 @@ use crate::{
     relay::Relay,
     respond::GatewayError,
     route::{RouteError, below_v1},
-    routing::Upstreams,
+    routing::{self, Upstreams},
     serving::Serving,
     timed_body::TimedBody,
     upstream::{Outgoing, Sent, Upstream},
@@ -54,7 +54,7 @@ impl Passthrough {
             headers: head.headers,
             body: Sent::Stream(body),
         };
-        let asking = pin!(self.upstreams.pass(&target, outgoing));
+        let asking = pin!(routing::pass(&self.upstreams, &target, outgoing));
         let reply = metrics.ask(&target.name, asking).await?;
         Span::current().record("upstream", &*target.name);
         let (mut reply, body) = reply.into_parts();

@@ -6,4 +6,8 @@ mod policy;
 mod select;
 mod translation;
 
-pub(crate) use self::{ask::Answer, chat::Chat, select::Upstreams};
+pub(crate) use self::{
+    ask::{Answer, ask, pass},
+    chat::Chat,
+    select::Upstreams,
+};

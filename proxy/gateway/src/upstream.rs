@@ -32,9 +32,9 @@ use self::{connect::Proxy, keys::KeyRing};
 use crate::{
     address::Address,
     body::full,
-    config::{ConfigError, EnvironmentProxies, POLICY, UpstreamConfig, UpstreamDialect},
+    config::{ConfigError, EnvironmentProxies, POLICY, Provider, UpstreamConfig},
     failure::Failure,
-    headers,
+    headers::{self, AuthStyle},
     serving::{Endpoint, Lease},
 };
 
@@ -56,7 +56,7 @@ pub(crate) struct Upstream {
     /// Classes of failure after which another key or upstream is asked.
     pub fail_over: Vec<Failure>,
     address: Address,
-    dialect: UpstreamDialect,
+    provider: Provider,
     model: Option<String>,
     /// What a proxy on the way wants to be shown with a request that it forwards.
     proxy_authorization: Option<HeaderValue>,
@@ -76,11 +76,11 @@ pub(crate) struct Outgoing<'a> {
 
 /// What is shown with a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shown {
-    /// Which of the upstream's keys; where it has none, the caller's own passes, if `is_meant`.
+pub(crate) struct Credentials {
+    /// Which of the upstream's keys.
     pub key: Option<usize>,
-    /// What the caller shows of its own is meant for this upstream.
-    pub is_meant: bool,
+    /// What the caller shows of its own goes along, but for its key where there is another.
+    pub passes_callers: bool,
 }
 
 /// What is read of a chat whose model stands in the upstream's route.
@@ -129,7 +129,7 @@ impl Upstream {
             keys: KeyRing::new(&own.keys),
             idle: own.idle.map(|idle| idle.0),
             fail_over: fail_over.to_vec(),
-            dialect: own.dialect,
+            provider: own.dialect,
             model: own.model.clone(),
             proxy_authorization: authorization.filter(|_| !is_https).cloned(),
             client: Arc::new(Client::new(tls, own, proxy.as_ref(), is_https)),
@@ -152,7 +152,7 @@ impl Upstream {
             idle,
             fail_over: [&POLICY_FAILS_OVER, fail_over].concat(),
             address: endpoint.address.clone(),
-            dialect: UpstreamDialect::default(),
+            provider: Provider::default(),
             model: Some(endpoint.base.clone()),
             proxy_authorization: None,
             client,
@@ -188,7 +188,7 @@ impl Upstream {
     pub(crate) async fn send(
         &self,
         outgoing: Outgoing<'_>,
-        shown: Shown,
+        shown: Credentials,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
         let model = match &outgoing.body {
             Sent::Chat(body) if self.address.is_by_model() => model_of(&body.joined()),
@@ -205,7 +205,7 @@ impl Upstream {
             None => shown.key.and_then(|key| self.keys.key(key)),
         };
         let key = key.map(|key| (key, self.auth_style(outgoing.route)));
-        let mut headers = headers::upwards(outgoing.headers, key, shown.is_meant);
+        let mut headers = headers::upwards(outgoing.headers, key, shown.passes_callers);
         if let Some(authorization) = &self.proxy_authorization {
             headers.insert(header::PROXY_AUTHORIZATION, authorization.clone());
         }
@@ -252,13 +252,14 @@ impl Upstream {
             .is_ok_and(|reply| reply.is_ok())
     }
 
-    /// How it wants its key on a route: Anthropic takes it as OpenAI does on OpenAI's.
-    fn auth_style(&self, route: &PathAndQuery) -> UpstreamDialect {
-        match (self.dialect, Api::of_path(route.path())) {
-            (UpstreamDialect::Anthropic, Some(Api::Chat | Api::Responses)) => {
-                UpstreamDialect::Openai
-            }
-            (dialect, _) => dialect,
+    fn auth_style(&self, route: &PathAndQuery) -> AuthStyle {
+        // Anthropic takes it as OpenAI does on OpenAI's routes.
+        let api = Api::of_path(route.path());
+        let is_openais = matches!(api, Some(Api::Chat | Api::Responses));
+        match self.provider {
+            Provider::Anthropic if !is_openais => AuthStyle::XApiKey,
+            Provider::Azure => AuthStyle::ApiKey,
+            Provider::Openai | Provider::Vllm | Provider::Anthropic => AuthStyle::Bearer,
         }
     }
 

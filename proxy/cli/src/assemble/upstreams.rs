@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::ensure;
 use metaclaw_gateway::{
-    Api, EnvironmentProxies, GatewayConfig, LLM, POLICY, UpstreamConfig, UpstreamDialect,
+    Api, EnvironmentProxies, GatewayConfig, LLM, POLICY, UpstreamConfig, Provider,
 };
 
 use crate::{config::Llm, environment::Environment};
@@ -42,7 +42,7 @@ pub(super) fn add_llm(upstreams: &mut BTreeMap<String, UpstreamConfig>, llm: &Ll
     }
     let host = url.split("://").nth(1).and_then(|it| it.split('/').next());
     if host == Some(ANTHROPIC) && !is_described {
-        upstream.dialect = UpstreamDialect::Anthropic;
+        upstream.dialect = Provider::Anthropic;
         upstream.speaks = Some(vec![Api::Chat, Api::Messages]);
     }
 }
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(it.keys, ["k".into(), "second".into()]);
         assert_eq!(
             (it.dialect, it.api_version.as_deref()),
-            (UpstreamDialect::Azure, Some("v"))
+            (Provider::Azure, Some("v"))
         );
         assert_eq!(it.model.as_deref(), Some("m"));
     }
@@ -94,11 +94,11 @@ mod tests {
     fn anthropics_own_address_is_known() {
         let mut upstreams = BTreeMap::new();
         add_llm(&mut upstreams, &llm("https://api.anthropic.com/v1"));
-        assert_eq!(upstreams[LLM].dialect, UpstreamDialect::Anthropic);
+        assert_eq!(upstreams[LLM].dialect, Provider::Anthropic);
         add_llm(&mut upstreams, &llm("https://api.example/v1"));
         let mut upstreams = BTreeMap::new();
         add_llm(&mut upstreams, &llm("https://api.anthropic.com.example/v1"));
-        assert_eq!(upstreams[LLM].dialect, UpstreamDialect::Openai);
+        assert_eq!(upstreams[LLM].dialect, Provider::Openai);
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub struct UpstreamConfig {
     /// Its base address, with or without `/v1`, or with the whole route of its chats.
     pub url: String,
     /// How it wants its key, and what it speaks.
-    pub dialect: UpstreamDialect,
+    pub dialect: Provider,
     /// The chat APIs that it speaks, where its dialect does not say it rightly.
     pub speaks: Option<Vec<Api>>,
     /// Its edition of Azure's API, as in `2024-10-21`.
@@ -60,18 +60,18 @@ pub struct UpstreamConfig {
     pub ca: Option<PathBuf>,
 }
 
-/// `upstreams.<name>.dialect`.
+/// `upstreams.<name>.dialect`: whose API an upstream has, or copies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum UpstreamDialect {
-    /// `authorization: Bearer`.
+pub enum Provider {
+    /// OpenAI, and most others.
     #[default]
     Openai,
-    /// `x-api-key`.
+    /// Anthropic.
     Anthropic,
-    /// `api-key`.
+    /// Azure's edition of OpenAI.
     Azure,
-    /// As `openai`, and asked for token ids.
+    /// vLLM, which is asked for token ids.
     Vllm,
 }
 
@@ -116,7 +116,7 @@ impl Default for UpstreamConfig {
     fn default() -> Self {
         Self {
             url: String::new(),
-            dialect: UpstreamDialect::default(),
+            dialect: Provider::default(),
             speaks: None,
             api_version: None,
             tool_calls_in_text: false,

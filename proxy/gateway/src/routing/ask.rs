@@ -22,7 +22,7 @@ use super::{
 use crate::{
     failure::Failure,
     metrics::RequestMetrics,
-    upstream::{Outgoing, Sent, Shown, Upstream, UpstreamBody, UpstreamError, Variant},
+    upstream::{Credentials, Outgoing, Sent, Upstream, UpstreamBody, UpstreamError, Variant},
 };
 
 /// Who answered, and what.
@@ -54,79 +54,89 @@ struct Outcome {
     lacks_route: bool,
 }
 
-// === impl Upstreams ===
-
-impl Upstreams {
-    /// Asks one upstream after the other until one answers, or what it says is final.
-    pub(crate) async fn ask(
-        &self,
-        candidates: Candidates,
-        chat: &Chat<'_>,
-        metrics: &RequestMetrics,
-    ) -> Result<Answer, UpstreamError> {
-        let Candidates { upstreams, nobody } = candidates;
-        let ready = ready(&upstreams);
-        let mut meant = upstreams.iter().find(|it| !it.is_policy());
-        let mut best = Err(nobody);
-        'upstreams: for (at, upstream) in ready.iter().enumerate() {
-            let is_last = at + 1 == ready.len();
-            let first = upstream.capabilities.variant();
-            let (mut variant, mut key, mut tried) = (first, upstream.keys.first(), Vec::new());
-            loop {
-                let is_meant = is_meant(upstream, &mut meant);
-                let request = match TranslatedRequest::of(upstream, chat, variant) {
-                    Ok(request) => request,
-                    Err(error) => {
-                        meant = meant.filter(|_| !is_meant);
-                        best = better(Err(error), best);
-                        break;
-                    }
-                };
-                let is_meant = is_meant && self.passes_callers_keys();
-                let asking = pin!(attempt(upstream, request, Shown { key, is_meant }, is_last));
-                let outcome = metrics.ask(&upstream.name, asking).await;
-                if let Some(other) = outcome.other(variant) {
-                    if outcome.refuses_ids {
-                        best = better(outcome.answer, best);
-                    }
-                    variant = other;
-                    continue;
-                }
-                outcome.teaches(upstream, first, variant);
-                let failure = outcome.failure;
-                best = better(outcome.answer, best);
-                let Some(failure) = failure.filter(|it| upstream.fail_over.contains(it)) else {
-                    break 'upstreams;
-                };
-                tried.extend(key);
-                let other = upstream.keys.next(&tried);
-                let Some(other) = other.filter(|_| failure.is_of_the_key()) else {
+/// Asks one upstream after the other until one answers, or what it says is final.
+pub(crate) async fn ask(
+    upstreams: &Upstreams,
+    candidates: Candidates,
+    chat: &Chat<'_>,
+    metrics: &RequestMetrics,
+) -> Result<Answer, UpstreamError> {
+    let Candidates {
+        upstreams: listed,
+        nobody,
+    } = candidates;
+    let ready = ready(&listed);
+    let mut meant = listed.iter().find(|it| !it.is_policy());
+    let mut best = Err(nobody);
+    'upstreams: for (at, upstream) in ready.iter().enumerate() {
+        let is_last = at + 1 == ready.len();
+        let first = upstream.capabilities.variant();
+        let (mut variant, mut key, mut tried) = (first, upstream.keys.first(), Vec::new());
+        loop {
+            let is_meant = is_meant(upstream, &mut meant);
+            let request = match TranslatedRequest::of(upstream, chat, variant) {
+                Ok(request) => request,
+                Err(error) => {
+                    meant = meant.filter(|_| !is_meant);
+                    best = better(Err(error), best);
                     break;
-                };
-                key = Some(other);
+                }
+            };
+            let shown = Credentials {
+                key,
+                passes_callers: is_meant && upstreams.passes_callers_keys(),
+            };
+            let asking = pin!(attempt(upstream, request, shown, is_last));
+            let outcome = metrics.ask(&upstream.name, asking).await;
+            if let Some(other) = outcome.other(variant) {
+                if outcome.refuses_ids {
+                    best = better(outcome.answer, best);
+                }
+                variant = other;
+                continue;
             }
+            outcome.teaches(upstream, first, variant);
+            let failure = outcome.failure;
+            best = better(outcome.answer, best);
+            let Some(failure) = failure.filter(|it| upstream.fail_over.contains(it)) else {
+                break 'upstreams;
+            };
+            tried.extend(key);
+            let other = upstream.keys.next(&tried);
+            let Some(other) = other.filter(|_| failure.is_of_the_key()) else {
+                break;
+            };
+            key = Some(other);
         }
-        best?.translated().await
     }
+    best?.translated().await
+}
 
-    /// Asks one upstream, once, for what is not a chat: its body streams by and cannot be sent again.
-    pub(crate) async fn pass(
-        &self,
-        upstream: &Upstream,
-        outgoing: Outgoing<'_>,
-    ) -> Result<Response<UpstreamBody>, UpstreamError> {
-        let is_meant = self.passes_callers_keys() && !upstream.is_policy();
-        let key = upstream.keys.first();
-        let mut reply = upstream.send(outgoing, Shown { key, is_meant }).await?;
-        classify(
-            upstream,
-            key,
-            &mut reply,
-            is_decided_by_the_body(upstream, true),
+/// Asks one upstream, once, for what is not a chat: its body streams by and cannot be sent again.
+pub(crate) async fn pass(
+    upstreams: &Upstreams,
+    upstream: &Upstream,
+    outgoing: Outgoing<'_>,
+) -> Result<Response<UpstreamBody>, UpstreamError> {
+    let passes_callers = upstreams.passes_callers_keys() && !upstream.is_policy();
+    let key = upstream.keys.first();
+    let mut reply = upstream
+        .send(
+            outgoing,
+            Credentials {
+                key,
+                passes_callers,
+            },
         )
-        .await;
-        Ok(reply)
-    }
+        .await?;
+    classify(
+        upstream,
+        key,
+        &mut reply,
+        is_decided_by_the_body(upstream, true),
+    )
+    .await;
+    Ok(reply)
 }
 
 /// Those to ask: who has no key that may be shown now is left out, unless nobody is left.
@@ -165,7 +175,7 @@ fn better(
 async fn attempt(
     upstream: &Arc<Upstream>,
     request: TranslatedRequest<'_>,
-    shown: Shown,
+    shown: Credentials,
     is_last: bool,
 ) -> Outcome {
     let TranslatedRequest {

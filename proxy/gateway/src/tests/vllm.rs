@@ -7,7 +7,7 @@ use tokio_util::task::TaskTracker;
 use super::harness::{
     CHAT, Exchange, Harness, STREAM, SetUp, Upstream, chunk, json_reply, post, post_chat,
 };
-use crate::{Api, Failure, UpstreamConfig, UpstreamDialect};
+use crate::{Api, Failure, Provider, UpstreamConfig};
 
 /// What stands in front of a request that asks.
 const ASKING: &str = r#"{"logprobs":true,"return_token_ids":true,"#;
@@ -38,7 +38,7 @@ const WHOLE: &str = r#"{"id":"chatcmpl-a1","object":"chat.completion","created":
 async fn before(llm: UpstreamConfig) -> Harness {
     let mut set_up = SetUp::default();
     let llm = UpstreamConfig {
-        dialect: UpstreamDialect::Vllm,
+        dialect: Provider::Vllm,
         ..llm
     };
     set_up.config.upstreams.insert("llm".into(), llm);
@@ -291,7 +291,7 @@ async fn where_the_second_asking_finds_nobody_the_next_upstream_is_asked_if_sett
     let mut set_up = SetUp::default();
     let upstreams = &mut set_up.config.upstreams;
     upstreams.entry("second".into()).or_default().url = format!("http://{}/v1", second.address);
-    upstreams.entry("llm".into()).or_default().dialect = UpstreamDialect::Vllm;
+    upstreams.entry("llm".into()).or_default().dialect = Provider::Vllm;
     set_up.config.routing.order = vec!["llm".into(), "second".into()];
     set_up.config.routing.fail_over = vec![Failure::Unreachable];
     let mut harness = Harness::with(set_up).await;
@@ -362,7 +362,7 @@ async fn who_is_not_learned_from_is_not_asked_for_ids() {
 
     let mut set_up = SetUp::default();
     let llm = UpstreamConfig {
-        dialect: UpstreamDialect::Vllm,
+        dialect: Provider::Vllm,
         ..UpstreamConfig::default()
     };
     set_up.config.upstreams.insert("llm".into(), llm);

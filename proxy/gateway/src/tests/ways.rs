@@ -32,7 +32,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::task::TaskTracker;
 
 use super::harness::{CHAT, Harness, SOON, SetUp, Upstream, completion, json_reply, post_chat};
-use crate::{Secret, UpstreamConfig, UpstreamDialect};
+use crate::{Provider, Secret, UpstreamConfig};
 
 /// A server behind TLS; its authority's certificate lies in `ca`.
 struct Encrypted {
@@ -281,7 +281,7 @@ async fn azure_is_asked_at_its_own_routes_with_its_own_key() {
     let mut proxy = Upstream::start(&TaskTracker::new()).await;
     let llm = UpstreamConfig {
         url: "http://x.openai.azure.com".into(),
-        dialect: UpstreamDialect::Azure,
+        dialect: Provider::Azure,
         api_version: Some("2024-10-21".into()),
         keys: vec![Secret::from("k")],
         proxy: Some(Secret::from(format!("http://{}", proxy.address))),

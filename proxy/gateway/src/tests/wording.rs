@@ -6,7 +6,7 @@ use super::harness::{
     CHAT, Client, Exchange, Harness, STREAM, SetUp, Upstream, chunk, completion, delta, json_reply,
     post, post_chat,
 };
-use crate::{Api, Endpoint, Secret, UpstreamConfig, UpstreamDialect};
+use crate::{Api, Endpoint, Provider, Secret, UpstreamConfig};
 
 const MESSAGES: &str = r#"{"model":"m","max_tokens":50,"system":"Be kind.","messages":[{"role":"user","content":"What is the capital of France?"}]}"#;
 const SAID: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude","content":[{"type":"text","text":"Paris"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":9,"output_tokens":2}}"#;
@@ -19,7 +19,7 @@ async fn before(llm: UpstreamConfig) -> Harness {
 
 fn anthropic() -> UpstreamConfig {
     UpstreamConfig {
-        dialect: UpstreamDialect::Anthropic,
+        dialect: Provider::Anthropic,
         keys: vec![Secret::from("sk-ant")],
         ..UpstreamConfig::default()
     }

@@ -6,7 +6,7 @@ use metaclaw_dialects::{Api, Dialect, translate::Direction};
 use super::negative_cache::NegativeCache;
 use crate::{
     address::Address,
-    config::{UpstreamConfig, UpstreamDialect},
+    config::{Provider, UpstreamConfig},
 };
 
 /// The host that serves OpenAI's own APIs and nobody else's.
@@ -52,7 +52,7 @@ pub(crate) struct Variant {
 impl Capabilities {
     /// Those of a configured upstream.
     pub(super) fn of(config: &UpstreamConfig, address: &Address) -> Self {
-        use UpstreamDialect::{Anthropic, Azure, Openai, Vllm};
+        use Provider::{Anthropic, Azure, Openai, Vllm};
         let is_guessed = config.speaks.is_none()
             && matches!(config.dialect, Openai | Vllm)
             && address.name() != OPENAI;
