@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::ensure;
 use metaclaw_gateway::{
-    Api, EnvironmentProxies, GatewayConfig, LLM, POLICY, UpstreamConfig, Provider,
+    Api, EnvironmentProxies, GatewayConfig, LLM, POLICY, Provider, UpstreamConfig,
 };
 
 use crate::{config::Llm, environment::Environment};
