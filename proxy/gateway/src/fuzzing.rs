@@ -6,13 +6,9 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use bytes::Bytes;
 use http::HeaderMap;
 use metaclaw_chat::{AgentId, ChainHash, SessionId};
-use metaclaw_dialects::{
-    Api,
-    request::{self, Absent, Changes, ChatRequest},
-};
+use metaclaw_dialects::{Api, request::ChatRequest};
 
 use crate::{
     auth::Caller,
@@ -20,54 +16,6 @@ use crate::{
     headers,
     identity::{Claims, Identifier, Lineage, Replies, SidePatterns},
 };
-
-/// What to change in a request.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Edits<'a> {
-    /// The model to ask for.
-    pub model: Option<&'a str>,
-    /// Lessons for the system text.
-    pub system: Option<&'a str>,
-    /// They go to the trainer's own field where there is no system text.
-    pub in_field: bool,
-    /// A line for each of the owner's messages.
-    pub user_line: Option<&'a str>,
-}
-
-/// The request as it goes upstream.
-///
-/// # Errors
-///
-/// Why it is refused, in the words that the agent reads.
-pub fn splice(api: Api, raw: &[u8], edits: Edits<'_>) -> Result<Vec<u8>, String> {
-    let chat = parse(api, raw)?;
-    let changes = Changes {
-        model: edits.model,
-        system: edits.system,
-        absent: if edits.in_field {
-            Absent::Field
-        } else {
-            Absent::Insert
-        },
-        user_line: edits.user_line,
-        fields: &[],
-    };
-    Ok(request::splice(&chat, changes).concat())
-}
-
-/// The hash of the conversation after each message, as it is read while the agent waits.
-///
-/// # Errors
-///
-/// Why it is refused, in the words that the agent reads.
-pub fn chains(api: Api, raw: &[u8], start: ChainHash) -> Result<Vec<ChainHash>, String> {
-    Ok(parse(api, raw)?.chains(start))
-}
-
-fn parse(api: Api, raw: &[u8]) -> Result<ChatRequest, String> {
-    let raw = Bytes::copy_from_slice(raw);
-    ChatRequest::parse(api, raw).map_err(|error| error.to_string())
-}
 
 /// Finds out who asks, and remembers it for the next request.
 #[derive(Debug)]
@@ -132,7 +80,8 @@ impl Who {
     ///
     /// Why it is refused, in the words that the agent reads.
     pub fn asks(&self, api: Api, headers: &HeaderMap, body: &[u8]) -> Result<Found, String> {
-        let chat = parse(api, body)?;
+        let chat = ChatRequest::parse(api, body.to_vec().into());
+        let chat = chat.map_err(|error| error.to_string())?;
         let claims = Claims {
             headers,
             chat: &chat,
@@ -162,17 +111,6 @@ mod tests {
     #[test]
     fn shows_the_inside_as_it_is() {
         let raw = br#"{"session_id":"s","messages":[{"role":"user","content":"hi"}]}"#;
-        let edits = Edits {
-            user_line: Some("L"),
-            ..Edits::default()
-        };
-        let out = splice(Api::Chat, raw, edits).unwrap();
-        assert_eq!(
-            String::from_utf8(out).unwrap(),
-            r#"{"messages":[{"role":"user","content":"hi\n\nL"}]}"#
-        );
-        let start = ChainHash::start(&AgentId::default_agent());
-        assert_eq!(chains(Api::Chat, raw, start).unwrap().len(), 2);
         let work: AgentId = "work".parse().unwrap();
         let who = Who::new(std::slice::from_ref(&work), false).unwrap();
         let mut headers = HeaderMap::new();

@@ -8,9 +8,6 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// The deepest nesting that a request may have.
-const MAX_DEPTH: usize = 128;
-
 /// The members of an object in order, duplicates included: key and value as they were written.
 #[derive(Debug)]
 pub struct Members<'a>(pub Vec<(&'a RawValue, &'a RawValue)>);
@@ -52,36 +49,14 @@ pub fn text(raw: &str) -> Option<String> {
     serde_json::from_str(raw).ok()
 }
 
-/// Whether these bytes are one JSON object as a request may be: by another parser than the product's.
+/// Whether these bytes are one JSON object.
 pub fn is_object(raw: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(raw) else {
         return false;
     };
     let space = |c: char| matches!(c, ' ' | '\t' | '\n' | '\r');
     let is_json = serde_json::from_str::<IgnoredAny>(text).is_ok();
-    is_json && text.trim_start_matches(space).starts_with('{') && depth(text) <= MAX_DEPTH
-}
-
-/// How deep valid JSON is nested.
-fn depth(text: &str) -> usize {
-    let (mut depth, mut deepest) = (0usize, 0);
-    let mut bytes = text.bytes();
-    let mut is_in_string = false;
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'\\' => {
-                bytes.next();
-            }
-            b'"' => is_in_string = !is_in_string,
-            b'{' | b'[' if !is_in_string => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b'}' | b']' if !is_in_string => depth -= 1,
-            _ => {}
-        }
-    }
-    deepest
+    is_json && text.trim_start_matches(space).starts_with('{')
 }
 
 /// Whether `after` is `before` with nothing changed but that `texts` were added: at the end of a string,

@@ -5,7 +5,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;
 use metaclaw_chat::{AgentId, ChainHash, Message};
-use metaclaw_dialects::Api;
+use metaclaw_dialects::{Api, request::ChatRequest};
 use metaclaw_fuzz::{Input, api};
 use metaclaw_gateway::fuzzing::{self, Who};
 use serde_json::Value;
@@ -82,7 +82,7 @@ fuzz_target!(|data: &[u8]| {
 /// finds a turn's place in its session by them.
 fn compare_chains(api: Api, body: &[u8]) {
     let start = ChainHash::start(&AgentId::default_agent());
-    let Ok(quick) = fuzzing::chains(api, body, start) else {
+    let Ok(request) = ChatRequest::parse(api, body.to_vec().into()) else {
         return;
     };
     let Ok(value) = serde_json::from_slice::<Value>(body) else {
@@ -97,7 +97,8 @@ fn compare_chains(api: Api, body: &[u8]) {
         let last = chains[chains.len() - 1];
         chains.push(last.then(message));
     }
-    assert_eq!(quick, chains, "{api:?} {messages:?}");
+    assert_eq!(request.chains(start), chains, "{api:?} {messages:?}");
+    assert_eq!(request.to_messages().as_ref(), Ok(&messages), "{api:?}");
 }
 
 /// The conversation in chat shape.

@@ -2,24 +2,17 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use metaclaw_dialects::request::{
+    Absent, Changes, ChatRequest, OWN_FIELDS, RequestError, splice,
+};
 use metaclaw_fuzz::{
     Input, api,
     json::{self, Members},
 };
-use metaclaw_gateway::fuzzing::{self, Edits};
 
 const LESSON: &str = "Answer in \"one\" sentence.\nLesson \u{1f980}";
 const LINE: &str = "Remember: be brief.";
 const MODEL: &str = "our/model";
-/// Fields that are addressed to us.
-const OWN: [&str; 6] = [
-    "session_id",
-    "session_done",
-    "turn_type",
-    "memory_scope",
-    "user_id",
-    "workspace_id",
-];
 /// Fields that lessons are put into.
 const SPOKEN: [&str; 4] = ["messages", "input", "system", "instructions"];
 /// Fields that may be added.
@@ -28,49 +21,55 @@ const ADDED: [&str; 4] = ["model", "metaclaw_system_append", "system", "instruct
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
     let choice = input.byte();
-    let edits = Edits {
+    let changes = Changes {
         model: (choice & 1 != 0).then_some(MODEL),
         system: (choice & 2 != 0).then_some(LESSON),
-        in_field: choice & 4 != 0,
+        absent: if choice & 4 == 0 {
+            Absent::Insert
+        } else {
+            Absent::Field
+        },
         user_line: (choice & 8 != 0).then_some(LINE),
+        fields: &[],
     };
-    let api = api(choice >> 4);
     let raw = input.rest();
-    assert_eq!(
-        fuzzing::is_object(api, raw),
-        json::is_object(raw),
-        "two parsers disagree"
+    let request = ChatRequest::parse(api(choice >> 4), raw.to_vec().into());
+    let is_object = !matches!(
+        request,
+        Err(RequestError::NotUtf8 { .. }
+            | RequestError::NotJson(_)
+            | RequestError::NotAnObject { .. })
     );
-    let Ok(out) = fuzzing::splice(api, raw, edits) else {
+    assert_eq!(is_object, json::is_object(raw), "two readers disagree");
+    let Ok(request) = request else {
         return;
     };
-    assert!(json::is_object(raw), "no JSON was taken for some");
     let raw = std::str::from_utf8(raw).expect("JSON is UTF-8");
-    let out = String::from_utf8(out).expect("UTF-8 stays UTF-8");
+    let out = splice(&request, changes).concat();
     assert_eq!(
-        fuzzing::splice(api, raw.as_bytes(), edits).expect("as before"),
-        out.as_bytes(),
+        splice(&request, changes).concat(),
+        out,
         "the same lessons, the same bytes"
     );
-    // A lesson may go one level below the deepest.
+    let out = String::from_utf8(out).expect("UTF-8 stays UTF-8");
     let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&out).is_ok();
     assert!(is_json, "no JSON came out: {out}");
-    compare(raw, &out, edits);
+    compare(raw, &out, changes);
 });
 
-fn compare(raw: &str, out: &str, edits: Edits<'_>) {
+fn compare(raw: &str, out: &str, changes: Changes<'_>) {
     let (Some(Members(old)), Some(Members(new))) = (json::members(raw), json::members(out)) else {
         panic!("no object: {raw} {out}");
     };
     let key = |raw: &str| json::text(raw).unwrap_or_default();
     assert!(
-        !new.iter().any(|(name, _)| OWN.contains(&&*key(name.get()))),
+        !new.iter().any(|(name, _)| OWN_FIELDS.contains(&&*key(name.get()))),
         "a field of ours goes upstream: {out}"
     );
     let n_old = old.len();
     let kept: Vec<_> = old
         .into_iter()
-        .filter(|(name, _)| !OWN.contains(&&*key(name.get())))
+        .filter(|(name, _)| !OWN_FIELDS.contains(&&*key(name.get())))
         .collect();
     let n_added = new.len().checked_sub(kept.len()).expect("a field is gone");
     let (added, same) = new.split_at(n_added);
@@ -79,7 +78,7 @@ fn compare(raw: &str, out: &str, edits: Edits<'_>) {
         assert!(ADDED.contains(&&*name), "a field nobody asked for: {out}");
         assert!(value == MODEL || value == LESSON, "{out}");
     }
-    let texts: Vec<&str> = [edits.system, edits.user_line]
+    let texts: Vec<&str> = [changes.system, changes.user_line]
         .into_iter()
         .flatten()
         .collect();
@@ -88,12 +87,12 @@ fn compare(raw: &str, out: &str, edits: Edits<'_>) {
         let name = key(old.0.get());
         let (before, after) = (old.1.get(), new.1.get());
         let is_right = before == after
-            || name == "model" && edits.model.is_some() && key(after) == MODEL
+            || name == "model" && changes.model.is_some() && key(after) == MODEL
             || SPOKEN.contains(&&*name) && json::grew(before, after, &texts);
         assert!(is_right, "{name} was {before} and is {after}");
     }
     // What stands between the values: with additions alone, every byte is still there, in order.
-    let is_addition = kept.len() == n_old && edits.model.is_none() && !raw.contains("null");
+    let is_addition = kept.len() == n_old && changes.model.is_none() && !raw.contains("null");
     if is_addition {
         let mut bytes = out.bytes();
         assert!(
@@ -101,7 +100,7 @@ fn compare(raw: &str, out: &str, edits: Edits<'_>) {
             "a byte is gone: {raw} {out}"
         );
     }
-    if edits.model.is_none() && texts.is_empty() && kept.len() == n_old {
+    if changes.model.is_none() && texts.is_empty() && kept.len() == n_old {
         assert_eq!(raw, out, "nothing was to be changed");
     }
 }
