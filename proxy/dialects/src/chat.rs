@@ -19,7 +19,7 @@ use crate::{
 pub(crate) fn read_json(bytes: &[u8]) -> Reply {
     // The quick way first.
     let text = str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
-    let Some(body) = Fields::of(&text) else {
+    let Some(body) = Fields::parse(&text) else {
         return Reply::default();
     };
     let choice = body.first("choices").unwrap_or_default();

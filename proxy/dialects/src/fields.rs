@@ -18,7 +18,7 @@ pub(crate) struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Fields<'a> {
     /// Reads an object; `None` where it is none.
-    pub(crate) fn of(json: &'a str) -> Option<Self> {
+    pub(crate) fn parse(json: &'a str) -> Option<Self> {
         serde_json::from_str(json).ok()
     }
 
@@ -36,13 +36,13 @@ impl<'a> Fields<'a> {
 
     /// A field that is an object, read the same way.
     pub(crate) fn object(&self, name: &str) -> Option<Self> {
-        Self::of(self.get(name)?.get())
+        Self::parse(self.get(name)?.get())
     }
 
     /// The objects of a field that is a list.
     pub(crate) fn objects(&self, name: &str) -> Vec<Self> {
         let each = self.list(name).into_iter();
-        each.filter_map(|value| Self::of(value.get())).collect()
+        each.filter_map(|value| Self::parse(value.get())).collect()
     }
 
     /// The first element of a field that is a list, if it is an object.
@@ -174,16 +174,16 @@ mod tests {
     #[test]
     fn only_an_object_has_fields_and_the_last_of_a_name_counts() {
         for json in ["[]", "7", "{", "null", r#"{"a":}"#, ""] {
-            assert!(Fields::of(json).is_none(), "{json}");
+            assert!(Fields::parse(json).is_none(), "{json}");
         }
         let fields =
-            Fields::of(r#" {"a":1,"\u0062":"x\n","a": 2,"c":null,"d":{"e":-1}} "#).unwrap();
+            Fields::parse(r#" {"a":1,"\u0062":"x\n","a": 2,"c":null,"d":{"e":-1}} "#).unwrap();
         assert_eq!(
             (fields.number("a"), fields.text("b").as_deref()),
             (Some(2), Some("x\n"))
         );
         assert!(fields.get("c").is_none() && fields.text("a").is_none());
-        let fields_of = |json: &'static str| Fields::of(json).unwrap();
+        let fields_of = |json: &'static str| Fields::parse(json).unwrap();
         let first = |json| fields_of(json).first("a").and_then(|it| it.number("b"));
         assert_eq!(first(r#"{"a":[{"b":1},7,{"b":2}]}"#), Some(1));
         for json in [
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn half_an_emoji_is_shown_and_the_text_around_it_kept() {
         let fields =
-            Fields::of(r#"{"a":"so \ud83d","b":"\ude00 \ud83d\ude00","c":1e999}"#).unwrap();
+            Fields::parse(r#"{"a":"so \ud83d","b":"\ude00 \ud83d\ude00","c":1e999}"#).unwrap();
         assert!(fields.text("a").unwrap().starts_with("so \u{fffd}"));
         assert!(fields.text("b").unwrap().ends_with(" \u{1f600}"));
         assert_eq!(fields.value("c"), Some(Value::Null));
@@ -218,7 +218,7 @@ mod tests {
             let more = more.to_string();
             append(&mut read, "x".to_owned(), serde_json::from_str(&more).unwrap());
             let json = format!("{{\"x\":{more}}}");
-            for (name, raw) in Fields::of(&json).unwrap() {
+            for (name, raw) in Fields::parse(&json).unwrap() {
                 append_raw(&mut map, &name, raw);
             }
             prop_assert_eq!(map, read);

@@ -3,7 +3,7 @@
 //! JSON allows `"\ud83d"`, Unicode text does not. JavaScript writes it when it cuts a text inside an emoji,
 //! and some servers tear one between two events. What we read has U+FFFD in its place.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
 use memchr::memchr;
 use serde::de::DeserializeOwned;
@@ -21,6 +21,14 @@ pub(crate) fn read<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
         Cow::Owned(mended) => serde_json::from_str(&mended),
         Cow::Borrowed(_) => Err(error),
     })
+}
+
+/// Where `part`, which is borrowed from `whole`, stands in it.
+pub(crate) fn span(whole: impl AsRef<[u8]>, part: &str) -> Range<usize> {
+    let whole = whole.as_ref();
+    let start = part.as_ptr().addr().saturating_sub(whole.as_ptr().addr());
+    let end = start.saturating_add(part.len()).min(whole.len());
+    start.min(end)..end
 }
 
 /// Reads a value from bytes that need not be UTF-8.

@@ -21,7 +21,10 @@ fn rewrites() -> Vec<(&'static str, Box<dyn Rewrite>)> {
             "toolcalls",
             toolcalls::stream(toolcalls::Options::default()),
         ),
-        ("vllm", Box::new(vllm::stream(vllm::Asked::default()))),
+        (
+            "vllm",
+            Box::new(vllm::stream(vllm::RequestedIds::default())),
+        ),
     ]
 }
 

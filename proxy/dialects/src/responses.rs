@@ -63,13 +63,13 @@ pub fn response_id(reply: &[u8], is_stream: bool) -> Option<String> {
     /// Longer than a first event is without its instructions and tools.
     const PIECE: usize = 4 << 10;
     if !is_stream {
-        let body = Fields::of(str::from_utf8(reply).ok()?)?;
+        let body = Fields::parse(str::from_utf8(reply).ok()?)?;
         return Some(body.text("id")?.into_owned());
     }
     let mut reader = SseReader::new();
     let mut pieces = reply.chunks(PIECE);
     let event = pieces.find_map(|piece| reader.feed(piece).into_iter().next())?;
-    let response = Fields::of(&event.data)?;
+    let response = Fields::parse(&event.data)?;
     Some(response.object("response")?.text("id")?.into_owned())
 }
 

@@ -18,14 +18,17 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 pub use self::sampled::{Sampled, sampled_json, sampled_sse};
-use crate::rewrite::{EventRewrite, Events, RawEvent};
+use crate::{
+    json,
+    rewrite::{EventRewrite, Events, RawEvent},
+};
 
 /// The fields that a request gets, with their values; one that the client sent gives way.
 pub const WANTED: [(&str, &str); 2] = [("logprobs", "true"), ("return_token_ids", "true")];
 
 /// What the client asked for itself, and therefore keeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestedIds {
     /// `logprobs: true`.
     pub logprobs: bool,
     /// `return_token_ids: true`.
@@ -35,18 +38,18 @@ pub struct Asked {
 /// Takes out of each event what only we asked for.
 #[derive(Debug)]
 pub struct Strip {
-    asked: Asked,
+    requested: RequestedIds,
 }
 
 /// The rewrite of a stream.
-pub fn stream(asked: Asked) -> Events<Strip> {
-    Events::new(Strip { asked })
+pub fn stream(requested: RequestedIds) -> Events<Strip> {
+    Events::new(Strip { requested })
 }
 
 /// The same for an unstreamed reply: its bytes, where they have to change.
-pub fn reply(asked: Asked, body: &[u8]) -> Option<Vec<u8>> {
+pub fn reply(requested: RequestedIds, body: &[u8]) -> Option<Vec<u8>> {
     let read = Body::read(body)?;
-    let spans = read.spans(asked, body);
+    let spans = read.spans(requested, body);
     (!spans.is_empty()).then(|| {
         let mut out = Vec::with_capacity(body.len());
         without(body, &spans, &mut out);
@@ -79,11 +82,11 @@ struct Choice<'a> {
     logprobs: Option<&'a RawValue>,
 }
 
-// === impl Asked ===
+// === impl RequestedIds ===
 
-impl Asked {
+impl RequestedIds {
     /// What a request asks for, whose fields `field` gives.
-    pub fn of(field: impl Fn(&str) -> Option<Value>) -> Self {
+    pub fn from_fields(field: impl Fn(&str) -> Option<Value>) -> Self {
         let is_set = |name: &str| field(name) == Some(Value::Bool(true));
         Self {
             logprobs: is_set("logprobs"),
@@ -117,9 +120,9 @@ impl EventRewrite for Strip {
                 out.extend_from_slice(line);
                 continue;
             };
-            is_left_out |= !self.asked.token_ids && body.is_for_its_ids();
+            is_left_out |= !self.requested.token_ids && body.is_for_its_ids();
             out.extend_from_slice(b"data:");
-            without(data, &body.spans(self.asked, data), out);
+            without(data, &body.spans(self.requested, data), out);
         }
         if is_left_out && !has_more {
             out.truncate(begin);
@@ -147,19 +150,19 @@ impl<'a> Body<'a> {
     }
 
     /// Where in `json` stands what only we asked for.
-    fn spans(&self, asked: Asked, json: &[u8]) -> Vec<Range<usize>> {
+    fn spans(&self, requested: RequestedIds, json: &[u8]) -> Vec<Range<usize>> {
         let mut spans = Vec::new();
         let mut take = |value: Option<&RawValue>| {
-            spans.extend(value.map(|value| place(json, value)));
+            spans.extend(value.map(|value| json::span(json, value.get())));
         };
-        if !asked.token_ids {
+        if !requested.token_ids {
             take(self.prompt_token_ids);
         }
         for choice in self.choices() {
-            if !asked.token_ids {
+            if !requested.token_ids {
                 take(choice.token_ids);
             }
-            if !asked.logprobs {
+            if !requested.logprobs {
                 take(choice.logprobs);
             }
         }
@@ -192,12 +195,6 @@ impl Choice<'_> {
 fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
     let is_object = json.trim_start().starts_with('{');
     is_object.then(|| serde_json::from_str(json).ok()).flatten()
-}
-
-/// Where in `json` a value borrowed from it stands.
-fn place(json: &[u8], value: &RawValue) -> Range<usize> {
-    let start = value.get().as_ptr().addr() - json.as_ptr().addr();
-    start..start + value.get().len()
 }
 
 /// Appends `json` with `null` in place of each of `spans`, which follow one another.

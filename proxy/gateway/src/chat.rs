@@ -196,15 +196,15 @@ impl Turn {
 
     /// What the caller asked for itself, where token ids may be asked for: for turns that are learned from.
     /// Nothing where our fields would make right what vLLM refuses.
-    fn asked_for_ids(&self, is_recorded: bool) -> Option<vllm::Asked> {
+    fn asked_for_ids(&self, is_recorded: bool) -> Option<vllm::RequestedIds> {
         if !is_recorded || self.who.kind != TurnKind::Main {
             return None;
         }
         if self.chat.api() != Api::Chat {
             // Neither of the others has a field for it.
-            return Some(vllm::Asked::default());
+            return Some(vllm::RequestedIds::default());
         }
-        let asked = vllm::Asked::of(|name| self.chat.field(name));
+        let asked = vllm::RequestedIds::from_fields(|name| self.chat.field(name));
         // Refused without `logprobs: true`, which would come from us alone.
         let top = self.chat.field("top_logprobs");
         let is_refused = !asked.logprobs && top.is_some_and(|top| !top.is_null());

@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use metaclaw_dialects::{
     rewrite::{Rewrite, Then},
     toolcalls::{self, Options},
-    vllm::{self, Asked},
+    vllm::{self, RequestedIds},
 };
 use metaclaw_fuzz::{Input, pieces, rewritten};
 use serde_json::{Value, json};
@@ -37,11 +37,11 @@ fn options(choice: u8) -> Options {
     let takes = json!({ "properties": { "n": { "type": "integer" } } });
     let tool = |name: &str| json!({ "function": { "name": name, "parameters": takes } });
     let request = json!({ "tools": [tool("exec"), tool("read_2")] });
-    Options::of(&request, choice & 1 != 0)
+    Options::for_request(&request, choice & 1 != 0)
 }
 
-fn asked(choice: u8) -> Asked {
-    Asked {
+fn asked(choice: u8) -> RequestedIds {
+    RequestedIds {
         logprobs: choice & 8 != 0,
         token_ids: choice & 16 != 0,
     }

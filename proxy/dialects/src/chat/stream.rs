@@ -29,7 +29,7 @@ impl Accumulate for Accumulator {
     fn event(&mut self, event: &SseEvent) {
         if event.data.trim() == "[DONE]" {
             self.reply.ended = true;
-        } else if let Some(chunk) = Fields::of(&event.data) {
+        } else if let Some(chunk) = Fields::parse(&event.data) {
             self.chunk(&chunk);
         }
     }

@@ -42,7 +42,7 @@ impl Accumulate for Accumulator {
             self.reply.ended = true;
             return;
         }
-        let Some(fields) = Fields::of(&event.data) else {
+        let Some(fields) = Fields::parse(&event.data) else {
             return;
         };
         let kind = fields.text("type");

@@ -65,7 +65,7 @@ impl Content {
     /// Whether a part is no text.
     pub(super) fn has_media(&self, json: &str) -> bool {
         let is_media = |part: &RawValue| {
-            let kind = Fields::of(part.get())?;
+            let kind = Fields::parse(part.get())?;
             let kind = kind.text("type")?;
             Some(MEDIA.contains(&&*kind))
         };
@@ -96,12 +96,12 @@ impl Content {
 
 /// Whether a part of a user's content is what a tool returned.
 pub(super) fn is_result(part: &RawValue) -> bool {
-    let fields = Fields::of(part.get());
+    let fields = Fields::parse(part.get());
     fields.is_some_and(|part| part.text("type").as_deref() == Some("tool_result"))
 }
 
 fn part_text(part: &RawValue) -> Option<&str> {
-    let text = match Fields::of(part.get()) {
+    let text = match Fields::parse(part.get()) {
         Some(fields) => fields.get("text")?.get(),
         None => part.get(),
     };

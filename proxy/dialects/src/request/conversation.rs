@@ -11,6 +11,7 @@ use super::{
 use crate::{
     api::Api,
     fields::{Fields, elements, text},
+    json,
 };
 
 /// Enough of a text to tell whether a person wrote it.
@@ -115,7 +116,7 @@ impl<'a> Reader<'a> {
 
     fn item(&mut self, index: usize, whole: &Span) -> Result<(), MessageError> {
         let json = &self.text[whole.clone()];
-        let Some(fields) = Fields::of(json) else {
+        let Some(fields) = Fields::parse(json) else {
             let found = layout::kind(json).unwrap_or_default();
             return Err(MessageError::NotAnObject { found });
         };
@@ -156,7 +157,7 @@ impl<'a> Reader<'a> {
         let n_parts = parts.len();
         let mut n_results = 0;
         for part in parts.into_iter().filter(|part| is_result(part)) {
-            let content = Fields::of(part.get()).and_then(|part| part.last("content"));
+            let content = Fields::parse(part.get()).and_then(|part| part.last("content"));
             let content = content.map(|content| self.span(content));
             self.push(Role::Tool, content, Some(index));
             n_results += 1;
@@ -232,6 +233,6 @@ impl<'a> Reader<'a> {
     }
 
     fn span(&self, value: &RawValue) -> Span {
-        layout::span(self.text, value.get())
+        json::span(self.text, value.get())
     }
 }

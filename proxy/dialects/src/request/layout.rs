@@ -61,13 +61,6 @@ pub(super) fn kind(json: &str) -> Option<&'static str> {
     })
 }
 
-/// Where a slice of `text` stands in it.
-pub(super) fn span(text: &str, slice: &str) -> Span {
-    let start = slice.as_ptr().addr().saturating_sub(text.as_ptr().addr());
-    let end = start.saturating_add(slice.len()).min(text.len());
-    start.min(end)..end
-}
-
 // === impl Layout ===
 
 impl Layout {
@@ -126,17 +119,19 @@ impl<'de> Visitor<'de> for Members<'de> {
         };
         while let Some(key) = map.next_key::<&RawValue>()? {
             let name = json::string(key.get()).unwrap_or_default().into_owned();
-            let key = span(self.text, key.get());
+            let key = json::span(self.text, key.get());
             let value = if name == self.conversation && self.is_array_after(key.end) {
                 let each: Vec<&RawValue> = map.next_value()?;
-                let each = each.into_iter().map(|item| span(self.text, item.get()));
+                let each = each
+                    .into_iter()
+                    .map(|item| json::span(self.text, item.get()));
                 self.array(key.end, layout.items.insert(each.collect()))
             } else {
                 if name == self.conversation {
                     // An earlier one does not count any more.
                     layout.items = None;
                 }
-                span(self.text, map.next_value::<&RawValue>()?.get())
+                json::span(self.text, map.next_value::<&RawValue>()?.get())
             };
             layout.members.push(Member {
                 name,

@@ -51,7 +51,7 @@ impl Accumulate for Accumulator {
             self.reply.ended = true;
             return;
         }
-        let Some(data) = Fields::of(&event.data) else {
+        let Some(data) = Fields::parse(&event.data) else {
             return;
         };
         let kind = data.text("type");

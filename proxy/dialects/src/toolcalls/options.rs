@@ -20,13 +20,13 @@ pub struct Options {
 
 impl Options {
     /// The options for the reply to a chat request, whose tools it names.
-    pub fn of(request: &Value, think_is_open: bool) -> Self {
+    pub fn for_request(request: &Value, think_is_open: bool) -> Self {
         let tools = request["tools"].as_array().into_iter().flatten();
         let names = tools.filter_map(|tool| tool["function"]["name"].as_str());
         Self {
             think_is_open,
             tools: names.map(str::to_owned).collect(),
-            schemas: Schemas::of(request),
+            schemas: Schemas::from_request(request),
         }
     }
 }

@@ -20,7 +20,7 @@ enum Takes {
 // === impl Schemas ===
 
 impl Schemas {
-    pub(super) fn of(request: &Value) -> Self {
+    pub(super) fn from_request(request: &Value) -> Self {
         let tools = request["tools"].as_array().into_iter().flatten();
         let tools = tools.filter_map(|tool| {
             let function = &tool["function"];
@@ -87,7 +87,7 @@ mod tests {
         });
         let function = json!({ "name": "f", "parameters": { "properties": properties } });
         let tools = json!({ "tools": [{ "type": "function", "function": function }, 7] });
-        let schemas = Schemas::of(&tools);
+        let schemas = Schemas::from_request(&tools);
         let cases = [
             ("text", "12", r#""12""#),
             ("text", "null", r#""null""#),

@@ -132,7 +132,7 @@ fn names_are_the_tools_that_were_meant() {
 #[test]
 fn a_tool_that_the_request_names_keeps_its_name() {
     let body = json!({ "tools": [{ "type": "function", "function": { "name": "sha256" } }, { "type": "custom" }] });
-    let options = Options::of(&body, false);
+    let options = Options::for_request(&body, false);
     let call = "<tool_call>{\"name\":\"sha256\"}</tool_call>";
     assert!(read(&options, call).contains("sha256"));
     assert!(!plain(call).contains("sha256"));

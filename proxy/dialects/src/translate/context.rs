@@ -17,7 +17,7 @@ pub struct ReplyContext {
 
 impl ReplyContext {
     /// Reads what the reply needs from the request as the client sent it.
-    pub fn of(body: &Value, created: u64) -> Self {
+    pub fn for_request(body: &Value, created: u64) -> Self {
         let include_usage = body["stream_options"]["include_usage"].as_bool() == Some(true);
         let stops = body["stop_sequences"].as_array().into_iter().flatten();
         let stop_sequences = stops.filter_map(Value::as_str).map(str::to_owned);

@@ -12,18 +12,18 @@ use crate::{
 
 const STREAM: &str = include_str!("streamed.sse");
 
-/// What the client asked for, and what it must not see.
-const BOTH: Asked = Asked {
+/// What the client requested for, and what it must not see.
+const BOTH: RequestedIds = RequestedIds {
     logprobs: true,
     token_ids: true,
 };
 
-fn stripped(asked: Asked, pieces: &[&[u8]]) -> String {
-    let out = rewritten(stream(asked), pieces.iter().copied());
+fn stripped(requested: RequestedIds, pieces: &[&[u8]]) -> String {
+    let out = rewritten(stream(requested), pieces.iter().copied());
     String::from_utf8(out).unwrap()
 }
 
-/// What vLLM sends unasked, made of what it sends when it is asked.
+/// What vLLM sends unasked, made of what it sends when it is requested.
 fn unasked(stream: &str) -> String {
     let mut out = String::new();
     for event in stream.split_inclusive("\n\n") {
@@ -46,7 +46,7 @@ fn unasked(stream: &str) -> String {
 
 #[test]
 fn a_client_that_asked_for_nothing_sees_what_it_would_have_seen() {
-    let seen = stripped(Asked::default(), &[STREAM.as_bytes()]);
+    let seen = stripped(RequestedIds::default(), &[STREAM.as_bytes()]);
     assert_eq!(seen, unasked(STREAM));
     insta::assert_snapshot!(seen, @r#"
     data: {"id":"chatcmpl-9f","object":"chat.completion.chunk","created":1763630000,"model":"run@12","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":null}
@@ -71,28 +71,31 @@ fn a_client_that_asked_for_nothing_sees_what_it_would_have_seen() {
 fn what_the_client_asked_for_itself_stays() {
     let seen = stripped(BOTH, &[STREAM.as_bytes()]);
     assert_eq!(seen, STREAM);
-    let asked = Asked {
+    let requested = RequestedIds {
         logprobs: true,
-        ..Asked::default()
+        ..RequestedIds::default()
     };
-    let seen = stripped(asked, &[STREAM.as_bytes()]);
+    let seen = stripped(requested, &[STREAM.as_bytes()]);
     assert!(seen.contains("\"logprob\":-0.125") && !seen.contains("[4272]"));
     assert!(!seen.contains("\"delta\":{}"), "unasked, it is not there");
-    let ids = Asked {
+    let ids = RequestedIds {
         token_ids: true,
-        ..Asked::default()
+        ..RequestedIds::default()
     };
     let seen = stripped(ids, &[STREAM.as_bytes()]);
     assert!(seen.contains("[4272]") && seen.contains("\"delta\":{}") && !seen.contains("0.125"));
     let request = json!({ "logprobs": true, "return_token_ids": false });
-    assert_eq!(Asked::of(|name| request.get(name).cloned()), asked);
+    assert_eq!(
+        RequestedIds::from_fields(|name| request.get(name).cloned()),
+        requested
+    );
 }
 
 #[test]
 fn an_unstreamed_reply_is_stripped_too() {
     let body = r#"{"id":"chatcmpl-1","choices":[{"index":0,"message":{"role":"assistant","content":"Hi","token_ids":[1]},"logprobs":{"content":[{"token":"Hi","logprob":-0.25,"bytes":null,"top_logprobs":[]}]},"finish_reason":"stop","token_ids":[13048]},
   {"index":1,"message":{"content":"Ho"},"logprobs" : {"content":[{"token":"Ho","logprob":-2}]},"token_ids":[ 9 ]}],"prompt_logprobs":null,"prompt_token_ids":[1,2],"kv_transfer_params":null}"#;
-    let stripped = reply(Asked::default(), body.as_bytes());
+    let stripped = reply(RequestedIds::default(), body.as_bytes());
     insta::assert_snapshot!(String::from_utf8(stripped.unwrap()).unwrap(), @r#"
     {"id":"chatcmpl-1","choices":[{"index":0,"message":{"role":"assistant","content":"Hi","token_ids":[1]},"logprobs":null,"finish_reason":"stop","token_ids":null},
       {"index":1,"message":{"content":"Ho"},"logprobs" : null,"token_ids":null}],"prompt_logprobs":null,"prompt_token_ids":null,"kv_transfer_params":null}
@@ -105,7 +108,7 @@ fn an_unstreamed_reply_is_stripped_too() {
     assert_eq!(reply(BOTH, body.as_bytes()), None);
     let plain =
         br#"{"choices":[{"index":0,"token_ids":null,"logprobs":null}],"prompt_token_ids":null}"#;
-    assert_eq!(reply(Asked::default(), plain), None);
+    assert_eq!(reply(RequestedIds::default(), plain), None);
     assert_eq!(sampled_json(plain), None);
 }
 
@@ -149,17 +152,17 @@ fn a_chunk_that_never_came_is_missed_by_the_count() {
 #[test]
 fn a_server_that_refuses_names_the_field() {
     let said = br#"{"object":"error","message":"[{'type': 'extra_forbidden', 'loc': ('body', 'return_token_ids'), 'msg': 'Extra inputs are not permitted', 'input': True}]","type":"BadRequestError","param":null,"code":400}"#;
-    assert!(Asked::default().is_blamed(said));
+    assert!(RequestedIds::default().is_blamed(said));
     assert!(!BOTH.is_blamed(said), "the client's own");
     let other = br#"{"error":{"message":"This model's maximum context length is 4096 tokens.","type":"BadRequestError","param":null,"code":400}}"#;
-    assert!(!Asked::default().is_blamed(other));
+    assert!(!RequestedIds::default().is_blamed(other));
     let logprobs = br#"{"error":{"message":"logprobs is not supported","code":400}}"#;
-    assert!(Asked::default().is_blamed(logprobs));
-    let asked = Asked {
+    assert!(RequestedIds::default().is_blamed(logprobs));
+    let requested = RequestedIds {
         logprobs: true,
-        ..Asked::default()
+        ..RequestedIds::default()
     };
-    assert!(!asked.is_blamed(logprobs));
+    assert!(!requested.is_blamed(logprobs));
 }
 
 #[test]
@@ -193,8 +196,8 @@ fn no_more_than_a_limit_of_ids_is_kept() {
 proptest! {
     #[test]
     fn any_splitting_gives_the_same_bytes(cuts in vec(any::<usize>(), 0..12)) {
-        let whole = stripped(Asked::default(), &[STREAM.as_bytes()]);
-        prop_assert_eq!(stripped(Asked::default(), &pieces(STREAM.as_bytes(), &cuts)), whole);
+        let whole = stripped(RequestedIds::default(), &[STREAM.as_bytes()]);
+        prop_assert_eq!(stripped(RequestedIds::default(), &pieces(STREAM.as_bytes(), &cuts)), whole);
     }
 
     #[test]
@@ -203,7 +206,7 @@ proptest! {
         if let Some(chunk) = chunk.as_object_mut() {
             chunk.insert("choices".into(), json!([choice]));
         }
-        let stripped = reply(Asked::default(), chunk.to_string().as_bytes());
+        let stripped = reply(RequestedIds::default(), chunk.to_string().as_bytes());
         if let Some(stripped) = stripped {
             chunk.as_object_mut().unwrap().entry("prompt_token_ids").and_modify(|ids| *ids = Value::Null);
             if let Some(choice) = chunk["choices"][0].as_object_mut() {
@@ -213,6 +216,6 @@ proptest! {
             }
             prop_assert_eq!(String::from_utf8(stripped).unwrap(), chunk.to_string());
         }
-        reply(Asked::default(), &bytes);
+        reply(RequestedIds::default(), &bytes);
     }
 }

@@ -13,5 +13,5 @@ pub(crate) struct Chat<'a> {
     /// Its body as an upstream gets it, with or without the fields that ask for token ids.
     pub body: &'a (dyn Fn(&Upstream, bool) -> Pieces + Sync),
     /// Where token ids may be asked for: what the caller asked for itself.
-    pub ids: Option<vllm::Asked>,
+    pub ids: Option<vllm::RequestedIds>,
 }

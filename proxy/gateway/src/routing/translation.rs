@@ -38,7 +38,7 @@ pub(super) struct Translation {
     /// Calls and thinking stand in the text.
     in_text: Option<toolcalls::Options>,
     /// Token ids are beside: what the caller did not ask for itself is taken out.
-    pub ids: Option<vllm::Asked>,
+    pub ids: Option<vllm::RequestedIds>,
 }
 
 /// A request in the API of its upstream.
@@ -61,7 +61,7 @@ impl Translation {
         upstream: &Upstream,
         (caller, target): (Api, Api),
         body: Pieces,
-        ids: Option<vllm::Asked>,
+        ids: Option<vllm::RequestedIds>,
     ) -> Result<(Self, Pieces), UpstreamError> {
         let mut translation = Self {
             ids,
@@ -91,11 +91,14 @@ impl Translation {
             }
             said = Some(now);
             let created = now_ms() / 1_000;
-            translation.other = Some((direction, translate::ReplyContext::of(&given, created)));
+            translation.other = Some((
+                direction,
+                translate::ReplyContext::for_request(&given, created),
+            ));
         }
         if has_text {
             let now = said.as_ref().unwrap_or(&given);
-            translation.in_text = Some(toolcalls::Options::of(now, false));
+            translation.in_text = Some(toolcalls::Options::for_request(now, false));
             said = toolcalls::request(now).or(said);
         }
         let body = said.map_or(body, |said| Bytes::from(said.to_string()).into());
@@ -104,7 +107,7 @@ impl Translation {
 
     /// Whether the reply passes as it comes.
     fn is_none(&self) -> bool {
-        !self.is_other() && self.ids.is_none_or(vllm::Asked::is_all)
+        !self.is_other() && self.ids.is_none_or(vllm::RequestedIds::is_all)
     }
 
     /// Whether the caller could not do with the reply as it comes; ids beside it hurt nobody.

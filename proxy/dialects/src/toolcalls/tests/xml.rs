@@ -8,7 +8,7 @@ const CALLS: &str = "I look.\n<tool_call>\n<function=exec>\n<parameter=command>\
 fn options() -> Options {
     let properties = json!({ "command": { "type": "string" }, "timeout": { "type": "number" } });
     let exec = json!({ "name": "exec", "parameters": { "properties": properties } });
-    Options::of(&json!({ "tools": [{ "function": exec }] }), false)
+    Options::for_request(&json!({ "tools": [{ "function": exec }] }), false)
 }
 
 fn typed(text: &str) -> String {
