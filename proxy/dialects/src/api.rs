@@ -8,7 +8,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    Dialect, chat, messages,
+    chat,
+    error::{self, ErrorBody},
+    messages,
     reply::{Reply, read_sse},
     responses,
 };
@@ -44,11 +46,22 @@ impl Api {
         }
     }
 
-    /// Whose shape its errors have.
-    pub fn dialect(self) -> Dialect {
+    /// The API whose shapes a route has: `/v1/messages`, `/v1/responses` and what is below them have their own,
+    /// all else is like chat completions.
+    pub fn nearest(path: &str) -> Self {
+        let is_below = |api: &Self| {
+            let rest = path.strip_prefix(api.path());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let below = [Self::Messages, Self::Responses].into_iter().find(is_below);
+        below.unwrap_or(Self::Chat)
+    }
+
+    /// The error as a body of this API.
+    pub fn error(self, error: &ErrorBody<'_>) -> Value {
         match self {
-            Self::Chat | Self::Responses => Dialect::OpenAi,
-            Self::Messages => Dialect::Anthropic,
+            Self::Chat | Self::Responses => error::openai(error),
+            Self::Messages => error::anthropic(error),
         }
     }
 
@@ -149,7 +162,7 @@ mod tests {
     fn a_path_names_its_api_and_nothing_beside_it_does() {
         for api in [Api::Chat, Api::Responses, Api::Messages] {
             assert_eq!(Api::of_path(api.path()), Some(api));
-            assert_eq!(Dialect::of_path(api.path()), api.dialect());
+            assert_eq!(Api::nearest(api.path()), api);
         }
         for path in [
             "/v1/messages/count_tokens",
@@ -157,6 +170,10 @@ mod tests {
             "/v1/chat",
         ] {
             assert_eq!(Api::of_path(path), None, "{path}");
+        }
+        assert_eq!(Api::nearest("/v1/messages/count_tokens"), Api::Messages);
+        for path in ["/v1/messagesx", "/v1/models", "/"] {
+            assert_eq!(Api::nearest(path), Api::Chat, "{path}");
         }
     }
 

@@ -2,16 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// Whose shapes a route speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Dialect {
-    /// OpenAI's, and that of all who copy it.
-    OpenAi,
-    /// Anthropic's messages.
-    Anthropic,
-}
-
-/// An error of our own, to be worded as the caller's dialect words errors.
+/// An error of our own, to be worded as the caller's API words errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorBody<'a> {
     /// The HTTP status that goes with it; Anthropic's error types follow from it.
@@ -26,29 +17,8 @@ pub struct ErrorBody<'a> {
     pub code: Option<&'a str>,
 }
 
-// === impl Dialect ===
-
-impl Dialect {
-    /// The dialect of a route: `/v1/messages` and what is below it is Anthropic's, all else OpenAI's.
-    pub fn of_path(path: &str) -> Self {
-        match path.strip_prefix("/v1/messages") {
-            Some("") => Self::Anthropic,
-            Some(rest) if rest.starts_with('/') => Self::Anthropic,
-            Some(_) | None => Self::OpenAi,
-        }
-    }
-
-    /// The error as a body of this dialect.
-    pub fn error(self, error: &ErrorBody<'_>) -> Value {
-        match self {
-            Self::OpenAi => openai(error),
-            Self::Anthropic => anthropic(error),
-        }
-    }
-}
-
 /// `{"error": {"message", "type", "param", "code"}}`.
-fn openai(error: &ErrorBody<'_>) -> Value {
+pub(crate) fn openai(error: &ErrorBody<'_>) -> Value {
     json!({ "error": {
         "message": error.message,
         "type": error.kind,
@@ -58,7 +28,7 @@ fn openai(error: &ErrorBody<'_>) -> Value {
 }
 
 /// `{"type": "error", "error": {"type", "message"}}`.
-fn anthropic(error: &ErrorBody<'_>) -> Value {
+pub(crate) fn anthropic(error: &ErrorBody<'_>) -> Value {
     json!({ "type": "error", "error": { "type": anthropic_type(error.status), "message": error.message } })
 }
 
@@ -91,19 +61,8 @@ mod tests {
     };
 
     #[test]
-    fn a_path_names_its_dialect() {
-        assert_eq!(Dialect::of_path("/v1/messages"), Dialect::Anthropic);
-        assert_eq!(
-            Dialect::of_path("/v1/messages/count_tokens"),
-            Dialect::Anthropic
-        );
-        assert_eq!(Dialect::of_path("/v1/messagesx"), Dialect::OpenAi);
-        assert_eq!(Dialect::of_path("/v1/chat/completions"), Dialect::OpenAi);
-    }
-
-    #[test]
-    fn an_error_speaks_the_callers_dialect() {
-        insta::assert_snapshot!(Dialect::OpenAi.error(&ERROR), @r#"{"error":{"message":"too large","type":"invalid_request_error","param":"messages","code":null}}"#);
-        insta::assert_snapshot!(Dialect::Anthropic.error(&ERROR), @r#"{"type":"error","error":{"type":"request_too_large","message":"too large"}}"#);
+    fn an_error_has_the_shape_of_its_api() {
+        insta::assert_snapshot!(openai(&ERROR), @r#"{"error":{"message":"too large","type":"invalid_request_error","param":"messages","code":null}}"#);
+        insta::assert_snapshot!(anthropic(&ERROR), @r#"{"type":"error","error":{"type":"request_too_large","message":"too large"}}"#);
     }
 }

@@ -29,9 +29,4 @@ pub mod toolcalls;
 pub mod translate;
 pub mod vllm;
 
-pub use self::{
-    api::Api,
-    error::{Dialect, ErrorBody},
-    reply::Reply,
-    responses::response_id,
-};
+pub use self::{api::Api, error::ErrorBody, reply::Reply, responses::response_id};

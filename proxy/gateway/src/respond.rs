@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
-use metaclaw_dialects::{Dialect, ErrorBody, request::RequestError};
+use metaclaw_dialects::{Api, ErrorBody, request::RequestError};
 use tower::{Layer, Service};
 
 use crate::{
@@ -97,15 +97,15 @@ impl GatewayError {
         }
     }
 
-    /// The answer, worded as the caller's dialect words errors.
-    fn response(&self, dialect: Dialect) -> Response<Body> {
+    /// The answer, worded as the caller's API words errors.
+    fn response(&self, api: Api) -> Response<Body> {
         let Problem {
             status,
             code,
             param,
             headers,
         } = self.problem();
-        let body = dialect.error(&ErrorBody {
+        let body = api.error(&ErrorBody {
             status: status.as_u16(),
             message: &self.to_string(),
             kind: match status {
@@ -282,7 +282,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let dialect = Dialect::of_path(request.uri().path());
+        let api = Api::nearest(request.uri().path());
         let metrics = Arc::clone(&self.metrics);
         let answer = self.inner.call(request);
         Box::pin(async move {
@@ -291,7 +291,7 @@ where
                 Err(error) => error.into(),
             };
             metrics.refused.inc();
-            let response = error.response(dialect);
+            let response = error.response(api);
             let status = response.status().as_u16();
             tracing::info!(target: "metaclaw::refused", status, reason = %error, "refused");
             Ok(response)

@@ -9,7 +9,10 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use super::{direction::Direction, wire::filled};
-use crate::{Dialect, ErrorBody, json};
+use crate::{
+    error::{ErrorBody, anthropic, openai},
+    json,
+};
 
 const TOO_LONG: &str = "prompt is too long";
 const TOO_LONG_CODE: &str = "context_length_exceeded";
@@ -54,7 +57,7 @@ pub(super) fn to_chat(error: &Value) -> Value {
     let text = message(error).unwrap_or_default();
     let code = is_too_long(text).then_some(TOO_LONG_CODE);
     let kind = filled(&error["error"]["type"]).unwrap_or("api_error");
-    Dialect::OpenAi.error(&ErrorBody {
+    openai(&ErrorBody {
         status: 0,
         message: text,
         kind,
@@ -88,7 +91,7 @@ pub(super) fn to_messages(status: Option<u16>, error: &Value) -> Value {
     } else {
         given.to_owned()
     };
-    Dialect::Anthropic.error(&ErrorBody {
+    anthropic(&ErrorBody {
         status: status.or(code).unwrap_or(500),
         message: &message,
         kind: "",

@@ -1,7 +1,7 @@
 //! What an upstream can be asked, and how.
 
 use http::uri::PathAndQuery;
-use metaclaw_dialects::{Api, Dialect, translate::Direction};
+use metaclaw_dialects::{Api, translate::Direction};
 
 use super::negative_cache::NegativeCache;
 use crate::{
@@ -129,9 +129,9 @@ impl Capabilities {
     /// messages are spoken, all else where one of OpenAI's APIs is.
     pub(crate) fn suits(&self, route: &PathAndQuery) -> bool {
         let has = |api| self.has(api, self.variant());
-        match Dialect::of_path(route.path()) {
-            Dialect::Anthropic => has(Api::Messages),
-            Dialect::OpenAi => has(Api::Chat) || has(Api::Responses),
+        match Api::nearest(route.path()) {
+            Api::Messages => has(Api::Messages),
+            Api::Chat | Api::Responses => has(Api::Chat) || has(Api::Responses),
         }
     }
 }
