@@ -73,13 +73,13 @@ impl Translation {
             return Ok((translation, body));
         }
         let Some(given) = json::value(&body.joined()) else {
-            // What no value can hold (a number beyond f64) passes, unless it must be translated.
+            // What no value can hold (a number beyond f64, 128 levels) passes, unless it must be translated.
             return match direction {
                 None => Ok((translation, body)),
                 Some(_) => Err(UpstreamError::Untranslatable {
                     name: upstream.name.clone(),
                     field: None,
-                    reason: "the body holds a number that cannot be read".to_owned(),
+                    reason: "the body holds a number, or a nesting, that cannot be read".to_owned(),
                 }),
             };
         };

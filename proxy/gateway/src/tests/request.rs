@@ -36,6 +36,21 @@ async fn a_request_passes_as_it_is_but_for_what_is_ours() {
     );
 }
 
+/// No reader of ours goes as deep as what it reads: see docs/limits.md.
+#[tokio::test]
+async fn a_request_nested_deeply_passes_as_it_came() {
+    let mut harness = Harness::start().await;
+    let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+    for body in [
+        format!(r#"{{"messages":[{{"role":"user","content":{deep}}}]}}"#),
+        format!(r#"{{"x":{deep},"messages":[{{"role":"user","content":[{{"text":{deep}}}]}}]}}"#),
+        format!(r#"{{"prompt_cache_key":{deep},"messages":[{{"role":"user","x":{deep}}}]}}"#),
+    ] {
+        let exchange = harness.chat("", &body, "x").await;
+        assert!(exchange.body() == body, "{}", exchange.body().len());
+    }
+}
+
 #[tokio::test]
 async fn lessons_stand_at_the_end_of_the_system_text_and_are_not_in_the_log_as_the_clients() {
     let set_up = SetUp {

@@ -18,7 +18,7 @@ pub(super) const AGENTS: &[Key] = &[
         "agents.*.upstream",
         OneOrMore,
         "",
-        "whom it is answered by, in place of all others in routing.order; one name or several",
+        "whom it is answered by, in place of all others in routing.order; one name or several. A line in a user's message alone brings no chat here",
     ),
     inert("agents.*.skills_dir", Text, NO_AGENT_SETTINGS),
     inert("agents.*.wishes", Tree("a tree"), NO_AGENT_SETTINGS),
