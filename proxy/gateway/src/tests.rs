@@ -6,6 +6,7 @@ mod apis;
 mod fail_over;
 mod faults;
 mod framing;
+mod hardening;
 mod harness;
 mod identity;
 mod learning;

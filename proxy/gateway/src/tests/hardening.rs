@@ -1,0 +1,217 @@
+//! What an attack found, and a crowd would: slow and refused bodies, full tables, lines without a request.
+
+use std::{
+    io::{self, Write},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use metaclaw_chat::Size;
+use tokio::time::timeout;
+use tracing_subscriber::fmt::MakeWriter;
+
+use super::harness::{
+    CHAT, Harness, SOON, STREAM, SetUp, chunk, completion, delta, json_reply, post, post_chat,
+};
+use crate::Secret;
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_refused_before_it_has_come() {
+    let mut set_up = SetUp::default();
+    set_up.config.proxy.max_body = Size(1 << 20);
+    let harness = Harness::with(set_up).await;
+    for expect in ["expect: 100-continue\r\n", ""] {
+        let mut client = harness.client().await;
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n{expect}\r\n",
+            2 << 20
+        );
+        client.send(head.as_bytes()).await;
+        // Nothing of it is sent, and nobody is told to send it.
+        let seen = timeout(Duration::from_secs(2), client.read()).await;
+        let seen = seen.expect("an answer at once");
+        assert_eq!(seen.status(), 413, "{expect}");
+    }
+}
+
+#[tokio::test]
+async fn what_comes_after_a_refusal_is_read_and_thrown_away() {
+    let mut set_up = SetUp::default();
+    set_up.config.proxy.max_body = Size(1 << 20);
+    let harness = Harness::with(set_up).await;
+    let body = "x".repeat(4 << 20);
+    let mut client = harness.client().await;
+    client.send(&post_chat(&body)).await;
+    assert_eq!(client.read().await.status(), 413);
+    // The connection is none the worse.
+    client.send(&post("/healthz", "", "")).await;
+    assert_eq!(client.read().await.status(), 200);
+}
+
+#[tokio::test]
+async fn an_upload_that_breaks_is_its_callers_fault() {
+    let mut harness = Harness::start().await;
+    let head = "POST /v1/files HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
+    let (mut client, _exchange) = harness
+        .ask(format!("{head}5\r\nhello\r\n").as_bytes())
+        .await;
+    client.send(b"no chunk\r\n").await;
+    let seen = client.read().await;
+    assert_eq!(seen.status(), 400, "{}", seen.text());
+
+    let (mut client, _exchange) = harness
+        .ask(format!("{head}5\r\nhello\r\n").as_bytes())
+        .await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    tokio::time::resume();
+    let seen = client.read().await;
+    assert_eq!(seen.status(), 408, "{}", seen.text());
+}
+
+#[tokio::test]
+async fn connections_beyond_the_bound_wait_and_those_that_are_there_are_served() {
+    let set_up = SetUp {
+        max_connections: Some(2),
+        ..SetUp::default()
+    };
+    let mut harness = Harness::with(set_up).await;
+    let mut first = harness.client().await;
+    let idle = harness.client().await;
+    // Both have been accepted once the first is answered behind the second.
+    first.send(&post("/healthz", "", "")).await;
+    assert_eq!(first.read().await.status(), 200);
+    let mut waiting = harness.client().await;
+    waiting.send(&post("/healthz", "", "")).await;
+    first.send(&post_chat(CHAT)).await;
+    let mut exchange = harness.upstream.next().await;
+    exchange
+        .send(json_reply(&completion("Paris")).as_bytes())
+        .await;
+    assert_eq!(first.read().await.status(), 200);
+    assert!(waiting.is_silent().await, "no place yet");
+    drop(idle);
+    assert_eq!(waiting.read().await.status(), 200);
+}
+
+#[tokio::test]
+async fn hosts_that_nobody_can_have_are_refused() {
+    let harness = Harness::start().await;
+    let get = |lines: &str| format!("GET /v1/models HTTP/1.1\r\n{lines}\r\n").into_bytes();
+    for lines in [
+        "host: evil.com:80:80\r\n",
+        "host: evil.com#.local\r\n",
+        "host: a b\r\n",
+        "host: \r\n",
+        "host: localhost\r\nhost: localhost\r\n",
+        "",
+    ] {
+        assert_eq!(harness.refused(&get(lines)).await.status(), 400, "{lines}");
+    }
+    for host in ["printer.local", "host.docker.internal", "nas"] {
+        let seen = harness.refused(&get(&format!("host: {host}\r\n"))).await;
+        assert_eq!(seen.status(), 403, "{host}");
+    }
+    let image = get("host: localhost\r\nsec-fetch-site: cross-site\r\nsec-fetch-mode: no-cors\r\n");
+    let seen = harness.refused(&image).await;
+    insta::assert_snapshot!(seen.text(), @r#"{"error":{"message":"a web page of another site asks for this: it may not","type":"permission_error","param":null,"code":"foreign_origin"}}"#);
+    assert_eq!(seen.status(), 403);
+}
+
+#[tokio::test]
+async fn why_it_is_not_ready_is_told_to_those_who_show_a_key() {
+    let mut services = crate::Services::none(Secret::from("admin"));
+    services.ready = Arc::new(|| Err("/home/me/checkpoints is locked".to_owned()));
+    let mut set_up = SetUp {
+        services: Some(services),
+        ..SetUp::default()
+    };
+    set_up.config.proxy.api_key = Some(Secret::from("sk-all"));
+    let harness = Harness::with(set_up).await;
+    let ready = async |headers: &str| {
+        let head = format!("GET /readyz HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
+        let seen = harness.refused(head.as_bytes()).await;
+        assert_eq!(seen.status(), 503);
+        seen.text().to_owned()
+    };
+    assert_eq!(ready("").await, r#"{"ready":false}"#);
+    assert_eq!(
+        ready("authorization: Bearer x\r\n").await,
+        r#"{"ready":false}"#
+    );
+    let told = ready("authorization: Bearer sk-all\r\n").await;
+    assert!(told.contains("/home/me/checkpoints"), "{told}");
+}
+
+/// Lines of the log, as they are written.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Lines {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+#[tokio::test]
+async fn every_line_of_a_chat_stands_in_its_span_whatever_module_wrote_it() {
+    let lines = Lines::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(lines.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    // With one subscriber alone, what another test's thread logs first is taken to be logged nowhere.
+    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
+    let mut set_up = SetUp::default();
+    let llm = set_up.config.upstreams.entry("llm".into()).or_default();
+    llm.keys = vec![Secret::from("sk-upstream")];
+    let mut harness = Harness::with(set_up).await;
+    let headers = "x-agent-id: main\r\nx-session-id: s1\r\n";
+    let request = post("/v1/chat/completions", headers, CHAT);
+    // The upstream's room has something to say of this one, the log's of both.
+    let unknown = json_reply("{}").replace("200 OK", "401 Unauthorized");
+    harness.exchange(&request, &unknown).await;
+    let stream = format!("{STREAM}{}0\r\n\r\n", chunk(&delta("Paris")));
+    harness.exchange(&request, &stream).await;
+    harness.log.wait(2).await;
+    // One that the gateway answers itself, once it knows who asks.
+    let mut without = SetUp {
+        no_llm: true,
+        ..SetUp::default()
+    };
+    without.config.routing.order = vec!["llm".into()];
+    let other = Harness::with(without).await;
+    other.refused(&request).await;
+    let written = || String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let all = async {
+        while written().matches(": turn ").count() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(SOON, all).await.expect("a line for each turn");
+    let written = written();
+    let is_of_a_chat = |line: &&str| line.contains("INFO") || line.contains("WARN");
+    let lines: Vec<_> = written.lines().filter(is_of_a_chat).collect();
+    for said in ["a key rests", ": turn ", ": refused "] {
+        assert!(written.contains(said), "nothing of {said:?} in {written}");
+    }
+    for line in lines {
+        for part in ["request{api=\"chat\"", "agent=main", "session=s1"] {
+            assert!(line.contains(part), "no {part} in {line}");
+        }
+    }
+}
