@@ -139,10 +139,10 @@ impl Origins {
     fn page(&self, headers: &HeaderMap) -> Result<Option<Page>, OriginError> {
         let Some(origin) = headers.get(header::ORIGIN) else {
             let site = headers.get(FETCH_SITE);
-            return match site.is_some_and(|site| site == "cross-site") {
-                true => Err(OriginError::CrossSite),
-                false => Ok(None),
-            };
+            if site.is_some_and(|site| site == "cross-site") {
+                return Err(OriginError::CrossSite);
+            }
+            return Ok(None);
         };
         let is_allowed = |allowed: &HeaderValue| {
             let (allowed, origin) = (allowed.as_bytes(), origin.as_bytes());

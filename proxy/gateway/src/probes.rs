@@ -47,19 +47,17 @@ impl ProbesLayer {
         match request.uri().path() {
             "/healthz" => Some(Ok(json_response(StatusCode::OK, &json!({ "ok": true })))),
             "/readyz" => Some(Ok(self.ready(request.headers()))),
-            "/metrics" => Some(allow(request, "GET").map_err(Into::into).and_then(|()| {
-                let text = self.metrics(request.headers())?;
-                Ok(text)
-            })),
+            "/metrics" => Some(self.metrics(request)),
             _ => None,
         }
     }
 
     /// Whether, and to those who may know it, why not: that names paths and programs.
     fn ready(&self, headers: &HeaderMap) -> Response<Body> {
-        let is_ready = match self.serving.is_silent() {
-            true => Err("the policy model's server does not answer".to_owned()),
-            false => (self.services.ready)(),
+        let is_ready = if self.serving.is_silent() {
+            Err("the policy model's server does not answer".to_owned())
+        } else {
+            (self.services.ready)()
         };
         let Err(reason) = is_ready else {
             return json_response(StatusCode::OK, &json!({ "ready": true }));
@@ -72,8 +70,9 @@ impl ProbesLayer {
     }
 
     /// The counters of all agents: where keys are set, not for those who may speak for some only.
-    fn metrics(&self, headers: &HeaderMap) -> Result<Response<Body>, GatewayError> {
-        match self.authenticator.authenticate(headers)? {
+    fn metrics<B>(&self, request: &Request<B>) -> Result<Response<Body>, GatewayError> {
+        allow(request, "GET")?;
+        match self.authenticator.authenticate(request.headers())? {
             Caller::Any => {}
             Caller::Of(_) => return Err(AuthError::NotAll.into()),
         }

@@ -173,9 +173,10 @@ fn of_route(error: &RouteError) -> Problem {
 }
 
 fn of_identity(error: &IdentityError) -> Problem {
-    let status = match error.is_forbidden() {
-        true => StatusCode::FORBIDDEN,
-        false => StatusCode::BAD_REQUEST,
+    let status = if error.is_forbidden() {
+        StatusCode::FORBIDDEN
+    } else {
+        StatusCode::BAD_REQUEST
     };
     Problem {
         code: error.code(),

@@ -52,6 +52,7 @@ pub(crate) fn service(
 > + Clone
 + Send
 + 'static {
+    let set_parent = stack.services.0.set_parent;
     let respond = RespondLayer::new(&stack.metrics);
     let routes = Router::new(
         // A chat is read whole before anybody is asked: not before it is known that its caller may, and
@@ -65,7 +66,11 @@ pub(crate) fn service(
         // Every line that is logged below stands in the request's span, the bodies' as well.
         .layer(
             TraceLayer::new_for_http()
-                .make_span_with(span)
+                .make_span_with(move |request: &Request<_>| {
+                    let span = span(request);
+                    set_parent(&span, request.headers());
+                    span
+                })
                 .on_request(())
                 .on_response(())
                 .on_failure(()),

@@ -65,14 +65,12 @@ where
     let service = TowerToHyperService::new(service);
     let io = TokioIo::new(TimedStream::new(stream, HEADER_TIMEOUT));
     let mut connection = pin!(builder().serve_connection(io, service).into_owned());
-    let ended = match stop.run_until_cancelled(connection.as_mut()).await {
-        Some(ended) => ended,
-        None => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
+    let mut ended = stop.run_until_cancelled(connection.as_mut()).await;
+    if ended.is_none() {
+        connection.as_mut().graceful_shutdown();
+        ended = Some(connection.await);
+    }
+    if let Some(Err(error)) = ended {
         // A client that hung up, or a reply that was cut: told elsewhere.
         tracing::debug!(%error, "a connection ended");
     }
