@@ -46,6 +46,15 @@ impl Api {
         }
     }
 
+    /// What it is called where turns are counted and listed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Responses => "responses",
+            Self::Messages => "messages",
+        }
+    }
+
     /// The API whose shapes a route has: `/v1/messages`, `/v1/responses` and what is below them have their own,
     /// all else is like chat completions.
     pub fn nearest(path: &str) -> Self {

@@ -16,7 +16,7 @@ const LOW: std::ops::RangeInclusive<u16> = 0xdc00..=0xdfff;
 ///
 /// # Errors
 /// What is no JSON even so.
-pub(crate) fn read<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
+pub fn read<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
     serde_json::from_str(text).or_else(|error| match mended(text) {
         Cow::Owned(mended) => serde_json::from_str(&mended),
         Cow::Borrowed(_) => Err(error),
@@ -97,7 +97,7 @@ fn n_torn(head: &str) -> usize {
 }
 
 /// `text` with the escapes of half pairs replaced.
-fn mended(text: &str) -> Cow<'_, str> {
+pub fn mended(text: &str) -> Cow<'_, str> {
     let mut out = String::new();
     let mut n_done = 0;
     let mut at = 0;

@@ -3,6 +3,7 @@
 //!
 //! <https://platform.openai.com/docs/api-reference/responses>, and its streaming events.
 
+mod id;
 mod items;
 mod parts;
 mod request;
@@ -11,6 +12,7 @@ mod stream;
 
 use serde_json::Value;
 
+pub use self::id::response_id;
 use self::status::{finish_reason, is_over, usage};
 pub(crate) use self::{
     items::{item, join},
@@ -18,11 +20,8 @@ pub(crate) use self::{
     stream::Accumulator,
 };
 use crate::{
-    chat,
-    fields::Fields,
-    json,
+    chat, json,
     reply::{Reply, ends_reply, error, text},
-    sse::SseReader,
     tail::ends_with_event,
 };
 
@@ -54,23 +53,6 @@ pub(crate) fn read_json(bytes: &[u8]) -> Reply {
         error: error(&response),
         n_skipped: 0,
     }
-}
-
-/// The id of a response: of its body, or of its first event, where it `is_stream`.
-///
-/// A request may go on from a reply by this id before the log has read the reply: no more than that is read.
-pub fn response_id(reply: &[u8], is_stream: bool) -> Option<String> {
-    /// Longer than a first event is without its instructions and tools.
-    const PIECE: usize = 4 << 10;
-    if !is_stream {
-        let body = Fields::parse(str::from_utf8(reply).ok()?)?;
-        return Some(body.text("id")?.into_owned());
-    }
-    let mut reader = SseReader::new();
-    let mut pieces = reply.chunks(PIECE);
-    let event = pieces.find_map(|piece| reader.feed(piece).into_iter().next())?;
-    let response = Fields::parse(&event.data)?;
-    Some(response.object("response")?.text("id")?.into_owned())
 }
 
 /// One of the events that end a stream has come, or the `[DONE]` that some servers send.

@@ -15,6 +15,7 @@ use http::{HeaderMap, Request, Response, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use metaclaw_capture::{Budget, Held};
 use metaclaw_chat::Size;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -22,7 +23,6 @@ use tower::{Layer, Service};
 
 use crate::{
     body::Body,
-    capture::{Budget, Held},
     config::ProxyConfig,
     metrics::{Metrics, RequestMetrics},
     timed_body::{BodyError, TimedBody},
@@ -74,7 +74,7 @@ struct Whole {
 impl BodyLimitLayer {
     pub(crate) fn new(config: &ProxyConfig, metrics: &Arc<Metrics>, tasks: &TaskTracker) -> Self {
         let (max_body, memory) = (config.max_body, config.body_memory);
-        let budget = Budget::new(memory.0, Arc::clone(metrics), |metrics| &metrics.body_bytes);
+        let budget = Budget::new(memory.0, Arc::clone(&metrics.body_bytes));
         Self(Arc::new(Bounds {
             max_body,
             memory,

@@ -10,30 +10,30 @@ use futures_util::future::BoxFuture;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, request::Parts, uri::PathAndQuery,
 };
-use metaclaw_chat::ChainHash;
+use metaclaw_capture::{CapturedRequest, Encoding, Format, Recorder, ResponseMeta};
+use metaclaw_chat::{ChainHash, now_ms};
 use metaclaw_dialects::{
     Api,
     request::{Absent, Changes, ChatRequest, splice},
     vllm,
 };
-use metaclaw_turns::TurnKind;
+use metaclaw_turns::{LessonRef, Served, TurnKind};
 use tower::Service;
 use tracing::{Span, field::display};
 
 use crate::{
     auth::Caller,
     body::{Body, guarded},
-    clock, headers,
+    headers,
     identity::{self, Identifier, Identity},
-    inject::{Given, Sessions},
     metrics::RequestMetrics,
     pieces::Pieces,
-    record::{self, AsItCame, Asked, Began, Encoding, Format, Recorder},
     relay::Relay,
     respond::GatewayError,
     route::{RouteError, below_v1},
     routing::{self, Answer, Upstreams},
     serving::Serving,
+    sessions::{SessionContext, Sessions},
     upstream::Upstream,
 };
 
@@ -61,7 +61,7 @@ struct Turn {
     chat: ChatRequest,
     who: Identity,
     start: ChainHash,
-    given: Given,
+    context: SessionContext,
     started_ms: u64,
 }
 
@@ -69,7 +69,7 @@ struct Turn {
 struct InSession {
     sessions: Arc<Sessions>,
     who: Identity,
-    _given: Given,
+    _context: SessionContext,
 }
 
 // === impl Chat ===
@@ -83,15 +83,16 @@ impl Chat {
         };
         let (head, raw) = request.into_parts();
         let metrics = RequestMetrics::of(&head.extensions);
-        let turn = parts.turn(ChatRequest::parse(api, raw)?, route, head, &metrics)?;
+        let turn = parts.turn(ChatRequest::parse(api, raw)?, route, head, &metrics);
+        let turn = turn.await?;
         let in_session = InSession {
             sessions: Arc::clone(&parts.sessions),
             who: turn.who.clone(),
-            _given: turn.given.clone(),
+            _context: turn.context.clone(),
         };
         let answer = turn.ask_any(parts, &metrics).await?;
         Span::current().record("upstream", &*answer.upstream.name);
-        let reply = turn.relay(parts.recorder.as_ref(), answer);
+        let reply = turn.relay(parts, answer);
         Ok(reply.map(|body| guarded(body, in_session)))
     }
 }
@@ -114,14 +115,14 @@ impl Service<Request<Bytes>> for Chat {
 
 impl ChatParts {
     /// Whose turn it is, and what that session takes along.
-    fn turn(
+    async fn turn(
         &self,
         chat: ChatRequest,
         route: PathAndQuery,
         head: Parts,
         metrics: &RequestMetrics,
     ) -> Result<Turn, GatewayError> {
-        let started_ms = clock::now_ms();
+        let started_ms = now_ms();
         let (who, start) = self.identifier.identify(&identity::Claims {
             headers: &head.headers,
             chat: &chat,
@@ -131,14 +132,14 @@ impl ChatParts {
         let span = Span::current();
         span.record("agent", display(&who.agent));
         span.record("session", display(&who.session));
-        let given = self.sessions.given(&who, &chat);
+        let context = self.sessions.context(&who, &chat).await;
         Ok(Turn {
             route,
             headers: head.headers,
             chat,
             who,
             start,
-            given,
+            context,
             started_ms,
         })
     }
@@ -176,9 +177,9 @@ impl Turn {
 
     /// The request's body as this upstream gets it.
     fn body(&self, upstream: &Upstream, asks_ids: bool) -> Pieces {
-        let lessons = &self.given.lessons.lessons;
+        let lessons = &self.context.lessons;
         let changes = Changes {
-            model: upstream.model(self.given.lease.adapter()),
+            model: upstream.model(self.context.lease.adapter()),
             system: lessons.system_block.as_deref(),
             absent: if upstream.capabilities.appends_system {
                 Absent::Field
@@ -212,7 +213,7 @@ impl Turn {
     }
 
     /// Sends the reply on its way, with a copy for the log.
-    fn relay(self, recorder: Option<&Recorder>, answer: Answer) -> Response<Body> {
+    fn relay(self, parts: &ChatParts, answer: Answer) -> Response<Body> {
         let Answer {
             upstream,
             reply,
@@ -221,11 +222,11 @@ impl Turn {
         } = answer;
         let (mut head, body) = reply.into_parts();
         head.headers = headers::downwards(head.headers);
-        let adapter = upstream.adapter(&self.given.lease);
+        let adapter = upstream.adapter(&self.context.lease);
         if let Some(adapter) = adapter.and_then(|it| HeaderValue::from_str(it).ok()) {
             head.headers.insert(ADAPTER, adapter);
         }
-        let began = Began {
+        let meta = ResponseMeta {
             api,
             status: head.status.as_u16(),
             format: if headers::is_events(&head.headers) {
@@ -237,32 +238,57 @@ impl Turn {
             has_ids,
         };
         let idle = upstream.idle;
-        let recording = recorder.and_then(|it| it.begin(self.asked(&upstream), began));
+        let recorder = parts.recorder.as_ref();
+        let captured = || self.captured(&parts.identifier, &upstream);
+        let recording = recorder.and_then(|it| it.begin(captured(), meta));
         let relay = Relay::new(body, recording, idle);
         Response::from_parts(head, Body::new(relay))
     }
 
     /// What the log is told of the request.
-    fn asked(self, upstream: &Upstream) -> Asked {
-        let adapter = upstream.adapter(&self.given.lease);
-        Asked {
-            api: self.chat.api(),
-            who: self.who,
+    fn captured(self, identifier: &Identifier, upstream: &Upstream) -> CapturedRequest {
+        let served = self.served(upstream);
+        let Self {
+            chat, who, start, ..
+        } = self;
+        let on_reply_id =
+            (chat.api() == Api::Responses).then(|| identifier.on_reply_id(&who, &chat, start));
+        let traceparent = self.headers.get("traceparent");
+        CapturedRequest {
+            agent: who.agent,
+            session: who.session,
+            kind: who.kind,
+            is_last: who.is_last,
+            chat,
+            start,
+            served,
+            on_reply_id,
             started_ms: self.started_ms,
-            traceparent: self.headers.get("traceparent").and_then(copied),
-            request: record::Request::AsItCame(Box::new(AsItCame {
-                upstream: upstream.name.clone(),
-                model: upstream.model(adapter).map(str::to_owned),
-                adapter: adapter.map(str::to_owned),
-                chat: self.chat,
-                start: self.start,
-                lessons: self.given.lessons,
-            })),
+            traceparent: traceparent.and_then(|it| Some(it.to_str().ok()?.to_owned())),
+            span: Span::current(),
         }
     }
-}
 
-/// A header on its own: as it came, it keeps all that was read from the connection with it.
-fn copied(value: &HeaderValue) -> Option<HeaderValue> {
-    HeaderValue::from_bytes(value.as_bytes()).ok()
+    /// Who answers, and what was put into the request.
+    fn served(&self, upstream: &Upstream) -> Served {
+        let adapter = upstream.adapter(&self.context.lease);
+        let lessons = &self.context.lessons;
+        let skills = lessons.skills.iter().map(|skill| LessonRef {
+            name: skill.name.to_string(),
+            version: skill.version.clone(),
+        });
+        Served {
+            api: match self.chat.api() {
+                Api::Chat => None,
+                other => Some(other.path().to_owned()),
+            },
+            upstream: upstream.name.clone(),
+            model: upstream.model(adapter).unwrap_or_default().to_owned(),
+            adapter: adapter.map(str::to_owned),
+            skills: skills.collect(),
+            wishes: lessons.wishes_version.clone(),
+            system_block: lessons.system_block.clone(),
+            user_line: lessons.user_line.clone(),
+        }
+    }
 }

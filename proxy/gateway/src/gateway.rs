@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+use metaclaw_capture::{CaptureConfig, Recorder, TurnSink, Worker, recorder};
 use metaclaw_chat::{AgentId, ChainHash, SessionId, Span};
 use metaclaw_skills::Library;
 use rustls::RootCertStore;
@@ -11,24 +12,26 @@ use crate::{
     admission::Admission,
     auth::{AuthLayer, Authenticator},
     body_limit::BodyLimitLayer,
-    capture::Budget,
     chat::{Chat, ChatParts},
     config::{ConfigError, GatewayConfig},
     identity::{Identifier, Lineage, Replies, SidePatterns},
-    inject::Sessions,
     metrics::Metrics,
     origin::{OriginLayer, Origins},
     passthrough::Passthrough,
     probes::ProbesLayer,
-    record::{AT_ONCE, Recordings, TurnSink, recorder},
     routing::Upstreams,
     serve_calls::ServeCalls,
     server::max_connections,
     services::Services,
     serving::Serving,
+    sessions::Sessions,
     stack::Stack,
     stalled_streams::{StalledLayer, StalledStreams},
 };
+
+/// Captures that wait to be read and handed to the log: one that stops for a second loses nothing. Their bytes
+/// stay within `proxy.capture_memory`; beyond either, a turn is dropped and counted.
+pub(crate) const QUEUE: usize = 16_384;
 
 /// What the gateway is made of.
 pub struct GatewayParts {
@@ -51,7 +54,8 @@ pub struct GatewayParts {
 /// A gateway that does not listen yet.
 pub struct Gateway {
     pub(crate) stack: Stack,
-    pub(crate) recordings: Recordings,
+    pub(crate) recorder: Recorder,
+    pub(crate) worker: Worker,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) serving: Arc<Serving>,
@@ -92,7 +96,7 @@ impl Gateway {
     ///
     /// [`ConfigError`] names the setting that cannot be used.
     pub fn new(parts: GatewayParts) -> Result<Self, ConfigError> {
-        Self::with(parts, AT_ONCE)
+        Self::with(parts, QUEUE)
     }
 
     /// The same, with room for so many turns that the log has not taken.
@@ -100,16 +104,12 @@ impl Gateway {
         let config = parts.config;
         config.check()?;
         let metrics = Arc::new(Metrics::default());
-        let budget = Budget::of_captures(config.proxy.capture_memory.0, Arc::clone(&metrics));
-        let replies = Arc::new(Replies::new());
-        let (recorder, recordings) = recorder(
-            parts.log,
-            budget,
-            Arc::clone(&replies),
-            Arc::clone(&metrics),
-            config.strict,
-            at_once,
-        );
+        let capture = CaptureConfig {
+            memory: config.proxy.capture_memory.0,
+            queue: at_once,
+            strict: config.strict,
+        };
+        let (recorder, worker) = recorder(parts.log, capture, Arc::clone(&metrics.capture));
         let authenticator = Arc::new(Authenticator::new(&config.proxy));
         let pin_idle = config.serving.pin_idle.0;
         let sessions = Arc::new(Sessions::new(
@@ -120,7 +120,7 @@ impl Gateway {
         ));
         let identifier = Identifier::new(
             Lineage::new(pin_idle, parts.known),
-            replies,
+            Arc::new(Replies::new()),
             SidePatterns::new(&config.compat.side_patterns)?,
             &config.compat,
             config.agents.clone(),
@@ -145,7 +145,7 @@ impl Gateway {
             probes: ProbesLayer {
                 authenticator: Arc::clone(&authenticator),
                 metrics: Arc::clone(&metrics),
-                recorder,
+                recorder: recorder.clone(),
                 services: parts.services.clone(),
                 serving: Arc::clone(&chat.serving),
             },
@@ -166,7 +166,8 @@ impl Gateway {
             upstreams: Arc::clone(&stack.passthrough.upstreams),
             serving: Arc::clone(&stack.passthrough.serving),
             stack,
-            recordings,
+            recorder,
+            worker,
             sessions,
             stalled,
             authenticator,

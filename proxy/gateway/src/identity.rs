@@ -14,18 +14,15 @@ use std::{
 
 use http::{HeaderMap, HeaderName};
 use lru::LruCache;
-use metaclaw_chat::{AgentId, ChainHash, NameError, SessionId};
+use metaclaw_chat::{AgentId, ChainHash, NameError, SaidHash, SessionId};
 use metaclaw_dialects::request::ChatRequest;
 use metaclaw_turns::TurnKind;
 use serde_json::Value;
 
-use self::runtime::Runtime;
 pub(crate) use self::{
-    error::IdentityError,
-    lineage::Lineage,
-    replies::{Replied, Replies},
-    side::SidePatterns,
+    error::IdentityError, lineage::Lineage, replies::Replies, side::SidePatterns,
 };
+use self::{replies::Replied, runtime::Runtime};
 use crate::{
     auth::Caller,
     config::{AgentConfig, CompatConfig, Mode},
@@ -138,6 +135,23 @@ impl Identifier {
             session,
         };
         Ok((who, start))
+    }
+
+    /// What remembers the reply to a request by its id, for a request that goes on from it; `start` is the
+    /// hash of the conversation before the request's first message.
+    pub(crate) fn on_reply_id(
+        &self,
+        who: &Identity,
+        chat: &ChatRequest,
+        start: ChainHash,
+    ) -> Box<dyn FnOnce(String) + Send> {
+        let chain = chat.chains(start).pop().unwrap_or(start);
+        let replied = Replied {
+            session: who.session.clone(),
+            chain: chain.then_said(SaidHash::ASSISTANT),
+        };
+        let (replies, agent) = (Arc::clone(&self.replies), who.agent.clone());
+        Box::new(move |id| replies.put(&agent, id, replied))
     }
 
     /// The agent that a line of OpenClaw's names, now or at the beginning of this session: what the system

@@ -2,18 +2,16 @@
 //! as they come.
 //!
 //! Nothing the agent can notice changes. A request is edited by its bytes (`splice`), a reply is
-//! passed on frame by frame (`relay`), and what learning needs is a bounded copy (`capture`) that
-//! goes to the turn log behind the agent's back (`record`). Where learning and chat compete, chat
-//! wins, and the loss is counted ([`Metrics`]).
+//! passed on frame by frame (`relay`), and what learning needs is a bounded copy that goes to the turn
+//! log behind the agent's back (`metaclaw-capture`). Where learning and chat compete, chat wins, and the
+//! loss is counted ([`Metrics`]).
 
 mod address;
 mod admission;
 mod auth;
 mod body;
 mod body_limit;
-mod capture;
 mod chat;
-mod clock;
 mod config;
 mod failure;
 #[cfg(any(fuzzing, test))]
@@ -22,14 +20,11 @@ mod gateway;
 mod headers;
 mod identity;
 mod idle_clock;
-mod inject;
 mod metrics;
 mod origin;
 mod passthrough;
 mod pieces;
 mod probes;
-mod recent;
-mod record;
 mod relay;
 mod respond;
 mod route;
@@ -40,6 +35,7 @@ mod serve_calls;
 mod server;
 mod services;
 mod serving;
+mod sessions;
 mod stack;
 mod stalled_streams;
 mod timed_body;
@@ -58,7 +54,6 @@ pub use self::{
     failure::Failure,
     gateway::{Gateway, GatewayParts},
     metrics::{Counts, Metrics},
-    record::{Appending, TurnSink},
     secret::Secret,
     services::{Answering, Call, Service, ServiceError, Services},
     serving::{Endpoint, Lease, Serving},

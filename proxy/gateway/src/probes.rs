@@ -8,6 +8,7 @@ use std::{
 
 use futures_util::future::Either;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use metaclaw_capture::Recorder;
 use serde_json::json;
 use tower::{Layer, Service};
 
@@ -15,7 +16,6 @@ use crate::{
     auth::{AuthError, Authenticator, Caller},
     body::{Body, full},
     metrics::{self, Metrics},
-    record::Recorder,
     respond::{GatewayError, json_response},
     route::allow,
     services::{ServiceError, Services},

@@ -14,6 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use metaclaw_capture::Recording;
 use metaclaw_dialects::rewrite::Rewrite;
 use metaclaw_turns::StreamEnd;
 use tokio::{
@@ -21,7 +22,7 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-use crate::{body::BoxError, record::Recording, upstream::UpstreamBody};
+use crate::{body::BoxError, upstream::UpstreamBody};
 
 /// The longest that `turns.durability: strict` holds an end back: a log that is broken must not
 /// keep agents waiting for ever.

@@ -14,7 +14,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::connection::connection;
-use crate::{gateway::Gateway, inject::Sessions, stack, stalled_streams::StalledStreams};
+use crate::{gateway::Gateway, sessions::Sessions, stack, stalled_streams::StalledStreams};
 
 /// How often what is silent is looked for.
 const SWEEP: Duration = Duration::from_secs(30);
@@ -44,7 +44,7 @@ impl Gateway {
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
         let recorded = CancellationToken::new();
         let tasks = self.tasks;
-        tasks.spawn(self.recordings.run(recorded.clone()));
+        tasks.spawn(self.worker.run(recorded.clone()));
         tasks.spawn(sweep(self.sessions, self.stalled, recorded.clone()));
         let (upstreams, serving, until) = (self.upstreams, self.serving, recorded.clone());
         tasks.spawn(async move {
@@ -72,6 +72,7 @@ impl Gateway {
         if timeout(drain.0, all).await.is_err() {
             let n_active = self.metrics.active_streams.get();
             tracing::warn!(n_active, "replies under way are cut off");
+            self.recorder.cut();
         }
         connections.shutdown().await;
         recorded.cancel();

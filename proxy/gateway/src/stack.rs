@@ -14,7 +14,7 @@ use crate::{
     auth::AuthLayer,
     body_limit::BodyLimitLayer,
     chat::Chat,
-    metrics::{Metrics, MetricsLayer, api_name},
+    metrics::{Metrics, MetricsLayer},
     origin::OriginLayer,
     passthrough::Passthrough,
     probes::ProbesLayer,
@@ -98,7 +98,7 @@ pub(crate) fn service(
 fn span<B>(request: &Request<B>) -> Span {
     tracing::info_span!(
         "request",
-        api = api_name(Api::of_path(request.uri().path())),
+        api = Api::of_path(request.uri().path()).map_or("other", Api::name),
         agent = Empty,
         session = Empty,
         upstream = Empty,

@@ -64,6 +64,13 @@ impl ChatRequest {
         })
     }
 
+    /// The same with bytes of its own: those that it was read from are free.
+    #[must_use]
+    pub fn detached(self) -> Self {
+        let raw = Bytes::copy_from_slice(&self.raw);
+        Self { raw, ..self }
+    }
+
     /// The API that it is a request of.
     pub fn api(&self) -> Api {
         self.api

@@ -15,10 +15,18 @@ fn a_response_names_itself_in_its_first_event_or_its_body() {
         b"",
         b"data:",
         b"data: []\n\n",
+        b"data: {\"response\":7}",
+        b"data: {\"response\":{\"id\":7}}",
     ] {
         assert_eq!(response_id(broken, true), None);
         assert_eq!(response_id(broken, false), None);
     }
+    let cut = b"data: {\"response\":{\"id\":\"resp_3\",\"instructions\":\"\xf0\x9f";
+    assert_eq!(
+        response_id(cut, true).unwrap(),
+        "resp_3",
+        "no more is needed"
+    );
 }
 
 use crate::{

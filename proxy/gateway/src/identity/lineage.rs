@@ -11,10 +11,8 @@ use std::{
 };
 
 use lru::LruCache;
-use metaclaw_chat::{AgentId, ChainHash, SaidHash, SessionId};
+use metaclaw_chat::{AgentId, ChainHash, SaidHash, SessionId, now_ms};
 use tokio::time::Instant;
-
-use crate::clock;
 
 /// How many conversations are remembered: 150 bytes each.
 const BOUND: NonZeroUsize = NonZeroUsize::new(50_000).unwrap();
@@ -110,7 +108,7 @@ impl Lineage {
     )]
     fn make(&self, chain: ChainHash) -> SessionId {
         let n = self.n_made.fetch_add(1, Ordering::Relaxed);
-        let now = clock::now_ms();
+        let now = now_ms();
         // The hash shows its first 6 bytes.
         let name = format!("auto-{now:x}-{n:x}-{chain:?}");
         name.parse().expect("a legal session name")

@@ -220,16 +220,6 @@ impl Route {
 
 impl EncodeLabelValue for Route {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
-        api_name(self.0).encode(encoder)
-    }
-}
-
-/// What an API is called where it is counted.
-pub(crate) fn api_name(api: Option<Api>) -> &'static str {
-    match api {
-        Some(Api::Chat) => "chat",
-        Some(Api::Responses) => "responses",
-        Some(Api::Messages) => "messages",
-        None => "other",
+        self.0.map_or("other", Api::name).encode(encoder)
     }
 }

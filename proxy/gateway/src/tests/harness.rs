@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use metaclaw_capture::{Appending, TurnSink};
 use metaclaw_chat::TurnId;
 use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
 use metaclaw_turns::{Done, LogError, NewTurn, RawTurn};
@@ -20,8 +21,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Appending, Gateway, GatewayConfig, GatewayParts, Metrics, Secret, Services, Serving, TurnSink,
-    record::AT_ONCE, stalled_streams::StalledStreams,
+    Gateway, GatewayConfig, GatewayParts, Metrics, Secret, Services, Serving, gateway::QUEUE,
+    stalled_streams::StalledStreams,
 };
 
 /// Nothing on one machine takes this long unless it hangs.
@@ -134,7 +135,7 @@ impl Harness {
             serving: Arc::clone(&serving),
             services,
         };
-        let at_once = set_up.at_once.unwrap_or(AT_ONCE);
+        let at_once = set_up.at_once.unwrap_or(QUEUE);
         let mut gateway = Gateway::with(parts, at_once).unwrap();
         if let Some(max_connections) = set_up.max_connections {
             gateway.max_connections = max_connections;

@@ -18,7 +18,7 @@ const BROTLI_BUFFER: usize = 4 << 10;
 
 /// A `content-encoding`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Encoding {
+pub enum Encoding {
     /// As it is.
     Identity,
     /// gzip.
@@ -37,7 +37,7 @@ pub(crate) enum Encoding {
 
 impl Encoding {
     /// What a reply's headers say.
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
+    pub fn of(headers: &HeaderMap) -> Self {
         let Some(encoding) = headers.get(header::CONTENT_ENCODING) else {
             return Self::Identity;
         };
@@ -54,12 +54,12 @@ impl Encoding {
 
     /// The bytes opened, as far as they can be: those of a reply that was cut end early.
     /// `None` where they are not read here or are not what they say.
-    pub(super) fn open(self, bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
+    pub(crate) fn open(self, bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
         self.open_to(MAX_OPENED, bytes)
     }
 
-    /// The same, of a reply that is opened to no more than `limit` bytes.
-    pub(super) fn open_to(self, limit: u64, bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
+    /// The same, of a compressed reply no more than `limit` bytes.
+    pub(crate) fn open_to(self, limit: u64, bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
         let opened = match self {
             Self::Identity => return Some(Cow::Borrowed(bytes)),
             Self::Unread => return None,

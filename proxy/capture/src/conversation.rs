@@ -1,0 +1,266 @@
+//! A request as the log has it: its conversation in chat shape, as JSON texts with hashes, and what else
+//! steers the answer.
+//!
+//! Of a chat completion each message is kept as its text stands in the request: to build values of all
+//! of them would cost several times as much. The other APIs' are put into chat shape.
+
+use metaclaw_chat::{ChainHash, Message};
+use metaclaw_dialects::{
+    Api, json,
+    request::{ChatRequest, OWN_FIELDS},
+};
+use metaclaw_turns::JsonText;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// The deepest nesting that a value is read with.
+const MAX_DEPTH: usize = 127;
+
+/// Some of a request fits in no value: a number beyond `f64`, or too deep a nesting. Upstreams may take it; it
+/// is not learned from.
+#[derive(Debug)]
+pub(crate) struct Unreadable;
+
+/// A request in the log's shape.
+#[derive(Debug)]
+pub(crate) struct NormalizedRequest {
+    /// The conversation, system messages included; with each the hash of the conversation up to it.
+    pub messages: Vec<(JsonText, ChainHash)>,
+    /// The tools, in chat shape.
+    pub tools: Option<JsonText>,
+    /// What else steers the answer, by the names of chat completions.
+    pub params: Map<String, Value>,
+    /// The model that the caller asked for.
+    pub model: Option<String>,
+    /// The reply whose conversation the request leaves out.
+    pub goes_on_from: Option<String>,
+}
+
+// === impl NormalizedRequest ===
+
+impl NormalizedRequest {
+    /// Reads a request; `start` is the hash of its conversation before the first message.
+    ///
+    /// # Errors
+    /// [`Unreadable`].
+    pub(crate) fn read(chat: &ChatRequest, start: ChainHash) -> Result<Self, Unreadable> {
+        let api = chat.api();
+        let text = |name| match chat.field(name) {
+            Some(Value::String(text)) => Some(text),
+            _ => None,
+        };
+        let tools = chat.field_json("tools").map(|tools| match api {
+            Api::Chat => plain(tools),
+            Api::Messages | Api::Responses => written(&api.tools(&value(tools)?)),
+        });
+        let previous = || text("previous_response_id");
+        Ok(Self {
+            messages: match api {
+                Api::Chat => as_they_stand(chat, start)?,
+                Api::Messages | Api::Responses => converted(chat, start)?,
+            },
+            tools: tools.transpose()?,
+            params: params(chat),
+            model: text("model"),
+            goes_on_from: (api == Api::Responses).then(previous).flatten(),
+        })
+    }
+
+    /// Bytes of its texts.
+    pub(crate) fn n_bytes(&self) -> usize {
+        let texts = self.messages.iter().map(|(text, _)| text);
+        texts
+            .chain(&self.tools)
+            .map(|text| text.as_str().len())
+            .sum()
+    }
+}
+
+/// What steers the answer, beside the conversation and the tools. A number that fits in no `f64` is null
+/// here: it steers nothing.
+fn params(chat: &ChatRequest) -> Map<String, Value> {
+    let api = chat.api();
+    let is_said = |name: &str| match (name, api) {
+        ("messages", Api::Chat | Api::Messages) | ("input", Api::Responses) => true,
+        ("system", Api::Messages) | ("instructions", Api::Responses) => true,
+        (name, _) => name == "tools" || OWN_FIELDS.contains(&name),
+    };
+    let steering = chat.fields().filter(|(name, _)| !is_said(name));
+    let param = |(name, json): (&str, &str)| {
+        let value = value(json).unwrap_or_default();
+        (api.param(name).to_owned(), value)
+    };
+    steering.map(param).collect()
+}
+
+type Messages = Vec<(JsonText, ChainHash)>;
+
+/// The messages of a chat completion: each is an element of the request.
+fn as_they_stand(chat: &ChatRequest, start: ChainHash) -> Result<Messages, Unreadable> {
+    let chains = chat.chains(start).into_iter().skip(1);
+    let messages = chat.items().zip(chains);
+    messages
+        .map(|(item, chain)| Ok((plain(item)?, chain)))
+        .collect()
+}
+
+/// The messages of another API, in chat shape.
+fn converted(chat: &ChatRequest, start: ChainHash) -> Result<Messages, Unreadable> {
+    let mut chain = start;
+    let messages = chat.to_messages().map_err(|_| Unreadable)?;
+    let message = |message: &Message| {
+        chain = chain.then(message);
+        Ok((written(message.as_map())?, chain))
+    };
+    messages.iter().map(message).collect()
+}
+
+/// A part as it stands; only what can be written in several ways is read and written anew.
+fn plain(json: &str) -> Result<JsonText, Unreadable> {
+    let brackets = json.bytes().filter(|b| matches!(b, b'[' | b'{'));
+    // What is stored must be readable.
+    if brackets.count() > MAX_DEPTH {
+        value(json)?;
+    }
+    JsonText::new(json.as_bytes()).or_else(|_| written(&value(json)?))
+}
+
+fn written(value: &impl Serialize) -> Result<JsonText, Unreadable> {
+    JsonText::of(value).map_err(|_| Unreadable)
+}
+
+fn value(json: &str) -> Result<Value, Unreadable> {
+    json::value(json.as_bytes()).ok_or(Unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use metaclaw_chat::AgentId;
+    use proptest::{collection::vec, prelude::*, sample::select};
+    use serde_json::json;
+
+    use super::*;
+
+    fn start() -> ChainHash {
+        ChainHash::start(&AgentId::default_agent())
+    }
+
+    fn read(api: Api, raw: &str) -> Result<NormalizedRequest, Unreadable> {
+        let raw = Bytes::copy_from_slice(raw.as_bytes());
+        NormalizedRequest::read(&ChatRequest::parse(api, raw).unwrap(), start())
+    }
+
+    /// The hash of each message as it is found from its value.
+    fn by_values(messages: &[(JsonText, ChainHash)]) -> Vec<ChainHash> {
+        let message = |(text, _): &(JsonText, _)| serde_json::from_str(text.as_str()).unwrap();
+        let messages: Vec<Message> = messages.iter().map(message).collect();
+        ChainHash::chain(&AgentId::default_agent(), &messages)
+    }
+
+    #[test]
+    fn a_chat_completion_keeps_its_messages_as_they_stand() {
+        let raw = r#"{"model":"m","n":1e999,"n":2,"tools":[{"type":"function"}],"session_id":"s","messages":7,
+            "messages":[{"x":[1],"role":"user","content":"hi"},{"role":"tool","content":[{"text":"a"},{"text":"b"}]},
+            {"role":"user","content":"half \ud83d","content":"\u0041"}]}"#;
+        let request = read(Api::Chat, raw).unwrap();
+        let texts: Vec<_> = request
+            .messages
+            .iter()
+            .map(|(text, _)| text.as_str())
+            .collect();
+        assert_eq!(
+            texts,
+            [
+                r#"{"x":[1],"role":"user","content":"hi"}"#,
+                r#"{"role":"tool","content":[{"text":"a"},{"text":"b"}]}"#,
+                r#"{"role":"user","content":"A"}"#,
+            ]
+        );
+        let chains: Vec<_> = request.messages.iter().map(|(_, chain)| *chain).collect();
+        assert_eq!(chains, by_values(&request.messages));
+        assert_eq!(request.tools.unwrap().as_str(), r#"[{"type":"function"}]"#);
+        assert_eq!(Value::Object(request.params), json!({"model": "m", "n": 2}));
+        assert_eq!(
+            (request.model.as_deref(), request.goes_on_from),
+            (Some("m"), None)
+        );
+    }
+
+    #[test]
+    fn the_other_apis_are_put_into_chat_shape() {
+        let raw = r#"{"model":"m","system":"S","stop_sequences":["x"],"tools":[{"name":"t","input_schema":{}}],
+            "messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"r"},{"type":"text","text":"u"}]}]}"#;
+        let request = read(Api::Messages, raw).unwrap();
+        let roles = |request: &NormalizedRequest| -> Vec<String> {
+            let role = |text: &JsonText| {
+                let message: Value = serde_json::from_str(text.as_str()).unwrap();
+                message["role"].as_str().unwrap().to_owned()
+            };
+            request
+                .messages
+                .iter()
+                .map(|(text, _)| role(text))
+                .collect()
+        };
+        assert_eq!(roles(&request), ["system", "tool", "user"]);
+        assert_eq!(
+            request.messages[0].1,
+            start(),
+            "a system text is none of the conversation"
+        );
+        assert!(request.params.contains_key("stop") && request.tools.is_some());
+
+        let raw = r#"{"input":"hi","instructions":"S","previous_response_id":"resp_\u0031"}"#;
+        let request = read(Api::Responses, raw).unwrap();
+        assert_eq!(roles(&request), ["system", "user"]);
+        assert_eq!(request.goes_on_from.as_deref(), Some("resp_1"));
+        assert_eq!(request.messages[1].1, start().then(&Message::user("hi")));
+    }
+
+    #[test]
+    fn half_an_emoji_is_shown_and_what_no_value_holds_is_not_read() {
+        let request = read(
+            Api::Chat,
+            r#"{"\ud83d":1,"messages":[{"role":"user","content":"\ud83d","\ud83d":1}]}"#,
+        );
+        let request = request.unwrap();
+        let (text, chain) = &request.messages[0];
+        assert_eq!(
+            text.as_str(),
+            "{\"role\":\"user\",\"content\":\"\u{fffd}\",\"\u{fffd}\":1}"
+        );
+        assert_eq!(*chain, start().then(&Message::user("\u{fffd}")));
+        read(Api::Chat, r#"{"messages":[{"role":"user","x":1e999}]}"#).unwrap_err();
+        let deep = |n| {
+            format!(
+                r#"{{"messages":[{{"role":"user","x":{}7{}}}]}}"#,
+                "[".repeat(n),
+                "]".repeat(n)
+            )
+        };
+        let text = |n| Some(read(Api::Chat, &deep(n)).ok()?.messages.swap_remove(0).0);
+        let nested = text(MAX_DEPTH - 1).unwrap();
+        serde_json::from_str::<Message>(nested.as_str()).unwrap();
+        assert_eq!(text(MAX_DEPTH), None, "the log could not be read");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_where_it_stands_is_hashed_as_its_value_is(
+            messages in vec((select(vec!["user", "assistant", "tool", "system", "x"]), "[ a-b\n\"é\\\\]{0,9}", 0..4u8), 1..6),
+        ) {
+            let message = |(role, text, shape): &(&str, String, u8)| match shape {
+                0 => json!({"role": role, "content": text}),
+                1 => json!({"content": [{"type": "text", "text": text}, text], "role": role}),
+                2 => json!({"role": role, "content": null}),
+                _ => json!({"role": role}),
+            };
+            let messages: Vec<Value> = messages.iter().map(message).collect();
+            let raw = json!({ "messages": messages }).to_string();
+            let request = read(Api::Chat, &raw).unwrap();
+            let chains: Vec<_> = request.messages.iter().map(|(_, chain)| *chain).collect();
+            prop_assert_eq!(chains, by_values(&request.messages));
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What is counted of captures. Every loss on the way of a turn into the log has a counter.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+/// A number that goes up, and for some down again.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+/// Counters since the start.
+#[derive(Debug, Default)]
+pub struct CaptureMetrics {
+    /// Bytes held now for captures.
+    pub bytes: Arc<Counter>,
+    /// Turns that the log has acknowledged.
+    pub recorded: Counter,
+    /// Turns that are not in the log because the queue was full.
+    pub dropped: Counter,
+    /// Turns that are not in the log because it failed.
+    pub failed: Counter,
+    /// Turns without their reply, as the capture's memory ran out or an event was too long to read.
+    pub overflowed: Counter,
+    /// Turns without their reply, as it was compressed in a way that is not read here, or badly.
+    pub undecodable: Counter,
+    /// Turns that are not in the log because a number of the request fits in no `f64`.
+    pub unreadable: Counter,
+}
+
+// === impl Counter ===
+
+impl Counter {
+    /// Adds `n`.
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Takes `n` away, which were added before.
+    pub fn sub(&self, n: u64) {
+        self.0.fetch_sub(n, Ordering::Relaxed);
+    }
+
+    /// Adds one.
+    pub fn inc(&self) {
+        self.add(1);
+    }
+
+    /// The number now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,218 @@
+//! A reply under way, and what is kept of it.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use metaclaw_chat::now_ms;
+use metaclaw_dialects::response_id;
+use metaclaw_turns::{RawTurn, StreamEnd};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    budget::{Budget, Held},
+    encoding::Encoding,
+    metrics::CaptureMetrics,
+    reply::{Format, ResponseMeta},
+    reply_copy::ReplyCopy,
+    request::CapturedRequest,
+    sink::TurnSink,
+};
+
+/// How much of a reply's beginning is looked through for its id, decompressed, in bytes: some 100 us.
+const BEGINNING: usize = 64 << 10;
+
+/// The bounds on captures.
+#[derive(Debug, Clone, Copy)]
+pub struct CaptureConfig {
+    /// Memory of all captures together, in bytes.
+    pub memory: u64,
+    /// Captures that may wait for the worker.
+    pub queue: usize,
+    /// The end of a reply waits until its turn is durable.
+    pub strict: bool,
+}
+
+/// Begins recordings. Clones share one queue.
+#[derive(Clone)]
+pub struct Recorder(Arc<Shared>);
+
+struct Shared {
+    queue: mpsc::Sender<Finished>,
+    budget: Budget,
+    metrics: Arc<CaptureMetrics>,
+    sink: Arc<dyn TurnSink>,
+    is_strict: bool,
+    is_cutting: AtomicBool,
+}
+
+/// A reply under way.
+#[derive(Debug)]
+pub struct Recording {
+    capture: Box<Capture>,
+    recorder: Recorder,
+}
+
+/// A request and the copy of its reply.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    pub request: CapturedRequest,
+    pub response: ResponseMeta,
+    pub reply: ReplyCopy,
+    /// Bytes of the reply, copied or not.
+    pub n_bytes: u64,
+    pub first_byte_ms: Option<u64>,
+    /// The request's part of the memory; from decoding on, the turn's.
+    pub memory: Held,
+}
+
+/// A capture whose reply has ended.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub capture: Box<Capture>,
+    pub end: StreamEnd,
+    pub ended_ms: u64,
+    /// Told when the turn is durable; dropped when it never will be.
+    pub ack: Option<oneshot::Sender<()>>,
+}
+
+// === impl Recorder ===
+
+impl Recorder {
+    pub(crate) fn new(
+        queue: mpsc::Sender<Finished>,
+        sink: Arc<dyn TurnSink>,
+        config: CaptureConfig,
+        metrics: Arc<CaptureMetrics>,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            queue,
+            budget: Budget::new(config.memory, Arc::clone(&metrics.bytes)),
+            metrics,
+            sink,
+            is_strict: config.strict,
+            is_cutting: AtomicBool::new(false),
+        }))
+    }
+
+    /// The age of the oldest turn that the log has and has not flushed.
+    pub fn oldest_unflushed(&self) -> Option<Duration> {
+        self.0.sink.oldest_unflushed()
+    }
+
+    /// Begins to record a reply; nothing, and counted, where there is no memory left.
+    pub fn begin(&self, mut request: CapturedRequest, response: ResponseMeta) -> Option<Recording> {
+        let Shared {
+            budget, metrics, ..
+        } = &*self.0;
+        let n_bytes = request.chat.raw().len() + size_of::<Capture>() + size_of::<RawTurn>();
+        let Some(memory) = budget.hold(n_bytes) else {
+            metrics.overflowed.inc();
+            return None;
+        };
+        // The body's own memory is not kept from the next requests until the log has the turn.
+        request.chat = request.chat.detached();
+        Some(Recording {
+            capture: Box::new(Capture {
+                request,
+                response,
+                reply: ReplyCopy::new(budget),
+                n_bytes: 0,
+                first_byte_ms: None,
+                memory,
+            }),
+            recorder: self.clone(),
+        })
+    }
+
+    /// From now on replies that end early are cut by us: their agents did not hang up.
+    pub fn cut(&self) {
+        self.0.is_cutting.store(true, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder")
+            .field("is_strict", &self.0.is_strict)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Recording ===
+
+impl Recording {
+    /// Copies a frame; whether the stream's own end mark has come with it.
+    pub fn push(&mut self, data: &Bytes) -> bool {
+        let capture = &mut *self.capture;
+        capture.first_byte_ms.get_or_insert_with(now_ms);
+        capture.n_bytes += data.len() as u64;
+        if capture.response.encoding == Encoding::Unread {
+            return false;
+        }
+        if !capture.reply.push(data) {
+            self.recorder.0.metrics.overflowed.inc();
+        }
+        let came = capture.reply.bytes();
+        came.is_some_and(|came| capture.response.is_done(came))
+    }
+
+    /// Ends the recording. With `strict`, what is told when the turn is durable, or dropped when it never
+    /// will be.
+    pub fn end(mut self, seen: StreamEnd) -> Option<oneshot::Receiver<()>> {
+        self.capture.tell_id();
+        let shared = &*self.recorder.0;
+        let end = match seen {
+            StreamEnd::ClientGone if shared.is_cutting.load(Ordering::Relaxed) => StreamEnd::Cut,
+            seen => seen,
+        };
+        let (ack, acknowledged) = if shared.is_strict {
+            let (ack, acknowledged) = oneshot::channel();
+            (Some(ack), Some(acknowledged))
+        } else {
+            (None, None)
+        };
+        let finished = Finished {
+            capture: self.capture,
+            end,
+            ended_ms: now_ms(),
+            ack,
+        };
+        if shared.queue.try_send(finished).is_err() {
+            // A log that cannot keep up costs learning, not chat.
+            shared.metrics.dropped.inc();
+        }
+        acknowledged
+    }
+}
+
+// === impl Capture ===
+
+impl Capture {
+    /// Tells the reply's id, if its beginning says it.
+    fn tell_id(&mut self) {
+        let Self {
+            request,
+            response,
+            reply,
+            ..
+        } = self;
+        if request.on_reply_id.is_none() {
+            return;
+        }
+        let id = reply.bytes().and_then(|bytes| {
+            let opened = response.encoding.open_to(BEGINNING as u64, bytes)?;
+            let n_bytes = opened.len().min(BEGINNING);
+            response_id(&opened[..n_bytes], response.format == Format::Sse)
+        });
+        if let Some((id, tell)) = id.and_then(|id| Some((id, request.on_reply_id.take()?))) {
+            tell(id);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What is known of a turn when its reply begins.
+
+use std::fmt;
+
+use metaclaw_chat::{AgentId, ChainHash, SessionId};
+use metaclaw_dialects::request::ChatRequest;
+use metaclaw_turns::{Served, TurnKind};
+use tracing::Span;
+
+/// A request on its way to the log.
+pub struct CapturedRequest {
+    /// Who asked.
+    pub agent: AgentId,
+    /// In which session.
+    pub session: SessionId,
+    /// What for.
+    pub kind: TurnKind,
+    /// The client says that the session ends with this turn.
+    pub is_last: bool,
+    /// The request as it came.
+    pub chat: ChatRequest,
+    /// The hash of the conversation before its first message.
+    pub start: ChainHash,
+    /// Under what it is served; without a model, the request's own.
+    pub served: Served,
+    /// Called with the id by which the reply names itself, before the agent has its end where the id is
+    /// among its first bytes, and else soon after: the next request may go on from it.
+    pub on_reply_id: Option<OnReplyId>,
+    /// When the request had been read, in Unix milliseconds.
+    pub started_ms: u64,
+    /// The trace that the client is in: W3C's `traceparent`.
+    pub traceparent: Option<String>,
+    /// The request's own span, in which the turn's line is written.
+    pub span: Span,
+}
+
+/// What is told the id of a reply.
+pub(crate) type OnReplyId = Box<dyn FnOnce(String) + Send>;
+
+impl fmt::Debug for CapturedRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CapturedRequest")
+            .field("api", &self.chat.api())
+            .field("agent", &self.agent)
+            .field("session", &self.session)
+            .field("n_bytes", &self.chat.raw().len())
+            .finish_non_exhaustive()
+    }
+}

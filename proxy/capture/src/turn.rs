@@ -1,0 +1,174 @@
+//! From a finished capture to the turn that the log takes.
+
+use std::borrow::Cow;
+
+use metaclaw_dialects::{Reply, vllm::Sampled};
+use metaclaw_turns::{
+    JsonText, NewTurn, RawMessage, RawSetup, RawTurn, Request, Served, StreamEnd, Tokens,
+};
+use tokio::sync::oneshot;
+
+use crate::{
+    budget::Held,
+    conversation::{NormalizedRequest, Unreadable},
+    line::Line,
+    metrics::CaptureMetrics,
+    recording::{Capture, Finished},
+};
+
+/// A turn that is ready for the log.
+pub(crate) struct ReadTurn {
+    pub turn: RawTurn,
+    pub ack: Option<oneshot::Sender<()>>,
+    /// Given back when the log is done with the turn.
+    pub memory: Held,
+}
+
+/// What a reply's bytes say.
+struct Decoded {
+    reply: Reply,
+    end: StreamEnd,
+    sampled: Option<Sampled>,
+    /// What the reply takes of memory, at most, in bytes.
+    n_bytes: u64,
+}
+
+// === impl Finished ===
+
+impl Finished {
+    /// Decodes the reply and reads the request; nothing, and counted, where the request cannot be read.
+    pub(crate) fn read(self, metrics: &CaptureMetrics) -> Option<ReadTurn> {
+        let mut capture = *self.capture;
+        let _entered = capture.request.span.clone().entered();
+        let Decoded {
+            reply,
+            end,
+            sampled,
+            n_bytes,
+        } = capture.decode(self.end, metrics);
+        let request = &mut capture.request;
+        if let Some((tell, id)) = request.on_reply_id.take().zip(reply.id.clone()) {
+            tell(id);
+        }
+        let served = std::mem::take(&mut request.served);
+        let asked = NormalizedRequest::read(&request.chat, request.start);
+        let asked = asked.and_then(|mut asked| Ok((setup(&mut asked, served)?, asked)));
+        let Ok((setup, mut asked)) = asked else {
+            metrics.unreadable.inc();
+            return None;
+        };
+        let n_asked = asked.n_bytes().max(request.chat.raw().len());
+        let messages = messages(&mut asked);
+        let tokens = sampled.map(|sampled| tokens(sampled, setup.served()));
+        let n_ids = tokens.as_ref().map_or(0, Tokens::n_bytes) as u64;
+        let n_messages = size_of_val(messages.as_slice());
+        let n_turn = (n_asked + n_messages + size_of::<RawTurn>()) as u64;
+        capture.memory.set(n_turn + n_ids + n_bytes);
+        let Capture {
+            request,
+            response,
+            memory,
+            ..
+        } = capture;
+        let turn = NewTurn {
+            agent: request.agent,
+            session: request.session,
+            kind: request.kind,
+            chain: messages.last().map_or(request.start, |last| last.chain),
+            request: Request::default(),
+            reply: reply.message,
+            reply_id: reply.id,
+            finish_reason: reply.finish_reason,
+            usage: reply.usage,
+            end,
+            served: Served::default(),
+            started_ms: request.started_ms,
+            first_byte_ms: capture.first_byte_ms,
+            ended_ms: self.ended_ms,
+            is_last: request.is_last,
+            tokens,
+        };
+        let line = Line {
+            api: request.chat.api(),
+            status: response.status,
+            n_bytes: capture.n_bytes,
+            traceparent: request.traceparent.as_deref(),
+            served: setup.served(),
+        };
+        line.write(&turn);
+        Some(ReadTurn {
+            turn: RawTurn {
+                turn,
+                messages,
+                setup,
+                goes_on_from: asked.goes_on_from,
+            },
+            ack: self.ack,
+            memory,
+        })
+    }
+}
+
+// === impl Capture ===
+
+impl Capture {
+    fn decode(&self, seen: StreamEnd, metrics: &CaptureMetrics) -> Decoded {
+        let Self {
+            response,
+            reply: copy,
+            ..
+        } = self;
+        let opened = copy.bytes().map(|bytes| response.encoding.open(bytes));
+        if matches!(opened, Some(None)) {
+            metrics.undecodable.inc();
+        }
+        let opened: Option<Cow<'_, [u8]>> = opened.flatten();
+        // What was said is as long as the opened reply; what came of it may be a thousandth of that. Of one
+        // that was let go of, or cannot be opened, there is nothing.
+        let n_bytes = opened
+            .as_ref()
+            .map_or(0, |it| self.n_bytes.max(it.len() as u64));
+        let sampled = opened.as_ref().and_then(|it| response.sampled(it));
+        let mut reply = opened.map(|bytes| response.read(&bytes));
+        if reply.take_if(|reply| reply.n_skipped > 0).is_some() {
+            metrics.overflowed.inc();
+        }
+        let end = response.end(seen, reply.as_ref());
+        Decoded {
+            reply: reply.unwrap_or_default(),
+            end,
+            sampled: sampled.filter(|_| end == StreamEnd::Complete),
+            n_bytes,
+        }
+    }
+}
+
+/// What seldom changes from turn to turn: params, tools, and under what it was served.
+fn setup(asked: &mut NormalizedRequest, mut served: Served) -> Result<RawSetup, Unreadable> {
+    if served.model.is_empty() {
+        served.model = asked.model.take().unwrap_or_default();
+    }
+    let block = served.system_block.take();
+    let block = block.as_deref().map(JsonText::of_str);
+    let params = std::mem::take(&mut asked.params);
+    RawSetup::new(params, served, asked.tools.take(), block).map_err(|_| Unreadable)
+}
+
+fn messages(asked: &mut NormalizedRequest) -> Vec<RawMessage> {
+    let messages = asked.messages.drain(..);
+    let message = |(text, chain)| RawMessage { text, chain };
+    messages.map(message).collect()
+}
+
+/// What the log is told of sampled ids. As drawn, after temperature and top-p, vLLM does not say.
+fn tokens(sampled: Sampled, served: &Served) -> Tokens {
+    Tokens {
+        prompt_ids: sampled.prompt_ids,
+        ids: sampled.ids,
+        logprobs: sampled.logprobs,
+        sampling_logprobs: Vec::new(),
+        adapter: served.adapter.clone(),
+        version: None,
+        base: served.model.clone(),
+    }
+}

@@ -1,0 +1,148 @@
+//! From finished captures to the log, beside the chat.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use metaclaw_chat::TurnId;
+use metaclaw_turns::{Done, LogError};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot},
+    time::sleep,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    metrics::CaptureMetrics,
+    recording::{CaptureConfig, Finished, Recorder},
+    sink::TurnSink,
+    turn::ReadTurn,
+};
+
+/// How long the last turns may wait, at the end, for a log that takes none.
+pub(crate) const LAST_WAIT: Duration = Duration::from_secs(10);
+
+/// Puts turns into the log.
+pub struct Worker {
+    queue: mpsc::Receiver<Finished>,
+    sink: Arc<dyn TurnSink>,
+    metrics: Arc<CaptureMetrics>,
+}
+
+/// The two ends of the way to the log.
+pub fn recorder(
+    sink: Arc<dyn TurnSink>,
+    config: CaptureConfig,
+    metrics: Arc<CaptureMetrics>,
+) -> (Recorder, Worker) {
+    let (sender, queue) = mpsc::channel(config.queue);
+    let recorder = Recorder::new(sender, Arc::clone(&sink), config, Arc::clone(&metrics));
+    let worker = Worker {
+        queue,
+        sink,
+        metrics,
+    };
+    (recorder, worker)
+}
+
+// === impl Worker ===
+
+impl Worker {
+    /// Puts turns into the log, in the order in which their replies ended, until there can be no more: all
+    /// recorders are gone, or `stop` says so and the queue is empty. A log that takes none then has 10 s
+    /// to come back.
+    ///
+    /// The work is done on a thread of its own.
+    ///
+    /// # Cancel safety
+    /// Dropped, it ends after the turn that it is at; what waits is lost.
+    pub async fn run(self, stop: CancellationToken) {
+        let metrics = Arc::clone(&self.metrics);
+        let abandoned = CancellationToken::new();
+        let _guard = abandoned.clone().drop_guard();
+        let (ends, ended) = oneshot::channel();
+        let (is_stopping, runtime) = (stop.clone(), Handle::current());
+        let work = move || {
+            let all = self.put_all(&is_stopping);
+            let all = abandoned.run_until_cancelled(all);
+            // Whoever waits for it may be gone.
+            let _ = ends.send(runtime.block_on(all));
+        };
+        let thread = thread::Builder::new().name("metaclaw-capture".to_owned());
+        if let Err(error) = thread.spawn(work) {
+            tracing::error!(%error, "turns are not recorded: there is no thread for them");
+            return;
+        }
+        let late = async {
+            stop.cancelled().await;
+            sleep(LAST_WAIT).await;
+        };
+        tokio::select! {
+            biased;
+            ended = ended => if ended.is_err() {
+                tracing::error!("turns are not recorded any more: their thread broke");
+            },
+            () = late => {
+                let n_bytes = metrics.bytes.get();
+                tracing::error!(n_bytes, "the log takes no turns: the last ones are lost");
+            }
+        }
+    }
+
+    async fn put_all(mut self, stop: &CancellationToken) {
+        let unacknowledged = TaskTracker::new();
+        let mut is_stopping = false;
+        loop {
+            tokio::select! {
+                () = stop.cancelled(), if !is_stopping => {
+                    is_stopping = true;
+                    self.queue.close();
+                }
+                finished = self.queue.recv() => match finished {
+                    Some(finished) => self.put(finished, &unacknowledged).await,
+                    None => break,
+                },
+            }
+        }
+        unacknowledged.close();
+        unacknowledged.wait().await;
+    }
+
+    /// Reads a capture and hands its turn to the log. It is among the `unacknowledged` until the log is done
+    /// with it.
+    async fn put(&self, finished: Finished, unacknowledged: &TaskTracker) {
+        let Some(read) = finished.read(&self.metrics) else {
+            return;
+        };
+        let ReadTurn { turn, ack, memory } = read;
+        let agent = turn.turn.agent.clone();
+        let metrics = Arc::clone(&self.metrics);
+        let token = unacknowledged.token();
+        let done = move |appended: Result<TurnId, LogError>| {
+            drop(memory);
+            match appended {
+                Ok(_) => {
+                    metrics.recorded.inc();
+                    if let Some(ack) = ack {
+                        // The agent may have hung up meanwhile.
+                        let _ = ack.send(());
+                    }
+                }
+                Err(reason) => {
+                    metrics.failed.inc();
+                    tracing::warn!(%agent, %reason, "a turn did not get into the log");
+                }
+            }
+            drop(token);
+        };
+        let done: Done = Box::new(done);
+        self.sink.append(turn, done).await;
+    }
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker")
+            .field("n_waiting", &self.queue.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,72 @@
+//! The id by which a response names itself, in its first event or its body.
+
+use std::borrow::Cow;
+
+use memchr::memmem;
+use serde::{
+    Deserializer,
+    de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor},
+};
+
+/// The id of a response, where `beginning`, its first bytes, has come to it: of its body, or of its first
+/// event where it `is_stream`.
+///
+/// A request may go on from a reply by this id before the log has read the reply: no more than goes before
+/// it is read.
+pub fn response_id(beginning: &[u8], is_stream: bool) -> Option<String> {
+    let (json, path) = if is_stream {
+        let data = memmem::find(beginning, b"data:")? + b"data:".len();
+        (&beginning[data..], &["response", "id"][..])
+    } else {
+        (beginning, &["id"][..])
+    };
+    let mut found = None;
+    let at = At {
+        path,
+        found: &mut found,
+    };
+    // It ends with an error as a rule: nothing is read beyond the id, or the beginning
+    // ends before it.
+    let _ = at.deserialize(&mut serde_json::Deserializer::from_slice(json));
+    found
+}
+
+/// A text within objects within objects.
+struct At<'a> {
+    path: &'a [&'static str],
+    found: &'a mut Option<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for At<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for At<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Some((name, path)) = self.path.split_first() else {
+            return Err(A::Error::custom("no name to look for"));
+        };
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            if key != *name {
+                map.next_value::<IgnoredAny>()?;
+            } else if path.is_empty() {
+                *self.found = Some(map.next_value()?);
+                return Err(A::Error::custom("found"));
+            } else {
+                let found = self.found;
+                return map.next_value_seed(At { path, found });
+            }
+        }
+        Ok(())
+    }
+}

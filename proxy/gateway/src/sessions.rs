@@ -1,0 +1,205 @@
+//! What a session was given at its first instruction, kept byte for byte.
+//!
+//! A changed system text costs the provider's prompt cache and ours. So the lessons of a session are
+//! chosen once and stay, and so does the adapter; after a pause of `serving.pin_idle`, when caches
+//! are cold anyway, both are chosen anew.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::available_parallelism,
+    time::Duration,
+};
+
+use lru::LruCache;
+use metaclaw_chat::{AgentId, SessionId};
+use metaclaw_dialects::request::ChatRequest;
+use metaclaw_skills::{Lessons, Library};
+use metaclaw_turns::TurnKind;
+use tokio::{sync::Semaphore, task::spawn_blocking, time::Instant};
+
+use crate::{
+    identity::Identity,
+    metrics::Metrics,
+    serving::{Lease, Serving},
+};
+
+/// How many sessions are kept; one that falls out is as if it had paused.
+const SESSIONS: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
+/// Agents whose last lessons are kept.
+const AGENTS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+
+/// What the requests of a session take along.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionContext {
+    /// Shared by all who were given the same.
+    pub lessons: Arc<Lessons>,
+    pub lease: Lease,
+    /// As many as there are requests under way, and one for the session.
+    holders: Arc<()>,
+}
+
+/// What each session takes along.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    library: Library,
+    /// Half of the processors at most look for lessons at once.
+    retrievals: Arc<Semaphore>,
+    serving: Arc<Serving>,
+    pin_idle: Duration,
+    metrics: Arc<Metrics>,
+    known: Mutex<LruCache<SessionKey, Session>>,
+    /// What each agent's last session was given: mostly the next one is given the same.
+    last: Mutex<LruCache<AgentId, Arc<Lessons>>>,
+}
+
+type SessionKey = (AgentId, SessionId);
+
+#[derive(Debug)]
+struct Session {
+    context: SessionContext,
+    last_used: Instant,
+}
+
+// === impl Sessions ===
+
+impl Sessions {
+    pub(crate) fn new(
+        library: Library,
+        serving: Arc<Serving>,
+        pin_idle: Duration,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let n_processors = available_parallelism().map_or(1, NonZeroUsize::get);
+        Self {
+            library,
+            retrievals: Arc::new(Semaphore::new(n_processors.div_ceil(2))),
+            serving,
+            pin_idle,
+            metrics,
+            known: Mutex::new(LruCache::new(SESSIONS)),
+            last: Mutex::new(LruCache::new(AGENTS)),
+        }
+    }
+
+    /// What a request takes along: what its session was given, else what is best now.
+    ///
+    /// An errand of the client gets no lessons, unless it goes on with a conversation that has some:
+    /// there they stay, as the cache lives by them.
+    pub(crate) async fn context(&self, who: &Identity, chat: &ChatRequest) -> SessionContext {
+        let is_errand = who.kind == TurnKind::Side;
+        if (!is_errand || chat.has_reply())
+            && let Some(context) = self.kept(who)
+        {
+            return context;
+        }
+        let lessons = if is_errand {
+            Lessons::default()
+        } else {
+            let last = chat.last_owners();
+            let query = last.map(|said| said.text().into_owned());
+            self.retrieve(&who.agent, query.unwrap_or_default()).await
+        };
+        let context = SessionContext {
+            lessons: self.shared(&who.agent, lessons),
+            lease: self.serving.lease(&who.agent),
+            holders: Arc::default(),
+        };
+        if is_errand {
+            return context;
+        }
+        self.keep(who, context)
+    }
+
+    /// The lessons for a message, searched away from the threads that chat: a long message takes half a second
+    /// with tens of thousands of skills.
+    async fn retrieve(&self, agent: &AgentId, query: String) -> Lessons {
+        let permit = Arc::clone(&self.retrievals).acquire_owned().await;
+        let (library, agent) = (self.library.clone(), agent.clone());
+        let searched = spawn_blocking(move || {
+            let _permit = permit;
+            library.lessons(&agent, &query)
+        });
+        searched.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "no lessons could be chosen");
+            Lessons::default()
+        })
+    }
+
+    /// The same lessons as the agent's last session has, where these are no others.
+    fn shared(&self, agent: &AgentId, lessons: Lessons) -> Arc<Lessons> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(same) = last.get(agent).filter(|last| ***last == lessons) {
+            return Arc::clone(same);
+        }
+        let lessons = Arc::new(lessons);
+        last.put(agent.clone(), Arc::clone(&lessons));
+        lessons
+    }
+
+    /// What the session was given, unless it paused since.
+    fn kept(&self, who: &Identity) -> Option<SessionContext> {
+        let mut known = self.lock();
+        let session = known.get_mut(&key(who))?;
+        if session.is_idle(self.pin_idle) {
+            let stale = known.pop(&key(who));
+            drop(known);
+            // Last of all: it may be what kept an adapter loaded.
+            drop(stale);
+            self.metrics.cache_breaks.inc();
+            return None;
+        }
+        session.last_used = Instant::now();
+        Some(session.context.clone())
+    }
+
+    /// Keeps it for the session. Of two requests that begin one at once, both take along what the
+    /// first was given.
+    fn keep(&self, who: &Identity, context: SessionContext) -> SessionContext {
+        let mut known = self.lock();
+        let begin = || Session {
+            context,
+            last_used: Instant::now(),
+        };
+        known.get_or_insert(key(who), begin).context.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LruCache<SessionKey, Session>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A reply of the session has ended: its pause begins now, unless it was its last.
+    pub(crate) fn touch(&self, who: &Identity) {
+        let mut known = self.lock();
+        if who.is_last {
+            known.pop(&key(who));
+        } else if let Some(session) = known.get_mut(&key(who)) {
+            session.last_used = Instant::now();
+        }
+    }
+
+    /// Lets go of what silent sessions were given, so that their adapters can be unloaded.
+    pub(crate) fn sweep(&self) {
+        let mut known = self.lock();
+        let silent = known.iter().filter(|(_, it)| it.is_idle(self.pin_idle));
+        let silent: Vec<SessionKey> = silent.map(|(key, _)| key.clone()).collect();
+        for key in &silent {
+            known.pop(key);
+        }
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    /// Whether it paused for `pin_idle`. A reply under way holds what it was given, so a session with
+    /// one is not idle however long the reply takes.
+    fn is_idle(&self, pin_idle: Duration) -> bool {
+        let is_answered = Arc::strong_count(&self.context.holders) == 1;
+        is_answered && self.last_used.elapsed() >= pin_idle
+    }
+}
+
+fn key(who: &Identity) -> (AgentId, SessionId) {
+    (who.agent.clone(), who.session.clone())
+}
