@@ -27,7 +27,6 @@ use crate::{
     headers,
     identity::{self, Identifier, Identity},
     metrics::RequestMetrics,
-    pieces::Pieces,
     relay::Relay,
     respond::GatewayError,
     route::{RouteError, below_v1},
@@ -176,7 +175,7 @@ impl Turn {
     }
 
     /// The request's body as this upstream gets it.
-    fn body(&self, upstream: &Upstream, asks_ids: bool) -> Pieces {
+    fn body(&self, upstream: &Upstream, asks_ids: bool) -> Vec<Bytes> {
         let lessons = &self.context.lessons;
         let changes = Changes {
             model: upstream.model(self.context.lease.adapter()),
@@ -192,7 +191,7 @@ impl Turn {
                 _ => &[],
             },
         };
-        splice(&self.chat, changes).into()
+        splice(&self.chat, changes)
     }
 
     /// What the caller asked for itself, where token ids may be asked for: for turns that are learned from.

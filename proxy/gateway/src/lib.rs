@@ -23,7 +23,6 @@ mod idle_clock;
 mod metrics;
 mod origin;
 mod passthrough;
-mod pieces;
 mod probes;
 mod relay;
 mod respond;

@@ -1,13 +1,15 @@
 //! Which upstream is asked, in what words, and which one after it.
 
 mod ask;
+mod attempt;
 mod chat;
 mod policy;
 mod select;
 mod translation;
 
 pub(crate) use self::{
-    ask::{Answer, ask, pass},
+    ask::{ask, pass},
+    attempt::Answer,
     chat::Chat,
     select::Upstreams,
 };

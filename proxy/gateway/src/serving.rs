@@ -87,9 +87,11 @@ impl Endpoint {
 
     /// Notes whether its server answers.
     pub(crate) fn set_silent(&self, is_silent: bool) {
-        if self.silent.send_replace(is_silent) != is_silent {
-            let host = self.address.host();
-            tracing::warn!(host, is_silent, "the policy model's server");
+        let was_silent = self.silent.send_replace(is_silent);
+        match (was_silent, is_silent) {
+            (false, true) => tracing::warn!("the policy model's server does not answer"),
+            (true, false) => tracing::info!("the policy model's server answers again"),
+            (false, false) | (true, true) => {}
         }
     }
 

@@ -191,7 +191,7 @@ impl Upstream {
         shown: Credentials,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
         let model = match &outgoing.body {
-            Sent::Chat(body) if self.address.is_by_model() => model_of(&body.joined()),
+            Sent::Chat(body) if self.address.is_by_model() => model_of(&body.concat()),
             Sent::Chat(_) | Sent::Stream(_) => None,
         };
         let Some(uri) = self.address.uri(outgoing.route, model.as_deref()) else {
@@ -210,7 +210,8 @@ impl Upstream {
             headers.insert(header::PROXY_AUTHORIZATION, authorization.clone());
         }
         if let Sent::Chat(body) = &outgoing.body {
-            headers.insert(header::CONTENT_LENGTH, body.len().into());
+            let n_bytes: usize = body.iter().map(Bytes::len).sum();
+            headers.insert(header::CONTENT_LENGTH, n_bytes.into());
         }
         let (mut head, ()) = Request::new(()).into_parts();
         (head.method, head.uri, head.headers) = (outgoing.method, uri, headers);

@@ -10,49 +10,18 @@
 
 use std::{pin::pin, sync::Arc};
 
-use bytes::Bytes;
-use http::{Method, Response, StatusCode};
-use metaclaw_dialects::Api;
+use http::Response;
 
 use super::{
+    attempt::{Answer, Fault, Raw, attempt, classify, is_decided_by_the_body},
     chat::Chat,
     select::{Candidates, Upstreams},
-    translation::{TranslatedRequest, Translation},
+    translation::TranslatedRequest,
 };
 use crate::{
-    failure::Failure,
     metrics::RequestMetrics,
-    upstream::{Credentials, Outgoing, Sent, Upstream, UpstreamBody, UpstreamError, Variant},
+    upstream::{Credentials, Outgoing, Upstream, UpstreamBody, UpstreamError},
 };
-
-/// Who answered, and what.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub upstream: Arc<Upstream>,
-    pub reply: Response<UpstreamBody>,
-    /// The API that the reply is in as it comes from the upstream; the agent gets its own.
-    pub api: Api,
-    /// Token ids are beside, as they were asked for.
-    pub has_ids: bool,
-}
-
-/// An answer as the upstream gave it.
-struct Raw {
-    upstream: Arc<Upstream>,
-    reply: Response<UpstreamBody>,
-    api: Api,
-    translation: Translation,
-}
-
-/// One upstream asked once.
-struct Outcome {
-    answer: Result<Raw, UpstreamError>,
-    failure: Option<Failure>,
-    /// The request was refused for the token ids that only we asked for.
-    refuses_ids: bool,
-    /// Neither the model is missing nor anything else that the answer names.
-    lacks_route: bool,
-}
 
 /// Asks one upstream after the other until one answers, or what it says is final.
 pub(crate) async fn ask(
@@ -88,14 +57,18 @@ pub(crate) async fn ask(
             };
             let asking = pin!(attempt(upstream, request, shown, is_last));
             let outcome = metrics.ask(&upstream.name, asking).await;
-            if let Some(other) = outcome.other(variant) {
-                if outcome.refuses_ids {
+            match outcome.fault {
+                Some(Fault::Ids) => {
+                    variant.ids = false;
                     best = better(outcome.answer, best);
+                    continue;
                 }
-                variant = other;
-                continue;
+                Some(Fault::Guess) => {
+                    variant.guess = false;
+                    continue;
+                }
+                None => outcome.teaches(upstream, first, variant),
             }
-            outcome.teaches(upstream, first, variant);
             let failure = outcome.failure;
             best = better(outcome.answer, best);
             let Some(failure) = failure.filter(|it| upstream.fail_over.contains(it)) else {
@@ -118,24 +91,13 @@ pub(crate) async fn pass(
     upstream: &Upstream,
     outgoing: Outgoing<'_>,
 ) -> Result<Response<UpstreamBody>, UpstreamError> {
-    let passes_callers = upstreams.passes_callers_keys() && !upstream.is_policy();
-    let key = upstream.keys.first();
-    let mut reply = upstream
-        .send(
-            outgoing,
-            Credentials {
-                key,
-                passes_callers,
-            },
-        )
-        .await?;
-    classify(
-        upstream,
-        key,
-        &mut reply,
-        is_decided_by_the_body(upstream, true),
-    )
-    .await;
+    let shown = Credentials {
+        key: upstream.keys.first(),
+        passes_callers: upstreams.passes_callers_keys() && !upstream.is_policy(),
+    };
+    let mut reply = upstream.send(outgoing, shown).await?;
+    let is_read = is_decided_by_the_body(upstream, true);
+    classify(upstream, shown.key, &mut reply, is_read).await;
     Ok(reply)
 }
 
@@ -169,150 +131,5 @@ fn better(
     match (answer, before) {
         (Err(_), Ok(before)) => Ok(before),
         (answer, _) => answer,
-    }
-}
-
-async fn attempt(
-    upstream: &Arc<Upstream>,
-    request: TranslatedRequest<'_>,
-    shown: Credentials,
-    is_last: bool,
-) -> Outcome {
-    let TranslatedRequest {
-        route,
-        headers,
-        body,
-        api,
-        is_guess,
-        translation,
-    } = request;
-    let outgoing = Outgoing {
-        method: Method::POST,
-        route,
-        headers,
-        body: Sent::Chat(body),
-    };
-    let mut reply = match upstream.send(outgoing, shown).await {
-        Ok(reply) => reply,
-        Err(error) => return error.into(),
-    };
-    let status = reply.status();
-    let is_refusal = matches!(
-        status,
-        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY
-    );
-    let ids = translation.ids.filter(|_| is_refusal);
-    let is_read = is_guess || ids.is_some() || is_decided_by_the_body(upstream, is_last);
-    let (failure, said) = classify(upstream, shown.key, &mut reply, is_read).await;
-    let is_missing = matches!(
-        status,
-        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
-    );
-    let answer = Ok(Raw {
-        upstream: Arc::clone(upstream),
-        reply,
-        api,
-        translation,
-    });
-    Outcome {
-        answer,
-        failure,
-        refuses_ids: ids.is_some_and(|asked| asked.is_blamed(&said)),
-        lacks_route: is_missing && failure.is_none(),
-    }
-}
-
-/// The class of a reply, noted for the key that was shown; and the beginning of an error's body, if it is
-/// to be read.
-async fn classify(
-    upstream: &Upstream,
-    key: Option<usize>,
-    reply: &mut Response<UpstreamBody>,
-    is_read: bool,
-) -> (Option<Failure>, Bytes) {
-    let status = reply.status().as_u16();
-    let said = if status >= 400 && is_read {
-        reply.body_mut().peek().await
-    } else {
-        Bytes::new()
-    };
-    let failure = Failure::of(status, &said);
-    upstream
-        .keys
-        .note(&upstream.name, key, failure, reply.headers());
-    (failure, said)
-}
-
-/// Whether an error's body is worth keeping the agent waiting for: whom to ask next depends on it.
-fn is_decided_by_the_body(upstream: &Upstream, is_last: bool) -> bool {
-    let n_keys = upstream.keys.len();
-    // A key that rests for the wrong reason is missed by agents who would go on from here.
-    n_keys > 1 || (!is_last || n_keys > 0) && !upstream.fail_over.is_empty()
-}
-
-// === impl Outcome ===
-
-impl Outcome {
-    /// Another way to ask the same upstream, where this one was at fault.
-    fn other(&self, variant: Variant) -> Option<Variant> {
-        if self.refuses_ids && variant.ids {
-            return Some(Variant {
-                ids: false,
-                ..variant
-            });
-        }
-        let is_wrong_guess = self.lacks_route && variant.guess;
-        is_wrong_guess.then_some(Variant {
-            guess: false,
-            ..variant
-        })
-    }
-
-    /// What is known of the upstream now that it was asked in another way than at `first`.
-    fn teaches(&self, upstream: &Upstream, first: Variant, variant: Variant) {
-        let name = &upstream.name;
-        let status = self.answer.as_ref().map(|raw| raw.reply.status());
-        if first.ids && !variant.ids && status.is_ok_and(|status| status.is_success()) {
-            tracing::info!(
-                upstream = name,
-                "it gives no token ids: asked without for an hour"
-            );
-            upstream.capabilities.lacks_ids();
-        }
-        // Where neither route is there, it was something else that was missing.
-        if first.guess && !variant.guess && !self.lacks_route {
-            tracing::info!(
-                upstream = name,
-                "it does not speak messages: asked in chat completions"
-            );
-            upstream.capabilities.lacks_messages();
-        }
-    }
-}
-
-impl From<UpstreamError> for Outcome {
-    fn from(error: UpstreamError) -> Self {
-        Self {
-            failure: error.failure(),
-            answer: Err(error),
-            refuses_ids: false,
-            lacks_route: false,
-        }
-    }
-}
-
-// === impl Raw ===
-
-impl Raw {
-    /// In the caller's API.
-    async fn translated(self) -> Result<Answer, UpstreamError> {
-        let has_ids = self.translation.ids.is_some();
-        let reply = self.translation.reply(&self.upstream, self.reply).await?;
-        Ok(Answer {
-            upstream: self.upstream,
-            reply,
-            api: self.api,
-            has_ids,
-        })
     }
 }

@@ -23,7 +23,6 @@ use serde_json::Value;
 use super::chat::Chat;
 use crate::{
     headers,
-    pieces::Pieces,
     upstream::{Upstream, UpstreamBody, UpstreamError, Variant},
 };
 
@@ -45,7 +44,7 @@ pub(super) struct Translation {
 pub(super) struct TranslatedRequest<'a> {
     pub route: &'a PathAndQuery,
     pub headers: HeaderMap,
-    pub body: Pieces,
+    pub body: Vec<Bytes>,
     pub api: Api,
     /// That the upstream speaks this API is a guess.
     pub is_guess: bool,
@@ -60,9 +59,9 @@ impl Translation {
     fn of(
         upstream: &Upstream,
         (caller, target): (Api, Api),
-        body: Pieces,
+        body: Vec<Bytes>,
         ids: Option<vllm::RequestedIds>,
-    ) -> Result<(Self, Pieces), UpstreamError> {
+    ) -> Result<(Self, Vec<Bytes>), UpstreamError> {
         let mut translation = Self {
             ids,
             ..Self::default()
@@ -72,7 +71,7 @@ impl Translation {
         if direction.is_none() && !has_text {
             return Ok((translation, body));
         }
-        let Some(given) = json::value(&body.joined()) else {
+        let Some(given) = json::value(&body.concat()) else {
             // What no value can hold (a number beyond f64, 128 levels) passes, unless it must be translated.
             return match direction {
                 None => Ok((translation, body)),
@@ -101,7 +100,7 @@ impl Translation {
             translation.in_text = Some(toolcalls::Options::for_request(now, false));
             said = toolcalls::request(now).or(said);
         }
-        let body = said.map_or(body, |said| Bytes::from(said.to_string()).into());
+        let body = said.map_or(body, |said| vec![said.to_string().into()]);
         Ok((translation, body))
     }
 

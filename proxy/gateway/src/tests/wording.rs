@@ -271,6 +271,15 @@ async fn an_upstream_that_nobody_described_is_asked_in_the_callers_words_first()
 }
 
 #[tokio::test]
+async fn a_route_that_was_no_guess_is_asked_for_once() {
+    let mut harness = before(UpstreamConfig::default()).await;
+    let missing = json_reply("{}").replace("200 OK", "404 Not Found");
+    let (_, seen) = harness.exchange(&post_chat(CHAT), &missing).await;
+    assert_eq!(seen.status(), 404);
+    assert!(harness.upstream.is_unasked());
+}
+
+#[tokio::test]
 async fn a_model_that_is_missing_is_no_missing_route() {
     let mut harness = before(UpstreamConfig::default()).await;
     let mut client = ask_messages(&harness).await;

@@ -6,10 +6,13 @@
 //! without a byte of the reply: a server that closes what lies idle does so without looking whether a
 //! request is on its way. On a new connection, and once a reply has begun, nothing is sent twice.
 
-use std::{error::Error, io, time::Duration};
+use std::{error::Error, io, sync::atomic::Ordering, time::Duration};
 
+use bytes::Bytes;
+use futures_util::stream;
 use http::{Extensions, Request, Response, Version, request::Parts};
-use http_body_util::BodyExt;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
 use hyper_util::{
     client::legacy::{self, Builder},
     rt::{TokioExecutor, TokioTimer},
@@ -24,7 +27,6 @@ use super::{
 use crate::{
     body::{Body, BoxError},
     config::UpstreamConfig,
-    pieces::Pieces,
 };
 
 /// The most idle connections that are kept to one upstream: a burst does not hold its files after it.
@@ -40,7 +42,7 @@ type Hyper = legacy::Client<Connector, Body>;
 #[derive(Debug)]
 pub(crate) enum Sent {
     /// A chat, which is in memory and may be sent again.
-    Chat(Pieces),
+    Chat(Vec<Bytes>),
     /// Anything else, as it comes.
     Stream(Body),
 }
@@ -123,7 +125,10 @@ impl Client {
         body: Sent,
     ) -> Result<Response<UpstreamBody>, SendError> {
         let (body, progress) = watched(match body {
-            Sent::Chat(pieces) => pieces.map_err(|never| match never {}).boxed_unsync(),
+            Sent::Chat(pieces) => {
+                let frames = pieces.into_iter().map(|piece| Ok(Frame::data(piece)));
+                StreamBody::new(stream::iter(frames)).boxed_unsync()
+            }
             Sent::Stream(body) => body,
         });
         let reply = client.request(Request::from_parts(head, body));
@@ -140,7 +145,7 @@ impl Client {
             (Err(error), None) => return Err(error.into()),
         };
         if let Some(usage) = reply.extensions_mut().remove::<Usage>() {
-            usage.answered();
+            usage.has_answered.store(true, Ordering::Relaxed);
         }
         // Its version is that of its connection. Ours must not be HTTP/1.0, where the end of the
         // connection is the end of a reply and a cut would look like one.
@@ -156,15 +161,15 @@ fn is_stale(error: &legacy::Error) -> bool {
     };
     let mut extensions = Extensions::new();
     connected.get_extras(&mut extensions);
-    let broke = |usage: &Usage| {
-        if connected.is_negotiated_h2() {
+    let Some(usage) = extensions.get::<Usage>() else {
+        return false;
+    };
+    usage.has_answered.load(Ordering::Relaxed)
+        && if connected.is_negotiated_h2() {
             broke_h2(error)
         } else {
-            !usage.is_answering()
+            !usage.is_answering.load(Ordering::Relaxed)
         }
-    };
-    let usage = extensions.get::<Usage>();
-    usage.is_some_and(|usage| usage.has_answered() && broke(usage))
 }
 
 /// Whether a whole connection of HTTP/2 has ended, not one of its streams.

@@ -56,14 +56,11 @@ pub(super) struct Tracked {
 
 /// What became of a connection: each of its replies, and each error on it, has it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Usage(Arc<Flags>);
-
-#[derive(Debug, Default)]
-struct Flags {
+pub(super) struct Usage {
     /// A reply has come on it.
-    has_answered: AtomicBool,
-    /// Bytes came after the last that were written.
-    is_answering: AtomicBool,
+    pub has_answered: Arc<AtomicBool>,
+    /// Bytes came after the last that were written: of HTTP/1, a part of the next reply.
+    pub is_answering: Arc<AtomicBool>,
 }
 
 /// No connection in time.
@@ -196,25 +193,6 @@ fn matcher(environment: &EnvironmentProxies) -> Matcher {
         .build()
 }
 
-// === impl Usage ===
-
-impl Usage {
-    /// A reply came.
-    pub(super) fn answered(&self) {
-        self.0.has_answered.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether a reply ever came.
-    pub(super) fn has_answered(&self) -> bool {
-        self.0.has_answered.load(Ordering::Relaxed)
-    }
-
-    /// Whether anything came since something was written: of HTTP/1, a part of the next reply.
-    pub(super) fn is_answering(&self) -> bool {
-        self.0.is_answering.load(Ordering::Relaxed)
-    }
-}
-
 // === impl Tracked ===
 
 impl Connection for Tracked {
@@ -240,7 +218,7 @@ impl AsyncRead for Tracked {
         let n_before = buf.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
         if buf.filled().len() > n_before {
-            self.usage.0.is_answering.store(true, Ordering::Relaxed);
+            self.usage.is_answering.store(true, Ordering::Relaxed);
         }
         read
     }
@@ -252,21 +230,8 @@ impl AsyncWrite for Tracked {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.usage.0.is_answering.store(false, Ordering::Relaxed);
+        self.usage.is_answering.store(false, Ordering::Relaxed);
         Pin::new(&mut self.io).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.usage.0.is_answering.store(false, Ordering::Relaxed);
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,0 +1,168 @@
+//! One upstream asked once, and what its answer says.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Response, StatusCode};
+use metaclaw_dialects::Api;
+
+use super::translation::{TranslatedRequest, Translation};
+use crate::{
+    failure::Failure,
+    upstream::{Credentials, Outgoing, Sent, Upstream, UpstreamBody, UpstreamError, Variant},
+};
+
+/// Who answered, and what.
+pub(crate) struct Answer {
+    pub upstream: Arc<Upstream>,
+    pub reply: Response<UpstreamBody>,
+    /// The API that the reply is in as it comes from the upstream; the agent gets its own.
+    pub api: Api,
+    /// Token ids are beside, as they were asked for.
+    pub has_ids: bool,
+}
+
+/// An answer as the upstream gave it.
+pub(super) struct Raw {
+    upstream: Arc<Upstream>,
+    reply: Response<UpstreamBody>,
+    api: Api,
+    translation: Translation,
+}
+
+/// One upstream asked once.
+pub(super) struct Outcome {
+    pub answer: Result<Raw, UpstreamError>,
+    pub failure: Option<Failure>,
+    /// What was wrong with the way it was asked, if that was it.
+    pub fault: Option<Fault>,
+    /// Neither the model is missing nor anything else that the answer names.
+    lacks_route: bool,
+}
+
+/// What is wrong with a way to ask.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Fault {
+    /// The token ids that only we asked for.
+    Ids,
+    /// An API that it was guessed to speak.
+    Guess,
+}
+
+/// Asks `upstream`, the last one or not.
+pub(super) async fn attempt(
+    upstream: &Arc<Upstream>,
+    request: TranslatedRequest<'_>,
+    shown: Credentials,
+    is_last: bool,
+) -> Outcome {
+    let outgoing = Outgoing {
+        method: Method::POST,
+        route: request.route,
+        headers: request.headers,
+        body: Sent::Chat(request.body),
+    };
+    let (is_guess, translation) = (request.is_guess, request.translation);
+    let mut reply = match upstream.send(outgoing, shown).await {
+        Ok(reply) => reply,
+        Err(error) => return error.into(),
+    };
+    let status = reply.status();
+    let is = |statuses: [StatusCode; 2]| statuses.contains(&status);
+    let is_refusal = is([StatusCode::BAD_REQUEST, StatusCode::UNPROCESSABLE_ENTITY]);
+    let is_missing = is([StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED]);
+    let ids = translation.ids.filter(|_| is_refusal);
+    let is_read = is_guess || ids.is_some() || is_decided_by_the_body(upstream, is_last);
+    let (failure, said) = classify(upstream, shown.key, &mut reply, is_read).await;
+    let lacks_route = is_missing && failure.is_none();
+    let fault = if ids.is_some_and(|asked| asked.is_blamed(&said)) {
+        Some(Fault::Ids)
+    } else {
+        (is_guess && lacks_route).then_some(Fault::Guess)
+    };
+    let answer = Ok(Raw {
+        upstream: Arc::clone(upstream),
+        reply,
+        api: request.api,
+        translation,
+    });
+    Outcome {
+        answer,
+        failure,
+        fault,
+        lacks_route,
+    }
+}
+
+/// The class of a reply, noted for the key that was shown; and the beginning of an error's body, if it is
+/// to be read.
+pub(super) async fn classify(
+    upstream: &Upstream,
+    key: Option<usize>,
+    reply: &mut Response<UpstreamBody>,
+    is_read: bool,
+) -> (Option<Failure>, Bytes) {
+    let status = reply.status().as_u16();
+    let said = if status >= 400 && is_read {
+        reply.body_mut().peek().await
+    } else {
+        Bytes::new()
+    };
+    let failure = Failure::of(status, &said);
+    let (name, headers) = (&upstream.name, reply.headers());
+    upstream.keys.note(name, key, failure, headers);
+    (failure, said)
+}
+
+/// Whether an error's body is worth keeping the agent waiting for: whom to ask next depends on it.
+pub(super) fn is_decided_by_the_body(upstream: &Upstream, is_last: bool) -> bool {
+    let n_keys = upstream.keys.len();
+    // A key that rests for the wrong reason is missed by agents who would go on from here.
+    n_keys > 1 || (!is_last || n_keys > 0) && !upstream.fail_over.is_empty()
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// What is known of the upstream now that it was asked in another way than at `first`.
+    pub(super) fn teaches(&self, upstream: &Upstream, first: Variant, variant: Variant) {
+        let name = &upstream.name;
+        let status = self.answer.as_ref().map(|raw| raw.reply.status());
+        if first.ids && !variant.ids && status.is_ok_and(|status| status.is_success()) {
+            tracing::info!(upstream = name, "no token ids: asked without for an hour");
+            upstream.capabilities.lacks_ids();
+        }
+        // Where neither route is there, it was something else that was missing.
+        if first.guess && !variant.guess && !self.lacks_route {
+            tracing::info!(upstream = name, "no messages: asked in chat completions");
+            upstream.capabilities.lacks_messages();
+        }
+    }
+}
+
+impl From<UpstreamError> for Outcome {
+    fn from(error: UpstreamError) -> Self {
+        Self {
+            failure: error.failure(),
+            answer: Err(error),
+            fault: None,
+            lacks_route: false,
+        }
+    }
+}
+
+// === impl Raw ===
+
+impl Raw {
+    /// In the caller's API.
+    pub(super) async fn translated(self) -> Result<Answer, UpstreamError> {
+        let has_ids = self.translation.ids.is_some();
+        let reply = self.translation.reply(&self.upstream, self.reply).await?;
+        Ok(Answer {
+            upstream: self.upstream,
+            reply,
+            api: self.api,
+            has_ids,
+        })
+    }
+}
