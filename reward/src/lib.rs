@@ -1,7 +1,7 @@
 //! From what happened to a verdict: the judge's prompt, its answer, votes, rules. No network.
 //!
 //! [`prompt`] makes the messages for a judge model, [`vote`] reads its answer, [`verdict`] counts
-//! votes; [`Rules`] judge without any model. Whoever asks the model lives elsewhere.
+//! votes; [`Rules`] judge without any model. Asking the model is the caller's work.
 
 mod evidence;
 pub mod hint;

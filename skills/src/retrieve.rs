@@ -1,6 +1,6 @@
 //! Which skills a request asks for: BM25 over their words, behind a gate.
 //!
-//! A skill is a candidate only if its name, description or category shares a telling word with the
+//! A skill is a candidate only if its name, description or category shares a selective word with the
 //! request: those say when it applies. Its body then helps to rank it. So "What is the capital of
 //! France?" brings in nothing, however many skills mention capitals in passing.
 
@@ -19,7 +19,7 @@ use crate::{skill::Skill, words::terms};
 const QUERY_EDGE: usize = 64;
 /// Terms of a body that are indexed: what a skill is about stands at its beginning.
 const BODY_TERMS: usize = 300;
-/// From this many skills on, a word that most of them have tells nothing.
+/// From this many skills on, a word that most of them have selects nothing.
 const MIN_FOR_COMMON: usize = 4;
 
 /// The skills of all agents, ready to be searched for any of them.
@@ -38,7 +38,7 @@ pub(crate) struct Visible {
     pub(crate) shared: Range<usize>,
     /// The agent's own.
     pub(crate) own: Range<usize>,
-    /// Of everyone's, those that one of its own stands in for.
+    /// Of everyone's, those that an own skill of the same name replaces.
     pub(crate) hidden: BTreeSet<usize>,
 }
 
@@ -92,7 +92,7 @@ impl Index {
         let words = query_terms(query);
         let candidates: BTreeSet<usize> = words
             .iter()
-            .flat_map(|word| self.telling(word, visible))
+            .flat_map(|word| self.selective(word, visible))
             .collect();
         let words: Vec<String> = words.into_iter().collect();
         let query = self.embedder.embed(&words.join(" "));
@@ -103,7 +103,7 @@ impl Index {
     }
 
     /// The visible skills that a word points to, unless it points to most of them.
-    fn telling(&self, word: &str, visible: &Visible) -> Vec<usize> {
+    fn selective(&self, word: &str, visible: &Visible) -> Vec<usize> {
         let skills = self.triggers.get(word).into_iter().flatten().copied();
         let skills: Vec<usize> = skills.filter(|number| visible.has(*number)).collect();
         let n_visible = visible.len();

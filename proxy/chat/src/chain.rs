@@ -1,4 +1,4 @@
-//! Which conversation it is, whoever replays it.
+//! Which conversation a request belongs to: a chain hash over its messages.
 
 use std::fmt;
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// The most characters that are quoted.
 const MAX: usize = 100;
 
-/// The first 100 characters of a text: a message must not be as long as whoever caused it likes.
+/// The first 100 characters of a text: the caller must not choose how long an error is.
 pub fn excerpt(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(MAX) {
         Some((end, _)) => format!("{}…", text.split_at(end).0).into(),

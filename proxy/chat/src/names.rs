@@ -139,7 +139,7 @@ impl FromStr for TurnId {
     }
 }
 
-/// What all names share: text in, text out, and a check at the one door.
+/// What all names share: parsed from text, shown as text.
 macro_rules! text_name {
     ($name:ident) => {
         impl fmt::Display for $name {

@@ -1,15 +1,14 @@
-//! Puts the house together, keeps it, and takes it down.
+//! Assembles the app, runs it, and shuts it down.
 //!
 //! Order matters at both ends. The port is taken first, so that a second proxy on it is refused
 //! before anything else is touched, and agents find us at once while the trainer still loads. At
-//! the end: no new requests, replies finish, their turns reach the log, the learner comes to rest,
+//! the end: no new requests, replies finish, their turns reach the log, the learner stops,
 //! the trainer goes, the log is closed.
 
 use std::{
     future::Future,
     io,
     net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
     process::ExitCode,
     sync::Arc,
     time::Duration,
@@ -21,82 +20,60 @@ use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Services, Serving};
 use metaclaw_learner::LearnerConfig;
 use metaclaw_skills::Library;
 use metaclaw_turns::{Durability, TurnLog, TurnsConfig};
-use rustls::RootCertStore;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
-use tracing_appender::non_blocking::ErrorCounter;
 
 use self::{
     served::Served,
-    services::Later,
+    services::LateApp,
     trainer::{TrainingSide, Unloader},
 };
 use crate::{
+    app::App,
     banner::{About, Banner},
-    config::{Loaded, Policy},
     control,
-    environment::Environment,
     home::{Home, RunFile},
-    house::House,
-    logging::tell_dropped,
+    logging::warn_dropped,
     signals::Signals,
 };
 
 mod learner;
 mod lessons;
+mod plan;
 mod served;
 mod services;
 mod trainer;
 mod upstreams;
 
-pub(crate) use self::{lessons::library, trainer::checkpoint_dir};
+pub(crate) use self::{lessons::library, plan::Plan, trainer::checkpoint_dir};
 
-/// How long everything behind the chat may take to come to rest.
-const REST: Duration = Duration::from_secs(20);
+/// How long everything behind the chat may take to stop.
+const BACKGROUND_GRACE: Duration = Duration::from_secs(20);
 /// Sessions that clients without names may go on from after a restart.
 const KNOWN_CHAINS: usize = 2_000;
 /// As a shell reports a program that a second interrupt ended.
 const INTERRUPTED: u8 = 130;
 
-/// All that is known before anything runs.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    /// The file that the settings came from.
-    pub config_name: PathBuf,
-    /// MetaClaw's home; the caller has its lock.
-    pub home: Home,
-    /// The environment as it was.
-    pub environment: Environment,
-    /// The settings.
-    pub loaded: Loaded,
-    /// The policy model.
-    pub policy: Policy,
-    /// The certificates that servers are trusted by.
-    pub roots: Arc<RootCertStore>,
-    /// Counts log lines that were dropped.
-    pub dropped_lines: ErrorCounter,
-}
-
-/// Builds the house, keeps it until it is told to end, takes it down.
+/// Builds the app, runs it until a signal or `metaclaw stop`, shuts it down.
 ///
 /// `tell` gets the banner once the proxy listens.
 ///
 /// # Errors
 ///
 /// When a part cannot be built; nothing runs then.
-pub(crate) async fn keep(
+pub(crate) async fn run(
     plan: Plan,
     tell: impl FnOnce(&str) + Send + 'static,
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let running = Running::build(&plan).await?;
     let banner = running.banner(&plan);
-    // Whoever stopped the terminal is not waited for.
+    // A stopped terminal blocks the write, which must not delay signals.
     tokio::task::spawn_blocking(move || tell(&banner));
     tokio::select! {
         () = signals.next() => {}
-        () = running.house.ending.cancelled() => {}
+        () = running.app.ending.cancelled() => {}
     }
     info!("ending: replies under way may finish");
     tokio::select! {
@@ -108,12 +85,12 @@ pub(crate) async fn keep(
     }
 }
 
-/// The house, and the tasks that it is made of.
+/// The app and its tasks.
 struct Running {
-    house: Arc<House>,
+    app: Arc<App>,
     gateway: JoinHandle<()>,
     /// Ends everything but the gateway, once no reply is under way.
-    rest: CancellationToken,
+    background: CancellationToken,
     keyed: bool,
 }
 
@@ -129,7 +106,7 @@ impl Running {
         let library = lessons::open(&plan.loaded, &plan.home).await?;
 
         let tasks = TaskTracker::new();
-        let rest = CancellationToken::new();
+        let background = CancellationToken::new();
         let unloader = Unloader::new(tasks.clone());
         let serving = Serving::new(unloader.on_idle());
         let training = TrainingSide::new(plan, &serving)?;
@@ -152,18 +129,18 @@ impl Running {
             &log,
             training.backend.clone(),
             &serving,
-            (&tasks, &rest),
+            (&tasks, &background),
         )
         .await?;
-        let stands = Later::default();
-        let token = random_token();
+        let late_app = LateApp::default();
+        let token = plan::random_token();
         let ready = services::ready(training.state.clone(), &serving);
-        let services = services::services(&stands, &log, ready, &token);
+        let services = services::services(&late_app, &log, ready, &token);
         let gateway = gateway(plan, &log, &library, &serving, services).await?;
         if let Some(served) = served(&training, &serving, &log) {
-            tasks.spawn(served.keep(rest.clone()));
+            tasks.spawn(served.run(background.clone()));
         }
-        let house = Arc::new(House {
+        let app = Arc::new(App {
             about,
             proxy,
             since_ms: now_ms(),
@@ -180,19 +157,19 @@ impl Running {
             ending: CancellationToken::new(),
         });
         // Set once, here.
-        stands.set(Arc::downgrade(&house)).ok();
+        late_app.set(Arc::downgrade(&app)).ok();
         if let Some(supervisor) = training.supervisor {
-            tasks.spawn(vital(&house, supervisor.run(rest.clone())));
+            tasks.spawn(critical(&app, supervisor.run(background.clone())));
         }
-        tasks.spawn(tell_dropped(plan.dropped_lines.clone(), rest.clone()));
-        tasks.spawn(lessons::rescan(house.library.clone(), rest.clone()));
-        publish(&house, token, &plan.home, &rest).await?;
-        let gateway = gateway.serve(listener, house.ending.clone());
-        let gateway = tasks.spawn(vital(&house, gateway));
+        tasks.spawn(warn_dropped(plan.dropped_lines.clone(), background.clone()));
+        tasks.spawn(lessons::rescan(app.library.clone(), background.clone()));
+        publish(&app, token, &plan.home, &background).await?;
+        let gateway = gateway.serve(listener, app.ending.clone());
+        let gateway = tasks.spawn(critical(&app, gateway));
         Ok(Self {
-            house,
+            app,
             gateway,
-            rest,
+            background,
             keyed: config.proxy.is_locked(),
         })
     }
@@ -205,9 +182,9 @@ impl Running {
             format!("the defaults ({name} is not there)")
         };
         let banner = Banner {
-            proxy: self.house.proxy,
+            proxy: self.app.proxy,
             keyed: self.keyed,
-            about: &self.house.about,
+            about: &self.app.about,
             inert: &plan.loaded.inert,
             config: &config,
         };
@@ -217,31 +194,31 @@ impl Running {
     /// Takes it down, in order; turns that were answered are in the log when it returns.
     async fn end(self, home: &Home) -> anyhow::Result<()> {
         let Self {
-            house,
+            app,
             gateway,
-            rest,
+            background,
             keyed: _,
         } = self;
-        house.stop();
+        app.stop();
         gateway.await?;
         info!("no reply is under way any more");
         // A step that was begun is settled at the next start.
-        rest.cancel();
-        house.tasks.close();
-        if tokio::time::timeout(REST, house.tasks.wait())
+        background.cancel();
+        app.tasks.close();
+        if tokio::time::timeout(BACKGROUND_GRACE, app.tasks.wait())
             .await
             .is_err()
         {
-            warn!("something did not come to rest");
+            warn!("a background task did not stop in time");
         }
-        house.log.clone().close().await;
+        app.log.clone().close().await;
         home.retract()?;
         info!("ended");
         Ok(())
     }
 }
 
-/// Who sees to it that the policy model is served as the log says; none without a trainer of our own.
+/// The task that loads the adapters that the log names; none without a trainer of our own.
 fn served(training: &TrainingSide, serving: &Arc<Serving>, log: &TurnLog) -> Option<Served> {
     Some(Served {
         serving: Arc::clone(serving),
@@ -252,9 +229,9 @@ fn served(training: &TrainingSide, serving: &Arc<Serving>, log: &TurnLog) -> Opt
     })
 }
 
-/// Work without which the rest is of no use: when it ends, well or badly, everything ends.
-fn vital<W: Future<Output = ()>>(house: &House, work: W) -> impl Future<Output = ()> + use<W> {
-    let ending = house.ending.clone().drop_guard();
+/// A critical task: when it ends, well or badly, the app shuts down.
+fn critical<W: Future<Output = ()>>(app: &App, work: W) -> impl Future<Output = ()> + use<W> {
+    let ending = app.ending.clone().drop_guard();
     async move {
         work.await;
         drop(ending);
@@ -290,7 +267,7 @@ async fn gateway(
     let turns: TurnsConfig = plan.loaded.section("turns")?;
     config.strict = turns.durability == Durability::Strict;
     config.unrecorded = !turns.enabled;
-    // The door was guarded when the settings were read.
+    // Checked against the keys when the settings were read.
     config.proxy.host = plan.loaded.config.proxy.host;
     if !plan.policy.is_some() {
         upstreams::without_policy(&mut config)?;
@@ -311,30 +288,25 @@ async fn gateway(
 
 /// Opens the control listener and says where it is.
 async fn publish(
-    house: &Arc<House>,
+    app: &Arc<App>,
     token: String,
     home: &Home,
-    rest: &CancellationToken,
+    background: &CancellationToken,
 ) -> anyhow::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let run = RunFile {
         pid: std::process::id(),
         control: listener.local_addr()?,
         token: token.clone(),
-        base_url: format!("http://{}/v1", house.proxy),
-        started_ms: house.since_ms,
+        base_url: format!("http://{}/v1", app.proxy),
+        started_ms: app.since_ms,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let serving = control::serve(listener, Arc::clone(house), token, rest.clone());
-    house.tasks.spawn(async move {
+    let serving = control::serve(listener, Arc::clone(app), token, background.clone());
+    app.tasks.spawn(async move {
         if let Err(error) = serving.await {
             warn!(%error, "the control listener ended: subcommands cannot ask any more");
         }
     });
     home.publish(&run).context("cannot write run.json")
-}
-
-/// A secret of this run: 32 hex digits.
-fn random_token() -> String {
-    format!("{:032x}", rand::random::<u128>())
 }

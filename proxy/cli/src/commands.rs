@@ -1,17 +1,12 @@
 //! The subcommands, one file each, and what they share.
 
-use std::{future::Future, path::PathBuf, process::ExitCode};
+use std::{future::Future, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-use crate::{
-    config::{ConfigError, Loaded, Sources, load},
-    environment::Environment,
-    home::Home,
-};
-
 mod adapters;
 mod config;
+mod context;
 mod keys;
 mod skills;
 mod source;
@@ -20,6 +15,8 @@ mod status;
 mod stop;
 mod train_step;
 mod turns;
+
+pub(crate) use self::context::Context;
 
 /// A proxy that an agent talks through and that makes the model behind it better.
 #[derive(Debug, Parser)]
@@ -51,15 +48,6 @@ enum Command {
     TrainStep(train_step::TrainStepArgs),
 }
 
-/// What every subcommand knows.
-#[derive(Debug)]
-pub(crate) struct Context {
-    /// The environment as it was at the start.
-    pub environment: Environment,
-    /// MetaClaw's home.
-    pub home: Home,
-}
-
 // === impl Cli ===
 
 impl Cli {
@@ -85,28 +73,4 @@ fn wait(asking: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Resul
         .enable_all()
         .build()?
         .block_on(asking)
-}
-
-// === impl Context ===
-
-impl Context {
-    /// With the home that the environment names.
-    pub(crate) fn new(environment: Environment) -> Self {
-        let home = Home::at(environment.home());
-        Self { environment, home }
-    }
-
-    /// The settings: from the file named, else from the one in the home.
-    pub(crate) fn settings(
-        &self,
-        file: Option<PathBuf>,
-        flags: Vec<(&'static str, String)>,
-    ) -> Result<Loaded, ConfigError> {
-        load(Sources {
-            file_asked: file.is_some(),
-            file: file.unwrap_or_else(|| self.home.config()),
-            variables: self.environment.variables().to_vec(),
-            flags,
-        })
-    }
 }

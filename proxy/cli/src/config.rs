@@ -147,7 +147,7 @@ impl Loaded {
             layers,
             merged,
         };
-        loaded.guard_the_door()?;
+        loaded.require_key_beyond_loopback()?;
         Ok(loaded)
     }
 
@@ -189,7 +189,7 @@ impl Loaded {
     ///
     /// The original's default was 0.0.0.0 and stands in every file that it wrote, so that one
     /// address is taken back to this machine; any other was meant, and is refused.
-    fn guard_the_door(&mut self) -> Result<(), ConfigError> {
+    fn require_key_beyond_loopback(&mut self) -> Result<(), ConfigError> {
         let listen = &mut self.config.proxy;
         if listen.host.is_loopback() || listen.is_locked() {
             return Ok(());

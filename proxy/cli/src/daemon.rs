@@ -20,10 +20,10 @@ use crate::{home::Home, out};
 /// How much of the log is shown when the second process ends instead of listening.
 const SHOWN: usize = 2_000;
 
-/// What the second process says when it listens.
+/// The second process's line on standard output when it listens.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Ready {
-    /// For the person who waits.
+    /// Printed by the first process.
     pub banner: String,
 }
 
@@ -71,7 +71,7 @@ fn spawn(arguments: &[String], log: File) -> anyhow::Result<Child> {
     Ok(child)
 }
 
-/// What it says; none when it ends without a word.
+/// Its first line; none when it ends without one.
 fn first_line(child: &mut Child) -> Option<Ready> {
     let mut line = String::new();
     BufReader::new(child.stdout.take()?)

@@ -30,9 +30,9 @@ const MAX_LINE: usize = 4 << 10;
 /// `metaclaw.log` begins anew at this size; what it had is kept once.
 const MAX_FILE: u64 = 16 << 20;
 /// How long the last lines may take to be written.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often it is said that lines were dropped.
-const TELL: Duration = Duration::from_secs(60);
+const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// The log, until the end of the process.
 pub(crate) struct Logging {
@@ -54,7 +54,7 @@ struct LogFile {
 }
 
 /// Begins to log, to standard error or to `file`, which standard error leads into. `RUST_LOG` chooses
-/// what is heard, as in `debug` or `metaclaw_learner=debug`; traces hear of every request.
+/// what is logged, as in `debug` or `metaclaw_learner=debug`; traces get every request.
 ///
 /// # Errors
 /// Where traces are wanted and cannot be had, or the file cannot be written.
@@ -87,10 +87,10 @@ pub(crate) fn begin(environment: &Environment, file: Option<PathBuf>) -> anyhow:
 }
 
 /// Says now and then that lines were dropped.
-pub(crate) async fn tell_dropped(dropped: ErrorCounter, ending: CancellationToken) {
+pub(crate) async fn warn_dropped(dropped: ErrorCounter, ending: CancellationToken) {
     let mut told = 0;
     while ending
-        .run_until_cancelled(tokio::time::sleep(TELL))
+        .run_until_cancelled(tokio::time::sleep(WARN_EVERY))
         .await
         .is_some()
     {
@@ -113,7 +113,7 @@ pub(crate) fn end(writer: WorkerGuard) {
         drop(writer);
         ended.send(())
     });
-    end.recv_timeout(LAST_WORDS).ok();
+    end.recv_timeout(FLUSH_TIMEOUT).ok();
 }
 
 // === impl Line ===

@@ -1,13 +1,14 @@
 //! The metaclaw command: a proxy that an agent talks through and that makes the model behind it
 //! better at serving this user.
 //!
-//! `start` builds the house and keeps it; every other subcommand asks the running process, and
+//! `start` builds the app and runs it; every other subcommand asks the running process, and
 //! opens the files itself only where nothing runs.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
+mod app;
 mod assemble;
 mod banner;
 mod commands;
@@ -16,7 +17,6 @@ mod control;
 mod daemon;
 mod environment;
 mod home;
-mod house;
 mod limits;
 mod logging;
 mod out;

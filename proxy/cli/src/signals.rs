@@ -5,7 +5,7 @@ use std::{fs, io};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// SIGTERM, SIGINT and SIGHUP (a terminal or an ssh session that was closed); and SIGXFSZ, by which a
-/// process dies that writes beyond `ulimit -f`. Heard, the write fails instead, as it does on a full
+/// process dies that writes beyond `ulimit -f`. With a handler the write fails instead, as it does on a full
 /// disk, and the chat goes on.
 pub(crate) struct Signals {
     terminate: Signal,
@@ -29,7 +29,7 @@ impl Signals {
         })
     }
 
-    /// The next that tells us to end.
+    /// Waits for a signal that ends the process.
     pub(crate) async fn next(&mut self) {
         let hangup = async {
             match &mut self.hangup {
@@ -45,7 +45,7 @@ impl Signals {
     }
 }
 
-/// Whether SIGHUP was ignored when we were started. Elsewhere than on Linux nobody says so.
+/// Whether SIGHUP was ignored when we were started; only Linux has a file that says so.
 fn ignores_hangup() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

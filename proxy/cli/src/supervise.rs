@@ -4,7 +4,7 @@
 //! it closes and the trainer goes too. A new one is only started after the old one was waited for,
 //! so there are never two.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -13,27 +13,13 @@ use tracing::{info, warn};
 mod backoff;
 mod child;
 mod find;
+mod spec;
 
-pub(crate) use self::find::find_trainer;
 use self::{backoff::Backoff, child::Child};
+pub(crate) use self::{find::find_trainer, spec::TrainerSpec};
 
 /// How long a trainer that was told to end may take.
 const GRACE: Duration = Duration::from_secs(5);
-
-/// What to start.
-#[derive(Debug, Clone)]
-pub(crate) struct TrainerSpec {
-    /// The program.
-    pub program: PathBuf,
-    /// Its arguments.
-    pub arguments: Vec<String>,
-    /// The key that callers must show; ours alone, made anew for each run.
-    pub key: String,
-    /// Threads of the engine.
-    pub n_threads: usize,
-    /// Names of variables that it must not inherit.
-    pub cleared: Vec<String>,
-}
 
 /// How the trainer is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +74,7 @@ impl Supervisor {
         let mut backoff = Backoff::new();
         while !ending.is_cancelled() {
             let begun = Instant::now();
-            let reason = self.one_life(&ending).await;
+            let reason = self.run_once(&ending).await;
             (self.on_address)(None);
             if ending.is_cancelled() {
                 break;
@@ -104,8 +90,8 @@ impl Supervisor {
         self.state.send_replace(TrainerState::Ended);
     }
 
-    /// Starts one and stays with it to its end; says how it ended.
-    async fn one_life(&self, ending: &CancellationToken) -> String {
+    /// Runs one trainer process to its end; returns why it ended.
+    async fn run_once(&self, ending: &CancellationToken) -> String {
         self.state.send_replace(TrainerState::Starting);
         let mut child = match Child::start(&self.spec) {
             Ok(child) => child,

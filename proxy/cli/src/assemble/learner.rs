@@ -13,7 +13,7 @@ use metaclaw_trainer_api::TrainingBackend;
 use metaclaw_turns::TurnLog;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::Plan;
+use super::plan::Plan;
 use crate::{banner::JudgedWith, config::Config};
 
 /// Votes differ: that is why there are several.

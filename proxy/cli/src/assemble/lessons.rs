@@ -34,7 +34,7 @@ pub(crate) fn library(
     Ok(Library::open(folder, skills, wishes))
 }
 
-/// The same, for the running process: says what cannot be used, and when reading takes long.
+/// The same, off the runtime's threads; logs what cannot be used, and when reading takes long.
 pub(super) async fn open(loaded: &Loaded, home: &Home) -> anyhow::Result<Library> {
     let (loaded, home) = (loaded.clone(), home.clone());
     let (library, warnings) = look(move || library(&loaded, &home)).await??;
@@ -57,7 +57,7 @@ pub(super) async fn rescan(library: Library, ending: CancellationToken) {
             pause = pause_after(begun.elapsed());
         }
     };
-    // A look at a mount that hangs never ends: it is left alone.
+    // A scan of a mount that hangs never ends: it must not delay the shutdown.
     ending.run_until_cancelled(looks).await;
 }
 
@@ -65,7 +65,7 @@ fn pause_after(look: Duration) -> Duration {
     RESCAN.max(look * PAUSE_PER_LOOK)
 }
 
-/// Reads the disk where that holds up nobody, and says so when it takes long.
+/// Runs `work` on a thread for blocking calls, with a warning when it takes long.
 async fn look<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {

@@ -35,7 +35,7 @@ pub(super) struct Served {
 
 impl Served {
     /// Follows the trainer until `ending`.
-    pub(super) async fn keep(mut self, ending: CancellationToken) {
+    pub(super) async fn run(mut self, ending: CancellationToken) {
         let follow = async {
             loop {
                 self.follow().await;
@@ -75,7 +75,7 @@ impl Served {
                     warn!(%agent, adapter, %error, "the base model serves this agent until it has learned again");
                     self.serving.withdraw(&adapter);
                 }
-                // What passes, passes; what does not is told to whoever chats.
+                // Requests that need an adapter that is missing get an error of their own.
                 Ok(_) | Err(_) => {}
             }
         }

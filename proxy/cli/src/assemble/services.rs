@@ -10,19 +10,19 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::{house::House, supervise::TrainerState, traces};
+use crate::{app::App, supervise::TrainerState, traces};
 
-/// The house, once it stands: the gateway is a part of it and is built before.
-pub(super) type Later = Arc<OnceLock<Weak<House>>>;
+/// The app, set once it is built: the gateway is a part of it and is built first.
+pub(super) type LateApp = Arc<OnceLock<Weak<App>>>;
 
 /// Whether requests are served as they will be; why not, otherwise.
 pub(super) type Ready = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// The services of the gateway.
-pub(super) fn services(house: &Later, log: &TurnLog, ready: Ready, token: &str) -> Services {
+pub(super) fn services(app: &LateApp, log: &TurnLog, ready: Ready, token: &str) -> Services {
     Services {
         feedback: Some(Arc::new(Feedback(log.clone()))),
-        train_step: Some(Arc::new(TrainStep(Arc::clone(house)))),
+        train_step: Some(Arc::new(TrainStep(Arc::clone(app)))),
         ready,
         admin_token: token.into(),
         set_parent: traces::set_parent,
@@ -56,7 +56,7 @@ fn is_ready(trainer: &TrainerState, serving: &Serving) -> Result<(), String> {
 
 /// `POST /v1/admin/train_step`: the original's way to ask for a step.
 #[derive(Clone)]
-struct TrainStep(Later);
+struct TrainStep(LateApp);
 
 /// `POST /v1/feedback`: the owner's own verdict on a reply.
 #[derive(Clone)]
@@ -76,10 +76,10 @@ struct Opinion {
 impl Service for TrainStep {
     fn call(&self, call: Call) -> Answering<'_> {
         Box::pin(async move {
-            let house = self.0.get().and_then(Weak::upgrade);
-            let house =
-                house.ok_or_else(|| refuse(StatusCode::SERVICE_UNAVAILABLE, "not ready yet"))?;
-            let steps = house.train_step(Some(call.agent)).await;
+            let app = self.0.get().and_then(Weak::upgrade);
+            let app =
+                app.ok_or_else(|| refuse(StatusCode::SERVICE_UNAVAILABLE, "not ready yet"))?;
+            let steps = app.train_step(Some(call.agent)).await;
             let steps = steps
                 .map_err(|error| refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
             Ok(json!({"steps": steps}))

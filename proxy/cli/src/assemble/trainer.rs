@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use super::Plan;
+use super::plan::Plan;
 use crate::{
     config::{Config, Policy, Trainer},
     home::Home,
@@ -40,11 +40,11 @@ const CLEARED: [&str; 6] = [
     "METACLAW_HOME",
 ];
 
-/// Where the training server is just now; shared by those who ask it.
+/// The training server's current address, shared by its clients.
 #[derive(Debug, Clone, Default)]
-struct Whereabouts(Arc<Mutex<Option<Endpoint>>>);
+struct TrainerAddress(Arc<Mutex<Option<Endpoint>>>);
 
-/// Whoever trains, and the process to keep where it is ours.
+/// The training server's client, and its supervisor where the process is ours.
 pub(super) struct TrainingSide {
     /// The client; none where no weights learn.
     pub backend: Option<Arc<dyn TrainingBackend>>,
@@ -61,7 +61,7 @@ pub(super) struct TrainingSide {
 impl TrainingSide {
     /// Prepares it; nothing runs yet.
     pub(super) fn new(plan: &Plan, serving: &Arc<Serving>) -> anyhow::Result<Self> {
-        let whereabouts = Whereabouts::default();
+        let address_cell = TrainerAddress::default();
         let nothing = Self {
             backend: None,
             supervisor: None,
@@ -75,22 +75,22 @@ impl TrainingSide {
                 let endpoint = ServingEndpoint::new(url, key.clone().map(Into::into), BASE)?;
                 serving.set_policy(Some(endpoint));
                 let url = url.clone();
-                whereabouts.set(Some(Endpoint {
+                address_cell.set(Some(Endpoint {
                     url,
                     key: key.map(ApiKey::new),
                 }));
                 Ok(Self {
-                    backend: Some(backend(plan, &whereabouts, http_client(&plan.roots)?)),
+                    backend: Some(backend(plan, &address_cell, http_client(&plan.roots)?)),
                     ..nothing
                 })
             }
             Policy::Local { model } => {
                 let spec = spec(plan, model)?;
                 let key = Some(spec.key.clone());
-                let moved = on_address(spec.key.clone(), &whereabouts, serving);
+                let moved = on_address(spec.key.clone(), &address_cell, serving);
                 let (supervisor, state) = Supervisor::new(spec, moved);
                 Ok(Self {
-                    backend: Some(backend(plan, &whereabouts, loopback_client()?)),
+                    backend: Some(backend(plan, &address_cell, loopback_client()?)),
                     supervisor: Some(supervisor),
                     state: Some(state),
                     key,
@@ -110,7 +110,7 @@ pub(super) struct Unloader {
 // === impl Unloader ===
 
 impl Unloader {
-    /// One that knows nobody to tell yet.
+    /// Without a backend yet: [`Unloader::set`] gives it one.
     pub(super) fn new(tasks: TaskTracker) -> Self {
         let backend = Arc::default();
         Self { backend, tasks }
@@ -119,7 +119,7 @@ impl Unloader {
     /// Who is to be told.
     pub(super) fn set(&self, backend: Option<&Arc<dyn TrainingBackend>>) {
         if let Some(backend) = backend {
-            // Set once, when the house is built.
+            // Set once, when the app is built.
             self.backend.set(Arc::clone(backend)).ok();
         }
     }
@@ -142,18 +142,18 @@ async fn unload(backend: Arc<dyn TrainingBackend>, name: AdapterName) {
             adapter = told,
             "nobody uses this adapter any more: unloaded"
         ),
-        // It costs memory, no more; and a trainer that is away has nothing loaded.
+        // A failure costs memory only, and a trainer that was restarted has nothing loaded.
         Err(error) => debug!(adapter = told, %error, "this adapter was not unloaded"),
     }
 }
 
-/// The client of whoever is at `whereabouts`.
+/// The client of the server at `address_cell`.
 fn backend(
     plan: &Plan,
-    whereabouts: &Whereabouts,
+    address_cell: &TrainerAddress,
     client: reqwest::Client,
 ) -> Arc<dyn TrainingBackend> {
-    let asked = whereabouts.clone();
+    let asked = address_cell.clone();
     Arc::new(RemoteBackend::new(RemoteConfig {
         client,
         endpoint: Arc::new(move || asked.get()),
@@ -161,9 +161,9 @@ fn backend(
     }))
 }
 
-// === impl Whereabouts ===
+// === impl TrainerAddress ===
 
-impl Whereabouts {
+impl TrainerAddress {
     fn get(&self) -> Option<Endpoint> {
         self.0
             .lock()
@@ -176,12 +176,12 @@ impl Whereabouts {
     }
 }
 
-/// Tells those who ask the trainer where it is, and the gateway at once when it is away; `served`
-/// says when chats can go there.
-fn on_address(key: String, whereabouts: &Whereabouts, serving: &Arc<Serving>) -> OnAddress {
-    let (whereabouts, serving) = (whereabouts.clone(), Arc::clone(serving));
+/// Publishes the trainer's address to its clients, and takes the policy model from the gateway when there is
+/// none; `served` gives it back once the adapters are loaded.
+fn on_address(key: String, address_cell: &TrainerAddress, serving: &Arc<Serving>) -> OnAddress {
+    let (address_cell, serving) = (address_cell.clone(), Arc::clone(serving));
     Box::new(move |address: Option<SocketAddr>| {
-        whereabouts.set(address.map(|address| Endpoint {
+        address_cell.set(address.map(|address| Endpoint {
             url: format!("http://{address}"),
             key: Some(ApiKey::new(key.clone())),
         }));
@@ -218,7 +218,7 @@ fn spec(plan: &Plan, model: &Path) -> anyhow::Result<TrainerSpec> {
     Ok(TrainerSpec {
         program,
         arguments,
-        key: super::random_token(),
+        key: super::plan::random_token(),
         n_threads: threads(&config.trainer),
         cleared: cleared(plan),
     })

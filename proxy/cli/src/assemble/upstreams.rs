@@ -1,4 +1,4 @@
-//! What stands elsewhere than in `upstreams.*` and is about them: `llm.*`, and the environment's proxies.
+//! Upstream settings from outside `upstreams.*`: `llm.*`, and the environment's proxies.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub(super) fn add_llm(upstreams: &mut BTreeMap<String, UpstreamConfig>, llm: &Ll
     }
 }
 
-/// `HTTP_PROXY` and its like. In capitals the one for `http://` is not heard, where a program that a
+/// `HTTP_PROXY` and its like. In capitals the one for `http://` is ignored, where a program that a
 /// web server runs would take a visitor's `Proxy` header for it; this is no such program.
 pub(super) fn environment(environment: &Environment) -> EnvironmentProxies {
     let text = |names: [&str; 2]| names.into_iter().find_map(|name| environment.get(name));

@@ -4,7 +4,7 @@ use std::{io, path::Path, process::ExitCode};
 
 use clap::{Args, Subcommand};
 
-use super::{Context, source::running};
+use super::{context::Context, source::running};
 use crate::{assemble, control::AdapterView, out};
 
 /// Arguments of `adapters`.

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 
-use super::Context;
+use super::context::Context;
 use crate::{
     config::{Effective, edit, example, one_line},
     out,

@@ -12,7 +12,7 @@ use metaclaw_gateway::{GatewayConfig, KeyConfig};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Context, source::running};
+use super::{context::Context, source::running};
 use crate::{config::edit, out};
 
 /// Arguments of `keys`.

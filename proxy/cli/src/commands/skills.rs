@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 use metaclaw_chat::AgentId;
 use metaclaw_skills::{Library, SkillName};
 
-use super::{Context, source::running};
-use crate::{assemble, control::SkillView, house, out};
+use super::{context::Context, source::running};
+use crate::{app, assemble, control::SkillView, out};
 
 /// Arguments of `skills`.
 #[derive(Debug, Args)]
@@ -70,7 +70,7 @@ impl SkillsArgs {
         if let Some(client) = running(&context.home).await? {
             return Ok(client.ask("skills", &self.agent).await?);
         }
-        Ok(house::skills(&files(context)?, self.agent.as_ref()))
+        Ok(app::skills(&files(context)?, self.agent.as_ref()))
     }
 
     async fn one(&self, context: &Context, name: &SkillName) -> anyhow::Result<Option<SkillView>> {

@@ -8,7 +8,7 @@ use metaclaw_chat::TurnId;
 use metaclaw_turns::{Turn, TurnLog, TurnSummary, TurnsConfig};
 use tokio::time::Instant;
 
-use super::Context;
+use super::context::Context;
 use crate::{
     control::{ControlClient, TurnsQuery, write_lines},
     home::{Home, HomeLock},

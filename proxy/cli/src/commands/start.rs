@@ -1,4 +1,4 @@
-//! `metaclaw start`: reads the settings, builds the house, keeps it until a signal, drains.
+//! `metaclaw start`: reads the settings, builds the app, runs it until a signal, drains.
 
 use std::{io::Write, path::PathBuf, process::ExitCode};
 
@@ -8,7 +8,7 @@ use rustix::fs::Mode;
 use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
 
-use super::Context;
+use super::context::Context;
 use crate::{
     assemble::{self, Plan},
     config::{Loaded, Policy},
@@ -87,7 +87,7 @@ impl StartArgs {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?;
-        let ended = runtime.block_on(assemble::keep(plan, move |banner| {
+        let ended = runtime.block_on(assemble::run(plan, move |banner| {
             if let Err(error) = tell(tell_parent, banner) {
                 warn!(%error, "the banner cannot be printed");
             }

@@ -6,7 +6,7 @@ use clap::Args;
 use metaclaw_chat::{Span, now_ms};
 use serde_json::Value;
 
-use super::{Context, source::running};
+use super::{context::Context, source::running};
 use crate::out;
 
 /// Nothing runs: as `systemctl status` says it.

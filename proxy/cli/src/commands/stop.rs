@@ -6,7 +6,7 @@ use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 
-use super::{Context, source::running};
+use super::{context::Context, source::running};
 use crate::{home::Home, out};
 
 const PAUSE: Duration = Duration::from_millis(50);

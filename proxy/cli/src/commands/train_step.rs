@@ -5,7 +5,7 @@ use std::{process::ExitCode, time::Duration};
 use clap::Args;
 use metaclaw_chat::AgentId;
 
-use super::{Context, source::running};
+use super::{context::Context, source::running};
 use crate::out;
 
 /// Arguments of `train-step`.

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use metaclaw_chat::{AgentId, Role, Score, SessionId, TurnId};
 use metaclaw_turns::{StateKind, StreamEnd, TurnState, TurnSummary};
 
-use super::{Context, source::TurnSource};
+use super::{context::Context, source::TurnSource};
 use crate::{control::TurnsQuery, out};
 
 /// Arguments of `turns`.

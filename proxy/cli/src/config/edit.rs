@@ -149,7 +149,7 @@ fn check(key: &Key, path: &str, given: &str) -> Result<(Value, Option<&'static s
     };
     let value = key.kind.read(&Value::from(given));
     let value = value.ok_or_else(|| refuse(key.allowed()))?;
-    match key.fate(value.as_str().unwrap_or_default()) {
+    match key.state_of(value.as_str().unwrap_or_default()) {
         State::Refused(reason) => Err(refuse(reason.to_owned())),
         State::Inert(reason) => Ok((value, Some(reason))),
         State::Alias(word) if key.state == State::Done => Ok((word.into(), None)),

@@ -101,15 +101,15 @@ fn row(key: &Key) -> String {
         "" => "none".to_owned(),
         default => format!("`{default}`"),
     };
-    let fates = fates(key);
+    let states = states(key);
     format!(
-        "| `{}` | {allowed} | {default} | {meaning}{fates} |",
+        "| `{}` | {allowed} | {default} | {meaning}{states} |",
         key.path
     )
 }
 
 /// What single values come to.
-fn fates(key: &Key) -> String {
+fn states(key: &Key) -> String {
     let told = key.values.iter().map(|(value, state)| match state {
         State::Alias(word) => format!("; `{value}` is `{word}`"),
         State::Inert(reason) => format!("; `{value}`: without effect, {reason}"),

@@ -15,7 +15,7 @@ pub(crate) struct Key {
     pub meaning: &'static str,
     /// What becomes of it.
     pub state: State,
-    /// Single values with a fate of their own.
+    /// Single values with a state_of of their own.
     pub values: &'static [(&'static str, State)],
 }
 
@@ -75,7 +75,7 @@ pub(crate) const fn alias(path: &'static str, kind: Kind, target: &'static str) 
 // === impl Key ===
 
 impl Key {
-    /// With single values that have a fate of their own.
+    /// With single values that have a state_of of their own.
     pub(crate) const fn values(mut self, values: &'static [(&'static str, State)]) -> Self {
         self.values = values;
         self
@@ -140,13 +140,14 @@ impl Key {
 
     /// The words that work, without older ones and those that are refused.
     fn words(&self, words: &[&str], between: &str) -> String {
-        let works = |word: &&str| !matches!(self.fate(word), State::Refused(_) | State::Alias(_));
+        let works =
+            |word: &&str| !matches!(self.state_of(word), State::Refused(_) | State::Alias(_));
         let words: Vec<&str> = words.iter().copied().filter(works).collect();
         words.join(between)
     }
 
     /// What becomes of one value of this key.
-    pub(crate) fn fate(&self, value: &str) -> State {
+    pub(crate) fn state_of(&self, value: &str) -> State {
         let own = self.values.iter().find(|(given, _)| *given == value);
         own.map_or(self.state, |(_, state)| *state)
     }

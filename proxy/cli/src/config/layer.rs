@@ -179,7 +179,7 @@ impl Layer {
         if read.as_str() == Some("") {
             return;
         }
-        match key.fate(read.as_str().unwrap_or_default()) {
+        match key.state_of(read.as_str().unwrap_or_default()) {
             State::Done if key.kind == Kind::Path => {
                 let resolved = self.resolve(read.as_str().unwrap_or_default());
                 self.keep(path, resolved.into());

@@ -2,32 +2,12 @@
 //! each. `config.example.yaml` and `docs/config.md` are made from it, unknown keys are found by it,
 //! and values are checked by it before any room reads them.
 
-use super::{
-    key::{Key, Section, State},
-    kind::Kind::{self, Count, Number},
-};
+use super::key::{Key, Section, State};
 
 mod chat;
 mod learning;
 mod older;
-
-/// Any whole number.
-const ANY: Kind = Count(0, u64::MAX);
-/// Any whole number but 0.
-const SOME: Kind = Count(1, u64::MAX);
-/// A number that is not negative.
-const POSITIVE: Kind = Number(0.0, f64::MAX);
-
-const LATER: &str = "not built yet";
-const NO_MEMORY: &str = "there is no memory store: wishes and skills remember";
-const NO_BEDROCK: &str = "Bedrock is not built: give an OpenAI-compatible address in llm.api_base";
-const NO_CLI: &str =
-    "signing in through a provider's command line is not built: give llm.api_base and llm.api_key";
-const NO_CLOUD: &str = "not built yet: use local or remote";
-const NO_EMBEDDINGS: &str = "not built yet: bm25 is used";
-const NO_AGENT_SETTINGS: &str = "not built yet for single agents";
-const NO_ADAPTERS: &str =
-    "the agent's own configuration is never touched: point it at the base URL";
+mod shared;
 
 /// All of it, in the order of the example file.
 pub(crate) const TABLE: &[Section] = &[

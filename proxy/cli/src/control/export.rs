@@ -7,20 +7,20 @@ use metaclaw_turns::{ExportError, ExportFilter, TurnLog};
 use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 use tokio::sync::oneshot;
 
-use crate::house::House;
+use crate::app::App;
 
 /// Bytes on their way: a slow reader holds the writer, not memory.
 const PIECE: usize = 64 * 1024;
 
 /// Pieces of all turns as JSON lines; the last one is an error when the log could not be read to
 /// its end, so that half of it never looks like all of it.
-pub(super) fn stream(house: &House) -> impl Stream<Item = io::Result<Vec<u8>>> + use<> {
+pub(super) fn stream(app: &App) -> impl Stream<Item = io::Result<Vec<u8>>> + use<> {
     let (mut writer, reader) = duplex(PIECE);
     let (ended, outcome) = oneshot::channel();
-    let log = house.log.clone();
-    house.tasks.spawn(async move {
+    let log = app.log.clone();
+    app.tasks.spawn(async move {
         let written = log.export(&mut writer, &ExportFilter::default()).await;
-        // Whoever hung up wants no outcome.
+        // The caller hung up.
         ended
             .send(written.map_err(|error| io::Error::other(error.to_string())))
             .ok();

@@ -22,12 +22,12 @@ use super::{
     export,
     wire::{KeyChange, TurnsQuery},
 };
-use crate::house::House;
+use crate::app::App;
 
 /// What every handler knows.
 #[derive(Clone)]
 struct Control {
-    house: Arc<House>,
+    app: Arc<App>,
     token: Arc<str>,
 }
 
@@ -39,12 +39,12 @@ type Answer<T> = Result<Json<T>, Failure>;
 /// Answers on `listener` until `ending`.
 pub(crate) async fn serve(
     listener: TcpListener,
-    house: Arc<House>,
+    app: Arc<App>,
     token: String,
     ending: CancellationToken,
 ) -> std::io::Result<()> {
     let control = Control {
-        house,
+        app,
         token: token.into(),
     };
     let routes = Router::new()
@@ -82,47 +82,47 @@ fn shows(headers: &HeaderMap, token: &str) -> bool {
 }
 
 async fn status(State(control): State<Control>) -> Response {
-    Json(control.house.status().await).into_response()
+    Json(control.app.status().await).into_response()
 }
 
 async fn stop(State(control): State<Control>) -> Json<Value> {
-    control.house.stop();
+    control.app.stop();
     Json(json!({"stopping": true}))
 }
 
 async fn turns(State(control): State<Control>, Json(query): Json<TurnsQuery>) -> Response {
-    let turns = control.house.log.list(query.into()).await;
+    let turns = control.app.log.list(query.into()).await;
     answer(turns.map_err(failed)).into_response()
 }
 
 async fn turn(State(control): State<Control>, Json(id): Json<TurnId>) -> Response {
-    let turn = control.house.log.get(id).await.map_err(failed);
+    let turn = control.app.log.get(id).await.map_err(failed);
     answer(turn).into_response()
 }
 
 async fn exported(State(control): State<Control>) -> Response {
-    let lines = export::stream(&control.house);
+    let lines = export::stream(&control.app);
     let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
     (kind, Body::from_stream(lines)).into_response()
 }
 
 async fn skills(State(control): State<Control>, Json(of): Json<Option<AgentId>>) -> Response {
-    Json(control.house.skills(of.as_ref())).into_response()
+    Json(control.app.skills(of.as_ref())).into_response()
 }
 
 async fn adapters(State(control): State<Control>) -> Response {
-    let adapters = control.house.adapters().await;
+    let adapters = control.app.adapters().await;
     answer(adapters.map_err(|message| Failure(StatusCode::BAD_GATEWAY, message))).into_response()
 }
 
 async fn train_step(State(control): State<Control>, Json(of): Json<Option<AgentId>>) -> Response {
-    let step = control.house.train_step(of).await;
+    let step = control.app.train_step(of).await;
     answer(step.map_err(failed)).into_response()
 }
 
 async fn key(State(control): State<Control>, Json(change): Json<KeyChange>) -> Response {
     let KeyChange { name, key } = change;
-    let changed = control.house.authenticator.set_key(&name, key);
+    let changed = control.app.authenticator.set_key(&name, key);
     let refused = |error: ConfigError| Failure(StatusCode::CONFLICT, error.to_string());
     answer(changed.map_err(refused)).into_response()
 }

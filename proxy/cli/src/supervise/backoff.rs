@@ -1,4 +1,4 @@
-//! How long to wait before the next try: hardly at first, then ever longer.
+//! How long to wait before the trainer is started again.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
     .with_max_delay(LONGEST)
     .with_factor(4.0)
     .without_max_times();
-/// A life this long proves that starting works: the next failure counts as the first.
+/// After an uptime this long the next failure counts as the first.
 const HEALTHY: Duration = Duration::from_secs(60);
 
 /// The pauses after failures in a row.
@@ -27,7 +27,7 @@ impl Backoff {
         Self(PAUSES.build())
     }
 
-    /// The pause after a life of length `lived`.
+    /// The pause after an uptime of `lived`.
     pub(super) fn after(&mut self, lived: Duration) -> Duration {
         if lived >= HEALTHY {
             *self = Self::new();

@@ -1,4 +1,4 @@
-//! One life of the trainer's process.
+//! One process of the trainer.
 
 use std::{
     io,
@@ -16,22 +16,22 @@ use tokio::{
 };
 use tracing::{debug, info};
 
-use super::TrainerSpec;
+use super::spec::TrainerSpec;
 
 /// The longest line of the trainer's that is passed on.
 const MAX_LINE: u64 = 4 * 1024;
-/// How long the words of a trainer that has ended are waited for.
-const HEARING: Duration = Duration::from_millis(200);
+/// How long the output of a trainer that has exited is read on.
+const OUTPUT_GRACE: Duration = Duration::from_millis(200);
 
 /// A running trainer, with the pipe that keeps it alive.
 pub(super) struct Child {
     process: tokio::process::Child,
     stdin: Option<ChildStdin>,
     stdout: Option<BufReader<ChildStdout>>,
-    /// Forwards what it says; ends with it.
-    voices: JoinSet<()>,
-    /// The last line that it said on its error output: most often why it ended.
-    last_words: Arc<Mutex<String>>,
+    /// Forward its output to our log.
+    output_tasks: JoinSet<()>,
+    /// The last line of its stderr: most often why it ended.
+    last_line: Arc<Mutex<String>>,
 }
 
 /// The one line that it prints when it answers.
@@ -56,25 +56,25 @@ impl Child {
             .env("OMP_WAIT_POLICY", "passive")
             .env("OMP_NUM_THREADS", spec.n_threads.to_string())
             .env("METACLAW_API_KEY", &spec.key)
-            // What the terminal tells us, Ctrl-C or that it was closed, is ours to hear: replies under way
-            // need the trainer to their end, and it goes when its stdin closes.
+            // Ctrl-C and a closed terminal signal the whole group: replies under way need the trainer to
+            // their end, and it ends when its stdin closes.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
         let mut process = command.spawn()?;
-        let mut voices = JoinSet::new();
-        let last_words = Arc::default();
+        let mut output_tasks = JoinSet::new();
+        let last_line = Arc::default();
         if let Some(stderr) = process.stderr.take() {
-            voices.spawn(forward(BufReader::new(stderr), Arc::clone(&last_words)));
+            output_tasks.spawn(forward(BufReader::new(stderr), Arc::clone(&last_line)));
         }
         Ok(Self {
             stdin: process.stdin.take(),
             stdout: process.stdout.take().map(BufReader::new),
             process,
-            voices,
-            last_words,
+            output_tasks,
+            last_line,
         })
     }
 
@@ -96,24 +96,24 @@ impl Child {
                 Err(error) => return Err(format!("its output cannot be read: {error}")),
             };
             if let Some(address) = ready(&text) {
-                self.voices.spawn(forward(stdout, Arc::default()));
+                self.output_tasks.spawn(forward(stdout, Arc::default()));
                 return Ok(address);
             }
             debug!(target: "trainer", "{text}");
         }
     }
 
-    /// Waits for its end, and says what it was.
+    /// Waits for its exit; returns the status and its last line.
     pub(super) async fn ended(&mut self) -> String {
         let status = match self.process.wait().await {
             Ok(status) => status.to_string(),
             Err(error) => return format!("it cannot be waited for: {error}"),
         };
-        // What it said last may still be on its way; a grandchild may hold the pipe for ever.
-        let heard = async { while self.voices.join_next().await.is_some() {} };
-        tokio::time::timeout(HEARING, heard).await.ok();
+        // Its last output may not be read yet; a grandchild may hold the pipe open for ever.
+        let drained = async { while self.output_tasks.join_next().await.is_some() {} };
+        tokio::time::timeout(OUTPUT_GRACE, drained).await.ok();
         let words = self
-            .last_words
+            .last_line
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if words.is_empty() {
@@ -133,7 +133,7 @@ impl Child {
             // Only fails when it has ended already.
             self.process.kill().await.ok();
         }
-        self.voices.abort_all();
+        self.output_tasks.abort_all();
     }
 }
 
@@ -154,10 +154,10 @@ fn without_time(line: &str) -> &str {
 }
 
 /// Passes lines on to our log.
-async fn forward(mut from: impl AsyncBufReadExt + Unpin, last_words: Arc<Mutex<String>>) {
+async fn forward(mut from: impl AsyncBufReadExt + Unpin, last_line: Arc<Mutex<String>>) {
     while let Ok(Some(text)) = line(&mut from).await {
         info!(target: "trainer", "{}", without_time(&text));
-        *last_words.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        *last_line.lock().unwrap_or_else(PoisonError::into_inner) = text;
     }
 }
 

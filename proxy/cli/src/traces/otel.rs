@@ -34,7 +34,7 @@ const LAST: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Traces(Option<(SdkTracerProvider, Url)>);
 
-/// What hears of requests, and what sends them on.
+/// The layer that records spans, and the provider that exports them.
 ///
 /// # Errors
 /// Names the variable that cannot be used.
@@ -75,7 +75,7 @@ where
 pub(crate) fn set_parent(span: &Span, headers: &HeaderMap) {
     let parent =
         TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers));
-    // Fails where no layer hears of it.
+    // Fails where no collector is configured.
     span.set_parent(parent).ok();
 }
 

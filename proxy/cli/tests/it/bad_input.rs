@@ -4,26 +4,26 @@ use std::path::PathBuf;
 
 use tokio::net::TcpListener;
 
-use crate::house::{House, Upstream};
+use crate::harness::{TestHome, Upstream};
 
 #[tokio::test]
 async fn a_port_in_use_is_refused_with_a_way_out() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let house = House::new("mode: skills_only\n").unwrap();
-    let refusal = house.refusal(&["start", "--port", &port]).await.unwrap();
+    let home = TestHome::new("mode: skills_only\n").unwrap();
+    let refusal = home.refusal(&["start", "--port", &port]).await.unwrap();
     insta::assert_snapshot!(refusal.replace(&port, "PORT"), @r#"metaclaw: 127.0.0.1:PORT is in use by another program: `metaclaw start --port N` (or proxy.port) takes another one, 0 any free one"#);
 }
 
 #[tokio::test]
 async fn values_that_are_not_allowed_stop_the_start_all_at_once() {
-    let house = House::new("mode: fast\nproxy: {port: 70000}\nrl: {batch_size: none}\n").unwrap();
-    insta::assert_snapshot!(house.refusal(&["start"]).await.unwrap(), @r#"
+    let home = TestHome::new("mode: fast\nproxy: {port: 70000}\nrl: {batch_size: none}\n").unwrap();
+    insta::assert_snapshot!(home.refusal(&["start"]).await.unwrap(), @r#"
     metaclaw: mode in HOME/config.yaml: "fast" is not allowed: auto, rl, skills_only
     proxy.port in HOME/config.yaml: "70000" is not allowed: a whole number from 0 to 65535
     rl.batch_size in HOME/config.yaml: "none" is not allowed: a whole number, 1 or more
     "#);
-    let refusal = house
+    let refusal = home
         .refusal(&["start", "--port", "many", "--mode", "rl"])
         .await
         .unwrap();
@@ -37,47 +37,47 @@ async fn values_that_are_not_allowed_stop_the_start_all_at_once() {
 
 #[tokio::test]
 async fn a_world_that_may_come_in_without_a_key_is_refused() {
-    let house = House::new("proxy: {host: 192.0.2.7}\n").unwrap();
-    insta::assert_snapshot!(house.refusal(&["start"]).await.unwrap(), @r#"metaclaw: proxy.host in HOME/config.yaml: "192.0.2.7" is not allowed: without a key, 127.0.0.1 or ::1; set proxy.api_key, or make one with `metaclaw keys add`, to be reached from elsewhere"#);
+    let home = TestHome::new("proxy: {host: 192.0.2.7}\n").unwrap();
+    insta::assert_snapshot!(home.refusal(&["start"]).await.unwrap(), @r#"metaclaw: proxy.host in HOME/config.yaml: "192.0.2.7" is not allowed: without a key, 127.0.0.1 or ::1; set proxy.api_key, or make one with `metaclaw keys add`, to be reached from elsewhere"#);
 }
 
 #[tokio::test]
 async fn a_model_that_is_not_there_is_missed_before_anything_runs() {
-    let house = House::new("mode: rl\ntrainer: {model: none.gguf}\n").unwrap();
-    insta::assert_snapshot!(house.refusal(&["start"]).await.unwrap(), @r#"metaclaw: trainer.model: no file or folder HOME/none.gguf: give a folder in Hugging Face form or a GGUF file (models are not fetched by name)"#);
-    let house = House::new("mode: rl\n").unwrap();
-    insta::assert_snapshot!(house.refusal(&["start"]).await.unwrap(), @r#"metaclaw: mode rl needs a policy model: set trainer.model (a folder in Hugging Face form, a GGUF file, or demo), or mode: skills_only"#);
+    let home = TestHome::new("mode: rl\ntrainer: {model: none.gguf}\n").unwrap();
+    insta::assert_snapshot!(home.refusal(&["start"]).await.unwrap(), @r#"metaclaw: trainer.model: no file or folder HOME/none.gguf: give a folder in Hugging Face form or a GGUF file (models are not fetched by name)"#);
+    let home = TestHome::new("mode: rl\n").unwrap();
+    insta::assert_snapshot!(home.refusal(&["start"]).await.unwrap(), @r#"metaclaw: mode rl needs a policy model: set trainer.model (a folder in Hugging Face form, a GGUF file, or demo), or mode: skills_only"#);
 }
 
 #[tokio::test]
 async fn rules_that_cannot_hold_name_their_place() {
     let rules = "judge: {rules: [{on: reply, min_words: 9, max_words: 3, score: 1}]}\n";
-    let house = House::new(&format!("mode: skills_only\nproxy: {{port: 0}}\n{rules}")).unwrap();
-    insta::assert_snapshot!(house.refusal(&["start"]).await.unwrap(), @r#"metaclaw: judge.rules[0] can never hold: min_words is 9 and max_words is 3"#);
-    let house = House::new(
+    let home = TestHome::new(&format!("mode: skills_only\nproxy: {{port: 0}}\n{rules}")).unwrap();
+    insta::assert_snapshot!(home.refusal(&["start"]).await.unwrap(), @r#"metaclaw: judge.rules[0] can never hold: min_words is 9 and max_words is 3"#);
+    let home = TestHome::new(
         "mode: skills_only\nproxy: {port: 0}\njudge: {rules: [{on: never, score: 1}]}\n",
     )
     .unwrap();
-    insta::assert_snapshot!(house.refusal(&["start"]).await.unwrap(), @r#"metaclaw: judge.rules.0.on in HOME/config.yaml: "never" is not allowed: reply, next"#);
+    insta::assert_snapshot!(home.refusal(&["start"]).await.unwrap(), @r#"metaclaw: judge.rules.0.on in HOME/config.yaml: "never" is not allowed: reply, next"#);
 }
 
 #[tokio::test]
 async fn a_file_that_was_named_must_be_there() {
-    let house = House::new("").unwrap();
-    insta::assert_snapshot!(house.refusal(&["start", "--config", "HOME/none.yaml"]).await.unwrap(), @r#"metaclaw: cannot read HOME/none.yaml: No such file or directory (os error 2)"#);
+    let home = TestHome::new("").unwrap();
+    insta::assert_snapshot!(home.refusal(&["start", "--config", "HOME/none.yaml"]).await.unwrap(), @r#"metaclaw: cannot read HOME/none.yaml: No such file or directory (os error 2)"#);
 }
 
 /// Unknown keys and skills that cannot be read are said; the start goes on.
 #[tokio::test]
 async fn warnings_do_not_stop_the_start() {
     let upstream = Upstream::new().await.unwrap();
-    let house = House::new(&format!(
+    let home = TestHome::new(&format!(
         "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: '{}'}}\nrl: {{batchsize: 8}}\nmemory: {{enabled: true}}\n",
         upstream.url
     ))
     .unwrap();
     let skill = |name: &str, text: &[u8]| {
-        let folder = house.path().join("skills").join(name);
+        let folder = home.path().join("skills").join(name);
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("SKILL.md"), text).unwrap();
     };
@@ -90,40 +90,40 @@ async fn warnings_do_not_stop_the_start() {
         b"---\nname: ../evil\ndescription: Escapes.\n---\nDo ill.\n",
     );
     skill("binary", &[0xff, 0xfe, 0x00]);
-    let proxy = house.start().await.unwrap();
+    let proxy = home.start().await.unwrap();
     assert!(
         proxy.banner.contains("no effect memory.enabled"),
         "{}",
         proxy.banner
     );
-    let log = std::fs::read_to_string(house.path().join("stderr.log")).unwrap();
+    let log = std::fs::read_to_string(home.path().join("stderr.log")).unwrap();
     let warnings: Vec<String> = log
         .lines()
         .filter_map(|line| line.split_once(" WARN metaclaw::"))
-        .map(|(_, said)| house.neutral(said))
+        .map(|(_, said)| home.neutral(said))
         .collect();
     insta::assert_snapshot!(warnings.join("\n"), @r#"
     commands::start: unknown key rl.batchsize in HOME/config.yaml: did you mean rl.batch_size?
     assemble::lessons: HOME/skills/binary/SKILL.md: cannot be read: stream did not contain valid UTF-8; skipped
     assemble::lessons: HOME/skills/broken/SKILL.md: skill name "../evil" is not allowed: 1 to 64 letters, digits, spaces, _ - or ., beginning with a letter, a digit or _; skipped
     "#);
-    let skills = house.json(&["skills", "list", "--json"]).await.unwrap();
+    let skills = home.json(&["skills", "list", "--json"]).await.unwrap();
     assert_eq!(skills.as_array().unwrap().len(), 1, "{skills}");
-    let shown = house.ask(&["skills", "show", "good"]).await.unwrap();
+    let shown = home.ask(&["skills", "show", "good"]).await.unwrap();
     assert!(shown.contains("Do well."), "{shown}");
-    let refusal = house.refusal(&["skills", "show", "../evil"]).await.unwrap();
+    let refusal = home.refusal(&["skills", "show", "../evil"]).await.unwrap();
     insta::assert_snapshot!(refusal, @r#"
     error: invalid value '../evil' for '<NAME>': skill name "../evil" is not allowed: 1 to 64 letters, digits, spaces, _ - or ., beginning with a letter, a digit or _
 
     For more information, try '--help'.
     "#);
-    assert!(!PathBuf::from(house.path()).join("evil").exists());
+    assert!(!PathBuf::from(home.path()).join("evil").exists());
 }
 
 #[tokio::test]
 async fn without_any_model_a_chat_is_told_what_to_set() {
-    let house = House::new("mode: skills_only\nproxy: {port: 0}\n").unwrap();
-    let proxy = house.start().await.unwrap();
+    let home = TestHome::new("mode: skills_only\nproxy: {port: 0}\n").unwrap();
+    let proxy = home.start().await.unwrap();
     let reply = proxy.post("s", &["Hello"]).await.unwrap();
     let (head, body) = reply.split_once("\r\n\r\n").unwrap();
     insta::assert_snapshot!(body, @r#"{"error":{"message":"no upstream is configured: set llm.api_base, or a policy model","type":"server_error","param":null,"code":"no_upstream"}}"#);
@@ -132,8 +132,8 @@ async fn without_any_model_a_chat_is_told_what_to_set() {
 
 #[tokio::test]
 async fn a_name_with_a_separator_is_refused_wherever_it_is_given() {
-    let house = House::new("").unwrap();
-    let refusal = house
+    let home = TestHome::new("").unwrap();
+    let refusal = home
         .refusal(&["turns", "list", "--agent", "../x"])
         .await
         .unwrap();
@@ -142,6 +142,6 @@ async fn a_name_with_a_separator_is_refused_wherever_it_is_given() {
 
     For more information, try '--help'.
     "#);
-    let refusal = house.refusal(&["train-step"]).await.unwrap();
+    let refusal = home.refusal(&["train-step"]).await.unwrap();
     insta::assert_snapshot!(refusal, @r#"metaclaw: metaclaw does not run: `metaclaw start` starts it"#);
 }

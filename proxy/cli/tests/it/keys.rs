@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use anyhow::{Context as _, Result};
 use serde_json::json;
 
-use crate::house::{House, Running, Upstream};
+use crate::harness::{Running, TestHome, Upstream};
 
 /// The status of a chat with a key, for an agent.
 async fn status(proxy: &Running, key: &str, agent: &str) -> Result<String> {
@@ -19,14 +19,14 @@ async fn status(proxy: &Running, key: &str, agent: &str) -> Result<String> {
 #[tokio::test]
 async fn a_key_opens_at_once_for_its_agents_and_is_shown_once() {
     let upstream = Upstream::new().await.unwrap();
-    let house = House::before(&upstream).unwrap();
-    let file = house.path().join("config.yaml");
+    let home = TestHome::before(&upstream).unwrap();
+    let file = home.path().join("config.yaml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, format!("# my own words\n{text}")).unwrap();
-    let proxy = house.start().await.unwrap();
+    let proxy = home.start().await.unwrap();
     assert_eq!(status(&proxy, "whatever", "main").await.unwrap(), "200");
 
-    let output = house
+    let output = home
         .run(&["keys", "add", "phone", "--agent", "main,work"])
         .await
         .unwrap();
@@ -40,15 +40,15 @@ async fn a_key_opens_at_once_for_its_agents_and_is_shown_once() {
     assert_eq!(status(&proxy, &key, "other").await.unwrap(), "403");
     assert_eq!(status(&proxy, "whatever", "main").await.unwrap(), "401");
 
-    let listed = house.json(&["keys", "list", "--json"]).await.unwrap();
+    let listed = home.json(&["keys", "list", "--json"]).await.unwrap();
     assert_eq!(listed[0]["agents"], json!(["main", "work"]));
     assert!(!listed.to_string().contains(&key), "{listed}");
-    let again = house
+    let again = home
         .refusal(&["keys", "add", "phone", "--agent", "x"])
         .await
         .unwrap();
     assert!(again.contains("there is a key phone already"), "{again}");
-    let bad = house
+    let bad = home
         .refusal(&["keys", "add", "my.phone", "--agent", "x"])
         .await
         .unwrap();
@@ -59,14 +59,14 @@ async fn a_key_opens_at_once_for_its_agents_and_is_shown_once() {
     assert_eq!(mode & 0o777, 0o600);
 
     // Still there after a restart, and then taken back.
-    house.ask(&["stop"]).await.unwrap();
+    home.ask(&["stop"]).await.unwrap();
     proxy.ended().await.unwrap();
-    let proxy = house.start().await.unwrap();
+    let proxy = home.start().await.unwrap();
     assert_eq!(status(&proxy, &key, "main").await.unwrap(), "200");
-    house.ask(&["keys", "remove", "phone"]).await.unwrap();
+    home.ask(&["keys", "remove", "phone"]).await.unwrap();
     assert_eq!(status(&proxy, "whatever", "main").await.unwrap(), "200");
     assert_eq!(
-        house.json(&["keys", "list", "--json"]).await.unwrap(),
+        home.json(&["keys", "list", "--json"]).await.unwrap(),
         json!([])
     );
 }
@@ -74,13 +74,13 @@ async fn a_key_opens_at_once_for_its_agents_and_is_shown_once() {
 #[tokio::test]
 async fn an_agent_with_an_upstream_of_its_own_is_answered_by_no_other() {
     let upstream = Upstream::new().await.unwrap();
-    let house = House::before(&upstream).unwrap();
-    let file = house.path().join("config.yaml");
+    let home = TestHome::before(&upstream).unwrap();
+    let file = home.path().join("config.yaml");
     let text = std::fs::read_to_string(&file).unwrap();
     // Nobody listens there: whoever is sent to it hears so.
     let more = "upstreams: {work: {url: 'http://127.0.0.1:1'}}\nagents: {office: {upstream: work, mode: skills_only}}\n";
     std::fs::write(&file, text + more).unwrap();
-    let proxy = house.start().await.unwrap();
+    let proxy = home.start().await.unwrap();
     assert!(proxy.banner.contains("(upstream work)"), "{}", proxy.banner);
     assert_eq!(status(&proxy, "k", "home").await.unwrap(), "200");
     assert_eq!(status(&proxy, "k", "office").await.unwrap(), "502");

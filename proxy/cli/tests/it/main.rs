@@ -1,7 +1,7 @@
 //! The real `metaclaw` program, in a home of its own, before a scripted upstream.
 
 mod bad_input;
-mod house;
+mod harness;
 mod keys;
 mod output;
 mod start;

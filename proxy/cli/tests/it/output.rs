@@ -12,7 +12,7 @@ use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
 };
 
-use crate::house::{House, Running, Upstream};
+use crate::harness::{Running, TestHome, Upstream};
 
 async fn chats(proxy: &Running, n: usize) -> Result<()> {
     for i in 0..n {
@@ -26,16 +26,16 @@ async fn chats(proxy: &Running, n: usize) -> Result<()> {
 #[tokio::test]
 async fn a_log_that_nobody_reads_stops_no_chat() {
     let upstream = Upstream::new().await.unwrap();
-    let house = House::before(&upstream).unwrap();
+    let home = TestHome::before(&upstream).unwrap();
     let much = [("RUST_LOG", "trace")];
-    let mut proxy = house.start_with(Stdio::piped(), &much).await.unwrap();
+    let mut proxy = home.start_with(Stdio::piped(), &much).await.unwrap();
     let unread = proxy.child.stderr.take();
     chats(&proxy, 400).await.unwrap();
     assert!(proxy.get("/healthz").await.unwrap().contains("200"));
     assert!(proxy.get("/metrics").await.unwrap().contains("200"));
-    let status = house.json(&["status", "--json"]).await.unwrap();
+    let status = home.json(&["status", "--json"]).await.unwrap();
     assert!(status["dropped_lines"].as_u64() > Some(0), "{status}");
-    house.ask(&["stop"]).await.unwrap();
+    home.ask(&["stop"]).await.unwrap();
     assert!(proxy.ended().await.unwrap().success());
     drop(unread);
 }
@@ -53,9 +53,9 @@ fn terminal() -> Result<(File, File)> {
 #[tokio::test]
 async fn a_terminal_that_is_stopped_with_ctrl_s_stops_no_chat() {
     let upstream = Upstream::new().await.unwrap();
-    let house = House::before(&upstream).unwrap();
+    let home = TestHome::before(&upstream).unwrap();
     let (mut terminal, side) = terminal().unwrap();
-    let proxy = house.start_with(side.into(), &[]).await.unwrap();
+    let proxy = home.start_with(side.into(), &[]).await.unwrap();
     terminal.write_all(b"\x13").unwrap();
     chats(&proxy, 50).await.unwrap();
     assert!(proxy.get("/healthz").await.unwrap().contains("200"));
@@ -66,17 +66,17 @@ async fn a_terminal_that_is_stopped_with_ctrl_s_stops_no_chat() {
 #[tokio::test]
 async fn control_characters_of_a_conversation_do_not_reach_the_terminal() {
     let upstream = Upstream::new().await.unwrap();
-    let house = House::before(&upstream).unwrap();
-    let proxy = house.start().await.unwrap();
+    let home = TestHome::before(&upstream).unwrap();
+    let proxy = home.start().await.unwrap();
     let said = "\u{1b}]0;PWNED\u{7}\u{202e}";
     proxy.chat("s", &[said]).await.unwrap();
-    house.ask(&["stop"]).await.unwrap();
+    home.ask(&["stop"]).await.unwrap();
     assert!(proxy.ended().await.unwrap().success());
-    let piped = house.ask(&["turns", "list"]).await.unwrap();
+    let piped = home.ask(&["turns", "list"]).await.unwrap();
     assert!(piped.contains(said), "{piped}");
 
     let (mut terminal, side) = terminal().unwrap();
-    let mut list = house.command(&["turns", "list"]);
+    let mut list = home.command(&["turns", "list"]);
     let status = list.stdout(side).status().await.unwrap();
     assert!(status.success());
     drop(list);

@@ -5,65 +5,65 @@ use std::{os::unix::fs::PermissionsExt, time::Instant};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::house::{House, Upstream, until};
+use crate::harness::{TestHome, Upstream, until};
 
 #[tokio::test]
 async fn a_day_with_the_proxy() {
     let upstream = Upstream::new().await.unwrap();
-    let house = House::before(&upstream).unwrap();
-    let proxy = house.start().await.unwrap();
+    let home = TestHome::before(&upstream).unwrap();
+    let proxy = home.start().await.unwrap();
     assert_eq!(proxy.chat("s1", &["Hello"]).await.unwrap(), "answer to 1");
     let said = ["Hello", "answer to 1", "Thanks."];
     assert_eq!(proxy.chat("s1", &said).await.unwrap(), "answer to 3");
 
-    let status = house.json(&["status", "--json"]).await.unwrap();
+    let status = home.json(&["status", "--json"]).await.unwrap();
     assert_eq!(status["running"], true);
     assert_eq!(status["about"]["mode"], "skills_only");
     let both = async || {
-        let turns = house.json(&["turns", "list", "--json"]).await?;
+        let turns = home.json(&["turns", "list", "--json"]).await?;
         Ok(turns.as_array().is_some_and(|turns| turns.len() == 2))
     };
     until(both).await.unwrap();
-    let turns = house.json(&["turns", "list", "--json"]).await.unwrap();
+    let turns = home.json(&["turns", "list", "--json"]).await.unwrap();
     assert_eq!(turns[0]["session"], "s1");
     assert_eq!(turns[0]["answered"], "answer to 3");
     let id = turns[1]["id"].as_str().unwrap();
-    let whole = house.ask(&["turns", "show", id]).await.unwrap();
+    let whole = home.ask(&["turns", "show", id]).await.unwrap();
     assert_eq!(whole, "[user] Hello\n[reply] answer to 1");
-    let lines = house.ask(&["turns", "export"]).await.unwrap();
+    let lines = home.ask(&["turns", "export"]).await.unwrap();
     assert_eq!(lines.lines().count(), 2);
-    let shown = house.ask(&["status"]).await.unwrap();
+    let shown = home.ask(&["status"]).await.unwrap();
     assert!(shown.starts_with("MetaClaw: running  (PID="), "{shown}");
 
     let mode = |name: &str| {
-        std::fs::metadata(house.path().join(name))
+        std::fs::metadata(home.path().join(name))
             .unwrap()
             .permissions()
             .mode()
     };
     assert_eq!(mode("run.json") & 0o777, 0o600);
-    let stopped = house.ask(&["stop"]).await.unwrap();
+    let stopped = home.ask(&["stop"]).await.unwrap();
     assert!(stopped.starts_with("MetaClaw: stopped"), "{stopped}");
     assert!(proxy.ended().await.unwrap().success());
-    assert!(!house.path().join("run.json").exists());
+    assert!(!home.path().join("run.json").exists());
 
-    let after = house.run(&["status"]).await.unwrap();
+    let after = home.run(&["status"]).await.unwrap();
     assert_eq!(after.status.code(), Some(3));
-    let turns = house.json(&["turns", "list", "--json"]).await.unwrap();
+    let turns = home.json(&["turns", "list", "--json"]).await.unwrap();
     assert_eq!(
         turns.as_array().unwrap().len(),
         2,
         "read from the files where nothing runs"
     );
-    let lines = house.ask(&["turns", "export"]).await.unwrap();
+    let lines = home.ask(&["turns", "export"]).await.unwrap();
     assert_eq!(lines.lines().count(), 2);
 }
 
 #[tokio::test]
 async fn the_owner_may_judge_a_reply_once() {
     let upstream = Upstream::new().await.unwrap();
-    let house = House::before(&upstream).unwrap();
-    let proxy = house.start().await.unwrap();
+    let home = TestHome::before(&upstream).unwrap();
+    let proxy = home.start().await.unwrap();
     proxy.chat("s", &["Hello"]).await.unwrap();
     let feedback =
         async |body: serde_json::Value| proxy.send("/v1/feedback", "s", &body).await.unwrap();
@@ -72,7 +72,7 @@ async fn the_owner_may_judge_a_reply_once() {
     until(taken).await.unwrap();
     let again = feedback(json!({"reply_id": "chatcmpl-1", "score": -1})).await;
     assert!(again.contains("\"had_a_verdict\":1"), "{again}");
-    let turns = house.json(&["turns", "list", "--json"]).await.unwrap();
+    let turns = home.json(&["turns", "list", "--json"]).await.unwrap();
     assert_eq!(turns[0]["score"], 1, "{turns}");
     let unknown = feedback(json!({"reply_id": "chatcmpl-9", "score": 1})).await;
     assert!(unknown.starts_with("HTTP/1.1 404"), "{unknown}");
@@ -87,9 +87,9 @@ async fn the_owner_may_judge_a_reply_once() {
 #[tokio::test]
 async fn one_home_has_one_proxy() {
     let upstream = Upstream::new().await.unwrap();
-    let house = House::before(&upstream).unwrap();
-    let proxy = house.start().await.unwrap();
-    let refusal = house.refusal(&["start"]).await.unwrap();
+    let home = TestHome::before(&upstream).unwrap();
+    let proxy = home.start().await.unwrap();
+    let refusal = home.refusal(&["start"]).await.unwrap();
     let pid = proxy.child.id().unwrap().to_string();
     insta::assert_snapshot!(refusal.replace(&pid, "PID"), @r#"metaclaw: `metaclaw start` already runs in HOME (process PID): `metaclaw stop` ends it"#);
     assert_eq!(
@@ -101,41 +101,41 @@ async fn one_home_has_one_proxy() {
 #[tokio::test]
 async fn a_terminal_that_is_closed_ends_it_in_good_order() {
     let upstream = Upstream::new().await.unwrap();
-    let house = House::before(&upstream).unwrap();
-    let proxy = house.start().await.unwrap();
+    let home = TestHome::before(&upstream).unwrap();
+    let proxy = home.start().await.unwrap();
     proxy.chat("s", &["Hello"]).await.unwrap();
     proxy.signal(Signal::HUP).unwrap();
     assert!(proxy.ended().await.unwrap().success());
-    assert!(!house.path().join("run.json").exists());
-    let turns = house.json(&["turns", "list", "--json"]).await.unwrap();
+    assert!(!home.path().join("run.json").exists());
+    let turns = home.json(&["turns", "list", "--json"]).await.unwrap();
     assert_eq!(turns.as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn a_kill_loses_no_turn_that_was_answered() {
     let upstream = Upstream::new().await.unwrap();
-    let house = House::before(&upstream).unwrap();
-    let proxy = house.start().await.unwrap();
+    let home = TestHome::before(&upstream).unwrap();
+    let proxy = home.start().await.unwrap();
     for session in ["a", "b", "c"] {
         proxy.chat(session, &["Hello"]).await.unwrap();
     }
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     proxy.kill().await.unwrap();
     assert!(
-        house.path().join("run.json").exists(),
+        home.path().join("run.json").exists(),
         "a killed process leaves it"
     );
 
-    let turns = house.json(&["turns", "list", "--json"]).await.unwrap();
+    let turns = home.json(&["turns", "list", "--json"]).await.unwrap();
     assert_eq!(
         turns.as_array().unwrap().len(),
         3,
         "the left run.json fools nobody"
     );
-    let proxy = house.start().await.unwrap();
+    let proxy = home.start().await.unwrap();
     proxy.chat("d", &["Hello"]).await.unwrap();
     let all_there = async || {
-        let status = house.json(&["status", "--json"]).await?;
+        let status = home.json(&["status", "--json"]).await?;
         Ok(status["funnel"]["turns"] == 4)
     };
     until(all_there).await.unwrap();
@@ -145,24 +145,24 @@ async fn a_kill_loses_no_turn_that_was_answered() {
 #[tokio::test]
 async fn it_goes_to_the_background_once_it_listens() {
     let upstream = Upstream::new().await.unwrap();
-    let house = House::before(&upstream).unwrap();
-    let said = house.ask(&["start", "-d"]).await.unwrap();
+    let home = TestHome::before(&upstream).unwrap();
+    let said = home.ask(&["start", "-d"]).await.unwrap();
     assert!(said.contains("in the background: process"), "{said}");
-    let status = house.json(&["status", "--json"]).await.unwrap();
+    let status = home.json(&["status", "--json"]).await.unwrap();
     assert_eq!(status["running"], true);
-    let again = house.refusal(&["start", "-d"]).await.unwrap();
+    let again = home.refusal(&["start", "-d"]).await.unwrap();
     assert!(again.contains("already runs in HOME"), "{again}");
-    house.ask(&["stop"]).await.unwrap();
-    let log = std::fs::read_to_string(house.path().join("metaclaw.log")).unwrap();
+    home.ask(&["stop"]).await.unwrap();
+    let log = std::fs::read_to_string(home.path().join("metaclaw.log")).unwrap();
     assert!(log.contains("metaclaw starts"), "{log}");
 }
 
 #[tokio::test]
 async fn the_version_comes_at_once() {
-    let house = House::new("").unwrap();
-    house.ask(&["--version"]).await.unwrap();
+    let home = TestHome::new("").unwrap();
+    home.ask(&["--version"]).await.unwrap();
     let begun = Instant::now();
-    let version = house.ask(&["--version"]).await.unwrap();
+    let version = home.ask(&["--version"]).await.unwrap();
     let took = begun.elapsed();
     assert_eq!(version, concat!("metaclaw ", env!("CARGO_PKG_VERSION")));
     // 50 ms on an idle machine; a build beside the test takes its share.
@@ -171,20 +171,19 @@ async fn the_version_comes_at_once() {
 
 #[tokio::test]
 async fn settings_are_shown_and_changed() {
-    let house = House::new("# mine\nmode: rl # for now\n").unwrap();
-    assert_eq!(house.ask(&["config", "mode"]).await.unwrap(), "rl");
-    house.ask(&["config", "mode", "madmax"]).await.unwrap();
-    house
-        .ask(&["config", "set", "rl.batch_size", "8"])
+    let home = TestHome::new("# mine\nmode: rl # for now\n").unwrap();
+    assert_eq!(home.ask(&["config", "mode"]).await.unwrap(), "rl");
+    home.ask(&["config", "mode", "madmax"]).await.unwrap();
+    home.ask(&["config", "set", "rl.batch_size", "8"])
         .await
         .unwrap();
-    let file = std::fs::read_to_string(house.path().join("config.yaml")).unwrap();
+    let file = std::fs::read_to_string(home.path().join("config.yaml")).unwrap();
     assert_eq!(file, "# mine\nmode: auto # for now\nrl:\n  batch_size: 8\n");
-    let shown = house
+    let shown = home
         .json(&["config", "get", "rl.batch_size", "--json"])
         .await
         .unwrap();
     assert_eq!(shown["value"], 8);
-    let example = house.ask(&["config", "example"]).await.unwrap();
+    let example = home.ask(&["config", "example"]).await.unwrap();
     assert!(example.contains("batch_size: 4"), "{example}");
 }

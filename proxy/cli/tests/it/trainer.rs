@@ -5,7 +5,7 @@ use std::{os::unix::fs::PermissionsExt as _, path::Path};
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use crate::house::{House, Upstream, until};
+use crate::harness::{TestHome, Upstream, until};
 
 /// Notes each life, waits for `go` from the second one on, says that the upstream is its own
 /// address, and lives until its stdin closes.
@@ -27,34 +27,34 @@ fn lives(home: &Path) -> Vec<Pid> {
     pids.filter_map(Pid::from_raw).collect()
 }
 
-fn with_trainer(upstream: &Upstream) -> anyhow::Result<House> {
+fn with_trainer(upstream: &Upstream) -> anyhow::Result<TestHome> {
     let config = "mode: rl\nproxy: {port: 0}\ntrainer: {model: model.gguf, threads: 3}\njudge: {kind: rules}\n";
-    let house = House::new(config)?;
-    std::fs::write(house.path().join("model.gguf"), "")?;
-    house.with_trainer(&script(upstream))
+    let home = TestHome::new(config)?;
+    std::fs::write(home.path().join("model.gguf"), "")?;
+    home.with_trainer(&script(upstream))
 }
 
 #[tokio::test]
 async fn a_trainer_that_dies_is_missed_for_a_moment_only() {
     let upstream = Upstream::new().await.unwrap();
-    let house = with_trainer(&upstream).unwrap();
-    let proxy = house.start().await.unwrap();
+    let home = with_trainer(&upstream).unwrap();
+    let proxy = home.start().await.unwrap();
     let ready = async || Ok(proxy.get("/readyz").await?.contains("200"));
     until(ready).await.unwrap();
     assert_eq!(proxy.chat("s", &["Hello"]).await.unwrap(), "answer to 1");
 
-    kill_process(lives(house.path())[0], Signal::KILL).unwrap();
+    kill_process(lives(home.path())[0], Signal::KILL).unwrap();
     let away = async || Ok(!proxy.get("/readyz").await?.contains("200"));
     until(away).await.unwrap();
     let refused = proxy.post("s", &["Hello?"]).await.unwrap().to_lowercase();
     assert!(refused.starts_with("http/1.1 503"), "{refused}");
     assert!(refused.contains("\r\nretry-after: "), "{refused}");
-    assert!(lives(house.path()).len() == 1);
+    assert!(lives(home.path()).len() == 1);
 
-    std::fs::write(house.path().join("go"), "").unwrap();
+    std::fs::write(home.path().join("go"), "").unwrap();
     until(ready).await.unwrap();
     assert_eq!(proxy.chat("s", &["Hello?"]).await.unwrap(), "answer to 1");
-    let second = lives(house.path())[1];
+    let second = lives(home.path())[1];
     proxy.kill().await.unwrap();
     let gone = async || Ok(test_kill_process(second).is_err());
     until(gone).await.unwrap();
@@ -63,15 +63,15 @@ async fn a_trainer_that_dies_is_missed_for_a_moment_only() {
 #[tokio::test]
 async fn a_trainer_knows_what_it_needs_and_no_more() {
     let upstream = Upstream::new().await.unwrap();
-    let house = with_trainer(&upstream).unwrap();
+    let home = with_trainer(&upstream).unwrap();
     let open = std::fs::Permissions::from_mode(0o755);
-    std::fs::create_dir(house.path().join("trainer")).unwrap();
-    std::fs::set_permissions(house.path().join("trainer"), open).unwrap();
-    let proxy = house.start().await.unwrap();
+    std::fs::create_dir(home.path().join("trainer")).unwrap();
+    std::fs::set_permissions(home.path().join("trainer"), open).unwrap();
+    let proxy = home.start().await.unwrap();
     let ready = async || Ok(proxy.get("/readyz").await?.contains("200"));
     until(ready).await.unwrap();
-    let read = |name: &str| std::fs::read_to_string(house.path().join(name)).unwrap();
-    let arguments = house.neutral(&read("arguments"));
+    let read = |name: &str| std::fs::read_to_string(home.path().join(name)).unwrap();
+    let arguments = home.neutral(&read("arguments"));
     insta::assert_snapshot!(arguments.trim(), @r#"--parent-stdin --host=127.0.0.1 --port=0 --model=HOME/model.gguf --checkpoint-dir=HOME/trainer --cache-dir=HOME/cache"#);
     let environment = read("environment");
     let of = |name: &str| environment.lines().find_map(|line| line.strip_prefix(name));
@@ -80,7 +80,7 @@ async fn a_trainer_knows_what_it_needs_and_no_more() {
     assert_eq!(of("OMP_NUM_THREADS="), Some("3"));
     assert_eq!(of("METACLAW_HOME="), None);
     let mode = |name: &str| {
-        let meta = std::fs::metadata(house.path().join(name)).unwrap();
+        let meta = std::fs::metadata(home.path().join(name)).unwrap();
         meta.permissions().mode() & 0o777
     };
     assert_eq!(
@@ -89,10 +89,10 @@ async fn a_trainer_knows_what_it_needs_and_no_more() {
         "it was made before, for all to read"
     );
     assert_eq!(mode("environment"), 0o600, "what the trainer writes");
-    house.ask(&["stop"]).await.unwrap();
+    home.ask(&["stop"]).await.unwrap();
     assert!(proxy.ended().await.unwrap().success());
     assert!(
-        test_kill_process(lives(house.path())[0]).is_err(),
+        test_kill_process(lives(home.path())[0]).is_err(),
         "gone before we are"
     );
 }
@@ -101,8 +101,8 @@ async fn a_trainer_knows_what_it_needs_and_no_more() {
 #[tokio::test]
 async fn an_adapter_that_the_trainer_does_not_have_costs_no_chat() {
     let upstream = Upstream::new().await.unwrap();
-    let house = with_trainer(&upstream).unwrap();
-    let log = TurnLog::open(&house.path().join("turns"), &TurnsConfig::default()).unwrap();
+    let home = with_trainer(&upstream).unwrap();
+    let log = TurnLog::open(&home.path().join("turns"), &TurnsConfig::default()).unwrap();
     for (agent, adapter) in [("_default", "lost-1"), ("work", "kept-1")] {
         let agent = agent.parse().unwrap();
         log.set_serving(&agent, Some(adapter.to_owned()))
@@ -110,7 +110,7 @@ async fn an_adapter_that_the_trainer_does_not_have_costs_no_chat() {
             .unwrap();
     }
     log.close().await;
-    let proxy = house.start().await.unwrap();
+    let proxy = home.start().await.unwrap();
     let answered = async || {
         let reply = proxy.post("s", &["Hello"]).await?;
         Ok(reply.contains("answer to 1") && reply.contains(r#""model":"base""#))
@@ -119,37 +119,37 @@ async fn an_adapter_that_the_trainer_does_not_have_costs_no_chat() {
     let headers = "s2\r\nx-agent-id: work";
     let reply = proxy.post(headers, &["Hello"]).await.unwrap();
     assert!(reply.contains(r#""model":"kept-1""#), "{reply}");
-    let said = std::fs::read_to_string(house.path().join("stderr.log")).unwrap();
+    let said = std::fs::read_to_string(home.path().join("stderr.log")).unwrap();
     assert!(said.contains("lost-1") && said.contains("base"), "{said}");
-    let status = house.json(&["status", "--json"]).await.unwrap();
+    let status = home.json(&["status", "--json"]).await.unwrap();
     assert_eq!(status["serving"], serde_json::json!({"work": "kept-1"}));
 }
 
 #[tokio::test]
 async fn a_trainer_that_cannot_start_says_why_in_the_status() {
-    let house = House::new("mode: rl\nproxy: {port: 0}\ntrainer: {model: model.gguf}\n").unwrap();
-    std::fs::write(house.path().join("model.gguf"), "").unwrap();
-    let house = house
+    let home = TestHome::new("mode: rl\nproxy: {port: 0}\ntrainer: {model: model.gguf}\n").unwrap();
+    std::fs::write(home.path().join("model.gguf"), "").unwrap();
+    let home = home
         .with_trainer("echo 'model.gguf is cut short' >&2; exit 1")
         .unwrap();
-    let proxy = house.start().await.unwrap();
+    let proxy = home.start().await.unwrap();
     let told = async || {
-        let status = house.json(&["status", "--json"]).await?;
+        let status = home.json(&["status", "--json"]).await?;
         Ok(status["trainer"]["reason"] == "exit status: 1: model.gguf is cut short")
     };
     until(told).await.unwrap();
     let ready = proxy.get_whole("/readyz").await.unwrap();
     assert!(ready.starts_with("HTTP/1.1 503"), "{ready}");
     assert!(!ready.contains("cut short"), "for its owner alone: {ready}");
-    house.ask(&["stop"]).await.unwrap();
+    home.ask(&["stop"]).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_trainer_that_was_never_built_is_missed_in_words() {
-    let house = House::new("mode: rl\nproxy: {port: 0}\ntrainer: {model: model.gguf}\n").unwrap();
-    std::fs::write(house.path().join("model.gguf"), "").unwrap();
-    let house = house.with_trainer("").unwrap();
-    std::fs::remove_file(house.path().join("bin/metaclaw-trainer")).unwrap();
-    let refusal = house.refusal(&["start"]).await.unwrap();
+    let home = TestHome::new("mode: rl\nproxy: {port: 0}\ntrainer: {model: model.gguf}\n").unwrap();
+    std::fs::write(home.path().join("model.gguf"), "").unwrap();
+    let home = home.with_trainer("").unwrap();
+    std::fs::remove_file(home.path().join("bin/metaclaw-trainer")).unwrap();
+    let refusal = home.refusal(&["start"]).await.unwrap();
     insta::assert_snapshot!(refusal, @r#"metaclaw: metaclaw-trainer is neither beside HOME/bin/metaclaw nor in PATH: `cargo xtask start` builds it, or set mode: skills_only"#);
 }

@@ -2,7 +2,7 @@
 
 use metaclaw_gateway::Failure;
 
-use super::{ANY, LATER, NO_ADAPTERS, NO_BEDROCK, NO_CLI, NO_EMBEDDINGS, SOME};
+use super::shared::{ANY, LATER, NO_ADAPTERS, NO_BEDROCK, NO_CLI, NO_EMBEDDINGS, SOME};
 use crate::config::{
     key::{
         Key,

@@ -1,6 +1,6 @@
 //! Keys of the loop behind the chat.
 
-use super::{ANY, LATER, NO_BEDROCK, NO_CLOUD, POSITIVE, SOME};
+use super::shared::{ANY, LATER, NO_BEDROCK, NO_CLOUD, POSITIVE, SOME};
 use crate::config::{
     key::{
         Key,

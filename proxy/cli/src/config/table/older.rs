@@ -1,6 +1,6 @@
 //! Keys of single agents, and those that are read and do nothing yet, or never will.
 
-use super::{ANY, LATER, NO_AGENT_SETTINGS, NO_BEDROCK, NO_MEMORY, POSITIVE};
+use super::shared::{ANY, LATER, NO_AGENT_SETTINGS, NO_BEDROCK, NO_MEMORY, POSITIVE};
 use crate::config::{
     key::{Key, State::Alias, inert, key},
     kind::Kind::{Bool, OneOf, OneOrMore, Secret, Text, Tree},

@@ -42,7 +42,7 @@ pub(crate) async fn until(mut wanted: impl AsyncFnMut() -> Result<bool>) -> Resu
 }
 
 /// A home folder, gone when dropped.
-pub(crate) struct House {
+pub(crate) struct TestHome {
     folder: TempDir,
     program: PathBuf,
 }
@@ -117,7 +117,7 @@ async fn answer(Json(request): Json<Value>) -> Response {
     .into_response()
 }
 
-impl House {
+impl TestHome {
     pub(crate) fn new(config: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("config.yaml");
@@ -252,7 +252,7 @@ impl House {
 }
 
 /// A test that failed leaves nothing in the background.
-impl Drop for House {
+impl Drop for TestHome {
     fn drop(&mut self) {
         let run = std::fs::read(self.path().join("run.json")).ok();
         let run: Option<Value> = run.and_then(|bytes| serde_json::from_slice(&bytes).ok());
@@ -292,7 +292,7 @@ impl Running {
     pub(crate) async fn send(&self, path: &str, session: &str, body: &Value) -> Result<String> {
         let body = body.to_string();
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\ncontent-type: application/json\r\nx-session-id: {session}\r\ncontent-length: {}\r\n\r\n",
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\nx-session-id: {session}\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
         exchange(&self.url, &(head + &body)).await
@@ -306,7 +306,7 @@ impl Running {
 
     /// The answer to a GET, head and body.
     pub(crate) async fn get_whole(&self, path: &str) -> Result<String> {
-        let head = format!("GET {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n");
+        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         exchange(&self.url, &head).await
     }
 

@@ -19,10 +19,10 @@ use crate::{
 };
 
 /// How long `status` waits for an answer of a part that may be busy.
-const PATIENCE: Duration = Duration::from_secs(5);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Handles of everything that runs.
-pub(crate) struct House {
+pub(crate) struct App {
     /// What serves, what learns, what leaves the machine.
     pub about: About,
     /// Where agents talk to us.
@@ -47,15 +47,15 @@ pub(crate) struct House {
     pub dropped_lines: ErrorCounter,
     /// Who may come in.
     pub authenticator: Arc<Authenticator>,
-    /// Work for callers that goes on beside their request.
+    /// Tasks that shutdown waits for.
     pub tasks: TaskTracker,
     /// Cancelled when we are to end.
     pub ending: CancellationToken,
 }
 
-// === impl House ===
+// === impl App ===
 
-impl House {
+impl App {
     /// Tells everything to end.
     pub(crate) fn stop(&self) {
         self.ending.cancel();
@@ -63,10 +63,10 @@ impl House {
 
     /// How it all is.
     pub(crate) async fn status(&self) -> Status {
-        let funnel = tokio::time::timeout(PATIENCE, self.log.funnel(None)).await;
-        let learner = tokio::time::timeout(PATIENCE, self.learner.status()).await;
+        let funnel = tokio::time::timeout(STATUS_TIMEOUT, self.log.funnel(None)).await;
+        let learner = tokio::time::timeout(STATUS_TIMEOUT, self.learner.status()).await;
         let (health, outcome) = (self.log.health(), self.log.outcome());
-        let serving = tokio::time::timeout(PATIENCE, self.served()).await;
+        let serving = tokio::time::timeout(STATUS_TIMEOUT, self.served()).await;
         let serving = serving.ok().and_then(Result::ok).unwrap_or_default();
         Status {
             pid: std::process::id(),

@@ -1,0 +1,36 @@
+//! What is decided before anything runs.
+
+use std::{path::PathBuf, sync::Arc};
+
+use rustls::RootCertStore;
+use tracing_appender::non_blocking::ErrorCounter;
+
+use crate::{
+    config::{Loaded, Policy},
+    environment::Environment,
+    home::Home,
+};
+
+/// All that is known before anything runs.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// The file that the settings came from.
+    pub config_name: PathBuf,
+    /// MetaClaw's home; the caller has its lock.
+    pub home: Home,
+    /// The environment as it was.
+    pub environment: Environment,
+    /// The settings.
+    pub loaded: Loaded,
+    /// The policy model.
+    pub policy: Policy,
+    /// The certificates that servers are trusted by.
+    pub roots: Arc<RootCertStore>,
+    /// Counts log lines that were dropped.
+    pub dropped_lines: ErrorCounter,
+}
+
+/// A secret of this run: 32 hex digits.
+pub(super) fn random_token() -> String {
+    format!("{:032x}", rand::random::<u128>())
+}

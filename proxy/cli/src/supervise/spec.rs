@@ -1,0 +1,18 @@
+//! How to start the trainer.
+
+use std::path::PathBuf;
+
+/// The program, and what it is given.
+#[derive(Debug, Clone)]
+pub(crate) struct TrainerSpec {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// The key that callers must show; ours alone, made anew for each run.
+    pub key: String,
+    /// Threads of the engine.
+    pub n_threads: usize,
+    /// Names of variables that it must not inherit.
+    pub cleared: Vec<String>,
+}
