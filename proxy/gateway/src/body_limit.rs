@@ -34,8 +34,6 @@ const DISCARD_TIME: Duration = Duration::from_secs(5);
 const DISCARDED: u64 = 256 << 20;
 /// The most that is set aside for a body before any of it has come.
 const EXPECTED: u64 = 64 << 10;
-/// A body that came at once is kept where it was read, if that is most of the buffer.
-const UNCOPIED: usize = 32 << 10;
 
 /// Reads bodies whole, within the bounds.
 #[derive(Debug, Clone)]
@@ -61,12 +59,6 @@ pub(crate) struct BodyLimit<S> {
 struct Growing {
     bytes: Vec<u8>,
     held: Held,
-}
-
-/// A body that came in one piece, and its part of the memory.
-struct Whole {
-    bytes: Bytes,
-    _held: Held,
 }
 
 // === impl BodyLimitLayer ===
@@ -163,9 +155,6 @@ impl Bounds {
                 return Err(BodyError::TooLarge { limit, given });
             }
             if growing.bytes.is_empty() {
-                if data.len() >= UNCOPIED && body.is_end_stream() {
-                    return growing.whole(data).ok_or_else(no_room);
-                }
                 growing.reserve(expected).ok_or_else(no_room)?;
             }
             growing.push(&data, limit).ok_or_else(no_room)?;
@@ -214,25 +203,12 @@ impl Growing {
         Some(())
     }
 
-    /// A body that has come in one piece.
-    fn whole(self, bytes: Bytes) -> Option<Bytes> {
-        let mut held = self.held;
-        let has_room = held.grow(bytes.len() as u64);
-        has_room.then(|| Bytes::from_owner(Whole { bytes, _held: held }))
-    }
-
     fn into_bytes(self) -> Bytes {
         Bytes::from_owner(self)
     }
 }
 
 impl AsRef<[u8]> for Growing {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl AsRef<[u8]> for Whole {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

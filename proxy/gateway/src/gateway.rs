@@ -26,7 +26,7 @@ use crate::{
     serving::Serving,
     sessions::Sessions,
     stack::Stack,
-    stalled_streams::{StalledLayer, StalledStreams},
+    stalled_streams::StalledLayer,
 };
 
 /// Captures that wait to be read and handed to the log: one that stops for a second loses nothing. Their bytes
@@ -59,7 +59,6 @@ pub struct Gateway {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) serving: Arc<Serving>,
-    pub(crate) stalled: Arc<StalledStreams>,
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) metrics: Arc<Metrics>,
     /// What runs beside the connections, to the gateway's end.
@@ -133,11 +132,10 @@ impl Gateway {
             serving: parts.serving,
             recorder: (!config.unrecorded).then(|| recorder.clone()),
         };
-        let stalled = Arc::new(StalledStreams::new());
         let tasks = TaskTracker::new();
         let stack = Stack {
             metrics: Arc::clone(&metrics),
-            stalled: StalledLayer(Arc::clone(&stalled)),
+            stalled: StalledLayer::new(&tasks),
             origin: OriginLayer {
                 origins: Arc::new(Origins::new(&config.proxy.allow_origins)?),
                 authenticator: Arc::clone(&authenticator),
@@ -169,7 +167,6 @@ impl Gateway {
             recorder,
             worker,
             sessions,
-            stalled,
             authenticator,
             metrics,
             tasks,

@@ -14,7 +14,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::connection::connection;
-use crate::{gateway::Gateway, sessions::Sessions, stack, stalled_streams::StalledStreams};
+use crate::{gateway::Gateway, sessions::Sessions, stack};
 
 /// How often what is silent is looked for.
 const SWEEP: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ impl Gateway {
         let recorded = CancellationToken::new();
         let tasks = self.tasks;
         tasks.spawn(self.worker.run(recorded.clone()));
-        tasks.spawn(sweep(self.sessions, self.stalled, recorded.clone()));
+        tasks.spawn(sweep(self.sessions, recorded.clone()));
         let (upstreams, serving, until) = (self.upstreams, self.serving, recorded.clone());
         tasks.spawn(async move {
             let watching = upstreams.watch_policy(&serving);
@@ -148,12 +148,11 @@ fn is_of_the_connection(error: &io::Error) -> bool {
     )
 }
 
-/// Lets go of what silent sessions hold, and of replies that nobody takes.
-async fn sweep(sessions: Arc<Sessions>, stalled: Arc<StalledStreams>, stop: CancellationToken) {
+/// Lets go of what silent sessions hold.
+async fn sweep(sessions: Arc<Sessions>, stop: CancellationToken) {
     let mut ticks = interval(SWEEP);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         sessions.sweep();
-        stalled.sweep();
     }
 }

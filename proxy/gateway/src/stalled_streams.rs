@@ -3,12 +3,12 @@
 //! There the connection itself does not stop (`timed_stream`): its other streams go on, and each has a window
 //! of its own. While that is shut, hyper keeps the last frame and does not ask for the next one, so no
 //! clock inside the body would ever be looked at. From here it is looked at from outside: the body of a
-//! stream that has not been asked for more in [`WRITE_TIMEOUT`] is dropped, and with it the place that the stream
-//! takes, its upstream's connection and what it holds. An agent that asks after all sees a cut.
+//! stream that has not been asked for more in [`WRITE_TIMEOUT`] is dropped, and with it the place that the
+//! stream takes, its upstream's connection and what it holds. An agent that asks after all sees a cut.
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
@@ -17,7 +17,8 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Request, Response, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tower::{Layer, Service};
 
 use crate::{
@@ -26,21 +27,19 @@ use crate::{
     timed_stream::{WRITE_TIMEOUT, WriteStalled},
 };
 
-/// Streams that are over are not looked for below this many.
-const FEW: usize = 64;
-
-/// The streams under way.
-#[derive(Debug)]
-pub(crate) struct StalledStreams {
-    began: Instant,
-    streams: Mutex<Streams>,
+/// Gives stalled streams up, where there are such: in HTTP/2. Each is watched by a task among these.
+#[derive(Debug, Clone)]
+pub(crate) struct StalledLayer {
+    pub tasks: TaskTracker,
+    /// How long a stream may not be asked for.
+    pub timeout: Duration,
 }
 
-#[derive(Debug, Default)]
-struct Streams {
-    each: Vec<Weak<Stream>>,
-    /// How many there may be before those that are over are left out.
-    bound: usize,
+/// See [`StalledLayer`].
+#[derive(Debug, Clone)]
+pub(crate) struct StalledStreams<S> {
+    inner: S,
+    layer: StalledLayer,
 }
 
 /// A stream's body, and since when its agent has had something to take.
@@ -51,33 +50,47 @@ struct Stream {
 }
 
 /// What hyper asks.
-struct Watched(Arc<Stream>);
-
-/// Gives stalled streams up, where there are such: in HTTP/2.
-#[derive(Debug, Clone)]
-pub(crate) struct StalledLayer(pub Arc<StalledStreams>);
-
-/// See [`StalledLayer`].
-#[derive(Debug, Clone)]
-pub(crate) struct WatchStalled<S> {
-    inner: S,
-    streams: Arc<StalledStreams>,
+struct Watched {
+    stream: Arc<Stream>,
+    _watch: AbortOnDropHandle<()>,
 }
 
 // === impl StalledLayer ===
 
-impl<S> Layer<S> for StalledLayer {
-    type Service = WatchStalled<S>;
+impl StalledLayer {
+    pub(crate) fn new(tasks: &TaskTracker) -> Self {
+        Self {
+            tasks: tasks.clone(),
+            timeout: WRITE_TIMEOUT,
+        }
+    }
 
-    fn layer(&self, inner: S) -> WatchStalled<S> {
-        let streams = Arc::clone(&self.0);
-        WatchStalled { inner, streams }
+    /// A body that is given up if nobody asks for it.
+    fn watched(&self, body: Body) -> Body {
+        let stream = Arc::new(Stream {
+            body: Mutex::new(Some(body)),
+            agent: IdleClock::not_yet(Instant::now()),
+        });
+        let watch = self.tasks.spawn(watch(Arc::clone(&stream), self.timeout));
+        Body::new(Watched {
+            stream,
+            _watch: AbortOnDropHandle::new(watch),
+        })
     }
 }
 
-// === impl WatchStalled ===
+impl<S> Layer<S> for StalledLayer {
+    type Service = StalledStreams<S>;
 
-impl<S, B> Service<Request<B>> for WatchStalled<S>
+    fn layer(&self, inner: S) -> StalledStreams<S> {
+        let layer = self.clone();
+        StalledStreams { inner, layer }
+    }
+}
+
+// === impl StalledStreams ===
+
+impl<S, B> Service<Request<B>> for StalledStreams<S>
 where
     S: Service<Request<B>, Response = Response<Body>>,
     S::Future: Send + 'static,
@@ -96,81 +109,28 @@ where
         if !is_http2 {
             return Box::pin(answer);
         }
-        let streams = Arc::clone(&self.streams);
-        Box::pin(async move { Ok(streams.watch(answer.await?)) })
+        let layer = self.layer.clone();
+        Box::pin(async move { Ok(answer.await?.map(|body| layer.watched(body))) })
     }
 }
 
-// === impl StalledStreams ===
-
-impl StalledStreams {
-    pub(crate) fn new() -> Self {
-        Self {
-            began: Instant::now(),
-            streams: Mutex::default(),
+/// Drops the stream's body once it has not been asked for in `timeout`.
+async fn watch(stream: Arc<Stream>, timeout: Duration) {
+    loop {
+        let waited = stream.agent.since().map(|since| since.elapsed());
+        let left = timeout.saturating_sub(waited.unwrap_or_default());
+        if left.is_zero() {
+            let given_up = stream.lock().take();
+            // What is behind it may take its time to go.
+            return drop(given_up);
         }
-    }
-
-    /// A reply whose body is given up if nobody asks for it.
-    fn watch(&self, reply: Response<Body>) -> Response<Body> {
-        reply.map(|body| {
-            let stream = Arc::new(Stream {
-                body: Mutex::new(Some(body)),
-                agent: IdleClock::not_yet(self.began),
-            });
-            self.lock().push(&stream);
-            Body::new(Watched(stream))
-        })
-    }
-
-    /// Gives up what has not been asked for in [`WRITE_TIMEOUT`].
-    pub(crate) fn sweep(&self) {
-        self.give_up(WRITE_TIMEOUT);
-    }
-
-    /// The same, with a patience of one's own.
-    pub(crate) fn give_up(&self, patience: Duration) {
-        let streams = self.lock().each.clone();
-        for stream in streams {
-            if let Some(stream) = stream.upgrade() {
-                stream.give_up(patience);
-            }
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Streams> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-// === impl Streams ===
-
-impl Streams {
-    /// Adds one. Now and then those that are over are forgotten, so that there are at most twice as many
-    /// as are under way.
-    fn push(&mut self, stream: &Arc<Stream>) {
-        if self.each.len() >= self.bound {
-            self.each.retain(|stream| stream.strong_count() > 0);
-            self.bound = (2 * self.each.len()).max(FEW);
-        }
-        self.each.push(Arc::downgrade(stream));
+        sleep(left).await;
     }
 }
 
 // === impl Stream ===
 
 impl Stream {
-    fn give_up(&self, patience: Duration) {
-        let mut body = self.lock();
-        let since = self.agent.since();
-        if since.is_some_and(|since| since.elapsed() >= patience) {
-            let given_up = body.take();
-            // What is behind it may take its time to go.
-            drop(body);
-            drop(given_up);
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, Option<Body>> {
         self.body.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -186,26 +146,25 @@ impl HttpBody for Watched {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let stream = &self.0;
-        let mut body = stream.lock();
+        let mut body = self.stream.lock();
         let Some(body) = body.as_mut() else {
             return Poll::Ready(Some(Err(WriteStalled.into())));
         };
         let frame = Pin::new(body).poll_frame(cx);
         match frame {
-            Poll::Ready(_) => stream.agent.moved(),
-            Poll::Pending => stream.agent.rests(),
+            Poll::Ready(_) => self.stream.agent.moved(),
+            Poll::Pending => self.stream.agent.rests(),
         }
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        let body = self.0.lock();
+        let body = self.stream.lock();
         body.as_ref().is_some_and(HttpBody::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        let body = self.0.lock();
+        let body = self.stream.lock();
         body.as_ref()
             .map_or_else(SizeHint::default, HttpBody::size_hint)
     }
@@ -213,11 +172,11 @@ impl HttpBody for Watched {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
+    use std::{convert::Infallible, sync::Weak};
 
     use futures_util::stream::unfold;
     use http_body_util::{BodyExt, StreamBody};
-    use tokio::time::{advance, sleep};
+    use tokio::time::advance;
 
     use super::*;
 
@@ -236,21 +195,20 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_nobody_asks_for_is_given_up_and_what_nobody_has_is_waited_for() {
-        let stalled = StalledStreams::new();
+        let layer = StalledLayer::new(&TaskTracker::new());
         let [(stuck, stuck_is), (slow, slow_is), (waiting, waiting_is)] =
             [ticks(), ticks(), ticks()];
-        let watch = |body| stalled.watch(Response::new(body)).into_body();
-        let [mut stuck, mut slow, mut waiting] = [stuck, slow, waiting].map(watch);
+        let watched = |body| layer.watched(body);
+        let [mut stuck, mut slow, mut waiting] = [stuck, slow, waiting].map(watched);
         for body in [&mut stuck, &mut slow] {
             body.frame().await.unwrap().unwrap();
         }
         // Asked for, and the upstream has nothing: that may last.
         let mut context = Context::from_waker(std::task::Waker::noop());
         assert!(Pin::new(&mut waiting).poll_frame(&mut context).is_pending());
-        for _ in 0..2 {
+        for _ in 0..4 {
             advance(WRITE_TIMEOUT / 2).await;
             slow.frame().await.unwrap().unwrap();
-            stalled.sweep();
         }
         assert_eq!(stuck_is.strong_count(), 0);
         assert_eq!((slow_is.strong_count(), waiting_is.strong_count()), (1, 1));
@@ -259,15 +217,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_over_is_forgotten() {
-        let stalled = StalledStreams::new();
-        let watch = || stalled.watch(Response::new(ticks().0));
-        let kept: Vec<_> = (0..FEW).map(|_| watch()).collect();
-        for _ in 0..100 * FEW {
-            drop(watch());
-            assert!(stalled.lock().each.len() <= 2 * FEW);
+    async fn what_is_over_is_not_watched() {
+        let tasks = TaskTracker::new();
+        let layer = StalledLayer::new(&tasks);
+        for _ in 0..100 {
+            drop(layer.watched(ticks().0));
         }
-        let alive = |stream: &&Weak<Stream>| stream.strong_count() > 0;
-        assert_eq!(stalled.lock().each.iter().filter(alive).count(), kept.len());
+        tasks.close();
+        tasks.wait().await;
     }
 }

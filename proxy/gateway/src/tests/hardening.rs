@@ -173,14 +173,13 @@ async fn every_line_of_a_chat_stands_in_its_span_whatever_module_wrote_it() {
         .with_ansi(false)
         .with_writer(lines.clone())
         .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
-    // With one subscriber alone, what another test's thread logs first is taken to be logged nowhere.
-    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
+    // For all threads, as turns are written by one of their own; the other tests' lines are left out below.
+    tracing::subscriber::set_global_default(subscriber).unwrap();
     let mut set_up = SetUp::default();
     let llm = set_up.config.upstreams.entry("llm".into()).or_default();
     llm.keys = vec![Secret::from("sk-upstream")];
     let mut harness = Harness::with(set_up).await;
-    let headers = "x-agent-id: main\r\nx-session-id: s1\r\n";
+    let headers = "x-agent-id: lines\r\nx-session-id: s-lines\r\n";
     let request = post("/v1/chat/completions", headers, CHAT);
     // The upstream's room has something to say of this one, the log's of both.
     let unknown = json_reply("{}").replace("200 OK", "401 Unauthorized");
@@ -196,21 +195,38 @@ async fn every_line_of_a_chat_stands_in_its_span_whatever_module_wrote_it() {
     without.config.routing.order = vec!["llm".into()];
     let other = Harness::with(without).await;
     other.refused(&request).await;
-    let written = || String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let ours = || {
+        let written = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let is_ours = |line: &&str| line.contains("lines");
+        let ours: Vec<_> = written.lines().filter(is_ours).map(str::to_owned).collect();
+        ours
+    };
+    let has_both = || {
+        ours()
+            .iter()
+            .filter(|line| line.contains("metaclaw::turn: turn "))
+            .count()
+            == 2
+    };
     let all = async {
-        while written().matches(": turn ").count() < 2 {
+        while !has_both() {
             tokio::task::yield_now().await;
         }
     };
     timeout(SOON, all).await.expect("a line for each turn");
-    let written = written();
-    let is_of_a_chat = |line: &&str| !line.contains("metaclaw::turn");
-    let lines: Vec<_> = written.lines().filter(is_of_a_chat).collect();
-    for said in ["a key rests", ": turn ", ": refused "] {
-        assert!(written.contains(said), "nothing of {said:?} in {written}");
+    let ours = ours();
+    for said in [
+        "a key rests",
+        "metaclaw::turn: turn ",
+        "metaclaw::refused: refused ",
+    ] {
+        assert!(
+            ours.iter().any(|line| line.contains(said)),
+            "no {said:?} in {ours:?}"
+        );
     }
-    for line in lines {
-        for part in ["request{api=\"chat\"", "agent=main", "session=s1"] {
+    for line in ours {
+        for part in ["request{api=\"chat\"", "agent=lines", "session=s-lines"] {
             assert!(line.contains(part), "no {part} in {line}");
         }
     }

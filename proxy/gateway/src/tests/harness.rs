@@ -22,7 +22,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Gateway, GatewayConfig, GatewayParts, Metrics, Secret, Services, Serving, gateway::QUEUE,
-    stalled_streams::StalledStreams,
 };
 
 /// Nothing on one machine takes this long unless it hangs.
@@ -38,7 +37,6 @@ pub(super) struct Harness {
     pub serving: Arc<Serving>,
     pub idle_adapters: Arc<Mutex<Vec<String>>>,
     pub metrics: Arc<Metrics>,
-    pub stalled: Arc<StalledStreams>,
     pub stop: CancellationToken,
     pub tasks: TaskTracker,
     _skills: tempfile::TempDir,
@@ -57,6 +55,8 @@ pub(super) struct SetUp {
     pub at_once: Option<usize>,
     /// Connections at once; what the descriptors allow, where it is not said.
     pub max_connections: Option<usize>,
+    /// How long a stream of HTTP/2 may not be read; minutes, where it is not said.
+    pub stalled: Option<Duration>,
 }
 
 /// What the log got; holds each turn back until [`Log::let_go`] where it was told to.
@@ -140,10 +140,12 @@ impl Harness {
         if let Some(max_connections) = set_up.max_connections {
             gateway.max_connections = max_connections;
         }
+        if let Some(timeout) = set_up.stalled {
+            gateway.stack.stalled.timeout = timeout;
+        }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let metrics = gateway.metrics();
-        let stalled = Arc::clone(&gateway.stalled);
         let stop = CancellationToken::new();
         tasks.spawn(gateway.serve(listener, stop.clone()));
         Self {
@@ -153,7 +155,6 @@ impl Harness {
             serving,
             idle_adapters,
             metrics,
-            stalled,
             stop,
             tasks,
             _skills: skills,

@@ -14,7 +14,9 @@ use metaclaw_turns::StreamEnd;
 use tokio::{net::TcpStream, task::JoinSet, time::timeout};
 
 use super::{Scene, said};
-use crate::tests::harness::{CHAT, Exchange, SOON, STREAM, chunk, completion, delta, json_reply};
+use crate::tests::harness::{
+    CHAT, Exchange, Harness, SOON, STREAM, SetUp, chunk, completion, delta, json_reply,
+};
 
 type Sender = SendRequest<Full<Bytes>>;
 
@@ -131,7 +133,11 @@ async fn a_head_that_is_too_long_breaks_its_request_alone() {
 
 #[tokio::test]
 async fn a_stream_whose_window_stays_shut_gives_its_place_back_and_others_go_on() {
-    let mut scene = Scene::start().await;
+    let set_up = SetUp {
+        stalled: Some(Duration::from_millis(100)),
+        ..SetUp::default()
+    };
+    let mut scene = Scene::of(Harness::with(set_up).await);
     let mut tasks = JoinSet::new();
     let mut builder = Builder::new(TokioExecutor::new());
     builder.initial_stream_window_size(1_000);
@@ -144,7 +150,6 @@ async fn a_stream_whose_window_stays_shut_gives_its_place_back_and_others_go_on(
     let metrics = scene.harness.metrics.clone();
     let given_up = async {
         while metrics.counts().active_streams > 1 {
-            scene.harness.stalled.give_up(Duration::ZERO);
             tokio::task::yield_now().await;
         }
     };
