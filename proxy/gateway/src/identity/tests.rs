@@ -99,3 +99,57 @@ async fn a_cache_key_tells_conversations_apart_and_makes_no_two_one() {
     let lineage = Lineage::new(IDLE, vec![(agent.clone(), chains[1], first.clone())]);
     assert_eq!(ask(&lineage, "a", &["hi", "hello", "on"]), first);
 }
+
+fn agent_named(
+    identifier: &Identifier,
+    caller: &Caller,
+    messages: &[Message],
+) -> Result<String, IdentityError> {
+    let headers = HeaderMap::new();
+    let chat = request(messages);
+    let claims = Claims {
+        headers: &headers,
+        chat: &chat,
+        caller,
+    };
+    let (who, _) = identifier.identify(&claims)?;
+    Ok(who.agent.to_string())
+}
+
+#[tokio::test]
+async fn a_users_text_chooses_among_agents_that_are_answered_alike() {
+    let config =
+        serde_json::from_str(r#"{"office":{"upstream":["own"]},"quiet":{"mode":"skills_only"}}"#);
+    let identifier = Identifier::new(
+        Lineage::new(IDLE, Vec::new()),
+        Arc::new(Replies::new()),
+        SidePatterns::new(&[]).unwrap(),
+        &CompatConfig::default(),
+        config.unwrap(),
+    );
+    let line = |agent: &str| format!("hi\n\nRuntime: agent={agent} | host=h");
+    let key =
+        |agents: &[&str]| Caller::Of(agents.iter().map(|agent| agent.parse().unwrap()).collect());
+    let by_text = |caller: &Caller, agent| {
+        let messages = [Message::user(line(agent))];
+        agent_named(&identifier, caller, &messages)
+    };
+    let by_system = |caller: &Caller, agent| {
+        let messages = [Message::system(line(agent)), Message::user(line("main"))];
+        agent_named(&identifier, caller, &messages).unwrap()
+    };
+    for caller in [Caller::Any, key(&["main", "office", "quiet", "home"])] {
+        assert_eq!(by_text(&caller, "home").unwrap(), "home");
+        for agent in ["office", "quiet"] {
+            let agent_id = agent.parse().unwrap();
+            let refused = Err(IdentityError::ByTextAlone { agent: agent_id });
+            assert_eq!(by_text(&caller, agent), refused);
+            assert_eq!(by_system(&caller, agent), agent);
+        }
+    }
+    // What the key's own agent says goes to its upstreams, whatever a text says.
+    let office = key(&["office", "main"]);
+    by_text(&office, "main").unwrap_err();
+    assert_eq!(by_text(&office, "office").unwrap(), "office");
+    assert_eq!(by_text(&office, "home").unwrap(), "office", "not the key's");
+}
