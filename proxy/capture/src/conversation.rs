@@ -107,7 +107,7 @@ fn as_they_stand(chat: &ChatRequest, start: ChainHash) -> Result<Messages, Unrea
 /// The messages of another API, in chat shape.
 fn converted(chat: &ChatRequest, start: ChainHash) -> Result<Messages, Unreadable> {
     let mut chain = start;
-    let messages = chat.to_messages().map_err(|_| Unreadable)?;
+    let messages = chat.to_messages().ok_or(Unreadable)?;
     let message = |message: &Message| {
         chain = chain.then(message);
         Ok((written(message.as_map())?, chain))

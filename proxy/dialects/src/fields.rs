@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
+    de::{MapAccess, Visitor},
 };
 use serde_json::{Map, Value, value::RawValue};
 
@@ -47,8 +47,7 @@ impl<'a> Fields<'a> {
 
     /// The first element of a field that is a list, if it is an object.
     pub(crate) fn first(&self, name: &str) -> Option<Self> {
-        let First(first) = serde_json::from_str(self.get(name)?.get()).ok()?;
-        first
+        Self::parse(self.list(name).first()?.get())
     }
 
     fn list(&self, name: &str) -> Vec<&'a RawValue> {
@@ -112,31 +111,6 @@ impl<'de> Deserialize<'de> for Fields<'de> {
         }
 
         deserializer.deserialize_map(Shallow)
-    }
-}
-
-/// The first element of a list of objects.
-struct First<'a>(Option<Fields<'a>>);
-
-impl<'de> Deserialize<'de> for First<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Head;
-
-        impl<'de> Visitor<'de> for Head {
-            type Value = First<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of objects")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let first = list.next_element()?;
-                while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(First(first))
-            }
-        }
-
-        deserializer.deserialize_seq(Head)
     }
 }
 

@@ -8,7 +8,7 @@ mod layout;
 mod splice;
 
 pub use self::{
-    chat::{ChatRequest, MessageRef, NoValue},
+    chat::{ChatRequest, MessageRef},
     error::RequestError,
     splice::{APPEND_FIELD, Absent, Changes, OWN_FIELDS, splice},
 };

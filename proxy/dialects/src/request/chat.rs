@@ -1,9 +1,9 @@
 //! A chat request, read.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, iter};
 
 use bytes::Bytes;
-use metaclaw_chat::{ChainHash, Message, MessageError, Role, SaidHash};
+use metaclaw_chat::{ChainHash, Message, Role, SaidHash};
 use serde_json::Value;
 
 use super::{
@@ -29,17 +29,6 @@ pub struct ChatRequest {
 pub struct MessageRef<'a> {
     request: &'a ChatRequest,
     message: &'a conversation::Message,
-}
-
-/// Why a request is no conversation of values.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoValue {
-    /// A number beyond f64, or too deep a nesting. Upstreams may take it; no value can hold it.
-    #[error("a part of the request that no value can hold")]
-    TooLarge,
-    /// An element that is no message.
-    #[error(transparent)]
-    Message(#[from] MessageError),
 }
 
 // === impl ChatRequest ===
@@ -131,39 +120,35 @@ impl ChatRequest {
     /// The hash of the conversation before its first message, which is `start`, and after each, as
     /// [`ChainHash::then`] has it.
     pub fn chains(&self, start: ChainHash) -> Vec<ChainHash> {
-        let mut chains = vec![start];
         let mut chain = start;
-        for message in self.messages() {
-            chain = message
-                .said_hash()
-                .map_or(chain, |said| chain.then_said(said));
-            chains.push(chain);
-        }
-        chains
+        let after = self.messages().map(|message| {
+            let said = message.said_hash();
+            chain = said.map_or(chain, |said| chain.then_said(said));
+            chain
+        });
+        iter::once(start).chain(after).collect()
     }
 
-    /// The messages in chat shape, with all their fields; as many as [`Self::messages`] has.
-    ///
-    /// # Errors
-    /// A part that no value can hold.
-    pub fn to_messages(&self) -> Result<Vec<Message>, NoValue> {
+    /// The messages in chat shape, with all their fields, as many as [`Self::messages`] has; `None` where no
+    /// value can hold a part of one: a number beyond f64, or a nesting deeper than 127 levels.
+    pub fn to_messages(&self) -> Option<Vec<Message>> {
         let beside = match self.api {
             Api::Chat => None,
             Api::Messages => self.field_json("system"),
             Api::Responses => self.field_json("instructions"),
         };
-        let value = |json: &str| json::value(json.as_bytes()).ok_or(NoValue::TooLarge);
-        let system = beside.map(value).transpose()?;
-        let system = system.and_then(|system| self.api.system(&system));
-        let mut messages = Vec::from_iter(system);
+        let mut messages = Vec::with_capacity(self.conversation.messages.len());
+        if let Some(system) = beside {
+            messages.extend(self.api.system(&json::value(system.as_bytes())?));
+        }
         for item in self.items() {
-            self.api.push(&mut messages, &value(item)?)?;
+            let item = json::value(item.as_bytes())?;
+            self.api.push(&mut messages, &item).ok()?;
         }
-        let input = self.field_json("input").filter(|it| it.starts_with('"'));
-        if let Some(input) = input.filter(|_| self.api == Api::Responses) {
-            messages.push(Message::user(json::string(input).unwrap_or_default()));
-        }
-        Ok(messages)
+        let input = self.field_json("input").and_then(json::string);
+        let input = input.filter(|_| self.api == Api::Responses);
+        messages.extend(input.map(Message::user));
+        Some(messages)
     }
 
     fn text(&self, span: &layout::Span) -> &str {

@@ -65,10 +65,7 @@ impl Conversation {
         let mut reader = Reader {
             api,
             text,
-            read: Self {
-                items: Vec::with_capacity(items.len()),
-                messages: Vec::with_capacity(items.len() + 1),
-            },
+            read: Self::default(),
         };
         let value = |name| layout.member(name).map(|member| &member.value);
         match api {

@@ -156,34 +156,17 @@ fn owners(request: &ChatRequest) -> impl Iterator<Item = Place<'_>> {
 /// upstream's to refuse.
 fn append(request: &ChatRequest, place: Place<'_>, quoted: &str) -> Option<Edit> {
     let raw = request.raw();
-    let (value, kind) = match (place, request.api()) {
-        (
-            Place::Item(Item {
-                whole,
-                content: None,
-                ..
-            }),
-            _,
-        ) => {
-            // It has a role, so it is an object that is not empty: its last byte is the brace.
-            let member = format!(",\"content\":{quoted}");
-            return Some(Edit::insert(whole.end - 1, member));
-        }
-        (
-            Place::Item(Item {
-                content: Some(content),
-                ..
-            }),
-            Api::Responses,
-        ) => (content, "input_text"),
-        (
-            Place::Item(Item {
-                content: Some(content),
-                ..
-            }),
-            Api::Chat | Api::Messages,
-        ) => (content, "text"),
-        (Place::Value(value), _) => (value, "text"),
+    let (value, kind) = match place {
+        Place::Value(value) => (value, "text"),
+        Place::Item(item) => match &item.content {
+            Some(content) if request.api() == Api::Responses => (content, "input_text"),
+            Some(content) => (content, "text"),
+            None => {
+                // It has a role, so it is an object that is not empty: its last byte is the brace.
+                let member = format!(",\"content\":{quoted}");
+                return Some(Edit::insert(item.whole.end - 1, member));
+            }
+        },
     };
     let last = value.end.checked_sub(1)?;
     match raw.get(value.start)? {
