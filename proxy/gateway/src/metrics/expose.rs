@@ -69,20 +69,14 @@ fn traffic(registry: &mut Registry, metrics: &Metrics) {
 
 fn gauges(registry: &mut Registry, counts: &Counts, unflushed: Option<Duration>) {
     let gauge = |n: u64| ConstGauge::new(i64::try_from(n).unwrap_or(i64::MAX));
-    registry.register(
-        "active_streams",
-        "Requests under way",
-        gauge(counts.active_streams),
-    );
-    registry.register_with_unit(
-        "capture",
-        "Memory held for turns on their way into the log",
-        Unit::Bytes,
-        gauge(counts.capture_bytes),
-    );
+    let active = gauge(counts.active_streams);
+    registry.register("active_streams", "Requests under way", active);
+    let held = "Memory held for turns on their way into the log";
+    registry.register_with_unit("capture", held, Unit::Bytes, gauge(counts.capture_bytes));
+    let bodies = "Memory of request bodies that are held";
     registry.register_with_unit(
         "request_body",
-        "Memory of request bodies that are held",
+        bodies,
         Unit::Bytes,
         gauge(counts.body_bytes),
     );
@@ -95,22 +89,25 @@ fn gauges(registry: &mut Registry, counts: &Counts, unflushed: Option<Duration>)
 }
 
 fn counters(registry: &mut Registry, counts: &Counts) {
-    let counter = ConstCounter::<u64>::new;
-    registry.register(
-        "refused_requests",
-        "Requests that were answered with an error of our own",
-        counter(counts.refused),
-    );
-    registry.register(
-        "recorded_turns",
-        "Turns that the log has acknowledged",
-        counter(counts.recorded),
-    );
-    registry.register(
-        "prompt_cache_breaks",
-        "Sessions whose lessons were chosen again after a pause",
-        counter(counts.cache_breaks),
-    );
+    for (name, help, n) in [
+        (
+            "refused_requests",
+            "Requests that were answered with an error of our own",
+            counts.refused,
+        ),
+        (
+            "recorded_turns",
+            "Turns that the log has acknowledged",
+            counts.recorded,
+        ),
+        (
+            "prompt_cache_breaks",
+            "Sessions whose lessons were chosen again after a pause",
+            counts.cache_breaks,
+        ),
+    ] {
+        registry.register(name, help, ConstCounter::new(n));
+    }
     let lost = Family::<Lost, Counter>::default();
     for (reason, n) in [
         ("queue_full", counts.dropped),

@@ -18,7 +18,10 @@ use metaclaw_dialects::Api;
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
-use super::{Metrics, traffic::UpstreamSeries};
+use super::{
+    Metrics,
+    traffic::{ApiLabel, Labels},
+};
 use crate::body::{Body, BoxError};
 
 /// Counts requests, and hands each its [`RequestMetrics`].
@@ -40,7 +43,7 @@ pub(crate) struct RequestMetrics(Arc<Counted>);
 #[derive(Debug)]
 struct Counted {
     metrics: Arc<Metrics>,
-    api: Option<Api>,
+    api: ApiLabel,
     came: Instant,
     known: Mutex<Known>,
 }
@@ -49,7 +52,7 @@ struct Counted {
 #[derive(Debug)]
 struct Known {
     agent: Option<AgentId>,
-    upstream: Option<Arc<UpstreamSeries>>,
+    upstream: Option<String>,
     is_counted: bool,
     /// Since when the time is ours: the agent has sent all of its request.
     read: Instant,
@@ -57,18 +60,13 @@ struct Known {
     theirs: Duration,
 }
 
-/// Times a reply on its way to the agent.
-#[derive(Debug)]
-struct ResponseTimer {
-    upstream: Arc<UpstreamSeries>,
+/// A reply that is timed on its way to the agent.
+struct TimedReply {
+    body: Body,
+    metrics: Arc<Metrics>,
+    labels: Labels,
     came: Instant,
     has_begun: bool,
-}
-
-/// A reply that is timed.
-struct Timed {
-    body: Body,
-    timer: ResponseTimer,
 }
 
 // === impl MetricsLayer ===
@@ -112,10 +110,7 @@ where
         Box::pin(async move {
             let Ok(answer) = answer.await;
             counted.answered(answer.status().as_u16());
-            Ok(match counted.timer() {
-                Some(timer) => answer.map(|body| Body::new(Timed { body, timer })),
-                None => answer,
-            })
+            Ok(answer.map(|body| counted.timed(body)))
         })
     }
 }
@@ -128,7 +123,7 @@ impl RequestMetrics {
         let came = Instant::now();
         Self(Arc::new(Counted {
             metrics: Arc::clone(metrics),
-            api,
+            api: ApiLabel(api),
             came,
             known: Mutex::new(Known {
                 agent: None,
@@ -163,19 +158,29 @@ impl RequestMetrics {
         upstream: &str,
         asking: Pin<&mut impl Future<Output = T>>,
     ) -> T {
-        let series = self.0.metrics.traffic.series(self.0.api, upstream);
-        self.0.known().upstream = Some(series);
+        self.0.known().upstream = Some(upstream.to_owned());
         let asked = Instant::now();
         let answer = asking.await;
         self.0.known().theirs += asked.elapsed();
         answer
     }
 
-    /// What times the reply; nothing where nobody was asked.
-    fn timer(&self) -> Option<ResponseTimer> {
-        Some(ResponseTimer {
-            upstream: self.0.known().upstream.clone()?,
-            came: self.0.came,
+    /// The reply, timed where somebody was asked for it.
+    fn timed(&self, body: Body) -> Body {
+        let Some(upstream) = self.0.known().upstream.clone() else {
+            return body;
+        };
+        let Counted {
+            metrics, api, came, ..
+        } = &*self.0;
+        Body::new(TimedReply {
+            body,
+            metrics: Arc::clone(metrics),
+            labels: Labels {
+                api: *api,
+                upstream,
+            },
+            came: *came,
             has_begun: false,
         })
     }
@@ -184,9 +189,14 @@ impl RequestMetrics {
     fn answered(&self, status: u16) {
         let mut known = self.0.known();
         known.count(&self.0, Some(status));
-        if let Some(upstream) = &known.upstream {
+        if let Some(upstream) = known.upstream.clone() {
             let ours = known.read.elapsed().saturating_sub(known.theirs);
-            upstream.added.observe(ours.as_secs_f64());
+            let labels = Labels {
+                api: self.0.api,
+                upstream,
+            };
+            let added = &self.0.metrics.traffic.added;
+            added.get_or_create(&labels).observe(ours.as_secs_f64());
         }
     }
 }
@@ -210,35 +220,23 @@ impl Drop for Counted {
 impl Known {
     fn count(&mut self, request: &Counted, status: Option<u16>) {
         if !std::mem::replace(&mut self.is_counted, true) {
-            let (agent, upstream) = (self.agent.take(), self.upstream.as_deref());
             let traffic = &request.metrics.traffic;
-            traffic.count(request.api, agent, upstream, status);
+            let upstream = self.upstream.as_deref();
+            traffic.count(request.api, self.agent.as_ref(), upstream, status);
         }
     }
 }
 
-// === impl ResponseTimer ===
+// === impl TimedReply ===
 
-impl ResponseTimer {
-    /// Bytes of the reply go to the agent.
-    fn bytes(&mut self) {
-        if !std::mem::replace(&mut self.has_begun, true) {
-            let seconds = self.came.elapsed().as_secs_f64();
-            self.upstream.first_byte.observe(seconds);
-        }
-    }
-}
-
-impl Drop for ResponseTimer {
+impl Drop for TimedReply {
     fn drop(&mut self) {
-        let seconds = self.came.elapsed().as_secs_f64();
-        self.upstream.stream.observe(seconds);
+        let stream = self.metrics.traffic.stream.get_or_create(&self.labels);
+        stream.observe(self.came.elapsed().as_secs_f64());
     }
 }
 
-// === impl Timed ===
-
-impl HttpBody for Timed {
+impl HttpBody for TimedReply {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -249,8 +247,11 @@ impl HttpBody for Timed {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &frame
             && frame.is_data()
+            && !std::mem::replace(&mut self.has_begun, true)
         {
-            self.timer.bytes();
+            let first_byte = &self.metrics.traffic.first_byte;
+            let seconds = self.came.elapsed().as_secs_f64();
+            first_byte.get_or_create(&self.labels).observe(seconds);
         }
         frame
     }

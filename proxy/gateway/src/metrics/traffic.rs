@@ -4,8 +4,8 @@
 //! [`MAX_AGENTS`] they share one label. The other labels have few values by nature.
 
 use std::{
-    collections::{HashMap, HashSet},
-    sync::{Arc, PoisonError, RwLock},
+    collections::HashSet,
+    sync::{Mutex, PoisonError},
 };
 
 use metaclaw_chat::AgentId;
@@ -19,8 +19,6 @@ use prometheus_client::{
 pub(super) const MAX_AGENTS: usize = 64;
 /// The label of all others.
 pub(super) const OTHER: &str = "_other";
-/// The label of what is not known: a request that was refused before it was read, or asked nobody.
-const NONE: &str = "";
 
 /// Seconds until the first byte: a cache's answer to a model that thinks.
 const FIRST_BYTE: [f64; 14] = [
@@ -44,46 +42,29 @@ pub(crate) struct Traffic {
     pub(super) first_byte: Seconds,
     pub(super) added: Seconds,
     pub(super) stream: Seconds,
-    agents: RwLock<HashSet<AgentId>>,
-    /// By the upstream's name, one for each API and one for what is none.
-    series_of: RwLock<HashMap<Arc<str>, [Arc<UpstreamSeries>; 4]>>,
+    agents: Mutex<HashSet<AgentId>>,
 }
 
-/// One API at one upstream: its histograms, looked up once for a request.
-#[derive(Debug)]
-pub(crate) struct UpstreamSeries {
-    pub(super) upstream: Arc<str>,
-    pub(super) first_byte: Histogram,
-    pub(super) added: Histogram,
-    pub(super) stream: Histogram,
-}
-
-/// A request that was answered, or whose agent hung up before.
+/// A request that was answered, or whose agent hung up before. A label is empty where it is not known: of a
+/// request that was refused before it was read, or asked nobody.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Answered {
-    agent: Label,
-    api: Route,
+    agent: String,
+    api: ApiLabel,
     status: Status,
-    upstream: Label,
+    upstream: String,
 }
 
 /// Which API, at whom.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Labels {
-    api: Route,
-    upstream: Label,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Label {
-    Agent(AgentId),
-    Upstream(Arc<str>),
-    Fixed(&'static str),
+    pub api: ApiLabel,
+    pub upstream: String,
 }
 
 /// A chat API; none of what passes unread, and of our own routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Route(Option<Api>);
+pub(super) struct ApiLabel(pub Option<Api>);
 
 /// The status; none where the agent hung up before there was one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -99,94 +80,44 @@ impl Default for Traffic {
             first_byte: seconds(|| Histogram::new(FIRST_BYTE)),
             added: seconds(|| Histogram::new(ADDED)),
             stream: seconds(|| Histogram::new(STREAM)),
-            agents: RwLock::default(),
-            series_of: RwLock::default(),
+            agents: Mutex::default(),
         }
     }
 }
 
 impl Traffic {
-    /// The series of one API at one upstream. Names of upstreams come from the settings: they are few.
-    pub(super) fn series(&self, api: Option<Api>, upstream: &str) -> Arc<UpstreamSeries> {
-        let route = Route(api);
-        let known = self
-            .series_of
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(each) = known.get(upstream) {
-            return Arc::clone(&each[route.index()]);
-        }
-        drop(known);
-        let upstream: Arc<str> = upstream.into();
-        let each = Route::ALL.map(|route| Arc::new(self.new_series(route, &upstream)));
-        let mut known = self
-            .series_of
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        let each = known.entry(upstream).or_insert(each);
-        Arc::clone(&each[route.index()])
-    }
-
-    fn new_series(&self, api: Route, upstream: &Arc<str>) -> UpstreamSeries {
-        let labels = Labels {
-            api,
-            upstream: Label::Upstream(Arc::clone(upstream)),
-        };
-        UpstreamSeries {
-            upstream: Arc::clone(upstream),
-            first_byte: self.first_byte.get_or_create_owned(&labels),
-            added: self.added.get_or_create_owned(&labels),
-            stream: self.stream.get_or_create_owned(&labels),
-        }
-    }
-
     /// Counts a request.
     pub(super) fn count(
         &self,
-        api: Option<Api>,
-        agent: Option<AgentId>,
-        upstream: Option<&UpstreamSeries>,
+        api: ApiLabel,
+        agent: Option<&AgentId>,
+        upstream: Option<&str>,
         status: Option<u16>,
     ) {
-        let mut labels = Answered {
-            agent: agent.map_or(Label::Fixed(NONE), Label::Agent),
-            api: Route(api),
+        let agent = agent.map(|agent| {
+            if self.admits(agent) {
+                agent.as_str()
+            } else {
+                OTHER
+            }
+        });
+        let labels = Answered {
+            agent: agent.unwrap_or_default().to_owned(),
+            api,
             status: Status(status),
-            upstream: upstream.map_or(Label::Fixed(NONE), |series| {
-                Label::Upstream(Arc::clone(&series.upstream))
-            }),
+            upstream: upstream.unwrap_or_default().to_owned(),
         };
-        if let Some(known) = self.requests.get(&labels) {
-            known.inc();
-            return;
-        }
-        if let Label::Agent(agent) = &labels.agent
-            && !self.admits(agent)
-        {
-            labels.agent = Label::Fixed(OTHER);
-        }
         self.requests.get_or_create(&labels).inc();
     }
 
     /// Whether an agent has a label of its own.
     fn admits(&self, agent: &AgentId) -> bool {
-        let mut agents = self.agents.write().unwrap_or_else(PoisonError::into_inner);
+        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
         agents.contains(agent) || (agents.len() < MAX_AGENTS && agents.insert(agent.clone()))
     }
 }
 
-// === impl Label ===
-
-impl EncodeLabelValue for Label {
-    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let text = match self {
-            Self::Agent(agent) => agent.as_str(),
-            Self::Upstream(name) => name,
-            Self::Fixed(text) => text,
-        };
-        text.encode(encoder)
-    }
-}
+// === impl Status ===
 
 impl EncodeLabelValue for Status {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
@@ -197,28 +128,9 @@ impl EncodeLabelValue for Status {
     }
 }
 
-// === impl Route ===
+// === impl ApiLabel ===
 
-impl Route {
-    /// All there are, each at its [`Route::index`].
-    const ALL: [Self; 4] = [
-        Self(Some(Api::Chat)),
-        Self(Some(Api::Responses)),
-        Self(Some(Api::Messages)),
-        Self(None),
-    ];
-
-    fn index(self) -> usize {
-        match self.0 {
-            Some(Api::Chat) => 0,
-            Some(Api::Responses) => 1,
-            Some(Api::Messages) => 2,
-            None => 3,
-        }
-    }
-}
-
-impl EncodeLabelValue for Route {
+impl EncodeLabelValue for ApiLabel {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
         self.0.map_or("other", Api::name).encode(encoder)
     }
