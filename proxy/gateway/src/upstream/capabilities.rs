@@ -43,7 +43,7 @@ pub(crate) struct Capabilities {
 pub(crate) struct Variant {
     /// Token ids are asked for, where it gives them.
     pub ids: bool,
-    /// An API is used of which it is a guess that it is spoken.
+    /// An API is used that the server is only guessed to have.
     pub guess: bool,
 }
 
@@ -126,7 +126,7 @@ impl Capabilities {
     }
 
     /// Whether a route that is no chat is likely to be known there: what is below `/v1/messages` where
-    /// messages are spoken, all else where one of OpenAI's APIs is.
+    /// that API is, all else where one of OpenAI's is.
     pub(crate) fn suits(&self, route: &PathAndQuery) -> bool {
         let has = |api| self.has(api, self.variant());
         match Api::nearest(route.path()) {
