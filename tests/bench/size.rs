@@ -14,11 +14,10 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
-use metaclaw_chat::{AgentId, ChainHash, Message, Usage};
+use metaclaw_chat::{AgentId, Message, TurnId, Usage};
 use metaclaw_tests::questions::split_mix;
 use metaclaw_turns::{
-    JsonText, NewTurn, RawMessage, RawSetup, RawTurn, Request, Served, StreamEnd, TurnFilter,
-    TurnKind, TurnLog, TurnsConfig,
+    JsonText, NewMessage, NewTurn, Served, StreamEnd, TurnFilter, TurnKind, TurnLog, TurnsConfig,
 };
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
@@ -29,9 +28,17 @@ const TOOLS: usize = 10_000;
 /// What is new with each turn: what the owner says and what the model answers.
 const SAID: usize = 200;
 const ANSWERED: usize = 400;
-/// The promise: so many percent of the requests, and a list within so long.
-const MAX_PERCENT: f64 = 5.0;
+/// The promise: so many percent of the requests, a list within so long, and any turn of a session that is
+/// [`LONG`] within so long.
+const MAX_PERCENT: f64 = 3.0;
 const MAX_LIST: Duration = Duration::from_millis(50);
+const MAX_READ: Duration = Duration::from_millis(5);
+/// Turns of a session that goes on for weeks. Its client sums up what was said before a request is longer
+/// than models take: so many bytes, 128,000 tokens or so.
+const LONG: usize = 2_000;
+const CONTEXT: usize = 512 << 10;
+/// Messages that a summary leaves as they are, beside the system text.
+const RECENT: usize = 4;
 /// Sessions that are in use at the same time.
 const AT_ONCE: usize = 64;
 
@@ -55,6 +62,7 @@ struct Flags {
 struct Shared {
     system: String,
     tools: Value,
+    tools_text: JsonText,
     params: Map<String, Value>,
 }
 
@@ -105,6 +113,7 @@ async fn measure(flags: &Flags, dir: &Path) -> Result<Value> {
     let again = list(&log, flags).await?;
     log.close().await;
     let n_disk = on_disk(dir)?;
+    let long = read_long(dir).await?;
 
     let percent = n_disk as f64 * 100.0 / n_whole as f64;
     let ms = |it: Duration| (it.as_secs_f64() * 1e5).round() / 100.0;
@@ -119,9 +128,15 @@ async fn measure(flags: &Flags, dir: &Path) -> Result<Value> {
             "before_restart": ms(before), "after_restart": ms(after), "once_more": ms(again),
         },
         "max_list_ms": ms(MAX_LIST),
+        "read_one_of_2000_turns_ms": {
+            "median": ms(long.median), "slowest": ms(long.slowest),
+            "slowest_once_more": ms(long.again), "its_bytes": long.n_bytes,
+            "last_without_summaries": ms(long.whole), "its_bytes_without": long.n_whole,
+        },
+        "max_read_ms": ms(MAX_READ),
         "append_seconds": appending.as_secs_f64(),
         "open_ms": ms(opening),
-        "is_kept": percent <= MAX_PERCENT && before.max(after) < MAX_LIST,
+        "is_kept": percent <= MAX_PERCENT && before.max(after) < MAX_LIST && long.again <= MAX_READ,
     }))
 }
 
@@ -134,6 +149,7 @@ async fn write(flags: &Flags, log: &TurnLog) -> Result<u64> {
         "max_completion_tokens": 4096});
     let shared = std::sync::Arc::new(Shared {
         system: english(&mut dice, SYSTEM),
+        tools_text: JsonText::of(&tools)?,
         tools,
         params: params.as_object().cloned().unwrap_or_default(),
     });
@@ -150,6 +166,81 @@ async fn write(flags: &Flags, log: &TurnLog) -> Result<u64> {
         n_whole += done??;
     }
     Ok(n_whole)
+}
+
+/// What it takes to read turns of a long session.
+#[derive(Default)]
+struct Long {
+    median: Duration,
+    slowest: Duration,
+    /// The same turn, read again: what its first reading waited for may be another process.
+    again: Duration,
+    n_bytes: usize,
+    /// The last turn of a session whose client never sums up.
+    whole: Duration,
+    n_whole: usize,
+}
+
+/// Writes two long sessions, one whose client sums up and one whose does not, and reads their turns after a
+/// restart.
+async fn read_long(dir: &Path) -> Result<Long> {
+    let mut dice = 7;
+    let shared = Shared {
+        system: english(&mut dice, SYSTEM),
+        tools: Value::Null,
+        tools_text: JsonText::of(&english(&mut dice, TOOLS))?,
+        params: Map::new(),
+    };
+    let log = TurnLog::open(dir, &TurnsConfig::default())?;
+    let mut numbers = Vec::new();
+    for (session, context) in [(1_000_000, CONTEXT), (1_000_001, usize::MAX)] {
+        let mut talk = Talk::new(session, &shared)?;
+        let (mut n_bytes, mut last) = (0, None);
+        for n in 0..LONG {
+            if n_bytes > context {
+                let kept = talk.messages.split_off(talk.messages.len() - RECENT);
+                talk.messages.truncate(1);
+                talk.messages.extend(kept);
+                n_bytes = 0;
+            }
+            talk.messages.push(Message::user(english(&mut talk.dice, SAID)));
+            let answer = Message::assistant(english(&mut talk.dice, ANSWERED));
+            last = Some(log.append(talk.turn(n, &answer, &shared)?).await?);
+            talk.messages.push(answer);
+            n_bytes += SAID + ANSWERED;
+        }
+        numbers.push(last.context("there are turns")?.session);
+    }
+    log.close().await;
+    let log = TurnLog::open(dir, &TurnsConfig::default())?;
+    let mut times = Vec::new();
+    for seq in 0..u32::try_from(LONG)? {
+        let (session, seq) = (numbers[0], seq);
+        times.push((read(&log, TurnId { session, seq }).await?.0, seq));
+    }
+    times.sort_unstable();
+    let (median, (slowest, seq)) = (times[LONG / 2].0, times[LONG - 1]);
+    let session = numbers[0];
+    let (again, n_bytes) = read(&log, TurnId { session, seq }).await?;
+    let (session, seq) = (numbers[1], u32::try_from(LONG - 1)?);
+    let (whole, n_whole) = read(&log, TurnId { session, seq }).await?;
+    log.close().await;
+    Ok(Long {
+        median,
+        slowest,
+        again,
+        n_bytes,
+        whole,
+        n_whole,
+    })
+}
+
+/// How long it takes to read a turn, and the bytes of its request.
+async fn read(log: &TurnLog, id: TurnId) -> Result<(Duration, usize)> {
+    let began = Instant::now();
+    let turn = log.get(id).await?.context("the turn was written")?;
+    let took = began.elapsed();
+    Ok((took, serde_json::to_vec(&turn.request)?.len()))
 }
 
 /// How long it takes to list the turns of a session in the middle.
@@ -197,7 +288,7 @@ impl Talk {
             self.messages.push(Message::user(said));
             let answer = Message::assistant(english(&mut self.dice, ANSWERED));
             n_whole += u64::try_from(self.body(shared)?.len())?;
-            log.append_raw(self.turn(n, &answer, shared)?).await?;
+            log.append(self.turn(n, &answer, shared)?).await?;
             self.messages.push(answer);
             self.now_ms += 30_000;
         }
@@ -212,23 +303,19 @@ impl Talk {
         Ok(serde_json::to_vec(&body)?)
     }
 
-    /// The turn as the gateway hands it over: the texts of its request as they came.
-    fn turn(&mut self, n: usize, answer: &Message, shared: &Shared) -> Result<RawTurn> {
-        let chains = ChainHash::chain(&self.agent, &self.messages);
-        let raw = |(message, chain): (&Message, &ChainHash)| {
-            let text = JsonText::of(message.as_map())?;
-            let chain = *chain;
-            Ok(RawMessage { text, chain })
-        };
-        let messages = self.messages.iter().zip(&chains).map(raw);
-        let messages = messages.collect::<Result<Vec<_>>>()?;
+    /// The turn as capture hands it over: the texts of its request as they came.
+    fn turn(&mut self, n: usize, answer: &Message, shared: &Shared) -> Result<NewTurn> {
+        let messages = NewMessage::all(&self.agent, &self.messages)?;
         let id = format!("chatcmpl-{:016x}{n:08}", split_mix(&mut self.dice));
-        let turn = NewTurn {
+        Ok(NewTurn {
             agent: self.agent.clone(),
             session: self.session.parse()?,
             kind: TurnKind::Main,
-            chain: *chains.last().context("there are messages")?,
-            request: Request::default(),
+            chain: messages.last().context("there are messages")?.chain,
+            messages,
+            continues: None,
+            tools: Some(shared.tools_text.clone()),
+            params: shared.params.clone(),
             reply: Some(answer.clone()),
             reply_id: Some(id),
             finish_reason: Some("stop".to_owned()),
@@ -238,25 +325,20 @@ impl Talk {
                 cached_tokens: 9_000,
             }),
             end: StreamEnd::Complete,
-            served: Served::default(),
+            served: Served {
+                upstream: "llm".to_owned(),
+                model: "gpt-5".to_owned(),
+                system_block: Some(
+                    "## What the owner wants\n\nAnswer in one sentence.".to_owned(),
+                ),
+                ..Served::default()
+            },
             started_ms: self.now_ms,
             first_byte_ms: Some(self.now_ms + 800),
             ended_ms: self.now_ms + 4_000,
             is_last: false,
+            masked: false,
             tokens: None,
-        };
-        let served = Served {
-            upstream: "llm".to_owned(),
-            model: "gpt-5".to_owned(),
-            ..Served::default()
-        };
-        let tools = JsonText::of(&shared.tools)?;
-        let block = JsonText::of_str("## What the owner wants\n\nAnswer in one sentence.");
-        Ok(RawTurn {
-            turn,
-            messages,
-            setup: RawSetup::new(shared.params.clone(), served, Some(tools), Some(block))?,
-            goes_on_from: None,
         })
     }
 }

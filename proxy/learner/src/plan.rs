@@ -81,6 +81,7 @@ impl Plan {
             n: self.n(),
             attempt: self.attempt,
             turns: self.turns.clone(),
+            max_uses: 1,
             parent: self.head.checkpoint.as_ref().map(ToString::to_string),
             hash: self.hash.clone(),
         }

@@ -1,22 +1,17 @@
-//! Bytes as they lie in a value: a version, the length, and zstd.
+//! Values as they lie on disk: one zstd frame each.
 
 use std::{cell::RefCell, io};
 
 use zstd::{
     bulk::{Compressor, Decompressor},
-    zstd_safe::compress_bound,
+    zstd_safe::get_frame_content_size,
 };
 
-/// Version of the envelope: the first byte of every packed value.
-const VERSION: u8 = 1;
 /// zstd's level. Records are small: its default, 3, takes half as long again and gains nothing that is
 /// seen on disk.
 const LEVEL: i32 = 1;
-/// What a typical record looks like, for zstd to point into. Part of the format: a change of one
-/// byte makes old logs unreadable, so a better one needs a new [`VERSION`].
-const DICTIONARY: &[u8] = include_bytes!("codec/dictionary-1.txt");
 /// The largest value that is packed; what claims to be larger is damaged.
-pub(crate) const MAX_VALUE: usize = 128 << 20;
+const MAX_VALUE: usize = 128 << 20;
 
 /// Packs and unpacks values, keeping zstd's tables between calls. One thread's.
 pub(crate) struct Codec {
@@ -29,47 +24,29 @@ pub(crate) struct Codec {
 impl Codec {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
-            compressor: RefCell::new(Compressor::with_dictionary(LEVEL, DICTIONARY)?),
-            decompressor: RefCell::new(Decompressor::with_dictionary(DICTIONARY)?),
+            compressor: RefCell::new(Compressor::new(LEVEL)?),
+            decompressor: RefCell::new(Decompressor::new()?),
         })
     }
 
-    /// Appends version, length as u32 big-endian, zstd frame.
-    pub(crate) fn pack(&self, bytes: &[u8], to: &mut Vec<u8>) -> Result<(), String> {
-        let too_large = || format!("{} bytes are more than {MAX_VALUE}", bytes.len());
+    pub(crate) fn pack(&self, bytes: &[u8]) -> Result<Vec<u8>, String> {
         if bytes.len() > MAX_VALUE {
-            return Err(too_large());
+            return Err(format!("{} bytes are more than {MAX_VALUE}", bytes.len()));
         }
-        let length = u32::try_from(bytes.len()).map_err(|_| too_large())?;
-        to.reserve(5 + compress_bound(bytes.len()));
-        to.push(VERSION);
-        to.extend(length.to_be_bytes());
-        let at = to.len();
-        to.resize(at + compress_bound(bytes.len()), 0);
-        let mut compressor = self.compressor.borrow_mut();
-        let frame = compressor.compress_to_buffer(bytes, &mut to[at..]);
-        to.truncate(at + frame.map_err(|error| error.to_string())?);
-        Ok(())
+        let packed = self.compressor.borrow_mut().compress(bytes);
+        packed.map_err(|error| error.to_string())
     }
 
     /// What was packed, or why it cannot be had.
     pub(crate) fn unpack(&self, packed: &[u8]) -> Result<Vec<u8>, String> {
-        let Some((&[version, ref length @ ..], frame)) = packed.split_first_chunk::<5>() else {
-            return Err(format!("{} bytes are too short for a value", packed.len()));
-        };
-        if version != VERSION {
-            return Err(format!("version {version}; this program reads {VERSION}"));
+        let n_bytes = get_frame_content_size(packed).ok().flatten();
+        let n_bytes = n_bytes.and_then(|n_bytes| usize::try_from(n_bytes).ok());
+        let n_bytes = n_bytes.ok_or("it is no zstd frame with a length")?;
+        if n_bytes > MAX_VALUE {
+            return Err(format!("it claims {n_bytes} bytes, over {MAX_VALUE}"));
         }
-        let length = u32::from_be_bytes(*length) as usize;
-        if length > MAX_VALUE {
-            return Err(format!("it claims {length} bytes, over {MAX_VALUE}"));
-        }
-        let bytes = self.decompressor.borrow_mut().decompress(frame, length);
-        let bytes = bytes.map_err(|error| error.to_string())?;
-        if bytes.len() != length {
-            return Err(format!("{} bytes where {length} were packed", bytes.len()));
-        }
-        Ok(bytes)
+        let bytes = self.decompressor.borrow_mut().decompress(packed, n_bytes);
+        bytes.map_err(|error| error.to_string())
     }
 }
 
@@ -88,8 +65,7 @@ mod tests {
         let codec = Codec::new().unwrap();
         let long = vec![7u8; 100_000];
         for bytes in [&b""[..], b"{\"a\":1}", &long] {
-            let mut packed = Vec::new();
-            codec.pack(bytes, &mut packed).unwrap();
+            let packed = codec.pack(bytes).unwrap();
             assert_eq!(codec.unpack(&packed).unwrap(), bytes);
         }
     }
@@ -97,17 +73,12 @@ mod tests {
     #[test]
     fn damage_is_said_and_never_a_panic() {
         let codec = Codec::new().unwrap();
-        let mut packed = Vec::new();
-        let text = b"some text that is long enough";
-        codec.pack(text, &mut packed).unwrap();
+        let packed = codec.pack(b"some text that is long enough").unwrap();
         for cut in 0..packed.len() {
             assert!(codec.unpack(&packed[..cut]).is_err(), "cut at {cut}");
         }
-        let mut other = packed.clone();
-        other[0] = 9;
-        assert!(codec.unpack(&other).unwrap_err().contains("version 9"));
-        let mut bomb = packed;
-        bomb[1..5].copy_from_slice(&u32::MAX.to_be_bytes());
-        assert!(codec.unpack(&bomb).unwrap_err().contains("claims"));
+        // A frame that claims four gigabytes: eight bytes of length behind its magic number.
+        let bomb = [&packed[..4], &[0xe0], &[0xff; 8]].concat();
+        assert!(codec.unpack(&bomb).is_err());
     }
 }

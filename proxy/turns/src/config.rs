@@ -3,6 +3,11 @@
 use metaclaw_chat::Size;
 use serde::{Deserialize, Serialize};
 
+use crate::error::OpenError;
+
+/// The least memory that sled works with; of less than 256 bytes it panics.
+const LEAST_CACHE: Size = Size(256 << 10);
+
 /// When a reply that the agent sees may end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -23,7 +28,7 @@ pub struct TurnsConfig {
     pub enabled: bool,
     /// `turns.durability`.
     pub durability: Durability,
-    /// `turns.cache`: memory that sled may use for pages.
+    /// `turns.cache`: memory that sled may use for pages, 256 KiB at least.
     pub cache: Size,
 }
 
@@ -37,16 +42,31 @@ impl Default for TurnsConfig {
     }
 }
 
+impl TurnsConfig {
+    /// Whether the log can be opened with it.
+    ///
+    /// # Errors
+    /// [`OpenError::Cache`].
+    pub fn check(&self) -> Result<(), OpenError> {
+        if self.cache < LEAST_CACHE {
+            return Err(OpenError::Cache {
+                given: self.cache,
+                least: LEAST_CACHE,
+            });
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn an_empty_section_is_the_defaults() {
-        assert_eq!(
-            serde_json::from_str::<TurnsConfig>("{}").unwrap(),
-            TurnsConfig::default()
-        );
+        let config: TurnsConfig = serde_json::from_str("{}").unwrap();
+        assert_eq!(config, TurnsConfig::default());
+        assert!(config.check().is_ok());
         let strict: TurnsConfig =
             serde_json::from_str(r#"{"durability":"strict","cache":"32 MiB"}"#).unwrap();
         assert_eq!(strict.durability, Durability::Strict);

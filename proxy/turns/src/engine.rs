@@ -3,63 +3,59 @@
 use std::{
     collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    time::{Duration, Instant},
 };
 
 use metaclaw_chat::TurnId;
 
 use crate::{
     append,
+    cache::Cache,
     error::LogError,
+    folder::Opened,
     health::Shared,
-    open::Opened,
-    store::{Batch, StoreError, panic_text},
-    tail::Cache,
-    thread::{Append, Work},
-    txn::{Fault, Reader, Txn},
-    witness::Witness,
+    jobs::{Ack, Append, Read, Write, answer},
+    journal::MAX_TURNS,
+    query,
+    store::{StoreError, StoreTxn, panic_text},
+    txn::Txn,
+    values::TxnError,
 };
 
-/// Time in which a transaction is put together; to write it takes about as long again. Whatever is
-/// queued meanwhile joins it: the more there is, the more turns share a flush.
-const GATHER: Duration = Duration::from_millis(10);
-/// Bytes that one transaction writes.
+/// Bytes of turns that one transaction takes.
 const MAX_BYTES: usize = 8 << 20;
-
 /// Turns that are recalled beside those of a failed transaction: others may have ended as late.
 const RECALLED: usize = 100;
 
-/// Tells whoever asked; run after the flush.
-pub(crate) type Ack = Box<dyn FnOnce() + Send>;
-/// A change, run into a transaction. Dropped without its acknowledgement, it has failed.
-pub(crate) type Write =
-    Box<dyn FnOnce(&Reader, &mut Cache, &mut Batch) -> Result<Ack, StoreError> + Send>;
-/// A question, answered by itself.
-pub(crate) type Read = Box<dyn FnOnce(&Reader) -> Result<(), StoreError> + Send>;
-
 /// The store with what is remembered about it.
 pub(crate) struct Engine {
-    reader: Reader,
-    witness: Witness,
+    opened: Opened,
     cache: Cache,
 }
 
-/// How a batch ended.
-pub(crate) enum Ran {
-    /// With so many turns.
-    Well(usize),
-    /// The store failed; these turns are still to be written.
-    Failed { why: String, waiting: Vec<Append> },
+/// Jobs that are done together.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) appends: Vec<Append>,
+    pub(crate) writes: Vec<Write>,
+    pub(crate) reads: Vec<Read>,
 }
 
-/// What is written together.
-#[derive(Default)]
-struct Gathered {
-    batch: Batch,
-    appends: Vec<Append>,
-    ids: Vec<Result<TurnId, LogError>>,
-    acks: Vec<Ack>,
-    reads: Vec<Read>,
+/// The store failed; these turns are still to be written.
+pub(crate) struct Failed {
+    pub(crate) why: String,
+    pub(crate) waiting: Vec<Append>,
+}
+
+type Appended = Vec<Result<TurnId, LogError>>;
+
+// === impl Batch ===
+
+impl Batch {
+    /// Whether there is no room for more in one transaction.
+    pub(crate) fn is_full(&self) -> bool {
+        let n_bytes: usize = self.appends.iter().map(|append| append.n_bytes).sum();
+        self.appends.len() >= MAX_TURNS || n_bytes >= MAX_BYTES
+    }
 }
 
 // === impl Engine ===
@@ -67,37 +63,44 @@ struct Gathered {
 impl Engine {
     pub(crate) fn new(opened: Opened) -> Self {
         Self {
-            reader: opened.reader,
-            witness: opened.witness,
-            cache: Cache::default(),
+            opened,
+            cache: Cache::new(),
         }
     }
 
     /// Remembers the log's last turns by the keys that they were handed in with: of `n` that a failed
     /// transaction may have written they are those to be looked through, and a few more.
     pub(crate) fn recall(&mut self, n: usize) -> Result<(), String> {
-        let recalled = append::last(&self.reader, 2 * n + RECALLED);
-        self.cache.recalled = recalled.map_err(|error| error.to_string())?;
+        let recalled = query::last_keys(&self.opened.store, 2 * n + RECALLED);
+        self.cache.recalled = match recalled {
+            Ok(recalled) => recalled,
+            Err(TxnError::Store(error)) => return Err(error.to_string()),
+            Err(TxnError::Refused(error)) => return Err(error.to_string()),
+        };
         Ok(())
     }
 
     /// Forgets them.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn forget_recalled(&mut self) {
         self.cache.recalled = HashMap::new();
     }
 
     /// Writes in one transaction, flushes, acknowledges; then answers the questions.
-    ///
-    /// Takes `work` until there is none, or enough for one transaction.
-    pub(crate) fn run(&mut self, work: impl Iterator<Item = Work>, shared: &Shared) -> Ran {
-        let mut gathered = Gathered::default();
-        let write = AssertUnwindSafe(|| self.write(work, &mut gathered));
-        if let Err(why) = flatten(catch_unwind(write)) {
-            let waiting = gathered.appends;
-            return Ran::Failed { why, waiting };
-        }
-        let n_turns = gathered.appends.len();
-        for (append, result) in gathered.appends.into_iter().zip(gathered.ids) {
+    pub(crate) fn run(&mut self, batch: Batch, shared: &Shared) -> Result<(), Failed> {
+        let Batch {
+            appends,
+            writes,
+            reads,
+        } = batch;
+        let write = AssertUnwindSafe(|| self.write(&appends, writes));
+        let (ids, acks) = match flatten(catch_unwind(write)) {
+            Ok(written) => written,
+            Err(why) => {
+                let waiting = appends;
+                return Err(Failed { why, waiting });
+            }
+        };
+        for (append, result) in appends.into_iter().zip(ids) {
             if let Ok(id) = &result {
                 // Nobody listening is no error.
                 let _ = shared.appended.send(*id);
@@ -109,94 +112,45 @@ impl Engine {
             drop(ticket);
             receipt.tell(result);
         }
-        for ack in gathered.acks {
+        for ack in acks {
             ack();
         }
-        self.cache.trim();
-        for read in gathered.reads {
-            let read = AssertUnwindSafe(|| read(&self.reader));
-            if let Err(why) = flatten(catch_unwind(read)) {
-                let waiting = Vec::new();
-                return Ran::Failed { why, waiting };
-            }
+        for read in reads {
+            let read = AssertUnwindSafe(|| read(&self.opened.store));
+            flatten(catch_unwind(read)).map_err(|why| Failed {
+                why,
+                waiting: Vec::new(),
+            })?;
         }
-        Ran::Well(n_turns)
+        Ok(())
     }
 
     fn write(
         &mut self,
-        work: impl Iterator<Item = Work>,
-        gathered: &mut Gathered,
-    ) -> Result<(), StoreError> {
-        let began = Instant::now();
-        for work in work {
-            self.stage(work, gathered)?;
-            if began.elapsed() >= GATHER || gathered.batch.n_bytes() >= MAX_BYTES {
-                break;
+        appends: &[Append],
+        writes: Vec<Write>,
+    ) -> Result<(Appended, Vec<Ack>), StoreError> {
+        let Self { opened, cache } = self;
+        if appends.is_empty() && writes.is_empty() {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let number = opened.counter.next();
+        let write = |store: &StoreTxn<'_>| {
+            let mut txn = Txn::new(store, cache);
+            let mut ids = Vec::with_capacity(appends.len());
+            for Append { key, new, .. } in appends {
+                ids.push(answer(append::append(&mut txn, *key, new))?);
             }
-        }
-        let Self {
-            reader,
-            witness,
-            cache,
-        } = self;
-        let batch = &mut gathered.batch;
-        finish(reader, cache, batch)?;
-        if !batch.is_empty() {
-            witness.join(batch);
-            reader.store.apply(batch)?;
-            reader.store.flush()?;
-            witness.flushed();
-        }
-        Ok(())
-    }
-
-    fn stage(&mut self, work: Work, gathered: &mut Gathered) -> Result<(), StoreError> {
-        let (reader, cache, batch) = (&self.reader, &mut self.cache, &mut gathered.batch);
-        match work {
-            Work::Append(append) => {
-                // First among those that wait, should the store fail or panic.
-                let at = gathered.appends.len();
-                gathered.appends.push(append);
-                let new = &gathered.appends[at].new;
-                let append = |txn: &mut Txn<'_>| append::append(txn, new);
-                gathered.ids.push(operate(reader, cache, batch, append)?);
-            }
-            Work::Write(write) => gathered.acks.push(write(reader, cache, batch)?),
-            Work::Read(read) => gathered.reads.push(read),
-        }
-        Ok(())
-    }
-}
-
-/// Completes a batch: it can be applied afterwards.
-pub(crate) fn finish(
-    reader: &Reader,
-    cache: &mut Cache,
-    batch: &mut Batch,
-) -> Result<(), StoreError> {
-    let finish = |txn: &mut Txn<'_>| txn.finish();
-    operate(reader, cache, batch, finish)?.map_err(|error: LogError| {
-        // A turn that was joined fits into a value, and no agent has as many reasons as one has room for.
-        StoreError::Other(error.to_string())
-    })
-}
-
-/// Runs one operation on top of a batch; it joins the batch unless it refuses.
-pub(crate) fn operate<T, E>(
-    reader: &Reader,
-    cache: &mut Cache,
-    batch: &mut Batch,
-    operation: impl FnOnce(&mut Txn<'_>) -> Result<T, Fault<E>>,
-) -> Result<Result<T, E>, StoreError> {
-    let mut txn = Txn::new(reader, cache, batch);
-    match operation(&mut txn) {
-        Ok(value) => Ok(Ok(value)),
-        Err(Fault::Refused(error)) => {
-            txn.roll_back();
-            Ok(Err(error))
-        }
-        Err(Fault::Store(error)) => Err(error),
+            let acks = writes.into_iter().map(|write| write(&mut txn));
+            let acks = acks.collect::<Result<_, _>>()?;
+            txn.finish(number)?;
+            Ok((ids, acks))
+        };
+        let written = opened.store.transaction(write)?;
+        opened.store.flush()?;
+        opened.check_place()?;
+        opened.counter.flushed();
+        Ok(written)
     }
 }
 

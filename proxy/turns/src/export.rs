@@ -1,18 +1,15 @@
-//! The log as JSON lines: one turn a line, whole, session by session.
+//! The log as JSON lines: one turn a line, whole, session by session; and back.
 
 use metaclaw_chat::{AgentId, SessionId, TurnId};
-use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::{
-    error::{ExportError, LogError},
-    keys,
+    error::{ExportError, ImportError, LogError},
     log::TurnLog,
-    query,
-    resolve::Resolver,
-    store::Table,
-    tail::SessionRecord,
-    turn::Turn,
-    txn::{Reader, Source},
+    new_turn::NewTurn,
+    query, read,
+    setup::unreadable,
+    turn::{Turn, TurnState},
 };
 
 /// Turns that are read at once: a long session is never whole in memory.
@@ -40,25 +37,15 @@ impl TurnLog {
         filter: &ExportFilter,
     ) -> Result<u64, ExportError> {
         let mut sessions = self.sessions(filter.agent.as_ref(), usize::MAX).await?;
-        sessions.retain(|it| {
-            filter
-                .session
-                .as_ref()
-                .is_none_or(|name| *name == it.session)
-        });
+        let is_named = |it: &SessionId| filter.session.as_ref().is_none_or(|name| name == it);
+        sessions.retain(|it| is_named(&it.session));
         let mut n_turns = 0;
         for session in sessions.into_iter().rev() {
-            let (agent, number) = (session.agent, session.number);
-            let ids = self
-                .read(move |reader| query::turn_ids(reader, &agent, number))
-                .await?;
-            for page in ids.chunks(PAGE) {
-                for turn in self.page(page.to_vec()).await? {
-                    let mut line =
-                        serde_json::to_vec(&turn).map_err(|error| LogError::Damaged {
-                            what: format!("turn {}", turn.id),
-                            why: error.to_string(),
-                        })?;
+            let ids = self.read(move |store| read::turn_ids(store, session.number));
+            for page in ids.await?.chunks(PAGE) {
+                let page = page.to_vec();
+                for turn in self.read(move |store| query::turns(store, &page)).await? {
+                    let mut line = serde_json::to_vec(&turn).map_err(|error| unreadable(&error))?;
                     line.push(b'\n');
                     to.write_all(&line).await?;
                     n_turns += 1;
@@ -69,21 +56,42 @@ impl TurnLog {
         Ok(n_turns)
     }
 
-    /// Some turns of one session.
-    async fn page(&self, ids: Vec<TurnId>) -> Result<Vec<Turn>, LogError> {
-        self.read(move |reader: &Reader| {
-            let Some(number) = ids.first().map(|id| id.session) else {
-                return Ok(Vec::new());
-            };
-            let session: Option<SessionRecord> =
-                reader.get_json(Table::Sessions, &keys::session(number))?;
-            let Some(session) = session else {
-                return Ok(Vec::new());
-            };
-            let mut resolver = Resolver::new(reader, number);
-            let turns = ids.iter().map(|id| resolver.turn(&session, id.seq));
-            turns.filter_map(Result::transpose).collect()
-        })
-        .await
+    /// Reads turns as [`TurnLog::export`] wrote them; returns how many. They get ids of this log. Verdicts,
+    /// ids and what was set aside come along; the steps that used a turn do not, so that one which was
+    /// trained is judged here.
+    ///
+    /// # Errors
+    /// [`ImportError`]; the turns of the lines before stay.
+    pub async fn import<R: AsyncBufRead + Unpin>(&self, from: &mut R) -> Result<u64, ImportError> {
+        let mut lines = from.lines();
+        let mut n_turns = 0;
+        while let Some(line) = lines.next_line().await? {
+            n_turns += 1;
+            let turn = serde_json::from_str(&line);
+            let turn: Turn = turn.map_err(|source| ImportError::Line { n: n_turns, source })?;
+            self.restore(turn).await?;
+        }
+        Ok(n_turns)
+    }
+
+    async fn restore(&self, mut turn: Turn) -> Result<TurnId, LogError> {
+        let verdicts = std::mem::take(&mut turn.overruled).into_iter();
+        let verdicts: Vec<_> = verdicts.chain(turn.verdict.take()).collect();
+        let state = turn.state.clone();
+        let id = self
+            .append(NewTurn::again(turn).map_err(|error| unreadable(&error))?)
+            .await?;
+        for verdict in verdicts {
+            self.overrule(id, verdict).await?;
+        }
+        match state {
+            TurnState::Spent { why } => self.spend(id, &why).await?,
+            TurnState::HeldOut => self.hold_out(id).await?,
+            TurnState::Captured
+            | TurnState::Judged
+            | TurnState::Taken { .. }
+            | TurnState::Trained { .. } => true,
+        };
+        Ok(id)
     }
 }

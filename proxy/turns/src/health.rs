@@ -1,10 +1,11 @@
 //! How the log is: what others may ask without waiting for it.
 
 use std::{
+    collections::BTreeSet,
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -32,14 +33,16 @@ pub struct LogHealth {
 pub struct OpenOutcome {
     /// Whether there was a log.
     pub recovered: bool,
-    /// A damaged log was moved here, and an empty one begun.
+    /// A log that is damaged, or of an older format, was moved here, and an empty one begun.
     pub moved_aside: Option<MovedAside>,
-    /// Transactions that were flushed once and are gone: the end of the file was cut off, or the
-    /// power failed. What is left is whole.
+    /// Transactions that were flushed once and are gone: the end of the file was cut off or damaged, or
+    /// the power failed. What is left is whole.
     pub n_lost: u64,
+    /// A copy of the log as it was before it lost them; none of a long one.
+    pub copied: Option<PathBuf>,
 }
 
-/// A damaged log that was put out of the way.
+/// A log that was put out of the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MovedAside {
     /// Where it is now.
@@ -53,26 +56,16 @@ pub struct MovedAside {
 pub(crate) struct Shared {
     closed: AtomicBool,
     broken: watch::Sender<Option<String>>,
-    n_unflushed: AtomicUsize,
-    oldest: Mutex<Oldest>,
+    /// Since when each turn waits, with a number that is its own.
+    waiting: Mutex<BTreeSet<(Instant, u64)>>,
     pub(crate) appended: broadcast::Sender<TurnId>,
-}
-
-/// Since when the oldest turn waits, as far as can be told without a look at each.
-#[derive(Debug)]
-struct Oldest {
-    /// Of the transaction under way, if it began with a turn.
-    taken: Option<Instant>,
-    /// Else not before this: when the last transaction began that was flushed, or when the first turn
-    /// came after none had waited.
-    after: Instant,
 }
 
 /// A turn that waits to be flushed; dropping it ends the waiting.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     shared: Arc<Shared>,
-    pub(crate) since: Instant,
+    place: (Instant, u64),
 }
 
 // === impl Shared ===
@@ -82,54 +75,32 @@ impl Shared {
         Self {
             closed: AtomicBool::new(false),
             broken: watch::Sender::new(None),
-            n_unflushed: AtomicUsize::new(0),
-            oldest: Mutex::new(Oldest {
-                taken: None,
-                after: Instant::now(),
-            }),
+            waiting: Mutex::default(),
             appended: broadcast::Sender::new(SUBSCRIBER_LAG),
         }
     }
 
     pub(crate) fn health(&self) -> LogHealth {
-        let n_unflushed = self.n_unflushed.load(Ordering::Relaxed);
-        let age = || {
-            let oldest = self.oldest();
-            oldest.taken.unwrap_or(oldest.after).elapsed()
-        };
+        let waiting = self.waiting();
         LogHealth {
-            oldest_unflushed: (n_unflushed > 0).then(age),
-            n_unflushed,
+            oldest_unflushed: waiting.first().map(|(since, _)| since.elapsed()),
+            n_unflushed: waiting.len(),
             broken: self.broken.borrow().clone(),
         }
     }
 
-    pub(crate) fn wait(self: &Arc<Self>) -> Ticket {
-        let since = Instant::now();
-        if self.n_unflushed.load(Ordering::Relaxed) == 0 {
-            self.oldest().after = since;
-        }
-        self.n_unflushed.fetch_add(1, Ordering::Relaxed);
+    /// A turn waits from now on; its key tells it from those that came in the same moment.
+    pub(crate) fn wait(self: &Arc<Self>, key: u64) -> Ticket {
+        let place = (Instant::now(), key);
+        self.waiting().insert(place);
         Ticket {
             shared: Arc::clone(self),
-            since,
+            place,
         }
     }
 
-    /// A transaction begins with a turn that waits since then.
-    pub(crate) fn takes(&self, since: Instant) {
-        self.oldest().taken = Some(since);
-    }
-
-    /// A transaction that began then was flushed.
-    pub(crate) fn flushed(&self, began: Instant) {
-        let mut oldest = self.oldest();
-        oldest.taken = None;
-        oldest.after = oldest.after.max(began);
-    }
-
-    fn oldest(&self) -> MutexGuard<'_, Oldest> {
-        self.oldest.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiting(&self) -> MutexGuard<'_, BTreeSet<(Instant, u64)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn set_broken(&self, why: Option<String>) {
@@ -155,7 +126,7 @@ impl Shared {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.shared.n_unflushed.fetch_sub(1, Ordering::Relaxed);
+        self.shared.waiting().remove(&self.place);
     }
 }
 
@@ -164,24 +135,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_waits_since_it_came_or_since_the_last_flush() {
-        const LONG: Duration = Duration::from_secs(5);
+    fn the_age_is_that_of_the_turn_that_waits_longest() {
         let shared = Arc::new(Shared::new());
-        let age = || shared.health().oldest_unflushed;
-        let long_ago = || Instant::now().checked_sub(LONG).unwrap();
-        assert_eq!(age(), None);
-        shared.oldest().after = long_ago();
-        let ticket = shared.wait();
-        assert!(age().unwrap() < LONG, "nobody waited before it");
-        // Whatever the thread does meanwhile, as a question that takes long.
-        shared.oldest().after = long_ago();
-        let other = shared.wait();
-        assert!(age().unwrap() >= LONG);
-        shared.flushed(Instant::now());
-        assert!(age().unwrap() < LONG);
-        shared.takes(long_ago());
-        assert!(age().unwrap() >= LONG);
-        drop((ticket, other));
-        assert_eq!(age(), None);
+        assert_eq!(shared.health(), LogHealth::default());
+        let (first, second) = (shared.wait(1), shared.wait(2));
+        let age = || shared.health().oldest_unflushed.unwrap();
+        let since = |ticket: &Ticket| ticket.place.0.elapsed();
+        assert!(age() >= since(&second) && shared.health().n_unflushed == 2);
+        drop(first);
+        assert!(age() <= since(&second));
+        drop(second);
+        assert_eq!(shared.health(), LogHealth::default());
     }
 }

@@ -4,20 +4,19 @@ use std::ops::Bound;
 
 use metaclaw_chat::{AgentId, SessionId, TurnId};
 
-use crate::{
-    diff::{Short, short},
-    store::Key,
-    turn::StateKind,
-};
+use crate::{store::Bytes, text::Hash, turn::StateKind};
 
-/// The turn at place `seq` of a session.
+/// The turn at a place of a session.
 pub(crate) fn id(session: u64, seq: u32) -> TurnId {
     TurnId { session, seq }
 }
 
 /// Session number and place, big-endian: turns of a session in order.
-pub(crate) fn turn(id: TurnId) -> Key {
-    joined(&[&id.session.to_be_bytes(), &id.seq.to_be_bytes()])
+pub(crate) fn turn(id: TurnId) -> [u8; 12] {
+    let mut key = [0; 12];
+    key[..8].copy_from_slice(&id.session.to_be_bytes());
+    key[8..].copy_from_slice(&id.seq.to_be_bytes());
+    key
 }
 
 /// The id in a key that ends with [`turn`].
@@ -29,70 +28,66 @@ pub(crate) fn read_turn(key: &[u8]) -> Option<TurnId> {
     })
 }
 
-/// One piece of a long value.
-pub(crate) fn piece(key: &[u8], piece: u16) -> Key {
-    joined(&[key, &piece.to_be_bytes()])
+/// The id in a key of the first piece of a turn's value.
+pub(crate) fn read_first_piece(key: &[u8]) -> Option<TurnId> {
+    (key.len() == 12).then(|| read_turn(key)).flatten()
 }
 
-/// The turn and the piece in a key of one piece of a turn's value.
-pub(crate) fn read_piece(key: &[u8]) -> Option<(TurnId, u16)> {
-    let (turn, piece) = key.split_last_chunk::<2>()?;
-    Some((read_turn(turn)?, u16::from_be_bytes(*piece)))
+/// One piece of a long value: the first has the value's own key.
+pub(crate) fn piece(key: &[u8], piece: u16) -> Vec<u8> {
+    match piece {
+        0 => key.to_vec(),
+        _ => [key, &piece.to_be_bytes()].concat(),
+    }
 }
 
 /// A session's number, big-endian.
-pub(crate) fn session(number: u64) -> Key {
-    (&number.to_be_bytes()).into()
+pub(crate) fn session(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
 }
 
 /// Agent and session by name. Neither can hold a zero byte.
-pub(crate) fn name(agent: &AgentId, session: &SessionId) -> Key {
-    joined(&[agent.as_str().as_bytes(), &[0], session.as_str().as_bytes()])
+pub(crate) fn name(agent: &AgentId, session: &SessionId) -> Vec<u8> {
+    [agent.as_str().as_bytes(), &[0], session.as_str().as_bytes()].concat()
 }
 
 /// Beginning of every key of one agent.
-pub(crate) fn agent_prefix(agent: &AgentId) -> Key {
-    joined(&[agent.as_str().as_bytes(), &[0]])
+pub(crate) fn agent(agent: &AgentId) -> Vec<u8> {
+    [agent.as_str().as_bytes(), &[0]].concat()
+}
+
+/// The agent in a key that begins with [`agent`].
+pub(crate) fn read_agent(key: &[u8]) -> Option<AgentId> {
+    let name = key.split(|byte| *byte == 0).next()?;
+    str::from_utf8(name).ok()?.parse().ok()
 }
 
 /// The turns of one agent in one state.
-pub(crate) fn index_prefix(kind: StateKind, agent: &AgentId) -> Key {
-    joined(&[&[kind as u8], agent.as_str().as_bytes(), &[0]])
+pub(crate) fn index_prefix(kind: StateKind, agent: &AgentId) -> Vec<u8> {
+    [&[kind as u8], agent.as_str().as_bytes(), &[0]].concat()
 }
 
 /// One turn among those of its agent and state.
-pub(crate) fn index(kind: StateKind, agent: &AgentId, id: TurnId) -> Key {
-    joined(&[&index_prefix(kind, agent), &turn(id)])
+pub(crate) fn index(kind: StateKind, agent: &AgentId, id: TurnId) -> Vec<u8> {
+    [&index_prefix(kind, agent)[..], &turn(id)].concat()
 }
 
-/// One turn among all, by the time at which it ended.
-pub(crate) fn time(ended_ms: u64, id: TurnId) -> Key {
-    joined(&[&ended_ms.to_be_bytes(), &turn(id)])
-}
-
-/// The time in a key that [`time`] made.
-pub(crate) fn read_time(key: &[u8]) -> Option<u64> {
-    key.first_chunk().map(|ms| u64::from_be_bytes(*ms))
-}
-
-/// What stands for a reply id, and begins every key of it.
-pub(crate) fn reply_hash(reply_id: &str) -> Short {
-    short(blake3::hash(reply_id.as_bytes()).as_bytes())
-}
-
-/// One reply id in one session.
-pub(crate) fn reply(reply_id: &Short, number: u64) -> Key {
-    joined(&[reply_id, &number.to_be_bytes()])
+/// That a session uses a text.
+pub(crate) fn text_user(text: &Hash, number: u64) -> [u8; 24] {
+    let mut key = [0; 24];
+    key[..16].copy_from_slice(text);
+    key[16..].copy_from_slice(&number.to_be_bytes());
+    key
 }
 
 /// Step `n` of one lineage of one agent.
-pub(crate) fn step(agent: &AgentId, lineage: &str, n: u64) -> Key {
+pub(crate) fn step(agent: &AgentId, lineage: &str, n: u64) -> Vec<u8> {
     let agent = agent.as_str().as_bytes();
-    joined(&[agent, &[0], lineage.as_bytes(), &[0], &n.to_be_bytes()])
+    [agent, &[0], lineage.as_bytes(), &[0], &n.to_be_bytes()].concat()
 }
 
 /// The range of keys that begin with `prefix`.
-pub(crate) fn under(prefix: &[u8]) -> (Bound<Key>, Bound<Key>) {
+pub(crate) fn under(prefix: &[u8]) -> (Bound<Bytes>, Bound<Bytes>) {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
         if last < u8::MAX {
@@ -103,29 +98,9 @@ pub(crate) fn under(prefix: &[u8]) -> (Bound<Key>, Bound<Key>) {
     (Bound::Included(prefix.into()), Bound::Unbounded)
 }
 
-/// Reads a number that stands alone.
-pub(crate) fn read_u64(value: &[u8]) -> Option<u64> {
-    value.try_into().ok().map(u64::from_be_bytes)
-}
-
-/// Reads a place that stands alone.
-pub(crate) fn read_u32(value: &[u8]) -> Option<u32> {
-    value.try_into().ok().map(u32::from_be_bytes)
-}
-
-/// The parts one behind the other; mostly few bytes, for which no memory is asked.
-fn joined(parts: &[&[u8]]) -> Key {
-    let mut short = [0; 32];
-    let n_bytes = parts.iter().map(|part| part.len()).sum();
-    let Some(mut room) = short.get_mut(..n_bytes) else {
-        return parts.concat().into();
-    };
-    for part in parts {
-        let (to, rest) = room.split_at_mut(part.len());
-        to.copy_from_slice(part);
-        room = rest;
-    }
-    (&short[..n_bytes]).into()
+/// Reads a number that begins a key or a value.
+pub(crate) fn read_u64(bytes: &[u8]) -> Option<u64> {
+    bytes.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }
 
 #[cfg(test)]
@@ -142,6 +117,8 @@ mod tests {
         let agent = AgentId::default_agent();
         for id in ids {
             assert_eq!(read_turn(&index(StateKind::Judged, &agent, id)), Some(id));
+            assert_eq!(read_first_piece(&piece(&turn(id), 0)), Some(id));
+            assert_eq!(read_first_piece(&piece(&turn(id), 1)), None);
         }
         assert_eq!(read_turn(b"short"), None);
     }

@@ -4,56 +4,58 @@
 //! has acknowledged is in the log, whole and once, whatever is killed afterwards. Requests repeat
 //! their history; a record holds only what is new in it. docs/turn-log.md describes what lies on disk.
 //!
-//! One thread owns the store (`thread`, `engine`); the handle sends it jobs (`log`). Only `store` names
+//! One thread owns the store (`worker`, `engine`); the handle sends it jobs (`log`). Only `store` names
 //! sled.
 
 mod append;
-mod blobs;
+mod cache;
 mod codec;
 mod config;
-mod diff;
+mod counter;
 mod engine;
 mod error;
 mod export;
+mod folder;
+mod forget;
 mod health;
-mod index;
+mod jobs;
+mod journal;
 mod keys;
 mod log;
-mod open;
+mod new_turn;
 mod query;
-mod raw;
+mod read;
 mod record;
-mod resolve;
-mod run;
+mod session;
+mod setup;
 mod state;
 mod step;
 mod store;
-mod tail;
 mod text;
-mod thread;
-mod times;
+mod texts;
 mod tokens;
 mod turn;
 mod txn;
+mod values;
+mod verdicts;
 mod view;
-mod witness;
+mod worker;
 
 #[cfg(test)]
 mod tests;
 
 pub use self::{
     config::{Durability, TurnsConfig},
-    error::{ExportError, FinishError, LogError, OpenError, TakeError},
+    error::{ExportError, FinishError, ImportError, LogError, OpenError, TakeError},
     export::ExportFilter,
     health::{LogHealth, MovedAside, OpenOutcome},
+    jobs::Done,
     log::TurnLog,
-    raw::{RawMessage, RawSetup, RawTurn},
+    new_turn::{NewMessage, NewTurn},
     step::{NewStep, Step, StepOutcome},
     text::JsonText,
-    thread::Done,
     turn::{
-        LessonRef, NewTurn, Request, Served, StateKind, StreamEnd, Tokens, Turn, TurnKind,
-        TurnState,
+        LessonRef, Request, Served, StateKind, StreamEnd, Tokens, Turn, TurnKind, TurnState, Use,
     },
     view::{Funnel, MAX_LIST, SessionSummary, TurnFilter, TurnSummary},
 };

@@ -7,30 +7,35 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
-        mpsc::{SyncSender, sync_channel},
     },
     thread,
 };
 
-use metaclaw_chat::{AgentId, TurnId, Verdict, now_ms};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot};
+use metaclaw_chat::{AgentId, SessionId, TurnId, Verdict, now_ms};
+use tokio::sync::{
+    OwnedSemaphorePermit, Semaphore, broadcast,
+    mpsc::{Sender, channel},
+    oneshot,
+};
 
 use crate::{
-    append::{self, Prepared},
     config::TurnsConfig,
-    engine::{Ack, Write, operate},
     error::{FinishError, LogError, OpenError, TakeError},
+    folder::{self, Opening},
+    forget,
     health::{LogHealth, OpenOutcome, Shared},
+    jobs::{Ack, Append, Done, Job, Receipt, Write, answer},
     keys,
-    open::{OnDamage, open},
-    raw::RawTurn,
+    new_turn::NewTurn,
     state,
     step::{self, NewStep, StepOutcome},
-    store::Table,
-    thread::{Append, Done, Job, Queued, Receipt, Work, Worker},
+    store::{Store, Table},
     tokens,
-    turn::{NewTurn, Tokens, TurnState},
-    txn::{Fault, Reader, Txn},
+    turn::{Tokens, TurnState},
+    txn::Txn,
+    values::TxnError,
+    verdicts,
+    worker::Worker,
 };
 
 mod questions;
@@ -40,6 +45,8 @@ const SLOTS: usize = 4_096;
 /// KiB of turns that may wait for their flush; beyond it `append` waits, and fails if the log is
 /// broken.
 const ROOM_KIB: usize = 64 << 10;
+/// The most bytes of one turn: thrice what the gateway accepts as a body.
+const MAX_TURN: usize = 96 << 20;
 
 /// The turn log. Cheap to clone; the last clone gone, the log is closed.
 #[derive(Clone)]
@@ -48,8 +55,7 @@ pub struct TurnLog {
 }
 
 struct Inner {
-    queue: SyncSender<Queued>,
-    slots: Arc<Semaphore>,
+    queue: Sender<Job>,
     room: Arc<Semaphore>,
     shared: Arc<Shared>,
     outcome: OpenOutcome,
@@ -59,19 +65,28 @@ struct Inner {
 
 // === impl TurnLog ===
 
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "where nothing is said: the store's, or `LogError::NoSuchTurn`"
+)]
 impl TurnLog {
     /// Opens the log in `dir`, or makes one, on a thread of its own. Blocks until it is open.
     ///
-    /// A database that is damaged or cut short is moved aside, an empty one is begun, and
-    /// [`TurnLog::outcome`] says so.
+    /// A database that is damaged or cut short, or of an older format, is moved aside, an empty one is
+    /// begun, and [`TurnLog::outcome`] says so.
     ///
     /// # Errors
-    /// [`OpenError`]: held by another process, no space, not writable, vanished, or of another format.
+    /// [`OpenError`]: held by another process, no space, not writable, vanished, or of a later format.
     pub fn open(dir: &Path, config: &TurnsConfig) -> Result<Self, OpenError> {
-        let (opened, outcome) = open(dir, config, OnDamage::MoveAside)?;
+        let (opened, outcome) = folder::open(dir, config, Opening::First)?;
         let shared = Arc::new(Shared::new());
-        let (queue, jobs) = sync_channel(SLOTS);
-        let worker = Worker::new(dir.to_owned(), config.clone(), jobs, Arc::clone(&shared));
+        let (queue, jobs) = channel(SLOTS);
+        let worker = Worker {
+            dir: dir.to_owned(),
+            config: config.clone(),
+            queue: jobs,
+            shared: Arc::clone(&shared),
+        };
         let run = move || worker.run(opened);
         let spawned = thread::Builder::new()
             .name("metaclaw-turns".to_owned())
@@ -84,7 +99,6 @@ impl TurnLog {
         }
         let inner = Inner {
             queue,
-            slots: Arc::new(Semaphore::new(SLOTS)),
             room: Arc::new(Semaphore::new(ROOM_KIB)),
             shared,
             outcome,
@@ -115,24 +129,13 @@ impl TurnLog {
     /// same reply, by id and text, to the same request is the turn that is there.
     ///
     /// # Errors
-    /// [`LogError::TooLarge`]; [`LogError::Broken`] when the store is away and there is no more room
-    /// to wait in. While there is room, turns wait for the store to come back: the caller bounds that.
+    /// [`LogError::TooLarge`], [`LogError::Unreadable`]; [`LogError::Broken`] when the store is away and
+    /// there is no more room to wait in. While there is room, turns wait for the store to come back: the
+    /// caller bounds that.
     ///
     /// # Cancel safety
     /// Dropped before the turn is queued, nothing happens; later, the turn is appended all the same.
     pub async fn append(&self, turn: NewTurn) -> Result<TurnId, LogError> {
-        let turn = RawTurn::of(turn).map_err(|error| append::unwritable(&error))?;
-        self.append_raw(turn).await
-    }
-
-    /// Appends a turn whose conversation is still text, as [`TurnLog::append`] does.
-    ///
-    /// # Errors
-    /// As [`TurnLog::append`].
-    ///
-    /// # Cancel safety
-    /// As [`TurnLog::append`].
-    pub async fn append_raw(&self, turn: RawTurn) -> Result<TurnId, LogError> {
         let (ack, acked) = oneshot::channel();
         let done = |appended| {
             // A caller that went away wants no answer.
@@ -142,38 +145,38 @@ impl TurnLog {
         acked.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
-    /// Hands a turn in as [`TurnLog::append_raw`] does, and returns when it has its place in the queue:
-    /// `done` is told the rest, for those who hand in many.
+    /// Hands a turn in as [`TurnLog::append`] does, and returns when it has its place in the queue:
+    /// `done` is told the rest, for those who hand in many. What there is to read and to compress of the
+    /// turn is done on the log's own thread.
     ///
     /// # Cancel safety
     /// As [`TurnLog::append`]; `done` is told of a turn that was not queued, too.
-    pub fn hand_in(&self, turn: RawTurn, done: Done) -> impl Future<Output = ()> + Send {
+    pub fn hand_in(&self, turn: NewTurn, done: Done) -> impl Future<Output = ()> + Send {
         let receipt = Receipt::new(done);
         let key = self.inner.next_key.fetch_add(1, Ordering::Relaxed);
-        let ticket = self.inner.shared.wait();
-        // What is kept while it waits is small.
-        let new = Prepared::new(turn, key).map(Box::new);
+        let ticket = self.inner.shared.wait(key);
+        let n_bytes = turn.n_bytes();
+        let new = Box::new(turn);
         async move {
-            let new = match new {
-                Ok(new) => new,
-                Err(error) => return receipt.tell(Err(error)),
-            };
-            let room = match self.room(new.n_bytes).await {
+            let room = match self.room(n_bytes).await {
                 Ok(room) => room,
                 Err(error) => return receipt.tell(Err(error)),
             };
             let append = Append {
+                key,
                 new,
+                n_bytes,
                 receipt,
                 ticket,
                 _room: room,
             };
             // Who is not taken is told so by being dropped.
-            let _ = self.ask(Work::Append(append)).await;
+            let _ = self.send(Job::Append(append)).await;
         }
     }
 
-    /// Adds the ids that the reply was sampled as; false if the turn has some.
+    /// Adds the ids that the reply was sampled as; false if the turn has some, or may have none as its text
+    /// was masked.
     ///
     /// # Errors
     /// [`LogError::UnevenTokens`], [`LogError::NoSuchTurn`], or the store's.
@@ -182,17 +185,18 @@ impl TurnLog {
     }
 
     /// Gives a turn its verdict; false, and nothing changed, if it has one.
-    ///
-    /// # Errors
-    /// [`LogError::NoSuchTurn`], or the store's.
     pub async fn judge(&self, id: TurnId, verdict: Verdict) -> Result<bool, LogError> {
-        self.write(move |txn| state::judge(txn, id, &verdict)).await
+        self.write(move |txn| verdicts::judge(txn, id, verdict))
+            .await
+    }
+
+    /// Gives a turn a verdict that overrules the one it has, which is kept; whether it had one.
+    pub async fn overrule(&self, id: TurnId, verdict: Verdict) -> Result<bool, LogError> {
+        self.write(move |txn| verdicts::overrule(txn, id, verdict))
+            .await
     }
 
     /// Sets a captured or judged turn aside for good, saying why; false if it is neither.
-    ///
-    /// # Errors
-    /// [`LogError::NoSuchTurn`], or the store's.
     pub async fn spend(&self, id: TurnId, why: &str) -> Result<bool, LogError> {
         let to = TurnState::Spent {
             why: why.to_owned(),
@@ -201,9 +205,6 @@ impl TurnLog {
     }
 
     /// Keeps a captured or judged turn for measuring; false if it is neither.
-    ///
-    /// # Errors
-    /// [`LogError::NoSuchTurn`], or the store's.
     pub async fn hold_out(&self, id: TurnId) -> Result<bool, LogError> {
         self.write(move |txn| state::set_aside(txn, id, &TurnState::HeldOut))
             .await
@@ -235,23 +236,62 @@ impl TurnLog {
     }
 
     /// Notes the adapter that an agent is served with; none is the base model.
-    ///
-    /// # Errors
-    /// The store's.
     pub async fn set_serving(
         &self,
         agent: &AgentId,
         adapter: Option<String>,
     ) -> Result<(), LogError> {
-        let key = keys::agent_prefix(agent);
+        let key = keys::agent(agent);
         self.write(move |txn| {
             match adapter {
-                Some(adapter) => txn.put(Table::Serving, key, adapter.into_bytes()),
-                None => txn.remove(Table::Serving, key),
+                Some(adapter) => txn.put(Table::Serving, &key, adapter.into_bytes())?,
+                None => txn.remove(Table::Serving, &key)?,
             }
-            Ok::<(), Fault>(())
+            Ok::<(), TxnError>(())
         })
         .await
+    }
+
+    /// Forgets a session: its turns, and the texts that no other session has. Counts and steps stay.
+    /// Returns how many turns there were.
+    ///
+    /// sled overwrites what was removed only as it needs the room, and its file never shrinks: to have the
+    /// text gone from the disk at once, export the log and import it into a new one.
+    pub async fn forget(&self, agent: &AgentId, session: &SessionId) -> Result<u64, LogError> {
+        let (agent, session) = (agent.clone(), session.clone());
+        self.write(move |txn| forget::session(txn, &agent, &session))
+            .await
+    }
+
+    /// Forgets the sessions whose last turn ended before a time, in Unix milliseconds; how many.
+    ///
+    /// # Errors
+    /// The store's; what was forgotten until then is.
+    pub async fn forget_before(&self, before_ms: u64) -> Result<u64, LogError> {
+        let mut n_sessions = 0;
+        for session in self.sessions(None, usize::MAX).await? {
+            if session.ended_ms < before_ms {
+                self.forget(&session.agent, &session.session).await?;
+                n_sessions += 1;
+            }
+        }
+        Ok(n_sessions)
+    }
+
+    /// Masks the texts of a session: `mask` is shown each and gives what it is to be instead. That turn and
+    /// those behind it keep no token ids, and get none. Returns how many turns that are.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`], or the store's.
+    pub async fn mask(
+        &self,
+        agent: &AgentId,
+        session: &SessionId,
+        mask: impl Fn(&str) -> Option<String> + Send + 'static,
+    ) -> Result<u64, LogError> {
+        let (agent, session) = (agent.clone(), session.clone());
+        self.write(move |txn| forget::mask(txn, &agent, &session, &mask))
+            .await
     }
 
     /// Ids of turns as they are acknowledged. A receiver that lags is told so by its next `recv`; it
@@ -274,65 +314,53 @@ impl TurnLog {
     /// Asks the thread; the answer comes from what is stored.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&Reader) -> Result<T, Fault> + Send + 'static,
+        question: impl FnOnce(&Store) -> Result<T, TxnError> + Send + 'static,
     ) -> Result<T, LogError> {
-        let (answer, answered) = oneshot::channel();
-        let read = move |reader: &Reader| {
-            let result = match question(reader) {
-                Ok(value) => Ok(value),
-                Err(Fault::Refused(error)) => Err(error),
-                Err(Fault::Store(error)) => return Err(error),
-            };
+        let (tell, answered) = oneshot::channel();
+        let read = move |store: &Store| {
             // A caller that went away wants no answer.
-            let _ = answer.send(result);
+            let _ = tell.send(answer(question(store))?);
             Ok(())
         };
-        self.ask(Work::Read(Box::new(read))).await?;
+        self.send(Job::Read(Box::new(read))).await?;
         answered.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
     /// Changes something; returns after the flush.
     async fn write<T, E>(
         &self,
-        change: impl FnOnce(&mut Txn<'_>) -> Result<T, Fault<E>> + Send + 'static,
+        change: impl FnOnce(&mut Txn<'_>) -> Result<T, TxnError<E>> + Send + 'static,
     ) -> Result<T, E>
     where
         T: Send + 'static,
         E: From<LogError> + Send + 'static,
     {
-        let (answer, answered) = oneshot::channel();
-        let write: Write = Box::new(move |reader, cache, batch| {
-            let result = operate(reader, cache, batch, change)?;
+        let (tell, answered) = oneshot::channel();
+        let write: Write = Box::new(move |txn| {
+            let result = answer(change(txn))?;
             Ok(Box::new(move || {
                 // A caller that went away wants no answer.
-                let _ = answer.send(result);
+                let _ = tell.send(result);
             }) as Ack)
         });
-        self.ask(Work::Write(write)).await.map_err(E::from)?;
+        self.send(Job::Write(write)).await.map_err(E::from)?;
         answered.await.unwrap_or_else(|_| Err(self.gone().into()))
     }
 
-    async fn ask(&self, work: Work) -> Result<(), LogError> {
-        self.send(Job::Work(work)).await
-    }
-
     async fn send(&self, job: Job) -> Result<(), LogError> {
-        let slots = || Arc::clone(&self.inner.slots);
-        let slot = match slots().try_acquire_owned() {
-            Ok(slot) => slot,
-            Err(_) => slots()
-                .acquire_owned()
-                .await
-                .map_err(|_| LogError::Closed)?,
-        };
-        let queued = Queued { job, _slot: slot };
-        // There are as many slots as places, so that this never finds the queue full.
-        self.inner.queue.try_send(queued).map_err(|_| self.gone())
+        self.inner.queue.send(job).await.map_err(|_| self.gone())
     }
 
     /// Room for a turn of so many bytes. When the log is broken and its room is used up, capture
     /// stops: the chat goes on without it.
     async fn room(&self, n_bytes: usize) -> Result<OwnedSemaphorePermit, LogError> {
+        if n_bytes > MAX_TURN {
+            return Err(LogError::TooLarge {
+                what: "a turn",
+                n_bytes,
+                max: MAX_TURN,
+            });
+        }
         let n_kib = (n_bytes / 1_024 + 1).min(ROOM_KIB);
         let n_kib = u32::try_from(n_kib).unwrap_or(u32::MAX);
         let room = || Arc::clone(&self.inner.room);

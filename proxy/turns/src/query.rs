@@ -1,129 +1,119 @@
-//! Questions to the log. They read what is stored, never a batch on its way.
+//! Questions to the log. They read what is stored, never a transaction on its way.
 
 mod list;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::{BTreeSet, HashMap};
 
-use metaclaw_chat::{AgentId, ChainHash, Message, SessionId, TurnId};
+use metaclaw_chat::{AgentId, ChainHash, SessionId, TurnId};
 
 pub(crate) use self::list::list;
 use crate::{
-    index, keys,
+    journal::{self, mark},
+    keys,
+    read::{SessionReader, number, turn_ids},
     record::Record,
-    resolve::Resolver,
-    store::Table,
-    tail::SessionRecord,
-    times::{self, Place},
+    session::SessionRecord,
+    store::{Store, Table},
     turn::{StateKind, Turn, TurnKind},
-    txn::{Fault, Reader, Source},
+    values::{self, TxnError},
     view::{Funnel, SessionSummary},
 };
 
 /// Side turns in a row behind which a main one is looked for.
 const ERRANDS: usize = 200;
-/// Turns that are looked through at once for a reply: the log's thread has other things to do.
+/// Entries that are looked through at once: the log's thread has other things to do.
 const LOOKED_THROUGH: usize = 10_000;
-/// Turns that are read at once because they may have it. Some servers give every reply the same id.
+/// Turns that are read at once.
 const READ: usize = 100;
-
-/// Sessions that one question has seen: most of its turns are of few.
-#[derive(Debug, Default)]
-struct Sessions(BTreeMap<u64, Option<Arc<SessionRecord>>>);
-
-// === impl Sessions ===
-
-impl Sessions {
-    fn get(&mut self, reader: &Reader, number: u64) -> Result<Option<Arc<SessionRecord>>, Fault> {
-        if let Some(known) = self.0.get(&number) {
-            return Ok(known.clone());
-        }
-        let record = reader.get_json(Table::Sessions, &keys::session(number))?;
-        let record = record.map(Arc::new);
-        self.0.insert(number, record.clone());
-        Ok(record)
-    }
-}
-
-/// One turn.
-pub(crate) fn turn(reader: &Reader, id: TurnId) -> Result<Option<Turn>, Fault> {
-    match Sessions::default().get(reader, id.session)? {
-        Some(session) => Resolver::new(reader, id.session).turn(&session, id.seq),
-        None => Ok(None),
-    }
-}
-
-/// The session's number.
-fn number(reader: &Reader, agent: &AgentId, session: &SessionId) -> Result<Option<u64>, Fault> {
-    let number = reader.get(Table::Names, &keys::name(agent, session))?;
-    Ok(number.and_then(|number| keys::read_u64(&number)))
-}
 
 /// The last `last` turns of a session, in order.
 pub(crate) fn session_turns(
-    reader: &Reader,
+    store: &Store,
     agent: &AgentId,
     session: &SessionId,
     last: usize,
-) -> Result<Vec<Turn>, Fault> {
-    let Some(number) = number(reader, agent, session)? else {
+) -> Result<Vec<Turn>, TxnError> {
+    let Some(number) = number(store, agent, session)? else {
         return Ok(Vec::new());
     };
-    let record = SessionRecord {
-        agent: agent.clone(),
-        session: session.clone(),
-        created_ms: 0,
+    let ids = turn_ids(store, number)?;
+    turns(store, &ids[ids.len().saturating_sub(last)..])
+}
+
+/// Some turns of one session.
+pub(crate) fn turns(store: &Store, ids: &[TurnId]) -> Result<Vec<Turn>, TxnError> {
+    let Some(first) = ids.first() else {
+        return Ok(Vec::new());
     };
-    let ids = turn_ids(reader, agent, number)?;
-    let mut resolver = Resolver::new(reader, number);
-    let turns = ids[ids.len().saturating_sub(last)..].iter();
-    let turns = turns.map(|id| resolver.turn(&record, id.seq));
+    let Some(session) = SessionReader::of(store, first.session)? else {
+        return Ok(Vec::new());
+    };
+    let turns = ids.iter().map(|id| session.turn(id.seq));
     turns.filter_map(Result::transpose).collect()
 }
 
-/// The ids of a session's turns, in order.
-pub(crate) fn turn_ids(
-    reader: &Reader,
+/// The turns of an agent in one state but [`StateKind::Captured`], in the order of their ids.
+pub(crate) fn moved(
+    store: &Store,
     agent: &AgentId,
+    kind: StateKind,
+) -> Result<Vec<TurnId>, TxnError> {
+    ids_under(store, &keys::index_prefix(kind, agent))
+}
+
+/// Those of one session, by its number; also captured ones.
+pub(crate) fn in_session(
+    store: &Store,
+    agent: &AgentId,
+    kind: StateKind,
     number: u64,
-) -> Result<Vec<TurnId>, Fault> {
-    // By index: each turn is there once, and a record may have many pieces.
-    let in_state = |kind| in_session(reader, agent, kind, number);
-    let ids = StateKind::ALL.into_iter().map(in_state);
-    let mut ids = ids.collect::<Result<Vec<_>, Fault>>()?.concat();
-    ids.sort_unstable();
+) -> Result<Vec<TurnId>, TxnError> {
+    if kind != StateKind::Captured {
+        let prefix = keys::index_prefix(kind, agent);
+        return ids_under(store, &[&prefix[..], &keys::session(number)].concat());
+    }
+    let session: Option<SessionRecord> =
+        values::get_json(store, Table::Sessions, &keys::session(number))?;
+    if session.is_none_or(|session| session.agent != *agent) {
+        return Ok(Vec::new());
+    }
+    let mut moved = BTreeSet::new();
+    for pair in store.range(Table::States, keys::under(&keys::session(number))) {
+        moved.extend(keys::read_turn(&pair?.0));
+    }
+    let mut ids = turn_ids(store, number)?;
+    ids.retain(|id| !moved.contains(id));
     Ok(ids)
 }
 
-/// The turns of an agent in one state, in the order of their ids.
-pub(crate) fn in_state(
-    reader: &Reader,
-    agent: &AgentId,
-    kind: StateKind,
-) -> Result<Vec<TurnId>, Fault> {
-    let ids = index::under(reader, &keys::index_prefix(kind, agent), None);
-    Ok(ids.collect::<Result<_, _>>()?)
+fn ids_under(store: &Store, prefix: &[u8]) -> Result<Vec<TurnId>, TxnError> {
+    let mut ids = Vec::new();
+    for pair in store.range(Table::Index, keys::under(prefix)) {
+        ids.extend(keys::read_turn(&pair?.0));
+    }
+    Ok(ids)
 }
 
-/// Those of one session, by its number.
-pub(crate) fn in_session(
-    reader: &Reader,
-    agent: &AgentId,
-    kind: StateKind,
-    number: u64,
-) -> Result<Vec<TurnId>, Fault> {
-    let agents = keys::index_prefix(kind, agent);
-    let prefix = [&agents[..], &keys::session(number)].concat();
-    Ok(index::under(reader, &prefix, None).collect::<Result<_, _>>()?)
+/// The numbers of an agent's sessions, in order.
+pub(crate) fn numbers(store: &Store, agent: &AgentId) -> Result<Vec<u64>, TxnError> {
+    let mut numbers = Vec::new();
+    for pair in store.range(Table::Names, keys::under(&keys::agent(agent))) {
+        numbers.extend(keys::read_u64(&pair?.1));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
 }
 
 /// When the last main turn ended, in Unix milliseconds; none if there is none among the last few.
-pub(crate) fn last_main_ms(reader: &Reader) -> Result<Option<u64>, Fault> {
-    for turn in times::newest_first(reader, None).take(ERRANDS) {
-        let turn = turn?;
-        if let Some(record) = Record::get(reader, turn.id)?
-            && record.header.kind == TurnKind::Main
-        {
-            return Ok(Some(turn.at_ms));
+pub(crate) fn last_main_ms(store: &Store) -> Result<Option<u64>, TxnError> {
+    for entry in journal::newest_first(store, None).take(ERRANDS) {
+        let (_, entry) = entry?;
+        let Some(record) = Record::get(store, entry.id)? else {
+            continue;
+        };
+        let header = record.header(entry.id)?;
+        if header.kind == TurnKind::Main {
+            return Ok(Some(header.ended_ms()));
         }
     }
     Ok(None)
@@ -131,71 +121,60 @@ pub(crate) fn last_main_ms(reader: &Reader) -> Result<Option<u64>, Fault> {
 
 /// The chains that a new request may go on from, the newest first.
 pub(crate) fn recent_chains(
-    reader: &Reader,
+    store: &Store,
     limit: usize,
-) -> Result<Vec<(AgentId, ChainHash, SessionId)>, Fault> {
-    let mut sessions = Sessions::default();
-    let mut chains = Vec::new();
-    for turn in times::newest_first(reader, None) {
+) -> Result<Vec<(AgentId, ChainHash, SessionId)>, TxnError> {
+    let (mut seen, mut chains) = (BTreeSet::new(), Vec::new());
+    for entry in journal::newest_first(store, None) {
         if chains.len() >= limit {
             break;
         }
-        let id = turn?.id;
-        let Some(session) = sessions.get(reader, id.session)? else {
+        let id = entry?.1.id;
+        if !seen.insert(id) {
+            continue;
+        }
+        let Some(record) = Record::get(store, id)? else {
             continue;
         };
-        if let Some(after) = after(reader, id)? {
-            chains.push((session.agent.clone(), after, session.session.clone()));
+        let session: Option<SessionRecord> =
+            values::get_json(store, Table::Sessions, &keys::session(id.session))?;
+        if let (Some(after), Some(session)) = (record.header(id)?.after(), session) {
+            chains.push((session.agent, after, session.session));
         }
     }
     Ok(chains)
 }
 
-/// A turn's chain with its reply, without looking at its messages.
-fn after(reader: &Reader, id: TurnId) -> Result<Option<ChainHash>, Fault> {
-    let Some(record) = Record::get(reader, id)? else {
-        return Ok(None);
-    };
-    let Some(reply) = record.reply else {
-        return Ok(None);
-    };
-    let reply: Message = reply.value(reader)?;
-    let is_reply = reply.role() == metaclaw_chat::Role::Assistant;
-    Ok(is_reply.then(|| record.header.chain.then(&reply)))
-}
-
 /// All sessions, or those of one agent, the newest first.
 pub(crate) fn sessions(
-    reader: &Reader,
+    store: &Store,
     agent: Option<&AgentId>,
     limit: usize,
-) -> Result<Vec<SessionSummary>, Fault> {
-    let (from, to) = keys::under(&[]);
+) -> Result<Vec<SessionSummary>, TxnError> {
     let mut found = Vec::new();
-    for pair in reader.store.range(Table::Sessions, from, to).rev() {
+    for pair in store.range(Table::Sessions, keys::under(&[])).rev() {
         let (key, _) = pair?;
-        let (Some(number), true) = (key.first_chunk::<8>(), key.ends_with(&[0, 0])) else {
+        let Some(number) = keys::read_u64(&key).filter(|_| key.len() == 8) else {
             continue;
         };
-        let number = u64::from_be_bytes(*number);
-        let record: Option<SessionRecord> =
-            reader.get_json(Table::Sessions, &keys::session(number))?;
+        let record: Option<SessionRecord> = values::get_json(store, Table::Sessions, &key)?;
         let Some(record) = record.filter(|it| agent.is_none_or(|agent| *agent == it.agent)) else {
             continue;
         };
-        let ids = turn_ids(reader, &record.agent, number)?;
-        let last = ids
-            .last()
-            .map(|id| Record::get(reader, *id))
-            .transpose()?
-            .flatten();
+        let ids = turn_ids(store, number)?;
+        let ended = |id: &TurnId| {
+            let record = Record::get(store, *id)?;
+            let header = record.map(|record| record.header(*id)).transpose()?;
+            Ok::<_, TxnError>(header.map(|header| header.ended_ms()))
+        };
+        let ended_ms = ids.last().map(ended).transpose()?.flatten();
         found.push(SessionSummary {
             number,
             agent: record.agent,
             session: record.session,
             n_turns: ids.len(),
             created_ms: record.created_ms,
-            ended_ms: last.map_or(record.created_ms, |last| last.header.ended_ms()),
+            ended_ms: ended_ms.unwrap_or(record.created_ms),
         });
         if found.len() >= limit {
             break;
@@ -205,85 +184,80 @@ pub(crate) fn sessions(
 }
 
 /// The counts of one agent, or of all together.
-pub(crate) fn funnel(reader: &Reader, agent: Option<&AgentId>) -> Result<Funnel, Fault> {
+pub(crate) fn funnel(store: &Store, agent: Option<&AgentId>) -> Result<Funnel, TxnError> {
     let mut sum = Funnel::default();
-    for name in agents(reader)? {
+    for name in agents(store)? {
         if agent.is_none_or(|agent| *agent == name) {
-            let counts = reader.get_json(Table::Counts, &keys::agent_prefix(&name))?;
+            let counts = values::get_json(store, Table::Counts, &keys::agent(&name))?;
             sum.add(&counts.unwrap_or_default());
         }
     }
     Ok(sum)
 }
 
-/// Every agent that has turns.
-pub(crate) fn agents(reader: &Reader) -> Result<Vec<AgentId>, Fault> {
-    let (from, to) = keys::under(&[]);
+/// Every agent that has turns, or had some.
+pub(crate) fn agents(store: &Store) -> Result<Vec<AgentId>, TxnError> {
     let mut agents: Vec<AgentId> = Vec::new();
-    for pair in reader.store.range(Table::Counts, from, to) {
-        agents.extend(agent_in(&pair?.0).filter(|agent| agents.last() != Some(agent)));
+    for pair in store.range(Table::Counts, keys::under(&[])) {
+        let agent = keys::read_agent(&pair?.0);
+        agents.extend(agent.filter(|agent| agents.last() != Some(agent)));
     }
     Ok(agents)
 }
 
-fn agent_in(key: &[u8]) -> Option<AgentId> {
-    let end = key.iter().position(|byte| *byte == 0)?;
-    str::from_utf8(&key[..end]).ok()?.parse().ok()
-}
-
-/// Turns with this reply id that are entered by it: those whose API names replies, and those that were
-/// written before format 3.
-pub(crate) fn named(reader: &Reader, reply_id: &str) -> Result<Vec<TurnId>, Fault> {
-    let (from, to) = keys::under(&keys::reply_hash(reply_id));
-    let mut found = Vec::new();
-    for pair in reader.store.range(Table::Replies, from, to) {
-        let (key, seq) = pair?;
-        let session = key
-            .last_chunk::<8>()
-            .map(|number| u64::from_be_bytes(*number));
-        let seq = keys::read_u32(&seq);
-        found.extend(
-            session
-                .zip(seq)
-                .map(|(session, seq)| TurnId { session, seq }),
-        );
-    }
-    Ok(found)
-}
-
-/// Turns with this reply id among the next before one, [`LOOKED_THROUGH`] or fewer, the last first; and
-/// where to go on.
+/// Turns with this reply id among those of the next transactions before one, the last first; and where
+/// to go on.
 pub(crate) fn replied(
-    reader: &Reader,
+    store: &Store,
     reply_id: &str,
-    before: Option<Place>,
-) -> Result<(Vec<TurnId>, Option<Place>), Fault> {
-    let mark = times::mark(Some(&keys::reply_hash(reply_id)));
+    before: Option<u64>,
+) -> Result<(Vec<TurnId>, Option<u64>), TxnError> {
+    let mark = mark(Some(reply_id));
     let (mut found, mut n_read) = (Vec::new(), 0);
-    for (turn, n) in times::newest_first(reader, before).zip(1..) {
-        let turn = turn?;
-        // The mark is half a hash: the record decides.
-        if turn.reply == mark {
-            n_read += 1;
-            let record = Record::get(reader, turn.id)?;
-            let reply = record.and_then(|record| record.header.reply_id);
-            found.extend((reply.as_deref() == Some(reply_id)).then_some(turn.id));
+    let mut last = None;
+    for (n, entry) in journal::newest_first(store, before).enumerate() {
+        let (number, entry) = entry?;
+        if (n >= LOOKED_THROUGH || n_read >= READ) && last.is_some_and(|last| last != number) {
+            return Ok((found, last));
         }
-        if n == LOOKED_THROUGH || n_read == READ {
-            return Ok((found, Some((turn.at_ms, turn.id))));
+        last = Some(number);
+        // The mark is half a hash: the record decides.
+        if entry.reply == mark {
+            n_read += 1;
+            let record = Record::get(store, entry.id)?;
+            let header = record.map(|record| record.header(entry.id)).transpose()?;
+            let is_it = header.is_some_and(|header| header.reply_id.as_deref() == Some(reply_id));
+            found.extend(is_it.then_some(entry.id));
         }
     }
     Ok((found, None))
 }
 
 /// The adapter that each agent is served with.
-pub(crate) fn serving(reader: &Reader) -> Result<Vec<(AgentId, String)>, Fault> {
-    let (from, to) = keys::under(&[]);
+pub(crate) fn serving(store: &Store) -> Result<Vec<(AgentId, String)>, TxnError> {
     let mut serving = Vec::new();
-    for pair in reader.store.range(Table::Serving, from, to) {
+    for pair in store.range(Table::Serving, keys::under(&[])) {
         let (key, adapter) = pair?;
         let adapter = String::from_utf8(adapter.to_vec()).ok();
-        serving.extend(agent_in(&key).zip(adapter));
+        serving.extend(keys::read_agent(&key).zip(adapter));
     }
     Ok(serving)
+}
+
+/// The keys that the last turns were handed in with, and their ids.
+pub(crate) fn last_keys(store: &Store, n: usize) -> Result<HashMap<u64, TurnId>, TxnError> {
+    let mut keys = HashMap::new();
+    for entry in journal::newest_first(store, None).take(n) {
+        let id = entry?.1.id;
+        // One that does not read back is not one of those that were just written.
+        let record = Record::get(store, id);
+        match record.and_then(|record| record.map(|record| record.header(id)).transpose()) {
+            Ok(Some(header)) => {
+                keys.insert(header.key, id);
+            }
+            Ok(None) | Err(TxnError::Refused(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(keys)
 }

@@ -1,52 +1,51 @@
-//! What is written about one turn: a few lines of text, then packed.
+//! What is written about one turn: a few lines of text.
 //!
-//! The first line is the [`Header`]; after it come, one JSON text a line, the setup (only where it
-//! differs from the base's), each message that the base does not have, and the reply. A text that is
-//! a blob stands as `#` and its hash: no JSON begins so, and compact JSON has no line breaks.
-
-use std::{borrow::Cow, sync::Arc};
+//! The first line is the [`Header`]. Behind it stand the turn's own lines, one JSON text each: the messages
+//! that its session did not have yet, then the reply. If the turn has a setup of its own, an empty line and
+//! the setup's lines follow. A long text is stored apart and stands as `#` and its hash: no JSON begins so,
+//! and compact JSON has neither line breaks nor empty lines.
 
 use metaclaw_chat::{ChainHash, TurnId, Usage};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use crate::{
-    blobs::{self, Hash},
-    error::LogError,
-    text::JsonText,
-    turn::{Served, StreamEnd, TurnKind},
-    txn::{Fault, Source},
+    keys,
+    store::{Source, Table},
+    text::{Hash, hash},
+    texts,
+    turn::{StreamEnd, TurnKind},
+    values::{self, TxnError, damaged},
 };
 
-/// Bytes that most records stay below.
-const TYPICAL: usize = 1 << 10;
+/// Texts of more bytes than this are stored apart, once for all who say them; shorter ones stand in the
+/// record that says them first.
+const INLINE: usize = 1_024;
 
 /// The first line of a record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Header<'a> {
+pub(crate) struct Header {
     /// Drawn when the turn was handed in: a turn that is written again after a failure is known by it.
     pub(crate) key: u64,
     pub(crate) kind: TurnKind,
     pub(crate) chain: ChainHash,
-    /// The turn whose reply this one goes on from.
+    /// The turn whose reply this one continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parent: Option<u32>,
     /// Where what is new after the parent's reply begins.
     #[serde(default)]
     pub(crate) new_from: u32,
-    /// The turn that `parts` copy from, and that has the setup if `setup` is false. Always an earlier one.
+    /// The messages of the request: runs of lines.
+    pub(crate) said: Vec<Span>,
+    /// How many messages that are.
+    pub(crate) n_said: u32,
+    /// Whether the last of its own lines is the reply, and whose.
+    pub(crate) reply: ReplyLine,
+    /// The turn that has the setup, perhaps this one.
+    pub(crate) setup: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) base: Option<u32>,
-    /// How the messages are put together.
-    pub(crate) parts: Cow<'a, [Part]>,
-    /// Whether the setup is among the lines.
-    pub(crate) setup: bool,
-    /// Whether a reply is among the lines.
-    pub(crate) reply: bool,
+    pub(crate) reply_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) reply_id: Option<Cow<'a, str>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) finish_reason: Option<Cow<'a, str>>,
+    pub(crate) finish_reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Usage>,
     pub(crate) end: StreamEnd,
@@ -59,195 +58,165 @@ pub(crate) struct Header<'a> {
     /// The session ends with it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) last: bool,
+    /// Some of its text was masked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) masked: bool,
 }
 
-/// A run of messages.
+/// The last of a turn's own lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum Part {
-    /// `[at, n]` of the base's messages, its reply counted as the last.
-    Copy([u32; 2]),
-    /// The next `n` lines.
-    New(u32),
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ReplyLine {
+    /// Is no reply.
+    None,
+    /// Is an assistant's: a request may continue it.
+    Assistant,
+    /// Is another's.
+    Other,
 }
 
-/// A JSON text of a record: its own, or a blob's.
+/// Where a text lies in its session: the turn, and which of its own lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) seq: u32,
+    pub(crate) at: u32,
+}
+
+/// All lines of a session from one place up to another (exclusive): turn, line, turn, line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "[u32; 4]", into = "[u32; 4]")]
+pub(crate) struct Span {
+    pub(crate) from: Place,
+    pub(crate) to: Place,
+}
+
+/// A JSON text of a record: its own, or one that is stored apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Line {
-    Text(Arc<str>),
-    Blob(Hash),
-}
-
-/// What seldom changes within a session, in its own line.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Setup {
-    pub(crate) params: Map<String, Value>,
-    /// Without its `system_block`.
-    pub(crate) served: Served,
-    pub(crate) tools: Option<Line>,
-    pub(crate) block: Option<Line>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct SetupLine<'a> {
-    params: Cow<'a, Map<String, Value>>,
-    served: Cow<'a, Served>,
-    tools: bool,
-    block: bool,
+    Text(String),
+    Shared(Hash, String),
 }
 
 /// A record as it was read.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub(crate) struct Record {
-    pub(crate) header: Header<'static>,
-    pub(crate) setup: Option<Setup>,
-    pub(crate) new: Vec<Line>,
-    pub(crate) reply: Option<Line>,
-}
-
-/// A record's text. `setup` has its own lines; after it come the messages that the base does not have,
-/// and the reply.
-pub(crate) fn write<'a>(
-    header: &Header<'_>,
-    setup: Option<&[u8]>,
-    lines: impl Iterator<Item = &'a Line>,
-) -> Result<Vec<u8>, String> {
-    let mut text = Vec::with_capacity(TYPICAL);
-    serde_json::to_writer(&mut text, header).map_err(|error| error.to_string())?;
-    text.push(b'\n');
-    text.extend(setup.unwrap_or_default());
-    for line in lines {
-        line.write(&mut text);
-    }
-    Ok(text)
+    header: String,
+    /// The turn's own lines.
+    pub(crate) own: Vec<String>,
+    /// The lines of its setup, if it has one.
+    pub(crate) setup: Vec<String>,
 }
 
 // === impl Line ===
 
 impl Line {
     /// As it will stand in a record.
-    pub(crate) fn of(text: &JsonText) -> Self {
-        if text.is_blob() {
-            Self::Blob(text.hash)
+    pub(crate) fn new(text: String) -> Self {
+        if text.len() > INLINE {
+            Self::Shared(hash(text.as_bytes()), text)
         } else {
-            Self::Text(Arc::clone(&text.text))
+            Self::Text(text)
         }
     }
 
     /// The hash of the text, wherever it is.
     pub(crate) fn hash(&self) -> Hash {
         match self {
-            Self::Text(text) => *blake3::hash(text.as_bytes()).as_bytes(),
-            Self::Blob(hash) => *hash,
+            Self::Text(text) => hash(text.as_bytes()),
+            Self::Shared(hash, _) => *hash,
         }
     }
 
-    /// The JSON value.
-    pub(crate) fn value<T: serde::de::DeserializeOwned>(
-        &self,
-        source: &impl Source,
-    ) -> Result<T, Fault> {
-        let read = |text: &str| {
-            serde_json::from_str(text).map_err(|error| {
-                Fault::Refused(LogError::Damaged {
-                    what: "a text of a record".to_owned(),
-                    why: error.to_string(),
-                })
-            })
-        };
+    fn write(&self, to: &mut String) {
         match self {
-            Self::Text(text) => read(text),
-            Self::Blob(hash) => read(&blobs::get(source, hash)?),
-        }
-    }
-
-    fn write(&self, to: &mut Vec<u8>) {
-        match self {
-            Self::Text(text) => to.extend(text.as_bytes()),
-            Self::Blob(hash) => {
-                to.push(b'#');
-                to.extend(blake3::Hash::from_bytes(*hash).to_hex().as_bytes());
+            Self::Text(text) => to.push_str(text),
+            Self::Shared(hash, _) => {
+                to.push('#');
+                to.push_str(&texts::hex(hash));
             }
         }
-        to.push(b'\n');
-    }
-
-    fn read(line: &str) -> Result<Self, String> {
-        match line.strip_prefix('#') {
-            None => Ok(Self::Text(Arc::from(line))),
-            Some(hash) => blobs::unhex(hash)
-                .map(Self::Blob)
-                .ok_or_else(|| format!("{hash:?} is no hash")),
-        }
+        to.push('\n');
     }
 }
 
-// === impl Setup ===
+/// The hash of the text that a line stands for.
+pub(crate) fn line_hash(line: &str) -> Hash {
+    shared(line).unwrap_or_else(|| hash(line.as_bytes()))
+}
 
-impl Setup {
-    /// Its lines. Equal setups have equal ones.
-    pub(crate) fn text(&self) -> Result<Vec<u8>, serde_json::Error> {
-        let line = SetupLine {
-            params: Cow::Borrowed(&self.params),
-            served: Cow::Borrowed(&self.served),
-            tools: self.tools.is_some(),
-            block: self.block.is_some(),
-        };
-        let mut text = serde_json::to_vec(&line)?;
-        text.push(b'\n');
-        for line in self.tools.iter().chain(&self.block) {
-            line.write(&mut text);
-        }
-        Ok(text)
-    }
-
-    fn read<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Result<Self, String> {
-        let line: SetupLine<'_> = read_json(lines.next())?;
-        let mut next = |there: bool| there.then(|| read_line(lines.next())).transpose();
-        Ok(Self {
-            params: line.params.into_owned(),
-            served: line.served.into_owned(),
-            tools: next(line.tools)?,
-            block: next(line.block)?,
-        })
-    }
+/// The hash that a line names, if its text is stored apart.
+pub(crate) fn shared(line: &str) -> Option<Hash> {
+    line.strip_prefix('#').and_then(texts::unhex)
 }
 
 // === impl Record ===
 
 impl Record {
-    /// Reads what [`write`] wrote.
-    pub(crate) fn read(text: &str) -> Result<Self, String> {
-        let mut lines = text.lines();
-        let header: Header<'_> = read_json(lines.next())?;
-        let setup = header.setup.then(|| Setup::read(&mut lines)).transpose()?;
-        let n_new: usize = header.parts.iter().map(|part| part.n_new()).sum();
-        let new = (0..n_new).map(|_| read_line(lines.next()));
-        let new = new.collect::<Result<_, _>>()?;
-        let reply = header.reply.then(|| read_line(lines.next())).transpose()?;
-        Ok(Self {
-            header,
-            setup,
-            new,
-            reply,
-        })
+    /// A record's text.
+    pub(crate) fn write(
+        header: &Header,
+        own: &[Line],
+        setup: &[Line],
+    ) -> Result<String, serde_json::Error> {
+        let mut text = serde_json::to_string(header)?;
+        text.push('\n');
+        for line in own {
+            line.write(&mut text);
+        }
+        if !setup.is_empty() {
+            text.push('\n');
+        }
+        for line in setup {
+            line.write(&mut text);
+        }
+        Ok(text)
     }
 
     /// One turn's record.
-    pub(crate) fn get(source: &impl Source, id: TurnId) -> Result<Option<Self>, Fault> {
-        let Some(bytes) = source.record(id)? else {
-            return Ok(None);
-        };
-        let text = str::from_utf8(&bytes).map_err(|_| "it is not UTF-8".to_owned());
-        text.and_then(Self::read)
-            .map(Some)
-            .map_err(|why| damaged(id, why))
+    pub(crate) fn get(source: &impl Source, id: TurnId) -> Result<Option<Self>, TxnError> {
+        let bytes = values::get(source, Table::Turns, &keys::turn(id))?;
+        let text = bytes.map(String::from_utf8).transpose();
+        let text = text.map_err(|_| damaged_turn(id, "it is not UTF-8"))?;
+        Ok(text.as_deref().map(Self::read))
+    }
+
+    fn read(text: &str) -> Self {
+        let mut lines = text.lines().map(str::to_owned);
+        Self {
+            header: lines.next().unwrap_or_default(),
+            own: lines.by_ref().take_while(|line| !line.is_empty()).collect(),
+            setup: lines.collect(),
+        }
+    }
+
+    pub(crate) fn header(&self, id: TurnId) -> Result<Header, TxnError> {
+        let header = serde_json::from_str(&self.header);
+        header.map_err(|error| damaged_turn(id, error.to_string()))
+    }
+
+    /// How many lines of its own it has.
+    pub(crate) fn n_own(&self) -> u32 {
+        u32::try_from(self.own.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Which of its own lines is the reply, if it has one.
+    pub(crate) fn reply(&self, header: &Header) -> Option<u32> {
+        let last = self.n_own().checked_sub(1);
+        last.filter(|_| header.reply != ReplyLine::None)
+    }
+
+    /// The texts that it names.
+    pub(crate) fn shared(&self) -> impl Iterator<Item = Hash> {
+        self.own
+            .iter()
+            .chain(&self.setup)
+            .filter_map(|line| shared(line))
     }
 }
 
 // === impl Header ===
 
-impl Header<'_> {
+impl Header {
     /// When the stream ended, in Unix milliseconds.
     pub(crate) fn ended_ms(&self) -> u64 {
         self.started_ms.wrapping_add_signed(self.took)
@@ -259,36 +228,75 @@ impl Header<'_> {
         Some(self.started_ms.wrapping_add_signed(after))
     }
 
-    /// Messages in the request.
-    pub(crate) fn n_messages(&self) -> usize {
-        let n = |part: &Part| match part {
-            Part::Copy([_, n]) | Part::New(n) => *n as usize,
-        };
-        self.parts.iter().map(n).sum()
+    /// The hash of the conversation with the reply, if a request may continue it.
+    pub(crate) fn after(&self) -> Option<ChainHash> {
+        let answered = metaclaw_chat::SaidHash::ASSISTANT;
+        let is_answer = self.reply == ReplyLine::Assistant;
+        is_answer.then(|| self.chain.then_said(answered))
     }
 }
 
-impl Part {
-    fn n_new(self) -> usize {
-        match self {
-            Self::Copy(_) => 0,
-            Self::New(n) => n as usize,
+// === impl Span ===
+
+impl From<[u32; 4]> for Span {
+    fn from([from, from_at, to, to_at]: [u32; 4]) -> Self {
+        let place = |seq, at| Place { seq, at };
+        Self {
+            from: place(from, from_at),
+            to: place(to, to_at),
         }
     }
 }
 
+impl From<Span> for [u32; 4] {
+    fn from(Span { from, to }: Span) -> Self {
+        [from.seq, from.at, to.seq, to.at]
+    }
+}
+
 /// That a turn does not read back.
-pub(crate) fn damaged(id: TurnId, why: impl Into<String>) -> Fault {
-    Fault::Refused(LogError::Damaged {
-        what: format!("turn {id}"),
-        why: why.into(),
-    })
+pub(crate) fn damaged_turn(id: TurnId, why: impl Into<String>) -> TxnError {
+    damaged(format!("turn {id}"), why)
 }
 
-fn read_line(line: Option<&str>) -> Result<Line, String> {
-    Line::read(line.ok_or("it ends early")?)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn read_json<T: serde::de::DeserializeOwned>(line: Option<&str>) -> Result<T, String> {
-    serde_json::from_str(line.ok_or("it ends early")?).map_err(|error| error.to_string())
+    #[test]
+    fn a_record_reads_back_line_by_line() {
+        let long = format!("\"{}\"", "x".repeat(INLINE));
+        let lines = ["{\"a\":1}", "\"\"", &long].map(|line| Line::new(line.to_owned()));
+        let header = Header {
+            key: 7,
+            kind: TurnKind::Main,
+            chain: ChainHash([3; 32]),
+            parent: None,
+            new_from: 0,
+            said: vec![[0, 1, 2, 3].into()],
+            n_said: 2,
+            reply: ReplyLine::Assistant,
+            setup: 4,
+            reply_id: Some("line\nbreak".to_owned()),
+            finish_reason: None,
+            usage: None,
+            end: StreamEnd::Complete,
+            started_ms: 5,
+            first_byte: Some(-1),
+            took: 6,
+            last: false,
+            masked: false,
+        };
+        let id = TurnId { session: 1, seq: 2 };
+        for (own, setup) in [(&lines[..], &lines[..1]), (&[], &lines[..]), (&[], &[])] {
+            let record = Record::read(&Record::write(&header, own, setup).unwrap());
+            assert_eq!(record.header(id).unwrap(), header);
+            assert_eq!(record.n_own() as usize, own.len());
+            let hashes = |lines: &[Line]| lines.iter().map(Line::hash).collect::<Vec<_>>();
+            let read = |lines: &[String]| lines.iter().map(|line| line_hash(line)).collect();
+            let (own_read, setup_read): (Vec<_>, Vec<_>) = (read(&record.own), read(&record.setup));
+            assert_eq!((own_read, setup_read), (hashes(own), hashes(setup)));
+        }
+        assert!(Record::read("").header(id).is_err());
+    }
 }

@@ -1,18 +1,19 @@
-//! Where turns stand, and the moves between: each re-checked and written in one transaction.
+//! Where turns stand, and the moves between: each is checked and written in one transaction.
+//!
+//! A turn that was never moved has no entry: it is captured.
 
-use std::sync::Arc;
-
-use metaclaw_chat::{AgentId, TurnId, Verdict};
+use metaclaw_chat::{AgentId, TurnId};
 
 use crate::{
     error::LogError,
-    index, keys,
-    record::damaged,
-    store::{Table, Value},
-    tail::SessionRecord,
-    times,
-    turn::{NewTurn, StateKind, TurnKind, TurnState},
-    txn::{Fault, Source, Txn},
+    keys,
+    new_turn::NewTurn,
+    record::damaged_turn,
+    session::SessionRecord,
+    store::{Source, StoreError, Table},
+    turn::{StateKind, TurnKind, TurnState},
+    txn::Txn,
+    values::{self, TxnError},
     view::Funnel,
 };
 
@@ -46,63 +47,26 @@ fn read(value: &[u8]) -> Option<TurnState> {
     })
 }
 
-fn read_some(id: TurnId, value: Option<Value>) -> Result<Option<TurnState>, Fault> {
-    let read = |value: Value| read(&value).ok_or_else(|| damaged(id, "its state is unknown"));
-    value.map(read).transpose()
-}
-
-/// Where a turn of the log stands. One that was never moved has no entry.
-pub(crate) fn get(source: &impl Source, id: TurnId) -> Result<TurnState, Fault> {
-    let state = read_some(id, source.get(Table::States, &keys::turn(id))?)?;
-    Ok(state.unwrap_or(TurnState::Captured))
-}
-
-/// Where an agent's turn stands, to be checked again when the transaction runs.
-pub(crate) fn get_guarded(
-    txn: &mut Txn<'_>,
-    agent: &AgentId,
-    id: TurnId,
-) -> Result<TurnState, Fault> {
-    let value = txn.get_guarded(Table::States, &keys::turn(id))?;
-    if let Some(state) = read_some(id, value)? {
-        return Ok(state);
+/// Where a turn of the log stands.
+pub(crate) fn get(source: &impl Source, id: TurnId) -> Result<TurnState, TxnError> {
+    match source.get(Table::States, &keys::turn(id))? {
+        Some(value) => read(&value).ok_or_else(|| damaged_turn(id, "its state is unknown")),
+        None => Ok(TurnState::Captured),
     }
-    if index::is_captured(txn, agent, id)? {
-        return Ok(TurnState::Captured);
+}
+
+/// Whose turn it is, and where it stands.
+///
+/// # Errors
+/// [`LogError::NoSuchTurn`].
+pub(crate) fn of_turn(txn: &Txn<'_>, id: TurnId) -> Result<(AgentId, TurnState), TxnError> {
+    if txn.get(Table::Turns, &keys::turn(id))?.is_none() {
+        return Err(LogError::NoSuchTurn { id }.into());
     }
-    Err(LogError::NoSuchTurn { id }.into())
-}
-
-/// What is known about a session.
-pub(crate) fn session(txn: &mut Txn<'_>, number: u64) -> Result<Option<Arc<SessionRecord>>, Fault> {
-    if let Some(known) = txn.cache.sessions.get(&number) {
-        return Ok(Some(Arc::clone(known)));
-    }
-    let record: Option<SessionRecord> = txn.get_json(Table::Sessions, &keys::session(number))?;
-    Ok(record.map(|record| {
-        let record = Arc::new(record);
-        txn.cache.sessions.insert(number, Arc::clone(&record));
-        record
-    }))
-}
-
-/// Whose turn it is.
-pub(crate) fn agent_of(txn: &mut Txn<'_>, id: TurnId) -> Result<AgentId, Fault> {
-    let session = session(txn, id.session)?.ok_or(LogError::NoSuchTurn { id })?;
-    Ok(session.agent.clone())
-}
-
-/// Changes an agent's counts.
-pub(crate) fn count(
-    txn: &mut Txn<'_>,
-    agent: &AgentId,
-    change: impl FnOnce(&mut Funnel),
-) -> Result<(), Fault> {
-    let key = keys::agent_prefix(agent);
-    let mut funnel = txn.counts(&key)?;
-    change(&mut funnel);
-    txn.put_counts(key, funnel);
-    Ok(())
+    let session: Option<SessionRecord> =
+        values::get_json(txn, Table::Sessions, &keys::session(id.session))?;
+    let session = session.ok_or_else(|| damaged_turn(id, "its session is missing"))?;
+    Ok((session.agent, get(txn, id)?))
 }
 
 /// The count of those that stand in `state`, where one is kept.
@@ -116,7 +80,8 @@ fn standing<'f>(funnel: &'f mut Funnel, state: &TurnState) -> Option<&'f mut u64
     }
 }
 
-fn leave(funnel: &mut Funnel, state: &TurnState) {
+/// A turn stands in a state no more.
+pub(crate) fn leave(funnel: &mut Funnel, state: &TurnState) {
     if let Some(n) = standing(funnel, state) {
         *n = n.saturating_sub(1);
     }
@@ -135,82 +100,70 @@ pub(crate) fn advance(
     agent: &AgentId,
     id: TurnId,
     (from, to): (&TurnState, &TurnState),
-) -> Result<(), Fault> {
-    index::remove(txn, from.kind(), agent, id)?;
-    index::put(txn, to.kind(), agent, id);
-    txn.put(Table::States, keys::turn(id), write(to));
-    count(txn, agent, |funnel| {
+) -> Result<(), StoreError> {
+    remove(txn, agent, id, from)?;
+    if *to != TurnState::Captured {
+        txn.put(Table::States, &keys::turn(id), write(to))?;
+        txn.put(Table::Index, &keys::index(to.kind(), agent, id), b"")?;
+    }
+    txn.count(agent, |funnel| {
         leave(funnel, from);
         arrive(funnel, to);
     })
 }
 
+/// Removes what is stored about a turn's state.
+pub(crate) fn remove(
+    txn: &Txn<'_>,
+    agent: &AgentId,
+    id: TurnId,
+    state: &TurnState,
+) -> Result<(), StoreError> {
+    if *state != TurnState::Captured {
+        txn.remove(Table::States, &keys::turn(id))?;
+        txn.remove(Table::Index, &keys::index(state.kind(), agent, id))?;
+    }
+    Ok(())
+}
+
 /// A new turn is in the log.
-pub(crate) fn enter(txn: &mut Txn<'_>, turn: &NewTurn) -> Result<(), Fault> {
+pub(crate) fn enter(txn: &mut Txn<'_>, turn: &NewTurn) -> Result<(), StoreError> {
     let is_main = turn.kind == TurnKind::Main;
-    count(txn, &turn.agent, |funnel| {
+    txn.count(&turn.agent, |funnel| {
         funnel.turns += 1;
         funnel.main += u64::from(is_main);
         funnel.complete += u64::from(is_main && turn.is_complete());
     })
 }
 
-/// Takes an incomplete turn out, so that another try at the same request can stand in its place.
-///
-/// False, and nothing done, if something was made of it already.
-pub(crate) fn withdraw(
-    txn: &mut Txn<'_>,
-    turn: &NewTurn,
-    id: TurnId,
-    old_ended_ms: u64,
-) -> Result<bool, Fault> {
-    let key = keys::turn(id);
-    let state = get_guarded(txn, &turn.agent, id)?;
-    let is_free = matches!(state, TurnState::Captured | TurnState::Spent { .. });
-    if !is_free || txn.get(Table::Verdicts, &keys::piece(&key, 0))?.is_some() {
-        return Ok(false);
-    }
-    index::remove(txn, state.kind(), &turn.agent, id)?;
-    if state != TurnState::Captured {
-        txn.remove(Table::States, keys::turn(id));
-    }
-    times::remove(txn, old_ended_ms, id);
-    txn.remove_long(Table::Tokens, &key)?;
+/// Whether nothing was made of a turn yet, so that another try at the same request may take its place.
+pub(crate) fn is_free(txn: &Txn<'_>, id: TurnId) -> Result<bool, TxnError> {
+    let state = get(txn, id)?;
+    let is_judged = txn.get(Table::Verdicts, &keys::turn(id))?.is_some();
+    Ok(!is_judged && matches!(state, TurnState::Captured | TurnState::Spent { .. }))
+}
+
+/// Takes an incomplete turn that is free out: the new one, another try, stands in its place.
+pub(crate) fn withdraw(txn: &mut Txn<'_>, new: &NewTurn, id: TurnId) -> Result<(), StoreError> {
+    let state = match get(txn, id) {
+        Ok(state) => state,
+        Err(TxnError::Store(error)) => return Err(error),
+        Err(TxnError::Refused(error)) => return Err(StoreError::Other(error.to_string())),
+    };
+    remove(txn, &new.agent, id, &state)?;
+    values::remove(txn, Table::Tokens, &keys::turn(id))?;
     // Of the same kind as the new one, and not complete: that is what makes it a retry.
-    let is_main = u64::from(turn.kind == TurnKind::Main);
-    count(txn, &turn.agent, |funnel| {
+    let is_main = u64::from(new.kind == TurnKind::Main);
+    txn.count(&new.agent, |funnel| {
         funnel.turns = funnel.turns.saturating_sub(1);
         funnel.main = funnel.main.saturating_sub(is_main);
         leave(funnel, &state);
-    })?;
-    Ok(true)
-}
-
-/// Gives a turn its verdict; false if it has one.
-///
-/// A captured turn is judged thereby; one that is spent or held out stays so.
-pub(crate) fn judge(txn: &mut Txn<'_>, id: TurnId, verdict: &Verdict) -> Result<bool, Fault> {
-    let agent = agent_of(txn, id)?;
-    let state = get_guarded(txn, &agent, id)?;
-    let key = keys::turn(id);
-    if txn
-        .get_guarded(Table::Verdicts, &keys::piece(&key, 0))?
-        .is_some()
-    {
-        return Ok(false);
-    }
-    txn.put_json(Table::Verdicts, &key, verdict)?;
-    if state == TurnState::Captured {
-        advance(txn, &agent, id, (&state, &TurnState::Judged))?;
-    }
-    count(txn, &agent, |funnel| funnel.judged += 1)?;
-    Ok(true)
+    })
 }
 
 /// Moves a free turn out of the way of training; false if it is not free.
-pub(crate) fn set_aside(txn: &mut Txn<'_>, id: TurnId, to: &TurnState) -> Result<bool, Fault> {
-    let agent = agent_of(txn, id)?;
-    let state = get_guarded(txn, &agent, id)?;
+pub(crate) fn set_aside(txn: &mut Txn<'_>, id: TurnId, to: &TurnState) -> Result<bool, TxnError> {
+    let (agent, state) = of_turn(txn, id)?;
     if !matches!(state, TurnState::Captured | TurnState::Judged) {
         return Ok(false);
     }

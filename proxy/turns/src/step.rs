@@ -1,14 +1,19 @@
 //! Training steps: which turns one has, and what came of it.
 
+use std::collections::BTreeMap;
+
 use metaclaw_chat::{AgentId, TurnId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     error::{FinishError, LogError, TakeError},
-    keys, state,
-    store::{Table, Value},
-    turn::TurnState,
-    txn::{Fault, Source, Txn},
+    keys,
+    record::damaged_turn,
+    state,
+    store::{Bytes, Source, Store, Table},
+    turn::{TurnState, Use},
+    txn::Txn,
+    values::{self, TxnError},
 };
 
 /// A training step about to be made.
@@ -16,7 +21,7 @@ use crate::{
 pub struct NewStep {
     /// Whose weights.
     pub agent: AgentId,
-    /// The line of checkpoints that it continues. A turn is trained on once in each.
+    /// The line of checkpoints that it continues.
     pub lineage: String,
     /// Its number there, from 1.
     pub n: u64,
@@ -24,6 +29,8 @@ pub struct NewStep {
     pub attempt: u32,
     /// The turns that it takes.
     pub turns: Vec<TurnId>,
+    /// How many finished steps of the lineage may have used a turn, this one included: mostly 1.
+    pub max_uses: usize,
     /// The checkpoint that it starts from; none is a fresh adapter.
     pub parent: Option<String>,
     /// The hash that the checkpoint's manifest will carry, in hexadecimal.
@@ -72,18 +79,27 @@ pub enum StepOutcome {
 }
 
 /// All attempts at one step of a lineage, the oldest first.
-fn attempts(source: &impl Source, key: &[u8]) -> Result<Vec<Step>, Fault> {
-    Ok(source.get_json(Table::Steps, key)?.unwrap_or_default())
+fn attempts(source: &impl Source, key: &[u8]) -> Result<Vec<Step>, TxnError> {
+    Ok(values::get_json(source, Table::Steps, key)?.unwrap_or_default())
 }
 
 /// The key of the agent's open step.
-fn open_key(txn: &mut Txn<'_>, agent: &AgentId) -> Result<Option<Value>, Fault> {
-    Ok(txn.get_guarded(Table::OpenSteps, &keys::agent_prefix(agent))?)
+fn open_key(txn: &Txn<'_>, agent: &AgentId) -> Result<Option<Bytes>, TxnError> {
+    Ok(txn.get(Table::OpenSteps, &keys::agent(agent))?)
+}
+
+/// The finished steps that used a turn, the oldest first.
+pub(crate) fn uses(source: &impl Source, id: TurnId) -> Result<Vec<Use>, TxnError> {
+    Ok(values::get_json(source, Table::Uses, &keys::turn(id))?.unwrap_or_default())
 }
 
 /// Writes the step and moves its turns to `taken`; all or nothing.
-pub(crate) fn take(txn: &mut Txn<'_>, new: NewStep, now_ms: u64) -> Result<(), Fault<TakeError>> {
-    let refuse = |error| Err(Fault::Refused(error));
+pub(crate) fn take(
+    txn: &mut Txn<'_>,
+    new: NewStep,
+    now_ms: u64,
+) -> Result<(), TxnError<TakeError>> {
+    let refuse = |error| Err(TxnError::Refused(error));
     let (n, attempt) = (new.n, new.attempt);
     if new.turns.is_empty() {
         return refuse(TakeError::Empty);
@@ -101,14 +117,18 @@ pub(crate) fn take(txn: &mut Txn<'_>, new: NewStep, now_ms: u64) -> Result<(), F
         let attempt = step.attempt;
         return refuse(TakeError::Exists { n, attempt });
     }
+    let mut states = BTreeMap::new();
     for id in &new.turns {
-        take_turn(txn, &new, *id)?;
+        let state = free_state(txn, &new, *id)?;
+        if states.insert(*id, state).is_some() {
+            return refuse(TakeError::Twice { id: *id });
+        }
     }
-    txn.put(
-        Table::OpenSteps,
-        keys::agent_prefix(&new.agent),
-        key.clone(),
-    );
+    for (id, state) in states {
+        let to = TurnState::Taken { n };
+        state::advance(txn, &new.agent, id, (&state, &to))?;
+    }
+    txn.put(Table::OpenSteps, &keys::agent(&new.agent), &key[..])?;
     steps.push(Step {
         agent: new.agent,
         lineage: new.lineage,
@@ -120,84 +140,102 @@ pub(crate) fn take(txn: &mut Txn<'_>, new: NewStep, now_ms: u64) -> Result<(), F
         taken_ms: now_ms,
         outcome: None,
     });
-    Ok(txn.put_json(Table::Steps, &key, &steps)?)
+    Ok(values::put_json(txn, Table::Steps, &key, &steps)?)
 }
 
-fn take_turn(txn: &mut Txn<'_>, step: &NewStep, id: TurnId) -> Result<(), Fault<TakeError>> {
-    let to = TurnState::Taken { n: step.n };
-    if state::agent_of(txn, id)? != step.agent {
-        return Err(Fault::Refused(TakeError::NotTheirs { id }));
+/// The state of a turn that a step may take.
+fn free_state(txn: &Txn<'_>, step: &NewStep, id: TurnId) -> Result<TurnState, TxnError<TakeError>> {
+    let (agent, state) = state::of_turn(txn, id)?;
+    if agent != step.agent {
+        return Err(TxnError::Refused(TakeError::NotTheirs { id }));
     }
-    match state::get_guarded(txn, &step.agent, id)? {
-        TurnState::Judged => Ok(state::advance(
-            txn,
-            &step.agent,
-            id,
-            (&TurnState::Judged, &to),
-        )?),
-        // The agent has no open step, so only this one can have taken it.
-        TurnState::Taken { n }
-            if n == step.n && step.turns.iter().filter(|t| **t == id).count() > 1 =>
-        {
-            Err(Fault::Refused(TakeError::Twice { id }))
+    let is_free = match state {
+        TurnState::Judged => true,
+        TurnState::Trained { .. } => {
+            let uses = uses(txn, id)?;
+            let here = uses.iter().filter(|it| it.lineage == step.lineage);
+            here.count() < step.max_uses
         }
-        state => Err(Fault::Refused(TakeError::NotFree { id, state })),
+        TurnState::Captured
+        | TurnState::Taken { .. }
+        | TurnState::Spent { .. }
+        | TurnState::HeldOut => false,
+    };
+    if is_free {
+        return Ok(state);
     }
+    Err(TxnError::Refused(TakeError::NotFree { id, state }))
 }
 
-/// Closes the agent's open step and moves its turns on, or back.
+/// Closes the agent's open step and moves its turns on, or back. Those that were forgotten meanwhile are
+/// passed over.
 pub(crate) fn finish(
     txn: &mut Txn<'_>,
     agent: &AgentId,
     n: u64,
     outcome: StepOutcome,
-) -> Result<(), Fault<FinishError>> {
-    let not_open = || Fault::Refused(FinishError::NotOpen { n });
+) -> Result<(), TxnError<FinishError>> {
+    let not_open = || TxnError::Refused(FinishError::NotOpen { n });
     let key = open_key(txn, agent)?.ok_or_else(not_open)?;
     let mut steps = attempts(txn, &key)?;
     let step = steps
         .last_mut()
         .filter(|step| step.n == n && step.outcome.is_none());
     let step = step.ok_or_else(not_open)?;
-    let to = match outcome {
-        StepOutcome::Trained { .. } => TurnState::Trained { n },
-        StepOutcome::Released { .. } => TurnState::Judged,
-    };
+    let is_trained = matches!(outcome, StepOutcome::Trained { .. });
+    let mut moves = Vec::new();
     for id in &step.turns {
-        let from = state::get_guarded(txn, agent, *id)?;
+        let from = match state::of_turn(txn, *id) {
+            Err(TxnError::Refused(LogError::NoSuchTurn { .. })) => continue,
+            found => found?.1,
+        };
         if from != (TurnState::Taken { n }) {
             let why = format!("it is {from:?} and not taken by the open step {n}");
-            let what = format!("turn {id}");
-            return Err(Fault::Refused(LogError::Damaged { what, why }.into()));
+            return Err(damaged_turn(*id, why).into());
         }
-        state::advance(txn, agent, *id, (&from, &to))?;
+        let mut uses = uses(txn, *id)?;
+        uses.extend(is_trained.then(|| Use {
+            lineage: step.lineage.clone(),
+            n,
+        }));
+        moves.push((*id, from, uses));
+    }
+    for (id, from, uses) in moves {
+        let to = uses
+            .last()
+            .map_or(TurnState::Judged, |last| TurnState::Trained { n: last.n });
+        state::advance(txn, agent, id, (&from, &to))?;
+        if is_trained {
+            values::put_json(txn, Table::Uses, &keys::turn(id), &uses)?;
+        }
     }
     step.outcome = Some(outcome);
-    txn.put_json(Table::Steps, &key, &steps)?;
-    txn.remove(Table::OpenSteps, keys::agent_prefix(agent));
+    values::put_json(txn, Table::Steps, &key, &steps)?;
+    txn.remove(Table::OpenSteps, &keys::agent(agent))?;
     Ok(())
 }
 
 /// Steps that are not finished: one an agent at most.
-pub(crate) fn open(source: &impl Source) -> Result<Vec<Step>, Fault> {
-    let (from, to) = keys::under(&[]);
+pub(crate) fn open(store: &Store) -> Result<Vec<Step>, TxnError> {
     let mut open = Vec::new();
-    for pair in source.store().range(Table::OpenSteps, from, to) {
+    for pair in store.range(Table::OpenSteps, keys::under(&[])) {
         let (_, key) = pair?;
-        open.extend(attempts(source, &key)?.pop());
+        open.extend(attempts(store, &key)?.pop());
     }
     Ok(open)
 }
 
 /// An agent's steps, by lineage, number and attempt.
-pub(crate) fn all(source: &impl Source, agent: &AgentId) -> Result<Vec<Step>, Fault> {
-    let (from, to) = keys::under(&keys::agent_prefix(agent));
+pub(crate) fn all(store: &Store, agent: &AgentId) -> Result<Vec<Step>, TxnError> {
     let mut steps = Vec::new();
-    for pair in source.store().range(Table::Steps, from, to) {
+    let mut last: Option<Bytes> = None;
+    for pair in store.range(Table::Steps, keys::under(&keys::agent(agent))) {
         let (key, _) = pair?;
-        // The first piece of each stands for it.
-        if let Some(key) = key.strip_suffix(&[0, 0]) {
-            steps.extend(attempts(source, key)?);
+        // The other pieces of a long value lie behind it.
+        let is_piece = |last: &Bytes| key.len() == last.len() + 2 && key.starts_with(last);
+        if !last.as_ref().is_some_and(is_piece) {
+            steps.extend(attempts(store, &key)?);
+            last = Some(key);
         }
     }
     Ok(steps)

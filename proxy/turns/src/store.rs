@@ -1,11 +1,10 @@
-//! sled, alone: nothing of it leaves this module but its byte string, [`Key`] and [`Value`].
+//! sled, alone: nothing of it leaves this module but its byte string, [`Bytes`].
 //!
 //! Small on purpose, so that another engine fits behind the same surface: `open`, `get`, `range`,
-//! `apply` (one transaction over all tables), `flush`. What was measured about sled 0.34.7, and why
-//! it is used in just this way, stands in docs/turn-log.md.
+//! `transaction` over all tables, `flush`. docs/turn-log.md says why it is used in just this way.
 
 use std::{
-    collections::BTreeMap,
+    cell::Cell,
     fs::{File, TryLockError},
     io,
     ops::Bound,
@@ -17,10 +16,13 @@ use std::{
 
 use sled::{
     Transactional as _,
-    transaction::{ConflictableTransactionError, TransactionError, TransactionalTree, abort},
+    transaction::{
+        ConflictableTransactionError, TransactionError, TransactionalTree,
+        UnabortableTransactionError,
+    },
 };
 
-use crate::{run::Runs, view::Funnel};
+use crate::codec::Codec;
 
 /// sled's flusher is only a backstop here (it also runs its garbage collection); the promise is our
 /// own flush after each transaction.
@@ -31,44 +33,29 @@ const FLUSHER_MS: u64 = 200;
 const LETS_GO: Duration = Duration::from_secs(1);
 
 /// The tables of the log; docs/turn-log.md says what each holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Table {
     Sessions,
     Names,
     Turns,
-    Blobs,
+    Texts,
+    TextUsers,
     Tokens,
     Verdicts,
     States,
     Index,
-    Times,
-    Replies,
+    Uses,
+    Journal,
     Counts,
     Steps,
     OpenSteps,
     Serving,
-    Meta,
 }
 
 /// Names of the tables on disk, in the order of [`Table`].
-const NAMES: [&str; 15] = [
-    "sessions",
-    "names",
-    "turns",
-    "blobs",
-    "tokens",
-    "verdicts",
-    "states",
-    "index",
-    "times",
-    "replies",
-    "counts",
-    "steps",
-    "open_steps",
-    "serving",
-    "meta",
-];
+const NAMES: &str = "sessions names turns texts text_users tokens verdicts states index uses \
+    journal counts steps open_steps serving";
 
 /// Why the store failed. Whatever it is, this handle is finished: drop it and open again.
 #[derive(Debug, thiserror::Error)]
@@ -85,44 +72,24 @@ pub(crate) enum StoreError {
     /// Its file does not read back.
     #[error("damaged: {0}")]
     Damaged(String),
-    /// A guard of a transaction did not hold: somebody else wrote.
-    #[error("table {table} was changed by somebody else")]
-    Changed {
-        /// Which table.
-        table: &'static str,
-    },
+    /// Its file is no longer where it was opened.
+    #[error("its folder was removed or replaced while it was open")]
+    Removed,
     /// Anything else.
     #[error("{0}")]
     Other(String),
 }
 
 /// Cheap to clone; up to 22 bytes it takes no memory but its own.
-pub(crate) type Key = sled::IVec;
-/// As a [`Key`].
-pub(crate) type Value = sled::IVec;
-pub(crate) type Pair = (Key, Value);
+pub(crate) type Bytes = sled::IVec;
 
-/// What one transaction writes, and what must still hold when it does.
-#[derive(Debug, Default)]
-pub(crate) struct Batch {
-    writes: Places<Change>,
-    /// Stored values, or that there is none.
-    guards: Places<Option<Value>>,
-    /// The agents' counts, by their keys: they change with every turn and are written once.
-    pub(crate) counts: BTreeMap<Key, Funnel>,
-    /// New turns, which are written together.
-    pub(crate) runs: Runs,
-    n_bytes: usize,
-}
+/// Something to read from: what is stored, or a transaction with what it wrote.
+pub(crate) trait Source {
+    /// One value.
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
 
-/// By table and key.
-type Places<T> = [BTreeMap<Key, T>; NAMES.len()];
-
-/// What becomes of one place.
-#[derive(Debug, Clone)]
-pub(crate) enum Change {
-    Put(Value),
-    Remove,
+    /// How values are packed.
+    fn codec(&self) -> &Codec;
 }
 
 /// An open database.
@@ -130,69 +97,13 @@ pub(crate) enum Change {
 pub(crate) struct Store {
     db: sled::Db,
     trees: Vec<sled::Tree>,
+    codec: Codec,
 }
 
-// === impl Batch ===
-
-impl Batch {
-    /// Counts what is to be written later.
-    pub(crate) fn grow(&mut self, n_bytes: usize) {
-        self.n_bytes += n_bytes;
-    }
-
-    /// Changes a place; what the batch did to it before.
-    pub(crate) fn set(&mut self, table: Table, key: Key, change: Change) -> Option<Change> {
-        self.grow(key.len() + change.value().map_or(0, |value| value.len()));
-        self.writes[table as usize].insert(key, change)
-    }
-
-    /// Takes back what was set since [`Batch::set`] returned `before`.
-    pub(crate) fn set_back(&mut self, table: Table, key: Key, before: Option<Change>) {
-        let places = &mut self.writes[table as usize];
-        match before {
-            Some(change) => places.insert(key, change),
-            None => places.remove(&key),
-        };
-    }
-
-    /// What the batch does to a place, if anything.
-    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<&Change> {
-        self.writes[table as usize].get(key)
-    }
-
-    /// The last place up to `key` that the batch puts something in.
-    pub(crate) fn floor(&self, table: Table, key: &[u8]) -> Option<(&Key, &Value)> {
-        let up_to = (Bound::Unbounded, Bound::Included(key));
-        let mut places = self.writes[table as usize].range::<[u8], _>(up_to).rev();
-        places.find_map(|(key, change)| Some((key, change.value()?)))
-    }
-
-    /// Has the transaction check that a stored value, which a decision was made on, is still so.
-    pub(crate) fn guard(&mut self, table: Table, key: Key, stored: Option<Value>) {
-        self.guards[table as usize].entry(key).or_insert(stored);
-    }
-
-    /// Whether it writes nothing.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.writes.iter().all(BTreeMap::is_empty)
-    }
-
-    /// Bytes that were put into it.
-    pub(crate) fn n_bytes(&self) -> usize {
-        self.n_bytes
-    }
-}
-
-// === impl Change ===
-
-impl Change {
-    /// What is there afterwards.
-    pub(crate) fn value(&self) -> Option<&Value> {
-        match self {
-            Self::Put(value) => Some(value),
-            Self::Remove => None,
-        }
-    }
+/// A transaction over all tables. It reads what it wrote; there is no way to walk through a range.
+pub(crate) struct StoreTxn<'a> {
+    trees: &'a [TransactionalTree],
+    codec: &'a Codec,
 }
 
 // === impl Store ===
@@ -207,21 +118,17 @@ impl Store {
             .cache_capacity(cache)
             .flush_every_ms(Some(FLUSHER_MS))
             .mode(sled::Mode::LowSpace);
+        let codec = Codec::new().map_err(|error| StoreError::Other(error.to_string()))?;
         let open = || -> sled::Result<Self> {
             let db = config.open()?;
-            let trees = NAMES.iter().map(|name| db.open_tree(name));
+            let trees = NAMES.split(' ').map(|name| db.open_tree(name));
             let trees = trees.collect::<sled::Result<_>>()?;
-            Ok(Self { db, trees })
+            Ok(Self { db, trees, codec })
         };
         match catch_unwind(AssertUnwindSafe(open)) {
             Ok(opened) => opened.map_err(StoreError::from),
             Err(panic) => Err(StoreError::Damaged(panic_text(&*panic))),
         }
-    }
-
-    /// Whether there is a database in `path`. sled would make an empty one where there is none.
-    pub(crate) fn exists(path: &Path) -> bool {
-        path.join("db").is_file()
     }
 
     /// Waits until the database in `path` is free, once its store is dropped: sled's own threads may
@@ -242,49 +149,39 @@ impl Store {
         self.db.was_recovered()
     }
 
-    /// One value.
-    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Value>, StoreError> {
-        Ok(self.tree(table).get(key)?)
-    }
-
     /// The pairs between two keys, in order; may be walked from either end.
+    ///
+    /// Never within a transaction: sled would wait for itself.
     pub(crate) fn range(
         &self,
         table: Table,
-        from: Bound<Key>,
-        to: Bound<Key>,
-    ) -> impl DoubleEndedIterator<Item = Result<Pair, StoreError>> + use<> {
-        let pairs = self.tree(table).range::<Key, _>((from, to));
+        (from, to): (Bound<Bytes>, Bound<Bytes>),
+    ) -> impl DoubleEndedIterator<Item = Result<(Bytes, Bytes), StoreError>> + use<> {
+        let pairs = self.tree(table).range::<Bytes, _>((from, to));
         pairs.map(|pair| pair.map_err(StoreError::from))
     }
 
-    /// Writes a batch in one transaction: all of it or, if a guard does not hold, nothing.
+    /// Runs a transaction: all that it writes is written or, if it fails, nothing.
     ///
     /// Durable against a kill only after [`Store::flush`].
-    pub(crate) fn apply(&self, batch: &Batch) -> Result<(), StoreError> {
-        // The closure may run more than once: it has no effect but on the transaction.
-        let write = |trees: &Vec<TransactionalTree>| {
-            for (table, tree) in trees.iter().enumerate() {
-                for (key, expected) in &batch.guards[table] {
-                    if tree.get(key)? != *expected {
-                        return abort(NAMES[table]);
-                    }
-                }
-            }
-            for (tree, changes) in trees.iter().zip(&batch.writes) {
-                for (key, change) in changes {
-                    match change {
-                        Change::Put(value) => tree.insert(key, value)?,
-                        Change::Remove => tree.remove(key)?,
-                    };
-                }
-            }
-            Ok::<(), ConflictableTransactionError<&'static str>>(())
+    pub(crate) fn transaction<T>(
+        &self,
+        write: impl FnOnce(&StoreTxn<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        // sled would run it again after a conflict. One thread owns the store: there is none.
+        let write = Cell::new(Some(write));
+        let run = |trees: &Vec<TransactionalTree>| {
+            let codec = &self.codec;
+            let again = || StoreError::Other("sled ran a transaction twice".to_owned());
+            let result = write
+                .take()
+                .map_or_else(|| Err(again()), |write| write(&StoreTxn { trees, codec }));
+            result.map_err(ConflictableTransactionError::Abort)
         };
         self.trees[..]
-            .transaction(write)
+            .transaction(run)
             .map_err(|error| match error {
-                TransactionError::Abort(table) => StoreError::Changed { table },
+                TransactionError::Abort(error) => error,
                 TransactionError::Storage(error) => error.into(),
             })
     }
@@ -305,7 +202,61 @@ impl Store {
     }
 }
 
+impl Source for Store {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        Ok(self.tree(table).get(key)?)
+    }
+
+    fn codec(&self) -> &Codec {
+        &self.codec
+    }
+}
+
+// === impl StoreTxn ===
+
+impl StoreTxn<'_> {
+    pub(crate) fn put(
+        &self,
+        table: Table,
+        key: &[u8],
+        value: impl Into<Bytes>,
+    ) -> Result<(), StoreError> {
+        self.tree(table).insert(key, value.into())?;
+        Ok(())
+    }
+
+    pub(crate) fn remove(&self, table: Table, key: &[u8]) -> Result<(), StoreError> {
+        self.tree(table).remove(key)?;
+        Ok(())
+    }
+
+    fn tree(&self, table: Table) -> &TransactionalTree {
+        &self.trees[table as usize]
+    }
+}
+
+impl Source for StoreTxn<'_> {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        Ok(self.tree(table).get(key)?)
+    }
+
+    fn codec(&self) -> &Codec {
+        self.codec
+    }
+}
+
 // === impl StoreError ===
+
+impl From<UnabortableTransactionError> for StoreError {
+    fn from(error: UnabortableTransactionError) -> Self {
+        match error {
+            UnabortableTransactionError::Storage(error) => error.into(),
+            UnabortableTransactionError::Conflict => {
+                Self::Other("a transaction met another".to_owned())
+            }
+        }
+    }
+}
 
 impl From<sled::Error> for StoreError {
     fn from(error: sled::Error) -> Self {
@@ -356,20 +307,16 @@ mod tests {
         Store::open(dir, 8 << 20).unwrap()
     }
 
-    fn put(key: &[u8], value: &[u8]) -> Batch {
-        let mut batch = Batch::default();
-        batch.set(Table::Turns, key.into(), Change::Put(value.into()));
-        batch
-    }
-
     #[test]
-    fn a_broken_guard_writes_nothing() {
+    fn a_transaction_that_fails_writes_nothing_and_reads_what_it_wrote() {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path());
-        let mut batch = put(b"a", b"1");
-        batch.guard(Table::States, b"a".into(), Some(b"x".into()));
-        let error = store.apply(&batch).unwrap_err();
-        assert!(matches!(error, StoreError::Changed { table: "states" }));
+        let failed = store.transaction(|txn| {
+            txn.put(Table::Turns, b"a", b"1")?;
+            assert_eq!(txn.get(Table::Turns, b"a")?, Some(b"1".into()));
+            Err::<(), _>(StoreError::Full)
+        });
+        assert!(matches!(failed, Err(StoreError::Full)));
         assert_eq!(store.get(Table::Turns, b"a").unwrap(), None);
     }
 
@@ -377,11 +324,10 @@ mod tests {
     fn a_second_opener_is_told_that_it_is_held() {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path());
-        assert!(matches!(
-            Store::open(dir.path(), 8 << 20),
-            Err(StoreError::Held)
-        ));
+        let second = Store::open(dir.path(), 8 << 20);
+        assert!(matches!(second, Err(StoreError::Held)));
         drop(store);
+        Store::wait_until_free(dir.path());
         assert!(open(dir.path()).was_recovered());
     }
 
@@ -389,15 +335,14 @@ mod tests {
     fn a_range_is_walked_from_either_end() {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path());
-        for key in [b"a1", b"a2", b"b1"] {
-            store.apply(&put(key, b"")).unwrap();
-        }
+        let put = |txn: &StoreTxn<'_>| {
+            let mut keys = [b"a1", b"a2", b"b1"].into_iter();
+            keys.try_for_each(|key| txn.put(Table::Turns, key, b""))
+        };
+        store.transaction(put).unwrap();
         let range = || {
-            store.range(
-                Table::Turns,
-                Bound::Included(b"a".into()),
-                Bound::Excluded(b"b".into()),
-            )
+            let (from, to) = (Bound::Included(b"a".into()), Bound::Excluded(b"b".into()));
+            store.range(Table::Turns, (from, to))
         };
         assert_eq!(range().count(), 2);
         assert_eq!(range().next_back().unwrap().unwrap().0, b"a2");

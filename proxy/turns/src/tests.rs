@@ -1,13 +1,13 @@
 //! The log through its handle, on real sled in a temporary folder.
 
 mod append;
+mod continuing;
+mod forgetting;
 mod kill;
 mod kit;
 mod learning;
 mod long;
-mod onward;
 mod opening;
 mod random;
 mod size;
-mod tail;
 mod together;

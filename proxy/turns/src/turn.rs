@@ -84,43 +84,6 @@ pub struct Served {
     pub user_line: Option<String>,
 }
 
-/// One turn, as the gateway hands it over when its reply has ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NewTurn {
-    /// Whose turn it is.
-    pub agent: AgentId,
-    /// Its conversation; the same name under another agent is another conversation.
-    pub session: SessionId,
-    /// What it is for.
-    pub kind: TurnKind,
-    /// The hash of the whole request's conversation.
-    pub chain: ChainHash,
-    /// What was asked.
-    pub request: Request,
-    /// What was answered, as far as it came.
-    pub reply: Option<Message>,
-    /// The upstream's id of the reply. The same id in the same session is the same turn.
-    pub reply_id: Option<String>,
-    /// The upstream's `finish_reason`.
-    pub finish_reason: Option<String>,
-    /// The upstream's count of tokens.
-    pub usage: Option<Usage>,
-    /// How the stream ended.
-    pub end: StreamEnd,
-    /// Under what it was served.
-    pub served: Served,
-    /// When the request had been read, in Unix milliseconds.
-    pub started_ms: u64,
-    /// When the first byte of the reply came.
-    pub first_byte_ms: Option<u64>,
-    /// When the stream ended.
-    pub ended_ms: u64,
-    /// The client said that its session ends with this turn.
-    pub is_last: bool,
-    /// The token ids, where the upstream said them with the reply; only of a reply that came whole.
-    pub tokens: Option<Tokens>,
-}
-
 /// A turn read back: everything that was put, and what the log made of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
@@ -163,11 +126,20 @@ pub struct Turn {
     /// The client said that its session ends with this turn.
     #[serde(default)]
     pub is_last: bool,
+    /// Some of its text was masked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub masked: bool,
     /// What became of it.
     pub state: TurnState,
-    /// How it was judged.
+    /// How it was judged: the verdict in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
+    /// The verdicts that were overruled, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overruled: Vec<Verdict>,
+    /// The training steps that used it, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uses: Vec<Use>,
     /// The token ids, if whoever sampled them gave them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Tokens>,
@@ -194,6 +166,15 @@ pub struct Tokens {
     pub version: Option<u64>,
     /// The base model; of an upstream that is not ours, the model that it was asked for.
     pub base: String,
+}
+
+/// That a finished training step used a turn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Use {
+    /// The line of checkpoints.
+    pub lineage: String,
+    /// The step's number there.
+    pub n: u64,
 }
 
 /// Where a turn stands on its way to the weights. Every move is one transaction.
@@ -239,15 +220,6 @@ pub enum StateKind {
     Spent,
     /// [`TurnState::HeldOut`].
     HeldOut,
-}
-
-// === impl NewTurn ===
-
-impl NewTurn {
-    /// Whether the reply came as the upstream meant it to.
-    pub fn is_complete(&self) -> bool {
-        self.end == StreamEnd::Complete
-    }
 }
 
 // === impl Turn ===

@@ -81,7 +81,8 @@ pub struct SessionSummary {
 /// How many turns came how far, and why the others did not.
 ///
 /// `turns`, `main`, `complete`, `with_ids` and `judged` count every turn that ever got there;
-/// `taken`, `trained`, `held_out` and `spent` count those that stand there now.
+/// `taken`, `trained`, `held_out` and `spent` count those that stand there now, or stood there when they
+/// were forgotten: the counts outlive the text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Funnel {
@@ -103,6 +104,8 @@ pub struct Funnel {
     pub held_out: u64,
     /// Those never to be trained on, by reason.
     pub spent: BTreeMap<String, u64>,
+    /// Those whose text is gone again.
+    pub forgotten: u64,
 }
 
 // === impl Funnel ===
@@ -118,6 +121,7 @@ impl Funnel {
         self.taken += other.taken;
         self.trained += other.trained;
         self.held_out += other.held_out;
+        self.forgotten += other.forgotten;
         for (why, n) in &other.spent {
             *self.spent.entry(why.clone()).or_default() += n;
         }

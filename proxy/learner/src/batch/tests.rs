@@ -25,6 +25,9 @@ fn turn(seq: u32, score: Score, n_ids: u32) -> Arc<Turn> {
         first_byte_ms: None,
         ended_ms: u64::from(seq),
         is_last: false,
+        masked: false,
+        overruled: Vec::new(),
+        uses: Vec::new(),
         state: TurnState::Judged,
         verdict: Some(Verdict {
             score,

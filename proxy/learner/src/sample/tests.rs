@@ -44,6 +44,9 @@ fn turn(seq: u32, parent: Option<u32>, score: Option<Score>, reply: &str) -> Tur
         first_byte_ms: None,
         ended_ms: NOW,
         is_last: false,
+        masked: false,
+        overruled: Vec::new(),
+        uses: Vec::new(),
         state: if verdict.is_some() {
             TurnState::Judged
         } else {

@@ -2,7 +2,7 @@
 
 use metaclaw_chat::{AgentId, ChainHash, Message, now_ms};
 use metaclaw_trainer_api::wire::Sampled;
-use metaclaw_turns::{NewTurn, Request, Served, StreamEnd, TurnKind, TurnLog};
+use metaclaw_turns::{NewMessage, NewTurn, Served, StreamEnd, TurnKind, TurnLog};
 
 use super::World;
 use crate::sample::POLICY_UPSTREAM;
@@ -48,10 +48,10 @@ pub(crate) async fn append(log: &TurnLog, world: &World, session: &str, talk: &[
             session: session.parse().unwrap(),
             kind: TurnKind::Main,
             chain,
-            request: Request {
-                messages: messages.clone(),
-                ..Request::default()
-            },
+            messages: NewMessage::all(&agent, &messages).unwrap(),
+            continues: None,
+            tools: None,
+            params: serde_json::Map::new(),
             reply: Some(Message::assistant(said.reply.clone())),
             reply_id: Some(reply_id),
             finish_reason: Some("stop".to_owned()),
@@ -65,6 +65,7 @@ pub(crate) async fn append(log: &TurnLog, world: &World, session: &str, talk: &[
             first_byte_ms: None,
             ended_ms: now_ms(),
             is_last: false,
+            masked: false,
             tokens: None,
         };
         log.append(turn).await.unwrap();

@@ -1,18 +1,23 @@
 //! Lists of turns, a line each.
 
-use metaclaw_chat::{Message, TurnId, Verdict};
+use std::{
+    collections::{HashMap, HashSet, hash_map::Entry},
+    rc::Rc,
+};
 
-use super::{Sessions, number, turn_ids};
+use metaclaw_chat::{Message, TurnId};
+
+use super::{in_session, moved};
 use crate::{
-    index, keys,
-    record::{Line, Record, Setup},
-    resolve::Resolver,
+    journal,
+    read::{SessionReader, number, turn_ids},
+    record::{Header, Record},
     state,
-    store::{StoreError, Table},
-    tail::SessionRecord,
-    times::{self, Place},
-    turn::TurnState,
-    txn::{Fault, Reader, Source},
+    store::Store,
+    tokens,
+    turn::{StateKind, TurnState},
+    values::TxnError,
+    verdicts,
     view::{MAX_LIST, TurnFilter, TurnSummary},
 };
 
@@ -22,32 +27,25 @@ const DEFAULT_LIST: usize = 50;
 const SNIPPET: usize = 160;
 
 /// Summaries of the turns that a filter names, the newest first.
-pub(crate) fn list(reader: &Reader, filter: &TurnFilter) -> Result<Vec<TurnSummary>, Fault> {
+pub(crate) fn list(store: &Store, filter: &TurnFilter) -> Result<Vec<TurnSummary>, TxnError> {
     let limit = match filter.limit {
         0 => DEFAULT_LIST,
         limit => limit.min(MAX_LIST),
     };
-    let mut sessions = Sessions::default();
+    let mut sessions: HashMap<u64, Option<SessionReader<'_>>> = HashMap::new();
     let mut found = Vec::new();
-    for id in candidates(reader, filter)? {
+    for id in candidates(store, filter)? {
         let id = id?;
-        let Some(session) = sessions.get(reader, id.session)? else {
+        let session = match sessions.entry(id.session) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(SessionReader::of(store, id.session)?),
+        };
+        let Some(session) = session.as_ref().filter(|it| is_theirs(filter, it)) else {
             continue;
         };
-        let is_agent = filter
-            .agent
-            .as_ref()
-            .is_none_or(|agent| *agent == session.agent);
-        let is_session = filter
-            .session
-            .as_ref()
-            .is_none_or(|name| *name == session.session);
-        if !is_agent || !is_session {
-            continue;
-        }
-        let state = state::get(reader, id)?;
+        let state = state::get(store, id)?;
         if filter.state.is_none_or(|kind| kind == state.kind()) {
-            found.extend(summary(reader, &session, id, state)?);
+            found.extend(summary(store, session, id, state)?);
         }
         if found.len() >= limit {
             break;
@@ -56,102 +54,102 @@ pub(crate) fn list(reader: &Reader, filter: &TurnFilter) -> Result<Vec<TurnSumma
     Ok(found)
 }
 
-type Ids<'a> = Box<dyn Iterator<Item = Result<TurnId, StoreError>> + 'a>;
+/// Whether a session is one of those that a filter names.
+fn is_theirs(filter: &TurnFilter, session: &SessionReader<'_>) -> bool {
+    let (agent, name) = (&session.session.agent, &session.session.session);
+    filter.agent.as_ref().is_none_or(|it| it == agent)
+        && filter.session.as_ref().is_none_or(|it| it == name)
+}
+
+type Ids<'a> = Box<dyn Iterator<Item = Result<TurnId, TxnError>> + 'a>;
 
 /// Turns that a filter may name, the newest first, from the table that has the fewest others.
-fn candidates<'a>(reader: &'a Reader, filter: &TurnFilter) -> Result<Ids<'a>, Fault> {
-    if let (Some(agent), Some(session)) = (&filter.agent, &filter.session) {
-        let number = number(reader, agent, session)?;
-        let ids = number.map(|number| turn_ids(reader, agent, number));
-        let ids = ids.transpose()?;
-        let before = filter.before;
-        let ids = ids.unwrap_or_default().into_iter().rev();
-        return Ok(Box::new(
-            ids.filter(move |id| before.is_none_or(|before| *id < before))
-                .map(Ok),
-        ));
-    }
-    if let (Some(agent), Some(kind)) = (&filter.agent, filter.state) {
-        let ids = index::under(reader, &keys::index_prefix(kind, agent), filter.before);
-        return Ok(Box::new(ids.rev()));
-    }
-    let before = filter.before.map(|id| ended(reader, id)).transpose()?;
-    let turns = times::newest_first(reader, before);
-    Ok(Box::new(turns.map(|turn| Ok(turn?.id))))
+fn candidates<'a>(store: &'a Store, filter: &TurnFilter) -> Result<Ids<'a>, TxnError> {
+    let ids = match (&filter.agent, &filter.session, filter.state) {
+        (Some(agent), Some(session), state) => match number(store, agent, session)? {
+            None => Vec::new(),
+            Some(number) => match state {
+                Some(kind) => in_session(store, agent, kind, number)?,
+                None => turn_ids(store, number)?,
+            },
+        },
+        (Some(agent), None, Some(kind)) if kind != StateKind::Captured => {
+            moved(store, agent, kind)?
+        }
+        _ => return Ok(by_arrival(store, filter.before)),
+    };
+    let before = filter.before;
+    let ids = ids.into_iter().rev();
+    Ok(Box::new(
+        ids.filter(move |id| before.is_none_or(|before| *id < before))
+            .map(Ok),
+    ))
 }
 
-/// When a turn ended; one that is not there, before all others.
-fn ended(reader: &Reader, id: TurnId) -> Result<Place, Fault> {
-    let record = Record::get(reader, id)?;
-    let ended_ms = record.map_or(0, |record| record.header.ended_ms());
-    Ok((ended_ms, id))
-}
-
-/// A turn's record with the first setup behind it.
-fn setup(reader: &Reader, id: TurnId, record: &Record) -> Result<Option<Setup>, Fault> {
-    let (mut found, mut base) = (record.setup.clone(), record.header.base);
-    while let (None, Some(seq)) = (&found, base) {
-        let Some(record) = Record::get(reader, TurnId { seq, ..id })? else {
-            return Ok(None);
-        };
-        (found, base) = (record.setup, record.header.base.filter(|base| *base < seq));
-    }
-    Ok(found)
+/// All turns, or those behind one in the list.
+fn by_arrival(store: &Store, before: Option<TurnId>) -> Ids<'_> {
+    let mut seen = HashSet::new();
+    let mut is_behind = before.is_none();
+    let turns = journal::newest_first(store, None).filter_map(move |entry| match entry {
+        Err(error) => Some(Err(error.into())),
+        Ok((_, entry)) => {
+            // One that was tried again stands where its last try does.
+            let is_new = seen.insert(entry.id);
+            let is_next = is_new && is_behind;
+            is_behind |= before == Some(entry.id);
+            is_next.then_some(Ok(entry.id))
+        }
+    });
+    Box::new(turns)
 }
 
 fn summary(
-    reader: &Reader,
-    session: &SessionRecord,
+    store: &Store,
+    session: &SessionReader<'_>,
     id: TurnId,
     state: TurnState,
-) -> Result<Option<TurnSummary>, Fault> {
-    let Some(record) = Record::get(reader, id)? else {
+) -> Result<Option<TurnSummary>, TxnError> {
+    let Some(record) = session.record(id.seq)? else {
         return Ok(None);
     };
-    let served = setup(reader, id, &record)?
-        .map(|setup| setup.served)
-        .unwrap_or_default();
-    let verdict: Option<Verdict> = reader.get_json(Table::Verdicts, &keys::turn(id))?;
-    let has_ids = reader
-        .get(Table::Tokens, &keys::piece(&keys::turn(id), 0))?
-        .is_some();
-    let header = record.header;
+    let header = record.header(id)?;
+    let served = &session.setup(id.seq, &header)?.served;
+    let asked = asked(session, id.seq, &record, &header)?;
+    let reply = session.reply(&record, &header)?;
     Ok(Some(TurnSummary {
         id,
-        agent: session.agent.clone(),
-        session: session.session.clone(),
+        agent: session.session.agent.clone(),
+        session: session.session.session.clone(),
         kind: header.kind,
         end: header.end,
         started_ms: header.started_ms,
         ended_ms: header.ended_ms(),
-        model: served.model,
-        adapter: served.adapter,
-        n_messages: header.n_messages(),
-        asked: asked(reader, id, &record.new)?,
-        answered: record
-            .reply
-            .map(|reply| snippet(reader, &reply))
-            .transpose()?,
+        model: served.model.clone(),
+        adapter: served.adapter.clone(),
+        n_messages: header.n_said as usize,
+        asked,
+        answered: reply.as_ref().map(snippet),
         state,
-        score: verdict.map(|verdict| verdict.score),
-        has_ids,
+        score: verdicts::all(store, id)?.last().map(|it| it.score),
+        has_ids: tokens::has(store, id)?,
     }))
 }
 
 /// The owner's last message among those that are new in a turn; of a request that says nothing new, as one
 /// that was sent twice, among all.
-fn asked(reader: &Reader, id: TurnId, new: &[Line]) -> Result<Option<String>, Fault> {
-    if !new.is_empty() {
-        return last_of_owner(reader, new);
-    }
-    let resolved = Resolver::new(reader, id.session).resolve(id.seq)?;
-    let messages = resolved.as_ref().map_or(&[][..], |it| it.messages());
-    last_of_owner(reader, messages)
-}
-
-fn last_of_owner(reader: &Reader, messages: &[Line]) -> Result<Option<String>, Fault> {
-    for line in messages.iter().rev() {
-        let message: Message = line.value(reader)?;
+fn asked(
+    session: &SessionReader<'_>,
+    seq: u32,
+    record: &Rc<Record>,
+    header: &Header,
+) -> Result<Option<String>, TxnError> {
+    let n_new = match header.n_said.saturating_sub(header.new_from) {
+        0 => header.n_said,
+        n_new => n_new,
+    };
+    let new = session.messages(seq, (record, header), n_new as usize)?;
+    for line in new.iter().rev() {
+        let message: Message = session.value(line)?;
         if message.is_owners() {
             return Ok(Some(cut(&message.text())));
         }
@@ -159,15 +157,14 @@ fn last_of_owner(reader: &Reader, messages: &[Line]) -> Result<Option<String>, F
     Ok(None)
 }
 
-fn snippet(reader: &Reader, line: &Line) -> Result<String, Fault> {
-    let message: Message = line.value(reader)?;
+fn snippet(message: &Message) -> String {
     let text = message.text();
-    if text.is_empty() {
-        let calls = message.tool_calls();
-        let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).collect();
-        return Ok(cut(&names.join(", ")));
+    if !text.is_empty() {
+        return cut(&text);
     }
-    Ok(cut(&text))
+    let calls = message.tool_calls();
+    let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).collect();
+    cut(&names.join(", "))
 }
 
 /// The beginning of a text, on one line.

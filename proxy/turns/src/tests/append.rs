@@ -6,10 +6,9 @@ use tokio::task::JoinSet;
 
 use super::kit::{Client, as_put, open};
 use crate::{
-    LogError, StateKind, StreamEnd, Tokens, TurnFilter, TurnKind, TurnState, keys,
+    JsonText, LogError, StateKind, StreamEnd, Tokens, TurnFilter, TurnKind, TurnState, keys,
     record::Record,
     store::{Store, Table},
-    txn::{Fault, Reader},
 };
 
 #[tokio::test]
@@ -51,23 +50,22 @@ async fn what_a_session_repeats_is_stored_once() {
         for n in 0..25 {
             let said = format!("{session}/{n} tell me something new about the matter at hand");
             let turn = client.turn(&said, &"and so it is ".repeat(20));
-            n_raw += serde_json::to_vec(&turn.request).unwrap().len();
+            n_raw += serde_json::to_vec(&turn.request().unwrap()).unwrap().len();
             log.append(turn).await.unwrap();
         }
     }
-    let n_stored = log.read(|reader| Ok(n_bytes(reader))).await.unwrap();
+    let n_stored = log.read(|store| Ok(n_bytes(store))).await.unwrap();
     assert!(n_stored * 50 < n_raw, "{n_stored} bytes for {n_raw}");
 }
 
-fn n_bytes(reader: &Reader) -> usize {
+fn n_bytes(store: &Store) -> usize {
     let all = |table| {
-        let (from, to) = crate::keys::under(&[]);
-        let pairs = Store::range(&reader.store, table, from, to).map(Result::unwrap);
+        let pairs = store.range(table, keys::under(&[])).map(Result::unwrap);
         pairs
             .map(|(key, value)| key.len() + value.len())
             .sum::<usize>()
     };
-    all(Table::Turns) + all(Table::Blobs)
+    all(Table::Turns) + all(Table::Texts)
 }
 
 #[tokio::test]
@@ -432,27 +430,56 @@ async fn turns_that_come_together_share_a_transaction() {
 }
 
 #[tokio::test]
-async fn a_turn_is_written_on_top_of_the_one_that_saves_most() {
+async fn a_turn_writes_what_its_session_does_not_have_wherever_it_stands_there() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     let mut client = Client::new("s", "sys");
     let mut errand = client.clone();
     client.turn(&"the owner's long question ".repeat(9), "a");
-    log.append(client.turn("and more", "b")).await.unwrap();
+    let mut put = vec![client.turn("and more", "b")];
     for n in 0..3 {
-        errand.now_ms = client.now_ms;
-        log.append(errand.turn(&format!("errand {n}"), "done"))
-            .await
-            .unwrap();
+        put.push(errand.turn(&format!("errand {n}"), "done"));
     }
     client.messages.insert(1, Message::user("errand 0"));
-    log.append(client.turn("go on", "c")).await.unwrap();
-    let bases = |reader: &Reader| {
-        let records = (0..5).map(|seq| Record::get(reader, keys::id(1, seq)));
-        let bases = records.map(|record| Ok(record?.unwrap().header.base));
-        bases.collect::<Result<Vec<_>, Fault>>()
+    put.push(client.turn("go on", "c"));
+    // As another client writes it, with blanks and escapes.
+    let mut again = client.turn("again", "d");
+    for message in &mut again.messages {
+        let pretty = message.text.as_str().replace("\":", "\" : ");
+        message.text = JsonText::new(&pretty.replace("go", "\\u0067o"));
+    }
+    put.push(again);
+    let mut ids = Vec::new();
+    for turn in &put {
+        ids.push(log.append(turn.clone()).await.unwrap());
+    }
+    let n_own = |store: &Store| {
+        let records = (0..6).map(|seq| Record::get(store, TurnId { session: 1, seq }));
+        let n_own = records.map(|record| Ok(record?.unwrap().n_own()));
+        n_own.collect::<Result<Vec<_>, _>>()
     };
-    let bases = log.read(bases).await.unwrap();
-    assert_eq!(bases, [None, Some(0), Some(1), Some(2), Some(0)]);
-    log.close().await;
+    // The system text, the first question, its answer, the second, and the reply; then errand and "done".
+    let n_own = log.read(n_own).await.unwrap();
+    assert_eq!(n_own, [5, 2, 2, 2, 2, 2]);
+    for (id, turn) in ids.iter().zip(put) {
+        let back = log.get(*id).await.unwrap().unwrap();
+        assert_eq!(back.request, turn.request().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_fits_in_no_value_is_refused_and_the_session_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    for n in 0..2 {
+        let mut huge = client.clone().turn("question", "answer");
+        huge.messages[1].text = JsonText::new(r#"{"role":"user","content":1e999}"#);
+        let error = log.append(huge).await.unwrap_err();
+        assert!(matches!(error, LogError::Unreadable { .. }), "{error}");
+        let turn = client.turn(&format!("question {n}"), "answer");
+        let id = log.append(turn.clone()).await.unwrap();
+        assert_eq!(as_put(log.get(id).await.unwrap().unwrap()), turn);
+    }
+    assert_eq!(log.funnel(None).await.unwrap().turns, 2);
 }

@@ -78,6 +78,7 @@ async fn take_and_wait(log: TurnLog) {
         n: 1,
         attempt: 0,
         turns,
+        max_uses: 1,
         parent: None,
         hash: "ab".repeat(32),
     };
@@ -231,7 +232,8 @@ async fn fill_the_disk(log: TurnLog, round: usize) {
         let maximum = getrlimit(Resource::Fsize).maximum;
         setrlimit(Resource::Fsize, Rlimit { current, maximum }).unwrap();
     };
-    limit(Some(1 << 20));
+    // About half of what is written.
+    limit(Some(600 << 10));
     let writing = log.clone();
     let lifted = async {
         let mut seen = log.watch_broken();

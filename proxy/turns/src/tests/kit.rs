@@ -5,7 +5,10 @@ use std::path::Path;
 use metaclaw_chat::{ChainHash, JudgedBy, Message, Score, Usage, Verdict, Vote};
 use serde_json::json;
 
-use crate::{LessonRef, NewTurn, Request, Served, StreamEnd, Turn, TurnKind, TurnLog, TurnsConfig};
+use crate::{
+    JsonText, LessonRef, NewMessage, NewTurn, Served, StreamEnd, Turn, TurnKind, TurnLog,
+    TurnsConfig,
+};
 
 pub(super) fn open(dir: &Path) -> TurnLog {
     TurnLog::open(dir, &TurnsConfig::default()).unwrap()
@@ -44,18 +47,19 @@ impl Client {
         let agent = self.agent.parse().unwrap();
         let chain = *ChainHash::chain(&agent, &self.messages).last().unwrap();
         NewTurn {
-            agent,
             session: self.session.parse().unwrap(),
             kind: TurnKind::Main,
             chain,
-            request: Request {
-                messages: self.messages.clone(),
-                tools: Some(json!([{"type": "function", "function": {"name": "exec"}}])),
-                params: json!({"temperature": 0.7, "max_tokens": 128})
-                    .as_object()
-                    .unwrap()
-                    .clone(),
-            },
+            messages: NewMessage::all(&agent, &self.messages).unwrap(),
+            continues: None,
+            tools: Some(JsonText::new(
+                r#"[{"type":"function","function":{"name":"exec"}}]"#,
+            )),
+            params: json!({"temperature": 0.7, "max_tokens": 128})
+                .as_object()
+                .unwrap()
+                .clone(),
+            agent,
             reply: Some(Message::assistant(answered)),
             reply_id: None,
             finish_reason: Some("stop".to_owned()),
@@ -70,6 +74,7 @@ impl Client {
             first_byte_ms: Some(self.now_ms + 40),
             ended_ms: self.now_ms + 900,
             is_last: false,
+            masked: false,
             tokens: None,
         }
     }
@@ -103,24 +108,7 @@ pub(super) fn verdict(score: Score) -> Verdict {
 
 /// A turn as it was put, without what the log adds.
 pub(super) fn as_put(turn: Turn) -> NewTurn {
-    NewTurn {
-        agent: turn.agent,
-        session: turn.session,
-        kind: turn.kind,
-        chain: turn.chain,
-        request: turn.request,
-        reply: turn.reply,
-        reply_id: turn.reply_id,
-        finish_reason: turn.finish_reason,
-        usage: turn.usage,
-        end: turn.end,
-        served: turn.served,
-        started_ms: turn.started_ms,
-        first_byte_ms: turn.first_byte_ms,
-        ended_ms: turn.ended_ms,
-        is_last: turn.is_last,
-        tokens: turn.tokens,
-    }
+    NewTurn::again(turn).unwrap()
 }
 
 /// Numbers below a bound, from a seed that the test prints.

@@ -4,7 +4,7 @@ use metaclaw_chat::{AgentId, Score, TurnId};
 
 use super::kit::{Client, open, verdict};
 use crate::{
-    FinishError, LogError, NewStep, StateKind, StepOutcome, TakeError, TurnLog, TurnState,
+    FinishError, LogError, NewStep, StateKind, StepOutcome, TakeError, TurnLog, TurnState, Use,
 };
 
 fn agent() -> AgentId {
@@ -32,6 +32,7 @@ fn step(n: u64, attempt: u32, turns: &[TurnId]) -> NewStep {
         n,
         attempt,
         turns: turns.to_vec(),
+        max_uses: 1,
         parent: None,
         hash: "00".repeat(32),
     }
@@ -196,4 +197,64 @@ async fn a_turn_held_out_is_judged_but_never_taken() {
     let state = TurnState::HeldOut;
     assert_eq!(error, TakeError::NotFree { id, state });
     assert_eq!(log.funnel(None).await.unwrap().held_out, 1);
+}
+
+#[tokio::test]
+async fn a_verdict_that_is_overruled_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let ids = judged(&log, 1).await;
+    assert!(log.overrule(ids[0], verdict(Score::Bad)).await.unwrap());
+    assert!(log.overrule(ids[0], verdict(Score::Unclear)).await.unwrap());
+    let turn = log.get(ids[0]).await.unwrap().unwrap();
+    assert_eq!(turn.verdict, Some(verdict(Score::Unclear)));
+    assert_eq!(turn.overruled, [Score::Good, Score::Bad].map(verdict));
+    assert_eq!(turn.state, TurnState::Judged);
+    let listed = log.list(crate::TurnFilter::default()).await.unwrap();
+    assert_eq!(listed[0].score, Some(Score::Unclear));
+    let other = log.append(Client::new("t", "sys").turn("q", "a")).await;
+    let other = other.unwrap();
+    assert!(!log.overrule(other, verdict(Score::Bad)).await.unwrap());
+    assert!(!log.judge(other, verdict(Score::Good)).await.unwrap());
+    assert_eq!(log.funnel(None).await.unwrap().judged, 2);
+}
+
+#[tokio::test]
+async fn a_turn_is_used_as_often_as_a_step_allows() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let ids = judged(&log, 2).await;
+    let again = |n, lineage: &str| NewStep {
+        max_uses: 2,
+        lineage: lineage.to_owned(),
+        ..step(n, 0, &ids)
+    };
+    log.take(step(1, 0, &ids)).await.unwrap();
+    log.finish_step(&agent(), 1, trained()).await.unwrap();
+    log.take(again(2, "main-a")).await.unwrap();
+    let state = || async { log.get(ids[0]).await.unwrap().unwrap().state };
+    assert_eq!(state().await, TurnState::Taken { n: 2 });
+    let why = "the trainer died".to_owned();
+    let released = StepOutcome::Released { why };
+    log.finish_step(&agent(), 2, released).await.unwrap();
+    assert_eq!(state().await, TurnState::Trained { n: 1 });
+    let retry = NewStep {
+        attempt: 1,
+        ..again(2, "main-a")
+    };
+    log.take(retry).await.unwrap();
+    log.finish_step(&agent(), 2, trained()).await.unwrap();
+    let error = log.take(again(3, "main-a")).await.unwrap_err();
+    assert!(matches!(error, TakeError::NotFree { .. }));
+    // Another lineage has not used it.
+    log.take(again(1, "main-b")).await.unwrap();
+    log.finish_step(&agent(), 1, trained()).await.unwrap();
+    let uses = log.get(ids[1]).await.unwrap().unwrap().uses;
+    let used = |lineage: &str, n| Use {
+        lineage: lineage.to_owned(),
+        n,
+    };
+    let expected = [used("main-a", 1), used("main-a", 2), used("main-b", 1)];
+    assert_eq!(uses, expected);
+    assert_eq!(log.funnel(None).await.unwrap().trained, 2);
 }

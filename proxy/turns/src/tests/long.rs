@@ -1,19 +1,16 @@
 //! A session that goes on for weeks.
 
 use super::kit::{Client, as_put, open};
-use crate::{
-    Tokens, keys, record::Record, resolve::Resolver, store::Table, tail::MAX_DEPTH,
-    txn::Source as _,
-};
+use crate::{Tokens, keys, record::Record, store::Source as _, store::Store, store::Table, values};
 
 #[tokio::test]
-async fn a_turn_builds_on_few_others_however_long_its_session() {
-    let n_turns = 2 * MAX_DEPTH + 10;
+async fn a_turn_stays_small_however_long_its_session_and_reads_back() {
+    const N_TURNS: u32 = 140;
     let dir = tempfile::tempdir().unwrap();
     let mut log = open(dir.path());
     let mut client = Client::new("s", "You are patient.");
     let mut put = Vec::new();
-    for n in 0..n_turns {
+    for n in 0..N_TURNS {
         let turn = client.turn(&format!("question {n}"), &format!("answer {n}"));
         let id = log.append(turn.clone()).await.unwrap();
         // Each prompt begins with the one before and its reply.
@@ -27,7 +24,7 @@ async fn a_turn_builds_on_few_others_however_long_its_session() {
         };
         assert!(log.add_tokens(id, tokens.clone()).await.unwrap());
         put.push((id, turn, tokens));
-        if n == MAX_DEPTH / 2 {
+        if n == N_TURNS / 3 {
             // What the thread remembered is read again.
             log.close().await;
             log = open(dir.path());
@@ -39,22 +36,19 @@ async fn a_turn_builds_on_few_others_however_long_its_session() {
         assert_eq!(&as_put(back), turn);
     }
     let ids: Vec<_> = put.iter().map(|(id, ..)| *id).collect();
-    let question = move |reader: &crate::txn::Reader| {
-        let mut deepest = 0;
-        let (mut n_without_base, mut n_token_bytes) = (0, 0);
+    let question = move |store: &Store| {
+        let (mut n_spans, mut n_bytes, mut n_token_bytes) = (0, 0, 0);
         for id in ids {
-            let resolved = Resolver::new(reader, id.session).resolve(id.seq)?;
-            deepest = deepest.max(resolved.map_or(0, |resolved| resolved.depth));
-            let record = Record::get(reader, id)?;
-            n_without_base += usize::from(record.is_some_and(|it| it.header.base.is_none()));
-            let key = keys::piece(&keys::turn(id), 0);
-            let bytes = reader.get(Table::Tokens, &key)?;
-            n_token_bytes += bytes.map_or(0, |bytes| bytes.len());
+            let header = Record::get(store, id)?.unwrap().header(id)?;
+            n_spans = n_spans.max(header.said.len());
+            let key = keys::turn(id);
+            n_bytes = n_bytes.max(store.get(Table::Turns, &key)?.unwrap().len());
+            n_token_bytes += values::get(store, Table::Tokens, &key)?.unwrap().len();
         }
-        Ok((deepest, n_without_base, n_token_bytes))
+        Ok((n_spans, n_bytes, n_token_bytes))
     };
-    let (deepest, n_without_base, n_token_bytes) = log.read(question).await.unwrap();
-    assert_eq!(deepest, MAX_DEPTH);
-    assert_eq!(n_without_base, 3);
-    assert!(n_token_bytes < 200 * n_turns as usize, "{n_token_bytes}");
+    let (n_spans, n_bytes, n_token_bytes) = log.read(question).await.unwrap();
+    assert_eq!(n_spans, 1);
+    assert!(n_bytes < 1_000, "{n_bytes}");
+    assert!(n_token_bytes < 300 * N_TURNS as usize, "{n_token_bytes}");
 }

@@ -2,13 +2,10 @@
 
 use std::{fs, path::Path};
 
-use metaclaw_chat::Score;
+use metaclaw_chat::{Score, Size, TurnId};
 
-use super::kit::{Client, Dice, open, verdict};
-use crate::{
-    ExportFilter, OpenError, StateKind, Turn, TurnFilter, TurnLog, TurnState, TurnsConfig, keys,
-    store::{Batch, Change, Store, Table},
-};
+use super::kit::{Client, Dice, as_put, open, verdict};
+use crate::{ExportFilter, NewTurn, OpenError, StateKind, Turn, TurnLog, TurnState, TurnsConfig};
 
 fn try_open(dir: &Path) -> Result<TurnLog, OpenError> {
     TurnLog::open(dir, &TurnsConfig::default())
@@ -97,6 +94,8 @@ async fn a_log_that_lost_its_end_says_so_and_keeps_the_rest() {
     let n_turns = log.funnel(None).await.unwrap().turns;
     assert_eq!(n_turns + outcome.n_lost, 300);
     assert!(outcome.n_lost > 100, "{}", outcome.n_lost);
+    let copy = outcome.copied.unwrap();
+    assert!(copy.join("db").is_file());
     log.append(Client::new("s", "sys").turn("q", "a"))
         .await
         .unwrap();
@@ -125,68 +124,123 @@ async fn a_log_whose_database_is_gone_does_not_begin_anew_unasked() {
 async fn a_log_of_a_later_program_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     open(dir.path()).close().await;
-    fs::write(dir.path().join("FORMAT"), "4\n").unwrap();
+    fs::write(dir.path().join("FORMAT"), "5\n").unwrap();
     let error = try_open(dir.path()).unwrap_err().to_string();
     assert!(
-        error.contains("has format 4; this program reads formats up to 3"),
+        error.contains("has format 5; this program knows formats up to 4"),
         "{error}"
     );
 }
 
-/// There, a captured turn had an entry among the states, too; and up to format 2 its reply had one, and
-/// that among the times was empty.
 #[tokio::test]
-async fn a_log_of_format_1_goes_on() {
+async fn a_log_of_an_older_format_is_moved_aside_whole_and_an_empty_one_begins() {
+    for format in 1..=3 {
+        let dir = tempfile::tempdir().unwrap();
+        let log = open(dir.path());
+        let mut client = Client::new("s", "sys");
+        log.append(client.turn("q", "a")).await.unwrap();
+        log.close().await;
+        fs::write(dir.path().join("FORMAT"), format!("{format}\n")).unwrap();
+        let old = fs::read(dir.path().join("sled/db")).unwrap();
+
+        let log = open(dir.path());
+        let outcome = log.outcome().clone();
+        let moved = outcome.moved_aside.unwrap();
+        let why = format!("it has format {format}, this program keeps format 4");
+        assert_eq!((moved.why, outcome.n_lost), (why, 0));
+        let name = moved.to.file_name().unwrap().to_string_lossy();
+        assert!(name.starts_with(&format!("format-{format}-")), "{name}");
+        assert_eq!(fs::read(moved.to.join("db")).unwrap(), old);
+        assert!(log.sessions(None, 9).await.unwrap().is_empty());
+        log.append(client.turn("q", "a")).await.unwrap();
+        log.close().await;
+        let log = open(dir.path());
+        assert_eq!(log.outcome().moved_aside, None);
+        assert_eq!(log.funnel(None).await.unwrap().turns, 1);
+    }
+}
+
+/// Security row 6: sled panics for so small a cache, and that was taken for damage.
+#[tokio::test]
+async fn a_cache_too_small_is_refused_with_its_bound_and_the_log_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
-    let mut client = Client::new("s", "sys");
-    let agent = client.agent.parse().unwrap();
-    let (mut ids, mut times) = (Vec::new(), Vec::new());
-    for n in 0..2 {
-        let mut turn = client.turn(&format!("q{n}"), "a");
-        turn.reply_id = Some(format!("chatcmpl-{n}"));
-        ids.push(log.append(turn).await.unwrap());
-        times.push(client.now_ms + 900);
-    }
+    log.append(Client::new("s", "sys").turn("q", "a"))
+        .await
+        .unwrap();
     log.close().await;
-    fs::write(dir.path().join("FORMAT"), "1\n").unwrap();
-    let store = Store::open(&dir.path().join("sled"), 8 << 20).unwrap();
-    let mut batch = Batch::default();
-    for (n, (id, ended_ms)) in ids.iter().zip(times).enumerate() {
-        let mut put = |table, key, value: &[u8]| batch.set(table, key, Change::Put(value.into()));
-        put(Table::States, keys::turn(*id), &[0]);
-        put(Table::Times, keys::time(ended_ms, *id), &[]);
-        let reply_hash = keys::reply_hash(&format!("chatcmpl-{n}"));
-        let reply = keys::reply(&reply_hash, id.session);
-        put(Table::Replies, reply, &id.seq.to_be_bytes());
+    for cache in [0, 1, 255, 256, (256 << 10) - 1] {
+        let config = TurnsConfig {
+            cache: Size(cache),
+            ..TurnsConfig::default()
+        };
+        let error = TurnLog::open(dir.path(), &config).unwrap_err().to_string();
+        assert!(error.starts_with("turns.cache: "), "{error}");
+        assert!(error.contains("at least 256 KiB"), "{error}");
     }
-    store.apply(&batch).unwrap();
-    store.flush().unwrap();
-    drop(store);
-    Store::wait_until_free(&dir.path().join("sled"));
+    let least = TurnsConfig {
+        cache: Size(256 << 10),
+        ..TurnsConfig::default()
+    };
+    let log = TurnLog::open(dir.path(), &least).unwrap();
+    assert_eq!(log.outcome().moved_aside, None);
+    assert_eq!(log.funnel(None).await.unwrap().turns, 1);
+}
 
+/// Security row 16: what was written went to a file that nobody could find again.
+#[tokio::test]
+async fn a_folder_removed_while_it_is_open_is_noticed_and_what_comes_is_kept() {
+    for what in ["", "sled"] {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("turns");
+        let log = open(&dir);
+        let mut client = Client::new("s", "sys");
+        log.append(client.turn("before", "a")).await.unwrap();
+        let mut broken = log.watch_broken();
+        fs::remove_dir_all(dir.join(what)).unwrap();
+        let turn = client.turn("after", "b");
+        let id = log.append(turn.clone()).await.unwrap();
+        assert!(broken.has_changed().unwrap(), "it was said");
+        broken.wait_for(Option::is_none).await.unwrap();
+        let other = client.turn("more", "c");
+        let other_id = log.append(other.clone()).await.unwrap();
+        log.close().await;
+        let log = open(&dir);
+        for (id, turn) in [(id, turn), (other_id, other)] {
+            assert_eq!(as_put(log.get(id).await.unwrap().unwrap()), turn);
+        }
+        assert_eq!(log.outcome().n_lost, 0);
+    }
+}
+
+/// Security row 30: sled takes damage in its last segment for a write that never finished.
+#[tokio::test]
+async fn a_small_log_that_lost_something_was_copied_before() {
+    let dir = tempfile::tempdir().unwrap();
+    fill(dir.path(), 100).await;
+    let file = dir.path().join("sled/db");
+    let mut bytes = fs::read(&file).unwrap();
+    // A byte in what is written; all that lies behind it goes.
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    bytes[end / 2] ^= 0x55;
+    fs::write(&file, &bytes).unwrap();
     let log = open(dir.path());
-    assert!(log.judge(ids[0], verdict(Score::Good)).await.unwrap());
-    ids.push(log.append(client.turn("q2", "a")).await.unwrap());
-    let captured = log.in_state(&agent, StateKind::Captured).await.unwrap();
-    assert_eq!(captured, ids[1..]);
-    assert_eq!(log.by_reply("chatcmpl-0").await.unwrap(), ids[..1]);
-    let listed = log.list(TurnFilter::default()).await.unwrap();
-    assert!(
-        listed
-            .iter()
-            .rev()
-            .map(|turn| turn.id)
-            .eq(ids.iter().copied())
-    );
-    let session = client.session.parse().unwrap();
-    let turns = log.session_turns(&agent, &session).await.unwrap();
-    let states: Vec<_> = turns.into_iter().map(|turn| turn.state).collect();
-    let captured = || TurnState::Captured;
-    assert_eq!(states, [TurnState::Judged, captured(), captured()]);
+    let outcome = log.outcome().clone();
+    let copy = match (outcome.moved_aside, outcome.copied) {
+        (Some(moved), None) => moved.to,
+        (None, Some(copy)) => {
+            assert!(outcome.n_lost > 0);
+            copy
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(fs::read(copy.join("db")).unwrap(), bytes);
+    assert!(!dir.path().join("before").exists());
     log.close().await;
-    let format = fs::read_to_string(dir.path().join("FORMAT")).unwrap();
-    assert_eq!(format, "3\n");
+    // Once said, it is not said again, and no copy is left.
+    let log = open(dir.path());
+    assert_eq!((log.outcome().n_lost, &log.outcome().copied), (0, &None));
+    assert!(!dir.path().join("before").exists());
 }
 
 #[tokio::test]
@@ -221,4 +275,42 @@ async fn an_export_is_one_whole_turn_a_line() {
         ..ExportFilter::default()
     };
     assert_eq!(log.export(&mut Vec::new(), &only).await.unwrap(), 20);
+}
+
+#[tokio::test]
+async fn what_was_exported_is_imported_into_another_log() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [log, other] = [open(dirs[0].path()), open(dirs[1].path())];
+    for session in ["a", "b"] {
+        let mut client = Client::new(session, "sys");
+        for n in 0..4 {
+            let turn: NewTurn = client.turn(&format!("q{n}"), "a\nb");
+            log.append(turn).await.unwrap();
+        }
+    }
+    let id = |seq| TurnId { session: 2, seq };
+    log.judge(id(0), verdict(Score::Good)).await.unwrap();
+    log.overrule(id(0), verdict(Score::Bad)).await.unwrap();
+    log.spend(id(1), "no reason").await.unwrap();
+    log.hold_out(id(2)).await.unwrap();
+    let all = ExportFilter::default();
+    let (mut lines, mut again) = (Vec::new(), Vec::new());
+    log.export(&mut lines, &all).await.unwrap();
+    assert_eq!(other.import(&mut &lines[..]).await.unwrap(), 8);
+    other.export(&mut again, &all).await.unwrap();
+    assert_eq!(
+        String::from_utf8(again).unwrap(),
+        String::from_utf8(lines).unwrap()
+    );
+    let agent = "main".parse().unwrap();
+    let judged = other.in_state(&agent, StateKind::Judged).await.unwrap();
+    assert_eq!(judged, [id(0)]);
+    let spent = other.get(id(1)).await.unwrap().unwrap().state;
+    assert!(matches!(spent, TurnState::Spent { .. }));
+    let error = other.import(&mut &b"{}\n"[..]).await.unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("line 1 of the import is no turn")
+    );
 }

@@ -152,8 +152,7 @@ fn turn(client: &mut Client, asking: &Asking) -> NewTurn {
     } else {
         TurnKind::Main
     };
-    turn.request
-        .params
+    turn.params
         .insert("extra".to_owned(), asking.params.clone());
     turn.served.system_block.clone_from(&asking.block);
     // Sometimes the next request begins before this one has ended.

@@ -1,48 +1,52 @@
-//! Turns that one transaction writes: they share entries, and nobody can tell.
+//! Turns that one transaction writes: nobody can tell.
 
 use std::path::Path;
 
 use metaclaw_chat::{Score, TurnId};
+use tokio::sync::Semaphore;
 
 use super::kit::{Client, as_put, open, verdict};
 use crate::{
     NewTurn, StateKind, StreamEnd, TurnFilter, TurnLog, TurnState, TurnsConfig,
-    append::{Prepared, append, last},
-    engine::{finish, operate},
-    index, keys,
-    open::{OnDamage, open as open_store, wait_until_free},
-    raw::RawTurn,
-    state,
-    store::{Batch, Table},
-    tail::Cache,
-    txn::Txn,
+    engine::{Batch, Engine},
+    folder::{self, Opening, wait_until_free},
+    health::Shared,
+    jobs::{Append, Receipt},
 };
 
-/// Writes turns in one transaction; their ids, and how many entries tables have then.
-fn put(dir: &Path, turns: &[NewTurn]) -> (Vec<TurnId>, [usize; 3]) {
+/// Writes turns in one transaction; their ids.
+fn put(dir: &Path, turns: &[NewTurn]) -> Vec<TurnId> {
     put_with(dir, turns, 0)
 }
 
 /// The same, after the log's last turns were recalled.
-fn put_with(dir: &Path, turns: &[NewTurn], n_recalled: usize) -> (Vec<TurnId>, [usize; 3]) {
-    let (opened, _) = open_store(dir, &TurnsConfig::default(), OnDamage::Fail).unwrap();
-    let (reader, mut cache, mut batch) = (opened.reader, Cache::default(), Batch::default());
-    cache.recalled = last(&reader, n_recalled).unwrap();
-    let mut ids = Vec::new();
-    for (key, turn) in (0..).zip(turns) {
-        let new = Prepared::new(RawTurn::of(turn.clone()).unwrap(), key).unwrap();
-        let id = operate(&reader, &mut cache, &mut batch, |txn| append(txn, &new));
-        ids.push(id.unwrap().unwrap());
-    }
-    finish(&reader, &mut cache, &mut batch).unwrap();
-    reader.store.apply(&batch).unwrap();
-    reader.store.flush().unwrap();
-    let (from, to) = keys::under(&[]);
-    let n_entries = |table| reader.store.range(table, from.clone(), to.clone()).count();
-    let n_entries = [Table::Turns, Table::Index, Table::Times].map(n_entries);
-    drop((reader, opened.witness));
+fn put_with(dir: &Path, turns: &[NewTurn], n_recalled: usize) -> Vec<TurnId> {
+    let (opened, _) = folder::open(dir, &TurnsConfig::default(), Opening::First).unwrap();
+    let mut engine = Engine::new(opened);
+    engine.recall(n_recalled).unwrap();
+    let shared = std::sync::Arc::new(Shared::new());
+    let room = std::sync::Arc::new(Semaphore::new(1_000));
+    let (told, ids) = std::sync::mpsc::channel();
+    let appends = (0..).zip(turns).map(|(key, turn)| {
+        let told = told.clone();
+        let done = move |id: Result<TurnId, _>| told.send(id.unwrap()).unwrap();
+        Append {
+            key,
+            new: Box::new(turn.clone()),
+            n_bytes: 0,
+            receipt: Receipt::new(Box::new(done)),
+            ticket: shared.wait(key),
+            _room: std::sync::Arc::clone(&room).try_acquire_owned().unwrap(),
+        }
+    });
+    let batch = Batch {
+        appends: appends.collect(),
+        ..Batch::default()
+    };
+    assert!(engine.run(batch, &shared).is_ok());
+    drop((engine, told));
     wait_until_free(dir);
-    (ids, n_entries)
+    ids.iter().collect()
 }
 
 /// Two sessions that speak by turns, ten milliseconds apart.
@@ -78,11 +82,10 @@ async fn listed(log: &TurnLog, state: Option<StateKind>) -> Vec<TurnId> {
 }
 
 #[tokio::test]
-async fn they_share_entries_and_read_back_one_by_one() {
+async fn they_read_back_one_by_one() {
     let dir = tempfile::tempdir().unwrap();
     let turns = two_sessions(20);
-    let (ids, n_entries) = put(dir.path(), &turns);
-    assert_eq!(n_entries, [2, 2, 1]);
+    let ids = put(dir.path(), &turns);
     let log = open(dir.path());
     for (id, turn) in ids.iter().zip(&turns) {
         assert_eq!(&as_put(log.get(*id).await.unwrap().unwrap()), turn);
@@ -100,21 +103,10 @@ async fn they_share_entries_and_read_back_one_by_one() {
     // The session goes on behind them.
     let next = two_sessions(21).pop().unwrap();
     let id = log.append(next).await.unwrap();
-    assert_eq!(id, keys::id(1, 10));
+    let at = |seq| TurnId { session: 1, seq };
+    assert_eq!(id, at(10));
     let back = log.get(id).await.unwrap().unwrap();
-    assert_eq!(back.parent, Some(keys::id(1, 9)));
-}
-
-#[tokio::test]
-async fn as_many_as_have_waited_long_are_listed_in_order() {
-    let dir = tempfile::tempdir().unwrap();
-    // Three seconds, of which an entry spans one.
-    let (ids, n_entries) = put(dir.path(), &two_sessions(300));
-    assert!(n_entries[0] < 20 && n_entries[1] < 20, "{n_entries:?}");
-    assert_eq!(n_entries[2], 3);
-    let log = open(dir.path());
-    let newest_first: Vec<TurnId> = ids.iter().rev().copied().collect();
-    assert_eq!(listed(&log, None).await, newest_first);
+    assert_eq!(back.parent, Some(at(9)));
 }
 
 /// A flush that fails may have flushed: the transaction is written again.
@@ -123,8 +115,8 @@ fn those_that_are_there_already_are_found_however_many() {
     let dir = tempfile::tempdir().unwrap();
     let turns = two_sessions(60);
     let first = put(dir.path(), &turns[..40]);
-    let (again, _) = put_with(dir.path(), &turns, 80);
-    assert_eq!(again[..40], first.0);
+    let again = put_with(dir.path(), &turns, 80);
+    assert_eq!(again[..40], first);
     let mut ids = again;
     ids.sort_unstable();
     ids.dedup();
@@ -134,14 +126,14 @@ fn those_that_are_there_already_are_found_however_many() {
 #[tokio::test]
 async fn each_is_moved_by_itself() {
     let dir = tempfile::tempdir().unwrap();
-    let (ids, _) = put(dir.path(), &two_sessions(12));
+    let ids = put(dir.path(), &two_sessions(12));
     let log = open(dir.path());
     let agent = "main".parse().unwrap();
     let mut captured = ids.clone();
     captured.sort_unstable();
     let mut judged = Vec::new();
     for seq in [3, 0, 5, 4, 1, 2] {
-        let moved = keys::id(1, seq);
+        let moved = TurnId { session: 1, seq };
         assert!(log.judge(moved, verdict(Score::Good)).await.unwrap());
         captured.retain(|id| *id != moved);
         judged.push(moved);
@@ -152,7 +144,7 @@ async fn each_is_moved_by_itself() {
         ] {
             assert_eq!(&log.in_state(&agent, kind).await.unwrap(), expected);
             let mut listed = listed(&log, Some(kind)).await;
-            listed.reverse();
+            listed.sort_unstable();
             assert_eq!(&listed, expected);
         }
     }
@@ -161,31 +153,8 @@ async fn each_is_moved_by_itself() {
     assert!(states.eq([const { TurnState::Judged }; 6]));
 }
 
-#[test]
-fn several_are_moved_in_one_transaction() {
-    let dir = tempfile::tempdir().unwrap();
-    put(dir.path(), &two_sessions(12));
-    let (opened, _) = open_store(dir.path(), &TurnsConfig::default(), OnDamage::Fail).unwrap();
-    let (reader, mut cache, mut batch) = (opened.reader, Cache::default(), Batch::default());
-    let agent = "main".parse().unwrap();
-    for seq in [3, 2, 4] {
-        let judge = |txn: &mut Txn<'_>| state::judge(txn, keys::id(1, seq), &verdict(Score::Good));
-        let judged = operate(&reader, &mut cache, &mut batch, judge).unwrap();
-        assert!(judged.unwrap());
-    }
-    finish(&reader, &mut cache, &mut batch).unwrap();
-    reader.store.apply(&batch).unwrap();
-    let in_state = |kind| {
-        let ids = index::under(&reader, &keys::index_prefix(kind, &agent), None);
-        let seqs = ids.map(Result::unwrap).filter(|id| id.session == 1);
-        seqs.map(|id| id.seq).collect::<Vec<_>>()
-    };
-    assert_eq!(in_state(StateKind::Judged), [2, 3, 4]);
-    assert_eq!(in_state(StateKind::Captured), [0, 1, 5]);
-}
-
 #[tokio::test]
-async fn one_that_was_cut_stays_alone_and_another_try_takes_its_place() {
+async fn one_that_was_cut_gives_its_place_to_another_try() {
     let dir = tempfile::tempdir().unwrap();
     let mut turns = two_sessions(8);
     for turn in &mut turns {
@@ -198,9 +167,8 @@ async fn one_that_was_cut_stays_alone_and_another_try_takes_its_place() {
     again.started_ms = again.ended_ms;
     again.ended_ms += 40;
     turns.push(again);
-    let (ids, n_entries) = put(dir.path(), &turns);
+    let ids = put(dir.path(), &turns);
     assert_eq!(ids[8], ids[7]);
-    assert_eq!(n_entries, [2, 2, 2]);
     turns.remove(7);
     let log = open(dir.path());
     for (id, turn) in ids.iter().zip(&turns) {
@@ -208,4 +176,5 @@ async fn one_that_was_cut_stays_alone_and_another_try_takes_its_place() {
     }
     let newest_first: Vec<TurnId> = ids[..8].iter().rev().copied().collect();
     assert_eq!(listed(&log, None).await, newest_first);
+    assert!(log.by_reply("chatcmpl-7").await.unwrap().is_empty());
 }

@@ -1,34 +1,29 @@
-//! Requests that name the reply they go on from instead of repeating what was said before it.
+//! Requests that name the reply they continue instead of repeating what was said before it.
 
-use metaclaw_chat::{ChainHash, Message};
+use metaclaw_chat::Message;
 
 use super::kit::{Client, open};
-use crate::{RawTurn, Turn, TurnLog};
+use crate::{NewTurn, Turn, TurnLog};
 
 /// Sends only what is new of the client's `n`th turn.
-fn onward(client: &mut Client, n: usize, system: Option<&str>) -> RawTurn {
+fn continuing(client: &mut Client, n: usize, system: Option<&str>) -> NewTurn {
     let mut turn = client.turn(&format!("question {n}"), &format!("answer {n}"));
     turn.reply_id = Some(format!("resp_{n}"));
     turn.served.api = Some("/v1/responses".to_owned());
-    let before = turn.request.messages.len() - 1;
-    let chains = ChainHash::chain(&turn.agent, &turn.request.messages);
-    turn.request.messages.drain(..before);
-    let mut raw = RawTurn::of(turn).unwrap();
-    raw.messages[0].chain = chains[before];
+    let before = turn.messages.len() - 1;
+    turn.messages.drain(..before);
     if n > 0 {
-        raw.goes_on_from = Some(format!("resp_{}", n - 1));
+        turn.continues = Some(format!("resp_{}", n - 1));
     }
     if let Some(system) = system {
         let mut with = Client::new("s", system).turn("", "");
-        with.request.messages.truncate(1);
-        let system = RawTurn::of(with).unwrap().messages.remove(0);
-        raw.messages.insert(0, system);
+        turn.messages.insert(0, with.messages.remove(0));
     }
-    raw
+    turn
 }
 
-async fn turn(log: &TurnLog, raw: RawTurn) -> Turn {
-    let id = log.append_raw(raw).await.unwrap();
+async fn turn(log: &TurnLog, new: NewTurn) -> Turn {
+    let id = log.append(new).await.unwrap();
     log.get(id).await.unwrap().unwrap()
 }
 
@@ -38,14 +33,13 @@ async fn such_a_turn_reads_back_with_the_whole_conversation_however_long() {
     let mut log = open(dir.path());
     let mut client = Client::new("s", "sys");
     let mut ids = Vec::new();
-    // Longer than a chain of copies may be.
     for n in 0..70 {
         if n == 40 {
             log.close().await;
             log = open(dir.path());
         }
-        let raw = onward(&mut client, n, Some("sys"));
-        let turn = turn(&log, raw).await;
+        let new = continuing(&mut client, n, Some("sys"));
+        let turn = turn(&log, new).await;
         assert_eq!(turn.parent, ids.last().copied(), "{n}");
         ids.push(turn.id);
         let said = &client.messages[..client.messages.len() - 1];
@@ -54,6 +48,13 @@ async fn such_a_turn_reads_back_with_the_whole_conversation_however_long() {
             assert_eq!(turn.evidence(), [Message::user(format!("question {n}"))]);
         }
     }
+    // One that continues a reply of long ago.
+    let mut other = continuing(&mut client, 70, None);
+    other.continues = Some("resp_3".to_owned());
+    let turn = turn(&log, other).await;
+    assert_eq!(turn.parent, Some(ids[3]));
+    assert_eq!(turn.request.messages[..9], client.messages[..9]);
+    assert_eq!(turn.evidence(), [Message::user("question 70")]);
 }
 
 #[tokio::test]
@@ -61,8 +62,8 @@ async fn a_system_text_holds_for_its_own_request() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     let mut client = Client::new("s", "sys");
-    turn(&log, onward(&mut client, 0, Some("sys"))).await;
-    let other = turn(&log, onward(&mut client, 1, Some("other"))).await;
+    turn(&log, continuing(&mut client, 0, Some("sys"))).await;
+    let other = turn(&log, continuing(&mut client, 1, Some("other"))).await;
     let mut said = client.messages.clone();
     said.pop();
     said[0] = Message::system("other");
@@ -76,7 +77,7 @@ async fn one_that_names_a_reply_of_nobodys_has_what_it_says() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     let mut client = Client::new("s", "sys");
-    let turn = turn(&log, onward(&mut client, 7, None)).await;
+    let turn = turn(&log, continuing(&mut client, 7, None)).await;
     assert_eq!(turn.request.messages, [Message::user("question 7")]);
     assert_eq!(turn.parent, None);
 }

@@ -1,0 +1,114 @@
+//! Databases that are put out of the way, and copies of those that may lose something.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use crate::{error::OpenError, health::MovedAside};
+
+/// The longest database that is copied before it is opened. A damage in sled's last segment, of 512 KiB, looks to
+/// it like a write that never finished: it takes all behind it away, without complaint. In a longer database most
+/// damage is found out, as there are pages to miss.
+const MAX_COPY: u64 = 16 << 20;
+
+/// A copy of a database, as it was before it was opened.
+pub(super) struct Copied {
+    dir: PathBuf,
+    /// Where it lies for now.
+    copy: Option<PathBuf>,
+}
+
+// === impl Copied ===
+
+impl Copied {
+    /// No copy.
+    pub(super) fn none(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            copy: None,
+        }
+    }
+
+    /// Copies a database unless it is long.
+    pub(super) fn make(dir: &Path, database: &Path) -> Self {
+        let mut copied = Self::none(dir);
+        let length = fs::metadata(database.join("db")).map(|about| about.len());
+        if !length.is_ok_and(|length| (1..=MAX_COPY).contains(&length)) {
+            return copied;
+        }
+        let to = dir.join("before");
+        match copy(database, &to) {
+            Ok(()) => copied.copy = Some(to),
+            Err(error) => tracing::warn!(%error, "the turn log is opened without a copy of it"),
+        }
+        copied
+    }
+
+    /// Keeps the copy, or not; where it is.
+    pub(super) fn keep_if(self, is_needed: bool) -> io::Result<Option<PathBuf>> {
+        match &self.copy {
+            Some(copy) if is_needed => {
+                let to = self.dir.join(format!("damaged-{}", now_ms()));
+                fs::rename(copy, &to)?;
+                Ok(Some(to))
+            }
+            _ => {
+                self.discard();
+                Ok(None)
+            }
+        }
+    }
+
+    pub(super) fn discard(&self) {
+        if let Some(copy) = &self.copy
+            && let Err(error) = fs::remove_dir_all(copy)
+        {
+            tracing::warn!(%error, "a copy of the turn log cannot be removed");
+        }
+    }
+}
+
+fn copy(database: &Path, to: &Path) -> io::Result<()> {
+    fs::remove_dir_all(to).or_else(absent)?;
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(database)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Moves the database out of the way, with the count of its transactions.
+pub(super) fn move_aside(dir: &Path, what: &str, why: String) -> Result<MovedAside, OpenError> {
+    let to = dir.join(format!("{what}-{}", now_ms()));
+    let moved = fs::rename(dir.join("sled"), &to).and_then(|()| remove_count(dir));
+    match moved {
+        Ok(()) => Ok(MovedAside { to, why }),
+        Err(source) => Err(OpenError::Damaged {
+            dir: dir.to_owned(),
+            why,
+            source,
+        }),
+    }
+}
+
+/// Removes the count of transactions: it is another database's.
+pub(super) fn remove_count(dir: &Path) -> io::Result<()> {
+    fs::remove_file(dir.join("flushed")).or_else(absent)
+}
+
+fn absent(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    }
+}
+
+fn now_ms() -> u128 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_millis()
+}

@@ -1,0 +1,198 @@
+//! What goes again, and what stays of it.
+
+use metaclaw_chat::{AgentId, Score, SessionId, TurnId};
+
+use super::kit::{Client, as_put, open, verdict};
+use crate::{
+    NewStep, StateKind, StepOutcome, Tokens, TurnFilter, TurnLog, TurnState, keys,
+    store::{Store, Table},
+};
+
+fn agent() -> AgentId {
+    "main".parse().unwrap()
+}
+
+fn session(name: &str) -> SessionId {
+    name.parse().unwrap()
+}
+
+fn tokens(n: u32) -> Tokens {
+    Tokens {
+        prompt_ids: (0..n).collect(),
+        ids: vec![n],
+        logprobs: vec![-0.5],
+        ..Tokens::default()
+    }
+}
+
+/// Keys of a table.
+async fn n_keys(log: &TurnLog, table: Table) -> usize {
+    let count = move |store: &Store| Ok(store.range(table, keys::under(&[])).count());
+    log.read(count).await.unwrap()
+}
+
+/// Whether a text stands in a log's tables.
+async fn is_said(log: &TurnLog, text: &str) -> bool {
+    let filter = crate::ExportFilter::default();
+    let mut lines = Vec::new();
+    log.export(&mut lines, &filter).await.unwrap();
+    String::from_utf8(lines).unwrap().contains(text)
+}
+
+#[tokio::test]
+async fn a_session_goes_with_all_that_it_alone_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = open(dir.path());
+    let shared = "What all are told. ".repeat(200);
+    let own = "What one alone is told. ".repeat(400);
+    let mut kept = Vec::new();
+    for name in ["a", "b"] {
+        let mut client = Client::new(name, &shared);
+        for n in 0..3 {
+            let said = if name == "b" {
+                own.clone()
+            } else {
+                "q".repeat(9)
+            };
+            let turn = client.turn(&format!("{n} {said}"), "an answer");
+            let id = log.append(turn.clone()).await.unwrap();
+            log.add_tokens(id, tokens(n)).await.unwrap();
+            log.judge(id, verdict(Score::Good)).await.unwrap();
+            if name == "a" {
+                kept.push((id, turn));
+            }
+        }
+    }
+    let before = log.funnel(None).await.unwrap();
+    assert_eq!(log.forget(&agent(), &session("b")).await.unwrap(), 3);
+    assert_eq!(log.forget(&agent(), &session("b")).await.unwrap(), 0);
+    assert_eq!(log.forget(&agent(), &session("nobody's")).await.unwrap(), 0);
+    for again in 0..2 {
+        for (id, turn) in &kept {
+            let mut back = log.get(*id).await.unwrap().unwrap();
+            back.tokens = None;
+            assert_eq!(&as_put(back), turn);
+        }
+        assert_eq!(log.get(TurnId { session: 2, seq: 0 }).await.unwrap(), None);
+        assert_eq!(log.list(TurnFilter::default()).await.unwrap().len(), 3);
+        let judged = log.in_state(&agent(), StateKind::Judged).await.unwrap();
+        assert_eq!(judged, kept.iter().map(|(id, _)| *id).collect::<Vec<_>>());
+        assert_eq!(log.sessions(None, 9).await.unwrap().len(), 1);
+        // The texts of the other session: its system text, the tools' block, and who uses them.
+        let of_one = (
+            n_keys(&log, Table::Texts).await,
+            n_keys(&log, Table::TextUsers).await,
+        );
+        assert_eq!(of_one, (2, 4));
+        for table in [Table::Tokens, Table::Verdicts, Table::States, Table::Turns] {
+            assert_eq!(n_keys(&log, table).await, 3, "{table:?}");
+        }
+        let mut after = log.funnel(None).await.unwrap();
+        assert_eq!(std::mem::take(&mut after.forgotten), 3);
+        assert_eq!(after, before, "the counts outlive the text");
+        if again == 0 {
+            log.close().await;
+            log = open(dir.path());
+        }
+    }
+    // Its number is nobody else's, also after the last session was forgotten.
+    let id = log.append(Client::new("b", &shared).turn("q", "a")).await;
+    assert_eq!(id.unwrap(), TurnId { session: 3, seq: 0 });
+}
+
+#[tokio::test]
+async fn what_ended_long_ago_is_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    for (name, later) in [("old", 0), ("new", 90_000)] {
+        let mut client = Client::new(name, "sys");
+        client.now_ms += later;
+        log.append(client.turn("q", "a")).await.unwrap();
+    }
+    let before_ms = Client::new("", "").now_ms + 60_000;
+    assert_eq!(log.forget_before(before_ms).await.unwrap(), 1);
+    let left = log.sessions(None, 9).await.unwrap();
+    assert_eq!(left[0].session, session("new"));
+}
+
+#[tokio::test]
+async fn a_step_ends_though_a_turn_of_it_was_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut turns = Vec::new();
+    for name in ["a", "b"] {
+        let id = log.append(Client::new(name, "sys").turn("q", "a")).await;
+        turns.push(id.unwrap());
+        log.judge(turns[turns.len() - 1], verdict(Score::Good))
+            .await
+            .unwrap();
+    }
+    let step = NewStep {
+        agent: agent(),
+        lineage: "main-a".to_owned(),
+        n: 1,
+        attempt: 0,
+        turns: turns.clone(),
+        max_uses: 1,
+        parent: None,
+        hash: String::new(),
+    };
+    log.take(step).await.unwrap();
+    log.forget(&agent(), &session("b")).await.unwrap();
+    let outcome = StepOutcome::Trained {
+        adapter: "main-1".to_owned(),
+        checkpoint: "main-a@1".to_owned(),
+    };
+    log.finish_step(&agent(), 1, outcome).await.unwrap();
+    let trained = log.in_state(&agent(), StateKind::Trained).await.unwrap();
+    assert_eq!(trained, turns[..1]);
+    let funnel = log.funnel(None).await.unwrap();
+    assert_eq!((funnel.taken, funnel.trained, funnel.forgotten), (0, 1, 1));
+}
+
+#[tokio::test]
+async fn a_masked_text_is_gone_with_the_ids_that_would_tell_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    let mut ids = Vec::new();
+    let long = format!("{} the key is sk-secret", "so long ".repeat(300));
+    for said in ["hello", &long, "thanks", "sk-secret again"] {
+        let id = log.append(client.turn(said, "an answer")).await.unwrap();
+        let n = u32::try_from(ids.len()).unwrap();
+        log.add_tokens(id, tokens(n)).await.unwrap();
+        ids.push(id);
+    }
+    let mask = |text: &str| {
+        let is_secret = text.contains("sk-secret");
+        is_secret.then(|| text.replace("sk-secret", "[key]"))
+    };
+    let n_masked = log.mask(&agent(), &session("s"), mask).await.unwrap();
+    assert_eq!(n_masked, 3);
+    for again in 0..2 {
+        assert!(!is_said(&log, "sk-secret").await);
+        assert!(is_said(&log, "the key is [key]").await);
+        for (n, id) in ids.iter().enumerate() {
+            let turn = log.get(*id).await.unwrap().unwrap();
+            assert_eq!((turn.masked, turn.tokens.is_none()), (n > 0, n > 0));
+            assert_eq!(turn.request.messages.len(), 2 + 2 * n);
+        }
+        // The long text, the block, and the text that took the long one's place.
+        assert_eq!(n_keys(&log, Table::Texts).await, 2);
+        if again == 0 {
+            log.close().await;
+            log = open(dir.path());
+        }
+    }
+    assert!(!log.add_tokens(ids[1], tokens(1)).await.unwrap());
+    assert_eq!(log.mask(&agent(), &session("s"), mask).await.unwrap(), 0);
+
+    // One whose text was masked before it came.
+    let mut turn = client.turn("it was [key]", "an answer");
+    turn.tokens = Some(tokens(9));
+    turn.masked = true;
+    let id = log.append(turn).await.unwrap();
+    let turn = log.get(id).await.unwrap().unwrap();
+    assert!(turn.masked && turn.tokens.is_none());
+    assert_eq!(turn.state, TurnState::Captured);
+}

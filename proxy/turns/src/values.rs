@@ -1,0 +1,182 @@
+//! Values that may be long: packed, and cut into pieces of at most 4 KB.
+//!
+//! sled would turn larger pages into files of their own, which it never syncs. The first piece lies
+//! under the key itself, the others under the key and a number; a piece that is not full is the last.
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    error::{FinishError, LogError, TakeError},
+    keys,
+    store::{Source, StoreError, StoreTxn, Table},
+};
+
+/// Bytes of a piece that another follows.
+const PIECE: usize = 4_000;
+
+/// Why an operation ended without a result.
+#[derive(Debug)]
+pub(crate) enum TxnError<E = LogError> {
+    /// The store failed: the whole transaction is off.
+    Store(StoreError),
+    /// The operation refuses, before it wrote anything: the others go on.
+    Refused(E),
+}
+
+/// A long value, if there is one.
+pub(crate) fn get(
+    source: &impl Source,
+    table: Table,
+    key: &[u8],
+) -> Result<Option<Vec<u8>>, TxnError> {
+    let Some(first) = source.get(table, key)? else {
+        return Ok(None);
+    };
+    let damaged = |why: String| damaged(format!("a value of {table:?}"), why);
+    if first.len() < PIECE {
+        return source.codec().unpack(&first).map(Some).map_err(damaged);
+    }
+    let mut packed = first.to_vec();
+    for piece in 1.. {
+        let bytes = source.get(table, &keys::piece(key, piece))?;
+        let bytes = bytes.ok_or_else(|| damaged(format!("piece {piece} is missing")))?;
+        packed.extend_from_slice(&bytes);
+        if bytes.len() < PIECE {
+            break;
+        }
+    }
+    source.codec().unpack(&packed).map(Some).map_err(damaged)
+}
+
+/// A JSON value, if there is one.
+pub(crate) fn get_json<T: DeserializeOwned>(
+    source: &impl Source,
+    table: Table,
+    key: &[u8],
+) -> Result<Option<T>, TxnError> {
+    let bytes = get(source, table, key)?;
+    let read = |bytes: Vec<u8>| serde_json::from_slice(&bytes);
+    let value = bytes.map(read).transpose();
+    value.map_err(|error| damaged(format!("a value of {table:?}"), error.to_string()))
+}
+
+/// Puts a long value, in place of another if there is one.
+pub(crate) fn put(
+    txn: &StoreTxn<'_>,
+    table: Table,
+    key: &[u8],
+    bytes: &[u8],
+) -> Result<(), StoreError> {
+    let packed = txn.codec().pack(bytes).map_err(StoreError::Other)?;
+    let n_pieces = u16::try_from(packed.len() / PIECE + 1);
+    let n_pieces = n_pieces.map_err(|_| StoreError::Other("a value is too long".to_owned()))?;
+    remove_from(txn, table, key, n_pieces)?;
+    let mut rest = &packed[..];
+    for piece in 0..n_pieces {
+        let (bytes, after) = rest.split_at(rest.len().min(PIECE));
+        txn.put(table, &keys::piece(key, piece), bytes)?;
+        rest = after;
+    }
+    Ok(())
+}
+
+/// Puts a JSON value, in place of another if there is one.
+pub(crate) fn put_json(
+    txn: &StoreTxn<'_>,
+    table: Table,
+    key: &[u8],
+    value: &impl Serialize,
+) -> Result<(), StoreError> {
+    let bytes = serde_json::to_vec(value).map_err(|error| StoreError::Other(error.to_string()))?;
+    put(txn, table, key, &bytes)
+}
+
+/// Removes all pieces of a long value.
+pub(crate) fn remove(txn: &StoreTxn<'_>, table: Table, key: &[u8]) -> Result<(), StoreError> {
+    remove_from(txn, table, key, 0)
+}
+
+/// Removes the pieces of a value from the `from`th on.
+fn remove_from(txn: &StoreTxn<'_>, table: Table, key: &[u8], from: u16) -> Result<(), StoreError> {
+    for piece in 0.. {
+        let piece_key = keys::piece(key, piece);
+        let Some(bytes) = txn.get(table, &piece_key)? else {
+            break;
+        };
+        if piece >= from {
+            txn.remove(table, &piece_key)?;
+        }
+        if bytes.len() < PIECE {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// That something in the log does not read back.
+pub(crate) fn damaged(what: impl Into<String>, why: impl Into<String>) -> TxnError {
+    TxnError::Refused(LogError::Damaged {
+        what: what.into(),
+        why: why.into(),
+    })
+}
+
+// === impl TxnError ===
+
+impl<E> From<StoreError> for TxnError<E> {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<LogError> for TxnError {
+    fn from(error: LogError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+macro_rules! widen {
+    ($error:ty) => {
+        impl From<TxnError> for TxnError<$error> {
+            fn from(error: TxnError) -> Self {
+                match error {
+                    TxnError::Store(error) => Self::Store(error),
+                    TxnError::Refused(error) => Self::Refused(error.into()),
+                }
+            }
+        }
+    };
+}
+widen!(TakeError);
+widen!(FinishError);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+
+    #[test]
+    fn a_long_value_comes_back_whole_and_no_piece_is_over_4_kb() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), 8 << 20).unwrap();
+        // Incompressible, so that it really is cut.
+        let mut long = vec![0; 50_000];
+        blake3::Hasher::new().finalize_xof().fill(&mut long);
+        // Also those whose last piece is just full, and those that shrink.
+        let sizes = [50_000, 3_985, 3_986, 3_987, 3_988, 3_989, 3_990, 10, 0];
+        for n_bytes in sizes {
+            let value = &long[..n_bytes];
+            let put = |txn: &StoreTxn<'_>| put(txn, Table::Turns, b"k", value);
+            store.transaction(put).unwrap();
+            let back = get(&store, Table::Turns, b"k").unwrap();
+            assert_eq!(back.as_deref(), Some(value), "{n_bytes}");
+            let pieces = store.range(Table::Turns, keys::under(b"k"));
+            let pieces: Vec<usize> = pieces.map(|pair| pair.unwrap().1.len()).collect();
+            assert!(pieces.iter().all(|piece| *piece <= PIECE));
+            assert!(pieces.len() <= n_bytes / PIECE + 2, "{pieces:?}");
+        }
+        let remove = |txn: &StoreTxn<'_>| remove(txn, Table::Turns, b"k");
+        store.transaction(remove).unwrap();
+        assert_eq!(store.range(Table::Turns, keys::under(b"k")).count(), 0);
+    }
+}
