@@ -203,7 +203,8 @@ async fn read_long(dir: &Path) -> Result<Long> {
                 talk.messages.extend(kept);
                 n_bytes = 0;
             }
-            talk.messages.push(Message::user(english(&mut talk.dice, SAID)));
+            talk.messages
+                .push(Message::user(english(&mut talk.dice, SAID)));
             let answer = Message::assistant(english(&mut talk.dice, ANSWERED));
             last = Some(log.append(talk.turn(n, &answer, &shared)?).await?);
             talk.messages.push(answer);
@@ -328,9 +329,7 @@ impl Talk {
             served: Served {
                 upstream: "llm".to_owned(),
                 model: "gpt-5".to_owned(),
-                system_block: Some(
-                    "## What the owner wants\n\nAnswer in one sentence.".to_owned(),
-                ),
+                system_block: Some("## What the owner wants\n\nAnswer in one sentence.".to_owned()),
                 ..Served::default()
             },
             started_ms: self.now_ms,

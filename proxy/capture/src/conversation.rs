@@ -9,12 +9,9 @@ use metaclaw_dialects::{
     Api, json,
     request::{ChatRequest, OWN_FIELDS},
 };
-use metaclaw_turns::JsonText;
+use metaclaw_turns::{JsonText, NewMessage};
 use serde::Serialize;
 use serde_json::{Map, Value};
-
-/// The deepest nesting that a value is read with.
-const MAX_DEPTH: usize = 127;
 
 /// Some of a request fits in no value: a number beyond `f64`, or too deep a nesting. Upstreams may take it; it
 /// is not learned from.
@@ -25,7 +22,7 @@ pub(crate) struct Unreadable;
 #[derive(Debug)]
 pub(crate) struct NormalizedRequest {
     /// The conversation, system messages included; with each the hash of the conversation up to it.
-    pub messages: Vec<(JsonText, ChainHash)>,
+    pub messages: Vec<NewMessage>,
     /// The tools, in chat shape.
     pub tools: Option<JsonText>,
     /// What else steers the answer, by the names of chat completions.
@@ -50,13 +47,13 @@ impl NormalizedRequest {
             _ => None,
         };
         let tools = chat.field_json("tools").map(|tools| match api {
-            Api::Chat => plain(tools),
+            Api::Chat => Ok(plain(tools)),
             Api::Messages | Api::Responses => written(&api.tools(&value(tools)?)),
         });
         let previous = || text("previous_response_id");
         Ok(Self {
             messages: match api {
-                Api::Chat => as_they_stand(chat, start)?,
+                Api::Chat => as_they_stand(chat, start),
                 Api::Messages | Api::Responses => converted(chat, start)?,
             },
             tools: tools.transpose()?,
@@ -68,7 +65,7 @@ impl NormalizedRequest {
 
     /// Bytes of its texts.
     pub(crate) fn n_bytes(&self) -> usize {
-        let texts = self.messages.iter().map(|(text, _)| text);
+        let texts = self.messages.iter().map(|message| &message.text);
         texts
             .chain(&self.tools)
             .map(|text| text.as_str().len())
@@ -93,36 +90,32 @@ fn params(chat: &ChatRequest) -> Map<String, Value> {
     steering.map(param).collect()
 }
 
-type Messages = Vec<(JsonText, ChainHash)>;
-
 /// The messages of a chat completion: each is an element of the request.
-fn as_they_stand(chat: &ChatRequest, start: ChainHash) -> Result<Messages, Unreadable> {
+fn as_they_stand(chat: &ChatRequest, start: ChainHash) -> Vec<NewMessage> {
     let chains = chat.chains(start).into_iter().skip(1);
-    let messages = chat.items().zip(chains);
-    messages
-        .map(|(item, chain)| Ok((plain(item)?, chain)))
-        .collect()
+    let message = |(item, chain)| {
+        let text = plain(item);
+        NewMessage { text, chain }
+    };
+    chat.items().zip(chains).map(message).collect()
 }
 
 /// The messages of another API, in chat shape.
-fn converted(chat: &ChatRequest, start: ChainHash) -> Result<Messages, Unreadable> {
+fn converted(chat: &ChatRequest, start: ChainHash) -> Result<Vec<NewMessage>, Unreadable> {
     let mut chain = start;
     let messages = chat.to_messages().ok_or(Unreadable)?;
     let message = |message: &Message| {
         chain = chain.then(message);
-        Ok((written(message.as_map())?, chain))
+        let text = written(message.as_map())?;
+        Ok(NewMessage { text, chain })
     };
     messages.iter().map(message).collect()
 }
 
-/// A part as it stands; only what can be written in several ways is read and written anew.
-fn plain(json: &str) -> Result<JsonText, Unreadable> {
-    let brackets = json.bytes().filter(|b| matches!(b, b'[' | b'{'));
-    // What is stored must be readable.
-    if brackets.count() > MAX_DEPTH {
-        value(json)?;
-    }
-    JsonText::new(json.as_bytes()).or_else(|_| written(&value(json)?))
+/// A part as it stands, but for half of an emoji. The log reads what it does not know yet, and refuses what
+/// no value holds.
+fn plain(json: &str) -> JsonText {
+    JsonText::new(&json::mended(json))
 }
 
 fn written(value: &impl Serialize) -> Result<JsonText, Unreadable> {
@@ -152,8 +145,8 @@ mod tests {
     }
 
     /// The hash of each message as it is found from its value.
-    fn by_values(messages: &[(JsonText, ChainHash)]) -> Vec<ChainHash> {
-        let message = |(text, _): &(JsonText, _)| serde_json::from_str(text.as_str()).unwrap();
+    fn by_values(messages: &[NewMessage]) -> Vec<ChainHash> {
+        let message = |message: &NewMessage| message.text.read().unwrap();
         let messages: Vec<Message> = messages.iter().map(message).collect();
         ChainHash::chain(&AgentId::default_agent(), &messages)
     }
@@ -167,17 +160,21 @@ mod tests {
         let texts: Vec<_> = request
             .messages
             .iter()
-            .map(|(text, _)| text.as_str())
+            .map(|message| message.text.as_str())
             .collect();
         assert_eq!(
             texts,
             [
                 r#"{"x":[1],"role":"user","content":"hi"}"#,
                 r#"{"role":"tool","content":[{"text":"a"},{"text":"b"}]}"#,
-                r#"{"role":"user","content":"A"}"#,
+                r#"{"role":"user","content":"half \ufffd","content":"\u0041"}"#,
             ]
         );
-        let chains: Vec<_> = request.messages.iter().map(|(_, chain)| *chain).collect();
+        let chains: Vec<_> = request
+            .messages
+            .iter()
+            .map(|message| message.chain)
+            .collect();
         assert_eq!(chains, by_values(&request.messages));
         assert_eq!(request.tools.unwrap().as_str(), r#"[{"type":"function"}]"#);
         assert_eq!(Value::Object(request.params), json!({"model": "m", "n": 2}));
@@ -200,12 +197,12 @@ mod tests {
             request
                 .messages
                 .iter()
-                .map(|(text, _)| role(text))
+                .map(|message| role(&message.text))
                 .collect()
         };
         assert_eq!(roles(&request), ["system", "tool", "user"]);
         assert_eq!(
-            request.messages[0].1,
+            request.messages[0].chain,
             start(),
             "a system text is none of the conversation"
         );
@@ -215,7 +212,10 @@ mod tests {
         let request = read(Api::Responses, raw).unwrap();
         assert_eq!(roles(&request), ["system", "user"]);
         assert_eq!(request.goes_on_from.as_deref(), Some("resp_1"));
-        assert_eq!(request.messages[1].1, start().then(&Message::user("hi")));
+        assert_eq!(
+            request.messages[1].chain,
+            start().then(&Message::user("hi"))
+        );
     }
 
     #[test]
@@ -225,24 +225,15 @@ mod tests {
             r#"{"\ud83d":1,"messages":[{"role":"user","content":"\ud83d","\ud83d":1}]}"#,
         );
         let request = request.unwrap();
-        let (text, chain) = &request.messages[0];
+        let message = &request.messages[0];
         assert_eq!(
-            text.as_str(),
-            "{\"role\":\"user\",\"content\":\"\u{fffd}\",\"\u{fffd}\":1}"
+            message.text.read::<Value>().unwrap(),
+            json!({"role": "user", "content": "\u{fffd}", "\u{fffd}": 1})
         );
-        assert_eq!(*chain, start().then(&Message::user("\u{fffd}")));
-        read(Api::Chat, r#"{"messages":[{"role":"user","x":1e999}]}"#).unwrap_err();
-        let deep = |n| {
-            format!(
-                r#"{{"messages":[{{"role":"user","x":{}7{}}}]}}"#,
-                "[".repeat(n),
-                "]".repeat(n)
-            )
-        };
-        let text = |n| Some(read(Api::Chat, &deep(n)).ok()?.messages.swap_remove(0).0);
-        let nested = text(MAX_DEPTH - 1).unwrap();
-        serde_json::from_str::<Message>(nested.as_str()).unwrap();
-        assert_eq!(text(MAX_DEPTH), None, "the log could not be read");
+        assert_eq!(message.chain, start().then(&Message::user("\u{fffd}")));
+        // Of a chat completion the log finds that out, of what it does not know yet.
+        let raw = r#"{"system":1e999,"messages":[{"role":"user","content":"hi"}]}"#;
+        read(Api::Messages, raw).unwrap_err();
     }
 
     proptest! {
@@ -259,7 +250,7 @@ mod tests {
             let messages: Vec<Value> = messages.iter().map(message).collect();
             let raw = json!({ "messages": messages }).to_string();
             let request = read(Api::Chat, &raw).unwrap();
-            let chains: Vec<_> = request.messages.iter().map(|(_, chain)| *chain).collect();
+            let chains: Vec<_> = request.messages.iter().map(|message| message.chain).collect();
             prop_assert_eq!(chains, by_values(&request.messages));
         }
     }

@@ -1,7 +1,7 @@
 //! One line for each turn, without a word of what was said.
 
 use metaclaw_dialects::Api;
-use metaclaw_turns::{NewTurn, Served};
+use metaclaw_turns::NewTurn;
 
 /// The longest text of a caller's that the line has, in characters.
 const LONGEST: usize = 100;
@@ -12,7 +12,6 @@ pub(crate) struct Line<'a> {
     pub status: u16,
     pub n_bytes: u64,
     pub traceparent: Option<&'a str>,
-    pub served: &'a Served,
 }
 
 // === impl Line ===
@@ -21,11 +20,9 @@ impl Line<'_> {
     /// Writes it, in the span that is entered.
     pub(crate) fn write(&self, turn: &NewTurn) {
         let Self {
-            status,
-            n_bytes,
-            served,
-            ..
+            status, n_bytes, ..
         } = *self;
+        let served = &turn.served;
         let usage = turn.usage.unwrap_or_default();
         let since = |ms: u64| ms.saturating_sub(turn.started_ms);
         tracing::info!(

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use metaclaw_chat::now_ms;
 use metaclaw_dialects::response_id;
-use metaclaw_turns::{RawTurn, StreamEnd};
+use metaclaw_turns::{NewTurn, StreamEnd};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
@@ -111,7 +111,7 @@ impl Recorder {
         let Shared {
             budget, metrics, ..
         } = &*self.0;
-        let n_bytes = request.chat.raw().len() + size_of::<Capture>() + size_of::<RawTurn>();
+        let n_bytes = request.chat.raw().len() + size_of::<Capture>() + size_of::<NewTurn>();
         let Some(memory) = budget.hold(n_bytes) else {
             metrics.overflowed.inc();
             return None;

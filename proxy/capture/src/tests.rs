@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use metaclaw_chat::{AgentId, ChainHash};
 use metaclaw_dialects::{Api, request::ChatRequest};
-use metaclaw_turns::{Done, RawTurn, Served, StreamEnd, TurnKind};
+use metaclaw_turns::{Done, NewTurn, Served, StreamEnd, TurnKind};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
@@ -27,12 +27,12 @@ const REQUEST: &str = r#"{"messages":[{"role":"user"}]}"#;
 #[derive(Default)]
 struct Stuck {
     takes: bool,
-    taken: Mutex<Vec<(RawTurn, Done)>>,
+    taken: Mutex<Vec<(NewTurn, Done)>>,
     asked: Notify,
 }
 
 impl TurnSink for Stuck {
-    fn append(&self, turn: RawTurn, done: Done) -> Appending<'_> {
+    fn append(&self, turn: NewTurn, done: Done) -> Appending<'_> {
         Box::pin(async move {
             self.taken.lock().unwrap().push((turn, done));
             self.asked.notify_one();
@@ -248,7 +248,7 @@ async fn end_of(is_cut_by_us: bool) -> StreamEnd {
         () = way.log.asked.notified() => {}
     }
     let taken = way.log.taken.lock().unwrap();
-    taken[0].0.turn.end
+    taken[0].0.end
 }
 
 #[tokio::test]

@@ -3,14 +3,12 @@
 use std::borrow::Cow;
 
 use metaclaw_dialects::{Reply, vllm::Sampled};
-use metaclaw_turns::{
-    JsonText, NewTurn, RawMessage, RawSetup, RawTurn, Request, Served, StreamEnd, Tokens,
-};
+use metaclaw_turns::{NewTurn, Served, StreamEnd, Tokens};
 use tokio::sync::oneshot;
 
 use crate::{
     budget::Held,
-    conversation::{NormalizedRequest, Unreadable},
+    conversation::NormalizedRequest,
     line::Line,
     metrics::CaptureMetrics,
     recording::{Capture, Finished},
@@ -18,7 +16,7 @@ use crate::{
 
 /// A turn that is ready for the log.
 pub(crate) struct ReadTurn {
-    pub turn: RawTurn,
+    pub turn: NewTurn,
     pub ack: Option<oneshot::Sender<()>>,
     /// Given back when the log is done with the turn.
     pub memory: Held,
@@ -50,19 +48,20 @@ impl Finished {
         if let Some((tell, id)) = request.on_reply_id.take().zip(reply.id.clone()) {
             tell(id);
         }
-        let served = std::mem::take(&mut request.served);
-        let asked = NormalizedRequest::read(&request.chat, request.start);
-        let asked = asked.and_then(|mut asked| Ok((setup(&mut asked, served)?, asked)));
-        let Ok((setup, mut asked)) = asked else {
+        let Ok(asked) = NormalizedRequest::read(&request.chat, request.start) else {
             metrics.unreadable.inc();
             return None;
         };
+        let mut served = std::mem::take(&mut request.served);
         let n_asked = asked.n_bytes().max(request.chat.raw().len());
-        let messages = messages(&mut asked);
-        let tokens = sampled.map(|sampled| tokens(sampled, setup.served()));
+        if served.model.is_empty() {
+            served.model = asked.model.unwrap_or_default();
+        }
+        let messages = asked.messages;
+        let tokens = sampled.map(|sampled| tokens(sampled, &served));
         let n_ids = tokens.as_ref().map_or(0, Tokens::n_bytes) as u64;
         let n_messages = size_of_val(messages.as_slice());
-        let n_turn = (n_asked + n_messages + size_of::<RawTurn>()) as u64;
+        let n_turn = (n_asked + n_messages + size_of::<NewTurn>()) as u64;
         capture.memory.set(n_turn + n_ids + n_bytes);
         let Capture {
             request,
@@ -75,17 +74,21 @@ impl Finished {
             session: request.session,
             kind: request.kind,
             chain: messages.last().map_or(request.start, |last| last.chain),
-            request: Request::default(),
+            messages,
+            continues: asked.goes_on_from,
+            tools: asked.tools,
+            params: asked.params,
             reply: reply.message,
             reply_id: reply.id,
             finish_reason: reply.finish_reason,
             usage: reply.usage,
             end,
-            served: Served::default(),
+            served,
             started_ms: request.started_ms,
             first_byte_ms: capture.first_byte_ms,
             ended_ms: self.ended_ms,
             is_last: request.is_last,
+            masked: false,
             tokens,
         };
         let line = Line {
@@ -93,16 +96,10 @@ impl Finished {
             status: response.status,
             n_bytes: capture.n_bytes,
             traceparent: request.traceparent.as_deref(),
-            served: setup.served(),
         };
         line.write(&turn);
         Some(ReadTurn {
-            turn: RawTurn {
-                turn,
-                messages,
-                setup,
-                goes_on_from: asked.goes_on_from,
-            },
+            turn,
             ack: self.ack,
             memory,
         })
@@ -141,23 +138,6 @@ impl Capture {
             n_bytes,
         }
     }
-}
-
-/// What seldom changes from turn to turn: params, tools, and under what it was served.
-fn setup(asked: &mut NormalizedRequest, mut served: Served) -> Result<RawSetup, Unreadable> {
-    if served.model.is_empty() {
-        served.model = asked.model.take().unwrap_or_default();
-    }
-    let block = served.system_block.take();
-    let block = block.as_deref().map(JsonText::of_str);
-    let params = std::mem::take(&mut asked.params);
-    RawSetup::new(params, served, asked.tools.take(), block).map_err(|_| Unreadable)
-}
-
-fn messages(asked: &mut NormalizedRequest) -> Vec<RawMessage> {
-    let messages = asked.messages.drain(..);
-    let message = |(text, chain)| RawMessage { text, chain };
-    messages.map(message).collect()
 }
 
 /// What the log is told of sampled ids. As drawn, after temperature and top-p, vLLM does not say.

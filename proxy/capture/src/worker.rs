@@ -114,7 +114,7 @@ impl Worker {
             return;
         };
         let ReadTurn { turn, ack, memory } = read;
-        let agent = turn.turn.agent.clone();
+        let agent = turn.agent.clone();
         let metrics = Arc::clone(&self.metrics);
         let token = unacknowledged.token();
         let done = move |appended: Result<TurnId, LogError>| {
@@ -128,7 +128,10 @@ impl Worker {
                     }
                 }
                 Err(reason) => {
-                    metrics.failed.inc();
+                    match reason {
+                        LogError::Unreadable { .. } => metrics.unreadable.inc(),
+                        _ => metrics.failed.inc(),
+                    }
                     tracing::warn!(%agent, %reason, "a turn did not get into the log");
                 }
             }

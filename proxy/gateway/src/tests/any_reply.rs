@@ -4,8 +4,9 @@
 use std::cell::RefCell;
 
 use metaclaw_chat::Size;
+use metaclaw_chat::TurnId;
 use metaclaw_dialects::Api;
-use metaclaw_turns::NewTurn;
+use metaclaw_turns::Turn;
 use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
 use tokio::{io::AsyncReadExt, runtime::Runtime};
 
@@ -181,8 +182,9 @@ impl Outcome {
 }
 
 /// A turn without its times.
-fn timeless(turn: &NewTurn) -> NewTurn {
-    NewTurn {
+fn timeless(turn: &Turn) -> Turn {
+    Turn {
+        id: TurnId { session: 0, seq: 0 },
         started_ms: 0,
         first_byte_ms: turn.first_byte_ms.map(|_| 0),
         ended_ms: 0,
@@ -210,7 +212,7 @@ fn any_splitting_gives_the_agent_the_same_bytes_and_the_log_the_same_turn() {
             harness.log.wait(n_before + 1).await;
             let split = reply.pass(&mut harness).await;
             let turns = harness.log.wait(n_before + 2).await;
-            let turns: Vec<NewTurn> = turns[n_before..].iter().map(timeless).collect();
+            let turns: Vec<Turn> = turns[n_before..].iter().map(timeless).collect();
             ([whole, split], turns)
         });
         let [whole, split] = outcomes;

@@ -10,7 +10,7 @@ mod http2;
 mod upstream;
 
 use metaclaw_chat::Message;
-use metaclaw_turns::{NewTurn, StreamEnd};
+use metaclaw_turns::{StreamEnd, Turn};
 use tokio::{runtime::Handle, time::timeout};
 
 use super::harness::{Harness, SOON};
@@ -90,7 +90,7 @@ impl Scene {
     }
 }
 
-fn said(turn: &NewTurn) -> (StreamEnd, Option<String>) {
+fn said(turn: &Turn) -> (StreamEnd, Option<String>) {
     let text = |reply: &Message| reply.text().into_owned();
     (turn.end, turn.reply.as_ref().map(text))
 }

@@ -10,7 +10,7 @@ use std::{
 use metaclaw_capture::{Appending, TurnSink};
 use metaclaw_chat::TurnId;
 use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
-use metaclaw_turns::{Done, LogError, NewTurn, RawTurn};
+use metaclaw_turns::{Done, LogError, NewTurn, Turn};
 use rustls::RootCertStore;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -61,7 +61,7 @@ pub(super) struct SetUp {
 
 /// What the log got; holds each turn back until [`Log::let_go`] where it was told to.
 pub(super) struct Log {
-    turns: Mutex<Vec<NewTurn>>,
+    turns: Mutex<Vec<Turn>>,
     gate: Semaphore,
     pub broken: Mutex<Option<String>>,
     arrived: tokio::sync::Notify,
@@ -219,12 +219,12 @@ impl Log {
         self.gate.add_permits(n_turns);
     }
 
-    pub(super) fn turns(&self) -> Vec<NewTurn> {
+    pub(super) fn turns(&self) -> Vec<Turn> {
         self.turns.lock().unwrap().clone()
     }
 
     /// The turns, once there are as many.
-    pub(super) async fn wait(&self, n_turns: usize) -> Vec<NewTurn> {
+    pub(super) async fn wait(&self, n_turns: usize) -> Vec<Turn> {
         let wait = async {
             loop {
                 let arrived = self.arrived.notified();
@@ -240,17 +240,24 @@ impl Log {
 }
 
 impl TurnSink for Log {
-    fn append(&self, turn: RawTurn, done: Done) -> Appending<'_> {
+    fn append(&self, turn: NewTurn, done: Done) -> Appending<'_> {
         Box::pin(async move {
             self.gate.acquire().await.unwrap().forget();
             if let Some(why) = self.broken.lock().unwrap().clone() {
                 return done(Err(LogError::Broken { why }));
             }
             let mut turns = self.turns.lock().unwrap();
-            turns.push(turn.read().unwrap());
+            let seq = u32::try_from(turns.len() + 1).unwrap();
+            let id = TurnId { session: 1, seq };
+            match turn.read(id) {
+                Ok(turn) => turns.push(turn),
+                Err(error) => {
+                    let why = error.to_string();
+                    return done(Err(LogError::Unreadable { why }));
+                }
+            }
             self.arrived.notify_waiters();
-            let seq = u32::try_from(turns.len()).unwrap();
-            done(Ok(TurnId { session: 1, seq }));
+            done(Ok(id));
         })
     }
 

@@ -1,6 +1,6 @@
 //! An upstream of `dialect: vllm`: what is asked of it beside a chat, and who gets to see it.
 
-use metaclaw_turns::{NewTurn, StreamEnd, Tokens};
+use metaclaw_turns::{StreamEnd, Tokens, Turn};
 
 use tokio_util::task::TaskTracker;
 
@@ -92,7 +92,7 @@ fn sampled(model: &str) -> Tokens {
     }
 }
 
-async fn turn(harness: &Harness) -> NewTurn {
+async fn turn(harness: &Harness) -> Turn {
     harness.log.wait(1).await.remove(0)
 }
 

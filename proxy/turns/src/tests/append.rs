@@ -472,14 +472,24 @@ async fn a_turn_that_fits_in_no_value_is_refused_and_the_session_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     let mut client = Client::new("s", "sys");
-    for n in 0..2 {
+    let deep = |n| {
+        let (open, close) = ("[".repeat(n), "]".repeat(n));
+        format!(r#"{{"role":"user","content":{open}7{close}}}"#)
+    };
+    let refused = [r#"{"role":"user","content":1e999}"#.to_owned(), deep(127)];
+    for (n, text) in refused.iter().enumerate() {
         let mut huge = client.clone().turn("question", "answer");
-        huge.messages[1].text = JsonText::new(r#"{"role":"user","content":1e999}"#);
+        huge.messages[1].text = JsonText::new(text);
         let error = log.append(huge).await.unwrap_err();
         assert!(matches!(error, LogError::Unreadable { .. }), "{error}");
         let turn = client.turn(&format!("question {n}"), "answer");
         let id = log.append(turn.clone()).await.unwrap();
         assert_eq!(as_put(log.get(id).await.unwrap().unwrap()), turn);
     }
-    assert_eq!(log.funnel(None).await.unwrap().turns, 2);
+    let mut nested = client.turn("question", "answer");
+    nested.messages[1].text = JsonText::new(&deep(126));
+    let id = log.append(nested.clone()).await.unwrap();
+    let back = log.get(id).await.unwrap().unwrap();
+    assert_eq!(back.request, nested.request().unwrap());
+    assert_eq!(log.funnel(None).await.unwrap().turns, 3);
 }
