@@ -78,8 +78,9 @@ impl NormalizedRequest {
 fn params(chat: &ChatRequest) -> Map<String, Value> {
     let api = chat.api();
     let is_said = |name: &str| match (name, api) {
-        ("messages", Api::Chat | Api::Messages) | ("input", Api::Responses) => true,
-        ("system", Api::Messages) | ("instructions", Api::Responses) => true,
+        ("messages", Api::Chat)
+        | ("messages" | "system", Api::Messages)
+        | ("input" | "instructions", Api::Responses) => true,
         (name, _) => name == "tools" || OWN_FIELDS.contains(&name),
     };
     let steering = chat.fields().filter(|(name, _)| !is_said(name));

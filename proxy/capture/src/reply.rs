@@ -36,13 +36,13 @@ pub enum Format {
 
 impl ResponseMeta {
     /// Whether the end mark of the stream is in what came so far.
-    pub(crate) fn is_done(&self, came: &[u8]) -> bool {
+    pub(crate) fn is_done(self, came: &[u8]) -> bool {
         let is_read = self.encoding == Encoding::Identity && self.format == Format::Sse;
         is_read && self.api.is_done(came)
     }
 
     /// Reads a reply that was decompressed.
-    pub(crate) fn read(&self, bytes: &[u8]) -> Reply {
+    pub(crate) fn read(self, bytes: &[u8]) -> Reply {
         match self.format {
             Format::Sse => self.api.read_sse(bytes),
             Format::Json => self.api.read_json(bytes),
@@ -50,7 +50,7 @@ impl ResponseMeta {
     }
 
     /// The ids that it was sampled as, where they were asked for; `None` where not all of them are there.
-    pub(crate) fn sampled(&self, bytes: &[u8]) -> Option<Sampled> {
+    pub(crate) fn sampled(self, bytes: &[u8]) -> Option<Sampled> {
         if !self.has_ids {
             return None;
         }
@@ -61,7 +61,7 @@ impl ResponseMeta {
     }
 
     /// How the stream ended: what the relay saw, and what the reply itself says.
-    pub(crate) fn end(&self, seen: StreamEnd, reply: Option<&Reply>) -> StreamEnd {
+    pub(crate) fn end(self, seen: StreamEnd, reply: Option<&Reply>) -> StreamEnd {
         let status = self.status;
         if !(200..300).contains(&status) {
             return StreamEnd::UpstreamError { status };

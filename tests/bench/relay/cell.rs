@@ -152,7 +152,7 @@ impl Cell {
 }
 
 /// Of sorted times, in milliseconds; 0 where there are none.
-fn quantile_ms(sorted: &[Duration], share: f64) -> f64 {
+pub fn quantile_ms(sorted: &[Duration], share: f64) -> f64 {
     // The smallest value that at least this share does not exceed.
     let rank = (share * sorted.len() as f64).ceil().max(1.0);
     #[expect(

@@ -5,6 +5,7 @@
 //! order, so that what else happens on the machine falls on all of them. Resumable: each (workload,
 //! peer, repeat) is one file; what is there is not run again. Nothing is pinned to a CPU.
 
+mod beside;
 mod cell;
 mod limits;
 mod load;
@@ -40,6 +41,7 @@ use self::{
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench relay")]
+#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 struct Flags {
     /// Where the JSON files go; cells already there are not run again.
     #[arg(long)]
@@ -68,6 +70,9 @@ struct Flags {
     /// Removes what is in `--out` first.
     #[arg(long)]
     again: bool,
+    /// Compares nobody: shows what the end of long replies, and retrieval, cost the streams beside them.
+    #[arg(long)]
+    beside: bool,
     /// Runs nothing: shows what is in `--out`.
     #[arg(long)]
     show: bool,
@@ -89,11 +94,19 @@ fn main() -> Result<()> {
         (flags.repeats, flags.seconds) = (1, 1.0);
         (flags.sizes, flags.connections) = (vec![Size::Large], vec![1, 16]);
     }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads())
+        .enable_all()
+        .build()?;
+    if flags.beside {
+        let window = Duration::from_secs_f64(flags.seconds);
+        println!(
+            "{}",
+            runtime.block_on(beside::run(&programs().ours, threads(), window))?
+        );
+        return Ok(());
+    }
     if !flags.show {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(threads())
-            .enable_all()
-            .build()?;
         runtime.block_on(run(&flags))?;
     }
     let cells = read_all(&flags.out)?;

@@ -18,7 +18,7 @@ use http_body_util::BodyExt as _;
 use hyper::{
     Request, Response,
     body::{Body, Frame, Incoming, SizeHint},
-    header::CONTENT_TYPE,
+    header::{CONTENT_ENCODING, CONTENT_TYPE},
     server::conn::http1,
     service::service_fn,
 };
@@ -48,7 +48,11 @@ struct Shared {
     /// Whether requests are kept.
     keeps: AtomicBool,
     kept: Mutex<Vec<u8>>,
+    large: Mutex<Bytes>,
 }
+
+/// The request header that asks for what [`Upstream::answers_large`] was given.
+pub const LARGE: &str = "x-bench-large";
 
 /// A reply on its way.
 struct Replying {
@@ -78,6 +82,7 @@ impl Upstream {
             reply: Mutex::new(Kind::Plain.reply()),
             keeps: AtomicBool::new(false),
             kept: Mutex::default(),
+            large: Mutex::default(),
         });
         let mut server = JoinSet::new();
         server.spawn_on(accept(listener, Arc::clone(&shared)), runtime.handle());
@@ -92,6 +97,11 @@ impl Upstream {
     /// From now on it answers with this.
     pub fn answers(&self, reply: Reply) {
         *lock(&self.shared.reply) = reply;
+    }
+
+    /// From now on it answers requests with the header [`LARGE`] with this, which is JSON in gzip.
+    pub fn answers_large(&self, packed: Bytes) {
+        *lock(&self.shared.large) = packed;
     }
 
     /// From now on it keeps the last request's body.
@@ -146,6 +156,7 @@ async fn answer(
     request: Request<Incoming>,
     shared: &Shared,
 ) -> Result<Response<Replying>, hyper::Error> {
+    let is_large = request.headers().contains_key(LARGE);
     let mut body = request.into_body();
     let mut kept = Vec::new();
     let keeps = shared.keeps.load(Ordering::Relaxed);
@@ -158,7 +169,11 @@ async fn answer(
     if keeps {
         *lock(&shared.kept) = kept;
     }
-    let reply = lock(&shared.reply).clone();
+    let reply = if is_large {
+        Reply::plain(lock(&shared.large).clone())
+    } else {
+        lock(&shared.reply).clone()
+    };
     let content_type = if reply.kind.is_stream() {
         "text/event-stream"
     } else {
@@ -172,6 +187,10 @@ async fn answer(
     });
     let content_type = hyper::header::HeaderValue::from_static(content_type);
     response.headers_mut().insert(CONTENT_TYPE, content_type);
+    if is_large {
+        let gzip = hyper::header::HeaderValue::from_static("gzip");
+        response.headers_mut().insert(CONTENT_ENCODING, gzip);
+    }
     Ok(response)
 }
 

@@ -67,6 +67,17 @@ impl fmt::Display for Workload {
     }
 }
 
+impl Reply {
+    /// A body in one piece.
+    pub fn plain(whole: Bytes) -> Self {
+        Self {
+            pieces: Arc::new([whole.clone()]),
+            whole,
+            kind: Kind::Plain,
+        }
+    }
+}
+
 impl Kind {
     /// In file names and tables.
     pub fn name(self) -> &'static str {

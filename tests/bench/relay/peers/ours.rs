@@ -54,10 +54,25 @@ pub struct Recorded {
 impl Ours {
     /// Starts it.
     pub async fn start(bin_dir: &Path, upstream: SocketAddr, records: bool) -> Result<Self> {
+        Self::with_skills(bin_dir, upstream, records, 0).await
+    }
+
+    /// The same with `n_more` skills beside those that it has to have.
+    pub async fn with_skills(
+        bin_dir: &Path,
+        upstream: SocketAddr,
+        records: bool,
+        n_more: usize,
+    ) -> Result<Self> {
         let home = Home::new(bin_dir, &settings(upstream, records));
         // A line for every turn is its access log; the others run without theirs.
         let home = home.with_env("RUST_LOG", "warn");
-        teach(&home.path().join("skills"))?;
+        let skills = home.path().join("skills");
+        teach(&skills)?;
+        for number in 0..n_more {
+            let description = format!("Sorting the papers of customer {number} by month and topic");
+            write_skill(&skills, &format!("papers-{number}"), &description)?;
+        }
         let proxy = home.start().await?;
         Ok(Self {
             proxy,
@@ -150,15 +165,17 @@ fn teach(skills: &Path) -> Result<()> {
         fs::write(folder.join("WISHES.md"), wishes)?;
     }
     for (name, description) in SKILLS {
-        let folder = skills.join(name);
-        fs::create_dir_all(&folder)?;
-        let steps =
-            "- Look at what the owner has of it before you ask, and say where you found it.\n"
-                .repeat(12);
-        let text = format!(
-            "---\nname: {name}\ndescription: {description}\n---\n# {description}\n\n{steps}"
-        );
-        fs::write(folder.join("SKILL.md"), text)?;
+        write_skill(skills, name, description)?;
     }
     Ok(())
+}
+
+fn write_skill(skills: &Path, name: &str, description: &str) -> Result<()> {
+    let folder = skills.join(name);
+    fs::create_dir_all(&folder)?;
+    let steps = "- Look at what the owner has of it before you ask, and say where you found it.\n"
+        .repeat(12);
+    let text =
+        format!("---\nname: {name}\ndescription: {description}\n---\n# {description}\n\n{steps}");
+    Ok(fs::write(folder.join("SKILL.md"), text)?)
 }
