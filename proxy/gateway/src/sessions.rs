@@ -203,3 +203,51 @@ impl Session {
 fn key(who: &Identity) -> (AgentId, SessionId) {
     (who.agent.clone(), who.session.clone())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, pin::pin, task::Poll};
+
+    use metaclaw_dialects::Api;
+    use metaclaw_skills::{SkillsConfig, WishesConfig};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn lessons_are_searched_away_from_the_thread_that_chats() {
+        let skills = tempfile::tempdir().unwrap();
+        let invoices = skills.path().join("invoices");
+        std::fs::create_dir(&invoices).unwrap();
+        let text = "---\nname: invoices\ndescription: Finding invoices\n---\nLook at October.\n";
+        std::fs::write(invoices.join("SKILL.md"), text).unwrap();
+        let (library, _) = Library::open(
+            skills.path(),
+            SkillsConfig::default(),
+            WishesConfig::default(),
+        );
+        let sessions = Sessions::new(
+            library,
+            Serving::new(|_| ()),
+            Duration::from_secs(600),
+            Arc::default(),
+        );
+        let who = Identity {
+            agent: AgentId::default_agent(),
+            session: "s".parse().unwrap(),
+            kind: TurnKind::Main,
+            is_last: false,
+        };
+        let raw = br#"{"messages":[{"role":"user","content":"Which invoices are open?"}]}"#;
+        let chat = ChatRequest::parse(Api::Chat, raw[..].into()).unwrap();
+        let mut first = pin!(sessions.context(&who, &chat));
+        let polled = poll_fn(|cx| Poll::Ready(first.as_mut().poll(cx).is_pending()));
+        assert!(polled.await, "this thread has searched");
+        assert_eq!(first.await.lessons.skills.len(), 1);
+        let mut second = pin!(sessions.context(&who, &chat));
+        let polled = poll_fn(|cx| Poll::Ready(second.as_mut().poll(cx).is_ready()));
+        assert!(
+            polled.await,
+            "nothing is searched for a session that goes on"
+        );
+    }
+}

@@ -30,8 +30,10 @@ const STREAMS: usize = 50;
 const SKILLS: usize = 1_000;
 /// Words of a message, for which they are searched.
 const WORDS: usize = 3_000;
-/// Requests for long replies at a time.
+/// Agents that ask for long replies.
 const AT_ONCE: usize = 2;
+/// How long such an agent waits before it asks again.
+const PAUSE: Duration = Duration::from_millis(500);
 /// A long reply, in bytes: a little less than the log opens.
 const LONG: usize = (32 << 20) - (1 << 10);
 
@@ -122,6 +124,7 @@ async fn ask_for_ever(server: String) -> Result<()> {
             .error_for_status()?;
         reply.bytes().await?;
         N_ENDED.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
