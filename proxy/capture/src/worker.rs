@@ -10,6 +10,7 @@ use tokio::{
     time::sleep,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{Dispatch, dispatcher};
 
 use crate::{
     metrics::CaptureMetrics,
@@ -61,11 +62,14 @@ impl Worker {
         let _guard = abandoned.clone().drop_guard();
         let (ends, ended) = oneshot::channel();
         let (is_stopping, runtime) = (stop.clone(), Handle::current());
+        // Its lines go where those of whoever runs it go.
+        let lines = dispatcher::get_default(Dispatch::clone);
         let work = move || {
             let all = self.put_all(&is_stopping);
             let all = abandoned.run_until_cancelled(all);
+            let ended = dispatcher::with_default(&lines, || runtime.block_on(all));
             // Whoever waits for it may be gone.
-            let _ = ends.send(runtime.block_on(all));
+            let _ = ends.send(ended);
         };
         let thread = thread::Builder::new().name("metaclaw-capture".to_owned());
         if let Err(error) = thread.spawn(work) {
