@@ -9,6 +9,7 @@ use rustls::RootCertStore;
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    accept::max_connections,
     admission::Admission,
     auth::{AuthLayer, Authenticator},
     body_limit::BodyLimitLayer,
@@ -21,7 +22,6 @@ use crate::{
     probes::ProbesLayer,
     routing::Upstreams,
     serve_calls::ServeCalls,
-    server::max_connections,
     services::Services,
     serving::Serving,
     sessions::Sessions,

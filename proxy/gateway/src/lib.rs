@@ -6,6 +6,7 @@
 //! log behind the agent's back (`metaclaw-capture`). Where learning and chat compete, chat wins, and the
 //! loss is counted ([`Metrics`]).
 
+mod accept;
 mod address;
 mod admission;
 mod auth;

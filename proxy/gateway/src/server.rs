@@ -2,39 +2,20 @@
 
 mod connection;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use rustix::process::{Resource, getrlimit};
 use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    net::TcpListener,
     task::JoinSet,
-    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
+    time::{MissedTickBehavior, interval, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
 use self::connection::connection;
-use crate::{gateway::Gateway, sessions::Sessions, stack};
+use crate::{accept::Accepting, gateway::Gateway, sessions::Sessions, stack};
 
 /// How often what is silent is looked for.
 const SWEEP: Duration = Duration::from_secs(30);
-/// The pause after a connection could not be accepted: most often all file descriptors are taken.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How often it is said that no connection can be accepted.
-const WARNING: Duration = Duration::from_secs(60);
-/// Descriptors that no agent's connection takes: of the log, the control listener, the skills.
-const RESERVED: u64 = 64;
-
-/// How many connections of agents there may be at once: each may need one to an upstream, and some
-/// descriptors are needed beside.
-pub(crate) fn max_connections() -> usize {
-    let n_files = getrlimit(Resource::Nofile).current;
-    let n_files = n_files.unwrap_or(u64::MAX);
-    let n_free = n_files.saturating_sub(RESERVED.min(n_files / 2));
-    usize::try_from(n_free / 2).map_or(Semaphore::MAX_PERMITS, |n| {
-        n.clamp(1, Semaphore::MAX_PERMITS)
-    })
-}
 
 // === impl Gateway ===
 
@@ -54,11 +35,7 @@ impl Gateway {
 
         let mut connections = JoinSet::new();
         let service = stack::service(self.stack);
-        let accepting = Accepting {
-            listener: &listener,
-            places: Arc::new(Semaphore::new(self.max_connections)),
-            warned: None,
-        };
+        let accepting = Accepting::new(&listener, self.max_connections);
         let accepting = accepting.run(&mut connections, |stream| {
             connection(service.clone(), stream, stop.clone())
         });
@@ -79,73 +56,6 @@ impl Gateway {
         tasks.close();
         tasks.wait().await;
     }
-}
-
-/// What accepts connections.
-struct Accepting<'a> {
-    listener: &'a TcpListener,
-    places: Arc<Semaphore>,
-    /// When it was last said that there is no place.
-    warned: Option<Instant>,
-}
-
-// === impl Accepting ===
-
-impl Accepting<'_> {
-    /// Accepts connections for ever; those beyond the bound wait in the system's queue.
-    async fn run<F>(mut self, connections: &mut JoinSet<()>, serve: impl Fn(TcpStream) -> F)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        loop {
-            if self.places.available_permits() == 0 {
-                self.warn("as many connections are open as descriptors allow: others wait");
-            }
-            let accepted = tokio::select! {
-                Some(_) = connections.join_next() => continue,
-                accepted = self.accept() => accepted,
-            };
-            match accepted {
-                Ok((stream, place)) => {
-                    let served = serve(stream);
-                    connections.spawn(async move {
-                        served.await;
-                        drop(place);
-                    });
-                }
-                Err(error) if is_of_the_connection(&error) => {}
-                Err(error) => {
-                    self.warn(&format!("a connection cannot be accepted: {error}"));
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-    }
-
-    /// The next connection, once there is a place for it.
-    async fn accept(&self) -> io::Result<(TcpStream, Option<OwnedSemaphorePermit>)> {
-        let place = Arc::clone(&self.places).acquire_owned().await;
-        let (stream, _) = self.listener.accept().await?;
-        // It is never closed.
-        Ok((stream, place.ok()))
-    }
-
-    /// Says what is wrong, at most once in [`WARNING`].
-    fn warn(&mut self, what: &str) {
-        if self.warned.is_none_or(|warned| warned.elapsed() >= WARNING) {
-            self.warned = Some(Instant::now());
-            tracing::warn!("{what}");
-        }
-    }
-}
-
-/// The connection broke before it was ours; the next one is none the worse.
-fn is_of_the_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionRefused | ConnectionReset
-    )
 }
 
 /// Lets go of what silent sessions hold.

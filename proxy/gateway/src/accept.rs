@@ -1,0 +1,108 @@
+//! Connections in, as many as the open files allow.
+
+use std::{io, sync::Arc, time::Duration};
+
+use rustix::process::{Resource, getrlimit};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+
+/// The pause after a connection could not be accepted: most often all file descriptors are taken.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often it is said that no connection can be accepted.
+const WARNING: Duration = Duration::from_secs(60);
+/// Descriptors that no agent's connection takes: of the log, the control listener, the skills.
+const RESERVED: u64 = 64;
+
+/// What accepts connections.
+pub(crate) struct Accepting<'a> {
+    listener: &'a TcpListener,
+    places: Arc<Semaphore>,
+    /// When it was last said that there is no place.
+    warned: Option<Instant>,
+}
+
+/// How many connections of agents there may be at once: each may need one to an upstream, and some
+/// descriptors are needed beside.
+pub(crate) fn max_connections() -> usize {
+    let n_files = getrlimit(Resource::Nofile).current;
+    let n_files = n_files.unwrap_or(u64::MAX);
+    let n_free = n_files.saturating_sub(RESERVED.min(n_files / 2));
+    usize::try_from(n_free / 2).map_or(Semaphore::MAX_PERMITS, |n| {
+        n.clamp(1, Semaphore::MAX_PERMITS)
+    })
+}
+
+// === impl Accepting ===
+
+impl<'a> Accepting<'a> {
+    /// At most `n_connections` at once.
+    pub(crate) fn new(listener: &'a TcpListener, n_connections: usize) -> Self {
+        Self {
+            listener,
+            places: Arc::new(Semaphore::new(n_connections)),
+            warned: None,
+        }
+    }
+
+    /// Accepts connections for ever; those beyond the bound wait in the system's queue.
+    pub(crate) async fn run<F>(
+        mut self,
+        connections: &mut JoinSet<()>,
+        serve: impl Fn(TcpStream) -> F,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        loop {
+            if self.places.available_permits() == 0 {
+                self.warn("as many connections are open as descriptors allow: others wait");
+            }
+            let accepted = tokio::select! {
+                Some(_) = connections.join_next() => continue,
+                accepted = self.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, place)) => {
+                    let served = serve(stream);
+                    connections.spawn(async move {
+                        served.await;
+                        drop(place);
+                    });
+                }
+                Err(error) if is_of_the_connection(&error) => {}
+                Err(error) => {
+                    self.warn(&format!("a connection cannot be accepted: {error}"));
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// The next connection, once there is a place for it.
+    async fn accept(&self) -> io::Result<(TcpStream, Option<OwnedSemaphorePermit>)> {
+        let place = Arc::clone(&self.places).acquire_owned().await;
+        let (stream, _) = self.listener.accept().await?;
+        // It is never closed.
+        Ok((stream, place.ok()))
+    }
+
+    /// Says what is wrong, at most once in [`WARNING`].
+    fn warn(&mut self, what: &str) {
+        if self.warned.is_none_or(|warned| warned.elapsed() >= WARNING) {
+            self.warned = Some(Instant::now());
+            tracing::warn!("{what}");
+        }
+    }
+}
+
+/// The connection broke before it was ours; the next one is none the worse.
+fn is_of_the_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset
+    )
+}
