@@ -6,8 +6,6 @@
 
 mod read;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-
 use crate::Tensor2;
 
 /// A sequence, checked: lengths agree, numbers are finite, there is at least one position.
@@ -206,21 +204,6 @@ fn all_finite(field: &'static str, values: &[f32]) -> Result<(), DatumError> {
             at,
             value: f64::from(values[at]),
         }),
-    }
-}
-
-impl Serialize for Datum {
-    /// Vectors go as plain lists, which every server of the fork reads; a datum with an `[N, K]`
-    /// tensor goes in the second form, the only one that has a shape.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        read::DatumWire::from(self).serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Datum {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let wire = read::DatumWire::deserialize(deserializer)?;
-        wire.check().map_err(D::Error::custom)
     }
 }
 

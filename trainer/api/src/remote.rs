@@ -4,12 +4,14 @@
 //! at every call, because a supervised trainer comes back on another port.
 
 mod call;
+mod config;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use serde_json::Value;
 
 use self::call::Call;
+pub use self::config::{ApiKey, Endpoint, RemoteConfig};
 use crate::{
     AdapterName, BackendError, BackendFuture, CheckpointName, RunId, TrainingBackend,
     wire::{
@@ -24,74 +26,10 @@ use crate::{
 /// Deadline of calls that compute nothing.
 const QUICK: Duration = Duration::from_secs(30);
 
-/// A key, shown only as `sk-…abcd`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ApiKey(Arc<str>);
-
-/// Where a training server is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
-    /// As in `http://127.0.0.1:8000`; a trailing `/` or `/v1` is dropped.
-    pub url: String,
-    /// Sent as `Authorization: Bearer`.
-    pub key: Option<ApiKey>,
-}
-
-/// What a [`RemoteBackend`] is made of.
-pub struct RemoteConfig {
-    /// The client to send with: the caller's, so that redirects, proxies and TLS are set in one
-    /// place.
-    pub client: reqwest::Client,
-    /// Where the server is now; `None` while none runs.
-    pub endpoint: Arc<dyn Fn() -> Option<Endpoint> + Send + Sync>,
-    /// Deadline of calls that train or sample: `rl.remote_timeout_s`, 600 s by default.
-    pub timeout: Duration,
-}
-
 /// [`TrainingBackend`] over HTTP. Cheap to clone.
 #[derive(Clone)]
 pub struct RemoteBackend {
     config: Arc<RemoteConfig>,
-}
-
-// === impl ApiKey ===
-
-impl ApiKey {
-    /// A key from its text.
-    pub fn new(key: impl Into<Arc<str>>) -> Self {
-        Self(key.into())
-    }
-
-    /// The key itself: for the header alone, never for a log.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for ApiKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tail = self
-            .0
-            .char_indices()
-            .rev()
-            .nth(3)
-            .map(|(at, _)| &self.0[at..]);
-        match tail {
-            Some(tail) if self.0.len() >= 12 => write!(f, "sk-…{tail}"),
-            Some(_) | None => f.write_str("sk-…"),
-        }
-    }
-}
-
-// === impl RemoteConfig ===
-
-impl fmt::Debug for RemoteConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RemoteConfig")
-            .field("endpoint", &(self.endpoint)())
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
-    }
 }
 
 // === impl RemoteBackend ===

@@ -4,15 +4,18 @@
 //! trained on, byte for byte, and after how many steps.
 
 mod config;
+mod error;
+mod json;
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use tch::TchError;
 
+pub use self::error::AdapterError;
+pub(crate) use self::json::{from_json, pretty};
 use crate::folder::{self, NameError};
-use crate::lora::{LayerDims, Lora, LoraError};
-use crate::tensors::{self, FileError};
+use crate::lora::{LayerDims, Lora};
+use crate::tensors;
 
 /// The base model that an adapter belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,66 +55,6 @@ struct Origin {
     #[serde(flatten)]
     base: BaseId,
     step: u64,
-}
-
-/// Why an adapter cannot be saved or loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum AdapterError {
-    /// The name is no folder's.
-    #[error(transparent)]
-    Name(#[from] NameError),
-    /// Nothing under that name.
-    #[error("there is no adapter {name:?} in {folder}", folder = folder.display())]
-    Unknown {
-        /// What was asked for.
-        name: String,
-        /// Where.
-        folder: PathBuf,
-    },
-    /// Nothing under that name.
-    #[error("there is no checkpoint {name:?} in {folder}", folder = folder.display())]
-    NoCheckpoint {
-        /// What was asked for.
-        name: String,
-        /// Where.
-        folder: PathBuf,
-    },
-    /// A file cannot be read or written, or is damaged.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// A setting that this engine cannot honour.
-    #[error("{file}: {field} is {value}, allowed: {allowed}", file = file.display())]
-    Field {
-        /// The file.
-        file: PathBuf,
-        /// The field.
-        field: &'static str,
-        /// What it holds.
-        value: String,
-        /// What is allowed.
-        allowed: &'static str,
-    },
-    /// The adapter of another model.
-    #[error("{folder} is an adapter of {theirs}, this engine serves {ours}", folder = folder.display())]
-    Base {
-        /// The adapter.
-        folder: PathBuf,
-        /// Its base.
-        theirs: String,
-        /// Ours.
-        ours: String,
-    },
-    /// Tensors that do not fit.
-    #[error("{file}: {source}", file = file.display())]
-    Tensors {
-        /// The file.
-        file: PathBuf,
-        /// What does not fit.
-        source: LoraError,
-    },
-    /// libtorch refused, for want of memory above all.
-    #[error("libtorch: {0}")]
-    Torch(#[from] TchError),
 }
 
 const CONFIG: &str = "adapter_config.json";
@@ -254,22 +197,6 @@ fn check_base(
         theirs,
         ours,
     })
-}
-
-/// Reads a JSON file of ours.
-pub(crate) fn from_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, FileError> {
-    let bytes = tensors::read_bytes(file)?;
-    let damaged = |error: serde_json::Error| FileError::Damaged {
-        file: file.into(),
-        detail: error.to_string(),
-    };
-    serde_json::from_slice(&bytes).map_err(damaged)
-}
-
-/// JSON as PEFT writes it: indented by two.
-pub(crate) fn pretty(value: &impl Serialize) -> String {
-    // Our own structs and maps with text keys: nothing in them can fail to serialise.
-    serde_json::to_string_pretty(value).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -4,12 +4,14 @@
 //! head of q and k; head sizes may be free of the hidden size. Everything else is one Llama.
 //! What this engine would compute wrongly is refused here by name, before a weight is read.
 
+mod error;
 mod fields;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
+pub use self::error::FamilyError;
 use self::fields::Fields;
 
 /// Model architectures that one [`layer_forward`](crate::layer::layer_forward) covers.
@@ -101,39 +103,6 @@ pub struct Family {
     pub context: usize,
     /// Token ids that end a reply.
     pub eos_ids: Vec<u32>,
-}
-
-/// Why a config.json cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum FamilyError {
-    /// The file cannot be read.
-    #[error("cannot read {file}: {source}", file = file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The file is no JSON object.
-    #[error("{file} is not a JSON object: {detail}", file = file.display())]
-    Json {
-        /// The file.
-        file: PathBuf,
-        /// Where it breaks.
-        detail: String,
-    },
-    /// A field is missing or has a value that this engine cannot honour.
-    #[error("{file}: {field} is {value}, allowed: {allowed}", file = file.display())]
-    Field {
-        /// The file.
-        file: PathBuf,
-        /// The field.
-        field: String,
-        /// What it holds.
-        value: String,
-        /// What is allowed.
-        allowed: String,
-    },
 }
 
 impl Family {

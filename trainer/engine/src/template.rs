@@ -4,16 +4,18 @@
 //! gives templates `raise_exception` and `strftime_now`; all of it is needed for the same bytes.
 
 mod clock;
+mod error;
 mod json;
 mod messages;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, Error, ErrorKind, Value as Jinja};
 use serde_json::{Map, Value};
+
+pub use self::error::RenderError;
 
 const NAME: &str = "chat";
 
@@ -30,38 +32,6 @@ pub struct RenderRequest<'a> {
     pub append_system: Option<&'a str>,
     /// Further variables of the template, such as `enable_thinking`.
     pub extra: Option<&'a Map<String, Value>>,
-}
-
-/// Why a conversation cannot be rendered.
-#[derive(Debug, thiserror::Error)]
-pub enum RenderError {
-    /// A base model without a chat template.
-    #[error("the model has no chat template beside {file}; use an instruct model", file = file.display())]
-    NoTemplate {
-        /// The tokenizer file.
-        file: PathBuf,
-    },
-    /// The template refused the conversation (`raise_exception`).
-    #[error("the model's chat template refuses this conversation: {message}")]
-    Refused {
-        /// In the template's words.
-        message: String,
-    },
-    /// A message cannot be given to a text model.
-    #[error("messages[{index}].{field} is {value}, allowed: {allowed}")]
-    Message {
-        /// Which message.
-        index: usize,
-        /// Which field of it.
-        field: String,
-        /// What it holds.
-        value: String,
-        /// What is allowed.
-        allowed: &'static str,
-    },
-    /// The template failed.
-    #[error("the model's chat template failed: {0}")]
-    Failed(String),
 }
 
 /// A compiled chat template.

@@ -1,6 +1,6 @@
 //! Routes and their layers.
 
-use std::{any::Any, ops::Deref, panic::AssertUnwindSafe, sync::Arc};
+use std::{any::Any, panic::AssertUnwindSafe};
 
 use axum::{
     Json, Router,
@@ -11,120 +11,44 @@ use axum::{
     routing::{delete, get, post},
 };
 use futures_util::FutureExt as _;
-use metaclaw_trainer_api::{
-    ApiKey,
-    wire::{Capabilities, Health},
-};
-
+use metaclaw_trainer_api::wire::{Capabilities, Health};
 use tokio::time::Instant;
 
-use crate::{
-    auth, chat,
-    error::ApiError,
-    host::Host,
-    models::{self, Models},
-    origin,
-    queue::Queue,
-    sample,
-    sampled::{self, SampledRing},
-    tokenize, train,
-};
+use crate::{auth, chat, error::ApiError, listing, origin, sample, state::App, tokenize, train};
 
-/// Bounds of the server.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    /// Requests for text that may wait or run.
-    pub(crate) n_queue: usize,
-    /// Bytes of a body. A batch of 64 sequences of 8,192 tokens is about 40 MB as lists of numbers.
-    pub(crate) body: usize,
-    /// Bytes of sampled records.
-    pub(crate) sampled: usize,
-}
-
-/// What every handler shares; cheap to clone.
-#[derive(Debug, Clone)]
-pub(crate) struct App(Arc<Shared>);
-
-/// What every handler shares.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) host: Host,
-    pub(crate) models: Models,
-    pub(crate) queue: Queue,
-    pub(crate) sampled: SampledRing,
-    key: Option<ApiKey>,
-    limits: Limits,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            n_queue: 256,
-            body: 256 << 20,
-            sampled: sampled::MAX_BYTES,
-        }
-    }
-}
-
-// === impl App ===
-
-impl App {
-    pub(crate) fn new(host: Host, limits: Limits, key: Option<ApiKey>) -> Self {
-        Self(Arc::new(Shared {
-            models: Models::default(),
-            queue: Queue::new(limits.n_queue),
-            sampled: SampledRing::new(limits.sampled, sampled::KEEP),
-            host,
-            key,
-            limits,
-        }))
-    }
-
-    /// The routes. Layers, the outermost first: a panic becomes a 500; foreign pages are refused where there is no key;
-    /// the key is asked for, but not by `/v1/health`; a body has a bound.
-    pub(crate) fn router(&self) -> Router {
-        let guarded = Router::new()
-            .route("/v1/chat/completions", post(chat::completions))
-            .route("/v1/models", get(models::list))
-            .route("/v1/adapters", get(models::adapters))
-            .route("/v1/adapters/{name}", delete(models::unload))
-            .route("/tokenize", post(tokenize::tokenize))
-            .route("/v1/sampled/{id}", get(sample::sampled))
-            .route("/v1/sample", post(sample::sample))
-            .route("/v1/lora/create", post(train::create))
-            .route("/v1/train/forward", post(train::forward))
-            .route("/v1/train/forward_backward", post(train::forward_backward))
-            .route("/v1/train/optim_step", post(train::optim_step))
-            .route("/v1/weights/save", post(train::save_weights))
-            .route("/v1/checkpoint/save", post(train::save_checkpoint))
-            .route("/v1/checkpoint/load", post(train::load_checkpoint))
-            .route("/v1/checkpoints", get(train::checkpoints))
-            .route_layer(middleware::from_fn_with_state(
-                self.key.clone(),
-                auth::require_key,
-            ));
-        Router::new()
-            .route("/v1/health", get(health))
-            .merge(guarded)
-            .method_not_allowed_fallback(wrong_method)
-            .fallback(unknown_route)
-            .layer(DefaultBodyLimit::max(self.limits.body))
-            .layer(middleware::from_fn_with_state(
-                self.key.clone(),
-                origin::refuse_foreign_pages,
-            ))
-            .layer(middleware::from_fn(catch_panic))
-            .layer(middleware::map_response(versioned))
-            .with_state(self.clone())
-    }
-}
-
-impl Deref for App {
-    type Target = Shared;
-
-    fn deref(&self) -> &Shared {
-        &self.0
-    }
+/// The routes. Layers, the outermost first: a panic becomes a 500; foreign pages are refused where there is no key;
+/// the key is asked for, but not by `/v1/health`; a body has a bound.
+pub(crate) fn router(app: &App) -> Router {
+    let guarded = Router::new()
+        .route("/v1/chat/completions", post(chat::completions))
+        .route("/v1/models", get(listing::list))
+        .route("/v1/adapters", get(listing::adapters))
+        .route("/v1/adapters/{name}", delete(listing::unload))
+        .route("/tokenize", post(tokenize::tokenize))
+        .route("/v1/sampled/{id}", get(sample::sampled))
+        .route("/v1/sample", post(sample::sample))
+        .route("/v1/lora/create", post(train::create))
+        .route("/v1/train/forward", post(train::forward))
+        .route("/v1/train/forward_backward", post(train::forward_backward))
+        .route("/v1/train/optim_step", post(train::optim_step))
+        .route("/v1/weights/save", post(train::save_weights))
+        .route("/v1/checkpoint/save", post(train::save_checkpoint))
+        .route("/v1/checkpoint/load", post(train::load_checkpoint))
+        .route("/v1/checkpoints", get(train::checkpoints))
+        .route_layer(middleware::from_fn_with_state(app.key(), auth::require_key));
+    Router::new()
+        .route("/v1/health", get(health))
+        .merge(guarded)
+        .method_not_allowed_fallback(wrong_method)
+        .fallback(unknown_route)
+        .layer(DefaultBodyLimit::max(app.limits.body))
+        .layer(middleware::from_fn_with_state(
+            app.key(),
+            origin::refuse_foreign_pages,
+        ))
+        .layer(middleware::from_fn(catch_panic))
+        .layer(middleware::map_response(versioned))
+        .with_state(app.clone())
 }
 
 async fn health(State(app): State<App>) -> Json<Health> {

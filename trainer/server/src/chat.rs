@@ -21,7 +21,7 @@ use metaclaw_trainer_api::AdapterName;
 
 pub(crate) use self::{
     messages::check as check_messages,
-    request::{Sampling, stops, temperature, top_k, top_p},
+    request::{stops, temperature, top_k, top_p},
 };
 use self::{
     reply::{EventWriter, Head, TokenLogprob, event},
@@ -29,7 +29,7 @@ use self::{
     running::{News, Running},
     think::Piece,
 };
-use crate::{app::App, error::ApiError, host::Draw, json::JsonBody};
+use crate::{error::ApiError, host::Draw, json::JsonBody, state::App};
 
 /// Which adapter wrote the reply; absent when the base did.
 const ADAPTER_HEADER: &str = "x-metaclaw-adapter";

@@ -6,6 +6,7 @@
 mod convert;
 mod failure;
 mod job;
+mod last_step;
 mod runs;
 mod text;
 
@@ -22,8 +23,8 @@ use metaclaw_engine::{
 };
 use metaclaw_trainer_api::{AdapterName, wire::AdapterInfo};
 
-use self::runs::LastStep;
-pub(crate) use self::text::{Conversation, Draw, Event, Generation, Prompt};
+use self::last_step::LastStep;
+pub(crate) use self::text::{Conversation, Draw, Event, Generation, Prompt, Sampling};
 use crate::error::ApiError;
 
 /// Bytes of served sequences whose ids are remembered by their text.

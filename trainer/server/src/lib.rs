@@ -10,6 +10,7 @@ mod chat;
 mod error;
 mod host;
 mod json;
+mod listing;
 mod lock;
 mod models;
 mod origin;
@@ -17,6 +18,7 @@ mod process;
 mod queue;
 mod sample;
 mod sampled;
+mod state;
 mod tokenize;
 mod train;
 

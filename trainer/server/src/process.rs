@@ -16,10 +16,11 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
-    app::{App, Limits},
+    app,
     args::{Args, Dtype, Resolved},
     host::{Host, HostConfig},
     lock::FolderLock,
+    state::{App, Limits},
 };
 
 /// How long running replies may take once the process is told to end.
@@ -124,7 +125,7 @@ async fn serve(
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,
     ];
-    let server = axum::serve(listener, app.router())
+    let server = axum::serve(listener, app::router(&app))
         .with_graceful_shutdown(ending.clone().cancelled_owned());
     say_ready(address)?;
     tracing::info!(%address, checkpoints = %resolved.checkpoint_dir.display(), "ready");

@@ -7,11 +7,11 @@ use axum::{
 use metaclaw_trainer_api::wire::{SampleReply, SampleRequest, Sampled, SampledSequence};
 
 use crate::{
-    app::App,
-    chat::{Sampling, stops, temperature, top_k, top_p},
+    chat::{stops, temperature, top_k, top_p},
     error::ApiError,
-    host::{Draw, Event},
+    host::{Draw, Event, Sampling},
     json::JsonBody,
+    state::App,
 };
 
 /// The most continuations of one request.

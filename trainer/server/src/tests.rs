@@ -18,8 +18,9 @@ use tempfile::TempDir;
 use tower::ServiceExt as _;
 
 use crate::{
-    app::{App, Limits},
+    app,
     host::{Host, HostConfig},
+    state::{App, Limits},
 };
 
 /// A server without a socket; its files are gone when it is dropped.
@@ -47,7 +48,7 @@ fn rig_with(limits: Limits, key: Option<&str>) -> Rig {
     });
     let app = App::new(host.unwrap(), limits, key.map(ApiKey::new));
     Rig {
-        router: app.router(),
+        router: app::router(&app),
         folder,
     }
 }

@@ -3,7 +3,7 @@
 use axum::{Json, extract::State};
 use metaclaw_trainer_api::wire::{TokenizeReply, TokenizeRequest};
 
-use crate::{app::App, chat, error::ApiError, host::Conversation, json::JsonBody};
+use crate::{chat, error::ApiError, host::Conversation, json::JsonBody, state::App};
 
 /// A text, or messages through the chat template, to ids.
 pub(crate) async fn tokenize(

@@ -15,7 +15,7 @@ use metaclaw_trainer_api::{
     },
 };
 
-use crate::{app::App, error::ApiError, host::Host, json::JsonBody, models::Models};
+use crate::{error::ApiError, host::Host, json::JsonBody, models::Models, state::App};
 
 /// A new run. Others stay as they are: there may be several.
 pub(crate) async fn create(

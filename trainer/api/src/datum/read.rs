@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use super::{Datum, DatumError, DatumParts};
 use crate::Tensor2;
@@ -19,7 +19,7 @@ const ADVANTAGES: &str = "advantages";
 
 /// A datum as it is written, unchecked.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct DatumWire {
+struct DatumWire {
     model_input_tokens: Vec<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     target_tokens: Option<Vec<i64>>,
@@ -101,11 +101,28 @@ impl Element for f32 {
     }
 }
 
+// === impl Datum ===
+
+impl Serialize for Datum {
+    /// Vectors go as plain lists, which every server of the fork reads; a datum with an `[N, K]`
+    /// tensor goes in the second form, the only one that has a shape.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        DatumWire::from(self).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Datum {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let wire = DatumWire::deserialize(deserializer)?;
+        wire.check().map_err(D::Error::custom)
+    }
+}
+
 // === impl DatumWire ===
 
 impl DatumWire {
     /// The checked datum.
-    pub(super) fn check(self) -> Result<Datum, DatumError> {
+    fn check(self) -> Result<Datum, DatumError> {
         let mut inputs = self.loss_fn_inputs;
         let targets = field(TARGETS, self.target_tokens, &mut inputs)?
             .ok_or(DatumError::Missing { field: TARGETS })?;

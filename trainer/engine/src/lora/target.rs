@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::LoraError;
+use tch::TchError;
+
 use crate::family::Family;
 
 /// One of the seven linear maps of a decoder layer that an adapter can follow.
@@ -56,6 +57,56 @@ pub fn peft_name(layer: usize, projection: Projection, side: Side) -> String {
         Side::B => "lora_B",
     };
     format!("base_model.model.model.layers.{layer}.{block}.{module}.{side}.weight")
+}
+
+/// Why a set of adapters cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum LoraError {
+    /// Rank 0, or wider than any projection could use.
+    #[error("lora rank {rank} is not allowed: 1 to {max}")]
+    Rank {
+        /// What was given.
+        rank: i64,
+        /// The narrowest side of a projection of this model.
+        max: i64,
+    },
+    /// No projection is to be adapted.
+    #[error("lora targets are empty: at least one of {}", Projection::names())]
+    NoTargets,
+    /// A projection that this engine does not adapt.
+    #[error("lora target {name:?} is unknown: allowed are {}", Projection::names())]
+    UnknownTarget {
+        /// What was given.
+        name: String,
+    },
+    /// Alpha 0 would switch the adapter off for good.
+    #[error("lora alpha 0 is not allowed: 1 or more")]
+    Alpha,
+    /// A parameter is not there.
+    #[error("tensor {name:?} is missing")]
+    Missing {
+        /// Its PEFT name.
+        name: String,
+    },
+    /// A tensor that belongs to no parameter of this set.
+    #[error("tensor {name:?} belongs to no adapted projection of this model")]
+    Unexpected {
+        /// As it was given.
+        name: String,
+    },
+    /// A parameter of the wrong shape.
+    #[error("tensor {name:?} has shape {found:?}, this model and rank need {wanted:?}")]
+    Shape {
+        /// Its PEFT name.
+        name: String,
+        /// Its shape.
+        found: Vec<i64>,
+        /// The shape that fits.
+        wanted: Vec<i64>,
+    },
+    /// libtorch refused.
+    #[error(transparent)]
+    Torch(#[from] TchError),
 }
 
 // === impl Projection ===

@@ -5,12 +5,12 @@
 
 use tch::{Kind, TchError, Tensor};
 
+use super::packed::Packed;
 use super::vjp::{leaf, vjp, with_grad};
-use super::{TrainOut, Work};
+use super::work::{TrainOut, Work};
 use crate::layer::{attention_half, mlp_half};
 use crate::lora::LayerLora;
 use crate::model::Model;
-use crate::train::pass::Packed;
 
 /// A layer whose attention half is recomputed, and how far its other half is.
 #[derive(Debug)]

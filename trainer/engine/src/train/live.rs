@@ -2,7 +2,7 @@
 
 use tch::{Device, TchError, Tensor};
 
-use super::{TrainError, TrainOut, Work};
+use super::work::{TrainError, TrainOut, Work};
 use crate::head::TopK;
 use crate::loss::{Loss, Signal};
 use crate::pack::{Row, to_i64};

@@ -3,13 +3,13 @@
 use tch::{TchError, Tensor};
 
 use super::down::Down;
-use super::live::{self, Live};
+use super::live;
+use super::packed::Packed;
 use super::top::Top;
-use super::{TrainError, TrainOut, Work};
-use crate::layer::{Attention, attention_half, mlp_half};
+use super::work::{TrainError, TrainOut, Work};
+use crate::layer::{attention_half, mlp_half};
 use crate::model::Model;
 use crate::pack::Row;
-use crate::rope::RopeSlice;
 
 /// A row and how far it is.
 #[derive(Debug)]
@@ -18,14 +18,6 @@ pub(super) struct Pass {
     /// Inputs of the layers that are done (on the way up) or still to be done (on the way down), `[1, t, d]`.
     inputs: Vec<Tensor>,
     stage: Stage,
-}
-
-/// What all layers need to know about a row.
-#[derive(Debug)]
-pub(super) struct Packed {
-    pub(super) rope: RopeSlice,
-    mask: Option<Tensor>,
-    live: Vec<Live>,
 }
 
 /// What comes next.
@@ -95,10 +87,10 @@ impl Pass {
             stage,
         } = self;
         let stage = match stage {
-            Stage::Attend(x) => row.attend(model, work, &mut inputs, x)?,
+            Stage::Attend(x) => attend(&row, model, work, &mut inputs, x)?,
             Stage::Feed(begun) => feed(model, work, &mut inputs, begun)?,
-            Stage::Top(top) => row.top(model, work, out, top)?,
-            Stage::Open(grad) => row.open(model, work, &mut inputs, grad)?,
+            Stage::Top(top) => unembed(&row, model, work, out, top)?,
+            Stage::Open(grad) => open(&row, model, work, &mut inputs, grad)?,
             Stage::Down(begun) => down(model, work, out, begun)?,
             Stage::End => Stage::End,
         };
@@ -107,64 +99,56 @@ impl Pass {
     }
 }
 
-// === impl Packed ===
+/// The attention half of the next layer.
+fn attend(
+    row: &Packed,
+    model: &Model,
+    work: &Work,
+    inputs: &mut Vec<Tensor>,
+    x: Tensor,
+) -> Result<Stage, TchError> {
+    let _guard = tch::no_grad_guard();
+    let i = inputs.len();
+    let lora = work.adapter(i);
+    let (family, weights) = (&model.family, &model.weights.layers[i]);
+    let mid = attention_half(family, weights, lora, &x, &row.rope, row.attention())?;
+    inputs.push(x);
+    Ok(Stage::Feed(Feed {
+        mid,
+        next: 0,
+        done: Vec::new(),
+    }))
+}
 
-impl Packed {
-    /// What each position sees.
-    pub(super) fn attention(&self) -> Attention<'_> {
-        Attention::Causal {
-            mask: self.mask.as_ref(),
-        }
-    }
+/// A chunk of the unembedding.
+fn unembed(
+    row: &Packed,
+    model: &Model,
+    work: &Work,
+    out: &mut TrainOut,
+    mut top: Top,
+) -> Result<Stage, TrainError> {
+    top.chunk(model, work, &row.live, out)?;
+    Ok(match work.loss {
+        _ if !top.is_done(&row.live) => Stage::Top(top),
+        Some(_) => Stage::Open(top.gradient(model, &row.live)?),
+        None => Stage::End,
+    })
+}
 
-    fn attend(
-        &self,
-        model: &Model,
-        work: &Work,
-        inputs: &mut Vec<Tensor>,
-        x: Tensor,
-    ) -> Result<Stage, TchError> {
-        let _guard = tch::no_grad_guard();
-        let i = inputs.len();
-        let lora = work.adapter(i);
-        let (family, weights) = (&model.family, &model.weights.layers[i]);
-        let mid = attention_half(family, weights, lora, &x, &self.rope, self.attention())?;
-        inputs.push(x);
-        Ok(Stage::Feed(Feed {
-            mid,
-            next: 0,
-            done: Vec::new(),
-        }))
-    }
-
-    fn top(
-        &self,
-        model: &Model,
-        work: &Work,
-        out: &mut TrainOut,
-        mut top: Top,
-    ) -> Result<Stage, TrainError> {
-        top.chunk(model, work, &self.live, out)?;
-        Ok(match work.loss {
-            _ if !top.is_done(&self.live) => Stage::Top(top),
-            Some(_) => Stage::Open(top.gradient(model, &self.live)?),
-            None => Stage::End,
-        })
-    }
-
-    fn open(
-        &self,
-        model: &Model,
-        work: &Work,
-        inputs: &mut Vec<Tensor>,
-        grad: Tensor,
-    ) -> Result<Stage, TchError> {
-        let Some(x) = inputs.pop() else {
-            return Ok(Stage::End);
-        };
-        let down = Down::open(self, model, work, (inputs.len(), x, grad))?;
-        Ok(down.map_or(Stage::End, |down| Stage::Down(Box::new(down))))
-    }
+/// The topmost layer that is left, begun on the way down.
+fn open(
+    row: &Packed,
+    model: &Model,
+    work: &Work,
+    inputs: &mut Vec<Tensor>,
+    grad: Tensor,
+) -> Result<Stage, TchError> {
+    let Some(x) = inputs.pop() else {
+        return Ok(Stage::End);
+    };
+    let down = Down::open(row, model, work, (inputs.len(), x, grad))?;
+    Ok(down.map_or(Stage::End, |down| Stage::Down(Box::new(down))))
 }
 
 /// A chunk of the second half of the topmost layer begun.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tch::{Device, Kind};
+use tch::{Device, Kind, Tensor};
 
 use super::*;
 use crate::lora::{LayerDims, LoraSpec, Projection};

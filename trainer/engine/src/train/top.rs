@@ -4,7 +4,7 @@ use tch::{Kind, TchError, Tensor};
 
 use super::live::{self, Live};
 use super::vjp::{leaf, vjp, with_grad};
-use super::{TrainError, TrainOut, Work};
+use super::work::{TrainError, TrainOut, Work};
 use crate::head::LogProbs;
 use crate::model::Model;
 

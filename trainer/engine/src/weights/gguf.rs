@@ -9,6 +9,7 @@
 mod blocks;
 mod config;
 mod header;
+mod output;
 mod tensors;
 mod tokenizer;
 
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use self::header::Header;
+use self::output::write;
 use super::LoadError;
 use super::fingerprint::{hash_all, hex};
 
@@ -79,19 +81,6 @@ fn convert(gguf: &Path, file: &mut File, out: &Path) -> Result<(), LoadError> {
         &tokenizer::tokenizer_config(&header)?,
     )?;
     tensors::convert(&header, file, &family, &out.join("model.safetensors"))
-}
-
-/// Creates a file, fills it and brings it to disk.
-fn write(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), LoadError> {
-    let fill_and_sync = || {
-        let mut file = File::create(path)?;
-        fill(&mut file)?;
-        file.sync_all()
-    };
-    fill_and_sync().map_err(|source| LoadError::Write {
-        file: path.to_owned(),
-        source,
-    })
 }
 
 fn sha256(file: &mut File) -> io::Result<String> {

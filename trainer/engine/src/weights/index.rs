@@ -12,6 +12,7 @@ use crate::tensors::parse;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
+pub(super) const UNEMBED: &str = "lm_head.weight";
 
 struct Entry {
     file: PathBuf,
@@ -58,7 +59,7 @@ impl SafeFiles {
         }
         let known: BTreeSet<&str> = expected.iter().map(|(name, _)| name.as_str()).collect();
         let harmless =
-            |name: &str| name.ends_with(".rotary_emb.inv_freq") || (tied && name == super::UNEMBED);
+            |name: &str| name.ends_with(".rotary_emb.inv_freq") || (tied && name == UNEMBED);
         let other =
             |(name, _): &(&String, &Entry)| !known.contains(name.as_str()) && !harmless(name);
         match self.entries.iter().find(other) {

@@ -5,7 +5,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::messages;
-use crate::{error::ApiError, host::Conversation};
+use crate::{
+    error::ApiError,
+    host::{Conversation, Sampling},
+};
 
 /// What a reply is drawn at when the request does not say: a training decision (`learning.md` 4).
 /// At T = 0.7 replies are good to read and still vary enough to learn from; without top-p every
@@ -65,21 +68,6 @@ pub(crate) struct ChatRequest {
     pub(crate) max_tokens: Option<u64>,
     /// How to answer.
     pub(crate) form: Form,
-}
-
-/// How to draw.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Sampling {
-    /// 0 is greedy.
-    pub(crate) temperature: f64,
-    /// 1 is off.
-    pub(crate) top_p: f64,
-    /// `None` is off.
-    pub(crate) top_k: Option<u32>,
-    /// Drawn when absent.
-    pub(crate) seed: Option<u64>,
-    /// End the reply; not part of it.
-    pub(crate) stop: Vec<String>,
 }
 
 /// How to answer.

@@ -7,10 +7,10 @@ use super::{
     think::{Piece, ThinkSplitter},
 };
 use crate::{
-    app::App,
     error::ApiError,
     host::{Event, Generation, Prompt},
     queue::Place,
+    state::App,
 };
 
 /// A reply that is being drawn. Dropping it ends the drawing.

@@ -1,7 +1,5 @@
 //! Training runs, on the engine's thread.
 
-use std::sync::{Mutex, PoisonError};
-
 use metaclaw_engine::{
     adapter::{self, AdapterError, BaseId, Fit},
     checkpoint::{self, Snapshot},
@@ -23,28 +21,12 @@ use metaclaw_trainer_api::{
 use super::{Host, convert, failure::RunError, job::PassJob};
 use crate::error::ApiError;
 
-/// Steps of the run that was last used, for `/v1/health`; `None` before there is one.
-#[derive(Debug, Default)]
-pub(super) struct LastStep(Mutex<Option<u64>>);
-
-// === impl LastStep ===
-
-impl LastStep {
-    fn set(&self, step: u64) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(step);
-    }
-}
-
 // === impl Host ===
 
 impl Host {
     /// Steps of the run that was last used; `None` before there is one.
     pub(crate) fn last_step(&self) -> Option<u64> {
-        *self
-            .last_step
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.last_step.get()
     }
 
     /// Opens a run.

@@ -12,7 +12,7 @@ use metaclaw_trainer_api::AdapterName;
 use serde_json::Value;
 
 use super::Host;
-use crate::{chat::Sampling, error::ApiError};
+use crate::error::ApiError;
 
 /// A prompt, as text and as what the model reads.
 #[derive(Debug, Clone)]
@@ -31,6 +31,21 @@ pub(crate) struct Draw {
     pub(crate) adapter: Option<AdapterName>,
     pub(crate) max_tokens: usize,
     pub(crate) sampling: Sampling,
+}
+
+/// How to draw.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Sampling {
+    /// 0 is greedy.
+    pub(crate) temperature: f64,
+    /// 1 is off.
+    pub(crate) top_p: f64,
+    /// `None` is off.
+    pub(crate) top_k: Option<u32>,
+    /// Drawn when absent.
+    pub(crate) seed: Option<u64>,
+    /// End the reply; not part of it.
+    pub(crate) stop: Vec<String>,
 }
 
 /// A reply on its way. Dropping it ends it.

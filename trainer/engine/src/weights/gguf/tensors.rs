@@ -10,7 +10,7 @@ use tch::{Kind, TchError, Tensor};
 
 use super::blocks::Format;
 use super::header::{Header, Info};
-use super::write;
+use super::output::write;
 use crate::family::{Architecture, Family};
 use crate::weights::{LoadError, expected};
 

@@ -1,0 +1,67 @@
+//! Where a training server is, and how it is spoken to.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+/// A key, shown only as `sk-…abcd`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ApiKey(Arc<str>);
+
+/// Where a training server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// As in `http://127.0.0.1:8000`; a trailing `/` or `/v1` is dropped.
+    pub url: String,
+    /// Sent as `Authorization: Bearer`.
+    pub key: Option<ApiKey>,
+}
+
+/// What a [`RemoteBackend`] is made of.
+pub struct RemoteConfig {
+    /// The client to send with: the caller's, so that redirects, proxies and TLS are set in one
+    /// place.
+    pub client: reqwest::Client,
+    /// Where the server is now; `None` while none runs.
+    pub endpoint: Arc<dyn Fn() -> Option<Endpoint> + Send + Sync>,
+    /// Deadline of calls that train or sample: `rl.remote_timeout_s`, 600 s by default.
+    pub timeout: Duration,
+}
+
+// === impl ApiKey ===
+
+impl ApiKey {
+    /// A key from its text.
+    pub fn new(key: impl Into<Arc<str>>) -> Self {
+        Self(key.into())
+    }
+
+    /// The key itself: for the header alone, never for a log.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tail = self
+            .0
+            .char_indices()
+            .rev()
+            .nth(3)
+            .map(|(at, _)| &self.0[at..]);
+        match tail {
+            Some(tail) if self.0.len() >= 12 => write!(f, "sk-…{tail}"),
+            Some(_) | None => f.write_str("sk-…"),
+        }
+    }
+}
+
+// === impl RemoteConfig ===
+
+impl fmt::Debug for RemoteConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteConfig")
+            .field("endpoint", &(self.endpoint)())
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}

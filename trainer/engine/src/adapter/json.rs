@@ -1,0 +1,23 @@
+//! JSON files beside the tensors.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::tensors::{self, FileError};
+
+/// Reads a JSON file of ours.
+pub(crate) fn from_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, FileError> {
+    let bytes = tensors::read_bytes(file)?;
+    let damaged = |error: serde_json::Error| FileError::Damaged {
+        file: file.into(),
+        detail: error.to_string(),
+    };
+    serde_json::from_slice(&bytes).map_err(damaged)
+}
+
+/// JSON as PEFT writes it: indented by two.
+pub(crate) fn pretty(value: &impl Serialize) -> String {
+    // Our own structs and maps with text keys: nothing in them can fail to serialise.
+    serde_json::to_string_pretty(value).unwrap_or_default()
+}

@@ -1,0 +1,35 @@
+//! Why a conversation cannot be rendered.
+
+use std::path::PathBuf;
+
+/// Why a conversation cannot be rendered.
+#[derive(Debug, thiserror::Error)]
+pub enum RenderError {
+    /// A base model without a chat template.
+    #[error("the model has no chat template beside {file}; use an instruct model", file = file.display())]
+    NoTemplate {
+        /// The tokenizer file.
+        file: PathBuf,
+    },
+    /// The template refused the conversation (`raise_exception`).
+    #[error("the model's chat template refuses this conversation: {message}")]
+    Refused {
+        /// In the template's words.
+        message: String,
+    },
+    /// A message cannot be given to a text model.
+    #[error("messages[{index}].{field} is {value}, allowed: {allowed}")]
+    Message {
+        /// Which message.
+        index: usize,
+        /// Which field of it.
+        field: String,
+        /// What it holds.
+        value: String,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+    /// The template failed.
+    #[error("the model's chat template failed: {0}")]
+    Failed(String),
+}

@@ -1,0 +1,81 @@
+//! Why a model cannot be loaded.
+
+use std::path::PathBuf;
+
+use tch::TchError;
+
+use crate::family::FamilyError;
+
+/// Why a model cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// config.json is not usable.
+    #[error(transparent)]
+    Family(#[from] FamilyError),
+    /// A file of the model cannot be read.
+    #[error("cannot read {file}: {source}", file = file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file cannot be written (cache folder).
+    #[error("cannot write {file}: {source}", file = file.display())]
+    Write {
+        /// The file or folder.
+        file: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// No model stands at the path.
+    #[error("{path} is no model: expected a .gguf file, or a folder with config.json, tokenizer.json and model.safetensors", path = path.display())]
+    NoModel {
+        /// What was given.
+        path: PathBuf,
+    },
+    /// A file is truncated or holds something else than its name says.
+    #[error("{file} is damaged or no model file: {detail}", file = file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A file is whole but holds what this engine cannot use.
+    #[error("{file}: {what} is {value}, allowed: {allowed}", file = file.display())]
+    Unsupported {
+        /// The file.
+        file: PathBuf,
+        /// Field, tensor or type.
+        what: String,
+        /// What it is.
+        value: String,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// The chat template is missing or does not compile.
+    #[error("{file}: chat template cannot be used: {detail}", file = file.display())]
+    Template {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A setting of the engine is out of range.
+    #[error("{field} is {value}, allowed: {allowed}")]
+    Setting {
+        /// The setting.
+        field: &'static str,
+        /// What was given.
+        value: String,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+    /// libtorch refused, for want of memory above all.
+    #[error("libtorch: {0}")]
+    Torch(#[from] TchError),
+    /// The engine's thread could not be started, or ended while loading.
+    #[error("the engine thread could not start: {0}")]
+    Thread(String),
+}

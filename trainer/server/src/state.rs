@@ -1,0 +1,76 @@
+//! What every handler shares.
+
+use std::{ops::Deref, sync::Arc};
+
+use metaclaw_trainer_api::ApiKey;
+
+use crate::{
+    host::Host,
+    models::Models,
+    queue::Queue,
+    sampled::{self, SampledRing},
+};
+
+/// Bounds of the server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Requests for text that may wait or run.
+    pub(crate) n_queue: usize,
+    /// Bytes of a body. A batch of 64 sequences of 8,192 tokens is about 40 MB as lists of numbers.
+    pub(crate) body: usize,
+    /// Bytes of sampled records.
+    pub(crate) sampled: usize,
+}
+
+/// What every handler shares; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct App(Arc<Shared>);
+
+/// What every handler shares.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) host: Host,
+    pub(crate) models: Models,
+    pub(crate) queue: Queue,
+    pub(crate) sampled: SampledRing,
+    key: Option<ApiKey>,
+    pub(crate) limits: Limits,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            n_queue: 256,
+            body: 256 << 20,
+            sampled: sampled::MAX_BYTES,
+        }
+    }
+}
+
+// === impl App ===
+
+impl App {
+    pub(crate) fn new(host: Host, limits: Limits, key: Option<ApiKey>) -> Self {
+        Self(Arc::new(Shared {
+            models: Models::default(),
+            queue: Queue::new(limits.n_queue),
+            sampled: SampledRing::new(limits.sampled, sampled::KEEP),
+            host,
+            key,
+            limits,
+        }))
+    }
+
+    /// The key that callers must show.
+    pub(crate) fn key(&self) -> Option<ApiKey> {
+        self.key.clone()
+    }
+}
+
+impl Deref for App {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
