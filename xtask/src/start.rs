@@ -14,9 +14,16 @@ use crate::report::Report;
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let mut report = Report::default();
     let model = crate::setup::prepare(places, &mut report)?;
+    let binary = places.target.join("release").join("metaclaw");
+    if !binary.exists() {
+        println!(
+            "building the proxy and its training server, with some 300 libraries: on two cores this takes 5 to 10 minutes, \
+             the first time only"
+        );
+    }
     report.stage("build", |_| build_release(places))?;
     report.print();
-    let mut metaclaw = Command::new(places.target.join("release").join("metaclaw"));
+    let mut metaclaw = Command::new(binary);
     metaclaw
         .arg("start")
         .arg("--config")

@@ -45,7 +45,9 @@ pub(crate) fn run(places: &Places) -> Result<()> {
         ))
     })?;
     report.stage("doc tests", |_| {
-        command::run(&mut cargo(places, &["test", "--workspace", "--doc"]))
+        // With the same features, or what stands on them would be compiled again.
+        let args = ["test", "--workspace", "--doc", "--features", ALL_FEATURES];
+        command::run(&mut cargo(places, &args))
     })?;
     let variables = environment(places, &model, &clients);
     report.print();
