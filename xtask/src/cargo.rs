@@ -45,19 +45,6 @@ pub(crate) fn fmt(places: &Places) -> Result<()> {
     command::run(&mut cargo(places, &["fmt", "--all"]))
 }
 
-/// Clippy on everything, warnings refused.
-pub(crate) fn lint(places: &Places) -> Result<()> {
-    let args = [
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ];
-    command::run(&mut cargo(places, &args))
-}
-
 /// The documentation, warnings refused.
 pub(crate) fn doc(places: &Places) -> Result<()> {
     let mut doc = cargo(places, &["doc", "--workspace", "--no-deps"]);

@@ -12,6 +12,7 @@ mod fuzz;
 mod golden;
 mod laptop;
 mod libtorch;
+mod lint;
 mod model;
 mod pip;
 mod places;
@@ -43,7 +44,7 @@ usage: cargo xtask <command> [arguments]
   laptop [args]   the script of 40 conversations that shows the model learn to be brief
   golden          make the golden values of the engine anew (PyTorch and transformers: 60 packages, 2.8 GB)
   circles         list the files of a crate that import each other in a circle
-  fmt, lint, doc  parts of `test`: format the code, clippy, documentation
+  fmt, lint, doc  parts of `test`: format the code, clippy and circles of files, documentation
 
 Everything that is fetched is kept in one folder: $METACLAW_CACHE, else $XDG_CACHE_HOME/metaclaw, else ~/.cache/metaclaw.";
 
@@ -80,7 +81,7 @@ fn run(command: &str, args: &[String]) -> Result<()> {
         "golden" => golden::run(&places),
         "circles" => circles::run(&places),
         "fmt" => cargo::fmt(&places),
-        "lint" => cargo::lint(&places),
+        "lint" => lint::run(&places),
         "doc" => cargo::doc(&places),
         other => bail!("no such command: `{other}`\n\n{USAGE}"),
     }

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use crate::cargo::{self, cargo, has_nextest};
 use crate::clients::{self, Clients};
 use crate::command;
+use crate::lint;
 use crate::places::Places;
 use crate::report::Report;
 
@@ -28,7 +29,7 @@ pub(crate) fn run(places: &Places) -> Result<()> {
         let _lock = places.lock()?;
         clients::ensure(places, &mut report)?
     };
-    report.stage("clippy", |_| cargo::lint(places))?;
+    report.stage("circles, clippy", |_| lint::run(places))?;
     report.stage("documentation", |_| cargo::doc(places))?;
     // Binaries and tests by one call: cargo unites the features of what it is asked to build together, so that
     // calls for parts would compile shared dependencies again.

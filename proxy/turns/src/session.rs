@@ -80,7 +80,7 @@ impl SessionIndex {
         for (id, record) in last {
             match record.header(id) {
                 Ok(header) => {
-                    index.put_recent(RecentTurn::new(id.seq, header, record.own.len(), None))
+                    index.put_recent(RecentTurn::new(id.seq, header, record.own.len(), None));
                 }
                 Err(TxnError::Refused(error)) => tracing::warn!(%error, "a turn is left out"),
                 Err(error) => return Err(error),

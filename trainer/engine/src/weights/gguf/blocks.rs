@@ -177,8 +177,7 @@ mod tests {
             .collect();
         let small: &[usize] = match format {
             Format::F32 => &[3],
-            Format::F16 | Format::BF16 => &[1],
-            Format::Q4_0 | Format::Q5_0 | Format::Q8_0 => &[1],
+            Format::F16 | Format::BF16 | Format::Q4_0 | Format::Q5_0 | Format::Q8_0 => &[1],
             Format::Q4_1 | Format::Q5_1 | Format::Q4K | Format::Q5K => &[1, 3],
             Format::Q2K => &[81, 83],
             Format::Q3K => &[109],
