@@ -15,7 +15,7 @@ pub struct Endpoint {
     pub key: Option<ApiKey>,
 }
 
-/// What a [`RemoteBackend`] is made of.
+/// What a [`crate::RemoteBackend`] is made of.
 pub struct RemoteConfig {
     /// The client to send with: the caller's, so that redirects, proxies and TLS are set in one
     /// place.
