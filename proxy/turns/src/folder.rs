@@ -80,13 +80,14 @@ pub(crate) fn open(
     };
     let database = database(dir);
     let open = || Store::open(&database, config.cache.0);
-    let copied = match opening {
+    let mut copied = match opening {
         Opening::First => Copied::make(dir, &database),
         Opening::Again => Copied::none(dir),
     };
     let store = match open() {
         Err(StoreError::Damaged(why)) if opening == Opening::First => {
             copied.discard();
+            let why = format!("it was damaged: {why}");
             outcome.moved_aside = Some(aside::move_aside(dir, "damaged", why)?);
             open().map_err(|error| open_error(dir, error))?
         }
@@ -123,7 +124,7 @@ pub(crate) fn open(
 fn say(outcome: &OpenOutcome) {
     if let Some(MovedAside { to, why }) = &outcome.moved_aside {
         let to = to.display();
-        tracing::warn!(%why, %to, "the turn log was moved aside, an empty one begins");
+        tracing::warn!(%why, %to, "the turn log was moved aside, and an empty one begins");
     }
     if outcome.n_lost > 0 {
         let n_lost = outcome.n_lost;

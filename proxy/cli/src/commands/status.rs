@@ -118,7 +118,7 @@ fn log(log: &Value) -> Vec<String> {
     }
     if let Some(place) = log["moved_aside"].as_str() {
         lines.push(format!(
-            "log:     it was damaged and lies in {place} now; an empty one began"
+            "log:     it was damaged, or of an older format, and lies in {place} now; an empty one began"
         ));
     }
     if let Some(n_lost) = log["n_lost"].as_u64().filter(|n| *n > 0) {
@@ -194,7 +194,7 @@ mod tests {
         trainer: ready at 127.0.0.1:1 (PID=8)
         turns:   5 -> main 5 -> complete 4 -> with ids 4 -> judged 3 -> trained 0 (+ 2 in an open step)
                  1 not used: unclear
-        log:     it was damaged and lies in /h/turns/damaged-1 now; an empty one began
+        log:     it was damaged, or of an older format, and lies in /h/turns/damaged-1 now; an empty one began
         learner: collecting; turns that wait for a verdict: 1
         agent:   _default on the base model; 1 redo and 2 binary_rl samples ready; no step yet
         output:  3 log lines were dropped: nobody read them in time

@@ -47,7 +47,7 @@ impl Copied {
     }
 
     /// Keeps the copy, or not; where it is.
-    pub(super) fn keep_if(self, is_needed: bool) -> io::Result<Option<PathBuf>> {
+    pub(super) fn keep_if(mut self, is_needed: bool) -> io::Result<Option<PathBuf>> {
         match &self.copy {
             Some(copy) if is_needed => {
                 let to = self.dir.join(format!("damaged-{}", now_ms()));
@@ -61,8 +61,8 @@ impl Copied {
         }
     }
 
-    pub(super) fn discard(&self) {
-        if let Some(copy) = &self.copy
+    pub(super) fn discard(&mut self) {
+        if let Some(copy) = self.copy.take()
             && let Err(error) = fs::remove_dir_all(copy)
         {
             tracing::warn!(%error, "a copy of the turn log cannot be removed");
