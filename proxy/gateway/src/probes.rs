@@ -39,6 +39,11 @@ pub(crate) struct Probes<S> {
     probes: ProbesLayer,
 }
 
+/// Whether a request asks how the gateway is: that is no work of an agent's, and stands in nobody's trace.
+pub(crate) fn is_probe(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz" | "/metrics")
+}
+
 // === impl ProbesLayer ===
 
 impl ProbesLayer {

@@ -17,7 +17,7 @@ use crate::{
     metrics::{Metrics, MetricsLayer},
     origin::OriginLayer,
     passthrough::Passthrough,
-    probes::ProbesLayer,
+    probes::{ProbesLayer, is_probe},
     respond::RespondLayer,
     router::Router,
     serve_calls::ServeCalls,
@@ -96,9 +96,13 @@ pub(crate) fn service(
 
 /// What is told of a request is filled in as it becomes known.
 fn span<B>(request: &Request<B>) -> Span {
+    let path = request.uri().path();
+    if is_probe(path) {
+        return Span::none();
+    }
     tracing::info_span!(
         "request",
-        api = Api::of_path(request.uri().path()).map_or("other", Api::name),
+        api = Api::of_path(path).map_or("other", Api::name),
         agent = Empty,
         session = Empty,
         upstream = Empty,
