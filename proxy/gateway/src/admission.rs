@@ -1,18 +1,15 @@
 //! How many requests are under way at once: `proxy.max_streams`, and one too many is refused at once.
 //! tower's limit would give a place back with a reply's head; here it is taken until its body has ended.
 
-use std::{
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
-use http::{Request, Response};
+use http::Request;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tower::{Layer, Service};
+use tower::service_fn;
 
 use crate::{
-    body::{Body, guarded},
+    body::guarded,
+    handler::{Answer, Handler},
     metrics::Metrics,
 };
 
@@ -38,13 +35,6 @@ pub(crate) struct AdmissionError {
     limit: usize,
 }
 
-/// Gives each request a place until its reply has ended.
-#[derive(Debug, Clone)]
-pub(crate) struct Admit<S> {
-    inner: S,
-    admission: Admission,
-}
-
 // === impl Admission ===
 
 impl Admission {
@@ -66,14 +56,20 @@ impl Admission {
             _place: place,
         })
     }
-}
 
-impl<S> Layer<S> for Admission {
-    type Service = Admit<S>;
-
-    fn layer(&self, inner: S) -> Admit<S> {
-        let admission = self.clone();
-        Admit { inner, admission }
+    /// Gives each request a place until its reply has ended.
+    pub(crate) fn around<B, E>(self, mut inner: impl Handler<B, E>) -> impl Handler<B, E>
+    where
+        E: From<AdmissionError> + Send + 'static,
+    {
+        service_fn(move |request: Request<B>| -> Answer<E> {
+            let permit = match self.try_admit() {
+                Ok(permit) => permit,
+                Err(error) => return Box::pin(async { Err(error.into()) }),
+            };
+            let reply = inner.call(request);
+            Box::pin(async move { Ok(reply.await?.map(|body| guarded(body, permit))) })
+        })
     }
 }
 
@@ -82,31 +78,5 @@ impl<S> Layer<S> for Admission {
 impl Drop for InFlightPermit {
     fn drop(&mut self) {
         self.metrics.active_streams.sub(1);
-    }
-}
-
-// === impl Admit ===
-
-impl<S, B> Service<Request<B>> for Admit<S>
-where
-    S: Service<Request<B>, Response = Response<Body>, Error: From<AdmissionError>>,
-    S::Future: Send + 'static,
-    S::Error: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = S::Error;
-    type Future = BoxFuture<'static, Result<Response<Body>, S::Error>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let permit = match self.admission.try_admit() {
-            Ok(permit) => permit,
-            Err(error) => return Box::pin(async { Err(error.into()) }),
-        };
-        let reply = self.inner.call(request);
-        Box::pin(async move { Ok(reply.await?.map(|body| guarded(body, permit))) })
     }
 }

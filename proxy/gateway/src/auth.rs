@@ -1,21 +1,20 @@
 //! Who may come in, and for whom.
 
 use std::{
-    future::{Ready, ready},
-    sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
+    future::ready,
+    sync::{Arc, Mutex},
 };
 
 use arc_swap::ArcSwap;
-use futures_util::future::Either;
 use http::{Extensions, HeaderMap, HeaderName, Request, header};
-use metaclaw_chat::AgentId;
-use tower::{Layer, Service};
+use metaclaw_chat::{AgentId, Secret};
+use tower::service_fn;
 
 use crate::{
     config::{ConfigError, KeyConfig, ProxyConfig},
+    handler::{Answer, Handler},
+    lock::lock,
     route::TRAIN_STEP,
-    secret::Secret,
 };
 
 /// Headers in which a caller shows a key; none of them goes upstream where keys are set here.
@@ -55,13 +54,6 @@ pub(crate) struct AuthLayer {
     pub admin_token: Secret,
 }
 
-/// See [`AuthLayer`].
-#[derive(Debug, Clone)]
-pub(crate) struct Authenticate<S> {
-    inner: S,
-    auth: AuthLayer,
-}
-
 /// Knows who may come in. Its keys can be changed while it is in use.
 #[derive(Debug)]
 pub struct Authenticator {
@@ -96,7 +88,7 @@ impl Authenticator {
     /// [`ConfigError`] where the settings would be refused at a start; nothing has changed then.
     pub fn set_key(&self, name: &str, key: Option<KeyConfig>) -> Result<(), ConfigError> {
         // What is changed under this lock is changed at its end, at once.
-        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut config = lock(&self.config);
         let mut changed = config.clone();
         match key {
             Some(key) => changed.keys.insert(name.to_owned(), key),
@@ -143,39 +135,20 @@ impl AuthLayer {
         let is_admin = shown_keys(headers).any(|shown| self.admin_token.matches(shown));
         is_admin.then_some(Caller::Any).ok_or(AuthError::NotAdmin)
     }
-}
 
-impl<S> Layer<S> for AuthLayer {
-    type Service = Authenticate<S>;
-
-    fn layer(&self, inner: S) -> Authenticate<S> {
-        let auth = self.clone();
-        Authenticate { inner, auth }
-    }
-}
-
-// === impl Authenticate ===
-
-impl<S, B> Service<Request<B>> for Authenticate<S>
-where
-    S: Service<Request<B>, Error: From<AuthError>>,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = Either<Ready<Result<S::Response, S::Error>>, S::Future>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        match self.auth.caller(&request) {
-            Ok(caller) => {
-                request.extensions_mut().insert(caller);
-                Either::Right(self.inner.call(request))
+    pub(crate) fn around<B, E>(self, mut inner: impl Handler<B, E>) -> impl Handler<B, E>
+    where
+        E: From<AuthError> + Send + 'static,
+    {
+        service_fn(move |mut request: Request<B>| -> Answer<E> {
+            match self.caller(&request) {
+                Ok(caller) => {
+                    request.extensions_mut().insert(caller);
+                    inner.call(request)
+                }
+                Err(error) => Box::pin(ready(Err(error.into()))),
             }
-            Err(error) => Either::Left(ready(Err(error.into()))),
-        }
+        })
     }
 }
 

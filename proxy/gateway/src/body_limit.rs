@@ -3,15 +3,10 @@
 //! nothing from the others. What only passes is not held, and bounded in time alone
 //! (`timed_body`).
 
-use std::{
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
-use http::{HeaderMap, Request, Response, header};
+use http::{HeaderMap, Request, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -19,11 +14,11 @@ use metaclaw_capture::{Budget, Held};
 use metaclaw_chat::Size;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
-use tower::{Layer, Service};
+use tower::service_fn;
 
 use crate::{
-    body::Body,
     config::ProxyConfig,
+    handler::{Answer, Handler},
     metrics::{Metrics, RequestMetrics},
     timed_body::{BodyError, TimedBody},
 };
@@ -48,13 +43,6 @@ struct Bounds {
     tasks: TaskTracker,
 }
 
-/// See [`BodyLimitLayer`].
-#[derive(Debug, Clone)]
-pub(crate) struct BodyLimit<S> {
-    inner: S,
-    bounds: Arc<Bounds>,
-}
-
 /// A body as far as it has come, and its part of the memory: given back with the last reference.
 struct Growing {
     bytes: Vec<u8>,
@@ -74,43 +62,19 @@ impl BodyLimitLayer {
             tasks: tasks.clone(),
         }))
     }
-}
 
-impl<S> Layer<S> for BodyLimitLayer {
-    type Service = BodyLimit<S>;
-
-    fn layer(&self, inner: S) -> BodyLimit<S> {
-        let bounds = Arc::clone(&self.0);
-        BodyLimit { inner, bounds }
-    }
-}
-
-// === impl BodyLimit ===
-
-impl<S> Service<Request<Incoming>> for BodyLimit<S>
-where
-    S: Service<Request<Bytes>, Response = Response<Body>, Error: From<BodyError>>,
-    S: Clone + Send + 'static,
-    S::Future: Send,
-{
-    type Response = Response<Body>;
-    type Error = S::Error;
-    type Future = BoxFuture<'static, Result<Response<Body>, S::Error>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        // The one that is ready goes, its clone stays.
-        let clone = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, clone);
-        let bounds = Arc::clone(&self.bounds);
-        Box::pin(async move {
-            let (head, body) = request.into_parts();
-            let body = bounds.read(&head.headers, body).await?;
-            RequestMetrics::of(&head.extensions).has_read();
-            inner.call(Request::from_parts(head, body)).await
+    pub(crate) fn around<E>(self, inner: impl Handler<Bytes, E>) -> impl Handler<Incoming, E>
+    where
+        E: From<BodyError> + 'static,
+    {
+        service_fn(move |request: Request<Incoming>| -> Answer<E> {
+            let (bounds, mut inner) = (Arc::clone(&self.0), inner.clone());
+            Box::pin(async move {
+                let (head, body) = request.into_parts();
+                let body = bounds.read(&head.headers, body).await?;
+                RequestMetrics::of(&head.extensions).has_read();
+                inner.call(Request::from_parts(head, body)).await
+            })
         })
     }
 }

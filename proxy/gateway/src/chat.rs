@@ -1,12 +1,8 @@
 //! The way of a turn, in each of the three chat APIs.
 
-use std::{
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, request::Parts, uri::PathAndQuery,
 };
@@ -18,7 +14,6 @@ use metaclaw_dialects::{
     vllm,
 };
 use metaclaw_turns::{LessonRef, Served, TurnKind};
-use tower::Service;
 use tracing::{Span, field::display};
 
 use crate::{
@@ -40,11 +35,7 @@ use crate::{
 const ADAPTER: HeaderName = HeaderName::from_static("x-metaclaw-adapter");
 
 /// Serves chats.
-#[derive(Clone)]
-pub(crate) struct Chat(pub Arc<ChatParts>);
-
-/// What a chat takes.
-pub(crate) struct ChatParts {
+pub(crate) struct Chat {
     pub identifier: Identifier,
     pub sessions: Arc<Sessions>,
     pub upstreams: Arc<Upstreams>,
@@ -74,45 +65,29 @@ struct InSession {
 // === impl Chat ===
 
 impl Chat {
-    async fn serve(self, request: Request<Bytes>) -> Result<Response<Body>, GatewayError> {
-        let parts = &*self.0;
+    pub(crate) async fn serve(
+        self: Arc<Self>,
+        request: Request<Bytes>,
+    ) -> Result<Response<Body>, GatewayError> {
         let (api, route) = match Api::of_path(request.uri().path()) {
             Some(api) => (api, below_v1(&request)?),
             None => return Err(RouteError::not_found(&request).into()),
         };
         let (head, raw) = request.into_parts();
         let metrics = RequestMetrics::of(&head.extensions);
-        let turn = parts.turn(ChatRequest::parse(api, raw)?, route, head, &metrics);
+        let turn = self.turn(ChatRequest::parse(api, raw)?, route, head, &metrics);
         let turn = turn.await?;
         let in_session = InSession {
-            sessions: Arc::clone(&parts.sessions),
+            sessions: Arc::clone(&self.sessions),
             who: turn.who.clone(),
             _context: turn.context.clone(),
         };
-        let answer = turn.ask_any(parts, &metrics).await?;
+        let answer = turn.ask_any(&self, &metrics).await?;
         Span::current().record("upstream", &*answer.upstream.name);
-        let reply = turn.relay(parts, answer);
+        let reply = turn.relay(&self, answer);
         Ok(reply.map(|body| guarded(body, in_session)))
     }
-}
 
-impl Service<Request<Bytes>> for Chat {
-    type Response = Response<Body>;
-    type Error = GatewayError;
-    type Future = BoxFuture<'static, Result<Response<Body>, GatewayError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), GatewayError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Bytes>) -> Self::Future {
-        Box::pin(self.clone().serve(request))
-    }
-}
-
-// === impl ChatParts ===
-
-impl ChatParts {
     /// Whose turn it is, and what that session takes along.
     async fn turn(
         &self,
@@ -127,7 +102,7 @@ impl ChatParts {
             chat: &chat,
             caller: &Caller::of(&head.extensions)?,
         })?;
-        metrics.is_of(&who.agent);
+        metrics.set_agent(&who.agent);
         let span = Span::current();
         span.record("agent", display(&who.agent));
         span.record("session", display(&who.session));
@@ -158,18 +133,18 @@ impl Turn {
     /// Asks whoever may answer this agent.
     async fn ask_any(
         &self,
-        parts: &ChatParts,
+        server: &Chat,
         metrics: &RequestMetrics,
     ) -> Result<Answer, GatewayError> {
-        let upstreams = &parts.upstreams;
+        let upstreams = &server.upstreams;
         let has_media = || self.chat.has_media();
-        let candidates = upstreams.candidates(&parts.serving, &self.who.agent, has_media);
+        let candidates = upstreams.candidates(&server.serving, &self.who.agent, has_media);
         let chat = routing::Chat {
             api: self.chat.api(),
             route: &self.route,
             headers: &self.headers,
             body: &|upstream, asks_ids| self.body(upstream, asks_ids),
-            ids: self.asked_for_ids(parts.recorder.is_some()),
+            ids: self.asked_for_ids(server.recorder.is_some()),
         };
         Ok(routing::ask(upstreams, candidates, &chat, metrics).await?)
     }
@@ -212,7 +187,7 @@ impl Turn {
     }
 
     /// Sends the reply on its way, with a copy for the log.
-    fn relay(self, parts: &ChatParts, answer: Answer) -> Response<Body> {
+    fn relay(self, server: &Chat, answer: Answer) -> Response<Body> {
         let Answer {
             upstream,
             reply,
@@ -237,8 +212,8 @@ impl Turn {
             has_ids,
         };
         let idle = upstream.idle;
-        let recorder = parts.recorder.as_ref();
-        let captured = || self.captured(&parts.identifier, &upstream);
+        let recorder = server.recorder.as_ref();
+        let captured = || self.captured(&server.identifier, &upstream);
         let recording = recorder.and_then(|it| it.begin(captured(), meta));
         let relay = Relay::new(body, recording, idle);
         Response::from_parts(head, Body::new(relay))

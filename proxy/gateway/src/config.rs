@@ -7,13 +7,12 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
-use metaclaw_chat::{AgentId, Size, Span};
+use metaclaw_chat::{AgentId, Secret, Size, Span};
 use serde::Deserialize;
 
 pub use self::upstreams::{
     AgentConfig, EnvironmentProxies, LLM, Mode, POLICY, Provider, RoutingConfig, UpstreamConfig,
 };
-use crate::secret::Secret;
 
 /// Settings of the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use metaclaw_capture::{CaptureConfig, Recorder, TurnSink, Worker, recorder};
+use metaclaw_capture::{CaptureConfig, TurnSink, Worker, recorder};
 use metaclaw_chat::{AgentId, ChainHash, SessionId, Span};
 use metaclaw_skills::Library;
 use rustls::RootCertStore;
@@ -13,7 +13,7 @@ use crate::{
     admission::Admission,
     auth::{AuthLayer, Authenticator},
     body_limit::BodyLimitLayer,
-    chat::{Chat, ChatParts},
+    chat::Chat,
     config::{ConfigError, GatewayConfig},
     identity::{Identifier, Lineage, Replies, SidePatterns},
     metrics::Metrics,
@@ -21,7 +21,6 @@ use crate::{
     passthrough::Passthrough,
     probes::ProbesLayer,
     routing::Upstreams,
-    serve_calls::ServeCalls,
     services::Services,
     serving::Serving,
     sessions::Sessions,
@@ -54,13 +53,7 @@ pub struct GatewayParts {
 /// A gateway that does not listen yet.
 pub struct Gateway {
     pub(crate) stack: Stack,
-    pub(crate) recorder: Recorder,
     pub(crate) worker: Worker,
-    pub(crate) sessions: Arc<Sessions>,
-    pub(crate) upstreams: Arc<Upstreams>,
-    pub(crate) serving: Arc<Serving>,
-    pub(crate) authenticator: Arc<Authenticator>,
-    pub(crate) metrics: Arc<Metrics>,
     /// What runs beside the connections, to the gateway's end.
     pub(crate) tasks: TaskTracker,
     pub(crate) drain: Span,
@@ -125,13 +118,7 @@ impl Gateway {
             config.agents.clone(),
         );
         let upstreams = Upstreams::new(&config, &parts.roots, Arc::clone(&authenticator))?;
-        let chat = ChatParts {
-            identifier,
-            sessions: Arc::clone(&sessions),
-            upstreams: Arc::new(upstreams),
-            serving: parts.serving,
-            recorder: (!config.unrecorded).then(|| recorder.clone()),
-        };
+        let upstreams = Arc::new(upstreams);
         let tasks = TaskTracker::new();
         let stack = Stack {
             metrics: Arc::clone(&metrics),
@@ -145,30 +132,30 @@ impl Gateway {
                 metrics: Arc::clone(&metrics),
                 recorder: recorder.clone(),
                 services: parts.services.clone(),
-                serving: Arc::clone(&chat.serving),
+                serving: Arc::clone(&parts.serving),
             },
             admission: Admission::new(config.proxy.max_streams, &metrics),
             auth: AuthLayer {
-                authenticator: Arc::clone(&authenticator),
+                authenticator,
                 admin_token: parts.services.admin_token.clone(),
             },
             body_limit: BodyLimitLayer::new(&config.proxy, &metrics, &tasks),
-            passthrough: Passthrough {
-                upstreams: Arc::clone(&chat.upstreams),
-                serving: Arc::clone(&chat.serving),
-            },
-            chat: Chat(Arc::new(chat)),
-            services: ServeCalls(parts.services),
+            passthrough: Arc::new(Passthrough {
+                upstreams: Arc::clone(&upstreams),
+                serving: Arc::clone(&parts.serving),
+            }),
+            chat: Arc::new(Chat {
+                identifier,
+                sessions,
+                upstreams,
+                serving: parts.serving,
+                recorder: (!config.unrecorded).then_some(recorder),
+            }),
+            services: parts.services,
         };
         Ok(Self {
-            upstreams: Arc::clone(&stack.passthrough.upstreams),
-            serving: Arc::clone(&stack.passthrough.serving),
             stack,
-            recorder,
             worker,
-            sessions,
-            authenticator,
-            metrics,
             tasks,
             drain: config.proxy.drain,
             max_connections: max_connections(),
@@ -177,11 +164,11 @@ impl Gateway {
 
     /// Who may come in, to change it.
     pub fn authenticator(&self) -> Arc<Authenticator> {
-        Arc::clone(&self.authenticator)
+        Arc::clone(&self.stack.auth.authenticator)
     }
 
     /// What it counts.
     pub fn metrics(&self) -> Arc<Metrics> {
-        Arc::clone(&self.metrics)
+        Arc::clone(&self.stack.metrics)
     }
 }

@@ -1,13 +1,12 @@
 //! Which headers pass, and in which direction.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-
+use metaclaw_chat::Secret;
 use metaclaw_dialects::Api;
 
 use crate::{
     auth::{KEY_HEADERS, shown_keys},
     identity::OWN_HEADERS,
-    secret::Secret,
 };
 
 /// Which edition of Anthropic's API is meant; it answers no request without.

@@ -9,7 +9,7 @@ mod side;
 use std::{
     collections::BTreeMap,
     num::NonZeroUsize,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use http::{HeaderMap, HeaderName};
@@ -26,6 +26,7 @@ use self::{replies::Replied, runtime::Runtime};
 use crate::{
     auth::Caller,
     config::{AgentConfig, CompatConfig, Mode},
+    lock::lock,
 };
 
 /// How many sessions' agents are remembered.
@@ -169,7 +170,7 @@ impl Identifier {
         let Some(session) = session else {
             return system.or(user_said);
         };
-        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut agents = lock(&self.agents);
         let key = (caller.clone(), session.clone());
         let known = agents.get(&key).cloned();
         let (by_system, by_user) = match known {

@@ -18,9 +18,11 @@ mod failure;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod gateway;
+mod handler;
 mod headers;
 mod identity;
 mod idle_clock;
+mod lock;
 mod metrics;
 mod origin;
 mod passthrough;
@@ -30,7 +32,6 @@ mod respond;
 mod route;
 mod router;
 mod routing;
-mod secret;
 mod serve_calls;
 mod server;
 mod services;
@@ -42,6 +43,7 @@ mod timed_body;
 mod timed_stream;
 mod upstream;
 
+pub use metaclaw_chat::Secret;
 pub use metaclaw_dialects::Api;
 
 pub use self::{
@@ -54,7 +56,6 @@ pub use self::{
     failure::Failure,
     gateway::{Gateway, GatewayParts},
     metrics::{Counts, Metrics},
-    secret::Secret,
     services::{Answering, Call, Service, ServiceError, Services},
     serving::{Endpoint, Lease, Serving},
 };

@@ -14,7 +14,7 @@ mod traffic;
 
 pub(crate) use self::{
     expose::{CONTENT_TYPE, text},
-    request::{MetricsLayer, RequestMetrics},
+    request::{RequestMetrics, count_requests},
     traffic::Traffic,
 };
 

@@ -17,20 +17,19 @@ use std::{
     convert::Infallible,
     net::{IpAddr, SocketAddr},
     sync::Arc,
-    task::{Context, Poll},
 };
 
-use futures_util::future::BoxFuture;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
     header, uri::Authority,
 };
-use tower::{Layer, Service};
+use tower::service_fn;
 
 use crate::{
     auth::Authenticator,
     body::{Body, full},
     config::ConfigError,
+    handler::{Answer, Handler},
 };
 
 /// How long a browser may remember what a page is allowed.
@@ -65,13 +64,6 @@ pub(crate) enum OriginError {
 pub(crate) struct OriginLayer {
     pub origins: Arc<Origins>,
     pub authenticator: Arc<Authenticator>,
-}
-
-/// See [`OriginLayer`].
-#[derive(Debug, Clone)]
-pub(crate) struct OriginFilter<S> {
-    inner: S,
-    origin: OriginLayer,
 }
 
 /// Whose pages may speak to the proxy.
@@ -200,47 +192,27 @@ impl OriginLayer {
         self.origins.check_host(request, is_open)?;
         self.origins.page(request.headers())
     }
-}
 
-impl<S> Layer<S> for OriginLayer {
-    type Service = OriginFilter<S>;
-
-    fn layer(&self, inner: S) -> OriginFilter<S> {
-        let origin = self.clone();
-        OriginFilter { inner, origin }
-    }
-}
-
-// === impl OriginFilter ===
-
-impl<S, B> Service<Request<B>> for OriginFilter<S>
-where
-    S: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
-    S::Future: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = OriginError;
-    type Future = BoxFuture<'static, Result<Response<Body>, OriginError>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), OriginError>> {
-        self.inner.poll_ready(cx).map_err(|never| match never {})
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let page = match self.origin.check(&request) {
-            Ok(page) => page,
-            Err(error) => return Box::pin(async { Err(error) }),
-        };
-        if let Some(answer) = page.as_ref().and_then(|page| page.preflight(&request)) {
-            return Box::pin(async { Ok(answer) });
-        }
-        let answer = self.inner.call(request);
-        Box::pin(async move {
-            let Ok(mut answer) = answer.await;
-            if let Some(page) = page {
-                page.let_read(answer.headers_mut());
+    pub(crate) fn around<B>(
+        self,
+        mut inner: impl Handler<B, Infallible>,
+    ) -> impl Handler<B, OriginError> {
+        service_fn(move |request: Request<B>| -> Answer<OriginError> {
+            let page = match self.check(&request) {
+                Ok(page) => page,
+                Err(error) => return Box::pin(async { Err(error) }),
+            };
+            if let Some(answer) = page.as_ref().and_then(|page| page.preflight(&request)) {
+                return Box::pin(async { Ok(answer) });
             }
-            Ok(answer)
+            let answer = inner.call(request);
+            Box::pin(async move {
+                let Ok(mut answer) = answer.await;
+                if let Some(page) = page {
+                    page.let_read(answer.headers_mut());
+                }
+                Ok(answer)
+            })
         })
     }
 }

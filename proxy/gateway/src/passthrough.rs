@@ -1,17 +1,12 @@
 //! All that is no chat: it passes to an upstream, unread.
 
-use std::{
-    pin::pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::{pin::pin, sync::Arc};
 
-use futures_util::{future::BoxFuture, stream};
+use futures_util::stream;
 use http::{Method, Request, Response, StatusCode, Version, header, uri::PathAndQuery};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 use metaclaw_chat::AgentId;
-use tower::Service;
 use tracing::{Span, field::display};
 
 use crate::{
@@ -29,7 +24,7 @@ use crate::{
 };
 
 /// Passes requests to whoever serves them.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Passthrough {
     pub upstreams: Arc<Upstreams>,
     pub serving: Arc<Serving>,
@@ -38,13 +33,16 @@ pub(crate) struct Passthrough {
 // === impl Passthrough ===
 
 impl Passthrough {
-    async fn pass(self, request: Request<Incoming>) -> Result<Response<Body>, GatewayError> {
+    pub(crate) async fn pass(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, GatewayError> {
         let route = below_v1(&request)?;
         let (head, body) = request.into_parts();
         let caller = Caller::of(&head.extensions)?;
         let metrics = RequestMetrics::of(&head.extensions);
         let agent = identity::agent_of(&head.headers, &caller)?;
-        metrics.is_of(&agent);
+        metrics.set_agent(&agent);
         Span::current().record("agent", display(&agent));
         let target = self.target(&agent, &head.method, &route)?;
         let body = TimedBody::new(body).map_err(Into::into).boxed_unsync();
@@ -97,19 +95,5 @@ impl Passthrough {
             method: method.to_string(),
             path: route.path().to_owned(),
         }))
-    }
-}
-
-impl Service<Request<Incoming>> for Passthrough {
-    type Response = Response<Body>;
-    type Error = GatewayError;
-    type Future = BoxFuture<'static, Result<Response<Body>, GatewayError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), GatewayError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        Box::pin(self.clone().pass(request))
     }
 }

@@ -1,20 +1,16 @@
 //! How the gateway is: `/healthz`, `/readyz` and `/metrics`.
 
-use std::{
-    future::{Ready, ready},
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::{future::ready, sync::Arc};
 
-use futures_util::future::Either;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use metaclaw_capture::Recorder;
 use serde_json::json;
-use tower::{Layer, Service};
+use tower::service_fn;
 
 use crate::{
     auth::{AuthError, Authenticator, Caller},
     body::{Body, full},
+    handler::{Answer, Handler},
     metrics::{self, Metrics},
     respond::{GatewayError, json_response},
     route::allow,
@@ -30,13 +26,6 @@ pub(crate) struct ProbesLayer {
     pub recorder: Recorder,
     pub services: Services,
     pub serving: Arc<Serving>,
-}
-
-/// See [`ProbesLayer`].
-#[derive(Clone)]
-pub(crate) struct Probes<S> {
-    inner: S,
-    probes: ProbesLayer,
 }
 
 /// Whether a request asks how the gateway is: that is no work of an agent's, and stands in nobody's trace.
@@ -91,35 +80,15 @@ impl ProbesLayer {
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         Ok(response)
     }
-}
-
-impl<S> Layer<S> for ProbesLayer {
-    type Service = Probes<S>;
-
-    fn layer(&self, inner: S) -> Probes<S> {
-        let probes = self.clone();
-        Probes { inner, probes }
-    }
-}
-
-// === impl Probes ===
-
-impl<S, B> Service<Request<B>> for Probes<S>
-where
-    S: Service<Request<B>, Response = Response<Body>, Error = GatewayError>,
-{
-    type Response = Response<Body>;
-    type Error = GatewayError;
-    type Future = Either<Ready<Result<Response<Body>, GatewayError>>, S::Future>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), GatewayError>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        match self.probes.answer(&request) {
-            Some(answer) => Either::Left(ready(answer)),
-            None => Either::Right(self.inner.call(request)),
-        }
+    pub(crate) fn around<B>(
+        self,
+        mut inner: impl Handler<B, GatewayError>,
+    ) -> impl Handler<B, GatewayError> {
+        service_fn(move |request: Request<B>| -> Answer<GatewayError> {
+            match self.answer(&request) {
+                Some(answer) => Box::pin(ready(answer)),
+                None => inner.call(request),
+            }
+        })
     }
 }

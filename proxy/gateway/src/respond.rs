@@ -1,21 +1,17 @@
 //! What goes wrong, in the caller's words: the one place where an error becomes a status.
 
-use std::{
-    convert::Infallible,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use metaclaw_dialects::{Api, ErrorBody, request::RequestError};
-use tower::{Layer, Service};
+use tower::service_fn;
 
 use crate::{
     admission::AdmissionError,
     auth::AuthError,
     body::{Body, full},
+    handler::{Answer, Handler},
     identity::IdentityError,
     metrics::Metrics,
     origin::OriginError,
@@ -52,14 +48,29 @@ struct Problem {
 }
 
 /// Turns errors into answers.
-#[derive(Debug, Clone)]
-pub(crate) struct RespondLayer(Arc<Metrics>);
-
-/// See [`RespondLayer`].
-#[derive(Debug, Clone)]
-pub(crate) struct Respond<S> {
-    inner: S,
+pub(crate) fn respond<B, E>(
     metrics: Arc<Metrics>,
+    mut inner: impl Handler<B, E>,
+) -> impl Handler<B, Infallible>
+where
+    E: Into<GatewayError> + 'static,
+{
+    service_fn(move |request: Request<B>| -> Answer<Infallible> {
+        let api = Api::nearest(request.uri().path());
+        let metrics = Arc::clone(&metrics);
+        let answer = inner.call(request);
+        Box::pin(async move {
+            let error: GatewayError = match answer.await {
+                Ok(response) => return Ok(response),
+                Err(error) => error.into(),
+            };
+            metrics.refused.inc();
+            let response = error.response(api);
+            let status = response.status().as_u16();
+            tracing::info!(target: "metaclaw::refused", status, reason = %error, "refused");
+            Ok(response)
+        })
+    })
 }
 
 /// A JSON answer of our own.
@@ -246,56 +257,5 @@ impl Problem {
     fn header(mut self, name: HeaderName, value: &'static str) -> Self {
         self.headers.insert(name, HeaderValue::from_static(value));
         self
-    }
-}
-
-// === impl RespondLayer ===
-
-impl RespondLayer {
-    pub(crate) fn new(metrics: &Arc<Metrics>) -> Self {
-        Self(Arc::clone(metrics))
-    }
-}
-
-impl<S> Layer<S> for RespondLayer {
-    type Service = Respond<S>;
-
-    fn layer(&self, inner: S) -> Respond<S> {
-        let metrics = Arc::clone(&self.0);
-        Respond { inner, metrics }
-    }
-}
-
-// === impl Respond ===
-
-impl<S, B> Service<Request<B>> for Respond<S>
-where
-    S: Service<Request<B>, Response = Response<Body>, Error: Into<GatewayError>>,
-    S::Future: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // What is full says so in `call`.
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let api = Api::nearest(request.uri().path());
-        let metrics = Arc::clone(&self.metrics);
-        let answer = self.inner.call(request);
-        Box::pin(async move {
-            let error: GatewayError = match answer.await {
-                Ok(response) => return Ok(response),
-                Err(error) => error.into(),
-            };
-            metrics.refused.inc();
-            let response = error.response(api);
-            let status = response.status().as_u16();
-            tracing::info!(target: "metaclaw::refused", status, reason = %error, "refused");
-            Ok(response)
-        })
     }
 }

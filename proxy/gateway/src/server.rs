@@ -23,13 +23,14 @@ impl Gateway {
     /// Serves until `stop`, then drains: accepts no more, lets replies under way end for at most
     /// `proxy.drain`, and sees the last turns into the log.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
-        let recorded = CancellationToken::new();
-        let tasks = self.tasks;
+        let (metrics, recorder) = (self.metrics(), self.stack.probes.recorder.clone());
+        let (tasks, recorded) = (self.tasks, CancellationToken::new());
         tasks.spawn(self.worker.run(recorded.clone()));
-        tasks.spawn(sweep(self.sessions, recorded.clone()));
-        let (upstreams, serving, until) = (self.upstreams, self.serving, recorded.clone());
+        let chat = Arc::clone(&self.stack.chat);
+        tasks.spawn(sweep(Arc::clone(&chat.sessions), recorded.clone()));
+        let until = recorded.clone();
         tasks.spawn(async move {
-            let watching = upstreams.watch_policy(&serving);
+            let watching = chat.upstreams.watch_policy(&chat.serving);
             until.run_until_cancelled(watching).await;
         });
 
@@ -42,14 +43,14 @@ impl Gateway {
         stop.run_until_cancelled(accepting).await;
         drop(listener);
 
-        let n_active = self.metrics.active_streams.get();
+        let n_active = metrics.active_streams.get();
         let drain = self.drain;
         tracing::info!(n_active, %drain, "no new connections; replies under way go on");
         let all = async { while connections.join_next().await.is_some() {} };
         if timeout(drain.0, all).await.is_err() {
-            let n_active = self.metrics.active_streams.get();
+            let n_active = metrics.active_streams.get();
             tracing::warn!(n_active, "replies under way are cut off");
-            self.recorder.cut();
+            recorder.cut();
         }
         connections.shutdown().await;
         recorded.cancel();

@@ -3,11 +3,9 @@
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use http::{HeaderMap, StatusCode};
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, Secret};
 use serde_json::Value;
 use tracing::Span;
-
-use crate::secret::Secret;
 
 /// What another room does for a caller.
 pub trait Service: Send + Sync + 'static {

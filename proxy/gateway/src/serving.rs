@@ -8,18 +8,18 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, Weak,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use arc_swap::ArcSwapOption;
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, Secret};
 use tokio::sync::watch;
 
 use crate::{
     address::{Address, AddressError},
-    secret::Secret,
+    lock::lock,
 };
 
 /// Where the policy model is served, and how to ask it.
@@ -142,7 +142,7 @@ impl Serving {
 
     /// Makes an adapter an agent's current one; `None` is the base model.
     pub fn set(&self, agent: &AgentId, adapter: Option<&str>) {
-        let mut adapters = self.lock();
+        let mut adapters = lock(&self.adapters);
         let replaced = match adapter {
             Some(name) => {
                 let adapter = adapters.hold(name, &self.on_idle);
@@ -158,7 +158,7 @@ impl Serving {
     /// Takes back an adapter that turns out not to be servable: its agents, and the sessions that
     /// began on it, go to the base from now on.
     pub fn withdraw(&self, name: &str) {
-        let mut adapters = self.lock();
+        let mut adapters = lock(&self.adapters);
         let held = adapters.held.remove(name);
         let held = held.and_then(|held| held.upgrade());
         if let Some(adapter) = &held {
@@ -173,29 +173,24 @@ impl Serving {
 
     /// An agent's current adapter.
     pub fn current(&self, agent: &AgentId) -> Option<Arc<str>> {
-        let adapters = self.lock();
+        let adapters = lock(&self.adapters);
         let current = adapters.current.get(agent);
         current.map(|adapter| Arc::clone(&adapter.name))
     }
 
     /// A lease on the agent's current adapter.
     pub fn lease(&self, agent: &AgentId) -> Lease {
-        Lease(self.lock().current.get(agent).cloned())
+        Lease(lock(&self.adapters).current.get(agent).cloned())
     }
 
     /// The adapters that are current or still leased, and by how many.
     pub fn in_use(&self) -> Vec<(Arc<str>, usize)> {
-        let adapters = self.lock();
+        let adapters = lock(&self.adapters);
         let held = adapters.held.iter();
         let in_use = held.map(|(name, adapter)| (Arc::clone(name), adapter.strong_count()));
         let mut in_use: Vec<_> = in_use.filter(|(_, n_leases)| *n_leases > 0).collect();
         in_use.sort_unstable();
         in_use
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Adapters> {
-        // Nothing under this lock leaves it half changed.
-        self.adapters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::{
     num::NonZeroUsize,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     thread::available_parallelism,
     time::Duration,
 };
@@ -20,6 +20,7 @@ use tokio::{sync::Semaphore, task::spawn_blocking, time::Instant};
 
 use crate::{
     identity::Identity,
+    lock::lock,
     metrics::Metrics,
     serving::{Lease, Serving},
 };
@@ -128,7 +129,7 @@ impl Sessions {
 
     /// The same lessons as the agent's last session has, where these are no others.
     fn shared(&self, agent: &AgentId, lessons: Lessons) -> Arc<Lessons> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last);
         if let Some(same) = last.get(agent).filter(|last| ***last == lessons) {
             return Arc::clone(same);
         }
@@ -139,7 +140,7 @@ impl Sessions {
 
     /// What the session was given, unless it paused since.
     fn kept(&self, who: &Identity) -> Option<SessionContext> {
-        let mut known = self.lock();
+        let mut known = lock(&self.known);
         let session = known.get_mut(&key(who))?;
         if session.is_idle(self.pin_idle) {
             let stale = known.pop(&key(who));
@@ -156,7 +157,7 @@ impl Sessions {
     /// Keeps it for the session. Of two requests that begin one at once, both take along what the
     /// first was given.
     fn keep(&self, who: &Identity, context: SessionContext) -> SessionContext {
-        let mut known = self.lock();
+        let mut known = lock(&self.known);
         let begin = || Session {
             context,
             last_used: Instant::now(),
@@ -164,13 +165,9 @@ impl Sessions {
         known.get_or_insert(key(who), begin).context.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, LruCache<SessionKey, Session>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A reply of the session has ended: its pause begins now, unless it was its last.
     pub(crate) fn touch(&self, who: &Identity) {
-        let mut known = self.lock();
+        let mut known = lock(&self.known);
         if who.is_last {
             known.pop(&key(who));
         } else if let Some(session) = known.get_mut(&key(who)) {
@@ -180,7 +177,7 @@ impl Sessions {
 
     /// Lets go of what silent sessions were given, so that their adapters can be unloaded.
     pub(crate) fn sweep(&self) {
-        let mut known = self.lock();
+        let mut known = lock(&self.known);
         let silent = known.iter().filter(|(_, it)| it.is_idle(self.pin_idle));
         let silent: Vec<SessionKey> = silent.map(|(key, _)| key.clone()).collect();
         for key in &silent {

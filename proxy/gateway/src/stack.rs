@@ -5,7 +5,7 @@ use std::{convert::Infallible, sync::Arc};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use metaclaw_dialects::Api;
-use tower::{Layer, Service, ServiceBuilder};
+use tower::{Layer, Service, service_fn};
 use tower_http::trace::TraceLayer;
 use tracing::{Span, field::Empty};
 
@@ -14,13 +14,15 @@ use crate::{
     auth::AuthLayer,
     body_limit::BodyLimitLayer,
     chat::Chat,
-    metrics::{Metrics, MetricsLayer},
+    handler::Answer,
+    metrics::{Metrics, count_requests},
     origin::OriginLayer,
     passthrough::Passthrough,
     probes::{ProbesLayer, is_probe},
-    respond::RespondLayer,
-    router::Router,
-    serve_calls::ServeCalls,
+    respond::{GatewayError, respond},
+    router::router,
+    serve_calls::serve_call,
+    services::Services,
     stalled_streams::StalledLayer,
 };
 
@@ -33,13 +35,13 @@ pub(crate) struct Stack {
     pub admission: Admission,
     pub auth: AuthLayer,
     pub body_limit: BodyLimitLayer,
-    pub chat: Chat,
-    pub services: ServeCalls,
-    pub passthrough: Passthrough,
+    pub chat: Arc<Chat>,
+    pub services: Services,
+    pub passthrough: Arc<Passthrough>,
 }
 
-/// Builds the service. A request goes through the layers from the top down, its answer from the bottom up;
-/// ARCHITECTURE.md lists them.
+/// Builds the service, from the inside out: the layer that stands last here is the first that a request
+/// goes through, and the last that its answer does. ARCHITECTURE.md lists them from there.
 pub(crate) fn service(
     stack: Stack,
 ) -> impl Service<
@@ -52,49 +54,59 @@ pub(crate) fn service(
 > + Clone
 + Send
 + 'static {
-    let set_parent = stack.services.0.set_parent;
-    let respond = RespondLayer::new(&stack.metrics);
-    let routes = Router::new(
-        // A chat is read whole before anybody is asked: not before it is known that its caller may, and
-        // what only passes is not held.
-        stack.body_limit.layer(stack.chat),
-        stack.body_limit.layer(stack.services),
-        stack.passthrough,
-        &stack.metrics,
-    );
-    ServiceBuilder::new()
-        // Every line that is logged below stands in the request's span, the bodies' as well.
-        .layer(
-            TraceLayer::new_for_http()
-                .make_span_with(move |request: &Request<_>| {
-                    let span = span(request);
-                    set_parent(&span, request.headers());
-                    span
-                })
-                .on_request(())
-                .on_response(())
-                .on_failure(()),
-        )
-        // Counts every answer, refusals too, and times the body that leaves us.
-        .layer(MetricsLayer::new(&stack.metrics))
-        // Whoever takes nothing of a stream gives up all that is held for it below.
-        .layer(stack.stalled)
-        // What the origin refuses is answered without a word for its page.
-        .layer(respond.clone())
-        // Before anything is done or told: a page of a foreign site learns nothing and uses nothing up.
-        .layer(stack.origin)
-        // Below, so that a page that may ask reads errors as well.
-        .layer(respond)
-        // A gateway that is full still says how it is.
-        .layer(stack.probes)
-        // Before keys are looked at: a crowd of wrong ones is a crowd.
-        .layer(stack.admission)
-        // Before a byte of the body is read.
-        .layer(stack.auth)
-        .service(routes)
+    let Stack {
+        metrics,
+        chat,
+        services,
+        passthrough,
+        ..
+    } = stack;
+    let set_parent = services.set_parent;
+    let chat = service_fn(move |request| -> Answer<GatewayError> {
+        Box::pin(Arc::clone(&chat).serve(request))
+    });
+    let services = service_fn(move |request| -> Answer<GatewayError> {
+        Box::pin(serve_call(services.clone(), request))
+    });
+    let passthrough = service_fn(move |request| -> Answer<GatewayError> {
+        Box::pin(Arc::clone(&passthrough).pass(request))
+    });
+    // A chat is read whole before anybody is asked: not before it is known that its caller may, and
+    // what only passes is not held.
+    let chat = stack.body_limit.clone().around(chat);
+    let services = stack.body_limit.around(services);
+    let routes = router(chat, services, passthrough, Arc::clone(&metrics));
+    // Before a byte of the body is read.
+    let service = stack.auth.around(routes);
+    // Before keys are looked at: a crowd of wrong ones is a crowd.
+    let service = stack.admission.around(service);
+    // A gateway that is full still says how it is.
+    let service = stack.probes.around(service);
+    // Below the origin, so that a page that may ask reads errors as well.
+    let service = respond(Arc::clone(&metrics), service);
+    // Before anything is done or told: a page of a foreign site learns nothing and uses nothing up.
+    let service = stack.origin.around(service);
+    // What the origin refuses is answered without a word for its page.
+    let service = respond(Arc::clone(&metrics), service);
+    // Whoever takes nothing of a stream gives up all that is held for it below.
+    let service = stack.stalled.around(service);
+    // Counts every answer, refusals too, and times the body that leaves us.
+    let service = count_requests(metrics, service);
+    // Every line that is logged below stands in the request's span, the bodies' as well.
+    TraceLayer::new_for_http()
+        .make_span_with(move |request: &Request<_>| {
+            let span = span(request);
+            set_parent(&span, request.headers());
+            span
+        })
+        .on_request(())
+        .on_response(())
+        .on_failure(())
+        .layer(service)
 }
 
-/// What is told of a request is filled in as it becomes known.
+/// What is told of a request is filled in as it becomes known: `turn` by `metaclaw-capture`, when the log
+/// has the turn.
 fn span<B>(request: &Request<B>) -> Span {
     let path = request.uri().path();
     if is_probe(path) {

@@ -8,22 +8,23 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll},
     time::Duration,
 };
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
-use http::{Request, Response, Version};
+use http::{Request, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Instant, sleep};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
-use tower::{Layer, Service};
+use tower::service_fn;
 
 use crate::{
     body::{Body, BoxError},
+    handler::{Answer, Handler},
     idle_clock::IdleClock,
+    lock::lock,
     timed_stream::{WRITE_TIMEOUT, WriteStalled},
 };
 
@@ -33,13 +34,6 @@ pub(crate) struct StalledLayer {
     pub tasks: TaskTracker,
     /// How long a stream may not be asked for.
     pub timeout: Duration,
-}
-
-/// See [`StalledLayer`].
-#[derive(Debug, Clone)]
-pub(crate) struct StalledStreams<S> {
-    inner: S,
-    layer: StalledLayer,
 }
 
 /// A stream's body, and since when its agent has had something to take.
@@ -77,40 +71,17 @@ impl StalledLayer {
             _watch: AbortOnDropHandle::new(watch),
         })
     }
-}
 
-impl<S> Layer<S> for StalledLayer {
-    type Service = StalledStreams<S>;
-
-    fn layer(&self, inner: S) -> StalledStreams<S> {
-        let layer = self.clone();
-        StalledStreams { inner, layer }
-    }
-}
-
-// === impl StalledStreams ===
-
-impl<S, B> Service<Request<B>> for StalledStreams<S>
-where
-    S: Service<Request<B>, Response = Response<Body>>,
-    S::Future: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = S::Error;
-    type Future = BoxFuture<'static, Result<Response<Body>, S::Error>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let is_http2 = request.version() == Version::HTTP_2;
-        let answer = self.inner.call(request);
-        if !is_http2 {
-            return Box::pin(answer);
-        }
-        let layer = self.layer.clone();
-        Box::pin(async move { Ok(answer.await?.map(|body| layer.watched(body))) })
+    pub(crate) fn around<B, E: 'static>(self, mut inner: impl Handler<B, E>) -> impl Handler<B, E> {
+        service_fn(move |request: Request<B>| -> Answer<E> {
+            let is_http2 = request.version() == Version::HTTP_2;
+            let answer = inner.call(request);
+            if !is_http2 {
+                return answer;
+            }
+            let layer = self.clone();
+            Box::pin(async move { Ok(answer.await?.map(|body| layer.watched(body))) })
+        })
     }
 }
 
@@ -120,19 +91,11 @@ async fn watch(stream: Arc<Stream>, timeout: Duration) {
         let waited = stream.agent.since().map(|since| since.elapsed());
         let left = timeout.saturating_sub(waited.unwrap_or_default());
         if left.is_zero() {
-            let given_up = stream.lock().take();
+            let given_up = lock(&stream.body).take();
             // What is behind it may take its time to go.
             return drop(given_up);
         }
         sleep(left).await;
-    }
-}
-
-// === impl Stream ===
-
-impl Stream {
-    fn lock(&self) -> MutexGuard<'_, Option<Body>> {
-        self.body.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -146,7 +109,7 @@ impl HttpBody for Watched {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let mut body = self.stream.lock();
+        let mut body = lock(&self.stream.body);
         let Some(body) = body.as_mut() else {
             return Poll::Ready(Some(Err(WriteStalled.into())));
         };
@@ -159,12 +122,12 @@ impl HttpBody for Watched {
     }
 
     fn is_end_stream(&self) -> bool {
-        let body = self.stream.lock();
+        let body = lock(&self.stream.body);
         body.as_ref().is_some_and(HttpBody::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        let body = self.stream.lock();
+        let body = lock(&self.stream.body);
         body.as_ref()
             .map_or_else(SizeHint::default, HttpBody::size_hint)
     }

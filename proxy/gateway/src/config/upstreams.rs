@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use metaclaw_chat::Span;
+use metaclaw_chat::{Secret, Span};
 use metaclaw_dialects::Api;
 use serde::Deserialize;
 
-use crate::{failure::Failure, secret::Secret};
+use crate::failure::Failure;
 
 /// The name in `routing.order` that stands for our own policy model.
 pub const POLICY: &str = "policy";

@@ -4,7 +4,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     num::NonZeroUsize,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -13,6 +13,8 @@ use std::{
 use lru::LruCache;
 use metaclaw_chat::{AgentId, ChainHash, SaidHash, SessionId, now_ms};
 use tokio::time::Instant;
+
+use crate::lock::lock;
 
 /// How many conversations are remembered: 150 bytes each.
 const BOUND: NonZeroUsize = NonZeroUsize::new(50_000).unwrap();
@@ -75,7 +77,7 @@ impl Lineage {
             // Not a word of the owner's: every such request looks the same.
             return self.make(start);
         };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         let mut longest_first = chains.iter().rev().filter(|chain| **chain != start);
         let is_stale = |since: Instant| since.elapsed() >= self.idle;
         let mut go_on = |chain: ChainHash, key: CacheKey| {

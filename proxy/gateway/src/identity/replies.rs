@@ -1,12 +1,11 @@
 //! Which session a reply belongs to: the Responses API names the reply that a request goes on from.
 
-use std::{
-    num::NonZeroUsize,
-    sync::{Mutex, PoisonError},
-};
+use std::{num::NonZeroUsize, sync::Mutex};
 
 use lru::LruCache;
 use metaclaw_chat::{AgentId, ChainHash, SessionId};
+
+use crate::lock::lock;
 
 /// How many replies are remembered: 250 bytes each.
 const BOUND: NonZeroUsize = NonZeroUsize::new(20_000).unwrap();
@@ -36,14 +35,14 @@ impl Replies {
 
     /// The reply of that id, if it was this agent's.
     pub(crate) fn get(&self, agent: &AgentId, id: &str) -> Option<Replied> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(&(agent.clone(), id.to_owned())).cloned()
+        lock(&self.known)
+            .get(&(agent.clone(), id.to_owned()))
+            .cloned()
     }
 
     /// Remembers a reply.
     pub(crate) fn put(&self, agent: &AgentId, id: String, replied: Replied) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.put((agent.clone(), id), replied);
+        lock(&self.known).put((agent.clone(), id), replied);
     }
 }
 

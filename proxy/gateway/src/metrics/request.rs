@@ -4,39 +4,29 @@ use std::{
     convert::Infallible,
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
-use bytes::Bytes;
-use futures_util::future::BoxFuture;
-use http::{Extensions, Request, Response};
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http::{Extensions, Request};
+use http_body_util::BodyExt;
 use metaclaw_chat::AgentId;
 use metaclaw_dialects::Api;
 use tokio::time::Instant;
-use tower::{Layer, Service};
+use tower::service_fn;
 
 use super::{
     Metrics,
     traffic::{ApiLabel, Labels},
 };
-use crate::body::{Body, BoxError};
+use crate::{
+    body::Body,
+    handler::{Answer, Handler},
+    lock::lock,
+};
 
-/// Counts requests, and hands each its [`RequestMetrics`].
-#[derive(Debug, Clone)]
-pub(crate) struct MetricsLayer(Arc<Metrics>);
-
-/// See [`MetricsLayer`].
-#[derive(Debug, Clone)]
-pub(crate) struct CountRequests<S> {
-    inner: S,
-    metrics: Arc<Metrics>,
-}
-
-/// A request, from its headers to the answer's. Counted once, however it ended: also where the agent hung
-/// up before there was an answer. Clones are the same request.
+/// A request, from its headers to the answer's. Counted once, when the last clone is dropped, however it
+/// ended: also where the agent hung up before there was an answer. Clones are the same request.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestMetrics(Arc<Counted>);
 
@@ -45,74 +35,49 @@ struct Counted {
     metrics: Arc<Metrics>,
     api: ApiLabel,
     came: Instant,
-    known: Mutex<Known>,
+    progress: Mutex<Progress>,
 }
 
 /// What has become known of it.
 #[derive(Debug)]
-struct Known {
+struct Progress {
     agent: Option<AgentId>,
     upstream: Option<String>,
-    is_counted: bool,
+    status: Option<u16>,
     /// Since when the time is ours: the agent has sent all of its request.
     read: Instant,
     /// Of that, the time that upstreams took.
     theirs: Duration,
 }
 
-/// A reply that is timed on its way to the agent.
-struct TimedReply {
-    body: Body,
+/// Times a reply on its way to the agent, until it is dropped.
+struct ResponseTimer {
     metrics: Arc<Metrics>,
     labels: Labels,
     came: Instant,
     has_begun: bool,
 }
 
-// === impl MetricsLayer ===
-
-impl MetricsLayer {
-    pub(crate) fn new(metrics: &Arc<Metrics>) -> Self {
-        Self(Arc::clone(metrics))
-    }
-}
-
-impl<S> Layer<S> for MetricsLayer {
-    type Service = CountRequests<S>;
-
-    fn layer(&self, inner: S) -> CountRequests<S> {
-        let metrics = Arc::clone(&self.0);
-        CountRequests { inner, metrics }
-    }
-}
-
-// === impl CountRequests ===
-
-impl<S, B> Service<Request<B>> for CountRequests<S>
-where
-    S: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
-    S::Future: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        self.metrics.requests.inc();
+/// Counts requests, and hands each its [`RequestMetrics`].
+pub(crate) fn count_requests<B>(
+    metrics: Arc<Metrics>,
+    mut inner: impl Handler<B, Infallible>,
+) -> impl Handler<B, Infallible> {
+    service_fn(move |mut request: Request<B>| -> Answer<Infallible> {
+        metrics.requests.inc();
         let api = Api::of_path(request.uri().path());
-        let counted = RequestMetrics::new(&self.metrics, api);
+        let counted = RequestMetrics::new(&metrics, api);
         request.extensions_mut().insert(counted.clone());
-        let answer = self.inner.call(request);
+        let answer = inner.call(request);
         Box::pin(async move {
             let Ok(answer) = answer.await;
-            counted.answered(answer.status().as_u16());
-            Ok(answer.map(|body| counted.timed(body)))
+            let timer = counted.answered(answer.status().as_u16());
+            Ok(match timer {
+                Some(timer) => answer.map(|body| timer.time(body)),
+                None => answer,
+            })
         })
-    }
+    })
 }
 
 // === impl RequestMetrics ===
@@ -125,17 +90,17 @@ impl RequestMetrics {
             metrics: Arc::clone(metrics),
             api: ApiLabel(api),
             came,
-            known: Mutex::new(Known {
+            progress: Mutex::new(Progress {
                 agent: None,
                 upstream: None,
-                is_counted: false,
+                status: None,
                 read: came,
                 theirs: Duration::ZERO,
             }),
         }))
     }
 
-    /// Those of a request; of one that came past [`MetricsLayer`], some that nobody sees.
+    /// Those of a request; of one that came past [`count_requests`], some that nobody sees.
     pub(crate) fn of(extensions: &Extensions) -> Self {
         let given = extensions.get().cloned();
         given.unwrap_or_else(|| Self::new(&Arc::default(), None))
@@ -143,12 +108,12 @@ impl RequestMetrics {
 
     /// Its body has come: what follows is our own time.
     pub(crate) fn has_read(&self) {
-        self.0.known().read = Instant::now();
+        self.progress().read = Instant::now();
     }
 
     /// Who asks.
-    pub(crate) fn is_of(&self, agent: &AgentId) {
-        self.0.known().agent = Some(agent.clone());
+    pub(crate) fn set_agent(&self, agent: &AgentId) {
+        self.progress().agent = Some(agent.clone());
     }
 
     /// Waits for an upstream; the time is theirs. Pinned, as a future that is handed over takes its size
@@ -158,109 +123,69 @@ impl RequestMetrics {
         upstream: &str,
         asking: Pin<&mut impl Future<Output = T>>,
     ) -> T {
-        self.0.known().upstream = Some(upstream.to_owned());
+        self.progress().upstream = Some(upstream.to_owned());
         let asked = Instant::now();
         let answer = asking.await;
-        self.0.known().theirs += asked.elapsed();
+        self.progress().theirs += asked.elapsed();
         answer
     }
 
-    /// The reply, timed where somebody was asked for it.
-    fn timed(&self, body: Body) -> Body {
-        let Some(upstream) = self.0.known().upstream.clone() else {
-            return body;
-        };
+    /// The answer goes to the agent; it is timed where an upstream was asked for it.
+    fn answered(&self, status: u16) -> Option<ResponseTimer> {
         let Counted {
             metrics, api, came, ..
         } = &*self.0;
-        Body::new(TimedReply {
-            body,
+        let mut progress = self.progress();
+        progress.status = Some(status);
+        let labels = Labels {
+            api: *api,
+            upstream: progress.upstream.clone()?,
+        };
+        let ours = progress.read.elapsed().saturating_sub(progress.theirs);
+        let added = metrics.traffic.added.get_or_create(&labels);
+        added.observe(ours.as_secs_f64());
+        Some(ResponseTimer {
             metrics: Arc::clone(metrics),
-            labels: Labels {
-                api: *api,
-                upstream,
-            },
+            labels: labels.clone(),
             came: *came,
             has_begun: false,
         })
     }
 
-    /// The answer goes to the agent.
-    fn answered(&self, status: u16) {
-        let mut known = self.0.known();
-        known.count(&self.0, Some(status));
-        if let Some(upstream) = known.upstream.clone() {
-            let ours = known.read.elapsed().saturating_sub(known.theirs);
-            let labels = Labels {
-                api: self.0.api,
-                upstream,
-            };
-            let added = &self.0.metrics.traffic.added;
-            added.get_or_create(&labels).observe(ours.as_secs_f64());
-        }
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        lock(&self.0.progress)
     }
 }
 
 // === impl Counted ===
 
-impl Counted {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.known().count(self, None);
+        let known = lock(&self.progress);
+        let (agent, upstream) = (known.agent.as_ref(), known.upstream.as_deref());
+        let traffic = &self.metrics.traffic;
+        traffic.count(self.api, agent, upstream, known.status);
     }
 }
 
-// === impl Known ===
+// === impl ResponseTimer ===
 
-impl Known {
-    fn count(&mut self, request: &Counted, status: Option<u16>) {
-        if !std::mem::replace(&mut self.is_counted, true) {
-            let traffic = &request.metrics.traffic;
-            let upstream = self.upstream.as_deref();
-            traffic.count(request.api, self.agent.as_ref(), upstream, status);
-        }
+impl ResponseTimer {
+    fn time(mut self, body: Body) -> Body {
+        let timed = body.inspect_frame(move |frame| {
+            if frame.is_data() && !std::mem::replace(&mut self.has_begun, true) {
+                let first_byte = &self.metrics.traffic.first_byte;
+                let seconds = self.came.elapsed().as_secs_f64();
+                first_byte.get_or_create(&self.labels).observe(seconds);
+            }
+        });
+        timed.boxed_unsync()
     }
 }
 
-// === impl TimedReply ===
-
-impl Drop for TimedReply {
+impl Drop for ResponseTimer {
     fn drop(&mut self) {
         let stream = self.metrics.traffic.stream.get_or_create(&self.labels);
         stream.observe(self.came.elapsed().as_secs_f64());
-    }
-}
-
-impl HttpBody for TimedReply {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &frame
-            && frame.is_data()
-            && !std::mem::replace(&mut self.has_begun, true)
-        {
-            let first_byte = &self.metrics.traffic.first_byte;
-            let seconds = self.came.elapsed().as_secs_f64();
-            first_byte.get_or_create(&self.labels).observe(seconds);
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

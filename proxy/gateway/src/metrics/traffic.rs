@@ -3,10 +3,7 @@
 //! Agents name themselves in a header, so that their number is bounded here: beyond
 //! [`MAX_AGENTS`] they share one label. The other labels have few values by nature.
 
-use std::{
-    collections::HashSet,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::HashSet, sync::Mutex};
 
 use metaclaw_chat::AgentId;
 use metaclaw_dialects::Api;
@@ -14,6 +11,8 @@ use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder},
     metrics::{counter::Counter, family::Family, histogram::Histogram},
 };
+
+use crate::lock::lock;
 
 /// Agents that have a label of their own; those that come later are counted together.
 pub(super) const MAX_AGENTS: usize = 64;
@@ -112,7 +111,7 @@ impl Traffic {
 
     /// Whether an agent has a label of its own.
     fn admits(&self, agent: &AgentId) -> bool {
-        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut agents = lock(&self.agents);
         agents.contains(agent) || (agents.len() < MAX_AGENTS && agents.insert(agent.clone()))
     }
 }

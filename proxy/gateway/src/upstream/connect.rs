@@ -23,6 +23,7 @@ use hyper_util::{
     },
     rt::TokioIo,
 };
+use metaclaw_chat::Secret;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -30,7 +31,7 @@ use tokio::{
 };
 use tower::{Service, ServiceExt, service_fn, util::BoxCloneSyncService};
 
-use crate::{address::Address, body::BoxError, config::EnvironmentProxies, secret::Secret};
+use crate::{address::Address, body::BoxError, config::EnvironmentProxies};
 
 /// Silence after which the system asks whether the other end is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);

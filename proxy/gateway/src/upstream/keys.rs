@@ -4,18 +4,15 @@
 //! blame the key ends its bad record. Resting decides the order only: where every key rests, the one
 //! that has least to wait is shown, so that the upstream's own answer reaches the agent.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Mutex, time::Duration};
 
 use http::HeaderMap;
-use metaclaw_chat::now_ms;
+use metaclaw_chat::{Secret, now_ms};
 use tokio::time::Instant;
 
 use crate::{
     failure::{Failure, retry_after},
-    secret::Secret,
+    lock::lock,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -82,7 +79,7 @@ impl KeyRing {
     /// Why every key rests; `None` where one does not.
     pub(crate) fn all_rest(&self) -> Option<Failure> {
         let now = Instant::now();
-        let states = self.lock();
+        let states = lock(&self.states);
         let mut why = None;
         for state in &states.each {
             why = Some(state.resting(now)?.1);
@@ -92,7 +89,7 @@ impl KeyRing {
 
     /// The upstream refused the key.
     fn failed(&self, index: usize, failure: Failure, wait: Option<Duration>) {
-        if let Some(state) = self.lock().each.get_mut(index) {
+        if let Some(state) = lock(&self.states).each.get_mut(index) {
             state.n_failures = state.n_failures.saturating_add(1);
             let rest = rest(failure, state.n_failures, wait);
             state.rest = rest.map(|rest| (Instant::now() + rest, failure));
@@ -101,7 +98,7 @@ impl KeyRing {
 
     /// The upstream took the key.
     fn accepted(&self, index: usize) {
-        if let Some(state) = self.lock().each.get_mut(index) {
+        if let Some(state) = lock(&self.states).each.get_mut(index) {
             state.n_failures = 0;
             state.rest = None;
         }
@@ -130,7 +127,7 @@ impl KeyRing {
 
     fn choose(&self, may: impl Fn(usize, bool) -> bool) -> Option<usize> {
         let now = Instant::now();
-        let mut states = self.lock();
+        let mut states = lock(&self.states);
         let candidates = states.each.iter().enumerate();
         let candidates =
             candidates.filter(|(index, state)| may(*index, state.resting(now).is_some()));
@@ -142,11 +139,6 @@ impl KeyRing {
             state.last_use = n_uses;
         }
         Some(chosen)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, States> {
-        // Nothing under this lock leaves it half changed.
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

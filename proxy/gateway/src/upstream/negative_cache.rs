@@ -1,11 +1,10 @@
 //! What a server turned out to lack: held against it for an hour, as it may be replaced, or learn.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Mutex, time::Duration};
 
 use tokio::time::Instant;
+
+use crate::lock::lock;
 
 /// How long it holds.
 pub(super) const FORGET: Duration = Duration::from_secs(3_600);
@@ -19,12 +18,11 @@ pub(super) struct NegativeCache(Mutex<Option<Instant>>);
 impl NegativeCache {
     /// Whether it was found to lack it within the last hour.
     pub(super) fn is_known(&self) -> bool {
-        let since = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        since.is_some_and(|since| since.elapsed() < FORGET)
+        lock(&self.0).is_some_and(|since| since.elapsed() < FORGET)
     }
 
     /// It was found to lack it.
     pub(super) fn set(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *lock(&self.0) = Some(Instant::now());
     }
 }

@@ -4,7 +4,7 @@
 use std::{
     future::Future,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll},
     time::Duration,
 };
@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     body::{Body, BoxError},
     idle_clock::IdleClock,
+    lock::lock,
 };
 
 /// How much the connection is given at once: it asks for more when it has written most of that.
@@ -79,11 +80,7 @@ impl Progress {
 
     /// Why the caller's part broke off, where it did.
     pub(super) fn broken(&self) -> Option<BoxError> {
-        self.lock().take()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<BoxError>> {
-        self.broken.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.broken).take()
     }
 
     /// Since when the upstream has been waited for: now, while the caller is.
@@ -114,7 +111,7 @@ impl HttpBody for Uploading {
                 Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
                 Some(Err(error)) => {
                     let cut = BoxError::from(error.to_string());
-                    *this.progress.lock() = Some(error);
+                    *lock(&this.progress.broken) = Some(error);
                     return Poll::Ready(Some(Err(cut)));
                 }
                 None => return Poll::Ready(None),

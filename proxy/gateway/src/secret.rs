@@ -1,3 +1,0 @@
-//! Keys: their home is `metaclaw-chat`.
-
-pub use metaclaw_chat::Secret;
