@@ -30,7 +30,8 @@ pub struct CapturedRequest {
     pub started_ms: u64,
     /// The trace that the client is in: W3C's `traceparent`.
     pub traceparent: Option<String>,
-    /// The request's own span, in which the turn's line is written.
+    /// The request's own span, in which the turn's line is written; its field `turn` is filled in with
+    /// the turn's id once the log has it.
     pub span: Span,
 }
 

@@ -316,3 +316,34 @@ fn the_line_of_a_turn_stands_in_its_requests_span_and_no_callers_text_makes_it_l
         lines.len()
     );
 }
+
+#[test]
+fn a_requests_span_says_which_turn_it_became() {
+    let lines = logged(|| {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let mut way = way(true);
+            let span = tracing::info_span!("request", turn = tracing::field::Empty);
+            let request = CapturedRequest {
+                span: span.clone(),
+                ..asked(Api::Chat, REQUEST)
+            };
+            let meta = began(Api::Chat, Format::Json, Encoding::Identity);
+            let recording = way.recorder.begin(request, meta).unwrap();
+            recording.end(StreamEnd::Complete);
+            let stop = CancellationToken::new();
+            let worker = way.worker.take().unwrap().run(stop.clone());
+            let log = async {
+                way.log.asked.notified().await;
+                let (_, done) = way.log.taken.lock().unwrap().pop().unwrap();
+                done(Ok("12-3".parse().unwrap()));
+                stop.cancel();
+            };
+            tokio::join!(worker, log);
+            span.in_scope(|| tracing::info!("afterwards"));
+        });
+    });
+    let afterwards = lines.lines().find(|line| line.contains("afterwards"));
+    let afterwards = afterwards.unwrap();
+    assert!(afterwards.contains("request{turn=12-3}"), "{afterwards}");
+}

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use metaclaw_dialects::{Reply, vllm::Sampled};
 use metaclaw_turns::{NewTurn, Served, StreamEnd, Tokens};
 use tokio::sync::oneshot;
+use tracing::Span;
 
 use crate::{
     budget::Held,
@@ -20,6 +21,8 @@ pub(crate) struct ReadTurn {
     pub ack: Option<oneshot::Sender<()>>,
     /// Given back when the log is done with the turn.
     pub memory: Held,
+    /// The request's own.
+    pub span: Span,
 }
 
 /// What a reply's bytes say.
@@ -102,6 +105,7 @@ impl Finished {
             turn,
             ack: self.ack,
             memory,
+            span: request.span,
         })
     }
 }

@@ -10,7 +10,7 @@ use tokio::{
     time::sleep,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::{Dispatch, dispatcher};
+use tracing::{Dispatch, dispatcher, field::display};
 
 use crate::{
     metrics::CaptureMetrics,
@@ -117,14 +117,21 @@ impl Worker {
         let Some(read) = finished.read(&self.metrics) else {
             return;
         };
-        let ReadTurn { turn, ack, memory } = read;
+        let ReadTurn {
+            turn,
+            ack,
+            memory,
+            span,
+        } = read;
         let agent = turn.agent.clone();
         let metrics = Arc::clone(&self.metrics);
         let token = unacknowledged.token();
         let done = move |appended: Result<TurnId, LogError>| {
             drop(memory);
+            let span = span.entered();
             match appended {
-                Ok(_) => {
+                Ok(id) => {
+                    span.record("turn", display(id));
                     metrics.recorded.inc();
                     if let Some(ack) = ack {
                         // The agent may have hung up meanwhile.
