@@ -1,6 +1,7 @@
 //! Bodies, as every room passes them on.
 
 use bytes::Bytes;
+use http_body::SizeHint;
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 
 /// A body on its way, whatever it is made of.
@@ -13,6 +14,17 @@ pub(crate) fn full(bytes: Bytes) -> Body {
     Full::new(bytes)
         .map_err(|never| match never {})
         .boxed_unsync()
+}
+
+/// What `hint` says, and so many bytes more.
+pub(crate) fn longer(hint: &SizeHint, n_bytes: usize) -> SizeHint {
+    let n_bytes = n_bytes as u64;
+    let mut longer = SizeHint::new();
+    longer.set_lower(hint.lower().saturating_add(n_bytes));
+    if let Some(upper) = hint.upper() {
+        longer.set_upper(upper.saturating_add(n_bytes));
+    }
+    longer
 }
 
 /// Keeps `guard` for as long as the body is there.

@@ -123,7 +123,7 @@ impl Bounds {
             }
             growing.push(&data, limit).ok_or_else(no_room)?;
         }
-        Ok(growing.into_bytes())
+        Ok(Bytes::from_owner(growing))
     }
 }
 
@@ -165,10 +165,6 @@ impl Growing {
         }
         self.bytes.extend_from_slice(data);
         Some(())
-    }
-
-    fn into_bytes(self) -> Bytes {
-        Bytes::from_owner(self)
     }
 }
 

@@ -69,10 +69,9 @@ impl Chat {
         self: Arc<Self>,
         request: Request<Bytes>,
     ) -> Result<Response<Body>, GatewayError> {
-        let (api, route) = match Api::of_path(request.uri().path()) {
-            Some(api) => (api, below_v1(&request)?),
-            None => return Err(RouteError::not_found(&request).into()),
-        };
+        let route = below_v1(&request)?;
+        let api = Api::of_path(route.path());
+        let api = api.ok_or_else(|| RouteError::not_found(request.method(), route.path()))?;
         let (head, raw) = request.into_parts();
         let metrics = RequestMetrics::of(&head.extensions);
         let turn = self.turn(ChatRequest::parse(api, raw)?, route, head, &metrics);
@@ -195,7 +194,7 @@ impl Turn {
             has_ids,
         } = answer;
         let (mut head, body) = reply.into_parts();
-        head.headers = headers::downwards(head.headers);
+        head.headers = headers::end_to_end(head.headers);
         let adapter = upstream.adapter(&self.context.lease);
         if let Some(adapter) = adapter.and_then(|it| HeaderValue::from_str(it).ok()) {
             head.headers.insert(ADAPTER, adapter);

@@ -129,11 +129,11 @@ pub enum ConfigError {
         /// `proxy.max_body`.
         max_body: Size,
     },
-    /// An upstream without a usable address.
-    #[error("upstreams.{name}.url: {reason}")]
-    Address {
-        /// The upstream's name.
-        name: String,
+    /// A setting that cannot be read as what it should be.
+    #[error("{key}: {reason}")]
+    Invalid {
+        /// The setting.
+        key: String,
         /// What is wrong with it.
         reason: String,
     },
@@ -152,14 +152,6 @@ pub enum ConfigError {
         "upstreams.policy: this name stands for the policy model, of which only the deadlines connect, first_byte and idle can be set; choose another"
     )]
     ReservedName,
-    /// A file of certificates that cannot be used.
-    #[error("upstreams.{name}.ca: {reason}")]
-    Ca {
-        /// The upstream's name.
-        name: String,
-        /// What is wrong with it.
-        reason: String,
-    },
     /// A proxy that is none that is known here.
     #[error(
         "upstreams.{name}: {given} is no proxy that can be used: http://host:port, socks5://host:port, or none (upstreams.{name}.proxy, else the environment's)"
@@ -178,18 +170,21 @@ pub enum ConfigError {
         /// What was given.
         given: String,
     },
-    /// A pattern that is none.
-    #[error("compat.side_patterns: {reason}")]
-    Pattern {
-        /// What is wrong with it.
-        reason: String,
-    },
     /// No certificates to trust, or no TLS at all.
     #[error("TLS cannot be set up: {reason}")]
     Tls {
         /// What is wrong.
         reason: String,
     },
+}
+
+// === impl ConfigError ===
+
+impl ConfigError {
+    pub(crate) fn invalid(key: impl Into<String>, reason: &impl ToString) -> Self {
+        let (key, reason) = (key.into(), reason.to_string());
+        Self::Invalid { key, reason }
+    }
 }
 
 // === impl GatewayConfig ===
@@ -202,36 +197,27 @@ impl GatewayConfig {
     /// [`ConfigError`]; addresses and patterns are checked where they are read, in [`crate::Gateway::new`].
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         self.proxy.check()?;
-        if self
-            .upstreams
-            .get(POLICY)
-            .is_some_and(|it| !it.is_deadlines())
-        {
+        let policy = self.upstreams.get(POLICY);
+        if policy.is_some_and(|it| !it.is_deadlines()) {
             return Err(ConfigError::ReservedName);
         }
-        let orders = [("routing.order".to_owned(), &self.routing.order)].into_iter();
-        let of_agents = self.agents.iter();
-        let of_agents = of_agents.map(|(id, it)| (format!("agents.{id}.upstream"), &it.upstream));
-        orders
-            .chain(of_agents)
-            .try_for_each(|(key, names)| self.check_names(key, names))
+        self.check_names("routing.order".to_owned(), &self.routing.order)?;
+        let mut agents = self.agents.iter();
+        agents.try_for_each(|(id, it)| {
+            self.check_names(format!("agents.{id}.upstream"), &it.upstream)
+        })
     }
 
     fn check_names(&self, key: String, names: &[String]) -> Result<(), ConfigError> {
         let is_known = |name: &&String| *name == POLICY || self.upstreams.contains_key(*name);
         // `llm` stands in the default order, whether or not it was configured.
         let unknown = |name: &&String| !is_known(name) && *name != LLM;
-        match names.iter().find(unknown) {
-            None => Ok(()),
-            Some(name) => {
-                let known = self.upstreams.keys().map(|name| format!(", {name}"));
-                Err(ConfigError::UnknownUpstream {
-                    key,
-                    name: name.clone(),
-                    known: known.collect(),
-                })
-            }
-        }
+        let Some(name) = names.iter().find(unknown).cloned() else {
+            return Ok(());
+        };
+        let known = self.upstreams.keys().map(|name| format!(", {name}"));
+        let known = known.collect();
+        Err(ConfigError::UnknownUpstream { key, name, known })
     }
 }
 
@@ -269,10 +255,8 @@ impl ProxyConfig {
 
     /// Checks that each key opens for somebody, and for the same agents every time.
     fn check_keys(&self) -> Result<(), ConfigError> {
-        let of_all = self
-            .api_key
-            .iter()
-            .map(|key| ("proxy.api_key".to_owned(), key));
+        let of_all = self.api_key.iter();
+        let of_all = of_all.map(|key| ("proxy.api_key".to_owned(), key));
         let mut seen: Vec<(String, &Secret)> = of_all.collect();
         for (name, KeyConfig { key, agents }) in &self.keys {
             let name = name.clone();

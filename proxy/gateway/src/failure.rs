@@ -114,19 +114,14 @@ impl ErrorText {
         let body = body.get(0).unwrap_or(&body);
         let error = body.get("error").unwrap_or(body);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_lowercase();
-        let message = [error, &error["message"], &body["message"], &body["detail"]];
-        let kind = [&error["type"], &error["status"]].map(text);
+        let first = |values: &[&Value]| {
+            let mut texts = values.iter().map(|value| text(value));
+            texts.find(|text| !text.is_empty()).unwrap_or_default()
+        };
         Self {
             code: text(&error["code"]),
-            kind: kind
-                .into_iter()
-                .find(|it| !it.is_empty())
-                .unwrap_or_default(),
-            message: message
-                .map(text)
-                .into_iter()
-                .find(|it| !it.is_empty())
-                .unwrap_or_default(),
+            kind: first(&[&error["type"], &error["status"]]),
+            message: first(&[error, &error["message"], &body["message"], &body["detail"]]),
         }
     }
 }

@@ -1,10 +1,7 @@
 //! What the fuzz targets of `tests/fuzz` see of the inside. `--cfg fuzzing` alone makes it public; tests
 //! compile it as well, so that it keeps up with what it shows.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, OnceLock},
-};
+use std::{collections::BTreeMap, sync::OnceLock};
 
 use http::HeaderMap;
 use metaclaw_chat::{AgentId, ChainHash, SessionId};
@@ -14,7 +11,7 @@ use crate::{
     auth::Caller,
     config::CompatConfig,
     headers,
-    identity::{Claims, Identifier, Lineage, Replies, SidePatterns},
+    identity::{Claims, Identifier, Lineage, SidePatterns},
 };
 
 /// Finds out who asks, and remembers it for the next request.
@@ -63,13 +60,7 @@ impl Who {
             Caller::Of(agents.into())
         };
         Ok(Self {
-            identifier: Identifier::new(
-                lineage,
-                Arc::new(Replies::new()),
-                side,
-                &compat,
-                BTreeMap::new(),
-            ),
+            identifier: Identifier::new(lineage, side, &compat, BTreeMap::new()),
             caller,
         })
     }

@@ -15,7 +15,7 @@ use crate::{
     body_limit::BodyLimitLayer,
     chat::Chat,
     config::{ConfigError, GatewayConfig},
-    identity::{Identifier, Lineage, Replies, SidePatterns},
+    identity::{Identifier, Lineage, SidePatterns},
     metrics::Metrics,
     origin::{OriginLayer, Origins},
     passthrough::Passthrough,
@@ -112,7 +112,6 @@ impl Gateway {
         ));
         let identifier = Identifier::new(
             Lineage::new(pin_idle, parts.known),
-            Arc::new(Replies::new()),
             SidePatterns::new(&config.compat.side_patterns)?,
             &config.compat,
             config.agents.clone(),

@@ -39,11 +39,11 @@ pub(crate) enum AuthStyle {
 /// The headers of a request as they go upstream, with `key` where there is one. What else the caller shows
 /// of its own goes along only if `passes_callers`.
 pub(crate) fn upwards(
-    mut headers: HeaderMap,
+    headers: HeaderMap,
     key: Option<(&Secret, AuthStyle)>,
     passes_callers: bool,
 ) -> HeaderMap {
-    remove_hop_by_hop(&mut headers);
+    let mut headers = end_to_end(headers);
     for name in OWN_HEADERS {
         headers.remove(name);
     }
@@ -169,13 +169,8 @@ pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The headers of a reply as they go to the agent.
-pub(crate) fn downwards(mut headers: HeaderMap) -> HeaderMap {
-    remove_hop_by_hop(&mut headers);
-    headers
-}
-
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
+/// The headers of a message, without those of the connection that it came on.
+pub(crate) fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
     let named = headers.get_all(header::CONNECTION).iter();
     let named = named.filter_map(|value| value.to_str().ok());
     let named = named.flat_map(|value| value.split(','));
@@ -183,6 +178,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
+    headers
 }
 
 /// A key that is no header value (a line break in it) authorises nothing and is left out.
@@ -277,7 +273,7 @@ mod tests {
             ("x-ratelimit-remaining", "0"),
             ("transfer-encoding", "chunked"),
         ];
-        assert_eq!(downwards(map(&reply)), map(&reply[..2]));
+        assert_eq!(end_to_end(map(&reply)), map(&reply[..2]));
     }
 
     #[test]

@@ -19,10 +19,11 @@ use metaclaw_dialects::request::ChatRequest;
 use metaclaw_turns::TurnKind;
 use serde_json::Value;
 
-pub(crate) use self::{
-    error::IdentityError, lineage::Lineage, replies::Replies, side::SidePatterns,
+pub(crate) use self::{error::IdentityError, lineage::Lineage, side::SidePatterns};
+use self::{
+    replies::{Replied, Replies},
+    runtime::Runtime,
 };
-use self::{replies::Replied, runtime::Runtime};
 use crate::{
     auth::Caller,
     config::{AgentConfig, CompatConfig, Mode},
@@ -89,14 +90,13 @@ struct NamedAgent {
 impl Identifier {
     pub(crate) fn new(
         lineage: Lineage,
-        replies: Arc<Replies>,
         side: SidePatterns,
         compat: &CompatConfig,
         config: BTreeMap<AgentId, AgentConfig>,
     ) -> Self {
         Self {
             lineage,
-            replies,
+            replies: Arc::new(Replies::new()),
             agents: Mutex::new(LruCache::new(BOUND)),
             side,
             session_implies_side: compat.session_implies_side,
@@ -223,16 +223,12 @@ impl Identifier {
         claims: &Claims<'_>,
         has_session_header: bool,
     ) -> Result<TurnKind, IdentityError> {
-        if let Some(kind) = ours(claims, "x-turn-type", "turn_type")? {
-            let is_main = kind.trim().eq_ignore_ascii_case("main");
-            return Ok(if is_main {
-                TurnKind::Main
-            } else {
-                TurnKind::Side
-            });
-        }
-        let is_side =
-            self.session_implies_side && has_session_header || self.side.is_side(claims.chat);
+        let is_side = match ours(claims, "x-turn-type", "turn_type")? {
+            Some(kind) => !kind.trim().eq_ignore_ascii_case("main"),
+            None => {
+                self.session_implies_side && has_session_header || self.side.is_side(claims.chat)
+            }
+        };
         Ok(if is_side {
             TurnKind::Side
         } else {
@@ -243,23 +239,16 @@ impl Identifier {
 
 /// The agent that a request without a conversation is for: what the caller may be decides, then our header.
 pub(crate) fn agent_of(headers: &HeaderMap, caller: &Caller) -> Result<AgentId, IdentityError> {
-    let header = text(headers, "x-agent-id")?;
-    let named = match header.map(str::parse::<AgentId>) {
-        Some(Ok(agent)) => Some(agent),
-        Some(Err(source)) => return Err(name_error("X-Agent-Id", source)),
-        None => None,
-    };
-    match (caller, named) {
-        (Caller::Any, named) => Ok(named.unwrap_or_else(AgentId::default_agent)),
-        (Caller::Of(agents), Some(agent)) if agents.contains(&agent) => Ok(agent),
-        (Caller::Of(_), Some(agent)) => Err(IdentityError::ForeignAgent {
-            agent: agent.as_str().to_owned(),
-        }),
-        (Caller::Of(agents), None) => {
-            let first = agents.first().cloned();
-            Ok(first.unwrap_or_else(AgentId::default_agent))
+    let named = text(headers, "x-agent-id")?.map(str::parse).transpose();
+    let named: Option<AgentId> = named.map_err(|source| name_error("X-Agent-Id", source))?;
+    let agent = match (caller, named) {
+        (Caller::Of(agents), Some(agent)) if !agents.contains(&agent) => {
+            return Err(IdentityError::ForeignAgent { agent });
         }
-    }
+        (Caller::Of(agents), None) => agents.first().cloned(),
+        (_, named) => named,
+    };
+    Ok(agent.unwrap_or_else(AgentId::default_agent))
 }
 
 /// Who named a session.

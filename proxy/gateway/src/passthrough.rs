@@ -48,7 +48,7 @@ impl Passthrough {
         let body = TimedBody::new(body).map_err(Into::into).boxed_unsync();
         let outgoing = Outgoing {
             method: head.method,
-            route: &route,
+            route,
             headers: head.headers,
             body: Sent::Stream(body),
         };
@@ -56,7 +56,7 @@ impl Passthrough {
         let reply = metrics.ask(&target.name, asking).await?;
         Span::current().record("upstream", &*target.name);
         let (mut reply, body) = reply.into_parts();
-        reply.headers = headers::downwards(reply.headers);
+        reply.headers = headers::end_to_end(reply.headers);
         // What a 304 says of its length is that of a body which it does not have: of one that has ended
         // hyper would leave it out. HTTP/2 keeps it, and takes no such body.
         let tells_length = reply.status == StatusCode::NOT_MODIFIED
@@ -91,9 +91,6 @@ impl Passthrough {
         if is_models || !self.upstreams.has_policy(agent) {
             return Err(self.upstreams.nobody(agent).into());
         }
-        Err(GatewayError::Route(RouteError::NotFound {
-            method: method.to_string(),
-            path: route.path().to_owned(),
-        }))
+        Err(RouteError::not_found(method, route.path()).into())
     }
 }

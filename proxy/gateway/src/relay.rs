@@ -91,27 +91,21 @@ impl Relay {
         let Some(recording) = self.recording.take() else {
             return last;
         };
-        match recording.end(how) {
-            Some(ack) => {
-                let patience = Box::pin(sleep(STRICT_PATIENCE));
-                self.waiting = Some(Waiting {
-                    ack,
-                    patience,
-                    last,
-                });
-                None
-            }
-            None => last,
-        }
+        let Some(ack) = recording.end(how) else {
+            return last;
+        };
+        self.waiting = Some(Waiting {
+            ack,
+            patience: Box::pin(sleep(STRICT_PATIENCE)),
+            last,
+        });
+        None
     }
 
     /// A frame came. The one by which the agent knows the end, if there is one, ends the recording.
     fn frame(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
-        if let Some(silence) = &mut self.silence {
-            silence
-                .until
-                .as_mut()
-                .reset(Instant::now() + silence.allowed);
+        if let Some(Silence { allowed, until }) = &mut self.silence {
+            until.as_mut().reset(Instant::now() + *allowed);
         }
         let done = match (&mut self.recording, frame.data_ref()) {
             (Some(recording), Some(data)) => recording.push(data),
@@ -158,14 +152,10 @@ impl Relay {
     }
 
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Silent> {
-        match &mut self.silence {
-            Some(silence) => silence
-                .until
-                .as_mut()
-                .poll(cx)
-                .map(|()| Silent(silence.allowed)),
-            None => Poll::Pending,
-        }
+        let Some(Silence { allowed, until }) = &mut self.silence else {
+            return Poll::Pending;
+        };
+        until.as_mut().poll(cx).map(|()| Silent(*allowed))
     }
 }
 
@@ -230,11 +220,8 @@ impl HttpBody for Relay {
         if self.rewrite.is_some() {
             return SizeHint::default();
         }
-        match self
-            .waiting
-            .as_ref()
-            .and_then(|waiting| waiting.last.as_ref())
-        {
+        let waiting = self.waiting.as_ref();
+        match waiting.and_then(|waiting| waiting.last.as_ref()) {
             // The frame that is held back is no longer among the upstream's.
             Some(frame) => {
                 SizeHint::with_exact(frame.data_ref().map_or(0, |data| data.len() as u64))

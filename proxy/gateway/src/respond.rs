@@ -3,7 +3,7 @@
 use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use metaclaw_dialects::{Api, ErrorBody, request::RequestError};
 use tower::service_fn;
 
@@ -34,17 +34,6 @@ pub(crate) enum GatewayError {
     Request(#[from] RequestError),
     Identity(#[from] IdentityError),
     Upstream(#[from] UpstreamError),
-}
-
-/// How an error is answered, beside its words.
-#[derive(Debug)]
-struct Problem {
-    status: StatusCode,
-    /// For programs: `error.code`.
-    code: Option<&'static str>,
-    /// The field that is wrong: `error.param`.
-    param: Option<String>,
-    headers: HeaderMap,
 }
 
 /// Turns errors into answers.
@@ -85,37 +74,68 @@ pub(crate) fn json_response(status: StatusCode, body: &serde_json::Value) -> Res
 // === impl GatewayError ===
 
 impl GatewayError {
-    fn problem(&self) -> Problem {
+    /// The status, and for programs: `error.code`.
+    fn status(&self) -> (StatusCode, Option<&'static str>) {
         match self {
             Self::Origin(error) => of_origin(error),
-            Self::Admission(_) => {
-                let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE);
-                problem.code("too_many_streams").retry_after("1")
+            Self::Admission(_) => (StatusCode::SERVICE_UNAVAILABLE, Some("too_many_streams")),
+            Self::Auth(AuthError::NotAll) => (StatusCode::FORBIDDEN, None),
+            Self::Auth(AuthError::NoKey | AuthError::WrongKey | AuthError::NotAdmin) => {
+                (StatusCode::UNAUTHORIZED, Some("invalid_api_key"))
             }
-            Self::Auth(error) => of_auth(error),
             Self::Body(error) => of_body(error),
             Self::Route(error) => of_route(error),
-            Self::Service(error) => Problem::new(error.status),
-            Self::Request(error) => {
-                let param = error.param();
-                Problem {
-                    param,
-                    ..Problem::new(StatusCode::BAD_REQUEST)
-                }
-            }
-            Self::Identity(error) => of_identity(error),
+            Self::Service(error) => (error.status, None),
+            Self::Request(_) => (StatusCode::BAD_REQUEST, None),
+            Self::Identity(error) => match error.code() {
+                Some(code) => (StatusCode::FORBIDDEN, Some(code)),
+                None => (StatusCode::BAD_REQUEST, None),
+            },
             Self::Upstream(error) => of_upstream(error),
+        }
+    }
+
+    /// The field that is wrong: `error.param`.
+    fn param(&self) -> Option<String> {
+        match self {
+            Self::Request(error) => error.param(),
+            Self::Identity(error) => Some(error.param().to_owned()),
+            Self::Upstream(UpstreamError::TextOnly) => Some("messages".to_owned()),
+            Self::Upstream(UpstreamError::Untranslatable { field, .. }) => field.clone(),
+            Self::Origin(_)
+            | Self::Admission(_)
+            | Self::Auth(_)
+            | Self::Body(_)
+            | Self::Route(_)
+            | Self::Service(_)
+            | Self::Upstream(_) => None,
+        }
+    }
+
+    /// The header that such an answer has.
+    fn header(&self) -> Option<(HeaderName, &'static str)> {
+        match self {
+            Self::Admission(_) | Self::Body(BodyError::NoRoom { .. }) => {
+                Some((header::RETRY_AFTER, "1"))
+            }
+            Self::Upstream(UpstreamError::PolicyDown) => Some((header::RETRY_AFTER, "5")),
+            Self::Route(RouteError::Method { allowed, .. }) => Some((header::ALLOW, allowed)),
+            // A 426 must say which protocol there is instead (RFC 9110 15.5.22).
+            Self::Route(RouteError::WebSocket { .. }) => Some((header::UPGRADE, "HTTP/1.1")),
+            Self::Origin(_)
+            | Self::Auth(_)
+            | Self::Body(_)
+            | Self::Route(RouteError::NotFound { .. })
+            | Self::Service(_)
+            | Self::Request(_)
+            | Self::Identity(_)
+            | Self::Upstream(_) => None,
         }
     }
 
     /// The answer, worded as the caller's API words errors.
     fn response(&self, api: Api) -> Response<Body> {
-        let Problem {
-            status,
-            code,
-            param,
-            headers,
-        } = self.problem();
+        let (status, code) = self.status();
         let body = api.error(&ErrorBody {
             status: status.as_u16(),
             message: &self.to_string(),
@@ -125,137 +145,65 @@ impl GatewayError {
                 status if status.is_server_error() => "server_error",
                 _ => "invalid_request_error",
             },
-            param: param.as_deref(),
+            param: self.param().as_deref(),
             code,
         });
         let mut response = json_response(status, &body);
-        response.headers_mut().extend(headers);
+        if let Some((name, value)) = self.header() {
+            let value = HeaderValue::from_static(value);
+            response.headers_mut().insert(name, value);
+        }
         response
     }
 }
 
-fn of_origin(error: &OriginError) -> Problem {
+fn of_origin(error: &OriginError) -> (StatusCode, Option<&'static str>) {
     match error {
         OriginError::Foreign { .. } | OriginError::CrossSite => {
-            Problem::new(StatusCode::FORBIDDEN).code("foreign_origin")
+            (StatusCode::FORBIDDEN, Some("foreign_origin"))
         }
-        OriginError::Host { .. } => Problem::new(StatusCode::FORBIDDEN).code("foreign_host"),
-        OriginError::BadHost => Problem::new(StatusCode::BAD_REQUEST),
+        OriginError::Host { .. } => (StatusCode::FORBIDDEN, Some("foreign_host")),
+        OriginError::BadHost => (StatusCode::BAD_REQUEST, None),
     }
 }
 
-fn of_auth(error: &AuthError) -> Problem {
+fn of_body(error: &BodyError) -> (StatusCode, Option<&'static str>) {
     match error {
-        AuthError::NoKey | AuthError::WrongKey | AuthError::NotAdmin => {
-            Problem::new(StatusCode::UNAUTHORIZED).code("invalid_api_key")
-        }
-        AuthError::NotAll => Problem::new(StatusCode::FORBIDDEN),
+        BodyError::Cut(_) => (StatusCode::BAD_REQUEST, None),
+        BodyError::Stalled(_) | BodyError::TooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, None),
+        BodyError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, Some("request_too_large")),
+        BodyError::NoRoom { .. } => (StatusCode::SERVICE_UNAVAILABLE, Some("too_many_bytes")),
     }
 }
 
-fn of_body(error: &BodyError) -> Problem {
+fn of_route(error: &RouteError) -> (StatusCode, Option<&'static str>) {
     match error {
-        BodyError::Cut(_) => Problem::new(StatusCode::BAD_REQUEST),
-        BodyError::Stalled(_) | BodyError::TooSlow { .. } => {
-            Problem::new(StatusCode::REQUEST_TIMEOUT)
-        }
-        BodyError::TooLarge { .. } => {
-            Problem::new(StatusCode::PAYLOAD_TOO_LARGE).code("request_too_large")
-        }
-        BodyError::NoRoom { .. } => {
-            let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE);
-            problem.code("too_many_bytes").retry_after("1")
-        }
+        RouteError::NotFound { .. } => (StatusCode::NOT_FOUND, None),
+        RouteError::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, None),
+        // The answer upon which Codex goes on over HTTP at once; upon others it tries again first.
+        RouteError::WebSocket { .. } => (StatusCode::UPGRADE_REQUIRED, Some("no_websockets")),
     }
 }
 
-fn of_route(error: &RouteError) -> Problem {
+fn of_upstream(error: &UpstreamError) -> (StatusCode, Option<&'static str>) {
+    use UpstreamError as E;
     match error {
-        RouteError::NotFound { .. } => Problem::new(StatusCode::NOT_FOUND),
-        RouteError::Method { allowed, .. } => {
-            Problem::new(StatusCode::METHOD_NOT_ALLOWED).header(header::ALLOW, allowed)
-        }
-        // The answer upon which Codex goes on over HTTP at once; upon others it tries again first. A 426
-        // must say which protocol there is instead (RFC 9110 15.5.22).
-        RouteError::WebSocket { .. } => Problem::new(StatusCode::UPGRADE_REQUIRED)
-            .code("no_websockets")
-            .header(header::UPGRADE, "HTTP/1.1"),
-    }
-}
-
-fn of_identity(error: &IdentityError) -> Problem {
-    let status = if error.is_forbidden() {
-        StatusCode::FORBIDDEN
-    } else {
-        StatusCode::BAD_REQUEST
-    };
-    Problem {
-        code: error.code(),
-        param: Some(error.param().to_owned()),
-        ..Problem::new(status)
-    }
-}
-
-fn of_upstream(error: &UpstreamError) -> Problem {
-    match error {
-        UpstreamError::Upload(why) => match why.downcast_ref() {
+        E::Upload(why) => match why.downcast_ref() {
             Some(error) => of_body(error),
-            None => Problem::new(StatusCode::BAD_REQUEST),
+            None => (StatusCode::BAD_REQUEST, None),
         },
-        UpstreamError::TextOnly => Problem {
-            param: Some("messages".to_owned()),
-            ..Problem::new(StatusCode::BAD_REQUEST).code("text_only_model")
-        },
-        UpstreamError::Untranslatable { field, .. } => Problem {
-            param: field.clone(),
-            ..Problem::new(StatusCode::BAD_REQUEST).code("not_translatable")
-        },
-        UpstreamError::NoUpstream => {
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE).code("no_upstream")
+        E::TextOnly => (StatusCode::BAD_REQUEST, Some("text_only_model")),
+        E::Untranslatable { .. } => (StatusCode::BAD_REQUEST, Some("not_translatable")),
+        E::NoUpstream => (StatusCode::SERVICE_UNAVAILABLE, Some("no_upstream")),
+        E::PolicyDown => (StatusCode::SERVICE_UNAVAILABLE, Some("policy_unavailable")),
+        E::Unreachable { .. } | E::NoReply { .. } => {
+            (StatusCode::BAD_GATEWAY, Some("upstream_unreachable"))
         }
-        UpstreamError::PolicyDown => {
-            let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE);
-            problem.code("policy_unavailable").retry_after("5")
+        E::NotHttp { .. } | E::Unreadable { .. } => {
+            (StatusCode::BAD_GATEWAY, Some("upstream_unreadable"))
         }
-        UpstreamError::Unreachable { .. } | UpstreamError::NoReply { .. } => {
-            Problem::new(StatusCode::BAD_GATEWAY).code("upstream_unreachable")
-        }
-        UpstreamError::NotHttp { .. } | UpstreamError::Unreadable { .. } => {
-            Problem::new(StatusCode::BAD_GATEWAY).code("upstream_unreadable")
-        }
-        UpstreamError::TooSlow { .. } => {
-            Problem::new(StatusCode::GATEWAY_TIMEOUT).code("upstream_timeout")
-        }
-        UpstreamError::NotSpoken { .. } => {
-            Problem::new(StatusCode::NOT_FOUND).code("api_not_spoken")
-        }
-        UpstreamError::NotFound { .. } => Problem::new(StatusCode::NOT_FOUND),
-    }
-}
-
-// === impl Problem ===
-
-impl Problem {
-    fn new(status: StatusCode) -> Self {
-        Self {
-            status,
-            code: None,
-            param: None,
-            headers: HeaderMap::new(),
-        }
-    }
-
-    fn code(self, code: &'static str) -> Self {
-        let code = Some(code);
-        Self { code, ..self }
-    }
-
-    fn retry_after(self, seconds: &'static str) -> Self {
-        self.header(header::RETRY_AFTER, seconds)
-    }
-
-    fn header(mut self, name: HeaderName, value: &'static str) -> Self {
-        self.headers.insert(name, HeaderValue::from_static(value));
-        self
+        E::TooSlow { .. } => (StatusCode::GATEWAY_TIMEOUT, Some("upstream_timeout")),
+        E::NotSpoken { .. } => (StatusCode::NOT_FOUND, Some("api_not_spoken")),
+        E::Route(error) => of_route(error),
     }
 }

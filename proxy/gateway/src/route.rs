@@ -1,6 +1,6 @@
 //! Paths, and what is wrong with them.
 
-use http::{Request, uri::PathAndQuery};
+use http::{Method, Request, uri::PathAndQuery};
 
 /// The admin call of the original, which scripts still use.
 pub(crate) const TRAIN_STEP: &str = "/v1/admin/train_step";
@@ -24,11 +24,9 @@ pub(crate) enum RouteError {
 // === impl RouteError ===
 
 impl RouteError {
-    pub(crate) fn not_found<B>(request: &Request<B>) -> Self {
-        Self::NotFound {
-            method: request.method().to_string(),
-            path: request.uri().path().to_owned(),
-        }
+    pub(crate) fn not_found(method: &Method, path: &str) -> Self {
+        let (method, path) = (method.to_string(), path.to_owned());
+        Self::NotFound { method, path }
     }
 }
 
@@ -48,5 +46,6 @@ pub(crate) fn allow<B>(request: &Request<B>, allowed: &'static str) -> Result<()
 pub(crate) fn below_v1<B>(request: &Request<B>) -> Result<PathAndQuery, RouteError> {
     let route = request.uri().path_and_query();
     let route = route.filter(|route| route.path().starts_with("/v1/"));
-    route.cloned().ok_or_else(|| RouteError::not_found(request))
+    let not_found = || RouteError::not_found(request.method(), request.uri().path());
+    route.cloned().ok_or_else(not_found)
 }

@@ -16,6 +16,7 @@ mod upload;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use futures_util::TryFutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header, uri::PathAndQuery};
 use metaclaw_dialects::Api;
 use rustls::RootCertStore;
@@ -35,6 +36,7 @@ use crate::{
     config::{ConfigError, EnvironmentProxies, POLICY, Provider, UpstreamConfig},
     failure::Failure,
     headers::{self, AuthStyle},
+    route::RouteError,
     serving::{Endpoint, Lease},
 };
 
@@ -67,9 +69,9 @@ pub(crate) struct Upstream {
 
 /// What is asked.
 #[derive(Debug)]
-pub(crate) struct Outgoing<'a> {
+pub(crate) struct Outgoing {
     pub method: Method,
-    pub route: &'a PathAndQuery,
+    pub route: PathAndQuery,
     pub headers: HeaderMap,
     pub body: Sent,
 }
@@ -104,10 +106,8 @@ impl Upstream {
         roots: &RootCertStore,
     ) -> Result<Self, ConfigError> {
         let address = Address::of(&own.url, own.dialect, own.api_version.as_deref());
-        let address = address.map_err(|error| ConfigError::Address {
-            name: name.to_owned(),
-            reason: error.to_string(),
-        })?;
+        let address = address
+            .map_err(|error| ConfigError::invalid(format!("upstreams.{name}.url"), &error))?;
         let proxy = Proxy::of(own.proxy.as_ref(), environment, &address);
         let proxy = proxy.map_err(|given| ConfigError::Proxy {
             name: name.to_owned(),
@@ -116,11 +116,8 @@ impl Upstream {
         if let Some(proxy) = &proxy {
             tracing::info!(upstream = name, proxy = proxy.host(), "by way of a proxy");
         }
-        let ca = own.ca.as_deref();
-        let tls = tls::config(roots.clone(), ca).map_err(|reason| ConfigError::Ca {
-            name: name.to_owned(),
-            reason,
-        })?;
+        let tls = tls::config(roots.clone(), own.ca.as_deref())
+            .map_err(|reason| ConfigError::invalid(format!("upstreams.{name}.ca"), &reason))?;
         let is_https = address.is_https();
         let authorization = proxy.as_ref().and_then(Proxy::authorization);
         Ok(Self {
@@ -187,24 +184,22 @@ impl Upstream {
     /// [`UpstreamError`], where there is no reply.
     pub(crate) async fn send(
         &self,
-        outgoing: Outgoing<'_>,
+        outgoing: Outgoing,
         shown: Credentials,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
         let model = match &outgoing.body {
             Sent::Chat(body) if self.address.is_by_model() => model_of(&body.concat()),
             Sent::Chat(_) | Sent::Stream(_) => None,
         };
-        let Some(uri) = self.address.uri(outgoing.route, model.as_deref()) else {
-            return Err(UpstreamError::NotFound {
-                method: outgoing.method.to_string(),
-                path: outgoing.route.path().to_owned(),
-            });
+        let Some(uri) = self.address.uri(&outgoing.route, model.as_deref()) else {
+            let path = outgoing.route.path();
+            return Err(RouteError::not_found(&outgoing.method, path).into());
         };
         let key = match &self.policy {
             Some(endpoint) => endpoint.key.as_ref(),
             None => shown.key.and_then(|key| self.keys.key(key)),
         };
-        let key = key.map(|key| (key, self.auth_style(outgoing.route)));
+        let key = key.map(|key| (key, self.auth_style(&outgoing.route)));
         let mut headers = headers::upwards(outgoing.headers, key, shown.passes_callers);
         if let Some(authorization) = &self.proxy_authorization {
             headers.insert(header::PROXY_AUTHORIZATION, authorization.clone());
@@ -216,27 +211,23 @@ impl Upstream {
         let (mut head, ()) = Request::new(()).into_parts();
         (head.method, head.uri, head.headers) = (outgoing.method, uri, headers);
         let sent = self.client.send(head, outgoing.body);
+        let sent = sent.map_err(|error| UpstreamError::of(error, &self.name, self.address.host()));
         let Some(endpoint) = &self.policy else {
-            let reply = sent.await;
-            return reply.map_err(|error| UpstreamError::of(error, &self.name, self.host()));
+            return sent.await;
         };
         let reply = tokio::select! {
             reply = sent => reply,
             () = endpoint.falls_silent() => return Err(UpstreamError::PolicyDown),
         };
-        match reply.map_err(|error| UpstreamError::of(error, &self.name, self.host())) {
-            Ok(mut reply) => {
-                let endpoint = Arc::clone(endpoint);
-                let silent = async move { endpoint.falls_silent().await };
-                reply.body_mut().breaks_off(Box::pin(silent));
-                Ok(reply)
-            }
-            Err(error) if error.failure() == Some(Failure::Unreachable) => {
-                // It is being restarted, or will be at once: a caller that tries again is served.
-                Err(UpstreamError::PolicyDown)
-            }
-            Err(error) => Err(error),
-        }
+        let mut reply = reply.map_err(|error| match error.failure() {
+            // It is being restarted, or will be at once: a caller that tries again is served.
+            Some(Failure::Unreachable) => UpstreamError::PolicyDown,
+            _ => error,
+        })?;
+        let endpoint = Arc::clone(endpoint);
+        let silent = async move { endpoint.falls_silent().await };
+        reply.body_mut().breaks_off(Box::pin(silent));
+        Ok(reply)
     }
 
     /// Whether its server answers anything at all within `deadline`.
@@ -262,10 +253,6 @@ impl Upstream {
             Provider::Azure => AuthStyle::ApiKey,
             Provider::Openai | Provider::Vllm | Provider::Anthropic => AuthStyle::Bearer,
         }
-    }
-
-    fn host(&self) -> &str {
-        self.address.host()
     }
 }
 

@@ -5,8 +5,8 @@ use metaclaw_chat::{AgentId, NameError};
 /// Why a request has no identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum IdentityError {
-    #[error("X-Agent-Id: this key may not speak for agent {agent:?}")]
-    ForeignAgent { agent: String },
+    #[error("X-Agent-Id: this key may not speak for agent {:?}", agent.as_str())]
+    ForeignAgent { agent: AgentId },
     #[error(
         "this conversation is agent {agent}'s by a line in the user's message alone, and {agent} is answered by \
          other upstreams: name the agent in the header X-Agent-Id, by a key of its own, or in the system text"
@@ -24,15 +24,7 @@ pub(crate) enum IdentityError {
 // === impl IdentityError ===
 
 impl IdentityError {
-    /// Whether the caller may not be who it says, rather than says it wrongly.
-    pub(crate) fn is_forbidden(&self) -> bool {
-        match self {
-            Self::ForeignAgent { .. } | Self::ByTextAlone { .. } => true,
-            Self::Name { .. } | Self::HeaderText { .. } => false,
-        }
-    }
-
-    /// What a program can match on.
+    /// What a program can match on, where the caller may not be who it says; `None` where it says it wrongly.
     pub(crate) fn code(&self) -> Option<&'static str> {
         match self {
             Self::ForeignAgent { .. } => Some("foreign_agent"),

@@ -48,9 +48,8 @@ impl SidePatterns {
     /// The built-in patterns and `more`, which are matched against what a user said last.
     pub(crate) fn new(more: &[String]) -> Result<Self, ConfigError> {
         let compile = |patterns: Vec<&str>| {
-            RegexSet::new(patterns).map_err(|error| ConfigError::Pattern {
-                reason: error.to_string(),
-            })
+            let compiled = RegexSet::new(patterns);
+            compiled.map_err(|error| ConfigError::invalid("compat.side_patterns", &error))
         };
         let more = more.iter().map(String::as_str);
         Ok(Self {

@@ -122,7 +122,6 @@ async fn a_users_text_chooses_among_agents_that_are_answered_alike() {
         serde_json::from_str(r#"{"office":{"upstream":["own"]},"quiet":{"mode":"skills_only"}}"#);
     let identifier = Identifier::new(
         Lineage::new(IDLE, Vec::new()),
-        Arc::new(Replies::new()),
         SidePatterns::new(&[]).unwrap(),
         &CompatConfig::default(),
         config.unwrap(),

@@ -89,7 +89,7 @@ pub(crate) async fn ask(
 pub(crate) async fn pass(
     upstreams: &Upstreams,
     upstream: &Upstream,
-    outgoing: Outgoing<'_>,
+    outgoing: Outgoing,
 ) -> Result<Response<UpstreamBody>, UpstreamError> {
     let shown = Credentials {
         key: upstream.keys.first(),

@@ -52,7 +52,7 @@ pub(super) enum Fault {
 /// Asks `upstream`, the last one or not.
 pub(super) async fn attempt(
     upstream: &Arc<Upstream>,
-    request: TranslatedRequest<'_>,
+    request: TranslatedRequest,
     shown: Credentials,
     is_last: bool,
 ) -> Outcome {

@@ -5,8 +5,6 @@
 //! vLLM only the token ids are taken that we asked for beside. What the log is told is what the upstream
 //! said.
 
-use std::sync::LazyLock;
-
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header, uri::PathAndQuery};
 use metaclaw_chat::now_ms;
@@ -41,8 +39,8 @@ pub(super) struct Translation {
 }
 
 /// A request in the API of its upstream.
-pub(super) struct TranslatedRequest<'a> {
-    pub route: &'a PathAndQuery,
+pub(super) struct TranslatedRequest {
+    pub route: PathAndQuery,
     pub headers: HeaderMap,
     pub body: Vec<Bytes>,
     pub api: Api,
@@ -253,10 +251,10 @@ fn is_plain(upstream: &Upstream, headers: &HeaderMap) -> Result<(), UpstreamErro
 
 // === impl TranslatedRequest ===
 
-impl<'a> TranslatedRequest<'a> {
+impl TranslatedRequest {
     pub(super) fn of(
         upstream: &Upstream,
-        chat: &Chat<'a>,
+        chat: &Chat<'_>,
         variant: Variant,
     ) -> Result<Self, UpstreamError> {
         let caller = chat.api;
@@ -276,9 +274,10 @@ impl<'a> TranslatedRequest<'a> {
         }
         Ok(Self {
             route: if target == caller {
-                chat.route
+                chat.route.clone()
             } else {
-                route(target)
+                // Without what another's callers say after it.
+                PathAndQuery::from_static(target.path())
             },
             headers,
             body,
@@ -286,18 +285,6 @@ impl<'a> TranslatedRequest<'a> {
             is_guess: upstream.capabilities.is_guess(target, variant),
             translation,
         })
-    }
-}
-
-/// The route of an API, without what another's callers say after it.
-fn route(api: Api) -> &'static PathAndQuery {
-    static ROUTES: LazyLock<[PathAndQuery; 3]> = LazyLock::new(|| {
-        [Api::Chat, Api::Responses, Api::Messages].map(|api| PathAndQuery::from_static(api.path()))
-    });
-    match api {
-        Api::Chat => &ROUTES[0],
-        Api::Responses => &ROUTES[1],
-        Api::Messages => &ROUTES[2],
     }
 }
 

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use metaclaw_dialects::rewrite::Rewrite;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::body::BoxError;
+use crate::body::{BoxError, longer};
 
 /// The most of an error's body that is read before it goes on to the agent.
 const AHEAD: usize = 64 << 10;
@@ -151,13 +151,6 @@ impl Body for UpstreamBody {
             // Less than was announced, which hyper would take for an error of ours.
             return SizeHint::default();
         }
-        let n_ahead = self.ahead.len() as u64;
-        let rest = self.rest.size_hint();
-        let mut hint = SizeHint::new();
-        hint.set_lower(rest.lower().saturating_add(n_ahead));
-        if let Some(upper) = rest.upper() {
-            hint.set_upper(upper.saturating_add(n_ahead));
-        }
-        hint
+        longer(&self.rest.size_hint(), self.ahead.len())
     }
 }

@@ -8,7 +8,7 @@ use super::{
     client::{SendError, is_not_http, sources},
     tls,
 };
-use crate::{body::BoxError, failure::Failure};
+use crate::{body::BoxError, failure::Failure, route::RouteError};
 
 /// Why there is no answer of an upstream.
 #[derive(Debug, thiserror::Error)]
@@ -57,8 +57,8 @@ pub(crate) enum UpstreamError {
     NotSpoken { name: String, path: &'static str },
     #[error("upstream {name} sent a reply that cannot be put in other words: {reason}")]
     Unreadable { name: String, reason: String },
-    #[error("{method} {path} is not served here: chats are POST /v1/chat/completions")]
-    NotFound { method: String, path: String },
+    #[error(transparent)]
+    Route(#[from] RouteError),
     /// The caller's own body broke off: why.
     #[error(transparent)]
     Upload(BoxError),
@@ -107,7 +107,7 @@ impl UpstreamError {
             | Self::Untranslatable { .. }
             | Self::NotSpoken { .. }
             | Self::Unreadable { .. }
-            | Self::NotFound { .. }
+            | Self::Route(_)
             | Self::Upload(_) => None,
         }
     }

@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    body::{Body, BoxError},
+    body::{Body, BoxError, longer},
     idle_clock::IdleClock,
     lock::lock,
 };
@@ -128,14 +128,7 @@ impl HttpBody for Uploading {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let rest = self.rest.len() as u64;
-        let hint = self.body.size_hint();
-        let mut all = SizeHint::new();
-        all.set_lower(hint.lower().saturating_add(rest));
-        if let Some(upper) = hint.upper() {
-            all.set_upper(upper.saturating_add(rest));
-        }
-        all
+        longer(&self.body.size_hint(), self.rest.len())
     }
 }
 
