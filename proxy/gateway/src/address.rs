@@ -53,7 +53,7 @@ pub(crate) struct Address {
 impl Address {
     /// The address of an upstream, as people give it: with or without `/v1`, or with the whole route
     /// of its chats, which says that nothing else belongs between.
-    pub(crate) fn of(
+    pub(crate) fn for_upstream(
         url: &str,
         dialect: Provider,
         api_version: Option<&str>,
@@ -262,7 +262,7 @@ mod tests {
     }
 
     fn of(url: &str, dialect: Provider, version: Option<&str>) -> String {
-        let address = Address::of(url, dialect, version).unwrap();
+        let address = Address::for_upstream(url, dialect, version).unwrap();
         uri(&address, CHAT).unwrap()
     }
 
@@ -338,13 +338,13 @@ mod tests {
             of("https://x.openai.azure.com/openai/v1", Some("preview")),
             format!("{v1}?api-version=preview")
         );
-        let address = Address::of(resource, Provider::Azure, Some("v")).unwrap();
+        let address = Address::for_upstream(resource, Provider::Azure, Some("v")).unwrap();
         let models = address.uri(&PathAndQuery::from_static("/v1/models?a=b"), None);
         assert_eq!(
             models.unwrap().to_string(),
             "https://x.openai.azure.com/openai/models?a=b&api-version=v"
         );
-        let refused = Address::of(short, Provider::Azure, None).unwrap_err();
+        let refused = Address::for_upstream(short, Provider::Azure, None).unwrap_err();
         insta::assert_snapshot!(refused, @r#""https://x.openai.azure.com/openai/deployments/d" is a deployment, which needs an api_version, as in 2024-10-21; an address that ends in /openai/v1 needs none"#);
     }
 
@@ -358,7 +358,10 @@ mod tests {
             "http://h/v1?x=1",
         ] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
-            assert!(Address::of(bad, Provider::Openai, None).is_err(), "{bad}");
+            assert!(
+                Address::for_upstream(bad, Provider::Openai, None).is_err(),
+                "{bad}"
+            );
         }
         let said = |bad: &str| bad.parse::<Address>().unwrap_err().to_string();
         assert!(said("http://u:p@h/v1").starts_with(r#""http://…@h/v1" is no"#));

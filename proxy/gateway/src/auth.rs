@@ -66,7 +66,7 @@ pub struct Authenticator {
 
 impl Caller {
     /// The caller that [`AuthLayer`] let in.
-    pub(crate) fn of(extensions: &Extensions) -> Result<Self, AuthError> {
+    pub(crate) fn from_extensions(extensions: &Extensions) -> Result<Self, AuthError> {
         extensions.get().cloned().ok_or(AuthError::NoKey)
     }
 }

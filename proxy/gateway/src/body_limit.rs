@@ -72,7 +72,7 @@ impl BodyLimitLayer {
             Box::pin(async move {
                 let (head, body) = request.into_parts();
                 let body = bounds.read(&head.headers, body).await?;
-                RequestMetrics::of(&head.extensions).has_read();
+                RequestMetrics::from_extensions(&head.extensions).has_read();
                 inner.call(Request::from_parts(head, body)).await
             })
         })

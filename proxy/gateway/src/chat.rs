@@ -73,7 +73,7 @@ impl Chat {
         let api = Api::of_path(route.path());
         let api = api.ok_or_else(|| RouteError::not_found(request.method(), route.path()))?;
         let (head, raw) = request.into_parts();
-        let metrics = RequestMetrics::of(&head.extensions);
+        let metrics = RequestMetrics::from_extensions(&head.extensions);
         let turn = self.turn(ChatRequest::parse(api, raw)?, route, head, &metrics);
         let turn = turn.await?;
         let in_session = InSession {
@@ -99,7 +99,7 @@ impl Chat {
         let (who, start) = self.identifier.identify(&identity::Claims {
             headers: &head.headers,
             chat: &chat,
-            caller: &Caller::of(&head.extensions)?,
+            caller: &Caller::from_extensions(&head.extensions)?,
         })?;
         metrics.set_agent(&who.agent);
         let span = Span::current();

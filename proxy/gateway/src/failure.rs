@@ -63,17 +63,17 @@ impl Failure {
 
     /// The class of a reply; `body` is its beginning. `None` for a success, and for what is the
     /// caller's own mistake.
-    pub(crate) fn of(status: u16, body: &[u8]) -> Option<Self> {
+    pub(crate) fn classify(status: u16, body: &[u8]) -> Option<Self> {
         if status < 400 {
             return None;
         }
-        let said = ErrorText::read(body);
-        if is_of_the_content(status, &said) {
+        let error = ErrorText::parse(body);
+        if is_of_the_content(status, &error) {
             return None;
         }
-        named(&said.code)
-            .or_else(|| by_message(status, &said.message))
-            .or_else(|| named(&said.kind))
+        named(&error.code)
+            .or_else(|| by_message(status, &error.message))
+            .or_else(|| named(&error.kind))
             .or_else(|| by_status(status))
     }
 
@@ -103,7 +103,7 @@ pub(crate) fn retry_after(headers: &HeaderMap, now_ms: u64) -> Option<Duration> 
 // === impl ErrorText ===
 
 impl ErrorText {
-    fn read(body: &[u8]) -> Self {
+    fn parse(body: &[u8]) -> Self {
         let Ok(body) = serde_json::from_slice::<Value>(body) else {
             return Self {
                 message: String::from_utf8_lossy(body).to_lowercase(),
@@ -217,15 +217,15 @@ fn by_message(status: u16, message: &str) -> Option<Failure> {
 
 /// Whether it is what was said that is refused: the caller's own, which another would refuse as well,
 /// and no word against the key.
-fn is_of_the_content(status: u16, said: &ErrorText) -> bool {
+fn is_of_the_content(status: u16, error: &ErrorText) -> bool {
     const CODES: [&str; 3] = [
         "content_policy_violation",
         "content_filter",
         "moderation_blocked",
     ];
     const WORDS: [&str; 4] = ["moderation", "flagged", "content policy", "usage policies"];
-    let is_code = CODES.contains(&said.code.as_str()) || CODES.contains(&said.kind.as_str());
-    is_code || status == 403 && WORDS.iter().any(|word| said.message.contains(word))
+    let is_code = CODES.contains(&error.code.as_str()) || CODES.contains(&error.kind.as_str());
+    is_code || status == 403 && WORDS.iter().any(|word| error.message.contains(word))
 }
 
 fn by_status(status: u16) -> Option<Failure> {
@@ -382,7 +382,7 @@ mod tests {
     fn status_and_body_tell_the_class() {
         for (status, body, class) in CASES {
             assert_eq!(
-                Failure::of(*status, body.as_bytes()),
+                Failure::classify(*status, body.as_bytes()),
                 *class,
                 "{status} {body}"
             );

@@ -1,5 +1,6 @@
 //! Who is asking: which agent, in which session, for the owner or on an errand of its own.
 
+mod claims;
 mod error;
 mod lineage;
 mod replies;
@@ -12,14 +13,17 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use http::{HeaderMap, HeaderName};
 use lru::LruCache;
-use metaclaw_chat::{AgentId, ChainHash, NameError, SaidHash, SessionId};
+use metaclaw_chat::{AgentId, ChainHash, SaidHash, SessionId};
 use metaclaw_dialects::request::ChatRequest;
 use metaclaw_turns::TurnKind;
-use serde_json::Value;
 
-pub(crate) use self::{error::IdentityError, lineage::Lineage, side::SidePatterns};
+pub(crate) use self::{
+    claims::{Claims, OWN_HEADERS, agent_of},
+    error::IdentityError,
+    lineage::Lineage,
+    side::SidePatterns,
+};
 use self::{
     replies::{Replied, Replies},
     runtime::Runtime,
@@ -33,17 +37,6 @@ use crate::{
 /// How many sessions' agents are remembered.
 const BOUND: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
 
-/// Headers that are addressed to us; no upstream sees them.
-pub(crate) const OWN_HEADERS: [HeaderName; 7] = [
-    HeaderName::from_static("x-session-id"),
-    HeaderName::from_static("x-turn-type"),
-    HeaderName::from_static("x-session-done"),
-    HeaderName::from_static("x-memory-scope"),
-    HeaderName::from_static("x-user-id"),
-    HeaderName::from_static("x-workspace-id"),
-    HeaderName::from_static("x-agent-id"),
-];
-
 /// Who asks.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
@@ -52,14 +45,6 @@ pub(crate) struct Identity {
     pub kind: TurnKind,
     /// The client says that the session ends with this turn.
     pub is_last: bool,
-}
-
-/// What a request says about itself.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Claims<'a> {
-    pub headers: &'a HeaderMap,
-    pub chat: &'a ChatRequest,
-    pub caller: &'a Caller,
 }
 
 /// Finds out who asks, with what it remembers of earlier requests.
@@ -110,11 +95,12 @@ impl Identifier {
         &self,
         claims: &Claims<'_>,
     ) -> Result<(Identity, ChainHash), IdentityError> {
-        let system = Runtime::of_system(claims.chat);
-        let user = Runtime::of_user(claims.chat);
-        let named = self::session(claims)?;
-        let is_named_by_header = matches!(named, Some((_, NamedBy::Us)));
-        let named = named.map(|(session, _)| session).or(system.session);
+        let system = Runtime::in_system(claims.chat);
+        let user = Runtime::in_user(claims.chat);
+        let own = claims.own_session()?;
+        let has_own_session = own.is_some();
+        let named = own.or_else(|| claims.others_session());
+        let named = named.or(system.session);
         let told = self.told(claims.caller, named.as_ref(), (system.agent, &user));
         let agent = self.agent(claims, told)?;
         let replied = self.replied(claims, &agent);
@@ -125,13 +111,13 @@ impl Identifier {
         let named = named.or(user.session);
         let session = named.or_else(|| Some(replied?.session));
         let session = session.unwrap_or_else(|| {
-            let key = cache_key(claims);
+            let key = claims.cache_key();
             let chains = claims.chat.chains(start);
             self.lineage.session(&agent, key.as_deref(), &chains)
         });
         let who = Identity {
-            kind: self.kind(claims, is_named_by_header)?,
-            is_last: flag(claims)?,
+            kind: self.kind(claims, has_own_session)?,
+            is_last: claims.is_last()?,
             agent,
             session,
         };
@@ -196,8 +182,7 @@ impl Identifier {
             Caller::Any => true,
             Caller::Of(agents) => agents.contains(&told.agent),
         };
-        let has_header = text(claims.headers, "x-agent-id")?.is_some();
-        if has_header || !may_be {
+        if claims.names_agent() || !may_be {
             return Ok(plain);
         }
         if !told.by_system && self.route(&told.agent) != self.route(&plain) {
@@ -218,127 +203,17 @@ impl Identifier {
         self.replies.get(agent, id.as_str()?)
     }
 
-    fn kind(
-        &self,
-        claims: &Claims<'_>,
-        has_session_header: bool,
-    ) -> Result<TurnKind, IdentityError> {
-        let is_side = match ours(claims, "x-turn-type", "turn_type")? {
-            Some(kind) => !kind.trim().eq_ignore_ascii_case("main"),
-            None => {
-                self.session_implies_side && has_session_header || self.side.is_side(claims.chat)
-            }
-        };
-        Ok(if is_side {
-            TurnKind::Side
-        } else {
+    fn kind(&self, claims: &Claims<'_>, has_own_session: bool) -> Result<TurnKind, IdentityError> {
+        let is_main = claims.is_main()?.unwrap_or_else(|| {
+            let is_implied = self.session_implies_side && has_own_session;
+            !is_implied && !self.side.is_side(claims.chat)
+        });
+        Ok(if is_main {
             TurnKind::Main
+        } else {
+            TurnKind::Side
         })
     }
-}
-
-/// The agent that a request without a conversation is for: what the caller may be decides, then our header.
-pub(crate) fn agent_of(headers: &HeaderMap, caller: &Caller) -> Result<AgentId, IdentityError> {
-    let named = text(headers, "x-agent-id")?.map(str::parse).transpose();
-    let named: Option<AgentId> = named.map_err(|source| name_error("X-Agent-Id", source))?;
-    let agent = match (caller, named) {
-        (Caller::Of(agents), Some(agent)) if !agents.contains(&agent) => {
-            return Err(IdentityError::ForeignAgent { agent });
-        }
-        (Caller::Of(agents), None) => agents.first().cloned(),
-        (_, named) => named,
-    };
-    Ok(agent.unwrap_or_else(AgentId::default_agent))
-}
-
-/// Who named a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NamedBy {
-    /// One of our own headers or fields.
-    Us,
-    /// One of a client's or provider's.
-    Others,
-}
-
-/// The session, where a header or field names it.
-fn session(claims: &Claims<'_>) -> Result<Option<(SessionId, NamedBy)>, IdentityError> {
-    if let Some(name) = ours(claims, "x-session-id", "session_id")? {
-        let session = name
-            .parse()
-            .map_err(|source| name_error("X-Session-Id", source))?;
-        return Ok(Some((session, NamedBy::Us)));
-    }
-    // Not ours: one that is no name is the upstream's business, not a reason to refuse.
-    let affinity = ["x-session-affinity", "session_id"];
-    let header = affinity
-        .iter()
-        .find_map(|name| text(claims.headers, name).ok().flatten());
-    let session = if let Some(name) = header {
-        openclaws(name).unwrap_or(name).parse().ok()
-    } else {
-        cache_key(claims).and_then(|key| openclaws(&key)?.parse().ok())
-    };
-    Ok(session.map(|session| (session, NamedBy::Others)))
-}
-
-/// What the client tells a provider's cache, by which it finds what it has seen before.
-fn cache_key(claims: &Claims<'_>) -> Option<String> {
-    match claims.chat.field("prompt_cache_key")? {
-        Value::String(key) => Some(key),
-        _ => None,
-    }
-}
-
-/// The session in a name of OpenClaw's: it says `<uuid>:0` in headers and in `prompt_cache_key`, and
-/// `<uuid>` in its text. What others say in `prompt_cache_key` may as well be one for all that they ask,
-/// or one for each user: it tells conversations apart that begin alike, and makes none of two.
-fn openclaws(name: &str) -> Option<&str> {
-    let (id, attempt) = name.split_once(':')?;
-    let is_number = !attempt.is_empty() && attempt.bytes().all(|b| b.is_ascii_digit());
-    let is_uuid = id.len() == 36 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
-    (is_number && is_uuid).then_some(id)
-}
-
-fn flag(claims: &Claims<'_>) -> Result<bool, IdentityError> {
-    let given = ours(claims, "x-session-done", "session_done")?;
-    let is_set = |given: String| {
-        let given = given.trim().to_ascii_lowercase();
-        ["1", "true", "yes", "on"].contains(&given.as_str())
-    };
-    Ok(given.is_some_and(is_set))
-}
-
-/// One of our own headers, or the body field that stands for it.
-fn ours(
-    claims: &Claims<'_>,
-    header: &'static str,
-    field: &str,
-) -> Result<Option<String>, IdentityError> {
-    if let Some(text) = text(claims.headers, header)? {
-        return Ok(Some(text.to_owned()));
-    }
-    Ok(match claims.chat.field(field) {
-        Some(Value::String(text)) if !text.is_empty() => Some(text),
-        Some(value @ (Value::Bool(_) | Value::Number(_))) => Some(value.to_string()),
-        Some(_) | None => None,
-    })
-}
-
-/// A header as a text; an empty one is none.
-fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, IdentityError> {
-    let Some(value) = headers.get(name) else {
-        return Ok(None);
-    };
-    // Headers are bytes; names in other scripts come as UTF-8.
-    let text = std::str::from_utf8(value.as_bytes());
-    let text = text
-        .map_err(|_| IdentityError::HeaderText { field: name })?
-        .trim();
-    Ok(Some(text).filter(|text| !text.is_empty()))
-}
-
-fn name_error(field: &'static str, source: NameError) -> IdentityError {
-    IdentityError::Name { field, source }
 }
 
 #[cfg(test)]

@@ -39,8 +39,8 @@ impl Passthrough {
     ) -> Result<Response<Body>, GatewayError> {
         let route = below_v1(&request)?;
         let (head, body) = request.into_parts();
-        let caller = Caller::of(&head.extensions)?;
-        let metrics = RequestMetrics::of(&head.extensions);
+        let caller = Caller::from_extensions(&head.extensions)?;
+        let metrics = RequestMetrics::from_extensions(&head.extensions);
         let agent = identity::agent_of(&head.headers, &caller)?;
         metrics.set_agent(&agent);
         Span::current().record("agent", display(&agent));

@@ -26,7 +26,7 @@ use crate::{body::BoxError, upstream::UpstreamBody};
 
 /// The longest that `turns.durability: strict` holds an end back: a log that is broken must not
 /// keep agents waiting for ever.
-const STRICT_PATIENCE: Duration = Duration::from_secs(10);
+const ACK_DEADLINE: Duration = Duration::from_secs(10);
 
 /// No byte came for as long as `upstreams.<name>.idle` allows.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +58,7 @@ struct Silence {
 /// The end of a reply, held back until the log has the turn.
 struct Waiting {
     ack: oneshot::Receiver<()>,
-    patience: Pin<Box<Sleep>>,
+    deadline: Pin<Box<Sleep>>,
     /// The frame by which the agent would know that the reply has ended.
     last: Option<Frame<Bytes>>,
 }
@@ -96,7 +96,7 @@ impl Relay {
         };
         self.waiting = Some(Waiting {
             ack,
-            patience: Box::pin(sleep(STRICT_PATIENCE)),
+            deadline: Box::pin(sleep(ACK_DEADLINE)),
             last,
         });
         None
@@ -248,7 +248,7 @@ impl Waiting {
     /// The log has the turn, or has had its chance.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
         let acknowledged = Pin::new(&mut self.ack).poll(cx).is_ready();
-        if acknowledged || self.patience.as_mut().poll(cx).is_ready() {
+        if acknowledged || self.deadline.as_mut().poll(cx).is_ready() {
             Poll::Ready(self.last.take())
         } else {
             Poll::Pending

@@ -77,21 +77,21 @@ impl GatewayError {
     /// The status, and for programs: `error.code`.
     fn status(&self) -> (StatusCode, Option<&'static str>) {
         match self {
-            Self::Origin(error) => of_origin(error),
+            Self::Origin(error) => origin_status(error),
             Self::Admission(_) => (StatusCode::SERVICE_UNAVAILABLE, Some("too_many_streams")),
             Self::Auth(AuthError::NotAll) => (StatusCode::FORBIDDEN, None),
             Self::Auth(AuthError::NoKey | AuthError::WrongKey | AuthError::NotAdmin) => {
                 (StatusCode::UNAUTHORIZED, Some("invalid_api_key"))
             }
-            Self::Body(error) => of_body(error),
-            Self::Route(error) => of_route(error),
+            Self::Body(error) => body_status(error),
+            Self::Route(error) => route_status(error),
             Self::Service(error) => (error.status, None),
             Self::Request(_) => (StatusCode::BAD_REQUEST, None),
             Self::Identity(error) => match error.code() {
                 Some(code) => (StatusCode::FORBIDDEN, Some(code)),
                 None => (StatusCode::BAD_REQUEST, None),
             },
-            Self::Upstream(error) => of_upstream(error),
+            Self::Upstream(error) => upstream_status(error),
         }
     }
 
@@ -157,7 +157,7 @@ impl GatewayError {
     }
 }
 
-fn of_origin(error: &OriginError) -> (StatusCode, Option<&'static str>) {
+fn origin_status(error: &OriginError) -> (StatusCode, Option<&'static str>) {
     match error {
         OriginError::Foreign { .. } | OriginError::CrossSite => {
             (StatusCode::FORBIDDEN, Some("foreign_origin"))
@@ -167,7 +167,7 @@ fn of_origin(error: &OriginError) -> (StatusCode, Option<&'static str>) {
     }
 }
 
-fn of_body(error: &BodyError) -> (StatusCode, Option<&'static str>) {
+fn body_status(error: &BodyError) -> (StatusCode, Option<&'static str>) {
     match error {
         BodyError::Cut(_) => (StatusCode::BAD_REQUEST, None),
         BodyError::Stalled(_) | BodyError::TooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, None),
@@ -176,7 +176,7 @@ fn of_body(error: &BodyError) -> (StatusCode, Option<&'static str>) {
     }
 }
 
-fn of_route(error: &RouteError) -> (StatusCode, Option<&'static str>) {
+fn route_status(error: &RouteError) -> (StatusCode, Option<&'static str>) {
     match error {
         RouteError::NotFound { .. } => (StatusCode::NOT_FOUND, None),
         RouteError::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, None),
@@ -185,11 +185,11 @@ fn of_route(error: &RouteError) -> (StatusCode, Option<&'static str>) {
     }
 }
 
-fn of_upstream(error: &UpstreamError) -> (StatusCode, Option<&'static str>) {
+fn upstream_status(error: &UpstreamError) -> (StatusCode, Option<&'static str>) {
     use UpstreamError as E;
     match error {
         E::Upload(why) => match why.downcast_ref() {
-            Some(error) => of_body(error),
+            Some(error) => body_status(error),
             None => (StatusCode::BAD_REQUEST, None),
         },
         E::TextOnly => (StatusCode::BAD_REQUEST, Some("text_only_model")),
@@ -204,6 +204,6 @@ fn of_upstream(error: &UpstreamError) -> (StatusCode, Option<&'static str>) {
         }
         E::TooSlow { .. } => (StatusCode::GATEWAY_TIMEOUT, Some("upstream_timeout")),
         E::NotSpoken { .. } => (StatusCode::NOT_FOUND, Some("api_not_spoken")),
-        E::Route(error) => of_route(error),
+        E::Route(error) => route_status(error),
     }
 }

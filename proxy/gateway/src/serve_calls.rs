@@ -20,7 +20,7 @@ pub(crate) async fn serve_call(
     request: Request<Bytes>,
 ) -> Result<Response<Body>, GatewayError> {
     let (head, raw) = request.into_parts();
-    let caller = Caller::of(&head.extensions)?;
+    let caller = Caller::from_extensions(&head.extensions)?;
     let agent = identity::agent_of(&head.headers, &caller)?;
     Span::current().record("agent", display(&agent));
     let service = match head.uri.path() {

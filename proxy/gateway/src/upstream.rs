@@ -87,7 +87,7 @@ pub(crate) struct Credentials {
 
 /// What is read of a chat whose model stands in the upstream's route.
 #[derive(Deserialize)]
-struct Named {
+struct ModelField {
     model: String,
 }
 
@@ -105,10 +105,10 @@ impl Upstream {
         environment: &EnvironmentProxies,
         roots: &RootCertStore,
     ) -> Result<Self, ConfigError> {
-        let address = Address::of(&own.url, own.dialect, own.api_version.as_deref());
+        let address = Address::for_upstream(&own.url, own.dialect, own.api_version.as_deref());
         let address = address
             .map_err(|error| ConfigError::invalid(format!("upstreams.{name}.url"), &error))?;
-        let proxy = Proxy::of(own.proxy.as_ref(), environment, &address);
+        let proxy = Proxy::for_upstream(own.proxy.as_ref(), environment, &address);
         let proxy = proxy.map_err(|given| ConfigError::Proxy {
             name: name.to_owned(),
             given,
@@ -122,7 +122,7 @@ impl Upstream {
         let authorization = proxy.as_ref().and_then(Proxy::authorization);
         Ok(Self {
             name: name.to_owned(),
-            capabilities: Capabilities::of(own, &address),
+            capabilities: Capabilities::from_config(own, &address),
             keys: KeyRing::new(&own.keys),
             idle: own.idle.map(|idle| idle.0),
             fail_over: fail_over.to_vec(),
@@ -144,7 +144,7 @@ impl Upstream {
     ) -> Self {
         Self {
             name: POLICY.to_owned(),
-            capabilities: Capabilities::of_policy(endpoint.appends_system),
+            capabilities: Capabilities::policy(endpoint.appends_system),
             keys: KeyRing::new(&[]),
             idle,
             fail_over: [&POLICY_FAILS_OVER, fail_over].concat(),
@@ -211,7 +211,9 @@ impl Upstream {
         let (mut head, ()) = Request::new(()).into_parts();
         (head.method, head.uri, head.headers) = (outgoing.method, uri, headers);
         let sent = self.client.send(head, outgoing.body);
-        let sent = sent.map_err(|error| UpstreamError::of(error, &self.name, self.address.host()));
+        let sent = sent.map_err(|error| {
+            UpstreamError::from_send_error(error, &self.name, self.address.host())
+        });
         let Some(endpoint) = &self.policy else {
             return sent.await;
         };
@@ -270,6 +272,6 @@ pub(crate) fn policy_client(
 }
 
 fn model_of(body: &[u8]) -> Option<String> {
-    let named: Named = serde_json::from_slice(body).ok()?;
-    Some(named.model)
+    let field: ModelField = serde_json::from_slice(body).ok()?;
+    Some(field.model)
 }

@@ -25,7 +25,7 @@ const BOUND: NonZeroUsize = NonZeroUsize::new(50_000).unwrap();
 /// that goes on before the answer's last byte, find their session.
 #[derive(Debug)]
 pub(crate) struct Lineage {
-    known: Mutex<LruCache<(ChainHash, CacheKey), Known>>,
+    known: Mutex<LruCache<(ChainHash, CacheKey), KnownChain>>,
     /// How long two conversations that begin alike are one.
     idle: Duration,
     /// Tells sessions of the same millisecond apart.
@@ -37,7 +37,7 @@ type CacheKey = u64;
 const NO_KEY: CacheKey = 0;
 
 #[derive(Debug, Clone)]
-struct Known {
+struct KnownChain {
     session: SessionId,
     /// Nothing was answered yet: the mere beginning of a conversation, as any other might begin.
     opening: Option<Instant>,
@@ -51,7 +51,7 @@ impl Lineage {
         let mut known = LruCache::new(BOUND);
         for (_, chain, session) in log.into_iter().rev() {
             let opening = None;
-            known.put((chain, NO_KEY), Known { session, opening });
+            known.put((chain, NO_KEY), KnownChain { session, opening });
         }
         Self {
             known: Mutex::new(known),
@@ -90,11 +90,11 @@ impl Lineage {
             keyed.or_else(|| go_on(*chain, NO_KEY))
         });
         let session = session.unwrap_or_else(|| self.make(whole));
-        let answered = Known {
+        let answered = KnownChain {
             session: session.clone(),
             opening: None,
         };
-        let asked = Known {
+        let asked = KnownChain {
             session: session.clone(),
             opening: Some(Instant::now()),
         };

@@ -19,7 +19,7 @@ pub(super) struct Runtime {
 
 impl Runtime {
     /// The line of the system text: the application's own.
-    pub(super) fn of_system(chat: &ChatRequest) -> Self {
+    pub(super) fn in_system(chat: &ChatRequest) -> Self {
         let mut system = chat.messages().filter(|it| it.role() == Role::System);
         let line = system.find_map(|message| line(&message));
         line.map_or_else(Self::default, |line| Self::parse(&line))
@@ -27,7 +27,7 @@ impl Runtime {
 
     /// The line of the first thing that a user said; nothing that a tool returned, nor what came later, has
     /// a say. It may be anybody's: a mail that was passed on, a sender in a channel.
-    pub(super) fn of_user(chat: &ChatRequest) -> Self {
+    pub(super) fn in_user(chat: &ChatRequest) -> Self {
         let first = chat.messages().find(|it| it.role() == Role::User);
         let line = first.as_ref().and_then(line);
         line.map_or_else(Self::default, |line| Self::parse(&line))
@@ -68,8 +68,8 @@ mod tests {
 
     #[test]
     fn the_line_is_read_where_openclaw_writes_it_and_nowhere_else() {
-        let user = |messages: &[Message]| Runtime::of_user(&request(messages));
-        let system = |messages: &[Message]| Runtime::of_system(&request(messages));
+        let user = |messages: &[Message]| Runtime::in_user(&request(messages));
+        let system = |messages: &[Message]| Runtime::in_system(&request(messages));
         let first = user(&[Message::system("You are…"), Message::user(TEXT)]);
         assert_eq!(first.agent.unwrap().as_str(), "main");
         assert_eq!(

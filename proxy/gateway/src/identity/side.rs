@@ -13,7 +13,7 @@ const SYSTEM_HEAD: usize = 250;
 
 /// Patterns for the last thing that a user said. Each is anchored at the beginning and takes a whole
 /// phrase of a known client: an owner who asks for a title or a summary must not be taken for one.
-const SAID: [&str; 7] = [
+const USER_PATTERNS: [&str; 7] = [
     // OpenClaw's heartbeat; it puts the time in front of what users say.
     r"(?i)^\s*(\[[^\]]*\]\s*)?read HEARTBEAT\.md if it exists",
     // Open WebUI: titles, tags, follow-ups, queries.
@@ -29,7 +29,7 @@ const SAID: [&str; 7] = [
 ];
 
 /// Patterns for the system text.
-const SYSTEM: [&str; 3] = [
+const SYSTEM_PATTERNS: [&str; 3] = [
     r"(?i)^\s*you are a context summarization assistant",
     r"(?i)^\s*you are a title generator",
     r"(?i)^\s*(analyze if this message indicates a new conversation topic|summarize this coding conversation in under)",
@@ -38,7 +38,7 @@ const SYSTEM: [&str; 3] = [
 /// Tells errands from turns.
 #[derive(Debug, Clone)]
 pub(crate) struct SidePatterns {
-    said: RegexSet,
+    user: RegexSet,
     system: RegexSet,
 }
 
@@ -53,8 +53,8 @@ impl SidePatterns {
         };
         let more = more.iter().map(String::as_str);
         Ok(Self {
-            said: compile(SAID.into_iter().chain(more).collect())?,
-            system: compile(SYSTEM.to_vec())?,
+            user: compile(USER_PATTERNS.into_iter().chain(more).collect())?,
+            system: compile(SYSTEM_PATTERNS.to_vec())?,
         })
     }
 
@@ -64,7 +64,7 @@ impl SidePatterns {
         let matches = |set: &RegexSet, message: Option<MessageRef<'_>>, limit| {
             message.is_some_and(|message| set.is_match(&message.head(limit)))
         };
-        matches(&self.said, chat.last_owners(), HEAD) || matches(&self.system, system, SYSTEM_HEAD)
+        matches(&self.user, chat.last_owners(), HEAD) || matches(&self.system, system, SYSTEM_HEAD)
     }
 }
 

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use http::HeaderMap;
 use metaclaw_chat::Message;
 use metaclaw_dialects::Api;
 use tokio::time::advance;

@@ -101,7 +101,7 @@ impl RequestMetrics {
     }
 
     /// Those of a request; of one that came past [`count_requests`], some that nobody sees.
-    pub(crate) fn of(extensions: &Extensions) -> Self {
+    pub(crate) fn from_extensions(extensions: &Extensions) -> Self {
         let given = extensions.get().cloned();
         given.unwrap_or_else(|| Self::new(&Arc::default(), None))
     }

@@ -13,7 +13,7 @@ use std::{pin::pin, sync::Arc};
 use http::Response;
 
 use super::{
-    attempt::{Answer, Fault, Raw, attempt, classify, is_decided_by_the_body},
+    attempt::{Answer, Raw, Unsupported, attempt, classify, is_decided_by_the_body},
     chat::Chat,
     select::{Candidates, Upstreams},
     translation::TranslatedRequest,
@@ -43,7 +43,7 @@ pub(crate) async fn ask(
         let (mut variant, mut key, mut tried) = (first, upstream.keys.first(), Vec::new());
         loop {
             let is_meant = is_meant(upstream, &mut meant);
-            let request = match TranslatedRequest::of(upstream, chat, variant) {
+            let request = match TranslatedRequest::new(upstream, chat, variant) {
                 Ok(request) => request,
                 Err(error) => {
                     meant = meant.filter(|_| !is_meant);
@@ -57,13 +57,13 @@ pub(crate) async fn ask(
             };
             let asking = pin!(attempt(upstream, request, shown, is_last));
             let outcome = metrics.ask(&upstream.name, asking).await;
-            match outcome.fault {
-                Some(Fault::Ids) => {
+            match outcome.unsupported {
+                Some(Unsupported::TokenIds) => {
                     variant.ids = false;
                     best = better(outcome.answer, best);
                     continue;
                 }
-                Some(Fault::Guess) => {
+                Some(Unsupported::Api) => {
                     variant.guess = false;
                     continue;
                 }

@@ -34,19 +34,19 @@ pub(super) struct Raw {
 pub(super) struct Outcome {
     pub answer: Result<Raw, UpstreamError>,
     pub failure: Option<Failure>,
-    /// What was wrong with the way it was asked, if that was it.
-    pub fault: Option<Fault>,
+    /// What it does not know of the way it was asked, if that was it.
+    pub unsupported: Option<Unsupported>,
     /// Neither the model is missing nor anything else that the answer names.
     lacks_route: bool,
 }
 
-/// What is wrong with a way to ask.
+/// What an upstream turned out not to know.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Fault {
+pub(super) enum Unsupported {
     /// The token ids that only we asked for.
-    Ids,
+    TokenIds,
     /// An API that it was guessed to speak.
-    Guess,
+    Api,
 }
 
 /// Asks `upstream`, the last one or not.
@@ -73,12 +73,12 @@ pub(super) async fn attempt(
     let is_missing = is([StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED]);
     let ids = translation.ids.filter(|_| is_refusal);
     let is_read = is_guess || ids.is_some() || is_decided_by_the_body(upstream, is_last);
-    let (failure, said) = classify(upstream, shown.key, &mut reply, is_read).await;
+    let (failure, text) = classify(upstream, shown.key, &mut reply, is_read).await;
     let lacks_route = is_missing && failure.is_none();
-    let fault = if ids.is_some_and(|asked| asked.is_blamed(&said)) {
-        Some(Fault::Ids)
+    let unsupported = if ids.is_some_and(|asked| asked.is_blamed(&text)) {
+        Some(Unsupported::TokenIds)
     } else {
-        (is_guess && lacks_route).then_some(Fault::Guess)
+        (is_guess && lacks_route).then_some(Unsupported::Api)
     };
     let answer = Ok(Raw {
         upstream: Arc::clone(upstream),
@@ -89,7 +89,7 @@ pub(super) async fn attempt(
     Outcome {
         answer,
         failure,
-        fault,
+        unsupported,
         lacks_route,
     }
 }
@@ -103,15 +103,15 @@ pub(super) async fn classify(
     is_read: bool,
 ) -> (Option<Failure>, Bytes) {
     let status = reply.status().as_u16();
-    let said = if status >= 400 && is_read {
+    let text = if status >= 400 && is_read {
         reply.body_mut().peek().await
     } else {
         Bytes::new()
     };
-    let failure = Failure::of(status, &said);
+    let failure = Failure::classify(status, &text);
     let (name, headers) = (&upstream.name, reply.headers());
     upstream.keys.note(name, key, failure, headers);
-    (failure, said)
+    (failure, text)
 }
 
 /// Whether an error's body is worth keeping the agent waiting for: whom to ask next depends on it.
@@ -145,7 +145,7 @@ impl From<UpstreamError> for Outcome {
         Self {
             failure: error.failure(),
             answer: Err(error),
-            fault: None,
+            unsupported: None,
             lacks_route: false,
         }
     }

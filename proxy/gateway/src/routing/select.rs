@@ -100,7 +100,7 @@ impl Upstreams {
 
     /// Why nobody can answer.
     pub(crate) fn nobody(&self, agent: &AgentId) -> UpstreamError {
-        UpstreamError::of_nobody(self.has_policy(agent))
+        UpstreamError::nobody(self.has_policy(agent))
     }
 
     /// Whether our own policy model is among those who answer, up or down.

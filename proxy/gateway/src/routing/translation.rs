@@ -54,7 +54,7 @@ struct Instead(Vec<u8>);
 
 impl Translation {
     /// Translates a request of `caller`'s API to `target`, in which `upstream` is asked.
-    fn of(
+    fn translate(
         upstream: &Upstream,
         (caller, target): (Api, Api),
         body: Vec<Bytes>,
@@ -80,13 +80,13 @@ impl Translation {
                 }),
             };
         };
-        let mut said = None;
+        let mut changed = None;
         if let Some(direction) = direction {
             let mut now = translated(upstream, direction, &given)?;
             if translation.ids.is_some() {
                 ask_for_ids(&mut now);
             }
-            said = Some(now);
+            changed = Some(now);
             let created = now_ms() / 1_000;
             translation.other = Some((
                 direction,
@@ -94,11 +94,11 @@ impl Translation {
             ));
         }
         if has_text {
-            let now = said.as_ref().unwrap_or(&given);
+            let now = changed.as_ref().unwrap_or(&given);
             translation.in_text = Some(toolcalls::Options::for_request(now, false));
-            said = toolcalls::request(now).or(said);
+            changed = toolcalls::request(now).or(changed);
         }
-        let body = said.map_or(body, |said| vec![said.to_string().into()]);
+        let body = changed.map_or(body, |changed| vec![changed.to_string().into()]);
         Ok((translation, body))
     }
 
@@ -135,24 +135,24 @@ impl Translation {
             return Ok(reply);
         }
         let read = if status.is_success() {
-            match reply.body_mut().read(MAX_REPLY, upstream.idle).await {
+            match reply.body_mut().read_whole(MAX_REPLY, upstream.idle).await {
                 Ok(whole) => whole,
                 Err(reason) => return self.unread(reply, unreadable(upstream, reason)),
             }
         } else {
             reply.body_mut().peek().await
         };
-        let Some(said) = self.whole(upstream, status, &read)? else {
+        let Some(whole) = self.whole(upstream, status, &read)? else {
             return Ok(reply);
         };
         let headers = reply.headers_mut();
         headers::rewritten(headers);
-        headers.insert(header::CONTENT_LENGTH, said.len().into());
+        headers.insert(header::CONTENT_LENGTH, whole.len().into());
         if self.is_other() {
             let json = HeaderValue::from_static("application/json");
             headers.insert(header::CONTENT_TYPE, json);
         }
-        reply.body_mut().rewrite(Box::new(Instead(said)));
+        reply.body_mut().rewrite(Box::new(Instead(whole)));
         Ok(reply)
     }
 
@@ -194,8 +194,9 @@ impl Translation {
             return Ok(recovered.or(stripped));
         };
         let body = recovered.as_deref().unwrap_or(body);
-        let said = translate::reply(*direction, asked, body);
-        said.map(Some)
+        let translated = translate::reply(*direction, asked, body);
+        translated
+            .map(Some)
             .map_err(|error| unreadable(upstream, error.to_string()))
     }
 }
@@ -208,14 +209,14 @@ fn unreadable(upstream: &Upstream, reason: String) -> UpstreamError {
 }
 
 /// Asks for token ids in a request that is translated anyway.
-fn ask_for_ids(said: &mut Value) {
-    if let Some(said) = said.as_object_mut() {
+fn ask_for_ids(request: &mut Value) {
+    if let Some(request) = request.as_object_mut() {
         let wanted = vllm::WANTED.iter();
         let wanted = wanted.filter_map(|(key, value)| {
             let value = serde_json::from_str(value).ok()?;
             Some(((*key).to_owned(), value))
         });
-        said.extend(wanted);
+        request.extend(wanted);
     }
 }
 
@@ -224,17 +225,17 @@ fn translated(
     direction: Direction,
     given: &Value,
 ) -> Result<Value, UpstreamError> {
-    let said = translate::request(direction, given);
-    let mut said = said.map_err(|error| UpstreamError::Untranslatable {
+    let request = translate::request(direction, given);
+    let mut request = request.map_err(|error| UpstreamError::Untranslatable {
         name: upstream.name.clone(),
         field: error.field().map(str::to_owned),
         reason: error.to_string(),
     })?;
     // The one field that is between us and our own trainer.
-    if let (Some(ours), Some(said)) = (given.get(APPEND_FIELD), said.as_object_mut()) {
-        said.insert(APPEND_FIELD.to_owned(), ours.clone());
+    if let (Some(ours), Some(request)) = (given.get(APPEND_FIELD), request.as_object_mut()) {
+        request.insert(APPEND_FIELD.to_owned(), ours.clone());
     }
-    Ok(said)
+    Ok(request)
 }
 
 /// What was asked for unencoded and came encoded cannot be translated.
@@ -252,7 +253,7 @@ fn is_plain(upstream: &Upstream, headers: &HeaderMap) -> Result<(), UpstreamErro
 // === impl TranslatedRequest ===
 
 impl TranslatedRequest {
-    pub(super) fn of(
+    pub(super) fn new(
         upstream: &Upstream,
         chat: &Chat<'_>,
         variant: Variant,
@@ -265,7 +266,7 @@ impl TranslatedRequest {
         })?;
         let ids = chat.ids.filter(|_| variant.ids && target == Api::Chat);
         let body = (chat.body)(upstream, ids.is_some());
-        let (translation, body) = Translation::of(upstream, (caller, target), body, ids)?;
+        let (translation, body) = Translation::translate(upstream, (caller, target), body, ids)?;
         let mut headers = chat.headers.clone();
         if target != caller {
             headers::reworded(&mut headers, target);

@@ -16,9 +16,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::body::{BoxError, longer};
 
 /// The most of an error's body that is read before it goes on to the agent.
-const AHEAD: usize = 64 << 10;
+const MAX_PEEK: usize = 64 << 10;
 /// How long the rest of an error's body may take to come.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PEEK_DEADLINE: Duration = Duration::from_secs(5);
 
 type End = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -43,15 +43,15 @@ struct NoMore;
 // === impl UpstreamBody ===
 
 impl UpstreamBody {
-    /// The beginning of an error: up to its end or [`AHEAD`], waited for no longer than [`PATIENCE`].
+    /// The beginning of an error: up to its end or [`MAX_PEEK`], waited for no longer than [`PEEK_DEADLINE`].
     pub(crate) async fn peek(&mut self) -> Bytes {
-        let until = Instant::now() + PATIENCE;
-        while self.ahead.len() < AHEAD && timeout_at(until, self.advance()).await == Ok(true) {}
+        let until = Instant::now() + PEEK_DEADLINE;
+        while self.ahead.len() < MAX_PEEK && timeout_at(until, self.advance()).await == Ok(true) {}
         Bytes::copy_from_slice(&self.ahead)
     }
 
     /// All of it, up to `limit`; `idle` is the longest silence. Says why, where that cannot be had.
-    pub(crate) async fn read(
+    pub(crate) async fn read_whole(
         &mut self,
         limit: usize,
         idle: Option<Duration>,

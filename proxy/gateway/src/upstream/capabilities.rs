@@ -51,7 +51,7 @@ pub(crate) struct Variant {
 
 impl Capabilities {
     /// Those of a configured upstream.
-    pub(super) fn of(config: &UpstreamConfig, address: &Address) -> Self {
+    pub(super) fn from_config(config: &UpstreamConfig, address: &Address) -> Self {
         use Provider::{Anthropic, Azure, Openai, Vllm};
         let is_guessed = config.speaks.is_none()
             && matches!(config.dialect, Openai | Vllm)
@@ -73,7 +73,7 @@ impl Capabilities {
     }
 
     /// Those of our own policy model.
-    pub(super) fn of_policy(appends_system: bool) -> Self {
+    pub(super) fn policy(appends_system: bool) -> Self {
         Self {
             apis: vec![Api::Chat],
             lacks_messages: None,
@@ -145,8 +145,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn that_an_upstream_does_not_speak_messages_is_forgotten_in_time() {
         let config = UpstreamConfig::default();
-        let address = Address::of("http://models.example/v1", config.dialect, None);
-        let it = Capabilities::of(&config, &address.unwrap());
+        let address = Address::for_upstream("http://models.example/v1", config.dialect, None);
+        let it = Capabilities::from_config(&config, &address.unwrap());
         let target = |api| it.target_api(api, it.variant());
         assert!(it.is_guess(Api::Messages, it.variant()));
         advance(FORGET).await;

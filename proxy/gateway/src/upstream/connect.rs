@@ -142,7 +142,7 @@ where
 impl Proxy {
     /// The proxy for an upstream at `address`: its own, else the environment's. This machine is reached
     /// without one unless its own is set. `Err` where it is none that is known here.
-    pub(super) fn of(
+    pub(super) fn for_upstream(
         own: Option<&Secret>,
         environment: &EnvironmentProxies,
         address: &Address,

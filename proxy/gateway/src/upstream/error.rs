@@ -68,7 +68,7 @@ pub(crate) enum UpstreamError {
 
 impl UpstreamError {
     /// Nobody is there to answer: our own policy model is away, or nothing is configured.
-    pub(crate) fn of_nobody(has_policy: bool) -> Self {
+    pub(crate) fn nobody(has_policy: bool) -> Self {
         if has_policy {
             Self::PolicyDown
         } else {
@@ -77,7 +77,7 @@ impl UpstreamError {
     }
 
     /// Why the upstream `name` at `host` sent no reply.
-    pub(super) fn of(error: SendError, name: &str, host: &str) -> Self {
+    pub(super) fn from_send_error(error: SendError, name: &str, host: &str) -> Self {
         let (name, host) = (name.to_owned(), host.to_owned());
         let error = match error {
             SendError::Upload(why) => return Self::Upload(why),

@@ -1,0 +1,127 @@
+//! What a request says about itself, in its headers and fields.
+
+use http::{HeaderMap, HeaderName};
+use metaclaw_chat::{AgentId, SessionId};
+use metaclaw_dialects::request::ChatRequest;
+use serde_json::Value;
+
+use super::error::IdentityError;
+use crate::auth::Caller;
+
+/// Headers that are addressed to us; no upstream sees them.
+pub(crate) const OWN_HEADERS: [HeaderName; 7] = [
+    HeaderName::from_static("x-session-id"),
+    HeaderName::from_static("x-turn-type"),
+    HeaderName::from_static("x-session-done"),
+    HeaderName::from_static("x-memory-scope"),
+    HeaderName::from_static("x-user-id"),
+    HeaderName::from_static("x-workspace-id"),
+    HeaderName::from_static("x-agent-id"),
+];
+
+/// What a request says about itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claims<'a> {
+    pub headers: &'a HeaderMap,
+    pub chat: &'a ChatRequest,
+    pub caller: &'a Caller,
+}
+
+// === impl Claims ===
+
+impl Claims<'_> {
+    /// The session, where one of our own headers or fields names it.
+    pub(super) fn own_session(&self) -> Result<Option<SessionId>, IdentityError> {
+        let name = self.own("x-session-id", "session_id")?;
+        let session = name.map(|name| name.parse()).transpose();
+        let field = "X-Session-Id";
+        session.map_err(|source| IdentityError::Name { field, source })
+    }
+
+    /// The session, where a header or field of a client's or provider's names it. One that is no name is the
+    /// upstream's business, not a reason to refuse.
+    pub(super) fn others_session(&self) -> Option<SessionId> {
+        let mut headers = ["x-session-affinity", "session_id"].into_iter();
+        let header = headers.find_map(|name| text(self.headers, name).ok().flatten());
+        match header {
+            Some(name) => openclaws(name).unwrap_or(name).parse().ok(),
+            None => openclaws(&self.cache_key()?)?.parse().ok(),
+        }
+    }
+
+    /// What the client tells a provider's cache, by which it finds what it has seen before.
+    pub(super) fn cache_key(&self) -> Option<String> {
+        match self.chat.field("prompt_cache_key")? {
+            Value::String(key) => Some(key),
+            _ => None,
+        }
+    }
+
+    /// Whether it says to be the owner's, and no errand; `None` where it does not say.
+    pub(super) fn is_main(&self) -> Result<Option<bool>, IdentityError> {
+        let kind = self.own("x-turn-type", "turn_type")?;
+        Ok(kind.map(|kind| kind.trim().eq_ignore_ascii_case("main")))
+    }
+
+    /// Whether it says that the session ends with it.
+    pub(super) fn is_last(&self) -> Result<bool, IdentityError> {
+        let given = self.own("x-session-done", "session_done")?;
+        let given = given.map(|given| given.trim().to_ascii_lowercase());
+        Ok(given.is_some_and(|given| ["1", "true", "yes", "on"].contains(&given.as_str())))
+    }
+
+    /// Whether its own header names the agent.
+    pub(super) fn names_agent(&self) -> bool {
+        text(self.headers, "x-agent-id").is_ok_and(|name| name.is_some())
+    }
+
+    /// One of our own headers, or the body field that stands for it.
+    fn own(&self, header: &'static str, field: &str) -> Result<Option<String>, IdentityError> {
+        if let Some(text) = text(self.headers, header)? {
+            return Ok(Some(text.to_owned()));
+        }
+        Ok(match self.chat.field(field) {
+            Some(Value::String(text)) if !text.is_empty() => Some(text),
+            Some(value @ (Value::Bool(_) | Value::Number(_))) => Some(value.to_string()),
+            Some(_) | None => None,
+        })
+    }
+}
+
+/// The agent that a request without a conversation is for: what the caller may be decides, then our header.
+pub(crate) fn agent_of(headers: &HeaderMap, caller: &Caller) -> Result<AgentId, IdentityError> {
+    let named = text(headers, "x-agent-id")?.map(str::parse).transpose();
+    let field = "X-Agent-Id";
+    let named: Option<AgentId> = named.map_err(|source| IdentityError::Name { field, source })?;
+    let agent = match (caller, named) {
+        (Caller::Of(agents), Some(agent)) if !agents.contains(&agent) => {
+            return Err(IdentityError::ForeignAgent { agent });
+        }
+        (Caller::Of(agents), None) => agents.first().cloned(),
+        (_, named) => named,
+    };
+    Ok(agent.unwrap_or_else(AgentId::default_agent))
+}
+
+/// The session in a name of OpenClaw's: it says `<uuid>:0` in headers and in `prompt_cache_key`, and
+/// `<uuid>` in its text. What others say in `prompt_cache_key` may as well be one for all that they ask,
+/// or one for each user: it tells conversations apart that begin alike, and makes none of two.
+fn openclaws(name: &str) -> Option<&str> {
+    let (id, attempt) = name.split_once(':')?;
+    let is_number = !attempt.is_empty() && attempt.bytes().all(|b| b.is_ascii_digit());
+    let is_uuid = id.len() == 36 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    (is_number && is_uuid).then_some(id)
+}
+
+/// A header as a text; an empty one is none.
+fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, IdentityError> {
+    let Some(value) = headers.get(name) else {
+        return Ok(None);
+    };
+    // Headers are bytes; names in other scripts come as UTF-8.
+    let text = std::str::from_utf8(value.as_bytes());
+    let text = text
+        .map_err(|_| IdentityError::HeaderText { field: name })?
+        .trim();
+    Ok(Some(text).filter(|text| !text.is_empty()))
+}
