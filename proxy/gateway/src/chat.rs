@@ -82,7 +82,6 @@ impl Chat {
             _context: turn.context.clone(),
         };
         let answer = turn.ask_any(&self, &metrics).await?;
-        Span::current().record("upstream", &*answer.upstream.name);
         let reply = turn.relay(&self, answer);
         Ok(reply.map(|body| guarded(body, in_session)))
     }

@@ -54,7 +54,6 @@ impl Passthrough {
         };
         let asking = pin!(routing::pass(&self.upstreams, &target, outgoing));
         let reply = metrics.ask(&target.name, asking).await?;
-        Span::current().record("upstream", &*target.name);
         let (mut reply, body) = reply.into_parts();
         reply.headers = headers::end_to_end(reply.headers);
         // What a 304 says of its length is that of a body which it does not have: of one that has ended

@@ -14,6 +14,7 @@ use metaclaw_chat::AgentId;
 use metaclaw_dialects::Api;
 use tokio::time::Instant;
 use tower::service_fn;
+use tracing::Span;
 
 use super::{
     Metrics,
@@ -116,14 +117,18 @@ impl RequestMetrics {
         self.progress().agent = Some(agent.clone());
     }
 
-    /// Waits for an upstream; the time is theirs. Pinned, as a future that is handed over takes its size
-    /// twice.
+    /// Waits for an upstream, which the request's span names from now on; the time is theirs. Pinned, as a
+    /// future that is handed over takes its size twice.
     pub(crate) async fn ask<T>(
         &self,
         upstream: &str,
         asking: Pin<&mut impl Future<Output = T>>,
     ) -> T {
-        self.progress().upstream = Some(upstream.to_owned());
+        let before = self.progress().upstream.replace(upstream.to_owned());
+        // Not once more for another key: a span shows all that was recorded.
+        if before.as_deref() != Some(upstream) {
+            Span::current().record("upstream", upstream);
+        }
         let asked = Instant::now();
         let answer = asking.await;
         self.progress().theirs += asked.elapsed();
