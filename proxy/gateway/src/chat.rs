@@ -26,7 +26,6 @@ use crate::{
     respond::GatewayError,
     route::{RouteError, below_v1},
     routing::{self, Answer, Upstreams},
-    serving::Serving,
     sessions::{SessionContext, Sessions},
     upstream::Upstream,
 };
@@ -39,7 +38,6 @@ pub(crate) struct Chat {
     pub identifier: Identifier,
     pub sessions: Arc<Sessions>,
     pub upstreams: Arc<Upstreams>,
-    pub serving: Arc<Serving>,
     /// None, where nothing is recorded.
     pub recorder: Option<Recorder>,
 }
@@ -136,7 +134,7 @@ impl Turn {
     ) -> Result<Answer, GatewayError> {
         let upstreams = &server.upstreams;
         let has_media = || self.chat.has_media();
-        let candidates = upstreams.candidates(&server.serving, &self.who.agent, has_media);
+        let candidates = upstreams.candidates(&self.who.agent, has_media);
         let chat = routing::Chat {
             api: self.chat.api(),
             route: &self.route,

@@ -18,7 +18,6 @@ use crate::{
     identity::{Identifier, Lineage, SidePatterns},
     metrics::Metrics,
     origin::{OriginLayer, Origins},
-    passthrough::Passthrough,
     probes::ProbesLayer,
     routing::Upstreams,
     services::Services,
@@ -116,7 +115,12 @@ impl Gateway {
             &config.compat,
             config.agents.clone(),
         );
-        let upstreams = Upstreams::new(&config, &parts.roots, Arc::clone(&authenticator))?;
+        let upstreams = Upstreams::new(
+            &config,
+            &parts.roots,
+            Arc::clone(&parts.serving),
+            Arc::clone(&authenticator),
+        )?;
         let upstreams = Arc::new(upstreams);
         let tasks = TaskTracker::new();
         let stack = Stack {
@@ -131,7 +135,7 @@ impl Gateway {
                 metrics: Arc::clone(&metrics),
                 recorder: recorder.clone(),
                 services: parts.services.clone(),
-                serving: Arc::clone(&parts.serving),
+                serving: parts.serving,
             },
             admission: Admission::new(config.proxy.max_streams, &metrics),
             auth: AuthLayer {
@@ -139,15 +143,11 @@ impl Gateway {
                 admin_token: parts.services.admin_token.clone(),
             },
             body_limit: BodyLimitLayer::new(&config.proxy, &metrics, &tasks),
-            passthrough: Arc::new(Passthrough {
-                upstreams: Arc::clone(&upstreams),
-                serving: Arc::clone(&parts.serving),
-            }),
+            upstreams: Arc::clone(&upstreams),
             chat: Arc::new(Chat {
                 identifier,
                 sessions,
                 upstreams,
-                serving: parts.serving,
                 recorder: (!config.unrecorded).then_some(recorder),
             }),
             services: parts.services,

@@ -18,78 +18,67 @@ use crate::{
     respond::GatewayError,
     route::{RouteError, below_v1},
     routing::{self, Upstreams},
-    serving::Serving,
     timed_body::TimedBody,
     upstream::{Outgoing, Sent, Upstream},
 };
 
-/// Passes requests to whoever serves them.
-#[derive(Debug)]
-pub(crate) struct Passthrough {
-    pub upstreams: Arc<Upstreams>,
-    pub serving: Arc<Serving>,
+/// Passes a request to whoever serves it.
+pub(crate) async fn pass(
+    upstreams: Arc<Upstreams>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, GatewayError> {
+    let route = below_v1(&request)?;
+    let (head, body) = request.into_parts();
+    let caller = Caller::from_extensions(&head.extensions)?;
+    let metrics = RequestMetrics::from_extensions(&head.extensions);
+    let agent = identity::agent_of(&head.headers, &caller)?;
+    metrics.set_agent(&agent);
+    Span::current().record("agent", display(&agent));
+    let target = target(&upstreams, &agent, &head.method, &route)?;
+    let body = TimedBody::new(body).map_err(Into::into).boxed_unsync();
+    let outgoing = Outgoing {
+        method: head.method,
+        route,
+        headers: head.headers,
+        body: Sent::Stream(body),
+    };
+    let asking = pin!(routing::pass(&upstreams, &target, outgoing));
+    let reply = metrics.ask(&target.name, asking).await?;
+    let (mut reply, body) = reply.into_parts();
+    reply.headers = headers::end_to_end(reply.headers);
+    // What a 304 says of its length is that of a body which it does not have: of one that has ended
+    // hyper would leave it out. HTTP/2 keeps it, and takes no such body.
+    let tells_length = reply.status == StatusCode::NOT_MODIFIED
+        && head.version == Version::HTTP_11
+        && reply.headers.contains_key(header::CONTENT_LENGTH);
+    let body = if tells_length {
+        Body::new(StreamBody::new(stream::empty()))
+    } else {
+        Body::new(Relay::new(body, None, target.idle))
+    };
+    Ok(Response::from_parts(reply, body))
 }
 
-// === impl Passthrough ===
-
-impl Passthrough {
-    pub(crate) async fn pass(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-    ) -> Result<Response<Body>, GatewayError> {
-        let route = below_v1(&request)?;
-        let (head, body) = request.into_parts();
-        let caller = Caller::from_extensions(&head.extensions)?;
-        let metrics = RequestMetrics::from_extensions(&head.extensions);
-        let agent = identity::agent_of(&head.headers, &caller)?;
-        metrics.set_agent(&agent);
-        Span::current().record("agent", display(&agent));
-        let target = self.target(&agent, &head.method, &route)?;
-        let body = TimedBody::new(body).map_err(Into::into).boxed_unsync();
-        let outgoing = Outgoing {
-            method: head.method,
-            route,
-            headers: head.headers,
-            body: Sent::Stream(body),
-        };
-        let asking = pin!(routing::pass(&self.upstreams, &target, outgoing));
-        let reply = metrics.ask(&target.name, asking).await?;
-        let (mut reply, body) = reply.into_parts();
-        reply.headers = headers::end_to_end(reply.headers);
-        // What a 304 says of its length is that of a body which it does not have: of one that has ended
-        // hyper would leave it out. HTTP/2 keeps it, and takes no such body.
-        let tells_length = reply.status == StatusCode::NOT_MODIFIED
-            && head.version == Version::HTTP_11
-            && reply.headers.contains_key(header::CONTENT_LENGTH);
-        let body = if tells_length {
-            Body::new(StreamBody::new(stream::empty()))
-        } else {
-            Body::new(Relay::new(body, None, target.idle))
-        };
-        Ok(Response::from_parts(reply, body))
+/// Who serves a route that is no chat: the models are those of whoever answers chats; the rest goes
+/// to an upstream. None of it goes to our own trainer, which takes orders there, and has what other
+/// agents said: its key is ours, not the callers'.
+fn target(
+    upstreams: &Upstreams,
+    agent: &AgentId,
+    method: &Method,
+    route: &PathAndQuery,
+) -> Result<Arc<Upstream>, GatewayError> {
+    let is_models = route.path() == "/v1/models" && *method == Method::GET;
+    let targets = upstreams.targets(agent);
+    let takes = |it: &&Arc<Upstream>| is_models || it.capabilities.takes_everything;
+    let mut able = targets.iter().filter(takes);
+    let suits = |it: &&Arc<Upstream>| is_models || it.capabilities.suits(route);
+    let suited = able.clone().find(suits);
+    if let Some(target) = suited.or_else(|| able.next()) {
+        return Ok(Arc::clone(target));
     }
-
-    /// Who serves a route that is no chat: the models are those of whoever answers chats; the rest goes
-    /// to an upstream. None of it goes to our own trainer, which takes orders there, and has what other
-    /// agents said: its key is ours, not the callers'.
-    fn target(
-        &self,
-        agent: &AgentId,
-        method: &Method,
-        route: &PathAndQuery,
-    ) -> Result<Arc<Upstream>, GatewayError> {
-        let is_models = route.path() == "/v1/models" && *method == Method::GET;
-        let targets = self.upstreams.targets(&self.serving, agent);
-        let takes = |it: &&Arc<Upstream>| is_models || it.capabilities.takes_everything;
-        let mut able = targets.iter().filter(takes);
-        let suits = |it: &&Arc<Upstream>| is_models || it.capabilities.suits(route);
-        let suited = able.clone().find(suits);
-        if let Some(target) = suited.or_else(|| able.next()) {
-            return Ok(Arc::clone(target));
-        }
-        if is_models || !self.upstreams.has_policy(agent) {
-            return Err(self.upstreams.nobody(agent).into());
-        }
-        Err(RouteError::not_found(method, route.path()).into())
+    if is_models || !upstreams.has_policy(agent) {
+        return Err(upstreams.nobody(agent).into());
     }
+    Err(RouteError::not_found(method, route.path()).into())
 }

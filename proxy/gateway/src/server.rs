@@ -26,12 +26,11 @@ impl Gateway {
         let (metrics, recorder) = (self.metrics(), self.stack.probes.recorder.clone());
         let (tasks, recorded) = (self.tasks, CancellationToken::new());
         tasks.spawn(self.worker.run(recorded.clone()));
-        let chat = Arc::clone(&self.stack.chat);
-        tasks.spawn(sweep(Arc::clone(&chat.sessions), recorded.clone()));
-        let until = recorded.clone();
+        let sessions = Arc::clone(&self.stack.chat.sessions);
+        tasks.spawn(sweep(sessions, recorded.clone()));
+        let (upstreams, until) = (Arc::clone(&self.stack.upstreams), recorded.clone());
         tasks.spawn(async move {
-            let watching = chat.upstreams.watch_policy(&chat.serving);
-            until.run_until_cancelled(watching).await;
+            until.run_until_cancelled(upstreams.watch_policy()).await;
         });
 
         let mut connections = JoinSet::new();

@@ -17,10 +17,11 @@ use crate::{
     handler::Answer,
     metrics::{Metrics, count_requests},
     origin::OriginLayer,
-    passthrough::Passthrough,
+    passthrough::pass,
     probes::{ProbesLayer, is_probe},
     respond::{GatewayError, respond},
     router::router,
+    routing::Upstreams,
     serve_calls::serve_call,
     services::Services,
     stalled_streams::StalledLayer,
@@ -37,7 +38,8 @@ pub(crate) struct Stack {
     pub body_limit: BodyLimitLayer,
     pub chat: Arc<Chat>,
     pub services: Services,
-    pub passthrough: Arc<Passthrough>,
+    /// For what only passes.
+    pub upstreams: Arc<Upstreams>,
 }
 
 /// Builds the service, from the inside out: the layer that stands last here is the first that a request
@@ -58,7 +60,7 @@ pub(crate) fn service(
         metrics,
         chat,
         services,
-        passthrough,
+        upstreams,
         ..
     } = stack;
     let set_parent = services.set_parent;
@@ -69,7 +71,7 @@ pub(crate) fn service(
         Box::pin(serve_call(services.clone(), request))
     });
     let passthrough = service_fn(move |request| -> Answer<GatewayError> {
-        Box::pin(Arc::clone(&passthrough).pass(request))
+        Box::pin(pass(Arc::clone(&upstreams), request))
     });
     // A chat is read whole before anybody is asked: not before it is known that its caller may, and
     // what only passes is not held.

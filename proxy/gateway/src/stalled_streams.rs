@@ -44,7 +44,7 @@ struct Stream {
 }
 
 /// What hyper asks.
-struct Watched {
+struct WatchedBody {
     stream: Arc<Stream>,
     _watch: AbortOnDropHandle<()>,
 }
@@ -66,7 +66,7 @@ impl StalledLayer {
             agent: IdleClock::not_yet(Instant::now()),
         });
         let watch = self.tasks.spawn(watch(Arc::clone(&stream), self.timeout));
-        Body::new(Watched {
+        Body::new(WatchedBody {
             stream,
             _watch: AbortOnDropHandle::new(watch),
         })
@@ -99,9 +99,9 @@ async fn watch(stream: Arc<Stream>, timeout: Duration) {
     }
 }
 
-// === impl Watched ===
+// === impl WatchedBody ===
 
-impl HttpBody for Watched {
+impl HttpBody for WatchedBody {
     type Data = Bytes;
     type Error = BoxError;
 

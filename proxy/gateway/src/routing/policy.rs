@@ -23,6 +23,7 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How the policy model is asked, wherever it is.
 #[derive(Debug)]
 pub(super) struct Policy {
+    serving: Arc<Serving>,
     client: Arc<Client>,
     heartbeat: Duration,
     idle: Option<Duration>,
@@ -32,9 +33,14 @@ pub(super) struct Policy {
 // === impl Policy ===
 
 impl Policy {
-    pub(super) fn new(config: &GatewayConfig, roots: &RootCertStore) -> Result<Self, ConfigError> {
+    pub(super) fn new(
+        config: &GatewayConfig,
+        roots: &RootCertStore,
+        serving: Arc<Serving>,
+    ) -> Result<Self, ConfigError> {
         let own = config.upstreams.get(POLICY).cloned().unwrap_or_default();
         Ok(Self {
+            serving,
             client: Arc::new(policy_client(&own, roots)?),
             heartbeat: own.connect.0.min(HEARTBEAT),
             idle: own.idle.map(|idle| idle.0),
@@ -43,8 +49,11 @@ impl Policy {
     }
 
     /// It, where it is served and answers.
-    pub(super) fn upstream(&self, serving: &Serving) -> Option<Upstream> {
-        let endpoint = serving.policy().filter(|endpoint| !endpoint.is_silent())?;
+    pub(super) fn upstream(&self) -> Option<Upstream> {
+        let endpoint = self
+            .serving
+            .policy()
+            .filter(|endpoint| !endpoint.is_silent())?;
         Some(self.at(endpoint))
     }
 
@@ -58,13 +67,13 @@ impl Policy {
     }
 
     /// Notes for ever whether it answers.
-    pub(super) async fn watch(&self, serving: &Serving) {
+    pub(super) async fn watch(&self) {
         let mut ticks = interval(self.heartbeat);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;
         loop {
             ticks.tick().await;
-            if let Some(endpoint) = serving.policy() {
+            if let Some(endpoint) = self.serving.policy() {
                 let is_there = self
                     .at(Arc::clone(&endpoint))
                     .is_there(self.heartbeat)

@@ -41,6 +41,7 @@ impl Upstreams {
     pub(crate) fn new(
         config: &GatewayConfig,
         roots: &RootCertStore,
+        serving: Arc<Serving>,
         authenticator: Arc<Authenticator>,
     ) -> Result<Self, ConfigError> {
         let mut named = BTreeMap::new();
@@ -51,7 +52,7 @@ impl Upstreams {
         }
         Ok(Self {
             named,
-            policy: Policy::new(config, roots)?,
+            policy: Policy::new(config, roots, serving)?,
             order: config.routing.order.clone(),
             agents: config.agents.clone(),
             mode: config.mode,
@@ -65,14 +66,14 @@ impl Upstreams {
     }
 
     /// Notes for ever whether the policy model answers.
-    pub(crate) async fn watch_policy(&self, serving: &Serving) {
-        self.policy.watch(serving).await;
+    pub(crate) async fn watch_policy(&self) {
+        self.policy.watch().await;
     }
 
     /// Who can answer an agent's chats, in order.
-    pub(crate) fn targets(&self, serving: &Serving, agent: &AgentId) -> Vec<Arc<Upstream>> {
+    pub(crate) fn targets(&self, agent: &AgentId) -> Vec<Arc<Upstream>> {
         let target = |name: &str| match name {
-            POLICY => self.policy.upstream(serving).map(Arc::new),
+            POLICY => self.policy.upstream().map(Arc::new),
             name => self.named.get(name).cloned(),
         };
         self.order_of(agent)
@@ -85,11 +86,10 @@ impl Upstreams {
     /// more.
     pub(crate) fn candidates(
         &self,
-        serving: &Serving,
         agent: &AgentId,
         has_media: impl FnOnce() -> bool,
     ) -> Candidates {
-        let mut upstreams = self.targets(serving, agent);
+        let mut upstreams = self.targets(agent);
         let mut nobody = self.nobody(agent);
         if self.has_policy(agent) && has_media() {
             upstreams.retain(|upstream| upstream.capabilities.reads_media);
