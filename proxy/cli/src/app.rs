@@ -90,6 +90,7 @@ impl App {
                 broken: health.broken,
                 moved_aside: outcome.moved_aside.as_ref().map(|moved| moved.to.clone()),
                 n_lost: outcome.n_lost,
+                copied: outcome.copied.clone(),
             },
             learner: learner.ok().and_then(Result::ok),
         }

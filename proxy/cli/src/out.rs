@@ -29,6 +29,39 @@ pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     line(serde_json::to_string_pretty(value)?)
 }
 
+/// Where lines go that come in pieces; on a terminal each is printed as [`line`] prints it.
+pub(crate) fn lines() -> Box<dyn Write> {
+    let out = io::stdout().lock();
+    if out.is_terminal() {
+        let line = Vec::new();
+        Box::new(ForReader { line, out })
+    } else {
+        Box::new(out)
+    }
+}
+
+/// Passes whole lines on.
+struct ForReader<W> {
+    line: Vec<u8>,
+    out: W,
+}
+
+impl<W: Write> Write for ForReader<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.line.extend_from_slice(bytes);
+        if let Some(end) = self.line.iter().rposition(|byte| *byte == b'\n') {
+            let whole: Vec<u8> = self.line.drain(..=end).collect();
+            let text = String::from_utf8_lossy(&whole);
+            self.out.write_all(for_reader(&text, true).as_bytes())?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
 /// Says something beside the answer.
 pub(crate) fn aside(text: impl AsRef<str>) {
     let mut out = io::stderr().lock();
@@ -99,6 +132,17 @@ mod tests {
             super::for_reader(text, true),
             "a\tb\n\\u001b]0;x\\u0007\\u009b2J\\u202e\\u000d\\u007f ü"
         );
+    }
+
+    #[test]
+    fn pieces_of_lines_are_escaped_as_whole_lines_are() {
+        let (line, out) = (Vec::new(), Vec::new());
+        let mut lines = super::ForReader { line, out };
+        let text = "{\"said\": \"\u{9b}2J ü\"}\n{}\n";
+        for byte in text.as_bytes() {
+            lines.write_all(&[*byte]).unwrap();
+        }
+        assert_eq!(lines.out, b"{\"said\": \"\\u009b2J \xc3\xbc\"}\n{}\n");
     }
 
     #[test]

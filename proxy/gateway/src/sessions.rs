@@ -210,8 +210,19 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn lessons_are_searched_away_from_the_thread_that_chats() {
+    #[test]
+    fn lessons_are_searched_away_from_the_thread_that_chats() {
+        // The one thread that searches is kept busy until it has been seen that this one does not.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .max_blocking_threads(1)
+            .build()
+            .unwrap();
+        let (free, busy) = std::sync::mpsc::channel::<()>();
+        runtime.spawn_blocking(move || busy.recv());
+        runtime.block_on(search_elsewhere(free));
+    }
+
+    async fn search_elsewhere(free: std::sync::mpsc::Sender<()>) {
         let skills = tempfile::tempdir().unwrap();
         let invoices = skills.path().join("invoices");
         std::fs::create_dir(&invoices).unwrap();
@@ -239,6 +250,7 @@ mod tests {
         let mut first = pin!(sessions.context(&who, &chat));
         let polled = poll_fn(|cx| Poll::Ready(first.as_mut().poll(cx).is_pending()));
         assert!(polled.await, "this thread has searched");
+        drop(free);
         assert_eq!(first.await.lessons.skills.len(), 1);
         let mut second = pin!(sessions.context(&who, &chat));
         let polled = poll_fn(|cx| Poll::Ready(second.as_mut().poll(cx).is_ready()));

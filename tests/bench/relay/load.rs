@@ -77,7 +77,7 @@ impl Load {
         let whole = &self.reply.whole;
         match self.workload.kind {
             _ if self.exactly => Wanted::Exactly(whole),
-            Kind::Plain => Wanted::EndsWith(b"}"),
+            Kind::Plain | Kind::Tls => Wanted::EndsWith(b"}"),
             Kind::Burst | Kind::Paced => Wanted::EndsWith(b"data: [DONE]\n\n"),
         }
     }

@@ -1,14 +1,14 @@
 //! `cargo xtask bench relay`: the proxy beside others, on the same machine, in one run.
 //!
 //! One upstream and one load, in this process, and between them each peer in turn: nobody, nginx,
-//! LiteLLM, ours without and with recording. Peers alternate from cell to cell and change their
+//! LiteLLM, ours without and with recording, an older release of ours if one is given. Peers alternate from cell to cell and change their
 //! order, so that what else happens on the machine falls on all of them. Resumable: each (workload,
 //! peer, repeat) is one file; what is there is not run again. Nothing is pinned to a CPU.
 
-mod beside;
 mod cell;
 mod limits;
 mod load;
+mod long_replies;
 mod measure;
 mod peers;
 mod processes;
@@ -20,7 +20,7 @@ mod workload;
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
-    fs,
+    fs, iter,
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -47,10 +47,10 @@ struct Flags {
     #[arg(long)]
     out: PathBuf,
     /// Who is compared.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = PeerName::ALL)]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = PeerName::DEFAULT)]
     peers: Vec<PeerName>,
     /// What is answered.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Plain, Kind::Burst, Kind::Paced])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Plain, Kind::Burst, Kind::Paced, Kind::Tls])]
     kinds: Vec<Kind>,
     /// What is sent.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Size::Large, Size::Small])]
@@ -70,9 +70,13 @@ struct Flags {
     /// Removes what is in `--out` first.
     #[arg(long)]
     again: bool,
-    /// Compares nobody: shows what the end of long replies, and retrieval, cost the streams beside them.
+    /// The folder of another `metaclaw`, an older release, which runs beside the others.
     #[arg(long)]
-    beside: bool,
+    old: Option<PathBuf>,
+    /// Compares nobody: shows what the end of long replies, and retrieval, cost the streams beside them;
+    /// with `--old`, the older release after ours.
+    #[arg(long)]
+    long_replies: bool,
     /// Runs nothing: shows what is in `--out`.
     #[arg(long)]
     show: bool,
@@ -83,6 +87,8 @@ struct Flags {
 struct Run {
     /// Length and time of the `metaclaw` that is measured.
     build: String,
+    /// The same of the older one.
+    old: Option<String>,
     /// Of one cell, in milliseconds.
     window_ms: u128,
     n_cpus: usize,
@@ -98,12 +104,20 @@ fn main() -> Result<()> {
         .worker_threads(threads())
         .enable_all()
         .build()?;
-    if flags.beside {
-        let window = Duration::from_secs_f64(flags.seconds);
-        println!(
-            "{}",
-            runtime.block_on(beside::run(&programs().ours, threads(), window))?
+    if let Some(old) = &flags.old {
+        flags.peers.extend([PeerName::OldOff, PeerName::OldOn]);
+        ensure!(
+            old.join("metaclaw").is_file(),
+            "no metaclaw in --old {}",
+            old.display()
         );
+    }
+    if flags.long_replies {
+        let window = Duration::from_secs_f64(flags.seconds);
+        for folder in iter::once(external::bin_dir()).chain(flags.old) {
+            let found = runtime.block_on(long_replies::run(&folder, threads(), window))?;
+            println!("{}\n{found}\n", folder.display());
+        }
         return Ok(());
     }
     if !flags.show {
@@ -128,7 +142,7 @@ fn threads() -> usize {
 }
 
 async fn run(flags: &Flags) -> Result<()> {
-    let programs = programs();
+    let programs = programs(flags);
     let window = Duration::from_secs_f64(flags.seconds);
     prepare(flags, &programs, window)?;
     let upstream = Upstream::start(threads())?;
@@ -137,15 +151,20 @@ async fn run(flags: &Flags) -> Result<()> {
     let mut started = BTreeMap::new();
     for repeat in 1..=flags.repeats {
         // A log that has grown is not what the next repeat begins with.
-        started.retain(|name, _| !matches!(name, PeerName::Off | PeerName::On));
+        started.retain(|(name, _): &(PeerName, bool), _| !name.is_ours());
         for (number, workload) in workloads.iter().enumerate() {
             for name in order(&flags.peers, repeat + number) {
-                if Cell::file(&flags.out, *workload, name, repeat).exists() {
+                let is_tls = workload.kind == Kind::Tls;
+                if (is_tls && !name.speaks_tls())
+                    || Cell::file(&flags.out, *workload, name, repeat).exists()
+                {
                     continue;
                 }
-                let peer = match started.entry(name) {
+                let peer = match started.entry((name, is_tls)) {
                     Entry::Occupied(there) => there.into_mut(),
-                    Entry::Vacant(place) => place.insert(start(name, &programs, &bench).await?),
+                    Entry::Vacant(place) => {
+                        place.insert(start(name, &programs, &bench, is_tls).await?)
+                    }
                 };
                 if let Some(peer) = peer {
                     let cell = bench.measure(peer, (name, *workload, repeat)).await?;
@@ -159,8 +178,18 @@ async fn run(flags: &Flags) -> Result<()> {
 }
 
 /// Starts a peer and looks whether it does what it is here for; none, with a note, where it is not installed.
-async fn start(name: PeerName, programs: &Programs, bench: &Bench) -> Result<Option<Peer>> {
-    let started = name.start(programs, bench.upstream.address).await;
+async fn start(
+    name: PeerName,
+    programs: &Programs,
+    bench: &Bench,
+    is_tls: bool,
+) -> Result<Option<Peer>> {
+    let upstream = if is_tls {
+        &bench.upstream.tls
+    } else {
+        &bench.upstream.clear
+    };
+    let started = name.start(programs, upstream).await;
     match started.with_context(|| format!("{} does not start", name.name()))? {
         Ok(peer) => {
             let probed = probe(bench, &peer, name).await;
@@ -174,9 +203,10 @@ async fn start(name: PeerName, programs: &Programs, bench: &Bench) -> Result<Opt
     }
 }
 
-fn programs() -> Programs {
+fn programs(flags: &Flags) -> Programs {
     Programs {
         ours: external::bin_dir(),
+        old: flags.old.clone(),
         nginx: external::nginx(),
         litellm: external::litellm(),
     }
@@ -209,11 +239,9 @@ fn prepare(flags: &Flags, programs: &Programs, window: Duration) -> Result<()> {
     if flags.again && out.exists() {
         fs::remove_dir_all(out)?;
     }
-    let binary = programs.ours.join("metaclaw");
-    let binary =
-        fs::metadata(&binary).with_context(|| format!("{} is not there", binary.display()))?;
     let run = Run {
-        build: format!("{} bytes of {:?}", binary.len(), binary.modified()?),
+        build: build(&programs.ours)?,
+        old: programs.old.as_deref().map(build).transpose()?,
         window_ms: window.as_millis(),
         n_cpus: thread::available_parallelism().map_or(1, usize::from),
     };
@@ -228,6 +256,14 @@ fn prepare(flags: &Flags, programs: &Programs, window: Duration) -> Result<()> {
     }
     fs::create_dir_all(out.join("cells"))?;
     Ok(fs::write(file, serde_json::to_vec_pretty(&run)?)?)
+}
+
+/// Tells one build in `folder` from another.
+fn build(folder: &Path) -> Result<String> {
+    let binary = folder.join("metaclaw");
+    let file =
+        fs::metadata(&binary).with_context(|| format!("{} is not there", binary.display()))?;
+    Ok(format!("{} bytes of {:?}", file.len(), file.modified()?))
 }
 
 fn read_all(out: &Path) -> Result<Vec<Cell>> {

@@ -33,7 +33,7 @@ impl Bench {
     pub async fn measure(&self, peer: &Peer, at: (PeerName, Workload, usize)) -> Result<Cell> {
         let (name, workload, _) = at;
         let warm_up = match workload.kind {
-            Kind::Plain | Kind::Burst => self.window / WARM_UP,
+            Kind::Plain | Kind::Burst | Kind::Tls => self.window / WARM_UP,
             // Few fit into a window: the first counts too.
             Kind::Paced => Duration::ZERO,
         };

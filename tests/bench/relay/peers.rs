@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::ours::{LESSON, Ours, Recorded};
 use self::program::Program;
-use crate::processes::Tree;
+use crate::{processes::Tree, upstream::Place};
 
 /// A row of the table.
 #[derive(
@@ -31,6 +31,10 @@ pub enum PeerName {
     Off,
     /// Ours with the log of turns.
     On,
+    /// The older release with `turns.enabled: false`.
+    OldOff,
+    /// The older release with the log of turns.
+    OldOn,
 }
 
 /// Where the programs are; one that is missing is left out.
@@ -38,6 +42,8 @@ pub enum PeerName {
 pub struct Programs {
     /// The folder of `metaclaw`.
     pub ours: PathBuf,
+    /// The folder of the older release's `metaclaw`.
+    pub old: Option<PathBuf>,
     /// nginx.
     pub nginx: Option<PathBuf>,
     /// LiteLLM's command.
@@ -58,8 +64,8 @@ pub enum Peer {
 // === impl PeerName ===
 
 impl PeerName {
-    /// All, in the order of the table.
-    pub const ALL: [Self; 5] = [
+    /// Those that need nothing of the user, in the order of the table.
+    pub const DEFAULT: [Self; 5] = [
         Self::Direct,
         Self::Nginx,
         Self::Litellm,
@@ -75,6 +81,8 @@ impl PeerName {
             Self::Litellm => "litellm",
             Self::Off => "ours-off",
             Self::On => "ours-on",
+            Self::OldOff => "old-off",
+            Self::OldOn => "old-on",
         }
     }
 
@@ -83,14 +91,24 @@ impl PeerName {
         self != Self::Litellm
     }
 
+    /// Whether it is a `metaclaw`.
+    pub fn is_ours(self) -> bool {
+        matches!(self, Self::Off | Self::On | Self::OldOff | Self::OldOn)
+    }
+
+    /// Whether it is measured before an upstream behind TLS: the load itself speaks no TLS.
+    pub fn speaks_tls(self) -> bool {
+        self.is_ours() || self == Self::Nginx
+    }
+
     /// Starts it; `Err` with why there is none, where it is not installed.
     pub async fn start(
         self,
         programs: &Programs,
-        upstream: SocketAddr,
+        upstream: &Place,
     ) -> Result<Result<Peer, &'static str>> {
         Ok(Ok(match self {
-            Self::Direct => Peer::Direct(upstream),
+            Self::Direct => Peer::Direct(upstream.address),
             Self::Nginx => match &programs.nginx {
                 Some(nginx) => Peer::Program(Box::new(nginx::start(nginx, upstream).await?)),
                 None => {
@@ -100,13 +118,22 @@ impl PeerName {
                 }
             },
             Self::Litellm => match &programs.litellm {
-                Some(litellm) => Peer::Program(Box::new(litellm::start(litellm, upstream).await?)),
+                Some(litellm) => {
+                    Peer::Program(Box::new(litellm::start(litellm, upstream.address).await?))
+                }
                 None => return Ok(Err("LiteLLM is not installed")),
             },
             Self::Off | Self::On => {
                 let ours = Ours::start(&programs.ours, upstream, self == Self::On).await?;
                 Peer::Ours(Box::new(ours))
             }
+            Self::OldOff | Self::OldOn => match &programs.old {
+                Some(folder) => {
+                    let old = Ours::start(folder, upstream, self == Self::OldOn).await?;
+                    Peer::Ours(Box::new(old))
+                }
+                None => return Ok(Err("--old names no older release")),
+            },
         }))
     }
 }

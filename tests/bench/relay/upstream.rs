@@ -1,9 +1,12 @@
-//! The upstream behind every peer: it reads a request to its end and answers from memory.
+//! The upstream behind every peer: it reads a request to its end and answers from memory, in the clear and
+//! behind TLS.
 
 use std::{
     convert::Infallible,
+    fs,
     future::Future,
     net::SocketAddr,
+    path::{Path, PathBuf},
     pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
@@ -23,24 +26,44 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::{ServerConfig, crypto::ring, pki_types::PrivateKeyDer};
+use tempfile::TempDir;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
     runtime::Runtime,
     task::JoinSet,
     time::{Instant, Sleep, sleep_until},
 };
+use tokio_rustls::TlsAcceptor;
 
 use crate::workload::{Kind, PACE, Reply};
 
 /// A running upstream, on threads of its own.
 #[derive(Debug)]
 pub struct Upstream {
-    /// Where it listens.
-    pub address: SocketAddr,
+    /// Where it listens in the clear.
+    pub clear: Place,
+    /// Where it listens behind TLS.
+    pub tls: Place,
     shared: Arc<Shared>,
     _server: JoinSet<()>,
+    _folder: TempDir,
     runtime: Option<Runtime>,
 }
+
+/// Where an upstream is reached.
+#[derive(Debug)]
+pub struct Place {
+    /// Its address.
+    pub address: SocketAddr,
+    /// Behind TLS: the file of the certificate that it is trusted by.
+    pub ca: Option<PathBuf>,
+}
+
+/// The name that its certificate has.
+pub const NAME: &str = "localhost";
 
 #[derive(Debug)]
 struct Shared {
@@ -72,12 +95,11 @@ impl Upstream {
             .thread_name("bench-upstream")
             .enable_all()
             .build()?;
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-        listener.set_nonblocking(true)?;
-        let guard = runtime.enter();
-        let listener = TcpListener::from_std(listener)?;
-        drop(guard);
-        let address = listener.local_addr()?;
+        let folder = tempfile::tempdir()?;
+        let ca = folder.path().join("ca.pem");
+        let acceptor = acceptor(&ca)?;
+        let (listener, address) = listen(&runtime)?;
+        let (tls_listener, tls_address) = listen(&runtime)?;
         let shared = Arc::new(Shared {
             reply: Mutex::new(Kind::Plain.reply()),
             keeps: AtomicBool::new(false),
@@ -85,11 +107,19 @@ impl Upstream {
             large: Mutex::default(),
         });
         let mut server = JoinSet::new();
-        server.spawn_on(accept(listener, Arc::clone(&shared)), runtime.handle());
+        let clear = accept(listener, None, Arc::clone(&shared));
+        server.spawn_on(clear, runtime.handle());
+        let tls = accept(tls_listener, Some(acceptor), Arc::clone(&shared));
+        server.spawn_on(tls, runtime.handle());
         Ok(Self {
-            address,
+            clear: Place { address, ca: None },
+            tls: Place {
+                address: tls_address,
+                ca: Some(ca),
+            },
             shared,
             _server: server,
+            _folder: folder,
             runtime: Some(runtime),
         })
     }
@@ -124,27 +154,73 @@ impl Drop for Upstream {
     }
 }
 
+impl Place {
+    /// Without a path.
+    pub fn base_url(&self) -> String {
+        match self.ca {
+            None => format!("http://{}", self.address),
+            Some(_) => format!("https://{NAME}:{}", self.address.port()),
+        }
+    }
+}
+
+fn listen(runtime: &Runtime) -> Result<(TcpListener, SocketAddr)> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let _guard = runtime.enter();
+    Ok((TcpListener::from_std(listener)?, address))
+}
+
+/// Shows a certificate for [`NAME`]; the one that it is trusted by is written to `ca`.
+fn acceptor(ca: &Path) -> Result<TlsAcceptor> {
+    let mut authority = CertificateParams::new(Vec::new())?;
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    // OpenSSL takes a certificate for its own issuer's where both have one name.
+    let name = &mut authority.distinguished_name;
+    name.push(DnType::CommonName, "bench");
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
+    fs::write(ca, authority.pem())?;
+    let key = KeyPair::generate()?;
+    let certificate = CertificateParams::new(vec![NAME.to_owned()])?.signed_by(&key, &authority)?;
+    let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.into()], key)?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             // A peer that gives up a connection is no reason to end.
             Ok((stream, _)) = listener.accept() => {
-                connections.spawn(serve(stream, Arc::clone(&shared)));
+                let (tls, shared) = (tls.clone(), Arc::clone(&shared));
+                connections.spawn(async move {
+                    if stream.set_nodelay(true).is_err() {
+                        return;
+                    }
+                    match tls {
+                        None => serve(stream, shared).await,
+                        // Who does not trust it hangs up.
+                        Some(tls) => if let Ok(stream) = tls.accept(stream).await {
+                            serve(stream, shared).await;
+                        },
+                    }
+                });
             }
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
-async fn serve(stream: TcpStream, shared: Arc<Shared>) {
-    if stream.set_nodelay(true).is_err() {
-        return;
-    }
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>) {
     let service = service_fn(|request| answer(request, &shared));
     // A connection that breaks is the peer's to tell.
     let _ = http1::Builder::new()

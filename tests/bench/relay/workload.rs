@@ -24,6 +24,8 @@ pub enum Kind {
     Burst,
     /// 32 server-sent events, one every 20 ms.
     Paced,
+    /// One JSON object, from an upstream behind TLS.
+    Tls,
 }
 
 /// What the client sends.
@@ -85,18 +87,19 @@ impl Kind {
             Self::Plain => "plain",
             Self::Burst => "burst",
             Self::Paced => "paced",
+            Self::Tls => "tls",
         }
     }
 
     /// Whether it is a stream of events.
     pub fn is_stream(self) -> bool {
-        self != Self::Plain
+        matches!(self, Self::Burst | Self::Paced)
     }
 
     /// The reply of this kind, the same bytes every time.
     pub fn reply(self) -> Reply {
         let pieces: Vec<Bytes> = match self {
-            Self::Plain => vec![plain()],
+            Self::Plain | Self::Tls => vec![plain()],
             Self::Burst => events(READY_EVENTS),
             Self::Paced => events(PACED_EVENTS),
         };

@@ -122,8 +122,11 @@ fn log(log: &Value) -> Vec<String> {
         ));
     }
     if let Some(n_lost) = log["n_lost"].as_u64().filter(|n| *n > 0) {
+        let copied = log["copied"].as_str();
+        let copied = copied.map(|place| format!("; as it was, it lies in {place}"));
         lines.push(format!(
-            "log:     its last {n_lost} changes were lost before this start"
+            "log:     its last {n_lost} changes were lost before this start{}",
+            copied.unwrap_or_default()
         ));
     }
     lines

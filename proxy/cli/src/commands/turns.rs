@@ -1,9 +1,6 @@
 //! `metaclaw turns`: what is in the log.
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::{io::Write, process::ExitCode};
 
 use clap::{Args, Subcommand};
 use metaclaw_chat::{AgentId, Role, Score, SessionId, TurnId};
@@ -84,7 +81,7 @@ impl TurnsArgs {
                 list(&source, query, json).await?;
             }
             What::Show { id, json } => return show(source, id, json).await,
-            What::Export => source.export(&mut io::stdout().lock()).await?,
+            What::Export => source.export(&mut out::lines()).await?,
         }
         source.close().await?;
         Ok(ExitCode::SUCCESS)

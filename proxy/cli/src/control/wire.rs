@@ -72,6 +72,8 @@ pub(crate) struct LogStatus {
     pub moved_aside: Option<PathBuf>,
     /// Changes that the log had lost at the start: its file was cut, or the power failed.
     pub n_lost: u64,
+    /// A copy of the log as it was before it lost them, of a short one.
+    pub copied: Option<PathBuf>,
 }
 
 /// Which turns to list.

@@ -60,6 +60,19 @@ async fn a_byte_a_second_is_no_silence_and_none_of_them_waits() {
     while tasks.join_next().await.is_some() {}
 }
 
+#[tokio::test]
+async fn events_that_came_together_go_on_together() {
+    let mut tasks = JoinSet::new();
+    let (mut relay, mut upstream) = reply(&mut tasks).await;
+    upstream.write_all(&b"1\r\nx\r\n".repeat(60)).await.unwrap();
+    let frame = relay.frame().await.unwrap().unwrap();
+    assert_eq!(frame.into_data().unwrap(), "x".repeat(60));
+    upstream.write_all(b"0\r\n\r\n").await.unwrap();
+    assert!(relay.frame().await.is_none());
+    drop(relay);
+    while tasks.join_next().await.is_some() {}
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_silence_that_is_too_long_is_a_cut() {
     let mut tasks = JoinSet::new();

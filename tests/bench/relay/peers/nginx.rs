@@ -7,9 +7,10 @@ use anyhow::Result;
 use tokio::process::Command;
 
 use super::program::{Program, free_address};
+use crate::upstream::{NAME, Place};
 
 /// Starts it.
-pub async fn start(nginx: &Path, upstream: SocketAddr) -> Result<Program> {
+pub async fn start(nginx: &Path, upstream: &Place) -> Result<Program> {
     let address = free_address().await?;
     let folder = tempfile::tempdir()?;
     let config = folder.path().join("nginx.conf");
@@ -23,13 +24,24 @@ pub async fn start(nginx: &Path, upstream: SocketAddr) -> Result<Program> {
     Program::run(command, address, folder).await
 }
 
-fn settings(address: SocketAddr, upstream: SocketAddr) -> String {
+fn settings(address: SocketAddr, upstream: &Place) -> String {
     // As root, workers would become a user that may not enter the folder.
     let user = if rustix::process::getuid().is_root() {
         "user root;"
     } else {
         ""
     };
+    let (scheme, tls) = match &upstream.ca {
+        None => ("http", String::new()),
+        Some(ca) => (
+            "https",
+            format!(
+                "proxy_ssl_verify on; proxy_ssl_name {NAME}; proxy_ssl_trusted_certificate {};",
+                ca.display()
+            ),
+        ),
+    };
+    let upstream = upstream.address;
     // A request must fit the body buffer, or it goes through a file; and connections are kept for
     // more than the 1,000 requests that are the default.
     format!(
@@ -56,7 +68,8 @@ http {{
   server {{
     listen {address};
     location / {{
-      proxy_pass http://model;
+      proxy_pass {scheme}://model;
+      {tls}
       proxy_http_version 1.1;
       proxy_set_header Connection \"\";
       proxy_buffering off;

@@ -11,6 +11,8 @@ use anyhow::{Context as _, Result, ensure};
 use metaclaw_tests::home::{Home, Proxy};
 use serde::{Deserialize, Serialize};
 
+use crate::upstream::Place;
+
 /// In every system text that has our lessons.
 pub const LESSON: &str = "Amounts are in euros";
 /// How long the log may take for what is left when the load ends.
@@ -53,20 +55,23 @@ pub struct Recorded {
 
 impl Ours {
     /// Starts it.
-    pub async fn start(bin_dir: &Path, upstream: SocketAddr, records: bool) -> Result<Self> {
+    pub async fn start(bin_dir: &Path, upstream: &Place, records: bool) -> Result<Self> {
         Self::with_skills(bin_dir, upstream, records, 0).await
     }
 
     /// The same with `n_more` skills beside those that it has to have.
     pub async fn with_skills(
         bin_dir: &Path,
-        upstream: SocketAddr,
+        upstream: &Place,
         records: bool,
         n_more: usize,
     ) -> Result<Self> {
         let home = Home::new(bin_dir, &settings(upstream, records));
         // A line for every turn is its access log; the others run without theirs.
-        let home = home.with_env("RUST_LOG", "warn");
+        let mut home = home.with_env("RUST_LOG", "warn");
+        if let Some(ca) = &upstream.ca {
+            home = home.with_env("SSL_CERT_FILE", ca.display().to_string());
+        }
         let skills = home.path().join("skills");
         teach(&skills)?;
         for number in 0..n_more {
@@ -143,11 +148,12 @@ impl Ours {
     }
 }
 
-fn settings(upstream: SocketAddr, records: bool) -> String {
+fn settings(upstream: &Place, records: bool) -> String {
+    let base_url = upstream.base_url();
     format!(
         "mode: skills_only
 llm:
-  api_base: http://{upstream}/v1
+  api_base: {base_url}/v1
 judge:
   kind: rules
 turns:

@@ -1,4 +1,4 @@
-//! `--beside`: what the end of long replies, and the search among many skills, cost the streams beside them.
+//! `--long-replies`: what the end of long replies, and the search among many skills, cost the streams beside them.
 //!
 //! 50 streams paced at 20 ms, first alone, then while others ask what is answered with 32 MiB in gzip, each in
 //! a session of its own with a long message, for which the lessons are searched among 1,000 skills.
@@ -42,7 +42,7 @@ pub async fn run(bin_dir: &Path, n_threads: usize, window: Duration) -> Result<S
     let upstream = Upstream::start(n_threads)?;
     upstream.answers_large(long_reply()?);
     upstream.answers(Kind::Paced.reply());
-    let ours = Ours::with_skills(bin_dir, upstream.address, true, SKILLS).await?;
+    let ours = Ours::with_skills(bin_dir, &upstream.clear, true, SKILLS).await?;
     let alone = streams(&ours, window).await?;
     let mut asking = JoinSet::new();
     for _ in 0..AT_ONCE {
