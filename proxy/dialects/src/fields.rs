@@ -74,6 +74,12 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The object, read to its depth.
+    pub(crate) fn to_value(&self) -> Value {
+        let fields = self.0.iter();
+        fields.map(|(name, raw)| (&**name, value(raw))).collect()
+    }
+
     /// A field's value, read to its depth.
     pub(crate) fn value(&self, name: &str) -> Option<Value> {
         self.get(name).map(value)
