@@ -37,7 +37,7 @@ pub enum Encoding {
 
 impl Encoding {
     /// What a reply's headers say.
-    pub fn of(headers: &HeaderMap) -> Self {
+    pub fn from_headers(headers: &HeaderMap) -> Self {
         let Some(encoding) = headers.get(header::CONTENT_ENCODING) else {
             return Self::Identity;
         };
@@ -63,20 +63,20 @@ impl Encoding {
         let opened = match self {
             Self::Identity => return Some(Cow::Borrowed(bytes)),
             Self::Unread => return None,
-            Self::Gzip => read(GzDecoder::new(bytes), limit),
+            Self::Gzip => decompressed(GzDecoder::new(bytes), limit),
             // The first byte of a zlib stream says "deflate" in its low half (RFC 1950, 2.2).
             Self::Deflate if bytes.first().is_some_and(|b| b & 0x0f == 8) => {
-                read(ZlibDecoder::new(bytes), limit)
+                decompressed(ZlibDecoder::new(bytes), limit)
             }
-            Self::Deflate => read(DeflateDecoder::new(bytes), limit),
-            Self::Brotli => read(brotli(bytes), limit),
-            Self::Zstd => read(zstd(bytes).ok()?, limit),
+            Self::Deflate => decompressed(DeflateDecoder::new(bytes), limit),
+            Self::Brotli => decompressed(brotli(bytes), limit),
+            Self::Zstd => decompressed(zstd(bytes).ok()?, limit),
         };
         (bytes.is_empty() || !opened.is_empty()).then_some(Cow::Owned(opened))
     }
 }
 
-fn read(decoder: impl Read, limit: u64) -> Vec<u8> {
+fn decompressed(decoder: impl Read, limit: u64) -> Vec<u8> {
     let mut opened = Vec::new();
     // An error is an early end; what came before it stands.
     let _ = decoder.take(limit).read_to_end(&mut opened);
@@ -163,7 +163,7 @@ mod tests {
         ] {
             let value = header.parse().unwrap();
             let headers = HeaderMap::from_iter([(header::CONTENT_ENCODING, value)]);
-            assert_eq!(Encoding::of(&headers), encoding);
+            assert_eq!(Encoding::from_headers(&headers), encoding);
         }
     }
 

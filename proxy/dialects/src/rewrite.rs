@@ -127,11 +127,6 @@ impl<R: EventRewrite> Events<R> {
         }
     }
 
-    /// What rewrites the events, for what it has learned from them.
-    pub fn get_ref(&self) -> &R {
-        &self.rewrite
-    }
-
     fn keep(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         self.raw.extend_from_slice(bytes);
         if self.too_long || self.raw.len() > self.limit {

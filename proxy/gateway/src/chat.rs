@@ -233,7 +233,7 @@ impl Turn {
             } else {
                 Format::Json
             },
-            encoding: Encoding::of(&head.headers),
+            encoding: Encoding::from_headers(&head.headers),
             has_ids,
         };
         let idle = upstream.idle;

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::calls::{arguments_text, function_call};
+
 /// An assistant's blocks as its message in chat shape.
 ///
 /// Text that follows text is one text (citations cut sentences into blocks); thinking is
@@ -46,7 +48,11 @@ impl Turn {
                 self.text(block["text"].as_str().unwrap_or_default(), was_text);
             }
             Some("thinking" | "redacted_thinking") => self.thinking.push(block),
-            Some("tool_use") => self.calls.push(call(&block)),
+            Some("tool_use") => {
+                let arguments = arguments_text(&block["input"]);
+                let call = function_call(&block["id"], &block["name"], arguments);
+                self.calls.push(call);
+            }
             _ => self.parts.push(block),
         }
     }
@@ -91,22 +97,6 @@ fn said(parts: Vec<Value>, has_calls: bool) -> Value {
 
 fn thought(block: &Value) -> Option<&str> {
     block["thinking"].as_str().filter(|text| !text.is_empty())
-}
-
-fn call(block: &Value) -> Value {
-    json!({ "id": block["id"], "type": "function", "function": {
-        "name": block["name"],
-        "arguments": arguments(&block["input"]),
-    } })
-}
-
-/// A call's input as the JSON text that chat has. A stream gives it as the text that it was; none is `{}`.
-fn arguments(input: &Value) -> String {
-    match input {
-        Value::String(text) if !text.trim().is_empty() => text.clone(),
-        Value::String(_) | Value::Null => "{}".to_owned(),
-        input => input.to_string(),
-    }
 }
 
 /// A block as a part; one that chat has no word for stays as it came. Where caches end says nothing

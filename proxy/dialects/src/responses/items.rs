@@ -7,7 +7,10 @@ use metaclaw_chat::{Message, MessageError};
 use serde_json::{Map, Value, json};
 
 use super::parts::{content, part};
-use crate::grow::append;
+use crate::{
+    calls::{arguments_text, function_call},
+    grow::append,
+};
 
 /// One item as a message; `input` may be a single text, which is the user's.
 ///
@@ -174,15 +177,8 @@ fn thought(item: &Value) -> Map<String, Value> {
 }
 
 fn called(item: &Value, name: &Value, arguments: &Value) -> Map<String, Value> {
-    let arguments = match arguments {
-        Value::String(text) if !text.trim().is_empty() => text.clone(),
-        Value::String(_) | Value::Null => "{}".to_owned(),
-        arguments => arguments.to_string(),
-    };
-    let function = json!({ "name": name, "arguments": arguments });
-    model(
-        json!({ "tool_calls": [{ "id": item["call_id"], "type": "function", "function": function }] }),
-    )
+    let call = function_call(&item["call_id"], name, arguments_text(arguments));
+    model(json!({ "tool_calls": [call] }))
 }
 
 /// A call whose input is free text.

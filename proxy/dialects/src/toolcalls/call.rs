@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use super::names;
+use crate::calls::function_call;
 
 /// What stands between Kimi's name and its arguments.
 const ARGUMENTS: &str = "<|tool_call_argument_begin|>";
@@ -104,10 +105,6 @@ pub(super) fn says_something(value: &Value) -> bool {
 
 impl From<Call> for Value {
     fn from(call: Call) -> Self {
-        serde_json::json!({
-            "id": call.id,
-            "type": "function",
-            "function": { "name": call.name, "arguments": call.arguments },
-        })
+        function_call(&call.id.into(), &call.name.into(), call.arguments)
     }
 }

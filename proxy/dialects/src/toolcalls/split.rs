@@ -1,7 +1,9 @@
 //! A reply's text, split into what is said, what is thought and what is called, as it comes.
 
+use serde_json::Value;
+
 use super::{
-    call::{self, Call},
+    call::{self, Call, says_something},
     held::Held,
     options::Options,
     xml,
@@ -170,21 +172,23 @@ impl Splitter {
         self.n_calls > 0
     }
 
-    /// The upstream splits the thinking itself.
-    pub(super) fn leave_thinking(&mut self) {
-        self.takes_thinking = false;
-        if self.state == (State::Thinking { has_begun: false }) {
-            self.state = State::Blank { keep: true };
+    /// Leaves to the upstream what it splits itself, as `message`, or a delta of one, says: the thinking; the
+    /// calls, and then what looked like the beginning of one is text.
+    pub(super) fn leave(&mut self, message: &Value, out: &mut Vec<Piece>) {
+        if says_something(&message["reasoning_content"]) || says_something(&message["reasoning"]) {
+            self.takes_thinking = false;
+            if self.state == (State::Thinking { has_begun: false }) {
+                self.state = State::Blank { keep: true };
+            }
         }
-    }
-
-    /// The upstream splits the calls itself: what looked like the beginning of one is text.
-    pub(super) fn leave_calls(&mut self, out: &mut Vec<Piece>) {
-        self.takes_calls = false;
-        if let State::Call(style, scan) = self.state {
-            self.give_up(style, scan, out);
+        let calls = message["tool_calls"].as_array();
+        if calls.is_some_and(|calls| !calls.is_empty()) {
+            self.takes_calls = false;
+            if let State::Call(style, scan) = self.state {
+                self.give_up(style, scan, out);
+            }
+            self.run(false, out);
         }
-        self.run(false, out);
     }
 
     /// Takes the next piece of text.

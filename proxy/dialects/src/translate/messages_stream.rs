@@ -6,6 +6,7 @@
 use serde_json::{Value, json};
 
 use super::{
+    at::At,
     context::ReplyContext,
     error_reply,
     messages_calls::{Calls, Step},
@@ -64,7 +65,7 @@ impl MessagesStream {
     }
 
     fn read(&mut self, chunk: &Value, out: &mut Vec<u8>) {
-        if chunk.get("error").and_then(given).is_some() {
+        if given(&chunk["error"]).is_some() {
             self.fail(&error_reply::to_messages(None, chunk), out);
             return;
         }
@@ -114,7 +115,7 @@ impl MessagesStream {
             let piece = json!({ "type": "thinking_delta", "thinking": thinking });
             self.grow(Open::Thinking, &piece, out);
         }
-        match said("delta.content", &delta["content"]) {
+        match said(&At::new("delta.content", &delta["content"])) {
             Ok(text) => self.text(&text, out),
             Err(error) => return self.fail(&error_reply::unreadable_to_messages(&error), out),
         }
