@@ -39,7 +39,7 @@ pub(crate) fn call_id(kind: &str, reply_id: &str, n: usize) -> String {
 }
 
 /// A call of a function, as a chat completion has it.
-pub(crate) fn function_call(id: &Value, name: &Value, arguments: String) -> Value {
+pub(crate) fn function_call(id: &Value, name: &Value, arguments: &str) -> Value {
     let function = json!({ "name": name, "arguments": arguments });
     json!({ "id": id, "type": "function", "function": function })
 }

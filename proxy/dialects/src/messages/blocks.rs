@@ -50,7 +50,7 @@ impl Turn {
             Some("thinking" | "redacted_thinking") => self.thinking.push(block),
             Some("tool_use") => {
                 let arguments = arguments_text(&block["input"]);
-                let call = function_call(&block["id"], &block["name"], arguments);
+                let call = function_call(&block["id"], &block["name"], &arguments);
                 self.calls.push(call);
             }
             _ => self.parts.push(block),

@@ -177,7 +177,7 @@ fn thought(item: &Value) -> Map<String, Value> {
 }
 
 fn called(item: &Value, name: &Value, arguments: &Value) -> Map<String, Value> {
-    let call = function_call(&item["call_id"], name, arguments_text(arguments));
+    let call = function_call(&item["call_id"], name, &arguments_text(arguments));
     model(json!({ "tool_calls": [call] }))
 }
 

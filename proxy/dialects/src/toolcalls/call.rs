@@ -105,6 +105,6 @@ pub(super) fn says_something(value: &Value) -> bool {
 
 impl From<Call> for Value {
     fn from(call: Call) -> Self {
-        function_call(&call.id.into(), &call.name.into(), call.arguments)
+        function_call(&call.id.into(), &call.name.into(), &call.arguments)
     }
 }

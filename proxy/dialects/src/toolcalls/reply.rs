@@ -4,8 +4,9 @@ use serde_json::Value;
 
 use super::{
     call::finish_with_calls,
+    markup::{THINK, THINK_END},
     options::Options,
-    split::{Piece, Splitter, THINK, THINK_END},
+    split::{Piece, Splitter},
 };
 use crate::json;
 

@@ -265,9 +265,7 @@ impl EventRewrite for MessagesStream {
     }
 
     fn unread(&mut self, _: &[u8], out: &mut Vec<u8>) {
-        if !self.is_over {
-            self.fail(&error_reply::unreadable_to_messages(&"it is too long"), out);
-        }
+        self.fail(&error_reply::unreadable_to_messages(&"it is too long"), out);
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) {

@@ -132,5 +132,5 @@ fn tool_call(block: &At<'_>) -> Result<Value, TranslateError> {
         return Err(name.invalid("a name"));
     }
     let arguments = arguments(&block["input"]);
-    Ok(function_call(id.value, name.value, arguments))
+    Ok(function_call(id.value, name.value, &arguments))
 }
