@@ -30,7 +30,7 @@ pub enum Encoding {
     /// Zstandard: RFC 8878.
     Zstd,
     /// Another, or several: not read here.
-    Unread,
+    Unsupported,
 }
 
 // === impl Encoding ===
@@ -48,7 +48,7 @@ impl Encoding {
             b"deflate" => Self::Deflate,
             b"br" => Self::Brotli,
             b"zstd" => Self::Zstd,
-            _ => Self::Unread,
+            _ => Self::Unsupported,
         }
     }
 
@@ -62,7 +62,7 @@ impl Encoding {
     pub(crate) fn open_to(self, limit: u64, bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
         let opened = match self {
             Self::Identity => return Some(Cow::Borrowed(bytes)),
-            Self::Unread => return None,
+            Self::Unsupported => return None,
             Self::Gzip => decompressed(GzDecoder::new(bytes), limit),
             // The first byte of a zlib stream says "deflate" in its low half (RFC 1950, 2.2).
             Self::Deflate if bytes.first().is_some_and(|b| b & 0x0f == 8) => {
@@ -159,7 +159,7 @@ mod tests {
             ("br", Encoding::Brotli),
             (" ZSTD ", Encoding::Zstd),
             ("x-gzip", Encoding::Gzip),
-            ("gzip, br", Encoding::Unread),
+            ("gzip, br", Encoding::Unsupported),
         ] {
             let value = header.parse().unwrap();
             let headers = HeaderMap::from_iter([(header::CONTENT_ENCODING, value)]);
@@ -172,7 +172,7 @@ mod tests {
         for encoding in [Encoding::Gzip, Encoding::Brotli, Encoding::Zstd] {
             assert_eq!(encoding.open(b"plain"), None, "{encoding:?}");
         }
-        assert_eq!(Encoding::Unread.open(TEXT), None);
+        assert_eq!(Encoding::Unsupported.open(TEXT), None);
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl Recording {
         let capture = &mut *self.capture;
         capture.first_byte_ms.get_or_insert_with(now_ms);
         capture.n_bytes += data.len() as u64;
-        if capture.response.encoding == Encoding::Unread {
+        if capture.response.encoding == Encoding::Unsupported {
             return false;
         }
         if !capture.reply.push(data) {

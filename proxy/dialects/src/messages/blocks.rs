@@ -67,8 +67,11 @@ impl Turn {
     fn message(self) -> Value {
         let mut message = Map::new();
         message.insert("role".into(), "assistant".into());
-        message.insert("content".into(), said(self.parts, !self.calls.is_empty()));
-        let thought: Vec<&str> = self.thinking.iter().filter_map(thought).collect();
+        message.insert(
+            "content".into(),
+            message_content(self.parts, !self.calls.is_empty()),
+        );
+        let thought: Vec<&str> = self.thinking.iter().filter_map(thinking_text).collect();
         if !thought.is_empty() {
             message.insert("reasoning_content".into(), thought.join("\n").into());
         }
@@ -83,7 +86,7 @@ impl Turn {
 }
 
 /// One text where there is nothing else; `null` where there is none beside calls, as chat has it.
-fn said(parts: Vec<Value>, has_calls: bool) -> Value {
+fn message_content(parts: Vec<Value>, has_calls: bool) -> Value {
     let texts = parts.iter().map(|part| match part["type"].as_str() {
         Some("text") => part["text"].as_str(),
         _ => None,
@@ -95,7 +98,7 @@ fn said(parts: Vec<Value>, has_calls: bool) -> Value {
     }
 }
 
-fn thought(block: &Value) -> Option<&str> {
+fn thinking_text(block: &Value) -> Option<&str> {
     block["thinking"].as_str().filter(|text| !text.is_empty())
 }
 

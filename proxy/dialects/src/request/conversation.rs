@@ -52,7 +52,7 @@ pub(super) struct Message {
 impl Conversation {
     /// # Errors
     /// There is no conversation, or an element of it is no message.
-    pub(super) fn read(api: Api, text: &str, layout: &Layout) -> Result<Self, RequestError> {
+    pub(super) fn parse(api: Api, text: &str, layout: &Layout) -> Result<Self, RequestError> {
         let items = layout.items.as_deref().unwrap_or_default();
         if api != Api::Responses && items.is_empty() {
             let found = match (&layout.items, layout.member(layout::conversation(api))) {

@@ -137,14 +137,14 @@ impl Accumulator {
         reply.usage = usage(&response["usage"]).or(reply.usage);
         reply.error = error(&response).or_else(|| reply.error.take());
         if let Some(Value::Array(output)) = response.get_mut("output").map(Value::take) {
-            self.all(output);
+            self.replace_items(output);
         }
         let status = text(&response["status"]).unwrap_or_else(|| status.to_owned());
         self.end = Some((status, response));
     }
 
     /// The items as the last event has them; some servers leave them out there.
-    fn all(&mut self, output: Vec<Value>) {
+    fn replace_items(&mut self, output: Vec<Value>) {
         if output.is_empty() {
             return;
         }

@@ -113,7 +113,7 @@ impl Stream {
             .as_str()
             .unwrap_or_default()
             .to_owned();
-        let pieces = known.read(choice, &said);
+        let pieces = known.split(choice, &said);
         let stops_to_call = choice["finish_reason"] == "stop" && known.splitter.has_calls();
         let as_it_was = match pieces.as_slice() {
             [] => said.is_empty(),
@@ -161,7 +161,7 @@ impl Stream {
 
 impl Choice {
     /// What a chunk's choice, whose text is `said`, adds to what is known.
-    fn read(&mut self, choice: &Value, said: &str) -> Vec<Piece> {
+    fn split(&mut self, choice: &Value, said: &str) -> Vec<Piece> {
         let mut pieces = Vec::new();
         self.splitter.leave(&choice["delta"], &mut pieces);
         self.splitter.push(said, &mut pieces);

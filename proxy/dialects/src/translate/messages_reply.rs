@@ -45,7 +45,7 @@ fn content(message: &At<'_>, calls: Vec<Value>) -> Result<Vec<Value>, TranslateE
         // Anthropic signs its thinking; clients want the field, and nobody else can fill it.
         content.push(json!({ "type": "thinking", "thinking": thinking, "signature": "" }));
     }
-    let text = said(&message.field("content"))?;
+    let text = content_text(&message.field("content"))?;
     let texts = [Some(text.as_str()), message["refusal"].as_str()];
     let texts = texts.into_iter().flatten().filter(|text| !text.is_empty());
     content.extend(texts.map(|text| json!({ "type": "text", "text": text })));
@@ -63,7 +63,7 @@ pub(super) fn reasoning(message: &Value) -> Option<String> {
 }
 
 /// The text of a reply's content.
-pub(super) fn said(content: &At<'_>) -> Result<String, TranslateError> {
+pub(super) fn content_text(content: &At<'_>) -> Result<String, TranslateError> {
     let Value::Array(parts) = content.value else {
         return Ok(content.texts()?.concat());
     };

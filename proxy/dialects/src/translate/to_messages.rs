@@ -59,8 +59,8 @@ impl Conversation {
         let content = message.field("content");
         match message["role"].as_str() {
             Some("system" | "developer") => self.system.extend(texts_alone(&content)?),
-            Some("user") => self.say("user", blocks(&content)?),
-            Some("assistant") => self.say("assistant", assistant(message)?),
+            Some("user") => self.push_blocks("user", blocks(&content)?),
+            Some("assistant") => self.push_blocks("assistant", assistant(message)?),
             Some("tool") => {
                 let result = tool_result(message)?;
                 self.turn("user").results.push(result);
@@ -74,7 +74,7 @@ impl Conversation {
     }
 
     /// A message of nothing is none, and so cannot stand between two of the other side.
-    fn say(&mut self, role: &'static str, blocks: Vec<Value>) {
+    fn push_blocks(&mut self, role: &'static str, blocks: Vec<Value>) {
         if !blocks.is_empty() {
             self.turn(role).blocks.extend(blocks);
         }

@@ -37,12 +37,12 @@ pub fn sampled_sse(stream: &[u8]) -> Option<Sampled> {
     let mut gathered = Gathered::default();
     for piece in stream.chunks(AT_ONCE) {
         for event in reader.feed(piece) {
-            gathered.read(event.data.as_bytes());
+            gathered.add(event.data.as_bytes());
         }
     }
     gathered.has_gap |= reader.n_skipped() > 0;
     if let Some(event) = reader.finish() {
-        gathered.read(event.data.as_bytes());
+        gathered.add(event.data.as_bytes());
     }
     gathered.sampled()
 }
@@ -50,7 +50,7 @@ pub fn sampled_sse(stream: &[u8]) -> Option<Sampled> {
 /// The same of an unstreamed reply.
 pub fn sampled_json(body: &[u8]) -> Option<Sampled> {
     let mut gathered = Gathered::default();
-    gathered.read(body);
+    gathered.add(body);
     gathered.sampled()
 }
 
@@ -81,7 +81,7 @@ struct Logprob {
 
 impl Gathered {
     /// Reads one body or chunk. What is no completion says nothing.
-    pub(super) fn read(&mut self, json: &[u8]) {
+    pub(super) fn add(&mut self, json: &[u8]) {
         let Some(body) = completion(json) else {
             return;
         };
