@@ -3,8 +3,6 @@
 use metaclaw_chat::{Message, Usage};
 use serde_json::Value;
 
-use memchr::memmem;
-
 use crate::{
     fields::Fields,
     sse::{SseEvent, SseReader},
@@ -118,9 +116,7 @@ pub(crate) fn read_sse<'a, A: Accumulate>(pieces: impl IntoIterator<Item = &'a [
 /// comes later can make it another event, or is read.
 pub(crate) fn is_done<A: Accumulate>(tail: &[u8]) -> bool {
     let last = last_event(tail).unwrap_or_default();
-    let mut marks = A::ENDS.iter().chain([&DONE]);
-    // A cheap look before the event is read.
-    if !marks.any(|mark| memmem::find(last, mark.as_bytes()).is_some()) {
+    if !may_end::<A>(last) {
         return false;
     }
     let mut stream = Stream::<A>::default();
@@ -128,6 +124,18 @@ pub(crate) fn is_done<A: Accumulate>(tail: &[u8]) -> bool {
         stream.event(&event);
     }
     stream.reply.ended
+}
+
+/// A cheap look before the event is read: an end mark is among the first words of a line, as in
+/// `event: message_stop`, `data: {"type":"message_stop"` and `data: [DONE]`.
+fn may_end<A: Accumulate>(event: &[u8]) -> bool {
+    let is_word = |b: &u8| !b.is_ascii_whitespace() && !b"[]{}\":,".contains(b);
+    let is_mark = |word: &[u8]| word == b"DONE" || A::ENDS.iter().any(|it| it.as_bytes() == word);
+    let mut lines = event.split(|b| matches!(b, b'\n' | b'\r'));
+    lines.any(|line| {
+        let words = line.split(|b| !is_word(b)).filter(|word| !word.is_empty());
+        words.take(3).any(is_mark)
+    })
 }
 
 // === impl Stream ===

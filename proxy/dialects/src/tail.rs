@@ -1,12 +1,14 @@
 //! The last event of a stream under way.
 
+use memchr::memrchr2;
+
 /// The last event of `tail` with its blank line, if that has come.
 pub(crate) fn last_event(tail: &[u8]) -> Option<&[u8]> {
     if !ends_blank(tail) {
         return None;
     }
     let mut at = tail.trim_ascii_end().len();
-    while let Some(end) = tail[..at].iter().rposition(|b| matches!(b, b'\n' | b'\r')) {
+    while let Some(end) = memrchr2(b'\n', b'\r', &tail[..at]) {
         if ends_blank(&tail[..=end]) {
             return Some(&tail[end + 1..]);
         }

@@ -112,10 +112,8 @@ fn call(n: usize, call: &Value) -> Value {
         return call.clone();
     }
     let function = call.get("function").unwrap_or(call);
-    let id = match call["id"].as_str() {
-        Some(id) if !id.is_empty() => id.to_owned(),
-        Some(_) | None => format!("call_{n}"),
-    };
+    let id = call["id"].as_str().filter(|id| !id.is_empty());
+    let id = id.map_or_else(|| format!("call_{n}"), str::to_owned);
     let arguments = match &function["arguments"] {
         Value::Null => "{}".to_owned(),
         Value::String(text) => text.clone(),

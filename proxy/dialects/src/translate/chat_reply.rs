@@ -49,8 +49,6 @@ pub(super) fn is_signed(block: &Value) -> bool {
 
 /// The upstream's own id, so that both sides' logs speak of the same reply.
 pub(super) fn id(context: &ReplyContext, message: &Value) -> String {
-    match filled(&message["id"]) {
-        Some(id) => id.to_owned(),
-        None => format!("chatcmpl-{}", context.created),
-    }
+    let id = filled(&message["id"]).map(str::to_owned);
+    id.unwrap_or_else(|| format!("chatcmpl-{}", context.created))
 }

@@ -10,7 +10,7 @@ use super::{
 
 /// A chat content part as an Anthropic block; `None` for a text of blanks alone.
 pub(super) fn block(part: &At<'_>) -> Result<Option<Value>, TranslateError> {
-    let block = match part["type"].as_str() {
+    let mut block = match part["type"].as_str() {
         _ if part.is_string() => return Ok(text_block(part.string()?)),
         Some(kind @ ("text" | "refusal")) => text_block(part.field(kind).string()?),
         Some("image_url") => Some(image_block(&part.field("image_url"))?),
@@ -20,13 +20,10 @@ pub(super) fn block(part: &At<'_>) -> Result<Option<Value>, TranslateError> {
             return Err(part.field("type").unsayable_kind(MESSAGES, allowed));
         }
     };
-    let cache = given(&part["cache_control"]);
-    Ok(block.map(|mut block| {
-        if let Some(cache) = cache {
-            block["cache_control"] = cache.clone();
-        }
-        block
-    }))
+    if let (Some(block), Some(cache)) = (&mut block, given(&part["cache_control"])) {
+        block["cache_control"] = cache.clone();
+    }
+    Ok(block)
 }
 
 /// A text block, but for a text of blanks alone: Anthropic refuses those.

@@ -88,8 +88,6 @@ fn calls(reply_id: &str, message: &At<'_>) -> Result<Vec<Value>, TranslateError>
 
 /// The upstream's own id, so that both sides' logs speak of the same reply.
 pub(super) fn id(context: &ReplyContext, reply: &Value) -> String {
-    match filled(&reply["id"]) {
-        Some(id) => id.to_owned(),
-        None => format!("msg_{}", context.created),
-    }
+    let id = filled(&reply["id"]).map(str::to_owned);
+    id.unwrap_or_else(|| format!("msg_{}", context.created))
 }
