@@ -115,6 +115,9 @@ pub(crate) fn read_sse<'a, A: Accumulate>(pieces: impl IntoIterator<Item = &'a [
 /// Whether the last event of `tail` is whole and an end mark, read as [`read_sse`] reads it: nothing that
 /// comes later can make it another event, or is read.
 pub(crate) fn is_done<A: Accumulate>(tail: &[u8]) -> bool {
+    if A::ENDS.is_empty() && !tail.trim_ascii_end().ends_with(DONE.as_bytes()) {
+        return false;
+    }
     let last = last_event(tail).unwrap_or_default();
     if !may_end::<A>(last) {
         return false;
