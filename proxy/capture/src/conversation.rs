@@ -10,13 +10,7 @@ use metaclaw_dialects::{
     request::{ChatRequest, OWN_FIELDS},
 };
 use metaclaw_turns::{JsonText, NewMessage};
-use serde::Serialize;
 use serde_json::{Map, Value};
-
-/// Some of a request fits in no value: a number beyond `f64`, or too deep a nesting. Upstreams may take it; it
-/// is not learned from.
-#[derive(Debug)]
-pub(crate) struct Unreadable;
 
 /// A request in the log's shape.
 #[derive(Debug)]
@@ -36,27 +30,31 @@ pub(crate) struct NormalizedRequest {
 // === impl NormalizedRequest ===
 
 impl NormalizedRequest {
-    /// Reads a request; `start` is the hash of its conversation before the first message.
+    /// Puts a request in the log's shape; `start` is the hash of its conversation before the first message.
     ///
-    /// # Errors
-    /// [`Unreadable`].
-    pub(crate) fn read(chat: &ChatRequest, start: ChainHash) -> Result<Self, Unreadable> {
+    /// `None` where some of it fits in no value: a number beyond `f64`, or too deep a nesting. Upstreams may take
+    /// it; it is not learned from.
+    pub(crate) fn from_request(chat: &ChatRequest, start: ChainHash) -> Option<Self> {
         let api = chat.api();
         let text = |name| match chat.field(name) {
             Some(Value::String(text)) => Some(text),
             _ => None,
         };
-        let tools = chat.field_json("tools").map(|tools| match api {
-            Api::Chat => Ok(plain(tools)),
-            Api::Messages | Api::Responses => written(&api.tools(&value(tools)?)),
-        });
+        let tools = match (chat.field_json("tools"), api) {
+            (Some(tools), Api::Chat) => Some(verbatim(tools)),
+            (Some(tools), Api::Messages | Api::Responses) => {
+                let tools = json::value(tools.as_bytes())?;
+                Some(JsonText::of(&api.tools(&tools)).ok()?)
+            }
+            (None, _) => None,
+        };
         let previous = || text("previous_response_id");
-        Ok(Self {
+        Some(Self {
             messages: match api {
                 Api::Chat => as_they_stand(chat, start),
                 Api::Messages | Api::Responses => converted(chat, start)?,
             },
-            tools: tools.transpose()?,
+            tools,
             params: params(chat),
             model: text("model"),
             goes_on_from: (api == Api::Responses).then(previous).flatten(),
@@ -85,7 +83,7 @@ fn params(chat: &ChatRequest) -> Map<String, Value> {
     };
     let steering = chat.fields().filter(|(name, _)| !is_said(name));
     let param = |(name, json): (&str, &str)| {
-        let value = value(json).unwrap_or_default();
+        let value = json::value(json.as_bytes()).unwrap_or_default();
         (api.param(name).to_owned(), value)
     };
     steering.map(param).collect()
@@ -95,36 +93,28 @@ fn params(chat: &ChatRequest) -> Map<String, Value> {
 fn as_they_stand(chat: &ChatRequest, start: ChainHash) -> Vec<NewMessage> {
     let chains = chat.chains(start).into_iter().skip(1);
     let message = |(item, chain)| {
-        let text = plain(item);
+        let text = verbatim(item);
         NewMessage { text, chain }
     };
     chat.items().zip(chains).map(message).collect()
 }
 
 /// The messages of another API, in chat shape.
-fn converted(chat: &ChatRequest, start: ChainHash) -> Result<Vec<NewMessage>, Unreadable> {
+fn converted(chat: &ChatRequest, start: ChainHash) -> Option<Vec<NewMessage>> {
     let mut chain = start;
-    let messages = chat.to_messages().ok_or(Unreadable)?;
+    let messages = chat.to_messages()?;
     let message = |message: &Message| {
         chain = chain.then(message);
-        let text = written(message.as_map())?;
-        Ok(NewMessage { text, chain })
+        let text = JsonText::of(message.as_map()).ok()?;
+        Some(NewMessage { text, chain })
     };
     messages.iter().map(message).collect()
 }
 
 /// A part as it stands, but for half of an emoji. The log reads what it does not know yet, and refuses what
 /// no value holds.
-fn plain(json: &str) -> JsonText {
+fn verbatim(json: &str) -> JsonText {
     JsonText::new(&json::mended(json))
-}
-
-fn written(value: &impl Serialize) -> Result<JsonText, Unreadable> {
-    JsonText::of(value).map_err(|_| Unreadable)
-}
-
-fn value(json: &str) -> Result<Value, Unreadable> {
-    json::value(json.as_bytes()).ok_or(Unreadable)
 }
 
 #[cfg(test)]
@@ -140,9 +130,9 @@ mod tests {
         ChainHash::start(&AgentId::default_agent())
     }
 
-    fn read(api: Api, raw: &str) -> Result<NormalizedRequest, Unreadable> {
+    fn read(api: Api, raw: &str) -> Option<NormalizedRequest> {
         let raw = Bytes::copy_from_slice(raw.as_bytes());
-        NormalizedRequest::read(&ChatRequest::parse(api, raw).unwrap(), start())
+        NormalizedRequest::from_request(&ChatRequest::parse(api, raw).unwrap(), start())
     }
 
     /// The hash of each message as it is found from its value.
@@ -234,7 +224,7 @@ mod tests {
         assert_eq!(message.chain, start().then(&Message::user("\u{fffd}")));
         // Of a chat completion the log finds that out, of what it does not know yet.
         let raw = r#"{"system":1e999,"messages":[{"role":"user","content":"hi"}]}"#;
-        read(Api::Messages, raw).unwrap_err();
+        assert!(read(Api::Messages, raw).is_none());
     }
 
     proptest! {

@@ -30,14 +30,14 @@ pub enum Encoding {
     /// Zstandard: RFC 8878.
     Zstd,
     /// Another, or several: not read here.
-    Unread,
+    Unsupported,
 }
 
 // === impl Encoding ===
 
 impl Encoding {
     /// What a reply's headers say.
-    pub fn of(headers: &HeaderMap) -> Self {
+    pub fn from_headers(headers: &HeaderMap) -> Self {
         let Some(encoding) = headers.get(header::CONTENT_ENCODING) else {
             return Self::Identity;
         };
@@ -48,7 +48,7 @@ impl Encoding {
             b"deflate" => Self::Deflate,
             b"br" => Self::Brotli,
             b"zstd" => Self::Zstd,
-            _ => Self::Unread,
+            _ => Self::Unsupported,
         }
     }
 
@@ -62,21 +62,21 @@ impl Encoding {
     pub(crate) fn open_to(self, limit: u64, bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
         let opened = match self {
             Self::Identity => return Some(Cow::Borrowed(bytes)),
-            Self::Unread => return None,
-            Self::Gzip => read(GzDecoder::new(bytes), limit),
+            Self::Unsupported => return None,
+            Self::Gzip => decompressed(GzDecoder::new(bytes), limit),
             // The first byte of a zlib stream says "deflate" in its low half (RFC 1950, 2.2).
             Self::Deflate if bytes.first().is_some_and(|b| b & 0x0f == 8) => {
-                read(ZlibDecoder::new(bytes), limit)
+                decompressed(ZlibDecoder::new(bytes), limit)
             }
-            Self::Deflate => read(DeflateDecoder::new(bytes), limit),
-            Self::Brotli => read(brotli(bytes), limit),
-            Self::Zstd => read(zstd(bytes).ok()?, limit),
+            Self::Deflate => decompressed(DeflateDecoder::new(bytes), limit),
+            Self::Brotli => decompressed(brotli(bytes), limit),
+            Self::Zstd => decompressed(zstd(bytes).ok()?, limit),
         };
         (bytes.is_empty() || !opened.is_empty()).then_some(Cow::Owned(opened))
     }
 }
 
-fn read(decoder: impl Read, limit: u64) -> Vec<u8> {
+fn decompressed(decoder: impl Read, limit: u64) -> Vec<u8> {
     let mut opened = Vec::new();
     // An error is an early end; what came before it stands.
     let _ = decoder.take(limit).read_to_end(&mut opened);
@@ -159,11 +159,11 @@ mod tests {
             ("br", Encoding::Brotli),
             (" ZSTD ", Encoding::Zstd),
             ("x-gzip", Encoding::Gzip),
-            ("gzip, br", Encoding::Unread),
+            ("gzip, br", Encoding::Unsupported),
         ] {
             let value = header.parse().unwrap();
             let headers = HeaderMap::from_iter([(header::CONTENT_ENCODING, value)]);
-            assert_eq!(Encoding::of(&headers), encoding);
+            assert_eq!(Encoding::from_headers(&headers), encoding);
         }
     }
 
@@ -172,7 +172,7 @@ mod tests {
         for encoding in [Encoding::Gzip, Encoding::Brotli, Encoding::Zstd] {
             assert_eq!(encoding.open(b"plain"), None, "{encoding:?}");
         }
-        assert_eq!(Encoding::Unread.open(TEXT), None);
+        assert_eq!(Encoding::Unsupported.open(TEXT), None);
     }
 
     #[test]

@@ -6,52 +6,43 @@ use metaclaw_turns::NewTurn;
 /// The longest text of a caller's that the line has, in characters.
 const LONGEST: usize = 100;
 
-/// What the line says beside the turn's own fields.
-pub(crate) struct Line<'a> {
-    pub api: Api,
-    pub status: u16,
-    pub n_bytes: u64,
-    pub traceparent: Option<&'a str>,
-}
-
-// === impl Line ===
-
-impl Line<'_> {
-    /// Writes it, in the span that is entered.
-    pub(crate) fn write(&self, turn: &NewTurn) {
-        let Self {
-            status, n_bytes, ..
-        } = *self;
-        let served = &turn.served;
-        let usage = turn.usage.unwrap_or_default();
-        let since = |ms: u64| ms.saturating_sub(turn.started_ms);
-        tracing::info!(
-            target: "metaclaw::turn",
-            api = self.api.name(),
-            agent = %turn.agent,
-            session = %turn.session,
-            kind = ?turn.kind,
-            upstream = served.upstream,
-            model = bounded(&served.model),
-            adapter = served.adapter,
-            skills = served.skills.len(),
-            status,
-            end = ?turn.end,
-            first_byte_ms = turn.first_byte_ms.map(since),
-            total_ms = since(turn.ended_ms),
-            n_bytes,
-            prompt_tokens = usage.prompt_tokens,
-            cached_tokens = usage.cached_tokens,
-            completion_tokens = usage.completion_tokens,
-            started_ms = turn.started_ms,
-            traceparent = self.traceparent.map(bounded),
-            "turn"
-        );
-    }
+/// Writes a turn's line, in the span that is entered; what the turn does not say itself is beside it.
+pub(crate) fn log_turn(
+    turn: &NewTurn,
+    api: Api,
+    status: u16,
+    n_bytes: u64,
+    traceparent: Option<&str>,
+) {
+    let served = &turn.served;
+    let usage = turn.usage.unwrap_or_default();
+    let since = |ms: u64| ms.saturating_sub(turn.started_ms);
+    tracing::info!(
+        target: "metaclaw::turn",
+        api = api.name(),
+        agent = %turn.agent,
+        session = %turn.session,
+        kind = ?turn.kind,
+        upstream = served.upstream,
+        model = bounded(&served.model),
+        adapter = served.adapter,
+        skills = served.skills.len(),
+        status,
+        end = ?turn.end,
+        first_byte_ms = turn.first_byte_ms.map(since),
+        total_ms = since(turn.ended_ms),
+        n_bytes,
+        prompt_tokens = usage.prompt_tokens,
+        cached_tokens = usage.cached_tokens,
+        completion_tokens = usage.completion_tokens,
+        started_ms = turn.started_ms,
+        traceparent = traceparent.map(bounded),
+        "turn"
+    );
 }
 
 /// The beginning of a text that a caller may make as long as a request may be.
-pub(crate) fn bounded(text: &str) -> &str {
+fn bounded(text: &str) -> &str {
     let end = text.char_indices().nth(LONGEST);
     end.map_or(text, |(end, _)| &text[..end])
 }

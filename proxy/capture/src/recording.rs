@@ -41,15 +41,13 @@ pub struct CaptureConfig {
 
 /// Begins recordings. Clones share one queue.
 #[derive(Clone)]
-pub struct Recorder(Arc<Shared>);
-
-struct Shared {
+pub struct Recorder {
     queue: mpsc::Sender<Finished>,
     budget: Budget,
     metrics: Arc<CaptureMetrics>,
     sink: Arc<dyn TurnSink>,
     is_strict: bool,
-    is_cutting: AtomicBool,
+    is_cutting: Arc<AtomicBool>,
 }
 
 /// A reply under way.
@@ -91,29 +89,26 @@ impl Recorder {
         config: CaptureConfig,
         metrics: Arc<CaptureMetrics>,
     ) -> Self {
-        Self(Arc::new(Shared {
+        Self {
             queue,
             budget: Budget::new(config.memory, Arc::clone(&metrics.bytes)),
             metrics,
             sink,
             is_strict: config.strict,
-            is_cutting: AtomicBool::new(false),
-        }))
+            is_cutting: Arc::default(),
+        }
     }
 
     /// The age of the oldest turn that the log has and has not flushed.
     pub fn oldest_unflushed(&self) -> Option<Duration> {
-        self.0.sink.oldest_unflushed()
+        self.sink.oldest_unflushed()
     }
 
     /// Begins to record a reply; nothing, and counted, where there is no memory left.
     pub fn begin(&self, mut request: CapturedRequest, response: ResponseMeta) -> Option<Recording> {
-        let Shared {
-            budget, metrics, ..
-        } = &*self.0;
         let n_bytes = request.chat.raw().len() + size_of::<Capture>() + size_of::<NewTurn>();
-        let Some(memory) = budget.hold(n_bytes) else {
-            metrics.overflowed.inc();
+        let Some(memory) = self.budget.hold(n_bytes) else {
+            self.metrics.overflowed.inc();
             return None;
         };
         // The body's own memory is not kept from the next requests until the log has the turn.
@@ -122,7 +117,7 @@ impl Recorder {
             capture: Box::new(Capture {
                 request,
                 response,
-                reply: ReplyCopy::new(budget),
+                reply: ReplyCopy::new(&self.budget),
                 n_bytes: 0,
                 first_byte_ms: None,
                 memory,
@@ -133,14 +128,14 @@ impl Recorder {
 
     /// From now on replies that end early are cut by us: their agents did not hang up.
     pub fn cut(&self) {
-        self.0.is_cutting.store(true, Ordering::Relaxed);
+        self.is_cutting.store(true, Ordering::Relaxed);
     }
 }
 
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recorder")
-            .field("is_strict", &self.0.is_strict)
+            .field("is_strict", &self.is_strict)
             .finish_non_exhaustive()
     }
 }
@@ -153,11 +148,11 @@ impl Recording {
         let capture = &mut *self.capture;
         capture.first_byte_ms.get_or_insert_with(now_ms);
         capture.n_bytes += data.len() as u64;
-        if capture.response.encoding == Encoding::Unread {
+        if capture.response.encoding == Encoding::Unsupported {
             return false;
         }
         if !capture.reply.push(data) {
-            self.recorder.0.metrics.overflowed.inc();
+            self.recorder.metrics.overflowed.inc();
         }
         let came = capture.reply.bytes();
         came.is_some_and(|came| capture.response.is_done(came))
@@ -167,26 +162,21 @@ impl Recording {
     /// will be.
     pub fn end(mut self, seen: StreamEnd) -> Option<oneshot::Receiver<()>> {
         self.capture.tell_id();
-        let shared = &*self.recorder.0;
+        let recorder = self.recorder;
         let end = match seen {
-            StreamEnd::ClientGone if shared.is_cutting.load(Ordering::Relaxed) => StreamEnd::Cut,
+            StreamEnd::ClientGone if recorder.is_cutting.load(Ordering::Relaxed) => StreamEnd::Cut,
             seen => seen,
         };
-        let (ack, acknowledged) = if shared.is_strict {
-            let (ack, acknowledged) = oneshot::channel();
-            (Some(ack), Some(acknowledged))
-        } else {
-            (None, None)
-        };
+        let (ack, acknowledged) = recorder.is_strict.then(oneshot::channel).unzip();
         let finished = Finished {
             capture: self.capture,
             end,
             ended_ms: now_ms(),
             ack,
         };
-        if shared.queue.try_send(finished).is_err() {
+        if recorder.queue.try_send(finished).is_err() {
             // A log that cannot keep up costs learning, not chat.
-            shared.metrics.dropped.inc();
+            recorder.metrics.dropped.inc();
         }
         acknowledged
     }
@@ -203,16 +193,17 @@ impl Capture {
             reply,
             ..
         } = self;
-        if request.on_reply_id.is_none() {
+        let Some(tell) = request.on_reply_id.take() else {
             return;
-        }
+        };
         let id = reply.bytes().and_then(|bytes| {
             let opened = response.encoding.open_to(BEGINNING as u64, bytes)?;
             let n_bytes = opened.len().min(BEGINNING);
             response_id(&opened[..n_bytes], response.format == Format::Sse)
         });
-        if let Some((id, tell)) = id.and_then(|id| Some((id, request.on_reply_id.take()?))) {
-            tell(id);
+        match id {
+            Some(id) => tell(id),
+            None => request.on_reply_id = Some(tell),
         }
     }
 }

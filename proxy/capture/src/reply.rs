@@ -42,7 +42,7 @@ impl ResponseMeta {
     }
 
     /// Reads a reply that was decompressed.
-    pub(crate) fn read(self, bytes: &[u8]) -> Reply {
+    pub(crate) fn parse(self, bytes: &[u8]) -> Reply {
         match self.format {
             Format::Sse => self.api.read_sse(bytes),
             Format::Json => self.api.read_json(bytes),

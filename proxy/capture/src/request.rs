@@ -25,7 +25,7 @@ pub struct CapturedRequest {
     pub served: Served,
     /// Called with the id by which the reply names itself, before the agent has its end where the id is
     /// among its first bytes, and else soon after: the next request may go on from it.
-    pub on_reply_id: Option<OnReplyId>,
+    pub on_reply_id: Option<Box<dyn FnOnce(String) + Send>>,
     /// When the request had been read, in Unix milliseconds.
     pub started_ms: u64,
     /// The trace that the client is in: W3C's `traceparent`.
@@ -34,9 +34,6 @@ pub struct CapturedRequest {
     /// the turn's id once the log has it.
     pub span: Span,
 }
-
-/// What is told the id of a reply.
-pub(crate) type OnReplyId = Box<dyn FnOnce(String) + Send>;
 
 impl fmt::Debug for CapturedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -304,7 +304,7 @@ fn the_line_of_a_turn_stands_in_its_requests_span_and_no_callers_text_makes_it_l
             .begin(request, meta)
             .unwrap()
             .end(StreamEnd::Complete);
-        finished.try_recv().unwrap().read(&metrics).unwrap();
+        finished.try_recv().unwrap().into_turn(&metrics).unwrap();
     });
     assert!(
         lines.contains("chat{n=7}: metaclaw::turn: turn api=\"chat\""),

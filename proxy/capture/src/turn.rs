@@ -4,29 +4,17 @@ use std::borrow::Cow;
 
 use metaclaw_dialects::{Reply, vllm::Sampled};
 use metaclaw_turns::{NewTurn, Served, StreamEnd, Tokens};
-use tokio::sync::oneshot;
-use tracing::Span;
 
 use crate::{
     budget::Held,
     conversation::NormalizedRequest,
-    line::Line,
+    line::log_turn,
     metrics::CaptureMetrics,
     recording::{Capture, Finished},
 };
 
-/// A turn that is ready for the log.
-pub(crate) struct ReadTurn {
-    pub turn: NewTurn,
-    pub ack: Option<oneshot::Sender<()>>,
-    /// Given back when the log is done with the turn.
-    pub memory: Held,
-    /// The request's own.
-    pub span: Span,
-}
-
 /// What a reply's bytes say.
-struct Decoded {
+struct DecodedReply {
     reply: Reply,
     end: StreamEnd,
     sampled: Option<Sampled>,
@@ -37,11 +25,12 @@ struct Decoded {
 // === impl Finished ===
 
 impl Finished {
-    /// Decodes the reply and reads the request; nothing, and counted, where the request cannot be read.
-    pub(crate) fn read(self, metrics: &CaptureMetrics) -> Option<ReadTurn> {
+    /// The turn, and its memory, which is given back when the log is done with it: the reply decoded, the
+    /// request read. Nothing, and counted, where the request cannot be read.
+    pub(crate) fn into_turn(self, metrics: &CaptureMetrics) -> Option<(NewTurn, Held)> {
         let mut capture = *self.capture;
         let _entered = capture.request.span.clone().entered();
-        let Decoded {
+        let DecodedReply {
             reply,
             end,
             sampled,
@@ -51,7 +40,7 @@ impl Finished {
         if let Some((tell, id)) = request.on_reply_id.take().zip(reply.id.clone()) {
             tell(id);
         }
-        let Ok(asked) = NormalizedRequest::read(&request.chat, request.start) else {
+        let Some(asked) = NormalizedRequest::from_request(&request.chat, request.start) else {
             metrics.unreadable.inc();
             return None;
         };
@@ -66,12 +55,7 @@ impl Finished {
         let n_messages = size_of_val(messages.as_slice());
         let n_turn = (n_asked + n_messages + size_of::<NewTurn>()) as u64;
         capture.memory.set(n_turn + n_ids + n_bytes);
-        let Capture {
-            request,
-            response,
-            memory,
-            ..
-        } = capture;
+        let request = capture.request;
         let turn = NewTurn {
             agent: request.agent,
             session: request.session,
@@ -94,32 +78,24 @@ impl Finished {
             masked: false,
             tokens,
         };
-        let line = Line {
-            api: request.chat.api(),
-            status: response.status,
-            n_bytes: capture.n_bytes,
-            traceparent: request.traceparent.as_deref(),
-        };
-        line.write(&turn);
-        Some(ReadTurn {
-            turn,
-            ack: self.ack,
-            memory,
-            span: request.span,
-        })
+        log_turn(
+            &turn,
+            request.chat.api(),
+            capture.response.status,
+            capture.n_bytes,
+            request.traceparent.as_deref(),
+        );
+        Some((turn, capture.memory))
     }
 }
 
 // === impl Capture ===
 
 impl Capture {
-    fn decode(&self, seen: StreamEnd, metrics: &CaptureMetrics) -> Decoded {
-        let Self {
-            response,
-            reply: copy,
-            ..
-        } = self;
-        let opened = copy.bytes().map(|bytes| response.encoding.open(bytes));
+    fn decode(&self, seen: StreamEnd, metrics: &CaptureMetrics) -> DecodedReply {
+        let response = self.response;
+        let came = self.reply.bytes();
+        let opened = came.map(|bytes| response.encoding.open(bytes));
         if matches!(opened, Some(None)) {
             metrics.undecodable.inc();
         }
@@ -130,12 +106,12 @@ impl Capture {
             .as_ref()
             .map_or(0, |it| self.n_bytes.max(it.len() as u64));
         let sampled = opened.as_ref().and_then(|it| response.sampled(it));
-        let mut reply = opened.map(|bytes| response.read(&bytes));
+        let mut reply = opened.map(|bytes| response.parse(&bytes));
         if reply.take_if(|reply| reply.n_skipped > 0).is_some() {
             metrics.overflowed.inc();
         }
         let end = response.end(seen, reply.as_ref());
-        Decoded {
+        DecodedReply {
             reply: reply.unwrap_or_default(),
             end,
             sampled: sampled.filter(|_| end == StreamEnd::Complete),

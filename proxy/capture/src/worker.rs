@@ -16,7 +16,6 @@ use crate::{
     metrics::CaptureMetrics,
     recording::{CaptureConfig, Finished, Recorder},
     sink::TurnSink,
-    turn::ReadTurn,
 };
 
 /// How long the last turns may wait, at the end, for a log that takes none.
@@ -113,16 +112,12 @@ impl Worker {
 
     /// Reads a capture and hands its turn to the log. It is among the `unacknowledged` until the log is done
     /// with it.
-    async fn put(&self, finished: Finished, unacknowledged: &TaskTracker) {
-        let Some(read) = finished.read(&self.metrics) else {
+    async fn put(&self, mut finished: Finished, unacknowledged: &TaskTracker) {
+        let ack = finished.ack.take();
+        let span = finished.capture.request.span.clone();
+        let Some((turn, memory)) = finished.into_turn(&self.metrics) else {
             return;
         };
-        let ReadTurn {
-            turn,
-            ack,
-            memory,
-            span,
-        } = read;
         let agent = turn.agent.clone();
         let metrics = Arc::clone(&self.metrics);
         let token = unacknowledged.token();

@@ -57,20 +57,20 @@ const INTERRUPTED: u8 = 130;
 
 /// Builds the app, runs it until a signal or `metaclaw stop`, shuts it down.
 ///
-/// `tell` gets the banner once the proxy listens.
+/// `announce` gets the banner once the proxy listens.
 ///
 /// # Errors
 ///
 /// When a part cannot be built; nothing runs then.
 pub(crate) async fn run(
     plan: Plan,
-    tell: impl FnOnce(&str) + Send + 'static,
+    announce: impl FnOnce(&str) + Send + 'static,
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let running = Running::build(&plan).await?;
     let banner = running.banner(&plan);
     // A stopped terminal blocks the write, which must not delay signals.
-    tokio::task::spawn_blocking(move || tell(&banner));
+    tokio::task::spawn_blocking(move || announce(&banner));
     tokio::select! {
         () = signals.next() => {}
         () = running.app.ending.cancelled() => {}
@@ -114,7 +114,7 @@ impl Running {
 
         let settings = plan.loaded.room::<LearnerConfig>()?;
         let (judge, judged_with) = learner::judge(plan, &settings)?;
-        let mut about = About::of(
+        let mut about = About::new(
             config,
             &plan.policy,
             &judged_with,
@@ -170,7 +170,7 @@ impl Running {
             app,
             gateway,
             background,
-            keyed: config.proxy.is_locked(),
+            keyed: config.proxy.requires_key(),
         })
     }
 

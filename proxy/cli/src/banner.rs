@@ -57,7 +57,7 @@ pub(crate) struct Banner<'a> {
 
 impl About {
     /// From what was decided at the start; `method` is the learner's.
-    pub(crate) fn of(config: &Config, policy: &Policy, judge: &JudgedWith, method: &str) -> Self {
+    pub(crate) fn new(config: &Config, policy: &Policy, judge: &JudgedWith, method: &str) -> Self {
         Self {
             mode: config.mode.as_str().to_owned(),
             serves: serves(config, policy),

@@ -140,7 +140,7 @@ impl Loaded {
         }
         let merged = layers.iter().fold(Figment::new(), Figment::merge);
         let mut loaded = Self {
-            config: read(&merged)?,
+            config: extract(&merged)?,
             unknown,
             inert,
             notices: Vec::new(),
@@ -157,7 +157,7 @@ impl Loaded {
     ///
     /// [`ConfigError::Room`] when a value passed the table and the room still refuses it.
     pub(crate) fn room<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
-        read(&self.merged)
+        extract(&self.merged)
     }
 
     /// One part of the tree; its defaults where nothing of it was set.
@@ -191,7 +191,7 @@ impl Loaded {
     /// address is taken back to this machine; any other was meant, and is refused.
     fn require_key_beyond_loopback(&mut self) -> Result<(), ConfigError> {
         let listen = &mut self.config.proxy;
-        if listen.host.is_loopback() || listen.is_locked() {
+        if listen.host.is_loopback() || listen.requires_key() {
             return Ok(());
         }
         if listen.host.is_unspecified() && listen.host.is_ipv4() {
@@ -213,7 +213,7 @@ impl Loaded {
     }
 }
 
-fn read<T: DeserializeOwned>(merged: &Figment) -> Result<T, ConfigError> {
+fn extract<T: DeserializeOwned>(merged: &Figment) -> Result<T, ConfigError> {
     merged.extract().map_err(refused)
 }
 

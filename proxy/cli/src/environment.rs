@@ -12,7 +12,7 @@ pub(crate) struct Environment {
 
 impl Environment {
     /// This process's own.
-    pub(crate) fn read() -> Self {
+    pub(crate) fn from_process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
@@ -23,7 +23,7 @@ impl Environment {
 
     /// One of a test's choice.
     #[cfg(all(test, feature = "otel"))]
-    pub(crate) fn of<const N: usize>(variables: [(&str, &str); N]) -> Self {
+    pub(crate) fn from_pairs<const N: usize>(variables: [(&str, &str); N]) -> Self {
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
         Self {
             variables: variables.into(),

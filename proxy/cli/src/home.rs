@@ -75,7 +75,7 @@ impl Home {
     ///
     /// [`LockError::Held`] names the process that has it.
     pub(crate) fn lock(&self, doing: &str) -> Result<HomeLock, LockError> {
-        HomeLock::take(&self.dir.join("metaclaw.lock"), doing)
+        HomeLock::acquire(&self.dir.join("metaclaw.lock"), doing)
     }
 
     /// Whether a process has the home, and which.
@@ -85,7 +85,7 @@ impl Home {
 
     /// What the running process wrote about itself.
     pub(crate) fn run_file(&self) -> io::Result<Option<RunFile>> {
-        RunFile::read(&self.run_path())
+        RunFile::load(&self.run_path())
     }
 
     /// Says where this process is.

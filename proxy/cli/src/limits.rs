@@ -10,23 +10,23 @@ const ENOUGH: u64 = 4_500;
 pub(crate) fn raise_open_files() {
     let limits = getrlimit(Resource::Nofile);
     if limits.current == limits.maximum {
-        return say(limits);
+        return log_limits(limits);
     }
     let raised = Rlimit {
         current: limits.maximum,
         maximum: limits.maximum,
     };
     match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => say(raised),
+        Ok(()) => log_limits(raised),
         // macOS has a lower bound of its own; what there is stays.
         Err(error) => {
             warn!(%error, "the number of open files cannot be raised");
-            say(limits);
+            log_limits(limits);
         }
     }
 }
 
-fn say(limits: Rlimit) {
+fn log_limits(limits: Rlimit) {
     match limits.current {
         Some(open_files) if open_files < ENOUGH => {
             warn!(

@@ -176,9 +176,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
+    struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Written {
+    impl Write for LogBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_long_line_is_cut_between_two_characters() {
-        let written = Written::default();
+        let written = LogBuffer::default();
         let (queue, guard) = NonBlockingBuilder::default().finish(written.clone());
         let long = format!("a{}\n", "ü".repeat(MAX_LINE));
         Line(queue.clone()).write_all(long.as_bytes()).unwrap();

@@ -34,7 +34,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let context = Context::new(environment::Environment::read());
+    let context = Context::new(environment::Environment::from_process());
     match cli.run(&context) {
         Ok(code) => code,
         Err(error) => {

@@ -124,6 +124,8 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     #[test]
     fn a_terminal_is_given_no_control_characters() {
         let text = "a\tb\n\u{1b}]0;x\u{7}\u{9b}2J\u{202e}\r\u{7f} ü";

@@ -11,7 +11,7 @@ use crate::{
     chat,
     error::{self, ErrorBody},
     messages,
-    reply::{Reply, read_sse},
+    reply::{Reply, is_done, read_sse},
     responses,
 };
 
@@ -99,9 +99,9 @@ impl Api {
     /// reply: give it all there is, the end is looked at once per event.
     pub fn is_done(self, tail: &[u8]) -> bool {
         match self {
-            Self::Chat => chat::is_done(tail),
-            Self::Messages => messages::is_done(tail),
-            Self::Responses => responses::is_done(tail),
+            Self::Chat => is_done::<chat::Accumulator>(tail),
+            Self::Messages => is_done::<messages::Accumulator>(tail),
+            Self::Responses => is_done::<responses::Accumulator>(tail),
         }
     }
 

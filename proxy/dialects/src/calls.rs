@@ -1,6 +1,6 @@
 //! The tool calls of a chat reply: which of them a piece belongs to, and ids for those without.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The most calls of one reply that are kept; no agent runs more, and a broken upstream may send any number.
 const MAX_CALLS: usize = 256;
@@ -36,6 +36,21 @@ pub(crate) fn call_id(kind: &str, reply_id: &str, n: usize) -> String {
         return format!("{kind}_{n}");
     }
     format!("{kind}_{last}_{n}")
+}
+
+/// A call of a function, as a chat completion has it.
+pub(crate) fn function_call(id: &Value, name: &Value, arguments: &str) -> Value {
+    let function = json!({ "name": name, "arguments": arguments });
+    json!({ "id": id, "type": "function", "function": function })
+}
+
+/// A call's input as the JSON text that chat has. A stream gives it as the text that it was; none is `{}`.
+pub(crate) fn arguments_text(input: &Value) -> String {
+    match input {
+        Value::String(text) if !text.trim().is_empty() => text.clone(),
+        Value::String(_) | Value::Null => "{}".to_owned(),
+        input => input.to_string(),
+    }
 }
 
 // === impl Places ===

@@ -22,6 +22,10 @@ impl<'a> Fields<'a> {
         serde_json::from_str(json).ok()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The value of a field; of one that is there twice, the last. `null` counts as not there.
     pub(crate) fn get(&self, name: &str) -> Option<&'a RawValue> {
         self.last(name).filter(|value| value.get() != "null")
@@ -65,13 +69,10 @@ impl<'a> Fields<'a> {
         self.get(name)?.get().parse().ok()
     }
 
-    /// Such a number in an object within an object.
-    pub(crate) fn number_at(&self, path: &[&str]) -> Option<u64> {
-        match path {
-            [] => None,
-            [name] => self.number(name),
-            [name, rest @ ..] => self.object(name)?.number_at(rest),
-        }
+    /// The object, read to its depth.
+    pub(crate) fn to_value(&self) -> Value {
+        let fields = self.0.iter();
+        fields.map(|(name, raw)| (&**name, value(raw))).collect()
     }
 
     /// A field's value, read to its depth.

@@ -17,9 +17,8 @@ pub(crate) use self::{
     stream::Accumulator,
 };
 use crate::{
-    chat, json,
-    reply::{Reply, ends_reply, error, text},
-    tail::ends_with_event,
+    json,
+    reply::{Reply, error, text},
 };
 
 /// Reads an unstreamed reply. What is no JSON, or no message, gives an empty one.
@@ -39,16 +38,9 @@ pub(crate) fn read_json(bytes: &[u8]) -> Reply {
         message,
         finish_reason: body["stop_reason"].as_str().map(finish_reason),
         usage: tokens.usage(),
-        ended: false,
         error: error(&body),
-        n_skipped: 0,
+        ..Reply::default()
     }
-}
-
-/// The stream's last event, `message_stop`, has come, or the `[DONE]` that some servers send after it.
-pub(crate) fn is_done(tail: &[u8]) -> bool {
-    let may_be = ends_with_event(tail, &["message_stop"]) || chat::says_done(tail);
-    may_be && ends_reply::<Accumulator>(tail)
 }
 
 #[cfg(test)]

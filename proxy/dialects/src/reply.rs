@@ -4,6 +4,7 @@ use metaclaw_chat::{Message, Usage};
 use serde_json::Value;
 
 use crate::{
+    fields::Fields,
     sse::{SseEvent, SseReader},
     tail::last_event,
 };
@@ -43,16 +44,27 @@ const BREAKS: [&str; 4] = [
 /// How many bytes of a stream are read at once, so that its events are not all held beside it.
 const AT_ONCE: usize = 64 << 10;
 
+/// The end mark of chat completions, which some servers of the other APIs send as well.
+const DONE: &str = "[DONE]";
+
 /// Puts the events of one API's stream together.
 pub(crate) trait Accumulate: Default {
-    /// Takes one event. What is none of the API's is left out.
-    fn event(&mut self, event: &SseEvent);
+    /// The kinds of the events that end a stream, [`DONE`] aside.
+    const ENDS: &'static [&'static str];
 
-    /// Whether the stream's own end mark has been among the events.
-    fn has_ended(&self) -> bool;
+    /// Takes one event into the `reply`: its kind, which is the data's `type` or else what its `event:` line
+    /// says, and its data. What is none of the API's is left out.
+    fn event(&mut self, kind: &str, data: &Fields<'_>, reply: &mut Reply);
 
     /// The reply, as far as it came.
-    fn finish(self) -> Reply;
+    fn finish(self, reply: Reply) -> Reply;
+}
+
+/// A stream under way.
+#[derive(Default)]
+struct Stream<A> {
+    reply: Reply,
+    events: A,
 }
 
 // === impl Reply ===
@@ -66,42 +78,83 @@ impl Reply {
             None => self.ended,
         }
     }
+
+    /// Takes the id and the model that a reply names, where none was named before.
+    pub(crate) fn begin(&mut self, named: &Value) {
+        self.id = self.id.take().or_else(|| text(&named["id"]));
+        self.model = self.model.take().or_else(|| text(&named["model"]));
+    }
 }
 
 /// Reads a whole event stream, or as much of one as came, in the pieces in which it came. What stands
 /// behind the end mark is no part of the reply: whoever reads as it comes stops there.
 pub(crate) fn read_sse<'a, A: Accumulate>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Reply {
     let mut reader = SseReader::new();
-    let mut reply = A::default();
+    let mut stream = Stream::<A>::default();
     let pieces = pieces.into_iter().flat_map(|piece| piece.chunks(AT_ONCE));
     'read: for piece in pieces {
         for event in reader.feed(piece) {
-            reply.event(&event);
-            if reply.has_ended() {
+            stream.event(&event);
+            if stream.reply.ended {
                 break 'read;
             }
         }
     }
     let n_skipped = reader.n_skipped();
-    if !reply.has_ended()
+    if !stream.reply.ended
         && let Some(event) = reader.finish()
     {
-        reply.event(&event);
+        stream.event(&event);
     }
     Reply {
         n_skipped,
-        ..reply.finish()
+        ..stream.events.finish(stream.reply)
     }
 }
 
 /// Whether the last event of `tail` is whole and an end mark, read as [`read_sse`] reads it: nothing that
 /// comes later can make it another event, or is read.
-pub(crate) fn ends_reply<A: Accumulate>(tail: &[u8]) -> bool {
-    let mut reply = A::default();
-    for event in SseReader::new().feed(last_event(tail).unwrap_or_default()) {
-        reply.event(&event);
+pub(crate) fn is_done<A: Accumulate>(tail: &[u8]) -> bool {
+    if A::ENDS.is_empty() && !tail.trim_ascii_end().ends_with(DONE.as_bytes()) {
+        return false;
     }
-    reply.has_ended()
+    let last = last_event(tail).unwrap_or_default();
+    if !may_end::<A>(last) {
+        return false;
+    }
+    let mut stream = Stream::<A>::default();
+    for event in SseReader::new().feed(last) {
+        stream.event(&event);
+    }
+    stream.reply.ended
+}
+
+/// A cheap look before the event is read: an end mark is among the first words of a line, as in
+/// `event: message_stop`, `data: {"type":"message_stop"` and `data: [DONE]`.
+fn may_end<A: Accumulate>(event: &[u8]) -> bool {
+    let is_word = |b: &u8| !b.is_ascii_whitespace() && !b"[]{}\":,".contains(b);
+    let is_mark = |word: &[u8]| word == b"DONE" || A::ENDS.iter().any(|it| it.as_bytes() == word);
+    let mut lines = event.split(|b| matches!(b, b'\n' | b'\r'));
+    lines.any(|line| {
+        let words = line.split(|b| !is_word(b)).filter(|word| !word.is_empty());
+        words.take(3).any(is_mark)
+    })
+}
+
+// === impl Stream ===
+
+impl<A: Accumulate> Stream<A> {
+    fn event(&mut self, event: &SseEvent) {
+        if event.data.trim() == DONE {
+            self.reply.ended = true;
+        } else if let Some(data) = Fields::parse(&event.data) {
+            let kind = data.text("type");
+            let kind = kind.as_deref().or(event.event.as_deref());
+            let kind = kind.unwrap_or_default();
+            self.reply.ended |= A::ENDS.contains(&kind);
+            self.events.event(kind, &data, &mut self.reply);
+        }
+    }
 }
 
 /// Whether a chat completion's `finish_reason` says that not the model stopped, but its server.

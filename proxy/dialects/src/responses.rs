@@ -20,17 +20,9 @@ pub(crate) use self::{
     stream::Accumulator,
 };
 use crate::{
-    chat, json,
-    reply::{Reply, ends_reply, error, text},
-    tail::ends_with_event,
+    json,
+    reply::{Reply, error, text},
 };
-
-/// The events that end a stream.
-const ENDS: [&str; 3] = [
-    "response.completed",
-    "response.incomplete",
-    "response.failed",
-];
 
 /// Reads an unstreamed reply. What is no JSON, or no response, gives an empty one.
 pub(crate) fn read_json(bytes: &[u8]) -> Reply {
@@ -49,16 +41,9 @@ pub(crate) fn read_json(bytes: &[u8]) -> Reply {
         finish_reason: finish_reason(status, &response, message.as_ref()),
         message,
         usage: usage(&response["usage"]),
-        ended: false,
         error: error(&response),
-        n_skipped: 0,
+        ..Reply::default()
     }
-}
-
-/// One of the events that end a stream has come, or the `[DONE]` that some servers send.
-pub(crate) fn is_done(tail: &[u8]) -> bool {
-    let may_be = ends_with_event(tail, &ENDS) || chat::says_done(tail);
-    may_be && ends_reply::<Accumulator>(tail)
 }
 
 #[cfg(test)]

@@ -127,12 +127,7 @@ impl<R: EventRewrite> Events<R> {
         }
     }
 
-    /// What rewrites the events, for what it has learned from them.
-    pub fn get_ref(&self) -> &R {
-        &self.rewrite
-    }
-
-    fn keep(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+    fn buffer(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         self.raw.extend_from_slice(bytes);
         if self.too_long || self.raw.len() > self.limit {
             self.too_long = true;
@@ -159,7 +154,7 @@ impl<R: EventRewrite> Events<R> {
 impl<R: EventRewrite> Rewrite for Events<R> {
     fn feed(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
         while let Some(piece) = self.lines.cut(&mut bytes) {
-            self.keep(piece.raw, out);
+            self.buffer(piece.raw, out);
             if piece.is_blank {
                 self.end_event(out);
             }

@@ -86,11 +86,8 @@ impl SseReader {
     ///
     /// The standard drops it; clients of chat APIs take it, as some servers leave out the last blank line.
     pub fn finish(mut self) -> Option<SseEvent> {
-        let ended = if self.line.is_empty() {
-            None
-        } else {
-            self.end_line()
-        };
+        let has_line = !self.line.is_empty();
+        let ended = has_line.then(|| self.end_line()).flatten();
         ended.or_else(|| self.dispatch())
     }
 

@@ -14,6 +14,7 @@
 
 mod call;
 mod held;
+mod markup;
 mod names;
 mod options;
 mod reply;

@@ -23,6 +23,7 @@
 //! - a call that its upstream gave no id gets one with a part of the reply's in it;
 //! - characters of tool-call ids that Anthropic refuses become `_`.
 
+mod at;
 mod chat_reply;
 mod chat_stream;
 mod content;

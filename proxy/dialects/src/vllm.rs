@@ -14,11 +14,11 @@ mod sampled;
 
 use std::ops::Range;
 
-use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
 
 pub use self::sampled::{Sampled, sampled_json, sampled_sse};
 use crate::{
+    fields::Fields,
     json,
     rewrite::{EventRewrite, Events, RawEvent},
 };
@@ -48,38 +48,12 @@ pub fn stream(requested: RequestedIds) -> Events<Strip> {
 
 /// The same for an unstreamed reply: its bytes, where they have to change.
 pub fn reply(requested: RequestedIds, body: &[u8]) -> Option<Vec<u8>> {
-    let read = Body::read(body)?;
-    let spans = read.spans(requested, body);
+    let spans = unasked(requested, &completion(body)?, body);
     (!spans.is_empty()).then(|| {
         let mut out = Vec::with_capacity(body.len());
         without(body, &spans, &mut out);
         out
     })
-}
-
-/// A whole reply, or one chunk of a stream.
-#[derive(Deserialize)]
-struct Body<'a> {
-    #[serde(borrow, default)]
-    prompt_token_ids: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    choices: Option<Vec<&'a RawValue>>,
-    #[serde(borrow, default)]
-    usage: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Choice<'a> {
-    #[serde(borrow, default)]
-    index: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    delta: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    finish_reason: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    token_ids: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    logprobs: Option<&'a RawValue>,
 }
 
 // === impl RequestedIds ===
@@ -115,14 +89,14 @@ impl EventRewrite for Strip {
         let mut has_more = false;
         for line in event.raw.split_inclusive(|b| matches!(b, b'\n' | b'\r')) {
             let data = line.strip_prefix(b"data:").unwrap_or_default();
-            let Some(body) = Body::read(data) else {
+            let Some(chunk) = completion(data) else {
                 has_more |= !line.trim_ascii().is_empty();
                 out.extend_from_slice(line);
                 continue;
             };
-            is_left_out |= !self.requested.token_ids && body.is_for_its_ids();
+            is_left_out |= !self.requested.token_ids && is_for_its_ids(&chunk);
             out.extend_from_slice(b"data:");
-            without(data, &body.spans(self.requested, data), out);
+            without(data, &unasked(self.requested, &chunk, data), out);
         }
         if is_left_out && !has_more {
             out.truncate(begin);
@@ -136,65 +110,38 @@ impl EventRewrite for Strip {
     fn finish(&mut self, _: &mut Vec<u8>) {}
 }
 
-// === impl Body ===
-
-impl<'a> Body<'a> {
-    /// What is no completion is none.
-    fn read(json: &'a [u8]) -> Option<Self> {
-        std::str::from_utf8(json).ok().and_then(object)
-    }
-
-    fn choices(&self) -> impl Iterator<Item = Choice<'a>> {
-        let choices = self.choices.iter().flatten();
-        choices.filter_map(|choice| object(choice.get()))
-    }
-
-    /// Where in `json` stands what only we asked for.
-    fn spans(&self, requested: RequestedIds, json: &[u8]) -> Vec<Range<usize>> {
-        let mut spans = Vec::new();
-        let mut take = |value: Option<&RawValue>| {
-            spans.extend(value.map(|value| json::span(json, value.get())));
-        };
-        if !requested.token_ids {
-            take(self.prompt_token_ids);
-        }
-        for choice in self.choices() {
-            if !requested.token_ids {
-                take(choice.token_ids);
-            }
-            if !requested.logprobs {
-                take(choice.logprobs);
-            }
-        }
-        spans.sort_unstable_by_key(|span| span.start);
-        spans
-    }
-
-    /// Whether a chunk says ids and nothing else: unasked, vLLM does not send it.
-    fn is_for_its_ids(&self) -> bool {
-        let mut choices = self.choices().peekable();
-        let has_some = choices.peek().is_some();
-        has_some && self.prompt_token_ids.is_none() && choices.all(|choice| choice.is_for_its_ids())
-    }
+/// A whole reply, or one chunk of a stream; what is no object is none.
+fn completion(json: &[u8]) -> Option<Fields<'_>> {
+    str::from_utf8(json).ok().and_then(Fields::parse)
 }
 
-// === impl Choice ===
-
-impl Choice<'_> {
-    fn is_for_its_ids(&self) -> bool {
-        let is_empty = |delta: &RawValue| {
-            let inside = delta.get().strip_prefix('{');
-            inside.is_some_and(|inside| inside.trim_start() == "}")
-        };
-        let is_open = self.finish_reason.is_none();
-        is_open && self.token_ids.is_some() && self.delta.is_some_and(is_empty)
+/// Where in `json`, which is the `completion`'s, stands what only we asked for.
+fn unasked(requested: RequestedIds, completion: &Fields<'_>, json: &[u8]) -> Vec<Range<usize>> {
+    let choices = completion.objects("choices");
+    let of_choices = |name| choices.iter().map(move |choice| choice.get(name));
+    let mut values = Vec::new();
+    if !requested.token_ids {
+        values.push(completion.get("prompt_token_ids"));
+        values.extend(of_choices("token_ids"));
     }
+    if !requested.logprobs {
+        values.extend(of_choices("logprobs"));
+    }
+    let spans = values.into_iter().flatten();
+    let mut spans: Vec<_> = spans.map(|value| json::span(json, value.get())).collect();
+    spans.sort_unstable_by_key(|span| span.start);
+    spans
 }
 
-/// Reads an object; serde would take an array for one, its elements in the order of the fields.
-fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
-    let is_object = json.trim_start().starts_with('{');
-    is_object.then(|| serde_json::from_str(json).ok()).flatten()
+/// Whether a chunk says ids and nothing else: unasked, vLLM does not send it.
+fn is_for_its_ids(chunk: &Fields<'_>) -> bool {
+    let choices = chunk.objects("choices");
+    let says_ids = |choice: &Fields<'_>| {
+        let is_open = choice.get("finish_reason").is_none();
+        let has_ids = choice.get("token_ids").is_some();
+        is_open && has_ids && choice.object("delta").is_some_and(|delta| delta.is_empty())
+    };
+    chunk.get("prompt_token_ids").is_none() && !choices.is_empty() && choices.iter().all(says_ids)
 }
 
 /// Appends `json` with `null` in place of each of `spans`, which follow one another.

@@ -19,6 +19,7 @@ use tracing::{Span, field::display};
 use crate::{
     auth::Caller,
     body::{Body, guarded},
+    gathered::Gathered,
     headers,
     identity::{self, Identifier, Identity},
     metrics::RequestMetrics,
@@ -204,7 +205,7 @@ impl Turn {
             } else {
                 Format::Json
             },
-            encoding: Encoding::of(&head.headers),
+            encoding: Encoding::from_headers(&head.headers),
             has_ids,
         };
         let idle = upstream.idle;
@@ -212,7 +213,7 @@ impl Turn {
         let captured = || self.captured(&server.identifier, &upstream);
         let recording = recorder.and_then(|it| it.begin(captured(), meta));
         let relay = Relay::new(body, recording, idle);
-        Response::from_parts(head, Body::new(relay))
+        Response::from_parts(head, Body::new(Gathered::new(relay)))
     }
 
     /// What the log is told of the request.

@@ -18,6 +18,7 @@ mod failure;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod gateway;
+mod gathered;
 mod handler;
 mod headers;
 mod identity;

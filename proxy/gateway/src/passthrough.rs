@@ -12,6 +12,7 @@ use tracing::{Span, field::display};
 use crate::{
     auth::Caller,
     body::Body,
+    gathered::Gathered,
     headers, identity,
     metrics::RequestMetrics,
     relay::Relay,
@@ -54,7 +55,7 @@ pub(crate) async fn pass(
     let body = if tells_length {
         Body::new(StreamBody::new(stream::empty()))
     } else {
-        Body::new(Relay::new(body, None, target.idle))
+        Body::new(Gathered::new(Relay::new(body, None, target.idle)))
     };
     Ok(Response::from_parts(reply, body))
 }

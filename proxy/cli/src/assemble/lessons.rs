@@ -38,7 +38,7 @@ pub(crate) fn library(
 pub(super) async fn open(loaded: &Loaded, home: &Home) -> anyhow::Result<Library> {
     let (loaded, home) = (loaded.clone(), home.clone());
     let (library, warnings) = look(move || library(&loaded, &home)).await??;
-    say(&warnings);
+    log_warnings(&warnings);
     Ok(library)
 }
 
@@ -51,7 +51,7 @@ pub(super) async fn rescan(library: Library, ending: CancellationToken) {
             let looking = library.clone();
             let begun = Instant::now();
             match look(move || looking.rescan()).await {
-                Ok(warnings) => say(&warnings),
+                Ok(warnings) => log_warnings(&warnings),
                 Err(error) => warn!(%error, "the skill library could not be looked at"),
             }
             pause = pause_after(begun.elapsed());
@@ -79,7 +79,7 @@ async fn look<T: Send + 'static>(
     looking.await
 }
 
-fn say(warnings: &[SkillWarning]) {
+fn log_warnings(warnings: &[SkillWarning]) {
     for warning in warnings {
         warn!("{warning}");
     }

@@ -17,7 +17,7 @@ use super::trainer::BASE;
 use crate::supervise::TrainerState;
 
 /// How long loading may keep chats waiting; what is not loaded then is loaded when it is asked for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// What a trainer answers that does not have an adapter, or cannot use it.
 const LACKING: [&str; 2] = ["model_not_found", "adapter_refused"];
 
@@ -52,7 +52,7 @@ impl Served {
         let TrainerState::Ready { address, .. } = state else {
             return self.serving.set_policy(None);
         };
-        if timeout(PATIENCE, self.load()).await.is_err() {
+        if timeout(LOAD_TIMEOUT, self.load()).await.is_err() {
             warn!("adapters take long to load: chats do not wait for the rest");
         }
         // One that died meanwhile is seen next.

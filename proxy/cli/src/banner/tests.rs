@@ -7,7 +7,7 @@ fn config(text: &str) -> Config {
 }
 
 fn text(config: &Config, policy: &Policy, judge: &JudgedWith, inert: &[InertUse]) -> String {
-    let about = About::of(config, policy, judge, "redo+opd+binary_rl");
+    let about = About::new(config, policy, judge, "redo+opd+binary_rl");
     let banner = Banner {
         proxy: config.proxy.address(),
         keyed: config.proxy.api_key.is_some(),
@@ -106,13 +106,13 @@ fn every_upstream_is_named_that_a_chat_may_go_to() {
     let config = config(
         "llm: {api_base: 'https://a.example/v1'}\nupstreams: {b: {url: 'https://b.example'}, c: {url: 'http://127.0.0.1:9'}}\n",
     );
-    let about = About::of(&config, &Policy::None, &JudgedWith::Rules(1), "redo");
+    let about = About::new(&config, &Policy::None, &JudgedWith::Rules(1), "redo");
     insta::assert_snapshot!(about.leaves, @"chat -> a.example, b.example (upstream b), nowhere (127.0.0.1:9 is this machine) (upstream c), judge -> nowhere (1 rules), training -> nowhere");
 }
 
 #[test]
 fn an_upstream_of_ones_own_name_serves() {
     let config = config("upstreams: {b: {url: 'https://b.example/v1'}}\nrouting: {order: [b]}\n");
-    let about = About::of(&config, &Policy::None, &JudgedWith::Rules(0), "redo");
+    let about = About::new(&config, &Policy::None, &JudgedWith::Rules(0), "redo");
     assert_eq!(about.serves, "b at b.example");
 }

@@ -128,7 +128,7 @@ async fn add(
         file,
         &[(path("key"), key.to_owned()), (path("agents"), listed)],
     )?;
-    tell(
+    send_change(
         context,
         json!({"name": name, "key": {"key": key, "agents": agents}}),
     )
@@ -137,11 +137,11 @@ async fn add(
 
 async fn remove(context: &Context, file: &std::path::Path, name: &str) -> anyhow::Result<()> {
     edit::remove_in_file(file, &format!("proxy.keys.{name}"))?;
-    tell(context, json!({"name": name})).await
+    send_change(context, json!({"name": name})).await
 }
 
 /// Tells the running process, where there is one.
-async fn tell(context: &Context, change: Value) -> anyhow::Result<()> {
+async fn send_change(context: &Context, change: Value) -> anyhow::Result<()> {
     match running(&context.home).await? {
         Some(process) => {
             let _: Value = process.ask("key", &change).await?;

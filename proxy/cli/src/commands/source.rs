@@ -15,12 +15,12 @@ use crate::{
 };
 
 /// A process that has the home and is not listening yet says where it is soon.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The running process; `None` where nothing runs.
 pub(crate) async fn running(home: &Home) -> anyhow::Result<Option<ControlClient>> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LISTEN_TIMEOUT;
     loop {
         let Some(holder) = home.holder()? else {
             return Ok(None);

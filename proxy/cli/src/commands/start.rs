@@ -52,7 +52,7 @@ impl StartArgs {
             dropped,
             writer,
         } = logging::begin(&context.environment, file)?;
-        traces.tell();
+        traces.log_target();
         let ended = self.serve(context, dropped);
         traces.end();
         logging::end(writer);
@@ -68,7 +68,7 @@ impl StartArgs {
         info!(version, home = %home.display(), "metaclaw starts");
         limits::raise_open_files();
         let loaded = self.settings(context)?;
-        let policy = Policy::of(&loaded.config, &context.environment.cache())?;
+        let policy = Policy::from_config(&loaded.config, &context.environment.cache())?;
         context
             .home
             .create()
@@ -88,7 +88,7 @@ impl StartArgs {
             .enable_all()
             .build()?;
         let ended = runtime.block_on(assemble::run(plan, move |banner| {
-            if let Err(error) = tell(tell_parent, banner) {
+            if let Err(error) = announce(tell_parent, banner) {
                 warn!(%error, "the banner cannot be printed");
             }
         }));
@@ -133,7 +133,7 @@ impl StartArgs {
 }
 
 /// Says that it listens: to a person, or to the process that waits for it.
-fn tell(parent: bool, banner: &str) -> std::io::Result<()> {
+fn announce(parent: bool, banner: &str) -> std::io::Result<()> {
     if parent {
         let ready = Ready {
             banner: banner.to_owned(),

@@ -30,7 +30,7 @@ impl StopArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let Some(holder) = context.home.holder()? else {
-            self.say(None)?;
+            self.report(None)?;
             return Ok(ExitCode::SUCCESS);
         };
         if !ordered(context).await {
@@ -47,11 +47,11 @@ impl StopArgs {
                 holder.pid
             );
         }
-        self.say(Some(holder.pid))?;
+        self.report(Some(holder.pid))?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn say(&self, pid: Option<u32>) -> std::io::Result<()> {
+    fn report(&self, pid: Option<u32>) -> std::io::Result<()> {
         match (self.json, pid) {
             (true, pid) => out::json(&serde_json::json!({"stopped": pid})),
             (false, Some(pid)) => out::line(format!("MetaClaw: stopped  (PID={pid})")),
@@ -72,9 +72,9 @@ async fn ordered(context: &Context) -> bool {
     }
 }
 
-/// Whether the home is free within `patience`.
-async fn gone(home: &Home, patience: Duration) -> anyhow::Result<bool> {
-    let deadline = Instant::now() + patience;
+/// Whether the home is free within `timeout`.
+async fn gone(home: &Home, timeout: Duration) -> anyhow::Result<bool> {
+    let deadline = Instant::now() + timeout;
     while home.holder()?.is_some() {
         if Instant::now() >= deadline {
             return Ok(false);

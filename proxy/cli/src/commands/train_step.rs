@@ -39,7 +39,7 @@ impl TrainStepArgs {
             out::line("there was nothing to train on: `metaclaw status` shows how far turns got")?;
         } else {
             for step in &steps {
-                out::line(told(step))?;
+                out::line(step_line(step))?;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -47,7 +47,7 @@ impl TrainStepArgs {
 }
 
 /// One step in one line.
-fn told(step: &serde_json::Value) -> String {
+fn step_line(step: &serde_json::Value) -> String {
     let text = |key: &str| step[key].as_str().unwrap_or_default().to_owned();
     format!(
         "{}: step {} of {} turns in {:.1} s; {} serves now",

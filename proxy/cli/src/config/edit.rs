@@ -147,7 +147,7 @@ fn check(key: &Key, path: &str, given: &str) -> Result<(Value, Option<&'static s
         given: given.to_owned(),
         allowed,
     };
-    let value = key.kind.read(&Value::from(given));
+    let value = key.kind.parse(&Value::from(given));
     let value = value.ok_or_else(|| refuse(key.allowed()))?;
     match key.state_of(value.as_str().unwrap_or_default()) {
         State::Refused(reason) => Err(refuse(reason.to_owned())),

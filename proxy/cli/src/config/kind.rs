@@ -99,12 +99,12 @@ impl Kind {
     }
 
     /// The value in the one form that the settings are read from; `None` where it is not allowed.
-    pub(crate) fn read(self, given: &Value) -> Option<Value> {
+    pub(crate) fn parse(self, given: &Value) -> Option<Value> {
         match self {
             Self::Text | Self::Path => text(given).map(Value::from),
             Self::Secret => text(given).filter(|it| is_of_signs(it)).map(Value::from),
             Self::CallersKey => Self::Secret
-                .read(given)
+                .parse(given)
                 .filter(|it| it.as_str() != Some("")),
             Self::Host => host(given).map(Value::from),
             Self::Url => text(given).filter(|it| is_url(it)).map(Value::from),
@@ -126,12 +126,12 @@ impl Kind {
             Self::AnyOf(words) => texts(given)
                 .filter(|given| given.iter().all(|it| is_among(it, words)))
                 .map(Value::from),
-            Self::Among(words) => Self::AnyOf(words).read(given).filter(is_some),
+            Self::Among(words) => Self::AnyOf(words).parse(given).filter(is_some),
             Self::Texts => texts(given).map(Value::from),
             Self::Secrets => texts(given)
                 .filter(|keys| keys.iter().all(|it| it.as_str().is_some_and(is_of_signs)))
                 .map(Value::from),
-            Self::OneOrMore => Self::Texts.read(given).filter(is_some),
+            Self::OneOrMore => Self::Texts.parse(given).filter(is_some),
             Self::Tree(_) => tree(given),
         }
     }
@@ -250,7 +250,7 @@ fn some_of(given: &Value, words: &[&str]) -> Option<Value> {
 /// A tree as it stands; from the environment it comes as YAML in one line.
 fn tree(given: &Value) -> Option<Value> {
     match given {
-        Value::String(_, it) => super::yaml::read(it).ok(),
+        Value::String(_, it) => super::yaml::parse(it).ok(),
         Value::Dict(..) | Value::Array(..) => Some(given.clone()),
         Value::Char(..) | Value::Bool(..) | Value::Num(..) | Value::Empty(..) => None,
     }
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     fn read(kind: Kind, given: impl Into<Value>) -> Option<String> {
-        kind.read(&given.into()).as_ref().and_then(text)
+        kind.parse(&given.into()).as_ref().and_then(text)
     }
 
     #[test]
@@ -306,18 +306,18 @@ mod tests {
         assert_eq!(read(words, "opd").as_deref(), Some("opd"));
         assert_eq!(read(words, "redo+nothing"), None);
         let any = Kind::AnyOf(&["auth", "server"]);
-        let read_any = |given: &str| any.read(&Value::from(given)).and_then(Value::into_array);
+        let read_any = |given: &str| any.parse(&Value::from(given)).and_then(Value::into_array);
         assert_eq!(read_any("[server, auth]").unwrap().len(), 2);
         assert_eq!(read_any("[]").unwrap().len(), 0);
         assert_eq!(read_any("[server, sever]"), None);
-        let texts = Kind::Texts.read(&Value::from("[a, b]")).unwrap();
+        let texts = Kind::Texts.parse(&Value::from("[a, b]")).unwrap();
         assert_eq!(texts.into_array().unwrap().len(), 2);
-        assert!(Kind::Texts.read(&Value::from("[]")).is_some());
+        assert!(Kind::Texts.parse(&Value::from("[]")).is_some());
         let some = [Kind::OneOrMore, Kind::Among(&["auth"])];
         assert!(
             some.iter()
-                .all(|it| it.read(&Value::from("auth")).is_some())
+                .all(|it| it.parse(&Value::from("auth")).is_some())
         );
-        assert!(some.iter().all(|it| it.read(&Value::from("[]")).is_none()));
+        assert!(some.iter().all(|it| it.parse(&Value::from("[]")).is_none()));
     }
 }

@@ -93,7 +93,7 @@ impl Layer {
 
     /// Reads the text of a file.
     pub(crate) fn text(path: PathBuf, text: &str) -> Result<Self, ConfigError> {
-        match yaml::read(text) {
+        match yaml::parse(text) {
             Err(message) => Err(ConfigError::Yaml { path, message }),
             Ok(value @ Value::Dict(..)) => {
                 let is_secret =
@@ -129,7 +129,7 @@ impl Layer {
             return;
         }
         match (table::find(path), value) {
-            (Some(key), _) => self.take(key, path, value),
+            (Some(key), _) => self.apply(key, path, value),
             (None, Value::Dict(_, below)) if table::is_section(path) => self.walk(path, below),
             (None, _) if table::is_section(path) => {
                 self.problem(path, "", "keys with values stand below this one".to_owned());
@@ -163,8 +163,8 @@ impl Layer {
         }
     }
 
-    fn take(&mut self, key: &'static Key, path: &str, value: &Value) {
-        let Some(read) = key.kind.read(value) else {
+    fn apply(&mut self, key: &'static Key, path: &str, value: &Value) {
+        let Some(read) = key.kind.parse(value) else {
             let blank = value.as_str().is_some_and(|text| text.trim().is_empty());
             // The original wrote "" where nothing was chosen.
             let may_be_blank = key.kind != Kind::CallersKey;
@@ -182,9 +182,9 @@ impl Layer {
         match key.state_of(read.as_str().unwrap_or_default()) {
             State::Done if key.kind == Kind::Path => {
                 let resolved = self.resolve(read.as_str().unwrap_or_default());
-                self.keep(path, resolved.into());
+                self.insert(path, resolved.into());
             }
-            State::Done => self.keep(path, read),
+            State::Done => self.insert(path, read),
             // What is off and has no effect is as it was meant.
             State::Inert(_) if read.to_bool() == Some(false) => {}
             State::Inert(reason) => self.inert.push(InertUse {
@@ -197,7 +197,7 @@ impl Layer {
             State::Alias(target) if key.state == State::Alias(target) => {
                 self.values.entry(target.to_owned()).or_insert(read);
             }
-            State::Alias(word) => self.keep(path, word.into()),
+            State::Alias(word) => self.insert(path, word.into()),
         }
     }
 
@@ -214,7 +214,7 @@ impl Layer {
         path.to_string_lossy().into_owned()
     }
 
-    fn keep(&mut self, path: &str, value: Value) {
+    fn insert(&mut self, path: &str, value: Value) {
         self.values.insert(path.to_owned(), value);
     }
 
@@ -232,7 +232,7 @@ impl Layer {
 fn shown(key: &Key, value: &Value) -> String {
     let is_secret = key.kind.is_secret();
     let one = |value: &Value| {
-        let text = Kind::Text.read(value);
+        let text = Kind::Text.parse(value);
         let text = text.as_ref().and_then(Value::as_str).unwrap_or("a tree");
         if is_secret {
             Secret::from(text).to_string()

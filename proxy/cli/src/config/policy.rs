@@ -69,7 +69,7 @@ impl Policy {
     /// # Errors
     ///
     /// [`PolicyError`] when a model is asked for that is not there.
-    pub(crate) fn of(config: &Config, cache: &Path) -> Result<Self, PolicyError> {
+    pub(crate) fn from_config(config: &Config, cache: &Path) -> Result<Self, PolicyError> {
         let must_learn = config.has_mode(Mode::Rl);
         if !must_learn && !config.has_mode(Mode::Auto) {
             return Ok(Self::None);

@@ -163,7 +163,7 @@ impl Default for Listen {
 
 impl Listen {
     /// Whether callers must show a key.
-    pub(crate) fn is_locked(&self) -> bool {
+    pub(crate) fn requires_key(&self) -> bool {
         self.api_key.is_some() || !self.keys.is_empty()
     }
 

@@ -62,7 +62,7 @@ impl Loaded {
 
     fn one(&self, key: &Key, path: &str) -> Effective {
         let given = self.merged.find_value(path).ok();
-        let default = super::yaml::read(key.default).ok();
+        let default = super::yaml::parse(key.default).ok();
         let value = given
             .or(default)
             .and_then(|value| serde_json::to_value(&value).ok())

@@ -92,8 +92,12 @@ mod tests {
         for key in keys() {
             assert!(seen.insert(key.path), "{} stands twice", key.path);
             if !key.default.is_empty() {
-                let default = super::super::yaml::read(key.default).unwrap();
-                assert!(key.kind.read(&default).is_some(), "default of {}", key.path);
+                let default = super::super::yaml::parse(key.default).unwrap();
+                assert!(
+                    key.kind.parse(&default).is_some(),
+                    "default of {}",
+                    key.path
+                );
             }
             if let State::Alias(target) = key.state {
                 assert_eq!(find(target).map(|it| it.kind), Some(key.kind), "{target}");

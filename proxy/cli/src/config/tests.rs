@@ -40,7 +40,7 @@ fn nobody_listens_to_the_world_without_a_key() {
         "192.168.1.5:30000"
     );
     let single = loaded("proxy: {host: 192.168.1.5, keys: {phone: {key: k, agents: [main]}}}\n");
-    assert!(single.config.proxy.is_locked());
+    assert!(single.config.proxy.requires_key());
     let migrated = loaded("proxy: {host: 0.0.0.0, port: 30000}\n");
     assert_eq!(
         migrated.config.proxy.address().to_string(),
@@ -52,7 +52,7 @@ fn nobody_listens_to_the_world_without_a_key() {
 #[test]
 fn a_policy_model_is_found_or_missed_in_words() {
     let dir = tempfile::tempdir().unwrap();
-    let policy = |text: &str| Policy::of(&loaded(text).config, dir.path());
+    let policy = |text: &str| Policy::from_config(&loaded(text).config, dir.path());
     assert_eq!(policy("mode: auto\n"), Ok(Policy::None));
     assert_eq!(
         policy("mode: skills_only\ntrainer: {model: /no/such}\n"),
@@ -133,7 +133,7 @@ fn the_example_file_and_the_reference_say_what_the_table_says() {
 }
 
 fn check(path: &Path, wanted: &str) {
-    if crate::environment::Environment::read()
+    if crate::environment::Environment::from_process()
         .get("METACLAW_WRITE_EXAMPLE")
         .is_some()
     {

@@ -12,7 +12,7 @@ use serde::de::{
 /// # Errors
 ///
 /// In words, with line and column, when the text is not YAML or names a key twice.
-pub(crate) fn read(text: &str) -> Result<Value, String> {
+pub(crate) fn parse(text: &str) -> Result<Value, String> {
     let value: Option<Value> = serde_saphyr::from_str(text).map_err(|error| {
         // The first line says what and where; the excerpt after it would show secrets.
         let message = error.to_string();

@@ -55,7 +55,7 @@ pub(crate) enum LockError {
 
 impl HomeLock {
     /// Takes the lock and says in it who we are and what we do.
-    pub(super) fn take(path: &Path, doing: &str) -> Result<Self, LockError> {
+    pub(super) fn acquire(path: &Path, doing: &str) -> Result<Self, LockError> {
         let mut file = open(path)?;
         match file.try_lock() {
             Ok(()) => {}

@@ -27,7 +27,7 @@ pub(crate) struct RunFile {
 
 impl RunFile {
     /// Reads it; `None` where there is none.
-    pub(super) fn read(path: &Path) -> io::Result<Option<Self>> {
+    pub(super) fn load(path: &Path) -> io::Result<Option<Self>> {
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -34,7 +34,7 @@ pub(crate) fn set_parent(_: &Span, _: &HeaderMap) {}
 
 impl Traces {
     /// Says that there are none.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn log_target(&self) {
         if self.is_asked_for {
             warn!(
                 "OTEL_EXPORTER_OTLP_ENDPOINT is set, and this program was built without the feature otel: no traces"

@@ -146,7 +146,7 @@ impl Extractor for Headers<'_> {
 
 impl Traces {
     /// Says where spans go.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn log_target(&self) {
         if let Self(Some((_, url))) = self {
             let url = url.as_str();
             info!(

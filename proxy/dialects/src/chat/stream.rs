@@ -11,13 +11,11 @@ use crate::{
     fields::{Fields, append_raw, value},
     grow::{append, keep_first},
     reply::{Accumulate, Reply},
-    sse::SseEvent,
 };
 
 /// Puts the chunks of a stream together.
 #[derive(Debug, Default)]
 pub(crate) struct Accumulator {
-    reply: Reply,
     message: Map<String, Value>,
     calls: Vec<Map<String, Value>>,
     places: Places,
@@ -26,61 +24,46 @@ pub(crate) struct Accumulator {
 // === impl Accumulator ===
 
 impl Accumulate for Accumulator {
-    fn event(&mut self, event: &SseEvent) {
-        if event.data.trim() == "[DONE]" {
-            self.reply.ended = true;
-        } else if let Some(chunk) = Fields::parse(&event.data) {
-            self.chunk(&chunk);
-        }
-    }
+    const ENDS: &'static [&'static str] = &[];
 
-    fn has_ended(&self) -> bool {
-        self.reply.ended
-    }
-
-    fn finish(mut self) -> Reply {
-        if !self.calls.is_empty() {
-            let calls = self.calls.into_iter().map(Value::Object);
-            self.message.insert("tool_calls".into(), calls.collect());
-        }
-        if !self.message.is_empty() {
-            let role = || Value::String("assistant".into());
-            self.message.entry("role").or_insert_with(role);
-            self.reply.message = Message::try_from(Value::Object(self.message)).ok();
-        }
-        self.reply
-    }
-}
-
-impl Accumulator {
-    fn chunk(&mut self, chunk: &Fields<'_>) {
+    fn event(&mut self, _: &str, chunk: &Fields<'_>, reply: &mut Reply) {
         let field = |name: &str| {
             let text = chunk.text(name).filter(|text| !text.is_empty());
             text.map(Cow::into_owned)
         };
-        self.reply.id = self.reply.id.take().or_else(|| field("id"));
-        self.reply.model = self.reply.model.take().or_else(|| field("model"));
-        self.usage(chunk);
-        if let Some(error) = chunk.value("error") {
-            self.reply.error = Some(error);
-        }
+        reply.id = reply.id.take().or_else(|| field("id"));
+        reply.model = reply.model.take().or_else(|| field("model"));
+        // Some upstreams count along in every chunk: the last count is the whole.
+        reply.usage = usage(chunk).or(reply.usage);
+        reply.error = chunk.value("error").or_else(|| reply.error.take());
         for choice in chunk.objects("choices") {
             if choice.number("index").unwrap_or(0) == 0 {
-                self.choice(&choice);
+                self.choice(&choice, reply);
             }
         }
     }
 
-    /// Some upstreams count along in every chunk: the last count is the whole.
-    fn usage(&mut self, of: &Fields<'_>) {
-        self.reply.usage = usage(of).or(self.reply.usage);
+    fn finish(mut self, reply: Reply) -> Reply {
+        if !self.calls.is_empty() {
+            let calls = self.calls.into_iter().map(Value::Object);
+            self.message.insert("tool_calls".into(), calls.collect());
+        }
+        if self.message.is_empty() {
+            return reply;
+        }
+        let role = || Value::String("assistant".into());
+        self.message.entry("role").or_insert_with(role);
+        let message = Message::try_from(Value::Object(self.message)).ok();
+        Reply { message, ..reply }
     }
+}
 
-    fn choice(&mut self, choice: &Fields<'_>) {
+impl Accumulator {
+    fn choice(&mut self, choice: &Fields<'_>, reply: &mut Reply) {
         // Where Moonshot has it.
-        self.usage(choice);
+        reply.usage = usage(choice).or(reply.usage);
         if let Some(reason) = choice.text("finish_reason") {
-            self.reply.finish_reason = Some(reason.into_owned());
+            reply.finish_reason = Some(reason.into_owned());
         }
         for (name, raw) in choice.object("delta").into_iter().flatten() {
             if name == "tool_calls" && raw.get().starts_with('[') {

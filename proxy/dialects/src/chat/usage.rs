@@ -1,27 +1,28 @@
 //! What a completion cost.
 
 use metaclaw_chat::Usage;
+use serde_json::Value;
 
 use crate::fields::Fields;
 
 /// Reads the `usage` of a completion, a chunk or a choice.
 pub(super) fn usage(of: &Fields<'_>) -> Option<Usage> {
-    let usage = of.object("usage")?;
-    let number = |name| usage.number(name).unwrap_or(0);
+    let usage = of.value("usage").filter(Value::is_object)?;
+    let number = |name| usage[name].as_u64().unwrap_or(0);
     Some(Usage {
         prompt_tokens: number("prompt_tokens"),
         completion_tokens: number("completion_tokens"),
-        cached_tokens: cached_tokens(|path| usage.number_at(path)),
+        cached_tokens: cached_tokens(&usage),
     })
 }
 
-/// How many of a `usage`'s prompt tokens a cache gave, by OpenAI's name, DeepSeek's or Moonshot's;
-/// `count` finds a number by its path.
-pub(crate) fn cached_tokens(count: impl Fn(&[&str]) -> Option<u64>) -> u64 {
-    let paths: [&[&str]; 3] = [
-        &["prompt_tokens_details", "cached_tokens"],
-        &["prompt_cache_hit_tokens"],
-        &["cached_tokens"],
+/// How many of a `usage`'s prompt tokens a cache gave, by OpenAI's name, DeepSeek's or Moonshot's.
+pub(crate) fn cached_tokens(usage: &Value) -> u64 {
+    let counts = [
+        &usage["prompt_tokens_details"]["cached_tokens"],
+        &usage["prompt_cache_hit_tokens"],
+        &usage["cached_tokens"],
     ];
-    paths.into_iter().filter_map(count).max().unwrap_or(0)
+    let counts = counts.into_iter().filter_map(Value::as_u64);
+    counts.max().unwrap_or(0)
 }

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::calls::{arguments_text, function_call};
+
 /// An assistant's blocks as its message in chat shape.
 ///
 /// Text that follows text is one text (citations cut sentences into blocks); thinking is
@@ -46,7 +48,11 @@ impl Turn {
                 self.text(block["text"].as_str().unwrap_or_default(), was_text);
             }
             Some("thinking" | "redacted_thinking") => self.thinking.push(block),
-            Some("tool_use") => self.calls.push(call(&block)),
+            Some("tool_use") => {
+                let arguments = arguments_text(&block["input"]);
+                let call = function_call(&block["id"], &block["name"], &arguments);
+                self.calls.push(call);
+            }
             _ => self.parts.push(block),
         }
     }
@@ -61,8 +67,11 @@ impl Turn {
     fn message(self) -> Value {
         let mut message = Map::new();
         message.insert("role".into(), "assistant".into());
-        message.insert("content".into(), said(self.parts, !self.calls.is_empty()));
-        let thought: Vec<&str> = self.thinking.iter().filter_map(thought).collect();
+        message.insert(
+            "content".into(),
+            message_content(self.parts, !self.calls.is_empty()),
+        );
+        let thought: Vec<&str> = self.thinking.iter().filter_map(thinking_text).collect();
         if !thought.is_empty() {
             message.insert("reasoning_content".into(), thought.join("\n").into());
         }
@@ -77,7 +86,7 @@ impl Turn {
 }
 
 /// One text where there is nothing else; `null` where there is none beside calls, as chat has it.
-fn said(parts: Vec<Value>, has_calls: bool) -> Value {
+fn message_content(parts: Vec<Value>, has_calls: bool) -> Value {
     let texts = parts.iter().map(|part| match part["type"].as_str() {
         Some("text") => part["text"].as_str(),
         _ => None,
@@ -89,24 +98,8 @@ fn said(parts: Vec<Value>, has_calls: bool) -> Value {
     }
 }
 
-fn thought(block: &Value) -> Option<&str> {
+fn thinking_text(block: &Value) -> Option<&str> {
     block["thinking"].as_str().filter(|text| !text.is_empty())
-}
-
-fn call(block: &Value) -> Value {
-    json!({ "id": block["id"], "type": "function", "function": {
-        "name": block["name"],
-        "arguments": arguments(&block["input"]),
-    } })
-}
-
-/// A call's input as the JSON text that chat has. A stream gives it as the text that it was; none is `{}`.
-fn arguments(input: &Value) -> String {
-    match input {
-        Value::String(text) if !text.trim().is_empty() => text.clone(),
-        Value::String(_) | Value::Null => "{}".to_owned(),
-        input => input.to_string(),
-    }
 }
 
 /// A block as a part; one that chat has no word for stays as it came. Where caches end says nothing

@@ -10,9 +10,7 @@ use super::{
 use crate::{
     fields::{Fields, append_raw, value},
     grow::append,
-    json::read,
-    reply::{Accumulate, Reply, text},
-    sse::SseEvent,
+    reply::{Accumulate, Reply},
 };
 
 /// The most blocks of one message that are kept; a broken upstream may send any number.
@@ -21,7 +19,6 @@ const MAX_BLOCKS: usize = 1_024;
 /// Puts the events of a stream together.
 #[derive(Debug, Default)]
 pub(crate) struct Accumulator {
-    reply: Reply,
     tokens: Tokens,
     began: bool,
     blocks: Vec<Block>,
@@ -37,70 +34,44 @@ struct Block {
 // === impl Accumulator ===
 
 impl Accumulate for Accumulator {
-    fn event(&mut self, event: &SseEvent) {
-        if event.data.trim() == "[DONE]" {
-            self.reply.ended = true;
-            return;
-        }
-        let Some(fields) = Fields::parse(&event.data) else {
-            return;
-        };
-        let kind = fields.text("type");
-        match kind.as_deref().or(event.event.as_deref()) {
-            Some("content_block_delta") => self.piece(&fields),
-            Some("content_block_start") => self.block(&fields),
-            Some("message_start") => {
-                self.start(&fields.value("message").unwrap_or_default());
+    const ENDS: &'static [&'static str] = &["message_stop"];
+
+    fn event(&mut self, kind: &str, data: &Fields<'_>, reply: &mut Reply) {
+        match kind {
+            "content_block_delta" => self.piece(data),
+            "content_block_start" => self.block(data),
+            "message_start" => {
+                let message = data.value("message").unwrap_or_default();
+                self.began = true;
+                reply.begin(&message);
+                self.tokens.count(&message["usage"]);
             }
-            Some("message_delta") => self.change(&fields),
-            Some("message_stop") => self.reply.ended = true,
-            Some("error") => {
-                let whole = || read(&event.data).ok();
-                self.reply.error = fields.value("error").or_else(whole);
+            "message_delta" => {
+                self.tokens.count(&data.value("usage").unwrap_or_default());
+                let delta = data.object("delta").unwrap_or_default();
+                if let Some(reason) = delta.text("stop_reason") {
+                    reply.finish_reason = Some(finish_reason(&reason));
+                }
             }
+            "error" => reply.error = Some(data.value("error").unwrap_or_else(|| data.to_value())),
             // `content_block_stop` and `ping` add nothing; what is new is to be passed over.
             _ => {}
         }
     }
 
-    fn has_ended(&self) -> bool {
-        self.reply.ended
-    }
-
-    fn finish(self) -> Reply {
-        let blocks = self.blocks.into_iter().map(Block::whole);
-        let blocks: Vec<Value> = blocks.collect();
-        let message = if self.began || !blocks.is_empty() {
-            Message::try_from(blocks::assistant(blocks)).ok()
-        } else {
-            None
-        };
+    fn finish(self, reply: Reply) -> Reply {
+        let has_some = self.began || !self.blocks.is_empty();
+        let blocks = self.blocks.into_iter().map(Block::whole).collect();
+        let message = has_some.then(|| Message::try_from(blocks::assistant(blocks)).ok());
         Reply {
-            message,
+            message: message.flatten(),
             usage: self.tokens.usage(),
-            ..self.reply
+            ..reply
         }
     }
 }
 
 impl Accumulator {
-    fn start(&mut self, message: &Value) {
-        self.began = true;
-        self.reply.id = self.reply.id.take().or_else(|| text(&message["id"]));
-        self.reply.model = self.reply.model.take().or_else(|| text(&message["model"]));
-        self.tokens.count(&message["usage"]);
-    }
-
-    fn change(&mut self, fields: &Fields<'_>) {
-        if let Some(usage) = fields.value("usage") {
-            self.tokens.count(&usage);
-        }
-        let delta = fields.object("delta").unwrap_or_default();
-        if let Some(reason) = delta.text("stop_reason") {
-            self.reply.finish_reason = Some(finish_reason(&reason));
-        }
-    }
-
     fn block(&mut self, data: &Fields<'_>) {
         let index = data.number("index");
         if let Some(Value::Object(fields)) = data.value("content_block") {
@@ -147,17 +118,12 @@ impl Block {
 
     /// The block as an unstreamed reply has it; but a call keeps its input as the text that it was.
     fn whole(mut self) -> Value {
-        let is_call = self
-            .fields
-            .get("type")
-            .is_some_and(|kind| kind == "tool_use");
-        if let Some(input) = self.fields.get_mut("input").filter(|_| !is_call) {
-            let read = input
-                .as_str()
-                .and_then(|text| serde_json::from_str(text).ok());
-            if let Some(read) = read {
-                *input = read;
-            }
+        let kind = self.fields.get("type").and_then(Value::as_str);
+        if kind != Some("tool_use")
+            && let Some(input) = self.fields.get_mut("input")
+            && let Some(read) = input.as_str().and_then(|it| serde_json::from_str(it).ok())
+        {
+            *input = read;
         }
         self.fields.into()
     }

@@ -330,6 +330,38 @@ fn the_end_of_a_stream_is_known_by_its_bytes() {
     );
 }
 
+fn ends(tail: &str) -> bool {
+    Api::Messages.is_done(tail.as_bytes())
+}
+
+#[test]
+fn the_last_event_is_known_by_its_name_or_by_its_type() {
+    assert!(ends(
+        "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"
+    ));
+    assert!(ends("event:message_stop\r\ndata:{\"a\":1}\r\n\r\n"));
+    assert!(ends("data: { \"type\" : \"message_stop\", \"a\": {} }\n\n"));
+    assert!(ends(
+        "event: ping\ndata: {}\n\ndata: {\"type\":\"message_stop\"}\r\r"
+    ));
+}
+
+#[test]
+fn what_only_looks_like_the_end_is_not_it() {
+    for tail in [
+        "",
+        "\n\n",
+        "event: message_stop\n",
+        "event: message_stop\ndata: {\"type\":\"message_stop\"}",
+        "event: message_stop\ndata: {\"type\":\n",
+        "event: message_stop\ndata: {}\n\nevent: ping\ndata: {}\n\n",
+        "data: {\"text\":\"\\\"type\\\":\\\"message_stop\\\"\"}\n\n",
+        "message_stop\"}\n\n",
+    ] {
+        assert!(!ends(tail), "{tail:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_splitting_gives_the_same_reply(stream in select(vec![TEXT, TOOLS, SEARCH]), cuts in vec(0usize..9_000, 0..12)) {

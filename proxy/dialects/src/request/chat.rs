@@ -43,8 +43,8 @@ impl ChatRequest {
         let text = str::from_utf8(&raw).map_err(|error| RequestError::NotUtf8 {
             at: error.valid_up_to(),
         })?;
-        let layout = Layout::read(api, text)?;
-        let conversation = Conversation::read(api, text, &layout)?;
+        let layout = Layout::parse(api, text)?;
+        let conversation = Conversation::parse(api, text, &layout)?;
         Ok(Self {
             api,
             raw,

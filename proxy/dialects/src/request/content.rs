@@ -34,6 +34,13 @@ pub(super) struct Content {
 // === impl Content ===
 
 impl Content {
+    pub(super) fn new(span: Span) -> Self {
+        Self {
+            span,
+            has_results: false,
+        }
+    }
+
     /// The text, or the texts of the parts, joined by newlines; `json` is the content's own text.
     pub(super) fn text<'a>(&self, json: &'a str) -> Cow<'a, str> {
         let mut texts = self.texts(json).into_iter().filter_map(json::string);

@@ -52,7 +52,7 @@ pub(super) struct Message {
 impl Conversation {
     /// # Errors
     /// There is no conversation, or an element of it is no message.
-    pub(super) fn read(api: Api, text: &str, layout: &Layout) -> Result<Self, RequestError> {
+    pub(super) fn parse(api: Api, text: &str, layout: &Layout) -> Result<Self, RequestError> {
         let items = layout.items.as_deref().unwrap_or_default();
         if api != Api::Responses && items.is_empty() {
             let found = match (&layout.items, layout.member(layout::conversation(api))) {
@@ -84,7 +84,7 @@ impl Conversation {
         if api == Api::Responses
             && let Some(input) = value("input").filter(|it| text[it.start..].starts_with('"'))
         {
-            reader.push(Role::User, Some(input.clone()), None);
+            reader.push(Role::User, Some(Content::new(input.clone())), None);
         }
         Ok(reader.read)
     }
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
         };
         let json = &self.text[value.clone()];
         if json.starts_with('"') || !elements(json).is_empty() {
-            self.push(Role::System, Some(value.clone()), None);
+            self.push(Role::System, Some(Content::new(value.clone())), None);
         }
     }
 
@@ -143,8 +143,7 @@ impl<'a> Reader<'a> {
     /// A message of a chat completion.
     fn message(&mut self, index: usize, role: Role, content: Option<&'a RawValue>) {
         let content = content.filter(|_| role != Role::Assistant);
-        let content = content.map(|content| self.span(content));
-        self.push(role, content, Some(index));
+        self.push(role, content.map(|it| self.content(it)), Some(index));
     }
 
     /// A message of Anthropic's: what tools returned stands in the user's.
@@ -155,7 +154,7 @@ impl<'a> Reader<'a> {
         let mut n_results = 0;
         for part in parts.into_iter().filter(|part| is_result(part)) {
             let content = Fields::parse(part.get()).and_then(|part| part.last("content"));
-            let content = content.map(|content| self.span(content));
+            let content = content.map(|it| self.content(it));
             self.push(Role::Tool, content, Some(index));
             n_results += 1;
         }
@@ -163,10 +162,10 @@ impl<'a> Reader<'a> {
             self.message(index, role, content);
         } else if n_results < n_parts {
             let content = content.map(|content| Content {
-                span: self.span(content),
                 has_results: true,
+                ..self.content(content)
             });
-            self.push_content(role, content, Some(index));
+            self.push(role, content, Some(index));
         }
     }
 
@@ -181,7 +180,7 @@ impl<'a> Reader<'a> {
             Some(Role::Assistant) => self.assistant(index),
             Some(role) => self.message(index, role, item.last("content")),
             None if is_output() => {
-                let output = item.last("output").map(|output| self.span(output));
+                let output = item.last("output").map(|it| self.content(it));
                 self.push(Role::Tool, output, Some(index));
             }
             None if kind.is_some() => self.assistant(index),
@@ -196,20 +195,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn push(&mut self, role: Role, content: Option<Span>, item: Option<usize>) {
-        let content = content.map(|span| Content {
-            span,
-            has_results: false,
-        });
-        self.push_content(role, content, item);
-    }
-
-    fn push_content(&mut self, role: Role, content: Option<Content>, item: Option<usize>) {
-        let is_owners = role == Role::User
-            && match &content {
-                Some(content) => self.is_owners(content),
-                None => true,
-            };
+    fn push(&mut self, role: Role, content: Option<Content>, item: Option<usize>) {
+        let is_owners = role == Role::User && content.as_ref().is_none_or(|it| self.is_owners(it));
         self.read.messages.push(Message {
             role,
             is_owners,
@@ -227,6 +214,10 @@ impl<'a> Reader<'a> {
         } else {
             Role::User.is_owners(&content.text(json))
         }
+    }
+
+    fn content(&self, value: &RawValue) -> Content {
+        Content::new(self.span(value))
     }
 
     fn span(&self, value: &RawValue) -> Span {

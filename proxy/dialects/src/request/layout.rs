@@ -66,7 +66,7 @@ pub(super) fn kind(json: &str) -> Option<&'static str> {
 impl Layout {
     /// # Errors
     /// `text` is not one JSON object and nothing else.
-    pub(super) fn read(api: Api, text: &str) -> Result<Self, RequestError> {
+    pub(super) fn parse(api: Api, text: &str) -> Result<Self, RequestError> {
         let json = text.trim_start();
         match kind(json) {
             Some("an object") | None => {}

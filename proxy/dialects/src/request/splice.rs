@@ -89,7 +89,7 @@ fn edits(request: &ChatRequest, changes: Changes<'_>) -> Vec<Edit> {
     for (name, value) in model.iter().chain(changes.fields) {
         match layout.member(name) {
             Some(member) => edits.push(Edit::replace(&member.value, (*value).to_owned())),
-            None => fields.push(format!("\"{name}\":{value}")),
+            None => fields.push(field(name, value)),
         }
     }
     if let Some(text) = changes.system.map(quoted) {

@@ -7,7 +7,10 @@ use metaclaw_chat::{Message, MessageError};
 use serde_json::{Map, Value, json};
 
 use super::parts::{content, part};
-use crate::grow::append;
+use crate::{
+    calls::{arguments_text, function_call},
+    grow::append,
+};
 
 /// One item as a message; `input` may be a single text, which is the user's.
 ///
@@ -22,17 +25,17 @@ pub(crate) fn item(item: &Value) -> Result<Message, MessageError> {
     };
     let kind = item["type"].as_str().unwrap_or_default();
     let message = if fields.contains_key("role") {
-        said(fields)
+        role_message(fields)
     } else if kind.ends_with("_output") {
-        returned(item)
+        tool_output(item)
     } else {
         match kind {
             "" => return Err(MessageError::NoRole),
-            "reasoning" => thought(item),
-            "function_call" => called(item, &item["name"], &item["arguments"]),
-            "custom_tool_call" => custom(item),
-            "item_reference" => model(json!({ "references": [item["id"]] })),
-            kind => other(item, kind),
+            "reasoning" => reasoning(item),
+            "function_call" => tool_call(item, &item["name"], &item["arguments"]),
+            "custom_tool_call" => custom_call(item),
+            "item_reference" => assistant(json!({ "references": [item["id"]] })),
+            kind => other_item(item, kind),
         }
     };
     Message::try_from(Value::Object(message))
@@ -68,7 +71,7 @@ fn joined(last: Message, more: Message) -> Option<Message> {
         match name.as_str() {
             "role" => {}
             "content" | "reasoning_content" | "refusal" => {
-                add(last.entry(name).or_insert(Value::Null), value);
+                add_content(last.entry(name).or_insert(Value::Null), value);
             }
             _ => append(&mut last, name, value),
         }
@@ -77,7 +80,7 @@ fn joined(last: Message, more: Message) -> Option<Message> {
 }
 
 /// Adds one content to another, in place: texts as lines, anything else as parts.
-fn add(known: &mut Value, more: Value) {
+fn add_content(known: &mut Value, more: Value) {
     match (known, more) {
         (_, Value::Null) => {}
         (known @ Value::Null, more) => *known = more,
@@ -105,7 +108,7 @@ fn parts(content: Value) -> Vec<Value> {
 }
 
 /// What has a role. The pieces of a model's text are one text.
-fn said(fields: &Map<String, Value>) -> Map<String, Value> {
+fn role_message(fields: &Map<String, Value>) -> Map<String, Value> {
     let mut message = Map::new();
     message.insert(
         "role".into(),
@@ -114,14 +117,14 @@ fn said(fields: &Map<String, Value>) -> Map<String, Value> {
     let given = fields.get("content").cloned().unwrap_or_default();
     let is_models = message.get("role").is_some_and(|role| role == "assistant");
     match given {
-        Value::Array(given) if is_models => spoken(&mut message, &given),
+        Value::Array(given) if is_models => assistant_content(&mut message, &given),
         Value::Array(given) => drop(message.insert("content".into(), content(&given))),
         given => drop(message.insert("content".into(), given)),
     }
     message
 }
 
-fn spoken(message: &mut Map<String, Value>, given: &[Value]) {
+fn assistant_content(message: &mut Map<String, Value>, given: &[Value]) {
     let (refused, said): (Vec<&Value>, Vec<&Value>) =
         given.iter().partition(|part| part["type"] == "refusal");
     let parts: Vec<Value> = said.into_iter().map(part).collect();
@@ -142,7 +145,7 @@ fn spoken(message: &mut Map<String, Value>, given: &[Value]) {
 }
 
 /// What a tool returned.
-fn returned(item: &Value) -> Map<String, Value> {
+fn tool_output(item: &Value) -> Map<String, Value> {
     let id = [&item["call_id"], &item["id"]];
     let id = id.into_iter().find(|id| !id.is_null());
     let content = match &item["output"] {
@@ -156,7 +159,7 @@ fn returned(item: &Value) -> Map<String, Value> {
 
 /// Reasoning: its text where the model shows it, else its summary. The item stays, with what only
 /// the provider can read.
-fn thought(item: &Value) -> Map<String, Value> {
+fn reasoning(item: &Value) -> Map<String, Value> {
     let texts = |list: &Value| {
         let texts = list.as_array().into_iter().flatten();
         let texts: Vec<&str> = texts.filter_map(|part| part["text"].as_str()).collect();
@@ -167,45 +170,40 @@ fn thought(item: &Value) -> Map<String, Value> {
         text => text,
     };
     if text.is_empty() {
-        model(json!({ "reasoning_items": [item] }))
+        assistant(json!({ "reasoning_items": [item] }))
     } else {
-        model(json!({ "reasoning_content": text, "reasoning_items": [item] }))
+        assistant(json!({ "reasoning_content": text, "reasoning_items": [item] }))
     }
 }
 
-fn called(item: &Value, name: &Value, arguments: &Value) -> Map<String, Value> {
-    let arguments = match arguments {
-        Value::String(text) if !text.trim().is_empty() => text.clone(),
-        Value::String(_) | Value::Null => "{}".to_owned(),
-        arguments => arguments.to_string(),
-    };
-    let function = json!({ "name": name, "arguments": arguments });
-    model(
-        json!({ "tool_calls": [{ "id": item["call_id"], "type": "function", "function": function }] }),
-    )
+fn tool_call(item: &Value, name: &Value, arguments: &Value) -> Map<String, Value> {
+    let call = function_call(&item["call_id"], name, &arguments_text(arguments));
+    assistant(json!({ "tool_calls": [call] }))
 }
 
 /// A call whose input is free text.
-fn custom(item: &Value) -> Map<String, Value> {
+fn custom_call(item: &Value) -> Map<String, Value> {
     let custom = json!({ "name": item["name"], "input": item["input"] });
-    model(json!({ "tool_calls": [{ "id": item["call_id"], "type": "custom", "custom": custom }] }))
+    assistant(
+        json!({ "tool_calls": [{ "id": item["call_id"], "type": "custom", "custom": custom }] }),
+    )
 }
 
 /// A call of one of OpenAI's own tools that the client runs (`local_shell_call`, `computer_call`) is
 /// a call of a function of that name; what chat has no word for stays as it came.
-fn other(item: &Value, kind: &str) -> Map<String, Value> {
+fn other_item(item: &Value, kind: &str) -> Map<String, Value> {
     let doing = ["action", "operation", "arguments"];
     let doing = doing.into_iter().find_map(|name| item.get(name));
     match (kind.strip_suffix("_call"), doing) {
         (Some(name), Some(doing)) if item["call_id"].is_string() => {
-            called(item, &Value::from(name), doing)
+            tool_call(item, &Value::from(name), doing)
         }
         _ => fields(json!({ "role": "assistant", "content": [item] })),
     }
 }
 
 /// A message of the model that says nothing but these fields.
-fn model(more: Value) -> Map<String, Value> {
+fn assistant(more: Value) -> Map<String, Value> {
     let mut message = fields(json!({ "role": "assistant", "content": null }));
     message.extend(fields(more));
     message

@@ -8,9 +8,7 @@ use super::{
 };
 use crate::{
     fields::Fields,
-    json::read,
     reply::{Accumulate, Reply, error, text},
-    sse::SseEvent,
 };
 
 /// The most items of one reply, and parts of one item, that are kept; a broken upstream may send any
@@ -21,7 +19,6 @@ const MAX_PARTS: usize = 1_024;
 /// Puts the events of a stream together.
 #[derive(Debug, Default)]
 pub(crate) struct Accumulator {
-    reply: Reply,
     items: Vec<Item>,
     /// The response as its last event has it, without its output.
     end: Option<(String, Value)>,
@@ -46,44 +43,32 @@ struct Growing {
 // === impl Accumulator ===
 
 impl Accumulate for Accumulator {
-    fn event(&mut self, event: &SseEvent) {
-        if event.data.trim() == "[DONE]" {
-            self.reply.ended = true;
-            return;
-        }
-        let Some(data) = Fields::parse(&event.data) else {
-            return;
-        };
-        let kind = data.text("type");
-        let Some(kind) = kind.as_deref().or(event.event.as_deref()) else {
-            return;
-        };
+    const ENDS: &'static [&'static str] = &[
+        "response.completed",
+        "response.incomplete",
+        "response.failed",
+    ];
+
+    fn event(&mut self, kind: &str, data: &Fields<'_>, reply: &mut Reply) {
         match kind {
             "response.created" | "response.in_progress" => {
-                self.head(&data.value("response").unwrap_or_default());
+                reply.begin(&data.value("response").unwrap_or_default());
             }
-            "response.output_item.added" => self.item(&data, false),
-            "response.output_item.done" => self.item(&data, true),
-            "response.completed" => self.end("completed", &data),
-            "response.incomplete" => self.end("incomplete", &data),
-            "response.failed" => self.end("failed", &data),
-            "error" => {
-                let whole = || read(&event.data).ok();
-                self.reply.error = data.value("error").or_else(whole);
-            }
+            "response.output_item.added" => self.item(data, false),
+            "response.output_item.done" => self.item(data, true),
+            "response.completed" => self.end("completed", data, reply),
+            "response.incomplete" => self.end("incomplete", data, reply),
+            "response.failed" => self.end("failed", data, reply),
+            "error" => reply.error = Some(data.value("error").unwrap_or_else(|| data.to_value())),
             kind => {
                 if let Some((growing, is_done)) = Growing::of_event(kind) {
-                    self.piece(&growing, &data, is_done);
+                    self.piece(&growing, data, is_done);
                 }
             }
         }
     }
 
-    fn has_ended(&self) -> bool {
-        self.reply.ended
-    }
-
-    fn finish(self) -> Reply {
+    fn finish(self, reply: Reply) -> Reply {
         let items = self.items.into_iter().map(|item| item.fields.into());
         let items: Vec<Value> = items.collect();
         let (status, response) = self.end.unwrap_or_default();
@@ -91,28 +76,19 @@ impl Accumulate for Accumulator {
         Reply {
             finish_reason: finish_reason(&status, &response, message.as_ref()),
             message,
-            ..self.reply
+            ..reply
         }
     }
 }
 
 impl Accumulator {
-    fn head(&mut self, response: &Value) {
-        self.reply.id = self.reply.id.take().or_else(|| text(&response["id"]));
-        self.reply.model = self.reply.model.take().or_else(|| text(&response["model"]));
-    }
-
     fn item(&mut self, data: &Fields<'_>, is_done: bool) {
         let index = data.number("output_index");
         let Some(Value::Object(fields)) = data.value("item") else {
             return;
         };
-        let known = if is_done {
-            self.known(index, fields.get("id").and_then(Value::as_str))
-        } else {
-            None
-        };
-        match known {
+        let id = fields.get("id").and_then(Value::as_str);
+        match self.known(index, id).filter(|_| is_done) {
             Some(item) => item.complete(fields),
             None => self.push(Item { index, fields }),
         }
@@ -155,29 +131,26 @@ impl Accumulator {
         }
     }
 
-    fn end(&mut self, status: &str, data: &Fields<'_>) {
-        self.reply.ended = true;
+    fn end(&mut self, status: &str, data: &Fields<'_>, reply: &mut Reply) {
         let mut response = data.value("response").unwrap_or_default();
-        self.head(&response);
-        self.reply.usage = usage(&response["usage"]).or(self.reply.usage);
-        self.reply.error = error(&response).or_else(|| self.reply.error.take());
+        reply.begin(&response);
+        reply.usage = usage(&response["usage"]).or(reply.usage);
+        reply.error = error(&response).or_else(|| reply.error.take());
         if let Some(Value::Array(output)) = response.get_mut("output").map(Value::take) {
-            self.all(output);
+            self.replace_items(output);
         }
         let status = text(&response["status"]).unwrap_or_else(|| status.to_owned());
         self.end = Some((status, response));
     }
 
     /// The items as the last event has them; some servers leave them out there.
-    fn all(&mut self, output: Vec<Value>) {
+    fn replace_items(&mut self, output: Vec<Value>) {
         if output.is_empty() {
             return;
         }
+        let index = None;
         let objects = output.into_iter().filter_map(|item| match item {
-            Value::Object(fields) => Some(Item {
-                index: None,
-                fields,
-            }),
+            Value::Object(fields) => Some(Item { index, fields }),
             _ => None,
         });
         self.items = objects.take(MAX_ITEMS).collect();

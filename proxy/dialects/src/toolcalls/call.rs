@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use super::names;
+use crate::calls::function_call;
 
 /// What stands between Kimi's name and its arguments.
 const ARGUMENTS: &str = "<|tool_call_argument_begin|>";
@@ -18,7 +19,7 @@ pub(super) struct Call {
 
 /// The fields that models write a call with; the values stay as they wrote them.
 #[derive(Debug, Deserialize)]
-struct Written<'a> {
+struct WrittenCall<'a> {
     #[serde(borrow)]
     name: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -33,10 +34,10 @@ struct Written<'a> {
 
 /// `{"name": .., "arguments": ..}`, or with the two in a `function`.
 pub(super) fn qwen(text: &str, id: String, tools: &[String]) -> Option<Call> {
-    let call: Written<'_> = serde_json::from_str(text.trim()).ok()?;
+    let call: WrittenCall<'_> = serde_json::from_str(text.trim()).ok()?;
     let function = call
         .function
-        .and_then(|f| serde_json::from_str::<Written<'_>>(f.get()).ok());
+        .and_then(|f| serde_json::from_str::<WrittenCall<'_>>(f.get()).ok());
     let function = function.as_ref();
     let names = [
         call.name,
@@ -104,10 +105,6 @@ pub(super) fn says_something(value: &Value) -> bool {
 
 impl From<Call> for Value {
     fn from(call: Call) -> Self {
-        serde_json::json!({
-            "id": call.id,
-            "type": "function",
-            "function": { "name": call.name, "arguments": call.arguments },
-        })
+        function_call(&call.id.into(), &call.name.into(), &call.arguments)
     }
 }

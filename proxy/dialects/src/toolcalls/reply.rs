@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use super::{
-    call::{finish_with_calls, says_something},
+    call::finish_with_calls,
+    markup::{THINK, THINK_END},
     options::Options,
-    split::{Piece, Splitter, THINK, THINK_END},
+    split::{Piece, Splitter},
 };
 use crate::json;
 
@@ -33,16 +34,8 @@ fn recover(options: &Options, reply_id: &str, choice: &mut Value) -> Option<()> 
         ..options.clone()
     };
     let mut splitter = Splitter::new(options, reply_id);
-    if says_something(&message["reasoning_content"]) || says_something(&message["reasoning"]) {
-        splitter.leave_thinking();
-    }
-    let has_calls = message["tool_calls"]
-        .as_array()
-        .is_some_and(|c| !c.is_empty());
     let mut pieces = Vec::new();
-    if has_calls {
-        splitter.leave_calls(&mut pieces);
-    }
+    splitter.leave(message, &mut pieces);
     splitter.push(&text, &mut pieces);
     splitter.finish(true, &mut pieces);
     let (mut content, mut thinking, mut calls) = (String::new(), String::new(), Vec::new());

@@ -12,24 +12,15 @@ const GREETING: &str = "A new chat session has just started. Greet the user brie
 /// A chat request with [`bootstrap`] and [`normalise`] applied to each message; `None` where that changes nothing.
 pub fn request(body: &Value) -> Option<Value> {
     let messages = body["messages"].as_array()?;
-    let mut has_changed = false;
-    let changed: Vec<Value> = messages
-        .iter()
-        .map(
-            |message| match bootstrap(message).or_else(|| normalise(message)) {
-                Some(message) => {
-                    has_changed = true;
-                    message
-                }
-                None => message.clone(),
-            },
-        )
-        .collect();
-    if !has_changed {
+    let changed = |message| bootstrap(message).or_else(|| normalise(message));
+    let changed: Vec<Option<Value>> = messages.iter().map(changed).collect();
+    if changed.iter().all(Option::is_none) {
         return None;
     }
+    let each = changed.into_iter().zip(messages);
+    let messages = each.map(|(changed, message)| changed.unwrap_or_else(|| message.clone()));
     let mut body = body.clone();
-    body["messages"] = changed.into();
+    body["messages"] = messages.collect();
     Some(body)
 }
 
@@ -121,10 +112,8 @@ fn call(n: usize, call: &Value) -> Value {
         return call.clone();
     }
     let function = call.get("function").unwrap_or(call);
-    let id = match call["id"].as_str() {
-        Some(id) if !id.is_empty() => id.to_owned(),
-        Some(_) | None => format!("call_{n}"),
-    };
+    let id = call["id"].as_str().filter(|id| !id.is_empty());
+    let id = id.map_or_else(|| format!("call_{n}"), str::to_owned);
     let arguments = match &function["arguments"] {
         Value::Null => "{}".to_owned(),
         Value::String(text) => text.clone(),

@@ -1,26 +1,15 @@
 //! A reply's text, split into what is said, what is thought and what is called, as it comes.
 
+use serde_json::Value;
+
 use super::{
-    call::{self, Call},
+    call::{self, Call, says_something},
     held::Held,
+    markup::{Found, MARKERS, Scan, Style, THINK, THINK_END},
     options::Options,
     xml,
 };
 use crate::calls::call_id;
-
-pub(super) const THINK: &str = "<think>";
-pub(super) const THINK_END: &str = "</think>";
-
-const QWEN: &str = "<tool_call>";
-const KIMI: &str = "<|tool_call_begin|>";
-
-/// The markers that may stand anywhere in the text.
-const MARKERS: [(&str, Marker); 4] = [
-    (QWEN, Marker::Call(Style::Qwen)),
-    (KIMI, Marker::Call(Style::Kimi)),
-    ("<|tool_calls_section_begin|>", Marker::Section),
-    ("<|tool_calls_section_end|>", Marker::Section),
-];
 
 /// The most that is held back in wait for the end of a call, in bytes; what is longer is text.
 const MAX_HELD: usize = 1 << 20;
@@ -38,22 +27,6 @@ pub(super) enum Piece {
     Text(String),
     Thinking(String),
     Call(Call),
-}
-
-/// Whose markup a call is written in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Style {
-    /// `<tool_call>{json}</tool_call>`, and Qwen3-Coder's with [`xml`] between.
-    Qwen,
-    /// `<|tool_call_begin|>name<|tool_call_argument_begin|>{json}<|tool_call_end|>`
-    Kimi,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Marker {
-    Call(Style),
-    /// Around Kimi's calls; says nothing by itself.
-    Section,
 }
 
 /// Splits a text that comes in pieces; no cutting of the text changes what it says.
@@ -84,65 +57,6 @@ enum State {
     Call(Style, Scan),
 }
 
-/// How far a call's JSON has been looked through for its end.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Scan {
-    at: usize,
-    /// `None` where only blanks have come.
-    written: Option<Written>,
-    in_string: bool,
-    is_escaped: bool,
-}
-
-/// How what stands between a call's markers is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Written {
-    /// As JSON, or with JSON in it.
-    Json,
-    Xml,
-    /// It is no call.
-    Otherwise,
-}
-
-/// What a look for a call's end came to.
-enum Found {
-    End(usize),
-    /// It may yet come.
-    Nothing,
-    /// What stands there is no call.
-    NoCall,
-}
-
-// === impl Style ===
-
-impl Style {
-    fn begin(self) -> &'static str {
-        match self {
-            Self::Qwen => QWEN,
-            Self::Kimi => KIMI,
-        }
-    }
-
-    fn end(self) -> &'static str {
-        match self {
-            Self::Qwen => "</tool_call>",
-            Self::Kimi => "<|tool_call_end|>",
-        }
-    }
-
-    /// How a call is written that begins so after its first marker; `None` until that is clear.
-    fn written(self, text: &[u8]) -> Option<Written> {
-        let xml = xml::FUNCTION.as_bytes();
-        match (self, text) {
-            (_, []) => None,
-            (Self::Kimi, _) | (Self::Qwen, [b'{', ..]) => Some(Written::Json),
-            (Self::Qwen, text) if text.starts_with(xml) => Some(Written::Xml),
-            (Self::Qwen, text) if xml.starts_with(text) => None,
-            (Self::Qwen, _) => Some(Written::Otherwise),
-        }
-    }
-}
-
 // === impl Splitter ===
 
 impl Splitter {
@@ -170,21 +84,23 @@ impl Splitter {
         self.n_calls > 0
     }
 
-    /// The upstream splits the thinking itself.
-    pub(super) fn leave_thinking(&mut self) {
-        self.takes_thinking = false;
-        if self.state == (State::Thinking { has_begun: false }) {
-            self.state = State::Blank { keep: true };
+    /// Leaves to the upstream what it splits itself, as `message`, or a delta of one, says: the thinking; the
+    /// calls, and then what looked like the beginning of one is text.
+    pub(super) fn leave(&mut self, message: &Value, out: &mut Vec<Piece>) {
+        if says_something(&message["reasoning_content"]) || says_something(&message["reasoning"]) {
+            self.takes_thinking = false;
+            if self.state == (State::Thinking { has_begun: false }) {
+                self.state = State::Blank { keep: true };
+            }
         }
-    }
-
-    /// The upstream splits the calls itself: what looked like the beginning of one is text.
-    pub(super) fn leave_calls(&mut self, out: &mut Vec<Piece>) {
-        self.takes_calls = false;
-        if let State::Call(style, scan) = self.state {
-            self.give_up(style, scan, out);
+        let calls = message["tool_calls"].as_array();
+        if calls.is_some_and(|calls| !calls.is_empty()) {
+            self.takes_calls = false;
+            if let State::Call(style, scan) = self.state {
+                self.give_up(style, scan, out);
+            }
+            self.run(false, out);
         }
-        self.run(false, out);
     }
 
     /// Takes the next piece of text.
@@ -232,9 +148,9 @@ impl Splitter {
             self.state = State::Thinking { has_begun: false };
             return true;
         }
-        if let Some((name, marker)) = self.marker(word) {
+        if let Some((name, style)) = self.marker(word) {
             self.held.skip(n_blank + name.len());
-            self.open(marker);
+            self.open(style);
             return true;
         }
         let may_be_thinking = self.takes_thinking && THINK.starts_with(word);
@@ -261,9 +177,9 @@ impl Splitter {
             return false;
         };
         put(out, Piece::Text, self.held.take(at));
-        if let Some((name, marker)) = marker {
+        if let Some((name, style)) = marker {
             self.held.skip(name.len());
-            self.open(marker);
+            self.open(style);
         }
         marker.is_some()
     }
@@ -364,60 +280,21 @@ impl Splitter {
         self.state = State::Text;
     }
 
-    fn open(&mut self, marker: Marker) {
-        self.state = match marker {
-            Marker::Call(style) => State::Call(style, Scan::default()),
-            Marker::Section => State::Blank { keep: false },
+    fn open(&mut self, style: Option<Style>) {
+        self.state = match style {
+            Some(style) => State::Call(style, Scan::default()),
+            None => State::Blank { keep: false },
         };
     }
 
-    fn marker(&self, text: &str) -> Option<(&'static str, Marker)> {
-        let is_it = |(name, _): &(&str, Marker)| text.starts_with(name);
+    fn marker(&self, text: &str) -> Option<(&'static str, Option<Style>)> {
+        let is_it = |(name, _): &(&str, Option<Style>)| text.starts_with(name);
         MARKERS.into_iter().find(is_it).filter(|_| self.takes_calls)
     }
 
     /// Whether more text could make it a marker.
     fn may_be_marker(&self, text: &str) -> bool {
         self.takes_calls && MARKERS.iter().any(|(name, _)| name.starts_with(text))
-    }
-}
-
-// === impl Scan ===
-
-impl Scan {
-    /// Where a call's end stands in `text` outside of a JSON string; goes on where it last came to.
-    fn find(&mut self, text: &[u8], style: Style) -> Found {
-        let end = style.end().as_bytes();
-        while let Some(byte) = text.get(self.at) {
-            if self.written.is_none() && !byte.is_ascii_whitespace() {
-                self.written = style.written(&text[self.at..]);
-            }
-            let is_xml = match self.written {
-                Some(Written::Otherwise) => return Found::NoCall,
-                None if !byte.is_ascii_whitespace() => return Found::Nothing,
-                written => written == Some(Written::Xml),
-            };
-            if self.in_string {
-                match byte {
-                    _ if self.is_escaped => self.is_escaped = false,
-                    b'\\' => self.is_escaped = true,
-                    b'"' => self.in_string = false,
-                    _ => {}
-                }
-            } else if *byte == b'"' && !is_xml {
-                self.in_string = true;
-            } else if *byte == end[0] {
-                let rest = &text[self.at..];
-                if rest.starts_with(end) && (!is_xml || xml::may_end(&text[..self.at])) {
-                    return Found::End(self.at);
-                }
-                if end.starts_with(rest) {
-                    return Found::Nothing;
-                }
-            }
-            self.at += 1;
-        }
-        Found::Nothing
     }
 }
 

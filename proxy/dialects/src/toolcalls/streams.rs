@@ -10,6 +10,7 @@ use super::{
     split::{Piece, Splitter},
 };
 use crate::{
+    grow::append,
     json,
     rewrite::{EventRewrite, Events, RawEvent, Rewrite},
 };
@@ -55,15 +56,8 @@ impl Stream {
     /// The chunks in the place of one; `None` where it says what it said.
     fn chunk(&mut self, mut chunk: Value) -> Option<Vec<Value>> {
         let body = chunk.as_object_mut()?;
-        let mut choices = match body.get_mut("choices")?.take() {
-            Value::Array(choices) => choices,
-            Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Object(_) => {
-                return None;
-            }
+        let Value::Array(mut choices) = body.get_mut("choices")?.take() else {
+            return None;
         };
         self.remember(body);
         let mut before = Vec::new();
@@ -119,7 +113,7 @@ impl Stream {
             .as_str()
             .unwrap_or_default()
             .to_owned();
-        let pieces = known.read(choice, &said);
+        let pieces = known.split(choice, &said);
         let stops_to_call = choice["finish_reason"] == "stop" && known.splitter.has_calls();
         let as_it_was = match pieces.as_slice() {
             [] => said.is_empty(),
@@ -167,16 +161,9 @@ impl Stream {
 
 impl Choice {
     /// What a chunk's choice, whose text is `said`, adds to what is known.
-    fn read(&mut self, choice: &Value, said: &str) -> Vec<Piece> {
-        let delta = &choice["delta"];
+    fn split(&mut self, choice: &Value, said: &str) -> Vec<Piece> {
         let mut pieces = Vec::new();
-        if says_something(&delta["reasoning_content"]) || says_something(&delta["reasoning"]) {
-            self.splitter.leave_thinking();
-        }
-        let calls = delta["tool_calls"].as_array();
-        if calls.is_some_and(|calls| !calls.is_empty()) {
-            self.splitter.leave_calls(&mut pieces);
-        }
+        self.splitter.leave(&choice["delta"], &mut pieces);
         self.splitter.push(said, &mut pieces);
         if choice["finish_reason"].is_string() {
             self.splitter.finish(true, &mut pieces);
@@ -199,16 +186,15 @@ impl Choice {
                 done.push(std::mem::take(&mut delta));
             }
             match piece {
-                Piece::Thinking(text) => grow(&mut delta, "reasoning_content", &text),
-                Piece::Text(text) => grow(&mut delta, "content", &text),
+                Piece::Thinking(text) => {
+                    append(&mut delta, "reasoning_content".to_owned(), text.into());
+                }
+                Piece::Text(text) => append(&mut delta, "content".to_owned(), text.into()),
                 Piece::Call(call) => {
                     let mut call = Value::from(call);
                     call["index"] = self.n_calls.into();
                     self.n_calls += 1;
-                    let calls = delta.entry("tool_calls").or_insert_with(|| json!([]));
-                    if let Value::Array(calls) = calls {
-                        calls.push(call);
-                    }
+                    append(&mut delta, "tool_calls".to_owned(), json!([call]));
                 }
             }
         }
@@ -253,13 +239,4 @@ fn says_nothing(choice: &Value) -> bool {
     choice
         .as_object()
         .is_some_and(|choice| choice.iter().all(is_nothing))
-}
-
-fn grow(delta: &mut Map<String, Value>, field: &str, more: &str) {
-    match delta.get_mut(field) {
-        Some(Value::String(known)) => known.push_str(more),
-        Some(_) | None => {
-            delta.insert(field.to_owned(), more.into());
-        }
-    }
 }

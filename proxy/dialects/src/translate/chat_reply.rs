@@ -3,30 +3,26 @@
 use serde_json::{Value, json};
 
 use super::{
+    at::At,
     context::ReplyContext,
     error::TranslateError,
     error_reply,
-    to_chat::Said,
+    to_chat::assistant,
     usage,
-    wire::{filled, given, invalid},
+    wire::{filled, given},
 };
 
 pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, TranslateError> {
-    if body.get("error").and_then(given).is_some() {
+    if given(&body["error"]).is_some() {
         return Ok(error_reply::to_chat(body));
     }
-    let Some(blocks) = body["content"].as_array() else {
-        return Err(invalid("content", &body["content"], "a list of blocks"));
-    };
-    let mut said = Said::default();
-    let mut signed = Vec::new();
-    for (n, block) in blocks.iter().enumerate() {
-        said.add(&format!("content[{n}]"), block)?;
-        if is_signed(block) {
-            signed.push(block.clone());
-        }
+    let content = At::top(body, "content");
+    if !content.is_array() {
+        return Err(content.invalid("a list of blocks"));
     }
-    let mut message = said.into_message();
+    let mut message = assistant(&content)?;
+    let signed = content.list()?.iter().filter(|block| is_signed(block));
+    let signed: Vec<Value> = signed.cloned().collect();
     if !signed.is_empty() {
         message["thinking_blocks"] = signed.into();
     }
@@ -53,8 +49,6 @@ pub(super) fn is_signed(block: &Value) -> bool {
 
 /// The upstream's own id, so that both sides' logs speak of the same reply.
 pub(super) fn id(context: &ReplyContext, message: &Value) -> String {
-    match filled(&message["id"]) {
-        Some(id) => id.to_owned(),
-        None => format!("chatcmpl-{}", context.created),
-    }
+    let id = filled(&message["id"]).map(str::to_owned);
+    id.unwrap_or_else(|| format!("chatcmpl-{}", context.created))
 }

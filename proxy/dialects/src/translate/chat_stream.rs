@@ -60,7 +60,7 @@ impl ChatStream {
         }
     }
 
-    fn read(&mut self, data: &Value, out: &mut Vec<u8>) {
+    fn translate(&mut self, data: &Value, out: &mut Vec<u8>) {
         match data["type"].as_str().unwrap_or_default() {
             "message_start" => {
                 self.id = id(&self.context, &data["message"]);
@@ -99,18 +99,18 @@ impl ChatStream {
         self.block = match block["type"].as_str().unwrap_or_default() {
             "tool_use" => Some(self.start_call(block, out)),
             "thinking" => {
-                self.say("reasoning_content", &block["thinking"], out);
+                self.put_text("reasoning_content", &block["thinking"], out);
                 Some(Block::Thinking {
                     text: block["thinking"].as_str().unwrap_or_default().to_owned(),
                     signature: String::new(),
                 })
             }
             "redacted_thinking" => {
-                self.say_delta(&json!({ "thinking_blocks": [block] }), out);
+                self.put_delta(&json!({ "thinking_blocks": [block] }), out);
                 None
             }
             "text" => {
-                self.say("content", &block["text"], out);
+                self.put_text("content", &block["text"], out);
                 None
             }
             _ => None,
@@ -123,7 +123,7 @@ impl ChatStream {
         let function = json!({ "name": block["name"], "arguments": "" });
         let id = &block["id"];
         let call = json!({ "index": n, "id": id, "type": "function", "function": function });
-        self.say_delta(&json!({ "tool_calls": [call] }), out);
+        self.put_delta(&json!({ "tool_calls": [call] }), out);
         Block::Call {
             n,
             input: block["input"].clone(),
@@ -133,17 +133,17 @@ impl ChatStream {
 
     fn delta(&mut self, delta: &Value, out: &mut Vec<u8>) {
         match delta["type"].as_str().unwrap_or_default() {
-            "text_delta" => self.say("content", &delta["text"], out),
+            "text_delta" => self.put_text("content", &delta["text"], out),
             "thinking_delta" => {
                 let piece = &delta["thinking"];
                 if let Some(Block::Thinking { text, .. }) = &mut self.block {
-                    keep(text, piece);
+                    push_bounded(text, piece);
                 }
-                self.say("reasoning_content", piece, out);
+                self.put_text("reasoning_content", piece, out);
             }
             "signature_delta" => {
                 if let Some(Block::Thinking { signature, .. }) = &mut self.block {
-                    keep(signature, &delta["signature"]);
+                    push_bounded(signature, &delta["signature"]);
                 }
             }
             "input_json_delta" => {
@@ -162,7 +162,7 @@ impl ChatStream {
         {
             *has_arguments = true;
             let call = json!({ "index": n, "function": { "arguments": piece } });
-            self.say_delta(&json!({ "tool_calls": [call] }), out);
+            self.put_delta(&json!({ "tool_calls": [call] }), out);
         }
     }
 
@@ -181,7 +181,7 @@ impl ChatStream {
                 let block = json!({ "type": "thinking", "thinking": text, "signature": signature });
                 let is_whole = text.len().max(signature.len()) <= MAX_THINKING;
                 if is_signed(&block) && is_whole {
-                    self.say_delta(&json!({ "thinking_blocks": [block] }), out);
+                    self.put_delta(&json!({ "thinking_blocks": [block] }), out);
                 }
             }
             Some(Block::Call { .. }) | None => {}
@@ -214,13 +214,13 @@ impl ChatStream {
     }
 
     /// A piece of text, unless it is empty.
-    fn say(&mut self, field: &str, text: &Value, out: &mut Vec<u8>) {
+    fn put_text(&mut self, field: &str, text: &Value, out: &mut Vec<u8>) {
         if filled(text).is_some() {
-            self.say_delta(&json!({ field: text }), out);
+            self.put_delta(&json!({ field: text }), out);
         }
     }
 
-    fn say_delta(&mut self, delta: &Value, out: &mut Vec<u8>) {
+    fn put_delta(&mut self, delta: &Value, out: &mut Vec<u8>) {
         self.begin(out);
         self.put(delta, &Value::Null, out);
     }
@@ -242,7 +242,7 @@ impl ChatStream {
     }
 }
 
-fn keep(text: &mut String, more: &Value) {
+fn push_bounded(text: &mut String, more: &Value) {
     if text.len() <= MAX_THINKING {
         text.push_str(more.as_str().unwrap_or_default());
     }
@@ -260,7 +260,7 @@ impl EventRewrite for ChatStream {
             return;
         };
         match json::read(&said.data) {
-            Ok(data) => self.read(&data, out),
+            Ok(data) => self.translate(&data, out),
             // A torn last event stays torn.
             Err(_) if !event.is_ended => self.is_over = true,
             Err(source) => self.fail(&error_reply::unreadable_to_chat(&source), out),

@@ -3,39 +3,27 @@
 use serde_json::{Value, json};
 
 use super::{
+    at::{At, CHAT, MESSAGES},
     error::TranslateError,
-    wire::{CHAT, MESSAGES, given, invalid, string, unsayable},
+    wire::given,
 };
 
 /// A chat content part as an Anthropic block; `None` for a text of blanks alone.
-pub(super) fn block(field: &str, part: &Value) -> Result<Option<Value>, TranslateError> {
-    if let Value::String(text) = part {
-        return Ok(text_block(text));
-    }
+pub(super) fn block(part: &At<'_>) -> Result<Option<Value>, TranslateError> {
     let mut block = match part["type"].as_str() {
-        Some("text") => match text_block(string(&format!("{field}.text"), &part["text"])?) {
-            Some(block) => block,
-            None => return Ok(None),
-        },
-        Some("refusal") => {
-            match text_block(string(&format!("{field}.refusal"), &part["refusal"])?) {
-                Some(block) => block,
-                None => return Ok(None),
-            }
-        }
-        Some("image_url") => image_block(field, &part["image_url"])?,
-        Some("file") => document_block(field, &part["file"])?,
-        Some(_) => {
-            let kind = format!("{field}.type");
+        _ if part.is_string() => return Ok(text_block(part.string()?)),
+        Some(kind @ ("text" | "refusal")) => text_block(part.field(kind).string()?),
+        Some("image_url") => Some(image_block(&part.field("image_url"))?),
+        Some("file") => Some(document_block(&part.field("file"))?),
+        _ => {
             let allowed = "\"text\", \"image_url\" and \"file\"";
-            return Err(unsayable(kind, &part["type"], MESSAGES, allowed));
+            return Err(part.field("type").unsayable_kind(MESSAGES, allowed));
         }
-        None => return Err(invalid(format!("{field}.type"), &part["type"], "a string")),
     };
-    if let Some(cache) = part.get("cache_control").and_then(given) {
+    if let (Some(block), Some(cache)) = (&mut block, given(&part["cache_control"])) {
         block["cache_control"] = cache.clone();
     }
-    Ok(Some(block))
+    Ok(block)
 }
 
 /// A text block, but for a text of blanks alone: Anthropic refuses those.
@@ -44,113 +32,89 @@ pub(super) fn text_block(text: &str) -> Option<Value> {
 }
 
 /// An Anthropic text, image or document block as a chat content part.
-pub(super) fn part(field: &str, block: &Value) -> Result<Value, TranslateError> {
+pub(super) fn part(block: &At<'_>) -> Result<Value, TranslateError> {
     match block["type"].as_str() {
         Some("text") => {
-            let text = string(&format!("{field}.text"), &block["text"])?;
+            let text = block.field("text").string()?;
             Ok(json!({ "type": "text", "text": text }))
         }
         Some("image") => {
-            let url = source_url(&format!("{field}.source"), &block["source"])?;
+            let url = source_url(&block.field("source"))?;
             Ok(json!({ "type": "image_url", "image_url": { "url": url } }))
         }
-        Some("document") => document_part(field, block),
-        Some(_) => {
-            let kind = format!("{field}.type");
+        Some("document") => document_part(block),
+        _ => {
             let allowed = "\"text\", \"image\", \"document\", \"tool_use\", \"tool_result\" and \"thinking\", each in its place";
-            Err(unsayable(kind, &block["type"], CHAT, allowed))
-        }
-        None => Err(invalid(format!("{field}.type"), &block["type"], "a string")),
-    }
-}
-
-fn image_block(field: &str, image: &Value) -> Result<Value, TranslateError> {
-    let field = format!("{field}.image_url.url");
-    // Some clients write the address itself in the place of the object.
-    let url = if image.is_string() {
-        image
-    } else {
-        &image["url"]
-    };
-    let text = string(&field, url)?;
-    let is_web = |url: &str| url.starts_with("https://") || url.starts_with("http://");
-    match data_url(text) {
-        Some((media_type, data)) if media_type.starts_with("image/") => Ok(json!({
-            "type": "image",
-            "source": { "type": "base64", "media_type": media_type, "data": data },
-        })),
-        None if is_web(text) => Ok(json!({
-            "type": "image",
-            "source": { "type": "url", "url": text },
-        })),
-        Some(_) | None => {
-            let must = "an http(s) address or \"data:image/..;base64,..\"";
-            Err(invalid(field, url, must))
+            Err(block.field("type").unsayable_kind(CHAT, allowed))
         }
     }
 }
 
-fn document_block(field: &str, file: &Value) -> Result<Value, TranslateError> {
-    if let Some(id) = file.get("file_id").and_then(given) {
-        let allowed = "the file itself as \"file_data\"";
-        return Err(unsayable(
-            format!("{field}.file.file_id"),
-            id,
-            MESSAGES,
-            allowed,
-        ));
+fn image_block(image: &At<'_>) -> Result<Value, TranslateError> {
+    let mut url = image.field("url");
+    if image.is_string() {
+        // Some clients write the address itself in the place of the object.
+        url = url.with(image.value);
     }
-    let field = format!("{field}.file.file_data");
-    let data = &file["file_data"];
-    let Some(("application/pdf", pdf)) = data_url(string(&field, data)?) else {
-        let allowed = "\"data:application/pdf;base64,..\"";
-        return Err(unsayable(field, data, MESSAGES, allowed));
+    let text = url.string()?;
+    let is_web = text.starts_with("https://") || text.starts_with("http://");
+    let source = match data_url(text) {
+        Some((media_type, data)) if media_type.starts_with("image/") => {
+            json!({ "type": "base64", "media_type": media_type, "data": data })
+        }
+        None if is_web => json!({ "type": "url", "url": text }),
+        _ => return Err(url.invalid("an http(s) address or \"data:image/..;base64,..\"")),
     };
-    let mut block = json!({
-        "type": "document",
-        "source": { "type": "base64", "media_type": "application/pdf", "data": pdf },
-    });
-    if let Some(name) = file.get("filename").and_then(given) {
+    Ok(json!({ "type": "image", "source": source }))
+}
+
+fn document_block(file: &At<'_>) -> Result<Value, TranslateError> {
+    if let Some(id) = file.field("file_id").given() {
+        return Err(id.unsayable(MESSAGES, "the file itself as \"file_data\""));
+    }
+    let data = file.field("file_data");
+    let Some((media_type @ "application/pdf", pdf)) = data_url(data.string()?) else {
+        return Err(data.unsayable(MESSAGES, "\"data:application/pdf;base64,..\""));
+    };
+    let source = json!({ "type": "base64", "media_type": media_type, "data": pdf });
+    let mut block = json!({ "type": "document", "source": source });
+    if let Some(name) = given(&file["filename"]) {
         block["title"] = name.clone();
     }
     Ok(block)
 }
 
-fn document_part(field: &str, block: &Value) -> Result<Value, TranslateError> {
-    let source = &block["source"];
-    let field = format!("{field}.source");
+fn document_part(block: &At<'_>) -> Result<Value, TranslateError> {
+    let source = block.field("source");
     match source["type"].as_str() {
         Some("text") => {
-            let text = string(&format!("{field}.data"), &source["data"])?;
+            let text = source.field("data").string()?;
             Ok(json!({ "type": "text", "text": text }))
         }
         Some("base64") => {
             let name = block["title"].as_str().unwrap_or("document.pdf");
-            let data = source_url(&field, source)?;
-            let file = json!({ "filename": name, "file_data": data });
+            let file = json!({ "filename": name, "file_data": source_url(&source)? });
             Ok(json!({ "type": "file", "file": file }))
         }
-        Some(_) | None => {
-            let allowed = "\"text\" and \"base64\"";
-            let kind = format!("{field}.type");
-            Err(unsayable(kind, &source["type"], CHAT, allowed))
+        _ => {
+            let kind = source.field("type");
+            Err(kind.unsayable(CHAT, "\"text\" and \"base64\""))
         }
     }
 }
 
 /// The address of a `source`: its own, or its bytes as a `data:` address.
-fn source_url(field: &str, source: &Value) -> Result<String, TranslateError> {
+fn source_url(source: &At<'_>) -> Result<String, TranslateError> {
     match source["type"].as_str() {
-        Some("url") => string(&format!("{field}.url"), &source["url"]).map(str::to_owned),
+        Some("url") => source.field("url").string().map(str::to_owned),
         Some("base64") => {
-            let media_type = string(&format!("{field}.media_type"), &source["media_type"])?;
-            let data = string(&format!("{field}.data"), &source["data"])?;
+            let media_type = source.field("media_type").string()?;
+            let data = source.field("data").string()?;
             Ok(format!("data:{media_type};base64,{data}"))
         }
-        Some(_) | None => {
-            let allowed = "\"base64\" and \"url\"";
-            let kind = format!("{field}.type");
-            Err(unsayable(kind, &source["type"], CHAT, allowed))
+        _ => {
+            let kind = source.field("type");
+            Err(kind.unsayable(CHAT, "\"base64\" and \"url\""))
         }
     }
 }

@@ -128,7 +128,7 @@ impl Calls {
             if let Some(open) = &mut self.open {
                 let arguments = mem::take(&mut self.all[open.at].held);
                 self.n_held -= arguments.len();
-                open.extent.read(&arguments);
+                open.extent.feed(&arguments);
                 if !arguments.is_empty() {
                     steps.push(Step::Grow { arguments });
                 }
@@ -192,7 +192,7 @@ impl Call {
 // === impl Extent ===
 
 impl Extent {
-    fn read(&mut self, json: &str) {
+    fn feed(&mut self, json: &str) {
         for byte in json.bytes() {
             match byte {
                 _ if self.is_escaped => self.is_escaped = false,

@@ -3,25 +3,23 @@
 use serde_json::{Value, json};
 
 use super::{
+    at::At,
     context::ReplyContext,
     error::TranslateError,
     error_reply, usage,
-    wire::{filled, given, input, invalid, list, texts},
+    wire::{filled, given, input},
 };
 use crate::{calls::call_id, chat::thought, reply::breaks_off};
 
 pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, TranslateError> {
-    if body.get("error").and_then(given).is_some() {
+    if given(&body["error"]).is_some() {
         return Ok(error_reply::to_messages(None, body));
     }
     let choice = &body["choices"][0];
-    let message = &choice["message"];
-    if !message.is_object() {
-        let field = "choices[0].message";
-        return Err(invalid(field, message, "an object"));
-    }
+    let message = At::new("choices[0].message", &choice["message"]);
+    message.object()?;
     let id = id(context, body);
-    let calls = calls(&id, message)?;
+    let calls = calls(&id, &message)?;
     let has_calls = !calls.is_empty();
     let finish_reason = choice["finish_reason"].as_str().unwrap_or_default();
     if breaks_off(finish_reason) {
@@ -34,20 +32,20 @@ pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, Trans
         "type": "message",
         "role": "assistant",
         "model": body["model"].as_str().unwrap_or_default(),
-        "content": content(message, calls)?,
+        "content": content(&message, calls)?,
         "stop_reason": stop_reason,
         "stop_sequence": stop_sequence,
         "usage": usage::to_messages(&body["usage"]),
     }))
 }
 
-fn content(message: &Value, calls: Vec<Value>) -> Result<Vec<Value>, TranslateError> {
+fn content(message: &At<'_>, calls: Vec<Value>) -> Result<Vec<Value>, TranslateError> {
     let mut content = Vec::new();
     if let Some(thinking) = reasoning(message) {
         // Anthropic signs its thinking; clients want the field, and nobody else can fill it.
         content.push(json!({ "type": "thinking", "thinking": thinking, "signature": "" }));
     }
-    let text = said("choices[0].message.content", &message["content"])?;
+    let text = content_text(&message.field("content"))?;
     let texts = [Some(text.as_str()), message["refusal"].as_str()];
     let texts = texts.into_iter().flatten().filter(|text| !text.is_empty());
     content.extend(texts.map(|text| json!({ "type": "text", "text": text })));
@@ -65,16 +63,16 @@ pub(super) fn reasoning(message: &Value) -> Option<String> {
 }
 
 /// The text of a reply's content.
-pub(super) fn said(field: &str, content: &Value) -> Result<String, TranslateError> {
-    let Value::Array(parts) = content else {
-        return Ok(texts(field, content)?.concat());
+pub(super) fn content_text(content: &At<'_>) -> Result<String, TranslateError> {
+    let Value::Array(parts) = content.value else {
+        return Ok(content.texts()?.concat());
     };
     let said = parts.iter().filter(|part| thought(part).is_none());
-    Ok(texts(field, &said.cloned().collect())?.concat())
+    Ok(content.with(&said.cloned().collect()).texts()?.concat())
 }
 
-fn calls(reply_id: &str, message: &Value) -> Result<Vec<Value>, TranslateError> {
-    let calls = list("choices[0].message.tool_calls", &message["tool_calls"])?;
+fn calls(reply_id: &str, message: &At<'_>) -> Result<Vec<Value>, TranslateError> {
+    let calls = message.field("tool_calls").list()?;
     let call = |(n, call): (usize, &Value)| {
         let function = &call["function"];
         let input = match &function["arguments"] {
@@ -90,8 +88,6 @@ fn calls(reply_id: &str, message: &Value) -> Result<Vec<Value>, TranslateError> 
 
 /// The upstream's own id, so that both sides' logs speak of the same reply.
 pub(super) fn id(context: &ReplyContext, reply: &Value) -> String {
-    match filled(&reply["id"]) {
-        Some(id) => id.to_owned(),
-        None => format!("msg_{}", context.created),
-    }
+    let id = filled(&reply["id"]).map(str::to_owned);
+    id.unwrap_or_else(|| format!("msg_{}", context.created))
 }

@@ -6,10 +6,11 @@
 use serde_json::{Value, json};
 
 use super::{
+    at::At,
     context::ReplyContext,
     error_reply,
     messages_calls::{Calls, Step},
-    messages_reply::{id, reasoning, said},
+    messages_reply::{content_text, id, reasoning},
     usage,
     wire::{KEEP_ALIVE, filled, given, is_comment, put_event},
 };
@@ -63,8 +64,8 @@ impl MessagesStream {
         }
     }
 
-    fn read(&mut self, chunk: &Value, out: &mut Vec<u8>) {
-        if chunk.get("error").and_then(given).is_some() {
+    fn translate(&mut self, chunk: &Value, out: &mut Vec<u8>) {
+        if given(&chunk["error"]).is_some() {
             self.fail(&error_reply::to_messages(None, chunk), out);
             return;
         }
@@ -114,7 +115,7 @@ impl MessagesStream {
             let piece = json!({ "type": "thinking_delta", "thinking": thinking });
             self.grow(Open::Thinking, &piece, out);
         }
-        match said("delta.content", &delta["content"]) {
+        match content_text(&At::new("delta.content", &delta["content"])) {
             Ok(text) => self.text(&text, out),
             Err(error) => return self.fail(&error_reply::unreadable_to_messages(&error), out),
         }
@@ -256,7 +257,7 @@ impl EventRewrite for MessagesStream {
             return self.end(out);
         }
         match json::read(&said.data) {
-            Ok(chunk) => self.read(&chunk, out),
+            Ok(chunk) => self.translate(&chunk, out),
             // A torn last event stays torn.
             Err(_) if !event.is_ended => self.is_over = true,
             Err(source) => self.fail(&error_reply::unreadable_to_messages(&source), out),
@@ -264,9 +265,7 @@ impl EventRewrite for MessagesStream {
     }
 
     fn unread(&mut self, _: &[u8], out: &mut Vec<u8>) {
-        if !self.is_over {
-            self.fail(&error_reply::unreadable_to_messages(&"it is too long"), out);
-        }
+        self.fail(&error_reply::unreadable_to_messages(&"it is too long"), out);
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) {

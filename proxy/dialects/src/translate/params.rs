@@ -3,9 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::{
+    at::{At, CHAT, MESSAGES},
     error::TranslateError,
     tools,
-    wire::{CHAT, MESSAGES, copy, filled, given, invalid, list, string, unsayable},
+    wire::{copy, filled, given},
 };
 
 /// `max_tokens` of a request to Anthropic whose caller set no limit: what every current model allows.
@@ -34,10 +35,12 @@ pub(super) fn to_messages(
     for name in ["top_p", "top_k", "stream", "thinking"] {
         copy(body, name, out, name);
     }
-    stops_to_messages(&body["stop"], out)?;
+    stops_to_messages(&At::top(body, "stop"), out)?;
     user_to_messages(body, out);
-    format_to_messages(&body["response_format"], out)?;
-    let tools = tools::to_messages(&body["tools"])?;
+    format_to_messages(&At::top(body, "response_format"), out)?;
+    let tools = At::top(body, "tools");
+    let tools = tools.items()?.map(|tool| tools::to_messages(&tool));
+    let tools = tools.collect::<Result<Vec<_>, _>>()?;
     if !tools.is_empty() {
         out.insert("tools".into(), tools.into());
     }
@@ -70,23 +73,24 @@ fn refuse_unsayable(body: &Value) -> Result<(), TranslateError> {
         ("web_search_options", Value::is_null, "none"),
     ];
     for (field, says_nothing, allowed) in fields {
-        if let Some(value) = given(&body[field]).filter(|value| !says_nothing(value)) {
-            return Err(unsayable(field, value, MESSAGES, allowed));
+        let value = At::top(body, field).given();
+        if let Some(value) = value.filter(|value| !says_nothing(value)) {
+            return Err(value.unsayable(MESSAGES, allowed));
         }
     }
     Ok(())
 }
 
-fn stops_to_messages(stop: &Value, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
-    let stops = match stop {
-        Value::Null => return Ok(()),
-        Value::String(_) => std::slice::from_ref(stop),
-        stop => list("stop", stop)?,
+fn stops_to_messages(stop: &At<'_>, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
+    let stops = match stop.value {
+        one @ Value::String(_) => std::slice::from_ref(one),
+        _ => stop.list()?,
     };
-    for stop in stops {
-        if string("stop", stop)?.trim().is_empty() {
+    for one in stops {
+        let stop = stop.with(one);
+        if stop.string()?.trim().is_empty() {
             let allowed = "strings with something but blanks in them";
-            return Err(unsayable("stop", stop, MESSAGES, allowed));
+            return Err(stop.unsayable(MESSAGES, allowed));
         }
     }
     if !stops.is_empty() {
@@ -103,23 +107,19 @@ fn user_to_messages(body: &Value, out: &mut Map<String, Value>) {
     }
 }
 
-fn format_to_messages(format: &Value, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
+fn format_to_messages(format: &At<'_>, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
     match format["type"].as_str() {
         None if format.is_null() => {}
         Some("text") => {}
         Some("json_schema") => {
-            let schema = &format["json_schema"]["schema"];
-            if !schema.is_object() {
-                let field = "response_format.json_schema.schema";
-                return Err(invalid(field, schema, "an object"));
-            }
+            let schema = format.field("json_schema").field("schema");
+            let schema = schema.object()?;
             let format = json!({ "type": "json_schema", "schema": schema });
             out.insert("output_config".into(), json!({ "format": format }));
         }
         Some(_) | None => {
-            let allowed = "\"text\" and \"json_schema\"";
-            let field = "response_format.type";
-            return Err(unsayable(field, &format["type"], MESSAGES, allowed));
+            let kind = format.field("type");
+            return Err(kind.unsayable(MESSAGES, "\"text\" and \"json_schema\""));
         }
     }
     Ok(())
@@ -128,8 +128,9 @@ fn format_to_messages(format: &Value, out: &mut Map<String, Value>) -> Result<()
 // === towards chat ===
 
 pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
-    if let Some(servers) = given(&body["mcp_servers"]).filter(|servers| **servers != json!([])) {
-        return Err(unsayable("mcp_servers", servers, CHAT, "none"));
+    let servers = At::top(body, "mcp_servers").given();
+    if let Some(servers) = servers.filter(|servers| *servers.value != json!([])) {
+        return Err(servers.unsayable(CHAT, "none"));
     }
     copy(body, "max_tokens", out, limit_name(&body["model"]));
     for name in ["temperature", "top_p", "top_k", "stream"] {
@@ -139,7 +140,7 @@ pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), 
         // Without it no usage comes, and Anthropic's streams always say it.
         out.insert("stream_options".into(), json!({ "include_usage": true }));
     }
-    let stops = list("stop_sequences", &body["stop_sequences"])?;
+    let stops = At::top(body, "stop_sequences").list()?;
     if !stops.is_empty() {
         out.insert("stop".into(), stops.into());
     }
@@ -147,11 +148,13 @@ pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), 
     if let Some(user) = user.filter(|user| user.chars().count() <= MAX_USER) {
         out.insert("user".into(), user.into());
     }
-    format_to_chat(&body["output_config"]["format"], out)?;
-    let tools = tools::to_chat(&body["tools"])?;
+    format_to_chat(&At::top(body, "output_config").field("format"), out)?;
+    let tools = At::top(body, "tools");
+    let tools = tools.items()?.map(|tool| tools::to_chat(&tool));
+    let tools = tools.collect::<Result<Vec<_>, _>>()?;
     if !tools.is_empty() {
         out.insert("tools".into(), tools.into());
-        tools::choice_to_chat(&body["tool_choice"], out)?;
+        tools::choice_to_chat(body, out)?;
     }
     Ok(())
 }
@@ -172,7 +175,7 @@ fn limit_name(model: &Value) -> &'static str {
     }
 }
 
-fn format_to_chat(format: &Value, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
+fn format_to_chat(format: &At<'_>, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
     match format["type"].as_str() {
         None if format.is_null() => {}
         Some("json_schema") => {
@@ -181,8 +184,7 @@ fn format_to_chat(format: &Value, out: &mut Map<String, Value>) -> Result<(), Tr
             out.insert("response_format".into(), format);
         }
         Some(_) | None => {
-            let field = "output_config.format.type";
-            return Err(unsayable(field, &format["type"], CHAT, "\"json_schema\""));
+            return Err(format.field("type").unsayable(CHAT, "\"json_schema\""));
         }
     }
     Ok(())

@@ -3,10 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use super::{
+    at::{At, MESSAGES},
     content::{block, text_block},
     error::TranslateError,
     params,
-    wire::{MESSAGES, filled, given, input, invalid, list, object, string, unsayable},
+    wire::{filled, input},
 };
 
 /// System blocks, and the turns of user and assistant one after the other.
@@ -17,6 +18,7 @@ struct Conversation {
 }
 
 /// What one side says until the other does: Anthropic wants the two to alternate.
+#[derive(Default)]
 struct Turn {
     role: &'static str,
     /// Results of tools, which must stand before all else.
@@ -25,21 +27,26 @@ struct Turn {
 }
 
 pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
-    object("the body", body)?;
+    At::new("the body", body).object()?;
+    let messages = At::top(body, "messages");
     let mut conversation = Conversation::default();
-    for (n, message) in list("messages", &body["messages"])?.iter().enumerate() {
-        conversation.add(&format!("messages[{n}]"), message)?;
+    for message in messages.items()? {
+        conversation.add(&message)?;
     }
     if conversation.turns.is_empty() {
         let allowed = "at least one message of a user that says something";
-        return Err(unsayable("messages", &body["messages"], MESSAGES, allowed));
+        return Err(messages.unsayable(MESSAGES, allowed));
     }
     let mut out = Map::new();
     params::to_messages(body, &mut out)?;
     if !conversation.system.is_empty() {
         out.insert("system".into(), conversation.system.into());
     }
-    let turns: Vec<Value> = conversation.turns.into_iter().map(Value::from).collect();
+    let turn = |mut turn: Turn| {
+        turn.results.append(&mut turn.blocks);
+        json!({ "role": turn.role, "content": turn.results })
+    };
+    let turns: Vec<Value> = conversation.turns.into_iter().map(turn).collect();
     out.insert("messages".into(), turns.into());
     Ok(Value::Object(out))
 }
@@ -47,45 +54,27 @@ pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
 // === impl Conversation ===
 
 impl Conversation {
-    fn add(&mut self, field: &str, message: &Value) -> Result<(), TranslateError> {
-        object(field, message)?;
-        let content = format!("{field}.content");
+    fn add(&mut self, message: &At<'_>) -> Result<(), TranslateError> {
+        message.object()?;
+        let content = message.field("content");
         match message["role"].as_str() {
-            Some("system" | "developer") => {
-                let blocks = blocks(&content, &message["content"])?;
-                only_text(&content, &blocks)?;
-                self.system.extend(blocks);
-            }
-            Some("user") => {
-                let blocks = blocks(&content, &message["content"])?;
-                self.say("user", blocks);
-            }
-            Some("assistant") => {
-                let said = assistant(field, message)?;
-                self.say("assistant", said);
-            }
+            Some("system" | "developer") => self.system.extend(texts_alone(&content)?),
+            Some("user") => self.push_blocks("user", blocks(&content)?),
+            Some("assistant") => self.push_blocks("assistant", assistant(message)?),
             Some("tool") => {
-                let result = tool_result(field, message)?;
+                let result = tool_result(message)?;
                 self.turn("user").results.push(result);
             }
-            Some(_) => {
+            _ => {
                 let allowed = "\"system\", \"developer\", \"user\", \"assistant\" and \"tool\"";
-                let role = format!("{field}.role");
-                return Err(unsayable(role, &message["role"], MESSAGES, allowed));
-            }
-            None => {
-                return Err(invalid(
-                    format!("{field}.role"),
-                    &message["role"],
-                    "a string",
-                ));
+                return Err(message.field("role").unsayable_kind(MESSAGES, allowed));
             }
         }
         Ok(())
     }
 
     /// A message of nothing is none, and so cannot stand between two of the other side.
-    fn say(&mut self, role: &'static str, blocks: Vec<Value>) {
+    fn push_blocks(&mut self, role: &'static str, blocks: Vec<Value>) {
         if !blocks.is_empty() {
             self.turn(role).blocks.extend(blocks);
         }
@@ -93,70 +82,47 @@ impl Conversation {
 
     /// The turn under way, if it is `role`'s, else a new one.
     fn turn(&mut self, role: &'static str) -> &mut Turn {
-        let at = match self.turns.last() {
-            Some(last) if last.role == role => self.turns.len() - 1,
-            Some(_) | None => {
-                self.turns.push(Turn {
-                    role,
-                    results: Vec::new(),
-                    blocks: Vec::new(),
-                });
-                self.turns.len() - 1
-            }
-        };
-        &mut self.turns[at]
-    }
-}
-
-// === impl Turn ===
-
-impl From<Turn> for Value {
-    fn from(turn: Turn) -> Self {
-        let mut content = turn.results;
-        content.extend(turn.blocks);
-        json!({ "role": turn.role, "content": content })
+        if self.turns.last().is_none_or(|last| last.role != role) {
+            let turn = Turn {
+                role,
+                ..Turn::default()
+            };
+            self.turns.push(turn);
+        }
+        let last = self.turns.len() - 1;
+        &mut self.turns[last]
     }
 }
 
 /// A string, or a list of parts, as blocks.
-fn blocks(field: &str, content: &Value) -> Result<Vec<Value>, TranslateError> {
-    if let Value::String(text) = content {
-        return Ok(text_block(text).into_iter().collect());
+fn blocks(content: &At<'_>) -> Result<Vec<Value>, TranslateError> {
+    if content.is_string() {
+        return Ok(block(content)?.into_iter().collect());
     }
-    let mut out = Vec::new();
-    for (n, part) in list(field, content)?.iter().enumerate() {
-        out.extend(block(&format!("{field}[{n}]"), part)?);
-    }
-    Ok(out)
+    let blocks = content.items()?.map(|part| block(&part));
+    blocks.filter_map(Result::transpose).collect()
 }
 
-fn only_text(field: &str, blocks: &[Value]) -> Result<(), TranslateError> {
+fn texts_alone(content: &At<'_>) -> Result<Vec<Value>, TranslateError> {
+    let blocks = blocks(content)?;
     match blocks.iter().find(|block| block["type"] != "text") {
-        Some(block) => Err(unsayable(field, &block["type"], MESSAGES, "text alone")),
-        None => Ok(()),
+        Some(block) => Err(content
+            .with(&block["type"])
+            .unsayable(MESSAGES, "text alone")),
+        None => Ok(blocks),
     }
 }
 
 /// Thinking, text and calls, in the order in which Anthropic's models say them.
-fn assistant(field: &str, message: &Value) -> Result<Vec<Value>, TranslateError> {
-    if let Some(call) = message.get("function_call").and_then(given) {
-        let allowed = "\"tool_calls\"";
-        return Err(unsayable(
-            format!("{field}.function_call"),
-            call,
-            MESSAGES,
-            allowed,
-        ));
+fn assistant(message: &At<'_>) -> Result<Vec<Value>, TranslateError> {
+    if let Some(call) = message.field("function_call").given() {
+        return Err(call.unsayable(MESSAGES, "\"tool_calls\""));
     }
     let mut out = signed_thinking(message);
-    let content = format!("{field}.content");
-    let said = blocks(&content, &message["content"])?;
-    only_text(&content, &said)?;
-    out.extend(said);
+    out.extend(texts_alone(&message.field("content"))?);
     out.extend(filled(&message["refusal"]).and_then(text_block));
-    let name = format!("{field}.tool_calls");
-    for (n, call) in list(&name, &message["tool_calls"])?.iter().enumerate() {
-        out.push(tool_use(&format!("{name}[{n}]"), call)?);
+    for call in message.field("tool_calls").items()? {
+        out.push(tool_use(&call)?);
     }
     Ok(out)
 }
@@ -172,32 +138,27 @@ fn signed_thinking(message: &Value) -> Vec<Value> {
     blocks.filter(is_signed).cloned().collect()
 }
 
-fn tool_use(field: &str, call: &Value) -> Result<Value, TranslateError> {
-    let kind = &call["type"];
-    if !kind.is_null() && kind != "function" {
-        return Err(unsayable(
-            format!("{field}.type"),
-            kind,
-            MESSAGES,
-            "\"function\"",
-        ));
+fn tool_use(call: &At<'_>) -> Result<Value, TranslateError> {
+    let kind = call.field("type").given();
+    if let Some(kind) = kind.filter(|kind| *kind.value != "function") {
+        return Err(kind.unsayable(MESSAGES, "\"function\""));
     }
-    let id = string(&format!("{field}.id"), &call["id"])?;
-    let function = &call["function"];
-    let name = string(&format!("{field}.function.name"), &function["name"])?;
+    let id = call.field("id").string()?;
+    let function = call.field("function");
+    let name = function.field("name").string()?;
     let input = match &function["arguments"] {
         Value::Null => json!({}),
         // Some clients leave out the quoting.
         Value::Object(input) => Value::Object(input.clone()),
-        arguments => input(string(&format!("{field}.function.arguments"), arguments)?),
+        _ => input(function.field("arguments").string()?),
     };
     Ok(json!({ "type": "tool_use", "id": tool_id(id), "name": name, "input": input }))
 }
 
-fn tool_result(field: &str, message: &Value) -> Result<Value, TranslateError> {
-    let id = string(&format!("{field}.tool_call_id"), &message["tool_call_id"])?;
+fn tool_result(message: &At<'_>) -> Result<Value, TranslateError> {
+    let id = message.field("tool_call_id").string()?;
     let mut out = json!({ "type": "tool_result", "tool_use_id": tool_id(id) });
-    let content = blocks(&format!("{field}.content"), &message["content"])?;
+    let content = blocks(&message.field("content"))?;
     match content.as_slice() {
         [] => {}
         [one] if one["type"] == "text" && one.get("cache_control").is_none() => {

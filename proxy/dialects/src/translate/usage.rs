@@ -16,27 +16,19 @@ const COUNTS: [&str; 5] = [
 
 /// Chat's `usage` as Anthropic's: there, `input_tokens` are those that no cache gave or took.
 pub(super) fn to_messages(usage: &Value) -> Value {
-    let cached = cached_tokens(|path| {
-        let found = path.iter().fold(usage, |value, name| &value[*name]);
-        found.as_u64()
-    });
+    let cached = cached_tokens(usage);
     let written = number(&usage["prompt_tokens_details"]["cache_write_tokens"]);
     let input = number(&usage["prompt_tokens"]).saturating_sub(cached.saturating_add(written));
-    let mut out = Map::new();
-    out.insert("input_tokens".into(), input.into());
-    out.insert("cache_creation_input_tokens".into(), written.into());
-    out.insert("cache_read_input_tokens".into(), cached.into());
-    out.insert(
-        "output_tokens".into(),
-        number(&usage["completion_tokens"]).into(),
-    );
+    let mut out = json!({
+        "input_tokens": input,
+        "cache_creation_input_tokens": written,
+        "cache_read_input_tokens": cached,
+        "output_tokens": number(&usage["completion_tokens"]),
+    });
     if let Some(n) = usage["completion_tokens_details"]["reasoning_tokens"].as_u64() {
-        out.insert(
-            "output_tokens_details".into(),
-            json!({ "thinking_tokens": n }),
-        );
+        out["output_tokens_details"] = json!({ "thinking_tokens": n });
     }
-    Value::Object(out)
+    out
 }
 
 /// Anthropic's `usage` as chat's: there, `prompt_tokens` are all.

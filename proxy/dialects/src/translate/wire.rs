@@ -1,101 +1,10 @@
-//! What both directions need: reading fields, wording errors, writing events.
+//! What both directions need: reading and copying fields, writing events.
 
 use serde_json::{Map, Value, json};
-
-use super::error::TranslateError;
-
-/// The most of a value that an error repeats, in characters.
-const SHOWN: usize = 80;
-
-/// The other API, as errors call it.
-pub(super) const MESSAGES: &str = "Anthropic messages";
-pub(super) const CHAT: &str = "chat completions";
-
-pub(super) fn invalid(
-    field: impl Into<String>,
-    given: &Value,
-    must: &'static str,
-) -> TranslateError {
-    TranslateError::Invalid {
-        field: field.into(),
-        given: shown(given),
-        allowed: must,
-    }
-}
-
-/// `field` has a value that `api` has no word for.
-pub(super) fn unsayable(
-    field: impl Into<String>,
-    given: &Value,
-    api: &'static str,
-    allowed: &'static str,
-) -> TranslateError {
-    TranslateError::Unsayable {
-        field: field.into(),
-        given: shown(given),
-        api,
-        allowed,
-    }
-}
-
-fn shown(value: &Value) -> String {
-    if value.is_null() {
-        return "missing".to_owned();
-    }
-    let text = value.to_string();
-    match text.char_indices().nth(SHOWN) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text,
-    }
-}
 
 /// A value that says nothing: `null`, or none at all.
 pub(super) fn given(value: &Value) -> Option<&Value> {
     (!value.is_null()).then_some(value)
-}
-
-pub(super) fn object<'a>(
-    field: &str,
-    value: &'a Value,
-) -> Result<&'a Map<String, Value>, TranslateError> {
-    value
-        .as_object()
-        .ok_or_else(|| invalid(field, value, "an object"))
-}
-
-pub(super) fn list<'a>(field: &str, value: &'a Value) -> Result<&'a [Value], TranslateError> {
-    match value {
-        Value::Null => Ok(&[]),
-        Value::Array(list) => Ok(list),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
-            Err(invalid(field, value, "a list"))
-        }
-    }
-}
-
-pub(super) fn string<'a>(field: &str, value: &'a Value) -> Result<&'a str, TranslateError> {
-    value
-        .as_str()
-        .ok_or_else(|| invalid(field, value, "a string"))
-}
-
-/// The texts of a string or of a list of text parts, one after the other.
-pub(super) fn texts(field: &str, value: &Value) -> Result<Vec<String>, TranslateError> {
-    if let Value::String(text) = value {
-        return Ok(vec![text.clone()]);
-    }
-    let text = |(n, part): (usize, &Value)| match part {
-        Value::String(text) => Ok(text.clone()),
-        part if part["type"] == "text" => {
-            string(&format!("{field}[{n}].text"), &part["text"]).map(str::to_owned)
-        }
-        part => Err(invalid(
-            format!("{field}[{n}].type"),
-            &part["type"],
-            "\"text\"",
-        )),
-    };
-    list(field, value)?.iter().enumerate().map(text).collect()
 }
 
 /// Copies `from` to `to` where it is given.

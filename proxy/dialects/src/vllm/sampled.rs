@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Body, Choice};
-use crate::sse::SseReader;
+use super::completion;
+use crate::{fields::Fields, sse::SseReader};
 
 /// The most ids of one prompt, and of one reply, that are kept.
 pub(super) const MAX_IDS: usize = 1 << 20;
@@ -37,12 +37,12 @@ pub fn sampled_sse(stream: &[u8]) -> Option<Sampled> {
     let mut gathered = Gathered::default();
     for piece in stream.chunks(AT_ONCE) {
         for event in reader.feed(piece) {
-            gathered.read(event.data.as_bytes());
+            gathered.add(event.data.as_bytes());
         }
     }
     gathered.has_gap |= reader.n_skipped() > 0;
     if let Some(event) = reader.finish() {
-        gathered.read(event.data.as_bytes());
+        gathered.add(event.data.as_bytes());
     }
     gathered.sampled()
 }
@@ -50,7 +50,7 @@ pub fn sampled_sse(stream: &[u8]) -> Option<Sampled> {
 /// The same of an unstreamed reply.
 pub fn sampled_json(body: &[u8]) -> Option<Sampled> {
     let mut gathered = Gathered::default();
-    gathered.read(body);
+    gathered.add(body);
     gathered.sampled()
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Gathered {
     /// Something of it was not to be read: what is there is not the whole.
     pub(super) has_gap: bool,
     /// How many tokens the server counted, of all choices together.
-    n_counted: Option<usize>,
+    n_counted: Option<u64>,
     /// There is more than the first choice.
     has_others: bool,
 }
@@ -77,37 +77,31 @@ struct Logprob {
     logprob: f32,
 }
 
-#[derive(Deserialize)]
-struct Usage {
-    completion_tokens: usize,
-}
-
 // === impl Gathered ===
 
 impl Gathered {
     /// Reads one body or chunk. What is no completion says nothing.
-    pub(super) fn read(&mut self, json: &[u8]) {
-        let Some(body) = Body::read(json) else {
+    pub(super) fn add(&mut self, json: &[u8]) {
+        let Some(body) = completion(json) else {
             return;
         };
-        if let Some(ids) = body.prompt_token_ids {
+        if let Some(ids) = body.get("prompt_token_ids") {
             self.prompt(ids);
         }
-        for choice in body.choices() {
+        for choice in body.objects("choices") {
             self.choice(&choice);
         }
-        let usage = body.usage.map(RawValue::get);
-        let usage = usage.and_then(|usage| serde_json::from_str::<Usage>(usage).ok());
-        self.n_counted = usage
-            .map(|usage| usage.completion_tokens)
-            .or(self.n_counted);
+        let usage = body.object("usage");
+        let n_counted = usage.and_then(|usage| usage.number("completion_tokens"));
+        self.n_counted = n_counted.or(self.n_counted);
     }
 
     /// What there is, if it is whole. vLLM before 0.12 leaves out of a stream what its parsers hold
     /// back; the count tells, where the client asked for it.
     pub(super) fn sampled(self) -> Option<Sampled> {
         let n = self.ids.len();
-        let is_counted = self.has_others || self.n_counted.is_none_or(|counted| counted == n);
+        let is_counted =
+            self.has_others || self.n_counted.is_none_or(|counted| counted == n as u64);
         let is_whole = !self.has_gap && n > 0 && n == self.logprobs.len() && is_counted;
         (is_whole && !self.prompt_ids.is_empty()).then_some(Sampled {
             prompt_ids: self.prompt_ids,
@@ -123,18 +117,18 @@ impl Gathered {
         }
     }
 
-    fn choice(&mut self, choice: &Choice<'_>) {
-        if choice.index.is_some_and(|index| index.get() != "0") {
+    fn choice(&mut self, choice: &Fields<'_>) {
+        if choice.get("index").is_some_and(|index| index.get() != "0") {
             self.has_others = true;
             return;
         }
-        if let Some(ids) = choice.token_ids {
+        if let Some(ids) = choice.get("token_ids") {
             match serde_json::from_str::<Vec<u32>>(ids.get()) {
                 Ok(ids) if self.ids.len() + ids.len() <= MAX_IDS => self.ids.extend(ids),
                 Ok(_) | Err(_) => self.has_gap = true,
             }
         }
-        if let Some(logprobs) = choice.logprobs {
+        if let Some(logprobs) = choice.get("logprobs") {
             match serde_json::from_str::<Logprobs>(logprobs.get()) {
                 Ok(logprobs) => self.logprobs(&logprobs.content.unwrap_or_default()),
                 Err(_) => self.has_gap = true,

@@ -176,7 +176,7 @@ fn no_more_than_a_limit_of_ids_is_kept() {
             ids(n_said)
         );
         let mut gathered = Gathered::default();
-        gathered.read(body.as_bytes());
+        gathered.add(body.as_bytes());
         (
             gathered.prompt_ids.len(),
             gathered.logprobs.len(),
@@ -189,7 +189,7 @@ fn no_more_than_a_limit_of_ids_is_kept() {
     let lone = "{\"logprob\":0},".repeat(MAX_IDS) + "{\"logprob\":0}";
     let body = format!("{{\"choices\":[{{\"logprobs\":{{\"content\":[{lone}]}}}}]}}");
     let mut gathered = Gathered::default();
-    gathered.read(body.as_bytes());
+    gathered.add(body.as_bytes());
     assert!(gathered.has_gap, "log-probabilities without ids");
 }
 

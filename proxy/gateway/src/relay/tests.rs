@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::body::Body;
+use crate::{body::Body, gathered::Gathered};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// What `upstreams.<name>.idle` allows here.
@@ -34,7 +34,7 @@ async fn reply(tasks: &mut JoinSet<()>) -> (Body, DuplexStream) {
     };
     let (reply, ()) = tokio::join!(request, answer);
     let body = UpstreamBody::from(reply.unwrap().into_body());
-    let relay = Relay::new(body, None, Some(IDLE));
+    let relay = Gathered::new(Relay::new(body, None, Some(IDLE)));
     (relay.boxed_unsync(), theirs)
 }
 

@@ -3,7 +3,7 @@
 use std::{
     future::poll_fn,
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -15,11 +15,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::body::{BoxError, longer};
 
-/// Frames that have come together go on together, up to so many bytes.
-const GATHERED: usize = 16 << 10;
-/// How often no frame is there before it is believed: hyper asks a body twice in one turn of its task, and
-/// between two turns the connection's task, which hands frames over one by one, has had its own.
-const LOOKS: u8 = 3;
 /// The most of an error's body that is read before it goes on to the agent.
 const MAX_PEEK: usize = 64 << 10;
 /// How long the rest of an error's body may take to come.
@@ -31,12 +26,9 @@ type End = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) struct UpstreamBody {
     /// The beginning, as far as it was read.
     ahead: Vec<u8>,
-    /// How often there was no frame since the last one.
-    n_looks: u8,
     /// What came behind that: trailers or an error.
     next: Option<Result<Frame<Bytes>, BoxError>>,
     rest: Incoming,
-    has_ended: bool,
     /// Ends when no more of it will come.
     end: Option<End>,
     /// How its bytes are to be changed on their way to the agent.
@@ -92,33 +84,6 @@ impl UpstreamBody {
         self.next.is_none()
     }
 
-    /// Reads ahead what is there already.
-    ///
-    /// Else each event of a burst would be a write of its own: XXX.
-    fn poll_gathered(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while self.next.is_none() && self.ahead.len() < GATHERED && !self.has_ended {
-            match self.poll_rest(cx) {
-                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(data) => {
-                        self.ahead.extend_from_slice(&data);
-                        self.n_looks = 0;
-                    }
-                    Err(trailers) => self.next = Some(Ok(trailers)),
-                },
-                Poll::Ready(Some(Err(error))) => self.next = Some(Err(error)),
-                Poll::Ready(None) => break,
-                Poll::Pending if self.ahead.is_empty() => return Poll::Pending,
-                Poll::Pending if self.n_looks == LOOKS => break,
-                Poll::Pending => {
-                    self.n_looks += 1;
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-            }
-        }
-        Poll::Ready(())
-    }
-
     /// What is missing of it does not come once `end` is over.
     pub(super) fn breaks_off(&mut self, end: End) {
         self.end = Some(end);
@@ -135,11 +100,7 @@ impl UpstreamBody {
     }
 
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if self.has_ended {
-            return Poll::Ready(None);
-        }
         if let Poll::Ready(frame) = Pin::new(&mut self.rest).poll_frame(cx) {
-            self.has_ended = frame.is_none() || self.rest.is_end_stream();
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
         let end = self.end.as_mut();
@@ -155,10 +116,8 @@ impl From<Incoming> for UpstreamBody {
     fn from(rest: Incoming) -> Self {
         Self {
             ahead: Vec::new(),
-            n_looks: 0,
             next: None,
             rest,
-            has_ended: false,
             end: None,
             rewrite: None,
         }
@@ -173,20 +132,18 @@ impl Body for UpstreamBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let this = &mut *self;
-        ready!(this.poll_gathered(cx));
-        this.n_looks = 0;
-        if !this.ahead.is_empty() {
-            let ahead = std::mem::take(&mut this.ahead);
+        if !self.ahead.is_empty() {
+            let ahead = std::mem::take(&mut self.ahead);
             return Poll::Ready(Some(Ok(Frame::data(ahead.into()))));
         }
-        Poll::Ready(this.next.take())
+        match self.next.take() {
+            Some(next) => Poll::Ready(Some(next)),
+            None => self.poll_rest(cx),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ahead.is_empty()
-            && self.next.is_none()
-            && (self.has_ended || self.rest.is_end_stream())
+        self.ahead.is_empty() && self.next.is_none() && self.rest.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -46,7 +46,7 @@ fn request(traceparent: Option<&str>, agent: &str) {
 fn a_request_arrives_at_the_collector_as_a_span_of_its_clients_trace() {
     let runtime = Runtime::new().unwrap();
     let (base, mut received) = collector(&runtime);
-    let environment = Environment::of([
+    let environment = Environment::from_pairs([
         ("OTEL_EXPORTER_OTLP_ENDPOINT", base.as_str()),
         (
             "OTEL_EXPORTER_OTLP_HEADERS",
@@ -93,12 +93,14 @@ fn a_request_arrives_at_the_collector_as_a_span_of_its_clients_trace() {
 
 #[test]
 fn what_cannot_be_used_is_named_and_nothing_is_sent_unasked() {
-    let of = |name: &'static str, value: &'static str| endpoint(&Environment::of([(name, value)]));
+    let of = |name: &'static str, value: &'static str| {
+        endpoint(&Environment::from_pairs([(name, value)]))
+    };
     assert!(of("HOME", "/h").unwrap().is_none());
     let error = of("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317").unwrap_err();
     insta::assert_snapshot!(error, @r#"OTEL_EXPORTER_OTLP_ENDPOINT "collector:4317" is no http address, as in http://127.0.0.1:4318"#);
     let named = of("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://h/t").unwrap();
     assert_eq!(named.unwrap().as_str(), "http://h/t");
-    let environment = Environment::of([("OTEL_EXPORTER_OTLP_HEADERS", "nothing")]);
+    let environment = Environment::from_pairs([("OTEL_EXPORTER_OTLP_HEADERS", "nothing")]);
     assert!(headers(&environment).is_err());
 }

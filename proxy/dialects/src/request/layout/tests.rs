@@ -4,7 +4,7 @@ use serde_json::Map;
 use super::*;
 
 fn read(text: &str) -> Result<Layout, RequestError> {
-    Layout::read(Api::Chat, text)
+    Layout::parse(Api::Chat, text)
 }
 
 #[test]

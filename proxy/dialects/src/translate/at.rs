@@ -1,0 +1,145 @@
+//! Values of a body with the place where they stand, which errors name.
+
+use std::ops::Deref;
+
+use serde_json::{Map, Value};
+
+use super::{error::TranslateError, wire::given};
+
+/// The most of a value that an error repeats, in characters.
+const SHOWN: usize = 80;
+
+/// The other API, as errors call it.
+pub(super) const MESSAGES: &str = "Anthropic messages";
+pub(super) const CHAT: &str = "chat completions";
+
+/// A value of a body, `null` where there is none, and its path, as in `messages[2].content[0].type`.
+#[derive(Debug, Clone)]
+pub(super) struct At<'a> {
+    path: String,
+    pub(super) value: &'a Value,
+}
+
+// === impl At ===
+
+impl<'a> At<'a> {
+    pub(super) fn new(path: &str, value: &'a Value) -> Self {
+        Self {
+            path: path.to_owned(),
+            value,
+        }
+    }
+
+    /// A field of the body itself.
+    pub(super) fn top(body: &'a Value, name: &str) -> Self {
+        Self::new(name, &body[name])
+    }
+
+    pub(super) fn field(&self, name: &str) -> Self {
+        Self {
+            path: format!("{}.{name}", self.path),
+            value: &self.value[name],
+        }
+    }
+
+    /// The same place with another value.
+    pub(super) fn with<'b>(&self, value: &'b Value) -> At<'b> {
+        let path = self.path.clone();
+        At { path, value }
+    }
+
+    /// Itself, unless there is nothing.
+    pub(super) fn given(self) -> Option<Self> {
+        given(self.value).is_some().then_some(self)
+    }
+
+    pub(super) fn object(&self) -> Result<&'a Map<String, Value>, TranslateError> {
+        let object = self.value.as_object();
+        object.ok_or_else(|| self.invalid("an object"))
+    }
+
+    pub(super) fn string(&self) -> Result<&'a str, TranslateError> {
+        let text = self.value.as_str();
+        text.ok_or_else(|| self.invalid("a string"))
+    }
+
+    pub(super) fn list(&self) -> Result<&'a [Value], TranslateError> {
+        match self.value {
+            Value::Null => Ok(&[]),
+            Value::Array(list) => Ok(list),
+            _ => Err(self.invalid("a list")),
+        }
+    }
+
+    /// The elements of a list.
+    pub(super) fn items(&self) -> Result<impl Iterator<Item = At<'a>>, TranslateError> {
+        let items = self.list()?.iter().enumerate();
+        Ok(items.map(|(n, value)| At {
+            path: format!("{}[{n}]", self.path),
+            value,
+        }))
+    }
+
+    /// The texts of a string or of a list of text parts, one after the other.
+    pub(super) fn texts(&self) -> Result<Vec<&'a str>, TranslateError> {
+        if let Value::String(text) = self.value {
+            return Ok(vec![text]);
+        }
+        let text = |part: At<'a>| match part.value {
+            Value::String(text) => Ok(text.as_str()),
+            value if value["type"] == "text" => part.field("text").string(),
+            _ => Err(part.field("type").invalid("\"text\"")),
+        };
+        self.items()?.map(text).collect()
+    }
+
+    /// It is not what its own API says.
+    pub(super) fn invalid(&self, must: &'static str) -> TranslateError {
+        TranslateError::Invalid {
+            field: self.path.clone(),
+            given: shown(self.value),
+            allowed: must,
+        }
+    }
+
+    /// `api` has no word for it.
+    pub(super) fn unsayable(&self, api: &'static str, allowed: &'static str) -> TranslateError {
+        TranslateError::Unsayable {
+            field: self.path.clone(),
+            given: shown(self.value),
+            api,
+            allowed,
+        }
+    }
+
+    /// It is a kind that `api` has no word for, or no string, as a kind must be.
+    pub(super) fn unsayable_kind(
+        &self,
+        api: &'static str,
+        allowed: &'static str,
+    ) -> TranslateError {
+        match self.string() {
+            Ok(_) => self.unsayable(api, allowed),
+            Err(invalid) => invalid,
+        }
+    }
+}
+
+impl Deref for At<'_> {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        self.value
+    }
+}
+
+fn shown(value: &Value) -> String {
+    if value.is_null() {
+        return "missing".to_owned();
+    }
+    let text = value.to_string();
+    match text.char_indices().nth(SHOWN) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}

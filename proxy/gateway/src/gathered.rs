@@ -1,0 +1,126 @@
+//! Frames that came together go on together.
+//!
+//! hyper hands the frames of a reply over from the task of their connection, one at a time, and writes each by
+//! itself if the next one is not there yet: a write for each event, where an upstream sends several at once.
+//! Here it is waited for that task once more before a frame goes on. With 16 connections, bursts of 64 events
+//! go through XXX times as fast with recording on (`cargo xtask bench relay`).
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use crate::body::{BoxError, longer};
+
+/// As many bytes go on without waiting for more.
+const ENOUGH: usize = 16 << 10;
+/// How often no frame is there before that is believed: hyper asks a body twice in one turn of its task, and
+/// the connection's task has its turn after that.
+const LOOKS: u8 = 3;
+
+/// A body whose frames are larger, and fewer.
+pub(crate) struct Gathered<B> {
+    body: B,
+    /// Frames that came, not given yet.
+    held: Vec<u8>,
+    /// What came behind them: trailers or an error.
+    next: Option<Result<Frame<Bytes>, BoxError>>,
+    /// How often there was nothing since the last frame.
+    n_looks: u8,
+    has_ended: bool,
+}
+
+// === impl Gathered ===
+
+impl<B> Gathered<B> {
+    pub(crate) fn new(body: B) -> Self {
+        Self {
+            body,
+            held: Vec::new(),
+            next: None,
+            n_looks: 0,
+            has_ended: false,
+        }
+    }
+
+    /// Asks to be polled again, after others had their turn.
+    fn wait(&mut self, cx: &Context<'_>) {
+        self.n_looks += 1;
+        cx.waker().wake_by_ref();
+    }
+
+    fn give(&mut self) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.n_looks = 0;
+        let held = std::mem::take(&mut self.held);
+        Poll::Ready(Some(Ok(Frame::data(held.into()))))
+    }
+}
+
+impl<B: Body<Data = Bytes, Error = BoxError> + Unpin> Body for Gathered<B> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        if matches!(this.next, Some(Err(_))) && this.n_looks == 0 {
+            // hyper drops what it has not written yet when it hears of an error.
+            this.wait(cx);
+            return Poll::Pending;
+        }
+        if this.next.is_some() || this.has_ended {
+            return Poll::Ready(this.next.take());
+        }
+        loop {
+            match Pin::new(&mut this.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    let data = match frame.into_data() {
+                        Ok(data) => data,
+                        Err(trailers) if this.held.is_empty() => {
+                            return Poll::Ready(Some(Ok(trailers)));
+                        }
+                        Err(trailers) => {
+                            this.next = Some(Ok(trailers));
+                            return this.give();
+                        }
+                    };
+                    if this.held.is_empty() && data.len() >= ENOUGH {
+                        return Poll::Ready(Some(Ok(Frame::data(data))));
+                    }
+                    this.held.extend_from_slice(&data);
+                    this.n_looks = 0;
+                    if this.held.len() >= ENOUGH || this.body.is_end_stream() {
+                        return this.give();
+                    }
+                }
+                Poll::Ready(end) => {
+                    this.has_ended = end.is_none();
+                    if this.held.is_empty() {
+                        return Poll::Ready(end);
+                    }
+                    this.next = end;
+                    return this.give();
+                }
+                Poll::Pending if this.held.is_empty() => return Poll::Pending,
+                Poll::Pending if this.n_looks == LOOKS => return this.give(),
+                Poll::Pending => {
+                    this.wait(cx);
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.held.is_empty() && self.next.is_none() && (self.has_ended || self.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        longer(&self.body.size_hint(), self.held.len())
+    }
+}
