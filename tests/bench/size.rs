@@ -17,7 +17,8 @@ use clap::Parser;
 use metaclaw_chat::{AgentId, Message, TurnId, Usage};
 use metaclaw_tests::questions::split_mix;
 use metaclaw_turns::{
-    JsonText, NewMessage, NewTurn, Served, StreamEnd, TurnFilter, TurnKind, TurnLog, TurnsConfig,
+    JsonText, NewMessage, NewTurn, Served, StreamEnd, TurnFilter, TurnKind, TurnLog, TurnMeta,
+    TurnsConfig,
 };
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
@@ -311,32 +312,34 @@ impl Talk {
         Ok(NewTurn {
             agent: self.agent.clone(),
             session: self.session.parse()?,
-            kind: TurnKind::Main,
-            chain: messages.last().context("there are messages")?.chain,
+            meta: TurnMeta {
+                kind: TurnKind::Main,
+                chain: messages.last().context("there are messages")?.chain,
+                reply_id: Some(id),
+                finish_reason: Some("stop".to_owned()),
+                usage: Some(Usage {
+                    prompt_tokens: 9_000 + 150 * n as u64,
+                    completion_tokens: 100,
+                    cached_tokens: 9_000,
+                }),
+                end: StreamEnd::Complete,
+                started_ms: self.now_ms,
+                first_byte_ms: Some(self.now_ms + 800),
+                ended_ms: self.now_ms + 4_000,
+                is_last: false,
+                masked: false,
+            },
             messages,
             continues: None,
             tools: Some(shared.tools_text.clone()),
             params: shared.params.clone(),
             reply: Some(answer.clone()),
-            reply_id: Some(id),
-            finish_reason: Some("stop".to_owned()),
-            usage: Some(Usage {
-                prompt_tokens: 9_000 + 150 * n as u64,
-                completion_tokens: 100,
-                cached_tokens: 9_000,
-            }),
-            end: StreamEnd::Complete,
             served: Served {
                 upstream: "llm".to_owned(),
                 model: "gpt-5".to_owned(),
                 system_block: Some("## What the owner wants\n\nAnswer in one sentence.".to_owned()),
                 ..Served::default()
             },
-            started_ms: self.now_ms,
-            first_byte_ms: Some(self.now_ms + 800),
-            ended_ms: self.now_ms + 4_000,
-            is_last: false,
-            masked: false,
             tokens: None,
         })
     }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use metaclaw_dialects::{Reply, vllm::Sampled};
-use metaclaw_turns::{NewTurn, Served, StreamEnd, Tokens};
+use metaclaw_turns::{NewTurn, Served, StreamEnd, Tokens, TurnMeta};
 
 use crate::{
     budget::Held,
@@ -59,23 +59,25 @@ impl Finished {
         let turn = NewTurn {
             agent: request.agent,
             session: request.session,
-            kind: request.kind,
-            chain: messages.last().map_or(request.start, |last| last.chain),
+            meta: TurnMeta {
+                kind: request.kind,
+                chain: messages.last().map_or(request.start, |last| last.chain),
+                reply_id: reply.id,
+                finish_reason: reply.finish_reason,
+                usage: reply.usage,
+                end,
+                started_ms: request.started_ms,
+                first_byte_ms: capture.first_byte_ms,
+                ended_ms: self.ended_ms,
+                is_last: request.is_last,
+                masked: false,
+            },
             messages,
             continues: asked.goes_on_from,
             tools: asked.tools,
             params: asked.params,
             reply: reply.message,
-            reply_id: reply.id,
-            finish_reason: reply.finish_reason,
-            usage: reply.usage,
-            end,
             served,
-            started_ms: request.started_ms,
-            first_byte_ms: capture.first_byte_ms,
-            ended_ms: self.ended_ms,
-            is_last: request.is_last,
-            masked: false,
             tokens,
         };
         log_turn(

@@ -193,6 +193,8 @@ fn is_trained(step: &Step) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use metaclaw_turns::NewStep;
+
     use super::*;
 
     fn shape() -> Shape {
@@ -217,13 +219,16 @@ mod tests {
             }
         };
         Step {
-            agent: AgentId::default_agent(),
-            lineage: lineage.to_owned(),
-            n,
-            attempt: 0,
-            turns: Vec::new(),
-            parent: None,
-            hash: "h".to_owned(),
+            begun: NewStep {
+                agent: AgentId::default_agent(),
+                lineage: lineage.to_owned(),
+                n,
+                attempt: 0,
+                turns: Vec::new(),
+                max_uses: 1,
+                parent: None,
+                hash: "h".to_owned(),
+            },
             taken_ms,
             outcome: Some(outcome),
         }
@@ -295,7 +300,7 @@ mod tests {
         assert_eq!(head.checkpoint.as_ref(), Some(&late[1].name));
         let mut first = step("0000000a", 1, 1, false);
         let before = checkpoint("00000009", 4);
-        first.parent = Some(before.name.to_string());
+        first.begun.parent = Some(before.name.to_string());
         let listed = [before, late[0].clone()];
         let head = Head::resume(&[first.clone()], &listed, &shape());
         assert_ne!(head.lineage, "0000000a");

@@ -100,7 +100,7 @@ fn wanted(turn: Turn) -> Option<String> {
         && turn.end == StreamEnd::Complete
         && turn.served.upstream == POLICY_UPSTREAM
         && turn.tokens.is_none();
-    turn.reply_id.filter(|_| learnable)
+    turn.meta.reply_id.filter(|_| learnable)
 }
 
 /// Asking changes nothing, so every failure that may pass is asked again.

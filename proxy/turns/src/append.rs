@@ -3,35 +3,36 @@
 mod conversation;
 
 use metaclaw_chat::{Message, Role, TurnId};
+use serde_json::Value;
 
 use self::conversation::Conversation;
 use crate::{
     error::LogError,
-    keys,
+    journal, keys,
     new_turn::NewTurn,
-    record::{Header, Line, Place, Record, ReplyLine},
-    session::{RecentTurn, SessionIndex, SessionRecord},
-    setup::{NewSetup, unreadable},
+    record::{Record, damaged_turn},
+    session::{SessionIndex, SessionRecord},
     state,
     store::{Source as _, StoreError, Table},
-    text::Hash,
+    text::{Hash, hash},
     texts, tokens,
     turn::StreamEnd,
     txn::Txn,
-    values::{self, TxnError, damaged},
+    values::{self, TxnError},
 };
 
 /// A turn ready to be written: nothing of it can be refused any more.
-struct Draft {
+struct Draft<'n> {
     id: TurnId,
+    new: &'n NewTurn,
     /// Whether another turn's place is taken.
     is_retry: bool,
-    header: Header,
-    own: Vec<Line>,
+    record: Record,
+    /// Texts that its session does not have yet, the reply last.
+    lines: Vec<String>,
     /// Texts that the session has, or has now, in other words.
-    aliases: Vec<(Hash, Place)>,
-    setup_hash: Hash,
-    setup_lines: Vec<Line>,
+    aliases: Vec<(Hash, u32)>,
+    setup: String,
 }
 
 /// Appends a turn, or finds it where it is already.
@@ -39,9 +40,7 @@ pub(crate) fn append(txn: &mut Txn<'_>, key: u64, new: &NewTurn) -> Result<TurnI
     if let Some(id) = txn.cache.recalled.get(&key) {
         return Ok(*id);
     }
-    let name = keys::name(&new.agent, &new.session);
-    let known = txn.get(Table::Names, &name)?;
-    let known = known.and_then(|number| keys::read_u64(&number));
+    let known = SessionRecord::number(txn, &new.agent, &new.session)?;
     let number = match known {
         Some(number) => number,
         None => next_number(txn)?,
@@ -52,14 +51,17 @@ pub(crate) fn append(txn: &mut Txn<'_>, key: u64, new: &NewTurn) -> Result<TurnI
         (Some(_), None) => SessionIndex::load(txn, number)?,
     };
     // From here on a refusal forgets what is remembered of the session: it is read again.
-    let id = if let Some(seq) = already(&session, key, new)? {
+    let reply = new.reply.as_ref().map(Message::as_map);
+    let reply = reply.map(serde_json::to_string).transpose();
+    let reply = reply.map_err(LogError::from)?;
+    let id = if let Some(seq) = already(&session, key, (new, reply.as_deref())) {
         keys::id(number, seq)
     } else {
-        let draft = Draft::new(txn, &mut session, (number, key), new)?;
+        let draft = Draft::new(txn, &mut session, (number, key), (new, reply))?;
         if known.is_none() {
             begin_session(txn, number, new)?;
         }
-        draft.write(txn, &mut session, new)?
+        draft.write(txn, &mut session)?
     };
     txn.cache.put(number, session);
     Ok(id)
@@ -68,153 +70,117 @@ pub(crate) fn append(txn: &mut Txn<'_>, key: u64, new: &NewTurn) -> Result<TurnI
 /// The turn, if the session has it: handed in before, or with the same reply to the same request.
 ///
 /// The reply's id alone does not tell: some servers give every reply the same.
-fn already(session: &SessionIndex, key: u64, new: &NewTurn) -> Result<Option<u32>, LogError> {
-    if let Some(known) = session.recent().find(|known| known.header.key == key) {
-        return Ok(Some(known.seq));
-    }
-    let is_same = |known: &&RecentTurn| {
-        let known = &known.header;
-        new.reply_id.is_some() && known.reply_id == new.reply_id && known.chain == new.chain
-    };
-    let mut known = session.recent().filter(is_same).peekable();
-    if known.peek().is_none() {
-        return Ok(None);
-    }
-    let reply = reply_line(new)?.map(|line| line.hash());
-    let has_reply = |known: &RecentTurn| match (known.reply, &reply) {
-        (Some(place), Some(reply)) => session.is_at(reply, place),
+fn already(
+    session: &SessionIndex,
+    key: u64,
+    (new, reply): (&NewTurn, Option<&str>),
+) -> Option<u32> {
+    let reply = reply.map(|text| hash(text.as_bytes()));
+    let has_reply = |known: &Record| match (known.reply, &reply) {
+        (Some(line), Some(reply)) => session.is_at(reply, line),
         (None, None) => true,
         _ => false,
     };
-    Ok(known.find(|known| has_reply(known)).map(|known| known.seq))
+    let is_same = |known: &Record| {
+        let meta = &known.meta;
+        meta.reply_id.is_some() && meta.reply_id == new.reply_id && meta.chain == new.chain
+    };
+    let mut recent = session.recent();
+    let known = recent.find(|(_, known)| known.key == key || is_same(known) && has_reply(known));
+    known.map(|(seq, _)| *seq)
 }
 
 /// The latest turn of the same request that did not end well, if this is another try at it.
 ///
 /// Not one that another turn needs, and not one that still ran when this began: that is a sibling whose
 /// stream broke.
-fn retried<'s>(session: &'s SessionIndex, new: &NewTurn) -> Option<&'s RecentTurn> {
-    let is_same = |old: &&RecentTurn| old.header.chain == new.chain && old.header.kind == new.kind;
-    let old = session.recent().find(is_same)?;
-    let is_needed = session.recent().any(|other| other.needs(old.seq));
-    let is_over = old.header.end != StreamEnd::Complete && new.started_ms >= old.header.ended_ms();
-    (is_over && !is_needed).then_some(old)
-}
-
-fn reply_line(new: &NewTurn) -> Result<Option<Line>, LogError> {
-    let reply = new.reply.as_ref();
-    let reply = reply.map(|reply| serde_json::to_string(reply.as_map()));
-    let reply = reply.transpose().map_err(|error| unreadable(&error))?;
-    Ok(reply.map(Line::new))
+fn retried(session: &SessionIndex, new: &NewTurn) -> Option<u32> {
+    let is_same = |old: &Record| old.meta.chain == new.chain && old.meta.kind == new.kind;
+    let (seq, old) = session.recent().find(|(_, old)| is_same(old))?;
+    let is_needed = session.needs(*seq);
+    let is_over = old.meta.end != StreamEnd::Complete && new.started_ms >= old.meta.ended_ms;
+    (is_over && !is_needed).then_some(*seq)
 }
 
 // === impl Draft ===
 
-impl Draft {
+impl<'n> Draft<'n> {
     fn new(
         txn: &Txn<'_>,
         session: &mut SessionIndex,
         (number, key): (u64, u64),
-        new: &NewTurn,
+        (new, reply): (&'n NewTurn, Option<String>),
     ) -> Result<Self, TxnError> {
-        let retried = match retried(session, new).map(|old| old.seq) {
+        let retried = match retried(session, new) {
             Some(seq) if state::is_free(txn, keys::id(number, seq))? => Some(seq),
             Some(_) | None => None,
         };
-        let seq = retried.unwrap_or_else(|| session.next_seq());
-        let id = keys::id(number, seq);
-        if retried.is_some() {
-            session.set_lines(seq, Vec::new());
-        } else if seq == u32::MAX || txn.get(Table::Turns, &keys::turn(id))?.is_some() {
-            return Err(damaged(format!("turn {id}"), "its place is taken"));
+        let id = keys::id(number, retried.unwrap_or(session.next_seq));
+        if id.seq == u32::MAX {
+            return Err(damaged_turn(id, "its session is full"));
         }
-        let setup = NewSetup::of(new)?;
-        let setup_hash = setup.hash;
-        let is_known = |turn: &&RecentTurn| {
-            turn.setup_hash == Some(setup_hash) && Some(turn.header.setup) != retried
-        };
-        let known = session.recent().find(is_known);
-        let known = known.map(|turn| turn.header.setup);
-        let setup_lines = match known {
-            Some(_) => Vec::new(),
-            None => setup.lines()?,
-        };
-        let Conversation {
-            places,
-            mut own,
-            aliases,
-            follows,
-        } = Conversation::of(txn, session, id, new)?;
-        own.extend(reply_line(new)?);
-        session.set_lines(seq, own.iter().map(Line::hash).collect());
-        let after_start = |ms: u64| ms.wrapping_sub(new.started_ms).cast_signed();
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let header = Header {
+        if retried.is_some() {
+            session.remove_lines(id.seq);
+        }
+        if let Some(tools) = &new.tools
+            && !texts::is_used(txn, number, &tools.hash)?
+        {
+            tools.read::<Value>().map_err(LogError::from)?;
+        }
+        let mut conversation = Conversation::of(txn, session, id, new)?;
+        let reply = reply.map(|text| conversation.push(text));
+        let n_old = conversation.follows.map_or(0, |(_, new_from)| new_from);
+        let (old, new_places) = conversation.places.split_at(n_old);
+        let record = Record {
             key,
-            kind: new.kind,
-            chain: new.chain,
-            parent: follows.map(|(parent, _)| parent),
-            new_from: follows.map_or(0, |(_, new_from)| count(new_from)),
-            said: session.spans(&places),
-            n_said: count(places.len()),
-            reply: match new.reply.as_ref().map(Message::role) {
-                None => ReplyLine::None,
-                Some(Role::Assistant) => ReplyLine::Assistant,
-                Some(_) => ReplyLine::Other,
-            },
-            setup: known.unwrap_or(seq),
-            reply_id: new.reply_id.clone(),
-            finish_reason: new.finish_reason.clone(),
-            usage: new.usage,
-            end: new.end,
-            started_ms: new.started_ms,
-            first_byte: new.first_byte_ms.map(after_start),
-            took: after_start(new.ended_ms),
-            last: new.is_last,
-            masked: new.masked,
+            meta: new.meta.clone(),
+            parent: conversation.follows.map(|(parent, _)| parent),
+            old: session.runs(old, id.seq),
+            new: session.runs(new_places, id.seq),
+            reply,
+            is_answer: new.reply.as_ref().map(Message::role) == Some(Role::Assistant),
+            setup: String::new(),
+            tools: None,
         };
         Ok(Self {
             id,
+            new,
             is_retry: retried.is_some(),
-            header,
-            own,
-            aliases,
-            setup_hash,
-            setup_lines,
+            record,
+            lines: conversation.own,
+            aliases: conversation.aliases,
+            setup: serde_json::to_string(&(&new.params, &new.served)).map_err(LogError::from)?,
         })
     }
 
-    fn write(
-        self,
-        txn: &mut Txn<'_>,
-        session: &mut SessionIndex,
-        new: &NewTurn,
-    ) -> Result<TurnId, StoreError> {
-        let id = self.id;
+    fn write(self, txn: &mut Txn<'_>, session: &mut SessionIndex) -> Result<TurnId, StoreError> {
+        let Self {
+            id,
+            new,
+            mut record,
+            setup,
+            ..
+        } = self;
         if self.is_retry {
             state::withdraw(txn, new, id)?;
         }
-        for line in self.own.iter().chain(&self.setup_lines) {
-            if let Line::Shared(hash, text) = line {
-                texts::put(txn, id.session, hash, text)?;
-            }
+        record.setup = texts::share(txn, id.session, &hash(setup.as_bytes()), &setup)?;
+        let tools = new.tools.as_ref();
+        let tools = tools.map(|tools| texts::share(txn, id.session, &tools.hash, tools.as_str()));
+        record.tools = tools.transpose()?;
+        let first = session.n_lines();
+        record.put(txn, id, first, &self.lines)?;
+        for (line, text) in (first..).zip(&self.lines) {
+            session.put_line(line, hash(text.as_bytes()), id.seq);
         }
-        let record = Record::write(&self.header, &self.own, &self.setup_lines);
-        let record = record.map_err(|error| StoreError::Other(error.to_string()))?;
-        values::put(txn, Table::Turns, &keys::turn(id), record.as_bytes())?;
         state::enter(txn, new)?;
-        tokens::put_new(txn, id, new, self.header.parent)?;
-        txn.appended(id, new.reply_id.as_deref());
-        for (hash, place) in self.aliases {
-            session.put_alias(hash, place);
+        tokens::put_new(txn, id, new, record.parent)?;
+        let mark = journal::mark(new.reply_id.as_deref());
+        txn.appended.push((id, mark));
+        for (hash, line) in self.aliases {
+            session.put_alias(hash, line);
         }
-        let n_own = self.own.len();
-        session.put_recent(RecentTurn::new(
-            id.seq,
-            self.header,
-            n_own,
-            Some(self.setup_hash),
-        ));
+        session.put_turn(id.seq, record);
         Ok(id)
     }
 }
@@ -224,15 +190,13 @@ fn begin_session(txn: &mut Txn<'_>, number: u64, new: &NewTurn) -> Result<(), St
     let record = SessionRecord {
         agent: new.agent.clone(),
         session: new.session.clone(),
-        created_ms: new.ended_ms,
     };
     let name = keys::name(&new.agent, &new.session);
     let key = keys::session(number);
     txn.put(Table::Names, &name, &key)?;
     values::put_json(txn, Table::Sessions, &key, &record)?;
     // Also after the last session was forgotten its number is nobody else's.
-    txn.put(Table::Names, NEXT_NUMBER, &keys::session(number + 1))?;
-    Ok(())
+    txn.put(Table::Names, NEXT_NUMBER, &keys::session(number + 1))
 }
 
 /// Where the next session's number stands: an agent's name is never empty.

@@ -1,12 +1,12 @@
 //! What the log's thread remembers between operations. It is thrown away when the store fails: it may
 //! know what was never stored.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use lru::LruCache;
-use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_chat::TurnId;
 
-use crate::{session::SessionIndex, view::Funnel};
+use crate::session::SessionIndex;
 
 /// Bytes of memory that all sessions take together. Beyond, the least recent ones are read again from
 /// the log when they go on.
@@ -17,8 +17,6 @@ pub(crate) struct Cache {
     sessions: LruCache<u64, SessionIndex>,
     /// Of all sessions.
     n_bytes: usize,
-    /// The counts of agents, and whether they changed since they were stored.
-    pub(crate) counts: BTreeMap<AgentId, (Funnel, bool)>,
     /// Turns of a transaction that failed, and is written again: some may be there.
     pub(crate) recalled: HashMap<u64, TurnId>,
 }
@@ -30,7 +28,6 @@ impl Cache {
         Self {
             sessions: LruCache::unbounded(),
             n_bytes: 0,
-            counts: BTreeMap::new(),
             recalled: HashMap::new(),
         }
     }

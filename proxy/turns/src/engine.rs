@@ -12,10 +12,10 @@ use crate::{
     cache::Cache,
     error::LogError,
     folder::Opened,
-    health::Shared,
+    health::LogState,
     jobs::{Ack, Append, Read, Write, answer},
-    journal::MAX_TURNS,
-    query,
+    journal::{self, MAX_TURNS},
+    record::Record,
     store::{StoreError, StoreTxn, panic_text},
     txn::Txn,
     values::TxnError,
@@ -71,12 +71,18 @@ impl Engine {
     /// Remembers the log's last turns by the keys that they were handed in with: of `n` that a failed
     /// transaction may have written they are those to be looked through, and a few more.
     pub(crate) fn recall(&mut self, n: usize) -> Result<(), String> {
-        let recalled = query::last_keys(&self.opened.store, 2 * n + RECALLED);
-        self.cache.recalled = match recalled {
-            Ok(recalled) => recalled,
-            Err(TxnError::Store(error)) => return Err(error.to_string()),
-            Err(TxnError::Refused(error)) => return Err(error.to_string()),
-        };
+        let store = &self.opened.store;
+        let mut recalled = HashMap::new();
+        for id in journal::newest_first(store).take(2 * n + RECALLED) {
+            let (id, _) = id.map_err(|error| error.to_string())?;
+            match Record::get(store, id) {
+                Ok(turn) => recalled.extend(turn.map(|turn| (turn.key, id))),
+                // One that does not read back is not one of those that were just written.
+                Err(TxnError::Refused(_)) => {}
+                Err(TxnError::Store(error)) => return Err(error.to_string()),
+            }
+        }
+        self.cache.recalled = recalled;
         Ok(())
     }
 
@@ -86,7 +92,7 @@ impl Engine {
     }
 
     /// Writes in one transaction, flushes, acknowledges; then answers the questions.
-    pub(crate) fn run(&mut self, batch: Batch, shared: &Shared) -> Result<(), Failed> {
+    pub(crate) fn run(&mut self, batch: Batch, state: &LogState) -> Result<(), Failed> {
         let Batch {
             appends,
             writes,
@@ -103,14 +109,9 @@ impl Engine {
         for (append, result) in appends.into_iter().zip(ids) {
             if let Ok(id) = &result {
                 // Nobody listening is no error.
-                let _ = shared.appended.send(*id);
+                let _ = state.appended.send(*id);
             }
-            // Whoever is told finds that it waits no more.
-            let Append {
-                receipt, ticket, ..
-            } = append;
-            drop(ticket);
-            receipt.tell(result);
+            append.pending.tell(result);
         }
         for ack in acks {
             ack();

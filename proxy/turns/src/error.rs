@@ -71,6 +71,14 @@ pub enum LogError {
     Damaged { what: String, why: String },
 }
 
+/// That some of a new turn, or of an export, fits in no value.
+impl From<serde_json::Error> for LogError {
+    fn from(error: serde_json::Error) -> Self {
+        let why = error.to_string();
+        Self::Unreadable { why }
+    }
+}
+
 /// Why turns could not be taken for a training step. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TakeError {

@@ -7,13 +7,9 @@ use crate::{
     error::{ExportError, ImportError, LogError},
     log::TurnLog,
     new_turn::NewTurn,
-    query, read,
-    setup::unreadable,
+    read,
     turn::{Turn, TurnState},
 };
-
-/// Turns that are read at once: a long session is never whole in memory.
-const PAGE: usize = 16;
 
 /// What to export; all of it by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,16 +32,20 @@ impl TurnLog {
         to: &mut W,
         filter: &ExportFilter,
     ) -> Result<u64, ExportError> {
-        let mut sessions = self.sessions(filter.agent.as_ref(), usize::MAX).await?;
-        let is_named = |it: &SessionId| filter.session.as_ref().is_none_or(|name| name == it);
-        sessions.retain(|it| is_named(&it.session));
         let mut n_turns = 0;
-        for session in sessions.into_iter().rev() {
-            let ids = self.read(move |store| read::turn_ids(store, session.number));
-            for page in ids.await?.chunks(PAGE) {
-                let page = page.to_vec();
-                for turn in self.read(move |store| query::turns(store, &page)).await? {
-                    let mut line = serde_json::to_vec(&turn).map_err(|error| unreadable(&error))?;
+        for (number, session) in self.sessions().await? {
+            if filter.agent.as_ref().is_some_and(|it| *it != session.agent)
+                || filter
+                    .session
+                    .as_ref()
+                    .is_some_and(|it| *it != session.session)
+            {
+                continue;
+            }
+            let ids = self.read(move |store| read::turn_ids(store, number));
+            for id in ids.await? {
+                if let Some(turn) = self.get(id).await? {
+                    let mut line = serde_json::to_vec(&turn).map_err(LogError::from)?;
                     line.push(b'\n');
                     to.write_all(&line).await?;
                     n_turns += 1;
@@ -78,9 +78,7 @@ impl TurnLog {
         let verdicts = std::mem::take(&mut turn.overruled).into_iter();
         let verdicts: Vec<_> = verdicts.chain(turn.verdict.take()).collect();
         let state = turn.state.clone();
-        let id = self
-            .append(NewTurn::again(turn).map_err(|error| unreadable(&error))?)
-            .await?;
+        let id = self.append(NewTurn::again(turn)?).await?;
         for verdict in verdicts {
             self.overrule(id, verdict).await?;
         }

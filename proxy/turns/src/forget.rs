@@ -6,11 +6,15 @@ use metaclaw_chat::{AgentId, SessionId};
 use serde_json::Value;
 
 use crate::{
+    error::LogError,
     keys,
-    read::number,
-    record::{Line, Record, shared},
+    log::TurnLog,
+    read::turn_ids,
+    record::{Record, Stored},
+    session::SessionRecord,
     state,
-    store::Table,
+    store::{Store, Table},
+    text::hash,
     texts,
     turn::TurnState,
     txn::Txn,
@@ -20,26 +24,77 @@ use crate::{
 /// A text without what is to be masked; `None` where nothing is.
 type Mask = dyn Fn(&str) -> Option<String> + Send;
 
+// === impl TurnLog ===
+
+impl TurnLog {
+    /// Forgets a session: its turns, and the texts that no other session has. Counts and steps stay.
+    /// Returns how many turns there were.
+    ///
+    /// sled overwrites what was removed only as it needs the room, and its file never shrinks: to have the
+    /// text gone from the disk at once, export the log and import it into a new one.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn forget(&self, agent: &AgentId, session: &SessionId) -> Result<u64, LogError> {
+        let (agent, session) = (agent.clone(), session.clone());
+        self.write(move |txn| forget(txn, &agent, &session)).await
+    }
+
+    /// Forgets the sessions whose last turn ended before a time, in Unix milliseconds; how many.
+    ///
+    /// # Errors
+    /// The store's; what was forgotten until then is.
+    pub async fn forget_before(&self, before_ms: u64) -> Result<u64, LogError> {
+        let mut n_sessions = 0;
+        for (number, it) in self.sessions().await? {
+            let last = move |store: &Store| {
+                let last = turn_ids(store, number)?.pop();
+                let last = last.map(|id| Record::get(store, id)).transpose()?;
+                Ok(last.flatten().map(|turn| turn.meta.ended_ms))
+            };
+            let ended_ms = self.read(last).await?;
+            if ended_ms.is_some_and(|ended_ms| ended_ms < before_ms) {
+                self.forget(&it.agent, &it.session).await?;
+                n_sessions += 1;
+            }
+        }
+        Ok(n_sessions)
+    }
+
+    /// Masks the texts of a session: `mask` is shown each and gives what it is to be instead. The first turn
+    /// that says such a text and those behind it keep no token ids, and get none. Returns how many turns that are.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`], or the store's.
+    pub async fn mask(
+        &self,
+        agent: &AgentId,
+        session: &SessionId,
+        mask: impl Fn(&str) -> Option<String> + Send + 'static,
+    ) -> Result<u64, LogError> {
+        let (agent, session) = (agent.clone(), session.clone());
+        self.write(move |txn| mask_session(txn, &agent, &session, &mask))
+            .await
+    }
+}
+
 /// Removes a session with all that it alone holds; how many turns that were.
-pub(crate) fn session(
-    txn: &mut Txn<'_>,
-    agent: &AgentId,
-    name: &SessionId,
-) -> Result<u64, TxnError> {
-    let Some(number) = number(txn, agent, name)? else {
+fn forget(txn: &mut Txn<'_>, agent: &AgentId, name: &SessionId) -> Result<u64, TxnError> {
+    let Some(number) = SessionRecord::number(txn, agent, name)? else {
         return Ok(0);
     };
     let (mut turns, mut used) = (Vec::new(), BTreeSet::new());
-    for seq in 0.. {
-        let id = keys::id(number, seq);
-        let record = match Record::get(txn, id) {
-            Ok(Some(record)) => Some(record),
+    for id in (0..).map(|seq| keys::id(number, seq)) {
+        match Stored::get_read(txn, id) {
+            Ok(Some((stored, mut turn))) => {
+                used.extend(turn.texts().filter_map(|name| texts::shared(name)));
+                used.extend(stored.lines().filter_map(|(_, line)| texts::shared(line)));
+            }
             Ok(None) => break,
             // Its texts stay; that is the price of the damage.
-            Err(TxnError::Refused(_)) => None,
+            Err(TxnError::Refused(_)) => {}
             Err(error) => return Err(error),
-        };
-        used.extend(record.iter().flat_map(Record::shared));
+        }
         turns.push((id, state::get(txn, id).unwrap_or(TurnState::Captured)));
     }
     for (id, state) in &turns {
@@ -66,74 +121,68 @@ pub(crate) fn session(
 
 /// Masks the texts of a session; how many turns that concerns. They keep no token ids, which would tell
 /// the text, and get none.
-pub(crate) fn mask(
+fn mask_session(
     txn: &mut Txn<'_>,
     agent: &AgentId,
     name: &SessionId,
     mask: &Mask,
 ) -> Result<u64, TxnError> {
-    let Some(number) = number(txn, agent, name)? else {
+    let Some(number) = SessionRecord::number(txn, agent, name)? else {
         return Ok(0);
     };
-    let (mut masked, mut before, mut after) = (Vec::new(), BTreeSet::new(), Vec::new());
-    let mut is_masked = false;
-    for seq in 0.. {
-        let id = keys::id(number, seq);
-        let Some(record) = Record::get(txn, id)? else {
+    let (mut turns, mut gone) = (Vec::new(), BTreeSet::new());
+    let (mut lines, mut others) = (Vec::new(), Vec::new());
+    let mut is_told = false;
+    for id in (0..).map(|seq| keys::id(number, seq)) {
+        let Some((stored, mut turn)) = Stored::get_read(txn, id)? else {
             break;
         };
-        before.extend(record.shared());
-        let mut lines = |lines: &[String]| {
-            let lines = lines.iter().map(|line| {
-                let (line, changed) = masked_line(txn, line, mask)?;
-                is_masked |= changed;
-                Ok(line)
-            });
-            lines.collect::<Result<Vec<Line>, TxnError>>()
+        let mut mask = |line: &str| {
+            let text = masked(txn, line, mask)?;
+            if text.is_some() {
+                is_told = true;
+                gone.extend(texts::shared(line));
+            }
+            Ok::<_, TxnError>(text)
         };
-        let (own, setup) = (lines(&record.own)?, lines(&record.setup)?);
-        let shared = own.iter().chain(&setup).filter_map(|line| match line {
-            Line::Shared(hash, text) => Some((*hash, text.clone())),
-            Line::Text(_) => None,
-        });
-        after.extend(shared);
-        // Whatever comes behind the first masked text may have it in its request.
-        if is_masked {
-            let mut header = record.header(id)?;
-            header.masked = true;
-            let text = Record::write(&header, &own, &setup);
-            let text =
-                text.map_err(|error| values::damaged(format!("turn {id}"), error.to_string()))?;
-            masked.push((id, text));
+        for name in turn.texts() {
+            if let Some(text) = mask(name)? {
+                *name = texts::name(&hash(text.as_bytes()));
+                others.push(text);
+            }
         }
+        let first = stored.lines().next().map_or(0, |(first, _)| first);
+        for (_, line) in stored.lines() {
+            lines.push(match mask(line)? {
+                Some(text) => text,
+                None => texts::text(txn, line)?.into_owned(),
+            });
+        }
+        // Whatever comes behind the first masked text may have it in its request.
+        if is_told {
+            turn.meta.masked = true;
+            turns.push((id, turn, first, std::mem::take(&mut lines)));
+        }
+        lines.clear();
     }
-    for (id, text) in &masked {
-        values::put(txn, Table::Turns, &keys::turn(*id), text.as_bytes())?;
-        values::remove(txn, Table::Tokens, &keys::turn(*id))?;
-    }
-    for (hash, text) in &after {
-        before.remove(hash);
-        texts::put(txn, number, hash, text)?;
-    }
-    for hash in before {
+    for hash in gone {
         texts::release(txn, number, &hash)?;
     }
+    for text in &others {
+        texts::share(txn, number, &hash(text.as_bytes()), text)?;
+    }
+    for (id, turn, first, lines) in &turns {
+        turn.put(txn, *id, *first, lines)?;
+        values::remove(txn, Table::Tokens, &keys::turn(*id))?;
+    }
     txn.cache.take(number);
-    Ok(masked.len() as u64)
+    Ok(turns.len() as u64)
 }
 
-/// A line with its texts masked, and whether there was something to mask.
-fn masked_line(txn: &Txn<'_>, line: &str, mask: &Mask) -> Result<(Line, bool), TxnError> {
-    let text = match shared(line) {
-        Some(hash) => texts::get(txn, &hash)?,
-        None => line.to_owned(),
-    };
-    let value = serde_json::from_str(&text);
-    let mut value: Value =
-        value.map_err(|error| values::damaged("a text of a record", error.to_string()))?;
-    let changed = mask_value(&mut value, mask);
-    let text = if changed { value.to_string() } else { text };
-    Ok((Line::new(text), changed))
+/// The text that a line stands for, masked; `None` where there is nothing to mask.
+fn masked(txn: &Txn<'_>, line: &str, mask: &Mask) -> Result<Option<String>, TxnError> {
+    let mut value: Value = texts::value(txn, line)?;
+    Ok(mask_value(&mut value, mask).then(|| value.to_string()))
 }
 
 fn mask_value(value: &mut Value, mask: &Mask) -> bool {

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeSet,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -53,7 +53,7 @@ pub struct MovedAside {
 
 /// What the log's thread and its handles share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct LogState {
     closed: AtomicBool,
     broken: watch::Sender<Option<String>>,
     /// Since when each turn waits, with a number that is its own.
@@ -61,16 +61,9 @@ pub(crate) struct Shared {
     pub(crate) appended: broadcast::Sender<TurnId>,
 }
 
-/// A turn that waits to be flushed; dropping it ends the waiting.
-#[derive(Debug)]
-pub(crate) struct Ticket {
-    shared: Arc<Shared>,
-    place: (Instant, u64),
-}
+// === impl LogState ===
 
-// === impl Shared ===
-
-impl Shared {
+impl LogState {
     pub(crate) fn new() -> Self {
         Self {
             closed: AtomicBool::new(false),
@@ -89,17 +82,7 @@ impl Shared {
         }
     }
 
-    /// A turn waits from now on; its key tells it from those that came in the same moment.
-    pub(crate) fn wait(self: &Arc<Self>, key: u64) -> Ticket {
-        let place = (Instant::now(), key);
-        self.waiting().insert(place);
-        Ticket {
-            shared: Arc::clone(self),
-            place,
-        }
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, BTreeSet<(Instant, u64)>> {
+    pub(crate) fn waiting(&self) -> MutexGuard<'_, BTreeSet<(Instant, u64)>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,30 +104,5 @@ impl Shared {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.shared.waiting().remove(&self.place);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_age_is_that_of_the_turn_that_waits_longest() {
-        let shared = Arc::new(Shared::new());
-        assert_eq!(shared.health(), LogHealth::default());
-        let (first, second) = (shared.wait(1), shared.wait(2));
-        let age = || shared.health().oldest_unflushed.unwrap();
-        let since = |ticket: &Ticket| ticket.place.0.elapsed();
-        assert!(age() >= since(&second) && shared.health().n_unflushed == 2);
-        drop(first);
-        assert!(age() <= since(&second));
-        drop(second);
-        assert_eq!(shared.health(), LogHealth::default());
     }
 }

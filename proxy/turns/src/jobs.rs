@@ -1,11 +1,13 @@
 //! What the log's thread is asked to do.
 
+use std::{sync::Arc, time::Instant};
+
 use metaclaw_chat::TurnId;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::{
     error::LogError,
-    health::Ticket,
+    health::LogState,
     new_turn::NewTurn,
     store::{Store, StoreError},
     txn::Txn,
@@ -32,8 +34,7 @@ pub(crate) struct Append {
     pub(crate) key: u64,
     pub(crate) new: Box<NewTurn>,
     pub(crate) n_bytes: usize,
-    pub(crate) receipt: Receipt,
-    pub(crate) ticket: Ticket,
+    pub(crate) pending: PendingTurn,
     pub(crate) _room: OwnedSemaphorePermit,
 }
 
@@ -41,28 +42,43 @@ pub(crate) struct Append {
 /// log's own thread: it must be quick.
 pub type Done = Box<dyn FnOnce(Result<TurnId, LogError>) + Send>;
 
-/// Tells what became of a turn; dropped, that the log is closed.
-pub(crate) struct Receipt(Option<Done>);
+/// That a turn waits to be flushed, and who is told what became of it; dropped, that the log is closed.
+pub(crate) struct PendingTurn {
+    state: Arc<LogState>,
+    /// Since when, and its key: it tells the turn from those that came in the same moment.
+    since: (Instant, u64),
+    done: Option<Done>,
+}
 
-// === impl Receipt ===
+// === impl PendingTurn ===
 
-impl Receipt {
-    pub(crate) fn new(done: Done) -> Self {
-        Self(Some(done))
+impl PendingTurn {
+    pub(crate) fn new(state: &Arc<LogState>, key: u64, done: Done) -> Self {
+        let since = (Instant::now(), key);
+        state.waiting().insert(since);
+        Self {
+            state: Arc::clone(state),
+            since,
+            done: Some(done),
+        }
     }
 
     pub(crate) fn tell(mut self, what: Result<TurnId, LogError>) {
-        if let Some(done) = self.0.take() {
+        self.end(what);
+    }
+
+    /// Whoever is told finds that it waits no more.
+    fn end(&mut self, what: Result<TurnId, LogError>) {
+        if let Some(done) = self.done.take() {
+            self.state.waiting().remove(&self.since);
             done(what);
         }
     }
 }
 
-impl Drop for Receipt {
+impl Drop for PendingTurn {
     fn drop(&mut self) {
-        if let Some(done) = self.0.take() {
-            done(Err(LogError::Closed));
-        }
+        self.end(Err(LogError::Closed));
     }
 }
 
@@ -72,5 +88,26 @@ pub(crate) fn answer<T, E>(result: Result<T, TxnError<E>>) -> Result<Result<T, E
         Ok(value) => Ok(Ok(value)),
         Err(TxnError::Refused(error)) => Ok(Err(error)),
         Err(TxnError::Store(error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::health::LogHealth;
+
+    #[test]
+    fn the_age_is_that_of_the_turn_that_waits_longest() {
+        let state = Arc::new(LogState::new());
+        assert_eq!(state.health(), LogHealth::default());
+        let wait = |key| PendingTurn::new(&state, key, Box::new(|_| ()));
+        let (first, second) = (wait(1), wait(2));
+        let age = || state.health().oldest_unflushed.unwrap();
+        let since = |pending: &PendingTurn| pending.since.0.elapsed();
+        assert!(age() >= since(&second) && state.health().n_unflushed == 2);
+        drop(first);
+        assert!(age() <= since(&second));
+        drop(second);
+        assert_eq!(state.health(), LogHealth::default());
     }
 }

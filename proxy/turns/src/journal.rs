@@ -2,8 +2,6 @@
 //!
 //! It says how many transactions there were, in what order turns came, and which may have a reply.
 
-use std::ops::Bound;
-
 use metaclaw_chat::TurnId;
 
 use crate::{
@@ -12,55 +10,30 @@ use crate::{
     text::hash,
 };
 
-/// Bytes of a turn in an entry.
-const TURN: usize = 20;
-/// Turns of one transaction: an entry is one piece.
-pub(crate) const MAX_TURNS: usize = 4_000 / TURN;
+/// Turns of one transaction: an entry is one piece of 4,000 bytes.
+pub(crate) const MAX_TURNS: usize = 200;
 
-/// A turn that came into the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) id: TurnId,
-    /// Stands for its reply's id. Two may have the same: the record decides.
-    pub(crate) reply: Mark,
-}
+/// A turn that came into the log, and what stands for its reply's id: two replies may have the same.
+pub(crate) type Entry = (TurnId, [u8; 8]);
 
 /// Half of the hash of a reply's id; zeros of a reply that has none.
-pub(crate) type Mark = [u8; 8];
-
-pub(crate) fn mark(reply_id: Option<&str>) -> Mark {
-    let mut mark = Mark::default();
-    if let Some(reply_id) = reply_id {
-        mark.copy_from_slice(&hash(reply_id.as_bytes())[..8]);
-    }
-    mark
-}
-
-// === impl Entry ===
-
-impl Entry {
-    pub(crate) fn new(id: TurnId, reply_id: Option<&str>) -> Self {
-        let reply = mark(reply_id);
-        Self { id, reply }
-    }
-
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let (id, reply) = bytes.split_first_chunk::<12>()?;
-        Some(Self {
-            id: keys::read_turn(id)?,
-            reply: reply.try_into().ok()?,
-        })
-    }
+pub(crate) fn mark(reply_id: Option<&str>) -> [u8; 8] {
+    let hash = reply_id.map(|reply_id| hash(reply_id.as_bytes()));
+    hash.unwrap_or_default()
+        .first_chunk()
+        .copied()
+        .unwrap_or_default()
 }
 
 /// Writes the entry of a transaction.
 pub(crate) fn put(txn: &StoreTxn<'_>, number: u64, turns: &[Entry]) -> Result<(), StoreError> {
-    let turns = turns.iter().flat_map(|entry| {
-        let id = keys::turn(entry.id);
-        id.into_iter().chain(entry.reply)
-    });
-    let value: Vec<u8> = turns.collect();
-    txn.put(Table::Journal, &number.to_be_bytes(), value)
+    let turns = turns.iter();
+    let turns = turns.flat_map(|(id, mark)| keys::turn(*id).into_iter().chain(*mark));
+    txn.put(
+        Table::Journal,
+        &number.to_be_bytes(),
+        turns.collect::<Vec<u8>>(),
+    )
 }
 
 /// The number of the last transaction; 0 of an empty log.
@@ -70,23 +43,26 @@ pub(crate) fn last_number(store: &Store) -> Result<u64, StoreError> {
     Ok(number.unwrap_or_default())
 }
 
-/// The turns of all transactions, or of those before one, the last first, each with its transaction's
-/// number. One that was tried again is there twice.
+/// The turns of all transactions, the last first. One that was tried again is there twice.
 pub(crate) fn newest_first(
     store: &Store,
-    before: Option<u64>,
-) -> impl Iterator<Item = Result<(u64, Entry), StoreError>> + use<> {
-    let to = before.map_or(Bound::Unbounded, |before| {
-        Bound::Excluded((&before.to_be_bytes()).into())
-    });
-    let entries = store.range(Table::Journal, (Bound::Unbounded, to)).rev();
+) -> impl Iterator<Item = Result<Entry, StoreError>> + use<> {
+    let entries = store.range(Table::Journal, keys::under(&[])).rev();
     entries.flat_map(|entry| match entry {
-        Ok((key, value)) => {
-            let number = keys::read_u64(&key).unwrap_or_default();
-            let turns = value.chunks_exact(TURN).rev();
-            let turns = turns.filter_map(|turn| Some(Ok((number, Entry::read(turn)?))));
-            turns.collect::<Vec<_>>()
+        Ok((_, turns)) => {
+            let (turns, _) = turns.as_chunks::<20>();
+            turns
+                .iter()
+                .rev()
+                .filter_map(read)
+                .map(Ok)
+                .collect::<Vec<_>>()
         }
         Err(error) => vec![Err(error)],
     })
+}
+
+fn read(turn: &[u8; 20]) -> Option<Entry> {
+    let (id, mark) = turn.split_first_chunk::<12>()?;
+    Some((keys::read_turn(id)?, mark.try_into().ok()?))
 }

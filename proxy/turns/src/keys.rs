@@ -92,10 +92,15 @@ pub(crate) fn under(prefix: &[u8]) -> (Bound<Bytes>, Bound<Bytes>) {
     while let Some(last) = end.pop() {
         if last < u8::MAX {
             end.push(last + 1);
-            return (Bound::Included(prefix.into()), Bound::Excluded(end.into()));
+            return between(prefix, &end);
         }
     }
     (Bound::Included(prefix.into()), Bound::Unbounded)
+}
+
+/// The range of keys from one up to another (exclusive).
+pub(crate) fn between(from: &[u8], to: &[u8]) -> (Bound<Bytes>, Bound<Bytes>) {
+    (Bound::Included(from.into()), Bound::Excluded(to.into()))
 }
 
 /// Reads a number that begins a key or a value.

@@ -21,13 +21,14 @@ mod health;
 mod jobs;
 mod journal;
 mod keys;
+mod learning;
+mod list;
 mod log;
 mod new_turn;
 mod query;
 mod read;
 mod record;
 mod session;
-mod setup;
 mod state;
 mod step;
 mod store;
@@ -37,7 +38,6 @@ mod tokens;
 mod turn;
 mod txn;
 mod values;
-mod verdicts;
 mod view;
 mod worker;
 
@@ -55,7 +55,8 @@ pub use self::{
     step::{NewStep, Step, StepOutcome},
     text::JsonText,
     turn::{
-        LessonRef, Request, Served, StateKind, StreamEnd, Tokens, Turn, TurnKind, TurnState, Use,
+        LessonRef, Request, Served, StateKind, StreamEnd, Tokens, Turn, TurnKind, TurnMeta,
+        TurnState, Use,
     },
-    view::{Funnel, MAX_LIST, SessionSummary, TurnFilter, TurnSummary},
+    view::{Funnel, MAX_LIST, TurnFilter, TurnSummary},
 };

@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use metaclaw_chat::{AgentId, SessionId, TurnId, Verdict, now_ms};
+use metaclaw_chat::TurnId;
 use tokio::sync::{
     OwnedSemaphorePermit, Semaphore, broadcast,
     mpsc::{Sender, channel},
@@ -20,25 +20,16 @@ use tokio::sync::{
 
 use crate::{
     config::TurnsConfig,
-    error::{FinishError, LogError, OpenError, TakeError},
+    error::{LogError, OpenError},
     folder::{self, Opening},
-    forget,
-    health::{LogHealth, OpenOutcome, Shared},
-    jobs::{Ack, Append, Done, Job, Receipt, Write, answer},
-    keys,
+    health::{LogHealth, LogState, OpenOutcome},
+    jobs::{Ack, Append, Done, Job, PendingTurn, Write, answer},
     new_turn::NewTurn,
-    state,
-    step::{self, NewStep, StepOutcome},
-    store::{Store, Table},
-    tokens,
-    turn::{Tokens, TurnState},
+    store::Store,
     txn::Txn,
     values::TxnError,
-    verdicts,
     worker::Worker,
 };
-
-mod questions;
 
 /// Jobs that may be queued; beyond it whoever asks waits.
 const SLOTS: usize = 4_096;
@@ -57,7 +48,7 @@ pub struct TurnLog {
 struct Inner {
     queue: Sender<Job>,
     room: Arc<Semaphore>,
-    shared: Arc<Shared>,
+    state: Arc<LogState>,
     outcome: OpenOutcome,
     /// Keys of turns: the first is drawn, the others count on from it.
     next_key: AtomicU64,
@@ -65,10 +56,6 @@ struct Inner {
 
 // === impl TurnLog ===
 
-#[expect(
-    clippy::missing_errors_doc,
-    reason = "where nothing is said: the store's, or `LogError::NoSuchTurn`"
-)]
 impl TurnLog {
     /// Opens the log in `dir`, or makes one, on a thread of its own. Blocks until it is open.
     ///
@@ -79,13 +66,13 @@ impl TurnLog {
     /// [`OpenError`]: held by another process, no space, not writable, vanished, or of a later format.
     pub fn open(dir: &Path, config: &TurnsConfig) -> Result<Self, OpenError> {
         let (opened, outcome) = folder::open(dir, config, Opening::First)?;
-        let shared = Arc::new(Shared::new());
+        let state = Arc::new(LogState::new());
         let (queue, jobs) = channel(SLOTS);
         let worker = Worker {
             dir: dir.to_owned(),
             config: config.clone(),
             queue: jobs,
-            shared: Arc::clone(&shared),
+            state: Arc::clone(&state),
         };
         let run = move || worker.run(opened);
         let spawned = thread::Builder::new()
@@ -100,7 +87,7 @@ impl TurnLog {
         let inner = Inner {
             queue,
             room: Arc::new(Semaphore::new(ROOM_KIB)),
-            shared,
+            state,
             outcome,
             next_key: AtomicU64::new(RandomState::new().build_hasher().finish()),
         };
@@ -152,22 +139,20 @@ impl TurnLog {
     /// # Cancel safety
     /// As [`TurnLog::append`]; `done` is told of a turn that was not queued, too.
     pub fn hand_in(&self, turn: NewTurn, done: Done) -> impl Future<Output = ()> + Send {
-        let receipt = Receipt::new(done);
         let key = self.inner.next_key.fetch_add(1, Ordering::Relaxed);
-        let ticket = self.inner.shared.wait(key);
+        let pending = PendingTurn::new(&self.inner.state, key, done);
         let n_bytes = turn.n_bytes();
         let new = Box::new(turn);
         async move {
             let room = match self.room(n_bytes).await {
                 Ok(room) => room,
-                Err(error) => return receipt.tell(Err(error)),
+                Err(error) => return pending.tell(Err(error)),
             };
             let append = Append {
                 key,
                 new,
                 n_bytes,
-                receipt,
-                ticket,
+                pending,
                 _room: room,
             };
             // Who is not taken is told so by being dropped.
@@ -175,140 +160,21 @@ impl TurnLog {
         }
     }
 
-    /// Adds the ids that the reply was sampled as; false if the turn has some, or may have none as its text
-    /// was masked.
-    ///
-    /// # Errors
-    /// [`LogError::UnevenTokens`], [`LogError::NoSuchTurn`], or the store's.
-    pub async fn add_tokens(&self, id: TurnId, tokens: Tokens) -> Result<bool, LogError> {
-        self.write(move |txn| tokens::add(txn, id, &tokens)).await
-    }
-
-    /// Gives a turn its verdict; false, and nothing changed, if it has one.
-    pub async fn judge(&self, id: TurnId, verdict: Verdict) -> Result<bool, LogError> {
-        self.write(move |txn| verdicts::judge(txn, id, verdict))
-            .await
-    }
-
-    /// Gives a turn a verdict that overrules the one it has, which is kept; whether it had one.
-    pub async fn overrule(&self, id: TurnId, verdict: Verdict) -> Result<bool, LogError> {
-        self.write(move |txn| verdicts::overrule(txn, id, verdict))
-            .await
-    }
-
-    /// Sets a captured or judged turn aside for good, saying why; false if it is neither.
-    pub async fn spend(&self, id: TurnId, why: &str) -> Result<bool, LogError> {
-        let to = TurnState::Spent {
-            why: why.to_owned(),
-        };
-        self.write(move |txn| state::set_aside(txn, id, &to)).await
-    }
-
-    /// Keeps a captured or judged turn for measuring; false if it is neither.
-    pub async fn hold_out(&self, id: TurnId) -> Result<bool, LogError> {
-        self.write(move |txn| state::set_aside(txn, id, &TurnState::HeldOut))
-            .await
-    }
-
-    /// Begins a training step: writes it and takes its turns, all or nothing.
-    ///
-    /// # Errors
-    /// [`TakeError`]; nothing was changed then, but for [`LogError::Broken`], after which
-    /// [`TurnLog::open_steps`] tells.
-    pub async fn take(&self, step: NewStep) -> Result<(), TakeError> {
-        let now_ms = now_ms();
-        self.write(move |txn| step::take(txn, step, now_ms)).await
-    }
-
-    /// Ends an agent's open step: its turns are trained, or free again.
-    ///
-    /// # Errors
-    /// [`FinishError`]; nothing was changed then, but for [`LogError::Broken`].
-    pub async fn finish_step(
-        &self,
-        agent: &AgentId,
-        n: u64,
-        outcome: StepOutcome,
-    ) -> Result<(), FinishError> {
-        let agent = agent.clone();
-        self.write(move |txn| step::finish(txn, &agent, n, outcome))
-            .await
-    }
-
-    /// Notes the adapter that an agent is served with; none is the base model.
-    pub async fn set_serving(
-        &self,
-        agent: &AgentId,
-        adapter: Option<String>,
-    ) -> Result<(), LogError> {
-        let key = keys::agent(agent);
-        self.write(move |txn| {
-            match adapter {
-                Some(adapter) => txn.put(Table::Serving, &key, adapter.into_bytes())?,
-                None => txn.remove(Table::Serving, &key)?,
-            }
-            Ok::<(), TxnError>(())
-        })
-        .await
-    }
-
-    /// Forgets a session: its turns, and the texts that no other session has. Counts and steps stay.
-    /// Returns how many turns there were.
-    ///
-    /// sled overwrites what was removed only as it needs the room, and its file never shrinks: to have the
-    /// text gone from the disk at once, export the log and import it into a new one.
-    pub async fn forget(&self, agent: &AgentId, session: &SessionId) -> Result<u64, LogError> {
-        let (agent, session) = (agent.clone(), session.clone());
-        self.write(move |txn| forget::session(txn, &agent, &session))
-            .await
-    }
-
-    /// Forgets the sessions whose last turn ended before a time, in Unix milliseconds; how many.
-    ///
-    /// # Errors
-    /// The store's; what was forgotten until then is.
-    pub async fn forget_before(&self, before_ms: u64) -> Result<u64, LogError> {
-        let mut n_sessions = 0;
-        for session in self.sessions(None, usize::MAX).await? {
-            if session.ended_ms < before_ms {
-                self.forget(&session.agent, &session.session).await?;
-                n_sessions += 1;
-            }
-        }
-        Ok(n_sessions)
-    }
-
-    /// Masks the texts of a session: `mask` is shown each and gives what it is to be instead. That turn and
-    /// those behind it keep no token ids, and get none. Returns how many turns that are.
-    ///
-    /// # Errors
-    /// [`LogError::Damaged`], or the store's.
-    pub async fn mask(
-        &self,
-        agent: &AgentId,
-        session: &SessionId,
-        mask: impl Fn(&str) -> Option<String> + Send + 'static,
-    ) -> Result<u64, LogError> {
-        let (agent, session) = (agent.clone(), session.clone());
-        self.write(move |txn| forget::mask(txn, &agent, &session, &mask))
-            .await
-    }
-
     /// Ids of turns as they are acknowledged. A receiver that lags is told so by its next `recv`; it
     /// then looks through [`TurnLog::in_state`].
     pub fn subscribe(&self) -> broadcast::Receiver<TurnId> {
-        self.inner.shared.appended.subscribe()
+        self.inner.state.appended.subscribe()
     }
 
     /// How the log is, at once.
     pub fn health(&self) -> LogHealth {
-        self.inner.shared.health()
+        self.inner.state.health()
     }
 
     /// Tells when the store goes away and comes back.
     #[cfg(test)]
     pub(crate) fn watch_broken(&self) -> tokio::sync::watch::Receiver<Option<String>> {
-        self.inner.shared.watch_broken()
+        self.inner.state.watch_broken()
     }
 
     /// Asks the thread; the answer comes from what is stored.
@@ -327,7 +193,7 @@ impl TurnLog {
     }
 
     /// Changes something; returns after the flush.
-    async fn write<T, E>(
+    pub(crate) async fn write<T, E>(
         &self,
         change: impl FnOnce(&mut Txn<'_>) -> Result<T, TxnError<E>> + Send + 'static,
     ) -> Result<T, E>
@@ -368,7 +234,7 @@ impl TurnLog {
             return Ok(room);
         }
         let room = room().acquire_many_owned(n_kib);
-        let mut broken = self.inner.shared.watch_broken();
+        let mut broken = self.inner.state.watch_broken();
         tokio::select! {
             biased;
             room = room => room.map_err(|_| LogError::Closed),
@@ -378,10 +244,10 @@ impl TurnLog {
 
     /// Why there is no answer.
     fn gone(&self) -> LogError {
-        if self.inner.shared.is_closed() {
+        if self.inner.state.is_closed() {
             return LogError::Closed;
         }
-        let why = self.inner.shared.health().broken;
+        let why = self.inner.state.health().broken;
         LogError::Broken {
             why: why.unwrap_or_else(|| "it failed in between".to_owned()),
         }

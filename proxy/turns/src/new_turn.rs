@@ -1,11 +1,14 @@
 //! A turn on its way into the log.
 
-use metaclaw_chat::{AgentId, ChainHash, Message, SessionId, TurnId, Usage};
+use std::ops::Deref;
+
+use metaclaw_chat::{AgentId, ChainHash, Message, SessionId};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::{
     text::JsonText,
-    turn::{Request, Served, StreamEnd, Tokens, Turn, TurnKind, TurnState},
+    turn::{Request, Served, Tokens, Turn, TurnMeta},
 };
 
 /// A message of a new turn.
@@ -27,10 +30,8 @@ pub struct NewTurn {
     pub agent: AgentId,
     /// Its conversation; the same name under another agent is another conversation.
     pub session: SessionId,
-    /// What it is for.
-    pub kind: TurnKind,
-    /// The hash of the whole request's conversation.
-    pub chain: ChainHash,
+    /// What is known beside its texts; its fields can be read as the turn's own.
+    pub meta: TurnMeta,
     /// The whole conversation, system messages included.
     pub messages: Vec<NewMessage>,
     /// The id of the reply that the request continues, where it does not repeat what was said up to there
@@ -43,26 +44,8 @@ pub struct NewTurn {
     pub params: Map<String, Value>,
     /// What was answered, as far as it came.
     pub reply: Option<Message>,
-    /// The upstream's id of the reply. The same id in the same session is the same turn.
-    pub reply_id: Option<String>,
-    /// The upstream's `finish_reason`.
-    pub finish_reason: Option<String>,
-    /// The upstream's count of tokens.
-    pub usage: Option<Usage>,
-    /// How the stream ended.
-    pub end: StreamEnd,
     /// Under what it was served.
     pub served: Served,
-    /// When the request had been read, in Unix milliseconds.
-    pub started_ms: u64,
-    /// When the first byte of the reply came.
-    pub first_byte_ms: Option<u64>,
-    /// When the stream ended.
-    pub ended_ms: u64,
-    /// The client said that its session ends with this turn.
-    pub is_last: bool,
-    /// Some of its text was masked before it came here: no token ids are kept, which would tell it.
-    pub masked: bool,
     /// The token ids, where the upstream said them with the reply; only of a reply that came whole.
     pub tokens: Option<Tokens>,
 }
@@ -86,42 +69,31 @@ impl NewMessage {
 
 // === impl NewTurn ===
 
-impl NewTurn {
-    /// Whether the reply came as the upstream meant it to.
-    pub fn is_complete(&self) -> bool {
-        self.end == StreamEnd::Complete
-    }
+impl Deref for NewTurn {
+    type Target = TurnMeta;
 
+    fn deref(&self) -> &TurnMeta {
+        &self.meta
+    }
+}
+
+impl NewTurn {
     /// A turn of a log, on its way into another.
     ///
     /// # Errors
     /// As [`JsonText::of`].
     pub fn again(turn: Turn) -> Result<Self, serde_json::Error> {
-        let Request {
-            messages,
-            tools,
-            params,
-        } = turn.request;
+        let request = turn.request;
         Ok(Self {
-            messages: NewMessage::all(&turn.agent, &messages)?,
-            tools: tools.as_ref().map(JsonText::of).transpose()?,
+            messages: NewMessage::all(&turn.agent, &request.messages)?,
+            tools: request.tools.as_ref().map(JsonText::of).transpose()?,
             agent: turn.agent,
             session: turn.session,
-            kind: turn.kind,
-            chain: turn.chain,
+            meta: turn.meta,
             continues: None,
-            params,
+            params: request.params,
             reply: turn.reply,
-            reply_id: turn.reply_id,
-            finish_reason: turn.finish_reason,
-            usage: turn.usage,
-            end: turn.end,
             served: turn.served,
-            started_ms: turn.started_ms,
-            first_byte_ms: turn.first_byte_ms,
-            ended_ms: turn.ended_ms,
-            is_last: turn.is_last,
-            masked: turn.masked,
             tokens: turn.tokens,
         })
     }
@@ -139,39 +111,6 @@ impl NewTurn {
         })
     }
 
-    /// The turn as a log would give it back that knows no other: for those who take turns in a log's place.
-    ///
-    /// # Errors
-    /// What fits in no value.
-    pub fn read(self, id: TurnId) -> Result<Turn, serde_json::Error> {
-        Ok(Turn {
-            id,
-            request: self.request()?,
-            agent: self.agent,
-            session: self.session,
-            kind: self.kind,
-            chain: self.chain,
-            parent: None,
-            new_from: 0,
-            reply: self.reply,
-            reply_id: self.reply_id,
-            finish_reason: self.finish_reason,
-            usage: self.usage,
-            end: self.end,
-            served: self.served,
-            started_ms: self.started_ms,
-            first_byte_ms: self.first_byte_ms,
-            ended_ms: self.ended_ms,
-            is_last: self.is_last,
-            masked: self.masked,
-            state: TurnState::Captured,
-            verdict: None,
-            overruled: Vec::new(),
-            uses: Vec::new(),
-            tokens: self.tokens,
-        })
-    }
-
     /// Bytes of its texts and ids: what it takes while it waits.
     pub(crate) fn n_bytes(&self) -> usize {
         let texts = self.messages.iter().map(|message| &message.text);
@@ -179,25 +118,14 @@ impl NewTurn {
         let names = [&self.reply_id, &self.finish_reason, &self.continues];
         let names = names.into_iter().chain([&self.served.system_block]);
         let names = names.flatten().map(String::len);
-        let params = self.params.values().map(text_bytes);
-        let reply = self.reply.iter().flat_map(|reply| reply.as_map().values());
-        let reply = reply.map(text_bytes);
+        let params = json_bytes(&self.params);
+        let reply = json_bytes(&self.reply.as_ref().map(Message::as_map));
         let tokens = self.tokens.as_ref().map_or(0, Tokens::n_bytes);
-        texts.chain(names).chain(params).chain(reply).sum::<usize>() + tokens
+        texts.chain(names).sum::<usize>() + params + reply + tokens
     }
 }
 
-/// Bytes of a value's texts, about.
-fn text_bytes(value: &Value) -> usize {
-    match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
-        Value::String(text) => text.len(),
-        Value::Array(values) => values.iter().map(text_bytes).sum(),
-        Value::Object(fields) => {
-            let fields = fields.iter();
-            fields
-                .map(|(key, value)| key.len() + text_bytes(value))
-                .sum()
-        }
-    }
+/// Bytes of a value as JSON; none of one that JSON cannot say.
+fn json_bytes(value: &impl Serialize) -> usize {
+    serde_json::to_string(value).map_or(0, |text| text.len())
 }

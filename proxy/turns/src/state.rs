@@ -11,48 +11,16 @@ use crate::{
     record::damaged_turn,
     session::SessionRecord,
     store::{Source, StoreError, Table},
-    turn::{StateKind, TurnKind, TurnState},
+    turn::{TurnKind, TurnState},
     txn::Txn,
     values::{self, TxnError},
     view::Funnel,
 };
 
-// === the value of table `states`: a byte for the kind, then what it carries ===
-
-fn write(state: &TurnState) -> Vec<u8> {
-    let mut value = vec![state.kind() as u8];
-    match state {
-        TurnState::Captured | TurnState::Judged | TurnState::HeldOut => {}
-        TurnState::Taken { n } | TurnState::Trained { n } => value.extend(n.to_be_bytes()),
-        TurnState::Spent { why } => value.extend(why.as_bytes()),
-    }
-    value
-}
-
-fn read(value: &[u8]) -> Option<TurnState> {
-    let (kind, rest) = value.split_first()?;
-    let kind = StateKind::ALL
-        .into_iter()
-        .find(|known| *known as u8 == *kind)?;
-    let n = || rest.try_into().ok().map(u64::from_be_bytes);
-    Some(match kind {
-        StateKind::Captured => TurnState::Captured,
-        StateKind::Judged => TurnState::Judged,
-        StateKind::Taken => TurnState::Taken { n: n()? },
-        StateKind::Trained => TurnState::Trained { n: n()? },
-        StateKind::HeldOut => TurnState::HeldOut,
-        StateKind::Spent => TurnState::Spent {
-            why: str::from_utf8(rest).ok()?.to_owned(),
-        },
-    })
-}
-
 /// Where a turn of the log stands.
 pub(crate) fn get(source: &impl Source, id: TurnId) -> Result<TurnState, TxnError> {
-    match source.get(Table::States, &keys::turn(id))? {
-        Some(value) => read(&value).ok_or_else(|| damaged_turn(id, "its state is unknown")),
-        None => Ok(TurnState::Captured),
-    }
+    let state = values::get_json(source, Table::States, &keys::turn(id))?;
+    Ok(state.unwrap_or(TurnState::Captured))
 }
 
 /// Whose turn it is, and where it stands.
@@ -63,8 +31,7 @@ pub(crate) fn of_turn(txn: &Txn<'_>, id: TurnId) -> Result<(AgentId, TurnState),
     if txn.get(Table::Turns, &keys::turn(id))?.is_none() {
         return Err(LogError::NoSuchTurn { id }.into());
     }
-    let session: Option<SessionRecord> =
-        values::get_json(txn, Table::Sessions, &keys::session(id.session))?;
+    let session = SessionRecord::get(txn, id.session)?;
     let session = session.ok_or_else(|| damaged_turn(id, "its session is missing"))?;
     Ok((session.agent, get(txn, id)?))
 }
@@ -103,7 +70,7 @@ pub(crate) fn advance(
 ) -> Result<(), StoreError> {
     remove(txn, agent, id, from)?;
     if *to != TurnState::Captured {
-        txn.put(Table::States, &keys::turn(id), write(to))?;
+        values::put_json(txn, Table::States, &keys::turn(id), to)?;
         txn.put(Table::Index, &keys::index(to.kind(), agent, id), b"")?;
     }
     txn.count(agent, |funnel| {
@@ -120,7 +87,7 @@ pub(crate) fn remove(
     state: &TurnState,
 ) -> Result<(), StoreError> {
     if *state != TurnState::Captured {
-        txn.remove(Table::States, &keys::turn(id))?;
+        values::remove(txn, Table::States, &keys::turn(id))?;
         txn.remove(Table::Index, &keys::index(state.kind(), agent, id))?;
     }
     Ok(())
@@ -128,11 +95,10 @@ pub(crate) fn remove(
 
 /// A new turn is in the log.
 pub(crate) fn enter(txn: &mut Txn<'_>, turn: &NewTurn) -> Result<(), StoreError> {
-    let is_main = turn.kind == TurnKind::Main;
     txn.count(&turn.agent, |funnel| {
         funnel.turns += 1;
-        funnel.main += u64::from(is_main);
-        funnel.complete += u64::from(is_main && turn.is_complete());
+        funnel.main += u64::from(turn.kind == TurnKind::Main);
+        funnel.complete += u64::from(turn.is_whole_main());
     })
 }
 
@@ -159,38 +125,4 @@ pub(crate) fn withdraw(txn: &mut Txn<'_>, new: &NewTurn, id: TurnId) -> Result<(
         funnel.main = funnel.main.saturating_sub(is_main);
         leave(funnel, &state);
     })
-}
-
-/// Moves a free turn out of the way of training; false if it is not free.
-pub(crate) fn set_aside(txn: &mut Txn<'_>, id: TurnId, to: &TurnState) -> Result<bool, TxnError> {
-    let (agent, state) = of_turn(txn, id)?;
-    if !matches!(state, TurnState::Captured | TurnState::Judged) {
-        return Ok(false);
-    }
-    advance(txn, &agent, id, (&state, to))?;
-    Ok(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_state_reads_back() {
-        for state in [
-            TurnState::Captured,
-            TurnState::Judged,
-            TurnState::Taken { n: 7 },
-            TurnState::Trained { n: u64::MAX },
-            TurnState::Spent {
-                why: "no ids".into(),
-            },
-            TurnState::HeldOut,
-        ] {
-            assert_eq!(read(&write(&state)), Some(state));
-        }
-        assert_eq!(read(&[]), None);
-        assert_eq!(read(&[99]), None);
-        assert_eq!(read(&[StateKind::Taken as u8, 1]), None);
-    }
 }

@@ -1,23 +1,24 @@
 //! Training steps: which turns one has, and what came of it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Deref};
 
-use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_chat::{AgentId, TurnId, now_ms};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     error::{FinishError, LogError, TakeError},
     keys,
+    log::TurnLog,
     record::damaged_turn,
     state,
-    store::{Bytes, Source, Store, Table},
+    store::{Source, Store, Table},
     turn::{TurnState, Use},
     txn::Txn,
     values::{self, TxnError},
 };
 
 /// A training step about to be made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewStep {
     /// Whose weights.
     pub agent: AgentId,
@@ -40,21 +41,10 @@ pub struct NewStep {
 /// A training step in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// Whose weights.
-    pub agent: AgentId,
-    /// The line of checkpoints that it continues.
-    pub lineage: String,
-    /// Its number there.
-    pub n: u64,
-    /// Which attempt at it.
-    pub attempt: u32,
-    /// The turns that it took.
-    pub turns: Vec<TurnId>,
-    /// The checkpoint that it started from.
-    pub parent: Option<String>,
-    /// The hash that the checkpoint's manifest carries.
-    pub hash: String,
-    /// When it took them.
+    /// As it was begun; its fields can be read as the step's own.
+    #[serde(flatten)]
+    pub begun: NewStep,
+    /// When it took its turns, in Unix milliseconds.
     pub taken_ms: u64,
     /// What came of it; none while it is open.
     pub outcome: Option<StepOutcome>,
@@ -78,14 +68,100 @@ pub enum StepOutcome {
     },
 }
 
+// === impl Step ===
+
+impl Deref for Step {
+    type Target = NewStep;
+
+    fn deref(&self) -> &NewStep {
+        &self.begun
+    }
+}
+
+// === impl TurnLog ===
+
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "where nothing is said: the store's, or `LogError::Damaged` where something does not read back"
+)]
+impl TurnLog {
+    /// Begins a training step: writes it and takes its turns, all or nothing.
+    ///
+    /// # Errors
+    /// [`TakeError`]; nothing was changed then, but for [`LogError::Broken`], after which
+    /// [`TurnLog::open_steps`] tells.
+    pub async fn take(&self, step: NewStep) -> Result<(), TakeError> {
+        self.write(move |txn| take(txn, step)).await
+    }
+
+    /// Ends an agent's open step: its turns are trained, or free again.
+    ///
+    /// # Errors
+    /// [`FinishError`]; nothing was changed then, but for [`LogError::Broken`].
+    pub async fn finish_step(
+        &self,
+        agent: &AgentId,
+        n: u64,
+        outcome: StepOutcome,
+    ) -> Result<(), FinishError> {
+        let agent = agent.clone();
+        self.write(move |txn| finish(txn, &agent, n, outcome)).await
+    }
+
+    /// Steps that were begun and not ended: one an agent at most.
+    pub async fn open_steps(&self) -> Result<Vec<Step>, LogError> {
+        let open = |store: &Store| {
+            let mut open = Vec::new();
+            for pair in store.range(Table::OpenSteps, keys::under(&[])) {
+                open.extend(attempts(store, &pair?.1)?.pop());
+            }
+            Ok(open)
+        };
+        self.read(open).await
+    }
+
+    /// An agent's steps, by lineage, number and attempt.
+    pub async fn steps(&self, agent: &AgentId) -> Result<Vec<Step>, LogError> {
+        let prefix = keys::agent(agent);
+        let steps = move |store: &Store| {
+            let attempts: Vec<(_, Vec<Step>)> = values::all_json(store, Table::Steps, &prefix)?;
+            Ok(attempts.into_iter().flat_map(|(_, it)| it).collect())
+        };
+        self.read(steps).await
+    }
+
+    /// Notes the adapter that an agent is served with; none is the base model.
+    pub async fn set_serving(
+        &self,
+        agent: &AgentId,
+        adapter: Option<String>,
+    ) -> Result<(), LogError> {
+        let key = keys::agent(agent);
+        let set = move |txn: &mut Txn<'_>| match adapter {
+            Some(adapter) => Ok(txn.put(Table::Serving, &key, adapter.into_bytes())?),
+            None => Ok::<_, TxnError>(txn.remove(Table::Serving, &key)?),
+        };
+        self.write(set).await
+    }
+
+    /// The adapters that agents are served with.
+    pub async fn serving(&self) -> Result<Vec<(AgentId, String)>, LogError> {
+        let serving = |store: &Store| {
+            let mut serving = Vec::new();
+            for pair in store.range(Table::Serving, keys::under(&[])) {
+                let (key, adapter) = pair?;
+                let adapter = String::from_utf8(adapter.to_vec()).ok();
+                serving.extend(keys::read_agent(&key).zip(adapter));
+            }
+            Ok(serving)
+        };
+        self.read(serving).await
+    }
+}
+
 /// All attempts at one step of a lineage, the oldest first.
 fn attempts(source: &impl Source, key: &[u8]) -> Result<Vec<Step>, TxnError> {
     Ok(values::get_json(source, Table::Steps, key)?.unwrap_or_default())
-}
-
-/// The key of the agent's open step.
-fn open_key(txn: &Txn<'_>, agent: &AgentId) -> Result<Option<Bytes>, TxnError> {
-    Ok(txn.get(Table::OpenSteps, &keys::agent(agent))?)
 }
 
 /// The finished steps that used a turn, the oldest first.
@@ -94,17 +170,14 @@ pub(crate) fn uses(source: &impl Source, id: TurnId) -> Result<Vec<Use>, TxnErro
 }
 
 /// Writes the step and moves its turns to `taken`; all or nothing.
-pub(crate) fn take(
-    txn: &mut Txn<'_>,
-    new: NewStep,
-    now_ms: u64,
-) -> Result<(), TxnError<TakeError>> {
+fn take(txn: &mut Txn<'_>, new: NewStep) -> Result<(), TxnError<TakeError>> {
     let refuse = |error| Err(TxnError::Refused(error));
     let (n, attempt) = (new.n, new.attempt);
     if new.turns.is_empty() {
         return refuse(TakeError::Empty);
     }
-    if let Some(open) = open_key(txn, &new.agent)? {
+    let open_key = keys::agent(&new.agent);
+    if let Some(open) = txn.get(Table::OpenSteps, &open_key)? {
         let n = attempts(txn, &open)?.last().map_or(0, |step| step.n);
         return refuse(TakeError::StepOpen { n });
     }
@@ -128,16 +201,10 @@ pub(crate) fn take(
         let to = TurnState::Taken { n };
         state::advance(txn, &new.agent, id, (&state, &to))?;
     }
-    txn.put(Table::OpenSteps, &keys::agent(&new.agent), &key[..])?;
+    txn.put(Table::OpenSteps, &open_key, &key[..])?;
     steps.push(Step {
-        agent: new.agent,
-        lineage: new.lineage,
-        n,
-        attempt,
-        turns: new.turns,
-        parent: new.parent,
-        hash: new.hash,
-        taken_ms: now_ms,
+        begun: new,
+        taken_ms: now_ms(),
         outcome: None,
     });
     Ok(values::put_json(txn, Table::Steps, &key, &steps)?)
@@ -169,14 +236,15 @@ fn free_state(txn: &Txn<'_>, step: &NewStep, id: TurnId) -> Result<TurnState, Tx
 
 /// Closes the agent's open step and moves its turns on, or back. Those that were forgotten meanwhile are
 /// passed over.
-pub(crate) fn finish(
+fn finish(
     txn: &mut Txn<'_>,
     agent: &AgentId,
     n: u64,
     outcome: StepOutcome,
 ) -> Result<(), TxnError<FinishError>> {
     let not_open = || TxnError::Refused(FinishError::NotOpen { n });
-    let key = open_key(txn, agent)?.ok_or_else(not_open)?;
+    let open_key = keys::agent(agent);
+    let key = txn.get(Table::OpenSteps, &open_key)?.ok_or_else(not_open)?;
     let mut steps = attempts(txn, &key)?;
     let step = steps
         .last_mut()
@@ -211,32 +279,6 @@ pub(crate) fn finish(
     }
     step.outcome = Some(outcome);
     values::put_json(txn, Table::Steps, &key, &steps)?;
-    txn.remove(Table::OpenSteps, &keys::agent(agent))?;
+    txn.remove(Table::OpenSteps, &open_key)?;
     Ok(())
-}
-
-/// Steps that are not finished: one an agent at most.
-pub(crate) fn open(store: &Store) -> Result<Vec<Step>, TxnError> {
-    let mut open = Vec::new();
-    for pair in store.range(Table::OpenSteps, keys::under(&[])) {
-        let (_, key) = pair?;
-        open.extend(attempts(store, &key)?.pop());
-    }
-    Ok(open)
-}
-
-/// An agent's steps, by lineage, number and attempt.
-pub(crate) fn all(store: &Store, agent: &AgentId) -> Result<Vec<Step>, TxnError> {
-    let mut steps = Vec::new();
-    let mut last: Option<Bytes> = None;
-    for pair in store.range(Table::Steps, keys::under(&keys::agent(agent))) {
-        let (key, _) = pair?;
-        // The other pieces of a long value lie behind it.
-        let is_piece = |last: &Bytes| key.len() == last.len() + 2 && key.starts_with(last);
-        if !last.as_ref().is_some_and(is_piece) {
-            steps.extend(attempts(store, &key)?);
-            last = Some(key);
-        }
-    }
-    Ok(steps)
 }

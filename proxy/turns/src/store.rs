@@ -192,11 +192,6 @@ impl Store {
         Ok(())
     }
 
-    /// Bytes that the database takes on disk. It never shrinks.
-    pub(crate) fn size_on_disk(&self) -> Result<u64, StoreError> {
-        Ok(self.db.size_on_disk()?)
-    }
-
     fn tree(&self, table: Table) -> &sled::Tree {
         &self.trees[table as usize]
     }

@@ -1,7 +1,12 @@
 //! Long texts by their content: what many sessions say is stored once.
 //!
 //! System texts, tools and long messages come back in every session. Each is a value under the hash of
-//! its text. Who uses it is noted once for each session: when the last one is forgotten, it goes.
+//! its text, and a line only names it: `#` and the hash, as no JSON begins. Who uses it is noted once for
+//! each session: when the last one is forgotten, it goes.
+
+use std::borrow::Cow;
+
+use serde::de::DeserializeOwned;
 
 use crate::{
     keys,
@@ -10,32 +15,87 @@ use crate::{
     values::{self, TxnError, damaged},
 };
 
-/// Stores a text that a session uses, unless it is there.
-pub(crate) fn put(
+/// Texts of more bytes than this are stored apart, once for all who say them.
+const INLINE: usize = 1_024;
+
+/// A text as it stands in a line; a long one is stored apart for that.
+pub(crate) fn put_line<'t>(
+    txn: &StoreTxn<'_>,
+    number: u64,
+    text: &'t str,
+) -> Result<Cow<'t, str>, StoreError> {
+    if text.len() <= INLINE {
+        return Ok(Cow::Borrowed(text));
+    }
+    share(txn, number, &hash(text.as_bytes()), text).map(Cow::Owned)
+}
+
+/// The value that a line stands for.
+pub(crate) fn value<T: DeserializeOwned>(source: &impl Source, line: &str) -> Result<T, TxnError> {
+    let value = serde_json::from_str(&text(source, line)?);
+    value.map_err(|error| damaged("a text of a turn", error.to_string()))
+}
+
+/// The text that a line stands for.
+pub(crate) fn text<'l>(source: &impl Source, line: &'l str) -> Result<Cow<'l, str>, TxnError> {
+    let Some(key) = shared(line) else {
+        return Ok(Cow::Borrowed(line));
+    };
+    let damaged = |why: &str| damaged(format!("text {line}"), why);
+    let bytes = values::get(source, Table::Texts, &key)?;
+    let bytes = bytes.ok_or_else(|| damaged("it is missing"))?;
+    if hash(&bytes) != key {
+        return Err(damaged("its content has another hash"));
+    }
+    utf8(bytes).map(Cow::Owned)
+}
+
+/// The hash that a line names, if its text is stored apart.
+pub(crate) fn shared(line: &str) -> Option<Hash> {
+    let hex = line.strip_prefix('#').filter(|hex| hex.len() == 32)?;
+    u128::from_str_radix(hex, 16).ok().map(u128::to_be_bytes)
+}
+
+/// The hash of the text that a line stands for.
+pub(crate) fn line_hash(line: &str) -> Hash {
+    shared(line).unwrap_or_else(|| hash(line.as_bytes()))
+}
+
+/// Whether a session uses a text that is stored apart.
+pub(crate) fn is_used(source: &impl Source, number: u64, key: &Hash) -> Result<bool, StoreError> {
+    let user = keys::text_user(key, number);
+    Ok(source.get(Table::TextUsers, &user)?.is_some())
+}
+
+/// Stores a text that a session uses, unless it is there; its name.
+pub(crate) fn share(
     txn: &StoreTxn<'_>,
     number: u64,
     key: &Hash,
     text: &str,
-) -> Result<(), StoreError> {
-    let user = keys::text_user(key, number);
-    if txn.get(Table::TextUsers, &user)?.is_some() {
-        return Ok(());
+) -> Result<String, StoreError> {
+    if !is_used(txn, number, key)? {
+        let n_users = n_users(txn, key)?;
+        if n_users == 0 {
+            values::put(txn, Table::Texts, key, text.as_bytes())?;
+        }
+        txn.put(Table::TextUsers, &keys::text_user(key, number), b"")?;
+        set_users(txn, key, n_users + 1)?;
     }
-    let n_users = n_users(txn, key)?;
-    if n_users == 0 {
-        values::put(txn, Table::Texts, key, text.as_bytes())?;
-    }
-    txn.put(Table::TextUsers, &user, b"")?;
-    set_users(txn, key, n_users + 1)
+    Ok(name(key))
+}
+
+/// What stands in a line for a text that is stored apart.
+pub(crate) fn name(key: &Hash) -> String {
+    format!("#{:032x}", u128::from_be_bytes(*key))
 }
 
 /// A session uses a text no more.
 pub(crate) fn release(txn: &StoreTxn<'_>, number: u64, key: &Hash) -> Result<(), StoreError> {
-    let user = keys::text_user(key, number);
-    if txn.get(Table::TextUsers, &user)?.is_none() {
+    if !is_used(txn, number, key)? {
         return Ok(());
     }
-    txn.remove(Table::TextUsers, &user)?;
+    txn.remove(Table::TextUsers, &keys::text_user(key, number))?;
     match n_users(txn, key)? {
         0 | 1 => {
             txn.remove(Table::TextUsers, key)?;
@@ -43,17 +103,6 @@ pub(crate) fn release(txn: &StoreTxn<'_>, number: u64, key: &Hash) -> Result<(),
         }
         n_users => set_users(txn, key, n_users - 1),
     }
-}
-
-/// The text that a line of a record stands for.
-pub(crate) fn get(source: &impl Source, key: &Hash) -> Result<String, TxnError> {
-    let damaged = |why: &str| damaged(format!("text {}", hex(key)), why);
-    let bytes = values::get(source, Table::Texts, key)?;
-    let bytes = bytes.ok_or_else(|| damaged("it is missing"))?;
-    if hash(&bytes) != *key {
-        return Err(damaged("its content has another hash"));
-    }
-    String::from_utf8(bytes).map_err(|_| damaged("it is not UTF-8"))
 }
 
 /// How many sessions use a text; under its hash alone.
@@ -66,14 +115,6 @@ fn set_users(txn: &StoreTxn<'_>, key: &Hash, n_users: u64) -> Result<(), StoreEr
     txn.put(Table::TextUsers, key, &n_users.to_be_bytes())
 }
 
-/// Lower-case hexadecimal.
-pub(crate) fn hex(hash: &Hash) -> String {
-    format!("{:032x}", u128::from_be_bytes(*hash))
-}
-
-/// Reads what [`hex`] wrote.
-pub(crate) fn unhex(text: &str) -> Option<Hash> {
-    let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let number = is_hex.then(|| u128::from_str_radix(text, 16).ok());
-    number.flatten().map(u128::to_be_bytes)
+fn utf8(bytes: Vec<u8>) -> Result<String, TxnError> {
+    String::from_utf8(bytes).map_err(|_| damaged("a text", "it is not UTF-8"))
 }

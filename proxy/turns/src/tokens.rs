@@ -14,7 +14,7 @@ use crate::{
     record::{Record, damaged_turn},
     state,
     store::{Source, StoreError, Table},
-    turn::{StreamEnd, Tokens, TurnKind},
+    turn::{StreamEnd, Tokens},
     txn::Txn,
     values::{self, TxnError},
 };
@@ -22,8 +22,9 @@ use crate::{
 /// Turns whose ids build on one another: reading is bounded.
 const MAX_DEPTH: u32 = 32;
 
+/// The first line of a value.
 #[derive(Debug, Serialize, Deserialize)]
-struct Head {
+struct Header {
     adapter: Option<String>,
     version: Option<u64>,
     base: String,
@@ -51,9 +52,7 @@ pub(crate) fn put_new(
         .map_err(TxnError::from)
         .and_then(|()| put(txn, id, parent, tokens));
     match stored {
-        Ok(()) if new.kind == TurnKind::Main && new.is_complete() => {
-            txn.count(&new.agent, |funnel| funnel.with_ids += 1)
-        }
+        Ok(()) if new.is_whole_main() => txn.count(&new.agent, |funnel| funnel.with_ids += 1),
         Ok(()) => Ok(()),
         Err(TxnError::Store(error)) => Err(error),
         Err(TxnError::Refused(error)) => {
@@ -67,13 +66,12 @@ pub(crate) fn put_new(
 pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, tokens: &Tokens) -> Result<bool, TxnError> {
     check(id, tokens)?;
     let (agent, _) = state::of_turn(txn, id)?;
-    let record = Record::get(txn, id)?.ok_or(LogError::NoSuchTurn { id })?;
-    let header = record.header(id)?;
-    if header.masked || has(txn, id)? {
+    let turn = Record::get(txn, id)?.ok_or(LogError::NoSuchTurn { id })?;
+    if turn.meta.masked || has(txn, id)? {
         return Ok(false);
     }
-    put(txn, id, header.parent, tokens)?;
-    if header.kind == TurnKind::Main && header.end == StreamEnd::Complete {
+    put(txn, id, turn.parent, tokens)?;
+    if turn.meta.is_whole_main() {
         txn.count(&agent, |funnel| funnel.with_ids += 1)?;
     }
     Ok(true)
@@ -122,9 +120,8 @@ fn put(txn: &Txn<'_>, id: TurnId, parent: Option<u32>, tokens: &Tokens) -> Resul
 /// Only of a complete one: another try may take the place of one that is not. And only of one that does not
 /// build on too many others: reading would take longer with every turn.
 fn shared(txn: &Txn<'_>, parent: TurnId) -> Result<Option<(u32, Tokens)>, TxnError> {
-    let record = Record::get(txn, parent)?;
-    let header = record.map(|record| record.header(parent)).transpose()?;
-    let is_complete = header.is_some_and(|header| header.end == StreamEnd::Complete);
+    let turn = Record::get(txn, parent)?;
+    let is_complete = turn.is_some_and(|turn| turn.meta.end == StreamEnd::Complete);
     let before = get_with_depth(txn, parent)?;
     Ok(before.filter(|(depth, _)| is_complete && *depth < MAX_DEPTH))
 }
@@ -163,7 +160,7 @@ fn write(
 ) -> Result<Vec<u8>, serde_json::Error> {
     let n_shared = shared.map_or(0, |(_, n)| n);
     let prompt = tokens.prompt_ids.get(n_shared..).unwrap_or_default();
-    let head = Head {
+    let head = Header {
         adapter: tokens.adapter.clone(),
         version: tokens.version,
         base: tokens.base.clone(),
@@ -181,9 +178,9 @@ fn write(
     Ok(bytes)
 }
 
-fn read(bytes: &[u8]) -> Option<(Head, Tokens)> {
+fn read(bytes: &[u8]) -> Option<(Header, Tokens)> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
-    let head: Head = serde_json::from_slice(&bytes[..end]).ok()?;
+    let head: Header = serde_json::from_slice(&bytes[..end]).ok()?;
     let (words, []) = bytes[end + 1..].as_chunks::<4>() else {
         return None;
     };

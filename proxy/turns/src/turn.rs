@@ -1,5 +1,7 @@
 //! What one turn is: what was asked, what was answered, under what it was served, and what became of it.
 
+use std::ops::Deref;
+
 use metaclaw_chat::{AgentId, ChainHash, Message, SessionId, TurnId, Usage, Verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -84,6 +86,39 @@ pub struct Served {
     pub user_line: Option<String>,
 }
 
+/// What is known of a turn beside its texts: the same on its way into the log and read back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TurnMeta {
+    /// What it is for.
+    pub kind: TurnKind,
+    /// The hash of the whole request's conversation.
+    pub chain: ChainHash,
+    /// The upstream's id of the reply. The same id in the same session is the same turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_id: Option<String>,
+    /// The upstream's `finish_reason`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish_reason: Option<String>,
+    /// The upstream's count of tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// How the stream ended.
+    pub end: StreamEnd,
+    /// When the request had been read, in Unix milliseconds.
+    pub started_ms: u64,
+    /// When the first byte of the reply came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_byte_ms: Option<u64>,
+    /// When the stream ended.
+    pub ended_ms: u64,
+    /// The client said that its session ends with this turn.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_last: bool,
+    /// Some of its text was masked: no token ids are kept, which would tell it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub masked: bool,
+}
+
 /// A turn read back: everything that was put, and what the log made of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
@@ -93,10 +128,9 @@ pub struct Turn {
     pub agent: AgentId,
     /// Its conversation.
     pub session: SessionId,
-    /// What it is for.
-    pub kind: TurnKind,
-    /// The hash of the whole request's conversation.
-    pub chain: ChainHash,
+    /// What is known beside its texts; its fields can be read as the turn's own.
+    #[serde(flatten)]
+    pub meta: TurnMeta,
     /// The turn of the same session whose reply this request goes on from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<TurnId>,
@@ -107,28 +141,8 @@ pub struct Turn {
     pub request: Request,
     /// What was answered, as far as it came.
     pub reply: Option<Message>,
-    /// The upstream's id of the reply.
-    pub reply_id: Option<String>,
-    /// The upstream's `finish_reason`.
-    pub finish_reason: Option<String>,
-    /// The upstream's count of tokens.
-    pub usage: Option<Usage>,
-    /// How the stream ended.
-    pub end: StreamEnd,
     /// Under what it was served.
     pub served: Served,
-    /// When the request had been read, in Unix milliseconds.
-    pub started_ms: u64,
-    /// When the first byte of the reply came.
-    pub first_byte_ms: Option<u64>,
-    /// When the stream ended.
-    pub ended_ms: u64,
-    /// The client said that its session ends with this turn.
-    #[serde(default)]
-    pub is_last: bool,
-    /// Some of its text was masked.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub masked: bool,
     /// What became of it.
     pub state: TurnState,
     /// How it was judged: the verdict in force.
@@ -222,7 +236,25 @@ pub enum StateKind {
     HeldOut,
 }
 
+// === impl TurnMeta ===
+
+impl TurnMeta {
+    /// Whether it is part of the conversation with the owner and its reply came whole: such a turn may be
+    /// learned from.
+    pub(crate) fn is_whole_main(&self) -> bool {
+        self.kind == TurnKind::Main && self.end == StreamEnd::Complete
+    }
+}
+
 // === impl Turn ===
+
+impl Deref for Turn {
+    type Target = TurnMeta;
+
+    fn deref(&self) -> &TurnMeta {
+        &self.meta
+    }
+}
 
 impl Turn {
     /// What followed the parent's reply: the evidence about the parent, tool results included.

@@ -5,7 +5,7 @@
 
 use std::ops::Deref;
 
-use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_chat::AgentId;
 
 use crate::{
     cache::Cache,
@@ -21,7 +21,8 @@ use crate::{
 pub(crate) struct Txn<'a> {
     store: &'a StoreTxn<'a>,
     pub(crate) cache: &'a mut Cache,
-    appended: Vec<Entry>,
+    /// Turns that came into the log.
+    pub(crate) appended: Vec<Entry>,
 }
 
 // === impl Txn ===
@@ -35,45 +36,28 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// Notes a turn that came into the log.
-    pub(crate) fn appended(&mut self, id: TurnId, reply_id: Option<&str>) {
-        self.appended.push(Entry::new(id, reply_id));
-    }
-
-    /// Changes an agent's counts. They are stored once for all operations.
+    /// Changes an agent's counts.
     pub(crate) fn count(
-        &mut self,
+        &self,
         agent: &AgentId,
         change: impl FnOnce(&mut Funnel),
     ) -> Result<(), StoreError> {
-        if !self.cache.counts.contains_key(agent) {
-            let stored = values::get_json(self.store, Table::Counts, &keys::agent(agent));
-            let funnel: Option<Funnel> = match stored {
-                Ok(funnel) => funnel,
-                Err(TxnError::Store(error)) => return Err(error),
-                // Counts must not keep a turn from the log.
-                Err(TxnError::Refused(error)) => {
-                    tracing::warn!(%agent, %error, "an agent's counts begin anew");
-                    None
-                }
-            };
-            let counts = (funnel.unwrap_or_default(), false);
-            self.cache.counts.insert(agent.clone(), counts);
-        }
-        if let Some((funnel, is_changed)) = self.cache.counts.get_mut(agent) {
-            change(funnel);
-            *is_changed = true;
-        }
-        Ok(())
+        let key = keys::agent(agent);
+        let mut funnel: Funnel = match values::get_json(self.store, Table::Counts, &key) {
+            Ok(funnel) => funnel.unwrap_or_default(),
+            Err(TxnError::Store(error)) => return Err(error),
+            // Counts must not keep a turn from the log.
+            Err(TxnError::Refused(error)) => {
+                tracing::warn!(%agent, %error, "an agent's counts begin anew");
+                Funnel::default()
+            }
+        };
+        change(&mut funnel);
+        values::put_json(self.store, Table::Counts, &key, &funnel)
     }
 
     /// Ends the operations of the `number`th transaction.
     pub(crate) fn finish(self, number: u64) -> Result<(), StoreError> {
-        for (agent, (funnel, is_changed)) in &mut self.cache.counts {
-            if std::mem::take(is_changed) {
-                values::put_json(self.store, Table::Counts, &keys::agent(agent), funnel)?;
-            }
-        }
         journal::put(self.store, number, &self.appended)
     }
 }

@@ -8,7 +8,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::{
     error::{FinishError, LogError, TakeError},
     keys,
-    store::{Source, StoreError, StoreTxn, Table},
+    store::{Bytes, Source, Store, StoreError, StoreTxn, Table},
 };
 
 /// Bytes of a piece that another follows.
@@ -32,20 +32,46 @@ pub(crate) fn get(
     let Some(first) = source.get(table, key)? else {
         return Ok(None);
     };
+    let others = (1..).map(|piece| source.get(table, &keys::piece(key, piece)));
+    join(source, table, &first, others.map_while(Result::transpose)).map(Some)
+}
+
+/// The JSON values under keys that begin with a prefix, in order. Never within a transaction.
+pub(crate) fn all_json<T: DeserializeOwned>(
+    store: &Store,
+    table: Table,
+    prefix: &[u8],
+) -> Result<Vec<(Bytes, T)>, TxnError> {
+    let (mut pairs, mut found) = (store.range(table, keys::under(prefix)), Vec::new());
+    while let Some(pair) = pairs.next() {
+        let (key, first) = pair?;
+        let others = pairs.by_ref().map(|pair| pair.map(|(_, piece)| piece));
+        let value = join(store, table, &first, others)?;
+        found.push((key, read_json(table, &value)?));
+    }
+    Ok(found)
+}
+
+/// Puts a value together from its first piece and those behind it.
+fn join(
+    source: &impl Source,
+    table: Table,
+    first: &[u8],
+    mut others: impl Iterator<Item = Result<Bytes, StoreError>>,
+) -> Result<Vec<u8>, TxnError> {
     let damaged = |why: String| damaged(format!("a value of {table:?}"), why);
     if first.len() < PIECE {
-        return source.codec().unpack(&first).map(Some).map_err(damaged);
+        return source.codec().unpack(first).map_err(damaged);
     }
     let mut packed = first.to_vec();
-    for piece in 1.. {
-        let bytes = source.get(table, &keys::piece(key, piece))?;
-        let bytes = bytes.ok_or_else(|| damaged(format!("piece {piece} is missing")))?;
-        packed.extend_from_slice(&bytes);
-        if bytes.len() < PIECE {
-            break;
+    loop {
+        let piece = others.next().transpose()?;
+        let piece = piece.ok_or_else(|| damaged("a piece is missing".to_owned()))?;
+        packed.extend_from_slice(&piece);
+        if piece.len() < PIECE {
+            return source.codec().unpack(&packed).map_err(damaged);
         }
     }
-    source.codec().unpack(&packed).map(Some).map_err(damaged)
 }
 
 /// A JSON value, if there is one.
@@ -55,8 +81,11 @@ pub(crate) fn get_json<T: DeserializeOwned>(
     key: &[u8],
 ) -> Result<Option<T>, TxnError> {
     let bytes = get(source, table, key)?;
-    let read = |bytes: Vec<u8>| serde_json::from_slice(&bytes);
-    let value = bytes.map(read).transpose();
+    bytes.map(|bytes| read_json(table, &bytes)).transpose()
+}
+
+fn read_json<T: DeserializeOwned>(table: Table, bytes: &[u8]) -> Result<T, TxnError> {
+    let value = serde_json::from_slice(bytes);
     value.map_err(|error| damaged(format!("a value of {table:?}"), error.to_string()))
 }
 
@@ -153,7 +182,6 @@ widen!(FinishError);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Store;
 
     #[test]
     fn a_long_value_comes_back_whole_and_no_piece_is_over_4_kb() {

@@ -61,23 +61,6 @@ pub struct TurnSummary {
     pub has_ids: bool,
 }
 
-/// One conversation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SessionSummary {
-    /// Its number: the first half of its turns' ids.
-    pub number: u64,
-    /// Whose it is.
-    pub agent: AgentId,
-    /// Its name.
-    pub session: SessionId,
-    /// Turns in the log.
-    pub n_turns: usize,
-    /// When its first turn was appended, in Unix milliseconds.
-    pub created_ms: u64,
-    /// When its last turn ended.
-    pub ended_ms: u64,
-}
-
 /// How many turns came how far, and why the others did not.
 ///
 /// `turns`, `main`, `complete`, `with_ids` and `judged` count every turn that ever got there;

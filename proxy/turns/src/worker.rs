@@ -21,7 +21,7 @@ use crate::{
     config::{Durability, TurnsConfig},
     engine::{Batch, Engine, Failed},
     folder::{self, Opened, Opening},
-    health::Shared,
+    health::LogState,
     jobs::{Append, Job},
 };
 
@@ -41,7 +41,7 @@ pub(crate) struct Worker {
     pub(crate) dir: PathBuf,
     pub(crate) config: TurnsConfig,
     pub(crate) queue: Receiver<Job>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) state: Arc<LogState>,
 }
 
 /// That the log is to be closed, and who is told; nobody where all handles are gone.
@@ -68,7 +68,7 @@ impl Worker {
                 next = began + PACE;
             }
             let ran = match &mut engine {
-                Some(engine) => engine.run(batch, &self.shared),
+                Some(engine) => engine.run(batch, &self.state),
                 None => Ok(()),
             };
             if let Err(failed) = ran {
@@ -84,7 +84,7 @@ impl Worker {
                 break close;
             }
         };
-        self.shared.close();
+        self.state.close();
         // The lock is free when the answer comes.
         drop(engine);
         folder::wait_until_free(&self.dir);
@@ -171,20 +171,20 @@ impl Worker {
             if batch.appends.is_empty() {
                 break;
             }
-            if let Err(mut failed) = engine.run(batch, &self.shared) {
+            if let Err(mut failed) = engine.run(batch, &self.state) {
                 failed.waiting.extend(left);
                 return Err(failed);
             }
         }
         engine.forget_recalled();
         tracing::info!("the turn log works again");
-        self.shared.set_broken(None);
+        self.state.set_broken(None);
         Ok(engine)
     }
 
     fn fail(&self, why: String) {
         tracing::error!(%why, "the turn log failed: turns wait in memory until it opens again");
-        self.shared.set_broken(Some(why));
+        self.state.set_broken(Some(why));
     }
 }
 

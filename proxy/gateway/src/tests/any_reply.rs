@@ -183,13 +183,12 @@ impl Outcome {
 
 /// A turn without its times.
 fn timeless(turn: &Turn) -> Turn {
-    Turn {
-        id: TurnId { session: 0, seq: 0 },
-        started_ms: 0,
-        first_byte_ms: turn.first_byte_ms.map(|_| 0),
-        ended_ms: 0,
-        ..turn.clone()
-    }
+    let mut turn = turn.clone();
+    turn.id = TurnId { session: 0, seq: 0 };
+    turn.meta.started_ms = 0;
+    turn.meta.first_byte_ms = turn.first_byte_ms.map(|_| 0);
+    turn.meta.ended_ms = 0;
+    turn
 }
 
 fn runner() -> TestRunner {

@@ -10,7 +10,7 @@ use std::{
 use metaclaw_capture::{Appending, TurnSink};
 use metaclaw_chat::TurnId;
 use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
-use metaclaw_turns::{Done, LogError, NewTurn, Turn};
+use metaclaw_turns::{Done, LogError, NewTurn, Turn, TurnState};
 use rustls::RootCertStore;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -239,6 +239,26 @@ impl Log {
     }
 }
 
+/// A turn as a log would give it back that knows no other.
+fn read_back(turn: NewTurn, id: TurnId) -> Result<Turn, serde_json::Error> {
+    Ok(Turn {
+        id,
+        request: turn.request()?,
+        agent: turn.agent,
+        session: turn.session,
+        meta: turn.meta,
+        parent: None,
+        new_from: 0,
+        reply: turn.reply,
+        served: turn.served,
+        state: TurnState::Captured,
+        verdict: None,
+        overruled: Vec::new(),
+        uses: Vec::new(),
+        tokens: turn.tokens,
+    })
+}
+
 impl TurnSink for Log {
     fn append(&self, turn: NewTurn, done: Done) -> Appending<'_> {
         Box::pin(async move {
@@ -249,7 +269,7 @@ impl TurnSink for Log {
             let mut turns = self.turns.lock().unwrap();
             let seq = u32::try_from(turns.len() + 1).unwrap();
             let id = TurnId { session: 1, seq };
-            match turn.read(id) {
+            match read_back(turn, id) {
                 Ok(turn) => turns.push(turn),
                 Err(error) => {
                     let why = error.to_string();

@@ -1,5 +1,5 @@
 use metaclaw_chat::{AgentId, ChainHash, JudgedBy, Message, Verdict};
-use metaclaw_turns::{Request, Served};
+use metaclaw_turns::{Request, Served, TurnMeta};
 use serde_json::json;
 
 use super::*;
@@ -23,8 +23,19 @@ fn turn(seq: u32, parent: Option<u32>, score: Option<Score>, reply: &str) -> Tur
         id: id(seq),
         agent: AgentId::default_agent(),
         session: "s".parse().unwrap(),
-        kind: TurnKind::Main,
-        chain: ChainHash::start(&AgentId::default_agent()),
+        meta: TurnMeta {
+            kind: TurnKind::Main,
+            chain: ChainHash::start(&AgentId::default_agent()),
+            reply_id: Some(format!("r{seq}")),
+            finish_reason: Some("stop".to_owned()),
+            usage: None,
+            end: StreamEnd::Complete,
+            started_ms: NOW,
+            first_byte_ms: None,
+            ended_ms: NOW,
+            is_last: false,
+            masked: false,
+        },
         parent: parent.map(id),
         new_from: 0,
         request: Request {
@@ -32,19 +43,10 @@ fn turn(seq: u32, parent: Option<u32>, score: Option<Score>, reply: &str) -> Tur
             ..Request::default()
         },
         reply: Some(Message::assistant(reply)),
-        reply_id: Some(format!("r{seq}")),
-        finish_reason: Some("stop".to_owned()),
-        usage: None,
-        end: StreamEnd::Complete,
         served: Served {
             upstream: POLICY_UPSTREAM.to_owned(),
             ..Served::default()
         },
-        started_ms: NOW,
-        first_byte_ms: None,
-        ended_ms: NOW,
-        is_last: false,
-        masked: false,
         overruled: Vec::new(),
         uses: Vec::new(),
         state: if verdict.is_some() {
@@ -145,7 +147,7 @@ fn a_failed_turn_waits_for_the_verdict_on_its_correction() {
     );
     assert_eq!(redo(&[bad(0, None)]), [spend(0, reason::NOT_CORRECTED)]);
     let mut left = pending(1, Some(0));
-    left.ended_ms = NOW - 13 * 3_600_000;
+    left.meta.ended_ms = NOW - 13 * 3_600_000;
     assert_eq!(
         redo(&[bad(0, None), left]),
         [spend(0, reason::NOT_CORRECTED)]
@@ -162,7 +164,7 @@ fn both_wait_for_ids_that_may_still_come() {
         redo(&[bad(0, None), late.clone()]),
         [Fate::Wait, Fate::Wait]
     );
-    late.ended_ms = NOW - 3_600_000;
+    late.meta.ended_ms = NOW - 3_600_000;
     assert_eq!(
         redo(&[bad(0, None), late]),
         [spend(0, reason::NOT_CORRECTED), spend(1, reason::NO_IDS)]
@@ -190,7 +192,7 @@ fn only_a_whole_reply_of_three_words_is_a_target() {
         ("a short reply", "tool_calls"),
     ] {
         let mut accepted = turn(1, Some(0), Some(Score::Good), reply);
-        accepted.finish_reason = Some(finish.to_owned());
+        accepted.meta.finish_reason = Some(finish.to_owned());
         let expected = [spend(0, reason::NOT_CORRECTED), spend(1, reason::ACCEPTED)];
         assert_eq!(
             redo(&[bad(0, None), accepted]),
@@ -206,7 +208,7 @@ fn what_cannot_be_trained_on_says_why() {
     other.served.upstream = "llm".to_owned();
     assert_eq!(redo(&[other]), [spend(0, reason::NOT_POLICY)]);
     let mut old = good(0, None);
-    old.ended_ms = NOW - 15 * 24 * 3_600_000;
+    old.meta.ended_ms = NOW - 15 * 24 * 3_600_000;
     assert_eq!(redo(&[old]), [spend(0, reason::TOO_OLD)]);
     let mut uneven = good(0, None);
     uneven.tokens.as_mut().unwrap().logprobs.clear();

@@ -2,7 +2,7 @@
 
 use metaclaw_chat::{AgentId, ChainHash, Message, now_ms};
 use metaclaw_trainer_api::wire::Sampled;
-use metaclaw_turns::{NewMessage, NewTurn, Served, StreamEnd, TurnKind, TurnLog};
+use metaclaw_turns::{NewMessage, NewTurn, Served, StreamEnd, TurnKind, TurnLog, TurnMeta};
 
 use super::World;
 use crate::sample::POLICY_UPSTREAM;
@@ -46,26 +46,28 @@ pub(crate) async fn append(log: &TurnLog, world: &World, session: &str, talk: &[
         let turn = NewTurn {
             agent: agent.clone(),
             session: session.parse().unwrap(),
-            kind: TurnKind::Main,
-            chain,
+            meta: TurnMeta {
+                kind: TurnKind::Main,
+                chain,
+                reply_id: Some(reply_id),
+                finish_reason: Some("stop".to_owned()),
+                usage: None,
+                end: StreamEnd::Complete,
+                started_ms: now_ms(),
+                first_byte_ms: None,
+                ended_ms: now_ms(),
+                is_last: false,
+                masked: false,
+            },
             messages: NewMessage::all(&agent, &messages).unwrap(),
             continues: None,
             tools: None,
             params: serde_json::Map::new(),
             reply: Some(Message::assistant(said.reply.clone())),
-            reply_id: Some(reply_id),
-            finish_reason: Some("stop".to_owned()),
-            usage: None,
-            end: StreamEnd::Complete,
             served: Served {
                 upstream: POLICY_UPSTREAM.to_owned(),
                 ..Served::default()
             },
-            started_ms: now_ms(),
-            first_byte_ms: None,
-            ended_ms: now_ms(),
-            is_last: false,
-            masked: false,
             tokens: None,
         };
         log.append(turn).await.unwrap();

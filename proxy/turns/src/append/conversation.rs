@@ -3,13 +3,12 @@
 use metaclaw_chat::{ChainHash, Message, Role, TurnId};
 
 use crate::{
+    error::LogError,
     keys,
     new_turn::{NewMessage, NewTurn},
-    record::{Header, Line, Place, Record, damaged_turn, shared},
+    record::{self, Record},
     session::SessionIndex,
-    setup::unreadable,
     text::{Hash, hash},
-    texts,
     txn::Txn,
     values::TxnError,
 };
@@ -18,97 +17,98 @@ use crate::{
 const LOOKED_THROUGH: u32 = 2_000;
 
 /// A new turn's conversation.
-#[derive(Debug, Default)]
-pub(super) struct Conversation {
-    /// Of each message.
-    pub(super) places: Vec<Place>,
-    /// What the session does not have yet.
-    pub(super) own: Vec<Line>,
+#[derive(Debug)]
+pub(super) struct Conversation<'s> {
+    session: &'s SessionIndex,
+    /// The line of each message.
+    pub(super) places: Vec<u32>,
+    /// Texts that the session does not have yet: its next lines.
+    pub(super) own: Vec<String>,
     /// Messages that the session has, or has now, in other words.
-    pub(super) aliases: Vec<(Hash, Place)>,
+    pub(super) aliases: Vec<(Hash, u32)>,
     /// The turn whose reply this one continues, and where what is new behind it begins.
     pub(super) follows: Option<(u32, usize)>,
 }
 
 // === impl Conversation ===
 
-impl Conversation {
+impl<'s> Conversation<'s> {
     pub(super) fn of(
         txn: &Txn<'_>,
-        session: &SessionIndex,
+        session: &'s SessionIndex,
         id: TurnId,
         new: &NewTurn,
     ) -> Result<Self, TxnError> {
-        if let Some(parent) = continued(txn, session, id.session, new)? {
-            return Self::continuing(txn, session, id, (new, parent));
-        }
         let mut conversation = Self {
-            follows: parent(session, id.seq, &new.messages),
-            ..Self::default()
+            session,
+            places: Vec::new(),
+            own: Vec::new(),
+            aliases: Vec::new(),
+            follows: None,
         };
-        conversation.say(session, id.seq, &new.messages)?;
+        if let Some(parent) = continued(txn, session, id.session, new)? {
+            conversation.go_on(txn, id.session, parent, &new.messages)?;
+        } else {
+            conversation.follows = parent(session, id.seq, &new.messages);
+            conversation.say(&new.messages)?;
+        }
         Ok(conversation)
     }
 
     /// A request that leaves out what was said up to the reply that it names.
     ///
     /// A system text holds for one request: what the request before had in its place is not repeated.
-    fn continuing(
+    fn go_on(
+        &mut self,
         txn: &Txn<'_>,
-        session: &SessionIndex,
-        id: TurnId,
-        (new, (parent, before)): (&NewTurn, (u32, Vec<Place>)),
-    ) -> Result<Self, TxnError> {
-        let mut conversation = Self::default();
-        let mut messages = &new.messages[..];
+        number: u64,
+        (parent, before): (u32, Vec<u32>),
+        mut messages: &[NewMessage],
+    ) -> Result<(), TxnError> {
         let mut repeated = &before[..];
         if let Some((first, others)) = messages.split_first()
             && is_system(first.text.as_str())
         {
             messages = others;
-            conversation.say(session, id.seq, std::slice::from_ref(first))?;
+            self.say(std::slice::from_ref(first))?;
             if let Some((first, others)) = repeated.split_first()
-                && is_system(&text(txn, id.session, *first)?)
+                && let runs = self.session.runs(&[*first], 0)
+                && let [system] = &record::messages(txn, keys::id(number, parent), &runs)?[..]
+                && system.role() == Role::System
             {
                 repeated = others;
             }
         }
-        conversation.places.extend(repeated);
-        conversation.follows = Some((parent, conversation.places.len()));
-        conversation.say(session, id.seq, messages)?;
-        Ok(conversation)
+        self.places.extend(repeated);
+        self.follows = Some((parent, self.places.len()));
+        self.say(messages)
     }
 
     /// Adds a line of the turn's own.
-    fn push(&mut self, seq: u32, line: Line) -> Place {
-        let at = u32::try_from(self.own.len()).unwrap_or(u32::MAX);
-        self.own.push(line);
-        Place { seq, at }
+    pub(super) fn push(&mut self, text: String) -> u32 {
+        let n_own = u32::try_from(self.own.len()).unwrap_or(u32::MAX);
+        self.own.push(text);
+        self.session.n_lines().saturating_add(n_own)
     }
 
     /// Adds messages: each stands where the session has it, or becomes a line of the turn's own.
-    fn say(
-        &mut self,
-        session: &SessionIndex,
-        seq: u32,
-        messages: &[NewMessage],
-    ) -> Result<(), TxnError> {
-        self.places.reserve(messages.len() + 1);
+    fn say(&mut self, messages: &[NewMessage]) -> Result<(), TxnError> {
+        let session = self.session;
+        self.places.reserve(messages.len());
         for NewMessage { text, .. } in messages {
-            let last = self.places.last();
-            let expected = last.and_then(|last| session.after(*last));
-            if let Some(place) = session.find(&text.hash, expected) {
-                self.places.push(place);
+            let expected = self.places.last().map(|last| last + 1);
+            if let Some(line) = session.find(&text.hash, expected) {
+                self.places.push(line);
                 continue;
             }
-            let canonical = text.canonical().map_err(|error| unreadable(&error))?;
+            let canonical = text.canonical().map_err(LogError::from)?;
             let hash = hash(canonical.as_bytes());
-            let place = session.find(&hash, expected);
-            let place = place.unwrap_or_else(|| self.push(seq, Line::new(canonical)));
+            let line = session.find(&hash, expected);
+            let line = line.unwrap_or_else(|| self.push(canonical));
             if hash != text.hash {
-                self.aliases.push((text.hash, place));
+                self.aliases.push((text.hash, line));
             }
-            self.places.push(place);
+            self.places.push(line);
         }
         Ok(())
     }
@@ -117,13 +117,13 @@ impl Conversation {
 /// The turn whose conversation, with its reply, is the longest beginning of this one, by chain hash.
 fn parent(session: &SessionIndex, not: u32, messages: &[NewMessage]) -> Option<(u32, usize)> {
     let mut longest: Option<(u32, usize)> = None;
-    for turn in session.recent().filter(|turn| turn.seq != not) {
-        let Some(after) = turn.header.after() else {
+    for (seq, turn) in session.recent().filter(|(seq, _)| *seq != not) {
+        let Some(after) = turn.after() else {
             continue;
         };
         let from = longest.map_or(0, |(_, new_from)| new_from);
         let place = first_with(messages, after, from);
-        longest = place.map_or(longest, |place| Some((turn.seq, place + 1)));
+        longest = place.map_or(longest, |place| Some((*seq, place + 1)));
     }
     longest
 }
@@ -144,59 +144,32 @@ fn first_with(messages: &[NewMessage], chain: ChainHash, from: usize) -> Option<
     (first >= from).then_some(first)
 }
 
-/// The turn with the reply that a request names, and where its conversation lies, the reply included.
+/// The turn with the reply that a request names, and the lines of its conversation, the reply included.
 /// `None` where the request names none, or one that the session does not have.
 fn continued(
     txn: &Txn<'_>,
     session: &SessionIndex,
     number: u64,
     new: &NewTurn,
-) -> Result<Option<(u32, Vec<Place>)>, TxnError> {
-    let Some(reply_id) = &new.continues else {
+) -> Result<Option<(u32, Vec<u32>)>, TxnError> {
+    if new.continues.is_none() {
         return Ok(None);
-    };
-    let next = session.next_seq();
+    }
+    let next = session.next_seq;
     for seq in (next.saturating_sub(LOOKED_THROUGH)..next).rev() {
-        let id = keys::id(number, seq);
-        if let Some((record, header)) = read(txn, id)?
-            && header.reply_id.as_ref() == Some(reply_id)
-        {
-            let mut places = session.places(&header.said);
-            places.extend(record.reply(&header).map(|at| Place { seq, at }));
-            return Ok(Some((seq, places)));
+        let turn = match Record::get(txn, keys::id(number, seq)) {
+            // One that does not read back must not keep later ones from the log.
+            Err(TxnError::Refused(_)) => None,
+            turn => turn?,
+        };
+        if let Some(turn) = turn.filter(|turn| turn.meta.reply_id == new.continues) {
+            return Ok(Some((seq, turn.lines().chain(turn.reply).collect())));
         }
     }
     Ok(None)
 }
 
-/// A turn's record; none of one that does not read back: it must not keep later ones from the log.
-fn read(txn: &Txn<'_>, id: TurnId) -> Result<Option<(Record, Header)>, TxnError> {
-    let read = || {
-        let record = Record::get(txn, id)?;
-        let with_header = |record: Record| record.header(id).map(|header| (record, header));
-        record.map(with_header).transpose()
-    };
-    match read() {
-        Err(TxnError::Refused(_)) => Ok(None),
-        read => read,
-    }
-}
-
 fn is_system(text: &str) -> bool {
     let message = serde_json::from_str::<Message>(text);
     message.is_ok_and(|message| message.role() == Role::System)
-}
-
-/// The text at a place.
-fn text(txn: &Txn<'_>, number: u64, Place { seq, at }: Place) -> Result<String, TxnError> {
-    let id = keys::id(number, seq);
-    let record = Record::get(txn, id)?;
-    let line = record
-        .as_ref()
-        .and_then(|record| record.own.get(at as usize));
-    match line.map(|line| (line, shared(line))) {
-        Some((_, Some(hash))) => texts::get(txn, &hash),
-        Some((line, None)) => Ok(line.clone()),
-        None => Err(damaged_turn(id, "a line is missing")),
-    }
 }

@@ -8,7 +8,7 @@ use crate::{NewTurn, Turn, TurnLog};
 /// Sends only what is new of the client's `n`th turn.
 fn continuing(client: &mut Client, n: usize, system: Option<&str>) -> NewTurn {
     let mut turn = client.turn(&format!("question {n}"), &format!("answer {n}"));
-    turn.reply_id = Some(format!("resp_{n}"));
+    turn.meta.reply_id = Some(format!("resp_{n}"));
     turn.served.api = Some("/v1/responses".to_owned());
     let before = turn.messages.len() - 1;
     turn.messages.drain(..before);

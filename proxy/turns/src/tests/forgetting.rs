@@ -77,13 +77,13 @@ async fn a_session_goes_with_all_that_it_alone_holds() {
         assert_eq!(log.list(TurnFilter::default()).await.unwrap().len(), 3);
         let judged = log.in_state(&agent(), StateKind::Judged).await.unwrap();
         assert_eq!(judged, kept.iter().map(|(id, _)| *id).collect::<Vec<_>>());
-        assert_eq!(log.sessions(None, 9).await.unwrap().len(), 1);
-        // The texts of the other session: its system text, the tools' block, and who uses them.
+        assert_eq!(log.sessions().await.unwrap().len(), 1);
+        // The texts of the other session: its system text, its setup, its tools, and who uses them.
         let of_one = (
             n_keys(&log, Table::Texts).await,
             n_keys(&log, Table::TextUsers).await,
         );
-        assert_eq!(of_one, (2, 4));
+        assert_eq!(of_one, (3, 6));
         for table in [Table::Tokens, Table::Verdicts, Table::States, Table::Turns] {
             assert_eq!(n_keys(&log, table).await, 3, "{table:?}");
         }
@@ -111,8 +111,8 @@ async fn what_ended_long_ago_is_forgotten() {
     }
     let before_ms = Client::new("", "").now_ms + 60_000;
     assert_eq!(log.forget_before(before_ms).await.unwrap(), 1);
-    let left = log.sessions(None, 9).await.unwrap();
-    assert_eq!(left[0].session, session("new"));
+    let left = log.sessions().await.unwrap();
+    assert_eq!(left[0].1.session, session("new"));
 }
 
 #[tokio::test]
@@ -177,8 +177,8 @@ async fn a_masked_text_is_gone_with_the_ids_that_would_tell_it() {
             assert_eq!((turn.masked, turn.tokens.is_none()), (n > 0, n > 0));
             assert_eq!(turn.request.messages.len(), 2 + 2 * n);
         }
-        // The long text, the block, and the text that took the long one's place.
-        assert_eq!(n_keys(&log, Table::Texts).await, 2);
+        // The setup, the tools, and the text that took the long one's place.
+        assert_eq!(n_keys(&log, Table::Texts).await, 3);
         if again == 0 {
             log.close().await;
             log = open(dir.path());
@@ -190,7 +190,7 @@ async fn a_masked_text_is_gone_with_the_ids_that_would_tell_it() {
     // One whose text was masked before it came.
     let mut turn = client.turn("it was [key]", "an answer");
     turn.tokens = Some(tokens(9));
-    turn.masked = true;
+    turn.meta.masked = true;
     let id = log.append(turn).await.unwrap();
     let turn = log.get(id).await.unwrap().unwrap();
     assert!(turn.masked && turn.tokens.is_none());

@@ -14,7 +14,7 @@ use std::{
 use metaclaw_chat::{Score, TurnId};
 use tokio::task::JoinSet;
 
-use super::kit::{Client, Dice, as_put, open, verdict};
+use super::kit::{Client, Dice, as_put, open, session_turns, verdict};
 use crate::{NewStep, NewTurn, TurnFilter, TurnLog, TurnState};
 
 /// Says what a started-again test binary is to do: `append ROUND` or `step`.
@@ -38,7 +38,7 @@ fn conversation(round: usize, session: usize) -> (Client, impl Fn(&mut Client, u
     let next = move |client: &mut Client, n: usize| {
         let said = format!("round {round} session {session} turn {n}: ").repeat(1 + n % 7);
         let mut turn = client.turn(&said, &format!("answer {n} ").repeat(1 + n % 40));
-        turn.reply_id = Some(format!("{round}/{session}/{n}"));
+        turn.meta.reply_id = Some(format!("{round}/{session}/{n}"));
         turn
     };
     (client, next)
@@ -160,14 +160,8 @@ async fn check_whole(log: &TurnLog, rounds: usize) -> BTreeMap<String, TurnId> {
     let mut found = BTreeMap::new();
     for (round, session) in (0..rounds).flat_map(|round| (0..SESSIONS).map(move |s| (round, s))) {
         let (mut client, next) = conversation(round, session);
-        let (agent, name) = ("main".parse().unwrap(), client.session.parse().unwrap());
-        for (n, turn) in log
-            .session_turns(&agent, &name)
-            .await
-            .unwrap()
-            .into_iter()
-            .enumerate()
-        {
+        let turns = session_turns(log, "main", &client.session).await;
+        for (n, turn) in turns.into_iter().enumerate() {
             assert_eq!(turn.state, TurnState::Captured);
             let (id, reply_id) = (turn.id, turn.reply_id.clone().unwrap());
             assert_eq!(as_put(turn), next(&mut client, n), "{reply_id}");

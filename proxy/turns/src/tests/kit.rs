@@ -6,8 +6,8 @@ use metaclaw_chat::{ChainHash, JudgedBy, Message, Score, Usage, Verdict, Vote};
 use serde_json::json;
 
 use crate::{
-    JsonText, LessonRef, NewMessage, NewTurn, Served, StreamEnd, Turn, TurnKind, TurnLog,
-    TurnsConfig,
+    JsonText, LessonRef, NewMessage, NewTurn, Served, StreamEnd, Turn, TurnKind, TurnLog, TurnMeta,
+    TurnsConfig, read, session::SessionRecord, store::Store,
 };
 
 pub(super) fn open(dir: &Path) -> TurnLog {
@@ -48,8 +48,23 @@ impl Client {
         let chain = *ChainHash::chain(&agent, &self.messages).last().unwrap();
         NewTurn {
             session: self.session.parse().unwrap(),
-            kind: TurnKind::Main,
-            chain,
+            meta: TurnMeta {
+                kind: TurnKind::Main,
+                chain,
+                reply_id: None,
+                finish_reason: Some("stop".to_owned()),
+                usage: Some(Usage {
+                    prompt_tokens: 100,
+                    completion_tokens: 7,
+                    cached_tokens: 64,
+                }),
+                end: StreamEnd::Complete,
+                started_ms: self.now_ms,
+                first_byte_ms: Some(self.now_ms + 40),
+                ended_ms: self.now_ms + 900,
+                is_last: false,
+                masked: false,
+            },
             messages: NewMessage::all(&agent, &self.messages).unwrap(),
             continues: None,
             tools: Some(JsonText::new(
@@ -61,20 +76,7 @@ impl Client {
                 .clone(),
             agent,
             reply: Some(Message::assistant(answered)),
-            reply_id: None,
-            finish_reason: Some("stop".to_owned()),
-            usage: Some(Usage {
-                prompt_tokens: 100,
-                completion_tokens: 7,
-                cached_tokens: 64,
-            }),
-            end: StreamEnd::Complete,
             served: served(),
-            started_ms: self.now_ms,
-            first_byte_ms: Some(self.now_ms + 40),
-            ended_ms: self.now_ms + 900,
-            is_last: false,
-            masked: false,
             tokens: None,
         }
     }
@@ -128,4 +130,18 @@ impl Dice {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ (z >> 31)) % bound
     }
+}
+
+/// All turns of a session, in order.
+pub(super) async fn session_turns(log: &TurnLog, agent: &str, session: &str) -> Vec<Turn> {
+    let (agent, session) = (agent.parse().unwrap(), session.parse().unwrap());
+    let turns = move |store: &Store| {
+        let Some(number) = SessionRecord::number(store, &agent, &session)? else {
+            return Ok(Vec::new());
+        };
+        let ids = read::turn_ids(store, number)?.into_iter();
+        ids.filter_map(|id| read::turn(store, id).transpose())
+            .collect()
+    };
+    log.read(turns).await.unwrap()
 }

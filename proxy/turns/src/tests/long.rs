@@ -1,6 +1,13 @@
 //! A session that goes on for weeks.
 
-use super::kit::{Client, as_put, open};
+use std::time::Instant;
+
+use metaclaw_chat::TurnId;
+
+use super::{
+    kit::{Client, Dice, as_put, open},
+    size::english,
+};
 use crate::{Tokens, keys, record::Record, store::Source as _, store::Store, store::Table, values};
 
 #[tokio::test]
@@ -39,8 +46,8 @@ async fn a_turn_stays_small_however_long_its_session_and_reads_back() {
     let question = move |store: &Store| {
         let (mut n_spans, mut n_bytes, mut n_token_bytes) = (0, 0, 0);
         for id in ids {
-            let header = Record::get(store, id)?.unwrap().header(id)?;
-            n_spans = n_spans.max(header.said.len());
+            let turn = Record::get(store, id)?.unwrap();
+            n_spans = n_spans.max(turn.old.len()).max(turn.new.len());
             let key = keys::turn(id);
             n_bytes = n_bytes.max(store.get(Table::Turns, &key)?.unwrap().len());
             n_token_bytes += values::get(store, Table::Tokens, &key)?.unwrap().len();
@@ -51,4 +58,45 @@ async fn a_turn_stays_small_however_long_its_session_and_reads_back() {
     assert_eq!(n_spans, 1);
     assert!(n_bytes < 1_000, "{n_bytes}");
     assert!(n_token_bytes < 300 * N_TURNS as usize, "{n_token_bytes}");
+}
+
+/// How long it takes to read any turn of a session of 2,000 whose client sums up at 512 KiB:
+/// `cargo test --release -p metaclaw-turns any_turn -- --ignored --nocapture`.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "minutes without --release"]
+async fn any_turn_of_a_long_session_is_read_at_once() {
+    const N_TURNS: u32 = 2_000;
+    const CONTEXT: usize = 512 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut dice = Dice::new(1);
+    let mut client = Client::new("s", &english(&mut dice, 27_000));
+    let mut n_bytes = 0;
+    for _ in 0..N_TURNS {
+        if n_bytes > CONTEXT {
+            let kept = client.messages.split_off(client.messages.len() - 4);
+            client.messages.truncate(1);
+            client.messages.extend(kept);
+            n_bytes = 0;
+        }
+        let turn = client.turn(&english(&mut dice, 200), &english(&mut dice, 400));
+        n_bytes += 600;
+        log.append(turn).await.unwrap();
+    }
+    log.close().await;
+    let log = open(dir.path());
+    let mut times = Vec::new();
+    for seq in 0..N_TURNS {
+        let began = Instant::now();
+        let turn = log.get(TurnId { session: 1, seq }).await.unwrap();
+        times.push((began.elapsed(), seq));
+        assert!(turn.is_some());
+    }
+    times.sort_unstable();
+    println!(
+        "median {:?}, 99 % {:?}, slowest {:?}",
+        times[1_000],
+        times[1_980],
+        &times[1_995..]
+    );
 }

@@ -146,8 +146,8 @@ fn turn(client: &mut Client, asking: &Asking) -> NewTurn {
     }
     let mut turn = client.request("");
     turn.reply.clone_from(&asking.reply);
-    turn.end = asking.end;
-    turn.kind = if asking.took.is_multiple_of(5) {
+    turn.meta.end = asking.end;
+    turn.meta.kind = if asking.took.is_multiple_of(5) {
         TurnKind::Side
     } else {
         TurnKind::Main
@@ -156,8 +156,8 @@ fn turn(client: &mut Client, asking: &Asking) -> NewTurn {
         .insert("extra".to_owned(), asking.params.clone());
     turn.served.system_block.clone_from(&asking.block);
     // Sometimes the next request begins before this one has ended.
-    turn.ended_ms = turn.started_ms + asking.took;
-    turn.tokens = turn.is_complete().then(|| tokens(asking.took));
+    turn.meta.ended_ms = turn.started_ms + asking.took;
+    turn.tokens = (turn.end == StreamEnd::Complete).then(|| tokens(asking.took));
     if let (true, Some(reply)) = (asking.keeps_reply, &asking.reply) {
         client.messages.push(reply.clone());
     }
@@ -210,7 +210,7 @@ proptest! {
                     // Only another try at a turn that did not end well may take its place.
                     let chain = turn.chain;
                     if let Some(old) = put.insert(id.unwrap(), turn) {
-                        assert!(!old.is_complete() && old.chain == chain);
+                        assert!(old.end != StreamEnd::Complete && old.chain == chain);
                     }
                 }
             }

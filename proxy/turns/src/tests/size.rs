@@ -4,14 +4,14 @@ use std::{fs, path::Path, time::Instant};
 
 use tokio::task::JoinSet;
 
-use super::kit::{Client, Dice, open};
+use super::kit::{Client, Dice, open, session_turns};
 
 /// A twentieth of the 10,000 turns that the promise is made for: fixed costs weigh more here, not less.
 const SESSIONS: usize = 10;
 const TURNS: usize = 50;
 
 /// Words as English spreads them: few are said often, most seldom (Zipf's law, 4,000 of them).
-fn english(dice: &mut Dice, n_bytes: usize) -> String {
+pub(super) fn english(dice: &mut Dice, n_bytes: usize) -> String {
     let mut text = String::new();
     while text.len() < n_bytes {
         let rank = 4_000u64.pow(2) / (1 + dice.below(4_000u64.pow(2)));
@@ -52,7 +52,7 @@ async fn many_turns_of_one_system_text_are_small() {
             for n in 0..TURNS {
                 let mut turn = client.turn(&english(&mut dice, 200), &english(&mut dice, 400));
                 turn.tools = Some(tools.clone());
-                turn.reply_id = Some(format!("chatcmpl-{:016x}{n:08}", dice.below(u64::MAX)));
+                turn.meta.reply_id = Some(format!("chatcmpl-{:016x}{n:08}", dice.below(u64::MAX)));
                 n_raw += serde_json::to_vec(&turn.request().unwrap()).unwrap().len();
                 log.append(turn).await.unwrap();
             }
@@ -73,10 +73,8 @@ async fn many_turns_of_one_system_text_are_small() {
         "agent:main:explicit:7".parse().unwrap(),
     );
     let began = Instant::now();
-    assert_eq!(
-        log.session_turns(&agent, &session).await.unwrap().len(),
-        TURNS
-    );
+    let whole = session_turns(&log, "main", "agent:main:explicit:7").await;
+    assert_eq!(whole.len(), TURNS);
     println!("one session whole in {:?}", began.elapsed());
     let began = Instant::now();
     let filter = crate::TurnFilter {

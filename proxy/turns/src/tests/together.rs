@@ -5,13 +5,13 @@ use std::path::Path;
 use metaclaw_chat::{Score, TurnId};
 use tokio::sync::Semaphore;
 
-use super::kit::{Client, as_put, open, verdict};
+use super::kit::{Client, as_put, open, session_turns, verdict};
 use crate::{
     NewTurn, StateKind, StreamEnd, TurnFilter, TurnLog, TurnState, TurnsConfig,
     engine::{Batch, Engine},
     folder::{self, Opening, wait_until_free},
-    health::Shared,
-    jobs::{Append, Receipt},
+    health::LogState,
+    jobs::{Append, PendingTurn},
 };
 
 /// Writes turns in one transaction; their ids.
@@ -24,7 +24,7 @@ fn put_with(dir: &Path, turns: &[NewTurn], n_recalled: usize) -> Vec<TurnId> {
     let (opened, _) = folder::open(dir, &TurnsConfig::default(), Opening::First).unwrap();
     let mut engine = Engine::new(opened);
     engine.recall(n_recalled).unwrap();
-    let shared = std::sync::Arc::new(Shared::new());
+    let state = std::sync::Arc::new(LogState::new());
     let room = std::sync::Arc::new(Semaphore::new(1_000));
     let (told, ids) = std::sync::mpsc::channel();
     let appends = (0..).zip(turns).map(|(key, turn)| {
@@ -34,8 +34,7 @@ fn put_with(dir: &Path, turns: &[NewTurn], n_recalled: usize) -> Vec<TurnId> {
             key,
             new: Box::new(turn.clone()),
             n_bytes: 0,
-            receipt: Receipt::new(Box::new(done)),
-            ticket: shared.wait(key),
+            pending: PendingTurn::new(&state, key, Box::new(done)),
             _room: std::sync::Arc::clone(&room).try_acquire_owned().unwrap(),
         }
     });
@@ -43,7 +42,7 @@ fn put_with(dir: &Path, turns: &[NewTurn], n_recalled: usize) -> Vec<TurnId> {
         appends: appends.collect(),
         ..Batch::default()
     };
-    assert!(engine.run(batch, &shared).is_ok());
+    assert!(engine.run(batch, &state).is_ok());
     drop((engine, told));
     wait_until_free(dir);
     ids.iter().collect()
@@ -55,9 +54,9 @@ fn two_sessions(n_turns: usize) -> Vec<NewTurn> {
     let began_ms = clients[0].now_ms;
     let turns = (0..n_turns).map(|n| {
         let mut turn = clients[n % 2].turn(&format!("q{n}"), &format!("a{n}"));
-        turn.started_ms = began_ms;
-        turn.ended_ms = began_ms + 900 + 10 * n as u64;
-        turn.reply_id = Some(format!("chatcmpl-{n}"));
+        turn.meta.started_ms = began_ms;
+        turn.meta.ended_ms = began_ms + 900 + 10 * n as u64;
+        turn.meta.reply_id = Some(format!("chatcmpl-{n}"));
         turn
     });
     turns.collect()
@@ -148,8 +147,8 @@ async fn each_is_moved_by_itself() {
             assert_eq!(&listed, expected);
         }
     }
-    let all = log.session_turns(&agent, &"a".parse().unwrap()).await;
-    let states = all.unwrap().into_iter().map(|turn| turn.state);
+    let all = session_turns(&log, "main", "a").await;
+    let states = all.into_iter().map(|turn| turn.state);
     assert!(states.eq([const { TurnState::Judged }; 6]));
 }
 
@@ -160,12 +159,12 @@ async fn one_that_was_cut_gives_its_place_to_another_try() {
     for turn in &mut turns {
         turn.session = "a".parse().unwrap();
     }
-    turns[7].end = StreamEnd::Cut;
+    turns[7].meta.end = StreamEnd::Cut;
     let mut again = turns[7].clone();
-    again.end = StreamEnd::Complete;
-    again.reply_id = Some("chatcmpl-again".to_owned());
-    again.started_ms = again.ended_ms;
-    again.ended_ms += 40;
+    again.meta.end = StreamEnd::Complete;
+    again.meta.reply_id = Some("chatcmpl-again".to_owned());
+    again.meta.started_ms = again.ended_ms;
+    again.meta.ended_ms += 40;
     turns.push(again);
     let ids = put(dir.path(), &turns);
     assert_eq!(ids[8], ids[7]);

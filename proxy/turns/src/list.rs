@@ -1,23 +1,22 @@
 //! Lists of turns, a line each.
 
-use std::{
-    collections::{HashMap, HashSet, hash_map::Entry},
-    rc::Rc,
-};
+use std::collections::{HashMap, HashSet, hash_map::Entry};
 
 use metaclaw_chat::{Message, TurnId};
 
-use super::{in_session, moved};
 use crate::{
-    journal,
-    read::{SessionReader, number, turn_ids},
-    record::{Header, Record},
+    error::LogError,
+    journal, keys, learning,
+    log::TurnLog,
+    query::{in_session, moved},
+    read::{reply, turn_ids},
+    record::{Record, Setup, messages},
+    session::SessionRecord,
     state,
     store::Store,
-    tokens,
+    texts, tokens,
     turn::{StateKind, TurnState},
     values::TxnError,
-    verdicts,
     view::{MAX_LIST, TurnFilter, TurnSummary},
 };
 
@@ -26,19 +25,30 @@ const DEFAULT_LIST: usize = 50;
 /// Characters of a text in a list.
 const SNIPPET: usize = 160;
 
-/// Summaries of the turns that a filter names, the newest first.
-pub(crate) fn list(store: &Store, filter: &TurnFilter) -> Result<Vec<TurnSummary>, TxnError> {
+// === impl TurnLog ===
+
+impl TurnLog {
+    /// One line about each turn that the filter names, the newest first.
+    ///
+    /// # Errors
+    /// The store's, or [`LogError::Damaged`] where something does not read back.
+    pub async fn list(&self, filter: TurnFilter) -> Result<Vec<TurnSummary>, LogError> {
+        self.read(move |store| list(store, &filter)).await
+    }
+}
+
+fn list(store: &Store, filter: &TurnFilter) -> Result<Vec<TurnSummary>, TxnError> {
     let limit = match filter.limit {
         0 => DEFAULT_LIST,
         limit => limit.min(MAX_LIST),
     };
-    let mut sessions: HashMap<u64, Option<SessionReader<'_>>> = HashMap::new();
+    let mut sessions: HashMap<u64, Option<SessionRecord>> = HashMap::new();
     let mut found = Vec::new();
     for id in candidates(store, filter)? {
         let id = id?;
         let session = match sessions.entry(id.session) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(SessionReader::of(store, id.session)?),
+            Entry::Vacant(new) => new.insert(SessionRecord::get(store, id.session)?),
         };
         let Some(session) = session.as_ref().filter(|it| is_theirs(filter, it)) else {
             continue;
@@ -55,8 +65,8 @@ pub(crate) fn list(store: &Store, filter: &TurnFilter) -> Result<Vec<TurnSummary
 }
 
 /// Whether a session is one of those that a filter names.
-fn is_theirs(filter: &TurnFilter, session: &SessionReader<'_>) -> bool {
-    let (agent, name) = (&session.session.agent, &session.session.session);
+fn is_theirs(filter: &TurnFilter, session: &SessionRecord) -> bool {
+    let (agent, name) = (&session.agent, &session.session);
     filter.agent.as_ref().is_none_or(|it| it == agent)
         && filter.session.as_ref().is_none_or(|it| it == name)
 }
@@ -65,39 +75,35 @@ type Ids<'a> = Box<dyn Iterator<Item = Result<TurnId, TxnError>> + 'a>;
 
 /// Turns that a filter may name, the newest first, from the table that has the fewest others.
 fn candidates<'a>(store: &'a Store, filter: &TurnFilter) -> Result<Ids<'a>, TxnError> {
-    let ids = match (&filter.agent, &filter.session, filter.state) {
-        (Some(agent), Some(session), state) => match number(store, agent, session)? {
-            None => Vec::new(),
-            Some(number) => match state {
-                Some(kind) => in_session(store, agent, kind, number)?,
-                None => turn_ids(store, number)?,
-            },
-        },
+    let mut ids = match (&filter.agent, &filter.session, filter.state) {
+        (Some(agent), Some(session), state) => {
+            match (SessionRecord::number(store, agent, session)?, state) {
+                (None, _) => Vec::new(),
+                (Some(number), Some(kind)) => in_session(store, agent, kind, number)?,
+                (Some(number), None) => turn_ids(store, number)?,
+            }
+        }
         (Some(agent), None, Some(kind)) if kind != StateKind::Captured => {
-            moved(store, agent, kind)?
+            moved(store, &keys::index_prefix(kind, agent))?
         }
         _ => return Ok(by_arrival(store, filter.before)),
     };
-    let before = filter.before;
-    let ids = ids.into_iter().rev();
-    Ok(Box::new(
-        ids.filter(move |id| before.is_none_or(|before| *id < before))
-            .map(Ok),
-    ))
+    ids.retain(|id| filter.before.is_none_or(|before| *id < before));
+    Ok(Box::new(ids.into_iter().rev().map(Ok)))
 }
 
 /// All turns, or those behind one in the list.
 fn by_arrival(store: &Store, before: Option<TurnId>) -> Ids<'_> {
     let mut seen = HashSet::new();
     let mut is_behind = before.is_none();
-    let turns = journal::newest_first(store, None).filter_map(move |entry| match entry {
+    let turns = journal::newest_first(store).filter_map(move |id| match id {
         Err(error) => Some(Err(error.into())),
-        Ok((_, entry)) => {
+        Ok((id, _)) => {
             // One that was tried again stands where its last try does.
-            let is_new = seen.insert(entry.id);
+            let is_new = seen.insert(id);
             let is_next = is_new && is_behind;
-            is_behind |= before == Some(entry.id);
-            is_next.then_some(Ok(entry.id))
+            is_behind |= before == Some(id);
+            is_next.then_some(Ok(id))
         }
     });
     Box::new(turns)
@@ -105,56 +111,46 @@ fn by_arrival(store: &Store, before: Option<TurnId>) -> Ids<'_> {
 
 fn summary(
     store: &Store,
-    session: &SessionReader<'_>,
+    session: &SessionRecord,
     id: TurnId,
     state: TurnState,
 ) -> Result<Option<TurnSummary>, TxnError> {
-    let Some(record) = session.record(id.seq)? else {
+    let Some(turn) = Record::get(store, id)? else {
         return Ok(None);
     };
-    let header = record.header(id)?;
-    let served = &session.setup(id.seq, &header)?.served;
-    let asked = asked(session, id.seq, &record, &header)?;
-    let reply = session.reply(&record, &header)?;
+    let (_, served): Setup = texts::value(store, &turn.setup)?;
+    let reply = reply(store, id, &turn)?;
+    let meta = &turn.meta;
     Ok(Some(TurnSummary {
         id,
-        agent: session.session.agent.clone(),
-        session: session.session.session.clone(),
-        kind: header.kind,
-        end: header.end,
-        started_ms: header.started_ms,
-        ended_ms: header.ended_ms(),
-        model: served.model.clone(),
-        adapter: served.adapter.clone(),
-        n_messages: header.n_said as usize,
-        asked,
+        agent: session.agent.clone(),
+        session: session.session.clone(),
+        kind: meta.kind,
+        end: meta.end,
+        started_ms: meta.started_ms,
+        ended_ms: meta.ended_ms,
+        model: served.model,
+        adapter: served.adapter,
+        n_messages: turn.lines().count(),
+        asked: asked(store, id, &turn)?,
         answered: reply.as_ref().map(snippet),
         state,
-        score: verdicts::all(store, id)?.last().map(|it| it.score),
+        score: learning::verdicts(store, id)?.last().map(|it| it.score),
         has_ids: tokens::has(store, id)?,
     }))
 }
 
 /// The owner's last message among those that are new in a turn; of a request that says nothing new, as one
 /// that was sent twice, among all.
-fn asked(
-    session: &SessionReader<'_>,
-    seq: u32,
-    record: &Rc<Record>,
-    header: &Header,
-) -> Result<Option<String>, TxnError> {
-    let n_new = match header.n_said.saturating_sub(header.new_from) {
-        0 => header.n_said,
-        n_new => n_new,
+fn asked(store: &Store, id: TurnId, turn: &Record) -> Result<Option<String>, TxnError> {
+    let runs = if turn.new.is_empty() {
+        &turn.old
+    } else {
+        &turn.new
     };
-    let new = session.messages(seq, (record, header), n_new as usize)?;
-    for line in new.iter().rev() {
-        let message: Message = session.value(line)?;
-        if message.is_owners() {
-            return Ok(Some(cut(&message.text())));
-        }
-    }
-    Ok(None)
+    let messages = messages(store, id, runs)?;
+    let asked = messages.iter().rev().find(|message| message.is_owners());
+    Ok(asked.map(|message| cut(&message.text())))
 }
 
 fn snippet(message: &Message) -> String {
