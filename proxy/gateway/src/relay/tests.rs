@@ -93,8 +93,9 @@ async fn a_silence_that_is_too_long_is_a_cut() {
 async fn the_agents_own_pause_is_not_the_upstreams() {
     let mut tasks = JoinSet::new();
     let (mut relay, mut upstream) = reply(&mut tasks).await;
-    upstream.write_all(b"1\r\nx\r\n1\r\ny\r\n").await.unwrap();
+    upstream.write_all(b"1\r\nx\r\n").await.unwrap();
     assert!(relay.frame().await.unwrap().is_ok());
+    upstream.write_all(b"1\r\ny\r\n").await.unwrap();
     tokio::time::sleep(10 * IDLE).await;
     assert!(relay.frame().await.unwrap().is_ok());
     drop(relay);
