@@ -3,6 +3,7 @@
 use std::{borrow::Cow, iter};
 
 use bytes::Bytes;
+use bytestring::ByteString;
 use metaclaw_chat::{ChainHash, Message, Role, SaidHash};
 use serde_json::Value;
 
@@ -19,7 +20,7 @@ use crate::{api::Api, json};
 #[derive(Debug, Clone)]
 pub struct ChatRequest {
     api: Api,
-    raw: Bytes,
+    text: ByteString,
     pub(super) layout: Layout,
     pub(super) conversation: Conversation,
 }
@@ -40,14 +41,15 @@ impl ChatRequest {
     /// The body is no JSON object, or has no conversation of messages. What upstreams of the Responses API
     /// make of a request without one is for them to say: it may go on from what they keep.
     pub fn parse(api: Api, raw: Bytes) -> Result<Self, RequestError> {
-        let text = str::from_utf8(&raw).map_err(|error| RequestError::NotUtf8 {
+        let text = ByteString::try_from(raw);
+        let text = text.map_err(|error| RequestError::NotUtf8 {
             at: error.valid_up_to(),
         })?;
-        let layout = Layout::parse(api, text)?;
-        let conversation = Conversation::parse(api, text, &layout)?;
+        let layout = Layout::parse(api, &text)?;
+        let conversation = Conversation::parse(api, &text, &layout)?;
         Ok(Self {
             api,
-            raw,
+            text,
             layout,
             conversation,
         })
@@ -56,8 +58,8 @@ impl ChatRequest {
     /// The same with bytes of its own: those that it was read from are free.
     #[must_use]
     pub fn detached(self) -> Self {
-        let raw = Bytes::copy_from_slice(&self.raw);
-        Self { raw, ..self }
+        let text = ByteString::from(&*self.text);
+        Self { text, ..self }
     }
 
     /// The API that it is a request of.
@@ -67,7 +69,7 @@ impl ChatRequest {
 
     /// The body as it came.
     pub fn raw(&self) -> &Bytes {
-        &self.raw
+        self.text.as_bytes()
     }
 
     /// The fields of the body in order, names unescaped, values as JSON text; duplicates included.
@@ -152,9 +154,7 @@ impl ChatRequest {
     }
 
     fn text(&self, span: &layout::Span) -> &str {
-        let bytes = self.raw.get(span.clone()).unwrap_or_default();
-        // All of it is: it was read as text.
-        str::from_utf8(bytes).unwrap_or_default()
+        self.text.get(span.clone()).unwrap_or_default()
     }
 }
 
