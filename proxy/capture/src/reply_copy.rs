@@ -22,7 +22,6 @@ pub(crate) struct ReplyCopy {
 // === impl ReplyCopy ===
 
 impl ReplyCopy {
-    /// An empty copy.
     pub(crate) fn new(budget: &Budget) -> Self {
         Self {
             bytes: Vec::new(),

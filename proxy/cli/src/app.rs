@@ -31,7 +31,6 @@ pub(crate) struct App {
     pub since_ms: u64,
     /// The log of turns.
     pub log: TurnLog,
-    /// Wishes and skills.
     pub library: Library,
     /// Which adapter to ask for.
     pub serving: Arc<Serving>,
@@ -160,7 +159,6 @@ pub(crate) fn skills(library: &Library, agent: Option<&AgentId>) -> Vec<SkillVie
     skills.iter().map(|skill| view(skill)).collect()
 }
 
-/// One skill.
 pub(crate) fn view(skill: &Skill) -> SkillView {
     SkillView {
         name: skill.name.to_string(),

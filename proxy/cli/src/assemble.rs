@@ -238,7 +238,6 @@ fn critical<W: Future<Output = ()>>(app: &App, work: W) -> impl Future<Output = 
     }
 }
 
-/// Takes the port.
 async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => anyhow!(

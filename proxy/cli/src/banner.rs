@@ -16,22 +16,18 @@ const BY_HAND: &str = "wishes and skills are as you write them";
 pub(crate) struct About {
     /// `auto`, `rl` or `skills_only`.
     pub mode: String,
-    /// Who answers.
     pub serves: String,
     /// What gets better, and when.
     pub learns: String,
-    /// What goes where.
     pub leaves: String,
 }
 
-/// Who judges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum JudgedWith {
     /// Configured rules; `n` of them.
     Rules(usize),
     /// A model at an address.
     Model {
-        /// Its name.
         model: String,
         /// Where it is asked.
         url: String,
@@ -45,7 +41,6 @@ pub(crate) struct Banner<'a> {
     pub proxy: SocketAddr,
     /// Whether callers must show a key.
     pub keyed: bool,
-    /// What it does.
     pub about: &'a About,
     /// Keys that were set and do nothing.
     pub inert: &'a [InertUse],

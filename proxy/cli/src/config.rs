@@ -36,7 +36,6 @@ pub(crate) use self::{
 /// Where settings come from.
 #[derive(Debug, Clone)]
 pub(crate) struct Sources {
-    /// The file.
     pub file: PathBuf,
     /// Whether it was named; one that was not may be missing.
     pub file_asked: bool,
@@ -60,7 +59,6 @@ pub(crate) struct Config {
     pub proxy: Listen,
     /// The trainer's dialect and address.
     pub rl: Backend,
-    /// The local trainer.
     pub trainer: Trainer,
     /// Model servers beside `llm.*`.
     pub upstreams: BTreeMap<String, Upstream>,

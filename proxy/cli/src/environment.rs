@@ -11,7 +11,6 @@ pub(crate) struct Environment {
 // === impl Environment ===
 
 impl Environment {
-    /// This process's own.
     pub(crate) fn from_process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -37,7 +36,6 @@ impl Environment {
             .filter(|value| !value.is_empty())
     }
 
-    /// All of them.
     pub(crate) fn variables(&self) -> &[(String, String)] {
         &self.variables
     }

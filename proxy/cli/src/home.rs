@@ -39,12 +39,10 @@ impl Home {
             .create(&self.dir)
     }
 
-    /// The folder itself.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The configuration.
     pub(crate) fn config(&self) -> PathBuf {
         self.dir.join("config.yaml")
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use rustls::RootCertStore;
 
-/// Reads them.
 pub(crate) fn load() -> Arc<RootCertStore> {
     let mut roots = RootCertStore::empty();
     let native = rustls_native_certs::load_native_certs();

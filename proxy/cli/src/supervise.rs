@@ -28,17 +28,13 @@ pub(crate) enum TrainerState {
     Starting,
     /// It answers at an address.
     Ready {
-        /// Where.
         address: SocketAddr,
-        /// Process id.
         pid: u32,
     },
     /// It ended, and will be started again.
     Down {
-        /// Why.
         reason: String,
     },
-    /// We are ending.
     Ended,
 }
 

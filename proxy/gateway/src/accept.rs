@@ -17,7 +17,6 @@ const WARNING: Duration = Duration::from_secs(60);
 /// Descriptors that no agent's connection takes: of the log, the control listener, the skills.
 const RESERVED: u64 = 64;
 
-/// What accepts connections.
 pub(crate) struct Accepting<'a> {
     listener: &'a TcpListener,
     places: Arc<Semaphore>,

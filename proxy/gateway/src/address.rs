@@ -150,7 +150,6 @@ impl Address {
         self.authority.as_str()
     }
 
-    /// Without a route.
     pub(crate) fn base(&self) -> Uri {
         self.at(PathAndQuery::from_static("/")).unwrap_or_default()
     }
@@ -162,7 +161,6 @@ impl Address {
         host == "localhost" || address.is_ok_and(|it| it.is_loopback())
     }
 
-    /// The host alone.
     pub(crate) fn name(&self) -> &str {
         self.authority.host()
     }

@@ -34,7 +34,6 @@ use crate::{
 /// Which adapter answered, on replies of the policy model.
 const ADAPTER: HeaderName = HeaderName::from_static("x-metaclaw-adapter");
 
-/// Serves chats.
 pub(crate) struct Chat {
     pub identifier: Identifier,
     pub sessions: Arc<Sessions>,

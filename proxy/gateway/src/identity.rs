@@ -37,7 +37,6 @@ use crate::{
 /// How many sessions' agents are remembered.
 const BOUND: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
 
-/// Who asks.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub agent: AgentId,

@@ -9,7 +9,7 @@ use tracing::Span;
 
 /// What another room does for a caller.
 pub trait Service: Send + Sync + 'static {
-    /// Does it.
+    /// Answers a call whose caller may make it.
     fn call(&self, call: Call) -> Answering<'_>;
 }
 

@@ -43,7 +43,6 @@ struct Stream {
     agent: IdleClock,
 }
 
-/// What hyper asks.
 struct WatchedBody {
     stream: Arc<Stream>,
     _watch: AbortOnDropHandle<()>,

@@ -30,7 +30,6 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #[error("the agent takes nothing of its reply")]
 pub(crate) struct WriteStalled;
 
-/// The connection.
 #[derive(Debug)]
 pub(crate) struct TimedStream<S> {
     stream: S,

@@ -67,7 +67,6 @@ pub(crate) struct Upstream {
     policy: Option<Arc<Endpoint>>,
 }
 
-/// What is asked.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub method: Method,

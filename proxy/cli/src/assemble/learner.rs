@@ -21,7 +21,6 @@ const TEMPERATURE: f32 = 0.6;
 /// Room for a few sentences and the score.
 const MAX_TOKENS: u32 = 1_024;
 
-/// A judge model.
 #[derive(Debug)]
 struct Model(ChatClient);
 

@@ -20,9 +20,7 @@ pub(crate) struct Plan {
     pub home: Home,
     /// The environment as it was.
     pub environment: Environment,
-    /// The settings.
     pub loaded: Loaded,
-    /// The policy model.
     pub policy: Policy,
     /// The certificates that servers are trusted by.
     pub roots: Arc<RootCertStore>,

@@ -50,7 +50,6 @@ pub(super) struct TrainingSide {
     pub backend: Option<Arc<dyn TrainingBackend>>,
     /// The process to keep.
     pub supervisor: Option<Supervisor>,
-    /// How it is.
     pub state: Option<watch::Receiver<TrainerState>>,
     /// What it wants to be shown.
     pub key: Option<String>,

@@ -13,7 +13,6 @@ use crate::{
 pub(crate) struct Context {
     /// The environment as it was at the start.
     pub environment: Environment,
-    /// MetaClaw's home.
     pub home: Home,
 }
 

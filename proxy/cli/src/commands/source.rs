@@ -41,10 +41,12 @@ pub(crate) async fn running(home: &Home) -> anyhow::Result<Option<ControlClient>
 
 /// Where turns come from.
 pub(super) enum TurnSource {
-    /// The running process.
     Running(ControlClient),
     /// The files; nobody else may have them meanwhile.
-    Files { log: TurnLog, _lock: HomeLock },
+    Files {
+        log: TurnLog,
+        _lock: HomeLock,
+    },
 }
 
 // === impl TurnSource ===
@@ -73,7 +75,6 @@ impl TurnSource {
         }
     }
 
-    /// One, whole.
     pub(super) async fn get(&self, id: TurnId) -> anyhow::Result<Option<Turn>> {
         match self {
             Self::Running(client) => Ok(client.ask("turn", &id).await?),

@@ -26,32 +26,19 @@ pub(crate) enum EditError {
     /// The value is not allowed.
     #[error("{key}: {given:?} is not allowed: {allowed}")]
     Value {
-        /// The key.
         key: String,
-        /// What was given.
         given: String,
         /// What is allowed, or why this is not.
         allowed: String,
     },
     /// The file cannot be edited.
     #[error("cannot change {key} in the file: {message}; edit it by hand")]
-    Edit {
-        /// The key.
-        key: String,
-        /// Why not.
-        message: String,
-    },
+    Edit { key: String, message: String },
     /// The file cannot be read or written.
     #[error("{path}: {source}")]
-    Io {
-        /// The file.
-        path: String,
-        /// Why not.
-        source: io::Error,
-    },
+    Io { path: String, source: io::Error },
 }
 
-/// What was done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Edited {
     /// The key that was set: the new name, where an older one was given.

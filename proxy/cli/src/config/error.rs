@@ -7,16 +7,10 @@ use std::{fmt, io, path::PathBuf};
 pub(crate) enum ConfigError {
     /// The file that was named cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The file is not YAML.
     #[error("{} is not YAML: {message}", path.display())]
     Yaml {
-        /// The file.
         path: PathBuf,
         /// What is wrong, with line and column.
         message: String,
@@ -27,9 +21,7 @@ pub(crate) enum ConfigError {
     /// A value that passed the table and not its own room.
     #[error("{key} in {origin}: {message}")]
     Room {
-        /// The key.
         key: String,
-        /// Where it stands.
         origin: String,
         /// What its room says.
         message: String,
@@ -39,7 +31,6 @@ pub(crate) enum ConfigError {
 /// One value that is not allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// The key, dotted.
     pub key: String,
     /// Where it stands: a file, the environment, the command line.
     pub origin: String,
@@ -52,9 +43,7 @@ pub(crate) struct Problem {
 /// A key that nobody knows: a warning, because a newer or older file should still start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unknown {
-    /// The key, dotted.
     pub key: String,
-    /// Where it stands.
     pub origin: String,
     /// The known key that reads most like it.
     pub nearest: Option<&'static str>,
@@ -63,7 +52,6 @@ pub(crate) struct Unknown {
 /// A key that was set and does nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InertUse {
-    /// The key, dotted.
     pub key: String,
     /// Why it does nothing.
     pub reason: &'static str,

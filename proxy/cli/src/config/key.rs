@@ -22,7 +22,6 @@ pub(crate) struct Key {
 /// What becomes of a key, or of one value of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It works.
     Done,
     /// Accepted, without effect; the banner says so, with the reason.
     Inert(&'static str),

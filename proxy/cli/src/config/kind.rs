@@ -24,7 +24,6 @@ pub(crate) enum Kind {
     /// A file or folder; `~/` is the user's own, anything relative stands beside the file that
     /// names it.
     Path,
-    /// True or false.
     Bool,
     /// A whole number between two bounds, both allowed.
     Count(u64, u64),

@@ -34,11 +34,8 @@ pub(crate) const ENV_PREFIX: &str = "METACLAW__";
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A file.
     File(PathBuf),
-    /// The environment.
     Environment,
-    /// The command line.
     Flags,
 }
 
@@ -142,12 +139,10 @@ impl Layer {
         }
     }
 
-    /// The values, dotted.
     pub(crate) fn values(&self) -> &BTreeMap<String, Value> {
         &self.values
     }
 
-    /// Where they stand.
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin
     }

@@ -20,18 +20,12 @@ pub(crate) enum Policy {
         model: PathBuf,
     },
     /// A training server that runs already.
-    Remote {
-        /// Its address.
-        url: String,
-        /// Its key.
-        key: Option<Secret>,
-    },
+    Remote { url: String, key: Option<Secret> },
 }
 
 /// Why the policy model that was asked for cannot be had.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PolicyError {
-    /// Nothing is there.
     #[error(
         "{key}: no file or folder {}: give a folder in Hugging Face form or a GGUF file (models are not fetched by name)",
         path.display()

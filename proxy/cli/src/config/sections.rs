@@ -20,7 +20,6 @@ pub(crate) enum Mode {
     Auto,
     /// When a batch is ready.
     Rl,
-    /// Never.
     SkillsOnly,
 }
 
@@ -28,11 +27,9 @@ pub(crate) enum Mode {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Llm {
-    /// OpenAI-compatible address.
     pub api_base: Option<String>,
     /// Model to ask for.
     pub model_id: Option<String>,
-    /// Its key.
     pub api_key: Option<Secret>,
 }
 
@@ -40,11 +37,8 @@ pub(crate) struct Llm {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct JudgeAddress {
-    /// Its address.
     pub url: Option<String>,
-    /// Its name.
     pub model: Option<String>,
-    /// Its key.
     pub key: Option<Secret>,
 }
 
@@ -82,14 +76,12 @@ pub(crate) struct Agent {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Backend {
-    /// Which one.
     #[serde(rename = "backend")]
     pub kind: BackendKind,
     /// The policy model, where `trainer.model` names none.
     pub model: Option<PathBuf>,
     /// Address of a training server that runs already.
     pub remote_url: Option<String>,
-    /// Its key.
     pub remote_api_key: Option<Secret>,
     /// For one call, in seconds.
     pub remote_timeout_s: u64,
@@ -118,7 +110,6 @@ pub(crate) struct Trainer {
     pub dtype: Dtype,
     /// Of the engine; 0: all cores.
     pub threads: usize,
-    /// Adapters and checkpoints.
     pub checkpoint_dir: Option<PathBuf>,
 }
 
@@ -126,12 +117,9 @@ pub(crate) struct Trainer {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Dtype {
-    /// The trainer chooses.
     #[default]
     Auto,
-    /// Brain floats.
     Bf16,
-    /// Single precision.
     F32,
 }
 
@@ -167,7 +155,6 @@ impl Listen {
         self.api_key.is_some() || !self.keys.is_empty()
     }
 
-    /// Address and port.
     pub(crate) fn address(&self) -> SocketAddr {
         SocketAddr::new(self.host, self.port)
     }
@@ -188,7 +175,6 @@ impl Default for Backend {
 }
 
 impl Backend {
-    /// For one call.
     pub(crate) fn timeout(&self) -> Duration {
         Duration::from_secs(self.remote_timeout_s)
     }

@@ -13,7 +13,6 @@ use super::{
 /// One key that works, with the value in force.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Effective {
-    /// Dotted path.
     pub key: String,
     /// The value; null where there is none, masked where it is a secret.
     pub value: serde_json::Value,

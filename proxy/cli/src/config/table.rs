@@ -57,7 +57,6 @@ pub(crate) const TABLE: &[Section] = &[
     },
 ];
 
-/// All keys.
 pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
     TABLE.iter().flat_map(|section| section.keys)
 }

@@ -22,13 +22,7 @@ pub(crate) struct ControlClient {
 pub(crate) enum ControlError {
     /// It cannot be asked.
     #[error("the running metaclaw (process {pid}) does not answer: {source}")]
-    Unreachable {
-        /// Its process id.
-        pid: u32,
-        /// Why not.
-        source: reqwest::Error,
-    },
-    /// It refused.
+    Unreachable { pid: u32, source: reqwest::Error },
     #[error("{0}")]
     Refused(String),
     /// The answer cannot be passed on.

@@ -13,9 +13,7 @@ use crate::banner::About;
 /// How the running process is.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Status {
-    /// Process id.
     pub pid: u32,
-    /// Its version.
     pub version: String,
     /// Where agents talk to it.
     pub proxy: SocketAddr,
@@ -45,19 +43,14 @@ pub(crate) struct Status {
 pub(crate) enum TrainerStatus {
     /// It loads its model.
     Starting,
-    /// It answers.
     Ready {
-        /// Where.
         address: SocketAddr,
-        /// Process id.
         pid: u32,
     },
     /// It ended and is started again.
     Down {
-        /// Why it ended.
         reason: String,
     },
-    /// We are ending.
     Ended,
 }
 
@@ -80,10 +73,8 @@ pub(crate) struct LogStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct TurnsQuery {
-    /// Only this agent's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentId>,
-    /// Only this session's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
     /// Only those in this state.
@@ -99,29 +90,24 @@ pub(crate) struct TurnsQuery {
 /// A key that comes or goes.
 #[derive(Debug, Deserialize)]
 pub(crate) struct KeyChange {
-    /// Its name.
     pub name: String,
     /// What it is from now on; none takes it away.
     pub key: Option<KeyConfig>,
 }
 
-/// One skill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SkillView {
-    /// Its name.
     pub name: String,
     /// What it is for.
     pub description: String,
     /// The same text, the same version.
     pub version: String,
-    /// Its instructions.
     pub content: String,
 }
 
 /// One adapter that the trainer has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AdapterView {
-    /// Its name.
     pub name: String,
     /// The agents that are served with it.
     pub agents: Vec<String>,

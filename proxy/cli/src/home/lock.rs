@@ -21,7 +21,6 @@ pub(crate) struct HomeLock {
 /// Who has a home.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Holder {
-    /// Process id.
     pub pid: u32,
     /// The subcommand, as in `start`.
     pub doing: String,
@@ -35,20 +34,10 @@ pub(crate) enum LockError {
         "`metaclaw {}` already runs in {} (process {}): `metaclaw stop` ends it",
         holder.doing, dir.display(), holder.pid
     )]
-    Held {
-        /// The home.
-        dir: PathBuf,
-        /// Who.
-        holder: Holder,
-    },
+    Held { dir: PathBuf, holder: Holder },
     /// The lock file cannot be used.
     #[error("cannot lock {}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 // === impl HomeLock ===

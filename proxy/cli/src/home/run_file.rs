@@ -9,7 +9,6 @@ use super::write_private;
 /// Where the running process is. The token is why the file is its owner's alone.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RunFile {
-    /// Process id.
     pub pid: u32,
     /// Where subcommands ask it, on this machine only.
     pub control: SocketAddr,
@@ -19,7 +18,6 @@ pub(crate) struct RunFile {
     pub base_url: String,
     /// When it began to listen, in milliseconds since 1970.
     pub started_ms: u64,
-    /// Its version.
     pub version: String,
 }
 
@@ -38,7 +36,6 @@ impl RunFile {
         Ok(Some(run))
     }
 
-    /// Writes it, whole.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         let bytes = serde_json::to_vec_pretty(self).map_err(io::Error::other)?;
         write_private(path, &bytes)

@@ -44,7 +44,6 @@ struct ReadyLine {
 // === impl Child ===
 
 impl Child {
-    /// Starts it.
     pub(super) fn start(spec: &TrainerSpec) -> io::Result<Self> {
         let mut command = Command::new(&spec.program);
         command.args(&spec.arguments);

@@ -11,7 +11,6 @@ const NAME: &str = "metaclaw-trainer";
     beside.display()
 )]
 pub(crate) struct NoTrainer {
-    /// Our own program.
     pub beside: PathBuf,
 }
 

@@ -5,9 +5,7 @@ use std::path::PathBuf;
 /// The program, and what it is given.
 #[derive(Debug, Clone)]
 pub(crate) struct TrainerSpec {
-    /// The program.
     pub program: PathBuf,
-    /// Its arguments.
     pub arguments: Vec<String>,
     /// The key that callers must show; ours alone, made anew for each run.
     pub key: String,

@@ -27,7 +27,6 @@ where
     Ok((None::<Identity>, Traces { is_asked_for }))
 }
 
-/// Nothing.
 pub(crate) fn set_parent(_: &Span, _: &HeaderMap) {}
 
 // === impl Traces ===
@@ -42,7 +41,6 @@ impl Traces {
         }
     }
 
-    /// Nothing.
     #[expect(clippy::unused_self, reason = "as with the feature")]
     pub(crate) fn end(self) {}
 }

@@ -11,7 +11,6 @@ pub(super) struct Held {
 // === impl Held ===
 
 impl Held {
-    /// What is held.
     pub(super) fn text(&self) -> &str {
         &self.all[self.n_done..]
     }

@@ -40,7 +40,6 @@ impl Replies {
             .cloned()
     }
 
-    /// Remembers a reply.
     pub(crate) fn put(&self, agent: &AgentId, id: String, replied: Replied) {
         lock(&self.known).put((agent.clone(), id), replied);
     }

@@ -112,7 +112,6 @@ impl RequestMetrics {
         self.progress().read = Instant::now();
     }
 
-    /// Who asks.
     pub(crate) fn set_agent(&self, agent: &AgentId) {
         self.progress().agent = Some(agent.clone());
     }

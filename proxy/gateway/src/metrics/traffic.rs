@@ -34,7 +34,6 @@ const STREAM: [f64; 13] = [
 
 type Seconds = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// The labelled series.
 #[derive(Debug)]
 pub(crate) struct Traffic {
     pub(super) requests: Family<Answered, Counter>,
@@ -85,7 +84,6 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// Counts a request.
     pub(super) fn count(
         &self,
         api: ApiLabel,

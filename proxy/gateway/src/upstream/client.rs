@@ -38,7 +38,6 @@ const PONG: Duration = Duration::from_secs(20);
 
 type Hyper = legacy::Client<Connector, Body>;
 
-/// A request's body.
 #[derive(Debug)]
 pub(crate) enum Sent {
     /// A chat, which is in memory and may be sent again.

@@ -2,7 +2,6 @@
 
 use super::super::kind::Kind::{self, Count, Number};
 
-/// Any whole number.
 pub(super) const ANY: Kind = Count(0, u64::MAX);
 /// Any whole number but 0.
 pub(super) const SOME: Kind = Count(1, u64::MAX);
