@@ -5,7 +5,7 @@ use std::{convert::Infallible, sync::Arc};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use metaclaw_dialects::Api;
-use tower::{Layer, Service, service_fn};
+use tower::{Service, ServiceBuilder, service_fn};
 use tower_http::trace::TraceLayer;
 use tracing::{Span, field::Empty};
 
@@ -14,7 +14,7 @@ use crate::{
     auth::AuthLayer,
     body_limit::BodyLimitLayer,
     chat::Chat,
-    handler::Answer,
+    handler::{Answer, Handler},
     metrics::{Metrics, count_requests},
     origin::OriginLayer,
     passthrough::pass,
@@ -42,8 +42,8 @@ pub(crate) struct Stack {
     pub upstreams: Arc<Upstreams>,
 }
 
-/// Builds the service, from the inside out: the layer that stands last here is the first that a request
-/// goes through, and the last that its answer does. ARCHITECTURE.md lists them from there.
+/// Builds the service. A request goes through the layers from the top down, its answer from the bottom up;
+/// ARCHITECTURE.md lists them.
 pub(crate) fn service(
     stack: Stack,
 ) -> impl Service<
@@ -58,12 +58,58 @@ pub(crate) fn service(
 + 'static {
     let Stack {
         metrics,
+        stalled,
+        origin,
+        probes,
+        admission,
+        auth,
+        body_limit,
         chat,
         services,
         upstreams,
-        ..
     } = stack;
     let set_parent = services.set_parent;
+    // Every line that is logged below stands in the request's span, the bodies' as well.
+    let trace = TraceLayer::new_for_http()
+        .make_span_with(move |request: &Request<_>| {
+            let span = span(request);
+            set_parent(&span, request.headers());
+            span
+        })
+        .on_request(())
+        .on_response(())
+        .on_failure(());
+    let routes = routes(body_limit, chat, services, upstreams, Arc::clone(&metrics));
+    ServiceBuilder::new()
+        .layer(trace)
+        // Counts every answer, refusals too, and times the body that leaves us.
+        .layer_fn(|below| count_requests(Arc::clone(&metrics), below))
+        // Whoever takes nothing of a stream gives up all that is held for it below.
+        .layer_fn(|below| stalled.clone().around(below))
+        // What the origin refuses is answered without a word for its page.
+        .layer_fn(|below| respond(Arc::clone(&metrics), below))
+        // Before anything is done or told: a page of a foreign site learns nothing and uses nothing up.
+        .layer_fn(|below| origin.clone().around(below))
+        // Below, so that a page that may ask reads errors as well.
+        .layer_fn(|below| respond(Arc::clone(&metrics), below))
+        // A gateway that is full still says how it is.
+        .layer_fn(|below| probes.clone().around(below))
+        // Before keys are looked at: a crowd of wrong ones is a crowd.
+        .layer_fn(|below| admission.clone().around(below))
+        // Before a byte of the body is read.
+        .layer_fn(|below| auth.clone().around(below))
+        .service(routes)
+}
+
+/// Who answers: a chat and a call are read whole, once it is known that their caller may ask; what only
+/// passes is not held.
+fn routes(
+    body_limit: BodyLimitLayer,
+    chat: Arc<Chat>,
+    services: Services,
+    upstreams: Arc<Upstreams>,
+    metrics: Arc<Metrics>,
+) -> impl Handler<Incoming, GatewayError> {
     let chat = service_fn(move |request| -> Answer<GatewayError> {
         Box::pin(Arc::clone(&chat).serve(request))
     });
@@ -73,38 +119,9 @@ pub(crate) fn service(
     let passthrough = service_fn(move |request| -> Answer<GatewayError> {
         Box::pin(pass(Arc::clone(&upstreams), request))
     });
-    // A chat is read whole before anybody is asked: not before it is known that its caller may, and
-    // what only passes is not held.
-    let chat = stack.body_limit.clone().around(chat);
-    let services = stack.body_limit.around(services);
-    let routes = router(chat, services, passthrough, Arc::clone(&metrics));
-    // Before a byte of the body is read.
-    let service = stack.auth.around(routes);
-    // Before keys are looked at: a crowd of wrong ones is a crowd.
-    let service = stack.admission.around(service);
-    // A gateway that is full still says how it is.
-    let service = stack.probes.around(service);
-    // Below the origin, so that a page that may ask reads errors as well.
-    let service = respond(Arc::clone(&metrics), service);
-    // Before anything is done or told: a page of a foreign site learns nothing and uses nothing up.
-    let service = stack.origin.around(service);
-    // What the origin refuses is answered without a word for its page.
-    let service = respond(Arc::clone(&metrics), service);
-    // Whoever takes nothing of a stream gives up all that is held for it below.
-    let service = stack.stalled.around(service);
-    // Counts every answer, refusals too, and times the body that leaves us.
-    let service = count_requests(metrics, service);
-    // Every line that is logged below stands in the request's span, the bodies' as well.
-    TraceLayer::new_for_http()
-        .make_span_with(move |request: &Request<_>| {
-            let span = span(request);
-            set_parent(&span, request.headers());
-            span
-        })
-        .on_request(())
-        .on_response(())
-        .on_failure(())
-        .layer(service)
+    let chat = body_limit.clone().around(chat);
+    let services = body_limit.around(services);
+    router(chat, services, passthrough, metrics)
 }
 
 /// What is told of a request is filled in as it becomes known: `turn` by `metaclaw-capture`, when the log
