@@ -21,47 +21,39 @@ const COMMON: &[u8] = br##"0
 {"role":"assistant","content":"0"}
 "##;
 
-/// Packs and unpacks values, keeping zstd's tables between calls. One thread's.
-pub(crate) struct Codec {
-    compressor: RefCell<Compressor<'static>>,
-    decompressor: RefCell<Decompressor<'static>>,
+// zstd's tables, kept between calls: making them takes longer than a record does.
+thread_local! {
+    static COMPRESSOR: RefCell<io::Result<Compressor<'static>>> =
+        RefCell::new(Compressor::with_dictionary(LEVEL, COMMON));
+    static DECOMPRESSOR: RefCell<io::Result<Decompressor<'static>>> =
+        RefCell::new(Decompressor::with_dictionary(COMMON));
 }
 
-// === impl Codec ===
-
-impl Codec {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self {
-            compressor: RefCell::new(Compressor::with_dictionary(LEVEL, COMMON)?),
-            decompressor: RefCell::new(Decompressor::with_dictionary(COMMON)?),
-        })
+pub(crate) fn pack(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    if bytes.len() > MAX_VALUE {
+        return Err(format!("{} bytes are more than {MAX_VALUE}", bytes.len()));
     }
+    COMPRESSOR.with_borrow_mut(|compressor| {
+        let compressor = compressor.as_mut().map_err(|error| error.to_string())?;
+        compressor
+            .compress(bytes)
+            .map_err(|error| error.to_string())
+    })
+}
 
-    pub(crate) fn pack(&self, bytes: &[u8]) -> Result<Vec<u8>, String> {
-        if bytes.len() > MAX_VALUE {
-            return Err(format!("{} bytes are more than {MAX_VALUE}", bytes.len()));
-        }
-        let packed = self.compressor.borrow_mut().compress(bytes);
-        packed.map_err(|error| error.to_string())
+/// What was packed, or why it cannot be had.
+pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
+    let n_bytes = get_frame_content_size(packed).ok().flatten();
+    let n_bytes = n_bytes.and_then(|n_bytes| usize::try_from(n_bytes).ok());
+    let n_bytes = n_bytes.ok_or("it is no zstd frame with a length")?;
+    if n_bytes > MAX_VALUE {
+        return Err(format!("it claims {n_bytes} bytes, over {MAX_VALUE}"));
     }
-
-    /// What was packed, or why it cannot be had.
-    pub(crate) fn unpack(&self, packed: &[u8]) -> Result<Vec<u8>, String> {
-        let n_bytes = get_frame_content_size(packed).ok().flatten();
-        let n_bytes = n_bytes.and_then(|n_bytes| usize::try_from(n_bytes).ok());
-        let n_bytes = n_bytes.ok_or("it is no zstd frame with a length")?;
-        if n_bytes > MAX_VALUE {
-            return Err(format!("it claims {n_bytes} bytes, over {MAX_VALUE}"));
-        }
-        let bytes = self.decompressor.borrow_mut().decompress(packed, n_bytes);
+    DECOMPRESSOR.with_borrow_mut(|decompressor| {
+        let decompressor = decompressor.as_mut().map_err(|error| error.to_string())?;
+        let bytes = decompressor.decompress(packed, n_bytes);
         bytes.map_err(|error| error.to_string())
-    }
-}
-
-impl std::fmt::Debug for Codec {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Codec").finish_non_exhaustive()
-    }
+    })
 }
 
 #[cfg(test)]
@@ -70,23 +62,21 @@ mod tests {
 
     #[test]
     fn what_is_packed_comes_out_again() {
-        let codec = Codec::new().unwrap();
         let long = vec![7u8; 100_000];
         for bytes in [&b""[..], b"{\"a\":1}", &long] {
-            let packed = codec.pack(bytes).unwrap();
-            assert_eq!(codec.unpack(&packed).unwrap(), bytes);
+            let packed = pack(bytes).unwrap();
+            assert_eq!(unpack(&packed).unwrap(), bytes);
         }
     }
 
     #[test]
     fn damage_is_said_and_never_a_panic() {
-        let codec = Codec::new().unwrap();
-        let packed = codec.pack(b"some text that is long enough").unwrap();
+        let packed = pack(b"some text that is long enough").unwrap();
         for cut in 0..packed.len() {
-            assert!(codec.unpack(&packed[..cut]).is_err(), "cut at {cut}");
+            assert!(unpack(&packed[..cut]).is_err(), "cut at {cut}");
         }
         // A frame that claims four gigabytes: eight bytes of length behind its magic number.
         let bomb = [&packed[..4], &[0xe0], &[0xff; 8]].concat();
-        assert!(codec.unpack(&bomb).is_err());
+        assert!(unpack(&bomb).is_err());
     }
 }

@@ -74,7 +74,7 @@ impl Engine {
         let store = &self.opened.store;
         let mut recalled = HashMap::new();
         for id in journal::newest_first(store).take(2 * n + RECALLED) {
-            let (id, _) = id.map_err(|error| error.to_string())?;
+            let id = id.map_err(|error| error.to_string())?;
             match Record::get(store, id) {
                 Ok(turn) => recalled.extend(turn.map(|turn| (turn.key, id))),
                 // One that does not read back is not one of those that were just written.

@@ -84,7 +84,7 @@ impl Worker {
                 break close;
             }
         };
-        self.state.close();
+        self.queue.close();
         // The lock is free when the answer comes.
         drop(engine);
         folder::wait_until_free(&self.dir);
