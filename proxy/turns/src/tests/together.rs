@@ -22,14 +22,8 @@ use crate::{
 
 /// Writes turns in one transaction; their ids.
 fn put(dir: &Path, turns: &[NewTurn]) -> Vec<TurnId> {
-    put_with(dir, turns, 0)
-}
-
-/// The same, after the log's last turns were recalled.
-fn put_with(dir: &Path, turns: &[NewTurn], n_recalled: usize) -> Vec<TurnId> {
     let (opened, _) = folder::open(dir, &TurnsConfig::default(), Opening::First).unwrap();
     let mut engine = Engine::new(opened);
-    engine.recall(n_recalled).unwrap();
     let state = std::sync::Arc::new(LogState::new());
     let room = std::sync::Arc::new(Semaphore::new(1_000));
     let (told, ids) = std::sync::mpsc::channel();
@@ -120,7 +114,7 @@ fn those_that_are_there_already_are_found_however_many() {
     let dir = tempfile::tempdir().unwrap();
     let turns = two_sessions(60);
     let first = put(dir.path(), &turns[..40]);
-    let again = put_with(dir.path(), &turns, 80);
+    let again = put(dir.path(), &turns);
     assert_eq!(again[..40], first);
     let mut ids = again;
     ids.sort_unstable();
