@@ -73,7 +73,7 @@ async fn free_turns(shared: &Shared, seen: &mut Seen, agent: &AgentId) -> Result
     for number in numbers {
         let mut listed = BTreeMap::new();
         for kind in [StateKind::Captured, StateKind::Judged] {
-            let ids = shared.persist(|| shared.log.in_session(agent, kind, number));
+            let ids = shared.persist(|| shared.log.in_session(agent, Some(kind), number));
             listed.extend(ids.await?.into_iter().map(|id| (id, kind)));
         }
         let mut turns = BTreeMap::new();

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use metaclaw_chat::AgentId;
 use metaclaw_trainer_api::TrainingBackend;
-use metaclaw_turns::{FinishError, LogError, StepOutcome};
+use metaclaw_turns::{LogError, StepOutcome};
 
 use crate::{agent::AgentState, error::TrainError, shared::Shared, status::Phase, step::Bench};
 
@@ -72,14 +72,8 @@ impl TrainingContext {
             let set = || log.set_serving(agent, Some(adapter.clone()));
             self.shared.persist(set).await?;
         }
-        match self
-            .shared
-            .persist(|| log.finish_step(agent, n, outcome.clone()))
-            .await
-        {
-            // Said after a failure whose first try was written all the same.
-            Ok(()) | Err(FinishError::NotOpen { .. }) => Ok(()),
-            Err(FinishError::Log(error)) => Err(error),
-        }
+        let finish = || log.finish_step(agent, n, outcome.clone());
+        // It is not open after a failure whose first try was written all the same.
+        self.shared.persist(finish).await.map(drop)
     }
 }

@@ -102,12 +102,9 @@ async fn followers_of(shared: &Shared, agent: &AgentId) -> Result<Vec<TurnId>, L
     }
     let mut found = Vec::new();
     for (number, first) in first {
-        let mut ids = Vec::new();
-        for kind in StateKind::ALL {
-            let more = shared.persist(|| shared.log.in_session(agent, kind, number));
-            ids.extend(more.await?.into_iter().filter(|id| *id >= first));
-        }
-        ids.sort_unstable();
+        let all = shared.persist(|| shared.log.in_session(agent, None, number));
+        let mut ids = all.await?;
+        ids.retain(|id| *id >= first);
         found.extend(ids.split_off(ids.len().saturating_sub(LOOK_BACK)));
     }
     Ok(found)

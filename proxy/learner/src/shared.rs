@@ -82,14 +82,13 @@ impl Shared {
     /// Asks the log until it answers: while it is being reopened, again.
     ///
     /// Only for what may be done twice. [`LogError::Closed`] also says that the learner is to end.
-    pub(crate) async fn persist<T, E, F>(&self, ask: impl Fn() -> F) -> Result<T, E>
+    pub(crate) async fn persist<T, F>(&self, ask: impl Fn() -> F) -> Result<T, LogError>
     where
-        E: BrokenLog,
-        F: Future<Output = Result<T, E>>,
+        F: Future<Output = Result<T, LogError>>,
     {
         loop {
             match ask().await {
-                Err(error) if error.is_broken() && self.sleep(LOG_PAUSE).await => {}
+                Err(LogError::Broken { .. }) if self.sleep(LOG_PAUSE).await => {}
                 other => return other,
             }
         }
@@ -139,22 +138,5 @@ impl fmt::Debug for Shared {
         f.debug_struct("Shared")
             .field("config", &self.config)
             .finish_non_exhaustive()
-    }
-}
-
-/// Errors that may say that the log is being reopened.
-pub(crate) trait BrokenLog {
-    fn is_broken(&self) -> bool;
-}
-
-impl BrokenLog for LogError {
-    fn is_broken(&self) -> bool {
-        matches!(self, Self::Broken { .. })
-    }
-}
-
-impl BrokenLog for metaclaw_turns::FinishError {
-    fn is_broken(&self) -> bool {
-        matches!(self, Self::Log(error) if error.is_broken())
     }
 }

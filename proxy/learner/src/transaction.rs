@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_trainer_api::BackendError;
-use metaclaw_turns::{LogError, Step, StepOutcome, TakeError};
+use metaclaw_turns::{LogError, Step, StepOutcome};
 use tokio::time::Instant;
 
 use crate::{
@@ -143,7 +143,7 @@ impl<'a> StepTransaction<'a> {
         let shared = &self.context.shared;
         match shared.log.take(plan.entry()).await {
             Ok(()) => Ok(()),
-            Err(TakeError::Log(LogError::Broken { .. })) => {
+            Err(LogError::Broken { .. }) => {
                 // It may have been written all the same.
                 let open = shared.persist(|| shared.log.open_steps()).await?;
                 let taken = open
@@ -156,10 +156,10 @@ impl<'a> StepTransaction<'a> {
                     Err(TrainError::NotTaken { why: why() })
                 }
             }
-            Err(TakeError::Log(error)) => Err(error.into()),
-            Err(error) => Err(TrainError::NotTaken {
+            Err(LogError::NotTaken(error)) => Err(TrainError::NotTaken {
                 why: error.to_string(),
             }),
+            Err(error) => Err(error.into()),
         }
     }
 

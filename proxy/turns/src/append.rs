@@ -37,9 +37,6 @@ struct Draft<'n> {
 
 /// Appends a turn, or finds it where it is already.
 pub(crate) fn append(txn: &mut Txn<'_>, key: u64, new: &NewTurn) -> Result<TurnId, TxnError> {
-    if let Some(id) = txn.cache.recalled.get(&key) {
-        return Ok(*id);
-    }
     let known = SessionRecord::number(txn, &new.agent, &new.session)?;
     let number = match known {
         Some(number) => number,
@@ -75,6 +72,9 @@ fn already(
     key: u64,
     (new, reply): (&NewTurn, Option<&str>),
 ) -> Option<u32> {
+    if let Some(seq) = session.with_key(key) {
+        return Some(seq);
+    }
     let reply = reply.map(|text| hash(text.as_bytes()));
     let has_reply = |known: &Record| match (known.reply, &reply) {
         (Some(line), Some(reply)) => session.is_at(reply, line),
@@ -86,7 +86,7 @@ fn already(
         meta.reply_id.is_some() && meta.reply_id == new.reply_id && meta.chain == new.chain
     };
     let mut recent = session.recent();
-    let known = recent.find(|(_, known)| known.key == key || is_same(known) && has_reply(known));
+    let known = recent.find(|(_, known)| is_same(known) && has_reply(known));
     known.map(|(seq, _)| *seq)
 }
 

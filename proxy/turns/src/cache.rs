@@ -1,10 +1,7 @@
 //! What the log's thread remembers between operations. It is thrown away when the store fails: it may
 //! know what was never stored.
 
-use std::collections::HashMap;
-
 use lru::LruCache;
-use metaclaw_chat::TurnId;
 
 use crate::session::SessionIndex;
 
@@ -17,8 +14,6 @@ pub(crate) struct Cache {
     sessions: LruCache<u64, SessionIndex>,
     /// Of all sessions.
     n_bytes: usize,
-    /// Turns of a transaction that failed, and is written again: some may be there.
-    pub(crate) recalled: HashMap<u64, TurnId>,
 }
 
 // === impl Cache ===
@@ -28,7 +23,6 @@ impl Cache {
         Self {
             sessions: LruCache::unbounded(),
             n_bytes: 0,
-            recalled: HashMap::new(),
         }
     }
 

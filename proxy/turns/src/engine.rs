@@ -1,9 +1,6 @@
 //! The store at work: jobs become one transaction, are flushed, and only then acknowledged.
 
-use std::{
-    collections::HashMap,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use metaclaw_chat::TurnId;
 
@@ -14,17 +11,13 @@ use crate::{
     folder::Opened,
     health::LogState,
     jobs::{Ack, Append, Read, Write, answer},
-    journal::{self, MAX_TURNS},
-    record::Record,
+    journal::MAX_TURNS,
     store::{StoreError, StoreTxn, panic_text},
     txn::Txn,
-    values::TxnError,
 };
 
 /// Bytes of turns that one transaction takes.
 const MAX_BYTES: usize = 8 << 20;
-/// Turns that are recalled beside those of a failed transaction: others may have ended as late.
-const RECALLED: usize = 100;
 
 /// The store with what is remembered about it.
 pub(crate) struct Engine {
@@ -66,29 +59,6 @@ impl Engine {
             opened,
             cache: Cache::new(),
         }
-    }
-
-    /// Remembers the log's last turns by the keys that they were handed in with: of `n` that a failed
-    /// transaction may have written they are those to be looked through, and a few more.
-    pub(crate) fn recall(&mut self, n: usize) -> Result<(), String> {
-        let store = &self.opened.store;
-        let mut recalled = HashMap::new();
-        for id in journal::newest_first(store).take(2 * n + RECALLED) {
-            let (id, _) = id.map_err(|error| error.to_string())?;
-            match Record::get(store, id) {
-                Ok(turn) => recalled.extend(turn.map(|turn| (turn.key, id))),
-                // One that does not read back is not one of those that were just written.
-                Err(TxnError::Refused(_)) => {}
-                Err(TxnError::Store(error)) => return Err(error.to_string()),
-            }
-        }
-        self.cache.recalled = recalled;
-        Ok(())
-    }
-
-    /// Forgets them.
-    pub(crate) fn forget_recalled(&mut self) {
-        self.cache.recalled = HashMap::new();
     }
 
     /// Writes in one transaction, flushes, acknowledges; then answers the questions.

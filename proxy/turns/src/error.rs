@@ -69,6 +69,8 @@ pub enum LogError {
     },
     #[error("{what} in the turn log cannot be read: {why}")]
     Damaged { what: String, why: String },
+    #[error(transparent)]
+    NotTaken(#[from] TakeError),
 }
 
 /// That some of a new turn, or of an export, fits in no value.
@@ -79,7 +81,7 @@ impl From<serde_json::Error> for LogError {
     }
 }
 
-/// Why turns could not be taken for a training step. Nothing was changed.
+/// Why no training step began. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TakeError {
     #[error("turn {id} is not free for a training step: it is {state:?}, only judged ones are")]
@@ -94,17 +96,6 @@ pub enum TakeError {
     StepOpen { n: u64 },
     #[error("training step {n}, attempt {attempt}, was made before in this lineage")]
     Exists { n: u64, attempt: u32 },
-    #[error(transparent)]
-    Log(#[from] LogError),
-}
-
-/// Why a training step could not be finished. Nothing was changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FinishError {
-    #[error("training step {n} of this agent is not open")]
-    NotOpen { n: u64 },
-    #[error(transparent)]
-    Log(#[from] LogError),
 }
 
 /// Why an export ended early.

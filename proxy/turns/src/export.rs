@@ -1,6 +1,6 @@
 //! The log as JSON lines: one turn a line, whole, session by session; and back.
 
-use metaclaw_chat::{AgentId, SessionId, TurnId};
+use metaclaw_chat::TurnId;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::{
@@ -11,37 +11,16 @@ use crate::{
     turn::{Turn, TurnState},
 };
 
-/// What to export; all of it by default.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ExportFilter {
-    /// Only this agent's.
-    pub agent: Option<AgentId>,
-    /// Only this session's.
-    pub session: Option<SessionId>,
-}
-
 // === impl TurnLog ===
 
 impl TurnLog {
-    /// Writes turns as JSON lines, by session and place; returns how many.
+    /// Writes all turns as JSON lines, by session and place; returns how many.
     ///
     /// # Errors
     /// [`ExportError`]; what was written until then is whole lines.
-    pub async fn export<W: AsyncWrite + Unpin>(
-        &self,
-        to: &mut W,
-        filter: &ExportFilter,
-    ) -> Result<u64, ExportError> {
+    pub async fn export<W: AsyncWrite + Unpin>(&self, to: &mut W) -> Result<u64, ExportError> {
         let mut n_turns = 0;
-        for (number, session) in self.sessions().await? {
-            if filter.agent.as_ref().is_some_and(|it| *it != session.agent)
-                || filter
-                    .session
-                    .as_ref()
-                    .is_some_and(|it| *it != session.session)
-            {
-                continue;
-            }
+        for (number, _) in self.sessions().await? {
             let ids = self.read(move |store| read::turn_ids(store, number));
             for id in ids.await? {
                 if let Some(turn) = self.get(id).await? {

@@ -80,28 +80,25 @@ pub(crate) fn open(
     };
     let database = database(dir);
     let open = || Store::open(&database, config.cache.0);
-    let mut copied = match opening {
+    let copied = match opening {
         Opening::First => Copied::make(dir, &database),
-        Opening::Again => Copied::none(dir),
+        Opening::Again => None,
     };
     let store = match open() {
         Err(StoreError::Damaged(why)) if opening == Opening::First => {
-            copied.discard();
             let why = format!("it was damaged: {why}");
             outcome.moved_aside = Some(aside::move_aside(dir, "damaged", why)?);
             open().map_err(|error| open_error(dir, error))?
         }
-        opened => opened.map_err(|error| {
-            copied.discard();
-            open_error(dir, error)
-        })?,
+        opened => opened.map_err(|error| open_error(dir, error))?,
     };
     outcome.recovered = store.was_recovered();
     let count = journal::last_number(&store).map_err(|error| open_error(dir, error))?;
     let file_error = |error| not_writable(dir, error);
     let counter = FlushCounter::open(&dir.join("flushed"), count).map_err(file_error)?;
     outcome.n_lost = counter.n_lost;
-    outcome.copied = copied.keep_if(counter.n_lost > 0).map_err(file_error)?;
+    let copied = copied.filter(|_| counter.n_lost > 0);
+    outcome.copied = copied.map(Copied::keep).transpose().map_err(file_error)?;
     say(&outcome);
     for (file, text) in [
         ("FORMAT", format!("{FORMAT}\n")),

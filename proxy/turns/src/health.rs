@@ -3,10 +3,7 @@
 use std::{
     collections::BTreeSet,
     path::PathBuf,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -54,7 +51,6 @@ pub struct MovedAside {
 /// What the log's thread and its handles share.
 #[derive(Debug)]
 pub(crate) struct LogState {
-    closed: AtomicBool,
     broken: watch::Sender<Option<String>>,
     /// Since when each turn waits, with a number that is its own.
     waiting: Mutex<BTreeSet<(Instant, u64)>>,
@@ -66,7 +62,6 @@ pub(crate) struct LogState {
 impl LogState {
     pub(crate) fn new() -> Self {
         Self {
-            closed: AtomicBool::new(false),
             broken: watch::Sender::new(None),
             waiting: Mutex::default(),
             appended: broadcast::Sender::new(SUBSCRIBER_LAG),
@@ -96,13 +91,5 @@ impl LogState {
 
     pub(crate) fn watch_broken(&self) -> watch::Receiver<Option<String>> {
         self.broken.subscribe()
-    }
-
-    pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
     }
 }

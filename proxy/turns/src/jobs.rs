@@ -83,7 +83,7 @@ impl Drop for PendingTurn {
 }
 
 /// What an operation answers; an error of the store is everybody's.
-pub(crate) fn answer<T, E>(result: Result<T, TxnError<E>>) -> Result<Result<T, E>, StoreError> {
+pub(crate) fn answer<T>(result: Result<T, TxnError>) -> Result<Result<T, LogError>, StoreError> {
     match result {
         Ok(value) => Ok(Ok(value)),
         Err(TxnError::Refused(error)) => Ok(Err(error)),

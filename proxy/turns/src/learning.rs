@@ -62,7 +62,7 @@ impl TurnLog {
             if is_free {
                 state::advance(txn, &agent, id, (&state, &to))?;
             }
-            Ok::<_, TxnError>(is_free)
+            Ok(is_free)
         };
         self.write(set_aside).await
     }

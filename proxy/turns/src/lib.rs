@@ -46,8 +46,7 @@ mod tests;
 
 pub use self::{
     config::{Durability, TurnsConfig},
-    error::{ExportError, FinishError, ImportError, LogError, OpenError, TakeError},
-    export::ExportFilter,
+    error::{ExportError, ImportError, LogError, OpenError, TakeError},
     health::{LogHealth, MovedAside, OpenOutcome},
     jobs::Done,
     log::TurnLog,

@@ -1,6 +1,6 @@
 //! Lists of turns, a line each.
 
-use std::collections::{HashMap, HashSet, hash_map::Entry};
+use std::collections::{HashMap, hash_map::Entry};
 
 use metaclaw_chat::{Message, TurnId};
 
@@ -9,7 +9,7 @@ use crate::{
     journal, keys, learning,
     log::TurnLog,
     query::{in_session, moved},
-    read::{reply, turn_ids},
+    read::reply,
     record::{Record, Setup, messages},
     session::SessionRecord,
     state,
@@ -77,10 +77,9 @@ type Ids<'a> = Box<dyn Iterator<Item = Result<TurnId, TxnError>> + 'a>;
 fn candidates<'a>(store: &'a Store, filter: &TurnFilter) -> Result<Ids<'a>, TxnError> {
     let mut ids = match (&filter.agent, &filter.session, filter.state) {
         (Some(agent), Some(session), state) => {
-            match (SessionRecord::number(store, agent, session)?, state) {
-                (None, _) => Vec::new(),
-                (Some(number), Some(kind)) => in_session(store, agent, kind, number)?,
-                (Some(number), None) => turn_ids(store, number)?,
+            match SessionRecord::number(store, agent, session)? {
+                Some(number) => in_session(store, agent, state, number)?,
+                None => Vec::new(),
             }
         }
         (Some(agent), None, Some(kind)) if kind != StateKind::Captured => {
@@ -94,19 +93,13 @@ fn candidates<'a>(store: &'a Store, filter: &TurnFilter) -> Result<Ids<'a>, TxnE
 
 /// All turns, or those behind one in the list.
 fn by_arrival(store: &Store, before: Option<TurnId>) -> Ids<'_> {
-    let mut seen = HashSet::new();
     let mut is_behind = before.is_none();
-    let turns = journal::newest_first(store).filter_map(move |id| match id {
-        Err(error) => Some(Err(error.into())),
-        Ok((id, _)) => {
-            // One that was tried again stands where its last try does.
-            let is_new = seen.insert(id);
-            let is_next = is_new && is_behind;
-            is_behind |= before == Some(id);
-            is_next.then_some(Ok(id))
-        }
+    let turns = journal::newest_first(store).filter(move |id| {
+        let was_behind = is_behind;
+        is_behind |= id.as_ref().is_ok_and(|id| before == Some(*id));
+        was_behind || id.is_err()
     });
-    Box::new(turns)
+    Box::new(turns.map(|id| id.map_err(TxnError::from)))
 }
 
 fn summary(

@@ -171,12 +171,6 @@ impl TurnLog {
         self.inner.state.health()
     }
 
-    /// Tells when the store goes away and comes back.
-    #[cfg(test)]
-    pub(crate) fn watch_broken(&self) -> tokio::sync::watch::Receiver<Option<String>> {
-        self.inner.state.watch_broken()
-    }
-
     /// Asks the thread; the answer comes from what is stored.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
@@ -193,14 +187,10 @@ impl TurnLog {
     }
 
     /// Changes something; returns after the flush.
-    pub(crate) async fn write<T, E>(
+    pub(crate) async fn write<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&mut Txn<'_>) -> Result<T, TxnError<E>> + Send + 'static,
-    ) -> Result<T, E>
-    where
-        T: Send + 'static,
-        E: From<LogError> + Send + 'static,
-    {
+        change: impl FnOnce(&mut Txn<'_>) -> Result<T, TxnError> + Send + 'static,
+    ) -> Result<T, LogError> {
         let (tell, answered) = oneshot::channel();
         let write: Write = Box::new(move |txn| {
             let result = answer(change(txn))?;
@@ -209,8 +199,8 @@ impl TurnLog {
                 let _ = tell.send(result);
             }) as Ack)
         });
-        self.send(Job::Write(write)).await.map_err(E::from)?;
-        answered.await.unwrap_or_else(|_| Err(self.gone().into()))
+        self.send(Job::Write(write)).await?;
+        answered.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
     async fn send(&self, job: Job) -> Result<(), LogError> {
@@ -244,7 +234,7 @@ impl TurnLog {
 
     /// Why there is no answer.
     fn gone(&self) -> LogError {
-        if self.inner.state.is_closed() {
+        if self.inner.queue.is_closed() {
             return LogError::Closed;
         }
         let why = self.inner.state.health().broken;
@@ -259,5 +249,13 @@ impl fmt::Debug for TurnLog {
         f.debug_struct("TurnLog")
             .field("health", &self.health())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+impl TurnLog {
+    /// Tells when the store goes away and comes back.
+    pub(crate) fn watch_broken(&self) -> tokio::sync::watch::Receiver<Option<String>> {
+        self.inner.state.watch_broken()
     }
 }

@@ -19,8 +19,6 @@ use crate::{
 
 /// Side turns in a row behind which a main one is looked for.
 const ERRANDS: usize = 200;
-/// Sessions that are looked through at once: the log's thread has other things to do.
-const SESSIONS: usize = 100;
 
 // === impl TurnLog ===
 
@@ -44,32 +42,25 @@ impl TurnLog {
             let prefix = keys::index_prefix(kind, agent);
             return self.read(move |store| moved(store, &prefix)).await;
         }
-        // Those that were never moved are found session by session.
+        // Those that were never moved are found session by session: the log's thread has other things to do.
         let names = keys::under(&keys::agent(agent));
         let numbers = |store: &Store| {
             let pairs = store.range(Table::Names, names);
             let numbers = pairs.map(|pair| Ok(keys::read_u64(&pair?.1).unwrap_or_default()));
-            numbers.collect::<Result<BTreeSet<_>, TxnError>>()
+            numbers.collect::<Result<BTreeSet<_>, _>>()
         };
-        let numbers = Vec::from_iter(self.read(numbers).await?);
         let mut ids = Vec::new();
-        for numbers in numbers.chunks(SESSIONS) {
-            let (agent, numbers) = (agent.clone(), numbers.to_vec());
-            let captured = move |store: &Store| {
-                let numbers = numbers.into_iter();
-                let ids = numbers.map(|number| in_session(store, &agent, kind, number));
-                ids.collect::<Result<Vec<_>, _>>()
-            };
-            ids.extend(self.read(captured).await?.concat());
+        for number in self.read(numbers).await? {
+            ids.extend(self.in_session(agent, Some(kind), number).await?);
         }
         Ok(ids)
     }
 
-    /// Those of one session, by its number.
+    /// Those of one of its sessions, by its number; without a state all of that.
     pub async fn in_session(
         &self,
         agent: &AgentId,
-        kind: StateKind,
+        kind: Option<StateKind>,
         number: u64,
     ) -> Result<Vec<TurnId>, LogError> {
         let agent = agent.clone();
@@ -80,8 +71,8 @@ impl TurnLog {
     /// When the last main turn of anyone ended, in Unix milliseconds; none if there was none lately.
     pub async fn last_main_ms(&self) -> Result<Option<u64>, LogError> {
         let last = |store: &Store| {
-            for entry in journal::newest_first(store).take(ERRANDS) {
-                let turn = Record::get(store, entry?.0)?;
+            for id in journal::newest_first(store).take(ERRANDS) {
+                let turn = Record::get(store, id?)?;
                 if let Some(turn) = turn.filter(|turn| turn.meta.kind == TurnKind::Main) {
                     return Ok(Some(turn.meta.ended_ms));
                 }
@@ -91,26 +82,28 @@ impl TurnLog {
         self.read(last).await
     }
 
-    /// Turns with this reply id: of each session the latest. Looks through the whole log.
+    /// Turns with this reply id: of each session the latest. Looks through the whole log, a piece at a time:
+    /// turns that come meanwhile do not wait for it.
     pub async fn by_reply(&self, reply_id: &str) -> Result<Vec<TurnId>, LogError> {
-        let reply_id = reply_id.to_owned();
-        let replied = move |store: &Store| {
-            let mark = journal::mark(Some(&reply_id));
-            let mut found: BTreeMap<u64, TurnId> = BTreeMap::new();
-            for entry in journal::newest_first(store) {
-                let (id, it) = entry?;
+        let mark = journal::mark(Some(reply_id));
+        let mut found: BTreeMap<u64, TurnId> = BTreeMap::new();
+        let mut before = u64::MAX;
+        while before > 0 {
+            let marked = move |store: &Store| Ok(journal::marked(store, mark, before)?);
+            let (ids, next) = self.read(marked).await?;
+            before = next;
+            for id in ids {
+                if found.get(&id.session).is_some_and(|latest| *latest >= id) {
+                    continue;
+                }
                 // The mark is half a hash, and another try may have taken the turn's place: the record decides.
-                if it == mark
-                    && let Some(turn) = Record::get(store, id)?
-                    && turn.meta.reply_id.as_ref() == Some(&reply_id)
-                {
-                    let latest = found.entry(id.session).or_insert(id);
-                    *latest = id.max(*latest);
+                let turn = self.read(move |store| Record::get(store, id)).await?;
+                if turn.is_some_and(|turn| turn.meta.reply_id.as_deref() == Some(reply_id)) {
+                    found.insert(id.session, id);
                 }
             }
-            Ok(found.into_values().collect())
-        };
-        self.read(replied).await
+        }
+        Ok(found.into_values().collect())
     }
 
     /// The chain after each of the last turns' replies, the newest first: what a new request of a
@@ -120,15 +113,12 @@ impl TurnLog {
         limit: usize,
     ) -> Result<Vec<(AgentId, ChainHash, SessionId)>, LogError> {
         let chains = move |store: &Store| {
-            let (mut seen, mut chains) = (BTreeSet::new(), Vec::new());
-            for entry in journal::newest_first(store) {
-                let (id, _) = entry?;
+            let mut chains = Vec::new();
+            for id in journal::newest_first(store) {
                 if chains.len() >= limit {
                     break;
                 }
-                if !seen.insert(id) {
-                    continue;
-                }
+                let id = id?;
                 let after = Record::get(store, id)?.and_then(|turn| turn.after());
                 let session = SessionRecord::get(store, id.session)?;
                 let chain = after.zip(session);
@@ -174,14 +164,14 @@ fn counts(store: &Store) -> Result<Vec<(AgentId, Funnel)>, TxnError> {
     Ok(counts.collect())
 }
 
-/// The turns of one session in one state.
+/// The turns of one of an agent's sessions, or those in one state.
 pub(crate) fn in_session(
     store: &Store,
     agent: &AgentId,
-    kind: StateKind,
+    kind: Option<StateKind>,
     number: u64,
 ) -> Result<Vec<TurnId>, TxnError> {
-    if kind != StateKind::Captured {
+    if let Some(kind) = kind.filter(|kind| *kind != StateKind::Captured) {
         let prefix = keys::index_prefix(kind, agent);
         return moved(store, &[&prefix[..], &keys::session(number)].concat());
     }
@@ -189,12 +179,14 @@ pub(crate) fn in_session(
     if session.is_none_or(|session| session.agent != *agent) {
         return Ok(Vec::new());
     }
-    let mut moved = BTreeSet::new();
-    for pair in store.range(Table::States, keys::under(&keys::session(number))) {
-        moved.extend(keys::read_turn(&pair?.0));
-    }
     let mut ids = turn_ids(store, number)?;
-    ids.retain(|id| !moved.contains(id));
+    if kind.is_some() {
+        let mut moved = BTreeSet::new();
+        for pair in store.range(Table::States, keys::under(&keys::session(number))) {
+            moved.extend(keys::read_turn(&pair?.0));
+        }
+        ids.retain(|id| !moved.contains(id));
+    }
     Ok(ids)
 }
 

@@ -36,6 +36,9 @@ pub(crate) struct SessionIndex {
     places: HashMap<Hash, u32>,
     /// The last turns by their places in the session, in the order in which they came.
     recent: VecDeque<(u32, Record)>,
+    /// All turns by the keys that they were handed in with: those of a transaction that failed are written again,
+    /// and may be there.
+    keys: HashMap<u64, u32>,
     /// The place of the next new turn.
     pub(crate) next_seq: u32,
 }
@@ -89,6 +92,11 @@ impl SessionIndex {
     /// The last turns, the latest first.
     pub(crate) fn recent(&self) -> impl Iterator<Item = &(u32, Record)> {
         self.recent.iter().rev()
+    }
+
+    /// The turn that was handed in with a key.
+    pub(crate) fn with_key(&self, key: u64) -> Option<u32> {
+        self.keys.get(&key).copied()
     }
 
     /// How many lines it has: the number of the next one.
@@ -152,6 +160,7 @@ impl SessionIndex {
 
     /// Adds a turn, or puts it in the place of the one with its number.
     pub(crate) fn put_turn(&mut self, seq: u32, turn: Record) {
+        self.keys.insert(turn.key, seq);
         match self.recent.iter_mut().find(|(old, _)| *old == seq) {
             Some((_, old)) => *old = turn,
             None => self.recent.push_back((seq, turn)),
@@ -171,6 +180,7 @@ impl SessionIndex {
         size_of::<Self>()
             + self.lines.len() * size_of::<(Hash, u32)>()
             + self.places.len() * 2 * size_of::<(Hash, u32)>()
+            + self.keys.len() * 2 * size_of::<(u64, u32)>()
             + self.recent.len() * size_of::<(u32, Record)>()
             + runs.sum::<usize>() * size_of::<Run>()
     }

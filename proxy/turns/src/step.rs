@@ -6,7 +6,7 @@ use metaclaw_chat::{AgentId, TurnId, now_ms};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    error::{FinishError, LogError, TakeError},
+    error::{LogError, TakeError},
     keys,
     log::TurnLog,
     record::damaged_turn,
@@ -88,22 +88,18 @@ impl TurnLog {
     /// Begins a training step: writes it and takes its turns, all or nothing.
     ///
     /// # Errors
-    /// [`TakeError`]; nothing was changed then, but for [`LogError::Broken`], after which
-    /// [`TurnLog::open_steps`] tells.
-    pub async fn take(&self, step: NewStep) -> Result<(), TakeError> {
+    /// [`LogError::NotTaken`]; after [`LogError::Broken`] [`TurnLog::open_steps`] tells.
+    pub async fn take(&self, step: NewStep) -> Result<(), LogError> {
         self.write(move |txn| take(txn, step)).await
     }
 
-    /// Ends an agent's open step: its turns are trained, or free again.
-    ///
-    /// # Errors
-    /// [`FinishError`]; nothing was changed then, but for [`LogError::Broken`].
+    /// Ends an agent's open step: its turns are trained, or free again. False if that step is not open.
     pub async fn finish_step(
         &self,
         agent: &AgentId,
         n: u64,
         outcome: StepOutcome,
-    ) -> Result<(), FinishError> {
+    ) -> Result<bool, LogError> {
         let agent = agent.clone();
         self.write(move |txn| finish(txn, &agent, n, outcome)).await
     }
@@ -139,7 +135,7 @@ impl TurnLog {
         let key = keys::agent(agent);
         let set = move |txn: &mut Txn<'_>| match adapter {
             Some(adapter) => Ok(txn.put(Table::Serving, &key, adapter.into_bytes())?),
-            None => Ok::<_, TxnError>(txn.remove(Table::Serving, &key)?),
+            None => Ok(txn.remove(Table::Serving, &key)?),
         };
         self.write(set).await
     }
@@ -170,16 +166,15 @@ pub(crate) fn uses(source: &impl Source, id: TurnId) -> Result<Vec<Use>, TxnErro
 }
 
 /// Writes the step and moves its turns to `taken`; all or nothing.
-fn take(txn: &mut Txn<'_>, new: NewStep) -> Result<(), TxnError<TakeError>> {
-    let refuse = |error| Err(TxnError::Refused(error));
+fn take(txn: &mut Txn<'_>, new: NewStep) -> Result<(), TxnError> {
     let (n, attempt) = (new.n, new.attempt);
     if new.turns.is_empty() {
-        return refuse(TakeError::Empty);
+        return Err(TakeError::Empty.into());
     }
     let open_key = keys::agent(&new.agent);
     if let Some(open) = txn.get(Table::OpenSteps, &open_key)? {
         let n = attempts(txn, &open)?.last().map_or(0, |step| step.n);
-        return refuse(TakeError::StepOpen { n });
+        return Err(TakeError::StepOpen { n }.into());
     }
     let key = keys::step(&new.agent, &new.lineage, n);
     let mut steps = attempts(txn, &key)?;
@@ -188,13 +183,13 @@ fn take(txn: &mut Txn<'_>, new: NewStep) -> Result<(), TxnError<TakeError>> {
     };
     if let Some(step) = steps.iter().find(done) {
         let attempt = step.attempt;
-        return refuse(TakeError::Exists { n, attempt });
+        return Err(TakeError::Exists { n, attempt }.into());
     }
     let mut states = BTreeMap::new();
     for id in &new.turns {
         let state = free_state(txn, &new, *id)?;
         if states.insert(*id, state).is_some() {
-            return refuse(TakeError::Twice { id: *id });
+            return Err(TakeError::Twice { id: *id }.into());
         }
     }
     for (id, state) in states {
@@ -211,10 +206,10 @@ fn take(txn: &mut Txn<'_>, new: NewStep) -> Result<(), TxnError<TakeError>> {
 }
 
 /// The state of a turn that a step may take.
-fn free_state(txn: &Txn<'_>, step: &NewStep, id: TurnId) -> Result<TurnState, TxnError<TakeError>> {
+fn free_state(txn: &Txn<'_>, step: &NewStep, id: TurnId) -> Result<TurnState, TxnError> {
     let (agent, state) = state::of_turn(txn, id)?;
     if agent != step.agent {
-        return Err(TxnError::Refused(TakeError::NotTheirs { id }));
+        return Err(TakeError::NotTheirs { id }.into());
     }
     let is_free = match state {
         TurnState::Judged => true,
@@ -231,25 +226,26 @@ fn free_state(txn: &Txn<'_>, step: &NewStep, id: TurnId) -> Result<TurnState, Tx
     if is_free {
         return Ok(state);
     }
-    Err(TxnError::Refused(TakeError::NotFree { id, state }))
+    Err(TakeError::NotFree { id, state }.into())
 }
 
-/// Closes the agent's open step and moves its turns on, or back. Those that were forgotten meanwhile are
+/// Closes the agent's open step, if it is the `n`th, and moves its turns on, or back. Those that were forgotten meanwhile are
 /// passed over.
 fn finish(
     txn: &mut Txn<'_>,
     agent: &AgentId,
     n: u64,
     outcome: StepOutcome,
-) -> Result<(), TxnError<FinishError>> {
-    let not_open = || TxnError::Refused(FinishError::NotOpen { n });
+) -> Result<bool, TxnError> {
     let open_key = keys::agent(agent);
-    let key = txn.get(Table::OpenSteps, &open_key)?.ok_or_else(not_open)?;
+    let Some(key) = txn.get(Table::OpenSteps, &open_key)? else {
+        return Ok(false);
+    };
     let mut steps = attempts(txn, &key)?;
-    let step = steps
-        .last_mut()
-        .filter(|step| step.n == n && step.outcome.is_none());
-    let step = step.ok_or_else(not_open)?;
+    let step = steps.last_mut().filter(|step| step.outcome.is_none());
+    let Some(step) = step.filter(|step| step.n == n) else {
+        return Ok(false);
+    };
     let is_trained = matches!(outcome, StepOutcome::Trained { .. });
     let mut moves = Vec::new();
     for id in &step.turns {
@@ -259,7 +255,7 @@ fn finish(
         };
         if from != (TurnState::Taken { n }) {
             let why = format!("it is {from:?} and not taken by the open step {n}");
-            return Err(damaged_turn(*id, why).into());
+            return Err(damaged_turn(*id, why));
         }
         let mut uses = uses(txn, *id)?;
         uses.extend(is_trained.then(|| Use {
@@ -280,5 +276,5 @@ fn finish(
     step.outcome = Some(outcome);
     values::put_json(txn, Table::Steps, &key, &steps)?;
     txn.remove(Table::OpenSteps, &open_key)?;
-    Ok(())
+    Ok(true)
 }

@@ -22,8 +22,6 @@ use sled::{
     },
 };
 
-use crate::codec::Codec;
-
 /// sled's flusher is only a backstop here (it also runs its garbage collection); the promise is our
 /// own flush after each transaction.
 const FLUSHER_MS: u64 = 200;
@@ -87,9 +85,6 @@ pub(crate) type Bytes = sled::IVec;
 pub(crate) trait Source {
     /// One value.
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
-
-    /// How values are packed.
-    fn codec(&self) -> &Codec;
 }
 
 /// An open database.
@@ -97,13 +92,11 @@ pub(crate) trait Source {
 pub(crate) struct Store {
     db: sled::Db,
     trees: Vec<sled::Tree>,
-    codec: Codec,
 }
 
 /// A transaction over all tables. It reads what it wrote; there is no way to walk through a range.
 pub(crate) struct StoreTxn<'a> {
     trees: &'a [TransactionalTree],
-    codec: &'a Codec,
 }
 
 // === impl Store ===
@@ -118,12 +111,11 @@ impl Store {
             .cache_capacity(cache)
             .flush_every_ms(Some(FLUSHER_MS))
             .mode(sled::Mode::LowSpace);
-        let codec = Codec::new().map_err(|error| StoreError::Other(error.to_string()))?;
         let open = || -> sled::Result<Self> {
             let db = config.open()?;
             let trees = NAMES.split(' ').map(|name| db.open_tree(name));
             let trees = trees.collect::<sled::Result<_>>()?;
-            Ok(Self { db, trees, codec })
+            Ok(Self { db, trees })
         };
         match catch_unwind(AssertUnwindSafe(open)) {
             Ok(opened) => opened.map_err(StoreError::from),
@@ -171,11 +163,10 @@ impl Store {
         // sled would run it again after a conflict. One thread owns the store: there is none.
         let write = Cell::new(Some(write));
         let run = |trees: &Vec<TransactionalTree>| {
-            let codec = &self.codec;
             let again = || StoreError::Other("sled ran a transaction twice".to_owned());
             let result = write
                 .take()
-                .map_or_else(|| Err(again()), |write| write(&StoreTxn { trees, codec }));
+                .map_or_else(|| Err(again()), |write| write(&StoreTxn { trees }));
             result.map_err(ConflictableTransactionError::Abort)
         };
         self.trees[..]
@@ -200,10 +191,6 @@ impl Store {
 impl Source for Store {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         Ok(self.tree(table).get(key)?)
-    }
-
-    fn codec(&self) -> &Codec {
-        &self.codec
     }
 }
 
@@ -233,10 +220,6 @@ impl StoreTxn<'_> {
 impl Source for StoreTxn<'_> {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         Ok(self.tree(table).get(key)?)
-    }
-
-    fn codec(&self) -> &Codec {
-        self.codec
     }
 }
 

@@ -292,17 +292,3 @@ impl TurnState {
         }
     }
 }
-
-// === impl StateKind ===
-
-impl StateKind {
-    /// All of them, in the order of a turn's way.
-    pub const ALL: [Self; 6] = [
-        Self::Captured,
-        Self::Judged,
-        Self::Taken,
-        Self::Trained,
-        Self::Spent,
-        Self::HeldOut,
-    ];
-}

@@ -9,7 +9,6 @@ use metaclaw_chat::AgentId;
 
 use crate::{
     cache::Cache,
-    codec::Codec,
     journal::{self, Entry},
     keys,
     store::{Bytes, Source, StoreError, StoreTxn, Table},
@@ -73,9 +72,5 @@ impl<'a> Deref for Txn<'a> {
 impl Source for Txn<'_> {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.store.get(table, key)
-    }
-
-    fn codec(&self) -> &Codec {
-        self.store.codec()
     }
 }

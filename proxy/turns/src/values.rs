@@ -6,7 +6,8 @@
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    error::{FinishError, LogError, TakeError},
+    codec,
+    error::{LogError, TakeError},
     keys,
     store::{Bytes, Source, Store, StoreError, StoreTxn, Table},
 };
@@ -16,11 +17,11 @@ const PIECE: usize = 4_000;
 
 /// Why an operation ended without a result.
 #[derive(Debug)]
-pub(crate) enum TxnError<E = LogError> {
+pub(crate) enum TxnError {
     /// The store failed: the whole transaction is off.
     Store(StoreError),
     /// The operation refuses, before it wrote anything: the others go on.
-    Refused(E),
+    Refused(LogError),
 }
 
 /// A long value, if there is one.
@@ -33,7 +34,7 @@ pub(crate) fn get(
         return Ok(None);
     };
     let others = (1..).map(|piece| source.get(table, &keys::piece(key, piece)));
-    join(source, table, &first, others.map_while(Result::transpose)).map(Some)
+    join(table, &first, others.map_while(Result::transpose)).map(Some)
 }
 
 /// The JSON values under keys that begin with a prefix, in order. Never within a transaction.
@@ -46,7 +47,7 @@ pub(crate) fn all_json<T: DeserializeOwned>(
     while let Some(pair) = pairs.next() {
         let (key, first) = pair?;
         let others = pairs.by_ref().map(|pair| pair.map(|(_, piece)| piece));
-        let value = join(store, table, &first, others)?;
+        let value = join(table, &first, others)?;
         found.push((key, read_json(table, &value)?));
     }
     Ok(found)
@@ -54,14 +55,13 @@ pub(crate) fn all_json<T: DeserializeOwned>(
 
 /// Puts a value together from its first piece and those behind it.
 fn join(
-    source: &impl Source,
     table: Table,
     first: &[u8],
     mut others: impl Iterator<Item = Result<Bytes, StoreError>>,
 ) -> Result<Vec<u8>, TxnError> {
     let damaged = |why: String| damaged(format!("a value of {table:?}"), why);
     if first.len() < PIECE {
-        return source.codec().unpack(first).map_err(damaged);
+        return codec::unpack(first).map_err(damaged);
     }
     let mut packed = first.to_vec();
     loop {
@@ -69,7 +69,7 @@ fn join(
         let piece = piece.ok_or_else(|| damaged("a piece is missing".to_owned()))?;
         packed.extend_from_slice(&piece);
         if piece.len() < PIECE {
-            return source.codec().unpack(&packed).map_err(damaged);
+            return codec::unpack(&packed).map_err(damaged);
         }
     }
 }
@@ -96,7 +96,7 @@ pub(crate) fn put(
     key: &[u8],
     bytes: &[u8],
 ) -> Result<(), StoreError> {
-    let packed = txn.codec().pack(bytes).map_err(StoreError::Other)?;
+    let packed = codec::pack(bytes).map_err(StoreError::Other)?;
     let n_pieces = u16::try_from(packed.len() / PIECE + 1);
     let n_pieces = n_pieces.map_err(|_| StoreError::Other("a value is too long".to_owned()))?;
     remove_from(txn, table, key, n_pieces)?;
@@ -152,7 +152,7 @@ pub(crate) fn damaged(what: impl Into<String>, why: impl Into<String>) -> TxnErr
 
 // === impl TxnError ===
 
-impl<E> From<StoreError> for TxnError<E> {
+impl From<StoreError> for TxnError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
@@ -164,20 +164,11 @@ impl From<LogError> for TxnError {
     }
 }
 
-macro_rules! widen {
-    ($error:ty) => {
-        impl From<TxnError> for TxnError<$error> {
-            fn from(error: TxnError) -> Self {
-                match error {
-                    TxnError::Store(error) => Self::Store(error),
-                    TxnError::Refused(error) => Self::Refused(error.into()),
-                }
-            }
-        }
-    };
+impl From<TakeError> for TxnError {
+    fn from(error: TakeError) -> Self {
+        Self::Refused(error.into())
+    }
 }
-widen!(TakeError);
-widen!(FinishError);
 
 #[cfg(test)]
 mod tests {

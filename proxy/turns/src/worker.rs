@@ -84,7 +84,7 @@ impl Worker {
                 break close;
             }
         };
-        self.state.close();
+        self.queue.close();
         // The lock is free when the answer comes.
         drop(engine);
         folder::wait_until_free(&self.dir);
@@ -157,9 +157,6 @@ impl Worker {
 
     /// Writes the turns that waited. Some may be there: the flush that failed may have written them.
     fn rewrite(&self, mut engine: Engine, waiting: Vec<Append>) -> Result<Engine, Failed> {
-        if let Err(why) = engine.recall(waiting.len()) {
-            return Err(Failed { why, waiting });
-        }
         let mut left = waiting.into_iter();
         loop {
             let mut batch = Batch::default();
@@ -176,7 +173,6 @@ impl Worker {
                 return Err(failed);
             }
         }
-        engine.forget_recalled();
         tracing::info!("the turn log works again");
         self.state.set_broken(None);
         Ok(engine)

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use futures_util::{Stream, stream};
-use metaclaw_turns::{ExportError, ExportFilter, TurnLog};
+use metaclaw_turns::{ExportError, TurnLog};
 use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 use tokio::sync::oneshot;
 
@@ -19,7 +19,7 @@ pub(super) fn stream(app: &App) -> impl Stream<Item = io::Result<Vec<u8>>> + use
     let (ended, outcome) = oneshot::channel();
     let log = app.log.clone();
     app.tasks.spawn(async move {
-        let written = log.export(&mut writer, &ExportFilter::default()).await;
+        let written = log.export(&mut writer).await;
         // The caller hung up.
         ended
             .send(written.map_err(|error| io::Error::other(error.to_string())))
@@ -48,7 +48,7 @@ pub(crate) async fn write(log: &TurnLog, to: &mut impl Write) -> Result<(), Expo
         }
         to.flush()
     };
-    let export = async move { log.export(&mut writer, &ExportFilter::default()).await };
+    let export = async move { log.export(&mut writer).await };
     let (exported, copied) = tokio::join!(export, copy);
     copied.map_err(ExportError::from)?;
     exported.map(drop)

@@ -13,58 +13,38 @@ use crate::{error::OpenError, health::MovedAside};
 /// damage is found out, as there are pages to miss.
 const MAX_COPY: u64 = 16 << 20;
 
-/// A copy of a database, as it was before it was opened.
-pub(super) struct Copied {
-    dir: PathBuf,
-    /// Where it lies for now.
-    copy: Option<PathBuf>,
-}
+/// A copy of a database as it was before it was opened: gone with this, unless it is kept.
+pub(super) struct Copied(PathBuf);
 
 // === impl Copied ===
 
 impl Copied {
-    /// No copy.
-    pub(super) fn none(dir: &Path) -> Self {
-        Self {
-            dir: dir.to_owned(),
-            copy: None,
-        }
-    }
-
     /// Copies a database unless it is long.
-    pub(super) fn make(dir: &Path, database: &Path) -> Self {
-        let mut copied = Self::none(dir);
-        let length = fs::metadata(database.join("db")).map(|about| about.len());
-        if !length.is_ok_and(|length| (1..=MAX_COPY).contains(&length)) {
-            return copied;
+    pub(super) fn make(dir: &Path, database: &Path) -> Option<Self> {
+        let length = fs::metadata(database.join("db")).ok()?.len();
+        if !(1..=MAX_COPY).contains(&length) {
+            return None;
         }
-        let to = dir.join("before");
-        match copy(database, &to) {
-            Ok(()) => copied.copy = Some(to),
-            Err(error) => tracing::warn!(%error, "the turn log is opened without a copy of it"),
-        }
-        copied
+        let copied = Self(dir.join("before"));
+        let copy = copy(database, &copied.0);
+        copy.inspect_err(
+            |error| tracing::warn!(%error, "the turn log is opened without a copy of it"),
+        )
+        .ok()?;
+        Some(copied)
     }
 
-    /// Keeps the copy, or not; where it is.
-    pub(super) fn keep_if(mut self, is_needed: bool) -> io::Result<Option<PathBuf>> {
-        match &self.copy {
-            Some(copy) if is_needed => {
-                let to = self.dir.join(format!("damaged-{}", now_ms()));
-                fs::rename(copy, &to)?;
-                Ok(Some(to))
-            }
-            _ => {
-                self.discard();
-                Ok(None)
-            }
-        }
+    /// Where it is from now on.
+    pub(super) fn keep(self) -> io::Result<PathBuf> {
+        let to = self.0.with_file_name(format!("damaged-{}", now_ms()));
+        fs::rename(&self.0, &to)?;
+        Ok(to)
     }
+}
 
-    pub(super) fn discard(&mut self) {
-        if let Some(copy) = self.copy.take()
-            && let Err(error) = fs::remove_dir_all(copy)
-        {
+impl Drop for Copied {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0).or_else(absent) {
             tracing::warn!(%error, "a copy of the turn log cannot be removed");
         }
     }

@@ -398,7 +398,7 @@ async fn the_last_main_turn_is_found_behind_errands_and_sessions_are_told_apart(
 
     let agent = main.agent;
     let captured = async |number| {
-        log.in_session(&agent, StateKind::Captured, number)
+        log.in_session(&agent, Some(StateKind::Captured), number)
             .await
             .unwrap()
     };

@@ -33,9 +33,8 @@ async fn n_keys(log: &TurnLog, table: Table) -> usize {
 
 /// Whether a text stands in a log's tables.
 async fn is_said(log: &TurnLog, text: &str) -> bool {
-    let filter = crate::ExportFilter::default();
     let mut lines = Vec::new();
-    log.export(&mut lines, &filter).await.unwrap();
+    log.export(&mut lines).await.unwrap();
     String::from_utf8(lines).unwrap().contains(text)
 }
 

@@ -3,9 +3,7 @@
 use metaclaw_chat::{AgentId, Score, TurnId};
 
 use super::kit::{Client, open, verdict};
-use crate::{
-    FinishError, LogError, NewStep, StateKind, StepOutcome, TakeError, TurnLog, TurnState, Use,
-};
+use crate::{LogError, NewStep, StateKind, StepOutcome, TakeError, TurnLog, TurnState, Use};
 
 fn agent() -> AgentId {
     "main".parse().unwrap()
@@ -89,7 +87,7 @@ async fn a_step_takes_all_its_turns_or_none() {
     let state = TurnState::Spent {
         why: "no ids".to_owned(),
     };
-    assert_eq!(error, TakeError::NotFree { id: ids[2], state });
+    assert_eq!(error, TakeError::NotFree { id: ids[2], state }.into());
     assert!(log.open_steps().await.unwrap().is_empty());
     assert_eq!(
         log.in_state(&agent(), StateKind::Judged).await.unwrap(),
@@ -97,23 +95,23 @@ async fn a_step_takes_all_its_turns_or_none() {
     );
 
     let twice = log.take(step(1, 0, &[ids[0], ids[0]])).await.unwrap_err();
-    assert_eq!(twice, TakeError::Twice { id: ids[0] });
+    assert_eq!(twice, TakeError::Twice { id: ids[0] }.into());
     assert_eq!(
         log.take(step(1, 0, &[])).await.unwrap_err(),
-        TakeError::Empty
+        TakeError::Empty.into()
     );
     let mut theirs = step(1, 0, &ids[..1]);
     theirs.agent = "other".parse().unwrap();
     assert_eq!(
         log.take(theirs).await.unwrap_err(),
-        TakeError::NotTheirs { id: ids[0] }
+        TakeError::NotTheirs { id: ids[0] }.into()
     );
 
     log.take(step(1, 0, &ids[..2])).await.unwrap();
     assert_eq!(log.funnel(None).await.unwrap().taken, 2);
     assert!(!log.spend(ids[0], "late").await.unwrap());
     let open = log.take(step(2, 0, &ids[..1])).await.unwrap_err();
-    assert_eq!(open, TakeError::StepOpen { n: 1 });
+    assert_eq!(open, TakeError::StepOpen { n: 1 }.into());
 }
 
 #[tokio::test]
@@ -122,11 +120,9 @@ async fn a_finished_step_has_trained_its_turns_for_good() {
     let log = open(dir.path());
     let ids = judged(&log, 2).await;
     log.take(step(1, 0, &ids)).await.unwrap();
-    let error = log.finish_step(&agent(), 2, trained()).await.unwrap_err();
-    assert_eq!(error, FinishError::NotOpen { n: 2 });
-    log.finish_step(&agent(), 1, trained()).await.unwrap();
-    let error = log.finish_step(&agent(), 1, trained()).await.unwrap_err();
-    assert_eq!(error, FinishError::NotOpen { n: 1 });
+    assert!(!log.finish_step(&agent(), 2, trained()).await.unwrap());
+    assert!(log.finish_step(&agent(), 1, trained()).await.unwrap());
+    assert!(!log.finish_step(&agent(), 1, trained()).await.unwrap());
     assert_eq!(
         log.in_state(&agent(), StateKind::Trained).await.unwrap(),
         ids
@@ -137,9 +133,9 @@ async fn a_finished_step_has_trained_its_turns_for_good() {
     );
     let again = log.take(step(2, 0, &ids)).await.unwrap_err();
     let state = TurnState::Trained { n: 1 };
-    assert_eq!(again, TakeError::NotFree { id: ids[0], state });
+    assert_eq!(again, TakeError::NotFree { id: ids[0], state }.into());
     let same = log.take(step(1, 1, &ids)).await.unwrap_err();
-    assert_eq!(same, TakeError::Exists { n: 1, attempt: 0 });
+    assert_eq!(same, TakeError::Exists { n: 1, attempt: 0 }.into());
 }
 
 #[tokio::test]
@@ -157,7 +153,7 @@ async fn a_released_step_gives_its_turns_back_and_may_be_tried_again() {
         ids
     );
     let same = log.take(step(1, 0, &ids)).await.unwrap_err();
-    assert_eq!(same, TakeError::Exists { n: 1, attempt: 0 });
+    assert_eq!(same, TakeError::Exists { n: 1, attempt: 0 }.into());
     log.take(step(1, 1, &ids)).await.unwrap();
     assert_eq!(log.steps(&agent()).await.unwrap().len(), 2);
     assert_eq!(log.open_steps().await.unwrap()[0].attempt, 1);
@@ -195,7 +191,7 @@ async fn a_turn_held_out_is_judged_but_never_taken() {
     assert!(log.judge(id, verdict(Score::Bad)).await.unwrap());
     let error = log.take(step(1, 0, &[id])).await.unwrap_err();
     let state = TurnState::HeldOut;
-    assert_eq!(error, TakeError::NotFree { id, state });
+    assert_eq!(error, TakeError::NotFree { id, state }.into());
     assert_eq!(log.funnel(None).await.unwrap().held_out, 1);
 }
 
@@ -245,7 +241,8 @@ async fn a_turn_is_used_as_often_as_a_step_allows() {
     log.take(retry).await.unwrap();
     log.finish_step(&agent(), 2, trained()).await.unwrap();
     let error = log.take(again(3, "main-a")).await.unwrap_err();
-    assert!(matches!(error, TakeError::NotFree { .. }));
+    let not_free = |error| matches!(error, LogError::NotTaken(TakeError::NotFree { .. }));
+    assert!(not_free(error));
     // Another lineage has not used it.
     log.take(again(1, "main-b")).await.unwrap();
     log.finish_step(&agent(), 1, trained()).await.unwrap();

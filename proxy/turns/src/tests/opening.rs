@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use metaclaw_chat::{Score, Size, TurnId};
 
 use super::kit::{Client, Dice, as_put, open, verdict};
-use crate::{ExportFilter, NewTurn, OpenError, StateKind, Turn, TurnLog, TurnState, TurnsConfig};
+use crate::{NewTurn, OpenError, StateKind, Turn, TurnLog, TurnState, TurnsConfig};
 
 fn try_open(dir: &Path) -> Result<TurnLog, OpenError> {
     TurnLog::open(dir, &TurnsConfig::default())
@@ -256,11 +256,7 @@ async fn an_export_is_one_whole_turn_a_line() {
         }
     }
     let mut lines = Vec::new();
-    let n = log
-        .export(&mut lines, &ExportFilter::default())
-        .await
-        .unwrap();
-    assert_eq!(n, 40);
+    assert_eq!(log.export(&mut lines).await.unwrap(), 40);
     let text = String::from_utf8(lines).unwrap();
     let turns: Vec<Turn> = text
         .lines()
@@ -270,11 +266,6 @@ async fn an_export_is_one_whole_turn_a_line() {
     for turn in &turns {
         assert_eq!(log.get(turn.id).await.unwrap().as_ref(), Some(turn));
     }
-    let only = ExportFilter {
-        session: Some("b".parse().unwrap()),
-        ..ExportFilter::default()
-    };
-    assert_eq!(log.export(&mut Vec::new(), &only).await.unwrap(), 20);
 }
 
 #[tokio::test]
@@ -293,11 +284,10 @@ async fn what_was_exported_is_imported_into_another_log() {
     log.overrule(id(0), verdict(Score::Bad)).await.unwrap();
     log.spend(id(1), "no reason").await.unwrap();
     log.hold_out(id(2)).await.unwrap();
-    let all = ExportFilter::default();
     let (mut lines, mut again) = (Vec::new(), Vec::new());
-    log.export(&mut lines, &all).await.unwrap();
+    log.export(&mut lines).await.unwrap();
     assert_eq!(other.import(&mut &lines[..]).await.unwrap(), 8);
-    other.export(&mut again, &all).await.unwrap();
+    other.export(&mut again).await.unwrap();
     assert_eq!(
         String::from_utf8(again).unwrap(),
         String::from_utf8(lines).unwrap()

@@ -1,6 +1,9 @@
 //! Turns that one transaction writes: nobody can tell.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use metaclaw_chat::{Score, TurnId};
 use tokio::sync::Semaphore;
@@ -12,18 +15,15 @@ use crate::{
     folder::{self, Opening, wait_until_free},
     health::LogState,
     jobs::{Append, PendingTurn},
+    journal::{self, MAX_TURNS},
+    store::Store,
+    txn::Txn,
 };
 
 /// Writes turns in one transaction; their ids.
 fn put(dir: &Path, turns: &[NewTurn]) -> Vec<TurnId> {
-    put_with(dir, turns, 0)
-}
-
-/// The same, after the log's last turns were recalled.
-fn put_with(dir: &Path, turns: &[NewTurn], n_recalled: usize) -> Vec<TurnId> {
     let (opened, _) = folder::open(dir, &TurnsConfig::default(), Opening::First).unwrap();
     let mut engine = Engine::new(opened);
-    engine.recall(n_recalled).unwrap();
     let state = std::sync::Arc::new(LogState::new());
     let room = std::sync::Arc::new(Semaphore::new(1_000));
     let (told, ids) = std::sync::mpsc::channel();
@@ -114,7 +114,7 @@ fn those_that_are_there_already_are_found_however_many() {
     let dir = tempfile::tempdir().unwrap();
     let turns = two_sessions(60);
     let first = put(dir.path(), &turns[..40]);
-    let again = put_with(dir.path(), &turns, 80);
+    let again = put(dir.path(), &turns);
     assert_eq!(again[..40], first);
     let mut ids = again;
     ids.sort_unstable();
@@ -176,4 +176,49 @@ async fn one_that_was_cut_gives_its_place_to_another_try() {
     let newest_first: Vec<TurnId> = ids[..8].iter().rev().copied().collect();
     assert_eq!(listed(&log, None).await, newest_first);
     assert!(log.by_reply("chatcmpl-7").await.unwrap().is_empty());
+}
+
+/// As many turns as two years bring, all of them behind the one that is looked for.
+#[tokio::test]
+async fn no_turn_waits_until_a_reply_is_found() {
+    const TRANSACTIONS: u64 = 500;
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut turns = two_sessions(3);
+    let id = log.append(turns.remove(0)).await.unwrap();
+    let fill = |txn: &mut Txn<'_>| {
+        let others = [(TurnId { session: 9, seq: 9 }, [1; 8]); MAX_TURNS];
+        let numbers = 1_000..1_000 + TRANSACTIONS;
+        Ok(numbers
+            .into_iter()
+            .try_for_each(|n| journal::put(txn, n, &others))?)
+    };
+    log.write(fill).await.unwrap();
+
+    // What one question looks through is few milliseconds' work, however long the log is.
+    let mark = journal::mark(Some("chatcmpl-0"));
+    let (mut before, mut n_questions, mut slowest) = (u64::MAX, 0, Duration::ZERO);
+    while before > 0 {
+        let marked = move |store: &Store| {
+            let began = Instant::now();
+            Ok((journal::marked(store, mark, before)?, began.elapsed()))
+        };
+        let ((ids, next), took) = log.read(marked).await.unwrap();
+        assert_eq!(ids.is_empty(), next > 0);
+        assert!(next == 0 || before == u64::MAX || before - next <= 10);
+        (before, slowest, n_questions) = (next, slowest.max(took), n_questions + 1);
+    }
+    assert_eq!(n_questions, TRANSACTIONS / 10 + 1);
+    println!("100,000 turns in {n_questions} questions, the slowest {slowest:?}");
+
+    let found = log.by_reply("chatcmpl-0");
+    let mut found = std::pin::pin!(found);
+    for turn in turns {
+        tokio::select! {
+            biased;
+            _ = &mut found => panic!("a turn waited for all of it"),
+            appended = log.append(turn) => assert!(appended.is_ok()),
+        }
+    }
+    assert_eq!(found.await.unwrap(), [id]);
 }
