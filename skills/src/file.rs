@@ -29,3 +29,25 @@ pub fn read_text(path: &Path, max: u64) -> io::Result<String> {
     }
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Security row 7: a file may have more in it than its length says, and may have no end.
+    #[test]
+    fn no_more_is_read_than_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        for (text, said) in [
+            (&b"12345678"[..], None),
+            (b"123456789", Some("it has more than 8 bytes")),
+            // Read on, it would be no text.
+            (b"123456789\xff", Some("it has more than 8 bytes")),
+        ] {
+            fs::write(&path, text).unwrap();
+            let read = read_text(&path, 8).map_err(|error| error.to_string());
+            assert_eq!(read.err().as_deref(), said);
+        }
+    }
+}

@@ -105,3 +105,43 @@ fn is_of_the_connection(error: &io::Error) -> bool {
         ConnectionAborted | ConnectionRefused | ConnectionReset
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    /// Security row 12: strangers took every descriptor, and a chat that was let in had none for its upstream.
+    #[test]
+    fn each_connection_leaves_a_descriptor_for_its_upstream_and_some_are_left_beside() {
+        let n_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let n_connections = max_connections() as u64;
+        assert!(n_connections >= 1);
+        let n_taken = n_connections.saturating_mul(2);
+        assert!(
+            n_taken <= n_files - RESERVED.min(n_files / 2),
+            "{n_connections} of {n_files}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn that_there_is_no_place_is_said_once_a_minute() {
+        let lines = tempfile::NamedTempFile::new().unwrap();
+        let log = tracing_subscriber::fmt().with_writer(Arc::new(lines.reopen().unwrap()));
+        let _log = tracing::subscriber::set_default(log.finish());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut accepting = Accepting::new(&listener, 1);
+        let n_said = || fs::read_to_string(lines.path()).unwrap().lines().count();
+        for n_warnings in [1, 2] {
+            for _ in 0..10 {
+                accepting.warn("no place");
+                advance(ACCEPT_PAUSE).await;
+            }
+            assert_eq!(n_said(), n_warnings);
+            advance(WARNING).await;
+        }
+    }
+}

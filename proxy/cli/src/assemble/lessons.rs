@@ -87,7 +87,33 @@ fn log_warnings(warnings: &[SkillWarning]) {
 
 #[cfg(test)]
 mod tests {
+    use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
+
     use super::*;
+
+    /// Security row 7: a skill that could not be read held all others up without a word.
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_takes_long_is_told_of_while_it_lasts() {
+        let lines = tempfile::NamedTempFile::new().unwrap();
+        let log = tracing_subscriber::fmt().with_writer(Arc::new(lines.reopen().unwrap()));
+        let _log = tracing::subscriber::set_default(log.finish());
+        let said = || std::fs::read_to_string(lines.path()).unwrap();
+        let (free, busy) = std::sync::mpsc::channel::<()>();
+        let mut looking = pin!(look(move || busy.recv()));
+        for (wait, is_told) in [(LONG / 2, false), (LONG, true)] {
+            let polled = poll_fn(|cx| Poll::Ready(looking.as_mut().poll(cx).is_pending()));
+            assert!(polled.await);
+            tokio::time::advance(wait).await;
+            let polled = poll_fn(|cx| Poll::Ready(looking.as_mut().poll(cx).is_pending()));
+            assert!(polled.await);
+            assert_eq!(
+                said().contains("looking at the skills folder takes"),
+                is_told
+            );
+        }
+        drop(free);
+        assert!(looking.await.unwrap().is_err());
+    }
 
     #[test]
     fn the_longer_a_look_takes_the_longer_is_the_pause() {

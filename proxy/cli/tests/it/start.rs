@@ -76,6 +76,21 @@ async fn the_owner_may_judge_a_reply_once() {
     assert_eq!(turns[0]["score"], 1, "{turns}");
     let unknown = feedback(json!({"reply_id": "chatcmpl-9", "score": 1})).await;
     assert!(unknown.starts_with("HTTP/1.1 404"), "{unknown}");
+    // Security row 13: it came back as long as it was.
+    let long = "x".repeat(1 << 20);
+    for (reply_id, score, status) in [(&*long, json!(1), 404), ("chatcmpl-1", json!(long), 400)] {
+        let quoted = feedback(json!({"reply_id": reply_id, "score": score})).await;
+        assert!(
+            quoted.starts_with(&format!("HTTP/1.1 {status}")),
+            "{} bytes",
+            quoted.len()
+        );
+        assert!(
+            quoted.contains("xxx…") && quoted.len() < 1_000,
+            "{} bytes",
+            quoted.len()
+        );
+    }
     let wrong = feedback(json!({"reply_id": "chatcmpl-1", "score": 7})).await;
     assert!(
         wrong.contains("score 7 is not allowed: -1, 0 or 1"),

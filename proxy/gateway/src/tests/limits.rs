@@ -1,6 +1,7 @@
 //! What is refused, in which words, and what happens at the limits.
 
-use metaclaw_chat::Size;
+use metaclaw_chat::{Size, Span};
+use metaclaw_turns::StreamEnd;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
@@ -243,6 +244,21 @@ async fn a_connection_that_says_nothing_does_not_hold_the_end_up() {
     let end = tokio::time::timeout(SOON, end).await;
     let end = end.expect("the end, without the whole drain");
     assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+}
+
+/// Security row 28: the log said of such a reply that its agent had hung up.
+#[tokio::test]
+async fn a_reply_that_the_end_cuts_off_is_logged_as_cut() {
+    let mut set_up = SetUp::default();
+    set_up.config.proxy.drain = Span::millis(1);
+    let mut harness = Harness::with(set_up).await;
+    let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
+    let begun = format!("{STREAM}{}", chunk(&delta("Par")));
+    exchange.send(begun.as_bytes()).await;
+    client.until(&delta("Par")).await;
+    harness.stop.cancel();
+    assert!(!client.read().await.is_whole);
+    assert_eq!(harness.log.wait(1).await[0].end, StreamEnd::Cut);
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ use rcgen::{BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, I
 use rustls::{ServerConfig, crypto::ring, pki_types::PrivateKeyDer};
 use socket2::SockRef;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy_bidirectional},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy, copy_bidirectional, sink},
     net::{TcpListener, TcpStream},
     sync::Notify,
     time::{sleep, timeout},
@@ -453,28 +453,39 @@ async fn what_was_begun_or_asked_on_a_new_connection_is_not_asked_again() {
     assert!(harness.upstream.is_unasked());
 }
 
+/// Security row 11: the reply that the client did not read yet held its upload up.
 #[tokio::test]
 async fn a_server_that_answers_while_it_is_asked_is_read_meanwhile() {
     const SIZE: usize = 30 << 20;
-    let mut harness = Harness::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    // Not the harness's upstream: that one has read a request to its end before it answers.
+    TaskTracker::new().spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let (mut asked, mut answer) = stream.split();
+        assert_ne!(asked.read(&mut [0; 4 << 10]).await.unwrap(), 0);
+        let answering = async {
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {SIZE}\r\n\r\n");
+            answer.write_all(head.as_bytes()).await?;
+            answer.write_all(&vec![b'r'; SIZE]).await
+        };
+        let reading = async { copy(&mut asked, &mut sink()).await };
+        tokio::join!(answering, reading)
+    });
+    let harness = before(UpstreamConfig {
+        url,
+        ..UpstreamConfig::default()
+    })
+    .await;
     let mut client = harness.client().await;
     let head =
         format!("POST /v1/files HTTP/1.1\r\nhost: localhost\r\ncontent-length: {SIZE}\r\n\r\n");
     client.send(head.as_bytes()).await;
-    let upload = async {
-        client.stream.write_all(&vec![b'u'; SIZE]).await.unwrap();
-        client.read().await
-    };
-    let answer = async {
-        let mut exchange = harness.upstream.next().await;
-        let reply = format!("HTTP/1.1 200 OK\r\ncontent-length: {SIZE}\r\n\r\n");
-        exchange.send(reply.as_bytes()).await;
-        exchange.send(&vec![b'r'; SIZE]).await;
-        exchange
-    };
-    let both = async { tokio::join!(upload, answer) };
-    let (seen, _) = timeout(SOON, both).await.expect("no end");
-    assert_eq!(seen.body.len(), SIZE);
+    // It reads nothing before all has gone up.
+    let body = vec![b'u'; SIZE];
+    let uploaded = timeout(SOON, client.stream.write_all(&body)).await;
+    uploaded.expect("no end").unwrap();
+    assert_eq!(client.read().await.body.len(), SIZE);
 }
 
 #[tokio::test]

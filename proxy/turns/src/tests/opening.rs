@@ -213,6 +213,33 @@ async fn a_folder_removed_while_it_is_open_is_noticed_and_what_comes_is_kept() {
     }
 }
 
+/// The same path is not the same file, as where a backup was put back.
+#[tokio::test]
+async fn a_database_put_in_the_place_of_the_open_one_is_noticed_and_goes_on() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("turns");
+    let log = open(&dir);
+    let mut client = Client::new("s", "sys");
+    let before = log.append(client.turn("before", "a")).await.unwrap();
+    let mut broken = log.watch_broken();
+    let (here, away) = (dir.join("sled"), home.path().join("away"));
+    fs::rename(&here, &away).unwrap();
+    fs::create_dir(&here).unwrap();
+    for file in fs::read_dir(&away).unwrap().map(Result::unwrap) {
+        if file.path().is_file() {
+            fs::copy(file.path(), here.join(file.file_name())).unwrap();
+        }
+    }
+    let after = log.append(client.turn("after", "b")).await.unwrap();
+    assert!(broken.has_changed().unwrap(), "it was said");
+    broken.wait_for(Option::is_none).await.unwrap();
+    log.close().await;
+    let log = open(&dir);
+    for id in [before, after] {
+        assert!(log.get(id).await.unwrap().is_some(), "{id}");
+    }
+}
+
 /// Security row 30: sled takes damage in its last segment for a write that never finished.
 #[tokio::test]
 async fn a_small_log_that_lost_something_was_copied_before() {
