@@ -15,27 +15,27 @@ pub(crate) fn log_turn(
     traceparent: Option<&str>,
 ) {
     let served = &turn.served;
-    let usage = turn.usage.unwrap_or_default();
-    let since = |ms: u64| ms.saturating_sub(turn.started_ms);
+    let usage = turn.meta.usage.unwrap_or_default();
+    let since = |ms: u64| ms.saturating_sub(turn.meta.started_ms);
     tracing::info!(
         target: "metaclaw::turn",
         api = api.name(),
         agent = %turn.agent,
         session = %turn.session,
-        kind = ?turn.kind,
+        kind = ?turn.meta.kind,
         upstream = served.upstream,
         model = bounded(&served.model),
         adapter = served.adapter,
         skills = served.skills.len(),
         status,
-        end = ?turn.end,
-        first_byte_ms = turn.first_byte_ms.map(since),
-        total_ms = since(turn.ended_ms),
+        end = ?turn.meta.end,
+        first_byte_ms = turn.meta.first_byte_ms.map(since),
+        total_ms = since(turn.meta.ended_ms),
         n_bytes,
         prompt_tokens = usage.prompt_tokens,
         cached_tokens = usage.cached_tokens,
         completion_tokens = usage.completion_tokens,
-        started_ms = turn.started_ms,
+        started_ms = turn.meta.started_ms,
         traceparent = traceparent.map(bounded),
         "turn"
     );

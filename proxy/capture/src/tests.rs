@@ -248,7 +248,7 @@ async fn end_of(is_cut_by_us: bool) -> StreamEnd {
         () = way.log.asked.notified() => {}
     }
     let taken = way.log.taken.lock().unwrap();
-    taken[0].0.end
+    taken[0].0.meta.end
 }
 
 #[tokio::test]

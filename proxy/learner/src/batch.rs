@@ -76,9 +76,12 @@ impl Samples {
 
     /// When the oldest became complete.
     fn oldest_ms(&self) -> Option<u64> {
-        let corrections = self.corrections.iter().map(|pair| pair.accepted.ended_ms);
+        let corrections = self
+            .corrections
+            .iter()
+            .map(|pair| pair.accepted.meta.ended_ms);
         corrections
-            .chain(self.verdicts.iter().map(|turn| turn.ended_ms))
+            .chain(self.verdicts.iter().map(|turn| turn.meta.ended_ms))
             .min()
     }
 

@@ -204,7 +204,7 @@ impl Seen {
 fn is_still(turn: &Turn, listed: Option<StateKind>) -> bool {
     match (&turn.state, listed) {
         // Another try may take the place of one that did not end well.
-        (TurnState::Captured, Some(StateKind::Captured)) => turn.end == StreamEnd::Complete,
+        (TurnState::Captured, Some(StateKind::Captured)) => turn.meta.end == StreamEnd::Complete,
         // Its ids may have come.
         (TurnState::Judged, Some(StateKind::Judged)) => turn.tokens.is_some(),
         (TurnState::Trained { .. } | TurnState::Spent { .. } | TurnState::HeldOut, None) => true,
@@ -234,7 +234,7 @@ impl Sample {
     }
 
     fn ended_ms(&self) -> u64 {
-        self.last().ended_ms
+        self.last().meta.ended_ms
     }
 
     fn base(&self) -> Option<&str> {

@@ -115,7 +115,7 @@ async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
     let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
         return Ok(Looked::Done);
     };
-    if turn.kind == TurnKind::Side {
+    if turn.meta.kind == TurnKind::Side {
         shared.spend(id, reason::SIDE).await?;
         return Ok(Looked::Done);
     }
@@ -152,7 +152,7 @@ fn evidence(turn: &Turn, following: &Turn) -> Option<Evidence> {
     let reply = turn
         .reply
         .clone()
-        .filter(|_| turn.end == StreamEnd::Complete)?;
+        .filter(|_| turn.meta.end == StreamEnd::Complete)?;
     Some(Evidence::new(
         &turn.request.messages,
         reply,

@@ -127,10 +127,11 @@ impl Head {
         };
         let trained = steps
             .iter()
-            .filter(|step| step.lineage == newest.lineage && is_trained(step));
-        let n_trained = trained.map(|step| step.n).max().unwrap_or(0);
+            .filter(|step| step.begun.lineage == newest.begun.lineage && is_trained(step));
+        let n_trained = trained.map(|step| step.begun.n).max().unwrap_or(0);
         let of_line = |known: &&Known| {
-            known.manifest.agent == newest.agent && known.manifest.lineage == newest.lineage
+            known.manifest.agent == newest.begun.agent
+                && known.manifest.lineage == newest.begun.lineage
         };
         let line: Vec<&Known> = checkpoints.iter().filter(of_line).collect();
         if line.iter().any(|known| known.manifest.shape != *shape) {
@@ -152,7 +153,7 @@ impl Head {
             return Self::fresh(checkpoint);
         }
         Self {
-            lineage: newest.lineage.clone(),
+            lineage: newest.begun.lineage.clone(),
             n: n_trained,
             checkpoint,
         }
@@ -161,13 +162,15 @@ impl Head {
     /// The same by the log alone, for a server that cannot list its checkpoints.
     pub(crate) fn by_log(steps: &[Step]) -> Self {
         let trained = steps.iter().filter(|step| is_trained(step));
-        let Some(last) = trained.max_by_key(|step| (step.taken_ms, step.n)) else {
+        let Some(last) = trained.max_by_key(|step| (step.taken_ms, step.begun.n)) else {
             return Self::fresh(None);
         };
-        let checkpoint = name(&last.agent, &last.lineage, last.n).parse().ok();
+        let checkpoint = name(&last.begun.agent, &last.begun.lineage, last.begun.n)
+            .parse()
+            .ok();
         Self {
-            lineage: last.lineage.clone(),
-            n: last.n,
+            lineage: last.begun.lineage.clone(),
+            n: last.begun.n,
             checkpoint,
         }
     }
@@ -183,7 +186,7 @@ impl Head {
 impl Known {
     /// Whether a step started here, and one of this shape can.
     fn is_start(&self, step: &Step, shape: &Shape) -> bool {
-        step.parent.as_deref() == Some(self.name.as_str()) && self.manifest.shape == *shape
+        step.begun.parent.as_deref() == Some(self.name.as_str()) && self.manifest.shape == *shape
     }
 }
 

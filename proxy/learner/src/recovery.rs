@@ -54,11 +54,15 @@ impl Recovery<'_> {
             },
             Err(trouble) => return Err(self.context.no_trainer(&trouble)),
         };
-        tracing::info!(agent = %step.agent, n = step.n, ?outcome, "settled a step that was interrupted");
+        tracing::info!(agent = %step.begun.agent, n = step.begun.n, ?outcome, "settled a step that was interrupted");
         let swap = matches!(outcome, StepOutcome::Trained { .. });
-        self.context.finish(&step.agent, step.n, outcome).await?;
-        if swap && let Ok((adapter, _)) = names(&step.agent, &step.lineage, step.n) {
-            (self.context.shared.on_swap)(&step.agent, &adapter);
+        self.context
+            .finish(&step.begun.agent, step.begun.n, outcome)
+            .await?;
+        if swap
+            && let Ok((adapter, _)) = names(&step.begun.agent, &step.begun.lineage, step.begun.n)
+        {
+            (self.context.shared.on_swap)(&step.begun.agent, &adapter);
         }
         Ok(())
     }
@@ -70,14 +74,14 @@ impl Recovery<'_> {
             return Ok(None);
         }
         // Answered only after whatever the earlier process had asked for.
-        let desk = &mut self.context.agent(&step.agent).desk;
+        let desk = &mut self.context.agent(&step.begun.agent).desk;
         bench.barrier(desk, &before(step)).await?;
         let checkpoints = bench.checkpoints().await?;
         let is_it = |known: &Known| {
-            known.manifest.agent == step.agent
-                && known.manifest.lineage == step.lineage
-                && known.manifest.n == step.n
-                && known.manifest.hash == step.hash
+            known.manifest.agent == step.begun.agent
+                && known.manifest.lineage == step.begun.lineage
+                && known.manifest.n == step.begun.n
+                && known.manifest.hash == step.begun.hash
         };
         Ok(checkpoints.into_iter().find(is_it))
     }
@@ -85,16 +89,16 @@ impl Recovery<'_> {
     /// Sees that the checkpoint's adapter can be served.
     async fn adopt(&mut self, known: &Known) -> Result<StepOutcome, TrainError> {
         let step = self.step;
-        let (adapter, checkpoint) =
-            names(&step.agent, &step.lineage, step.n).map_err(|error| TrainError::NotTaken {
+        let (adapter, checkpoint) = names(&step.begun.agent, &step.begun.lineage, step.begun.n)
+            .map_err(|error| TrainError::NotTaken {
                 why: error.to_string(),
             })?;
         let head = Head {
-            lineage: step.lineage.clone(),
-            n: step.n,
+            lineage: step.begun.lineage.clone(),
+            n: step.begun.n,
             checkpoint: Some(checkpoint.clone()),
         };
-        let state = self.context.agent(&step.agent);
+        let state = self.context.agent(&step.begun.agent);
         match self.bench.adopt(&mut state.desk, &head, &adapter).await {
             Ok(()) => state.stepped(head, known.manifest.shape.clone()),
             Err(trouble) => return Err(self.context.no_trainer(&trouble)),
@@ -108,10 +112,14 @@ impl Recovery<'_> {
 
 /// Where the step began.
 fn before(step: &Step) -> Head {
-    let checkpoint = step.parent.as_ref().and_then(|name| name.parse().ok());
+    let checkpoint = step
+        .begun
+        .parent
+        .as_ref()
+        .and_then(|name| name.parse().ok());
     Head {
-        lineage: step.lineage.clone(),
-        n: step.n.saturating_sub(1),
+        lineage: step.begun.lineage.clone(),
+        n: step.begun.n.saturating_sub(1),
         checkpoint,
     }
 }

@@ -268,7 +268,7 @@ impl<'a> Session<'a> {
         }
         match &turn.tokens {
             Some(tokens) if is_usable(tokens) => Material::Ready,
-            None if turn.reply_id.is_some() && self.ids_may_come(turn) => Material::Coming,
+            None if turn.meta.reply_id.is_some() && self.ids_may_come(turn) => Material::Coming,
             Some(_) | None => Material::Never(reason::NO_IDS),
         }
     }
@@ -282,7 +282,7 @@ impl<'a> Session<'a> {
     }
 
     fn age(&self, turn: &Turn) -> Duration {
-        Duration::from_millis(self.rules.now_ms.saturating_sub(turn.ended_ms))
+        Duration::from_millis(self.rules.now_ms.saturating_sub(turn.meta.ended_ms))
     }
 }
 
@@ -293,7 +293,7 @@ pub(crate) fn score(turn: &Turn) -> Option<Score> {
 /// Whether a main turn goes on from its parent by the owner's words alone: no tool spoke in between.
 fn is_owners_answer(turn: &Turn) -> bool {
     let evidence = turn.evidence();
-    turn.kind == TurnKind::Main
+    turn.meta.kind == TurnKind::Main
         && evidence.iter().any(metaclaw_chat::Message::is_owners)
         && !evidence.iter().any(|message| message.role() == Role::Tool)
 }
@@ -307,9 +307,9 @@ fn is_whole_target(turn: &Turn) -> bool {
         return false;
     };
     let said = Evidence::new(&[], reply.clone(), &[]).said();
-    turn.end == StreamEnd::Complete
+    turn.meta.end == StreamEnd::Complete
         && !may_be_stopped(turn)
-        && turn.finish_reason.as_deref() == Some("stop")
+        && turn.meta.finish_reason.as_deref() == Some("stop")
         && reply.tool_calls().is_empty()
         && count_words(&said) >= MIN_TARGET_WORDS
 }

@@ -96,8 +96,8 @@ async fn fetch(
 
 /// The reply to ask about, if the turn is one to train on and has no ids yet.
 fn wanted(turn: Turn) -> Option<String> {
-    let learnable = turn.kind == TurnKind::Main
-        && turn.end == StreamEnd::Complete
+    let learnable = turn.meta.kind == TurnKind::Main
+        && turn.meta.end == StreamEnd::Complete
         && turn.served.upstream == POLICY_UPSTREAM
         && turn.tokens.is_none();
     turn.meta.reply_id.filter(|_| learnable)

@@ -119,11 +119,12 @@ impl<'a> StepTransaction<'a> {
             };
         // Kept, so that a step that is put off has the same beginning later.
         state.head = Some((head.clone(), shape.clone()));
-        let of_step = |step: &&Step| step.lineage == head.lineage && step.n == head.n + 1;
+        let of_step =
+            |step: &&Step| step.begun.lineage == head.lineage && step.begun.n == head.n + 1;
         let attempt = steps
             .iter()
             .filter(of_step)
-            .map(|step| step.attempt + 1)
+            .map(|step| step.begun.attempt + 1)
             .max()
             .unwrap_or(0);
         match Plan::new(agent, head, shape, attempt, (batch, rl)) {
@@ -148,7 +149,7 @@ impl<'a> StepTransaction<'a> {
                 let open = shared.persist(|| shared.log.open_steps()).await?;
                 let taken = open
                     .iter()
-                    .any(|step| step.agent == plan.agent && step.hash == plan.hash);
+                    .any(|step| step.begun.agent == plan.agent && step.begun.hash == plan.hash);
                 let why = || "the turn log failed while the step was written down".to_owned();
                 if taken {
                     Ok(())

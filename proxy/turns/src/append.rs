@@ -83,7 +83,9 @@ fn already(
     };
     let is_same = |known: &Record| {
         let meta = &known.meta;
-        meta.reply_id.is_some() && meta.reply_id == new.reply_id && meta.chain == new.chain
+        meta.reply_id.is_some()
+            && meta.reply_id == new.meta.reply_id
+            && meta.chain == new.meta.chain
     };
     let mut recent = session.recent();
     let known = recent.find(|(_, known)| is_same(known) && has_reply(known));
@@ -95,10 +97,10 @@ fn already(
 /// Not one that another turn needs, and not one that still ran when this began: that is a sibling whose
 /// stream broke.
 fn retried(session: &SessionIndex, new: &NewTurn) -> Option<u32> {
-    let is_same = |old: &Record| old.meta.chain == new.chain && old.meta.kind == new.kind;
+    let is_same = |old: &Record| old.meta.chain == new.meta.chain && old.meta.kind == new.meta.kind;
     let (seq, old) = session.recent().find(|(_, old)| is_same(old))?;
     let is_needed = session.needs(*seq);
-    let is_over = old.meta.end != StreamEnd::Complete && new.started_ms >= old.meta.ended_ms;
+    let is_over = old.meta.end != StreamEnd::Complete && new.meta.started_ms >= old.meta.ended_ms;
     (is_over && !is_needed).then_some(*seq)
 }
 
@@ -175,7 +177,7 @@ impl<'n> Draft<'n> {
         }
         state::enter(txn, new)?;
         tokens::put_new(txn, id, new, record.parent)?;
-        let mark = journal::mark(new.reply_id.as_deref());
+        let mark = journal::mark(new.meta.reply_id.as_deref());
         txn.appended.push((id, mark));
         for (hash, line) in self.aliases {
             session.put_alias(hash, line);

@@ -1,7 +1,6 @@
 //! The handle: what the rest of MetaClaw sees of the log.
 
 use std::{
-    fmt,
     hash::{BuildHasher as _, Hasher as _, RandomState},
     path::Path,
     sync::{
@@ -40,11 +39,12 @@ const ROOM_KIB: usize = 64 << 10;
 const MAX_TURN: usize = 96 << 20;
 
 /// The turn log. Cheap to clone; the last clone gone, the log is closed.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct TurnLog {
     inner: Arc<Inner>,
 }
 
+#[derive(Debug)]
 struct Inner {
     queue: Sender<Job>,
     room: Arc<Semaphore>,
@@ -241,14 +241,6 @@ impl TurnLog {
         LogError::Broken {
             why: why.unwrap_or_else(|| "it failed in between".to_owned()),
         }
-    }
-}
-
-impl fmt::Debug for TurnLog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TurnLog")
-            .field("health", &self.health())
-            .finish_non_exhaustive()
     }
 }
 

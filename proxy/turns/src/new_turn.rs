@@ -1,7 +1,5 @@
 //! A turn on its way into the log.
 
-use std::ops::Deref;
-
 use metaclaw_chat::{AgentId, ChainHash, Message, SessionId};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -30,7 +28,7 @@ pub struct NewTurn {
     pub agent: AgentId,
     /// Its conversation; the same name under another agent is another conversation.
     pub session: SessionId,
-    /// What is known beside its texts; its fields can be read as the turn's own.
+    /// What is known beside its texts.
     pub meta: TurnMeta,
     /// The whole conversation, system messages included.
     pub messages: Vec<NewMessage>,
@@ -68,14 +66,6 @@ impl NewMessage {
 }
 
 // === impl NewTurn ===
-
-impl Deref for NewTurn {
-    type Target = TurnMeta;
-
-    fn deref(&self) -> &TurnMeta {
-        &self.meta
-    }
-}
 
 impl NewTurn {
     /// A turn of a log, on its way into another.
@@ -115,7 +105,11 @@ impl NewTurn {
     pub(crate) fn n_bytes(&self) -> usize {
         let texts = self.messages.iter().map(|message| &message.text);
         let texts = texts.chain(&self.tools).map(|text| text.as_str().len());
-        let names = [&self.reply_id, &self.finish_reason, &self.continues];
+        let names = [
+            &self.meta.reply_id,
+            &self.meta.finish_reason,
+            &self.continues,
+        ];
         let names = names.into_iter().chain([&self.served.system_block]);
         let names = names.flatten().map(String::len);
         let params = json_bytes(&self.params);

@@ -94,7 +94,6 @@ impl Stored {
 // === impl Record ===
 
 impl Record {
-    /// One turn's record.
     pub(crate) fn get(source: &impl Source, id: TurnId) -> Result<Option<Self>, TxnError> {
         Ok(Stored::get_read(source, id)?.map(|(_, record)| record))
     }

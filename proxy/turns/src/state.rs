@@ -97,8 +97,8 @@ pub(crate) fn remove(
 pub(crate) fn enter(txn: &mut Txn<'_>, turn: &NewTurn) -> Result<(), StoreError> {
     txn.count(&turn.agent, |funnel| {
         funnel.turns += 1;
-        funnel.main += u64::from(turn.kind == TurnKind::Main);
-        funnel.complete += u64::from(turn.is_whole_main());
+        funnel.main += u64::from(turn.meta.kind == TurnKind::Main);
+        funnel.complete += u64::from(turn.meta.is_whole_main());
     })
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn withdraw(txn: &mut Txn<'_>, new: &NewTurn, id: TurnId) -> Result<(
     remove(txn, &new.agent, id, &state)?;
     values::remove(txn, Table::Tokens, &keys::turn(id))?;
     // Of the same kind as the new one, and not complete: that is what makes it a retry.
-    let is_main = u64::from(new.kind == TurnKind::Main);
+    let is_main = u64::from(new.meta.kind == TurnKind::Main);
     txn.count(&new.agent, |funnel| {
         funnel.turns = funnel.turns.saturating_sub(1);
         funnel.main = funnel.main.saturating_sub(is_main);

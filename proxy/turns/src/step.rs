@@ -1,6 +1,6 @@
 //! Training steps: which turns one has, and what came of it.
 
-use std::{collections::BTreeMap, ops::Deref};
+use std::collections::BTreeMap;
 
 use metaclaw_chat::{AgentId, TurnId, now_ms};
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ pub struct NewStep {
 /// A training step in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// As it was begun; its fields can be read as the step's own.
+    /// As it was begun.
     #[serde(flatten)]
     pub begun: NewStep,
     /// When it took its turns, in Unix milliseconds.
@@ -66,16 +66,6 @@ pub enum StepOutcome {
         /// Why.
         why: String,
     },
-}
-
-// === impl Step ===
-
-impl Deref for Step {
-    type Target = NewStep;
-
-    fn deref(&self) -> &NewStep {
-        &self.begun
-    }
 }
 
 // === impl TurnLog ===
@@ -173,16 +163,16 @@ fn take(txn: &mut Txn<'_>, new: NewStep) -> Result<(), TxnError> {
     }
     let open_key = keys::agent(&new.agent);
     if let Some(open) = txn.get(Table::OpenSteps, &open_key)? {
-        let n = attempts(txn, &open)?.last().map_or(0, |step| step.n);
+        let n = attempts(txn, &open)?.last().map_or(0, |step| step.begun.n);
         return Err(TakeError::StepOpen { n }.into());
     }
     let key = keys::step(&new.agent, &new.lineage, n);
     let mut steps = attempts(txn, &key)?;
     let done = |step: &&Step| {
-        step.attempt >= attempt || matches!(step.outcome, Some(StepOutcome::Trained { .. }))
+        step.begun.attempt >= attempt || matches!(step.outcome, Some(StepOutcome::Trained { .. }))
     };
     if let Some(step) = steps.iter().find(done) {
-        let attempt = step.attempt;
+        let attempt = step.begun.attempt;
         return Err(TakeError::Exists { n, attempt }.into());
     }
     let mut states = BTreeMap::new();
@@ -243,12 +233,12 @@ fn finish(
     };
     let mut steps = attempts(txn, &key)?;
     let step = steps.last_mut().filter(|step| step.outcome.is_none());
-    let Some(step) = step.filter(|step| step.n == n) else {
+    let Some(step) = step.filter(|step| step.begun.n == n) else {
         return Ok(false);
     };
     let is_trained = matches!(outcome, StepOutcome::Trained { .. });
     let mut moves = Vec::new();
-    for id in &step.turns {
+    for id in &step.begun.turns {
         let from = match state::of_turn(txn, *id) {
             Err(TxnError::Refused(LogError::NoSuchTurn { .. })) => continue,
             found => found?.1,
@@ -259,7 +249,7 @@ fn finish(
         }
         let mut uses = uses(txn, *id)?;
         uses.extend(is_trained.then(|| Use {
-            lineage: step.lineage.clone(),
+            lineage: step.begun.lineage.clone(),
             n,
         }));
         moves.push((*id, from, uses));

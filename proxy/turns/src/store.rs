@@ -58,22 +58,16 @@ const NAMES: &str = "sessions names turns texts text_users tokens verdicts state
 /// Why the store failed. Whatever it is, this handle is finished: drop it and open again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
-    /// Another process holds the lock.
     #[error("another process has it open")]
     Held,
-    /// No space left.
     #[error("no space left on its disk")]
     Full,
-    /// The folder or the file system does not let us write.
     #[error("{0}")]
     NotWritable(io::Error),
-    /// Its file does not read back.
     #[error("damaged: {0}")]
     Damaged(String),
-    /// Its file is no longer where it was opened.
     #[error("its folder was removed or replaced while it was open")]
     Removed,
-    /// Anything else.
     #[error("{0}")]
     Other(String),
 }
@@ -83,11 +77,9 @@ pub(crate) type Bytes = sled::IVec;
 
 /// Something to read from: what is stored, or a transaction with what it wrote.
 pub(crate) trait Source {
-    /// One value.
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
 }
 
-/// An open database.
 #[derive(Debug)]
 pub(crate) struct Store {
     db: sled::Db,

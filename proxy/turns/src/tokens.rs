@@ -45,14 +45,14 @@ pub(crate) fn put_new(
     new: &NewTurn,
     parent: Option<u32>,
 ) -> Result<(), StoreError> {
-    let Some(tokens) = new.tokens.as_ref().filter(|_| !new.masked) else {
+    let Some(tokens) = new.tokens.as_ref().filter(|_| !new.meta.masked) else {
         return Ok(());
     };
     let stored = check(id, tokens)
         .map_err(TxnError::from)
         .and_then(|()| put(txn, id, parent, tokens));
     match stored {
-        Ok(()) if new.is_whole_main() => txn.count(&new.agent, |funnel| funnel.with_ids += 1),
+        Ok(()) if new.meta.is_whole_main() => txn.count(&new.agent, |funnel| funnel.with_ids += 1),
         Ok(()) => Ok(()),
         Err(TxnError::Store(error)) => Err(error),
         Err(TxnError::Refused(error)) => {

@@ -1,7 +1,5 @@
 //! What one turn is: what was asked, what was answered, under what it was served, and what became of it.
 
-use std::ops::Deref;
-
 use metaclaw_chat::{AgentId, ChainHash, Message, SessionId, TurnId, Usage, Verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -128,7 +126,7 @@ pub struct Turn {
     pub agent: AgentId,
     /// Its conversation.
     pub session: SessionId,
-    /// What is known beside its texts; its fields can be read as the turn's own.
+    /// What is known beside its texts.
     #[serde(flatten)]
     pub meta: TurnMeta,
     /// The turn of the same session whose reply this request goes on from.
@@ -247,14 +245,6 @@ impl TurnMeta {
 }
 
 // === impl Turn ===
-
-impl Deref for Turn {
-    type Target = TurnMeta;
-
-    fn deref(&self) -> &TurnMeta {
-        &self.meta
-    }
-}
 
 impl Turn {
     /// What followed the parent's reply: the evidence about the parent, tool results included.

@@ -31,12 +31,10 @@ const PACE: Duration = Duration::from_millis(25);
 const FAST: usize = 4;
 /// The first wait before the store is opened again; each next one is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// The longest wait.
 const LAST_WAIT: Duration = Duration::from_secs(15);
 /// How often the queue is looked at meanwhile.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The thread's own.
 pub(crate) struct Worker {
     pub(crate) dir: PathBuf,
     pub(crate) config: TurnsConfig,

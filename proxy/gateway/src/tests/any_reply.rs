@@ -186,7 +186,7 @@ fn timeless(turn: &Turn) -> Turn {
     let mut turn = turn.clone();
     turn.id = TurnId { session: 0, seq: 0 };
     turn.meta.started_ms = 0;
-    turn.meta.first_byte_ms = turn.first_byte_ms.map(|_| 0);
+    turn.meta.first_byte_ms = turn.meta.first_byte_ms.map(|_| 0);
     turn.meta.ended_ms = 0;
     turn
 }

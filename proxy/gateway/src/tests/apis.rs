@@ -87,8 +87,8 @@ async fn a_response_that_goes_on_from_another_is_the_next_turn_of_its_session() 
     assert_eq!(turns[0].reply.as_ref().unwrap().text(), "hello");
     assert_eq!(turns[1].session, turns[0].session);
     assert_eq!(
-        (&turns[2].session, turns[2].chain),
-        (&turns[1].session, turns[1].chain),
+        (&turns[2].session, turns[2].meta.chain),
+        (&turns[1].session, turns[1].meta.chain),
         "the same conversation, whoever keeps its beginning"
     );
     assert_ne!(turns[3].session, turns[0].session);

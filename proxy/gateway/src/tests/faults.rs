@@ -92,7 +92,7 @@ impl Scene {
 
 fn said(turn: &Turn) -> (StreamEnd, Option<String>) {
     let text = |reply: &Message| reply.text().into_owned();
-    (turn.end, turn.reply.as_ref().map(text))
+    (turn.meta.end, turn.reply.as_ref().map(text))
 }
 
 /// The most memory that this process ever had, in bytes; 0 where the system does not tell.

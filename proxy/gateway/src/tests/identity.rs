@@ -8,7 +8,13 @@ use super::harness::{Harness, SetUp, conversation};
 async fn turns(harness: &Harness, n_turns: usize) -> Vec<(String, String, TurnKind)> {
     let turns = harness.log.wait(n_turns).await.into_iter();
     turns
-        .map(|turn| (turn.agent.to_string(), turn.session.to_string(), turn.kind))
+        .map(|turn| {
+            (
+                turn.agent.to_string(),
+                turn.session.to_string(),
+                turn.meta.kind,
+            )
+        })
         .collect()
 }
 

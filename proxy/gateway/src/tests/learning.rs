@@ -25,7 +25,7 @@ async fn a_reply_too_long_to_keep_reaches_the_agent_whole() {
         .await;
     assert!(seen.is_whole && seen.text().contains(&long) && seen.text().ends_with("[DONE]\n\n"));
     let turn = &harness.log.wait(1).await[0];
-    assert_eq!((turn.end, &turn.reply), (StreamEnd::Overflowed, &None));
+    assert_eq!((turn.meta.end, &turn.reply), (StreamEnd::Overflowed, &None));
     // A request that finds no room is not in the log at all; counted.
     let body = CHAT.replace("France", &"F".repeat(80 << 10));
     let (_, seen) = harness
@@ -55,7 +55,7 @@ async fn a_reply_with_an_event_too_long_to_read_is_not_taken_for_a_whole_one() {
         .await;
     assert!(seen.is_whole && seen.text().contains(&long));
     let turn = &harness.log.wait(1).await[0];
-    assert_eq!((turn.end, &turn.reply), (StreamEnd::Overflowed, &None));
+    assert_eq!((turn.meta.end, &turn.reply), (StreamEnd::Overflowed, &None));
     assert_eq!(harness.metrics.counts().overflowed, 1);
 }
 

@@ -258,7 +258,7 @@ async fn a_reply_that_the_end_cuts_off_is_logged_as_cut() {
     client.until(&delta("Par")).await;
     harness.stop.cancel();
     assert!(!client.read().await.is_whole);
-    assert_eq!(harness.log.wait(1).await[0].end, StreamEnd::Cut);
+    assert_eq!(harness.log.wait(1).await[0].meta.end, StreamEnd::Cut);
 }
 
 #[tokio::test]

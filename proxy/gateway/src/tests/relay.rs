@@ -29,15 +29,15 @@ async fn a_stream_passes_byte_for_byte_with_comments_ids_and_odd_line_ends() {
     assert_eq!(seen.head.matches("set-cookie").count(), 2);
     // Without [DONE] and without a finish reason; nothing was invented.
     let turn = &harness.log.wait(1).await[0];
-    assert_eq!(turn.end, StreamEnd::Complete);
+    assert_eq!(turn.meta.end, StreamEnd::Complete);
     assert_eq!(
         turn.reply.as_ref().map(Message::text).as_deref(),
         Some("Paris")
     );
     assert_eq!(
         (
-            turn.finish_reason.as_deref(),
-            turn.usage.unwrap().prompt_tokens
+            turn.meta.finish_reason.as_deref(),
+            turn.meta.usage.unwrap().prompt_tokens
         ),
         (None, 3)
     );
@@ -72,7 +72,7 @@ async fn a_cut_is_passed_on_as_a_cut() {
     let seen = client.read().await;
     assert_eq!((seen.text(), seen.is_whole), (delta("Par").as_str(), false));
     let turn = &harness.log.wait(1).await[0];
-    assert_eq!(turn.end, StreamEnd::Cut);
+    assert_eq!(turn.meta.end, StreamEnd::Cut);
     assert_eq!(
         turn.reply.as_ref().map(Message::text).as_deref(),
         Some("Par")
@@ -83,7 +83,7 @@ async fn a_cut_is_passed_on_as_a_cut() {
     exchange.send(&reply.as_bytes()[..reply.len() - 9]).await;
     drop(exchange);
     assert!(!client.read().await.is_whole, "a lie about content-length");
-    assert_eq!(harness.log.wait(2).await[1].end, StreamEnd::Cut);
+    assert_eq!(harness.log.wait(2).await[1].meta.end, StreamEnd::Cut);
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn an_error_keeps_its_status_its_body_and_its_retry_after() {
     );
     let turn = &harness.log.wait(1).await[0];
     assert_eq!(
-        (turn.end, &turn.reply),
+        (turn.meta.end, &turn.reply),
         (StreamEnd::UpstreamError { status: 429 }, &None)
     );
     assert!(
@@ -146,7 +146,7 @@ async fn when_the_agent_hangs_up_the_upstream_is_cancelled() {
     client.until("Par").await;
     drop(client);
     assert!(exchange.is_closed().await);
-    assert_eq!(harness.log.wait(1).await[0].end, StreamEnd::ClientGone);
+    assert_eq!(harness.log.wait(1).await[0].meta.end, StreamEnd::ClientGone);
 
     // Before the first byte there is nothing to log.
     let (client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
@@ -180,7 +180,7 @@ async fn an_agent_that_hangs_up_after_the_last_word_has_a_complete_turn() {
         .await;
     client.until("finish_reason").await;
     drop(client);
-    assert_eq!(harness.log.wait(1).await[0].end, StreamEnd::Complete);
+    assert_eq!(harness.log.wait(1).await[0].meta.end, StreamEnd::Complete);
 
     let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
     let done = chunk("data: [DONE]\n\n");
@@ -189,7 +189,7 @@ async fn an_agent_that_hangs_up_after_the_last_word_has_a_complete_turn() {
         .await;
     client.until("[DONE]").await;
     // The log has it before the upstream has closed anything.
-    assert_eq!(harness.log.wait(2).await[1].end, StreamEnd::Complete);
+    assert_eq!(harness.log.wait(2).await[1].meta.end, StreamEnd::Complete);
     exchange.send(b"0\r\n\r\n").await;
     assert!(client.read().await.is_whole);
     assert_eq!(harness.log.turns().len(), 2);
@@ -202,7 +202,7 @@ async fn an_error_inside_a_stream_is_no_complete_turn() {
     let reply = format!("{STREAM}{}{error}0\r\n\r\n", chunk(&delta("Par")));
     harness.exchange(&post_chat(CHAT), &reply).await;
     assert_eq!(
-        harness.log.wait(1).await[0].end,
+        harness.log.wait(1).await[0].meta.end,
         StreamEnd::UpstreamError { status: 200 }
     );
 }
@@ -223,7 +223,7 @@ async fn what_upstream_compresses_arrives_as_it_came() {
     );
     assert_eq!(seen.header("content-encoding").as_deref(), Some("br"));
     assert_eq!(seen.body, b"\x01\x02\x03\x04");
-    assert_eq!(harness.log.wait(1).await[0].end, StreamEnd::Overflowed);
+    assert_eq!(harness.log.wait(1).await[0].meta.end, StreamEnd::Overflowed);
     assert_eq!(harness.metrics.counts().undecodable, 1);
 }
 

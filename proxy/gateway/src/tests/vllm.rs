@@ -181,7 +181,7 @@ async fn a_cut_goes_on_as_a_cut_and_has_no_ids() {
         events(&UNASKED[..3]).replace("data: [DONE]\n\n", "")
     );
     let turn = turn(&harness).await;
-    assert_eq!((turn.end, turn.tokens), (StreamEnd::Cut, None));
+    assert_eq!((turn.meta.end, turn.tokens), (StreamEnd::Cut, None));
 
     // So does an unstreamed one: what came of it goes on.
     let whole = json_reply(&asked_whole());
@@ -224,7 +224,7 @@ async fn ids_without_their_end_are_no_ids() {
     let (_, seen) = harness.exchange(&post_chat(CHAT), &reply).await;
     assert_eq!(seen.text(), events(&UNASKED));
     let turn = turn(&harness).await;
-    assert_eq!((turn.end, turn.tokens), (StreamEnd::Complete, None));
+    assert_eq!((turn.meta.end, turn.tokens), (StreamEnd::Complete, None));
 }
 
 #[tokio::test]

@@ -69,7 +69,7 @@ async fn a_chat_goes_to_an_upstream_that_speaks_messages_and_its_answer_comes_ba
     let turn = &harness.log.wait(1).await[0];
     assert_eq!(turn.reply.as_ref().unwrap().text(), "Paris");
     assert_eq!(
-        (turn.end, turn.usage.unwrap().completion_tokens),
+        (turn.meta.end, turn.meta.usage.unwrap().completion_tokens),
         (StreamEnd::Complete, 2)
     );
 }
@@ -133,8 +133,8 @@ async fn a_stream_is_put_in_other_words_as_it_comes() {
     assert!(!seen.text().contains("message_start") && seen.header("content-length").is_none());
     let turn = &harness.log.wait(1).await[0];
     assert_eq!(turn.reply.as_ref().unwrap().text(), "Paris");
-    assert_eq!(turn.end, StreamEnd::Complete);
-    assert_eq!(turn.reply_id.as_deref(), Some("msg_1"));
+    assert_eq!(turn.meta.end, StreamEnd::Complete);
+    assert_eq!(turn.meta.reply_id.as_deref(), Some("msg_1"));
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn a_cut_stays_a_cut_in_other_words() {
         "{}",
         seen.text()
     );
-    assert_eq!(harness.log.wait(1).await[0].end, StreamEnd::Cut);
+    assert_eq!(harness.log.wait(1).await[0].meta.end, StreamEnd::Cut);
 
     let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
     exchange.send(&json_reply(SAID).as_bytes()[..150]).await;

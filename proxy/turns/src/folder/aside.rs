@@ -3,8 +3,9 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
 };
+
+use metaclaw_chat::now_ms;
 
 use crate::{error::OpenError, health::MovedAside};
 
@@ -86,9 +87,4 @@ fn absent(error: io::Error) -> io::Result<()> {
         io::ErrorKind::NotFound => Ok(()),
         _ => Err(error),
     }
-}
-
-fn now_ms() -> u128 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap_or_default().as_millis()
 }

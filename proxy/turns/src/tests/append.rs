@@ -122,7 +122,7 @@ async fn a_stream_cut_while_its_sibling_ran_is_no_retry() {
     client.messages.pop();
     cut.meta.end = StreamEnd::Cut;
     let mut sibling = client.request("whole");
-    sibling.meta.started_ms = cut.ended_ms - 1;
+    sibling.meta.started_ms = cut.meta.ended_ms - 1;
     let cut = log.append(cut).await.unwrap();
     assert_ne!(log.append(sibling).await.unwrap(), cut);
 }
@@ -264,7 +264,7 @@ async fn chains_and_lists_are_newest_first() {
         .collect();
     assert_eq!(sessions, ["s0", "s1", "s0"]);
     let latest = log.get(ids[6]).await.unwrap().unwrap();
-    assert_eq!(chains[0].1, latest.chain.then(&latest.reply.unwrap()));
+    assert_eq!(chains[0].1, latest.meta.chain.then(&latest.reply.unwrap()));
 
     let mut filter = TurnFilter {
         limit: 3,
@@ -394,7 +394,7 @@ async fn the_last_main_turn_is_found_behind_errands_and_sessions_are_told_apart(
     let mut errand = client.turn("title?", "A title");
     errand.meta.kind = TurnKind::Side;
     log.append(errand).await.unwrap();
-    assert_eq!(log.last_main_ms().await.unwrap(), Some(main.ended_ms));
+    assert_eq!(log.last_main_ms().await.unwrap(), Some(main.meta.ended_ms));
 
     let agent = main.agent;
     let captured = async |number| {

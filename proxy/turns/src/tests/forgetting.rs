@@ -173,7 +173,7 @@ async fn a_masked_text_is_gone_with_the_ids_that_would_tell_it() {
         assert!(is_said(&log, "the key is [key]").await);
         for (n, id) in ids.iter().enumerate() {
             let turn = log.get(*id).await.unwrap().unwrap();
-            assert_eq!((turn.masked, turn.tokens.is_none()), (n > 0, n > 0));
+            assert_eq!((turn.meta.masked, turn.tokens.is_none()), (n > 0, n > 0));
             assert_eq!(turn.request.messages.len(), 2 + 2 * n);
         }
         // The setup, the tools, and the text that took the long one's place.
@@ -192,6 +192,6 @@ async fn a_masked_text_is_gone_with_the_ids_that_would_tell_it() {
     turn.meta.masked = true;
     let id = log.append(turn).await.unwrap();
     let turn = log.get(id).await.unwrap().unwrap();
-    assert!(turn.masked && turn.tokens.is_none());
+    assert!(turn.meta.masked && turn.tokens.is_none());
     assert_eq!(turn.state, TurnState::Captured);
 }

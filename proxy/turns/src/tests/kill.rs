@@ -19,7 +19,6 @@ use crate::{NewStep, NewTurn, TurnFilter, TurnLog, TurnState};
 
 /// Says what a started-again test binary is to do: `append ROUND` or `step`.
 const ROLE: &str = "METACLAW_TURNS_TEST_ROLE";
-/// In which folder.
 const FOLDER: &str = "METACLAW_TURNS_TEST_FOLDER";
 const SESSIONS: usize = 6;
 /// Turns of a session that nobody kills in time.
@@ -52,7 +51,7 @@ async fn append_until_killed(log: TurnLog, round: usize) {
             let (mut client, next) = conversation(round, session);
             for n in 0..MAX_TURNS {
                 let turn = next(&mut client, n);
-                let reply_id = turn.reply_id.clone().unwrap();
+                let reply_id = turn.meta.reply_id.clone().unwrap();
                 let id = log.append(turn).await.unwrap();
                 say(&format!("ack {id} {reply_id}"));
             }
@@ -163,7 +162,7 @@ async fn check_whole(log: &TurnLog, rounds: usize) -> BTreeMap<String, TurnId> {
         let turns = session_turns(log, "main", &client.session).await;
         for (n, turn) in turns.into_iter().enumerate() {
             assert_eq!(turn.state, TurnState::Captured);
-            let (id, reply_id) = (turn.id, turn.reply_id.clone().unwrap());
+            let (id, reply_id) = (turn.id, turn.meta.reply_id.clone().unwrap());
             assert_eq!(as_put(turn), next(&mut client, n), "{reply_id}");
             assert_eq!(log.by_reply(&reply_id).await.unwrap(), [id]);
             assert!(found.insert(reply_id, id).is_none());
@@ -207,10 +206,14 @@ async fn a_step_that_a_kill_interrupted_is_open_after_reopening() {
     let open = log.open_steps().await.unwrap();
     assert_eq!(open.len(), 1);
     assert_eq!(
-        (open[0].n, open[0].turns.len(), open[0].hash.len()),
+        (
+            open[0].begun.n,
+            open[0].begun.turns.len(),
+            open[0].begun.hash.len()
+        ),
         (1, 3, 64)
     );
-    for id in &open[0].turns {
+    for id in &open[0].begun.turns {
         assert_eq!(
             log.get(*id).await.unwrap().unwrap().state,
             TurnState::Taken { n: 1 }

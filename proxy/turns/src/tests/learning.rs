@@ -156,7 +156,7 @@ async fn a_released_step_gives_its_turns_back_and_may_be_tried_again() {
     assert_eq!(same, TakeError::Exists { n: 1, attempt: 0 }.into());
     log.take(step(1, 1, &ids)).await.unwrap();
     assert_eq!(log.steps(&agent()).await.unwrap().len(), 2);
-    assert_eq!(log.open_steps().await.unwrap()[0].attempt, 1);
+    assert_eq!(log.open_steps().await.unwrap()[0].begun.attempt, 1);
 }
 
 #[tokio::test]

@@ -156,8 +156,8 @@ fn turn(client: &mut Client, asking: &Asking) -> NewTurn {
         .insert("extra".to_owned(), asking.params.clone());
     turn.served.system_block.clone_from(&asking.block);
     // Sometimes the next request begins before this one has ended.
-    turn.meta.ended_ms = turn.started_ms + asking.took;
-    turn.tokens = (turn.end == StreamEnd::Complete).then(|| tokens(asking.took));
+    turn.meta.ended_ms = turn.meta.started_ms + asking.took;
+    turn.tokens = (turn.meta.end == StreamEnd::Complete).then(|| tokens(asking.took));
     if let (true, Some(reply)) = (asking.keeps_reply, &asking.reply) {
         client.messages.push(reply.clone());
     }
@@ -208,9 +208,9 @@ proptest! {
                 appended.sort_by_key(|(n, ..)| *n);
                 for (_, id, turn) in appended {
                     // Only another try at a turn that did not end well may take its place.
-                    let chain = turn.chain;
+                    let chain = turn.meta.chain;
                     if let Some(old) = put.insert(id.unwrap(), turn) {
-                        assert!(old.end != StreamEnd::Complete && old.chain == chain);
+                        assert!(old.meta.end != StreamEnd::Complete && old.meta.chain == chain);
                     }
                 }
             }

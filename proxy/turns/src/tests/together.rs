@@ -88,14 +88,14 @@ async fn they_read_back_one_by_one() {
     let log = open(dir.path());
     for (id, turn) in ids.iter().zip(&turns) {
         assert_eq!(&as_put(log.get(*id).await.unwrap().unwrap()), turn);
-        let reply_id = turn.reply_id.as_deref().unwrap();
+        let reply_id = turn.meta.reply_id.as_deref().unwrap();
         assert_eq!(log.by_reply(reply_id).await.unwrap(), [*id]);
     }
     assert!(log.by_reply("chatcmpl-20").await.unwrap().is_empty());
     let newest_first: Vec<TurnId> = ids.iter().rev().copied().collect();
     assert_eq!(listed(&log, None).await, newest_first);
     let last = log.last_main_ms().await.unwrap();
-    assert_eq!(last, turns.last().map(|turn| turn.ended_ms));
+    assert_eq!(last, turns.last().map(|turn| turn.meta.ended_ms));
     let chains = log.recent_chains(99).await.unwrap();
     assert_eq!(chains.len(), 20);
 
@@ -163,7 +163,7 @@ async fn one_that_was_cut_gives_its_place_to_another_try() {
     let mut again = turns[7].clone();
     again.meta.end = StreamEnd::Complete;
     again.meta.reply_id = Some("chatcmpl-again".to_owned());
-    again.meta.started_ms = again.ended_ms;
+    again.meta.started_ms = again.meta.ended_ms;
     again.meta.ended_ms += 40;
     turns.push(again);
     let ids = put(dir.path(), &turns);

@@ -244,7 +244,12 @@ pub(super) const TURNS: &[Key] = &[
         "normal",
         "strict: a reply ends only after its turn is on disk",
     ),
-    key("turns.cache", Size, "8 MiB", "memory of the store"),
+    key(
+        "turns.cache",
+        Size,
+        "8 MiB",
+        "memory of the store, 256 KiB at least",
+    ),
     inert(
         "turns.retention",
         Span,

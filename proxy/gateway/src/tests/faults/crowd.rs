@@ -51,7 +51,11 @@ async fn a_thousand_streams_at_once_are_all_served() {
         assert_eq!((seen.text(), seen.is_whole), (&*all, true));
     }
     let turns = scene.harness.log.wait(STREAMS).await;
-    assert!(turns.iter().all(|turn| turn.end == StreamEnd::Complete));
+    assert!(
+        turns
+            .iter()
+            .all(|turn| turn.meta.end == StreamEnd::Complete)
+    );
     assert_eq!(
         (turns.len(), scene.harness.metrics.counts().dropped),
         (STREAMS, 0)

@@ -200,7 +200,11 @@ async fn sends_more_than_it_announced() {
         .await;
     assert_eq!(client.read().await.text(), completion("London"));
     let turns = scene.harness.log.wait(2).await;
-    assert!(turns.iter().all(|turn| turn.end == StreamEnd::Complete));
+    assert!(
+        turns
+            .iter()
+            .all(|turn| turn.meta.end == StreamEnd::Complete)
+    );
     drop((client, exchange));
     scene.leaves_nothing().await;
 }
