@@ -117,7 +117,7 @@ impl Recorder {
             capture: Box::new(Capture {
                 request,
                 response,
-                reply: ReplyCopy::new(&self.budget),
+                reply: ReplyCopy::new(&self.budget, response.has_end_mark()),
                 n_bytes: 0,
                 first_byte_ms: None,
                 memory,
@@ -154,8 +154,11 @@ impl Recording {
         if !capture.reply.push(data) {
             self.recorder.metrics.overflowed.inc();
         }
+        if !capture.response.has_end_mark() {
+            return false;
+        }
         let came = capture.reply.bytes();
-        came.is_some_and(|came| capture.response.is_done(came))
+        came.is_some_and(|came| capture.response.is_done(&came))
     }
 
     /// Ends the recording. With `strict`, what is told when the turn is durable, or dropped when it never
@@ -196,7 +199,7 @@ impl Capture {
         let Some(tell) = request.on_reply_id.take() else {
             return;
         };
-        let id = reply.bytes().and_then(|bytes| {
+        let id = reply.beginning().and_then(|bytes| {
             let opened = response.encoding.open_to(BEGINNING as u64, bytes)?;
             let n_bytes = opened.len().min(BEGINNING);
             response_id(&opened[..n_bytes], response.format == Format::Sse)

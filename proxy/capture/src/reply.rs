@@ -35,10 +35,14 @@ pub enum Format {
 // === impl ResponseMeta ===
 
 impl ResponseMeta {
-    /// Whether the end mark of the stream is in what came so far.
+    /// Whether it has an end mark that can be seen while it comes.
+    pub(crate) fn has_end_mark(self) -> bool {
+        self.encoding == Encoding::Identity && self.format == Format::Sse
+    }
+
+    /// Whether that mark is in what came so far.
     pub(crate) fn is_done(self, came: &[u8]) -> bool {
-        let is_read = self.encoding == Encoding::Identity && self.format == Format::Sse;
-        is_read && self.api.is_done(came)
+        self.has_end_mark() && self.api.is_done(came)
     }
 
     /// Reads a reply that was decompressed.

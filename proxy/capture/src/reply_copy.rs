@@ -1,5 +1,7 @@
 //! The copy of a reply's bytes: bounded, and never in the agent's way.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use crate::budget::{Budget, Held};
@@ -8,11 +10,19 @@ use crate::budget::{Budget, Held};
 const SHARE: u64 = 8;
 /// The least that is set aside at once, in bytes.
 const FIRST: usize = 1 << 10;
+/// A copy that is longer goes on in another piece: to move it to where there is room for more would take the
+/// thread that chats for milliseconds.
+const PIECE: usize = 256 << 10;
 
 /// A reply's bytes, as far as they came. One that finds no room lets go of all that it has.
 #[derive(Debug)]
 pub(crate) struct ReplyCopy {
+    /// Those that are full.
+    pieces: Vec<Vec<u8>>,
+    /// The last piece.
     bytes: Vec<u8>,
+    /// What a piece takes before there is another.
+    piece: usize,
     held: Held,
     /// The most bytes that it may take.
     most: usize,
@@ -22,9 +32,12 @@ pub(crate) struct ReplyCopy {
 // === impl ReplyCopy ===
 
 impl ReplyCopy {
-    pub(crate) fn new(budget: &Budget) -> Self {
+    /// An empty copy; `in_one` says that the end of it is looked at while it grows.
+    pub(crate) fn new(budget: &Budget, in_one: bool) -> Self {
         Self {
+            pieces: Vec::new(),
             bytes: Vec::new(),
+            piece: if in_one { usize::MAX } else { PIECE },
             held: budget.nothing(),
             most: usize::try_from(budget.limit() / SHARE).unwrap_or(usize::MAX),
             has_overflowed: false,
@@ -36,9 +49,13 @@ impl ReplyCopy {
         if self.has_overflowed {
             return true;
         }
+        if self.bytes.len() >= self.piece {
+            self.pieces.push(std::mem::take(&mut self.bytes));
+        }
         let len = self.bytes.len() + bytes.len();
         if len > self.bytes.capacity() && !self.make_room(len) {
             self.has_overflowed = true;
+            self.pieces = Vec::new();
             self.bytes = Vec::new();
             self.held.set(0);
             return false;
@@ -48,16 +65,28 @@ impl ReplyCopy {
     }
 
     /// What came; `None` where memory ran out.
-    pub(crate) fn bytes(&self) -> Option<&[u8]> {
-        (!self.has_overflowed).then_some(&self.bytes)
+    pub(crate) fn bytes(&self) -> Option<Cow<'_, [u8]>> {
+        (!self.has_overflowed).then(|| match &self.pieces[..] {
+            [] => Cow::Borrowed(&self.bytes[..]),
+            pieces => Cow::Owned([&pieces.concat(), &self.bytes[..]].concat()),
+        })
     }
 
-    /// Room for `len` bytes in all: grown by halves of its own size at least, so that copying stays cheap.
+    /// What came first.
+    pub(crate) fn beginning(&self) -> Option<&[u8]> {
+        let first = self.pieces.first().unwrap_or(&self.bytes);
+        (!self.has_overflowed).then_some(first)
+    }
+
+    /// Room for `len` bytes in the last piece: grown by halves of its own size at least, so that copying stays
+    /// cheap.
     fn make_room(&mut self, len: usize) -> bool {
+        let others: usize = self.pieces.iter().map(Vec::capacity).sum();
+        let most = self.most.saturating_sub(others);
         let by_halves = (self.bytes.capacity() * 3 / 2).max(FIRST);
-        let capacity = len.max(by_halves.min(self.most));
+        let capacity = len.max(by_halves.min(most));
         let more = (capacity - self.bytes.capacity()) as u64;
-        let fits = capacity <= self.most && self.held.grow(more);
+        let fits = capacity <= most && self.held.grow(more);
         if fits {
             self.bytes.reserve_exact(capacity - self.bytes.len());
         }
@@ -80,11 +109,11 @@ mod tests {
     #[test]
     fn a_copy_keeps_what_came_and_gives_its_memory_back() {
         let (budget, used) = budget(1 << 20);
-        let mut copy = ReplyCopy::new(&budget);
+        let mut copy = ReplyCopy::new(&budget, true);
         for _ in 0..1_000 {
             assert!(copy.push(&Bytes::from_static(b"0123456789")));
         }
-        assert_eq!(copy.bytes().unwrap(), b"0123456789".repeat(1_000));
+        assert_eq!(*copy.bytes().unwrap(), b"0123456789".repeat(1_000));
         let held = used.get();
         assert_eq!(held, copy.bytes.capacity() as u64);
         assert!((10_000..16_000).contains(&held), "{held}");
@@ -93,19 +122,39 @@ mod tests {
     }
 
     #[test]
+    fn a_long_copy_is_in_pieces_and_one_again_when_it_is_read() {
+        let (budget, used) = budget(64 << 20);
+        let mut copy = ReplyCopy::new(&budget, false);
+        let frame = Bytes::from(vec![7; 100_000]);
+        for _ in 0..70 {
+            assert!(copy.push(&frame));
+        }
+        assert_eq!(copy.bytes().unwrap().len(), 7_000_000);
+        let most = copy.pieces.iter().map(Vec::capacity).max().unwrap();
+        assert!(most <= PIECE + 2 * frame.len(), "{most}");
+        assert_eq!(&copy.beginning().unwrap()[..9], [7; 9]);
+        let held = used.get();
+        assert!((7_000_000..9_000_000).contains(&held), "{held}");
+        for _ in 0..20 {
+            copy.push(&frame);
+        }
+        assert_eq!((copy.bytes(), used.get()), (None, 0));
+    }
+
+    #[test]
     fn a_reply_may_take_all_of_its_share() {
         let (budget, _) = budget(16 << 10);
-        let mut copy = ReplyCopy::new(&budget);
+        let mut copy = ReplyCopy::new(&budget, true);
         for _ in 0..19 {
             assert!(copy.push(&Bytes::from_static(&[b'x'; 100])));
         }
-        assert_eq!(copy.bytes().map(<[u8]>::len), Some(1_900));
+        assert_eq!(copy.bytes().map(|bytes| bytes.len()), Some(1_900));
     }
 
     #[test]
     fn beyond_the_budget_it_lets_go_and_says_so_once() {
         let (budget, used) = budget(16 << 10);
-        let mut copies: Vec<_> = (0..20).map(|_| ReplyCopy::new(&budget)).collect();
+        let mut copies: Vec<_> = (0..20).map(|_| ReplyCopy::new(&budget, true)).collect();
         let piece = Bytes::from_static(&[b'x'; 1_024]);
         let kept = copies
             .iter_mut()
@@ -113,7 +162,7 @@ mod tests {
         assert_eq!(kept.count(), 16);
         let n_whole = copies.iter().filter(|copy| copy.bytes().is_some()).count();
         assert_eq!(n_whole, 16);
-        let mut alone = ReplyCopy::new(&self::budget(16 << 10).0);
+        let mut alone = ReplyCopy::new(&self::budget(16 << 10).0, true);
         let kept: Vec<_> = (0..4).map(|_| alone.push(&piece)).collect();
         assert_eq!(kept, [true, true, false, true]);
         assert_eq!(alone.bytes(), None, "a runaway took more than its share");

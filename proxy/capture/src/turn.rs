@@ -97,7 +97,7 @@ impl Capture {
     fn decode(&self, seen: StreamEnd, metrics: &CaptureMetrics) -> DecodedReply {
         let response = self.response;
         let came = self.reply.bytes();
-        let opened = came.map(|bytes| response.encoding.open(bytes));
+        let opened = came.as_ref().map(|bytes| response.encoding.open(bytes));
         if matches!(opened, Some(None)) {
             metrics.undecodable.inc();
         }

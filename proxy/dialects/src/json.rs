@@ -5,7 +5,7 @@
 
 use std::{borrow::Cow, ops::Range};
 
-use memchr::memchr;
+use memchr::{memchr, memmem};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -98,6 +98,9 @@ fn n_torn(head: &str) -> usize {
 
 /// `text` with the escapes of half pairs replaced.
 pub fn mended(text: &str) -> Cow<'_, str> {
+    if memmem::find(text.as_bytes(), b"\\u").is_none() {
+        return Cow::Borrowed(text);
+    }
     let mut out = String::new();
     let mut n_done = 0;
     let mut at = 0;

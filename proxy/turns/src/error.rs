@@ -106,14 +106,3 @@ pub enum ExportError {
     #[error("the export cannot be written: {0}")]
     Write(#[from] io::Error),
 }
-
-/// Why an import ended early.
-#[derive(Debug, thiserror::Error)]
-pub enum ImportError {
-    #[error(transparent)]
-    Log(#[from] LogError),
-    #[error("the import cannot be read: {0}")]
-    Read(#[from] io::Error),
-    #[error("line {n} of the import is no turn: {source}")]
-    Line { n: u64, source: serde_json::Error },
-}

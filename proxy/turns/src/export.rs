@@ -1,14 +1,11 @@
-//! The log as JSON lines: one turn a line, whole, session by session; and back.
+//! The log as JSON lines: one turn a line, whole, session by session.
 
-use metaclaw_chat::TurnId;
-use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::{
-    error::{ExportError, ImportError, LogError},
+    error::{ExportError, LogError},
     log::TurnLog,
-    new_turn::NewTurn,
     read,
-    turn::{Turn, TurnState},
 };
 
 // === impl TurnLog ===
@@ -33,42 +30,5 @@ impl TurnLog {
         }
         to.flush().await?;
         Ok(n_turns)
-    }
-
-    /// Reads turns as [`TurnLog::export`] wrote them; returns how many. They get ids of this log. Verdicts,
-    /// ids and what was set aside come along; the steps that used a turn do not, so that one which was
-    /// trained is judged here.
-    ///
-    /// # Errors
-    /// [`ImportError`]; the turns of the lines before stay.
-    pub async fn import<R: AsyncBufRead + Unpin>(&self, from: &mut R) -> Result<u64, ImportError> {
-        let mut lines = from.lines();
-        let mut n_turns = 0;
-        while let Some(line) = lines.next_line().await? {
-            n_turns += 1;
-            let turn = serde_json::from_str(&line);
-            let turn: Turn = turn.map_err(|source| ImportError::Line { n: n_turns, source })?;
-            self.restore(turn).await?;
-        }
-        Ok(n_turns)
-    }
-
-    async fn restore(&self, mut turn: Turn) -> Result<TurnId, LogError> {
-        let verdicts = std::mem::take(&mut turn.overruled).into_iter();
-        let verdicts: Vec<_> = verdicts.chain(turn.verdict.take()).collect();
-        let state = turn.state.clone();
-        let id = self.append(NewTurn::again(turn)?).await?;
-        for verdict in verdicts {
-            self.overrule(id, verdict).await?;
-        }
-        match state {
-            TurnState::Spent { why } => self.spend(id, &why).await?,
-            TurnState::HeldOut => self.hold_out(id).await?,
-            TurnState::Captured
-            | TurnState::Judged
-            | TurnState::Taken { .. }
-            | TurnState::Trained { .. } => true,
-        };
-        Ok(id)
     }
 }

@@ -19,8 +19,6 @@ pub struct LogHealth {
     /// How long the oldest turn that is not yet flushed has been waiting. Under load that is 50 ms; over
     /// 100 is worth an alarm, and over some seconds the disk hangs.
     pub oldest_unflushed: Option<Duration>,
-    /// Turns that wait.
-    pub n_unflushed: usize,
     /// Why the store cannot be used, while it is being reopened.
     pub broken: Option<String>,
 }
@@ -72,7 +70,6 @@ impl LogState {
         let waiting = self.waiting();
         LogHealth {
             oldest_unflushed: waiting.first().map(|(since, _)| since.elapsed()),
-            n_unflushed: waiting.len(),
             broken: self.broken.borrow().clone(),
         }
     }

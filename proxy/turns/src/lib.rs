@@ -46,7 +46,7 @@ mod tests;
 
 pub use self::{
     config::{Durability, TurnsConfig},
-    error::{ExportError, ImportError, LogError, OpenError, TakeError},
+    error::{ExportError, LogError, OpenError, TakeError},
     health::{LogHealth, MovedAside, OpenOutcome},
     jobs::Done,
     log::TurnLog,

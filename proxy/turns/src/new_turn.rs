@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     text::JsonText,
-    turn::{Request, Served, Tokens, Turn, TurnMeta},
+    turn::{Request, Served, Tokens, TurnMeta},
 };
 
 /// A message of a new turn.
@@ -68,26 +68,6 @@ impl NewMessage {
 // === impl NewTurn ===
 
 impl NewTurn {
-    /// A turn of a log, on its way into another.
-    ///
-    /// # Errors
-    /// As [`JsonText::of`].
-    pub fn again(turn: Turn) -> Result<Self, serde_json::Error> {
-        let request = turn.request;
-        Ok(Self {
-            messages: NewMessage::all(&turn.agent, &request.messages)?,
-            tools: request.tools.as_ref().map(JsonText::of).transpose()?,
-            agent: turn.agent,
-            session: turn.session,
-            meta: turn.meta,
-            continues: None,
-            params: request.params,
-            reply: turn.reply,
-            served: turn.served,
-            tokens: turn.tokens,
-        })
-    }
-
     /// Reads the texts of the request.
     ///
     /// # Errors

@@ -110,7 +110,20 @@ pub(super) fn verdict(score: Score) -> Verdict {
 
 /// A turn as it was put, without what the log adds.
 pub(super) fn as_put(turn: Turn) -> NewTurn {
-    NewTurn::again(turn).unwrap()
+    let request = turn.request;
+    let tools = request.tools.as_ref().map(JsonText::of).transpose();
+    NewTurn {
+        messages: NewMessage::all(&turn.agent, &request.messages).unwrap(),
+        tools: tools.unwrap(),
+        agent: turn.agent,
+        session: turn.session,
+        meta: turn.meta,
+        continues: None,
+        params: request.params,
+        reply: turn.reply,
+        served: turn.served,
+        tokens: turn.tokens,
+    }
 }
 
 /// Numbers below a bound, from a seed that the test prints.

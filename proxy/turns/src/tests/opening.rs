@@ -2,10 +2,10 @@
 
 use std::{fs, path::Path};
 
-use metaclaw_chat::{Score, Size, TurnId};
+use metaclaw_chat::Size;
 
-use super::kit::{Client, Dice, as_put, open, verdict};
-use crate::{NewTurn, OpenError, StateKind, Turn, TurnLog, TurnState, TurnsConfig};
+use super::kit::{Client, Dice, as_put, open};
+use crate::{OpenError, Turn, TurnLog, TurnsConfig};
 
 fn try_open(dir: &Path) -> Result<TurnLog, OpenError> {
     TurnLog::open(dir, &TurnsConfig::default())
@@ -293,41 +293,4 @@ async fn an_export_is_one_whole_turn_a_line() {
     for turn in &turns {
         assert_eq!(log.get(turn.id).await.unwrap().as_ref(), Some(turn));
     }
-}
-
-#[tokio::test]
-async fn what_was_exported_is_imported_into_another_log() {
-    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let [log, other] = [open(dirs[0].path()), open(dirs[1].path())];
-    for session in ["a", "b"] {
-        let mut client = Client::new(session, "sys");
-        for n in 0..4 {
-            let turn: NewTurn = client.turn(&format!("q{n}"), "a\nb");
-            log.append(turn).await.unwrap();
-        }
-    }
-    let id = |seq| TurnId { session: 2, seq };
-    log.judge(id(0), verdict(Score::Good)).await.unwrap();
-    log.overrule(id(0), verdict(Score::Bad)).await.unwrap();
-    log.spend(id(1), "no reason").await.unwrap();
-    log.hold_out(id(2)).await.unwrap();
-    let (mut lines, mut again) = (Vec::new(), Vec::new());
-    log.export(&mut lines).await.unwrap();
-    assert_eq!(other.import(&mut &lines[..]).await.unwrap(), 8);
-    other.export(&mut again).await.unwrap();
-    assert_eq!(
-        String::from_utf8(again).unwrap(),
-        String::from_utf8(lines).unwrap()
-    );
-    let agent = "main".parse().unwrap();
-    let judged = other.in_state(&agent, StateKind::Judged).await.unwrap();
-    assert_eq!(judged, [id(0)]);
-    let spent = other.get(id(1)).await.unwrap().unwrap().state;
-    assert!(matches!(spent, TurnState::Spent { .. }));
-    let error = other.import(&mut &b"{}\n"[..]).await.unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .starts_with("line 1 of the import is no turn")
-    );
 }
