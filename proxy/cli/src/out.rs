@@ -29,7 +29,7 @@ pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     line(serde_json::to_string_pretty(value)?)
 }
 
-/// Where lines go that come in pieces; on a terminal each is printed as [`line`] prints it.
+/// Where lines go that come in pieces; on a terminal each is printed as [`line()`] prints it.
 pub(crate) fn lines() -> Box<dyn Write> {
     let out = io::stdout().lock();
     if out.is_terminal() {
