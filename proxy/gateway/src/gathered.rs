@@ -7,11 +7,13 @@
 
 use std::{
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use tokio::time::{Sleep, sleep};
 
 use crate::body::{BoxError, longer};
 
@@ -21,6 +23,9 @@ const ENOUGH: usize = 16 << 10;
 /// the connection's task has its turn after that.
 const LOOKS: u8 = 3;
 
+/// How long an error waits: hyper drops what it has not written yet when it hears of it.
+const FLUSH: Duration = Duration::from_millis(10);
+
 /// A body whose frames are larger, and fewer.
 pub(crate) struct Gathered<B> {
     body: B,
@@ -28,6 +33,8 @@ pub(crate) struct Gathered<B> {
     held: Vec<u8>,
     /// What came behind them: trailers or an error.
     next: Option<Result<Frame<Bytes>, BoxError>>,
+    /// Until when an error waits.
+    flushing: Option<Pin<Box<Sleep>>>,
     /// How often there was nothing since the last frame.
     n_looks: u8,
     has_ended: bool,
@@ -41,15 +48,10 @@ impl<B> Gathered<B> {
             body,
             held: Vec::new(),
             next: None,
+            flushing: None,
             n_looks: 0,
             has_ended: false,
         }
-    }
-
-    /// Asks to be polled again, after others had their turn.
-    fn wait(&mut self, cx: &Context<'_>) {
-        self.n_looks += 1;
-        cx.waker().wake_by_ref();
     }
 
     fn give(&mut self) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
@@ -68,10 +70,9 @@ impl<B: Body<Data = Bytes, Error = BoxError> + Unpin> Body for Gathered<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        if matches!(this.next, Some(Err(_))) && this.n_looks == 0 {
-            // hyper drops what it has not written yet when it hears of an error.
-            this.wait(cx);
-            return Poll::Pending;
+        if matches!(this.next, Some(Err(_))) {
+            let flushing = this.flushing.get_or_insert_with(|| Box::pin(sleep(FLUSH)));
+            ready!(flushing.as_mut().poll(cx));
         }
         if this.next.is_some() || this.has_ended {
             return Poll::Ready(this.next.take());
@@ -100,16 +101,17 @@ impl<B: Body<Data = Bytes, Error = BoxError> + Unpin> Body for Gathered<B> {
                 }
                 Poll::Ready(end) => {
                     this.has_ended = end.is_none();
-                    if this.held.is_empty() {
-                        return Poll::Ready(end);
-                    }
                     this.next = end;
+                    if this.held.is_empty() {
+                        return Pin::new(this).poll_frame(cx);
+                    }
                     return this.give();
                 }
                 Poll::Pending if this.held.is_empty() => return Poll::Pending,
                 Poll::Pending if this.n_looks == LOOKS => return this.give(),
                 Poll::Pending => {
-                    this.wait(cx);
+                    this.n_looks += 1;
+                    cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
             }

@@ -43,8 +43,6 @@ pub(crate) struct Relay {
     silence: Option<Silence>,
     /// With `strict`: what waits for the log.
     waiting: Option<Waiting>,
-    /// Why the reply breaks off with the next poll.
-    broken: Option<BoxError>,
     /// The upstream has no more.
     is_over: bool,
 }
@@ -81,7 +79,6 @@ impl Relay {
             recording,
             silence,
             waiting: None,
-            broken: None,
             is_over: false,
         }
     }
@@ -142,13 +139,11 @@ impl Relay {
         (!out.is_empty()).then(|| Frame::data(out.into()))
     }
 
-    /// The reply broke off: so it does for the agent, one poll later, as hyper drops what it has not
-    /// written yet when it hears of it.
-    fn cut(&mut self, why: BoxError, cx: &Context<'_>) {
+    /// The reply broke off: so it does for the agent.
+    fn cut(&mut self, why: BoxError) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         self.is_over = true;
         self.end(StreamEnd::Cut, None);
-        self.broken = Some(why);
-        cx.waker().wake_by_ref();
+        Poll::Ready(Some(Err(why)))
     }
 
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Silent> {
@@ -168,9 +163,6 @@ impl HttpBody for Relay {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        if let Some(why) = this.broken.take() {
-            return Poll::Ready(Some(Err(why)));
-        }
         loop {
             if let Some(waiting) = &mut this.waiting {
                 let last = ready!(waiting.poll(cx));
@@ -189,8 +181,7 @@ impl HttpBody for Relay {
                     }
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    this.cut(error, cx);
-                    return Poll::Pending;
+                    return this.cut(error);
                 }
                 Poll::Ready(None) => {
                     this.is_over = true;
@@ -201,8 +192,7 @@ impl HttpBody for Relay {
                 }
                 Poll::Pending => {
                     let silent = ready!(this.poll_silence(cx));
-                    this.cut(silent.into(), cx);
-                    return Poll::Pending;
+                    return this.cut(silent.into());
                 }
             }
         }
@@ -210,10 +200,7 @@ impl HttpBody for Relay {
 
     fn is_end_stream(&self) -> bool {
         let is_ours_done = self.waiting.is_none() && self.rewrite.is_none();
-        is_ours_done
-            && self.broken.is_none()
-            && self.recording.is_none()
-            && self.upstream.is_end_stream()
+        is_ours_done && self.recording.is_none() && self.upstream.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

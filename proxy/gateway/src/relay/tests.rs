@@ -82,7 +82,7 @@ async fn a_silence_that_is_too_long_is_a_cut() {
     let began = Instant::now();
     let error = relay.frame().await.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "the upstream was silent for 2s");
-    assert_eq!(began.elapsed(), IDLE);
+    assert_eq!(began.elapsed().as_secs(), IDLE.as_secs());
     drop(relay);
     assert_eq!(upstream.read(&mut [0; 8]).await.unwrap(), 0, "cancelled");
     while tasks.join_next().await.is_some() {}
