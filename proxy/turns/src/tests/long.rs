@@ -1,17 +1,7 @@
 //! A session that goes on for weeks.
 
-use std::time::{Duration, Instant};
-
-use metaclaw_chat::TurnId;
-use rustix::time::{ClockId, clock_gettime};
-
-use super::{
-    kit::{Client, Dice, as_put, open},
-    size::english,
-};
-use crate::{
-    Tokens, keys, read, record::Record, store::Source as _, store::Store, store::Table, values,
-};
+use super::kit::{Client, as_put, open};
+use crate::{Tokens, keys, record::Record, store::Source as _, store::Store, store::Table, values};
 
 #[tokio::test]
 async fn a_turn_stays_small_however_long_its_session_and_reads_back() {
@@ -61,56 +51,4 @@ async fn a_turn_stays_small_however_long_its_session_and_reads_back() {
     assert_eq!(n_spans, 1);
     assert!(n_bytes < 1_000, "{n_bytes}");
     assert!(n_token_bytes < 300 * N_TURNS as usize, "{n_token_bytes}");
-}
-
-/// How long it takes to read any turn of a session of 2,000 whose client sums up at 512 KiB:
-/// `cargo test --release -p metaclaw-turns any_turn -- --ignored --nocapture`.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes without --release"]
-async fn any_turn_of_a_long_session_is_read_at_once() {
-    const N_TURNS: u32 = 2_000;
-    const CONTEXT: usize = 512 << 10;
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
-    let mut dice = Dice::new(1);
-    let mut client = Client::new("s", &english(&mut dice, 27_000));
-    let mut n_bytes = 0;
-    for _ in 0..N_TURNS {
-        if n_bytes > CONTEXT {
-            let kept = client.messages.split_off(client.messages.len() - 4);
-            client.messages.truncate(1);
-            client.messages.extend(kept);
-            n_bytes = 0;
-        }
-        let turn = client.turn(&english(&mut dice, 200), &english(&mut dice, 400));
-        n_bytes += 600;
-        log.append(turn).await.unwrap();
-    }
-    log.close().await;
-    let log = open(dir.path());
-    let (mut times, mut busy) = (Vec::new(), Vec::new());
-    for seq in 0..N_TURNS {
-        let began = Instant::now();
-        let read = move |store: &Store| {
-            let before = thread_time();
-            let turn = read::turn(store, TurnId { session: 1, seq })?;
-            Ok((turn, thread_time().saturating_sub(before)))
-        };
-        let (turn, took) = log.read(read).await.unwrap();
-        times.push((began.elapsed(), seq));
-        busy.push((took, seq));
-        assert!(turn.is_some());
-    }
-    for (what, mut times) in [("waited for", times), ("of the thread's time", busy)] {
-        times.sort_unstable();
-        let (median, most) = (times[1_000], times[1_980]);
-        let slowest = &times[1_995..];
-        println!("{what}: median {median:?}, 99 % {most:?}, slowest {slowest:?}");
-    }
-}
-
-/// What this thread computed: on a machine that does other things, too, what it waited tells little.
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap()
 }
