@@ -158,7 +158,7 @@ impl Recording {
             return false;
         }
         let came = capture.reply.bytes();
-        came.is_some_and(|came| capture.response.is_done(&came))
+        came.is_some_and(|came| capture.response.api.is_done(&came))
     }
 
     /// Ends the recording. With `strict`, what is told when the turn is durable, or dropped when it never

@@ -40,11 +40,6 @@ impl ResponseMeta {
         self.encoding == Encoding::Identity && self.format == Format::Sse
     }
 
-    /// Whether that mark is in what came so far.
-    pub(crate) fn is_done(self, came: &[u8]) -> bool {
-        self.has_end_mark() && self.api.is_done(came)
-    }
-
     /// Reads a reply that was decompressed.
     pub(crate) fn parse(self, bytes: &[u8]) -> Reply {
         match self.format {

@@ -68,7 +68,10 @@ impl ReplyCopy {
     pub(crate) fn bytes(&self) -> Option<Cow<'_, [u8]>> {
         (!self.has_overflowed).then(|| match &self.pieces[..] {
             [] => Cow::Borrowed(&self.bytes[..]),
-            pieces => Cow::Owned([&pieces.concat(), &self.bytes[..]].concat()),
+            pieces => {
+                let all = pieces.iter().chain([&self.bytes]);
+                Cow::Owned(all.map(Vec::as_slice).collect::<Vec<_>>().concat())
+            }
         })
     }
 

@@ -22,7 +22,6 @@ const ENOUGH: usize = 16 << 10;
 /// How often no frame is there before that is believed: hyper asks a body twice in one turn of its task, and
 /// the connection's task has its turn after that.
 const LOOKS: u8 = 3;
-
 /// How long an error waits: hyper drops what it has not written yet when it hears of it.
 const FLUSH: Duration = Duration::from_millis(10);
 
@@ -79,17 +78,8 @@ impl<B: Body<Data = Bytes, Error = BoxError> + Unpin> Body for Gathered<B> {
         }
         loop {
             match Pin::new(&mut this.body).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => {
-                    let data = match frame.into_data() {
-                        Ok(data) => data,
-                        Err(trailers) if this.held.is_empty() => {
-                            return Poll::Ready(Some(Ok(trailers)));
-                        }
-                        Err(trailers) => {
-                            this.next = Some(Ok(trailers));
-                            return this.give();
-                        }
-                    };
+                Poll::Ready(Some(Ok(frame))) if frame.is_data() => {
+                    let data = frame.into_data().unwrap_or_default();
                     if this.held.is_empty() && data.len() >= ENOUGH {
                         return Poll::Ready(Some(Ok(Frame::data(data))));
                     }
@@ -99,9 +89,9 @@ impl<B: Body<Data = Bytes, Error = BoxError> + Unpin> Body for Gathered<B> {
                         return this.give();
                     }
                 }
-                Poll::Ready(end) => {
-                    this.has_ended = end.is_none();
-                    this.next = end;
+                Poll::Ready(next) => {
+                    this.has_ended = next.is_none();
+                    this.next = next;
                     if this.held.is_empty() {
                         return Pin::new(this).poll_frame(cx);
                     }

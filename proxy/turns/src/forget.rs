@@ -30,8 +30,8 @@ impl TurnLog {
     /// Forgets a session: its turns, and the texts that no other session has. Counts and steps stay.
     /// Returns how many turns there were.
     ///
-    /// sled overwrites what was removed only as it needs the room, and its file never shrinks: to have the
-    /// text gone from the disk at once, export the log and import it into a new one.
+    /// sled overwrites what was removed only as it needs the room, and its file never shrinks: the bytes may
+    /// lie on the disk for a while yet.
     ///
     /// # Errors
     /// The store's.

@@ -74,6 +74,23 @@ async fn events_that_came_together_go_on_together() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_came_before_a_cut_has_time_to_be_written() {
+    let mut tasks = JoinSet::new();
+    let (mut relay, mut upstream) = reply(&mut tasks).await;
+    upstream.write_all(b"1\r\nx\r\n1\r\ny\r\n").await.unwrap();
+    drop(upstream);
+    let began = Instant::now();
+    let frame = relay.frame().await.unwrap().unwrap();
+    assert_eq!(frame.into_data().unwrap(), "xy");
+    assert!(began.elapsed().is_zero());
+    // hyper drops what it has not written when it hears of an error.
+    assert!(relay.frame().await.unwrap().is_err());
+    assert!(!began.elapsed().is_zero());
+    drop(relay);
+    while tasks.join_next().await.is_some() {}
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_silence_that_is_too_long_is_a_cut() {
     let mut tasks = JoinSet::new();
     let (mut relay, mut upstream) = reply(&mut tasks).await;
