@@ -73,7 +73,7 @@ impl App {
             proxy: self.proxy,
             since_ms: self.since_ms,
             about: self.about.clone(),
-            trainer: self.trainer.as_ref().map(|it| it.borrow().clone().into()),
+            trainer: self.trainer_status(),
             serving: serving
                 .into_iter()
                 .map(|(agent, adapter)| (agent.to_string(), adapter))
@@ -93,6 +93,17 @@ impl App {
             },
             learner: learner.ok().and_then(Result::ok),
         }
+    }
+
+    /// How the local trainer is: one that runs may still have stopped answering.
+    fn trainer_status(&self) -> Option<TrainerStatus> {
+        let state = self.trainer.as_ref()?.borrow().clone();
+        Some(match state.into() {
+            TrainerStatus::Ready { address, pid } if self.serving.is_silent() => {
+                TrainerStatus::Silent { address, pid }
+            }
+            other => other,
+        })
     }
 
     /// The skills of one agent; without one, those of everybody.

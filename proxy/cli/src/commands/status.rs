@@ -83,12 +83,10 @@ fn said(value: &Value) -> &str {
 }
 
 fn trainer(trainer: &Value) -> Option<String> {
+    let place = || format!("{} (PID={})", said(&trainer["address"]), trainer["pid"]);
     let how = match trainer["is"].as_str()? {
-        "ready" => format!(
-            "ready at {} (PID={})",
-            said(&trainer["address"]),
-            trainer["pid"]
-        ),
+        "ready" => format!("ready at {}", place()),
+        "silent" => format!("runs at {}, but does not answer", place()),
         "down" => format!("down ({}); it is started again", said(&trainer["reason"])),
         other => other.to_owned(),
     };

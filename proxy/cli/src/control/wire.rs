@@ -47,6 +47,11 @@ pub(crate) enum TrainerStatus {
         address: SocketAddr,
         pid: u32,
     },
+    /// It runs, but does not answer.
+    Silent {
+        address: SocketAddr,
+        pid: u32,
+    },
     /// It ended and is started again.
     Down {
         reason: String,
