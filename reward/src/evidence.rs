@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use metaclaw_chat::{Message, Role};
+use metaclaw_chat::{Message, Role, Utterance};
 
 /// The tags between which a model thinks aloud.
 const THINKING: [(&str, &str); 2] = [("<think>", "</think>"), ("<thinking>", "</thinking>")];
@@ -10,7 +10,7 @@ const THINKING: [(&str, &str); 2] = [("<think>", "</think>"), ("<thinking>", "</
 /// One turn and what followed it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
-    /// The owner's words that the reply answers, if the owner's they were.
+    /// What the owner typed that the reply answers, if the owner it was.
     pub request: Option<String>,
     /// The reply.
     pub reply: Message,
@@ -30,7 +30,7 @@ impl Evidence {
             .iter()
             .take_while(|message| message.role() != Role::Assistant);
         Self {
-            request: request.map(|message| message.text().into_owned()),
+            request: request.map(|message| Utterance::parse(&message.text()).text.into_owned()),
             reply,
             next: next
                 .filter(|message| message.role() != Role::System)

@@ -11,6 +11,7 @@ mod message;
 mod names;
 mod secret;
 mod units;
+mod utterance;
 mod verdict;
 
 pub use self::{
@@ -21,5 +22,6 @@ pub use self::{
     names::{AgentId, NameError, SessionId, TurnId},
     secret::Secret,
     units::{Size, Span, UnitError},
+    utterance::{Speaker, Utterance},
     verdict::{JudgedBy, Score, Verdict, Vote},
 };

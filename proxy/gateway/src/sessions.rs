@@ -1,8 +1,8 @@
 //! What a session was given at its first instruction, kept byte for byte.
 //!
 //! A changed system text costs the provider's prompt cache and ours. So the lessons of a session are
-//! chosen once and stay, and so does the adapter; after a pause of `serving.pin_idle`, when caches
-//! are cold anyway, both are chosen anew.
+//! chosen once and stay, and so does the adapter; after a pause of `serving.pin_idle`, or when the client
+//! begins the history again, caches are cold anyway, and both are chosen anew.
 
 use std::{
     num::NonZeroUsize,
@@ -12,7 +12,7 @@ use std::{
 };
 
 use lru::LruCache;
-use metaclaw_chat::{AgentId, SessionId};
+use metaclaw_chat::{AgentId, SessionId, Utterance};
 use metaclaw_dialects::request::ChatRequest;
 use metaclaw_skills::{Lessons, Library};
 use metaclaw_turns::TurnKind;
@@ -60,6 +60,8 @@ type SessionKey = (AgentId, SessionId);
 struct Session {
     context: SessionContext,
     last_used: Instant,
+    /// Whether a reply of it has ended.
+    is_answered: bool,
 }
 
 // === impl Sessions ===
@@ -89,8 +91,9 @@ impl Sessions {
     /// there they stay, as the cache lives by them.
     pub(crate) async fn context(&self, who: &Identity, chat: &ChatRequest) -> SessionContext {
         let is_errand = who.kind == TurnKind::Side;
-        if (!is_errand || chat.has_reply())
-            && let Some(context) = self.kept(who)
+        let begins = !chat.has_reply();
+        if !(is_errand && begins)
+            && let Some(context) = self.kept(who, begins)
         {
             return context;
         }
@@ -98,7 +101,7 @@ impl Sessions {
             Lessons::default()
         } else {
             let last = chat.last_owners();
-            let query = last.map(|said| said.text().into_owned());
+            let query = last.map(|said| Utterance::parse(&said.text()).text.into_owned());
             self.retrieve(&who.agent, query.unwrap_or_default()).await
         };
         let context = SessionContext {
@@ -138,11 +141,12 @@ impl Sessions {
         lessons
     }
 
-    /// What the session was given, unless it paused since.
-    fn kept(&self, who: &Identity) -> Option<SessionContext> {
+    /// What the session was given, unless it paused since, or its client has begun it anew: OpenClaw's `/new`
+    /// empties the history and keeps the name.
+    fn kept(&self, who: &Identity, begins: bool) -> Option<SessionContext> {
         let mut known = lock(&self.known);
         let session = known.get_mut(&key(who))?;
-        if session.is_idle(self.pin_idle) {
+        if session.is_idle(self.pin_idle) || (begins && session.is_answered) {
             let stale = known.pop(&key(who));
             drop(known);
             // Last of all: it may be what kept an adapter loaded.
@@ -161,6 +165,7 @@ impl Sessions {
         let begin = || Session {
             context,
             last_used: Instant::now(),
+            is_answered: false,
         };
         known.get_or_insert(key(who), begin).context.clone()
     }
@@ -172,6 +177,7 @@ impl Sessions {
             known.pop(&key(who));
         } else if let Some(session) = known.get_mut(&key(who)) {
             session.last_used = Instant::now();
+            session.is_answered = true;
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, hash_map::Entry};
 
-use metaclaw_chat::{Message, TurnId};
+use metaclaw_chat::{Message, TurnId, Utterance};
 
 use crate::{
     error::LogError,
@@ -143,7 +143,7 @@ fn asked(store: &Store, id: TurnId, turn: &Record) -> Result<Option<String>, Txn
     };
     let messages = messages(store, id, runs)?;
     let asked = messages.iter().rev().find(|message| message.is_owners());
-    Ok(asked.map(|message| cut(&message.text())))
+    Ok(asked.map(|message| cut(&Utterance::parse(&message.text()).text)))
 }
 
 fn snippet(message: &Message) -> String {

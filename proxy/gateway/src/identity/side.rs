@@ -13,9 +13,10 @@ const SYSTEM_HEAD: usize = 250;
 
 /// Patterns for the last thing that a user said. Each is anchored at the beginning and takes a whole
 /// phrase of a known client: an owner who asks for a title or a summary must not be taken for one.
-const USER_PATTERNS: [&str; 7] = [
-    // OpenClaw's heartbeat; it puts the time in front of what users say.
+const USER_PATTERNS: [&str; 8] = [
+    // OpenClaw's heartbeat, as it was and as it is; it puts the time in front of what users say.
     r"(?i)^\s*(\[[^\]]*\]\s*)?read HEARTBEAT\.md if it exists",
+    r"(?i)^\s*(\[[^\]]*\]\s*)?follow the heartbeat monitor scratch context when provided",
     // Open WebUI: titles, tags, follow-ups, queries.
     r"(?i)^\s*#{3} Task:\s*(generate|suggest|analyze|determine)\b",
     // LibreChat.
@@ -82,6 +83,9 @@ mod tests {
         let is_side_text = |text: &str| is_side(&[Message::user(text)]);
         assert!(is_side_text(
             "[Fri 2026-11-20 05:31 UTC] Read HEARTBEAT.md if it exists (workspace context)."
+        ));
+        assert!(is_side_text(
+            "[Fri 2026-11-20 05:31 UTC] Follow the heartbeat monitor scratch context when provided. Recurring tasks are automations; create or change their schedules with the automations tool"
         ));
         assert!(is_side_text(
             "### Task:\nGenerate a concise, 3-5 word title"
