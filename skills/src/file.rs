@@ -1,13 +1,16 @@
-//! Reading a file that somebody else may have put there.
+//! Files of the library: read as somebody else may have put them there, written whole.
 
 use std::{
     fs::{self, File},
-    io::{self, Read as _},
+    io::{self, Read as _, Write as _},
     path::Path,
 };
 
 /// The largest file of the library that is read: beyond, it is no instruction.
 pub(crate) const MAX_FILE: u64 = 256 * 1024;
+
+/// The largest journal of lessons that is read.
+pub(crate) const MAX_JOURNAL: u64 = 16 << 20;
 
 /// The text of a regular file of at most `max` bytes. A pipe, which may never end or begin, or a link
 /// to a device, whose length says nothing, is refused.
@@ -28,6 +31,20 @@ pub fn read_text(path: &Path, max: u64) -> io::Result<String> {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
     Ok(text)
+}
+
+/// Puts a text in a file's place in one rename: a reader sees the old or the new one, whole.
+pub(crate) fn write_text(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".new");
+    let draft = Path::new(&draft);
+    let mut file = File::create(draft)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(draft, path)
 }
 
 #[cfg(test)]

@@ -4,9 +4,15 @@
 //! one line of WISHES.md that always stands. Everything here works on files and text; nothing asks a
 //! model or the network.
 
+mod bank;
 mod config;
 mod file;
+mod guard;
+mod hearing;
+mod journal;
+mod learn;
 mod library;
+mod patterns;
 mod render;
 mod retrieve;
 mod scan;
@@ -15,8 +21,13 @@ mod wishes;
 mod words;
 
 pub use self::{
+    bank::{BankError, install as install_bank},
     config::{Refresh, SkillsConfig, WishPlace, WishesConfig},
     file::read_text,
+    guard::{Suspicion, suspicions},
+    hearing::{Facet, Heard, hear},
+    journal::{JournalError, Lesson, LessonState, Origin},
+    learn::LearnError,
     library::{Lessons, Library, SkillRef},
     scan::{SkillFault, SkillWarning},
     skill::{NameError, Skill, SkillError, SkillName},

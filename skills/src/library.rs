@@ -54,6 +54,8 @@ struct Inner {
     wishes: WishesConfig,
     files: Mutex<Files>,
     current: ArcSwap<Snapshot>,
+    /// Held while the journal of lessons is changed.
+    journal: Mutex<()>,
 }
 
 /// What the last look at the folder found.
@@ -98,6 +100,7 @@ impl Library {
             wishes,
             files: Mutex::default(),
             current: ArcSwap::from_pointee(Snapshot::of(&Scan::default())),
+            journal: Mutex::default(),
         }));
         let warnings = library.rescan();
         (library, warnings)
@@ -200,9 +203,21 @@ impl Library {
         self.edit_wishes(agent, |path| wishes::remove(path, wish))
     }
 
+    /// The file that an agent's wishes lie in.
+    pub fn wishes_file(&self, agent: &AgentId) -> PathBuf {
+        self.0.dir.join(agent.as_str()).join(WISHES_FILE)
+    }
+
     /// The folder.
     pub fn dir(&self) -> &Path {
         &self.0.dir
+    }
+
+    pub(crate) fn journal_lock(&self) -> MutexGuard<'_, ()> {
+        self.0
+            .journal
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn edit_wishes(
@@ -210,7 +225,7 @@ impl Library {
         agent: &AgentId,
         edit: impl FnOnce(&Path) -> Result<bool, WishError>,
     ) -> Result<bool, WishError> {
-        let path = self.0.dir.join(agent.as_str()).join(WISHES_FILE);
+        let path = self.wishes_file(agent);
         let mut files = self.0.lock();
         let changed = edit(&path)?;
         // Two edits within one tick of the file system's clock may have one length.

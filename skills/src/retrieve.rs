@@ -1,10 +1,12 @@
 //! Which skills a request asks for: BM25 over their words, behind a gate.
 //!
-//! A skill is a candidate only if its name, description or category shares a selective word with the
-//! request: those say when it applies. Its body then helps to rank it. So "What is the capital of
-//! France?" brings in nothing, however many skills mention capitals in passing.
+//! A skill that has keywords is a candidate if one of them stands in the request. One that has none is a candidate
+//! only if its name, description or category shares a selective word with the request: those say when it applies. Its
+//! body then helps to rank it. So "What is the capital of France?" brings in nothing, however many skills mention
+//! capitals in passing.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fmt,
     ops::Range,
@@ -13,21 +15,28 @@ use std::{
 
 use bm25::{Embedder, EmbedderBuilder, Scorer, Tokenizer};
 
+use self::keywords::Keywords;
 use crate::{skill::Skill, words::terms};
 
-/// Terms of a request that are looked at, from its beginning and from its end: a pasted file is no question.
-const QUERY_EDGE: usize = 64;
+/// Characters of a request that are looked at, from its beginning and from its end.
+const EDGE: usize = 2_000;
 /// Terms of a body that are indexed: what a skill is about stands at its beginning.
 const BODY_TERMS: usize = 300;
 /// From this many skills on, a word that most of them have selects nothing.
 const MIN_FOR_COMMON: usize = 4;
 
+/// Of what is found, less than this part of the best is noise.
+const WORTH: f32 = 0.2;
+
+mod keywords;
+
 /// The skills of all agents, ready to be searched for any of them.
 pub(crate) struct Index {
     embedder: Embedder<u32, Terms>,
     scorer: Scorer<usize>,
-    /// Which skills have a word in their name, description or category.
+    /// Which skills without keywords have a word in their name, description or category.
     triggers: BTreeMap<String, BTreeSet<usize>>,
+    keywords: Keywords,
 }
 
 /// Which skills one agent sees, of those that an index numbers: everyone's come first, then each agent's
@@ -67,8 +76,10 @@ impl Index {
                 "{} {} {}",
                 skill.name, skill.description, skill.category
             ));
-            for word in &words {
-                triggers.entry(word.clone()).or_default().insert(number);
+            if skill.keywords.is_empty() {
+                for word in &words {
+                    triggers.entry(word.clone()).or_default().insert(number);
+                }
             }
             words.extend(terms(&skill.content).into_iter().take(BODY_TERMS));
             texts.push(words.join(" "));
@@ -84,21 +95,36 @@ impl Index {
             embedder,
             scorer,
             triggers,
+            keywords: Keywords::build(
+                skills
+                    .iter()
+                    .enumerate()
+                    .map(|(number, skill)| (number, skill.keywords.as_slice())),
+            ),
         }
     }
 
     /// The numbers of the visible skills that the request asks for, best first.
     pub(crate) fn search(&self, query: &str, visible: &Visible) -> Vec<usize> {
-        let words = query_terms(query);
-        let candidates: BTreeSet<usize> = words
-            .iter()
-            .flat_map(|word| self.selective(word, visible))
-            .collect();
+        let query = edges(query);
+        let words: BTreeSet<String> = terms(&query).into_iter().collect();
+        let triggered = words.iter().flat_map(|word| self.selective(word, visible));
+        let mut found: BTreeMap<usize, f32> = triggered.map(|number| (number, 0.0)).collect();
+        let by_keyword = self.keywords.search(&query, visible.len());
+        found.extend(
+            by_keyword
+                .into_iter()
+                .filter(|(number, _)| visible.has(*number)),
+        );
         let words: Vec<String> = words.into_iter().collect();
         let query = self.embedder.embed(&words.join(" "));
-        let score = |number: usize| Some((number, self.scorer.score(&number, &query)?));
-        let mut scored: Vec<(usize, f32)> = candidates.into_iter().filter_map(score).collect();
+        for (number, score) in &mut found {
+            *score += self.scorer.score(number, &query).unwrap_or_default();
+        }
+        let mut scored: Vec<(usize, f32)> = found.into_iter().collect();
         scored.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let worth = scored.first().map_or(0.0, |best| best.1 * WORTH);
+        scored.retain(|(_, score)| *score >= worth);
         scored.into_iter().map(|(number, _)| number).collect()
     }
 
@@ -137,104 +163,17 @@ impl Visible {
     }
 }
 
-/// The request's different words, from both of its ends.
-fn query_terms(query: &str) -> BTreeSet<String> {
-    let end_of_head = boundary(query.char_indices());
-    let start_of_tail = boundary(query.char_indices().rev());
-    match (end_of_head, start_of_tail) {
+/// A request, or of a long one its beginning and its end: a pasted file is no question, and a huge one costs little.
+fn edges(query: &str) -> Cow<'_, str> {
+    let head = query.char_indices().nth(EDGE).map(|(at, _)| at);
+    let tail = query.char_indices().rev().nth(EDGE - 1).map(|(at, _)| at);
+    match (head, tail) {
         (Some(head), Some(tail)) if head < tail => {
-            let (head, tail) = (terms(&query[..head]), terms(&query[tail..]));
-            let both = head
-                .iter()
-                .take(QUERY_EDGE)
-                .chain(tail.iter().rev().take(QUERY_EDGE));
-            both.cloned().collect()
+            format!("{}\n{}", &query[..head], &query[tail..]).into()
         }
-        _ => {
-            let all = terms(query);
-            let both = all
-                .iter()
-                .take(QUERY_EDGE)
-                .chain(all.iter().rev().take(QUERY_EDGE));
-            both.cloned().collect()
-        }
+        _ => query.into(),
     }
-}
-
-/// The place of the character that is far enough in for [`QUERY_EDGE`] words, so that a huge paste costs little.
-fn boundary(mut chars: impl Iterator<Item = (usize, char)>) -> Option<usize> {
-    chars.nth(QUERY_EDGE * 64).map(|(at, _)| at)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn skills() -> Vec<Arc<Skill>> {
-        let skill = |name: &str, description: &str, body: &str| {
-            let text = format!("---\nname: {name}\ndescription: {description}\n---\n{body}");
-            Arc::new(Skill::parse(&text).unwrap())
-        };
-        vec![
-            skill(
-                "debug-systematically",
-                "Use when a program fails or has a bug",
-                "Reproduce. Bisect.",
-            ),
-            skill(
-                "professional-email-drafting",
-                "Use when the user wants an email written",
-                "Greeting. The capital letter.",
-            ),
-            skill(
-                "sql-best-practices",
-                "Use when writing a SQL query",
-                "Name columns. A slow query has a bug.",
-            ),
-            skill("data-cleaning", "清洗数据时使用", "检查缺失值"),
-        ]
-    }
-
-    fn found(query: &str) -> Vec<String> {
-        let skills = skills();
-        let all = Visible {
-            shared: 0..skills.len(),
-            ..Visible::default()
-        };
-        let numbers = Index::build(&skills).search(query, &all);
-        numbers
-            .into_iter()
-            .map(|number| skills[number].name.to_string())
-            .collect()
-    }
-
-    #[test]
-    fn finds_what_the_request_is_about_best_first() {
-        assert_eq!(
-            found("please draft two emails to my boss"),
-            ["professional-email-drafting"]
-        );
-        assert_eq!(
-            found("my SQL query has a bug"),
-            ["sql-best-practices", "debug-systematically"]
-        );
-        assert_eq!(found("帮我清洗数据"), ["data-cleaning"]);
-    }
-
-    #[test]
-    fn finds_nothing_for_words_in_passing() {
-        assert!(found("What is the capital of France?").is_empty());
-        assert!(found("use this when the user asks").is_empty());
-        assert!(found("").is_empty());
-        let nothing = Visible::default();
-        assert!(Index::build(&[]).search("bug", &nothing).is_empty());
-    }
-
-    #[test]
-    fn a_huge_paste_is_read_at_both_ends_only() {
-        let paste = format!("fix the bug {} in an email", "本".repeat(1_000_000));
-        assert_eq!(found(&paste).len(), 2);
-        let middle = format!("{} email {}", "x ".repeat(100_000), "y ".repeat(100_000));
-        assert!(found(&middle).is_empty());
-    }
-}
+mod tests;

@@ -55,6 +55,8 @@ pub struct Skill {
     pub description: String,
     /// `general` unless the file says otherwise.
     pub category: String,
+    /// Words that requests use which it is for; they are searched, not served.
+    pub keywords: Vec<String>,
     /// The text below the front matter, trimmed.
     pub content: String,
     /// The first 16 hex digits of the blake3 hash of what is served of it: the same text, the same version.
@@ -68,6 +70,15 @@ struct FrontMatter {
     name: Option<String>,
     description: Option<String>,
     category: Option<String>,
+    keywords: Option<Keywords>,
+}
+
+/// A list, or words with commas between them.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Keywords {
+    List(Vec<String>),
+    Text(String),
 }
 
 // === impl SkillName ===
@@ -143,6 +154,7 @@ impl Skill {
         Ok(Self {
             version: hash.to_hex()[..16].to_owned(),
             category: category.unwrap_or_else(|| GENERAL.to_owned()),
+            keywords: front.keywords.map(Keywords::words).unwrap_or_default(),
             name,
             description,
             content,
@@ -178,6 +190,19 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+// === impl Keywords ===
+
+impl Keywords {
+    fn words(self) -> Vec<String> {
+        let words = match self {
+            Self::List(words) => words,
+            Self::Text(text) => text.split([',', '，', '、']).map(str::to_owned).collect(),
+        };
+        let words = words.into_iter().map(|word| one_line(&word));
+        words.filter(|word| !word.is_empty()).collect()
+    }
+}
+
 // === impl FrontMatter ===
 
 impl FrontMatter {
@@ -195,6 +220,7 @@ impl FrontMatter {
                 "name" => front.name = value,
                 "description" => front.description = value,
                 "category" => front.category = value,
+                "keywords" => front.keywords = value.map(Keywords::Text),
                 _ => {}
             }
         }

@@ -4,12 +4,11 @@
 //! is people's own text: it is never read as a wish and stays where it is when we edit.
 
 use std::{
-    fs,
-    io::{self, Write as _},
+    io,
     path::{Path, PathBuf},
 };
 
-use crate::file::{MAX_FILE, read_text};
+use crate::file::{MAX_FILE, read_text, write_text};
 
 /// The longest wish, in characters: it is one line, always in the prompt.
 const MAX_CHARS: usize = 300;
@@ -118,19 +117,8 @@ fn edit(path: &Path, change: impl FnOnce(&str) -> String) -> Result<bool, WishEr
     if new == old {
         return Ok(false);
     }
-    replace(path, &new).map_err(failed)?;
+    write_text(path, &new).map_err(failed)?;
     Ok(true)
-}
-
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    let draft = path.with_extension("md.new");
-    let mut file = fs::File::create(&draft)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&draft, path)
 }
 
 fn one_line(text: &str) -> String {
@@ -139,6 +127,8 @@ fn one_line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn texts(text: &str) -> Vec<String> {

@@ -31,7 +31,7 @@ pub(crate) fn terms(text: &str) -> Vec<String> {
             bigrams(run, &mut terms);
         } else {
             let said = run.unicode_words().filter(|word| !SILENT.contains(word));
-            terms.extend(said.map(singular));
+            terms.extend(said.map(stem));
         }
         rest = after;
     }
@@ -47,10 +47,54 @@ fn bigrams(run: &str, terms: &mut Vec<String>) {
     terms.extend(chars.windows(2).map(|pair| pair.iter().collect::<String>()));
 }
 
-/// Without the plural's s, so that "emails" finds "email". No more stemming than that: it errs more often than it helps.
-fn singular(word: &str) -> String {
-    let plural = word.len() > 3 && word.ends_with('s') && !word.ends_with("ss");
-    word[..word.len() - usize::from(plural)].to_owned()
+/// All words of a text that are written with spaces between them, in order, without their endings.
+pub(crate) fn stems(text: &str) -> Vec<String> {
+    let words = text.split(is_cjk).flat_map(str::unicode_words);
+    words.map(|word| stem(&word.to_lowercase())).collect()
+}
+
+/// Without the ending that says how many or when: "emails" finds "email", "debugging" finds "debug", "scheduled" finds
+/// "schedule". Short words, and those that would lose too much, stay.
+fn stem(word: &str) -> String {
+    let word = word.replace(['\'', '’'], "");
+    if !word.is_ascii() || word.len() <= 3 {
+        return word;
+    }
+    let ending = |end: &str| {
+        word.strip_suffix(end)
+            .filter(|stem| stem.len() >= 3 && has_vowel(stem))
+    };
+    let stem = if let Some(stem) = word.strip_suffix("ies").filter(|stem| stem.len() >= 2) {
+        return format!("{stem}y");
+    } else if let Some(stem) = ending("ing").or_else(|| ending("ed")) {
+        undoubled(stem)
+    } else if word.ends_with("ss") || word.ends_with("us") || word.ends_with("is") {
+        &word
+    } else {
+        word.strip_suffix('s').unwrap_or(&word)
+    };
+    // "scheduled" and "schedule" meet without the e.
+    let stem = stem
+        .strip_suffix('e')
+        .filter(|stem| stem.len() >= 3)
+        .unwrap_or(stem);
+    stem.to_owned()
+}
+
+fn has_vowel(text: &str) -> bool {
+    text.contains(['a', 'e', 'i', 'o', 'u', 'y'])
+}
+
+/// "debugg" is "debug"; "fall" stays.
+fn undoubled(stem: &str) -> &str {
+    let mut last = stem.bytes().rev();
+    let (end, before) = (last.next(), last.next());
+    let is_doubled = end == before && end.is_some_and(|c| !matches!(c, b'l' | b's' | b'z'));
+    if is_doubled {
+        &stem[..stem.len() - 1]
+    } else {
+        stem
+    }
 }
 
 /// About how many tokens a model counts for a text: a quarter per ASCII character, one per Chinese,
@@ -65,7 +109,7 @@ pub(crate) fn estimate_tokens(text: &str) -> usize {
 }
 
 /// Han, Hiragana, Katakana, Hangul.
-fn is_cjk(c: char) -> bool {
+pub(crate) fn is_cjk(c: char) -> bool {
     matches!(u32::from(c),
         0x3040..=0x30FF | 0x3400..=0x4DBF | 0x4E00..=0x9FFF | 0xAC00..=0xD7AF | 0xF900..=0xFAFF | 0x20000..=0x323AF)
 }
@@ -78,9 +122,14 @@ mod tests {
     fn words_are_lower_case_singular_and_say_something() {
         assert_eq!(
             terms("Use when the user writes Emails, in C++!"),
-            ["write", "email", "c"]
+            ["writ", "email", "c"]
         );
         assert_eq!(terms("class"), ["class"]);
+        let same = |one: &str, other: &str| assert_eq!(stems(one), stems(other), "{one}, {other}");
+        same("debugging queries", "debug query");
+        same("it was Scheduled", "it was schedule");
+        same("don't", "dont");
+        assert_eq!(stems("red king sing"), ["red", "king", "sing"]);
     }
 
     #[test]

@@ -1,0 +1,177 @@
+//! The skills that we ship, and how they come into a library: once, without ever touching what people changed.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::file::{MAX_FILE, read_text, write_text};
+
+/// What was installed, so that a skill that its owner changed or removed stays as it is.
+const MANIFEST: &str = ".bank.json";
+/// Where they go: everyone's skills.
+const FOLDER: &str = "_shared";
+
+macro_rules! bank {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../bank/", $name, "/SKILL.md")))),*]
+    };
+}
+
+/// Name and text of each.
+const BANK: &[(&str, &str)] = bank![
+    "auth-patterns",
+    "break-down-goal",
+    "chart-selection",
+    "ci-pipelines",
+    "clarify-ambiguous-requests",
+    "code-review",
+    "codebase-navigation",
+    "compare-options",
+    "context-handoff",
+    "data-cleaning",
+    "debug-systematically",
+    "delegate-to-subagents",
+    "difficult-messages",
+    "email-drafting",
+    "explain-to-a-beginner",
+    "git-workflow",
+    "input-validation",
+    "literature-research",
+    "meeting-notes",
+    "performance-profiling",
+    "plan-multi-step-work",
+    "prioritise-tasks",
+    "refactor-safely",
+    "scheduled-jobs",
+    "secrets-management",
+    "shell-script-safety",
+    "source-evaluation",
+    "spreadsheet-formulas",
+    "sql-queries",
+    "statistics-in-plain-words",
+    "step-by-step-reasoning",
+    "summarise-document",
+    "suspicious-message-check",
+    "technical-writing",
+    "tool-failure-recovery",
+    "translation-and-tone",
+    "travel-and-event-planning",
+    "verify-before-irreversible-action",
+    "web-scraping",
+    "write-tests",
+];
+
+/// The bank could not be put into the library.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {source}", path.display())]
+pub struct BankError {
+    /// The file.
+    pub path: PathBuf,
+    /// What went wrong.
+    pub source: io::Error,
+}
+
+/// The hash of each skill as it was installed.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+struct Manifest(BTreeMap<String, String>);
+
+/// Installs the skills of the bank that this library has not seen yet, and those that are newer here and were not
+/// changed there. How many files were written.
+///
+/// # Errors
+/// [`BankError`]; what was written until then is noted.
+pub fn install(dir: &Path) -> Result<usize, BankError> {
+    let manifest_path = dir.join(MANIFEST);
+    let mut manifest: Manifest = read_text(&manifest_path, MAX_FILE)
+        .ok()
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default();
+    let mut n_written = 0;
+    for (name, text) in BANK {
+        let path = dir.join(FOLDER).join(name).join("SKILL.md");
+        let there = read_text(&path, MAX_FILE).ok();
+        let is_wanted = match (manifest.0.get(*name), &there) {
+            (None, None) => !dir.join(name).exists(),
+            (Some(installed), Some(there)) => *installed == hash(there) && *installed != hash(text),
+            // Changed, removed, or the owner's own.
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if is_wanted {
+            let failed = |source| BankError {
+                path: path.clone(),
+                source,
+            };
+            write_text(&path, text).map_err(failed)?;
+            n_written += 1;
+        }
+        manifest.0.entry((*name).to_owned()).or_default();
+        if is_wanted {
+            manifest.0.insert((*name).to_owned(), hash(text));
+        }
+    }
+    if n_written > 0 {
+        let failed = |source| BankError {
+            path: manifest_path.clone(),
+            source,
+        };
+        let text = serde_json::to_string_pretty(&manifest).map_err(|error| failed(error.into()))?;
+        write_text(&manifest_path, &text).map_err(failed)?;
+    }
+    Ok(n_written)
+}
+
+fn hash(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex()[..32].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::Skill;
+
+    #[test]
+    fn every_skill_of_the_bank_is_one_and_is_small() {
+        assert_eq!(BANK.len(), 40);
+        for (name, text) in BANK {
+            let skill = Skill::parse(text).unwrap();
+            assert_eq!(skill.name.as_str(), *name);
+            assert!(skill.keywords.len() >= 10, "{name}");
+            let cost = crate::render::cost(&skill);
+            assert!(cost <= 400, "{name} costs {cost}");
+        }
+    }
+
+    #[test]
+    fn what_people_changed_or_removed_stays_so() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(install(dir.path()).unwrap(), BANK.len());
+        assert_eq!(install(dir.path()).unwrap(), 0);
+        let (changed, removed) = (BANK[0].0, BANK[1].0);
+        let path = |name: &str| dir.path().join(FOLDER).join(name).join("SKILL.md");
+        fs::write(path(changed), "mine").unwrap();
+        fs::remove_dir_all(path(removed).parent().unwrap()).unwrap();
+        assert_eq!(install(dir.path()).unwrap(), 0);
+        assert_eq!(fs::read_to_string(path(changed)).unwrap(), "mine");
+        assert!(!path(removed).exists());
+    }
+
+    #[test]
+    fn a_newer_one_takes_the_place_of_what_was_installed() {
+        let dir = tempfile::tempdir().unwrap();
+        install(dir.path()).unwrap();
+        let (name, text) = BANK[0];
+        let path = dir.path().join(FOLDER).join(name).join("SKILL.md");
+        fs::write(&path, "older").unwrap();
+        let manifest = format!("{{\"{name}\": \"{}\"}}", hash("older"));
+        fs::write(dir.path().join(MANIFEST), manifest).unwrap();
+        assert_eq!(install(dir.path()).unwrap(), 1);
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
+}

@@ -1,0 +1,337 @@
+//! The sentences that are the owner's own: what is quoted, pasted or passed on is covered up.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::patterns::pattern;
+
+/// What stands where foreign words were (SUBSTITUTE, of one byte): no rule knows it.
+pub(super) const COVER: char = '\u{1a}';
+/// A message that is wider than this, or has more lines, holds pasted text: of it only a short last paragraph, which
+/// says what to do with it, is the owner's for sure. People say what they wish in one line.
+const MAX_WIDTH: usize = 240;
+const MAX_LINES: usize = 2;
+/// The widest such paragraph.
+const MAX_PARAGRAPH: usize = 120;
+
+/// One sentence of the owner's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Sentence<'t> {
+    /// As it was typed, trimmed.
+    pub(super) text: &'t str,
+    /// Lower-cased, with quotations covered up.
+    pub(super) masked: String,
+    /// Somebody else says it, or it belongs to a text that was handed over.
+    pub(super) is_reported: bool,
+    /// It asks for a text or a deed, and what it says further is about that.
+    pub(super) is_task: bool,
+    /// The sentence behind it says that it is to hold from now on.
+    pub(super) holds: bool,
+}
+
+/// Where somebody else's text begins, to the end of the message.
+static FOREIGN: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r"(?im)^\s*(?:(?:fwd?|fw|re)\s*:|-{3,}\s*(?:original|forwarded)|(?:begin )?forwarded message|from:\s|von:\s|to:\s.*\n\s*subject:|subject:\s|转发|发件人|主题：|原始邮件|<[a-z!][^>]*>|\{|\[\s*\{|\d{1,2}:\d{2}(?::\d{2})?\s|\[?\d{4}-\d{2}-\d{2}[ t]|\w[\w .]{0,24}:\s.*\n\s*\w[\w .]{0,24}:\s)",
+    )
+});
+/// Words after which a text is handed over: what follows the colon is what the request is about.
+static HANDED_OVER: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r"(?i)(?:\b(?:summari[sz]e|translate|proof-?read|review|rewrite|rephrase|fix|check|explain|analy[sz]e|read|draft|write|post|send|email|reply|answer|respond|turn|convert|tag|classify|here(?:'s| is| are)|following|below|this|says?|said|wrote|writes|got|email|message|text|prompt|rules?|note)\b|翻译|总结|润色|改写|修改|检查|看看|读|分析|解释|回复|写|发|如下|以下|下面|这段|这封|这条|说|写道|内容|消息|邮件|提示词|规定|规则)[^\n:：]{0,60}(?:：|:(?:\s|$))",
+    )
+});
+/// Somebody else says it, or it is asked for as a text.
+static REPORTED: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r"(?i)\b(?:says|writes|wrote|tells|states|stated|claims|claimed|insists|warns)\b|\b\w{3,}\s+(?:said|told|asked|wants?|keeps? (?:telling|saying))\b(?: (?:me|us|everyone|that|the|to)\b)?|\b(?:note|message|attention|instructions?) (?:to|for) \w+|\baccording to\b|(?:他|她|他们|老师|老板|经理|领导|同事|客户|医生|妈|爸|妈妈|爸爸|老婆|老公|房东|朋友|文档|文章|邮件|合同|说明书|手册|提示|报错|群里|网上|规范|书|通知|公告|诉求)(?:里|上|里面)?(?:也|都|总|还|又)?(?:说|写|问|要求|让我|叫我|告诉|强调|规定|提到|发|：|:)|(?:之前|上次|以前|刚才|那时)(?:我)?(?:让|叫|说|跟|要求)",
+    )
+});
+/// Says that what is there is somebody else's.
+static PASTED: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r"(?i)\b(?:pasted|copied|forwarded|screenshot|transcript|excerpt)\b|粘(?:过来|贴)|贴过来|转发|摘录|复制(?:过来|来)|截图|^\s*【|(?:各位|致|给).{0,6}(?:ai|助手)",
+    )
+});
+/// Something that the assistant is to do or to make.
+static TASK: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r"(?i)\b(?:write|draft|create|make|compose|add|generate|design|prepare|set up|build|implement|change|update|edit|put|print|say|tell|remind|translate|explain|describe|summari[sz]e|compare|list|find|check|fix|send|post|schedule|book|order|buy|call|email|text|look up|search|show)\s+(?:me\s+|us\s+|him\s+|her\s+|them\s+)?(?:up\s+)?(?:a|an|the|this|that|these|those|some|my|our|his|her|their|what|why|how|when|where|who|which|whether|if|out)\b|\b(?:rule|policy|function|script|prompt|email|poem|story|tweet|song|sign|regex|unit test|test|cron|config|paragraph|essay|post|letter|sentence about|caption|slogan) (?:that|which|where|for|to|so|called|about|with|saying)\b|帮(?:我|忙|我们)|写一?(?:个|篇|封|段|条|份|首|句|张|则|副|幅|本|章)|(?:把|将).{1,20}(?:改|翻译|写|换|变|转|发|设|加|删|移)|提醒我|翻译成|翻译一下|总结一下|解释一下|介绍一下",
+    )
+});
+
+/// The owner's own sentences of a message, in order.
+pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
+    let masked = mask(text);
+    debug_assert_eq!(masked.len(), text.len());
+    let mut found = Vec::new();
+    let mut is_handed_over = PASTED.is_match(text);
+    for (from, to) in spans(&masked) {
+        let original = text[from..to].trim();
+        let covered = masked[from..to].trim();
+        let said = covered.trim_matches(|c: char| c == COVER || c.is_whitespace());
+        if said.is_empty() {
+            continue;
+        }
+        let is_reported = is_handed_over || REPORTED.is_match(covered);
+        is_handed_over |= HANDED_OVER.is_match(covered);
+        found.push(Sentence {
+            text: original,
+            masked: covered.to_lowercase(),
+            is_reported,
+            is_task: TASK.is_match(covered),
+            holds: false,
+        });
+    }
+    found
+}
+
+/// Whether a sentence is read by the Chinese rules.
+pub(super) fn is_chinese(text: &str) -> bool {
+    text.chars().any(is_wide)
+}
+
+/// The text with foreign parts covered up, byte for byte as long as before.
+fn mask(text: &str) -> String {
+    let mut masked = text.as_bytes().to_vec();
+    let mut spans = code(text);
+    cover(&mut masked, &spans);
+    spans = quotations(&as_text(&masked));
+    cover(&mut masked, &spans);
+    let begins = FOREIGN.find(&as_text(&masked)).map(|it| it.start());
+    spans = begins.map(|from| (from, text.len())).into_iter().collect();
+    cover(&mut masked, &spans);
+    if width(text) > MAX_WIDTH || text.trim().lines().count() > MAX_LINES {
+        cover(&mut masked, &[pasted(text)]);
+    }
+    as_text(&masked)
+}
+
+/// Whole characters are covered, so that it is text still.
+fn as_text(masked: &[u8]) -> String {
+    String::from_utf8_lossy(masked).into_owned()
+}
+
+/// All but the last paragraph, and that too where it is no single short line.
+fn pasted(text: &str) -> (usize, usize) {
+    let trimmed = text.trim_end();
+    let last = trimmed.rfind("\n\n").map_or(0, |at| at + 2);
+    let paragraph = trimmed[last..].trim();
+    let is_own = last > 0 && paragraph.lines().count() == 1 && width(paragraph) <= MAX_PARAGRAPH;
+    (0, if is_own { last } else { text.len() })
+}
+
+/// About how long a text is to its reader: a Chinese character says as much as two letters.
+fn width(text: &str) -> usize {
+    text.chars().map(|c| if is_wide(c) { 2 } else { 1 }).sum()
+}
+
+/// Covers spans with spaces behind one mark, so that all places stay.
+fn cover(masked: &mut [u8], spans: &[(usize, usize)]) {
+    for (from, to) in spans {
+        for (place, byte) in masked[*from..*to].iter_mut().enumerate() {
+            *byte = if place == 0 { COVER as u8 } else { b' ' };
+        }
+    }
+}
+
+/// Fenced code, quoted lines and inline code.
+fn code(text: &str) -> Vec<(usize, usize)> {
+    let mut spans = Vec::new();
+    let mut fence: Option<usize> = None;
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let trimmed = line.trim_start();
+        if trimmed.starts_with("```") || trimmed.starts_with("~~~") {
+            match fence.take() {
+                Some(from) => spans.push((from, at + line.len())),
+                None => fence = Some(at),
+            }
+        } else if fence.is_none() && (trimmed.starts_with('>') || trimmed.starts_with('|')) {
+            spans.push((at, at + line.trim_end_matches('\n').len()));
+        }
+        at += line.len();
+    }
+    spans.extend(fence.map(|from| (from, text.len())));
+    let outside = |place: usize| spans.iter().all(|(from, to)| place < *from || place >= *to);
+    let ticks: Vec<usize> = text
+        .match_indices('`')
+        .map(|it| it.0)
+        .filter(|at| outside(*at))
+        .collect();
+    let inline: Vec<(usize, usize)> = ticks
+        .chunks_exact(2)
+        .map(|pair| (pair[0], pair[1] + 1))
+        .collect();
+    spans.extend(inline);
+    spans
+}
+
+/// What stands in quotation marks.
+fn quotations(text: &str) -> Vec<(usize, usize)> {
+    const MARKS: [(char, char); 6] = [
+        ('“', '”'),
+        ('「', '」'),
+        ('『', '』'),
+        ('《', '》'),
+        ('"', '"'),
+        ('‘', '’'),
+    ];
+    let mut spans = Vec::new();
+    let mut chars = text.char_indices();
+    while let Some((from, c)) = chars.next() {
+        let opens_single = c == '\''
+            && text[..from].ends_with(|c: char| c.is_whitespace() || c == ':' || c == '(');
+        let close = MARKS.iter().find(|mark| mark.0 == c).map(|mark| mark.1);
+        let Some(close) = close.or_else(|| opens_single.then_some('\'')) else {
+            continue;
+        };
+        let rest = &text[from + c.len_utf8()..];
+        // A quotation ends in its paragraph; one that never ends is an apostrophe or an inch.
+        let paragraph = rest.split("\n\n").next().unwrap_or_default();
+        let ends = |at: &usize| {
+            let after = paragraph[at + close.len_utf8()..].chars().next();
+            close != '\'' || after.is_none_or(|c| !c.is_alphanumeric())
+        };
+        let end = paragraph.match_indices(close).map(|it| it.0).find(ends);
+        if let Some(end) = end {
+            let to = from + c.len_utf8() + end + close.len_utf8();
+            if is_a_word(&paragraph[..end]) {
+                // It does not end the sentence that it stands in.
+                let ends = paragraph[..end].char_indices().filter(|(_, c)| is_end(*c));
+                let at = from + c.len_utf8();
+                spans.extend(ends.map(|(place, c)| (at + place, at + place + c.len_utf8())));
+            } else {
+                spans.push((from, to));
+            }
+            while chars.as_str().len() > text.len() - to {
+                chars.next();
+            }
+        }
+    }
+    spans
+}
+
+/// Whether a quotation is but a word or two, as of how to be called: nobody orders anything with that.
+fn is_a_word(quoted: &str) -> bool {
+    let n_wide = quoted.chars().filter(|c| is_wide(*c)).count();
+    quoted.split_whitespace().count() <= 2 && n_wide <= 4
+}
+
+fn is_wide(c: char) -> bool {
+    matches!(u32::from(c), 0x4E00..=0x9FFF | 0x3400..=0x4DBF)
+}
+
+/// Where each sentence stands.
+fn spans(masked: &str) -> Vec<(usize, usize)> {
+    let mut spans = Vec::new();
+    let mut from = 0;
+    let mut chars = masked.char_indices().peekable();
+    while let Some((at, c)) = chars.next() {
+        let next = chars.peek().map(|it| it.1);
+        let ends = match c {
+            '\n' => true,
+            c if is_end(c) && c != '.' => !next.is_some_and(|next| {
+                matches!(next, '!' | '?' | '！' | '？' | '。' | '…' | ')' | '）')
+            }),
+            '.' => {
+                next.is_none_or(|next| next.is_whitespace() || next == '.')
+                    && !is_abbreviation(&masked[from..at])
+            }
+            _ => false,
+        };
+        if ends {
+            let to = at + c.len_utf8();
+            spans.push((from, to));
+            from = to;
+        }
+    }
+    spans.push((from, masked.len()));
+    spans
+}
+
+/// Whether a sentence may end with it.
+fn is_end(c: char) -> bool {
+    matches!(
+        c,
+        '.' | '。' | '！' | '？' | '；' | ';' | '!' | '?' | '…' | '～'
+    )
+}
+
+/// Whether a full stop belongs to a short form: "e.g.", "Mr.", "1.".
+fn is_abbreviation(before: &str) -> bool {
+    let word = before
+        .rsplit(|c: char| c.is_whitespace() || c == '(')
+        .next()
+        .unwrap_or_default();
+    let word = word.to_lowercase();
+    let numbers_a_line = !word.is_empty()
+        && word.len() <= 2
+        && word.chars().all(|c| c.is_ascii_digit())
+        && before
+            .trim_end_matches(|c: char| c.is_ascii_digit())
+            .lines()
+            .last()
+            .is_none_or(|it| it.trim().is_empty());
+    numbers_a_line
+        || matches!(
+            word.as_str(),
+            "e.g" | "i.e" | "mr" | "mrs" | "ms" | "dr" | "vs" | "approx"
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(text: &str) -> Vec<&str> {
+        sentences(text).into_iter().map(|it| it.text).collect()
+    }
+
+    #[test]
+    fn sentences_end_where_they_end() {
+        assert_eq!(
+            texts("Too long! Keep it short, e.g. one line. Thanks\n太长了。简短点！"),
+            [
+                "Too long!",
+                "Keep it short, e.g. one line.",
+                "Thanks",
+                "太长了。",
+                "简短点！"
+            ]
+        );
+    }
+
+    #[test]
+    fn foreign_words_are_covered_and_places_stay() {
+        let text = "Start with \"Hello!\" please. Or not";
+        let sentence = &sentences(text)[0];
+        assert_eq!(sentence.text, "Start with \"Hello!\" please.");
+        assert!(sentence.masked.contains("hello"), "{}", sentence.masked);
+        for text in [
+            "```\nalways answer in one sentence\n```",
+            "> always answer in one sentence",
+            "“always answer in one sentence”",
+            "Fwd: news\nalways answer in one sentence",
+            "From: a@example.com\nAlways answer in one sentence",
+        ] {
+            let masked: Vec<String> = sentences(text).into_iter().map(|it| it.masked).collect();
+            assert!(!masked.concat().contains("always"), "{text}: {masked:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_handed_over_or_reported_is_told() {
+        let reported = |text: &str| {
+            let sentence = sentences(text).pop().unwrap();
+            sentence.is_reported || sentence.is_task
+        };
+        assert!(reported("Translate this into German:\nAlways be brief."));
+        assert!(reported("My boss wrote always be brief."));
+        assert!(reported("老师说以后都要用钢笔写。"));
+        assert!(reported("帮我写一条规定：上班时间不要玩手机"));
+        assert!(!reported("Always be brief."));
+        assert!(!reported("以后回答简短点"));
+    }
+}
