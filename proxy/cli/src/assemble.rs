@@ -18,7 +18,7 @@ use anyhow::{Context as _, anyhow};
 use metaclaw_chat::now_ms;
 use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Services, Serving};
 use metaclaw_learner::LearnerConfig;
-use metaclaw_skills::Library;
+use metaclaw_skills::{Library, WishesConfig};
 use metaclaw_turns::{Durability, TurnLog, TurnsConfig};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -123,9 +123,10 @@ impl Running {
         if !plan.loaded.section::<TurnsConfig>("turns")?.enabled {
             about = about.of_nothing_new();
         }
+        let wishes: WishesConfig = plan.loaded.section("wishes")?;
         let learner = learner::start(
             settings,
-            judge,
+            (judge, Some(library.clone()).filter(|_| wishes.enabled)),
             &log,
             training.backend.clone(),
             &serving,

@@ -8,8 +8,9 @@ use crate::config::{Config, InertUse, Mode, Policy};
 
 /// More keys than this of one section are not named one by one.
 const MANY: usize = 3;
-/// Wishes and skills are given from files that people write; nothing writes them from a conversation yet.
-const BY_HAND: &str = "wishes and skills are as you write them";
+/// Wishes are heard by rules; skills are files that people write, and those that we ship.
+const BY_HAND: &str =
+    "wishes from what you say, from the next session on; skills as you write them";
 
 /// What serves, what learns, and what leaves the machine, in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +25,8 @@ pub(crate) struct About {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum JudgedWith {
+    /// `judge.kind: off`.
+    Nobody,
     /// Configured rules; `n` of them.
     Rules(usize),
     /// A model at an address.
@@ -126,6 +129,7 @@ fn leaves(config: &Config, policy: &Policy, judge: &JudgedWith) -> String {
     });
     let chat: String = [chat].into_iter().chain(others).collect();
     let judge = match judge {
+        JudgedWith::Nobody => "nowhere (judge.kind off: nothing is judged)".to_owned(),
         JudgedWith::Rules(0) => "nowhere (no rules, no model: nothing is judged)".to_owned(),
         JudgedWith::Rules(n) => format!("nowhere ({n} rules)"),
         JudgedWith::Model { model, url } => format!("{} ({model})", elsewhere(url)),

@@ -15,6 +15,7 @@ mod status;
 mod stop;
 mod train_step;
 mod turns;
+mod wishes;
 
 pub(crate) use self::context::Context;
 
@@ -40,6 +41,10 @@ enum Command {
     Turns(turns::TurnsArgs),
     /// The skills that an agent may be given.
     Skills(skills::SkillsArgs),
+    /// What you asked for once and for all: what is in force, and where it comes from.
+    Wishes(wishes::WishesArgs),
+    /// Take a lesson back.
+    Undo(wishes::UndoArgs),
     /// Who may come in, for which agents.
     Keys(keys::KeysArgs),
     /// The weights that were learned.
@@ -60,6 +65,8 @@ impl Cli {
             Command::Status(args) => wait(args.run(context)),
             Command::Turns(args) => wait(args.run(context)),
             Command::Skills(args) => wait(args.run(context)),
+            Command::Wishes(args) => wait(args.run(context)),
+            Command::Undo(args) => wait(args.run(context)),
             Command::Keys(args) => wait(args.run(context)),
             Command::Adapters(args) => wait(args.run(context)),
             Command::TrainStep(args) => wait(args.run(context)),

@@ -11,5 +11,8 @@ pub(crate) use self::{
     client::ControlClient,
     export::write as write_lines,
     server::serve,
-    wire::{AdapterView, LogStatus, SkillView, Status, TrainerStatus, TurnsQuery},
+    wire::{
+        AdapterView, LessonsView, LogStatus, SkillView, Status, TrainerStatus, TurnsQuery,
+        WishChange,
+    },
 };

@@ -17,6 +17,7 @@ mod control;
 mod daemon;
 mod environment;
 mod home;
+mod lessons;
 mod limits;
 mod logging;
 mod out;

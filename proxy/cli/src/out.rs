@@ -100,6 +100,18 @@ pub(crate) fn escaped(text: &str, is_harmful: impl Fn(char) -> bool) -> Cow<'_, 
     safe.into()
 }
 
+/// A time that passed, in its largest unit: `12 s`, `5 min`, `3 h`, `2 d`.
+pub(crate) fn span(ms: u64) -> String {
+    let seconds = ms / 1_000;
+    match seconds {
+        0 => format!("{ms} ms"),
+        1..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min", seconds / 60),
+        3_600..86_400 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
 /// Columns as wide as their widest cell.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
@@ -145,6 +157,12 @@ mod tests {
             lines.write_all(&[*byte]).unwrap();
         }
         assert_eq!(lines.out, b"{\"said\": \"\\u009b2J \xc3\xbc\"}\n{}\n");
+    }
+
+    #[test]
+    fn a_span_is_told_in_its_largest_unit() {
+        let spans = [5, 59_000, 61_000, 7_200_000, 200_000_000].map(super::span);
+        assert_eq!(spans, ["5 ms", "59 s", "1 min", "2 h", "2 d"]);
     }
 
     #[test]

@@ -66,6 +66,8 @@ pub enum JudgeKind {
     Llm,
     /// Rules alone.
     Rules,
+    /// Nobody: turns wait for a judge.
+    Off,
 }
 
 /// `rl.*`, but for the training server's address.

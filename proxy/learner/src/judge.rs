@@ -1,6 +1,6 @@
 //! Who judges, and how a model is asked for it.
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use futures_util::future::{BoxFuture, join_all};
 use metaclaw_chat::{Message, Verdict, Vote};
@@ -41,6 +41,24 @@ pub struct AskFailed {
 // === impl Judge ===
 
 impl Judge {
+    /// Nobody judges.
+    pub fn nobody() -> Self {
+        Self::Rules(Rules::default())
+    }
+
+    /// Who judges where a verdict is of use; where it is of none, rules alone, which cost nothing.
+    pub(crate) fn for_use(&self, is_used: bool) -> Cow<'_, Self> {
+        match self {
+            Self::Model { rules, .. } if !is_used => Cow::Owned(Self::Rules(rules.clone())),
+            other => Cow::Borrowed(other),
+        }
+    }
+
+    /// Whether nobody judges: turns wait, and are judged once somebody does.
+    pub(crate) fn is_nobody(&self) -> bool {
+        matches!(self, Self::Rules(rules) if rules.is_empty())
+    }
+
     /// The verdict, or why there is none for good.
     pub(crate) async fn verdict(
         &self,

@@ -12,6 +12,7 @@ use tokio::{task::JoinSet, time::Instant};
 use self::patience::Patience;
 use crate::{
     feed::{Feed, Next},
+    hearing,
     judge::AskFailed,
     sample::reason,
     shared::Shared,
@@ -119,9 +120,15 @@ async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
         shared.spend(id, reason::SIDE).await?;
         return Ok(Looked::Done);
     }
+    hearing::hear_turn(shared, &turn).await;
     let Some(before) = turn.parent else {
         return Ok(Looked::Done);
     };
+    let is_used = shared.uses_verdicts(&turn.agent);
+    let judge = shared.judge.for_use(is_used);
+    if judge.is_nobody() {
+        return Ok(Looked::Done);
+    }
     let before = shared.persist(|| shared.log.get(before)).await?;
     let Some(before) = before.filter(|turn| turn.state == TurnState::Captured) else {
         return Ok(Looked::Done);
@@ -130,7 +137,7 @@ async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
         shared.spend(before.id, reason::INCOMPLETE).await?;
         return Ok(Looked::Done);
     };
-    match shared.judge.verdict(&evidence).await {
+    match judge.verdict(&evidence).await {
         Ok(Ok(verdict)) => {
             shared.board.judge_answered();
             let is_first = shared
@@ -141,7 +148,9 @@ async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
             }
             shared.wake.notify_one();
         }
-        Ok(Err(why)) => shared.spend(before.id, why).await?,
+        Ok(Err(why)) if is_used => shared.spend(before.id, why).await?,
+        // It waits until verdicts are of use, and somebody better may be asked then.
+        Ok(Err(_)) => {}
         Err(failed) => return Ok(Looked::Waits(failed)),
     }
     Ok(Looked::Done)

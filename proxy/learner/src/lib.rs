@@ -18,6 +18,7 @@ mod context;
 mod datum;
 mod error;
 mod feed;
+mod hearing;
 mod judge;
 mod judging;
 mod learner;

@@ -8,12 +8,17 @@ use std::{
 };
 
 use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_skills::Library;
 use metaclaw_trainer_api::{AdapterName, TrainingBackend};
 use metaclaw_turns::{LogError, TurnLog};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::{config::LearnerConfig, judge::Judge, status::Board};
+use crate::{
+    config::{LearnerConfig, Mode},
+    judge::Judge,
+    status::Board,
+};
 
 /// Pause between two attempts at a log that is being reopened.
 const LOG_PAUSE: Duration = Duration::from_millis(500);
@@ -33,6 +38,8 @@ pub struct Parts {
     pub backend: Option<Arc<dyn TrainingBackend>>,
     /// Who judges.
     pub judge: Judge,
+    /// Where wishes are written down; none where none is to be heard.
+    pub library: Option<Library>,
     /// Told when an agent is to be served by another adapter: before [`crate::Learner::start`] returns for the
     /// adapters that the log names, then after each step.
     pub on_swap: OnSwap,
@@ -44,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) log: TurnLog,
     pub(crate) backend: Option<Arc<dyn TrainingBackend>>,
     pub(crate) judge: Judge,
+    pub(crate) library: Option<Library>,
     pub(crate) on_swap: OnSwap,
     pub(crate) cancel: CancellationToken,
     /// Something new to train on.
@@ -71,6 +79,7 @@ impl Shared {
             log: parts.log,
             backend: parts.backend,
             judge: parts.judge,
+            library: parts.library,
             on_swap: parts.on_swap,
             cancel,
             wake: Notify::new(),
@@ -100,6 +109,11 @@ impl Shared {
             () = self.cancel.cancelled() => false,
             () = tokio::time::sleep(time) => true,
         }
+    }
+
+    /// Whether anything is done with an agent's verdicts: until then a model is not paid for them.
+    pub(crate) fn uses_verdicts(&self, agent: &AgentId) -> bool {
+        self.backend.is_some() && self.config.mode_of(agent) != Mode::SkillsOnly
     }
 
     /// Puts a turn aside, for good.

@@ -9,6 +9,7 @@ use metaclaw_gateway::Serving;
 use metaclaw_learner::{Ask, AskFailed, Judge, JudgeKind, Learner, LearnerConfig, Parts};
 use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client};
 use metaclaw_reward::Rules;
+use metaclaw_skills::Library;
 use metaclaw_trainer_api::TrainingBackend;
 use metaclaw_turns::TurnLog;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -37,6 +38,7 @@ pub(super) fn judge(plan: &Plan, config: &LearnerConfig) -> anyhow::Result<(Judg
     let n_rules = config.judge.rules.len();
     let address = address(&plan.loaded.config);
     let asked = match (config.judge.kind, address) {
+        (Some(JudgeKind::Off), _) => return Ok((Judge::nobody(), JudgedWith::Nobody)),
         (Some(JudgeKind::Rules), _) | (None, None) => None,
         (Some(JudgeKind::Llm), None) => anyhow::bail!(
             "judge.kind llm needs a model to ask: set judge.url and judge.model, or llm.api_base, llm.model_id and llm.api_key"
@@ -105,7 +107,7 @@ impl Ask for Model {
 /// Starts the loop behind the chat; the adapters that the log names serve when it returns.
 pub(super) async fn start(
     config: LearnerConfig,
-    judge: Judge,
+    (judge, library): (Judge, Option<Library>),
     log: &TurnLog,
     backend: Option<Arc<dyn TrainingBackend>>,
     serving: &Arc<Serving>,
@@ -117,6 +119,7 @@ pub(super) async fn start(
         log: log.clone(),
         backend,
         judge,
+        library,
         on_swap: Arc::new(move |agent, adapter| serving.set(agent, Some(adapter.as_str()))),
     };
     Ok(Learner::start(parts, tasks, ending.clone()).await?)

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use metaclaw_skills::{Library, SkillWarning, SkillsConfig, WishesConfig};
+use metaclaw_skills::{Library, SkillWarning, SkillsConfig, WishesConfig, install_bank};
 use tokio::{
     task::{JoinError, spawn_blocking},
     time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::{
     config::{ConfigError, Loaded},
@@ -34,12 +34,34 @@ pub(crate) fn library(
     Ok(Library::open(folder, skills, wishes))
 }
 
-/// The same, off the runtime's threads; logs what cannot be used, and when reading takes long.
+/// The same, off the runtime's threads and with the skills that we ship; logs what cannot be used, and when reading
+/// takes long.
 pub(super) async fn open(loaded: &Loaded, home: &Home) -> anyhow::Result<Library> {
     let (loaded, home) = (loaded.clone(), home.clone());
-    let (library, warnings) = look(move || library(&loaded, &home)).await??;
+    let open = move || {
+        install(&loaded, &home)?;
+        library(&loaded, &home)
+    };
+    let (library, warnings) = look(open).await??;
     log_warnings(&warnings);
     Ok(library)
+}
+
+/// Puts the skills that we ship into our own folder; one that somebody chose is theirs.
+fn install(loaded: &Loaded, home: &Home) -> Result<(), ConfigError> {
+    let skills: SkillsConfig = loaded.section("skills")?;
+    if !skills.enabled || skills.dir.is_some() {
+        return Ok(());
+    }
+    match install_bank(&home.skills()) {
+        Ok(0) => {}
+        Ok(n) => info!(
+            "{n} skills that we ship were put into {}",
+            home.skills().display()
+        ),
+        Err(error) => warn!(%error, "the skills that we ship could not be installed"),
+    }
+    Ok(())
 }
 
 /// Looks at the folder now and then.

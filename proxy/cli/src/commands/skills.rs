@@ -80,7 +80,7 @@ impl SkillsArgs {
 }
 
 /// The library itself, where nothing runs.
-fn files(context: &Context) -> anyhow::Result<Library> {
+pub(super) fn files(context: &Context) -> anyhow::Result<Library> {
     let loaded = context.settings(None, Vec::new())?;
     let (library, warnings) = assemble::library(&loaded, &context.home)?;
     for warning in warnings {

@@ -1,13 +1,17 @@
 //! `metaclaw turns`: what is in the log.
 
-use std::{io::Write, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use metaclaw_chat::{AgentId, Role, Score, SessionId, TurnId};
-use metaclaw_turns::{StateKind, StreamEnd, TurnState, TurnSummary};
+use metaclaw_chat::{AgentId, SessionId, TurnId, now_ms};
+use metaclaw_turns::{StateKind, TurnSummary};
 
+use self::outcome::{outcome, score};
 use super::{context::Context, source::TurnSource};
 use crate::{control::TurnsQuery, out};
+
+mod outcome;
+mod show;
 
 /// Arguments of `turns`.
 #[derive(Debug, Args)]
@@ -39,10 +43,13 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// One turn, whole.
+    /// One turn: under what it was served, what was said, what became of it.
     Show {
         /// As in 12-3.
         id: TurnId,
+        /// With every message as it was sent, whole.
+        #[arg(long)]
+        full: bool,
         /// As JSON.
         #[arg(long)]
         json: bool,
@@ -80,7 +87,7 @@ impl TurnsArgs {
                 };
                 list(&source, query, json).await?;
             }
-            What::Show { id, json } => return show(source, id, json).await,
+            What::Show { id, full, json } => return show(source, id, full, json).await,
             What::Export => source.export(&mut out::lines()).await?,
         }
         source.close().await?;
@@ -95,7 +102,7 @@ async fn list(source: &TurnSource, query: TurnsQuery, json: bool) -> anyhow::Res
     } else {
         let rows: Vec<Vec<String>> = turns.iter().map(row).collect();
         let head = [
-            "turn", "agent", "session", "state", "score", "asked", "answered",
+            "turn", "ago", "agent", "session", "state", "score", "asked", "answered",
         ];
         out::line(out::table(&head, &rows))?;
     }
@@ -105,37 +112,14 @@ async fn list(source: &TurnSource, query: TurnsQuery, json: bool) -> anyhow::Res
 fn row(turn: &TurnSummary) -> Vec<String> {
     vec![
         turn.id.to_string(),
+        out::span(now_ms().saturating_sub(turn.ended_ms)),
         turn.agent.to_string(),
         short(turn.session.as_str(), 20),
-        outcome(turn),
+        outcome(turn.end, &turn.state),
         turn.score.map(score).unwrap_or_default().to_owned(),
         short(turn.asked.as_deref().unwrap_or_default(), 32),
         short(turn.answered.as_deref().unwrap_or_default(), 32),
     ]
-}
-
-/// The state; for a reply that is not whole, why it will not be learned from.
-fn outcome(turn: &TurnSummary) -> String {
-    match (&turn.end, &turn.state) {
-        (StreamEnd::Complete, TurnState::Captured) => "captured".to_owned(),
-        (StreamEnd::Cut, TurnState::Captured) => "cut".to_owned(),
-        (StreamEnd::ClientGone, TurnState::Captured) => "client gone".to_owned(),
-        (StreamEnd::UpstreamError { status }, TurnState::Captured) => format!("error {status}"),
-        (StreamEnd::Overflowed, TurnState::Captured) => "overflowed".to_owned(),
-        (_, TurnState::Judged) => "judged".to_owned(),
-        (_, TurnState::Taken { n }) => format!("taken by step {n}"),
-        (_, TurnState::Trained { n }) => format!("trained in step {n}"),
-        (_, TurnState::Spent { why }) => format!("spent: {why}"),
-        (_, TurnState::HeldOut) => "held out".to_owned(),
-    }
-}
-
-fn score(score: Score) -> &'static str {
-    match score {
-        Score::Good => "+1",
-        Score::Unclear => "0",
-        Score::Bad => "-1",
-    }
 }
 
 /// One line, cut at `width` characters.
@@ -148,7 +132,7 @@ fn short(text: &str, width: usize) -> String {
     format!("{cut}…")
 }
 
-async fn show(source: TurnSource, id: TurnId, json: bool) -> anyhow::Result<ExitCode> {
+async fn show(source: TurnSource, id: TurnId, full: bool, json: bool) -> anyhow::Result<ExitCode> {
     let turn = source.get(id).await?;
     source.close().await?;
     let Some(turn) = turn else {
@@ -156,32 +140,10 @@ async fn show(source: TurnSource, id: TurnId, json: bool) -> anyhow::Result<Exit
     };
     if json {
         out::json(&turn)?;
-        return Ok(ExitCode::SUCCESS);
+    } else {
+        out::line(show::text(&turn, full))?;
     }
-    let mut text = Vec::new();
-    for message in &turn.request.messages {
-        writeln!(text, "[{}] {}", role(message.role()), message.text())?;
-    }
-    match &turn.reply {
-        Some(reply) => writeln!(text, "[reply] {}", reply.text())?,
-        None => writeln!(text, "[no reply]")?,
-    }
-    if let Some(verdict) = &turn.verdict {
-        let hint = verdict.hint.as_deref().unwrap_or_default();
-        writeln!(text, "[verdict] {} {hint}", score(verdict.score))?;
-    }
-    out::line(String::from_utf8_lossy(&text).trim_end())?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn role(role: Role) -> &'static str {
-    match role {
-        Role::System => "system",
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-        Role::Other => "other",
-    }
 }
 
 #[cfg(test)]

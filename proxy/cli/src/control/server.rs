@@ -13,6 +13,7 @@ use axum::{
 };
 use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_gateway::ConfigError;
+use serde::Serialize;
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
 use tokio::net::TcpListener;
@@ -20,9 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     export,
-    wire::{KeyChange, TurnsQuery},
+    wire::{KeyChange, TurnsQuery, WishChange},
 };
-use crate::app::App;
+use crate::{app::App, lessons};
 
 /// What every handler knows.
 #[derive(Clone)]
@@ -54,6 +55,8 @@ pub(crate) async fn serve(
         .route("/turn", post(turn))
         .route("/export", post(exported))
         .route("/skills", post(skills))
+        .route("/lessons", post(lessons_of))
+        .route("/wish", post(wish))
         .route("/adapters", post(adapters))
         .route("/train_step", post(train_step))
         .route("/key", post(key))
@@ -108,6 +111,26 @@ async fn exported(State(control): State<Control>) -> Response {
 
 async fn skills(State(control): State<Control>, Json(of): Json<Option<AgentId>>) -> Response {
     Json(control.app.skills(of.as_ref())).into_response()
+}
+
+async fn lessons_of(State(control): State<Control>, Json(agent): Json<AgentId>) -> Response {
+    let library = control.app.library.clone();
+    on_files(move || lessons::view(&library, &agent)).await
+}
+
+async fn wish(State(control): State<Control>, Json(change): Json<WishChange>) -> Response {
+    let library = control.app.library.clone();
+    on_files(move || lessons::apply(&library, change)).await
+}
+
+/// Runs what touches the file system where blocking is allowed.
+async fn on_files<T: Serialize + Send + 'static>(
+    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> Response {
+    let done = tokio::task::spawn_blocking(work).await;
+    let done = done.map_err(|error| Failure(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()));
+    let refused = |error: anyhow::Error| Failure(StatusCode::CONFLICT, format!("{error:#}"));
+    answer(done.and_then(|done| done.map_err(refused))).into_response()
 }
 
 async fn adapters(State(control): State<Control>) -> Response {

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 use metaclaw_chat::{AgentId, SessionId, TurnId};
 use metaclaw_gateway::{Counts, KeyConfig};
 use metaclaw_learner::LearnerStatus;
+use metaclaw_skills::Lesson;
 use metaclaw_turns::{Funnel, StateKind, TurnFilter};
 use serde::{Deserialize, Serialize};
 
@@ -98,6 +99,44 @@ pub(crate) struct KeyChange {
     pub name: String,
     /// What it is from now on; none takes it away.
     pub key: Option<KeyConfig>,
+}
+
+/// What is to change about wishes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub(crate) enum WishChange {
+    Add {
+        agent: AgentId,
+        wish: String,
+    },
+    Remove {
+        agent: AgentId,
+        wish: String,
+    },
+    Edit {
+        agent: AgentId,
+        wish: String,
+        to: String,
+    },
+    /// Takes a lesson back: the last in force without a number.
+    Undo {
+        n: Option<u64>,
+    },
+    /// Lets one stand that waits for review.
+    Accept {
+        n: u64,
+    },
+}
+
+/// The wishes of one agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LessonsView {
+    /// Those in force, the newest last.
+    pub wishes: Vec<String>,
+    /// All that was learned, and what became of it.
+    pub lessons: Vec<Lesson>,
+    /// Where people edit them.
+    pub file: PathBuf,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,12 +5,17 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Output, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
 use axum::{
     Json, Router,
+    extract::State,
     http::StatusCode,
     response::{IntoResponse, Response},
     routing::post,
@@ -60,6 +65,7 @@ pub(crate) struct Running {
 pub(crate) struct Upstream {
     pub(crate) url: String,
     pub(crate) address: SocketAddr,
+    n_asked: Arc<AtomicUsize>,
     _tasks: JoinSet<std::io::Result<()>>,
 }
 
@@ -68,16 +74,24 @@ impl Upstream {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let url = format!("http://{address}/v1");
+        let n_asked = Arc::new(AtomicUsize::new(0));
         let routes = Router::new()
             .route("/v1/chat/completions", post(answer))
+            .with_state(Arc::clone(&n_asked))
             .route("/v1/sample", post(sample));
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { axum::serve(listener, routes).await });
         Ok(Self {
             url,
             address,
+            n_asked,
             _tasks: tasks,
         })
+    }
+
+    /// How many chats it was asked.
+    pub(crate) fn n_asked(&self) -> usize {
+        self.n_asked.load(Ordering::Relaxed)
     }
 }
 
@@ -98,7 +112,8 @@ fn lost(request: &Value) -> Option<Response> {
     model.starts_with("lost").then(|| answer.into_response())
 }
 
-async fn answer(Json(request): Json<Value>) -> Response {
+async fn answer(State(n_asked): State<Arc<AtomicUsize>>, Json(request): Json<Value>) -> Response {
+    n_asked.fetch_add(1, Ordering::Relaxed);
     if let Some(lost) = lost(&request) {
         return lost;
     }

@@ -6,3 +6,4 @@ mod keys;
 mod output;
 mod start;
 mod trainer;
+mod wishes;

@@ -26,9 +26,9 @@ const TARGETS: &[&str] = &[
 pub(super) const JUDGE: &[Key] = &[
     key(
         "judge.kind",
-        OneOf(&["llm", "rules", "http", "base"]),
+        OneOf(&["llm", "rules", "off", "http", "base"]),
         "",
-        "without one: llm where there is a model to ask, else rules",
+        "without one: llm where there is a model to ask, else rules; off: turns wait",
     )
     .values(&[
         ("http", Refused("not built yet: use llm or rules")),

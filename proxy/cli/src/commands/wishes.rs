@@ -1,0 +1,176 @@
+//! `metaclaw wishes`, `undo` and `forget`: what was learned from what the owner said.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_skills::{Lesson, LessonState, Library};
+
+use super::{context::Context, skills::files, source::running};
+use crate::{
+    control::{LessonsView, WishChange},
+    lessons, out,
+};
+
+/// Arguments of `wishes`.
+#[derive(Debug, Args)]
+pub(crate) struct WishesArgs {
+    #[command(subcommand)]
+    what: What,
+    /// The agent: `main` for OpenClaw's.
+    #[arg(long, global = true, default_value = "_default")]
+    agent: AgentId,
+    /// As JSON.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Those in force, and where each comes from.
+    List,
+    /// Write one down: one line, in your words, in force from the next session on.
+    Add {
+        /// The wish.
+        wish: String,
+    },
+    /// Take one out.
+    Remove {
+        /// The wish, as `list` shows it.
+        wish: String,
+    },
+    /// Put other words in the place of one.
+    Edit {
+        /// The wish, as `list` shows it.
+        wish: String,
+        /// What stands there from now on.
+        to: String,
+    },
+    /// What waits for your look, and why; with a number, lets it stand.
+    Review {
+        /// The lesson's number.
+        #[arg(long)]
+        accept: Option<u64>,
+    },
+}
+
+/// Arguments of `undo`.
+#[derive(Debug, Args)]
+pub(crate) struct UndoArgs {
+    /// The lesson's number; without one, the last that is in force.
+    n: Option<u64>,
+}
+
+// === impl WishesArgs ===
+
+impl WishesArgs {
+    /// Does it.
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let agent = self.agent.clone();
+        let change = match self.what {
+            What::List => return self.list(context).await,
+            What::Review { accept: None } => return self.review(context).await,
+            What::Review { accept: Some(n) } => WishChange::Accept { n },
+            What::Add { wish } => WishChange::Add { agent, wish },
+            What::Remove { wish } => WishChange::Remove { agent, wish },
+            What::Edit { wish, to } => WishChange::Edit { agent, wish, to },
+        };
+        out::line(apply(context, change).await?)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn list(&self, context: &Context) -> anyhow::Result<ExitCode> {
+        let view = view(context, &self.agent).await?;
+        if self.json {
+            out::json(&view)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if view.wishes.is_empty() {
+            out::line(format!(
+                "{} has no wishes yet: say one (\"please always answer in one sentence\"), or `metaclaw wishes add --agent {0} \"...\"`. They lie in {}",
+                self.agent,
+                view.file.display()
+            ))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let rows: Vec<Vec<String>> = view
+            .wishes
+            .iter()
+            .map(|wish| row(wish, &view.lessons))
+            .collect();
+        out::line(out::table(&["wish", "learned", "undo"], &rows))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn review(&self, context: &Context) -> anyhow::Result<ExitCode> {
+        let view = view(context, &self.agent).await?;
+        let waiting: Vec<&Lesson> = view
+            .lessons
+            .iter()
+            .filter(|it| matches!(it.state, LessonState::Review { .. }))
+            .collect();
+        if self.json {
+            out::json(&waiting)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if waiting.is_empty() {
+            out::line("nothing waits for your review")?;
+        }
+        for lesson in waiting {
+            let LessonState::Review { why } = &lesson.state else {
+                continue;
+            };
+            out::line(format!("{}  {}", lesson.n, lesson.wish))?;
+            for why in why {
+                out::line(format!("   it waits because {why}"))?;
+            }
+            out::line(format!(
+                "   let it stand: metaclaw wishes review --accept {0}; away with it: metaclaw undo {0}",
+                lesson.n
+            ))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+// === impl UndoArgs ===
+
+impl UndoArgs {
+    /// Does it.
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        out::line(apply(context, WishChange::Undo { n: self.n }).await?)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A wish, when it was learned, and the number that takes it back.
+fn row(wish: &str, lessons: &[Lesson]) -> Vec<String> {
+    let mut of_wish = lessons.iter().rev();
+    let lesson = of_wish.find(|it| it.wish == wish && it.state == LessonState::InForce);
+    let learned = lesson.map_or_else(
+        || "written by hand".to_owned(),
+        |it| {
+            format!(
+                "{} ago",
+                out::span(now_ms().saturating_sub(it.origin.at_ms))
+            )
+        },
+    );
+    let number = lesson.map(|it| it.n.to_string()).unwrap_or_default();
+    vec![wish.to_owned(), learned, number]
+}
+
+async fn view(context: &Context, agent: &AgentId) -> anyhow::Result<LessonsView> {
+    if let Some(client) = running(&context.home).await? {
+        return Ok(client.ask("lessons", agent).await?);
+    }
+    let (library, agent): (Library, AgentId) = (files(context)?, agent.clone());
+    lessons::view(&library, &agent)
+}
+
+async fn apply(context: &Context, change: WishChange) -> anyhow::Result<String> {
+    if let Some(client) = running(&context.home).await? {
+        return Ok(client.ask("wish", &change).await?);
+    }
+    lessons::apply(&files(context)?, change)
+}

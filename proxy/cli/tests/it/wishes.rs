@@ -1,0 +1,94 @@
+//! Said once: a wish is heard, stands from the next session on, and goes again by one command.
+
+use crate::harness::{TestHome, Upstream, until};
+
+#[tokio::test]
+async fn a_wish_that_is_said_stands_from_the_next_session_until_it_is_undone() {
+    let upstream = Upstream::new().await.unwrap();
+    let home = TestHome::before(&upstream).unwrap();
+    let proxy = home.start().await.unwrap();
+    let wishes = async || home.json(&["wishes", "list", "--json"]).await;
+    let wish = "Please always answer in one sentence.";
+    proxy
+        .chat("day-1", &["Hello", "answer to 1", wish])
+        .await
+        .unwrap();
+    let is_heard = async || Ok(wishes().await?["wishes"] == serde_json::json!([wish]));
+    until(is_heard).await.unwrap();
+    let heard = wishes().await.unwrap();
+    assert_eq!(heard["lessons"][0]["heard"], wish, "{heard}");
+    assert_eq!(heard["lessons"][0]["session"], "day-1");
+    let listed = home.ask(&["wishes", "list"]).await.unwrap();
+    assert!(
+        listed.contains("one sentence") && listed.contains(" ago"),
+        "{listed}"
+    );
+
+    proxy.chat("day-2", &["What is rain?"]).await.unwrap();
+    let shown = async |session: &str| {
+        let turns = home
+            .json(&["turns", "list", "--session", session, "--json"])
+            .await?;
+        let Some(id) = turns[0]["id"].as_str() else {
+            return Ok(String::new());
+        };
+        home.ask(&["turns", "show", id]).await
+    };
+    until(async || Ok(!shown("day-2").await?.is_empty()))
+        .await
+        .unwrap();
+    let served = shown("day-2").await.unwrap();
+    assert!(
+        served.contains("## Standing wishes of the user"),
+        "{served}"
+    );
+    assert!(served.contains(wish), "{served}");
+    assert_eq!(
+        upstream.n_asked(),
+        2,
+        "no model is paid for a verdict that nobody uses"
+    );
+
+    let undone = home.ask(&["undo"]).await.unwrap();
+    assert_eq!(undone, format!("undone: {wish}"));
+    proxy.chat("day-3", &["What is snow?"]).await.unwrap();
+    until(async || Ok(!shown("day-3").await?.is_empty()))
+        .await
+        .unwrap();
+    assert!(!shown("day-3").await.unwrap().contains("Standing wishes"));
+    home.ask(&["stop"]).await.unwrap();
+    assert!(proxy.ended().await.unwrap().success());
+}
+
+#[tokio::test]
+async fn wishes_are_edited_where_nothing_runs() {
+    let home = TestHome::new("mode: skills_only\n").unwrap();
+    let none = home.ask(&["wishes", "list"]).await.unwrap();
+    assert!(none.starts_with("_default has no wishes yet"), "{none}");
+    let added = home.ask(&["wishes", "add", "Be brief."]).await.unwrap();
+    assert_eq!(
+        added,
+        "in force from the next session on: Be brief.  (metaclaw undo 1)"
+    );
+    home.ask(&["wishes", "edit", "Be brief.", "Answer in German."])
+        .await
+        .unwrap();
+    let listed = home.json(&["wishes", "list", "--json"]).await.unwrap();
+    assert_eq!(listed["wishes"], serde_json::json!(["Answer in German."]));
+    let refused = home
+        .refusal(&["wishes", "remove", "No such"])
+        .await
+        .unwrap();
+    assert_eq!(
+        refused,
+        "metaclaw: _default has no such wish: `metaclaw wishes list --agent _default` shows those there are"
+    );
+    let refused = home.refusal(&["undo", "7"]).await.unwrap();
+    assert_eq!(
+        refused,
+        "metaclaw: there is no lesson 7: `metaclaw wishes list` shows those there are"
+    );
+    home.ask(&["undo", "2"]).await.unwrap();
+    let listed = home.json(&["wishes", "list", "--json"]).await.unwrap();
+    assert_eq!(listed["wishes"], serde_json::json!([]));
+}
