@@ -16,15 +16,17 @@ pub(super) struct English;
 /// What a clause may begin with before it says anything. Apostrophes are gone already.
 const LEAD: &str = r"^(?:(?:and|but|so|also|oh|ok|okay|hey|hi|hello|well|hmm+|ugh+|argh|no|nope|yes|yeah|look|listen|btw|by the way|fyi|one (?:more |last )?thing|another thing|(?:new |general |house |standing )?(?:rule|note|request|thing|reminder|preference)(?: for (?:you|the future|next time))?|thanks|thank you|great|good|nice|perfect|actually|again|seriously|honestly|guys|dude|man|i said|like i said|as i said|as always|i told you(?: before| already)?(?: to)?|please|pls|plz|kindly|just|maybe|then|sorry|for me|if possible|if you can|even|especially|(?:can|could|would|will) you|would you mind|do you mind|you (?:should|must|may|have to|need to|ought to|had better)|you(?:d| would) better|(?:i|we) (?:want|need|expect|ask|would like|wish) (?:for )?you to|id (?:like|love|prefer|want) (?:it if you|you to|if you|that you)|i (?:really )?(?:would )?(?:like|love|prefer|appreciate)(?: it)?(?: if you| when you| that you)|(?:its|it is|it would be|itd be) (?:better|nicer|nice|great|good|best|easier) if you|make sure (?:that )?(?:you|to)|try to|be sure to|remember to|remember that you|remember|make it a (?:habit|rule) to|feel free to|lets|let us|only|simply|ever|kinda|really|strictly|generally|instead|you|because|since)[\s,:.!-]+)*";
 /// What makes an order hold from now on.
-const STANDING: &str = r"(?:from now on(?:wards?)?|from (?:today|here|this point|this moment|this day)(?: on| onwards?| forward)?|going forward|moving forward|in (?:the )?future|henceforth|always|never|every (?:\w+ )?time|each time|whenever|as a (?:general )?(?:rule|default)|by default|until (?:i say otherwise|further notice|i tell you otherwise)|in general|generally|for all future \w+|any ?more|ever again|the next time|permanently|at all times|without exceptions?|only ever|every day|for ?ever|for good|for everything|across the board|no matter what|in our (?:chats?|conversations?))";
+const STANDING: &str = r"(?:from now on(?:wards?)?|from (?:today|here|this point|this moment|this day)(?: on| onwards?| forward)?|going forward|moving forward|in (?:the )?future|henceforth|always|never|every (?:\w+ )?time|each time|whenever|as a (?:general )?(?:rule|default)|by default|until (?:i say otherwise|further notice|i tell you otherwise)|in general|generally|for all future \w+|make it a (?:habit|rule)|any ?more|ever again|the next time|permanently|at all times|without exceptions?|only ever|every day|for ?ever|for good|for everything|across the board|no matter what|in our (?:chats?|conversations?))";
 /// All that the assistant says or makes: an order about that holds by itself.
-const SCOPE: &str = r"(?:(?:all|every|each|any)(?: of)?(?: single)?(?: your| my)? (?:future )?(?:answers?|repl(?:y|ies)|responses?|messages?|explanations?|commit messages?|summar(?:y|ies))|(?:your|my) (?:answers|replies|responses|messages|explanations)|(?:every|each|all|any) (?:\w+ ){1,3}(?:that |which )?you (?:ever )?(?:\w+)|in our (?:chats?|conversations?)|(?:whenever|every time|each time|any time) (?:you|i|we)|when(?:ever)? you (?:explain|answer|reply|recommend|suggest|write|give|list|quote|mention|talk|send))";
+const SCOPE: &str = r"(?:(?:all|every|each|any)(?: of)?(?: single)?(?: your| my)? (?:future )?(?:answers?|repl(?:y|ies)|responses?|messages?|explanations?|commit messages?|summar(?:y|ies))|(?:your|my) (?:answers|replies|responses|messages|explanations)|(?:every|each|all|any) (?:\w+ ){1,3}(?:that |which )?you (?:ever )?(?:\w+)|(?:all|every|each|any)(?: of)? our \w+|(?:every|all) (?:later|future|other) \w+|in our (?:chats?|conversations?)|(?:whenever|every time|each time|any time) (?:you|i|we)|when(?:ever)? you (?:explain|answer|reply|recommend|suggest|write|give|list|quote|mention|talk|send))";
 /// The manner of an answer, or how the assistant goes about its work.
 const MANNER: &str = r"\b(?:short(?:er)?|brief(?:er|ly)?|concise(?:ly)?|terse(?:ly)?|succinct(?:ly)?|crisp|compact|wordy|verbose|lengthy|longer|long[- ]winded|ramble|rambling|detail(?:s|ed)?|thorough(?:ly)?|in[- ]depth|sentences?|paragraphs?|bullets?|bullet[- ]points?|lists|listicles?|tables|markdown|headings?|headers?|bold|italics?|emojis?|emoticons?|smileys?|asterisks?|exclamation (?:marks?|points?)|em[- ]dash(?:es)?|all caps|lower ?case|plain text|prose|latex|formatting|numbered|english|german|french|spanish|italian|chinese|mandarin|japanese|korean|portuguese|dutch|polish|russian|spelling|formal(?:ly|ity)?|informal(?:ly)?|casual(?:ly)?|polite(?:ly|ness)?|friendly|friendlier|sarcas(?:m|tic)|humou?r|jokes?|joking|puns?|tone|enthusias(?:m|tic)|cheerful|blunt(?:ly)?|direct(?:ly)?|straight|serious(?:ly)?|slang|swear(?:ing)?|apologi[sz](?:e|ing)|apologies|sorry|prais(?:e|ing)|flatter(?:y|ing)?|compliments?|disclaimers?|warnings?|caveats?|preambles?|intros?|introductions?|filler|pleasantries|small ?talk|sign-?offs?|lectur(?:e|es|ing)|morali[sz](?:e|ing)|preach(?:ing|y)?|hedg(?:e|ing)|repeat(?:ing)?|restat(?:e|ing)|recaps?|summar(?:y|ies|ize|ise)|metric|imperial|celsius|fahrenheit|kilomet(?:er|re)s?|kilos?|grams?|24[- ]?h(?:ou)?rs?|am/pm|iso(?:[- ]?8601)?|date format|currency|euros?|dollars?|units|time ?zones?|jargon|simple words|plain english|plain language|technical terms?|laymans? terms|buzzwords?|analog(?:y|ies)|sources?|citations?|references|step[- ]by[- ]step|call(?:ing)? me|address(?:ing)? me|first name|nicknames?|sir|maam|comments|type hints|tabs|docstrings?|code blocks?|commit messages?|follow-?up questions?|one-?liners?|\d+ words|words|lines|answer first|conclusion first|bottom line|to the point|ask(?:ing)? me|ask first|ask before|check(?:ing)? with me|confirm(?:ing|ation)?|permission|my (?:ok|okay|approval|go-ahead|consent)|guess(?:ing)?|making (?:things|stuff) up|without (?:asking|showing|telling|checking|confirming|my)|the answer|the conclusion|great question|as an ai|hello|gendered?|pronouns?|they/them|oxford comma)\b";
 /// For this one answer: never a wish, whatever else is said.
 const ONCE: &str = r"\b(?:this time|this once|just (?:this )?once|for now|for once|this one|that one|these ones|the last one|that last|right now|tonight|todays?|tomorrows?|for (?:this|that|the|my|his|her|their|our) (?:\w+ )?(?:tweet|email|mail|letter|post|report|slides?|deck|essay|article|card|caption|ad|paper|talk|speech|meeting|call|one|question|answer|summary|video|blog|presentation|review|client|boss|kids?|team))\b";
 /// About one thing at hand: a wish only if it says that it is to hold.
 const AT_HAND: &str = r"\b(?:this|that|these|those|the|my|his|her|their|our|a|an|another) (?:\w+ )?(?:paragraph|sentence|text|email|e-mail|mail|letter|message|code|file|function|table|list|page|doc|document|question|answer|reply|response|essay|article|post|tweet|report|slides?|poem|story|summary|draft|recipe|bug|tests?|image|picture|section|chapter|version|caption|title|subject|line|invoice|cv|resume|speech|toast|song|script|class|chart|plot|query|error|meeting|event|trip|order|ticket|paper|proposal|plan|idea|word|book|movie|film|thing|part|second|first|third|last|email|intro|introduction|conclusion|spreadsheet|bio|ad|card|note|notes|headline|slogan|joke|quiz|itinerary)s?\b|\bit (?:in|into|as|to)\b|\bthat (?:in|into|as)\b|\bthem (?:in|into|as)\b|\b(?:make|turn|put|translate|shorten|rewrite|rephrase|expand|trim|cut) (?:it|that|this|them)\b";
+/// What an assistant does when it answers: with a manner, that is a wish by itself.
+const ANSWER: &str = r"(?:dont|do not|never|always|no|no more|stop|quit|avoid|skip|drop|cut|lose|omit|leave|less|fewer|more|enough|answer|reply|respond|talk|speak|write|text|explain|say|tell|give|keep|be|stay|use|stick|prefer|include|exclude|add|put|start|begin|open|end|finish|close|format|call|address|ask|check|confirm|show|cite|link|mention|spell|round|convert|make|sound|refer|lead|assume|limit|cap|max|maximum|at most|up to|comment|repeat|let)\b";
 /// Verbs that an order begins with.
 const VERBS: &str = r"(?:dont|do not|never|always|no|no more|stop|quit|avoid|skip|drop|cut|lose|omit|leave|less|fewer|more|enough|answer|reply|respond|talk|speak|write|text|explain|say|tell|give|keep|be|stay|use|stick|prefer|include|exclude|add|put|start|begin|open|end|finish|close|format|call|address|ask|check|confirm|show|cite|link|mention|spell|round|convert|make|sound|refer|lead|assume|treat|suggest|recommend|limit|cap|warn|remind|wait|let|sort|name|sign|save|back|run|test|commit|push|comment|delete|send|book|order|schedule|buy|pay|plan|list|quote|translate|repeat|think|do|go|get|set|take|read|turn|pick|choose|count|measure|track|follow|respect|provide|offer|present|return|print|post|share|remove|replace|rename|change|update|create|draft|propose|break|split|group|highlight|capitali[sz]e|hold|consider|focus|help|pretend|max|maximum|at most|up to|use)\b";
 
@@ -34,6 +36,13 @@ const CASE: &str = r"^(?:and |but |even |so )?(?:when(?:ever)?|if|every time|eac
 static ORDER: LazyLock<Regex> = LazyLock::new(|| {
     pattern(&format!(
         r"{LEAD}(?:{STANDING}[\s,:-]+)?(?:(?:{CASE_AGAIN}.{{0,60}}?|(?:for|in|with) (?:\w+ ){{0,6}}\w+)[\s,])?{LEAD_AGAIN}{VERBS}",
+        CASE_AGAIN = CASE.trim_start_matches('^'),
+        LEAD_AGAIN = LEAD.trim_start_matches('^'),
+    ))
+});
+static ANSWERS: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(&format!(
+        r"{LEAD}(?:{STANDING}[\s,:-]+)?(?:{CASE_AGAIN}.{{0,60}}?[\s,])?{LEAD_AGAIN}{ANSWER}",
         CASE_AGAIN = CASE.trim_start_matches('^'),
         LEAD_AGAIN = LEAD.trim_start_matches('^'),
     ))
@@ -53,7 +62,7 @@ static LASTING: LazyLock<Regex> = LazyLock::new(|| {
 /// What is wanted, as a thing: it needs to be said that it holds.
 static WANTS: LazyLock<Regex> = LazyLock::new(|| {
     pattern(&format!(
-        r"{LEAD}(?:i (?:only |really )?(?:want|need|prefer|expect|like)|id (?:like|prefer|rather have)) (?:\w+)|{LEAD}(?:keeping|using|writing|answering|giving|adding|putting|leaving|skipping|speaking|replying|not \w+ing)\b"
+        r"{LEAD}(?:i (?:only |really |never |dont |dont ever |really dont |do not )?(?:want|need|prefer|expect|like)|id (?:like|prefer|rather have)) (?:\w+)|{LEAD}(?:keeping|using|writing|answering|giving|adding|putting|leaving|skipping|speaking|replying|not \w+ing)\b"
     ))
 });
 static WANTS_OTHER: LazyLock<Regex> = LazyLock::new(|| {
@@ -79,6 +88,10 @@ static GOVERNS: LazyLock<Regex> = LazyLock::new(|| {
         LEAD_AGAIN = LEAD.trim_start_matches('^'),
     ))
 });
+/// The sentence begins with what makes it hold.
+static BEGINS: LazyLock<Regex> = LazyLock::new(|| pattern(&format!(r"{LEAD}{STANDING}\b|{CASE}")));
+/// It is about what the assistant itself says or makes.
+static ITS_OWN: LazyLock<Regex> = LazyLock::new(|| pattern(&format!(r"\b{SCOPE}\b")));
 /// Sentences that only say that what came before is to hold.
 static HOLDS: LazyLock<Regex> = LazyLock::new(|| {
     pattern(&format!(
@@ -106,7 +119,7 @@ static ASKS_POLITELY: LazyLock<Regex> = LazyLock::new(|| {
 });
 static TAKES_BACK: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
-        r"^(?:(?:ok|okay|actually|hey|hmm|no|please|pls|well|sorry|and|oh|you know what)[\s,]+)*(?:(?:undo|revert|remove|delete|drop|cancel|forget|scrap|ignore|unlearn)\s+(?:about\s+)?(?:\w+\s+){0,4}(?:rules?|wish(?:es)?|preferences?|lessons?|you (?:just )?learn(?:ed|t)|i (?:said|told you|asked)|short\w*|brief\w*|emojis?|bullets?|learn(?:ed|t))\b|(?:undo|forget|scrap|unlearn) (?:that|it|this|the last one)[\s.!]*$|(?:you|u) (?:can|may)(?: now)? .*\b(?:again|after all|now)\b|never ?mind (?:about )?(?:the|that|my|what i said)|go back to (?:normal|how|the way|your|the)|(?:you|u) (?:dont|do not|no longer) (?:have|need) to (?:ask|check|confirm|show|tell|warn)\b.*)",
+        r"^(?:(?:ok|okay|actually|hey|hmm|no|please|pls|well|sorry|and|oh|you know what)[\s,]+)*(?:(?:undo|revert|remove|delete|drop|cancel|forget|scrap|ignore|unlearn)\s+(?:about\s+)?(?:\w+\s+){0,4}(?:rules?|wish(?:es)?|preferences?|lessons?|you (?:just )?learn(?:ed|t)|i (?:said|told you|asked)|short\w*|brief\w*|emojis?|bullets?|learn(?:ed|t))\b|(?:undo|forget|scrap|unlearn) (?:that|it|this|the last one)[\s.!]*$|(?:you|u) (?:can|may)(?: now)? .*\b(?:again|after all|now)\b|never ?mind (?:about )?(?:the|that|my|what i said)|go back to (?:normal|how|the way|your|the)|(?:you|u) (?:dont|do not|no longer) (?:have|need) to (?:ask|check|confirm|show|tell|warn)\b.*)|\byou no longer (?:have|need) to\b|\b(?:dont|do not) (?:have|need) to\b.*\b(?:any ?more|any longer)\W*$",
     )
 });
 
@@ -178,11 +191,22 @@ impl Rules for English {
         if orders.peek().is_none() {
             return false;
         }
+        // Beside a task "always" is mostly what the task is about.
+        if sentence.beside_task {
+            let begins = clauses.first().is_some_and(|first| BEGINS.is_match(first));
+            return begins
+                || clauses
+                    .iter()
+                    .any(|clause| LASTING.is_match(clause) || ITS_OWN.is_match(clause));
+        }
         if sentence.holds || clauses.iter().any(|clause| GOVERNS.is_match(clause)) {
             return true;
         }
-        !sentence.is_task
-            && orders.any(|order| ABOUT_MANNER.is_match(order) && !IS_AT_HAND.is_match(order))
+        let answers = |order: &str| ANSWERS.is_match(order) || is_wanted(order);
+        !sentence.beside_task
+            && orders.any(|order| {
+                answers(order) && ABOUT_MANNER.is_match(order) && !IS_AT_HAND.is_match(order)
+            })
     }
 
     fn complaint(sentence: &Sentence<'_>) -> Option<(Facet, &'static str)> {
@@ -208,10 +232,13 @@ impl Rules for English {
 fn is_order(clause: &str) -> bool {
     let lasts = LASTING.find(clause);
     let lasts = lasts.is_some_and(|it| !NARRATES.is_match(&clause[it.end()..]));
-    let wants = WANTS.is_match(clause) && !WANTS_OTHER.is_match(clause);
     let is_held = HELD.is_match(clause) && !NARRATES.is_match(clause);
-    let asks = lasts || is_held || wants || ORDER.is_match(clause) || TERSE.is_match(clause);
+    let asks = lasts || is_held || is_wanted(clause) || ORDER.is_match(clause);
     asks && !NO_ORDER.is_match(clause)
+}
+
+fn is_wanted(clause: &str) -> bool {
+    TERSE.is_match(clause) || WANTS.is_match(clause) && !WANTS_OTHER.is_match(clause)
 }
 
 /// Without apostrophes: people leave them out.

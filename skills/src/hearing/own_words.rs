@@ -8,12 +8,9 @@ use crate::patterns::pattern;
 
 /// What stands where foreign words were (SUBSTITUTE, of one byte): no rule knows it.
 pub(super) const COVER: char = '\u{1a}';
-/// A message that is wider than this, or has more lines, holds pasted text: of it only a short last paragraph, which
-/// says what to do with it, is the owner's for sure. People say what they wish in one line.
+/// A message that is wider than this, or has more lines, holds pasted text. People say what they wish in one line.
 const MAX_WIDTH: usize = 240;
 const MAX_LINES: usize = 2;
-/// The widest such paragraph.
-const MAX_PARAGRAPH: usize = 120;
 
 /// One sentence of the owner's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +23,8 @@ pub(super) struct Sentence<'t> {
     pub(super) is_reported: bool,
     /// It asks for a text or a deed, and what it says further is about that.
     pub(super) is_task: bool,
+    /// Another sentence of the message does.
+    pub(super) beside_task: bool,
     /// The sentence behind it says that it is to hold from now on.
     pub(super) holds: bool,
 }
@@ -33,7 +32,7 @@ pub(super) struct Sentence<'t> {
 /// Where somebody else's text begins, to the end of the message.
 static FOREIGN: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
-        r"(?im)^\s*(?:(?:fwd?|fw|re)\s*:|-{3,}\s*(?:original|forwarded)|(?:begin )?forwarded message|from:\s|von:\s|to:\s.*\n\s*subject:|subject:\s|转发|发件人|主题：|原始邮件|<[a-z!][^>]*>|\{|\[\s*\{|\d{1,2}:\d{2}(?::\d{2})?\s|\[?\d{4}-\d{2}-\d{2}[ t]|\w[\w .]{0,24}:\s.*\n\s*\w[\w .]{0,24}:\s)",
+        r"(?im)^\s*(?:\[[^\]\n]{1,40}\]\s*[^\s:：]{1,20}\s*[:：]|(?:fwd?|fw|re)\s*:|-{3,}\s*(?:original|forwarded)|(?:begin )?forwarded message|from:\s|von:\s|to:\s.*\n\s*subject:|subject:\s|转发|发件人|主题：|原始邮件|<[a-z!][^>]*>|\{|\[\s*\{|\d{1,2}:\d{2}(?::\d{2})?\s|\[?\d{4}-\d{2}-\d{2}[ t]|\w[\w .]{0,24}:\s.*\n\s*\w[\w .]{0,24}:\s)",
     )
 });
 /// Words after which a text is handed over: what follows the colon is what the request is about.
@@ -45,7 +44,7 @@ static HANDED_OVER: LazyLock<Regex> = LazyLock::new(|| {
 /// Somebody else says it, or it is asked for as a text.
 static REPORTED: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
-        r"(?i)\b(?:says|writes|wrote|tells|states|stated|claims|claimed|insists|warns)\b|\b\w{3,}\s+(?:said|told|asked|wants?|keeps? (?:telling|saying))\b(?: (?:me|us|everyone|that|the|to)\b)?|\b(?:note|message|attention|instructions?) (?:to|for) \w+|\baccording to\b|(?:他|她|他们|老师|老板|经理|领导|同事|客户|医生|妈|爸|妈妈|爸爸|老婆|老公|房东|朋友|文档|文章|邮件|合同|说明书|手册|提示|报错|群里|网上|规范|书|通知|公告|诉求)(?:里|上|里面)?(?:也|都|总|还|又)?(?:说|写|问|要求|让我|叫我|告诉|强调|规定|提到|发|：|:)|(?:之前|上次|以前|刚才|那时)(?:我)?(?:让|叫|说|跟|要求)",
+        r"(?i)\b(?:says|writes|wrote|tells|states|stated|claims|claimed|insists|warns)\b|\b\w{3,}\s+(?:said|told|asked|wants?|keeps? (?:telling|saying))\b(?: (?:me|us|everyone|that|the|to)\b)?|\b(?:note|message|attention|instructions?) (?:to|for) \w+|\baccording to\b|\b(?:motto|saying|proverb|slogan|sign|prompt)(?: \w+)? (?:was|is|reads)\b|(?:他|她|他们|老师|老板|经理|领导|同事|客户|医生|妈|爸|妈妈|爸爸|老婆|老公|房东|朋友|文档|文章|邮件|合同|说明书|手册|提示|报错|群里|网上|规范|书|通知|公告|诉求)(?:里|上|里面)?(?:也|都|总|还|又)?(?:说|写|问|要求|让我|叫我|告诉|强调|规定|提到|发|：|:)|(?:之前|上次|以前|刚才|那时)(?:我)?(?:让|叫|说|跟|要求)",
     )
 });
 /// Says that what is there is somebody else's.
@@ -57,12 +56,15 @@ static PASTED: LazyLock<Regex> = LazyLock::new(|| {
 /// Something that the assistant is to do or to make.
 static TASK: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
-        r"(?i)\b(?:write|draft|create|make|compose|add|generate|design|prepare|set up|build|implement|change|update|edit|put|print|say|tell|remind|translate|explain|describe|summari[sz]e|compare|list|find|check|fix|send|post|schedule|book|order|buy|call|email|text|look up|search|show)\s+(?:me\s+|us\s+|him\s+|her\s+|them\s+)?(?:up\s+)?(?:a|an|the|this|that|these|those|some|my|our|his|her|their|what|why|how|when|where|who|which|whether|if|out)\b|\b(?:rule|policy|function|script|prompt|email|poem|story|tweet|song|sign|regex|unit test|test|cron|config|paragraph|essay|post|letter|sentence about|caption|slogan) (?:that|which|where|for|to|so|called|about|with|saying)\b|帮(?:我|忙|我们)|写一?(?:个|篇|封|段|条|份|首|句|张|则|副|幅|本|章)|(?:把|将).{1,20}(?:改|翻译|写|换|变|转|发|设|加|删|移)|提醒我|翻译成|翻译一下|总结一下|解释一下|介绍一下",
+        r"(?i)\b(?:write|draft|create|make|compose|add|generate|design|prepare|set up|build|implement|change|update|edit|put|print|say|tell|remind|translate|explain|describe|summari[sz]e|compare|list|find|check|fix|send|post|schedule|book|order|buy|call|email|text|look up|search|show)\s+(?:me\s+|us\s+|him\s+|her\s+|them\s+)?(?:up\s+)?(?:a|an|the|this|that|these|those|some|my|our|his|her|their|what|why|how|when|where|who|which|whether|if|out)\b|\b(?:rule|policy|function|script|prompt|email|poem|story|tweet|song|sign|regex|unit test|test|cron|config|paragraph|essay|post|letter|sentence about|caption|slogan) (?:that|which|where|for|to|so|called|about|with|saying)\b|帮(?:我|忙|我们)|写一?(?:个|篇|封|段|条|份|首|句|张|则|副|幅|本|章)|(?:把|将).{1,20}(?:改|翻译|写|换|变|转|发|设|加|删|移)|(?:加|做|建|搞|出|定|拟|设)(?:一)?(?:个|段|条|份|句)(?:规定|限制|通知|告示|说明|声明|条款|页面|按钮|功能|字段|提示)?|起草|草拟|设计|开发|实现|提示词|提醒我|翻译成|翻译一下|总结一下|解释一下|介绍一下",
     )
 });
 
 /// The owner's own sentences of a message, in order.
 pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
+    if width(text) > MAX_WIDTH || text.trim().lines().count() > MAX_LINES {
+        return Vec::new();
+    }
     let masked = mask(text);
     debug_assert_eq!(masked.len(), text.len());
     let mut found = Vec::new();
@@ -81,8 +83,13 @@ pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
             masked: covered.to_lowercase(),
             is_reported,
             is_task: TASK.is_match(covered),
+            beside_task: false,
             holds: false,
         });
+    }
+    let has_task = found.iter().any(|sentence| sentence.is_task);
+    for sentence in &mut found {
+        sentence.beside_task = has_task;
     }
     found
 }
@@ -102,24 +109,12 @@ fn mask(text: &str) -> String {
     let begins = FOREIGN.find(&as_text(&masked)).map(|it| it.start());
     spans = begins.map(|from| (from, text.len())).into_iter().collect();
     cover(&mut masked, &spans);
-    if width(text) > MAX_WIDTH || text.trim().lines().count() > MAX_LINES {
-        cover(&mut masked, &[pasted(text)]);
-    }
     as_text(&masked)
 }
 
 /// Whole characters are covered, so that it is text still.
 fn as_text(masked: &[u8]) -> String {
     String::from_utf8_lossy(masked).into_owned()
-}
-
-/// All but the last paragraph, and that too where it is no single short line.
-fn pasted(text: &str) -> (usize, usize) {
-    let trimmed = text.trim_end();
-    let last = trimmed.rfind("\n\n").map_or(0, |at| at + 2);
-    let paragraph = trimmed[last..].trim();
-    let is_own = last > 0 && paragraph.lines().count() == 1 && width(paragraph) <= MAX_PARAGRAPH;
-    (0, if is_own { last } else { text.len() })
 }
 
 /// About how long a text is to its reader: a Chinese character says as much as two letters.
