@@ -6,7 +6,7 @@ use regex::Regex;
 
 use super::{
     facet::Facet,
-    own_words::{COVER, Sentence},
+    own_words::{COVER, Sentence, Task},
     rules::Rules,
 };
 use crate::patterns::pattern;
@@ -113,7 +113,7 @@ impl Rules for Chinese {
         if IS_QUESTION.is_match(&said) && !ASKS_POLITELY.is_match(&said) {
             return false;
         }
-        if sentence.is_task && said.contains(['：', ':']) {
+        if sentence.task == Task::Here && said.contains(['：', ':']) {
             return false;
         }
         let clauses: Vec<&str> = clauses(&said).collect();
@@ -124,24 +124,25 @@ impl Rules for Chinese {
         }
         // Within a task "永远" is mostly what the task is about.
         let governs = |clause: &&str| {
-            let stands = if sentence.is_task {
+            let stands = if sentence.task == Task::Here {
                 &BEGINS_LASTING
             } else {
                 &STANDS
             };
             stands.is_match(clause) && !TELLS.is_match(clause)
         };
-        let is_whole = !sentence.beside_task && STANDS.is_match(&said) && !TELLS.is_match(&said);
+        let is_whole =
+            sentence.task == Task::Nowhere && STANDS.is_match(&said) && !TELLS.is_match(&said);
         if sentence.holds || is_whole || clauses.iter().any(governs) {
             return true;
         }
-        !sentence.beside_task
+        sentence.task == Task::Nowhere
             && orders.any(|order| ABOUT_MANNER.is_match(order) && !IS_AT_HAND.is_match(order))
     }
 
     fn complaint(sentence: &Sentence<'_>) -> Option<(Facet, &'static str)> {
         let said = plain(&sentence.masked);
-        if sentence.is_reported || sentence.is_task || IS_ONCE.is_match(&said) {
+        if sentence.is_reported || sentence.task == Task::Here || IS_ONCE.is_match(&said) {
             return None;
         }
         let first = COMPLAINT.iter().position(|it| it.is_match(&said))?;

@@ -6,7 +6,7 @@ use regex::Regex;
 
 use super::{
     facet::Facet,
-    own_words::{COVER, Sentence},
+    own_words::{COVER, Sentence, Task},
     rules::Rules,
 };
 use crate::patterns::pattern;
@@ -183,7 +183,7 @@ impl Rules for English {
         }
         let clauses: Vec<&str> = clauses(&said).collect();
         // "Make a sign: always lock the door" orders a sign.
-        if sentence.is_task && said.contains(':') {
+        if sentence.task == Task::Here && said.contains(':') {
             return false;
         }
         let is_order = |clause: &&&str| is_order(clause);
@@ -192,7 +192,7 @@ impl Rules for English {
             return false;
         }
         // Beside a task "always" is mostly what the task is about.
-        if sentence.beside_task {
+        if sentence.task != Task::Nowhere {
             let begins = clauses.first().is_some_and(|first| BEGINS.is_match(first));
             return begins
                 || clauses
@@ -203,7 +203,7 @@ impl Rules for English {
             return true;
         }
         let answers = |order: &str| ANSWERS.is_match(order) || is_wanted(order);
-        !sentence.beside_task
+        sentence.task == Task::Nowhere
             && orders.any(|order| {
                 answers(order) && ABOUT_MANNER.is_match(order) && !IS_AT_HAND.is_match(order)
             })
@@ -211,7 +211,7 @@ impl Rules for English {
 
     fn complaint(sentence: &Sentence<'_>) -> Option<(Facet, &'static str)> {
         let said = plain(&sentence.masked);
-        if sentence.is_reported || sentence.is_task || IS_ONCE.is_match(&said) {
+        if sentence.is_reported || sentence.task == Task::Here || IS_ONCE.is_match(&said) {
             return None;
         }
         let first = COMPLAINT.iter().position(|it| it.is_match(&said))?;

@@ -21,12 +21,20 @@ pub(super) struct Sentence<'t> {
     pub(super) masked: String,
     /// Somebody else says it, or it belongs to a text that was handed over.
     pub(super) is_reported: bool,
-    /// It asks for a text or a deed, and what it says further is about that.
-    pub(super) is_task: bool,
-    /// Another sentence of the message does.
-    pub(super) beside_task: bool,
+    /// Whether a text or a deed is asked for: what is said further is mostly about that.
+    pub(super) task: Task,
     /// The sentence behind it says that it is to hold from now on.
     pub(super) holds: bool,
+}
+
+/// Where a message asks for a text or a deed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Task {
+    Nowhere,
+    /// In another sentence.
+    Beside,
+    /// In this one.
+    Here,
 }
 
 /// Where somebody else's text begins, to the end of the message.
@@ -82,14 +90,17 @@ pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
             text: original,
             masked: covered.to_lowercase(),
             is_reported,
-            is_task: TASK.is_match(covered),
-            beside_task: false,
+            task: if TASK.is_match(covered) {
+                Task::Here
+            } else {
+                Task::Nowhere
+            },
             holds: false,
         });
     }
-    let has_task = found.iter().any(|sentence| sentence.is_task);
-    for sentence in &mut found {
-        sentence.beside_task = has_task;
+    if found.iter().any(|sentence| sentence.task == Task::Here) {
+        let others = found.iter_mut().filter(|it| it.task == Task::Nowhere);
+        others.for_each(|it| it.task = Task::Beside);
     }
     found
 }
@@ -320,7 +331,7 @@ mod tests {
     fn what_is_handed_over_or_reported_is_told() {
         let reported = |text: &str| {
             let sentence = sentences(text).pop().unwrap();
-            sentence.is_reported || sentence.is_task
+            sentence.is_reported || sentence.task == Task::Here
         };
         assert!(reported("Translate this into German:\nAlways be brief."));
         assert!(reported("My boss wrote always be brief."));
