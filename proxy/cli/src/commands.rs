@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 mod adapters;
 mod config;
 mod context;
+mod forget;
 mod keys;
 mod skills;
 mod source;
@@ -45,6 +46,8 @@ enum Command {
     Wishes(wishes::WishesArgs),
     /// Take a lesson back.
     Undo(wishes::UndoArgs),
+    /// Forget what was said, and what was learned from it.
+    Forget(forget::ForgetArgs),
     /// Who may come in, for which agents.
     Keys(keys::KeysArgs),
     /// The weights that were learned.
@@ -67,6 +70,7 @@ impl Cli {
             Command::Skills(args) => wait(args.run(context)),
             Command::Wishes(args) => wait(args.run(context)),
             Command::Undo(args) => wait(args.run(context)),
+            Command::Forget(args) => wait(args.run(context)),
             Command::Keys(args) => wait(args.run(context)),
             Command::Adapters(args) => wait(args.run(context)),
             Command::TrainStep(args) => wait(args.run(context)),

@@ -1,9 +1,24 @@
 //! What subcommands do with lessons, in the running process or on the files where nothing runs.
 
-use metaclaw_chat::{AgentId, now_ms};
-use metaclaw_skills::{LearnError, Library};
+use std::collections::BTreeSet;
 
-use crate::control::{LessonsView, WishChange};
+use metaclaw_chat::{AgentId, SessionId, now_ms};
+use metaclaw_skills::{LearnError, Library};
+use metaclaw_turns::{StepOutcome, TurnFilter, TurnLog};
+use serde::{Deserialize, Serialize};
+
+use crate::control::{Forget, LessonsView, WishChange};
+
+/// What went.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Forgotten {
+    pub n_sessions: usize,
+    pub n_turns: u64,
+    /// Lessons that came from them.
+    pub n_lessons: usize,
+    /// Weights that were trained on some of them, and are there still.
+    pub adapters: Vec<String>,
+}
 
 /// The wishes of an agent, and where each comes from.
 pub(crate) fn view(library: &Library, agent: &AgentId) -> anyhow::Result<LessonsView> {
@@ -52,4 +67,76 @@ fn removed(library: &Library, agent: &AgentId, wish: &str) -> anyhow::Result<Str
         "{agent} has no such wish: `metaclaw wishes list --agent {agent}` shows those there are"
     );
     Ok(format!("taken out: {wish}"))
+}
+
+/// Forgets sessions with all that they alone hold, what was learned from them, and their bytes on the disk.
+pub(crate) async fn forget(
+    log: &TurnLog,
+    library: &Library,
+    what: &Forget,
+) -> anyhow::Result<Forgotten> {
+    let since_ms = what.since_ms;
+    let mut sessions = log
+        .ended(|ended_ms| since_ms.is_none_or(|since_ms| ended_ms >= since_ms))
+        .await?;
+    sessions.retain(|(agent, session)| {
+        what.agent.as_ref().is_none_or(|wanted| wanted == agent)
+            && what.session.as_ref().is_none_or(|wanted| wanted == session)
+    });
+    if let Some(session) = &what.session {
+        anyhow::ensure!(
+            !sessions.is_empty(),
+            "there is no session {session}: `metaclaw turns list` shows those there are"
+        );
+    }
+    let mut forgotten = Forgotten {
+        n_sessions: sessions.len(),
+        adapters: trained_on(log, &sessions).await?,
+        ..Forgotten::default()
+    };
+    for (agent, session) in &sessions {
+        forgotten.n_turns += log.forget(agent, session).await?;
+    }
+    let (library, gone) = (library.clone(), sessions);
+    let is_gone = move |agent: &AgentId, session: &SessionId| {
+        gone.iter().any(|it| it.0 == *agent && it.1 == *session)
+    };
+    // The journal is a file.
+    let lessons = tokio::task::spawn_blocking(move || library.forget_lessons(is_gone));
+    forgotten.n_lessons = lessons.await??;
+    log.compact().await?;
+    Ok(forgotten)
+}
+
+/// The adapters that steps with turns of these sessions made.
+async fn trained_on(
+    log: &TurnLog,
+    sessions: &[(AgentId, SessionId)],
+) -> anyhow::Result<Vec<String>> {
+    let mut adapters = BTreeSet::new();
+    for (agent, session) in sessions {
+        let filter = TurnFilter {
+            agent: Some(agent.clone()),
+            session: Some(session.clone()),
+            limit: 1,
+            ..TurnFilter::default()
+        };
+        let numbers: BTreeSet<u64> = log
+            .list(filter)
+            .await?
+            .iter()
+            .map(|it| it.id.session)
+            .collect();
+        for step in log.steps(agent).await? {
+            let is_of = step
+                .begun
+                .turns
+                .iter()
+                .any(|id| numbers.contains(&id.session));
+            if let Some(StepOutcome::Trained { adapter, .. }) = step.outcome.filter(|_| is_of) {
+                adapters.insert(adapter);
+            }
+        }
+    }
+    Ok(adapters.into_iter().collect())
 }

@@ -13,10 +13,13 @@ use std::{
     time::Duration,
 };
 
+use metaclaw_learner::{WITH_WORDS, WITHOUT_WORDS};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::{
+    EnvFilter, Layer, filter::filter_fn, layer::SubscriberExt, util::SubscriberInitExt,
+};
 
 use crate::{
     environment::Environment,
@@ -64,6 +67,12 @@ pub(crate) fn begin(environment: &Environment, file: Option<PathBuf>) -> anyhow:
     let builder = NonBlockingBuilder::default()
         .buffered_lines_limit(QUEUE)
         .thread_name("log");
+    // What is written into a file stays there when the words are to be forgotten.
+    let hidden = if file.is_none() && io::stderr().is_terminal() {
+        WITHOUT_WORDS
+    } else {
+        WITH_WORDS
+    };
     let (queue, writer) = match file {
         Some(path) => builder.finish(LogFile::open(path)?),
         None => builder.finish(io::stderr()),
@@ -74,7 +83,10 @@ pub(crate) fn begin(environment: &Environment, file: Option<PathBuf>) -> anyhow:
         .with_ansi(io::stderr().is_terminal())
         .with_filter(filter);
     let (turns, traces) = traces::layer(environment)?;
-    let logger = tracing_subscriber::registry().with(lines).with(turns);
+    let logger = tracing_subscriber::registry()
+        .with(filter_fn(move |event| event.target() != hidden))
+        .with(lines)
+        .with(turns);
     // Fails only where logging has begun already, as in tests.
     drop(logger.try_init());
     // The default writes to standard error, and would stop the thread with it.

@@ -6,6 +6,11 @@ use metaclaw_turns::{Turn, TurnKind};
 
 use crate::shared::Shared;
 
+/// The targets of log lines about lessons: with the owner's words, and without.
+pub const WITH_WORDS: &str = "metaclaw::lesson::words";
+/// See [`WITH_WORDS`].
+pub const WITHOUT_WORDS: &str = "metaclaw::lesson";
+
 /// Learns from what the owner says in a turn. Nothing is heard twice: a lesson knows its turn.
 pub(crate) async fn hear_turn(shared: &Shared, turn: &Turn) {
     let Some(library) = shared.library.clone() else {
@@ -61,26 +66,38 @@ fn learn(library: &Library, heard: &[Heard], origin: &Origin) -> Result<Vec<Less
     Ok(lessons)
 }
 
-/// One line for each lesson: what was heard, what was understood, how to undo it.
+/// One line for each lesson, twice: with the words, for a person who looks on, and without, for a file that may be
+/// kept when the words are to be forgotten. Whoever logs shows one of them.
 fn tell(agent: &AgentId, lesson: &Lesson) {
     let Lesson { n, heard, wish, .. } = lesson;
     match &lesson.state {
-        LessonState::InForce => tracing::info!(
-            %agent,
-            "heard {heard:?} -> wish, from the next session on: {wish}  (metaclaw undo {n})"
-        ),
+        LessonState::InForce => {
+            tracing::info!(
+                target: WITH_WORDS,
+                "heard {heard:?} -> wish, from the next session on: {wish}  (metaclaw undo {n})"
+            );
+            tracing::info!(target: WITHOUT_WORDS, %agent, lesson = n, "a wish was heard: it stands from the next session on");
+        }
         LessonState::Noted => {
-            tracing::info!(%agent, "heard {heard:?}: said once more, it becomes the wish {wish:?}");
+            tracing::info!(
+                target: WITH_WORDS,
+                "heard {heard:?}: said once more, it becomes the wish {wish:?}"
+            );
+            tracing::info!(target: WITHOUT_WORDS, %agent, lesson = n, "a complaint was heard: said once more, it becomes a wish");
         }
         LessonState::Review { why } => {
             let why: Vec<String> = why.iter().map(ToString::to_string).collect();
+            let why = why.join(", ");
             tracing::warn!(
-                %agent,
-                "heard {heard:?}: it waits for your review, because {}  (metaclaw wishes review)",
-                why.join(", ")
+                target: WITH_WORDS,
+                "heard {heard:?}: it waits for your review, because {why}  (metaclaw wishes review)"
             );
+            tracing::warn!(target: WITHOUT_WORDS, %agent, lesson = n, why, "a wish was heard that waits for review");
         }
-        LessonState::Undone => tracing::info!(%agent, "taken back: {wish}"),
+        LessonState::Undone => {
+            tracing::info!(target: WITH_WORDS, "taken back: {wish}");
+            tracing::info!(target: WITHOUT_WORDS, %agent, lesson = n, "a wish was taken back");
+        }
         LessonState::Forgotten => {}
     }
 }

@@ -44,6 +44,7 @@ pub use self::{
         SchedulerConfig, Words,
     },
     error::TrainError,
+    hearing::{WITH_WORDS, WITHOUT_WORDS},
     judge::{Ask, AskFailed, Judge},
     learner::Learner,
     lineage::Numbers,

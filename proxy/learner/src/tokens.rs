@@ -55,11 +55,13 @@ pub(crate) async fn run(shared: Arc<Shared>, backend: Arc<dyn TrainingBackend>) 
 async fn free_turns(shared: &Shared) -> Result<Vec<TurnId>, LogError> {
     let mut ids = Vec::new();
     for agent in shared.persist(|| shared.log.agents()).await? {
-        for kind in [StateKind::Judged, StateKind::Captured] {
+        // In this order: one that is judged between the two questions is in both lists, and in none the other way.
+        for kind in [StateKind::Captured, StateKind::Judged] {
             ids.extend(shared.persist(|| shared.log.in_state(&agent, kind)).await?);
         }
     }
     ids.sort_unstable();
+    ids.dedup();
     Ok(ids)
 }
 

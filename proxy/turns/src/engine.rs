@@ -61,6 +61,11 @@ impl Engine {
         }
     }
 
+    /// What it has open.
+    pub(crate) fn into_opened(self) -> Opened {
+        self.opened
+    }
+
     /// Writes in one transaction, flushes, acknowledges; then answers the questions.
     pub(crate) fn run(&mut self, batch: Batch, state: &LogState) -> Result<(), Failed> {
         let Batch {

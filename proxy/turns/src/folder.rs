@@ -2,9 +2,12 @@
 //!
 //! `sled/` is the database, `FORMAT` says that there is one and how it is written, `holder` names the
 //! process that has it open, `flushed` counts transactions (`counter`), and `damaged-TIME/` and
-//! `format-N-TIME/` are databases that were put out of the way. Nothing is ever deleted.
+//! `format-N-TIME/` are databases that were put out of the way: they are never deleted. `sled.new/` and `sled.old/`
+//! are there while the database is written anew (`compact`).
 
 mod aside;
+mod compact;
+mod files;
 
 use std::{
     fs, io,
@@ -60,6 +63,22 @@ impl Opened {
     }
 }
 
+/// Writes an open log anew, so that what was forgotten is gone from the disk, and opens it again.
+pub(crate) fn compact(
+    dir: &Path,
+    config: &TurnsConfig,
+    opened: Opened,
+) -> Result<Opened, OpenError> {
+    let database = database(dir);
+    let copied = compact::copy(dir, &opened.store, config.cache.0);
+    copied.map_err(|error| open_error(dir, error))?;
+    // Nobody may have it open while it is moved.
+    drop(opened);
+    Store::wait_until_free(&database);
+    compact::swap(dir, &database).map_err(|error| not_writable(dir, error))?;
+    open(dir, config, Opening::Again).map(|(opened, _)| opened)
+}
+
 /// Waits until the log in `dir`, which this process had open, is free for another.
 pub(crate) fn wait_until_free(dir: &Path) {
     Store::wait_until_free(&database(dir));
@@ -74,6 +93,8 @@ pub(crate) fn open(
     // Before anything is touched: sled panics for it, which would look like damage.
     config.check()?;
     make_dir(dir).map_err(|error| not_writable(dir, error))?;
+    let settled = compact::settle(dir, &database(dir));
+    settled.map_err(|error| not_writable(dir, error))?;
     let mut outcome = OpenOutcome {
         moved_aside: check_format(dir, opening)?,
         ..OpenOutcome::default()

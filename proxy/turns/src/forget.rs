@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use metaclaw_chat::{AgentId, SessionId};
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use crate::{
     error::LogError,
+    jobs::Job,
     keys,
     log::TurnLog,
     read::turn_ids,
@@ -30,8 +32,8 @@ impl TurnLog {
     /// Forgets a session: its turns, and the texts that no other session has. Counts and steps stay.
     /// Returns how many turns there were.
     ///
-    /// sled overwrites what was removed only as it needs the room, and its file never shrinks: the bytes may
-    /// lie on the disk for a while yet.
+    /// sled overwrites what was removed only as it needs the room, and its file never shrinks: the bytes lie on
+    /// the disk until [`TurnLog::compact`].
     ///
     /// # Errors
     /// The store's.
@@ -40,12 +42,37 @@ impl TurnLog {
         self.write(move |txn| forget(txn, &agent, &session)).await
     }
 
+    /// Writes the database anew, so that what was forgotten is gone from the disk. Turns wait meanwhile.
+    ///
+    /// # Errors
+    /// The store's; the log is as it was then, or opens again.
+    pub async fn compact(&self) -> Result<(), LogError> {
+        let (done, compacted) = oneshot::channel();
+        self.send(Job::Compact(done)).await?;
+        compacted.await.map_err(|_| self.gone())
+    }
+
     /// Forgets the sessions whose last turn ended before a time, in Unix milliseconds; how many.
     ///
     /// # Errors
     /// The store's; what was forgotten until then is.
     pub async fn forget_before(&self, before_ms: u64) -> Result<u64, LogError> {
-        let mut n_sessions = 0;
+        let old = self.ended(|ended_ms| ended_ms < before_ms).await?;
+        for (agent, session) in &old {
+            self.forget(agent, session).await?;
+        }
+        Ok(old.len() as u64)
+    }
+
+    /// The sessions whose last turn ended at a time that fits, in Unix milliseconds.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn ended(
+        &self,
+        fits: impl Fn(u64) -> bool,
+    ) -> Result<Vec<(AgentId, SessionId)>, LogError> {
+        let mut found = Vec::new();
         for (number, it) in self.sessions().await? {
             let last = move |store: &Store| {
                 let last = turn_ids(store, number)?.pop();
@@ -53,12 +80,11 @@ impl TurnLog {
                 Ok(last.flatten().map(|turn| turn.meta.ended_ms))
             };
             let ended_ms = self.read(last).await?;
-            if ended_ms.is_some_and(|ended_ms| ended_ms < before_ms) {
-                self.forget(&it.agent, &it.session).await?;
-                n_sessions += 1;
+            if ended_ms.is_some_and(&fits) {
+                found.push((it.agent, it.session));
             }
         }
-        Ok(n_sessions)
+        Ok(found)
     }
 
     /// Masks the texts of a session: `mask` is shown each and gives what it is to be instead. The first turn

@@ -18,6 +18,8 @@ pub(crate) enum Job {
     Append(Append),
     Write(Write),
     Read(Read),
+    /// The database is to be written anew.
+    Compact(oneshot::Sender<()>),
     Close(oneshot::Sender<()>),
 }
 

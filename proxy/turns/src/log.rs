@@ -203,7 +203,7 @@ impl TurnLog {
         answered.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
-    async fn send(&self, job: Job) -> Result<(), LogError> {
+    pub(crate) async fn send(&self, job: Job) -> Result<(), LogError> {
         self.inner.queue.send(job).await.map_err(|_| self.gone())
     }
 
@@ -233,7 +233,7 @@ impl TurnLog {
     }
 
     /// Why there is no answer.
-    fn gone(&self) -> LogError {
+    pub(crate) fn gone(&self) -> LogError {
         if self.inner.queue.is_closed() {
             return LogError::Closed;
         }

@@ -169,6 +169,17 @@ impl Store {
             })
     }
 
+    /// Puts all that it has into another store, which is empty.
+    pub(crate) fn copy_to(&self, other: &Self) -> Result<(), StoreError> {
+        for (tree, to) in self.trees.iter().zip(&other.trees) {
+            for pair in tree {
+                let (key, value) = pair?;
+                to.insert(key, value)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Hands everything written so far to the operating system: safe from kill -9 afterwards.
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
         self.db.flush()?;
@@ -225,6 +236,12 @@ impl From<UnabortableTransactionError> for StoreError {
                 Self::Other("a transaction met another".to_owned())
             }
         }
+    }
+}
+
+impl From<io::Error> for StoreError {
+    fn from(error: io::Error) -> Self {
+        Self::from_io(error)
     }
 }
 

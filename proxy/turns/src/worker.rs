@@ -45,6 +45,12 @@ pub(crate) struct Worker {
 /// That the log is to be closed, and who is told; nobody where all handles are gone.
 struct Close(Option<oneshot::Sender<()>>);
 
+/// What is to be done once the jobs before it are.
+enum Then {
+    Compact(oneshot::Sender<()>),
+    Close(Close),
+}
+
 // === impl Worker ===
 
 impl Worker {
@@ -61,7 +67,7 @@ impl Worker {
                 pause_until(next);
             }
             let began = Instant::now();
-            let (batch, close) = self.gather(first);
+            let (batch, then) = self.gather(first);
             if self.is_fast(&batch) {
                 next = began + PACE;
             }
@@ -72,14 +78,28 @@ impl Worker {
             if let Err(failed) = ran {
                 // Its lock must be gone before it is opened again.
                 engine = None;
+                // Who waits for a compaction hears that it failed.
+                let close = then.and_then(Then::close);
                 match self.recover(failed, close) {
                     Ok(recovered) => engine = Some(recovered),
                     Err(close) => break close,
                 }
                 continue;
             }
-            if let Some(close) = close {
-                break close;
+            match then {
+                None => {}
+                Some(Then::Close(close)) => break close,
+                Some(Then::Compact(done)) => match self.compact(engine.take()) {
+                    Ok(compacted) => {
+                        engine = Some(compacted);
+                        // Nobody listening is no error.
+                        let _ = done.send(());
+                    }
+                    Err(failed) => match self.recover(failed, None) {
+                        Ok(recovered) => engine = Some(recovered),
+                        Err(close) => break close,
+                    },
+                },
             }
         };
         self.queue.close();
@@ -95,8 +115,8 @@ impl Worker {
         self.config.durability == Durability::Normal && batch.appends.len() >= FAST
     }
 
-    /// Takes what is queued, up to a job that closes the log.
-    fn gather(&mut self, first: Job) -> (Batch, Option<Close>) {
+    /// Takes what is queued, up to a job that closes the log or writes it anew.
+    fn gather(&mut self, first: Job) -> (Batch, Option<Then>) {
         let mut batch = Batch::default();
         let mut next = Some(first);
         while let Some(job) = next {
@@ -104,12 +124,25 @@ impl Worker {
                 Job::Append(append) => batch.appends.push(append),
                 Job::Write(write) => batch.writes.push(write),
                 Job::Read(read) => batch.reads.push(read),
-                Job::Close(done) => return (batch, Some(Close(Some(done)))),
+                Job::Compact(done) => return (batch, Some(Then::Compact(done))),
+                Job::Close(done) => return (batch, Some(Then::Close(Close(Some(done))))),
             }
             let queued = || self.queue.try_recv().ok();
             next = (!batch.is_full()).then(queued).flatten();
         }
         (batch, None)
+    }
+
+    /// Writes the database anew; it is closed for that moment, and turns wait in the queue.
+    fn compact(&self, engine: Option<Engine>) -> Result<Engine, Failed> {
+        let failed = |why: String| Failed {
+            why,
+            waiting: Vec::new(),
+        };
+        let engine = engine.ok_or_else(|| failed("it is not open".to_owned()))?;
+        let compacted = folder::compact(&self.dir, &self.config, engine.into_opened());
+        let opened = compacted.map_err(|error| failed(error.to_string()))?;
+        Ok(Engine::new(opened))
     }
 
     /// Opens the store again and writes what waits. Fails only when asked to close meanwhile.
@@ -144,7 +177,7 @@ impl Worker {
             match self.queue.try_recv() {
                 Ok(Job::Append(append)) => waiting.push(append),
                 // Dropped without an answer, they have failed.
-                Ok(Job::Write(_) | Job::Read(_)) => {}
+                Ok(Job::Write(_) | Job::Read(_) | Job::Compact(_)) => {}
                 Ok(Job::Close(done)) => return Some(Close(Some(done))),
                 Err(TryRecvError::Disconnected) => return Some(Close(None)),
                 Err(TryRecvError::Empty) if Instant::now() >= until => return None,
@@ -179,6 +212,17 @@ impl Worker {
     fn fail(&self, why: String) {
         tracing::error!(%why, "the turn log failed: turns wait in memory until it opens again");
         self.state.set_broken(Some(why));
+    }
+}
+
+// === impl Then ===
+
+impl Then {
+    fn close(self) -> Option<Close> {
+        match self {
+            Self::Close(close) => Some(close),
+            Self::Compact(_) => None,
+        }
     }
 }
 

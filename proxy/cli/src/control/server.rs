@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     export,
-    wire::{KeyChange, TurnsQuery, WishChange},
+    wire::{Forget, KeyChange, TurnsQuery, WishChange},
 };
 use crate::{app::App, lessons};
 
@@ -57,6 +57,7 @@ pub(crate) async fn serve(
         .route("/skills", post(skills))
         .route("/lessons", post(lessons_of))
         .route("/wish", post(wish))
+        .route("/forget", post(forget))
         .route("/adapters", post(adapters))
         .route("/train_step", post(train_step))
         .route("/key", post(key))
@@ -121,6 +122,13 @@ async fn lessons_of(State(control): State<Control>, Json(agent): Json<AgentId>) 
 async fn wish(State(control): State<Control>, Json(change): Json<WishChange>) -> Response {
     let library = control.app.library.clone();
     on_files(move || lessons::apply(&library, change)).await
+}
+
+async fn forget(State(control): State<Control>, Json(what): Json<Forget>) -> Response {
+    let App { log, library, .. } = &*control.app;
+    let refused = |error: anyhow::Error| Failure(StatusCode::CONFLICT, format!("{error:#}"));
+    let forgotten = lessons::forget(log, library, &what).await;
+    answer(forgotten.map_err(refused)).into_response()
 }
 
 /// Runs what touches the file system where blocking is allowed.

@@ -128,6 +128,15 @@ pub(crate) enum WishChange {
     },
 }
 
+/// Which sessions are to be forgotten.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Forget {
+    pub agent: Option<AgentId>,
+    pub session: Option<SessionId>,
+    /// Those that were spoken in since then, in Unix milliseconds.
+    pub since_ms: Option<u64>,
+}
+
 /// The wishes of one agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LessonsView {

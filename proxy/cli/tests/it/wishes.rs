@@ -1,5 +1,7 @@
 //! Said once: a wish is heard, stands from the next session on, and goes again by one command.
 
+use std::path::{Path, PathBuf};
+
 use crate::harness::{TestHome, Upstream, until};
 
 #[tokio::test]
@@ -91,4 +93,60 @@ async fn wishes_are_edited_where_nothing_runs() {
     home.ask(&["undo", "2"]).await.unwrap();
     let listed = home.json(&["wishes", "list", "--json"]).await.unwrap();
     assert_eq!(listed["wishes"], serde_json::json!([]));
+}
+
+#[tokio::test]
+async fn what_is_forgotten_lies_in_no_file_any_more() {
+    let upstream = Upstream::new().await.unwrap();
+    let home = TestHome::before(&upstream).unwrap();
+    let proxy = home.start().await.unwrap();
+    let secret = "Please always call me Xqzjvkwp.";
+    proxy
+        .chat("s-1", &["Hello", "answer to 1", secret])
+        .await
+        .unwrap();
+    proxy.chat("s-2", &["What is rain?"]).await.unwrap();
+    let is_heard = async || {
+        let wishes = home.json(&["wishes", "list", "--json"]).await?;
+        Ok(wishes["wishes"][0] == secret)
+    };
+    until(is_heard).await.unwrap();
+    let said = home.ask(&["forget", "s-1"]).await.unwrap();
+    assert!(
+        said.starts_with("forgotten: 1 turns of 1 sessions, and 1 lessons"),
+        "{said}"
+    );
+    let left = files_with(home.path(), b"Xqzjvkwp").unwrap();
+    assert_eq!(left, Vec::<PathBuf>::new());
+    let turns = home.json(&["turns", "list", "--json"]).await.unwrap();
+    assert_eq!(turns.as_array().unwrap().len(), 1, "{turns}");
+    let refused = home.refusal(&["forget", "s-1"]).await.unwrap();
+    assert_eq!(
+        refused,
+        "metaclaw: there is no session s-1: `metaclaw turns list` shows those there are"
+    );
+    home.ask(&["stop"]).await.unwrap();
+    assert!(proxy.ended().await.unwrap().success());
+    let said = home.ask(&["forget", "--since", "1 h"]).await.unwrap();
+    assert!(
+        said.starts_with("forgotten: 1 turns of 1 sessions"),
+        "{said}"
+    );
+}
+
+/// The files below a folder in which some bytes stand.
+fn files_with(dir: &Path, bytes: &[u8]) -> std::io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(files_with(&path, bytes)?);
+        } else if std::fs::read(&path)?
+            .windows(bytes.len())
+            .any(|window| window == bytes)
+        {
+            found.push(path);
+        }
+    }
+    Ok(found)
 }

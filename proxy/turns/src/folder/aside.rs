@@ -7,6 +7,7 @@ use std::{
 
 use metaclaw_chat::now_ms;
 
+use super::files::absent;
 use crate::{error::OpenError, health::MovedAside};
 
 /// The longest database that is copied before it is opened. A damage in sled's last segment, of 512 KiB, looks to
@@ -80,11 +81,4 @@ pub(super) fn move_aside(dir: &Path, what: &str, why: String) -> Result<MovedAsi
 /// Removes the count of transactions: it is another database's.
 pub(super) fn remove_count(dir: &Path) -> io::Result<()> {
     fs::remove_file(dir.join("flushed")).or_else(absent)
-}
-
-fn absent(error: io::Error) -> io::Result<()> {
-    match error.kind() {
-        io::ErrorKind::NotFound => Ok(()),
-        _ => Err(error),
-    }
 }

@@ -5,7 +5,7 @@ use metaclaw_chat::{AgentId, Score, SessionId, TurnId};
 use super::kit::{Client, as_put, open, verdict};
 use crate::{
     NewStep, StateKind, StepOutcome, Tokens, TurnFilter, TurnLog, TurnState, keys,
-    store::{Store, Table},
+    store::{Source as _, Store, Table},
 };
 
 fn agent() -> AgentId {
@@ -194,4 +194,70 @@ async fn a_masked_text_is_gone_with_the_ids_that_would_tell_it() {
     let turn = log.get(id).await.unwrap().unwrap();
     assert!(turn.meta.masked && turn.tokens.is_none());
     assert_eq!(turn.state, TurnState::Captured);
+}
+
+/// Whether some bytes stand in a file of a folder.
+fn lie_in(dir: &std::path::Path, bytes: &[u8]) -> bool {
+    std::fs::read_dir(dir).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            return lie_in(&path, bytes);
+        }
+        let file = std::fs::read(&path).unwrap();
+        memchr::memmem::find(&file, bytes).is_some()
+    })
+}
+
+#[tokio::test]
+async fn what_was_forgotten_is_gone_from_the_disk_once_the_log_is_written_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut ids = Vec::new();
+    for (name, text) in [("a", "a secret"), ("b", "no secret")] {
+        let mut client = Client::new(name, "You are kind.");
+        ids.push(log.append(client.turn(text, "Yes.")).await.unwrap());
+    }
+    let key = keys::turn(ids[0]);
+    let stored = move |store: &Store| Ok(store.get(Table::Turns, &key)?.unwrap().to_vec());
+    let stored = log.read(stored).await.unwrap();
+    log.forget(&agent(), &session("a")).await.unwrap();
+    assert!(lie_in(dir.path(), &stored), "sled keeps what was removed");
+    log.compact().await.unwrap();
+    assert!(!lie_in(dir.path(), &stored));
+    assert!(!is_said(&log, "a secret").await);
+    assert!(
+        is_said(&log, "no secret").await,
+        "the other session is there"
+    );
+    let mut client = Client::new("c", "You are kind.");
+    log.append(client.turn("after", "Yes.")).await.unwrap();
+    log.close().await;
+    let log = open(dir.path());
+    assert!(is_said(&log, "no secret").await && is_said(&log, "after").await);
+    log.close().await;
+}
+
+#[tokio::test]
+async fn a_kill_within_the_swap_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("a", "You are kind.");
+    log.append(client.turn("kept", "Yes.")).await.unwrap();
+    log.close().await;
+    let at = |name: &str| dir.path().join(name);
+    // After the first rename, and before it.
+    for (has_old, is_moved) in [(true, true), (false, false)] {
+        if is_moved {
+            std::fs::rename(at("sled"), at("sled.new")).unwrap();
+        } else {
+            std::fs::create_dir(at("sled.new")).unwrap();
+        }
+        if has_old {
+            std::fs::create_dir(at("sled.old")).unwrap();
+        }
+        let log = open(dir.path());
+        assert!(is_said(&log, "kept").await);
+        log.close().await;
+        assert!(!at("sled.new").exists() && !at("sled.old").exists());
+    }
 }

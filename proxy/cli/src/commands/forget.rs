@@ -1,0 +1,69 @@
+//! `metaclaw forget`: what was said goes, and what was learned from it.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use metaclaw_chat::{AgentId, SessionId, Span, now_ms};
+
+use super::{context::Context, skills::files, source::TurnSource};
+use crate::{
+    control::Forget,
+    lessons::{self, Forgotten},
+    out,
+};
+
+/// Arguments of `forget`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("which").required(true))]
+pub(crate) struct ForgetArgs {
+    /// The session, as `metaclaw turns list` names it.
+    #[arg(group = "which")]
+    session: Option<SessionId>,
+    /// Instead: every session that was spoken in since then, as in "2 h" or "3 d".
+    #[arg(long, group = "which")]
+    since: Option<Span>,
+    /// Only of this agent.
+    #[arg(long)]
+    agent: Option<AgentId>,
+}
+
+// === impl ForgetArgs ===
+
+impl ForgetArgs {
+    /// Does it.
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let ago_ms = |span: Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
+        let what = Forget {
+            agent: self.agent,
+            session: self.session,
+            since_ms: self.since.map(|span| now_ms().saturating_sub(ago_ms(span))),
+        };
+        let forgotten = match TurnSource::open(context, "forget").await? {
+            TurnSource::Running(client) => client.ask("forget", &what).await?,
+            TurnSource::Files { log, _lock } => {
+                let forgotten = lessons::forget(&log, &files(context)?, &what).await;
+                log.close().await;
+                forgotten?
+            }
+        };
+        out::line(told(&forgotten))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn told(forgotten: &Forgotten) -> String {
+    let Forgotten {
+        n_sessions,
+        n_turns,
+        n_lessons,
+        adapters,
+    } = forgotten;
+    let text = format!(
+        "forgotten: {n_turns} turns of {n_sessions} sessions, and {n_lessons} lessons that came from them; nothing of them is on the disk any more"
+    );
+    if adapters.is_empty() {
+        return text;
+    }
+    let adapters = adapters.join(", ");
+    format!("{text}\nweights that were trained on some of them are still there: {adapters}")
+}

@@ -1,0 +1,50 @@
+//! The database written anew: what was removed is gone from the disk then.
+//!
+//! sled writes over what was removed only when it needs the room. So all that is there is copied into a new database,
+//! which takes the old one's place. The copy is whole before the first rename; [`settle`] finishes what a kill cut short.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use super::files::absent;
+use crate::store::{Store, StoreError};
+
+/// The new database, while it is written.
+fn fresh(dir: &Path) -> PathBuf {
+    dir.join("sled.new")
+}
+
+/// The old one, until it is removed.
+fn old(dir: &Path) -> PathBuf {
+    dir.join("sled.old")
+}
+
+/// Copies all that a store has into a new database beside it.
+pub(super) fn copy(dir: &Path, store: &Store, cache: u64) -> Result<(), StoreError> {
+    let to = fresh(dir);
+    fs::remove_dir_all(&to).or_else(absent)?;
+    let new = Store::open(&to, cache)?;
+    store.copy_to(&new)?;
+    new.flush()?;
+    drop(new);
+    Store::wait_until_free(&to);
+    Ok(())
+}
+
+/// Puts the copy in the place of the database, which nobody has open.
+pub(super) fn swap(dir: &Path, database: &Path) -> io::Result<()> {
+    fs::rename(database, old(dir))?;
+    fs::rename(fresh(dir), database)?;
+    fs::remove_dir_all(old(dir))
+}
+
+/// Finishes a swap that was cut short, and removes a copy that was.
+pub(super) fn settle(dir: &Path, database: &Path) -> io::Result<()> {
+    if !database.exists() && old(dir).exists() {
+        fs::rename(fresh(dir), database)?;
+    }
+    fs::remove_dir_all(old(dir)).or_else(absent)?;
+    fs::remove_dir_all(fresh(dir)).or_else(absent)
+}
