@@ -31,7 +31,7 @@ use self::{
 };
 use crate::{
     app::App,
-    banner::{About, Banner},
+    banner::{About, Banner, First, JudgedWith},
     control,
     home::{Home, RunFile},
     logging::warn_dropped,
@@ -41,6 +41,7 @@ use crate::{
 mod learner;
 mod lessons;
 mod plan;
+mod retention;
 mod served;
 mod services;
 mod trainer;
@@ -114,15 +115,8 @@ impl Running {
 
         let settings = plan.loaded.room::<LearnerConfig>()?;
         let (judge, judged_with) = learner::judge(plan, &settings)?;
-        let mut about = About::new(
-            config,
-            &plan.policy,
-            &judged_with,
-            &settings.rl.method.to_string(),
-        );
-        if !plan.loaded.section::<TurnsConfig>("turns")?.enabled {
-            about = about.of_nothing_new();
-        }
+        let trains = training.backend.is_some() && settings.learns();
+        let about = about(plan, &settings, judged_with, trains)?;
         let wishes: WishesConfig = plan.loaded.section("wishes")?;
         let learner = learner::start(
             settings,
@@ -164,6 +158,12 @@ impl Running {
         }
         tasks.spawn(warn_dropped(plan.dropped_lines.clone(), background.clone()));
         tasks.spawn(lessons::rescan(app.library.clone(), background.clone()));
+        let turns: TurnsConfig = plan.loaded.section("turns")?;
+        tasks.spawn(retention::run(
+            app.log.clone(),
+            turns.retention,
+            background.clone(),
+        ));
         publish(&app, token, &plan.home, &background).await?;
         let gateway = gateway.serve(listener, app.ending.clone());
         let gateway = tasks.spawn(critical(&app, gateway));
@@ -188,6 +188,7 @@ impl Running {
             about: &self.app.about,
             inert: &plan.loaded.inert,
             config: &config,
+            first: First::of(&plan.loaded.config, &plan.policy),
         };
         banner.text()
     }
@@ -217,6 +218,27 @@ impl Running {
         info!("ended");
         Ok(())
     }
+}
+
+/// What the banner says.
+fn about(
+    plan: &Plan,
+    settings: &LearnerConfig,
+    judged_with: JudgedWith,
+    trains: bool,
+) -> anyhow::Result<About> {
+    let judged_with = match judged_with {
+        JudgedWith::Model { .. } if !trains => JudgedWith::Unused,
+        judged_with => judged_with,
+    };
+    let method = settings.rl.method.to_string();
+    let about = About::new(&plan.loaded.config, &plan.policy, &judged_with, &method);
+    let keeps_turns = plan.loaded.section::<TurnsConfig>("turns")?.enabled;
+    Ok(if keeps_turns {
+        about
+    } else {
+        about.of_nothing_new()
+    })
 }
 
 /// The task that loads the adapters that the log names; none without a trainer of our own.

@@ -27,6 +27,8 @@ pub(crate) struct About {
 pub(crate) enum JudgedWith {
     /// `judge.kind: off`.
     Nobody,
+    /// A model could be asked, and is not: no weights learn, so nothing would use its verdicts.
+    Unused,
     /// Configured rules; `n` of them.
     Rules(usize),
     /// A model at an address.
@@ -49,6 +51,33 @@ pub(crate) struct Banner<'a> {
     pub inert: &'a [InertUse],
     /// Where the settings came from.
     pub config: &'a str,
+    /// What may be asked first.
+    pub first: First<'a>,
+}
+
+/// What a person may ask first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum First<'a> {
+    /// Whatever name is asked for, somebody answers.
+    Any,
+    /// The model has to be one that is there.
+    ModelAt(&'a str),
+    /// Nobody answers yet.
+    Nothing,
+}
+
+// === impl First ===
+
+impl<'a> First<'a> {
+    pub(crate) fn of(config: &'a Config, policy: &Policy) -> Self {
+        let url = config.llm.api_base.as_deref();
+        let others = || config.upstreams.values().find_map(|it| it.url.as_deref());
+        match (policy, url) {
+            (Policy::Local { .. } | Policy::Remote { .. }, _) => Self::Any,
+            (Policy::None, Some(_)) if config.llm.model_id.is_some() => Self::Any,
+            (Policy::None, url) => url.or_else(others).map_or(Self::Nothing, Self::ModelAt),
+        }
+    }
 }
 
 // === impl About ===
@@ -129,6 +158,7 @@ fn leaves(config: &Config, policy: &Policy, judge: &JudgedWith) -> String {
     });
     let chat: String = [chat].into_iter().chain(others).collect();
     let judge = match judge {
+        JudgedWith::Unused => "nowhere (nothing would use a verdict)".to_owned(),
         JudgedWith::Nobody => "nowhere (judge.kind off: nothing is judged)".to_owned(),
         JudgedWith::Rules(0) => "nowhere (no rules, no model: nothing is judged)".to_owned(),
         JudgedWith::Rules(n) => format!("nowhere ({n} rules)"),
@@ -199,7 +229,7 @@ impl Banner<'_> {
             format!("  leaves    {leaves}"),
         ];
         lines.extend(self.without_effect());
-        lines.push(format!("  try       {}", self.curl()));
+        lines.push(format!("  try       {}", self.try_line()));
         lines.join("\n")
     }
 
@@ -218,7 +248,21 @@ impl Banner<'_> {
         by_reason.into_iter().map(line).collect()
     }
 
-    fn curl(&self) -> String {
+    /// A command that works.
+    fn try_line(&self) -> String {
+        match self.first {
+            First::Any => self.curl("default"),
+            First::ModelAt(url) => {
+                format!("{}  (MODEL: one that {} has)", self.curl("MODEL"), host(url))
+            }
+            First::Nothing => {
+                "metaclaw config llm.api_base https://api.example.com/v1  (your provider's address; then start again)"
+                    .to_owned()
+            }
+        }
+    }
+
+    fn curl(&self, model: &str) -> String {
         let key = if self.keyed {
             " -H \"authorization: Bearer $METACLAW_KEY\""
         } else {
@@ -226,7 +270,7 @@ impl Banner<'_> {
         };
         format!(
             "curl -N http://{}/v1/chat/completions -H 'content-type: application/json'{key} \
-             -d '{{\"model\":\"default\",\"stream\":true,\"messages\":[{{\"role\":\"user\",\"content\":\"What is the capital of France?\"}}]}}'",
+             -d '{{\"model\":\"{model}\",\"stream\":true,\"messages\":[{{\"role\":\"user\",\"content\":\"What is the capital of France?\"}}]}}'",
             self.proxy
         )
     }

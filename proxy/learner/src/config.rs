@@ -144,8 +144,8 @@ impl LearnerConfig {
         own.unwrap_or(self.mode)
     }
 
-    /// Whether the weights of any agent learn.
-    pub(crate) fn learns(&self) -> bool {
+    /// Whether the weights of any agent are to learn.
+    pub fn learns(&self) -> bool {
         let own = self.agents.values().filter_map(|own| own.mode);
         own.chain([self.mode]).any(|mode| mode != Mode::SkillsOnly)
     }

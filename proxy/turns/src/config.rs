@@ -1,6 +1,6 @@
 //! The settings below `turns:` in config.yaml.
 
-use metaclaw_chat::Size;
+use metaclaw_chat::{Size, Span};
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpenError;
@@ -28,6 +28,8 @@ pub struct TurnsConfig {
     pub enabled: bool,
     /// `turns.durability`.
     pub durability: Durability,
+    /// `turns.retention`: sessions that ended longer ago are to be forgotten; the log itself forgets nothing.
+    pub retention: Span,
     /// `turns.cache`: memory that sled may use for pages, 256 KiB at least.
     pub cache: Size,
 }
@@ -37,6 +39,7 @@ impl Default for TurnsConfig {
         Self {
             enabled: true,
             durability: Durability::Normal,
+            retention: Span::hours(30 * 24),
             cache: Size::mib(8),
         }
     }

@@ -17,13 +17,21 @@ struct Labelled {
     wish: Option<String>,
 }
 
-/// 900 messages, by three who did not know of one another.
+/// 900 messages, by three who did not know of one another; the rules were made with all of them in sight.
 fn labelled() -> Vec<Labelled> {
-    let files = [
+    read(&[
         include_str!("../../testdata/owner_messages.jsonl"),
         include_str!("../../testdata/owner_messages_2.jsonl"),
         include_str!("../../testdata/owner_messages_3.jsonl"),
-    ];
+    ])
+}
+
+/// 300 more, which the rules were not made by: not to be looked at when they are changed.
+fn held_out() -> Vec<Labelled> {
+    read(&[include_str!("../../testdata/owner_messages_4.jsonl")])
+}
+
+fn read(files: &[&str]) -> Vec<Labelled> {
     let lines = files.iter().flat_map(|file| file.lines());
     lines
         .map(|line| serde_json::from_str(line).unwrap())
@@ -40,51 +48,66 @@ fn wishes(text: &str, answers: bool) -> Vec<String> {
         .collect()
 }
 
+/// What the rules make of labelled messages.
+#[derive(Debug, Default)]
+struct Measured {
+    clear: usize,
+    found: usize,
+    others: usize,
+    false_by_kind: BTreeMap<String, Vec<u32>>,
+}
+
+impl Measured {
+    fn of(messages: &[Labelled]) -> Self {
+        let mut measured = Self::default();
+        for message in messages {
+            let heard = wishes(&message.text, !message.previous.is_empty());
+            let is_it = |it: &String, wish: &str| it.contains(wish) || wish.contains(it.as_str());
+            match (&*message.kind, message.clear, &message.wish) {
+                ("wish", true, Some(wish)) => {
+                    measured.clear += 1;
+                    if heard.iter().any(|it| is_it(it, wish)) {
+                        measured.found += 1;
+                    } else {
+                        println!("missed: {} {:?}", message.id, message.text);
+                    }
+                }
+                ("wish", ..) => {}
+                (kind, ..) => {
+                    measured.others += 1;
+                    if !heard.is_empty() {
+                        println!("false: {} {kind} {heard:?}", message.id);
+                        let of_kind = measured.false_by_kind.entry(kind.to_owned());
+                        of_kind.or_default().push(message.id);
+                    }
+                }
+            }
+        }
+        println!("{measured:?}");
+        measured
+    }
+
+    fn n_false(&self) -> usize {
+        self.false_by_kind.values().map(Vec::len).sum()
+    }
+}
+
 /// Issue 10: of the clear wishes at least 90 % are found by rules alone, and at most 2 % of all other messages
 /// become one.
 #[test]
 fn clear_wishes_are_found_and_hardly_anything_else() {
-    let (mut found, mut clear, mut others) = (0, 0, 0);
-    let mut false_by_kind = BTreeMap::<String, Vec<u32>>::new();
-    let mut missed = Vec::new();
-    for message in labelled() {
-        let heard = wishes(&message.text, !message.previous.is_empty());
-        match (&*message.kind, message.clear, &message.wish) {
-            ("wish", true, Some(wish)) => {
-                clear += 1;
-                let is_it = |it: &String| it.contains(wish.as_str()) || wish.contains(it.as_str());
-                if heard.iter().any(is_it) {
-                    found += 1;
-                } else {
-                    missed.push(format!(
-                        "{} {:?}: heard {heard:?}",
-                        message.id, message.text
-                    ));
-                }
-            }
-            ("wish", ..) => {}
-            (kind, ..) => {
-                others += 1;
-                if !heard.is_empty() {
-                    println!("false: {} {kind} {:?} {heard:?}", message.id, message.text);
-                    false_by_kind
-                        .entry(kind.to_owned())
-                        .or_default()
-                        .push(message.id);
-                }
-            }
-        }
-    }
-    for line in &missed {
-        println!("missed: {line}");
-    }
-    let n_false: usize = false_by_kind.values().map(Vec::len).sum();
-    println!("{found} of {clear} clear wishes; {n_false} of {others} others: {false_by_kind:?}");
-    assert!(found * 10 >= clear * 9, "{found} of {clear}: {missed:#?}");
-    assert!(
-        n_false * 50 <= others,
-        "{n_false} of {others}: {false_by_kind:?}"
-    );
+    let measured = Measured::of(&labelled());
+    assert!(measured.found * 10 >= measured.clear * 9, "{measured:?}");
+    assert!(measured.n_false() * 50 <= measured.others, "{measured:?}");
+}
+
+/// What they are worth on words that nobody had in sight: 36 of 60 clear wishes, 6 of 210 others. The rest is for a
+/// model to hear.
+#[test]
+fn rules_hear_more_than_half_of_what_they_were_not_made_for() {
+    let measured = Measured::of(&held_out());
+    assert!(measured.found * 2 > measured.clear, "{measured:?}");
+    assert!(measured.n_false() * 30 <= measured.others, "{measured:?}");
 }
 
 /// Issue 10: texts that try to become a lesson. What tools, pages and other senders say is never heard at all (who

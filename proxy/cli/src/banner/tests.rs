@@ -14,6 +14,7 @@ fn text(config: &Config, policy: &Policy, judge: &JudgedWith, inert: &[InertUse]
         about: &about,
         inert,
         config: "config.yaml",
+        first: First::of(config, policy),
     };
     banner.text()
 }
@@ -115,4 +116,23 @@ fn an_upstream_of_ones_own_name_serves() {
     let config = config("upstreams: {b: {url: 'https://b.example/v1'}}\nrouting: {order: [b]}\n");
     let about = About::new(&config, &Policy::None, &JudgedWith::Rules(0), "redo");
     assert_eq!(about.serves, "b at b.example");
+}
+
+#[test]
+fn what_is_to_be_tried_works() {
+    let tried = |text: &str| {
+        let config = config(text);
+        let shown = super::tests::text(&config, &Policy::None, &JudgedWith::Unused, &[]);
+        shown.lines().last().unwrap_or_default().to_owned()
+    };
+    let named = tried("llm: {api_base: 'https://a.example/v1'}\n");
+    assert!(
+        named.contains("\"model\":\"MODEL\"") && named.ends_with("(MODEL: one that a.example has)"),
+        "{named}"
+    );
+    assert!(
+        tried("llm: {api_base: 'https://a.example/v1', model_id: m}\n")
+            .contains("\"model\":\"default\"")
+    );
+    assert!(tried("mode: auto\n").starts_with("  try       metaclaw config llm.api_base"));
 }

@@ -250,15 +250,16 @@ pub(super) const TURNS: &[Key] = &[
         "8 MiB",
         "memory of the store, 256 KiB at least",
     ),
-    inert(
+    key(
         "turns.retention",
         Span,
-        "everything is kept until this is built",
+        "30 d",
+        "sessions that ended longer ago are forgotten; what was learned from them stays, and the counts",
     ),
     inert(
         "turns.statistics_retention",
         Span,
-        "everything is kept until this is built",
+        "counts are kept for ever",
     ),
     inert("turns.mask", Texts, LATER),
 ];
