@@ -59,6 +59,13 @@ static TAKES_BACK: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
+/// Something to be made or told, which the manner is of.
+static IS_DEED: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r"(?:讲|说|介绍|解释|对比|比较|分析|列|写|画|算|查|找|翻译|总结|描述)(?:一下|讲|说|出|个|下)|给我(?:讲|说|写|列|找|来|[一二三四五六七八九十两几\d]+(?:个|条|句|段|点))|叫我(?:起床|吃|去|回|做|睡|上|出)",
+    )
+});
+
 /// What is complained of, and what is wished for by it.
 const COMPLAINTS: [(Facet, &str, &str); 8] = [
     (
@@ -137,6 +144,7 @@ impl Rules for Chinese {
             return true;
         }
         sentence.task == Task::Nowhere
+            && !IS_DEED.is_match(&said)
             && orders.any(|order| ABOUT_MANNER.is_match(order) && !IS_AT_HAND.is_match(order))
     }
 

@@ -110,6 +110,65 @@ fn rules_hear_more_than_half_of_what_they_were_not_made_for() {
     assert!(measured.n_false() * 30 <= measured.others, "{measured:?}");
 }
 
+/// What people ask every day, with words in it that wishes have too.
+#[test]
+fn what_is_asked_once_is_no_wish() {
+    let once = [
+        "Say hello.",
+        "Count.",
+        "Count to ten in Japanese.",
+        "Run the tool.",
+        "Say something in French",
+        "Give me three bullet points about whales",
+        "Explain recursion in simple words",
+        "explain how rain forms in two sentences",
+        "Tell me a joke about lists",
+        "Write two sentences on tea",
+        "Translate to Italian",
+        "Answer in one word: is it raining?",
+        "Show the steps",
+        "List the sources",
+        "Give a short summary",
+        "Make a table of EU capitals",
+        "Reply to Bob in German",
+        "Use metric for the recipe",
+        "Keep it short: why is the sky blue",
+        "Convert 5 miles to kilometers",
+        "Check the spelling",
+        "Add comments to main.py",
+        "Be my English teacher",
+        "Put the links in a list",
+        "Ask me three questions about Rome",
+        "Call me at 5",
+        "Confirm the booking",
+        "Limit the list to 5",
+        "Stop the timer",
+        "No thanks",
+        "don't tell anyone",
+        "Help me with my English homework",
+        "Name two examples of mammals",
+        "Respond with the word yes",
+        "用三句话介绍一下北京",
+        "用英文写一封道歉信",
+        "说个笑话",
+        "讲一下相对论，通俗一点",
+        "列出五个例子",
+        "给我三个要点",
+        "用表格对比一下这两款手机",
+        "帮我写注释",
+        "翻译成日语",
+        "数到十",
+        "跟我说说你的看法",
+        "解释一下这段代码",
+        "给我讲讲法国大革命，简短点",
+        "叫我起床",
+        "提醒我先问老板",
+        "换算成人民币是多少",
+    ];
+    let heard = once.iter().filter(|text| !wishes(text, false).is_empty());
+    assert_eq!(heard.collect::<Vec<_>>(), Vec::<&&str>::new());
+}
+
 /// Issue 10: texts that try to become a lesson. What tools, pages and other senders say is never heard at all (who
 /// speaks is read elsewhere); here all of them are said by the owner, and only a page's polite words would stand then.
 #[test]
