@@ -17,7 +17,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let binary = places.target.join("release").join("metaclaw");
     if !binary.exists() {
         println!(
-            "building the proxy and its training server, with some 300 libraries: on two cores this takes 5 to 10 minutes, \
+            "building the proxy and its training server, with some 300 libraries: on two cores this takes about ten minutes, \
              the first time only"
         );
     }

@@ -26,6 +26,10 @@ const MEMORY_CLOSE: &str = "</active_memory_plugin>";
 /// The line about the agent itself.
 const RUNTIME: &str = "Runtime: agent=";
 
+/// What stands around a message that is tried again after a cut.
+const QUEUED: &str = "[Queued user message from a previous active turn";
+const RESUMED: &str = "Continue the current task from the existing transcript";
+
 /// Whose words they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaker {
@@ -88,6 +92,8 @@ fn is_decorated(text: &str) -> bool {
         "(untrusted",
         "System",
         "Delivery: ",
+        QUEUED,
+        RESUMED,
     ]
     .iter()
     .any(|mark| text.contains(mark))
@@ -175,6 +181,8 @@ fn heading(line: &str) -> Option<&str> {
 /// Lines that the agent puts in by themselves: how a reply is delivered, and what happened in the system.
 fn is_of_the_agent(line: &str) -> bool {
     line.starts_with("Delivery: ") && (line.contains("`message` tool") || line.contains("this run"))
+        || line.starts_with(QUEUED)
+        || line.starts_with(RESUMED)
         || line.starts_with("System: [")
         || line.starts_with("System (untrusted): [")
 }
@@ -236,6 +244,12 @@ mod tests {
         assert_eq!(owners(history), "What time is it?");
         let older = "Sender (untrusted metadata):\n```json\n{\"name\": \"x\"}\n```\nHello";
         assert_eq!(owners(older), "Hello");
+    }
+
+    #[test]
+    fn what_is_tried_again_is_what_was_said() {
+        let text = "[Sun 2026-11-22 14:13 UTC] [Queued user message from a previous active turn; preserved as context only. Continue with the active prompt below.]\nSay hello.\n\nContinue the current task from the existing transcript, preserving completed work. Do not restart the task.\n\nRuntime: agent=main | host=vm";
+        assert_eq!(owners(text), "Say hello.");
     }
 
     #[test]
