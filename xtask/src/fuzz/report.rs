@@ -94,7 +94,10 @@ impl Report {
     pub(super) fn put(&mut self, target: &str, outcome: &Outcome) -> Result<()> {
         self.outcomes.insert(target.to_owned(), outcome.to_json());
         let text = serde_json::to_string_pretty(&self.outcomes)?;
-        writing(fs::write(&self.file, text + "\n"), &self.file)
+        // In one rename: a session that ends meanwhile leaves the old one, whole.
+        let draft = self.file.with_extension("json.new");
+        let written = fs::write(&draft, text + "\n").and_then(|()| fs::rename(&draft, &self.file));
+        writing(written, &self.file)
     }
 
     pub(super) fn has_findings(&self) -> bool {
