@@ -10,8 +10,18 @@ mod facet;
 mod own_words;
 mod rules;
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
 pub use self::facet::Facet;
 use self::{own_words::Sentence, rules::Rules};
+use crate::patterns::pattern;
+
+/// Says that it is about something that was learned.
+static NAMES_A_LESSON: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(r"\b(?:rule|wish|preference|lesson|learn(?:ed|t))|规则|要求|偏好|习惯|愿望|学")
+});
 
 /// The longest sentence that can be a wish, in characters.
 const MAX_SENTENCE: usize = 300;
@@ -83,7 +93,8 @@ pub fn hear(text: &str, answers: bool) -> Vec<Heard> {
 
 fn hear_sentence<R: Rules>(sentence: &Sentence<'_>, answers: bool) -> Option<Heard> {
     let facet = Facet::of(&sentence.masked);
-    if R::takes_back(sentence) {
+    // "Forget it" is said of anything.
+    if R::takes_back(sentence) && (facet.is_some() || NAMES_A_LESSON.is_match(&sentence.masked)) {
         return Some(Heard::TakenBack { facet });
     }
     if R::wish(sentence) {

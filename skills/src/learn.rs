@@ -249,8 +249,9 @@ impl Library {
     /// Writes the wish down, in the place of those about the same.
     fn put_in_force(&self, lesson: &mut Lesson) -> Result<(), LearnError> {
         let agent = &lesson.origin.agent;
-        let is_replaced =
-            |text: &str| lesson.facet.is_some() && Facet::of_wish(text) == lesson.facet;
+        let is_replaced = |text: &str| {
+            lesson.facet.is_some_and(Facet::is_exclusive) && Facet::of_wish(text) == lesson.facet
+        };
         let known = self.own_wishes(agent);
         let replaced: Vec<String> = known.into_iter().filter(|it| is_replaced(it)).collect();
         self.add_wish(agent, &lesson.wish)?;

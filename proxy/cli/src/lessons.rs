@@ -38,8 +38,12 @@ pub(crate) fn apply(library: &Library, change: WishChange) -> anyhow::Result<Str
         WishChange::Add { agent, wish } => added(library, &agent, &wish)?,
         WishChange::Remove { agent, wish } => removed(library, &agent, &wish)?,
         WishChange::Edit { agent, wish, to } => {
-            removed(library, &agent, &wish)?;
-            added(library, &agent, &to)?
+            let known = library.wishes(&agent);
+            anyhow::ensure!(known.iter().any(|it| it.text == wish), no_such(&agent));
+            let added = added(library, &agent, &to)?;
+            // It may have given way already: both are about the same.
+            library.remove_wish(&agent, &wish)?;
+            added
         }
         WishChange::Undo { n } => format!("undone: {}", library.undo(n)?.wish),
         WishChange::Accept { n } => {
@@ -62,11 +66,14 @@ fn added(library: &Library, agent: &AgentId, wish: &str) -> Result<String, Learn
 }
 
 fn removed(library: &Library, agent: &AgentId, wish: &str) -> anyhow::Result<String> {
-    anyhow::ensure!(
-        library.remove_wish(agent, wish)?,
-        "{agent} has no such wish: `metaclaw wishes list --agent {agent}` shows those there are"
-    );
+    anyhow::ensure!(library.remove_wish(agent, wish)?, no_such(agent));
     Ok(format!("taken out: {wish}"))
+}
+
+fn no_such(agent: &AgentId) -> String {
+    format!(
+        "{agent} has no such wish: `metaclaw wishes list --agent {agent}` shows those there are"
+    )
 }
 
 /// Forgets sessions with all that they alone hold, what was learned from them, and their bytes on the disk.

@@ -1,8 +1,11 @@
 //! Hears in each turn what its owner wishes, and writes it down: in force from the next session on.
 
-use metaclaw_chat::{AgentId, Speaker, Utterance};
+use std::{collections::VecDeque, sync::Arc};
+
+use metaclaw_chat::{AgentId, Speaker, TurnId, Utterance};
 use metaclaw_skills::{Heard, LearnError, Lesson, LessonState, Library, Origin, hear};
-use metaclaw_turns::{Turn, TurnKind};
+use metaclaw_turns::{LogError, Turn, TurnKind};
+use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use crate::shared::Shared;
 
@@ -11,11 +14,38 @@ pub const WITH_WORDS: &str = "metaclaw::lesson::words";
 /// See [`WITH_WORDS`].
 pub const WITHOUT_WORDS: &str = "metaclaw::lesson";
 
-/// Learns from what the owner says in a turn. Nothing is heard twice: a lesson knows its turn.
-pub(crate) async fn hear_turn(shared: &Shared, turn: &Turn) {
-    let Some(library) = shared.library.clone() else {
-        return;
-    };
+/// Turns whose ids are remembered: one that is tried again comes into the log again, under its id.
+const REMEMBERED: usize = 64;
+
+/// Hears each turn as it comes into the log, until that closes or the learner ends. What was there before is never
+/// heard again: a wish that was undone since would come back.
+pub(crate) async fn run(shared: Arc<Shared>, library: Library, mut appended: Receiver<TurnId>) {
+    let mut heard = VecDeque::with_capacity(REMEMBERED);
+    loop {
+        let next = tokio::select! {
+            () = shared.cancel.cancelled() => return,
+            next = appended.recv() => next,
+        };
+        let id = match next {
+            Ok(id) if heard.contains(&id) => continue,
+            Ok(id) => id,
+            // Too many at once: what was missed is said again.
+            Err(RecvError::Lagged(_)) => continue,
+            Err(RecvError::Closed) => return,
+        };
+        heard.truncate(REMEMBERED - 1);
+        heard.push_front(id);
+        match shared.persist(|| shared.log.get(id)).await {
+            Ok(Some(turn)) => hear_turn(&library, &turn).await,
+            Ok(None) => {}
+            Err(LogError::Closed) => return,
+            Err(error) => tracing::warn!(%error, "a turn could not be heard"),
+        }
+    }
+}
+
+/// Learns from what the owner says in a turn.
+async fn hear_turn(library: &Library, turn: &Turn) {
     let heard = heard_in(turn);
     if heard.is_empty() {
         return;
@@ -26,6 +56,7 @@ pub(crate) async fn hear_turn(shared: &Shared, turn: &Turn) {
         turn: Some(turn.id),
         at_ms: turn.meta.ended_ms,
     };
+    let library = library.clone();
     // The journal is a file.
     let learned = tokio::task::spawn_blocking(move || learn(&library, &heard, &origin)).await;
     match learned {
@@ -52,13 +83,6 @@ fn heard_in(turn: &Turn) -> Vec<Heard> {
 }
 
 fn learn(library: &Library, heard: &[Heard], origin: &Origin) -> Result<Vec<Lesson>, LearnError> {
-    let journal = library.journal()?;
-    if journal
-        .iter()
-        .any(|lesson| lesson.origin.turn == origin.turn)
-    {
-        return Ok(Vec::new());
-    }
     let mut lessons = Vec::new();
     for heard in heard {
         lessons.extend(library.learn(heard, origin.clone())?);

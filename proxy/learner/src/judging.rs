@@ -12,7 +12,6 @@ use tokio::{task::JoinSet, time::Instant};
 use self::patience::Patience;
 use crate::{
     feed::{Feed, Next},
-    hearing,
     judge::AskFailed,
     sample::reason,
     shared::Shared,
@@ -120,7 +119,6 @@ async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
         shared.spend(id, reason::SIDE).await?;
         return Ok(Looked::Done);
     }
-    hearing::hear_turn(shared, &turn).await;
     let Some(before) = turn.parent else {
         return Ok(Looked::Done);
     };

@@ -14,7 +14,7 @@ use crate::{
     config::Mode,
     context::TrainingContext,
     error::{MAX_ASKED, TrainError},
-    judging, recovery,
+    hearing, judging, recovery,
     shared::{Parts, Shared},
     status::{AgentStatus, LearnerStatus, Phase, StepReport},
     tokens,
@@ -49,6 +49,10 @@ impl Learner {
             );
         }
         recovery::serve_again(&shared).await?;
+        if let Some(library) = shared.library.clone() {
+            let appended = shared.log.subscribe();
+            tracker.spawn(hearing::run(Arc::clone(&shared), library, appended));
+        }
         tracker.spawn(judging::run(Arc::clone(&shared)));
         let Some(backend) = shared.backend.clone() else {
             shared.board.phase(Phase::Off);

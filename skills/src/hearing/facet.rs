@@ -128,6 +128,14 @@ impl Facet {
         FACETS.get(first).map(|(facet, _)| *facet)
     }
 
+    /// Whether of two wishes about it only one can hold. Of others, as "type hints" and "tabs" about code, both do.
+    pub fn is_exclusive(self) -> bool {
+        matches!(
+            self,
+            Self::Length | Self::Language | Self::Name | Self::Emoji
+        )
+    }
+
     /// What a wish is about.
     pub fn of_wish(wish: &str) -> Option<Self> {
         Self::of(&wish.to_lowercase())
