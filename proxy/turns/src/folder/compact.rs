@@ -30,7 +30,20 @@ pub(super) fn copy(dir: &Path, store: &Store, cache: u64) -> Result<(), StoreErr
     new.flush()?;
     drop(new);
     Store::wait_until_free(&to);
-    Ok(())
+    Ok(sync(&to)?)
+}
+
+/// Puts a folder on the disk: the old one goes next, and the power may go too.
+fn sync(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            sync(&path)?;
+        } else {
+            fs::File::open(path)?.sync_all()?;
+        }
+    }
+    fs::File::open(dir)?.sync_all()
 }
 
 /// Puts the copy in the place of the database, which nobody has open.
