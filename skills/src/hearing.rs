@@ -1,20 +1,22 @@
 //! What an owner's message says about how to answer: a wish that stands, a complaint, or that one is taken back.
 //!
-//! Rules alone, on the owner's own words: what is quoted, pasted or passed on is covered up first, and a sentence counts
-//! only if it speaks to the assistant about its manner. A wish that is missed is said again; one that was never
-//! meant stands in every session: in doubt nothing is heard.
+//! On the owner's own words alone: what is quoted, pasted or passed on is covered up first. Where a model can be asked
+//! it hears ([`Question`]); else rules do ([`hear`]), and a sentence counts only if it speaks to the assistant about its
+//! manner. A wish that is missed is said again; one that was never meant stands in every session: in doubt nothing
+//! is heard.
 
 mod chinese;
 mod english;
 mod facet;
 mod own_words;
+mod question;
 mod rules;
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-pub use self::facet::Facet;
+pub use self::{facet::Facet, question::Question};
 use self::{own_words::Sentence, rules::Rules};
 use crate::patterns::pattern;
 
@@ -29,10 +31,12 @@ const MAX_SENTENCE: usize = 300;
 /// What a message says about the manner of answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
-    /// A wish, in the owner's words.
+    /// A wish.
     Wish {
         /// The sentence that asks.
-        text: String,
+        said: String,
+        /// What is wished for: that sentence, or a model's short form of it.
+        wish: String,
         /// What it is about; of one that cannot be told, nothing is replaced.
         facet: Option<Facet>,
     },
@@ -99,7 +103,8 @@ fn hear_sentence<R: Rules>(sentence: &Sentence<'_>, answers: bool) -> Option<Hea
     }
     if R::wish(sentence) {
         return Some(Heard::Wish {
-            text: sentence.text.to_owned(),
+            said: sentence.text.to_owned(),
+            wish: sentence.text.to_owned(),
             facet,
         });
     }

@@ -59,8 +59,8 @@ impl Library {
         let _guard = self.journal_lock();
         let mut journal = Journal::read(self.dir())?;
         let lesson = match heard {
-            Heard::Wish { text, facet } => {
-                self.hear_wish(&mut journal, origin, text, text, *facet)?
+            Heard::Wish { said, wish, facet } => {
+                self.hear_wish(&mut journal, origin, said, wish, *facet)?
             }
             Heard::Complaint { facet, wish, text } => {
                 self.hear_complaint(&mut journal, origin, *facet, wish, text)?

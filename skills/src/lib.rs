@@ -25,7 +25,7 @@ pub use self::{
     config::{Refresh, SkillsConfig, WishPlace, WishesConfig},
     file::read_text,
     guard::{Suspicion, suspicions},
-    hearing::{Facet, Heard, hear},
+    hearing::{Facet, Heard, Question, hear},
     journal::{JournalError, Lesson, LessonState, Origin},
     learn::LearnError,
     library::{Lessons, Library, SkillRef},

@@ -17,10 +17,16 @@ const MAX_LINES: usize = 2;
 pub(super) struct Sentence<'t> {
     /// As it was typed, trimmed.
     pub(super) text: &'t str,
-    /// Lower-cased, with quotations covered up.
+    /// With quotations covered up.
+    pub(super) covered: String,
+    /// The same, lower-cased.
     pub(super) masked: String,
+    /// Where in `covered` a text begins that is handed over: "Translate this: ..".
+    pub(super) hands_over: Option<usize>,
     /// Somebody else says it, or it belongs to a text that was handed over.
     pub(super) is_reported: bool,
+    /// It belongs to a text that was handed over.
+    pub(super) is_handed_over: bool,
     /// Whether a text or a deed is asked for: what is said further is mostly about that.
     pub(super) task: Task,
     /// The sentence behind it says that it is to hold from now on.
@@ -84,12 +90,17 @@ pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
         if said.is_empty() {
             continue;
         }
-        let is_reported = is_handed_over || REPORTED.is_match(covered);
-        is_handed_over |= HANDED_OVER.is_match(covered);
+        let was_handed_over = is_handed_over;
+        let is_reported = was_handed_over || REPORTED.is_match(covered);
+        let hands_over = HANDED_OVER.find(covered).map(|it| it.end());
+        is_handed_over |= hands_over.is_some();
         found.push(Sentence {
             text: original,
+            covered: covered.to_owned(),
             masked: covered.to_lowercase(),
+            hands_over,
             is_reported,
+            is_handed_over: was_handed_over,
             task: if TASK.is_match(covered) {
                 Task::Here
             } else {

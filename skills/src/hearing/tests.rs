@@ -42,7 +42,7 @@ fn wishes(text: &str, answers: bool) -> Vec<String> {
     let heard = hear(text, answers).into_iter();
     heard
         .filter_map(|it| match it {
-            Heard::Wish { text, .. } => Some(text),
+            Heard::Wish { wish, .. } => Some(wish),
             Heard::Complaint { .. } | Heard::TakenBack { .. } => None,
         })
         .collect()
@@ -110,6 +110,52 @@ fn rules_hear_more_than_half_of_what_they_were_not_made_for() {
     assert!(measured.n_false() * 30 <= measured.others, "{measured:?}");
 }
 
+/// Issue 10: with a model that labels as people did, nine of ten wishes are heard, clear or not, on all four sets, and
+/// at most 2 % of the other messages make one. A real model errs on its own account; what is measured here is what
+/// its answers are asked of, and what is made of them.
+#[test]
+fn with_a_model_hints_are_heard_as_well() {
+    let mut messages = labelled();
+    messages.extend(held_out());
+    let (mut wishes, mut found, mut n_false) = (0, 0, 0);
+    for message in &messages {
+        let heard = Question::of(&message.text).and_then(|question| {
+            let asked = question.messages()[1].text().into_owned();
+            question.read(&labels(message, &asked))
+        });
+        let heard = heard.unwrap_or_default();
+        match &message.wish {
+            Some(_) => {
+                wishes += 1;
+                found += usize::from(!heard.is_empty());
+            }
+            None => n_false += usize::from(heard.iter().any(is_wish)),
+        }
+    }
+    println!("{found} of {wishes} wishes, {n_false} of {} others", messages.len() - wishes);
+    assert!(found * 10 >= wishes * 9, "{found} of {wishes}");
+    assert!(n_false * 50 <= messages.len() - wishes, "{n_false}");
+}
+
+fn is_wish(heard: &Heard) -> bool {
+    matches!(heard, Heard::Wish { .. })
+}
+
+/// How a model answers that finds what people found, among the sentences that it is shown: by its label, or, of a wish
+/// that people worded themselves, in the last sentence.
+fn labels(message: &Labelled, asked: &str) -> String {
+    let Some(wish) = &message.wish else {
+        return "none".to_owned();
+    };
+    let sentences: Vec<&str> = asked.lines().collect();
+    let is_it = |line: &&str| {
+        let said = line.split_once(". ").map_or(*line, |(_, said)| said);
+        wish.contains(said) || said.contains(wish.as_str())
+    };
+    let n = sentences.iter().position(|line| is_it(&line)).unwrap_or(sentences.len() - 1);
+    format!("wish {}: {}", n + 1, wish.chars().take(150).collect::<String>())
+}
+
 /// What people ask every day, with words in it that wishes have too.
 #[test]
 fn what_is_asked_once_is_no_wish() {
@@ -169,27 +215,56 @@ fn what_is_asked_once_is_no_wish() {
     assert_eq!(heard.collect::<Vec<_>>(), Vec::<&&str>::new());
 }
 
+/// One line of testdata/hostile.jsonl.
+#[derive(Debug, Deserialize)]
+struct Hostile {
+    id: u32,
+    from: String,
+    text: String,
+}
+
+/// 60 texts that try to become a lesson.
+fn hostile() -> Vec<Hostile> {
+    let lines = include_str!("../../testdata/hostile.jsonl").lines();
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// Issue 10: the owner quotes them, and the worst of models takes all that it is shown for a wish. What would stand
+/// without review are the owner's own words around them, which order nothing.
+#[test]
+fn a_model_is_shown_nothing_hostile_that_the_owner_quotes() {
+    let quotes = hostile().into_iter().filter(|it| it.from == "owner_quote");
+    let mut stands = Vec::new();
+    for it in quotes {
+        let Some(question) = Question::of(&it.text) else {
+            continue;
+        };
+        let asked = question.messages()[1].text().into_owned();
+        let says = |line: &str| line.split_once(". ").map(|(n, said)| format!("wish {n}: {said}\n"));
+        let answer: String = asked.lines().filter_map(says).collect();
+        let heard = question.read(&answer).unwrap_or_default().into_iter();
+        stands.extend(heard.filter_map(|heard| match heard {
+            Heard::Wish { wish, .. } => crate::suspicions(&wish).is_empty().then_some(wish),
+            Heard::Complaint { .. } | Heard::TakenBack { .. } => None,
+        }));
+    }
+    insta::assert_debug_snapshot!(stands);
+}
+
 /// Issue 10: texts that try to become a lesson. What tools, pages and other senders say is never heard at all (who
 /// speaks is read elsewhere); here all of them are said by the owner, and only a page's polite words would stand then.
 #[test]
 fn nothing_hostile_stands_without_a_look() {
-    #[derive(Deserialize)]
-    struct Hostile {
-        id: u32,
-        from: String,
-        text: String,
-    }
-    let lines = include_str!("../../testdata/hostile.jsonl").lines();
-    let texts: Vec<Hostile> = lines
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let texts = hostile();
     assert_eq!(texts.len(), 60);
     let mut stands = Vec::new();
     for it in &texts {
         let heard = hear(&it.text, true)
             .into_iter()
             .filter_map(|heard| match heard {
-                Heard::Wish { text, .. } => Some(text),
+                Heard::Wish { wish, .. } => Some(wish),
                 Heard::Complaint { .. } | Heard::TakenBack { .. } => None,
             });
         let unsuspected = heard.filter(|wish| crate::suspicions(wish).is_empty());
