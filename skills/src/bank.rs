@@ -8,7 +8,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::file::{MAX_FILE, read_text, write_text};
+use crate::{
+    file::{MAX_FILE, read_text, write_text},
+    skill::Skill,
+};
 
 /// What was installed, so that a skill that its owner changed or removed stays as it is.
 const MANIFEST: &str = ".bank.json";
@@ -17,12 +20,20 @@ const FOLDER: &str = "_shared";
 
 macro_rules! bank {
     ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../bank/", $name, "/SKILL.md")))),*]
+        &[$((
+            $name,
+            include_str!(concat!("../bank/", $name, "/SKILL.md")),
+            include_str!(concat!("../bank/", $name, "/requests.txt")),
+        )),*]
     };
 }
 
-/// Name and text of each.
-const BANK: &[(&str, &str)] = bank![
+/// Requests that need no skill, one a line.
+pub(crate) const EVERYDAY: &str = include_str!("../bank/everyday.txt");
+
+/// Name and text of each, and requests that it is for, one a line. They were written by people who had not seen those
+/// that retrieval is measured with.
+const BANK: &[(&str, &str, &str)] = bank![
     "auth-patterns",
     "break-down-goal",
     "chart-selection",
@@ -92,7 +103,7 @@ pub fn install(dir: &Path) -> Result<usize, BankError> {
         .and_then(|text| serde_json::from_str(&text).ok())
         .unwrap_or_default();
     let mut n_written = 0;
-    for (name, text) in BANK {
+    for (name, text, _) in BANK {
         let path = dir.join(FOLDER).join(name).join("SKILL.md");
         let there = read_text(&path, MAX_FILE).ok();
         let is_wanted = match (manifest.0.get(*name), &there) {
@@ -125,6 +136,15 @@ pub fn install(dir: &Path) -> Result<usize, BankError> {
     Ok(n_written)
 }
 
+/// Requests that a skill of the bank is for, one a line; none of a skill that is somebody else's under the same name.
+pub(crate) fn requests(skill: &Skill) -> Option<&'static str> {
+    let (_, text, requests) = BANK
+        .iter()
+        .find(|(name, ..)| skill.name.as_str() == *name)?;
+    let has_same_purpose = text.contains(&skill.description);
+    has_same_purpose.then_some(*requests)
+}
+
 fn hash(text: &str) -> String {
     blake3::hash(text.as_bytes()).to_hex()[..32].to_owned()
 }
@@ -134,12 +154,11 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::Skill;
 
     #[test]
     fn every_skill_of_the_bank_is_one_and_is_small() {
         assert_eq!(BANK.len(), 40);
-        for (name, text) in BANK {
+        for (name, text, _) in BANK {
             let skill = Skill::parse(text).unwrap();
             assert_eq!(skill.name.as_str(), *name);
             assert!(skill.keywords.len() >= 10, "{name}");
@@ -166,7 +185,7 @@ mod tests {
     fn a_newer_one_takes_the_place_of_what_was_installed() {
         let dir = tempfile::tempdir().unwrap();
         install(dir.path()).unwrap();
-        let (name, text) = BANK[0];
+        let (name, text, _) = BANK[0];
         let path = dir.path().join(FOLDER).join(name).join("SKILL.md");
         fs::write(&path, "older").unwrap();
         let manifest = format!("{{\"{name}\": \"{}\"}}", hash("older"));

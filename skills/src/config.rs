@@ -62,7 +62,7 @@ impl Default for SkillsConfig {
             enabled: true,
             dir: None,
             budget_tokens: 1_500,
-            top_k: 6,
+            top_k: 3,
             refresh: Refresh::default(),
         }
     }

@@ -1,6 +1,7 @@
 //! Which skills a request asks for: BM25 over their words, behind a gate.
 //!
-//! A skill that has keywords is a candidate if one of them stands in the request. One that has none is a candidate
+//! A skill that has keywords is a candidate if one of them stands in the request; one of the bank also if the request is
+//! like its sample requests. One that has none is a candidate
 //! only if its name, description or category shares a selective word with the request: those say when it applies. Its
 //! body then helps to rank it. So "What is the capital of France?" brings in nothing, however many skills mention
 //! capitals in passing.
@@ -15,8 +16,8 @@ use std::{
 
 use bm25::{Embedder, EmbedderBuilder, Scorer, Tokenizer};
 
-use self::keywords::Keywords;
-use crate::{skill::Skill, words::terms};
+use self::{keywords::Keywords, samples::Samples};
+use crate::{bank, skill::Skill, words::terms};
 
 /// Characters of a request that are looked at, from its beginning and from its end.
 const EDGE: usize = 2_000;
@@ -29,6 +30,7 @@ const MIN_FOR_COMMON: usize = 4;
 const WORTH: f32 = 0.2;
 
 mod keywords;
+mod samples;
 
 /// The skills of all agents, ready to be searched for any of them.
 pub(crate) struct Index {
@@ -37,6 +39,7 @@ pub(crate) struct Index {
     /// Which skills without keywords have a word in their name, description or category.
     triggers: BTreeMap<String, BTreeSet<usize>>,
     keywords: Keywords,
+    samples: Samples,
 }
 
 /// Which skills one agent sees, of those that an index numbers: everyone's come first, then each agent's
@@ -101,6 +104,13 @@ impl Index {
                     .enumerate()
                     .map(|(number, skill)| (number, skill.keywords.as_slice())),
             ),
+            samples: Samples::build(
+                bank::EVERYDAY,
+                skills
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(number, skill)| Some((number, bank::requests(skill)?))),
+            ),
         }
     }
 
@@ -111,11 +121,12 @@ impl Index {
         let triggered = words.iter().flat_map(|word| self.selective(word, visible));
         let mut found: BTreeMap<usize, f32> = triggered.map(|number| (number, 0.0)).collect();
         let by_keyword = self.keywords.search(&query, visible.len());
-        found.extend(
-            by_keyword
-                .into_iter()
-                .filter(|(number, _)| visible.has(*number)),
-        );
+        let by_sample = self.samples.search(&words);
+        for (number, score) in by_keyword.into_iter().chain(by_sample) {
+            if visible.has(number) {
+                *found.entry(number).or_default() += score;
+            }
+        }
         let words: Vec<String> = words.into_iter().collect();
         let query = self.embedder.embed(&words.join(" "));
         for (number, score) in &mut found {

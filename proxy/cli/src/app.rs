@@ -13,6 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::{
+    assemble::Purse,
     banner::About,
     control::{AdapterView, LogStatus, SkillView, Status, TrainerStatus},
     supervise::TrainerState,
@@ -38,6 +39,8 @@ pub(crate) struct App {
     pub backend: Option<Arc<dyn TrainingBackend>>,
     /// The loop behind the chat.
     pub learner: Learner,
+    /// What learning may spend, and has.
+    pub purse: Arc<Purse>,
     /// How the local trainer is, where there is one.
     pub trainer: Option<watch::Receiver<TrainerState>>,
     /// What the gateway counts.
@@ -92,6 +95,7 @@ impl App {
                 copied: outcome.copied.clone(),
             },
             learner: learner.ok().and_then(Result::ok),
+            spend: self.purse.spend(),
         }
     }
 

@@ -41,13 +41,19 @@ use crate::{
 mod learner;
 mod lessons;
 mod plan;
+mod purse;
 mod retention;
 mod served;
 mod services;
 mod trainer;
 mod upstreams;
 
-pub(crate) use self::{lessons::library, plan::Plan, trainer::checkpoint_dir};
+pub(crate) use self::{
+    lessons::library,
+    plan::Plan,
+    purse::{Purse, Spend},
+    trainer::checkpoint_dir,
+};
 
 /// How long everything behind the chat may take to stop.
 const BACKGROUND_GRACE: Duration = Duration::from_secs(20);
@@ -114,10 +120,12 @@ impl Running {
         unloader.set(training.backend.as_ref());
 
         let settings = plan.loaded.room::<LearnerConfig>()?;
-        let (judge, judged_with) = learner::judge(plan, &settings)?;
+        let purse = Purse::open(plan.loaded.section("budget")?, plan.home.spend());
+        let purse = Arc::new(purse);
+        let (judge, judged_with) = learner::judge(plan, &settings, &purse)?;
         let trains = training.backend.is_some() && settings.learns();
-        let about = about(plan, &settings, judged_with, trains)?;
         let wishes: WishesConfig = plan.loaded.section("wishes")?;
+        let about = about(plan, &settings, judged_with, (trains, wishes.enabled))?;
         let learner = learner::start(
             settings,
             (judge, Some(library.clone()).filter(|_| wishes.enabled)),
@@ -144,6 +152,7 @@ impl Running {
             serving,
             backend: training.backend,
             learner,
+            purse: Arc::clone(&purse),
             trainer: training.state,
             metrics: gateway.metrics(),
             dropped_lines: plan.dropped_lines.clone(),
@@ -158,6 +167,7 @@ impl Running {
         }
         tasks.spawn(warn_dropped(plan.dropped_lines.clone(), background.clone()));
         tasks.spawn(lessons::rescan(app.library.clone(), background.clone()));
+        tasks.spawn(purse::run(purse, app.log.clone(), background.clone()));
         let turns: TurnsConfig = plan.loaded.section("turns")?;
         tasks.spawn(retention::run(
             app.log.clone(),
@@ -225,9 +235,10 @@ fn about(
     plan: &Plan,
     settings: &LearnerConfig,
     judged_with: JudgedWith,
-    trains: bool,
+    (trains, hears): (bool, bool),
 ) -> anyhow::Result<About> {
     let judged_with = match judged_with {
+        JudgedWith::Model { model, url } if !trains && hears => JudgedWith::Hears { model, url },
         JudgedWith::Model { .. } if !trains => JudgedWith::Unused,
         judged_with => judged_with,
     };

@@ -29,6 +29,12 @@ pub(crate) enum JudgedWith {
     Nobody,
     /// A model could be asked, and is not: no weights learn, so nothing would use its verdicts.
     Unused,
+    /// A model that hears wishes, and is asked for no verdict: nothing would use it.
+    Hears {
+        model: String,
+        /// Where it is asked.
+        url: String,
+    },
     /// Configured rules; `n` of them.
     Rules(usize),
     /// A model at an address.
@@ -159,6 +165,12 @@ fn leaves(config: &Config, policy: &Policy, judge: &JudgedWith) -> String {
     let chat: String = [chat].into_iter().chain(others).collect();
     let judge = match judge {
         JudgedWith::Unused => "nowhere (nothing would use a verdict)".to_owned(),
+        JudgedWith::Hears { model, url } => {
+            format!(
+                "{} ({model}: what you type, to hear wishes; no verdicts)",
+                elsewhere(url)
+            )
+        }
         JudgedWith::Nobody => "nowhere (judge.kind off: nothing is judged)".to_owned(),
         JudgedWith::Rules(0) => "nowhere (no rules, no model: nothing is judged)".to_owned(),
         JudgedWith::Rules(n) => format!("nowhere ({n} rules)"),

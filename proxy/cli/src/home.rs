@@ -62,6 +62,11 @@ impl Home {
         self.dir.join("trainer")
     }
 
+    /// What was spent today on asking models.
+    pub(crate) fn spend(&self) -> PathBuf {
+        self.dir.join("spend.json")
+    }
+
     /// What a process in the background says.
     pub(crate) fn log_file(&self) -> PathBuf {
         self.dir.join("metaclaw.log")

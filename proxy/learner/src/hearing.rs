@@ -2,12 +2,15 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use metaclaw_chat::{AgentId, Speaker, TurnId, Utterance};
-use metaclaw_skills::{Heard, LearnError, Lesson, LessonState, Library, Origin, hear};
-use metaclaw_turns::{LogError, Turn, TurnKind};
-use tokio::sync::broadcast::{Receiver, error::RecvError};
+use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_skills::{Heard, LearnError, Lesson, LessonState, Library, Origin, Question, hear};
+use metaclaw_turns::{LogError, Turn};
+use tokio::sync::{
+    broadcast::{self, error::RecvError},
+    mpsc,
+};
 
-use crate::shared::Shared;
+use crate::{said::owner_says, shared::Shared};
 
 /// The targets of log lines about lessons: with the owner's words, and without.
 pub const WITH_WORDS: &str = "metaclaw::lesson::words";
@@ -16,27 +19,49 @@ pub const WITHOUT_WORDS: &str = "metaclaw::lesson";
 
 /// Turns whose ids are remembered: one that is tried again comes into the log again, under its id.
 const REMEMBERED: usize = 64;
+/// Turns that wait to be heard while a model is asked; of more, what they say is said again.
+const WAITING: usize = 1_024;
 
 /// Hears each turn as it comes into the log, until that closes or the learner ends. What was there before is never
 /// heard again: a wish that was undone since would come back.
-pub(crate) async fn run(shared: Arc<Shared>, library: Library, mut appended: Receiver<TurnId>) {
-    let mut heard = VecDeque::with_capacity(REMEMBERED);
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    library: Library,
+    appended: broadcast::Receiver<TurnId>,
+) {
+    let (came, waiting) = mpsc::channel(WAITING);
+    let work = async {
+        tokio::join!(
+            listen(appended, came),
+            hear_each(&shared, &library, waiting)
+        )
+    };
+    shared.cancel.run_until_cancelled(work).await;
+}
+
+/// Passes on each turn once.
+async fn listen(mut appended: broadcast::Receiver<TurnId>, came: mpsc::Sender<TurnId>) {
+    let mut known = VecDeque::with_capacity(REMEMBERED);
     loop {
-        let next = tokio::select! {
-            () = shared.cancel.cancelled() => return,
-            next = appended.recv() => next,
-        };
-        let id = match next {
-            Ok(id) if heard.contains(&id) => continue,
-            Ok(id) => id,
+        match appended.recv().await {
+            Ok(id) if known.contains(&id) => {}
+            Ok(id) => {
+                known.truncate(REMEMBERED - 1);
+                known.push_front(id);
+                came.try_send(id).ok();
+            }
             // Too many at once: what was missed is said again.
-            Err(RecvError::Lagged(_)) => continue,
+            Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => return,
-        };
-        heard.truncate(REMEMBERED - 1);
-        heard.push_front(id);
+        }
+    }
+}
+
+/// One after the other: what is taken back was said before.
+async fn hear_each(shared: &Shared, library: &Library, mut waiting: mpsc::Receiver<TurnId>) {
+    while let Some(id) = waiting.recv().await {
         match shared.persist(|| shared.log.get(id)).await {
-            Ok(Some(turn)) => hear_turn(&library, &turn).await,
+            Ok(Some(turn)) => hear_turn(shared, library, &turn).await,
             Ok(None) => {}
             Err(LogError::Closed) => return,
             Err(error) => tracing::warn!(%error, "a turn could not be heard"),
@@ -45,8 +70,9 @@ pub(crate) async fn run(shared: Arc<Shared>, library: Library, mut appended: Rec
 }
 
 /// Learns from what the owner says in a turn.
-async fn hear_turn(library: &Library, turn: &Turn) {
-    let heard = heard_in(turn);
+async fn hear_turn(shared: &Shared, library: &Library, turn: &Turn) {
+    let Some(said) = owner_says(turn) else { return };
+    let heard = heard_in(shared, &said, turn.parent.is_some()).await;
     if heard.is_empty() {
         return;
     }
@@ -66,20 +92,20 @@ async fn hear_turn(library: &Library, turn: &Turn) {
     }
 }
 
-/// What the owner says in the messages that are new in a turn. Tools, other people and texts that were passed on
-/// have no say.
-fn heard_in(turn: &Turn) -> Vec<Heard> {
-    if turn.meta.kind != TurnKind::Main {
-        return Vec::new();
+/// What is heard in the owner's words: by a model where one answers, else by rules.
+async fn heard_in(shared: &Shared, said: &str, is_answer: bool) -> Vec<Heard> {
+    if let Some(model) = shared.judge.model()
+        && let Some(question) = Question::of(said)
+    {
+        match model.ask(&question.messages()).await {
+            Ok(answer) => match question.read(&answer) {
+                Some(heard) => return heard,
+                None => tracing::debug!("the model did not say what it heard; rules do"),
+            },
+            Err(error) => tracing::debug!(%error, "no model hears; rules do"),
+        }
     }
-    let said = turn.evidence().iter().rev().find(|it| it.is_owners());
-    let Some(said) = said else { return Vec::new() };
-    let text = said.text();
-    let utterance = Utterance::parse(&text);
-    match utterance.speaker {
-        Speaker::Owner => hear(&utterance.text, turn.parent.is_some()),
-        Speaker::Group | Speaker::Forwarded => Vec::new(),
-    }
+    hear(said, is_answer)
 }
 
 fn learn(library: &Library, heard: &[Heard], origin: &Origin) -> Result<Vec<Lesson>, LearnError> {

@@ -1,12 +1,10 @@
 //! Who judges, and how a model is asked for it.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use futures_util::future::{BoxFuture, join_all};
 use metaclaw_chat::{Message, Verdict, Vote};
 use metaclaw_reward::{Evidence, Rules, prompt, verdict, vote};
-
-use crate::sample::reason;
 
 /// Who judges.
 #[derive(Debug, Clone)]
@@ -38,6 +36,26 @@ pub struct AskFailed {
     pub why: String,
 }
 
+/// What a verdict may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Price {
+    /// Rules alone.
+    Nothing,
+    /// One vote where no rule fits.
+    OneVote,
+    /// The configured votes where no rule fits.
+    Majority,
+}
+
+/// Why there is no verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoVerdict {
+    /// No rule fits, and no model was asked.
+    NotAsked,
+    /// The model's answers were no votes.
+    NoVote,
+}
+
 // === impl Judge ===
 
 impl Judge {
@@ -46,37 +64,56 @@ impl Judge {
         Self::Rules(Rules::default())
     }
 
-    /// Who judges where a verdict is of use; where it is of none, rules alone, which cost nothing.
-    pub(crate) fn for_use(&self, is_used: bool) -> Cow<'_, Self> {
+    /// The model that can be asked, for verdicts and for what rules cannot hear.
+    pub(crate) fn model(&self) -> Option<&dyn Ask> {
         match self {
-            Self::Model { rules, .. } if !is_used => Cow::Owned(Self::Rules(rules.clone())),
-            other => Cow::Borrowed(other),
+            Self::Rules(_) => None,
+            Self::Model { model, .. } => Some(&**model),
         }
     }
 
-    /// Whether nobody judges: turns wait, and are judged once somebody does.
-    pub(crate) fn is_nobody(&self) -> bool {
-        matches!(self, Self::Rules(rules) if rules.is_empty())
+    /// Whether anybody judges at this price: where nobody does turns wait, and are judged once somebody does.
+    pub(crate) fn judges(&self, price: Price) -> bool {
+        match self {
+            Self::Rules(rules) => !rules.is_empty(),
+            Self::Model { rules, .. } => !rules.is_empty() || price != Price::Nothing,
+        }
     }
 
-    /// The verdict, or why there is none for good.
+    /// The verdict, or why there is none: for good, or until somebody else judges.
     pub(crate) async fn verdict(
         &self,
         evidence: &Evidence,
-    ) -> Result<Result<Verdict, &'static str>, AskFailed> {
-        match self {
-            Self::Rules(rules) => Ok(rules.judge(evidence).ok_or(reason::NO_RULE)),
+        price: Price,
+    ) -> Result<Result<Verdict, NoVerdict>, AskFailed> {
+        let (rules, model) = match self {
+            Self::Rules(rules) => (rules, None),
             Self::Model {
                 rules,
                 model,
                 votes,
-            } => {
-                if let Some(verdict) = rules.judge(evidence) {
-                    return Ok(Ok(verdict));
-                }
-                let votes = ask_votes(&**model, evidence, (*votes).max(1)).await?;
-                Ok(verdict::tally(&votes).ok_or(reason::NO_VOTE))
-            }
+            } => (rules, price.votes(*votes).map(|votes| (&**model, votes))),
+        };
+        if let Some(verdict) = rules.judge(evidence) {
+            return Ok(Ok(verdict));
+        }
+        let Some((model, votes)) = model else {
+            return Ok(Err(NoVerdict::NotAsked));
+        };
+        let votes = ask_votes(model, evidence, votes).await?;
+        Ok(verdict::tally(&votes).ok_or(NoVerdict::NoVote))
+    }
+}
+
+// === impl Price ===
+
+impl Price {
+    /// How many votes are asked for, of those configured.
+    fn votes(self, configured: usize) -> Option<usize> {
+        match self {
+            Self::Nothing => None,
+            Self::OneVote => Some(1),
+            Self::Majority => Some(configured.max(1)),
         }
     }
 }

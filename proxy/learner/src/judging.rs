@@ -5,14 +5,15 @@ mod patience;
 use std::{collections::BTreeMap, sync::Arc};
 
 use metaclaw_chat::{AgentId, TurnId};
-use metaclaw_reward::Evidence;
+use metaclaw_reward::{Evidence, may_complain};
 use metaclaw_turns::{LogError, StateKind, StreamEnd, Turn, TurnKind, TurnState};
 use tokio::{task::JoinSet, time::Instant};
 
 use self::patience::Patience;
 use crate::{
     feed::{Feed, Next},
-    judge::AskFailed,
+    judge::{AskFailed, NoVerdict, Price},
+    said::owner_says,
     sample::reason,
     shared::Shared,
 };
@@ -122,9 +123,8 @@ async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
     let Some(before) = turn.parent else {
         return Ok(Looked::Done);
     };
-    let is_used = shared.uses_verdicts(&turn.agent);
-    let judge = shared.judge.for_use(is_used);
-    if judge.is_nobody() {
+    let price = price(shared, &turn);
+    if !shared.judge.judges(price) {
         return Ok(Looked::Done);
     }
     let before = shared.persist(|| shared.log.get(before)).await?;
@@ -135,7 +135,7 @@ async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
         shared.spend(before.id, reason::INCOMPLETE).await?;
         return Ok(Looked::Done);
     };
-    match judge.verdict(&evidence).await {
+    match shared.judge.verdict(&evidence, price).await {
         Ok(Ok(verdict)) => {
             shared.board.judge_answered();
             let is_first = shared
@@ -146,12 +146,27 @@ async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
             }
             shared.wake.notify_one();
         }
-        Ok(Err(why)) if is_used => shared.spend(before.id, why).await?,
-        // It waits until verdicts are of use, and somebody better may be asked then.
-        Ok(Err(_)) => {}
+        // Without weights that learn it waits: verdicts may be of use one day, and somebody better be asked.
+        Ok(Err(_)) if !shared.trains(&turn.agent) => {}
+        Ok(Err(NoVerdict::NotAsked)) => shared.spend(before.id, reason::NO_RULE).await?,
+        Ok(Err(NoVerdict::NoVote)) => shared.spend(before.id, reason::NO_VOTE).await?,
         Err(failed) => return Ok(Looked::Waits(failed)),
     }
     Ok(Looked::Done)
+}
+
+/// What the verdict about the turn before may cost, by what it is for. Weights learn from every turn; skills from
+/// what went wrong, which shows in what the owner says, and never in the next step of a tool.
+fn price(shared: &Shared, following: &Turn) -> Price {
+    if shared.trains(&following.agent) {
+        return Price::Majority;
+    }
+    let complains = || owner_says(following).is_some_and(|said| may_complain(&said));
+    if shared.skills_learn && complains() {
+        Price::OneVote
+    } else {
+        Price::Nothing
+    }
 }
 
 /// What there is to judge a turn by; none if its reply is not whole.

@@ -27,6 +27,7 @@ mod plan;
 mod queue;
 mod rate;
 mod recovery;
+mod said;
 mod sample;
 mod shared;
 mod status;

@@ -40,6 +40,8 @@ pub struct Parts {
     pub judge: Judge,
     /// Where wishes are written down; none where none is to be heard.
     pub library: Option<Library>,
+    /// Whether skills are written from what went wrong: then verdicts are of use where no weights learn.
+    pub skills_learn: bool,
     /// Told when an agent is to be served by another adapter: before [`crate::Learner::start`] returns for the
     /// adapters that the log names, then after each step.
     pub on_swap: OnSwap,
@@ -52,6 +54,7 @@ pub(crate) struct Shared {
     pub(crate) backend: Option<Arc<dyn TrainingBackend>>,
     pub(crate) judge: Judge,
     pub(crate) library: Option<Library>,
+    pub(crate) skills_learn: bool,
     pub(crate) on_swap: OnSwap,
     pub(crate) cancel: CancellationToken,
     /// Something new to train on.
@@ -80,6 +83,7 @@ impl Shared {
             backend: parts.backend,
             judge: parts.judge,
             library: parts.library,
+            skills_learn: parts.skills_learn,
             on_swap: parts.on_swap,
             cancel,
             wake: Notify::new(),
@@ -111,8 +115,8 @@ impl Shared {
         }
     }
 
-    /// Whether anything is done with an agent's verdicts: until then a model is not paid for them.
-    pub(crate) fn uses_verdicts(&self, agent: &AgentId) -> bool {
+    /// Whether an agent's weights learn from verdicts.
+    pub(crate) fn trains(&self, agent: &AgentId) -> bool {
         self.backend.is_some() && self.config.mode_of(agent) != Mode::SkillsOnly
     }
 

@@ -20,9 +20,23 @@ pub struct BudgetConfig {
 #[derive(Debug, Clone)]
 pub struct Budget {
     config: BudgetConfig,
-    day: u64,
-    chat: u64,
-    spent: u64,
+    spent: Spent,
+}
+
+/// What was spent on one day.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Spent {
+    /// Days since 1970, UTC.
+    pub day: u64,
+    /// Tokens that the chat itself used, as far as servers said.
+    pub chat: u64,
+    /// Tokens of questions.
+    pub learning: u64,
+    /// Questions that were answered.
+    pub n_answered: u64,
+    /// Questions that were not.
+    pub n_failed: u64,
 }
 
 impl Default for BudgetConfig {
@@ -37,62 +51,58 @@ impl Default for BudgetConfig {
 // === impl Budget ===
 
 impl Budget {
-    /// A budget of which nothing is spent.
-    pub fn new(config: BudgetConfig) -> Self {
-        Self {
-            config,
-            day: 0,
-            chat: 0,
-            spent: 0,
-        }
+    /// A budget of which so much is spent.
+    pub fn new(config: BudgetConfig, spent: Spent) -> Self {
+        Self { config, spent }
     }
 
     /// Counts tokens that the chat itself used at `now_ms`.
     pub fn chat_used(&mut self, now_ms: u64, tokens: u64) {
-        self.turn_to(now_ms);
-        self.chat = self.chat.saturating_add(tokens);
+        let spent = self.today(now_ms);
+        spent.chat = spent.chat.saturating_add(tokens);
     }
 
-    /// Counts tokens that a question used.
-    pub fn used(&mut self, now_ms: u64, tokens: u64) {
-        self.turn_to(now_ms);
-        self.spent = self.spent.saturating_add(tokens);
+    /// Counts tokens that an answered question used.
+    pub fn answered(&mut self, now_ms: u64, tokens: u64) {
+        let spent = self.today(now_ms);
+        spent.learning = spent.learning.saturating_add(tokens);
+        spent.n_answered += 1;
+    }
+
+    /// Counts a question that was not answered.
+    pub fn failed(&mut self, now_ms: u64) {
+        self.today(now_ms).n_failed += 1;
     }
 
     /// Whether another question may be asked.
     pub fn allows(&mut self, now_ms: u64) -> bool {
-        self.left(now_ms) > 0
+        let (spent, limit) = self.state(now_ms);
+        spent.learning < limit
     }
 
-    /// Tokens left of this day's.
-    pub fn left(&mut self, now_ms: u64) -> u64 {
-        self.turn_to(now_ms);
-        self.limit().saturating_sub(self.spent)
-    }
-
-    /// Tokens spent, and the most that may be, this day.
-    pub fn state(&mut self, now_ms: u64) -> (u64, u64) {
-        self.turn_to(now_ms);
-        (self.spent, self.limit())
-    }
-
-    fn limit(&self) -> u64 {
+    /// What is spent this day, and the most tokens that questions may use.
+    pub fn state(&mut self, now_ms: u64) -> (Spent, u64) {
+        let spent = *self.today(now_ms);
         let share = self.config.share.clamp(0.0, 1.0);
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "not negative, and a float as large as u64 is cut to it"
         )]
-        let of_chat = (self.chat as f64 * share) as u64;
-        of_chat.max(self.config.tokens_per_day)
+        let of_chat = (spent.chat as f64 * share) as u64;
+        (spent, of_chat.max(self.config.tokens_per_day))
     }
 
     /// A new day begins with nothing spent. A clock set back does not bring the last day again.
-    fn turn_to(&mut self, now_ms: u64) {
+    fn today(&mut self, now_ms: u64) -> &mut Spent {
         let day = now_ms / DAY_MS;
-        if day > self.day {
-            (self.day, self.chat, self.spent) = (day, 0, 0);
+        if day > self.spent.day {
+            self.spent = Spent {
+                day,
+                ..Spent::default()
+            };
         }
+        &mut self.spent
     }
 }
 
@@ -102,32 +112,56 @@ mod tests {
 
     const NOW: u64 = 20_000 * DAY_MS;
 
+    fn budget(config: BudgetConfig) -> Budget {
+        Budget::new(config, Spent::default())
+    }
+
+    fn limit(budget: &mut Budget) -> u64 {
+        budget.state(NOW).1
+    }
+
     #[test]
     fn a_day_has_a_share_of_the_chat_or_the_fixed_number_whichever_is_more() {
-        let mut budget = Budget::new(BudgetConfig::default());
-        assert_eq!(budget.left(NOW), 50_000);
+        let mut budget = budget(BudgetConfig::default());
+        assert_eq!(limit(&mut budget), 50_000);
         budget.chat_used(NOW, 400_000);
-        assert_eq!(budget.left(NOW), 50_000);
+        assert_eq!(limit(&mut budget), 50_000);
         budget.chat_used(NOW, 1_600_000);
-        assert_eq!(budget.left(NOW), 100_000);
-        budget.used(NOW, 100_001);
+        assert_eq!(limit(&mut budget), 100_000);
+        budget.answered(NOW, 99_999);
+        assert!(budget.allows(NOW));
+        budget.answered(NOW, 2);
         assert!(!budget.allows(NOW));
-        assert_eq!(budget.state(NOW), (100_001, 100_000));
+        assert_eq!(budget.state(NOW).0.n_answered, 2);
     }
 
     #[test]
     fn a_new_day_begins_with_nothing_spent_and_an_old_one_does_not_return() {
-        let mut budget = Budget::new(BudgetConfig::default());
-        budget.used(NOW, 60_000);
+        let mut budget = budget(BudgetConfig::default());
+        budget.answered(NOW, 60_000);
         assert!(!budget.allows(NOW + DAY_MS - 1));
         assert!(budget.allows(NOW + DAY_MS));
-        budget.used(NOW, 60_000);
+        budget.answered(NOW, 60_000);
         assert!(!budget.allows(NOW + DAY_MS));
     }
 
     #[test]
+    fn what_was_spent_is_spent_after_a_restart() {
+        let mut before = budget(BudgetConfig::default());
+        before.answered(NOW, 60_000);
+        before.failed(NOW);
+        let kept = serde_json::to_string(&before.state(NOW).0).unwrap();
+        let mut after = Budget::new(
+            BudgetConfig::default(),
+            serde_json::from_str(&kept).unwrap(),
+        );
+        assert!(!after.allows(NOW));
+        assert_eq!(after.state(NOW), before.state(NOW));
+    }
+
+    #[test]
     fn a_budget_of_nothing_allows_nothing() {
-        let mut budget = Budget::new(BudgetConfig {
+        let mut budget = budget(BudgetConfig {
             share: -3.0,
             tokens_per_day: 0,
         });

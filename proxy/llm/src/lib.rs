@@ -9,7 +9,7 @@ mod config;
 mod http;
 
 pub use self::{
-    budget::{Budget, BudgetConfig},
+    budget::{Budget, BudgetConfig, Spent},
     client::{Answer, AskError, AskParams, ChatClient},
     config::{ConfigError, LlmConfig},
     http::{HttpError, http_client, loopback_client, tls_config},

@@ -194,8 +194,8 @@ fn measure(labelled: &[Labelled], found: impl Fn(&str) -> Vec<String>) -> Measur
 }
 
 /// 200 labelled requests, plain and as OpenClaw sends them. They were written by somebody who had not seen the skills, and
-/// say what they want in roundabout ways: words alone find half of it, the original's template (which has no order: all
-/// that it injects counts) a quarter. What is held here is that figure, and that a greeting brings in nothing.
+/// say what they want in roundabout ways: keywords alone find 0.55 of it, the original's template (which has no order: all
+/// that it injects counts) 0.28.
 #[test]
 fn the_bank_is_found_by_what_people_ask() {
     let (_dir, library) = bank();
@@ -245,5 +245,5 @@ fn the_bank_is_found_by_what_people_ask() {
             assert_eq!(found(&sent), Vec::<String>::new(), "{sent}");
         }
     }
-    assert!(recalls.iter().all(|recall| *recall >= 0.5), "{recalls:?}");
+    assert!(recalls.iter().all(|recall| *recall >= 0.85), "{recalls:?}");
 }

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use futures_util::future::BoxFuture;
-use metaclaw_chat::{Message, Secret};
+use metaclaw_chat::Secret;
 use metaclaw_gateway::Serving;
-use metaclaw_learner::{Ask, AskFailed, Judge, JudgeKind, Learner, LearnerConfig, Parts};
+use metaclaw_learner::{Judge, JudgeKind, Learner, LearnerConfig, Parts};
 use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client};
 use metaclaw_reward::Rules;
 use metaclaw_skills::Library;
@@ -14,16 +13,16 @@ use metaclaw_trainer_api::TrainingBackend;
 use metaclaw_turns::TurnLog;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::plan::Plan;
+use super::{
+    plan::Plan,
+    purse::{Model, Purse},
+};
 use crate::{banner::JudgedWith, config::Config};
 
 /// Votes differ: that is why there are several.
 const TEMPERATURE: f32 = 0.6;
 /// Room for a few sentences and the score.
 const MAX_TOKENS: u32 = 1_024;
-
-#[derive(Debug)]
-struct Model(ChatClient);
 
 /// Where a judge model would be asked.
 struct Address<'a> {
@@ -33,7 +32,11 @@ struct Address<'a> {
 }
 
 /// The judge, and what the banner says of it.
-pub(super) fn judge(plan: &Plan, config: &LearnerConfig) -> anyhow::Result<(Judge, JudgedWith)> {
+pub(super) fn judge(
+    plan: &Plan,
+    config: &LearnerConfig,
+    purse: &Arc<Purse>,
+) -> anyhow::Result<(Judge, JudgedWith)> {
     let rules = Rules::compile(&config.judge.rules)?;
     let n_rules = config.judge.rules.len();
     let address = address(&plan.loaded.config);
@@ -55,9 +58,17 @@ pub(super) fn judge(plan: &Plan, config: &LearnerConfig) -> anyhow::Result<(Judg
         timeout: config.judge.timeout,
     };
     let client = ChatClient::new(config_of_model, http_client(&plan.roots)?).context("judge")?;
+    let model = Model {
+        client,
+        params: AskParams {
+            temperature: Some(TEMPERATURE),
+            max_tokens: Some(MAX_TOKENS),
+        },
+        purse: Arc::clone(purse),
+    };
     let judge = Judge::Model {
         rules,
-        model: Arc::new(Model(client)),
+        model: Arc::new(model),
         votes: config.judge.votes,
     };
     let told = JudgedWith::Model {
@@ -89,21 +100,6 @@ fn address(config: &Config) -> Option<Address<'_>> {
     }
 }
 
-impl Ask for Model {
-    fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
-        Box::pin(async move {
-            let params = AskParams {
-                temperature: Some(TEMPERATURE),
-                max_tokens: Some(MAX_TOKENS),
-            };
-            let answer = self.0.ask(messages, params).await;
-            answer.map(|answer| answer.text).map_err(|error| AskFailed {
-                why: error.to_string(),
-            })
-        })
-    }
-}
-
 /// Starts the loop behind the chat; the adapters that the log names serve when it returns.
 pub(super) async fn start(
     config: LearnerConfig,
@@ -120,6 +116,8 @@ pub(super) async fn start(
         backend,
         judge,
         library,
+        // Until skills are written from what went wrong.
+        skills_learn: false,
         on_swap: Arc::new(move |agent, adapter| serving.set(agent, Some(adapter.as_str()))),
     };
     Ok(Learner::start(parts, tasks, ending.clone()).await?)

@@ -70,6 +70,7 @@ fn text(status: &Value, now_ms: u64) -> String {
     }
     lines.extend(log(&status["log"]));
     lines.extend(learner(&status["learner"]));
+    lines.extend(spend(&status["spend"]));
     if let Some(n) = status["dropped_lines"].as_u64().filter(|n| *n > 0) {
         lines.push(format!(
             "output:  {n} log lines were dropped: nobody read them in time"
@@ -128,6 +129,19 @@ fn log(log: &Value) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// What was spent today.
+fn spend(spend: &Value) -> Option<String> {
+    let (limit, learning) = (spend["limit"].as_u64()?, spend["learning"].as_u64()?);
+    let failed = spend["n_failed"].as_u64().filter(|n| *n > 0);
+    let failed = failed.map_or_else(String::new, |n| format!(", {n} not answered"));
+    Some(format!(
+        "today:   {} tokens of chat, {learning} of learning ({} questions{failed}), {} left",
+        spend["chat"],
+        spend["n_answered"],
+        limit.saturating_sub(learning)
+    ))
 }
 
 /// What the learner does, and how each agent's weights are.

@@ -9,7 +9,7 @@ use metaclaw_skills::Lesson;
 use metaclaw_turns::{Funnel, StateKind, TurnFilter};
 use serde::{Deserialize, Serialize};
 
-use crate::banner::About;
+use crate::{assemble::Spend, banner::About};
 
 /// How the running process is.
 #[derive(Debug, Clone, Serialize)]
@@ -36,6 +36,8 @@ pub(crate) struct Status {
     pub dropped_lines: usize,
     /// How learning goes; none where the log does not say.
     pub learner: Option<LearnerStatus>,
+    /// What was spent on asking models.
+    pub spend: Spend,
 }
 
 /// How the local trainer is.

@@ -89,7 +89,7 @@ impl Upstream {
         })
     }
 
-    /// How many chats it was asked.
+    /// How many chats and verdicts it was asked for.
     pub(crate) fn n_asked(&self) -> usize {
         self.n_asked.load(Ordering::Relaxed)
     }
@@ -113,6 +113,13 @@ fn lost(request: &Value) -> Option<Response> {
 }
 
 async fn answer(State(n_asked): State<Arc<AtomicUsize>>, Json(request): Json<Value>) -> Response {
+    // What was typed, to hear wishes in it: an answer that says nothing leaves that to the rules.
+    let system = request["messages"][0]["content"].as_str();
+    if system.is_some_and(|text| text.starts_with("You read one message")) {
+        let message = json!({"role": "assistant", "content": "I do not know."});
+        return Json(json!({"choices": [{"message": message, "finish_reason": "stop"}]}))
+            .into_response();
+    }
     n_asked.fetch_add(1, Ordering::Relaxed);
     if let Some(lost) = lost(&request) {
         return lost;

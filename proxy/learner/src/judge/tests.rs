@@ -30,7 +30,15 @@ impl Ask for Scripted {
 async fn judged(
     answers: &[&'static str],
     rules: &str,
-) -> (Result<Result<Score, &'static str>, AskFailed>, usize) {
+) -> (Result<Result<Score, NoVerdict>, AskFailed>, usize) {
+    judged_for(Price::Majority, answers, rules).await
+}
+
+async fn judged_for(
+    price: Price,
+    answers: &[&'static str],
+    rules: &str,
+) -> (Result<Result<Score, NoVerdict>, AskFailed>, usize) {
     let model = Arc::new(Scripted {
         answers: Mutex::new(answers.to_vec()),
         ..Scripted::default()
@@ -46,7 +54,7 @@ async fn judged(
         Message::assistant("a"),
         &[Message::user("Thanks.")],
     );
-    let verdict = judge.verdict(&evidence).await;
+    let verdict = judge.verdict(&evidence, price).await;
     let n_asked = *model.n_asked.lock().unwrap();
     (
         verdict.map(|verdict| verdict.map(|verdict| verdict.score)),
@@ -64,7 +72,7 @@ async fn asking_stops_when_the_votes_have_decided() {
     );
     assert_eq!(
         judged(&[none, none, none], "[]").await,
-        (Ok(Err(reason::NO_VOTE)), 3)
+        (Ok(Err(NoVerdict::NoVote)), 3)
     );
 }
 
@@ -78,4 +86,15 @@ async fn a_rule_that_fits_asks_nobody() {
 async fn a_judge_that_is_down_is_no_verdict() {
     let (result, _) = judged(&["verdict: +1"], "[]").await;
     assert_eq!(result.unwrap_err().why, "down");
+}
+
+#[tokio::test]
+async fn no_more_is_asked_than_the_verdict_is_worth() {
+    let judged = async |price| judged_for(price, &["verdict: -1"; 3], "[]").await;
+    assert_eq!(
+        judged(Price::Nothing).await,
+        (Ok(Err(NoVerdict::NotAsked)), 0)
+    );
+    assert_eq!(judged(Price::OneVote).await, (Ok(Ok(Score::Bad)), 1));
+    assert_eq!(judged(Price::Majority).await, (Ok(Ok(Score::Bad)), 2));
 }

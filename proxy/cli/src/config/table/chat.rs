@@ -304,8 +304,8 @@ pub(super) const LESSONS: &[Key] = &[
     key(
         "skills.top_k",
         Count(0, 1_000),
-        "6",
-        "at most so many skills in one request",
+        "3",
+        "at most so many skills in one request: of those behind the third hardly any is wanted",
     ),
     key(
         "skills.refresh",

@@ -63,8 +63,18 @@ pub(super) const JUDGE: &[Key] = &[
     alias("rl.prm_m", Count(1, 15), "judge.votes"),
     inert("rl.prm_provider", Text, "judge.url decides")
         .values(&[("openai", Done), ("bedrock", Refused(NO_BEDROCK))]),
-    inert("budget.share", Number(0.0, 1.0), LATER),
-    inert("budget.tokens_per_day", ANY, LATER),
+    key(
+        "budget.share",
+        Number(0.0, 1.0),
+        "0.05",
+        "of the tokens that the chat used today: so many may asking for verdicts and lessons cost",
+    ),
+    key(
+        "budget.tokens_per_day",
+        ANY,
+        "50000",
+        "or so many, if that is more",
+    ),
 ];
 
 pub(super) const RL: &[Key] = &[

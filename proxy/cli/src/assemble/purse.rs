@@ -1,0 +1,231 @@
+//! What asking models for learning costs, within a budget, and kept over a restart.
+
+use std::{
+    fmt, fs, io,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use metaclaw_chat::{Message, Usage, now_ms};
+use metaclaw_learner::{Ask, AskFailed};
+use metaclaw_llm::{AskParams, Budget, BudgetConfig, ChatClient, Spent};
+use metaclaw_turns::{LogError, TurnLog};
+use serde::Serialize;
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::home::write_private;
+
+/// How often what was spent is written down; a kill forgets that much.
+const EVERY: Duration = Duration::from_secs(30);
+/// Letters of a token, about, where a server does not say what it counted.
+const LETTERS: usize = 4;
+
+/// The day's budget.
+pub(crate) struct Purse {
+    budget: Mutex<Budget>,
+    file: PathBuf,
+}
+
+/// What was spent today (UTC), in tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Spend {
+    #[serde(flatten)]
+    spent: Spent,
+    /// The most that learning may spend.
+    limit: u64,
+}
+
+/// A model that is asked within the budget.
+#[derive(Debug)]
+pub(super) struct Model {
+    pub(super) client: ChatClient,
+    pub(super) params: AskParams,
+    pub(super) purse: Arc<Purse>,
+}
+
+// === impl Purse ===
+
+impl Purse {
+    /// The purse whose spending stands in `file`. What cannot be read there counts as nothing.
+    pub(super) fn open(config: BudgetConfig, file: PathBuf) -> Self {
+        let read = fs::read(&file).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
+        let spent = read.unwrap_or_else(|error: io::Error| {
+            if error.kind() != io::ErrorKind::NotFound {
+                warn!(file = %file.display(), %error, "what was spent today is not known: it counts as nothing");
+            }
+            Spent::default()
+        });
+        Self {
+            budget: Mutex::new(Budget::new(config, spent)),
+            file,
+        }
+    }
+
+    pub(crate) fn spend(&self) -> Spend {
+        let (spent, limit) = self.budget().state(now_ms());
+        Spend { spent, limit }
+    }
+
+    fn save(&self) -> io::Result<()> {
+        let bytes = serde_json::to_vec(&self.spend().spent)?;
+        write_private(&self.file, &bytes)
+    }
+
+    /// A panic elsewhere leaves counts usable: each change is one call.
+    fn budget(&self) -> MutexGuard<'_, Budget> {
+        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Purse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Purse")
+            .field("spend", &self.spend())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Counts what the chat itself uses, and writes down what was spent, until `ending`.
+pub(super) async fn run(purse: Arc<Purse>, log: TurnLog, ending: CancellationToken) {
+    let count = count_chat(&purse, &log);
+    let write = async {
+        let mut saved = purse.spend();
+        loop {
+            tokio::time::sleep(EVERY).await;
+            let spend = purse.spend();
+            if spend != saved {
+                save(&purse).await;
+                saved = spend;
+            }
+        }
+    };
+    ending
+        .run_until_cancelled(async { tokio::join!(count, write) })
+        .await;
+    save(&purse).await;
+}
+
+async fn count_chat(purse: &Purse, log: &TurnLog) {
+    let mut appended = log.subscribe();
+    loop {
+        let id = match appended.recv().await {
+            Ok(id) => id,
+            // What is not counted makes the budget smaller.
+            Err(RecvError::Lagged(_)) => continue,
+            Err(RecvError::Closed) => return,
+        };
+        match log.get(id).await {
+            Ok(Some(turn)) => {
+                if let Some(usage) = &turn.meta.usage {
+                    purse.budget().chat_used(now_ms(), tokens(usage));
+                }
+            }
+            Ok(None) => {}
+            Err(LogError::Closed) => return,
+            Err(error) => warn!(%error, "what a turn used was not counted"),
+        }
+    }
+}
+
+/// The file system may be slow.
+async fn save(purse: &Arc<Purse>) {
+    let purse = Arc::clone(purse);
+    let saved = tokio::task::spawn_blocking(move || purse.save()).await;
+    match saved {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => warn!(%error, "what was spent today was not written down"),
+        Err(error) => warn!(%error, "writing down what was spent panicked"),
+    }
+}
+
+fn tokens(usage: &Usage) -> u64 {
+    usage.prompt_tokens.saturating_add(usage.completion_tokens)
+}
+
+impl Ask for Model {
+    fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
+        Box::pin(async move {
+            if !self.purse.budget().allows(now_ms()) {
+                return Err(AskFailed {
+                    why: format!(
+                        "today's budget for learning is spent ({} tokens, budget.*); it begins anew at midnight UTC",
+                        self.purse.spend().limit
+                    ),
+                });
+            }
+            let answer = self.client.ask(messages, self.params.clone()).await;
+            let mut budget = self.purse.budget();
+            let answer = answer.map_err(|error| {
+                budget.failed(now_ms());
+                AskFailed {
+                    why: error.to_string(),
+                }
+            })?;
+            let counted = answer.usage.as_ref().map(tokens);
+            let used = counted.unwrap_or_else(|| about(messages, &answer.text));
+            budget.answered(now_ms(), used);
+            Ok(answer.text)
+        })
+    }
+}
+
+/// Tokens of a question and its answer, by their length.
+fn about(messages: &[Message], answer: &str) -> u64 {
+    let asked: usize = messages.iter().map(|it| it.text().len()).sum();
+    u64::try_from((asked + answer.len()) / LETTERS).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use metaclaw_llm::{LlmConfig, http_client};
+
+    use super::*;
+
+    fn purse(folder: &tempfile::TempDir, tokens_per_day: u64) -> Arc<Purse> {
+        let config = BudgetConfig {
+            share: 0.05,
+            tokens_per_day,
+        };
+        Arc::new(Purse::open(config, folder.path().join("spend.json")))
+    }
+
+    #[test]
+    fn what_was_spent_is_read_again_and_a_damaged_file_is_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let before = purse(&folder, 100);
+        before.budget().answered(now_ms(), 60);
+        before.budget().chat_used(now_ms(), 10_000);
+        before.save().unwrap();
+        let after = purse(&folder, 100);
+        assert_eq!(after.spend(), before.spend());
+        assert_eq!(after.spend().limit, 500);
+        fs::write(&after.file, "{").unwrap();
+        assert_eq!(purse(&folder, 100).spend().spent.learning, 0);
+    }
+
+    #[tokio::test]
+    async fn nobody_is_asked_once_it_is_spent() {
+        let folder = tempfile::tempdir().unwrap();
+        let purse = purse(&folder, 0);
+        let config = LlmConfig {
+            url: "http://127.0.0.1:9/v1".to_owned(),
+            ..LlmConfig::default()
+        };
+        let http = http_client(&crate::roots::load()).unwrap();
+        let model = Model {
+            client: ChatClient::new(config, http).unwrap(),
+            params: AskParams::default(),
+            purse: Arc::clone(&purse),
+        };
+        let error = model.ask(&[Message::user("Hello?")]).await.unwrap_err();
+        assert!(
+            error.why.contains("budget for learning is spent (0 tokens"),
+            "{error}"
+        );
+        assert_eq!(purse.spend().spent.n_failed, 0);
+    }
+}
