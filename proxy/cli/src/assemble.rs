@@ -239,8 +239,11 @@ impl Running {
 /// The agents that are configured, or have spoken.
 async fn known_agents(plan: &Plan, log: &TurnLog) -> anyhow::Result<Vec<AgentId>> {
     let mut agents = log.agents().await?;
-    let configured = plan.loaded.config.agents.keys();
+    let config = &plan.loaded.config;
+    let configured = config.agents.keys();
     agents.extend(configured.filter_map(|name| name.parse().ok()));
+    let of_keys = config.proxy.keys.values().flat_map(|key| &key.agents);
+    agents.extend(of_keys.cloned());
     Ok(agents)
 }
 

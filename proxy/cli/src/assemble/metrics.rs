@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Weak};
 
 use metaclaw_gateway::{Series, SeriesKind};
 use metaclaw_learner::LearnerCounts;
-use metaclaw_llm::AskCounts;
+use metaclaw_llm::{AskCounts, ChatClient};
 use metaclaw_skills::{LessonState, Library};
 
 use crate::app::{App, LateApp};
@@ -65,7 +65,7 @@ pub(super) fn series(app: &LateApp) -> Vec<Series> {
         library,
         ..
     } = &*app;
-    let asked = judge.as_ref().map(|model| model.counts());
+    let asked = judge.as_ref().map(ChatClient::counts);
     let mut series = of_learner(&learner.counts(), &asked.unwrap_or_default());
     series.extend(of_lessons(library));
     series

@@ -167,7 +167,10 @@ fn learner(learner: &Value) -> Vec<String> {
     if let Some(why) = learner["judging"]["failing"].as_str() {
         lines.push(format!("judge:   does not answer: {why}"));
     }
-    for agent in learner["agents"].as_array().into_iter().flatten() {
+    // Where no weights learn there are no samples and no steps to tell of.
+    let learns = learner["phase"]["is"] != "off";
+    let agents = learner["agents"].as_array().filter(|_| learns);
+    for agent in agents.into_iter().flatten() {
         let adapter = agent["adapter"].as_str().unwrap_or("the base model");
         let ready = format!(
             "{} redo and {} binary_rl samples ready",
@@ -196,6 +199,15 @@ mod tests {
         let status = json!({"since_ms": 1_000});
         let shown = text(&status, 1_900);
         assert!(shown.contains("for less than a second"), "{shown}");
+    }
+
+    #[test]
+    fn nobody_without_weights_is_told_of_steps() {
+        let agent = json!({"agent": "main", "adapter": null, "n_redo": 0, "n_binary_rl": 0, "last_step": null});
+        let learner = |phase: &str| json!({"phase": {"is": phase}, "judging": {"waiting": 0}, "agents": [agent]});
+        let shown = |phase: &str| text(&json!({"learner": learner(phase)}), 1_000);
+        assert!(shown("collecting").contains("main on the base model"));
+        assert!(!shown("off").contains("base model"));
     }
 
     #[test]
