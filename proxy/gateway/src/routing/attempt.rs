@@ -138,7 +138,12 @@ impl Outcome {
             Ok(raw) if raw.reply.status().as_u16() < 400 => metrics.good(name),
             Ok(raw) => metrics.failed(name, raw.reply.status().to_string(), is_unable),
             Err(error) if self.failure.is_some() => {
-                metrics.failed(name, error.to_string(), is_unable);
+                let why = error.to_string();
+                // Its name is told beside it.
+                let why = why
+                    .strip_prefix(&format!("upstream {name} "))
+                    .unwrap_or(&why);
+                metrics.failed(name, why.to_owned(), is_unable);
             }
             // The caller's own.
             Err(_) => {}
