@@ -24,6 +24,7 @@ mod sections;
 mod show;
 mod sources;
 mod table;
+mod variables;
 mod yaml;
 
 pub(crate) use self::{
@@ -90,7 +91,7 @@ pub(crate) struct Loaded {
 /// [`ConfigError`]: all values that are not allowed at once.
 pub(crate) fn load(given: Sources) -> Result<Loaded, ConfigError> {
     let file = Layer::file(given.file.clone(), given.file_asked)?;
-    let misnamed = sources::misnamed_variables(&given.variables);
+    let misnamed = variables::misnamed_variables(&given.variables);
     let variables = Layer::environment(given.variables.into_iter());
     let mut flags = Layer::empty(Origin::Flags);
     for (path, value) in given.flags {
