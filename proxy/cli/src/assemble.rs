@@ -15,7 +15,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
-use metaclaw_chat::now_ms;
+use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Services, Serving};
 use metaclaw_learner::LearnerConfig;
 use metaclaw_skills::{Library, WishesConfig};
@@ -26,13 +26,14 @@ use tracing::{info, warn};
 
 use self::{
     served::Served,
-    services::LateApp,
     trainer::{TrainingSide, Unloader},
 };
 use crate::{
-    app::App,
+    app::{App, LateApp},
     banner::{About, Banner, First, JudgedWith},
+    config::fingerprint,
     control,
+    daemon::Ready,
     home::{Home, RunFile},
     logging::warn_dropped,
     signals::Signals,
@@ -40,6 +41,7 @@ use crate::{
 
 mod learner;
 mod lessons;
+mod metrics;
 mod plan;
 mod purse;
 mod retention;
@@ -64,20 +66,23 @@ const INTERRUPTED: u8 = 130;
 
 /// Builds the app, runs it until a signal or `metaclaw stop`, shuts it down.
 ///
-/// `announce` gets the banner once the proxy listens.
+/// `announce` gets the banner once the proxy listens, and the warnings that were logged before.
 ///
 /// # Errors
 ///
 /// When a part cannot be built; nothing runs then.
 pub(crate) async fn run(
     plan: Plan,
-    announce: impl FnOnce(&str) + Send + 'static,
+    announce: impl FnOnce(Ready) + Send + 'static,
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let running = Running::build(&plan).await?;
-    let banner = running.banner(&plan);
+    let ready = Ready {
+        banner: running.banner(&plan),
+        warnings: running.warnings(&plan),
+    };
     // A stopped terminal blocks the write, which must not delay signals.
-    tokio::task::spawn_blocking(move || announce(&banner));
+    tokio::task::spawn_blocking(move || announce(ready));
     tokio::select! {
         () = signals.next() => {}
         () = running.app.ending.cancelled() => {}
@@ -99,6 +104,8 @@ struct Running {
     /// Ends everything but the gateway, once no reply is under way.
     background: CancellationToken,
     keyed: bool,
+    /// What of the lessons cannot be used.
+    warnings: Vec<String>,
 }
 
 // === impl Running ===
@@ -109,8 +116,10 @@ impl Running {
         let config = &plan.loaded.config;
         let listener = listen(config.proxy.address()).await?;
         let proxy = listener.local_addr()?;
+        let settings_file = (plan.config_name.clone(), fingerprint(&plan.config_name));
         let log = open_log(plan).await?;
-        let library = lessons::open(&plan.loaded, &plan.home).await?;
+        let agents = known_agents(plan, &log).await?;
+        let (library, warnings) = lessons::open(&plan.loaded, &plan.home, agents).await?;
 
         let tasks = TaskTracker::new();
         let background = CancellationToken::new();
@@ -122,7 +131,7 @@ impl Running {
         let settings = plan.loaded.room::<LearnerConfig>()?;
         let purse = Purse::open(plan.loaded.section("budget")?, plan.home.spend());
         let purse = Arc::new(purse);
-        let (judge, judged_with) = learner::judge(plan, &settings, &purse)?;
+        let (judge, judged_with, judge_model) = learner::judge(plan, &settings, &purse)?;
         let trains = training.backend.is_some() && settings.learns();
         let wishes: WishesConfig = plan.loaded.section("wishes")?;
         let about = about(plan, &settings, judged_with, (trains, wishes.enabled))?;
@@ -147,12 +156,14 @@ impl Running {
             about,
             proxy,
             since_ms: now_ms(),
+            settings: settings_file,
             log,
             library,
             serving,
             backend: training.backend,
             learner,
             purse: Arc::clone(&purse),
+            judge: judge_model,
             trainer: training.state,
             metrics: gateway.metrics(),
             dropped_lines: plan.dropped_lines.clone(),
@@ -182,16 +193,20 @@ impl Running {
             gateway,
             background,
             keyed: config.proxy.requires_key(),
+            warnings,
         })
     }
 
+    /// What is wrong and keeps nothing from running.
+    fn warnings(&self, plan: &Plan) -> Vec<String> {
+        let unknown = plan.loaded.unknown.iter().map(ToString::to_string);
+        let notices = plan.loaded.notices.iter().cloned();
+        let warnings = unknown.chain(notices);
+        warnings.chain(self.warnings.iter().cloned()).collect()
+    }
+
     fn banner(&self, plan: &Plan) -> String {
-        let name = plan.config_name.display();
-        let config = if plan.config_name.exists() {
-            name.to_string()
-        } else {
-            format!("the defaults ({name} is not there)")
-        };
+        let config = plan.loaded.sources(&plan.config_name);
         let banner = Banner {
             proxy: self.app.proxy,
             keyed: self.keyed,
@@ -210,6 +225,7 @@ impl Running {
             gateway,
             background,
             keyed: _,
+            warnings: _,
         } = self;
         app.stop();
         gateway.await?;
@@ -228,6 +244,17 @@ impl Running {
         info!("ended");
         Ok(())
     }
+}
+
+/// The agents that are configured, or have spoken.
+async fn known_agents(plan: &Plan, log: &TurnLog) -> anyhow::Result<Vec<AgentId>> {
+    let mut agents = log.agents().await?;
+    let config = &plan.loaded.config;
+    let configured = config.agents.keys();
+    agents.extend(configured.filter_map(|name| name.parse().ok()));
+    let of_keys = config.proxy.keys.values().flat_map(|key| &key.agents);
+    agents.extend(of_keys.cloned());
+    Ok(agents)
 }
 
 /// What the banner says.
@@ -302,8 +329,10 @@ async fn gateway(
     config.unrecorded = !turns.enabled;
     // Checked against the keys when the settings were read.
     config.proxy.host = plan.loaded.config.proxy.host;
+    // Names the file as well, where a room refuses what stands there.
+    let in_file = |error: anyhow::Error| anyhow!(plan.loaded.with_origin(&format!("{error:#}")));
     if !plan.policy.is_some() {
-        upstreams::without_policy(&mut config)?;
+        upstreams::without_policy(&mut config).map_err(in_file)?;
     }
     config.environment = upstreams::environment(&plan.environment);
     upstreams::add_llm(&mut config.upstreams, &plan.loaded.config.llm);
@@ -315,8 +344,8 @@ async fn gateway(
         roots: Arc::clone(&plan.roots),
         serving: Arc::clone(serving),
         services,
-    })?;
-    Ok(gateway)
+    });
+    gateway.map_err(|error| in_file(error.into()))
 }
 
 /// Opens the control listener and says where it is.

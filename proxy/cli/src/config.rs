@@ -22,7 +22,9 @@ mod layer;
 mod policy;
 mod sections;
 mod show;
+mod sources;
 mod table;
+mod variables;
 mod yaml;
 
 pub(crate) use self::{
@@ -31,6 +33,7 @@ pub(crate) use self::{
     policy::Policy,
     sections::{Agent, Backend, BackendKind, JudgeAddress, Listen, Llm, Mode, Trainer, Upstream},
     show::{Effective, one_line},
+    sources::fingerprint,
 };
 
 /// Where settings come from.
@@ -86,16 +89,18 @@ pub(crate) struct Loaded {
 /// # Errors
 ///
 /// [`ConfigError`]: all values that are not allowed at once.
-pub(crate) fn load(sources: Sources) -> Result<Loaded, ConfigError> {
-    let file = Layer::file(sources.file.clone(), sources.file_asked)?;
-    let variables = Layer::environment(sources.variables.into_iter());
+pub(crate) fn load(given: Sources) -> Result<Loaded, ConfigError> {
+    let file = Layer::file(given.file.clone(), given.file_asked)?;
+    let misnamed = variables::misnamed_variables(&given.variables);
+    let variables = Layer::environment(given.variables.into_iter());
     let mut flags = Layer::empty(Origin::Flags);
-    for (path, value) in sources.flags {
+    for (path, value) in given.flags {
         flags.set(path, &Value::from(value));
     }
-    let path = sources.file;
+    let path = given.file;
     let mut loaded = Loaded::new(vec![file, variables, flags])?;
     loaded.notices.extend(readable_keys(&path, &loaded));
+    loaded.notices.extend(misnamed);
     Ok(loaded)
 }
 

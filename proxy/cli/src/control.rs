@@ -12,7 +12,7 @@ pub(crate) use self::{
     export::write as write_lines,
     server::serve,
     wire::{
-        AdapterView, Forget, LessonsView, LogStatus, SkillView, Status, TrainerStatus, TurnsQuery,
-        WishChange,
+        AdapterChoice, AdapterView, Forget, LessonsView, LogStatus, SkillView, Status,
+        TrainerStatus, TurnsQuery, WishChange,
     },
 };

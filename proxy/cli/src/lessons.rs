@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use metaclaw_chat::{AgentId, SessionId, now_ms};
-use metaclaw_skills::{LearnError, Library};
+use metaclaw_skills::{LearnError, Library, Wish};
 use metaclaw_turns::{StepOutcome, TurnFilter, TurnLog};
 use serde::{Deserialize, Serialize};
 
@@ -24,9 +24,13 @@ pub(crate) struct Forgotten {
 pub(crate) fn view(library: &Library, agent: &AgentId) -> anyhow::Result<LessonsView> {
     let mut lessons = library.journal()?;
     lessons.retain(|lesson| lesson.origin.agent == *agent);
-    let wishes = library.wishes(agent).into_iter().map(|wish| wish.text);
+    let texts = |wishes: Vec<Wish>| wishes.into_iter().map(|wish| wish.text);
+    let own: BTreeSet<String> = texts(library.own_wishes(agent)).collect();
+    let wishes: Vec<String> = texts(library.wishes(agent)).collect();
+    let shared = wishes.iter().filter(|wish| !own.contains(*wish));
     Ok(LessonsView {
-        wishes: wishes.collect(),
+        shared: shared.cloned().collect(),
+        wishes,
         lessons,
         file: library.wishes_file(agent),
     })
@@ -38,11 +42,14 @@ pub(crate) fn apply(library: &Library, change: WishChange) -> anyhow::Result<Str
         WishChange::Add { agent, wish } => added(library, &agent, &wish)?,
         WishChange::Remove { agent, wish } => removed(library, &agent, &wish)?,
         WishChange::Edit { agent, wish, to } => {
-            let known = library.wishes(&agent);
-            anyhow::ensure!(known.iter().any(|it| it.text == wish), no_such(&agent));
+            let known = library.own_wishes(&agent);
+            anyhow::ensure!(
+                known.iter().any(|it| it.text == wish),
+                no_such(library, &agent, &wish)
+            );
             let added = added(library, &agent, &to)?;
             // It may have given way already: both are about the same.
-            library.remove_wish(&agent, &wish)?;
+            library.take_out(&agent, &wish)?;
             added
         }
         WishChange::Undo { n } => format!("undone: {}", library.undo(n)?.wish),
@@ -66,11 +73,19 @@ fn added(library: &Library, agent: &AgentId, wish: &str) -> Result<String, Learn
 }
 
 fn removed(library: &Library, agent: &AgentId, wish: &str) -> anyhow::Result<String> {
-    anyhow::ensure!(library.remove_wish(agent, wish)?, no_such(agent));
+    anyhow::ensure!(
+        library.take_out(agent, wish)?,
+        no_such(library, agent, wish)
+    );
     Ok(format!("taken out: {wish}"))
 }
 
-fn no_such(agent: &AgentId) -> String {
+fn no_such(library: &Library, agent: &AgentId, wish: &str) -> String {
+    if library.wishes(agent).iter().any(|it| it.text == wish) {
+        return format!(
+            "that is everyone's wish, not {agent}'s: `metaclaw wishes --agent _shared` edits those"
+        );
+    }
     format!(
         "{agent} has no such wish: `metaclaw wishes list --agent {agent}` shows those there are"
     )

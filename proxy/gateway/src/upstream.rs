@@ -231,6 +231,19 @@ impl Upstream {
         Ok(reply)
     }
 
+    /// Whether a failure says that it would fail anybody: a key that callers show of their own may be the fault
+    /// of one.
+    pub(crate) fn is_unable(&self, failure: Failure) -> bool {
+        match failure {
+            Failure::Auth | Failure::AuthPermanent | Failure::Billing => self.keys.len() > 0,
+            Failure::Unreachable | Failure::Timeout | Failure::Server => true,
+            Failure::RateLimit
+            | Failure::Overloaded
+            | Failure::ModelNotFound
+            | Failure::ContextLength => false,
+        }
+    }
+
     /// Whether its server answers anything at all within `deadline`.
     pub(crate) async fn is_there(&self, deadline: Duration) -> bool {
         let route = PathAndQuery::from_static("/v1/health");

@@ -95,6 +95,9 @@ fn show(context: &Context, file: Option<PathBuf>, json: bool) -> anyhow::Result<
     for unknown in &loaded.unknown {
         out::aside(format!("warning: {unknown}"));
     }
+    for notice in &loaded.notices {
+        out::aside(format!("warning: {notice}"));
+    }
     Ok(())
 }
 

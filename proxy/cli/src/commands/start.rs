@@ -87,8 +87,8 @@ impl StartArgs {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?;
-        let ended = runtime.block_on(assemble::run(plan, move |banner| {
-            if let Err(error) = announce(tell_parent, banner) {
+        let ended = runtime.block_on(assemble::run(plan, move |ready| {
+            if let Err(error) = announce(tell_parent, &ready) {
                 warn!(%error, "the banner cannot be printed");
             }
         }));
@@ -133,14 +133,11 @@ impl StartArgs {
 }
 
 /// Says that it listens: to a person, or to the process that waits for it.
-fn announce(parent: bool, banner: &str) -> std::io::Result<()> {
+fn announce(parent: bool, ready: &Ready) -> std::io::Result<()> {
     if parent {
-        let ready = Ready {
-            banner: banner.to_owned(),
-        };
-        out::line(serde_json::to_string(&ready)?)?;
-        info!("{banner}");
+        out::line(serde_json::to_string(ready)?)?;
+        info!("{}", ready.banner);
         return std::io::stdout().flush();
     }
-    out::line(banner)
+    out::line(&ready.banner)
 }

@@ -63,7 +63,14 @@ fn text(status: &Value, now_ms: u64) -> String {
         format!("learns:  {}", about("learns")),
         format!("leaves:  {}", about("leaves")),
     ];
+    if let Some(file) = status["config_changed"].as_str() {
+        lines.push(format!(
+            "settings: {file} changed since the start: restart to use it"
+        ));
+    }
     lines.extend(trainer(&status["trainer"]));
+    let upstreams = status["upstreams"].as_object().into_iter().flatten();
+    lines.extend(upstreams.map(|(name, it)| upstream(name, it, now_ms)));
     lines.push(funnel(&status["funnel"]));
     for (why, n) in status["funnel"]["spent"].as_object().into_iter().flatten() {
         lines.push(format!("         {n} not used: {why}"));
@@ -92,6 +99,23 @@ fn trainer(trainer: &Value) -> Option<String> {
         other => other.to_owned(),
     };
     Some(format!("trainer: {how}"))
+}
+
+/// How an upstream answers, and how it failed last.
+fn upstream(name: &str, it: &Value, now_ms: u64) -> String {
+    let count = |key: &str| it[key].as_u64().unwrap_or_default();
+    let (good_ms, failed_ms) = (count("last_good_ms"), count("last_failed_ms"));
+    let counts = format!("{} answered, {} failed", count("n_good"), count("n_failed"));
+    if failed_ms == 0 {
+        return format!("asked:   {name}: {counts}");
+    }
+    let ago = out::span(now_ms.saturating_sub(failed_ms));
+    let failure = said(&it["last_failure"]);
+    if failed_ms > good_ms {
+        format!("asked:   {name} fails: {failure}, {ago} ago ({counts})")
+    } else {
+        format!("asked:   {name}: {counts}; the last that failed: {failure}, {ago} ago")
+    }
 }
 
 /// The way of turns to the weights, as far as each got.
@@ -157,7 +181,10 @@ fn learner(learner: &Value) -> Vec<String> {
     if let Some(why) = learner["judging"]["failing"].as_str() {
         lines.push(format!("judge:   does not answer: {why}"));
     }
-    for agent in learner["agents"].as_array().into_iter().flatten() {
+    // Where no weights learn there are no samples and no steps to tell of.
+    let learns = learner["phase"]["is"] != "off";
+    let agents = learner["agents"].as_array().filter(|_| learns);
+    for agent in agents.into_iter().flatten() {
         let adapter = agent["adapter"].as_str().unwrap_or("the base model");
         let ready = format!(
             "{} redo and {} binary_rl samples ready",
@@ -186,6 +213,36 @@ mod tests {
         let status = json!({"since_ms": 1_000});
         let shown = text(&status, 1_900);
         assert!(shown.contains("for less than a second"), "{shown}");
+    }
+
+    #[test]
+    fn nobody_without_weights_is_told_of_steps() {
+        let agent = json!({"agent": "main", "adapter": null, "n_redo": 0, "n_binary_rl": 0, "last_step": null});
+        let learner = |phase: &str| json!({"phase": {"is": phase}, "judging": {"waiting": 0}, "agents": [agent]});
+        let shown = |phase: &str| text(&json!({"learner": learner(phase)}), 1_000);
+        assert!(shown("collecting").contains("main on the base model"));
+        assert!(!shown("off").contains("base model"));
+    }
+
+    #[test]
+    fn what_upstreams_answered_and_what_the_file_says_now_is_told() {
+        let status = json!({
+            "config_changed": "/h/config.yaml",
+            "upstreams": {
+                "claude": {"n_good": 7, "n_failed": 1, "last_good_ms": 60_000, "last_failed_ms": 1_000, "last_failure": "429 Too Many Requests"},
+                "llm": {"n_good": 2, "n_failed": 3, "last_good_ms": 1_000, "last_failed_ms": 59_000, "last_failure": "401 Unauthorized"},
+                "other": {"n_good": 1, "n_failed": 0, "last_good_ms": 1_000, "last_failed_ms": null, "last_failure": null},
+            },
+        });
+        let shown = text(&status, 61_000);
+        let is_of_it = |line: &&str| line.starts_with("asked:") || line.starts_with("settings:");
+        let shown: Vec<&str> = shown.lines().filter(is_of_it).collect();
+        insta::assert_snapshot!(shown.join("\n"), @r"
+        settings: /h/config.yaml changed since the start: restart to use it
+        asked:   claude: 7 answered, 1 failed; the last that failed: 429 Too Many Requests, 1 min ago
+        asked:   llm fails: 401 Unauthorized, 2 s ago (2 answered, 3 failed)
+        asked:   other: 1 answered, 0 failed
+        ");
     }
 
     #[test]

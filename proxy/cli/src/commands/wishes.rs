@@ -17,7 +17,7 @@ use crate::{
 pub(crate) struct WishesArgs {
     #[command(subcommand)]
     what: What,
-    /// The agent: `main` for OpenClaw's.
+    /// The agent: `main` for OpenClaw's, `_shared` for all.
     #[arg(long, global = true, default_value = "_default")]
     agent: AgentId,
     /// As JSON.
@@ -93,11 +93,7 @@ impl WishesArgs {
             ))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let rows: Vec<Vec<String>> = view
-            .wishes
-            .iter()
-            .map(|wish| row(wish, &view.lessons))
-            .collect();
+        let rows: Vec<Vec<String>> = view.wishes.iter().map(|wish| row(wish, &view)).collect();
         out::line(out::table(&["wish", "learned", "undo"], &rows))?;
         Ok(ExitCode::SUCCESS)
     }
@@ -144,8 +140,12 @@ impl UndoArgs {
 }
 
 /// A wish, when it was learned, and the number that takes it back.
-fn row(wish: &str, lessons: &[Lesson]) -> Vec<String> {
-    let mut of_wish = lessons.iter().rev();
+fn row(wish: &str, view: &LessonsView) -> Vec<String> {
+    if view.shared.iter().any(|it| it == wish) {
+        let place = "everyone's (--agent _shared)".to_owned();
+        return vec![wish.to_owned(), place, String::new()];
+    }
+    let mut of_wish = view.lessons.iter().rev();
     let lesson = of_wish.find(|it| it.wish == wish && it.state == LessonState::InForce);
     let learned = lesson.map_or_else(
         || "written by hand".to_owned(),

@@ -134,7 +134,10 @@ impl Layer {
             (None, _) => self.unknown.push(Unknown {
                 key: path.to_owned(),
                 origin: self.origin.to_string(),
-                nearest: table::nearest(path),
+                nearest: match value {
+                    Value::Dict(..) => table::nearest_section(path),
+                    _ => table::nearest(path),
+                },
             }),
         }
     }

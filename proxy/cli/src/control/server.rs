@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     export,
-    wire::{Forget, KeyChange, TurnsQuery, WishChange},
+    wire::{AdapterChoice, Forget, KeyChange, TurnsQuery, WishChange},
 };
 use crate::{app::App, lessons};
 
@@ -59,6 +59,7 @@ pub(crate) async fn serve(
         .route("/wish", post(wish))
         .route("/forget", post(forget))
         .route("/adapters", post(adapters))
+        .route("/use_adapter", post(use_adapter))
         .route("/train_step", post(train_step))
         .route("/key", post(key))
         .route_layer(middleware::from_fn_with_state(control.clone(), admit))
@@ -144,6 +145,15 @@ async fn on_files<T: Serialize + Send + 'static>(
 async fn adapters(State(control): State<Control>) -> Response {
     let adapters = control.app.adapters().await;
     answer(adapters.map_err(|message| Failure(StatusCode::BAD_GATEWAY, message))).into_response()
+}
+
+async fn use_adapter(
+    State(control): State<Control>,
+    Json(choice): Json<AdapterChoice>,
+) -> Response {
+    let chosen = control.app.use_adapter(&choice).await;
+    let refused = |error: anyhow::Error| Failure(StatusCode::CONFLICT, format!("{error:#}"));
+    answer(chosen.map_err(refused)).into_response()
 }
 
 async fn train_step(State(control): State<Control>, Json(of): Json<Option<AgentId>>) -> Response {

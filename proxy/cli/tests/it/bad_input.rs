@@ -62,6 +62,13 @@ async fn rules_that_cannot_hold_name_their_place() {
 }
 
 #[tokio::test]
+async fn an_upstream_that_is_none_is_refused_where_it_stands() {
+    let config = "mode: skills_only\nproxy: {port: 0}\nrouting: {order: [claude]}\n";
+    let home = TestHome::new(config).unwrap();
+    insta::assert_snapshot!(home.refusal(&["start"]).await.unwrap(), @r#"metaclaw: routing.order in HOME/config.yaml: "claude" is no upstream; there are policy"#);
+}
+
+#[tokio::test]
 async fn a_file_that_was_named_must_be_there() {
     let home = TestHome::new("").unwrap();
     insta::assert_snapshot!(home.refusal(&["start", "--config", "HOME/none.yaml"]).await.unwrap(), @r#"metaclaw: cannot read HOME/none.yaml: No such file or directory (os error 2)"#);

@@ -9,6 +9,7 @@ use super::policy::Policy;
 use crate::{
     auth::Authenticator,
     config::{AgentConfig, ConfigError, GatewayConfig, Mode, POLICY},
+    metrics::Answers,
     serving::Serving,
     upstream::{Upstream, UpstreamError},
 };
@@ -96,6 +97,22 @@ impl Upstreams {
             nobody = UpstreamError::TextOnly;
         }
         Candidates { upstreams, nobody }
+    }
+
+    /// Whether a chat of an agent that is nothing special can be answered by anybody; why not, otherwise.
+    pub(crate) fn is_ready(&self, answers: &Answers) -> Result<(), String> {
+        let agent = AgentId::default_agent();
+        let mut unable = Vec::new();
+        for upstream in self.targets(&agent) {
+            match answers.unable(&upstream.name) {
+                None => return Ok(()),
+                Some(why) => unable.push(format!("{}: {why}", upstream.name)),
+            }
+        }
+        if unable.is_empty() {
+            return Err(self.nobody(&agent).to_string());
+        }
+        Err(unable.join("; "))
     }
 
     /// Why nobody can answer.

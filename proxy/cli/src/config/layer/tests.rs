@@ -6,10 +6,14 @@ fn layer(text: &str) -> Layer {
 
 #[test]
 fn unknown_keys_are_collected_with_their_neighbours() {
-    let layer = layer("rl:\n  batchsize: 8\n  lora_rank: 16\nwhatever: {a: 1}\n");
+    let layer = layer(
+        "rl:\n  batchsize: 8\n  lora_rank: 16\nwhatever: {a: 1}\nllmm: {api_key: k}\nupstream: {}\n",
+    );
     let told: Vec<String> = layer.unknown.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(told.join("\n"), @r#"
+    unknown key llmm in /etc/it/config.yaml: did you mean llm?
     unknown key rl.batchsize in /etc/it/config.yaml: did you mean rl.batch_size?
+    unknown key upstream in /etc/it/config.yaml: did you mean upstreams?
     unknown key whatever in /etc/it/config.yaml: it has no effect
     "#);
     assert_eq!(layer.values().keys().collect::<Vec<_>>(), ["rl.lora_rank"]);
@@ -63,8 +67,13 @@ fn what_is_not_built_is_refused_or_named() {
     llm.provider in /etc/it/config.yaml: "bedrock" is not allowed: Bedrock is not built: give an OpenAI-compatible address in llm.api_base
     rl.backend in /etc/it/config.yaml: "tinker" is not allowed: not built yet: use local or remote
     memory.enabled: there is no memory store: wishes and skills remember
-    skills.retrieval_mode: bm25 has taken its place
+    skills.retrieval_mode: keywords and bm25 have taken the place of templates
     "#);
+    let of_python = self::layer("skills: {retrieval_mode: embedding}\n");
+    assert!(of_python.problems.is_empty(), "such a file starts");
+    insta::assert_snapshot!(of_python.inert[0], @"skills.retrieval_mode: embeddings are not built: keywords and bm25 are used");
+    let refused = self::layer("skills: {retrieval_mode: hybrid}\n");
+    insta::assert_snapshot!(refused.problems[0], @r#"skills.retrieval_mode in /etc/it/config.yaml: "hybrid" is not allowed: embeddings are not built: use bm25"#);
 }
 
 #[test]
@@ -73,6 +82,8 @@ fn older_names_give_way_to_the_key_itself() {
         "mode: madmax\nrl: {prm_url: 'https://old.example', prm_model: old}\njudge: {model: new}\n",
     );
     let text = |path: &str| layer.values()[path].as_str().unwrap().to_owned();
+    let model = self::layer("llm: {model: big-1}\n");
+    assert_eq!(model.values()["llm.model_id"].as_str(), Some("big-1"));
     assert_eq!(text("mode"), "auto");
     assert_eq!(text("judge.url"), "https://old.example");
     assert_eq!(text("judge.model"), "new");

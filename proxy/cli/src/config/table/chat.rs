@@ -7,7 +7,7 @@ use crate::config::{
     key::{
         Key,
         State::{Alias, Done, Inert, Refused},
-        inert, key,
+        alias, inert, key,
     },
     kind::Kind::{
         Among, AnyOf, Bool, CallersKey, Count, Host, OneOf, OneOrMore, Path, Secret, Secrets, Size,
@@ -48,6 +48,7 @@ pub(super) const LLM: &[Key] = &[
         "",
         "without one, the caller's own authorisation passes and is never kept",
     ),
+    alias("llm.model", Text, "llm.model_id"),
     inert("llm.provider", Text, "llm.api_base decides").values(&[
         ("custom", Done),
         ("openai", Done),
@@ -317,12 +318,18 @@ pub(super) const LESSONS: &[Key] = &[
         "skills.retrieval_mode",
         OneOf(&["bm25", "template", "embedding", "hybrid"]),
         "bm25",
-        "how skills are found",
+        "how skills are found: by their keywords, else by the words of their names and descriptions",
     )
     .values(&[
-        ("template", Inert("bm25 has taken its place")),
-        ("embedding", Inert(NO_EMBEDDINGS)),
-        ("hybrid", Inert(NO_EMBEDDINGS)),
+        (
+            "template",
+            Inert("keywords and bm25 have taken the place of templates"),
+        ),
+        (
+            "embedding",
+            Inert("embeddings are not built: keywords and bm25 are used"),
+        ),
+        ("hybrid", Refused("embeddings are not built: use bm25")),
     ]),
     inert(
         "skills.task_specific_top_k",

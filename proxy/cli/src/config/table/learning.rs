@@ -111,7 +111,7 @@ pub(super) const RL: &[Key] = &[
     key(
         "rl.method",
         SomeOf(METHODS),
-        "redo+opd+binary_rl",
+        "redo+binary_rl",
         "what a step is made of",
     ),
     key("rl.w_redo", POSITIVE, "1", "weight of redo"),
