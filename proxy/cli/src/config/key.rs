@@ -137,10 +137,9 @@ impl Key {
         }
     }
 
-    /// The words that work, without older ones and those that are refused.
+    /// The words that work, without older ones and those that do nothing.
     fn words(&self, words: &[&str], between: &str) -> String {
-        let works =
-            |word: &&str| !matches!(self.state_of(word), State::Refused(_) | State::Alias(_));
+        let works = |word: &&str| self.state_of(word) == State::Done;
         let words: Vec<&str> = words.iter().copied().filter(works).collect();
         words.join(between)
     }

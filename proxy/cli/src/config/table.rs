@@ -9,6 +9,8 @@ mod learning;
 mod older;
 mod shared;
 
+pub(super) use self::shared::{NO_BEDROCK, NO_CLOUD, NO_MEMORY};
+
 /// All of it, in the order of the example file.
 pub(crate) const TABLE: &[Section] = &[
     Section {
