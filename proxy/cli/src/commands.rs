@@ -1,14 +1,16 @@
 //! The subcommands, one file each, and what they share.
 
-use std::{future::Future, process::ExitCode};
+use std::{future::Future, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
 mod adapters;
+mod auth;
 mod config;
 mod context;
 mod forget;
 mod keys;
+mod setup;
 mod skills;
 mod source;
 mod start;
@@ -18,18 +20,33 @@ mod train_step;
 mod turns;
 mod wishes;
 
-pub(crate) use self::context::Context;
+use self::context::Context;
+use crate::environment::Environment;
 
 /// A proxy that an agent talks through and that makes the model behind it better.
 #[derive(Debug, Parser)]
 #[command(name = "metaclaw", version, about, max_term_width = 100)]
 pub(crate) struct Cli {
+    /// The home folder, in place of METACLAW_HOME, else ~/.metaclaw.
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Which one")]
+    home: Option<PathBuf>,
+    /// The proxy of this port, where several share a home; `start` listens on it, 0 takes a free one.
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_name = "N",
+        help_heading = "Which one"
+    )]
+    port: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Ask what is needed, try it, and write config.yaml.
+    Setup(setup::SetupArgs),
     /// Start the proxy, and the trainer where one is configured.
     Start(start::StartArgs),
     /// End the running proxy; replies under way may finish.
@@ -38,6 +55,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Show or change settings.
     Config(config::ConfigArgs),
+    /// Keys and tokens of providers, kept apart from the settings.
+    Auth(auth::AuthArgs),
     /// What was said, judged and trained.
     Turns(turns::TurnsArgs),
     /// The skills that an agent may be given.
@@ -60,10 +79,18 @@ enum Command {
 
 impl Cli {
     /// Does what was asked.
-    pub(crate) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self, environment: Environment) -> anyhow::Result<ExitCode> {
+        let context = Context::new(environment, self.home, self.port);
+        let context = &match self.command {
+            // To these, --port says where a proxy is to listen.
+            Command::Start(_) | Command::Setup(_) => context,
+            _ => context.at_proxy()?,
+        };
         match self.command {
             Command::Start(args) => args.run(context),
             Command::Config(args) => args.run(context),
+            Command::Auth(args) => args.run(context),
+            Command::Setup(args) => wait(args.run(context)),
             Command::Stop(args) => wait(args.run(context)),
             Command::Status(args) => wait(args.run(context)),
             Command::Turns(args) => wait(args.run(context)),

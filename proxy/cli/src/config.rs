@@ -13,13 +13,19 @@ use std::{
 use figment::{Figment, error::Kind as FigmentKind, value::Value};
 use serde::{Deserialize, de::DeserializeOwned};
 
+mod adjust;
 pub(crate) mod edit;
 mod error;
 pub(crate) mod example;
+mod foreign;
+mod hub;
 mod key;
 mod kind;
 mod layer;
 mod policy;
+mod profiles;
+pub(crate) mod providers;
+pub(crate) mod rooms;
 mod sections;
 mod show;
 mod sources;
@@ -30,9 +36,9 @@ mod yaml;
 pub(crate) use self::{
     error::{ConfigError, InertUse, Problem, Unknown},
     layer::{ENV_PREFIX, Layer, Origin},
-    policy::Policy,
+    policy::{Policy, without_effect},
     sections::{Agent, Backend, BackendKind, JudgeAddress, Listen, Llm, Mode, Trainer, Upstream},
-    show::{Effective, one_line},
+    show::{Effective, one_line, unbuilt},
     sources::fingerprint,
 };
 
@@ -46,6 +52,8 @@ pub(crate) struct Sources {
     pub variables: Vec<(String, String)>,
     /// `--port` and `--mode`, dotted.
     pub flags: Vec<(&'static str, String)>,
+    /// What `metaclaw auth` keeps.
+    pub profiles: PathBuf,
 }
 
 /// What the command itself reads.
@@ -97,19 +105,24 @@ pub(crate) fn load(given: Sources) -> Result<Loaded, ConfigError> {
     for (path, value) in given.flags {
         flags.set(path, &Value::from(value));
     }
-    let path = given.file;
-    let mut loaded = Loaded::new(vec![file, variables, flags])?;
-    loaded.notices.extend(readable_keys(&path, &loaded));
+    let holds_keys = file.holds_keys();
+    let mut layers = vec![file, variables, flags];
+    let used = profiles::lay(&mut layers, &given.profiles)?;
+    let mut loaded = Loaded::new(layers)?;
+    loaded.notices.extend(used);
+    loaded
+        .notices
+        .extend(readable_by_others(&given.file, holds_keys));
+    loaded
+        .notices
+        .extend(readable_by_others(&given.profiles, true));
     loaded.notices.extend(misnamed);
     Ok(loaded)
 }
 
 /// What to say of a file that holds keys and that others may read.
-fn readable_keys(path: &Path, loaded: &Loaded) -> Option<String> {
+fn readable_by_others(path: &Path, holds_keys: bool) -> Option<String> {
     let mode = std::fs::metadata(path).ok()?.permissions().mode();
-    let file = loaded.layers.first()?;
-    let mut keys = file.values().keys().filter_map(|path| table::find(path));
-    let holds_keys = keys.any(|key| key.kind.is_secret());
     (mode & 0o044 != 0 && holds_keys).then(|| {
         let path = path.display();
         format!("{path} holds keys and others may read it: `chmod 600 {path}`")
@@ -124,6 +137,11 @@ impl Config {
         let own = self.agents.values().filter_map(|agent| agent.mode);
         own.chain([self.mode]).any(|it| it == mode)
     }
+
+    /// Whether somebody beside a policy model can answer.
+    pub(crate) fn has_upstream(&self) -> bool {
+        self.llm.api_base.is_some() || self.upstreams.values().any(|it| it.url.is_some())
+    }
 }
 
 // === impl Loaded ===
@@ -131,6 +149,9 @@ impl Config {
 impl Loaded {
     /// Lays layers over each other, the last on top.
     pub(crate) fn new(mut layers: Vec<Layer>) -> Result<Self, ConfigError> {
+        if let Some(address) = providers::layer(&layers) {
+            layers.insert(0, address);
+        }
         let mut problems = Vec::new();
         let (mut unknown, mut inert) = (Vec::new(), Vec::new());
         for layer in &mut layers {
@@ -151,6 +172,7 @@ impl Loaded {
             merged,
         };
         loaded.require_key_beyond_loopback()?;
+        loaded.require_key_of_judge();
         Ok(loaded)
     }
 
@@ -186,33 +208,6 @@ impl Loaded {
             .into_iter()
             .find(|layer| layer.values().contains_key(path))
             .map(Layer::origin)
-    }
-
-    /// Nobody listens to the world without a key.
-    ///
-    /// The original's default was 0.0.0.0 and stands in every file that it wrote, so that one
-    /// address is taken back to this machine; any other was meant, and is refused.
-    fn require_key_beyond_loopback(&mut self) -> Result<(), ConfigError> {
-        let listen = &mut self.config.proxy;
-        if listen.host.is_loopback() || listen.requires_key() {
-            return Ok(());
-        }
-        if listen.host.is_unspecified() && listen.host.is_ipv4() {
-            listen.host = std::net::Ipv4Addr::LOCALHOST.into();
-            self.notices
-                .push("proxy.host 0.0.0.0 without a key: listening on 127.0.0.1 only".to_owned());
-            return Ok(());
-        }
-        let given = listen.host.to_string();
-        Err(ConfigError::Values(vec![Problem {
-            key: "proxy.host".to_owned(),
-            origin: self
-                .origin("proxy.host")
-                .map_or_else(|| "the defaults".to_owned(), ToString::to_string),
-            given,
-            reason: "without a key, 127.0.0.1 or ::1; set proxy.api_key, or make one with `metaclaw keys add`, to be reached from elsewhere"
-                .to_owned(),
-        }]))
     }
 }
 

@@ -11,6 +11,7 @@ use clap::Parser;
 mod adapters;
 mod app;
 mod assemble;
+mod auth_profiles;
 mod banner;
 mod commands;
 mod config;
@@ -22,12 +23,13 @@ mod lessons;
 mod limits;
 mod logging;
 mod out;
+mod prompt;
 mod roots;
 mod signals;
 mod supervise;
 mod traces;
 
-use self::commands::{Cli, Context};
+use self::commands::Cli;
 
 /// Turns are made by one thread and dropped by another, which the system's allocator does slowly.
 #[cfg(feature = "jemalloc")]
@@ -36,8 +38,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let context = Context::new(environment::Environment::from_process());
-    match cli.run(&context) {
+    match cli.run(environment::Environment::from_process()) {
         Ok(code) => code,
         Err(error) => {
             out::aside(format!("metaclaw: {}", whole(&error)));

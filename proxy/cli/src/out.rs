@@ -70,7 +70,7 @@ pub(crate) fn aside(text: impl AsRef<str>) {
     writeln!(out, "{text}").ok();
 }
 
-fn for_reader(text: &str, is_terminal: bool) -> Cow<'_, str> {
+pub(crate) fn for_reader(text: &str, is_terminal: bool) -> Cow<'_, str> {
     let is_harmful = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || is_bidi_control(c);
     if is_terminal {
         escaped(text, is_harmful)

@@ -11,8 +11,9 @@ use tracing_appender::non_blocking::ErrorCounter;
 use super::context::Context;
 use crate::{
     assemble::{self, Plan},
-    config::{Loaded, Policy},
+    config::{Loaded, Policy, without_effect},
     daemon::{self, Ready},
+    home::Home,
     limits,
     logging::{self, Logging},
     out, roots,
@@ -24,9 +25,6 @@ pub(crate) struct StartArgs {
     /// The settings, in place of config.yaml in the home folder.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Listen on this port; 0 takes a free one.
-    #[arg(short, long, value_name = "N")]
-    port: Option<String>,
     /// auto, rl or skills_only.
     #[arg(short, long)]
     mode: Option<String>,
@@ -44,9 +42,11 @@ impl StartArgs {
     /// Does it.
     pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         if self.daemon {
-            return daemon::start(&context.home, &self.forwarded());
+            let home = self.home(context)?;
+            return daemon::start(&home, &self.forwarded(context));
         }
-        let file = self.tell_parent.then(|| context.home.log_file());
+        let file = self.tell_parent.then(|| self.home(context)).transpose()?;
+        let file = file.map(|home| home.log_file());
         let Logging {
             traces,
             dropped,
@@ -64,20 +64,21 @@ impl StartArgs {
         // What we make is for its owner alone, and what the trainer makes, which inherits this: weights
         // are learned from what was said.
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
-        let (version, home) = (env!("CARGO_PKG_VERSION"), context.home.dir());
-        info!(version, home = %home.display(), "metaclaw starts");
+        let home = self.home(context)?;
+        let version = env!("CARGO_PKG_VERSION");
+        info!(version, home = %home.dir().display(), "metaclaw starts");
         limits::raise_open_files();
-        let loaded = self.settings(context)?;
+        let mut loaded = self.settings(context)?;
+        loaded.rooms()?;
         let policy = Policy::from_config(&loaded.config, &context.environment.cache())?;
-        context
-            .home
-            .create()
-            .with_context(|| format!("cannot make the home folder {}", home.display()))?;
-        let lock = context.home.lock("start")?;
+        loaded.inert.extend(without_effect(&loaded.config));
+        home.create()
+            .with_context(|| format!("cannot make the home folder {}", home.dir().display()))?;
+        let lock = home.lock("start")?;
         let tell_parent = self.tell_parent;
         let plan = Plan {
             config_name: self.config.unwrap_or_else(|| context.home.config()),
-            home: context.home.clone(),
+            home,
             environment: context.environment.clone(),
             loaded,
             policy,
@@ -98,9 +99,24 @@ impl StartArgs {
         ended
     }
 
+    /// Whose files this proxy has: the home's own, or, where `--port` is not the port of the settings, those
+    /// of that port.
+    fn home(&self, context: &Context) -> anyhow::Result<Home> {
+        let given = context.port.as_ref().and_then(|port| port.parse().ok());
+        let Some(port) = given.filter(|port| *port != 0) else {
+            return Ok(context.home.clone());
+        };
+        let settings = context.settings(self.config.clone(), Vec::new())?;
+        Ok(if port == settings.config.proxy.port {
+            context.home.clone()
+        } else {
+            context.home.instance(port)
+        })
+    }
+
     /// The settings, with what is to be said about them.
     fn settings(&self, context: &Context) -> anyhow::Result<Loaded> {
-        let given = [("proxy.port", &self.port), ("mode", &self.mode)];
+        let given = [("proxy.port", &context.port), ("mode", &self.mode)];
         let flags = given
             .into_iter()
             .filter_map(|(key, value)| Some((key, value.clone()?)))
@@ -116,12 +132,14 @@ impl StartArgs {
     }
 
     /// The same start, for the process in the background.
-    fn forwarded(&self) -> Vec<String> {
+    fn forwarded(&self, context: &Context) -> Vec<String> {
         let mut arguments = vec!["start".to_owned(), "--tell-parent".to_owned()];
         let config = self.config.as_ref().map(|it| it.display().to_string());
+        let home = Some(context.home.dir().display().to_string());
         for (name, value) in [
+            ("--home", &home),
             ("--config", &config),
-            ("--port", &self.port),
+            ("--port", &context.port),
             ("--mode", &self.mode),
         ] {
             if let Some(value) = value {

@@ -30,6 +30,11 @@ impl StatusArgs {
                 out::json(&serde_json::json!({"running": false}))?;
             } else {
                 out::line("MetaClaw: not running")?;
+                for port in context.home.running_instances() {
+                    out::line(format!(
+                        "another runs on port {port}: metaclaw status --port {port}"
+                    ))?;
+                }
             }
             return Ok(ExitCode::from(NOT_RUNNING));
         };

@@ -110,7 +110,7 @@ async fn one_home_has_one_proxy() {
     let proxy = home.start().await.unwrap();
     let refusal = home.refusal(&["start"]).await.unwrap();
     let pid = proxy.child.id().unwrap().to_string();
-    insta::assert_snapshot!(refusal.replace(&pid, "PID"), @r#"metaclaw: `metaclaw start` already runs in HOME (process PID): `metaclaw stop` ends it"#);
+    insta::assert_snapshot!(refusal.replace(&pid, "PID"), @r#"metaclaw: `metaclaw start` already runs in HOME (process PID): `metaclaw stop` ends it, `metaclaw start --port N` starts another beside it"#);
     assert_eq!(
         proxy.chat("s", &["still there?"]).await.unwrap(),
         "answer to 1"

@@ -138,7 +138,11 @@ impl Upstreams {
             names.clear();
         }
         names.extend(own.iter().map(String::as_str));
-        names.retain(|name| *name != POLICY || mode != Mode::SkillsOnly);
+        // Who is not to be answered by it is answered by it all the same where nobody else can.
+        let has_others = names.iter().any(|name| self.named.contains_key(*name));
+        if mode == Mode::SkillsOnly && has_others {
+            names.retain(|name| *name != POLICY);
+        }
         names
     }
 }

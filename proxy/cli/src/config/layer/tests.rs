@@ -59,14 +59,15 @@ fn a_list_that_leaves_nobody_to_ask_is_refused_where_it_stands() {
 fn what_is_not_built_is_refused_or_named() {
     let layer = layer(
         "rl: {backend: tinker}\nllm: {provider: bedrock}\nmemory: {enabled: true}\n\
-         skills: {retrieval_mode: template}\n",
+         skills: {retrieval_mode: template}\njudge: {kind: http}\n",
     );
     let refused: Vec<String> = layer.problems.iter().map(ToString::to_string).collect();
     let inert: Vec<String> = layer.inert.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(format!("{}\n{}", refused.join("\n"), inert.join("\n")), @r#"
-    llm.provider in /etc/it/config.yaml: "bedrock" is not allowed: Bedrock is not built: give an OpenAI-compatible address in llm.api_base
-    rl.backend in /etc/it/config.yaml: "tinker" is not allowed: not built yet: use local or remote
+    judge.kind in /etc/it/config.yaml: "http" is not allowed: not built yet: use llm or rules
+    llm.provider: Bedrock is not built: give an OpenAI-compatible address in llm.api_base
     memory.enabled: there is no memory store: wishes and skills remember
+    rl.backend: no cloud trains yet: weights are trained on this machine, or at rl.remote_url
     skills.retrieval_mode: keywords and bm25 have taken the place of templates
     "#);
     let of_python = self::layer("skills: {retrieval_mode: embedding}\n");
@@ -157,14 +158,18 @@ fn a_key_is_the_text_that_was_written() {
 #[test]
 fn a_key_that_can_never_match_is_refused() {
     let layer = layer(
-        "llm: {api_key: a b c d e f g}\nproxy: {api_key: ''}\nupstreams: {u: {keys: [schlüssel]}}\n",
+        "llm: {api_key: a b c d e f g}\nproxy: {keys: {a: {key: '', agents: [b]}}}\nupstreams: {u: {keys: [schlüssel]}}\n",
     );
     let told: Vec<String> = layer.problems.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(told.join("\n"), @r#"
     llm.api_key in /etc/it/config.yaml: "… f g" is not allowed: ASCII text without spaces
-    proxy.api_key in /etc/it/config.yaml: "…" is not allowed: ASCII text without spaces, not empty: leave it out for none
+    proxy.keys.a.key in /etc/it/config.yaml: "…" is not allowed: ASCII text without spaces, not empty: leave it out for none
     upstreams.u.keys in /etc/it/config.yaml: "[…]" is not allowed: a list of ASCII texts without spaces
     "#);
+    // As 0.3.3 wrote it: no key, and a word about it.
+    let layer = self::layer("proxy: {api_key: ''}\n");
+    assert!(layer.problems.is_empty() && layer.values().is_empty());
+    assert_eq!(layer.inert[0].key, "proxy.api_key");
     let variable = ("METACLAW__PROXY__API_KEY".to_owned(), " ".to_owned());
     let layer = Layer::environment([variable].into_iter());
     assert_eq!(layer.problems.len(), 1, "an empty variable is no key");

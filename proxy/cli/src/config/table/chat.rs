@@ -2,11 +2,11 @@
 
 use metaclaw_gateway::Failure;
 
-use super::shared::{ANY, LATER, NO_ADAPTERS, NO_BEDROCK, NO_CLI, NO_EMBEDDINGS, SOME};
+use super::shared::{ANY, LATER, NO_ADAPTERS, NO_BEDROCK, NO_EMBEDDINGS, SOME};
 use crate::config::{
     key::{
         Key,
-        State::{Alias, Done, Inert, Refused},
+        State::{Alias, Inert, Refused},
         alias, inert, key,
     },
     kind::Kind::{
@@ -46,23 +46,27 @@ pub(super) const LLM: &[Key] = &[
         "llm.api_key",
         Secret,
         "",
-        "without one, the caller's own authorisation passes and is never kept",
+        "without one, that of `metaclaw auth`; without any, the caller's own authorisation passes and is never kept",
     ),
     alias("llm.model", Text, "llm.model_id"),
-    inert("llm.provider", Text, "llm.api_base decides").values(&[
-        ("custom", Done),
-        ("openai", Done),
-        ("bedrock", Refused(NO_BEDROCK)),
-        ("openai-codex", Refused(NO_CLI)),
-        ("gemini", Refused(NO_CLI)),
-    ]),
-    inert(
+    key(
+        "llm.provider",
+        Text,
+        "",
+        "stands for the address where llm.api_base is not given (openai, anthropic, gemini, openrouter, deepseek, kimi, qwen, minimax, novita, volcengine, ollama, lmstudio), and for whose key of `metaclaw auth` is used",
+    )
+    .values(&[("bedrock", Inert(NO_BEDROCK))]),
+    key(
         "llm.auth_method",
         OneOf(&["api_key", "oauth_token"]),
-        "llm.api_key is used",
-    )
-    .values(&[("api_key", Done), ("oauth_token", Refused(NO_CLI))]),
-    inert("llm.oauth_token", Secret, NO_CLI),
+        "api_key",
+        "oauth_token: the token that `metaclaw auth paste-token` keeps for llm.provider comes before llm.api_key",
+    ),
+    inert(
+        "llm.oauth_token",
+        Secret,
+        "a token is kept by `metaclaw auth paste-token --provider NAME`, and not in this file",
+    ),
     inert("llm.bedrock_region", Text, NO_BEDROCK),
 ];
 
