@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use jiff::tz::TimeZone;
 use metaclaw_chat::AgentId;
 use metaclaw_gateway::{Authenticator, Metrics, Serving};
 use metaclaw_learner::{Learner, StepReport, TrainError};
@@ -14,7 +15,10 @@ use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::{
     banner::About,
+    compare::Comparer,
     control::{AdapterView, LogStatus, SkillView, Status, TrainerStatus},
+    home::Home,
+    report::{self, Period, Report, Sources},
     supervise::TrainerState,
 };
 
@@ -32,6 +36,12 @@ pub(crate) struct App {
     /// The log of turns.
     pub log: TurnLog,
     pub library: Library,
+    /// Where it all lies.
+    pub home: Home,
+    /// Whether weights learn.
+    pub weights: bool,
+    /// Asks with and without what was learned.
+    pub comparer: Comparer,
     /// Which adapter to ask for.
     pub serving: Arc<Serving>,
     /// Who trains; none where no weights learn.
@@ -109,6 +119,17 @@ impl App {
     /// The skills of one agent; without one, those of everybody.
     pub(crate) fn skills(&self, agent: Option<&AgentId>) -> Vec<SkillView> {
         skills(&self.library, agent)
+    }
+
+    /// What happened in some days.
+    pub(crate) async fn report(&self, period: Period, zone: &TimeZone) -> anyhow::Result<Report> {
+        let sources = Sources {
+            log: &self.log,
+            library: &self.library,
+            weights: self.weights,
+            zone,
+        };
+        report::gather(sources, period).await
     }
 
     /// The agents that are served with an adapter: those of the log, but for what was withdrawn.

@@ -35,9 +35,11 @@ use crate::{
     control,
     home::{Home, RunFile},
     logging::warn_dropped,
+    report,
     signals::Signals,
 };
 
+mod compare;
 mod learner;
 mod lessons;
 mod plan;
@@ -113,6 +115,7 @@ impl Running {
         let training = TrainingSide::new(plan, &serving)?;
         unloader.set(training.backend.as_ref());
 
+        let comparer = compare::comparer(plan, &training)?;
         let settings = plan.loaded.room::<LearnerConfig>()?;
         let (judge, judged_with) = learner::judge(plan, &settings)?;
         let trains = training.backend.is_some() && settings.learns();
@@ -141,6 +144,9 @@ impl Running {
             since_ms: now_ms(),
             log,
             library,
+            home: plan.home.clone(),
+            comparer,
+            weights: trains,
             serving,
             backend: training.backend,
             learner,
@@ -158,6 +164,7 @@ impl Running {
         }
         tasks.spawn(warn_dropped(plan.dropped_lines.clone(), background.clone()));
         tasks.spawn(lessons::rescan(app.library.clone(), background.clone()));
+        tasks.spawn(report::write_daily(Arc::clone(&app), background.clone()));
         let turns: TurnsConfig = plan.loaded.section("turns")?;
         tasks.spawn(retention::run(
             app.log.clone(),

@@ -6,12 +6,11 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 mod app;
 mod assemble;
 mod banner;
 mod commands;
+mod compare;
 mod config;
 mod control;
 mod daemon;
@@ -21,9 +20,11 @@ mod lessons;
 mod limits;
 mod logging;
 mod out;
+mod report;
 mod roots;
 mod signals;
 mod supervise;
+mod terminal;
 mod traces;
 
 use self::commands::{Cli, Context};
@@ -34,10 +35,11 @@ use self::commands::{Cli, Context};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::typed();
     let context = Context::new(environment::Environment::from_process());
     match cli.run(&context) {
         Ok(code) => code,
+        Err(error) if out::is_reader_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
             out::aside(format!("metaclaw: {}", whole(&error)));
             ExitCode::FAILURE

@@ -25,6 +25,12 @@ impl Context {
         Self { environment, home }
     }
 
+    /// The home of `cargo xtask start`, where it is another one.
+    pub(crate) fn demo(&self) -> Option<Home> {
+        let demo = Home::at(self.environment.cache().join("demo-home"));
+        (demo != self.home).then_some(demo)
+    }
+
     /// The settings: from the file named, else from the one in the home.
     pub(crate) fn settings(
         &self,
