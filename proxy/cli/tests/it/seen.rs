@@ -37,7 +37,7 @@ async fn the_digest_says_what_happened_whether_or_not_it_runs() {
         "{running}"
     );
     assert!(
-        running.contains(&format!("- wish: {WISH}  (undo 1)")),
+        running.contains(&format!("- wish: {WISH} (undo 1)")),
         "{running}"
     );
     assert!(
@@ -230,7 +230,7 @@ async fn a_reader_that_leaves_early_is_no_error() {
     home.ask(&["stop"]).await.unwrap();
     assert!(proxy.ended().await.unwrap().success());
     for arguments in [
-        &["turns", "show", "1-1", "--full"][..],
+        &["turns", "show", "1-0", "--full"][..],
         &["turns", "export"],
     ] {
         let mut child = home.command(arguments);

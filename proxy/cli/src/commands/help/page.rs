@@ -24,7 +24,7 @@ pub(super) fn page(mut command: Command) -> String {
             page.push('\n');
             page.extend(told);
         }
-        page.push_str(&arguments(it));
+        page.push_str(&arguments(it, |_| true));
         for below in it.get_subcommands().filter(|it| is_shown(it)) {
             let _ = write!(
                 page,
@@ -33,7 +33,7 @@ pub(super) fn page(mut command: Command) -> String {
                 below.get_name()
             );
             page.push_str(&about(below));
-            page.push_str(&arguments(below));
+            page.push_str(&arguments(below, |arg| !arg.is_global_set()));
         }
     }
     page
@@ -51,10 +51,12 @@ fn about(command: &Command) -> String {
     format!("{}.\n", about.trim_end_matches('.'))
 }
 
-/// A table of flags; nothing where there are none.
-fn arguments(command: &Command) -> String {
-    let is_told =
-        |it: &&Arg| !it.is_hide_set() && !["help", "version"].contains(&it.get_id().as_str());
+/// A table of flags; nothing where there are none. What holds below as well is told above alone.
+fn arguments(command: &Command, is_own: fn(&Arg) -> bool) -> String {
+    let is_told = |it: &&Arg| {
+        let is_clap_s = ["help", "version"].contains(&it.get_id().as_str());
+        !it.is_hide_set() && !is_clap_s && is_own(it)
+    };
     let rows: Vec<String> = command.get_arguments().filter(is_told).map(row).collect();
     if rows.is_empty() {
         return String::new();

@@ -73,7 +73,7 @@ fn by_whom(served: &Served) -> String {
     match (&served.adapter, served.upstream == POLICY_UPSTREAM) {
         (Some(adapter), _) => format!("the policy model with adapter {adapter}"),
         (None, true) => "the policy model, without an adapter".to_owned(),
-        (None, false) => format!("{} by upstream {}", served.model, served.upstream),
+        (None, false) => format!("{} by {}", served.model, served.upstream),
     }
 }
 
