@@ -18,7 +18,7 @@ use crate::{
     compare::Comparer,
     control::{AdapterView, LogStatus, SkillView, Status, TrainerStatus},
     home::Home,
-    report::{self, Period, Report, Sources},
+    report::Sources,
     supervise::TrainerState,
 };
 
@@ -121,15 +121,14 @@ impl App {
         skills(&self.library, agent)
     }
 
-    /// What happened in some days.
-    pub(crate) async fn report(&self, period: Period, zone: &TimeZone) -> anyhow::Result<Report> {
-        let sources = Sources {
-            log: &self.log,
-            library: &self.library,
+    /// What digests are made of.
+    pub(crate) fn sources(&self) -> Sources {
+        Sources {
+            log: self.log.clone(),
+            library: self.library.clone(),
             weights: self.weights,
-            zone,
-        };
-        report::gather(sources, period).await
+            zone: TimeZone::system(),
+        }
     }
 
     /// The agents that are served with an adapter: those of the log, but for what was withdrawn.

@@ -164,7 +164,8 @@ impl Running {
         }
         tasks.spawn(warn_dropped(plan.dropped_lines.clone(), background.clone()));
         tasks.spawn(lessons::rescan(app.library.clone(), background.clone()));
-        tasks.spawn(report::write_daily(Arc::clone(&app), background.clone()));
+        let digests = report::write_daily(app.sources(), plan.home.reports(), background.clone());
+        tasks.spawn(digests);
         let turns: TurnsConfig = plan.loaded.section("turns")?;
         tasks.spawn(retention::run(
             app.log.clone(),

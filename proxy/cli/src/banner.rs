@@ -172,7 +172,7 @@ fn leaves(config: &Config, policy: &Policy, judge: &JudgedWith) -> String {
 }
 
 /// The host of an address, with its port.
-fn host(url: &str) -> &str {
+pub(crate) fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split('/').next().unwrap_or(rest);
     // Whatever stands before an @ may be a password.

@@ -10,7 +10,7 @@ use metaclaw_skills::{Lessons, Library};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::supervise::TrainerState;
+use crate::{banner::host, supervise::TrainerState};
 
 mod questions;
 
@@ -122,7 +122,7 @@ impl Comparer {
             question,
         };
         Ok(Plan {
-            model: format!("{} at {}", config.model, config.url),
+            model: format!("{} at {}", config.model, host(&config.url)),
             adapter: adapter.map(|name| name.to_string()),
             questions: questions.into_iter().map(planned).collect(),
         })

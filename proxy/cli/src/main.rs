@@ -16,6 +16,7 @@ mod control;
 mod daemon;
 mod environment;
 mod home;
+mod lesson_line;
 mod lessons;
 mod limits;
 mod logging;

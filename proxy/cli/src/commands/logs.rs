@@ -36,7 +36,7 @@ impl LogsArgs {
         let path = context.home.log_file();
         anyhow::ensure!(
             path.exists(),
-            "there is no {}: `metaclaw start -d` writes one; a proxy in the foreground writes to its own terminal",
+            "there is no {}: `metaclaw start -d` writes one; a proxy in the foreground writes to its own terminal, a service to the journal (`journalctl --user -u metaclaw`)",
             path.display()
         );
         let mut filter = Filter::new(&self.level)?;

@@ -61,12 +61,12 @@ async fn of(context: &Context, period: Period) -> anyhow::Result<Report> {
         TurnSource::Running(client) => Ok(client.ask("report", &period).await?),
         TurnSource::Files { log, _lock } => {
             let sources = Sources {
-                log: &log,
-                library: &files(context)?,
+                log: log.clone(),
+                library: files(context)?,
                 weights,
-                zone: &TimeZone::system(),
+                zone: TimeZone::system(),
             };
-            let report = report::gather(sources, period).await;
+            let report = report::gather(&sources, period).await;
             log.close().await;
             report
         }

@@ -11,7 +11,6 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use jiff::tz::TimeZone;
 use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_gateway::ConfigError;
 use serde::Serialize;
@@ -28,7 +27,7 @@ use crate::{
     app::App,
     compare::{Question, Wanted, pick},
     lessons,
-    report::Period,
+    report::{self, Period},
 };
 
 /// What every handler knows.
@@ -135,7 +134,7 @@ async fn journal(State(control): State<Control>) -> Response {
 }
 
 async fn report_of(State(control): State<Control>, Json(period): Json<Period>) -> Response {
-    let report = control.app.report(period, &TimeZone::system()).await;
+    let report = report::gather(&control.app.sources(), period).await;
     answer(report.map_err(|error| refused(&error))).into_response()
 }
 

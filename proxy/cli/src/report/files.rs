@@ -5,17 +5,21 @@ use std::{
     fs, io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
-use jiff::{civil::Date, tz::TimeZone};
+use jiff::civil::Date;
 use metaclaw_chat::now_ms;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{Period, Report, curve, days::day_of, markdown};
-use crate::{app::App, home::write_private};
+use super::{
+    Period, Report, curve,
+    days::day_of,
+    gather::{Sources, gather},
+    markdown,
+};
+use crate::home::write_private;
 
 /// The first look, when the start is over.
 const FIRST: Duration = Duration::from_secs(90);
@@ -26,17 +30,15 @@ const BEHIND: u32 = 7;
 const FORGOTTEN: &str = "- (forgotten)";
 
 /// Writes what is due now and then, until `ending`.
-pub(crate) async fn run(app: Arc<App>, ending: CancellationToken) {
+pub(crate) async fn run(sources: Sources, folder: PathBuf, ending: CancellationToken) {
     let looks = async {
         let mut done = BTreeSet::new();
         let mut pause = FIRST;
         loop {
             tokio::time::sleep(pause).await;
             pause = EVERY;
-            let zone = TimeZone::system();
-            let folder = app.home.reports();
-            for day in due(day_of(now_ms(), &zone), &folder, &done) {
-                match write_one(&app, &folder, day, &zone).await {
+            for day in due(day_of(now_ms(), &sources.zone), &folder, &done) {
+                match write_one(&sources, &folder, day).await {
                     Ok(()) => {
                         done.insert(day);
                     }
@@ -58,8 +60,8 @@ fn due(today: Date, folder: &Path, done: &BTreeSet<Date>) -> Vec<Date> {
     days.collect()
 }
 
-async fn write_one(app: &App, folder: &Path, day: Date, zone: &TimeZone) -> anyhow::Result<()> {
-    let report = app.report(Period::day(day), zone).await?;
+async fn write_one(sources: &Sources, folder: &Path, day: Date) -> anyhow::Result<()> {
+    let report = gather(sources, Period::day(day)).await?;
     if report.is_empty() {
         return Ok(());
     }

@@ -19,21 +19,21 @@ const PAGE: usize = 100;
 const CURVE: u32 = 14;
 
 /// Where a digest comes from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sources<'a> {
-    pub log: &'a TurnLog,
-    pub library: &'a Library,
+#[derive(Debug, Clone)]
+pub(crate) struct Sources {
+    pub log: TurnLog,
+    pub library: Library,
     /// Whether weights learn.
     pub weights: bool,
     /// The owner's clock.
-    pub zone: &'a TimeZone,
+    pub zone: TimeZone,
 }
 
 /// The digest of a period.
 ///
 /// # Errors
 /// The log's, or the journal's.
-pub(crate) async fn gather(sources: Sources<'_>, period: Period) -> anyhow::Result<Report> {
+pub(crate) async fn gather(sources: &Sources, period: Period) -> anyhow::Result<Report> {
     let curve = Period::until(period.last, CURVE);
     let shown = Period {
         first: curve.first.min(period.first),
@@ -45,7 +45,7 @@ pub(crate) async fn gather(sources: Sources<'_>, period: Period) -> anyhow::Resu
     };
     let mut days: BTreeMap<Date, DayRow> = shown.days().map(|day| (day, row(day))).collect();
     let mut tally = Tally::new(sources.weights);
-    look_through(&sources, shown, |day, turn| {
+    look_through(sources, shown, |day, turn| {
         if let Some(row) = days.get_mut(&day) {
             row.add(turn);
         }
@@ -55,15 +55,15 @@ pub(crate) async fn gather(sources: Sources<'_>, period: Period) -> anyhow::Resu
     })
     .await?;
 
-    let mut heard = journal(sources.library).await?;
-    let day_of = |lesson: &Lesson| day_of(lesson.origin.at_ms, sources.zone);
+    let mut heard = journal(&sources.library).await?;
+    let day_of = |lesson: &Lesson| day_of(lesson.origin.at_ms, &sources.zone);
     for lesson in &heard {
         if let Some(row) = days.get_mut(&day_of(lesson)) {
             row.lessons += 1;
         }
     }
     heard.retain(|lesson| period.has(day_of(lesson)) && lesson.state != LessonState::Forgotten);
-    let in_force = in_force(&sources, &mut tally.skills).await?;
+    let in_force = in_force(sources, &mut tally.skills).await?;
     Ok(tally.report(Report {
         period,
         heard,
@@ -76,11 +76,11 @@ pub(crate) async fn gather(sources: Sources<'_>, period: Period) -> anyhow::Resu
 
 /// Shows every turn of a period, the newest first. They stand in the log as they ended.
 async fn look_through(
-    sources: &Sources<'_>,
+    sources: &Sources,
     period: Period,
     mut look: impl FnMut(Date, &metaclaw_turns::TurnSummary),
 ) -> anyhow::Result<()> {
-    let from_ms = begin_ms(period.first, sources.zone);
+    let from_ms = begin_ms(period.first, &sources.zone);
     let mut before = None;
     loop {
         let filter = TurnFilter {
@@ -94,7 +94,7 @@ async fn look_through(
         };
         before = Some(last.id);
         for turn in &turns {
-            let day = day_of(turn.ended_ms, sources.zone);
+            let day = day_of(turn.ended_ms, &sources.zone);
             if period.has(day) {
                 look(day, turn);
             }
@@ -114,11 +114,11 @@ async fn journal(library: &Library) -> anyhow::Result<Vec<Lesson>> {
 
 /// What each agent has, of those that are known by a turn or by a folder.
 async fn in_force(
-    sources: &Sources<'_>,
+    sources: &Sources,
     skills: &mut BTreeMap<String, BTreeMap<String, u64>>,
 ) -> anyhow::Result<Vec<InForce>> {
     let serving = sources.log.serving().await?;
-    let library = sources.library;
+    let library = &sources.library;
     let mut agents: BTreeSet<AgentId> = sources.log.agents().await?.into_iter().collect();
     agents.extend(library.agents());
     let one = |agent: AgentId| InForce {

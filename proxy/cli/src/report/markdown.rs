@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use super::{DayRow, InForce, Period, Report, Stage, UpstreamDay, percent};
-use crate::lessons::{lesson_line, one_line};
+use crate::lesson_line::{lesson_line, one_line};
 
 /// The text; with the name of a picture, it is shown above the days.
 pub(crate) fn text(report: &Report, picture: Option<&str>) -> String {

@@ -127,12 +127,12 @@ impl World {
 
     async fn report(&self, weights: bool, period: Period) -> Report {
         let sources = Sources {
-            log: &self.log,
-            library: &self.library,
+            log: self.log.clone(),
+            library: self.library.clone(),
             weights,
-            zone: &TimeZone::UTC,
+            zone: TimeZone::UTC,
         };
-        gather(sources, period).await.unwrap()
+        gather(&sources, period).await.unwrap()
     }
 }
 

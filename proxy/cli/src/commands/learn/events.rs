@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::view::View;
 use crate::{
     commands::turns::{score, short},
-    lessons::{lesson_line, one_line},
+    lesson_line::{lesson_line, one_line},
 };
 
 /// Lines about what is new in `now`; at the first look, how it stands.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use unicode_width::UnicodeWidthChar;
 
 use super::{events::verdict_line, view::View};
-use crate::{lessons::lesson_line, out};
+use crate::{lesson_line::lesson_line, out};
 
 /// Reasons that are shown of those why turns are of no use.
 const REASONS: usize = 3;
