@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use jiff::tz::TimeZone;
 use metaclaw_chat::AgentId;
 use metaclaw_gateway::{Authenticator, Metrics, Serving};
 use metaclaw_learner::{Learner, StepReport, TrainError};
@@ -25,6 +26,9 @@ use crate::{
     banner::About,
     config::fingerprint,
     control::{AdapterChoice, AdapterView, LogStatus, SkillView, Status, TrainerStatus},
+    compare::Comparer,
+    home::Home,
+    report::Sources,
     supervise::TrainerState,
 };
 
@@ -47,6 +51,12 @@ pub(crate) struct App {
     /// The log of turns.
     pub log: TurnLog,
     pub library: Library,
+    /// Where it all lies.
+    pub home: Home,
+    /// Whether weights learn.
+    pub weights: bool,
+    /// Asks with and without what was learned.
+    pub comparer: Comparer,
     /// Which adapter to ask for.
     pub serving: Arc<Serving>,
     /// Who trains; none where no weights learn.
@@ -142,6 +152,16 @@ impl App {
     /// The skills of one agent; without one, those of everybody.
     pub(crate) fn skills(&self, agent: Option<&AgentId>) -> Vec<SkillView> {
         skills(&self.library, agent)
+    }
+
+    /// What digests are made of.
+    pub(crate) fn sources(&self) -> Sources {
+        Sources {
+            log: self.log.clone(),
+            library: self.library.clone(),
+            weights: self.weights,
+            zone: TimeZone::system(),
+        }
     }
 
     /// The agents that are served with an adapter: those of the log, but for what was withdrawn.

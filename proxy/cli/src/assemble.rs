@@ -36,9 +36,11 @@ use crate::{
     daemon::Ready,
     home::{Home, RunFile},
     logging::warn_dropped,
+    report,
     signals::Signals,
 };
 
+mod compare;
 mod learner;
 mod lessons;
 mod metrics;
@@ -128,6 +130,7 @@ impl Running {
         let training = TrainingSide::new(plan, &serving)?;
         unloader.set(training.backend.as_ref());
 
+        let comparer = compare::comparer(plan, &training)?;
         let settings = plan.loaded.room::<LearnerConfig>()?;
         let purse = Purse::open(plan.loaded.section("budget")?, plan.home.spend());
         let purse = Arc::new(purse);
@@ -159,6 +162,9 @@ impl Running {
             settings: settings_file,
             log,
             library,
+            home: plan.home.clone(),
+            comparer,
+            weights: trains,
             serving,
             backend: training.backend,
             learner,
@@ -179,6 +185,8 @@ impl Running {
         tasks.spawn(warn_dropped(plan.dropped_lines.clone(), background.clone()));
         tasks.spawn(lessons::rescan(app.library.clone(), background.clone()));
         tasks.spawn(purse::run(purse, app.log.clone(), background.clone()));
+        let digests = report::write_daily(app.sources(), plan.home.reports(), background.clone());
+        tasks.spawn(digests);
         let turns: TurnsConfig = plan.loaded.section("turns")?;
         tasks.spawn(retention::run(
             app.log.clone(),

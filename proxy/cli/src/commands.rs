@@ -2,15 +2,22 @@
 
 use std::{future::Future, path::PathBuf, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 mod adapters;
 mod auth;
+mod compare;
+mod completions;
 mod config;
 mod context;
+mod exit;
 mod forget;
+mod help;
 mod keys;
 mod setup;
+mod learn;
+mod logs;
+mod report;
 mod skills;
 mod source;
 mod start;
@@ -67,17 +74,33 @@ enum Command {
     Undo(wishes::UndoArgs),
     /// Forget what was said, and what was learned from it.
     Forget(forget::ForgetArgs),
+    /// What happened today, or on another day: turns, lessons, verdicts, tokens, errors.
+    Report(report::ReportArgs),
+    /// Look on while it learns.
+    Learn(learn::LearnArgs),
+    /// Your own questions, answered with and without what was learned.
+    Compare(compare::CompareArgs),
+    /// What the proxy in the background says of itself.
+    Logs(logs::LogsArgs),
     /// Who may come in, for which agents.
     Keys(keys::KeysArgs),
     /// The weights that were learned.
     Adapters(adapters::AdaptersArgs),
     /// Train one batch now.
     TrainStep(train_step::TrainStepArgs),
+    /// What a shell needs to finish these commands.
+    Completions(completions::CompletionsArgs),
 }
 
 // === impl Cli ===
 
 impl Cli {
+    /// What was typed; ends the process where it is not understood, or help was asked for.
+    pub(crate) fn typed() -> Self {
+        let matches = help::taught(Self::command()).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
     /// Does what was asked.
     pub(crate) fn run(self, environment: Environment) -> anyhow::Result<ExitCode> {
         let context = Context::new(environment, self.home, self.port);
@@ -101,6 +124,11 @@ impl Cli {
             Command::Keys(args) => wait(args.run(context)),
             Command::Adapters(args) => wait(args.run(context)),
             Command::TrainStep(args) => wait(args.run(context)),
+            Command::Report(args) => wait(args.run(context)),
+            Command::Learn(args) => wait(args.run(context)),
+            Command::Compare(args) => wait(args.run(context)),
+            Command::Logs(args) => wait(args.run(context)),
+            Command::Completions(args) => args.run(Self::command()),
         }
     }
 }

@@ -231,5 +231,21 @@ fn refused(error: figment::Error) -> ConfigError {
     }
 }
 
+/// A file of the repository that is made from the program: compared, or written anew with `METACLAW_WRITE_EXAMPLE=1`.
+#[cfg(test)]
+pub(crate) fn check_made(path: &Path, wanted: &str) {
+    let environment = crate::environment::Environment::from_process();
+    if environment.get("METACLAW_WRITE_EXAMPLE").is_some() {
+        let written = std::fs::write(path, wanted);
+        assert!(written.is_ok(), "{}: {written:?}", path.display());
+    }
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        text == wanted,
+        "{} is not what it is made of",
+        path.display()
+    );
+}
+
 #[cfg(test)]
 mod tests;

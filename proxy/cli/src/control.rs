@@ -8,7 +8,7 @@ mod server;
 mod wire;
 
 pub(crate) use self::{
-    client::ControlClient,
+    client::{ControlClient, ControlError},
     export::write as write_lines,
     server::serve,
     wire::{

@@ -114,6 +114,11 @@ impl Home {
         self.dir.join("spend.json")
     }
 
+    /// The digests, one a day.
+    pub(crate) fn reports(&self) -> PathBuf {
+        self.dir.join("reports")
+    }
+
     /// What a process in the background says.
     pub(crate) fn log_file(&self) -> PathBuf {
         self.dir.join("metaclaw.log")

@@ -1,13 +1,17 @@
 //! What subcommands do with lessons, in the running process or on the files where nothing runs.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use metaclaw_chat::{AgentId, SessionId, now_ms};
 use metaclaw_skills::{LearnError, Library, Wish};
 use metaclaw_turns::{StepOutcome, TurnFilter, TurnLog};
 use serde::{Deserialize, Serialize};
 
-use crate::control::{Forget, LessonsView, WishChange};
+use crate::{
+    control::{Forget, LessonsView, WishChange},
+    home::Home,
+    report,
+};
 
 /// What went.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,7 +98,7 @@ fn no_such(library: &Library, agent: &AgentId, wish: &str) -> String {
 /// Forgets sessions with all that they alone hold, what was learned from them, and their bytes on the disk.
 pub(crate) async fn forget(
     log: &TurnLog,
-    library: &Library,
+    (library, home): (&Library, &Home),
     what: &Forget,
 ) -> anyhow::Result<Forgotten> {
     let since_ms = what.since_ms;
@@ -119,15 +123,30 @@ pub(crate) async fn forget(
     for (agent, session) in &sessions {
         forgotten.n_turns += log.forget(agent, session).await?;
     }
-    let (library, gone) = (library.clone(), sessions);
-    let is_gone = move |agent: &AgentId, session: &SessionId| {
-        gone.iter().any(|it| it.0 == *agent && it.1 == *session)
-    };
-    // The journal is a file.
-    let lessons = tokio::task::spawn_blocking(move || library.forget_lessons(is_gone));
+    let (library, reports, gone) = (library.clone(), home.reports(), sessions);
+    // The journal is a file, and so are the digests.
+    let lessons = tokio::task::spawn_blocking(move || forget_lessons(&library, &reports, &gone));
     forgotten.n_lessons = lessons.await??;
     log.compact().await?;
     Ok(forgotten)
+}
+
+/// Takes what was learned from some sessions back, and its words out of the digests. How many lessons that were.
+fn forget_lessons(
+    library: &Library,
+    reports: &Path,
+    gone: &[(AgentId, SessionId)],
+) -> anyhow::Result<usize> {
+    let is_gone = |agent: &AgentId, session: &SessionId| {
+        gone.iter().any(|it| it.0 == *agent && it.1 == *session)
+    };
+    let learned = library.journal()?.into_iter().filter(|lesson| {
+        let session = lesson.origin.session.as_ref();
+        session.is_some_and(|session| is_gone(&lesson.origin.agent, session))
+    });
+    let words: Vec<String> = learned.flat_map(|it| [it.heard, it.wish]).collect();
+    report::forget(reports, &words)?;
+    Ok(library.forget_lessons(is_gone)?)
 }
 
 /// The adapters that steps with turns of these sessions made.

@@ -6,27 +6,29 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 mod adapters;
 mod app;
 mod assemble;
 mod auth_profiles;
 mod banner;
 mod commands;
+mod compare;
 mod config;
 mod control;
 mod daemon;
 mod environment;
 mod home;
+mod lesson_line;
 mod lessons;
 mod limits;
 mod logging;
 mod out;
 mod prompt;
+mod report;
 mod roots;
 mod signals;
 mod supervise;
+mod terminal;
 mod traces;
 
 use self::commands::Cli;
@@ -37,9 +39,10 @@ use self::commands::Cli;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::typed();
     match cli.run(environment::Environment::from_process()) {
         Ok(code) => code,
+        Err(error) if out::is_reader_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
             out::aside(format!("metaclaw: {}", whole(&error)));
             ExitCode::FAILURE

@@ -82,6 +82,12 @@ impl Context {
         })
     }
 
+    /// The home of `cargo xtask start`, where it is another one.
+    pub(crate) fn demo(&self) -> Option<Home> {
+        let demo = Home::at(self.environment.cache().join("demo-home"));
+        (demo != self.home).then_some(demo)
+    }
+
     /// The settings: from the file named, else from the one in the home.
     pub(crate) fn settings(
         &self,

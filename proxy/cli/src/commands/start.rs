@@ -15,7 +15,7 @@ use crate::{
     daemon::{self, Ready},
     home::Home,
     limits,
-    logging::{self, Logging},
+    logging::{self, Gate, Logging},
     out, roots,
 };
 
@@ -50,17 +50,23 @@ impl StartArgs {
         let Logging {
             traces,
             dropped,
+            gate,
             writer,
         } = logging::begin(&context.environment, file)?;
         traces.log_target();
-        let ended = self.serve(context, dropped);
+        let ended = self.serve(context, dropped, gate.clone());
         traces.end();
-        logging::end(writer);
+        logging::end(&gate, writer);
         ended
     }
 
     /// Serves until it is told to end.
-    fn serve(self, context: &Context, dropped_lines: ErrorCounter) -> anyhow::Result<ExitCode> {
+    fn serve(
+        self,
+        context: &Context,
+        dropped_lines: ErrorCounter,
+        gate: Gate,
+    ) -> anyhow::Result<ExitCode> {
         // What we make is for its owner alone, and what the trainer makes, which inherits this: weights
         // are learned from what was said.
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
@@ -92,6 +98,7 @@ impl StartArgs {
             if let Err(error) = announce(tell_parent, &ready) {
                 warn!(%error, "the banner cannot be printed");
             }
+            gate.open();
         }));
         // What still blocks, as a store that hangs, is not waited for.
         runtime.shutdown_background();

@@ -6,11 +6,8 @@ use clap::Args;
 use metaclaw_chat::{Span, now_ms};
 use serde_json::Value;
 
-use super::{context::Context, source::running};
+use super::{context::Context, exit, source::running};
 use crate::out;
-
-/// Nothing runs: as `systemctl status` says it.
-const NOT_RUNNING: u8 = 3;
 
 /// Arguments of `status`.
 #[derive(Debug, Args)]
@@ -26,17 +23,7 @@ impl StatusArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let Some(client) = running(&context.home).await? else {
-            if self.json {
-                out::json(&serde_json::json!({"running": false}))?;
-            } else {
-                out::line("MetaClaw: not running")?;
-                for port in context.home.running_instances() {
-                    out::line(format!(
-                        "another runs on port {port}: metaclaw status --port {port}"
-                    ))?;
-                }
-            }
-            return Ok(ExitCode::from(NOT_RUNNING));
+            return not_running(context, self.json);
         };
         let mut status: Value = client.ask("status", &()).await?;
         if self.json {
@@ -47,6 +34,32 @@ impl StatusArgs {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Says that nothing runs in this home, and where something does.
+pub(super) fn not_running(context: &Context, json: bool) -> anyhow::Result<ExitCode> {
+    let home = context.home.dir().display().to_string();
+    let elsewhere = context
+        .demo()
+        .filter(|demo| matches!(demo.holder(), Ok(Some(_))));
+    let elsewhere = elsewhere.map(|demo| demo.dir().display().to_string());
+    if json {
+        let told = serde_json::json!({"running": false, "home": home, "elsewhere": elsewhere});
+        out::json(&told)?;
+        return Ok(ExitCode::from(exit::NOT_RUNNING));
+    }
+    out::line(format!("MetaClaw: not running in {home}"))?;
+    for port in context.home.running_instances() {
+        out::line(format!(
+            "another runs on port {port}: metaclaw status --port {port}"
+        ))?;
+    }
+    if let Some(demo) = elsewhere {
+        out::line(format!(
+            "the demo runs: METACLAW_HOME={demo} before a command is about that one"
+        ))?;
+    }
+    Ok(ExitCode::from(exit::NOT_RUNNING))
 }
 
 /// The status in lines; what a newer or older process does not say is left out.
@@ -76,7 +89,8 @@ fn text(status: &Value, now_ms: u64) -> String {
     lines.extend(trainer(&status["trainer"]));
     let upstreams = status["upstreams"].as_object().into_iter().flatten();
     lines.extend(upstreams.map(|(name, it)| upstream(name, it, now_ms)));
-    lines.push(funnel(&status["funnel"]));
+    let weights = status["learner"]["phase"]["is"] != "off";
+    lines.push(funnel(&status["funnel"], weights));
     for (why, n) in status["funnel"]["spent"].as_object().into_iter().flatten() {
         lines.push(format!("         {n} not used: {why}"));
     }
@@ -124,9 +138,14 @@ fn upstream(name: &str, it: &Value, now_ms: u64) -> String {
 }
 
 /// The way of turns to the weights, as far as each got.
-fn funnel(funnel: &Value) -> String {
-    let steps = ["turns", "main", "complete", "with_ids", "judged", "trained"];
-    let counts = steps.map(|key| format!("{} {}", key.replace('_', " "), funnel[key]));
+fn funnel(funnel: &Value, weights: bool) -> String {
+    let stages: &[&str] = if weights {
+        &["turns", "main", "complete", "with_ids", "judged", "trained"]
+    } else {
+        &["turns", "main", "complete", "judged"]
+    };
+    let count = |key: &&str| format!("{} {}", key.replace('_', " "), funnel[*key]);
+    let counts: Vec<String> = stages.iter().map(count).collect();
     let (first, rest) = (&counts[0], &counts[1..]);
     let first = first.trim_start_matches("turns ");
     let open = funnel["taken"].as_u64().filter(|n| *n > 0);
@@ -178,7 +197,10 @@ fn learner(learner: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(phase) = learner["phase"]["is"].as_str() {
         let waiting = &learner["judging"]["waiting"];
-        let doing = phase.replace('_', " ");
+        let doing = match phase {
+            "off" => "no weights are trained".to_owned(),
+            other => other.replace('_', " "),
+        };
         lines.push(format!(
             "learner: {doing}; turns that wait for a verdict: {waiting}"
         ));
@@ -218,6 +240,28 @@ mod tests {
         let status = json!({"since_ms": 1_000});
         let shown = text(&status, 1_900);
         assert!(shown.contains("for less than a second"), "{shown}");
+    }
+
+    /// A cloud user was told of a base model and of samples of redo.
+    #[test]
+    fn where_no_weights_are_trained_nothing_is_said_of_them() {
+        let status = json!({
+            "pid": 7, "proxy": "127.0.0.1:30000", "since_ms": 1_000,
+            "about": {"mode": "skills_only", "serves": "m at x", "learns": "wishes", "leaves": "chat"},
+            "funnel": {"turns": 5, "main": 5, "complete": 4, "with_ids": 0, "judged": 3, "trained": 0},
+            "learner": {
+                "phase": {"is": "off"}, "judging": {"waiting": 1, "failing": null},
+                "agents": [{"agent": "main", "adapter": null, "n_redo": 0, "n_binary_rl": 0, "last_step": null}],
+            },
+        });
+        insta::assert_snapshot!(text(&status, 61_000), @r"
+        MetaClaw: running  (PID=7, mode=skills_only, proxy=127.0.0.1:30000, for 1 min)
+        serves:  m at x
+        learns:  wishes
+        leaves:  chat
+        turns:   5 -> main 5 -> complete 4 -> judged 3
+        learner: no weights are trained; turns that wait for a verdict: 1
+        ");
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl StopArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let Some(holder) = context.home.holder()? else {
-            self.report(None)?;
+            self.report(context, None)?;
             return Ok(ExitCode::SUCCESS);
         };
         if !ordered(context).await {
@@ -47,15 +47,18 @@ impl StopArgs {
                 holder.pid
             );
         }
-        self.report(Some(holder.pid))?;
+        self.report(context, Some(holder.pid))?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn report(&self, pid: Option<u32>) -> std::io::Result<()> {
+    fn report(&self, context: &Context, pid: Option<u32>) -> std::io::Result<()> {
         match (self.json, pid) {
             (true, pid) => out::json(&serde_json::json!({"stopped": pid})),
             (false, Some(pid)) => out::line(format!("MetaClaw: stopped  (PID={pid})")),
-            (false, None) => out::line("MetaClaw: not running"),
+            (false, None) => {
+                let home = context.home.dir().display();
+                out::line(format!("MetaClaw: not running in {home}"))
+            }
         }
     }
 }

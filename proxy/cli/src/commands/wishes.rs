@@ -59,6 +59,9 @@ enum What {
 pub(crate) struct UndoArgs {
     /// The lesson's number; without one, the last that is in force.
     n: Option<u64>,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 // === impl WishesArgs ===
@@ -75,7 +78,7 @@ impl WishesArgs {
             What::Remove { wish } => WishChange::Remove { agent, wish },
             What::Edit { wish, to } => WishChange::Edit { agent, wish, to },
         };
-        out::line(apply(context, change).await?)?;
+        said(&apply(context, change).await?, self.json)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -134,8 +137,20 @@ impl WishesArgs {
 impl UndoArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        out::line(apply(context, WishChange::Undo { n: self.n }).await?)?;
+        said(
+            &apply(context, WishChange::Undo { n: self.n }).await?,
+            self.json,
+        )?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What was done, in words.
+fn said(done: &str, json: bool) -> std::io::Result<()> {
+    if json {
+        out::json(&serde_json::json!({"done": done}))
+    } else {
+        out::line(done)
     }
 }
 

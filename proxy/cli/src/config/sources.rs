@@ -107,6 +107,7 @@ mod tests {
         let load = |flags| {
             let sources = super::super::Sources {
                 file: file.clone(),
+                profiles: folder.path().join("auth-profiles.json"),
                 file_asked: false,
                 variables: variables.to_vec(),
                 flags,

@@ -8,6 +8,7 @@ mod keys;
 mod output;
 mod python;
 mod setup;
+mod seen;
 mod start;
 mod trainer;
 mod wishes;

@@ -138,6 +138,12 @@ async fn what_is_forgotten_lies_in_no_file_any_more() {
         Ok(wishes["wishes"][0] == secret)
     };
     until(is_heard).await.unwrap();
+    // As the proxy writes it at the end of a day.
+    let digest = home.ask(&["report"]).await.unwrap();
+    assert!(digest.contains(secret), "{digest}");
+    let digests = home.path().join("reports");
+    std::fs::create_dir(&digests).unwrap();
+    std::fs::write(digests.join("2026-11-22.md"), digest).unwrap();
     let said = home.ask(&["forget", "s-1"]).await.unwrap();
     assert!(
         said.starts_with("forgotten: 1 turns of 1 sessions, and 1 lessons"),
