@@ -159,11 +159,7 @@ impl Running {
         tasks.spawn(warn_dropped(plan.dropped_lines.clone(), background.clone()));
         tasks.spawn(lessons::rescan(app.library.clone(), background.clone()));
         let turns: TurnsConfig = plan.loaded.section("turns")?;
-        tasks.spawn(retention::run(
-            app.log.clone(),
-            turns.retention,
-            background.clone(),
-        ));
+        tasks.spawn(retention::run(app.log.clone(), turns, background.clone()));
         publish(&app, token, &plan.home, &background).await?;
         let gateway = gateway.serve(listener, app.ending.clone());
         let gateway = tasks.spawn(critical(&app, gateway));

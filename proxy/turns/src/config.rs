@@ -30,6 +30,8 @@ pub struct TurnsConfig {
     pub durability: Durability,
     /// `turns.retention`: sessions that ended longer ago are to be forgotten; the log itself forgets nothing.
     pub retention: Span,
+    /// `turns.statistics_retention`: counts by day and agent are to be forgotten after so long.
+    pub statistics_retention: Span,
     /// `turns.cache`: memory that sled may use for pages, 256 KiB at least.
     pub cache: Size,
 }
@@ -40,6 +42,7 @@ impl Default for TurnsConfig {
             enabled: true,
             durability: Durability::Normal,
             retention: Span::hours(30 * 24),
+            statistics_retention: Span::hours(365 * 24),
             cache: Size::mib(8),
         }
     }

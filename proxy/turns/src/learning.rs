@@ -7,6 +7,7 @@ use crate::{
     error::LogError,
     keys,
     log::TurnLog,
+    record::Record,
     state,
     store::{Source, Table},
     tokens,
@@ -81,6 +82,15 @@ fn add(txn: &mut Txn<'_>, id: TurnId, verdict: Verdict, overrules: bool) -> Resu
     let is_first = verdicts.is_empty();
     if !is_first && !overrules {
         return Ok(false);
+    }
+    if let Some(turn) = Record::get(txn, id)? {
+        txn.count_day(&agent, turn.meta.ended_ms, |it| {
+            if let Some(overruled) = verdicts.last() {
+                let n = it.with_score(overruled.score);
+                *n = n.saturating_sub(1);
+            }
+            *it.with_score(verdict.score) += 1;
+        })?;
     }
     verdicts.push(verdict);
     values::put_json(txn, Table::Verdicts, &keys::turn(id), &verdicts)?;

@@ -12,6 +12,7 @@ mod cache;
 mod codec;
 mod config;
 mod counter;
+mod daily;
 mod engine;
 mod error;
 mod export;
@@ -30,6 +31,7 @@ mod read;
 mod record;
 mod session;
 mod state;
+mod statistics;
 mod step;
 mod store;
 mod text;
@@ -46,6 +48,7 @@ mod tests;
 
 pub use self::{
     config::{Durability, TurnsConfig},
+    daily::{DailyCounts, DayStatistics, day_of},
     error::{ExportError, LogError, OpenError, TakeError},
     health::{LogHealth, MovedAside, OpenOutcome},
     jobs::Done,

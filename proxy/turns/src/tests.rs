@@ -10,4 +10,5 @@ mod long;
 mod opening;
 mod random;
 mod size;
+mod statistics;
 mod together;

@@ -256,10 +256,11 @@ pub(super) const TURNS: &[Key] = &[
         "30 d",
         "sessions that ended longer ago are forgotten; what was learned from them stays, and the counts",
     ),
-    inert(
+    key(
         "turns.statistics_retention",
         Span,
-        "counts are kept for ever",
+        "365 d",
+        "counts by day and agent (turns, verdicts, tokens, lessons; no word of what was said) are forgotten after so long",
     ),
     inert("turns.mask", Texts, LATER),
 ];
