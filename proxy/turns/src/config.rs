@@ -32,6 +32,10 @@ pub struct TurnsConfig {
     pub retention: Span,
     /// `turns.statistics_retention`: counts by day and agent are to be forgotten after so long.
     pub statistics_retention: Span,
+    /// `turns.mask_secrets`: whether keys, tokens and passwords of known shapes are masked before a turn is written.
+    pub mask_secrets: bool,
+    /// `turns.mask`: regular expressions; what they match is masked too.
+    pub mask: Vec<String>,
     /// `turns.cache`: memory that sled may use for pages, 256 KiB at least.
     pub cache: Size,
 }
@@ -43,6 +47,8 @@ impl Default for TurnsConfig {
             durability: Durability::Normal,
             retention: Span::hours(30 * 24),
             statistics_retention: Span::hours(365 * 24),
+            mask_secrets: true,
+            mask: Vec::new(),
             cache: Size::mib(8),
         }
     }

@@ -25,6 +25,7 @@ mod keys;
 mod learning;
 mod list;
 mod log;
+mod mask;
 mod new_turn;
 mod query;
 mod read;

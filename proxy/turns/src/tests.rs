@@ -7,6 +7,7 @@ mod kill;
 mod kit;
 mod learning;
 mod long;
+mod masking;
 mod opening;
 mod random;
 mod size;

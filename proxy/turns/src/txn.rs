@@ -13,6 +13,7 @@ use crate::{
     daily::{DailyCounts, day_of},
     journal::{self, Entry},
     keys,
+    mask::Mask,
     store::{Bytes, Source, StoreError, StoreTxn, Table},
     values::{self, TxnError},
     view::Funnel,
@@ -22,6 +23,7 @@ use crate::{
 pub(crate) struct Txn<'a> {
     store: &'a StoreTxn<'a>,
     pub(crate) cache: &'a mut Cache,
+    pub(crate) mask: &'a Mask,
     /// Turns that came into the log.
     pub(crate) appended: Vec<Entry>,
 }
@@ -29,10 +31,11 @@ pub(crate) struct Txn<'a> {
 // === impl Txn ===
 
 impl<'a> Txn<'a> {
-    pub(crate) fn new(store: &'a StoreTxn<'a>, cache: &'a mut Cache) -> Self {
+    pub(crate) fn new(store: &'a StoreTxn<'a>, cache: &'a mut Cache, mask: &'a Mask) -> Self {
         Self {
             store,
             cache,
+            mask,
             appended: Vec::new(),
         }
     }
