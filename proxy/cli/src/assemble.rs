@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context as _, anyhow};
 use metaclaw_chat::now_ms;
-use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Services, Serving};
+use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Privacy, Services, Serving};
 use metaclaw_learner::LearnerConfig;
 use metaclaw_skills::{Library, WishesConfig};
 use metaclaw_turns::{Durability, TurnLog, TurnsConfig};
@@ -35,6 +35,7 @@ use crate::{
     control,
     home::{Home, RunFile},
     logging::warn_dropped,
+    privacy,
     signals::Signals,
 };
 
@@ -105,6 +106,7 @@ impl Running {
         let proxy = listener.local_addr()?;
         let log = open_log(plan).await?;
         let library = lessons::open(&plan.loaded, &plan.home).await?;
+        let privacy = Arc::new(privacy::load(&plan.home)?);
 
         let tasks = TaskTracker::new();
         let background = CancellationToken::new();
@@ -115,28 +117,31 @@ impl Running {
 
         let settings = plan.loaded.room::<LearnerConfig>()?;
         let (judge, judged_with) = learner::judge(plan, &settings)?;
-        let trains = training.backend.is_some() && settings.learns();
+        let may_train = plan.policy.may_train(config);
+        let trains = training.backend.is_some() && settings.learns() && may_train;
         let about = about(plan, &settings, judged_with, trains)?;
         let wishes: WishesConfig = plan.loaded.section("wishes")?;
         let learner = learner::start(
             settings,
             (judge, Some(library.clone()).filter(|_| wishes.enabled)),
             &log,
-            training.backend.clone(),
-            &serving,
+            training.backend.clone().filter(|_| may_train),
+            (&serving, &privacy),
             (&tasks, &background),
         )
         .await?;
         let late_app = LateApp::default();
         let token = plan::random_token();
         let ready = services::ready(training.state.clone(), &serving);
-        let services = services::services(&late_app, &log, ready, &token);
-        let gateway = gateway(plan, &log, &library, &serving, services).await?;
+        let services = services::services(&late_app, (&log, &privacy), ready, &token);
+        let gateway = gateway(plan, &log, &library, (&serving, &privacy), services).await?;
         if let Some(served) = served(&training, &serving, &log) {
             tasks.spawn(served.run(background.clone()));
         }
         let app = Arc::new(App {
             about,
+            home: plan.home.clone(),
+            privacy: Arc::clone(&privacy),
             proxy,
             since_ms: now_ms(),
             log,
@@ -156,6 +161,8 @@ impl Running {
         if let Some(supervisor) = training.supervisor {
             tasks.spawn(critical(&app, supervisor.run(background.clone())));
         }
+        let (home, ending) = (plan.home.clone(), background.clone());
+        tasks.spawn(privacy::keep_off_record(privacy, home, ending));
         tasks.spawn(warn_dropped(plan.dropped_lines.clone(), background.clone()));
         tasks.spawn(lessons::rescan(app.library.clone(), background.clone()));
         let turns: TurnsConfig = plan.loaded.section("turns")?;
@@ -182,6 +189,7 @@ impl Running {
             proxy: self.app.proxy,
             keyed: self.keyed,
             about: &self.app.about,
+            off: &self.app.privacy.switch.off(),
             inert: &plan.loaded.inert,
             config: &config,
             first: First::of(&plan.loaded.config, &plan.policy),
@@ -233,7 +241,7 @@ fn about(
     Ok(if keeps_turns {
         about
     } else {
-        about.of_nothing_new()
+        about.of_nothing_new(&plan.loaded.config, &plan.policy)
     })
 }
 
@@ -278,7 +286,7 @@ async fn gateway(
     plan: &Plan,
     log: &TurnLog,
     library: &Library,
-    serving: &Arc<Serving>,
+    (serving, privacy): (&Arc<Serving>, &Arc<Privacy>),
     services: Services,
 ) -> anyhow::Result<Gateway> {
     let mut config: GatewayConfig = plan.loaded.room()?;
@@ -299,6 +307,7 @@ async fn gateway(
         library: library.clone(),
         roots: Arc::clone(&plan.roots),
         serving: Arc::clone(serving),
+        privacy: Arc::clone(privacy),
         services,
     })?;
     Ok(gateway)

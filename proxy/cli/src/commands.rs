@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 mod adapters;
 mod config;
+mod consent;
 mod context;
 mod forget;
 mod keys;
@@ -14,6 +15,7 @@ mod source;
 mod start;
 mod status;
 mod stop;
+mod switch;
 mod train_step;
 mod turns;
 mod wishes;
@@ -34,6 +36,10 @@ enum Command {
     Start(start::StartArgs),
     /// End the running proxy; replies under way may finish.
     Stop(stop::StopArgs),
+    /// Relay only, at once: nothing is put into requests, kept, judged or learned, until `metaclaw on`.
+    Off(switch::SwitchArgs),
+    /// The end of `metaclaw off`.
+    On(switch::SwitchArgs),
     /// How the running proxy is: what serves, what learns, how far turns got.
     Status(status::StatusArgs),
     /// Show or change settings.
@@ -65,6 +71,8 @@ impl Cli {
             Command::Start(args) => args.run(context),
             Command::Config(args) => args.run(context),
             Command::Stop(args) => wait(args.run(context)),
+            Command::Off(args) => wait(args.run(context, true)),
+            Command::On(args) => wait(args.run(context, false)),
             Command::Status(args) => wait(args.run(context)),
             Command::Turns(args) => wait(args.run(context)),
             Command::Skills(args) => wait(args.run(context)),

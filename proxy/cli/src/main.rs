@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+mod address;
 mod app;
 mod assemble;
 mod banner;
@@ -21,6 +22,7 @@ mod lessons;
 mod limits;
 mod logging;
 mod out;
+mod privacy;
 mod roots;
 mod signals;
 mod supervise;

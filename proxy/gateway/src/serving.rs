@@ -59,6 +59,15 @@ struct Adapter {
 #[derive(Clone)]
 pub struct Lease(Option<Arc<Adapter>>);
 
+// === impl Lease ===
+
+impl Lease {
+    /// The base, which needs no right.
+    pub(crate) fn of_base() -> Self {
+        Self(None)
+    }
+}
+
 // === impl Endpoint ===
 
 impl Endpoint {

@@ -14,6 +14,7 @@ mod limits;
 mod metrics;
 mod origins;
 mod policy;
+mod privacy;
 mod relay;
 mod request;
 mod vllm;

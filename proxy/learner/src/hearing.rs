@@ -36,8 +36,8 @@ pub(crate) async fn run(shared: Arc<Shared>, library: Library, mut appended: Rec
         heard.truncate(REMEMBERED - 1);
         heard.push_front(id);
         match shared.persist(|| shared.log.get(id)).await {
-            Ok(Some(turn)) => hear_turn(&library, &turn).await,
-            Ok(None) => {}
+            Ok(Some(turn)) if !(shared.is_off)(&turn.agent) => hear_turn(&library, &turn).await,
+            Ok(Some(_) | None) => {}
             Err(LogError::Closed) => return,
             Err(error) => tracing::warn!(%error, "a turn could not be heard"),
         }

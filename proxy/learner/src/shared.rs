@@ -28,6 +28,9 @@ const MAX_WITHOUT_IDS: usize = 10_000;
 /// Told when an agent is to be served by another adapter.
 pub type OnSwap = Arc<dyn Fn(&AgentId, &AdapterName) + Send + Sync>;
 
+/// Whether an agent is only relayed for now (`metaclaw off`): nothing is heard, judged or trained then.
+pub type IsOff = Arc<dyn Fn(&AgentId) -> bool + Send + Sync>;
+
 /// What a learner is made of.
 pub struct Parts {
     /// Its settings.
@@ -40,6 +43,8 @@ pub struct Parts {
     pub judge: Judge,
     /// Where wishes are written down; none where none is to be heard.
     pub library: Option<Library>,
+    /// Who is only relayed for now.
+    pub is_off: IsOff,
     /// Told when an agent is to be served by another adapter: before [`crate::Learner::start`] returns for the
     /// adapters that the log names, then after each step.
     pub on_swap: OnSwap,
@@ -52,6 +57,7 @@ pub(crate) struct Shared {
     pub(crate) backend: Option<Arc<dyn TrainingBackend>>,
     pub(crate) judge: Judge,
     pub(crate) library: Option<Library>,
+    pub(crate) is_off: IsOff,
     pub(crate) on_swap: OnSwap,
     pub(crate) cancel: CancellationToken,
     /// Something new to train on.
@@ -80,6 +86,7 @@ impl Shared {
             backend: parts.backend,
             judge: parts.judge,
             library: parts.library,
+            is_off: parts.is_off,
             on_swap: parts.on_swap,
             cancel,
             wake: Notify::new(),

@@ -132,7 +132,10 @@ fn with_a_model_hints_are_heard_as_well() {
             None => n_false += usize::from(heard.iter().any(is_wish)),
         }
     }
-    println!("{found} of {wishes} wishes, {n_false} of {} others", messages.len() - wishes);
+    println!(
+        "{found} of {wishes} wishes, {n_false} of {} others",
+        messages.len() - wishes
+    );
     assert!(found * 10 >= wishes * 9, "{found} of {wishes}");
     assert!(n_false * 50 <= messages.len() - wishes, "{n_false}");
 }
@@ -152,8 +155,15 @@ fn labels(message: &Labelled, asked: &str) -> String {
         let said = line.split_once(". ").map_or(*line, |(_, said)| said);
         wish.contains(said) || said.contains(wish.as_str())
     };
-    let n = sentences.iter().position(|line| is_it(&line)).unwrap_or(sentences.len() - 1);
-    format!("wish {}: {}", n + 1, wish.chars().take(150).collect::<String>())
+    let n = sentences
+        .iter()
+        .position(|line| is_it(&line))
+        .unwrap_or(sentences.len() - 1);
+    format!(
+        "wish {}: {}",
+        n + 1,
+        wish.chars().take(150).collect::<String>()
+    )
 }
 
 /// What people ask every day, with words in it that wishes have too.
@@ -242,7 +252,10 @@ fn a_model_is_shown_nothing_hostile_that_the_owner_quotes() {
             continue;
         };
         let asked = question.messages()[1].text().into_owned();
-        let says = |line: &str| line.split_once(". ").map(|(n, said)| format!("wish {n}: {said}\n"));
+        let says = |line: &str| {
+            line.split_once(". ")
+                .map(|(n, said)| format!("wish {n}: {said}\n"))
+        };
         let answer: String = asked.lines().filter_map(says).collect();
         let heard = question.read(&answer).unwrap_or_default().into_iter();
         stands.extend(heard.filter_map(|heard| match heard {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use futures_util::future::BoxFuture;
 use metaclaw_chat::{Message, Secret};
-use metaclaw_gateway::Serving;
+use metaclaw_gateway::{Privacy, Serving};
 use metaclaw_learner::{Ask, AskFailed, Judge, JudgeKind, Learner, LearnerConfig, Parts};
 use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client};
 use metaclaw_reward::Rules;
@@ -110,11 +110,12 @@ pub(super) async fn start(
     (judge, library): (Judge, Option<Library>),
     log: &TurnLog,
     backend: Option<Arc<dyn TrainingBackend>>,
-    serving: &Arc<Serving>,
+    (serving, privacy): (&Arc<Serving>, &Arc<Privacy>),
     (tasks, ending): (&TaskTracker, &CancellationToken),
 ) -> anyhow::Result<Learner> {
-    let serving = Arc::clone(serving);
+    let (serving, privacy) = (Arc::clone(serving), Arc::clone(privacy));
     let parts = Parts {
+        is_off: Arc::new(move |agent| privacy.switch.is_off(agent)),
         config,
         log: log.clone(),
         backend,

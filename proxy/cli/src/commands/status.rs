@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use metaclaw_chat::{Span, now_ms};
+use metaclaw_gateway::RelayOnly;
 use serde_json::Value;
 
 use super::{context::Context, source::running};
-use crate::out;
+use crate::{out, privacy};
 
 /// Nothing runs: as `systemctl status` says it.
 const NOT_RUNNING: u8 = 3;
@@ -63,6 +64,7 @@ fn text(status: &Value, now_ms: u64) -> String {
         format!("learns:  {}", about("learns")),
         format!("leaves:  {}", about("leaves")),
     ];
+    lines.extend(private(status));
     lines.extend(trainer(&status["trainer"]));
     lines.push(funnel(&status["funnel"]));
     for (why, n) in status["funnel"]["spent"].as_object().into_iter().flatten() {
@@ -76,6 +78,23 @@ fn text(status: &Value, now_ms: u64) -> String {
         ));
     }
     lines.join("\n")
+}
+
+/// Who is only relayed, and how many chats were not kept.
+fn private(status: &Value) -> Vec<String> {
+    let off: RelayOnly = serde_json::from_value(status["off"].clone()).unwrap_or_default();
+    let mut lines: Vec<String> = privacy::told(&off)
+        .map(|told| format!("off:     {told}"))
+        .into_iter()
+        .collect();
+    let count = |key: &str| status["counts"][key].as_u64().unwrap_or_default();
+    let (relayed, off_record) = (count("relayed_only"), count("off_record"));
+    if relayed + off_record > 0 {
+        lines.push(format!(
+            "private: {relayed} chats only relayed, {off_record} off the record: nothing of them is kept"
+        ));
+    }
+    lines
 }
 
 fn said(value: &Value) -> &str {

@@ -23,7 +23,7 @@ use super::{
     export,
     wire::{Forget, KeyChange, TurnsQuery, WishChange},
 };
-use crate::{app::App, lessons};
+use crate::{app::App, lessons, privacy::SwitchChange};
 
 /// What every handler knows.
 #[derive(Clone)]
@@ -51,6 +51,7 @@ pub(crate) async fn serve(
     let routes = Router::new()
         .route("/status", post(status))
         .route("/stop", post(stop))
+        .route("/switch", post(switch))
         .route("/turns", post(turns))
         .route("/turn", post(turn))
         .route("/export", post(exported))
@@ -92,6 +93,10 @@ async fn status(State(control): State<Control>) -> Response {
 async fn stop(State(control): State<Control>) -> Json<Value> {
     control.app.stop();
     Json(json!({"stopping": true}))
+}
+
+async fn switch(State(control): State<Control>, Json(change): Json<SwitchChange>) -> Response {
+    on_files(move || control.app.switch(&change)).await
 }
 
 async fn turns(State(control): State<Control>, Json(query): Json<TurnsQuery>) -> Response {

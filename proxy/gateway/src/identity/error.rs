@@ -17,6 +17,8 @@ pub(crate) enum IdentityError {
         field: &'static str,
         source: NameError,
     },
+    #[error("X-MetaClaw-Learn: {given:?} is not allowed: yes or no")]
+    Learn { given: String },
     #[error("{field}: a header that is no UTF-8 text")]
     HeaderText { field: &'static str },
 }
@@ -29,7 +31,7 @@ impl IdentityError {
         match self {
             Self::ForeignAgent { .. } => Some("foreign_agent"),
             Self::ByTextAlone { .. } => Some("agent_by_text_alone"),
-            Self::Name { .. } | Self::HeaderText { .. } => None,
+            Self::Name { .. } | Self::Learn { .. } | Self::HeaderText { .. } => None,
         }
     }
 
@@ -37,6 +39,7 @@ impl IdentityError {
     pub(crate) fn param(&self) -> &'static str {
         match self {
             Self::ForeignAgent { .. } | Self::ByTextAlone { .. } => "X-Agent-Id",
+            Self::Learn { .. } => "X-MetaClaw-Learn",
             Self::Name { field, .. } | Self::HeaderText { field } => field,
         }
     }
