@@ -9,20 +9,22 @@ mod auth;
 mod compare;
 mod completions;
 mod config;
+mod consent;
 mod context;
 mod exit;
 mod forget;
 mod help;
 mod keys;
-mod setup;
 mod learn;
 mod logs;
 mod report;
+mod setup;
 mod skills;
 mod source;
 mod start;
 mod status;
 mod stop;
+mod switch;
 mod train_step;
 mod turns;
 mod wishes;
@@ -58,6 +60,10 @@ enum Command {
     Start(start::StartArgs),
     /// End the running proxy; replies under way may finish.
     Stop(stop::StopArgs),
+    /// Relay only, at once: nothing is put into requests, kept, judged or learned, until `metaclaw on`.
+    Off(switch::SwitchArgs),
+    /// The end of `metaclaw off`.
+    On(switch::SwitchArgs),
     /// How the running proxy is: what serves, what learns, how far turns got.
     Status(status::StatusArgs),
     /// Show or change settings.
@@ -115,6 +121,8 @@ impl Cli {
             Command::Auth(args) => args.run(context),
             Command::Setup(args) => wait(args.run(context)),
             Command::Stop(args) => wait(args.run(context)),
+            Command::Off(args) => wait(args.run(context, true)),
+            Command::On(args) => wait(args.run(context, false)),
             Command::Status(args) => wait(args.run(context)),
             Command::Turns(args) => wait(args.run(context)),
             Command::Skills(args) => wait(args.run(context)),

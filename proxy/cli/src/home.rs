@@ -119,6 +119,16 @@ impl Home {
         self.dir.join("reports")
     }
 
+    /// Who is only relayed: `metaclaw off`.
+    pub(crate) fn off(&self) -> PathBuf {
+        self.dir.join("off.json")
+    }
+
+    /// The conversations that are off the record.
+    pub(crate) fn off_record(&self) -> PathBuf {
+        self.dir.join("off_record.jsonl")
+    }
+
     /// What a process in the background says.
     pub(crate) fn log_file(&self) -> PathBuf {
         self.dir.join("metaclaw.log")

@@ -7,6 +7,7 @@
 use std::process::ExitCode;
 
 mod adapters;
+mod address;
 mod app;
 mod assemble;
 mod auth_profiles;
@@ -23,6 +24,7 @@ mod lessons;
 mod limits;
 mod logging;
 mod out;
+mod privacy;
 mod prompt;
 mod report;
 mod roots;
