@@ -5,6 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use metaclaw_chat::AgentId;
 use metaclaw_gateway::{Authenticator, Metrics, Serving};
 use metaclaw_learner::{Learner, StepReport, TrainError};
+use metaclaw_schedule::Schedule;
 use metaclaw_skills::{Library, Skill};
 use metaclaw_trainer_api::TrainingBackend;
 use metaclaw_turns::{Funnel, LogError, TurnLog};
@@ -38,6 +39,8 @@ pub(crate) struct App {
     pub backend: Option<Arc<dyn TrainingBackend>>,
     /// The loop behind the chat.
     pub learner: Learner,
+    /// When learning that costs something may run.
+    pub schedule: Schedule,
     /// How the local trainer is, where there is one.
     pub trainer: Option<watch::Receiver<TrainerState>>,
     /// What the gateway counts.

@@ -15,9 +15,10 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
-use metaclaw_chat::now_ms;
+use metaclaw_chat::{Secret, now_ms};
 use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Services, Serving};
 use metaclaw_learner::LearnerConfig;
+use metaclaw_schedule::SchedulerConfig;
 use metaclaw_skills::{Library, WishesConfig};
 use metaclaw_turns::{Durability, TurnLog, TurnsConfig};
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -42,12 +43,13 @@ mod learner;
 mod lessons;
 mod plan;
 mod retention;
+mod schedule;
 mod served;
 mod services;
 mod trainer;
 mod upstreams;
 
-pub(crate) use self::{lessons::library, plan::Plan, trainer::checkpoint_dir};
+pub(crate) use self::{lessons::library, plan::Plan, schedule::saved, trainer::checkpoint_dir};
 
 /// How long everything behind the chat may take to stop.
 const BACKGROUND_GRACE: Duration = Duration::from_secs(20);
@@ -118,8 +120,9 @@ impl Running {
         let trains = training.backend.is_some() && settings.learns();
         let about = about(plan, &settings, judged_with, trains)?;
         let wishes: WishesConfig = plan.loaded.section("wishes")?;
+        let schedule = schedule::start(plan, &log, (&tasks, &background)).await?;
         let learner = learner::start(
-            settings,
+            (settings, schedule.clone()),
             (judge, Some(library.clone()).filter(|_| wishes.enabled)),
             &log,
             training.backend.clone(),
@@ -144,6 +147,7 @@ impl Running {
             serving,
             backend: training.backend,
             learner,
+            schedule,
             trainer: training.state,
             metrics: gateway.metrics(),
             dropped_lines: plan.dropped_lines.clone(),
@@ -233,6 +237,10 @@ fn about(
     };
     let method = settings.rl.method.to_string();
     let about = About::new(&plan.loaded.config, &plan.policy, &judged_with, &method);
+    let scheduler: SchedulerConfig = plan.loaded.section("scheduler")?;
+    let calendars = scheduler.ics.iter().map(Secret::expose);
+    let calendars: Vec<&str> = calendars.filter(|it| it.contains("://")).collect();
+    let about = about.with_calendars(&calendars);
     let keeps_turns = plan.loaded.section::<TurnsConfig>("turns")?.enabled;
     Ok(if keeps_turns {
         about

@@ -9,6 +9,7 @@ mod config;
 mod context;
 mod forget;
 mod keys;
+mod scheduler;
 mod skills;
 mod source;
 mod start;
@@ -48,6 +49,8 @@ enum Command {
     Undo(wishes::UndoArgs),
     /// Forget what was said, and what was learned from it.
     Forget(forget::ForgetArgs),
+    /// When learning that costs something may run: now, and next.
+    Scheduler(scheduler::SchedulerArgs),
     /// Who may come in, for which agents.
     Keys(keys::KeysArgs),
     /// The weights that were learned.
@@ -71,6 +74,7 @@ impl Cli {
             Command::Wishes(args) => wait(args.run(context)),
             Command::Undo(args) => wait(args.run(context)),
             Command::Forget(args) => wait(args.run(context)),
+            Command::Scheduler(args) => wait(args.run(context)),
             Command::Keys(args) => wait(args.run(context)),
             Command::Adapters(args) => wait(args.run(context)),
             Command::TrainStep(args) => wait(args.run(context)),

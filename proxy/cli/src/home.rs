@@ -62,6 +62,11 @@ impl Home {
         self.dir.join("trainer")
     }
 
+    /// What is known of when its owner is away.
+    pub(crate) fn scheduler_state(&self) -> PathBuf {
+        self.dir.join("scheduler_state.json")
+    }
+
     /// What a process in the background says.
     pub(crate) fn log_file(&self) -> PathBuf {
         self.dir.join("metaclaw.log")

@@ -8,6 +8,7 @@ use std::{
 };
 
 use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_schedule::Schedule;
 use metaclaw_skills::Library;
 use metaclaw_trainer_api::{AdapterName, TrainingBackend};
 use metaclaw_turns::{LogError, TurnLog};
@@ -38,6 +39,8 @@ pub struct Parts {
     pub backend: Option<Arc<dyn TrainingBackend>>,
     /// Who judges.
     pub judge: Judge,
+    /// When learning that costs something may run.
+    pub schedule: Schedule,
     /// Where wishes are written down; none where none is to be heard.
     pub library: Option<Library>,
     /// Told when an agent is to be served by another adapter: before [`crate::Learner::start`] returns for the
@@ -51,6 +54,7 @@ pub(crate) struct Shared {
     pub(crate) log: TurnLog,
     pub(crate) backend: Option<Arc<dyn TrainingBackend>>,
     pub(crate) judge: Judge,
+    pub(crate) schedule: Schedule,
     pub(crate) library: Option<Library>,
     pub(crate) on_swap: OnSwap,
     pub(crate) cancel: CancellationToken,
@@ -79,6 +83,7 @@ impl Shared {
             log: parts.log,
             backend: parts.backend,
             judge: parts.judge,
+            schedule: parts.schedule,
             library: parts.library,
             on_swap: parts.on_swap,
             cancel,

@@ -9,6 +9,7 @@ use metaclaw_gateway::Serving;
 use metaclaw_learner::{Ask, AskFailed, Judge, JudgeKind, Learner, LearnerConfig, Parts};
 use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client};
 use metaclaw_reward::Rules;
+use metaclaw_schedule::Schedule;
 use metaclaw_skills::Library;
 use metaclaw_trainer_api::TrainingBackend;
 use metaclaw_turns::TurnLog;
@@ -106,7 +107,7 @@ impl Ask for Model {
 
 /// Starts the loop behind the chat; the adapters that the log names serve when it returns.
 pub(super) async fn start(
-    config: LearnerConfig,
+    (config, schedule): (LearnerConfig, Schedule),
     (judge, library): (Judge, Option<Library>),
     log: &TurnLog,
     backend: Option<Arc<dyn TrainingBackend>>,
@@ -119,6 +120,7 @@ pub(super) async fn start(
         log: log.clone(),
         backend,
         judge,
+        schedule,
         library,
         on_swap: Arc::new(move |agent, adapter| serving.set(agent, Some(adapter.as_str()))),
     };

@@ -7,7 +7,7 @@ fn config(text: &str) -> Config {
 }
 
 fn text(config: &Config, policy: &Policy, judge: &JudgedWith, inert: &[InertUse]) -> String {
-    let about = About::new(config, policy, judge, "redo+opd+binary_rl");
+    let about = About::new(config, policy, judge, "redo+binary_rl");
     let banner = Banner {
         proxy: config.proxy.address(),
         keyed: config.proxy.api_key.is_some(),
@@ -30,7 +30,7 @@ fn a_laptop_keeps_everything() {
       base URL  http://127.0.0.1:30000/v1
       settings  config.yaml (mode rl)
       serves    demo.gguf on the local trainer
-      learns    weights by redo+opd+binary_rl, whenever a batch is ready; wishes from what you say, from the next session on; skills as you write them
+      learns    weights by redo+binary_rl, whenever a batch is ready (an experiment: nothing tests yet what serves); wishes from what you say, from the next session on; skills as you write them
       leaves    chat -> nowhere, judge -> nowhere (2 rules), training -> nowhere
       try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"messages":[{"role":"user","content":"What is the capital of France?"}]}'
     "#);

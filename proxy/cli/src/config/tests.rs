@@ -162,6 +162,8 @@ fn the_example_file_is_the_defaults() {
     assert_eq!(turns, metaclaw_turns::TurnsConfig::default());
     let skills: metaclaw_skills::SkillsConfig = example.section("skills").unwrap();
     assert_eq!(skills, metaclaw_skills::SkillsConfig::default());
+    let scheduler: metaclaw_schedule::SchedulerConfig = example.section("scheduler").unwrap();
+    assert_eq!(scheduler, metaclaw_schedule::SchedulerConfig::default());
     let wishes: metaclaw_skills::WishesConfig = example.section("wishes").unwrap();
     assert_eq!(wishes, metaclaw_skills::WishesConfig::default());
 }

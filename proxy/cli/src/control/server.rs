@@ -11,8 +11,9 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_chat::{AgentId, TurnId, now_ms};
 use metaclaw_gateway::ConfigError;
+use metaclaw_schedule::SavedState;
 use serde::Serialize;
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
@@ -60,6 +61,7 @@ pub(crate) async fn serve(
         .route("/forget", post(forget))
         .route("/adapters", post(adapters))
         .route("/train_step", post(train_step))
+        .route("/scheduler", post(scheduler))
         .route("/key", post(key))
         .route_layer(middleware::from_fn_with_state(control.clone(), admit))
         .with_state(control);
@@ -149,6 +151,10 @@ async fn adapters(State(control): State<Control>) -> Response {
 async fn train_step(State(control): State<Control>, Json(of): Json<Option<AgentId>>) -> Response {
     let step = control.app.train_step(of).await;
     answer(step.map_err(failed)).into_response()
+}
+
+async fn scheduler(State(control): State<Control>) -> Json<SavedState> {
+    Json(control.app.schedule.save(now_ms()))
 }
 
 async fn key(State(control): State<Control>, Json(change): Json<KeyChange>) -> Response {

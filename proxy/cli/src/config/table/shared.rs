@@ -15,6 +15,8 @@ pub(super) const NO_BEDROCK: &str =
 pub(super) const NO_CLI: &str =
     "signing in through a provider's command line is not built: give llm.api_base and llm.api_key";
 pub(super) const NO_CLOUD: &str = "not built yet: use local or remote";
+pub(super) const NO_GOOGLE: &str =
+    "Google's API is not asked: give the calendar's secret address in iCal format in scheduler.ics";
 pub(super) const NO_EMBEDDINGS: &str = "not built yet: bm25 is used";
 pub(super) const NO_AGENT_SETTINGS: &str = "not built yet for single agents";
 pub(super) const NO_ADAPTERS: &str =
