@@ -99,15 +99,18 @@ impl Looks {
         let mut n_looks = 0;
         loop {
             let is_open = self.look().await;
-            if was_open != Some(is_open) || n_looks >= SAVE_AFTER {
+            if was_open != Some(is_open) {
                 let window = self.schedule.window(now_ms(), None);
                 info!("the window for learning that costs something: {window}");
+            }
+            if was_open != Some(is_open) || n_looks >= SAVE_AFTER {
                 self.save().await;
                 (was_open, n_looks) = (Some(is_open), 0);
             }
             n_looks += 1;
             let pause = tokio::time::sleep(EVERY);
             if ending.run_until_cancelled(pause).await.is_none() {
+                self.look().await;
                 return self.save().await;
             }
         }

@@ -153,8 +153,12 @@ async fn train_step(State(control): State<Control>, Json(of): Json<Option<AgentI
     answer(step.map_err(failed)).into_response()
 }
 
-async fn scheduler(State(control): State<Control>) -> Json<SavedState> {
-    Json(control.app.schedule.save(now_ms()))
+async fn scheduler(State(control): State<Control>) -> Answer<SavedState> {
+    let App { log, schedule, .. } = &*control.app;
+    // A turn may have ended since the last look.
+    let last_main_ms = log.last_main_ms().await.map_err(failed)?;
+    schedule.window(now_ms(), last_main_ms);
+    Ok(Json(schedule.save(now_ms())))
 }
 
 async fn key(State(control): State<Control>, Json(change): Json<KeyChange>) -> Response {

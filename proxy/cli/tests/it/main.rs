@@ -4,6 +4,7 @@ mod bad_input;
 mod harness;
 mod keys;
 mod output;
+mod scheduler;
 mod start;
 mod trainer;
 mod wishes;

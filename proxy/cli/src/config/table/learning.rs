@@ -103,7 +103,7 @@ pub(super) const RL: &[Key] = &[
         "rl.method",
         SomeOf(METHODS),
         "redo+binary_rl",
-        "what a step is made of; the others are not built yet",
+        "what a step is made of; only redo and binary_rl are built",
     ),
     key("rl.w_redo", POSITIVE, "1", "weight of redo"),
     inert("rl.w_opd", POSITIVE, "opd is not built yet"),
