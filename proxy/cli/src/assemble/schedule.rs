@@ -21,6 +21,8 @@ mod calendars;
 
 /// Between two looks at the keyboard and the power supplies.
 const EVERY: Duration = Duration::from_secs(20);
+/// Before the second one.
+const FIRST: Duration = Duration::from_secs(1);
 /// Between two looks at the calendars, as the original has it.
 const CALENDARS_EVERY: Duration = Duration::from_secs(30 * 60);
 /// Looks after which what is known is written down though nothing changed.
@@ -97,6 +99,8 @@ impl Looks {
     async fn run(self, ending: CancellationToken) {
         let mut was_open = None;
         let mut n_looks = 0;
+        // By then the display has answered for the first time.
+        let mut pause = FIRST;
         loop {
             let is_open = self.look().await;
             if was_open != Some(is_open) {
@@ -108,8 +112,9 @@ impl Looks {
                 (was_open, n_looks) = (Some(is_open), 0);
             }
             n_looks += 1;
-            let pause = tokio::time::sleep(EVERY);
-            if ending.run_until_cancelled(pause).await.is_none() {
+            let sleep = tokio::time::sleep(pause);
+            pause = EVERY;
+            if ending.run_until_cancelled(sleep).await.is_none() {
                 self.look().await;
                 return self.save().await;
             }

@@ -136,3 +136,28 @@ fn what_is_to_be_tried_works() {
     );
     assert!(tried("mode: auto\n").starts_with("  try       metaclaw config llm.api_base"));
 }
+
+#[test]
+fn auto_trains_only_when_asked_and_calendars_are_named_by_host() {
+    let policy = Policy::Local {
+        model: "/models/demo.gguf".into(),
+    };
+    let config = config("mode: auto\n");
+    let about = About::new(&config, &policy, &JudgedWith::Rules(0), "redo");
+    assert!(
+        about
+            .learns
+            .starts_with("weights only when asked (`metaclaw train-step`"),
+        "{}",
+        about.learns
+    );
+    let calendars = [
+        "https://calendar.example/secret/basic.ics",
+        "webcal://calendar.example/other",
+    ];
+    let leaves = about.with_calendars(&calendars).leaves;
+    assert!(
+        leaves.ends_with("training -> nowhere, calendar <- calendar.example"),
+        "{leaves}"
+    );
+}

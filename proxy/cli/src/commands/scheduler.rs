@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use metaclaw_chat::now_ms;
-use metaclaw_schedule::{Keyboard, Next, SavedState, local_clock};
+use metaclaw_schedule::{Keyboard, Next, Opening, SavedState, local_clock};
 use serde_json::json;
 
 use super::{context::Context, source::running};
@@ -95,10 +95,10 @@ impl Known {
         let told = match next {
             Some(next) if window.is_open() => format!("now: it is open{}", until(&next, now_ms)),
             Some(next) => format!(
-                "{}, in {}, if nothing is said or typed until then: {}{}",
+                "{}, in {}, if nothing is said or typed until then{}{}",
                 local_clock(next.at_ms, now_ms),
                 out::span(next.at_ms - now_ms),
-                next.why,
+                because(next.why),
                 until(&next, now_ms)
             ),
             None => "when the machine is plugged in (scheduler.on_battery)".to_owned(),
@@ -165,6 +165,14 @@ fn ago_turn(now_ms: u64) -> impl Fn(u64) -> String {
     move |at_ms| format!("last turn {} ago", out::span(now_ms.saturating_sub(at_ms)))
 }
 
+/// Why it opens, where that is not said already.
+fn because(why: Opening) -> String {
+    match why {
+        Opening::Idle => String::new(),
+        Opening::SleepHours | Opening::Meeting => format!(": {why}"),
+    }
+}
+
 /// Until when it stays open, where that is known.
 fn until(next: &Next, now_ms: u64) -> String {
     let until = next.until_ms.map(|ms| local_clock(ms, now_ms));
@@ -212,7 +220,7 @@ mod tests {
         let clock = local_clock(NOW + 1_790_000, NOW);
         insta::assert_snapshot!(shown.replace(&clock, "HH:MM"), @"
         window:    closed: you chatted a moment ago
-        next:      HH:MM, in 29 min, if nothing is said or typed until then: nothing was said or typed for a while
+        next:      HH:MM, in 29 min, if nothing is said or typed until then
         chat:      last turn 4 min ago; away after 30 min
         keyboard:  touched 10 s ago (X11)
         sleep:     no sleep hours
