@@ -125,7 +125,7 @@ impl Known {
         let idle = state.rules.idle_minutes;
         let chat = facts
             .last_main_ms
-            .map_or("no turn yet".to_owned(), ago_turn(now_ms));
+            .map_or_else(|| "no turn yet".to_owned(), ago_turn(now_ms));
         let sleep = if state.rules.sleep_start == state.rules.sleep_end {
             "no sleep hours"
         } else {
@@ -149,7 +149,9 @@ impl Known {
         ];
         lines.extend(state.problems.iter().map(|it| format!("           {it}")));
         lines.push(format!("power:     {power}"));
-        let last = state.last_open_ms.map_or("never yet".to_owned(), ago);
+        let last = state
+            .last_open_ms
+            .map_or_else(|| "never yet".to_owned(), ago);
         lines.push(format!("last open: {last}"));
         if !is_running {
             lines.push(format!(
@@ -200,7 +202,7 @@ mod tests {
 
     const NOW: u64 = 1_800_000_000_000;
 
-    fn known(facts: serde_json::Value, is_running: bool) -> Known {
+    fn known(facts: &serde_json::Value, is_running: bool) -> Known {
         let state = json!({
             "state": "idle_wait", "sleep_window": "00:00–00:00", "updated_ms": NOW - 7_200_000,
             "rules": {"sleep_start": "0:00", "sleep_end": "0:00"}, "facts": facts,
@@ -216,7 +218,7 @@ mod tests {
             "last_main_ms": NOW - 240_000, "on_battery": false,
             "keyboard": {"is": "touched", "source": "X11", "at_ms": NOW - 10_000},
         });
-        let shown = known(facts, true).text(NOW);
+        let shown = known(&facts, true).text(NOW);
         let clock = local_clock(NOW + 1_790_000, NOW);
         insta::assert_snapshot!(shown.replace(&clock, "HH:MM"), @"
         window:    closed: you chatted a moment ago
@@ -234,7 +236,7 @@ mod tests {
     #[test]
     fn what_a_process_left_says_how_old_it_is() {
         let facts = json!({"keyboard": {"is": "headless"}, "on_battery": true});
-        insta::assert_snapshot!(known(facts, false).text(NOW), @"
+        insta::assert_snapshot!(known(&facts, false).text(NOW), @"
         window:    closed: the machine runs on battery
         next:      when the machine is plugged in (scheduler.on_battery)
                    metaclaw does not run: nothing learns until it does

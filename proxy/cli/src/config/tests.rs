@@ -126,7 +126,11 @@ fn calendars_are_resolved_as_paths_are_and_shown_as_keys_are() {
     let text = format!("scheduler: {{ics: [my hours.ics, '{address}']}}\n");
     let loaded = Loaded::new(vec![file(&text)]).unwrap();
     let config: metaclaw_schedule::SchedulerConfig = loaded.section("scheduler").unwrap();
-    let read: Vec<&str> = config.ics.iter().map(|it| it.expose()).collect();
+    let read: Vec<&str> = config
+        .ics
+        .iter()
+        .map(metaclaw_chat::Secret::expose)
+        .collect();
     assert_eq!(read[0], "/etc/it/my hours.ics");
     assert_eq!(read[1], address);
     let shown = loaded.get("scheduler.ics").unwrap().value.to_string();

@@ -89,14 +89,15 @@ async fn a_trainer_runs_below_what_its_owner_does() {
     let dir = tempfile::tempdir().unwrap();
     let (supervisor, mut state, _) = supervisor(spec(dir.path(), GOOD));
     let ending = CancellationToken::new();
-    let running = tokio::spawn(supervisor.run(ending.clone()));
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(supervisor.run(ending.clone()));
     until(&mut state, is_ready).await;
     let pid = lives(dir.path())[0].parse().ok().and_then(Pid::from_raw);
     // Nobody may rise above where these tests were started.
     let own = getpriority_process(None).unwrap();
     assert_eq!(getpriority_process(pid).unwrap(), own.max(5));
     ending.cancel();
-    running.await.unwrap();
+    tasks.join_all().await;
 }
 
 #[tokio::test]
