@@ -130,7 +130,7 @@ impl Place {
 
 async fn fetch(client: &reqwest::Client, address: &Secret) -> Result<String, String> {
     // An error names the whole address otherwise.
-    let told = |error: reqwest::Error| crate::whole(&error.without_url().into());
+    let told = |error: reqwest::Error| format!("{:#}", anyhow::Error::from(error.without_url()));
     let mut answer = client.get(address.expose()).send().await.map_err(told)?;
     if !answer.status().is_success() {
         return Err(format!("it answers {}", answer.status()));
