@@ -13,6 +13,7 @@ use metaclaw_chat::AgentId;
 use metaclaw_gateway::{Authenticator, Metrics, Privacy, RelayOnly, Serving};
 use metaclaw_learner::{Learner, StepReport, TrainError};
 use metaclaw_llm::ChatClient;
+use metaclaw_schedule::Schedule;
 use metaclaw_skills::{Library, Skill};
 use metaclaw_trainer_api::{AdapterName, TrainingBackend, wire::SampleRequest};
 use metaclaw_turns::{Funnel, LogError, TurnLog};
@@ -71,6 +72,8 @@ pub(crate) struct App {
     pub purse: Arc<Purse>,
     /// The judge's model, where one is asked.
     pub judge: Option<ChatClient>,
+    /// When learning that costs something may run.
+    pub schedule: Schedule,
     /// How the local trainer is, where there is one.
     pub trainer: Option<watch::Receiver<TrainerState>>,
     /// What the gateway counts.

@@ -15,9 +15,10 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
-use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_chat::{AgentId, Secret, now_ms};
 use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Privacy, Services, Serving};
 use metaclaw_learner::LearnerConfig;
+use metaclaw_schedule::SchedulerConfig;
 use metaclaw_skills::{Library, WishesConfig};
 use metaclaw_turns::{Durability, TurnLog, TurnsConfig};
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -47,6 +48,7 @@ mod metrics;
 mod plan;
 mod purse;
 mod retention;
+mod schedule;
 mod served;
 mod services;
 mod trainer;
@@ -56,6 +58,7 @@ pub(crate) use self::{
     lessons::library,
     plan::Plan,
     purse::{Purse, Spend},
+    schedule::saved,
     trainer::checkpoint_dir,
 };
 
@@ -140,8 +143,9 @@ impl Running {
         let trains = training.backend.is_some() && settings.learns() && may_train;
         let wishes: WishesConfig = plan.loaded.section("wishes")?;
         let about = about(plan, &settings, judged_with, (trains, wishes.enabled))?;
+        let schedule = schedule::start(plan, &log, (&tasks, &background)).await?;
         let learner = learner::start(
-            settings,
+            (settings, schedule.clone()),
             (judge, Some(library.clone()).filter(|_| wishes.enabled)),
             &log,
             training.backend.clone().filter(|_| may_train),
@@ -173,6 +177,7 @@ impl Running {
             learner,
             purse: Arc::clone(&purse),
             judge: judge_model,
+            schedule,
             trainer: training.state,
             metrics: gateway.metrics(),
             dropped_lines: plan.dropped_lines.clone(),
@@ -281,6 +286,10 @@ fn about(
     };
     let method = settings.rl.method.to_string();
     let about = About::new(&plan.loaded.config, &plan.policy, &judged_with, &method);
+    let scheduler: SchedulerConfig = plan.loaded.section("scheduler")?;
+    let calendars = scheduler.ics.iter().map(Secret::expose);
+    let calendars: Vec<&str> = calendars.filter(|it| it.contains("://")).collect();
+    let about = about.with_calendars(&calendars);
     let keeps_turns = plan.loaded.section::<TurnsConfig>("turns")?.enabled;
     Ok(if keeps_turns {
         about

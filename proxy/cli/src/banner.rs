@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::leaves::JudgedWith;
 use self::leaves::leaves;
 use crate::{
-    address::host,
+    address::{elsewhere, host},
     config::{Config, InertUse, Mode, Policy},
     privacy,
 };
@@ -88,6 +88,17 @@ impl About {
         }
     }
 
+    /// Where calendars are fetched.
+    pub(crate) fn with_calendars(mut self, addresses: &[&str]) -> Self {
+        let mut hosts: Vec<String> = addresses.iter().map(|it| elsewhere(it)).collect();
+        hosts.sort();
+        hosts.dedup();
+        if !hosts.is_empty() {
+            self.leaves = format!("{}, calendar <- {}", self.leaves, hosts.join(", "));
+        }
+        self
+    }
+
     /// Where no turns are kept.
     pub(crate) fn of_nothing_new(self, config: &Config, policy: &Policy) -> Self {
         Self {
@@ -127,9 +138,13 @@ fn learns(config: &Config, policy: &Policy, method: &str) -> String {
         return format!("no weights (privacy.cloud_training_ok is not true); {BY_HAND}");
     }
     match (config.mode, policy.is_some()) {
-        (Mode::Rl, true) => format!("weights by {method}, whenever a batch is ready; {BY_HAND}"),
+        (Mode::Rl, true) => format!(
+            "weights by {method}, whenever a batch is ready (an experiment: nothing tests yet what serves); {BY_HAND}"
+        ),
         (Mode::Auto, true) => {
-            format!("weights by {method}, when a batch is ready and you are away; {BY_HAND}")
+            format!(
+                "weights only when asked (`metaclaw train-step`, by {method}): nothing tests yet what would serve; {BY_HAND}"
+            )
         }
         (Mode::Auto, false) => format!(
             "no weights, because no policy model is configured (mode auto works as skills_only); {BY_HAND}"

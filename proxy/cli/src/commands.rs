@@ -18,6 +18,7 @@ mod keys;
 mod learn;
 mod logs;
 mod report;
+mod scheduler;
 mod setup;
 mod skills;
 mod source;
@@ -88,6 +89,8 @@ enum Command {
     Compare(compare::CompareArgs),
     /// What the proxy in the background says of itself.
     Logs(logs::LogsArgs),
+    /// When learning that costs something may run: now, and next.
+    Scheduler(scheduler::SchedulerArgs),
     /// Who may come in, for which agents.
     Keys(keys::KeysArgs),
     /// The weights that were learned.
@@ -129,6 +132,7 @@ impl Cli {
             Command::Wishes(args) => wait(args.run(context)),
             Command::Undo(args) => wait(args.run(context)),
             Command::Forget(args) => wait(args.run(context)),
+            Command::Scheduler(args) => wait(args.run(context)),
             Command::Keys(args) => wait(args.run(context)),
             Command::Adapters(args) => wait(args.run(context)),
             Command::TrainStep(args) => wait(args.run(context)),

@@ -129,6 +129,11 @@ impl Home {
         self.dir.join("off_record.jsonl")
     }
 
+    /// What is known of when its owner is away.
+    pub(crate) fn scheduler_state(&self) -> PathBuf {
+        self.dir.join("scheduler_state.json")
+    }
+
     /// What a process in the background says.
     pub(crate) fn log_file(&self) -> PathBuf {
         self.dir.join("metaclaw.log")

@@ -13,6 +13,7 @@ use tracing::{info, warn};
 mod backoff;
 mod child;
 mod find;
+mod priority;
 mod spec;
 
 use self::{backoff::Backoff, child::Child};

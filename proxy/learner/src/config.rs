@@ -1,4 +1,4 @@
-//! The settings of this room: `mode`, `agents.<id>.mode`, `judge.*`, `rl.*`, `scheduler.*`.
+//! The settings of this room: `mode`, `agents.<id>.mode`, `judge.*`, `rl.*`.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -18,8 +18,6 @@ pub struct LearnerConfig {
     pub judge: JudgeConfig,
     /// How weights are trained.
     pub rl: RlConfig,
-    /// When the user counts as away.
-    pub scheduler: SchedulerConfig,
 }
 
 /// `agents.<id>`, as far as it is this room's.
@@ -34,7 +32,8 @@ pub struct AgentConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// When a batch is ready and the user is away.
+    /// Not by themselves yet: only when asked to. A gate is to stand before a swap of weights first; then when a batch is
+    /// ready and the owner is away.
     #[default]
     #[serde(alias = "madmax")]
     Auto,
@@ -106,15 +105,6 @@ pub struct RlConfig {
     pub max_wait: Span,
     /// Older turns are not trained on.
     pub max_age: Span,
-}
-
-/// `scheduler.*`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct SchedulerConfig {
-    /// Minutes without a main turn after which the user counts as away.
-    #[serde(alias = "idle_threshold_minutes")]
-    pub idle_minutes: u64,
 }
 
 /// Words joined by `+`, or a list of them.
@@ -195,14 +185,6 @@ impl Default for RlConfig {
             max_wait: Span::mins(8 * 60),
             max_age: Span::mins(14 * 24 * 60),
         }
-    }
-}
-
-// === impl SchedulerConfig ===
-
-impl Default for SchedulerConfig {
-    fn default() -> Self {
-        Self { idle_minutes: 30 }
     }
 }
 
@@ -331,10 +313,7 @@ mod tests {
 
     #[test]
     fn the_originals_names_are_read() {
-        let config = read(r#"{"mode":"madmax","scheduler":{"idle_threshold_minutes":5}}"#).unwrap();
-        assert_eq!(
-            (config.mode, config.scheduler.idle_minutes),
-            (Mode::Auto, 5)
-        );
+        let config = read(r#"{"mode":"madmax"}"#).unwrap();
+        assert_eq!(config.mode, Mode::Auto);
     }
 }

@@ -107,6 +107,15 @@ impl Learner {
         self.shared.board.totals()
     }
 
+    /// Whether learning that costs something, as evolving skills, may begin for an agent now: in mode `rl` at any time,
+    /// else while its owner is away.
+    ///
+    /// # Errors
+    /// The log's.
+    pub async fn may_cost(&self, agent: &AgentId) -> Result<bool, LogError> {
+        self.shared.may_cost(agent).await
+    }
+
     /// How learning goes.
     ///
     /// # Errors
@@ -138,6 +147,7 @@ impl Learner {
             left_out: config.rl.method.later.clone(),
             judging: notes.judging,
             phase: notes.phase,
+            window: self.shared.window().await?,
             agents,
         })
     }

@@ -41,10 +41,7 @@ mod transaction;
 mod window;
 
 pub use self::{
-    config::{
-        AgentConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig,
-        SchedulerConfig, Words,
-    },
+    config::{AgentConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig, Words},
     counts::LearnerCounts,
     error::TrainError,
     hearing::{WITH_WORDS, WITHOUT_WORDS},

@@ -8,6 +8,7 @@ use std::{
 };
 
 use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_schedule::Schedule;
 use metaclaw_skills::Library;
 use metaclaw_trainer_api::{AdapterName, TrainingBackend};
 use metaclaw_turns::{LogError, TurnLog};
@@ -41,6 +42,8 @@ pub struct Parts {
     pub backend: Option<Arc<dyn TrainingBackend>>,
     /// Who judges.
     pub judge: Judge,
+    /// When learning that costs something may run.
+    pub schedule: Schedule,
     /// Where wishes are written down; none where none is to be heard.
     pub library: Option<Library>,
     /// Whether skills are written from what went wrong: then verdicts are of use where no weights learn.
@@ -58,6 +61,7 @@ pub(crate) struct Shared {
     pub(crate) log: TurnLog,
     pub(crate) backend: Option<Arc<dyn TrainingBackend>>,
     pub(crate) judge: Judge,
+    pub(crate) schedule: Schedule,
     pub(crate) library: Option<Library>,
     pub(crate) skills_learn: bool,
     pub(crate) is_off: IsOff,
@@ -88,6 +92,7 @@ impl Shared {
             log: parts.log,
             backend: parts.backend,
             judge: parts.judge,
+            schedule: parts.schedule,
             library: parts.library,
             skills_learn: parts.skills_learn,
             is_off: parts.is_off,

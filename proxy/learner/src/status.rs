@@ -6,6 +6,7 @@ use std::{
 };
 
 use metaclaw_chat::{AgentId, Score};
+use metaclaw_schedule::Window;
 use metaclaw_turns::Funnel;
 use serde::Serialize;
 
@@ -24,6 +25,8 @@ pub struct LearnerStatus {
     pub judging: JudgingStatus,
     /// What the training task does.
     pub phase: Phase,
+    /// Whether the owner is away, so that learning that costs something may begin.
+    pub window: Window,
     /// Each agent that has turns.
     pub agents: Vec<AgentStatus>,
 }
@@ -44,11 +47,8 @@ pub enum Phase {
     /// No batch is ready.
     #[default]
     Collecting,
-    /// A batch is ready, and the user is about.
-    WaitingForIdle {
-        /// The user counts as away in so many seconds, if nothing is said.
-        seconds: u64,
-    },
+    /// A batch is ready, and mode `auto` trains none by itself before a gate stands between training and serving.
+    AwaitingRequest,
     /// The training server does not answer, or does not do what it is asked.
     WaitingForTrainer {
         /// Why.

@@ -1,4 +1,4 @@
-//! The training task: looks for batches, waits for a window, makes steps, swaps.
+//! The training task: looks for batches, makes steps where the mode lets it, swaps.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,15 +9,15 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     batch::Baselines,
     collect,
+    config::Mode,
     context::TrainingContext,
     error::TrainError,
     recovery,
     status::{Phase, StepReport},
     transaction::StepTransaction,
-    window::{Window, window},
 };
 
-/// The longest pause between two looks: idle time passes without anything happening.
+/// The longest pause between two looks: a batch may be due by its age alone.
 const TICK: Duration = Duration::from_secs(20);
 /// The pause after a look that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(3);
@@ -147,7 +147,7 @@ impl Training {
         let (samples, base) = collect::samples(&shared, seen, agent).await?;
         shared.board.counts(agent, samples.counts());
         let rl = &shared.config.rl;
-        let due = forced || (samples.are_due(rl, now_ms()) && self.may_begin(agent).await?);
+        let due = forced || (samples.are_due(rl, now_ms()) && self.may_begin(agent));
         let Some(base) = base.filter(|_| due) else {
             return Ok(None);
         };
@@ -175,10 +175,10 @@ impl Training {
         step.run(base, &batch).await
     }
 
-    /// Whether neither the user nor an earlier refusal stands in the way.
-    async fn may_begin(&mut self, agent: &AgentId) -> Result<bool, LogError> {
+    /// Whether a step may begin without being asked for.
+    fn may_begin(&mut self, agent: &AgentId) -> bool {
         if (self.context.shared.is_off)(agent) {
-            return Ok(false);
+            return false;
         }
         if let Some(rest) = self.context.agent(agent).resting() {
             let (why, until_ms) = (rest.why.clone(), rest.until_ms);
@@ -187,26 +187,17 @@ impl Training {
                 why,
                 until_ms,
             });
-            return Ok(false);
+            return false;
         }
-        let config = &self.context.shared.config;
-        let idle = Duration::from_secs(60 * config.scheduler.idle_minutes);
-        match window(config.mode_of(agent), self.quiet().await?, idle) {
-            Window::Open => Ok(true),
-            Window::Never => Ok(false),
-            Window::InUse(left) => {
-                self.context.waits_for(Phase::WaitingForIdle {
-                    seconds: left.as_secs(),
-                });
-                Ok(false)
+        match self.context.shared.config.mode_of(agent) {
+            Mode::Rl => true,
+            Mode::SkillsOnly => false,
+            // Nothing tests what would serve before it does: until then somebody has to want it. Afterwards the
+            // window decides ([`crate::shared::Shared::window`]).
+            Mode::Auto => {
+                self.context.waits_for(Phase::AwaitingRequest);
+                false
             }
         }
-    }
-
-    /// How long ago the last main turn of any agent ended.
-    async fn quiet(&self) -> Result<Option<Duration>, LogError> {
-        let shared = &self.context.shared;
-        let last = shared.persist(|| shared.log.last_main_ms()).await?;
-        Ok(last.map(|ms| Duration::from_millis(now_ms().saturating_sub(ms))))
     }
 }

@@ -1,41 +1,24 @@
-//! When a step may begin.
+//! When learning may begin by itself.
 
-use std::time::Duration;
+use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_schedule::Window;
+use metaclaw_turns::LogError;
 
-use crate::config::Mode;
+use crate::{config::Mode, shared::Shared};
 
-/// Whether a step may begin now, and if not, why.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Window {
-    /// It may.
-    Open,
-    /// Weights are not to learn at all.
-    Never,
-    /// The user is about; away in so long if nothing is said.
-    InUse(Duration),
-}
-
-/// The window of `mode` when the last main turn ended `quiet` ago (none: there was none yet).
-pub(crate) fn window(mode: Mode, quiet: Option<Duration>, idle: Duration) -> Window {
-    match (mode, quiet) {
-        (Mode::SkillsOnly, _) => Window::Never,
-        (Mode::Auto, Some(quiet)) if quiet < idle => Window::InUse(idle.saturating_sub(quiet)),
-        (Mode::Rl | Mode::Auto, _) => Window::Open,
+impl Shared {
+    /// Whether the owner is away, as the log and the schedule know it now.
+    pub(crate) async fn window(&self) -> Result<Window, LogError> {
+        let last_main_ms = self.persist(|| self.log.last_main_ms()).await?;
+        Ok(self.schedule.window(now_ms(), last_main_ms))
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_mode_has_its_window() {
-        let mins = |n: u64| Duration::from_secs(60 * n);
-        let at = |mode, quiet| window(mode, quiet, mins(30));
-        assert_eq!(at(Mode::SkillsOnly, Some(mins(99))), Window::Never);
-        assert_eq!(at(Mode::Rl, Some(mins(0))), Window::Open);
-        assert_eq!(at(Mode::Auto, Some(mins(10))), Window::InUse(mins(20)));
-        assert_eq!(at(Mode::Auto, Some(mins(30))), Window::Open);
-        assert_eq!(at(Mode::Auto, None), Window::Open);
+    /// Whether learning that costs something (a judge model, an evolver) may begin for an agent: in mode `rl` at any
+    /// time, else while its owner is away. Training asks for more than this.
+    pub(crate) async fn may_cost(&self, agent: &AgentId) -> Result<bool, LogError> {
+        match self.config.mode_of(agent) {
+            Mode::Rl => Ok(true),
+            Mode::Auto | Mode::SkillsOnly => Ok(self.window().await?.is_open()),
+        }
     }
 }

@@ -8,6 +8,7 @@ use metaclaw_gateway::{Privacy, Serving};
 use metaclaw_learner::{Judge, JudgeKind, Learner, LearnerConfig, Parts};
 use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client};
 use metaclaw_reward::Rules;
+use metaclaw_schedule::Schedule;
 use metaclaw_skills::Library;
 use metaclaw_trainer_api::TrainingBackend;
 use metaclaw_turns::TurnLog;
@@ -102,7 +103,7 @@ fn address(config: &Config) -> Option<Address<'_>> {
 
 /// Starts the loop behind the chat; the adapters that the log names serve when it returns.
 pub(super) async fn start(
-    config: LearnerConfig,
+    (config, schedule): (LearnerConfig, Schedule),
     (judge, library): (Judge, Option<Library>),
     log: &TurnLog,
     backend: Option<Arc<dyn TrainingBackend>>,
@@ -116,6 +117,7 @@ pub(super) async fn start(
         log: log.clone(),
         backend,
         judge,
+        schedule,
         library,
         // Until skills are written from what went wrong.
         skills_learn: false,

@@ -7,7 +7,7 @@ fn config(text: &str) -> Config {
 }
 
 fn text(config: &Config, policy: &Policy, judge: &JudgedWith, inert: &[InertUse]) -> String {
-    let about = About::new(config, policy, judge, "redo+opd+binary_rl");
+    let about = About::new(config, policy, judge, "redo+binary_rl");
     let banner = Banner {
         proxy: config.proxy.address(),
         keyed: config.proxy.api_key.is_some(),
@@ -31,7 +31,7 @@ fn a_laptop_keeps_everything() {
       base URL  http://127.0.0.1:30000/v1
       settings  config.yaml (mode rl)
       serves    demo.gguf on the local trainer
-      learns    weights by redo+opd+binary_rl, whenever a batch is ready; wishes from what you say, from the next session on; skills as you write them
+      learns    weights by redo+binary_rl, whenever a batch is ready (an experiment: nothing tests yet what serves); wishes from what you say, from the next session on; skills as you write them
       leaves    chat -> nowhere, judge -> nowhere (2 rules), training -> nowhere
       try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"messages":[{"role":"user","content":"What is the capital of France?"}]}'
     "#);
@@ -232,4 +232,29 @@ fn nothing_leaves_to_train_on_before_it_is_allowed_or_where_nothing_is_kept() {
     let allowed = config("privacy: {cloud_training_ok: true}\n");
     let nothing = about("privacy: {cloud_training_ok: true}\n").of_nothing_new(&allowed, &policy);
     insta::assert_snapshot!(nothing.leaves, @"chat -> train.example, judge -> nowhere (turns are not kept), training -> nowhere");
+}
+
+#[test]
+fn auto_trains_only_when_asked_and_calendars_are_named_by_host() {
+    let policy = Policy::Local {
+        model: "/models/demo.gguf".into(),
+    };
+    let config = config("mode: auto\n");
+    let about = About::new(&config, &policy, &JudgedWith::Rules(0), "redo");
+    assert!(
+        about
+            .learns
+            .starts_with("weights only when asked (`metaclaw train-step`"),
+        "{}",
+        about.learns
+    );
+    let calendars = [
+        "https://calendar.example/secret/basic.ics",
+        "webcal://calendar.example/other",
+    ];
+    let leaves = about.with_calendars(&calendars).leaves;
+    assert!(
+        leaves.ends_with("training -> nowhere, calendar <- calendar.example"),
+        "{leaves}"
+    );
 }

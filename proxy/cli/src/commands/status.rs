@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use clap::Args;
 use metaclaw_chat::{Span, now_ms};
 use metaclaw_gateway::RelayOnly;
+use metaclaw_schedule::Window;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::{context::Context, exit, source::running};
@@ -218,11 +220,17 @@ fn learner(learner: &Value) -> Vec<String> {
         let waiting = &learner["judging"]["waiting"];
         let doing = match phase {
             "off" => "no weights are trained".to_owned(),
+            "awaiting_request" => {
+                "a batch is ready: `metaclaw train-step` trains it (mode auto trains none by itself before a gate stands)".to_owned()
+            }
             other => other.replace('_', " "),
         };
         lines.push(format!(
             "learner: {doing}; turns that wait for a verdict: {waiting}"
         ));
+    }
+    if let Ok(window) = Window::deserialize(&learner["window"]) {
+        lines.push(format!("window:  {window}  (metaclaw scheduler status)"));
     }
     if let Some(why) = learner["judging"]["failing"].as_str() {
         lines.push(format!("judge:   does not answer: {why}"));
@@ -323,6 +331,7 @@ mod tests {
             "log": {"broken": null, "moved_aside": "/h/turns/damaged-1", "n_lost": 0},
             "learner": {
                 "phase": {"is": "collecting"}, "judging": {"waiting": 1, "failing": null},
+                "window": {"is": "closed", "why": {"is": "chatting", "until_ms": 7}},
                 "agents": [{"agent": "_default", "adapter": null, "n_redo": 1, "n_binary_rl": 2, "last_step": null}],
             },
         });
@@ -336,6 +345,7 @@ mod tests {
                  1 not used: unclear
         log:     it was damaged, or of an older format, and lies in /h/turns/damaged-1 now; an empty one began
         learner: collecting; turns that wait for a verdict: 1
+        window:  closed: you chatted a moment ago  (metaclaw scheduler status)
         agent:   _default on the base model; 1 redo and 2 binary_rl samples ready; no step yet
         output:  3 log lines were dropped: nobody read them in time
         "#);

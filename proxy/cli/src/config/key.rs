@@ -120,6 +120,7 @@ impl Key {
             | Kind::Among(_)
             | Kind::Tree(_)
             | Kind::Count(..)
+            | Kind::Minutes(..)
             | Kind::Number(..) => Some(self.kind.allowed()),
             Kind::Text
             | Kind::Secret
@@ -133,7 +134,8 @@ impl Key {
             | Kind::Time
             | Kind::Texts
             | Kind::OneOrMore
-            | Kind::Secrets => None,
+            | Kind::Secrets
+            | Kind::Calendars => None,
         }
     }
 

@@ -27,6 +27,8 @@ pub(crate) enum Kind {
     Bool,
     /// A whole number between two bounds, both allowed.
     Count(u64, u64),
+    /// Minutes, between two bounds, both allowed.
+    Minutes(u64, u64),
     /// A number between two bounds, both allowed.
     Number(f64, f64),
     /// A duration, as in `10 min`.
@@ -49,6 +51,8 @@ pub(crate) enum Kind {
     OneOrMore,
     /// A list of texts that are never shown in full.
     Secrets,
+    /// A list of calendars: files, or addresses that are as good as keys.
+    Calendars,
     /// A tree whose shape its own room checks; described by the text.
     Tree(&'static str),
 }
@@ -58,7 +62,10 @@ pub(crate) enum Kind {
 impl Kind {
     /// Whether it is never shown in full.
     pub(crate) fn is_secret(self) -> bool {
-        matches!(self, Self::Secret | Self::CallersKey | Self::Secrets)
+        matches!(
+            self,
+            Self::Secret | Self::CallersKey | Self::Secrets | Self::Calendars
+        )
     }
 
     /// What is allowed, in words that end an error message.
@@ -77,6 +84,9 @@ impl Kind {
                 format!("a whole number, {low} or more")
             }
             Self::Count(low, high) => format!("a whole number from {low} to {high}"),
+            Self::Minutes(low, high) => {
+                format!("minutes: a whole number from {low} to {high} without a unit, as in 30")
+            }
             Self::Number(low, high) if high >= f64::MAX => format!("a number, {low} or more"),
             Self::Number(low, high) => format!("a number from {low} to {high}"),
             Self::Span => {
@@ -92,6 +102,10 @@ impl Kind {
             Self::Among(words) => format!("a list of one or more of {}", words.join(", ")),
             Self::Texts => "a list of texts".to_owned(),
             Self::Secrets => "a list of ASCII texts without spaces".to_owned(),
+            Self::Calendars => {
+                "a list of files, or of addresses that begin with https://, http:// or webcal://"
+                    .to_owned()
+            }
             Self::OneOrMore => "a list of one or more texts".to_owned(),
             Self::Tree(shape) => shape.to_owned(),
         }
@@ -108,7 +122,7 @@ impl Kind {
             Self::Host => host(given).map(Value::from),
             Self::Url => text(given).filter(|it| is_url(it)).map(Value::from),
             Self::Bool => boolean(given).map(Value::from),
-            Self::Count(low, high) => count(given)
+            Self::Count(low, high) | Self::Minutes(low, high) => count(given)
                 .filter(|it| (low..=high).contains(it))
                 .map(Value::from),
             Self::Number(low, high) => number(given)
@@ -126,7 +140,7 @@ impl Kind {
                 .filter(|given| given.iter().all(|it| is_among(it, words)))
                 .map(Value::from),
             Self::Among(words) => Self::AnyOf(words).parse(given).filter(is_some),
-            Self::Texts => texts(given).map(Value::from),
+            Self::Texts | Self::Calendars => texts(given).map(Value::from),
             Self::Secrets => texts(given)
                 .filter(|keys| keys.iter().all(|it| it.as_str().is_some_and(is_of_signs)))
                 .map(Value::from),

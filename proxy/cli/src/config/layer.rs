@@ -202,6 +202,12 @@ impl Layer {
                 let resolved = self.resolve(read.as_str().unwrap_or_default());
                 self.insert(path, resolved.into());
             }
+            State::Done if key.kind == Kind::Calendars => {
+                let given = read.into_array().unwrap_or_default();
+                let resolved = given.iter().filter_map(Value::as_str);
+                let resolved: Vec<Value> = resolved.map(|it| self.calendar(it)).collect();
+                self.insert(path, resolved.into());
+            }
             State::Done => self.insert(path, read),
             // What is off and has no effect is as it was meant.
             State::Inert(_) if read.to_bool() == Some(false) => {}
@@ -244,6 +250,14 @@ impl Layer {
             key: key.to_owned(),
             reason,
         });
+    }
+
+    /// A calendar's address as it is; its file as a path is meant.
+    fn calendar(&self, given: &str) -> Value {
+        if given.contains("://") {
+            return given.into();
+        }
+        self.resolve(given).into()
     }
 
     fn insert(&mut self, path: &str, value: Value) {

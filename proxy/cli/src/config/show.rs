@@ -78,7 +78,7 @@ fn masked(key: &Key, value: serde_json::Value) -> serde_json::Value {
     use serde_json::Value;
     match (key.kind, value) {
         (kind, Value::String(text)) if kind.is_secret() => Secret::from(text).to_string().into(),
-        (Kind::Secrets, Value::Array(keys)) => {
+        (Kind::Secrets | Kind::Calendars, Value::Array(keys)) => {
             keys.into_iter().map(|each| masked(key, each)).collect()
         }
         (_, value) => value,

@@ -48,7 +48,7 @@ pub(crate) const TABLE: &[Section] = &[
         keys: learning::TRAINER,
     },
     Section {
-        title: "When to train",
+        title: "When learning that costs something may run (docs/scheduler.md)",
         keys: learning::SCHEDULER,
     },
     Section {

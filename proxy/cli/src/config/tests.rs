@@ -140,6 +140,23 @@ fn what_is_shown_is_in_force_and_masked() {
     assert!(!shown.contains("0123456789"));
 }
 
+#[test]
+fn calendars_are_resolved_as_paths_are_and_shown_as_keys_are() {
+    let address = "https://calendar.example/secret/basic.ics";
+    let text = format!("scheduler: {{ics: [my hours.ics, '{address}']}}\n");
+    let loaded = Loaded::new(vec![file(&text)]).unwrap();
+    let config: metaclaw_schedule::SchedulerConfig = loaded.section("scheduler").unwrap();
+    let read: Vec<&str> = config
+        .ics
+        .iter()
+        .map(metaclaw_chat::Secret::expose)
+        .collect();
+    assert_eq!(read[0], "/etc/it/my hours.ics");
+    assert_eq!(read[1], address);
+    let shown = loaded.get("scheduler.ics").unwrap().value.to_string();
+    assert_eq!(shown, r#"["….ics","….ics"]"#);
+}
+
 /// The file that the crate ships; `METACLAW_WRITE_EXAMPLE=1 cargo test -p metaclaw` writes it anew.
 #[test]
 fn the_example_file_and_the_reference_say_what_the_table_says() {
@@ -166,6 +183,8 @@ fn the_example_file_is_the_defaults() {
     assert_eq!(turns, metaclaw_turns::TurnsConfig::default());
     let skills: metaclaw_skills::SkillsConfig = example.section("skills").unwrap();
     assert_eq!(skills, metaclaw_skills::SkillsConfig::default());
+    let scheduler: metaclaw_schedule::SchedulerConfig = example.section("scheduler").unwrap();
+    assert_eq!(scheduler, metaclaw_schedule::SchedulerConfig::default());
     let wishes: metaclaw_skills::WishesConfig = example.section("wishes").unwrap();
     assert_eq!(wishes, metaclaw_skills::WishesConfig::default());
 }

@@ -11,8 +11,9 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_chat::{AgentId, TurnId, now_ms};
 use metaclaw_gateway::ConfigError;
+use metaclaw_schedule::SavedState;
 use serde::Serialize;
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
@@ -72,6 +73,7 @@ pub(crate) async fn serve(
         .route("/adapters", post(adapters))
         .route("/use_adapter", post(use_adapter))
         .route("/train_step", post(train_step))
+        .route("/scheduler", post(scheduler))
         .route("/key", post(key))
         .route_layer(middleware::from_fn_with_state(control.clone(), admit))
         .with_state(control);
@@ -209,6 +211,14 @@ async fn use_adapter(
 async fn train_step(State(control): State<Control>, Json(of): Json<Option<AgentId>>) -> Response {
     let step = control.app.train_step(of).await;
     answer(step.map_err(failed)).into_response()
+}
+
+async fn scheduler(State(control): State<Control>) -> Answer<SavedState> {
+    let App { log, schedule, .. } = &*control.app;
+    // A turn may have ended since the last look.
+    let last_main_ms = log.last_main_ms().await.map_err(failed)?;
+    schedule.window(now_ms(), last_main_ms);
+    Ok(Json(schedule.save(now_ms())))
 }
 
 async fn key(State(control): State<Control>, Json(change): Json<KeyChange>) -> Response {

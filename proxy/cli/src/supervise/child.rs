@@ -16,7 +16,7 @@ use tokio::{
 };
 use tracing::{debug, info};
 
-use super::spec::TrainerSpec;
+use super::{priority, spec::TrainerSpec};
 
 /// The longest line of the trainer's that is passed on.
 const MAX_LINE: u64 = 4 * 1024;
@@ -63,6 +63,7 @@ impl Child {
             .stderr(Stdio::piped())
             .kill_on_drop(true);
         let mut process = command.spawn()?;
+        priority::lower(process.id());
         let mut output_tasks = JoinSet::new();
         let last_line = Arc::default();
         if let Some(stderr) = process.stderr.take() {

@@ -84,6 +84,23 @@ async fn a_trainer_that_is_killed_is_started_again_and_goes_with_us() {
 }
 
 #[tokio::test]
+async fn a_trainer_runs_below_what_its_owner_does() {
+    use rustix::process::{Pid, getpriority_process};
+    let dir = tempfile::tempdir().unwrap();
+    let (supervisor, mut state, _) = supervisor(spec(dir.path(), GOOD));
+    let ending = CancellationToken::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(supervisor.run(ending.clone()));
+    until(&mut state, is_ready).await;
+    let pid = lives(dir.path())[0].parse().ok().and_then(Pid::from_raw);
+    // Nobody may rise above where these tests were started.
+    let own = getpriority_process(None).unwrap();
+    assert_eq!(getpriority_process(pid).unwrap(), own.max(5));
+    ending.cancel();
+    tasks.join_all().await;
+}
+
+#[tokio::test]
 async fn a_trainer_that_refuses_to_start_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let refuses = "echo 'no such model' >&2; exit 3";

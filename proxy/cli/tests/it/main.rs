@@ -8,6 +8,7 @@ mod keys;
 mod output;
 mod privacy;
 mod python;
+mod scheduler;
 mod seen;
 mod setup;
 mod start;

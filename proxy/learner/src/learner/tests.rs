@@ -7,6 +7,7 @@ use std::{
 
 use futures_util::future::join_all;
 use metaclaw_reward::Rules;
+use metaclaw_schedule::{Keyboard, Obstacle, Schedule, Window};
 use metaclaw_turns::{StateKind, TurnLog, TurnsConfig};
 use tempfile::TempDir;
 
@@ -48,6 +49,14 @@ fn config(json: &serde_json::Value) -> LearnerConfig {
     serde_json::from_value(all).unwrap()
 }
 
+/// A headless host without sleep hours.
+fn away() -> Schedule {
+    let config = serde_json::json!({"sleep_start": "0:00", "sleep_end": "0:00"});
+    let schedule = Schedule::local(serde_json::from_value(config).unwrap(), None);
+    schedule.set_keyboard(Keyboard::Headless);
+    schedule
+}
+
 impl Rig {
     async fn start(dir: &Path, world: &World, config: LearnerConfig) -> Self {
         let log = TurnLog::open(dir, &TurnsConfig::default()).unwrap();
@@ -64,6 +73,7 @@ impl Rig {
             judge: Judge::Rules(Rules::compile(&config.judge.rules).unwrap()),
             config,
             log: log.clone(),
+            schedule: away(),
             backend: Some(Arc::new(world.clone())),
             on_swap: Arc::new(move |_, adapter| told.lock().unwrap().push(adapter.to_string())),
         };
@@ -292,7 +302,7 @@ async fn a_step_can_be_asked_for() {
     let waits = async {
         while !matches!(
             rig.learner.status().await.unwrap().phase,
-            Phase::WaitingForIdle { .. }
+            Phase::AwaitingRequest
         ) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -300,10 +310,32 @@ async fn a_step_can_be_asked_for() {
     tokio::time::timeout(Duration::from_secs(20), waits)
         .await
         .unwrap();
-    assert_eq!(rig.n(StateKind::Trained).await, 0, "the user is about");
+    assert_eq!(rig.n(StateKind::Trained).await, 0, "nobody asked");
     let reports = rig.learner.train_now(None).await.unwrap();
     // All there is, not only a batch.
     assert_eq!((reports.len(), reports[0].n_redo), (1, 3));
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn what_costs_something_waits_until_its_owner_is_away() {
+    let (dir, world) = (folder(), World::default());
+    let auto = serde_json::json!({"mode": "auto", "agents": {"busy": {"mode": "rl"}}});
+    let rig = Rig::start(dir.path(), &world, config(&auto)).await;
+    let (any, busy) = (AgentId::default_agent(), "busy".parse().unwrap());
+    assert!(rig.learner.may_cost(&any).await.unwrap(), "nobody is here");
+    append(&rig.log, &world, "a", &corrected_talk(1)).await;
+    assert!(!rig.learner.may_cost(&any).await.unwrap());
+    assert!(
+        rig.learner.may_cost(&busy).await.unwrap(),
+        "mode rl waits for nobody"
+    );
+    let window = rig.learner.status().await.unwrap().window;
+    let why = |window| match window {
+        Window::Closed { why } => Some(why),
+        Window::Open { .. } => None,
+    };
+    assert!(matches!(why(window), Some(Obstacle::Chatting { .. })));
     rig.stop().await;
 }
 

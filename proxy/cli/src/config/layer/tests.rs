@@ -23,7 +23,7 @@ fn unknown_keys_are_collected_with_their_neighbours() {
 fn bad_values_name_key_file_value_and_what_is_allowed() {
     let layer = layer(
         "mode: fast\nproxy: {port: 70000}\nturns: {cache: 5 MB}\nrl: 7\njudge: {votes: 0}\n\
-         llm: {api_base: localhost}\nscheduler: {sleep_start: 25:00}\n",
+         llm: {api_base: localhost}\nscheduler: {sleep_start: 25:00, idle_minutes: 30m}\n",
     );
     let told: Vec<String> = layer.problems.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(told.join("\n"), @r#"
@@ -32,6 +32,7 @@ fn bad_values_name_key_file_value_and_what_is_allowed() {
     mode in /etc/it/config.yaml: "fast" is not allowed: auto, rl, skills_only
     proxy.port in /etc/it/config.yaml: "70000" is not allowed: a whole number from 0 to 65535
     rl in /etc/it/config.yaml: keys with values stand below this one
+    scheduler.idle_minutes in /etc/it/config.yaml: "30m" is not allowed: minutes: a whole number from 0 to 100000 without a unit, as in 30
     scheduler.sleep_start in /etc/it/config.yaml: "25:00" is not allowed: a time of day, as in "23:00"
     turns.cache in /etc/it/config.yaml: "5 MB" is not allowed: a size: a number and one of B, KiB, MiB, GiB, as in "16 MiB"
     "#);

@@ -20,7 +20,7 @@ pub(super) const MODE: &[Key] = &[
         "mode",
         OneOf(&["auto", "rl", "skills_only", "madmax"]),
         "auto",
-        "skills_only: never train; rl: train when a batch is ready; auto: when a batch is ready and the user is away",
+        "skills_only: never train; rl (an experiment): train whenever a batch is ready; auto: only when asked to (metaclaw train-step), until a gate tests weights before they serve",
     )
     .values(&[("madmax", Alias("auto"))]),
     inert("max_context_tokens", ANY, "prompts are never cut; this will be the way to ask for it"),

@@ -1,6 +1,6 @@
 //! Keys of the loop behind the chat.
 
-use super::shared::{ANY, LATER, NO_BEDROCK, NO_CLOUD, POSITIVE, SOME};
+use super::shared::{ANY, LATER, NO_BEDROCK, NO_CLOUD, NO_GOOGLE, POSITIVE, SOME};
 use crate::config::{
     key::{
         Key,
@@ -8,7 +8,8 @@ use crate::config::{
         alias, inert, key,
     },
     kind::Kind::{
-        Bool, Count, Number, OneOf, Path, Secret, SomeOf, Span, Text, Texts, Time, Tree, Url,
+        Bool, Calendars, Count, Minutes, Number, OneOf, Path, Secret, SomeOf, Span, Text, Time,
+        Tree, Url,
     },
 };
 
@@ -112,7 +113,7 @@ pub(super) const RL: &[Key] = &[
         "rl.method",
         SomeOf(METHODS),
         "redo+binary_rl",
-        "what a step is made of",
+        "what a step is made of; only redo and binary_rl are built",
     ),
     key("rl.w_redo", POSITIVE, "1", "weight of redo"),
     inert("rl.w_opd", POSITIVE, "opd is not built yet"),
@@ -218,31 +219,49 @@ pub(super) const TRAINER: &[Key] = &[
 pub(super) const SCHEDULER: &[Key] = &[
     key(
         "scheduler.idle_minutes",
-        Count(0, 100_000),
+        Minutes(0, 100_000),
         "30",
-        "mode auto: so long without a turn means away",
+        "so long without a turn, and without a key where there is a keyboard, means that you are away",
     ),
     alias(
         "scheduler.idle_threshold_minutes",
-        Count(0, 100_000),
+        Minutes(0, 100_000),
         "scheduler.idle_minutes",
     ),
-    inert("scheduler.enabled", Bool, "mode decides"),
-    inert(
+    key(
         "scheduler.sleep_start",
         Time,
-        "sleep hours are not built yet: idle time decides",
+        "\"23:00\"",
+        "when you go to bed, by the clock of this machine; the same as sleep_end: no sleep hours",
     ),
-    inert(
+    key(
         "scheduler.sleep_end",
         Time,
-        "sleep hours are not built yet: idle time decides",
+        "\"07:00\"",
+        "when you get up; who chats in sleep hours is awake",
     ),
-    inert("scheduler.min_window_minutes", ANY, LATER),
-    inert("scheduler.ics", Texts, LATER),
-    inert("scheduler.calendar.enabled", Bool, LATER),
-    inert("scheduler.calendar.credentials_path", Text, LATER),
-    inert("scheduler.calendar.token_path", Text, LATER),
+    key(
+        "scheduler.min_window_minutes",
+        Minutes(0, 1_440),
+        "15",
+        "of sleep or of a meeting, so much must be left",
+    ),
+    key(
+        "scheduler.ics",
+        Calendars,
+        "[]",
+        "calendars (iCalendar files or addresses): while one says that you are busy, you are away",
+    ),
+    key(
+        "scheduler.on_battery",
+        Bool,
+        "false",
+        "whether to learn on battery too",
+    ),
+    inert("scheduler.enabled", Bool, "mode decides"),
+    inert("scheduler.calendar.enabled", Bool, NO_GOOGLE),
+    inert("scheduler.calendar.credentials_path", Text, NO_GOOGLE),
+    inert("scheduler.calendar.token_path", Text, NO_GOOGLE),
     key(
         "privacy.cloud_training_ok",
         Bool,

@@ -15,6 +15,8 @@ pub(in crate::config) const NO_BEDROCK: &str =
     "Bedrock is not built: give an OpenAI-compatible address in llm.api_base";
 pub(in crate::config) const NO_CLOUD: &str =
     "no cloud trains yet: weights are trained on this machine, or at rl.remote_url";
+pub(super) const NO_GOOGLE: &str =
+    "Google's API is not asked: give the calendar's secret address in iCal format in scheduler.ics";
 pub(super) const NO_EMBEDDINGS: &str = "not built yet: bm25 is used";
 pub(super) const NO_AGENT_SETTINGS: &str = "not built yet for single agents";
 pub(super) const NO_ADAPTERS: &str =

@@ -26,7 +26,7 @@ fn other(key: &Key) -> Option<Value> {
         Kind::Host => "::1".into(),
         Kind::Path => "/other".into(),
         Kind::Bool => (key.default != "true").into(),
-        Kind::Count(low, high) => {
+        Kind::Count(low, high) | Kind::Minutes(low, high) => {
             let one_more = format!("{}", default.unwrap_or(0.0) + 1.0).parse().unwrap();
             if (low..=high).contains(&one_more) {
                 one_more
@@ -49,6 +49,7 @@ fn other(key: &Key) -> Option<Value> {
         }
         Kind::SomeOf(words) => words[0].into(),
         Kind::AnyOf(words) | Kind::Among(words) => vec![words[0]].into(),
+        Kind::Calendars => vec!["https://calendar.example/other.ics"].into(),
         Kind::Texts | Kind::OneOrMore => vec!["llm"].into(),
         Kind::Secrets => vec!["sk-other"].into(),
         Kind::Tree(_) => "[{on: reply, max_words: 40, score: 1}]".into(),

@@ -1,0 +1,152 @@
+//! When learning that costs something may run: the facts behind it, looked at again and again.
+
+use std::{io, path::Path, time::Duration};
+
+use anyhow::Context as _;
+use metaclaw_chat::now_ms;
+use metaclaw_llm::http_client;
+use metaclaw_schedule::{
+    Displays, KeyboardWatch, POWER_SUPPLIES, SavedState, Schedule, SchedulerConfig, on_battery,
+};
+use metaclaw_skills::read_text;
+use metaclaw_turns::TurnLog;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{debug, info, warn};
+
+use self::calendars::Calendars;
+use super::plan::Plan;
+use crate::home::{Home, write_private};
+
+mod calendars;
+
+/// Between two looks at the keyboard and the power supplies.
+const EVERY: Duration = Duration::from_secs(20);
+/// Before the second one.
+const FIRST: Duration = Duration::from_secs(1);
+/// Between two looks at the calendars, as the original has it.
+const CALENDARS_EVERY: Duration = Duration::from_secs(30 * 60);
+/// Looks after which what is known is written down though nothing changed.
+const SAVE_AFTER: u32 = 15;
+/// The shortest idle time that a compositor is asked to tell.
+const LEAST_IDLE: Duration = Duration::from_secs(1);
+/// More of a state file is not read.
+const MAX_STATE: u64 = 1 << 20;
+
+/// What looks at the facts.
+struct Looks {
+    schedule: Schedule,
+    log: TurnLog,
+    keyboard: KeyboardWatch,
+    home: Home,
+}
+
+/// Reads what an earlier process knew, and starts the tasks that keep it true.
+pub(super) async fn start(
+    plan: &Plan,
+    log: &TurnLog,
+    (tasks, ending): (&TaskTracker, &CancellationToken),
+) -> anyhow::Result<Schedule> {
+    let config: SchedulerConfig = plan.loaded.section("scheduler")?;
+    let client = http_client(&plan.roots).context("scheduler.ics")?;
+    let calendars = Calendars::new(&config, client);
+    let idle = Duration::from_secs(config.idle_minutes.saturating_mul(60)).max(LEAST_IDLE);
+    let schedule = Schedule::local(config, saved(&plan.home));
+    let displays = Displays::new(|name| plan.environment.get(name));
+    let looks = Looks {
+        schedule: schedule.clone(),
+        log: log.clone(),
+        keyboard: KeyboardWatch::start(displays, idle).context("the keyboard's thread")?,
+        home: plan.home.clone(),
+    };
+    looks.look().await;
+    tasks.spawn(looks.run(ending.clone()));
+    if let Some(mut calendars) = calendars {
+        let (told, ending) = (schedule.clone(), ending.clone());
+        let reading = async move {
+            loop {
+                calendars.read(&told).await;
+                tokio::time::sleep(CALENDARS_EVERY).await;
+            }
+        };
+        tasks.spawn(async move { ending.run_until_cancelled(reading).await });
+    } else {
+        // What a calendar said that is not followed any more counts no longer.
+        schedule.set_calendars(Some(Vec::new()), Vec::new());
+    }
+    Ok(schedule)
+}
+
+/// What an earlier process knew; a file that says nothing is written anew.
+pub(crate) fn saved(home: &Home) -> Option<SavedState> {
+    let path = home.scheduler_state();
+    match read_text(&path, MAX_STATE) {
+        Ok(text) => SavedState::parse(&text)
+            .inspect_err(|error| warn!(path = %path.display(), %error, "it is written anew"))
+            .ok(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            warn!(path = %path.display(), %error, "what was known of your hours cannot be read");
+            None
+        }
+    }
+}
+
+// === impl Looks ===
+
+impl Looks {
+    /// Looks now and then, until `ending`; what is known is written down when the window opens or closes, now and then,
+    /// and at the end.
+    async fn run(self, ending: CancellationToken) {
+        let mut was_open = None;
+        let mut n_looks = 0;
+        // By then the display has answered for the first time.
+        let mut pause = FIRST;
+        loop {
+            let is_open = self.look().await;
+            if was_open != Some(is_open) {
+                let window = self.schedule.window(now_ms(), None);
+                info!("the window for learning that costs something: {window}");
+            }
+            if was_open != Some(is_open) || n_looks >= SAVE_AFTER {
+                self.save().await;
+                (was_open, n_looks) = (Some(is_open), 0);
+            }
+            n_looks += 1;
+            let sleep = tokio::time::sleep(pause);
+            pause = EVERY;
+            if ending.run_until_cancelled(sleep).await.is_none() {
+                self.look().await;
+                return self.save().await;
+            }
+        }
+    }
+
+    /// One look; whether the window is open.
+    async fn look(&self) -> bool {
+        self.schedule.set_keyboard(self.keyboard.latest());
+        self.schedule
+            .set_power(on_battery(Path::new(POWER_SUPPLIES)));
+        let last_main_ms = match self.log.last_main_ms().await {
+            Ok(last_main_ms) => last_main_ms,
+            // It is reopened, or closes; whoever asks for the window asks it as well.
+            Err(error) => {
+                debug!(%error, "the log does not say when the last turn was");
+                None
+            }
+        };
+        self.schedule.window(now_ms(), last_main_ms).is_open()
+    }
+
+    async fn save(&self) {
+        let (path, text) = (
+            self.home.scheduler_state(),
+            self.schedule.save(now_ms()).text(),
+        );
+        let written = tokio::task::spawn_blocking(move || write_private(&path, text.as_bytes()));
+        match written.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(%error, "scheduler_state.json cannot be written"),
+            Err(error) => warn!(%error, "writing scheduler_state.json panicked"),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! `scheduler.ics`: calendars, read from files and fetched from addresses.
+
+use std::{path::PathBuf, time::Duration};
+
+use metaclaw_chat::{Secret, now_ms};
+use metaclaw_schedule::{Calendar, Interval, MAX_CALENDAR, Schedule, SchedulerConfig};
+use metaclaw_skills::read_text;
+use tracing::warn;
+
+/// The deadline of one calendar.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// All of them.
+pub(super) struct Calendars {
+    sources: Vec<Source>,
+    client: reqwest::Client,
+}
+
+/// One calendar, and what it said last: a server may be out of reach for a while.
+struct Source {
+    place: Place,
+    last: Option<Calendar>,
+}
+
+enum Place {
+    File(PathBuf),
+    /// Whoever knows it reads the calendar, so that it is never shown.
+    Address(Secret),
+}
+
+// === impl Calendars ===
+
+impl Calendars {
+    /// Those of the settings; none where there are none.
+    pub(super) fn new(config: &SchedulerConfig, client: reqwest::Client) -> Option<Self> {
+        let source = |given: &Secret| Source {
+            place: Place::new(given),
+            last: None,
+        };
+        let sources: Vec<Source> = config.ics.iter().map(source).collect();
+        (!sources.is_empty()).then_some(Self { sources, client })
+    }
+
+    /// Reads them all, and tells the schedule when its owner is busy.
+    pub(super) async fn read(&mut self, schedule: &Schedule) {
+        let (mut busy, mut problems) = (Vec::new(), Vec::new());
+        for (n, source) in self.sources.iter_mut().enumerate() {
+            let read = match source.place.text(&self.client).await {
+                Ok(text) => parsed(text).await,
+                Err(why) => Err(why),
+            };
+            match read {
+                Ok(calendar) => source.last = Some(calendar),
+                Err(why) => problems.push(format!("{}: {why}", source.place.name(n))),
+            }
+            let Some(calendar) = source.last.clone() else {
+                continue;
+            };
+            match expanded(calendar, schedule.clone()).await {
+                Ok(found) => busy.extend(found),
+                Err(why) => problems.push(format!("{}: {why}", source.place.name(n))),
+            }
+        }
+        for problem in &problems {
+            warn!("a calendar of scheduler.ics cannot be used: {problem}");
+        }
+        let none_was_read = self.sources.iter().all(|it| it.last.is_none());
+        schedule.set_calendars((!none_was_read).then_some(busy), problems);
+    }
+}
+
+/// Parsing and expanding may take a second.
+async fn parsed(text: String) -> Result<Calendar, String> {
+    let parsed = tokio::task::spawn_blocking(move || Calendar::parse(&text)).await;
+    parsed
+        .map_err(|error| error.to_string())?
+        .map_err(|error| error.to_string())
+}
+
+async fn expanded(calendar: Calendar, schedule: Schedule) -> Result<Vec<Interval>, String> {
+    let busy = move || schedule.busy(&calendar, now_ms());
+    let busy = tokio::task::spawn_blocking(busy).await;
+    busy.map_err(|error| error.to_string())?
+        .map_err(|error| error.to_string())
+}
+
+// === impl Place ===
+
+impl Place {
+    fn new(given: &Secret) -> Self {
+        let text = given.expose();
+        match text.split_once("://") {
+            // What calendars are offered by, and fetched as any page is.
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("webcal") => {
+                Self::Address(format!("https://{rest}").into())
+            }
+            Some(_) => Self::Address(given.clone()),
+            None => Self::File(text.into()),
+        }
+    }
+
+    /// What it may be called in a log.
+    fn name(&self, n: usize) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Address(address) => {
+                let url = reqwest::Url::parse(address.expose()).ok();
+                let host = url.and_then(|url| url.host_str().map(str::to_owned));
+                format!("number {} at {}", n + 1, host.unwrap_or_default())
+            }
+        }
+    }
+
+    async fn text(&self, client: &reqwest::Client) -> Result<String, String> {
+        match self {
+            Self::File(path) => {
+                let path = path.clone();
+                let read = move || read_text(&path, MAX_CALENDAR as u64);
+                let read = tokio::task::spawn_blocking(read).await;
+                read.map_err(|error| error.to_string())?
+                    .map_err(|error| error.to_string())
+            }
+            Self::Address(address) => {
+                let fetched = tokio::time::timeout(TIMEOUT, fetch(client, address)).await;
+                fetched.unwrap_or_else(|_| Err(format!("no answer within {TIMEOUT:?}")))
+            }
+        }
+    }
+}
+
+async fn fetch(client: &reqwest::Client, address: &Secret) -> Result<String, String> {
+    // An error names the whole address otherwise.
+    let told = |error: reqwest::Error| format!("{:#}", anyhow::Error::from(error.without_url()));
+    let mut answer = client.get(address.expose()).send().await.map_err(told)?;
+    if !answer.status().is_success() {
+        return Err(format!("it answers {}", answer.status()));
+    }
+    let mut bytes = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(told)? {
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() > MAX_CALENDAR {
+            return Err(metaclaw_schedule::CalendarError::TooLarge.to_string());
+        }
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use metaclaw_schedule::{Keyboard, Window};
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// A calendar with one meeting, of all these days.
+    const BUSY: &str = "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nUID:1\r\nDTSTART:20200101T000000Z\r\nDTEND:20990101T000000Z\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n";
+
+    fn config(ics: &[&str]) -> SchedulerConfig {
+        let json = serde_json::json!({"ics": ics, "sleep_start": "0:00", "sleep_end": "0:00"});
+        serde_json::from_value(json).unwrap()
+    }
+
+    /// Answers each request with the next of these.
+    async fn server(answers: &'static [&'static str]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::task::spawn_local(async move {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = vec![0; 4_096];
+                let _ = stream.read(&mut request).await.unwrap();
+                let length = answer.split_once("\r\n\r\n").unwrap().1.len();
+                let answer = answer.replace("LENGTH", &length.to_string());
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        format!("http://{address}/secret-path/basic.ics")
+    }
+
+    #[tokio::test]
+    async fn files_and_addresses_are_read_and_no_address_is_told() {
+        const GONE: &str =
+            "HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-length: LENGTH\r\n\r\n";
+        tokio::task::LocalSet::new()
+            .run_until(async {
+                let folder = tempfile::tempdir().unwrap();
+                let file = folder.path().join("mine.ics");
+                std::fs::write(&file, BUSY).unwrap();
+                let address = server(&[GONE]).await;
+                let config = config(&[file.to_str().unwrap(), &address]);
+                let schedule = Schedule::local(config.clone(), None);
+                let client = metaclaw_llm::loopback_client().unwrap();
+                let mut calendars = Calendars::new(&config, client).unwrap();
+                calendars.read(&schedule).await;
+                let saved = schedule.save(now_ms());
+                assert_eq!(saved.facts.busy.len(), 1);
+                assert_eq!(
+                    saved.problems,
+                    ["number 2 at 127.0.0.1: it answers 404 Not Found"]
+                );
+                // At the keyboard all the time, and in a meeting.
+                let source = "X11".to_owned();
+                let at_ms = now_ms();
+                schedule.set_keyboard(Keyboard::Touched { source, at_ms });
+                let window = schedule.window(at_ms, None);
+                assert!(matches!(window, Window::Open { .. }), "{window}");
+                // A file that is gone leaves what it said.
+                std::fs::remove_file(&file).unwrap();
+                calendars.read(&schedule).await;
+                let saved = schedule.save(now_ms());
+                assert_eq!(saved.facts.busy.len(), 1);
+                assert_eq!(saved.problems.len(), 2, "{:?}", saved.problems);
+                assert!(!saved.text().contains("secret-path"));
+            })
+            .await;
+    }
+
+    #[test]
+    fn webcal_is_fetched_by_https() {
+        let place = Place::new(&"webcal://calendar.example/a.ics".into());
+        assert!(
+            matches!(&place, Place::Address(it) if it.expose() == "https://calendar.example/a.ics")
+        );
+        assert_eq!(place.name(0), "number 1 at calendar.example");
+        assert!(matches!(Place::new(&"/a/b.ics".into()), Place::File(_)));
+    }
+}

@@ -1,0 +1,121 @@
+//! The settings of this room: `scheduler.*`.
+
+use std::{fmt, str::FromStr};
+
+use jiff::civil::Time;
+use metaclaw_chat::Secret;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// `scheduler.*`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SchedulerConfig {
+    /// Minutes without a main turn, and without a key, after which the owner counts as away.
+    #[serde(alias = "idle_threshold_minutes")]
+    pub idle_minutes: u64,
+    /// When the owner goes to bed, in local time; the same as `sleep_end`: there are no sleep hours.
+    pub sleep_start: TimeOfDay,
+    /// When the owner gets up.
+    pub sleep_end: TimeOfDay,
+    /// A window whose end is known and nearer than this does not open.
+    pub min_window_minutes: u64,
+    /// Calendars as files or addresses; an address is as good as a key.
+    #[serde(skip_serializing)]
+    pub ics: Vec<Secret>,
+    /// Whether to learn on battery too.
+    pub on_battery: bool,
+}
+
+/// A time of day, to the minute, as in `23:00`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeOfDay(pub(crate) Time);
+
+/// What is no time of day.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimeOfDayError(String);
+
+// === impl SchedulerConfig ===
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        Self {
+            idle_minutes: 30,
+            sleep_start: TimeOfDay(Time::constant(23, 0, 0, 0)),
+            sleep_end: TimeOfDay(Time::constant(7, 0, 0, 0)),
+            min_window_minutes: 15,
+            ics: Vec::new(),
+            on_battery: false,
+        }
+    }
+}
+
+// === impl TimeOfDay ===
+
+impl FromStr for TimeOfDay {
+    type Err = TimeOfDayError;
+
+    fn from_str(text: &str) -> Result<Self, TimeOfDayError> {
+        let read = || {
+            let (hour, minute) = text.split_once(':')?;
+            Time::new(hour.parse().ok()?, minute.parse().ok()?, 0, 0).ok()
+        };
+        read()
+            .map(Self)
+            .ok_or_else(|| TimeOfDayError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for TimeOfDay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:02}:{:02}", self.0.hour(), self.0.minute())
+    }
+}
+
+impl Serialize for TimeOfDay {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TimeOfDay {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+// === impl TimeOfDayError ===
+
+impl fmt::Display for TimeOfDayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is no time of day: give one as in \"23:00\"",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for TimeOfDayError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_originals_name_is_read_and_its_defaults_stand() {
+        let read = |json: &str| serde_json::from_str::<SchedulerConfig>(json).unwrap();
+        assert_eq!(read("{}"), SchedulerConfig::default());
+        let config = read(r#"{"idle_threshold_minutes": 5, "sleep_start": "1:30"}"#);
+        assert_eq!(config.idle_minutes, 5);
+        assert_eq!(config.sleep_start.to_string(), "01:30");
+        assert_eq!(config.sleep_end.to_string(), "07:00");
+    }
+
+    #[test]
+    fn what_is_no_time_of_day_is_refused() {
+        for text in ["24:00", "7", "7:60", "", "-1:00", "07:00:00"] {
+            assert!(text.parse::<TimeOfDay>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Whether the window is open: a pure function of rules, facts and a clock.
+
+use std::fmt;
+
+use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    config::SchedulerConfig,
+    facts::{Facts, Keyboard},
+    intervals::{Interval, covered_until},
+    sleep::SleepHours,
+};
+
+const MINUTE_MS: u64 = 60_000;
+
+/// The settings, in the form that is decided by.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    idle_ms: u64,
+    min_window_ms: u64,
+    sleep: SleepHours,
+    may_on_battery: bool,
+}
+
+/// Whether learning that costs something may begin now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Window {
+    /// It may.
+    Open {
+        /// Why.
+        why: Opening,
+        /// Until when at most, in Unix milliseconds; none: until the owner comes back.
+        until_ms: Option<u64>,
+    },
+    /// It may not.
+    Closed {
+        /// What stands in the way.
+        why: Obstacle,
+    },
+}
+
+/// Why the owner counts as away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Opening {
+    /// Nothing was said or typed for `scheduler.idle_minutes`.
+    Idle,
+    /// It is night.
+    SleepHours,
+    /// The calendar says so.
+    Meeting,
+}
+
+/// What keeps the window shut. A time is when this ends if nothing more happens, in Unix milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Obstacle {
+    /// The machine runs on battery.
+    OnBattery,
+    /// A main turn ended less than `scheduler.idle_minutes` ago.
+    Chatting {
+        /// When that is over.
+        until_ms: u64,
+    },
+    /// The keyboard was touched less than `scheduler.idle_minutes` ago.
+    InUse {
+        /// When that is over.
+        until_ms: u64,
+    },
+    /// The owner is busy or asleep for less than `scheduler.min_window_minutes` more.
+    TooShort {
+        /// When the owner is back.
+        until_ms: u64,
+    },
+}
+
+/// The next window, if nothing is said or typed until then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Next {
+    /// When it opens, in Unix milliseconds.
+    pub at_ms: u64,
+    /// Why it opens then.
+    pub why: Opening,
+    /// When it closes at the latest; none: when the owner comes back.
+    pub until_ms: Option<u64>,
+}
+
+// === impl Rules ===
+
+impl Rules {
+    /// From the settings, on the clocks of `zone`.
+    pub fn new(config: &SchedulerConfig, zone: TimeZone) -> Self {
+        Self {
+            idle_ms: config.idle_minutes.saturating_mul(MINUTE_MS),
+            min_window_ms: config.min_window_minutes.saturating_mul(MINUTE_MS),
+            sleep: SleepHours::new(config.sleep_start, config.sleep_end, zone),
+            may_on_battery: config.on_battery,
+        }
+    }
+
+    /// The zone whose clocks count.
+    pub(crate) fn zone(&self) -> &TimeZone {
+        self.sleep.zone()
+    }
+}
+
+/// Whether the window is open at `now_ms`.
+///
+/// On battery never, unless that is allowed; and never while a main turn ended within `scheduler.idle_minutes`: whoever
+/// chats at night is awake. Beyond that it is open while the owner is away from the keyboard (where there is none: at
+/// once), asleep, or in a meeting; the last two only while enough of them is left.
+pub fn decide(rules: &Rules, facts: &Facts, now_ms: u64) -> Window {
+    let closed = |why| Window::Closed { why };
+    if facts.on_battery == Some(true) && !rules.may_on_battery {
+        return closed(Obstacle::OnBattery);
+    }
+    let over = |at_ms: u64| at_ms.saturating_add(rules.idle_ms);
+    if let Some(until_ms) = facts.last_main_ms.map(over).filter(|it| now_ms < *it) {
+        return closed(Obstacle::Chatting { until_ms });
+    }
+    let Some(until_ms) = facts
+        .keyboard
+        .touched_ms(now_ms)
+        .map(over)
+        .filter(|it| now_ms < *it)
+    else {
+        let (why, until_ms) = (Opening::Idle, None);
+        return Window::Open { why, until_ms };
+    };
+    let nights = rules.sleep.around(now_ms);
+    let is_night = nights.iter().any(|it| it.covers(now_ms));
+    let away: Vec<Interval> = nights.iter().chain(&facts.busy).copied().collect();
+    match covered_until(&away, now_ms) {
+        None => closed(Obstacle::InUse { until_ms }),
+        Some(back_ms) if back_ms - now_ms < rules.min_window_ms => {
+            closed(Obstacle::TooShort { until_ms: back_ms })
+        }
+        Some(back_ms) => Window::Open {
+            why: if is_night {
+                Opening::SleepHours
+            } else {
+                Opening::Meeting
+            },
+            until_ms: Some(back_ms),
+        },
+    }
+}
+
+/// The next window if nothing is said or typed from `now_ms` on; none on battery: nobody knows when that ends.
+pub fn next_window(rules: &Rules, facts: &Facts, now_ms: u64) -> Option<Next> {
+    let touched = facts.keyboard.touched_ms(now_ms);
+    let ends = [facts.last_main_ms, touched].into_iter().flatten();
+    let ends = ends.map(|at_ms| at_ms.saturating_add(rules.idle_ms));
+    let nights = rules.sleep.around(now_ms);
+    let starts = nights.iter().chain(&facts.busy).map(|it| it.start_ms);
+    let mut moments: Vec<u64> = ends.chain(starts).filter(|it| *it > now_ms).collect();
+    moments.push(now_ms);
+    moments.sort_unstable();
+    // From here on nobody touches it, also one that nobody has looked at yet.
+    let mut facts = facts.clone();
+    if let (Keyboard::Unread, Some(at_ms)) = (&facts.keyboard, touched) {
+        let source = String::new();
+        facts.keyboard = Keyboard::Touched { source, at_ms };
+    }
+    moments.into_iter().find_map(|at_ms| {
+        let window = decide(rules, &facts, at_ms);
+        window.opening().map(|(why, until_ms)| Next {
+            at_ms,
+            why,
+            until_ms,
+        })
+    })
+}
+
+// === impl Window ===
+
+impl Window {
+    /// Whether it is open.
+    pub fn is_open(&self) -> bool {
+        self.opening().is_some()
+    }
+
+    fn opening(&self) -> Option<(Opening, Option<u64>)> {
+        match self {
+            Self::Open { why, until_ms } => Some((*why, *until_ms)),
+            Self::Closed { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Opening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Idle => "nothing was said or typed for a while",
+            Self::SleepHours => "these are sleep hours",
+            Self::Meeting => "the calendar says that you are busy",
+        })
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OnBattery => "the machine runs on battery",
+            Self::Chatting { .. } => "you chatted a moment ago",
+            Self::InUse { .. } => "the keyboard is in use",
+            Self::TooShort { .. } => "too little is left of the time that you are away",
+        })
+    }
+}
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open { why, .. } => write!(f, "open: {why}"),
+            Self::Closed { why } => write!(f, "closed: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

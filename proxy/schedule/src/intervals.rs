@@ -1,0 +1,52 @@
+//! Stretches of time.
+
+use serde::{Deserialize, Serialize};
+
+/// From a moment up to another, in Unix milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Interval {
+    /// Its first millisecond.
+    pub start_ms: u64,
+    /// The first one after it.
+    pub end_ms: u64,
+}
+
+// === impl Interval ===
+
+impl Interval {
+    /// Whether a moment lies in it.
+    pub(crate) fn covers(&self, now_ms: u64) -> bool {
+        (self.start_ms..self.end_ms).contains(&now_ms)
+    }
+}
+
+/// When the stretch ends that covers `now_ms`: intervals that overlap or touch are one. None: nothing covers it.
+pub(crate) fn covered_until(intervals: &[Interval], now_ms: u64) -> Option<u64> {
+    let mut until_ms = None;
+    let mut at_ms = now_ms;
+    loop {
+        let covering = intervals.iter().filter(|it| it.covers(at_ms));
+        match covering.map(|it| it.end_ms).max() {
+            Some(end_ms) => {
+                until_ms = Some(end_ms);
+                at_ms = end_ms;
+            }
+            None => return until_ms,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_that_touch_are_one() {
+        let all = [(10, 20), (20, 30), (25, 40), (41, 50)];
+        let all = all.map(|(start_ms, end_ms)| Interval { start_ms, end_ms });
+        assert_eq!(covered_until(&all, 9), None);
+        assert_eq!(covered_until(&all, 10), Some(40));
+        assert_eq!(covered_until(&all, 40), None);
+        assert_eq!(covered_until(&all, 41), Some(50));
+    }
+}

@@ -1,0 +1,196 @@
+//! The owner's keyboard and mouse: when they were last touched, where there is a display.
+//!
+//! Sources, in the order in which they are asked: Wayland (ext-idle-notify), X11 (the MIT-SCREEN-SAVER extension), and
+//! logind's IdleHint, for a service that is told of no display, and for desktops without either. On macOS it is `ioreg`. An
+//! X server within a Wayland session hears only its own windows, so it is not asked there.
+
+mod ioreg;
+mod logind;
+mod program;
+mod wayland;
+mod x11;
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
+};
+
+use metaclaw_chat::now_ms;
+
+use self::{wayland::Wayland, x11::X11};
+use crate::facts::Keyboard;
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_secs(20);
+/// A look that is older says nothing: its display hangs.
+const STALE_MS: u64 = 120_000;
+
+/// Where displays may be, by the environment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Displays {
+    /// The socket that `WAYLAND_DISPLAY` names, below `XDG_RUNTIME_DIR`.
+    pub wayland: Option<PathBuf>,
+    /// `DISPLAY`.
+    pub x11: Option<String>,
+}
+
+/// Looks at the keyboard now and then, on a thread of its own: a display that hangs hangs nobody else. It ends when this
+/// is dropped.
+#[derive(Debug)]
+pub struct KeyboardWatch {
+    seen: Arc<Mutex<(u64, Keyboard)>>,
+    /// Ends the thread when it goes.
+    _alive: mpsc::Sender<()>,
+}
+
+/// Where the keyboard is looked for.
+#[derive(Debug)]
+enum Source {
+    Wayland(Box<Wayland>),
+    X11(Box<X11>),
+    Mac,
+    Logind,
+}
+
+// === impl Displays ===
+
+impl Displays {
+    /// From the variables of the environment.
+    pub fn new<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Self {
+        let socket = || {
+            // An absolute path stands for itself.
+            let folder = PathBuf::from(get("XDG_RUNTIME_DIR").unwrap_or("/"));
+            Some(folder.join(get("WAYLAND_DISPLAY")?))
+        };
+        Self {
+            wayland: socket(),
+            x11: get("DISPLAY").map(str::to_owned),
+        }
+    }
+}
+
+// === impl KeyboardWatch ===
+
+impl KeyboardWatch {
+    /// Starts to look; `idle` is how long the owner must be away to count as such.
+    ///
+    /// # Errors
+    /// The system's, when it starts no thread.
+    pub fn start(displays: Displays, idle: Duration) -> std::io::Result<Self> {
+        let seen = Arc::new(Mutex::new((now_ms(), Keyboard::Unread)));
+        let (alive, ended) = mpsc::channel::<()>();
+        let told = Arc::clone(&seen);
+        thread::Builder::new()
+            .name("keyboard".to_owned())
+            .spawn(move || {
+                let mut source = None;
+                loop {
+                    let keyboard = look(&mut source, &displays, idle);
+                    *told.lock().unwrap_or_else(PoisonError::into_inner) = (now_ms(), keyboard);
+                    if ended.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+                        return;
+                    }
+                }
+            })?;
+        Ok(Self {
+            seen,
+            _alive: alive,
+        })
+    }
+
+    /// What was last seen.
+    pub fn latest(&self) -> Keyboard {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at_ms, keyboard) = &*seen;
+        if now_ms().saturating_sub(*at_ms) < STALE_MS {
+            return keyboard.clone();
+        }
+        Keyboard::Silent {
+            source: "the display".to_owned(),
+            why: "it does not answer".to_owned(),
+        }
+    }
+}
+
+/// One look. A source that fails is opened anew the next time.
+fn look(source: &mut Option<Source>, displays: &Displays, idle: Duration) -> Keyboard {
+    let opened = match source.take() {
+        Some(opened) => Ok(opened),
+        None => Source::open(displays, idle),
+    };
+    let (name, result) = match opened {
+        Ok(mut opened) => {
+            let name = opened.name();
+            let result = opened.idle_for();
+            if result.is_ok() {
+                *source = Some(opened);
+            }
+            (name, result)
+        }
+        Err((name, why)) => (name, Err(why)),
+    };
+    match result {
+        Ok(Some(idle)) => {
+            let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
+            let at_ms = now_ms().saturating_sub(idle_ms);
+            let source = name.to_owned();
+            Keyboard::Touched { source, at_ms }
+        }
+        Ok(None) => Keyboard::Headless,
+        Err(why) => {
+            let source = name.to_owned();
+            Keyboard::Silent { source, why }
+        }
+    }
+}
+
+// === impl Source ===
+
+impl Source {
+    /// The first that there is; what fails where there should be one is said, and not passed over in silence, but for a
+    /// compositor that knows no ext-idle-notify: logind may hear of its desktop.
+    fn open(displays: &Displays, idle: Duration) -> Result<Self, (&'static str, String)> {
+        if cfg!(target_os = "macos") {
+            return Ok(Self::Mac);
+        }
+        match (&displays.wayland, &displays.x11) {
+            (Some(socket), _) => match Wayland::open(socket, idle) {
+                Ok(Some(wayland)) => Ok(Self::Wayland(Box::new(wayland))),
+                Ok(None) => Ok(Self::Logind),
+                Err(why) => Err(("Wayland", why)),
+            },
+            (None, Some(display)) => match X11::open(display) {
+                Ok(x11) => Ok(Self::X11(Box::new(x11))),
+                Err(why) => Err(("X11", why)),
+            },
+            (None, None) => Ok(Self::Logind),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Wayland(_) => "Wayland",
+            Self::X11(_) => "X11",
+            Self::Mac => "macOS",
+            Self::Logind => "logind",
+        }
+    }
+
+    /// How long nothing was touched; none: there is no display.
+    fn idle_for(&mut self) -> Result<Option<Duration>, String> {
+        match self {
+            Self::Wayland(wayland) => wayland.idle_for().map(Some),
+            Self::X11(x11) => x11.idle_for().map(Some),
+            Self::Mac => ioreg::idle_for().map(Some),
+            Self::Logind => Ok(logind::idle_for(now_ms())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

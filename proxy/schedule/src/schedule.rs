@@ -1,0 +1,185 @@
+//! Rules and facts together, for all who ask.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::tz::TimeZone;
+
+use crate::{
+    calendar::{Calendar, CalendarError},
+    config::SchedulerConfig,
+    decision::{Next, Rules, Window, decide, next_window},
+    facts::{Facts, Keyboard},
+    intervals::Interval,
+    state::SavedState,
+};
+
+/// So far calendars are looked ahead: longer than one of them may be out of reach.
+const AHEAD_MS: u64 = 48 * 3_600_000;
+
+/// The window, as it is known. Clones are one; asking costs a lock and no IO.
+#[derive(Debug, Clone)]
+pub struct Schedule(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    config: SchedulerConfig,
+    rules: Rules,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    facts: Facts,
+    last_open_ms: Option<u64>,
+    /// Calendars that could not be read, and why.
+    problems: Vec<String>,
+}
+
+// === impl Schedule ===
+
+impl Schedule {
+    /// By these settings, on this machine's clocks, with what an earlier process knew.
+    pub fn local(config: SchedulerConfig, saved: Option<SavedState>) -> Self {
+        Self::new(config, TimeZone::system(), saved)
+    }
+
+    /// By these settings, on the clocks of `zone`, with what an earlier process knew. Its keyboard has to be looked at again.
+    pub fn new(config: SchedulerConfig, zone: TimeZone, saved: Option<SavedState>) -> Self {
+        let known = saved.map(|saved| Known {
+            facts: Facts {
+                keyboard: Keyboard::Unread,
+                ..saved.facts
+            },
+            last_open_ms: saved.last_open_ms,
+            problems: Vec::new(),
+        });
+        Self(Arc::new(Inner {
+            rules: Rules::new(&config, zone),
+            known: Mutex::new(known.unwrap_or_default()),
+            config,
+        }))
+    }
+
+    /// Whether learning that costs something may begin at `now_ms`, where the log's last main turn ended at `last_main_ms`.
+    pub fn window(&self, now_ms: u64, last_main_ms: Option<u64>) -> Window {
+        let mut known = self.known();
+        known.facts.last_main_ms = known.facts.last_main_ms.max(last_main_ms);
+        let window = decide(&self.0.rules, &known.facts, now_ms);
+        if window.is_open() {
+            known.last_open_ms = Some(now_ms);
+        }
+        window
+    }
+
+    /// The next window, if nothing is said or typed until then.
+    pub fn next(&self, now_ms: u64) -> Option<Next> {
+        next_window(&self.0.rules, &self.known().facts, now_ms)
+    }
+
+    /// When the window was last seen open, in Unix milliseconds.
+    pub fn last_open_ms(&self) -> Option<u64> {
+        self.known().last_open_ms
+    }
+
+    /// When the calendar says that the owner is busy over the next two days from `now_ms` on.
+    ///
+    /// # Errors
+    /// [`CalendarError::TooMany`].
+    pub fn busy(&self, calendar: &Calendar, now_ms: u64) -> Result<Vec<Interval>, CalendarError> {
+        let span = Interval {
+            start_ms: now_ms,
+            end_ms: now_ms.saturating_add(AHEAD_MS),
+        };
+        calendar.busy(span, self.0.rules.zone())
+    }
+
+    /// The keyboard was looked at.
+    pub fn set_keyboard(&self, keyboard: Keyboard) {
+        self.known().facts.keyboard = keyboard;
+    }
+
+    /// The power supplies were looked at.
+    pub fn set_power(&self, on_battery: Option<bool>) {
+        self.known().facts.on_battery = on_battery;
+    }
+
+    /// The calendars were read; none: not one could be, and what they said before stands.
+    pub fn set_calendars(&self, busy: Option<Vec<Interval>>, problems: Vec<String>) {
+        let mut known = self.known();
+        if let Some(busy) = busy {
+            known.facts.busy = busy;
+        }
+        known.problems = problems;
+    }
+
+    /// What is to be kept at `now_ms`.
+    pub fn save(&self, now_ms: u64) -> SavedState {
+        let window = self.window(now_ms, None);
+        let known = self.known();
+        SavedState {
+            facts: known.facts.clone(),
+            last_open_ms: known.last_open_ms,
+            problems: known.problems.clone(),
+            ..SavedState::new(&self.0.config, window, now_ms)
+        }
+    }
+
+    /// A panic elsewhere leaves facts usable: each change is one assignment.
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Opening;
+
+    const NOW: u64 = 1_800_000_000_000;
+    const MINUTE: u64 = 60_000;
+
+    fn schedule(saved: Option<SavedState>) -> Schedule {
+        let config = serde_json::from_str(r#"{"sleep_start":"0:00","sleep_end":"0:00"}"#).unwrap();
+        Schedule::new(config, TimeZone::UTC, saved)
+    }
+
+    #[test]
+    fn a_restart_forgets_nothing_but_the_keyboard() {
+        let first = schedule(None);
+        first.set_keyboard(Keyboard::Headless);
+        first.set_power(Some(false));
+        let meeting = Interval {
+            start_ms: NOW,
+            end_ms: NOW + 60 * MINUTE,
+        };
+        first.set_calendars(Some(vec![meeting]), vec!["a.ics: gone".to_owned()]);
+        assert!(first.window(NOW, None).is_open());
+        assert!(!first.window(NOW, Some(NOW)).is_open());
+        // A log that was forgotten takes back nothing.
+        assert!(!first.window(NOW + MINUTE, None).is_open());
+        let text = first.save(NOW + MINUTE).text();
+        let saved = SavedState::parse(&text).unwrap();
+        assert_eq!(
+            (&*saved.state, saved.last_open_ms),
+            ("idle_wait", Some(NOW))
+        );
+        assert_eq!(saved.updated_at, "2027-01-15T08:01:00Z");
+
+        let second = schedule(Some(saved));
+        assert_eq!(second.last_open_ms(), Some(NOW));
+        assert!(!second.window(NOW + 29 * MINUTE, None).is_open());
+        let in_meeting = second.window(NOW + 30 * MINUTE, None);
+        let until_ms = Some(NOW + 60 * MINUTE);
+        let why = Opening::Meeting;
+        assert_eq!(in_meeting, Window::Open { why, until_ms });
+    }
+
+    #[test]
+    fn a_file_of_the_originals_is_read() {
+        let text = r#"{"state": "idle_wait", "updated_at": "2026-03-01T10:00:00", "sleep_window": "23:00–07:00", "idle_threshold_minutes": 30}"#;
+        let saved = SavedState::parse(text).unwrap();
+        assert_eq!(saved.updated_ms, 0);
+        assert!(!schedule(Some(saved)).window(NOW, None).is_open());
+        assert!(SavedState::parse("[]").is_err());
+    }
+}
