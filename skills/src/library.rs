@@ -248,6 +248,16 @@ impl Library {
         &self.0.dir
     }
 
+    /// Whether each skill that a model writes waits for the owner's look.
+    pub(crate) fn reviews_skills(&self) -> bool {
+        self.0.skills.review
+    }
+
+    /// Reads a file anew at the next look: two edits within one tick of the file system's clock may have one length.
+    pub(crate) fn forget_file(&self, path: &Path) {
+        self.0.lock().cache.forget(path);
+    }
+
     pub(crate) fn journal_lock(&self) -> MutexGuard<'_, ()> {
         self.0
             .journal
@@ -264,7 +274,7 @@ impl Library {
         let mut files = self.0.lock();
         let changed = edit(&path)?;
         // Two edits within one tick of the file system's clock may have one length.
-        files.cache.forget_wishes(&path);
+        files.cache.forget(&path);
         drop(files);
         self.rescan();
         Ok(changed)
