@@ -51,6 +51,8 @@ pub struct Lessons {
     pub skills: Vec<SkillRef>,
     /// The version of the wishes in `system_block` or `user_line`.
     pub wishes_version: Option<String>,
+    /// The id of each of those wishes: [`Wish::id`].
+    pub wish_ids: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -186,6 +188,7 @@ impl Library {
             user_line: render::user_line(after_user),
             skills: skills.iter().map(|skill| SkillRef::of(skill)).collect(),
             wishes_version: render::user_line(wishes).map(|text| version(&text)),
+            wish_ids: wishes.iter().map(Wish::id).collect(),
         }
     }
 

@@ -5,7 +5,7 @@ use metaclaw_chat::{TurnId, Verdict};
 
 use crate::{
     error::LogError,
-    keys,
+    keys, lessons,
     log::TurnLog,
     state,
     store::{Source, Table},
@@ -82,6 +82,8 @@ fn add(txn: &mut Txn<'_>, id: TurnId, verdict: Verdict, overrules: bool) -> Resu
     if !is_first && !overrules {
         return Ok(false);
     }
+    let before = verdicts.last().map(|it| it.score);
+    lessons::judged(txn, (&agent, id), before, verdict.score)?;
     verdicts.push(verdict);
     values::put_json(txn, Table::Verdicts, &keys::turn(id), &verdicts)?;
     if state == TurnState::Captured {

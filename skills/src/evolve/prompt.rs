@@ -36,14 +36,12 @@ pub(super) fn evolver_messages(failures: &[Failure], library: &[Arc<Skill>]) -> 
     let mut asked = String::new();
     for (n, failure) in failures.iter().enumerate() {
         let _ = writeln!(asked, "# Task {} that went wrong\n", n + 1);
-        failure
-            .trajectory
-            .done
-            .iter()
-            .for_each(|step| quote(&mut asked, "", step));
-        let next = &failure.trajectory.next;
-        next.iter()
-            .for_each(|step| quote(&mut asked, "what happened next: ", step));
+        for step in &failure.trajectory.done {
+            quote(&mut asked, "", step);
+        }
+        for step in &failure.trajectory.next {
+            quote(&mut asked, "what happened next: ", step);
+        }
         if let Some(hint) = &failure.hint {
             let hint = shorten(hint, DESCRIPTION * 4);
             block(

@@ -1,6 +1,9 @@
 //! What becomes of proposals: accepted, rejected, taken back, forgotten.
 
-use std::{fs, io, path::PathBuf};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use metaclaw_chat::{AgentId, SessionId};
 
@@ -62,7 +65,7 @@ impl Library {
             return Err(EvolveError::WhichAgent(name.clone()));
         }
         let path = self.skill_file(proposal);
-        if self.read_skill(&path)?.as_ref() != Some(&proposal.text) {
+        if read_skill(&path)?.as_ref() != Some(&proposal.text) {
             return Err(EvolveError::Edited { path });
         }
         self.put_former(proposal)?;
@@ -115,7 +118,7 @@ impl Library {
     /// Writes an accepted proposal's file, and keeps what stood there.
     pub(super) fn put_skill_in_force(&self, proposal: &mut Proposal) -> Result<(), EvolveError> {
         let path = self.skill_file(proposal);
-        proposal.former = self.read_skill(&path)?;
+        proposal.former = read_skill(&path)?;
         self.write_skill(&path, &proposal.text)?;
         let served = self.skill(&proposal.source.agent, &proposal.name);
         let wanted = Skill::parse(&proposal.text).map(|skill| skill.version);
@@ -192,25 +195,26 @@ impl Library {
         folder.join(proposal.name.as_str()).join("SKILL.md")
     }
 
-    fn read_skill(&self, path: &PathBuf) -> Result<Option<String>, EvolveError> {
-        match read_text(path, MAX_FILE) {
-            Ok(text) => Ok(Some(text)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(EvolveError::File {
-                path: path.clone(),
-                source,
-            }),
-        }
-    }
-
-    fn write_skill(&self, path: &PathBuf, text: &str) -> Result<(), EvolveError> {
+    fn write_skill(&self, path: &Path, text: &str) -> Result<(), EvolveError> {
         write_text(path, text).map_err(|source| EvolveError::File {
-            path: path.clone(),
+            path: path.to_owned(),
             source,
         })?;
         self.forget_file(path);
         self.rescan();
         Ok(())
+    }
+}
+
+/// The text of a SKILL.md, if there is one.
+fn read_skill(path: &Path) -> Result<Option<String>, EvolveError> {
+    match read_text(path, MAX_FILE) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(EvolveError::File {
+            path: path.to_owned(),
+            source,
+        }),
     }
 }
 

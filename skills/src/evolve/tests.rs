@@ -211,7 +211,7 @@ fn what_came_from_a_forgotten_session_goes_with_it_wherever_it_stands() {
         .source
         .sessions
         .iter()
-        .map(|it| it.as_str())
+        .map(metaclaw_chat::SessionId::as_str)
         .collect();
     assert_eq!(
         sessions,
