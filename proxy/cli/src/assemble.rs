@@ -41,6 +41,7 @@ use crate::{
 };
 
 mod compare;
+mod evolver;
 mod learner;
 mod lessons;
 mod metrics;
@@ -136,14 +137,18 @@ impl Running {
         let purse = Arc::new(purse);
         let (judge, judged_with, judge_model) = learner::judge(plan, &settings, &purse)?;
         let trains = training.backend.is_some() && settings.learns();
+        let (evolver, written_with) = evolver::evolver(plan, &purse)?.unzip();
         let wishes: WishesConfig = plan.loaded.section("wishes")?;
-        let about = about(plan, &settings, judged_with, (trains, wishes.enabled))?;
+        let mut about = about(plan, &settings, judged_with, (trains, wishes.enabled))?;
+        if let Some(told) = written_with {
+            about.leaves.push_str(&told);
+        }
         let learner = learner::start(
             settings,
             (judge, Some(library.clone()).filter(|_| wishes.enabled)),
+            evolver.map(|evolver| (library.clone(), evolver)),
             &log,
-            training.backend.clone(),
-            &serving,
+            (training.backend.clone(), &serving),
             (&tasks, &background),
         )
         .await?;

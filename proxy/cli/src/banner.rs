@@ -185,7 +185,7 @@ fn leaves(config: &Config, policy: &Policy, judge: &JudgedWith) -> String {
 }
 
 /// The host of an address; `nowhere` when it is this machine.
-fn elsewhere(url: &str) -> String {
+pub(crate) fn elsewhere(url: &str) -> String {
     let host = host(url);
     let name = host.strip_prefix('[').and_then(|it| it.split(']').next());
     let name = name.unwrap_or_else(|| host.split(':').next().unwrap_or(host));

@@ -37,7 +37,7 @@ pub(crate) use self::{
     error::{ConfigError, InertUse, Problem, Unknown},
     layer::{ENV_PREFIX, Layer, Origin},
     policy::{Policy, without_effect},
-    sections::{Agent, Backend, BackendKind, JudgeAddress, Listen, Llm, Mode, Trainer, Upstream},
+    sections::{Agent, Backend, BackendKind, Listen, Llm, Mode, ModelAddress, Trainer, Upstream},
     show::{Effective, one_line, unbuilt},
     sources::fingerprint,
 };
@@ -65,7 +65,9 @@ pub(crate) struct Config {
     /// The model that answers where no policy model does.
     pub llm: Llm,
     /// Where a judge model is.
-    pub judge: JudgeAddress,
+    pub judge: ModelAddress,
+    /// Where a model is that writes skills.
+    pub evolver: ModelAddress,
     /// Where callers come in.
     pub proxy: Listen,
     /// The trainer's dialect and address.

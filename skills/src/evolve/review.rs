@@ -126,6 +126,10 @@ impl Library {
         let _guard = self.journal_lock();
         let mut store = Store::read(self.dir())?;
         let progress = store.progress.entry(run.agent.clone()).or_default();
+        if run.n_main < progress.n_main {
+            // Another log, whose turns have the numbers of others.
+            progress.used.clear();
+        }
         progress.n_main = run.n_main;
         let mut evolved = Evolved::default();
         match answer::read(answer) {

@@ -2,13 +2,14 @@
 
 mod auth;
 mod bad_input;
+mod evolution;
 mod harness;
 mod instances;
 mod keys;
 mod output;
 mod python;
-mod setup;
 mod seen;
+mod setup;
 mod start;
 mod trainer;
 mod wishes;

@@ -59,7 +59,7 @@ impl Rig {
         let told = Arc::clone(&swaps);
         let parts = Parts {
             library: None,
-            skills_learn: false,
+            evolver: None,
             judge: Judge::Rules(Rules::compile(&config.judge.rules).unwrap()),
             config,
             log: log.clone(),
