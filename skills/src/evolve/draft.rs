@@ -178,9 +178,11 @@ fn present<'t>(text: &'t str, what: &'static str) -> Result<&'t str, Refusal> {
     Ok(text)
 }
 
+/// Never digits alone, which would be taken for a proposal's number.
 fn is_slug(text: &str) -> bool {
     let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.starts_with(is_letter) && text.chars().all(|c| is_letter(c) || matches!(c, '-' | '_'))
+    text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.chars().all(|c| is_letter(c) || matches!(c, '-' | '_'))
 }
 
 fn one_line(text: &str) -> String {
@@ -250,7 +252,9 @@ mod tests {
         for name in ["../../x", "a/b", "..", ".x", "a\0b", "/etc/passwd"] {
             assert!(refused(name, "x").contains("is not allowed"), "{name}");
         }
-        assert!(refused("Ignore All Rules", "x").contains("small letters"));
+        for name in ["Ignore All Rules", "7", "PDF"] {
+            assert!(refused(name, "x").contains("small letters"), "{name}");
+        }
         assert!(refused(&"a".repeat(65), "x").contains("is not allowed"));
         assert_eq!(refused("", "x"), "it has no name");
         assert_eq!(refused("a", " \n"), "it has no content");

@@ -79,7 +79,11 @@ impl Trajectory {
         Self {
             done: steps(done),
             next: steps(after),
-            is_owners: messages.iter().chain(next).all(is_owners_or_assistants),
+            is_owners: messages
+                .iter()
+                .chain([reply])
+                .chain(next)
+                .all(is_owners_or_assistants),
         }
     }
 
@@ -138,7 +142,9 @@ fn answered(message: &Message) -> String {
 /// The owner may paste what others wrote: what looks like a lesson for the assistant, a page or a message counts as theirs.
 fn is_owners_or_assistants(message: &Message) -> bool {
     match message.role() {
-        Role::System | Role::Assistant => true,
+        Role::System => true,
+        // A tool's result may be gone from the conversation and stand in what the assistant said of it.
+        Role::Assistant => message.tool_calls().is_empty(),
         Role::Tool | Role::Other => false,
         Role::User => {
             let text = message.text();
@@ -196,6 +202,7 @@ mod tests {
         assert!(!read.is_owners, "a tool spoke");
         let chat = Trajectory::read(&messages[..4], &Message::assistant("42."), &next);
         assert!(chat.is_owners);
+        assert!(!Trajectory::read(&messages[..4], &call("{}"), &next).is_owners);
     }
 
     #[test]

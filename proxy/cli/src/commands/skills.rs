@@ -81,8 +81,8 @@ impl SkillsArgs {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let (agent, json) = (self.agent, self.json);
         match self.what {
-            What::List => list(context, agent, json).await?,
-            What::Show { name } => show(context, agent, (&name, json)).await?,
+            What::List => list(context, agent.as_ref(), json).await?,
+            What::Show { name } => show(context, agent.as_ref(), (&name, json)).await?,
             What::Review => review::review(context, agent.as_ref(), json).await?,
             What::Accept { which } => settle(context, SkillChange::Accept { which }).await?,
             What::Reject { which } => settle(context, SkillChange::Reject { which }).await?,
@@ -93,8 +93,8 @@ impl SkillsArgs {
     }
 }
 
-async fn list(context: &Context, agent: Option<AgentId>, json: bool) -> anyhow::Result<()> {
-    let skills = skills(context, &agent).await?;
+async fn list(context: &Context, agent: Option<&AgentId>, json: bool) -> anyhow::Result<()> {
+    let skills = skills(context, agent).await?;
     if json {
         return Ok(out::json(&skills)?);
     }
@@ -118,10 +118,10 @@ async fn list(context: &Context, agent: Option<AgentId>, json: bool) -> anyhow::
 
 async fn show(
     context: &Context,
-    agent: Option<AgentId>,
+    agent: Option<&AgentId>,
     (name, json): (&SkillName, bool),
 ) -> anyhow::Result<()> {
-    let mut skills = skills(context, &agent).await?.into_iter();
+    let mut skills = skills(context, agent).await?.into_iter();
     let skill = skills.find(|it| it.name == name.as_str());
     let skill = skill.ok_or_else(|| anyhow!("there is no skill {name}"))?;
     if json {
@@ -144,12 +144,12 @@ pub(super) fn counted(counts: &LessonCounts) -> [String; 3] {
     ]
 }
 
-async fn skills(context: &Context, agent: &Option<AgentId>) -> anyhow::Result<Vec<SkillView>> {
+async fn skills(context: &Context, agent: Option<&AgentId>) -> anyhow::Result<Vec<SkillView>> {
     if let Some(client) = running(&context.home).await? {
-        return Ok(client.ask("skills", agent).await?);
+        return Ok(client.ask("skills", &agent).await?);
     }
-    let counts = lesson_counts(context, agent.as_ref()).await?;
-    Ok(app::skills(&files(context)?, agent.as_ref(), &counts))
+    let counts = lesson_counts(context, agent).await?;
+    Ok(app::skills(&files(context)?, agent, &counts))
 }
 
 async fn settle(context: &Context, change: SkillChange) -> anyhow::Result<()> {

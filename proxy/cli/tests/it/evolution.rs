@@ -2,55 +2,68 @@
 
 use std::path::PathBuf;
 
+use anyhow::Result;
 use axum::{Json, Router, routing::post};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::{
-    harness::{TestHome, Upstream, until},
+    harness::{Running, TestHome, Upstream, until},
     wishes::files_with,
 };
 
+const ASKED: &str = "How is the weather?";
+
 /// A model that always writes the same skills; ends when dropped.
-async fn evolver(answer: String) -> (String, JoinSet<std::io::Result<()>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/v1", listener.local_addr().unwrap());
-    let reply = json!({"choices": [{"message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}]});
-    let answer = move || std::future::ready(Json(reply.clone()));
-    let routes = Router::new().route("/v1/chat/completions", post(answer));
-    let mut tasks = JoinSet::new();
-    tasks.spawn(async move { axum::serve(listener, routes).await });
-    (url, tasks)
+struct Evolver {
+    url: String,
+    _tasks: JoinSet<std::io::Result<()>>,
+}
+
+impl Evolver {
+    async fn new(skills: &Value) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("http://{}/v1", listener.local_addr()?);
+        let message = json!({"role": "assistant", "content": skills.to_string()});
+        let reply = json!({"choices": [{"message": message, "finish_reason": "stop"}]});
+        let answer = move || std::future::ready(Json(reply.clone()));
+        let routes = Router::new().route("/v1/chat/completions", post(answer));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { axum::serve(listener, routes).await });
+        Ok(Self { url, _tasks: tasks })
+    }
+}
+
+/// A proxy whose agent was contradicted once, in session s-1.
+async fn after_a_failure(upstream: &Upstream, evolver: &Evolver) -> Result<(TestHome, Running)> {
+    let home = TestHome::new(&format!(
+        "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: '{}', model_id: scripted, api_key: sk-0123456789abcd}}\n\
+         judge: {{kind: rules, rules: [{{on: next, pattern: 'no, in', score: -1}}]}}\n\
+         evolver: {{url: '{}', model: writer}}\nskills: {{evolution_every_n_turns: 2}}\n",
+        upstream.url, evolver.url
+    ))?;
+    let proxy = home.start().await?;
+    proxy.chat("s-1", &[ASKED]).await?;
+    let contradicted = [ASKED, "answer to 1", "no, in Rome"];
+    proxy.chat("s-1", &contradicted).await?;
+    Ok((home, proxy))
 }
 
 #[tokio::test]
 async fn a_skill_that_was_written_is_reviewed_served_counted_and_forgotten() {
     let content = "1. Ask which city Xqzjvkwp the weather is wanted for.";
-    let skills = json!([
+    let evolver = Evolver::new(&json!([
         {"name": "ask-where", "description": "Use when asked for the weather.", "content": content},
         {"name": "../../ask-where", "description": "d", "content": "c"},
-    ]);
-    let (url, _evolver) = evolver(skills.to_string()).await;
+    ]));
+    let evolver = evolver.await.unwrap();
     let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::new(&format!(
-        "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: '{}', model_id: scripted, api_key: sk-0123456789abcd}}\n\
-         judge: {{kind: rules, rules: [{{on: next, pattern: 'no, in', score: -1}}]}}\n\
-         evolver: {{url: '{url}', model: writer}}\nskills: {{evolution_every_n_turns: 2}}\n",
-        upstream.url
-    ))
-    .unwrap();
-    let proxy = home.start().await.unwrap();
+    let (home, proxy) = after_a_failure(&upstream, &evolver).await.unwrap();
     assert!(
         proxy.banner.contains("what went wrong -> nowhere"),
         "{}",
         proxy.banner
     );
-    let asked = "How is the weather?";
-    proxy.chat("s-1", &[asked]).await.unwrap();
-    proxy
-        .chat("s-1", &[asked, "answer to 1", "no, in Rome"])
-        .await
-        .unwrap();
     let waits = async || {
         let waiting = home.json(&["skills", "review", "--json"]).await?;
         Ok(waiting[0]["name"] == "ask-where")
@@ -77,7 +90,7 @@ async fn a_skill_that_was_written_is_reviewed_served_counted_and_forgotten() {
         said.starts_with("in force from the next session on: ask-where"),
         "{said}"
     );
-    proxy.chat("s-2", &[asked]).await.unwrap();
+    proxy.chat("s-2", &[ASKED]).await.unwrap();
     let list = async || {
         let list = home
             .json(&["skills", "list", "--agent", "_default", "--json"])
@@ -99,7 +112,7 @@ async fn a_skill_that_was_written_is_reviewed_served_counted_and_forgotten() {
     assert!(!log.contains("Xqzjvkwp"));
     let full = home.ask(&["skills", "log", "--full"]).await.unwrap();
     assert!(
-        full.contains("| 1. Ask which city Xqzjvkwp") && full.contains(asked),
+        full.contains("| 1. Ask which city Xqzjvkwp") && full.contains(ASKED),
         "{full}"
     );
 
