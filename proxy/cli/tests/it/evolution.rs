@@ -52,11 +52,11 @@ async fn after_a_failure(upstream: &Upstream, evolver: &Evolver) -> Result<(Test
 #[tokio::test]
 async fn a_skill_that_was_written_is_reviewed_served_counted_and_forgotten() {
     let content = "1. Ask which city Xqzjvkwp the weather is wanted for.";
-    let evolver = Evolver::new(&json!([
+    let skills = json!([
         {"name": "ask-where", "description": "Use when asked for the weather.", "content": content},
         {"name": "../../ask-where", "description": "d", "content": "c"},
-    ]));
-    let evolver = evolver.await.unwrap();
+    ]);
+    let evolver = Evolver::new(&skills).await.unwrap();
     let upstream = Upstream::new().await.unwrap();
     let (home, proxy) = after_a_failure(&upstream, &evolver).await.unwrap();
     assert!(
