@@ -139,10 +139,8 @@ impl Running {
         let trains = training.backend.is_some() && settings.learns();
         let (evolver, written_with) = evolver::evolver(plan, &purse)?.unzip();
         let wishes: WishesConfig = plan.loaded.section("wishes")?;
-        let mut about = about(plan, &settings, judged_with, (trains, wishes.enabled))?;
-        if let Some(told) = written_with {
-            about.leaves.push_str(&told);
-        }
+        let uses = (trains, wishes.enabled);
+        let about = about(plan, &settings, judged_with, uses, written_with)?;
         let learner = learner::start(
             settings,
             (judge, Some(library.clone()).filter(|_| wishes.enabled)),
@@ -276,14 +274,17 @@ fn about(
     settings: &LearnerConfig,
     judged_with: JudgedWith,
     (trains, hears): (bool, bool),
+    written_with: Option<String>,
 ) -> anyhow::Result<About> {
+    let is_used = trains || written_with.is_some();
     let judged_with = match judged_with {
-        JudgedWith::Model { model, url } if !trains && hears => JudgedWith::Hears { model, url },
-        JudgedWith::Model { .. } if !trains => JudgedWith::Unused,
+        JudgedWith::Model { model, url } if !is_used && hears => JudgedWith::Hears { model, url },
+        JudgedWith::Model { .. } if !is_used => JudgedWith::Unused,
         judged_with => judged_with,
     };
     let method = settings.rl.method.to_string();
-    let about = About::new(&plan.loaded.config, &plan.policy, &judged_with, &method);
+    let mut about = About::new(&plan.loaded.config, &plan.policy, &judged_with, &method);
+    about.leaves.push_str(&written_with.unwrap_or_default());
     let keeps_turns = plan.loaded.section::<TurnsConfig>("turns")?.enabled;
     Ok(if keeps_turns {
         about
