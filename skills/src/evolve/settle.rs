@@ -100,7 +100,7 @@ impl Library {
             if proposal.state == ProposalState::Forgotten || !goes(proposal) {
                 continue;
             }
-            self.take_out(proposal, rest)?;
+            self.take_out_skill(proposal, rest)?;
             forget_words(proposal)?;
             n_forgotten += 1;
         }
@@ -131,7 +131,11 @@ impl Library {
     }
 
     /// Removes an accepted proposal's text from the agent's folder, or from the version that came after it.
-    fn take_out(&self, proposal: &mut Proposal, later: &mut [Proposal]) -> Result<(), EvolveError> {
+    fn take_out_skill(
+        &self,
+        proposal: &mut Proposal,
+        later: &mut [Proposal],
+    ) -> Result<(), EvolveError> {
         if proposal.state != ProposalState::Accepted {
             return Ok(());
         }
