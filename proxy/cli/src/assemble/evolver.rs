@@ -8,7 +8,6 @@ use metaclaw_learner::Evolver;
 use metaclaw_llm::AskParams;
 use metaclaw_skills::SkillsConfig;
 use metaclaw_turns::TurnsConfig;
-use serde::Deserialize;
 
 use super::{
     learner::address,
@@ -21,23 +20,10 @@ use crate::banner::elsewhere;
 const TEMPERATURE: f32 = 0.4;
 /// Room for three skills, as in the original.
 const MAX_TOKENS: u32 = 3_000;
+/// For one answer.
+const TIMEOUT: Span = Span::secs(120);
 /// The pause between two looks at how many turns there are.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-
-/// `evolver.*`, but for where it is.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(default)]
-struct EvolverConfig {
-    timeout: Span,
-}
-
-impl Default for EvolverConfig {
-    fn default() -> Self {
-        Self {
-            timeout: Span::secs(120),
-        }
-    }
-}
 
 /// The evolver, and what the banner adds to where things go; none where none is wanted, or no model can be asked.
 pub(super) fn evolver(
@@ -53,8 +39,8 @@ pub(super) fn evolver(
     else {
         return Ok(None);
     };
-    let own: EvolverConfig = plan.loaded.section("evolver")?;
-    let client = asked.client(plan, own.timeout).context("evolver")?;
+    let timeout = config.evolver.timeout.unwrap_or(TIMEOUT);
+    let client = asked.client(plan, timeout).context("evolver")?;
     let params = AskParams {
         temperature: Some(TEMPERATURE),
         max_tokens: Some(MAX_TOKENS),

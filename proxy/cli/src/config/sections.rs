@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use metaclaw_chat::Secret;
+use metaclaw_chat::{Secret, Span};
 use metaclaw_gateway::KeyConfig;
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +57,8 @@ pub(crate) struct ModelAddress {
     pub key: Option<Secret>,
     /// Of Azure's API.
     pub api_version: Option<String>,
+    /// For one answer.
+    pub timeout: Option<Span>,
 }
 
 /// `proxy.host`, `proxy.port`, `proxy.api_key`: where callers come in.

@@ -103,7 +103,7 @@ pub(super) const EVOLVER: &[Key] = &[
     alias("rl.evolver_model", Text, "evolver.model"),
     alias("rl.evolver_api_key", Secret, "evolver.key"),
     inert("rl.evolver_provider", Text, "evolver.url decides")
-        .values(&[("openai", Done), ("bedrock", Refused(NO_BEDROCK))]),
+        .values(&[("openai", Done), ("bedrock", Inert(NO_BEDROCK))]),
 ];
 
 pub(super) const RL: &[Key] = &[
