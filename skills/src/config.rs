@@ -18,6 +18,12 @@ pub struct SkillsConfig {
     pub top_k: usize,
     /// When a session's choice of skills is made anew.
     pub refresh: Refresh,
+    /// Whether a model writes skills from what went wrong.
+    pub auto_evolve: bool,
+    /// So many main turns of an agent, and the model is asked; 0: never.
+    pub evolution_every_n_turns: u64,
+    /// Whether each skill that a model writes waits for the owner's look.
+    pub review: bool,
 }
 
 /// When the skills of a session are chosen.
@@ -64,6 +70,9 @@ impl Default for SkillsConfig {
             budget_tokens: 1_500,
             top_k: 3,
             refresh: Refresh::default(),
+            auto_evolve: true,
+            evolution_every_n_turns: 10,
+            review: true,
         }
     }
 }

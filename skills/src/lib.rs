@@ -2,10 +2,11 @@
 //!
 //! A *skill* is a SKILL.md file that is retrieved when the owner's message asks for it; a *wish* is
 //! one line of WISHES.md that always stands. Everything here works on files and text; nothing asks a
-//! model or the network.
+//! model or the network: what a model is asked for skills, and what it answers, are texts here.
 
 mod bank;
 mod config;
+mod evolve;
 mod file;
 mod guard;
 mod hearing;
@@ -24,6 +25,10 @@ mod words;
 pub use self::{
     bank::{BankError, install as install_bank},
     config::{Refresh, SkillsConfig, WishPlace, WishesConfig},
+    evolve::{
+        EvolutionRun, EvolveError, Evolved, Failure, HistoryEntry, HistorySkill, Progress,
+        Proposal, ProposalState, Reason, Source, Step, Teller, Trajectory, read_history,
+    },
     file::read_text,
     guard::{Suspicion, suspicions},
     hearing::{Facet, Heard, Question, hear},

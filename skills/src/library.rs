@@ -51,6 +51,8 @@ pub struct Lessons {
     pub skills: Vec<SkillRef>,
     /// The version of the wishes in `system_block` or `user_line`.
     pub wishes_version: Option<String>,
+    /// The id of each of those wishes: [`Wish::id`].
+    pub wish_ids: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -186,6 +188,7 @@ impl Library {
             user_line: render::user_line(after_user),
             skills: skills.iter().map(|skill| SkillRef::of(skill)).collect(),
             wishes_version: render::user_line(wishes).map(|text| version(&text)),
+            wish_ids: wishes.iter().map(Wish::id).collect(),
         }
     }
 
@@ -248,6 +251,16 @@ impl Library {
         &self.0.dir
     }
 
+    /// Whether each skill that a model writes waits for the owner's look.
+    pub(crate) fn reviews_skills(&self) -> bool {
+        self.0.skills.review
+    }
+
+    /// Reads a file anew at the next look: two edits within one tick of the file system's clock may have one length.
+    pub(crate) fn forget_file(&self, path: &Path) {
+        self.0.lock().cache.forget(path);
+    }
+
     pub(crate) fn journal_lock(&self) -> MutexGuard<'_, ()> {
         self.0
             .journal
@@ -264,7 +277,7 @@ impl Library {
         let mut files = self.0.lock();
         let changed = edit(&path)?;
         // Two edits within one tick of the file system's clock may have one length.
-        files.cache.forget_wishes(&path);
+        files.cache.forget(&path);
         drop(files);
         self.rescan();
         Ok(changed)

@@ -63,8 +63,9 @@ struct Stamp {
 
 impl FileCache {
     /// Reads the file anew next time, whatever its stamp.
-    pub(crate) fn forget_wishes(&mut self, path: &Path) {
+    pub(crate) fn forget(&mut self, path: &Path) {
         self.wishes.remove(path);
+        self.skills.remove(path);
     }
 }
 

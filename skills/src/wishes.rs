@@ -22,6 +22,15 @@ pub struct Wish {
     pub text: String,
 }
 
+// === impl Wish ===
+
+impl Wish {
+    /// A name for it that does not tell its words: 16 hex digits of their blake3 hash.
+    pub fn id(&self) -> String {
+        blake3::hash(self.text.as_bytes()).to_hex()[..16].to_owned()
+    }
+}
+
 /// Why a wish cannot be written down.
 #[derive(Debug, thiserror::Error)]
 pub enum WishError {

@@ -1,6 +1,7 @@
 //! The running parts, together: what the control listener asks and what the end takes down.
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     path::PathBuf,
     sync::{Arc, OnceLock, Weak},
@@ -16,7 +17,7 @@ use metaclaw_llm::ChatClient;
 use metaclaw_schedule::Schedule;
 use metaclaw_skills::{Library, Skill};
 use metaclaw_trainer_api::{AdapterName, TrainingBackend, wire::SampleRequest};
-use metaclaw_turns::{Funnel, LogError, TurnLog};
+use metaclaw_turns::{Funnel, LessonCounts, LogError, TurnLog};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::info;
@@ -178,8 +179,9 @@ impl App {
     }
 
     /// The skills of one agent; without one, those of everybody.
-    pub(crate) fn skills(&self, agent: Option<&AgentId>) -> Vec<SkillView> {
-        skills(&self.library, agent)
+    pub(crate) async fn skills(&self, agent: Option<&AgentId>) -> Result<Vec<SkillView>, LogError> {
+        let counts = self.log.lesson_counts(agent).await?;
+        Ok(skills(&self.library, agent, &counts))
     }
 
     /// What digests are made of.
@@ -281,19 +283,21 @@ fn whole_ms(span: Duration) -> u64 {
 }
 
 /// The skills that an agent sees; without one, those of everybody.
-pub(crate) fn skills(library: &Library, agent: Option<&AgentId>) -> Vec<SkillView> {
+pub(crate) fn skills(
+    library: &Library,
+    agent: Option<&AgentId>,
+    counts: &BTreeMap<String, LessonCounts>,
+) -> Vec<SkillView> {
     let nobody = AgentId::default_agent();
     let skills = library.skills(agent.unwrap_or(&nobody));
-    skills.iter().map(|skill| view(skill)).collect()
-}
-
-pub(crate) fn view(skill: &Skill) -> SkillView {
-    SkillView {
+    let view = |skill: &Arc<Skill>| SkillView {
         name: skill.name.to_string(),
         description: skill.description.clone(),
         version: skill.version.clone(),
         content: skill.content.clone(),
-    }
+        counts: counts.get(skill.name.as_str()).copied().unwrap_or_default(),
+    };
+    skills.iter().map(view).collect()
 }
 
 impl From<TrainerState> for TrainerStatus {

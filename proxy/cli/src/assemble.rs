@@ -42,6 +42,7 @@ use crate::{
 };
 
 mod compare;
+mod evolver;
 mod learner;
 mod lessons;
 mod metrics;
@@ -142,11 +143,14 @@ impl Running {
         let may_train = plan.policy.may_train(config);
         let trains = training.backend.is_some() && settings.learns() && may_train;
         let wishes: WishesConfig = plan.loaded.section("wishes")?;
-        let about = about(plan, &settings, judged_with, (trains, wishes.enabled))?;
+        let (evolver, written_with) = evolver::evolver(plan, &purse)?.unzip();
+        let uses = (trains, wishes.enabled);
+        let about = about(plan, &settings, judged_with, uses, written_with)?;
         let schedule = schedule::start(plan, &log, (&tasks, &background)).await?;
         let learner = learner::start(
             (settings, schedule.clone()),
             (judge, Some(library.clone()).filter(|_| wishes.enabled)),
+            evolver.map(|evolver| (library.clone(), evolver)),
             &log,
             training.backend.clone().filter(|_| may_train),
             (&serving, &privacy),
@@ -278,10 +282,12 @@ fn about(
     settings: &LearnerConfig,
     judged_with: JudgedWith,
     (trains, hears): (bool, bool),
+    written_with: Option<String>,
 ) -> anyhow::Result<About> {
+    let is_used = trains || written_with.is_some();
     let judged_with = match judged_with {
-        JudgedWith::Model { model, url } if !trains && hears => JudgedWith::Hears { model, url },
-        JudgedWith::Model { .. } if !trains => JudgedWith::Unused,
+        JudgedWith::Model { model, url } if !is_used && hears => JudgedWith::Hears { model, url },
+        JudgedWith::Model { .. } if !is_used => JudgedWith::Unused,
         judged_with => judged_with,
     };
     let method = settings.rl.method.to_string();
@@ -289,7 +295,8 @@ fn about(
     let scheduler: SchedulerConfig = plan.loaded.section("scheduler")?;
     let calendars = scheduler.ics.iter().map(Secret::expose);
     let calendars: Vec<&str> = calendars.filter(|it| it.contains("://")).collect();
-    let about = about.with_calendars(&calendars);
+    let mut about = about.with_calendars(&calendars);
+    about.leaves.push_str(&written_with.unwrap_or_default());
     let keeps_turns = plan.loaded.section::<TurnsConfig>("turns")?.enabled;
     Ok(if keeps_turns {
         about

@@ -38,7 +38,7 @@ pub(crate) use self::{
     layer::{ENV_PREFIX, Layer, Origin},
     policy::{Policy, without_effect},
     sections::{
-        Agent, Backend, BackendKind, Consent, JudgeAddress, Listen, Llm, Mode, Routing, Trainer,
+        Agent, Backend, BackendKind, Consent, Listen, Llm, Mode, ModelAddress, Routing, Trainer,
         Upstream,
     },
     show::{Effective, one_line, unbuilt},
@@ -68,7 +68,9 @@ pub(crate) struct Config {
     /// The model that answers where no policy model does.
     pub llm: Llm,
     /// Where a judge model is.
-    pub judge: JudgeAddress,
+    pub judge: ModelAddress,
+    /// Where a model is that writes skills.
+    pub evolver: ModelAddress,
     /// Where callers come in.
     pub proxy: Listen,
     /// The trainer's dialect and address.

@@ -12,7 +12,7 @@ pub(crate) use self::{
     export::write as write_lines,
     server::serve,
     wire::{
-        AdapterChoice, AdapterView, Forget, LessonsView, LogStatus, SkillView, Status,
+        AdapterChoice, AdapterView, Forget, LessonsView, LogStatus, SkillChange, SkillView, Status,
         TrainerStatus, TurnsQuery, WishChange,
     },
 };

@@ -1,17 +1,23 @@
 //! What subcommands do with lessons, in the running process or on the files where nothing runs.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use metaclaw_chat::{AgentId, SessionId, now_ms};
-use metaclaw_skills::{LearnError, Library, Wish};
-use metaclaw_turns::{StepOutcome, TurnFilter, TurnLog};
+use metaclaw_skills::{LearnError, Lesson, Library, Proposal, Skill, Wish};
+use metaclaw_turns::{LessonCounts, StepOutcome, TurnFilter, TurnLog, WISH};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    control::{Forget, LessonsView, WishChange},
+    control::{Forget, LessonsView, SkillChange, WishChange},
     home::Home,
     report,
 };
+
+/// What lessons stand below in the text that is put into prompts.
+const LESSON_HEADINGS: [&str; 2] = ["## Active Skills", "## Standing wishes"];
 
 /// What went.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,15 +31,23 @@ pub(crate) struct Forgotten {
 }
 
 /// The wishes of an agent, and where each comes from.
-pub(crate) fn view(library: &Library, agent: &AgentId) -> anyhow::Result<LessonsView> {
+pub(crate) fn view(
+    library: &Library,
+    agent: &AgentId,
+    counts: &BTreeMap<String, LessonCounts>,
+) -> anyhow::Result<LessonsView> {
     let mut lessons = library.journal()?;
     lessons.retain(|lesson| lesson.origin.agent == *agent);
     let texts = |wishes: Vec<Wish>| wishes.into_iter().map(|wish| wish.text);
     let own: BTreeSet<String> = texts(library.own_wishes(agent)).collect();
-    let wishes: Vec<String> = texts(library.wishes(agent)).collect();
+    let all = library.wishes(agent);
+    let of = |wish: &Wish| counts.get(&format!("{WISH}{}", wish.id())).copied();
+    let counts = all.iter().map(|it| of(it).unwrap_or_default()).collect();
+    let wishes: Vec<String> = texts(all).collect();
     let shared = wishes.iter().filter(|wish| !own.contains(*wish));
     Ok(LessonsView {
         shared: shared.cloned().collect(),
+        counts,
         wishes,
         lessons,
         file: library.wishes_file(agent),
@@ -62,6 +76,30 @@ pub(crate) fn apply(library: &Library, change: WishChange) -> anyhow::Result<Str
                 "in force from the next session on: {}",
                 library.accept(n)?.wish
             )
+        }
+    })
+}
+
+/// Does with a skill that a model wrote what was asked; what was done, in words.
+pub(crate) fn settle(library: &Library, change: SkillChange) -> anyhow::Result<String> {
+    Ok(match change {
+        SkillChange::Accept { which } => {
+            let Proposal { name, .. } = library.accept_skill(&which)?;
+            format!("in force from the next session on: {name}  (metaclaw skills revert {name})")
+        }
+        SkillChange::Reject { which } => {
+            let rejected = library.reject_skill(&which)?;
+            format!(
+                "rejected: {}; what says the same is not proposed again",
+                rejected.name
+            )
+        }
+        SkillChange::Revert { agent, name } => {
+            let reverted = library.revert_skill(agent.as_ref(), &name)?;
+            match reverted.former {
+                Some(_) => format!("{name} is as it was before, from the next session on"),
+                None => format!("{name} is gone, from the next session on"),
+            }
         }
     })
 }
@@ -124,29 +162,76 @@ pub(crate) async fn forget(
         forgotten.n_turns += log.forget(agent, session).await?;
     }
     let (library, reports, gone) = (library.clone(), home.reports(), sessions);
-    // The journal is a file, and so are the digests.
+    // The journals are files, and so are the digests.
     let lessons = tokio::task::spawn_blocking(move || forget_lessons(&library, &reports, &gone));
-    forgotten.n_lessons = lessons.await??;
+    let (n_lessons, words) = lessons.await??;
+    forgotten.n_lessons = n_lessons;
+    for (agent, session) in log.ended(|_| true).await? {
+        if let Some(words) = words.get(&agent).cloned() {
+            log.mask(&agent, &session, move |text| without(text, &words))
+                .await?;
+        }
+    }
     log.compact().await?;
     Ok(forgotten)
 }
 
-/// Takes what was learned from some sessions back, and its words out of the digests. How many lessons that were.
+/// Takes what was learned from some sessions back, and its words out of the digests. How many lessons that were, and
+/// their words, by agent.
 fn forget_lessons(
     library: &Library,
     reports: &Path,
     gone: &[(AgentId, SessionId)],
-) -> anyhow::Result<usize> {
+) -> anyhow::Result<(usize, BTreeMap<AgentId, Vec<String>>)> {
     let is_gone = |agent: &AgentId, session: &SessionId| {
         gone.iter().any(|it| it.0 == *agent && it.1 == *session)
     };
-    let learned = library.journal()?.into_iter().filter(|lesson| {
-        let session = lesson.origin.session.as_ref();
-        session.is_some_and(|session| is_gone(&lesson.origin.agent, session))
-    });
-    let words: Vec<String> = learned.flat_map(|it| [it.heard, it.wish]).collect();
-    report::forget(reports, &words)?;
-    Ok(library.forget_lessons(is_gone)?)
+    let words = words_of(library, is_gone)?;
+    let all: Vec<String> = words.values().flatten().cloned().collect();
+    report::forget(reports, &all)?;
+    let n_wishes = library.forget_lessons(is_gone)?;
+    Ok((n_wishes + library.forget_skills(is_gone)?, words))
+}
+
+/// The words of the lessons that came from some sessions, by agent.
+fn words_of(
+    library: &Library,
+    is_gone: impl Fn(&AgentId, &SessionId) -> bool,
+) -> anyhow::Result<BTreeMap<AgentId, Vec<String>>> {
+    let mut words: BTreeMap<AgentId, Vec<String>> = BTreeMap::new();
+    for lesson in library.journal()? {
+        let Lesson {
+            origin,
+            heard,
+            wish,
+            ..
+        } = lesson;
+        let session = origin.session.as_ref();
+        if session.is_some_and(|session| is_gone(&origin.agent, session)) {
+            words.entry(origin.agent).or_default().extend([heard, wish]);
+        }
+    }
+    for Proposal { source, text, .. } in library.proposals()? {
+        let mut sessions = source.sessions.iter();
+        let skill = Skill::parse(&text).ok();
+        let skill = skill.filter(|_| sessions.any(|session| is_gone(&source.agent, session)));
+        if let Some(skill) = skill {
+            let words = words.entry(source.agent).or_default();
+            words.extend([skill.content, skill.description, skill.name.to_string()]);
+        }
+    }
+    Ok(words)
+}
+
+/// What was put into a prompt, without the words of lessons that are forgotten; none of any other text.
+fn without(text: &str, words: &[String]) -> Option<String> {
+    let is_lessons = LESSON_HEADINGS.iter().any(|it| text.starts_with(it));
+    let words = words.iter().filter(|it| !it.is_empty());
+    if !is_lessons || !words.clone().any(|it| text.contains(it)) {
+        return None;
+    }
+    let first = text.to_owned();
+    Some(words.fold(first, |text, it| text.replace(it, "[forgotten]")))
 }
 
 /// The adapters that steps with turns of these sessions made.

@@ -281,6 +281,7 @@ impl Turn {
             adapter: adapter.map(str::to_owned),
             skills: skills.collect(),
             wishes: lessons.wishes_version.clone(),
+            wish_ids: lessons.wish_ids.clone(),
             system_block: lessons.system_block.clone(),
             user_line: lessons.user_line.clone(),
         }

@@ -28,8 +28,8 @@ enum Looked {
     Done,
     /// The judge is down, or will not judge this one.
     Waits(AskFailed),
-    /// The agent is only relayed for now.
-    Off,
+    /// The agent is only relayed for now, or its owner is about.
+    Later,
 }
 
 /// Runs until the log closes or the learner ends.
@@ -58,7 +58,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                     shared.board.judge_failed(&failed);
                     patience.failed(id);
                 }
-                Ok((id, Ok(Looked::Off))) => patience.failed(id),
+                Ok((id, Ok(Looked::Later))) => patience.failed(id),
                 Ok((_, Err(LogError::Closed))) => return,
                 Ok((_, Err(error))) => tracing::warn!(%error, "a turn could not be judged"),
                 Err(error) => tracing::error!(%error, "judging a turn panicked"),
@@ -126,8 +126,8 @@ async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
     let Some(before) = turn.parent else {
         return Ok(Looked::Done);
     };
-    let price = price(shared, &turn);
-    if !shared.judge.judges(price) {
+    let worth = price(shared, &turn);
+    if !shared.judge.judges(worth) {
         return Ok(Looked::Done);
     }
     let before = shared.persist(|| shared.log.get(before)).await?;
@@ -135,11 +135,17 @@ async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
         return Ok(Looked::Done);
     };
     if (shared.is_off)(&turn.agent) {
-        return Ok(Looked::Off);
+        return Ok(Looked::Later);
     }
     let Some(evidence) = evidence(&before, &turn) else {
         shared.spend(before.id, reason::INCOMPLETE).await?;
         return Ok(Looked::Done);
+    };
+    // What costs nothing waits for nobody.
+    let price = if shared.may_cost(&turn.agent).await? {
+        worth
+    } else {
+        Price::Nothing
     };
     match shared.judge.verdict(&evidence, price).await {
         Ok(Ok(verdict)) => {
@@ -153,6 +159,7 @@ async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
             }
             shared.wake.notify_one();
         }
+        Ok(Err(NoVerdict::NotAsked)) if price != worth => return Ok(Looked::Later),
         // Without weights that learn it waits: verdicts may be of use one day, and somebody better be asked.
         Ok(Err(_)) if !shared.trains(&turn.agent) => {}
         Ok(Err(NoVerdict::NotAsked)) => shared.spend(before.id, reason::NO_RULE).await?,

@@ -15,7 +15,7 @@ use crate::{
     context::TrainingContext,
     counts::LearnerCounts,
     error::{MAX_ASKED, TrainError},
-    hearing, judging, recovery,
+    evolution, hearing, judging, recovery,
     shared::{Parts, Shared},
     status::{AgentStatus, LearnerStatus, Phase, StepReport},
     tokens,
@@ -42,6 +42,7 @@ impl Learner {
         tracker: &TaskTracker,
         cancel: CancellationToken,
     ) -> Result<Self, LogError> {
+        let evolver = parts.evolver.clone();
         let shared = Arc::new(Shared::new(parts, cancel));
         let left_out = &shared.config.rl.method.later;
         for name in left_out.iter().filter(|_| shared.backend.is_some()) {
@@ -54,6 +55,9 @@ impl Learner {
         if let Some(library) = shared.library.clone() {
             let appended = shared.log.subscribe();
             tracker.spawn(hearing::run(Arc::clone(&shared), library, appended));
+        }
+        if let Some((library, evolver)) = evolver {
+            tracker.spawn(evolution::run(Arc::clone(&shared), library, evolver));
         }
         tracker.spawn(judging::run(Arc::clone(&shared)));
         let Some(backend) = shared.backend.clone() else {

@@ -1,9 +1,10 @@
 //! The loop behind the chat: judge what happened, batch what can be learned, train, swap.
 //!
-//! Three tasks, none of which the chat ever waits for. `tokens` fetches what the trainer sampled as
+//! Tasks, none of which the chat ever waits for. `tokens` fetches what the trainer sampled as
 //! soon as a turn is in the log; `judging` judges a turn when the next one of its session shows what
 //! came of it; `training` turns judged turns into samples and samples into steps. The log holds all
-//! state between them, so that a killed process goes on where it was.
+//! state between them, so that a killed process goes on where it was. Beside them `hearing` writes wishes down, and
+//! `evolution` asks a model for skills that would have prevented what went wrong.
 //!
 //! ```text
 //! turn -> (what follows) -> verdict -> sample -> batch -> step -> adapter -> served
@@ -18,6 +19,7 @@ mod context;
 mod counts;
 mod datum;
 mod error;
+mod evolution;
 mod feed;
 mod hearing;
 mod judge;
@@ -44,6 +46,7 @@ pub use self::{
     config::{AgentConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig, Words},
     counts::LearnerCounts,
     error::TrainError,
+    evolution::{Evolver, MayStart},
     hearing::{WITH_WORDS, WITHOUT_WORDS},
     judge::{Ask, AskFailed, Judge},
     learner::Learner,

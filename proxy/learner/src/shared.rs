@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{LearnerConfig, Mode},
+    evolution::Evolver,
     judge::Judge,
     status::Board,
 };
@@ -46,10 +47,10 @@ pub struct Parts {
     pub schedule: Schedule,
     /// Where wishes are written down; none where none is to be heard.
     pub library: Option<Library>,
-    /// Whether skills are written from what went wrong: then verdicts are of use where no weights learn.
-    pub skills_learn: bool,
     /// Who is only relayed for now.
     pub is_off: IsOff,
+    /// Who writes skills from what went wrong, into which library; none where nobody is to.
+    pub evolver: Option<(Library, Evolver)>,
     /// Told when an agent is to be served by another adapter: before [`crate::Learner::start`] returns for the
     /// adapters that the log names, then after each step.
     pub on_swap: OnSwap,
@@ -94,7 +95,7 @@ impl Shared {
             judge: parts.judge,
             schedule: parts.schedule,
             library: parts.library,
-            skills_learn: parts.skills_learn,
+            skills_learn: parts.evolver.is_some(),
             is_off: parts.is_off,
             on_swap: parts.on_swap,
             cancel,

@@ -3,10 +3,10 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
-use metaclaw_chat::{Message, Usage, now_ms, retry_after};
+use metaclaw_chat::{Message, Secret, Usage, now_ms, retry_after};
 use reqwest::{
     StatusCode, Url,
-    header::{AUTHORIZATION, HeaderValue, RETRY_AFTER},
+    header::{AUTHORIZATION, HeaderName, HeaderValue, RETRY_AFTER},
 };
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -103,7 +103,8 @@ pub struct ChatClient {
 struct Inner {
     http: reqwest::Client,
     endpoint: Url,
-    authorization: Option<HeaderValue>,
+    /// The header that shows the key.
+    key: Option<(HeaderName, HeaderValue)>,
     config: LlmConfig,
     accepted: Accepted,
     counters: Counters,
@@ -155,18 +156,12 @@ impl ChatClient {
     /// # Errors
     /// [`ConfigError`], where the address or the key cannot be used.
     pub fn new(config: LlmConfig, http: reqwest::Client) -> Result<Self, ConfigError> {
-        let authorization = config.key.as_ref().map(|key| {
-            let value = HeaderValue::try_from(format!("Bearer {}", key.expose()));
-            value.map_err(|_| ConfigError::Key { key: key.clone() })
-        });
-        let mut authorization = authorization.transpose()?;
-        if let Some(value) = &mut authorization {
-            value.set_sensitive(true);
-        }
+        let key = config.key.as_ref().map(|key| show(key, config.azure));
+        let key = key.transpose()?;
         let inner = Inner {
             http,
             endpoint: config.endpoint()?,
-            authorization,
+            key,
             config,
             accepted: Accepted::default(),
             counters: Counters::default(),
@@ -247,8 +242,8 @@ impl ChatClient {
             .http
             .post(url.clone())
             .json(&self.body(messages, params, fields));
-        if let Some(value) = &self.inner.authorization {
-            request = request.header(AUTHORIZATION, value.clone());
+        if let Some((name, value)) = &self.inner.key {
+            request = request.header(name, value.clone());
         }
         let mut response = request.send().await.map_err(unreachable)?;
         let status = response.status();
@@ -307,6 +302,19 @@ impl fmt::Debug for ChatClient {
             .field("config", &self.inner.config)
             .finish_non_exhaustive()
     }
+}
+
+/// The header that a key is shown in.
+fn show(key: &Secret, azure: bool) -> Result<(HeaderName, HeaderValue), ConfigError> {
+    let (name, value) = if azure {
+        (HeaderName::from_static("api-key"), key.expose().to_owned())
+    } else {
+        (AUTHORIZATION, format!("Bearer {}", key.expose()))
+    };
+    let value = HeaderValue::try_from(value);
+    let mut value = value.map_err(|_| ConfigError::Key { key: key.clone() })?;
+    value.set_sensitive(true);
+    Ok((name, value))
 }
 
 /// 0.6 as 0.6, and not as the f64 next to the f32.

@@ -4,6 +4,8 @@ use metaclaw_chat::{Secret, Span};
 use reqwest::Url;
 use serde::Deserialize;
 
+use crate::azure;
+
 /// One OpenAI-compatible chat model: `llm.*`, `judge.*` and their like, put together by `cli`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default)]
@@ -16,6 +18,10 @@ pub struct LlmConfig {
     pub key: Option<Secret>,
     /// The deadline of one question, all its attempts and waits together.
     pub timeout: Span,
+    /// Whether the server is Azure's: addresses and the key's header of its own.
+    pub azure: bool,
+    /// The edition of Azure's API, as in `2024-10-21`; without one, its address must end in `/openai/v1` or is completed so.
+    pub api_version: Option<String>,
 }
 
 /// Why a chat model cannot be asked as configured.
@@ -44,6 +50,8 @@ impl Default for LlmConfig {
             model: String::new(),
             key: None,
             timeout: Span::secs(60),
+            azure: false,
+            api_version: None,
         }
     }
 }
@@ -58,14 +66,21 @@ impl LlmConfig {
             why,
         };
         let base = self.url.trim_end_matches('/');
-        let url: Url = format!("{base}/chat/completions")
-            .parse()
-            .map_err(|error| refused(format!("{error}")))?;
+        let url = if self.azure {
+            azure::endpoint(base, &self.model, self.api_version.as_deref()).map_err(refused)?
+        } else {
+            let url: Result<Url, _> = format!("{base}/chat/completions").parse();
+            let url = url.map_err(|error| refused(format!("{error}")))?;
+            if url.query().is_some() {
+                return Err(refused("it has a query".to_owned()));
+            }
+            url
+        };
         if !matches!(url.scheme(), "http" | "https") {
             return Err(refused(format!("{:?} is not http or https", url.scheme())));
         }
-        if url.query().is_some() || url.fragment().is_some() {
-            return Err(refused("it has a query or a fragment".to_owned()));
+        if url.fragment().is_some() {
+            return Err(refused("it has a fragment".to_owned()));
         }
         Ok(url)
     }

@@ -3,12 +3,14 @@
 //! What is asked here is learning work: it has a deadline, it is retried where that can help, and it
 //! has a budget. The chat itself never goes through this crate.
 
+mod azure;
 mod budget;
 mod client;
 mod config;
 mod http;
 
 pub use self::{
+    azure::is_azure,
     budget::{Budget, BudgetConfig, Spent},
     client::{Answer, AskCounts, AskError, AskParams, ChatClient},
     config::{ConfigError, LlmConfig},

@@ -91,6 +91,17 @@ pub(crate) fn step(agent: &AgentId, lineage: &str, n: u64) -> Vec<u8> {
     [agent, &[0], lineage.as_bytes(), &[0], &n.to_be_bytes()].concat()
 }
 
+/// One lesson of an agent; the empty name stands for all of its turns.
+pub(crate) fn lesson(agent: &AgentId, name: &str) -> Vec<u8> {
+    [agent.as_str().as_bytes(), &[0], name.as_bytes()].concat()
+}
+
+/// The lesson's name in such a key.
+pub(crate) fn read_lesson(key: &[u8]) -> Option<&str> {
+    let zero = key.iter().position(|byte| *byte == 0)?;
+    str::from_utf8(&key[zero + 1..]).ok()
+}
+
 /// The range of keys that begin with `prefix`.
 pub(crate) fn under(prefix: &[u8]) -> (Bound<Bytes>, Bound<Bytes>) {
     let mut end = prefix.to_vec();

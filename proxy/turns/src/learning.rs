@@ -5,7 +5,7 @@ use metaclaw_chat::{TurnId, Verdict};
 
 use crate::{
     error::LogError,
-    keys,
+    keys, lessons,
     log::TurnLog,
     record::Record,
     state,
@@ -94,6 +94,8 @@ fn add(txn: &mut Txn<'_>, id: TurnId, verdict: Verdict, overrules: bool) -> Resu
     if !is_first && !overrules {
         return Ok(false);
     }
+    let before = verdicts.last().map(|it| it.score);
+    lessons::judged(txn, (&agent, id), before, verdict.score)?;
     if let Some(turn) = Record::get(txn, id)? {
         txn.count_day(&agent, turn.meta.ended_ms, |it| {
             if let Some(overruled) = verdicts.last() {

@@ -23,6 +23,7 @@ mod jobs;
 mod journal;
 mod keys;
 mod learning;
+mod lessons;
 mod list;
 mod log;
 mod mask;
@@ -54,6 +55,7 @@ pub use self::{
     error::{ExportError, LogError, OpenError, TakeError},
     health::{LogHealth, MovedAside, OpenOutcome},
     jobs::Done,
+    lessons::{LessonCounts, WISH},
     log::TurnLog,
     new_turn::{NewMessage, NewTurn},
     serving::Choice,

@@ -6,7 +6,7 @@ use metaclaw_chat::{AgentId, TurnId};
 
 use crate::{
     error::LogError,
-    keys,
+    keys, lessons,
     new_turn::NewTurn,
     record::{Record, damaged_turn},
     session::SessionRecord,
@@ -95,6 +95,7 @@ pub(crate) fn remove(
 
 /// A new turn is in the log.
 pub(crate) fn enter(txn: &mut Txn<'_>, turn: &NewTurn) -> Result<(), StoreError> {
+    lessons::served(txn, turn, 1)?;
     txn.count(&turn.agent, |funnel| {
         funnel.turns += 1;
         funnel.main += u64::from(turn.meta.kind == TurnKind::Main);
@@ -136,6 +137,7 @@ pub(crate) fn withdraw(txn: &mut Txn<'_>, new: &NewTurn, id: TurnId) -> Result<(
     values::remove(txn, Table::Tokens, &keys::turn(id))?;
     // Of the same kind as the new one, and not complete: that is what makes it a retry.
     let is_main = u64::from(new.meta.kind == TurnKind::Main);
+    lessons::served(txn, new, -1)?;
     txn.count(&new.agent, |funnel| {
         funnel.turns = funnel.turns.saturating_sub(1);
         funnel.main = funnel.main.saturating_sub(is_main);

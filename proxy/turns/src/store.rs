@@ -50,11 +50,12 @@ pub(crate) enum Table {
     OpenSteps,
     Serving,
     Statistics,
+    Lessons,
 }
 
 /// Names of the tables on disk, in the order of [`Table`].
 const NAMES: &str = "sessions names turns texts text_users tokens verdicts states index uses \
-    journal counts steps open_steps serving statistics";
+    journal counts steps open_steps serving statistics lessons";
 
 /// Why the store failed. Whatever it is, this handle is finished: drop it and open again.
 #[derive(Debug, thiserror::Error)]

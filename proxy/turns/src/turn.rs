@@ -76,6 +76,9 @@ pub struct Served {
     /// The hash of the wishes in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wishes: Option<String>,
+    /// An id of each of those wishes, by which they are counted; not its words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub wish_ids: Vec<String>,
     /// The text that was added to the system text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_block: Option<String>,

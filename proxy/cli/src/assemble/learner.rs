@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use metaclaw_chat::Secret;
-use metaclaw_gateway::{Privacy, Serving};
-use metaclaw_learner::{Judge, JudgeKind, Learner, LearnerConfig, Parts};
-use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client};
+use metaclaw_chat::{Secret, Span};
+use metaclaw_gateway::{LLM, Privacy, Serving};
+use metaclaw_learner::{Evolver, Judge, JudgeKind, Learner, LearnerConfig, Parts};
+use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client, is_azure};
 use metaclaw_reward::Rules;
 use metaclaw_schedule::Schedule;
 use metaclaw_skills::Library;
@@ -18,18 +18,23 @@ use super::{
     plan::Plan,
     purse::{Model, Purse},
 };
-use crate::{banner::JudgedWith, config::Config};
+use crate::{
+    banner::JudgedWith,
+    config::{Config, ModelAddress},
+};
 
 /// Votes differ: that is why there are several.
 const TEMPERATURE: f32 = 0.6;
 /// Room for a few sentences and the score.
 const MAX_TOKENS: u32 = 1_024;
 
-/// Where a judge model would be asked.
-struct Address<'a> {
-    url: &'a str,
-    model: &'a str,
+/// Where a model would be asked.
+pub(super) struct Address<'a> {
+    pub(super) url: &'a str,
+    pub(super) model: &'a str,
     key: Option<&'a Secret>,
+    azure: bool,
+    api_version: Option<&'a str>,
 }
 
 /// The judge, what the banner says of it, and the model whose questions are counted.
@@ -40,7 +45,8 @@ pub(super) fn judge(
 ) -> anyhow::Result<(Judge, JudgedWith, Option<ChatClient>)> {
     let rules = Rules::compile(&config.judge.rules)?;
     let n_rules = config.judge.rules.len();
-    let address = address(&plan.loaded.config);
+    let all = &plan.loaded.config;
+    let address = address(&all.judge, all);
     let asked = match (config.judge.kind, address) {
         (Some(JudgeKind::Off), _) => return Ok((Judge::nobody(), JudgedWith::Nobody, None)),
         (Some(JudgeKind::Rules), _) | (None, None) => None,
@@ -52,19 +58,14 @@ pub(super) fn judge(
     let Some(asked) = asked else {
         return Ok((Judge::Rules(rules), JudgedWith::Rules(n_rules), None));
     };
-    let config_of_model = LlmConfig {
-        url: asked.url.to_owned(),
-        model: asked.model.to_owned(),
-        key: asked.key.cloned(),
-        timeout: config.judge.timeout,
+    let client = asked.client(plan, config.judge.timeout).context("judge")?;
+    let params = AskParams {
+        temperature: Some(TEMPERATURE),
+        max_tokens: Some(MAX_TOKENS),
     };
-    let client = ChatClient::new(config_of_model, http_client(&plan.roots)?).context("judge")?;
     let model = Model {
         client: client.clone(),
-        params: AskParams {
-            temperature: Some(TEMPERATURE),
-            max_tokens: Some(MAX_TOKENS),
-        },
+        params,
         purse: Arc::clone(purse),
     };
     let judge = Judge::Model {
@@ -80,24 +81,49 @@ pub(super) fn judge(
 }
 
 /// Where to ask; none where there is no model, or only callers have its key.
-fn address(config: &Config) -> Option<Address<'_>> {
-    let (judge, llm) = (&config.judge, &config.llm);
-    let model = judge.model.as_deref().or(llm.model_id.as_deref())?;
-    match (&judge.url, &llm.api_base) {
+pub(super) fn address<'a>(own: &'a ModelAddress, config: &'a Config) -> Option<Address<'a>> {
+    let llm = &config.llm;
+    let model = own.model.as_deref().or(llm.model_id.as_deref())?;
+    let api_version = own.api_version.as_deref();
+    match (&own.url, &llm.api_base) {
         (Some(url), _) => Some(Address {
             url,
             model,
-            key: judge.key.as_ref(),
+            key: own.key.as_ref(),
+            azure: api_version.is_some() || is_azure(url),
+            api_version,
         }),
         (None, Some(url)) => {
-            let key = judge.key.as_ref().or(llm.api_key.as_ref())?;
+            let key = own.key.as_ref().or(llm.api_key.as_ref())?;
+            let described = config.upstreams.get(LLM);
+            let dialect = described.and_then(|it| it.dialect.as_deref());
             Some(Address {
                 url,
                 model,
                 key: Some(key),
+                azure: dialect == Some("azure") || api_version.is_some() || is_azure(url),
+                api_version: api_version
+                    .or_else(|| described.and_then(|it| it.api_version.as_deref())),
             })
         }
         (None, None) => None,
+    }
+}
+
+// === impl Address ===
+
+impl Address<'_> {
+    /// Asks there.
+    pub(super) fn client(&self, plan: &Plan, timeout: Span) -> anyhow::Result<ChatClient> {
+        let config = LlmConfig {
+            url: self.url.to_owned(),
+            model: self.model.to_owned(),
+            key: self.key.cloned(),
+            timeout,
+            azure: self.azure,
+            api_version: self.api_version.map(str::to_owned),
+        };
+        Ok(ChatClient::new(config, http_client(&plan.roots)?)?)
     }
 }
 
@@ -105,6 +131,7 @@ fn address(config: &Config) -> Option<Address<'_>> {
 pub(super) async fn start(
     (config, schedule): (LearnerConfig, Schedule),
     (judge, library): (Judge, Option<Library>),
+    evolver: Option<(Library, Evolver)>,
     log: &TurnLog,
     backend: Option<Arc<dyn TrainingBackend>>,
     (serving, privacy): (&Arc<Serving>, &Arc<Privacy>),
@@ -119,8 +146,7 @@ pub(super) async fn start(
         judge,
         schedule,
         library,
-        // Until skills are written from what went wrong.
-        skills_learn: false,
+        evolver,
         on_swap: Arc::new(move |agent, adapter| serving.set(agent, Some(adapter.as_str()))),
     };
     Ok(Learner::start(parts, tasks, ending.clone()).await?)
@@ -135,9 +161,17 @@ mod tests {
     fn asked(text: &str) -> Option<String> {
         let layer = Layer::text("config.yaml".into(), text).unwrap();
         let config = Loaded::new(vec![layer]).unwrap().config;
-        let Address { url, model, key } = address(&config)?;
+        let Address {
+            url,
+            model,
+            key,
+            azure,
+            api_version,
+        } = address(&config.judge, &config)?;
         let key = key.map_or("no key", |key| key.expose());
-        Some(format!("{url} {model} {key}"))
+        let azure = if azure { " azure" } else { "" };
+        let version = api_version.map(|it| format!(" {it}")).unwrap_or_default();
+        Some(format!("{url} {model} {key}{azure}{version}"))
     }
 
     #[test]
@@ -153,5 +187,17 @@ mod tests {
         let other = format!("{llm}judge: {{model: small, key: k2}}\n");
         assert_eq!(asked(&other).unwrap(), "https://a.example/v1 small k2");
         assert_eq!(asked("judge: {kind: llm}\n"), None);
+    }
+
+    #[test]
+    fn azure_is_asked_as_for_chats() {
+        let llm = "llm: {api_base: 'https://a.example', model_id: big, api_key: k1}\nupstreams: {llm: {dialect: azure, api_version: v1}}\n";
+        assert_eq!(asked(llm).unwrap(), "https://a.example big k1 azure v1");
+        let own = format!("{llm}judge: {{api_version: v2}}\n");
+        assert_eq!(asked(&own).unwrap(), "https://a.example big k1 azure v2");
+        let other = format!("{llm}judge: {{url: 'https://b.example/v1', model: small}}\n");
+        assert_eq!(asked(&other).unwrap(), "https://b.example/v1 small no key");
+        let host = "judge: {url: 'https://x.openai.azure.com/openai/v1', model: m, key: k}\n";
+        assert!(asked(host).unwrap().ends_with(" azure"));
     }
 }

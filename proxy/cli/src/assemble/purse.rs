@@ -70,6 +70,11 @@ impl Purse {
         Spend { spent, limit }
     }
 
+    /// Whether another question may be asked today.
+    pub(super) fn allows(&self) -> bool {
+        self.budget().allows(now_ms())
+    }
+
     fn save(&self) -> io::Result<()> {
         let bytes = serde_json::to_vec(&self.spend().spent)?;
         write_private(&self.file, &bytes)

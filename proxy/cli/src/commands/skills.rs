@@ -1,14 +1,25 @@
-//! `metaclaw skills`: the lessons that an agent may be given.
+//! `metaclaw skills`: the skills that an agent may be given, and those that a model wrote from what went wrong.
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use metaclaw_chat::AgentId;
 use metaclaw_skills::{Library, SkillName};
+use metaclaw_turns::LessonCounts;
 
-use super::{context::Context, source::running};
-use crate::{app, assemble, control::SkillView, out};
+use super::{
+    context::Context,
+    source::{lesson_counts, running},
+};
+use crate::{
+    app, assemble,
+    control::{SkillChange, SkillView},
+    lessons, out,
+};
+
+mod history;
+mod review;
 
 /// Arguments of `skills`.
 #[derive(Debug, Args)]
@@ -25,12 +36,41 @@ pub(crate) struct SkillsArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Name and purpose of each.
+    /// Name and purpose of each, how often it was in a prompt, and how turns were judged with it and without.
     List,
     /// One, whole.
     Show {
         /// Its name.
         name: SkillName,
+    },
+    /// What a model wrote that waits for your look, and why.
+    Review,
+    /// Lets one stand that waits: in force from the next session on.
+    Accept {
+        /// Its number or its name.
+        which: String,
+    },
+    /// Refuses one that waits; what says the same is not proposed again.
+    Reject {
+        /// Its number or its name.
+        which: String,
+    },
+    /// Takes back one that was accepted: what it took the place of stands again.
+    Revert {
+        /// Its name.
+        name: SkillName,
+    },
+    /// When a model was asked for skills, and what came of it.
+    Log {
+        /// At most so many, the newest.
+        #[arg(short, long, default_value_t = 10)]
+        n: usize,
+        /// With the skills' texts and the requests that went wrong.
+        #[arg(long)]
+        full: bool,
+        /// Another file than the library's evolution_history.jsonl.
+        #[arg(long)]
+        file: Option<PathBuf>,
     },
 }
 
@@ -39,44 +79,85 @@ enum What {
 impl SkillsArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        match &self.what {
-            What::List => {
-                let skills = self.list(context).await?;
-                if self.json {
-                    out::json(&skills)?;
-                } else {
-                    let row = |it: &SkillView| vec![it.name.clone(), it.description.clone()];
-                    let rows: Vec<Vec<String>> = skills.iter().map(row).collect();
-                    out::line(out::table(&["skill", "for"], &rows))?;
-                }
-            }
-            What::Show { name } => {
-                let skill = self.one(context, name).await?;
-                let skill = skill.ok_or_else(|| anyhow!("there is no skill {name}"))?;
-                if self.json {
-                    out::json(&skill)?;
-                } else {
-                    out::line(format!(
-                        "# {}\n{}\n\n{}",
-                        skill.name, skill.description, skill.content
-                    ))?;
-                }
-            }
+        let (agent, json) = (self.agent, self.json);
+        match self.what {
+            What::List => list(context, agent.as_ref(), json).await?,
+            What::Show { name } => show(context, agent.as_ref(), (&name, json)).await?,
+            What::Review => review::review(context, agent.as_ref(), json).await?,
+            What::Accept { which } => settle(context, SkillChange::Accept { which }).await?,
+            What::Reject { which } => settle(context, SkillChange::Reject { which }).await?,
+            What::Revert { name } => settle(context, SkillChange::Revert { agent, name }).await?,
+            What::Log { n, full, file } => history::log(context, (n, full, json), file)?,
         }
         Ok(ExitCode::SUCCESS)
     }
+}
 
-    async fn list(&self, context: &Context) -> anyhow::Result<Vec<SkillView>> {
-        if let Some(client) = running(&context.home).await? {
-            return Ok(client.ask("skills", &self.agent).await?);
-        }
-        Ok(app::skills(&files(context)?, self.agent.as_ref()))
+async fn list(context: &Context, agent: Option<&AgentId>, json: bool) -> anyhow::Result<()> {
+    let skills = skills(context, agent).await?;
+    if json {
+        return Ok(out::json(&skills)?);
     }
+    let row = |it: &SkillView| {
+        let [served, with, without] = counted(&it.counts);
+        vec![
+            it.name.clone(),
+            served,
+            with,
+            without,
+            it.description.clone(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = skills.iter().map(row).collect();
+    out::line(out::table(
+        &["skill", "given", "with", "without", "for"],
+        &rows,
+    ))?;
+    Ok(())
+}
 
-    async fn one(&self, context: &Context, name: &SkillName) -> anyhow::Result<Option<SkillView>> {
-        let skills = self.list(context).await?;
-        Ok(skills.into_iter().find(|it| it.name == name.as_str()))
+async fn show(
+    context: &Context,
+    agent: Option<&AgentId>,
+    (name, json): (&SkillName, bool),
+) -> anyhow::Result<()> {
+    let mut skills = skills(context, agent).await?.into_iter();
+    let skill = skills.find(|it| it.name == name.as_str());
+    let skill = skill.ok_or_else(|| anyhow!("there is no skill {name}"))?;
+    if json {
+        return Ok(out::json(&skill)?);
     }
+    let [given, with, without] = counted(&skill.counts);
+    out::line(format!(
+        "# {}\n{}\n(given {given} times; turns with it {with}, without {without})\n\n{}",
+        skill.name, skill.description, skill.content
+    ))?;
+    Ok(())
+}
+
+/// How often a lesson was given, and how turns were judged with it and without: good and bad ones.
+pub(super) fn counted(counts: &LessonCounts) -> [String; 3] {
+    [
+        counts.injected.to_string(),
+        format!("+{} -{}", counts.good, counts.bad),
+        format!("+{} -{}", counts.good_without, counts.bad_without),
+    ]
+}
+
+async fn skills(context: &Context, agent: Option<&AgentId>) -> anyhow::Result<Vec<SkillView>> {
+    if let Some(client) = running(&context.home).await? {
+        return Ok(client.ask("skills", &agent).await?);
+    }
+    let counts = lesson_counts(context, agent).await?;
+    Ok(app::skills(&files(context)?, agent, &counts))
+}
+
+async fn settle(context: &Context, change: SkillChange) -> anyhow::Result<()> {
+    let done: String = match running(&context.home).await? {
+        Some(client) => client.ask("skill", &change).await?,
+        None => lessons::settle(&files(context)?, change)?,
+    };
+    Ok(out::line(done)?)
 }
 
 /// The library itself, where nothing runs.

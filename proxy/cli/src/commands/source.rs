@@ -1,11 +1,11 @@
 //! Where a subcommand gets its answer: from the running process, or from the files where nothing
 //! runs.
 
-use std::{io::Write, time::Duration};
+use std::{collections::BTreeMap, io::Write, time::Duration};
 
 use anyhow::bail;
-use metaclaw_chat::TurnId;
-use metaclaw_turns::{Turn, TurnLog, TurnSummary, TurnsConfig};
+use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_turns::{LessonCounts, Turn, TurnLog, TurnSummary, TurnsConfig};
 use tokio::time::Instant;
 
 use super::context::Context;
@@ -36,6 +36,24 @@ pub(crate) async fn running(home: &Home) -> anyhow::Result<Option<ControlClient>
                 home.dir().display()
             ),
         }
+    }
+}
+
+/// The counts of lessons in the log's files; none where there is no log.
+pub(super) async fn lesson_counts(
+    context: &Context,
+    agent: Option<&AgentId>,
+) -> anyhow::Result<BTreeMap<String, LessonCounts>> {
+    if !context.home.turns().exists() {
+        return Ok(BTreeMap::new());
+    }
+    match TurnSource::open(context, "lessons").await? {
+        TurnSource::Files { log, _lock } => {
+            let counts = log.lesson_counts(agent).await;
+            log.close().await;
+            Ok(counts?)
+        }
+        TurnSource::Running(_) => bail!("metaclaw was started meanwhile: try again"),
     }
 }
 

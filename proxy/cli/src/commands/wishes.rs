@@ -4,9 +4,14 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use metaclaw_chat::{AgentId, now_ms};
-use metaclaw_skills::{Lesson, LessonState, Library};
+use metaclaw_skills::{Lesson, LessonState};
+use metaclaw_turns::LessonCounts;
 
-use super::{context::Context, skills::files, source::running};
+use super::{
+    context::Context,
+    skills::{counted, files},
+    source::{lesson_counts, running},
+};
 use crate::{
     control::{LessonsView, WishChange},
     lessons, out,
@@ -96,8 +101,12 @@ impl WishesArgs {
             ))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let rows: Vec<Vec<String>> = view.wishes.iter().map(|wish| row(wish, &view)).collect();
-        out::line(out::table(&["wish", "learned", "undo"], &rows))?;
+        let wishes = view.wishes.iter().zip(&view.counts);
+        let rows: Vec<Vec<String>> = wishes
+            .map(|(wish, counts)| row(wish, counts, &view))
+            .collect();
+        let head = ["wish", "learned", "undo", "given", "with", "without"];
+        out::line(out::table(&head, &rows))?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -154,11 +163,13 @@ fn said(done: &str, json: bool) -> std::io::Result<()> {
     }
 }
 
-/// A wish, when it was learned, and the number that takes it back.
-fn row(wish: &str, view: &LessonsView) -> Vec<String> {
+/// A wish, when it was learned, the number that takes it back, and how turns went with it and without.
+fn row(wish: &str, counts: &LessonCounts, view: &LessonsView) -> Vec<String> {
+    let counted = counted(counts);
     if view.shared.iter().any(|it| it == wish) {
         let place = "everyone's (--agent _shared)".to_owned();
-        return vec![wish.to_owned(), place, String::new()];
+        let own = [wish.to_owned(), place, String::new()];
+        return own.into_iter().chain(counted).collect();
     }
     let mut of_wish = view.lessons.iter().rev();
     let lesson = of_wish.find(|it| it.wish == wish && it.state == LessonState::InForce);
@@ -172,15 +183,16 @@ fn row(wish: &str, view: &LessonsView) -> Vec<String> {
         },
     );
     let number = lesson.map(|it| it.n.to_string()).unwrap_or_default();
-    vec![wish.to_owned(), learned, number]
+    let own = [wish.to_owned(), learned, number];
+    own.into_iter().chain(counted).collect()
 }
 
 async fn view(context: &Context, agent: &AgentId) -> anyhow::Result<LessonsView> {
     if let Some(client) = running(&context.home).await? {
         return Ok(client.ask("lessons", agent).await?);
     }
-    let (library, agent): (Library, AgentId) = (files(context)?, agent.clone());
-    lessons::view(&library, &agent)
+    let counts = lesson_counts(context, Some(agent)).await?;
+    lessons::view(&files(context)?, agent, &counts)
 }
 
 async fn apply(context: &Context, change: WishChange) -> anyhow::Result<String> {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use metaclaw_chat::Secret;
+use metaclaw_chat::{Secret, Span};
 use metaclaw_gateway::{KeyConfig, LLM, POLICY};
 use serde::{Deserialize, Serialize};
 
@@ -48,13 +48,17 @@ pub(crate) enum AuthMethod {
     OauthToken,
 }
 
-/// `judge.url`, `judge.model`, `judge.key`: where a judge model is, when it is not `llm.*`.
+/// `judge.*` and `evolver.*`: where a model is that learning asks, when it is not `llm.*`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub(crate) struct JudgeAddress {
+pub(crate) struct ModelAddress {
     pub url: Option<String>,
     pub model: Option<String>,
     pub key: Option<Secret>,
+    /// Of Azure's API.
+    pub api_version: Option<String>,
+    /// For one answer.
+    pub timeout: Option<Span>,
 }
 
 /// `proxy.host`, `proxy.port`, `proxy.api_key`: where callers come in.
@@ -71,12 +75,16 @@ pub(crate) struct Listen {
     pub keys: BTreeMap<String, KeyConfig>,
 }
 
-/// `upstreams.<name>.url`.
+/// `upstreams.<name>`, as far as others than the gateway ask there.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Upstream {
     /// Its address; `llm` may have it in `llm.api_base`.
     pub url: Option<String>,
+    /// As in `azure`.
+    pub dialect: Option<String>,
+    /// Of Azure's API.
+    pub api_version: Option<String>,
 }
 
 /// `routing.order`: who is asked.

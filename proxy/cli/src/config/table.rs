@@ -40,6 +40,10 @@ pub(crate) const TABLE: &[Section] = &[
         keys: learning::JUDGE,
     },
     Section {
+        title: "Who writes skills from what went wrong",
+        keys: learning::EVOLVER,
+    },
+    Section {
         title: "Training",
         keys: learning::RL,
     },

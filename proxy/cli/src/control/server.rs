@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     export,
-    wire::{AdapterChoice, Forget, KeyChange, TurnsQuery, WishChange},
+    wire::{AdapterChoice, Forget, KeyChange, SkillChange, TurnsQuery, WishChange},
 };
 use crate::{
     app::App,
@@ -63,6 +63,8 @@ pub(crate) async fn serve(
         .route("/turn", post(turn))
         .route("/export", post(exported))
         .route("/skills", post(skills))
+        .route("/proposals", post(proposals))
+        .route("/skill", post(skill))
         .route("/lessons", post(lessons_of))
         .route("/journal", post(journal))
         .route("/report", post(report_of))
@@ -129,12 +131,27 @@ async fn exported(State(control): State<Control>) -> Response {
 }
 
 async fn skills(State(control): State<Control>, Json(of): Json<Option<AgentId>>) -> Response {
-    Json(control.app.skills(of.as_ref())).into_response()
+    answer(control.app.skills(of.as_ref()).await.map_err(failed)).into_response()
+}
+
+async fn proposals(State(control): State<Control>) -> Response {
+    let library = control.app.library.clone();
+    on_files(move || Ok(library.proposals()?)).await
+}
+
+async fn skill(State(control): State<Control>, Json(change): Json<SkillChange>) -> Response {
+    let library = control.app.library.clone();
+    on_files(move || lessons::settle(&library, change)).await
 }
 
 async fn lessons_of(State(control): State<Control>, Json(agent): Json<AgentId>) -> Response {
-    let library = control.app.library.clone();
-    on_files(move || lessons::view(&library, &agent)).await
+    let App { log, library, .. } = &*control.app;
+    let counts = match log.lesson_counts(Some(&agent)).await {
+        Ok(counts) => counts,
+        Err(error) => return failed(error).into_response(),
+    };
+    let library = library.clone();
+    on_files(move || lessons::view(&library, &agent, &counts)).await
 }
 
 async fn journal(State(control): State<Control>) -> Response {

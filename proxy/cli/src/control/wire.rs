@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 use metaclaw_chat::{AgentId, SessionId, TurnId};
 use metaclaw_gateway::{Counts, KeyConfig, RelayOnly, UpstreamAnswers};
 use metaclaw_learner::LearnerStatus;
-use metaclaw_skills::Lesson;
-use metaclaw_turns::{Funnel, StateKind, TurnFilter};
+use metaclaw_skills::{Lesson, SkillName};
+use metaclaw_turns::{Funnel, LessonCounts, StateKind, TurnFilter};
 use serde::{Deserialize, Serialize};
 
 use crate::{assemble::Spend, banner::About};
@@ -145,6 +145,24 @@ pub(crate) enum WishChange {
     },
 }
 
+/// What is to become of a skill that a model wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub(crate) enum SkillChange {
+    /// A waiting one, by number or name.
+    Accept {
+        which: String,
+    },
+    Reject {
+        which: String,
+    },
+    /// One that was accepted.
+    Revert {
+        agent: Option<AgentId>,
+        name: SkillName,
+    },
+}
+
 /// Which sessions are to be forgotten.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Forget {
@@ -166,6 +184,9 @@ pub(crate) struct LessonsView {
     pub lessons: Vec<Lesson>,
     /// Where people edit them.
     pub file: PathBuf,
+    /// How turns went with each and without, in the order of `wishes`.
+    #[serde(default)]
+    pub counts: Vec<LessonCounts>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,6 +197,9 @@ pub(crate) struct SkillView {
     /// The same text, the same version.
     pub version: String,
     pub content: String,
+    /// How turns went with it and without.
+    #[serde(default)]
+    pub counts: LessonCounts,
 }
 
 /// One adapter that the trainer has.

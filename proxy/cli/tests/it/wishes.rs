@@ -168,7 +168,7 @@ async fn what_is_forgotten_lies_in_no_file_any_more() {
 }
 
 /// The files below a folder in which some bytes stand.
-fn files_with(dir: &Path, bytes: &[u8]) -> std::io::Result<Vec<PathBuf>> {
+pub(crate) fn files_with(dir: &Path, bytes: &[u8]) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();

@@ -69,7 +69,7 @@ impl Rig {
         let parts = Parts {
             is_off: Arc::new(|_| false),
             library: None,
-            skills_learn: false,
+            evolver: None,
             judge: Judge::Rules(Rules::compile(&config.judge.rules).unwrap()),
             config,
             log: log.clone(),

@@ -36,42 +36,52 @@ pub(crate) fn corrected_talk(number: u32) -> Vec<Said> {
 
 /// Writes a conversation into the log, turn by turn, and lets the trainer remember what it sampled.
 pub(crate) async fn append(log: &TurnLog, world: &World, session: &str, talk: &[Said]) {
-    let agent = AgentId::default_agent();
     let mut messages = Vec::new();
     for said in talk {
         messages.push(Message::user(said.owner.clone()));
         let reply_id = format!("{session}-{}", said.mark);
-        let chain = *ChainHash::chain(&agent, &messages).last().unwrap();
         world.remember(sampled(&reply_id, said.mark));
-        let turn = NewTurn {
-            agent: agent.clone(),
-            session: session.parse().unwrap(),
-            meta: TurnMeta {
-                kind: TurnKind::Main,
-                chain,
-                reply_id: Some(reply_id),
-                finish_reason: Some("stop".to_owned()),
-                usage: None,
-                end: StreamEnd::Complete,
-                started_ms: now_ms(),
-                first_byte_ms: None,
-                ended_ms: now_ms(),
-                is_last: false,
-                masked: false,
-            },
-            messages: NewMessage::all(&agent, &messages).unwrap(),
-            continues: None,
-            tools: None,
-            params: serde_json::Map::new(),
-            reply: Some(Message::assistant(said.reply.clone())),
-            served: Served {
-                upstream: POLICY_UPSTREAM.to_owned(),
-                ..Served::default()
-            },
-            tokens: None,
-        };
+        let reply = Message::assistant(said.reply.clone());
+        let turn = new_turn(session, &reply_id, &messages, reply);
         log.append(turn).await.unwrap();
         messages.push(Message::assistant(said.reply.clone()));
+    }
+}
+
+/// A turn of the default agent.
+pub(crate) fn new_turn(
+    session: &str,
+    reply_id: &str,
+    messages: &[Message],
+    reply: Message,
+) -> NewTurn {
+    let agent = AgentId::default_agent();
+    NewTurn {
+        session: session.parse().unwrap(),
+        meta: TurnMeta {
+            kind: TurnKind::Main,
+            chain: *ChainHash::chain(&agent, messages).last().unwrap(),
+            reply_id: Some(reply_id.to_owned()),
+            finish_reason: Some("stop".to_owned()),
+            usage: None,
+            end: StreamEnd::Complete,
+            started_ms: now_ms(),
+            first_byte_ms: None,
+            ended_ms: now_ms(),
+            is_last: false,
+            masked: false,
+        },
+        messages: NewMessage::all(&agent, messages).unwrap(),
+        agent,
+        continues: None,
+        tools: None,
+        params: serde_json::Map::new(),
+        reply: Some(reply),
+        served: Served {
+            upstream: POLICY_UPSTREAM.to_owned(),
+            ..Served::default()
+        },
+        tokens: None,
     }
 }
 

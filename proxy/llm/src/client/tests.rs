@@ -94,8 +94,32 @@ fn client(server: &Server, timeout: Span) -> ChatClient {
         model: "judge".to_owned(),
         key: Some(Secret::from("sk-0123456789abcd".to_owned())),
         timeout,
+        ..LlmConfig::default()
     };
     ChatClient::new(config, loopback_client().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn azure_is_shown_its_key_in_its_own_header_at_its_own_route() {
+    let server = serve(vec![Does::Says(200, "", GOOD)]).await;
+    let config = LlmConfig {
+        url: server.url.replace("/v1", ""),
+        model: "deployed".to_owned(),
+        key: Some(Secret::from("k-0123456789".to_owned())),
+        azure: true,
+        api_version: Some("2024-10-21".to_owned()),
+        ..LlmConfig::default()
+    };
+    let client = ChatClient::new(config, loopback_client().unwrap()).unwrap();
+    client
+        .ask(&[Message::user("?")], AskParams::default())
+        .await
+        .unwrap();
+    let asked = server.asked.lock().unwrap();
+    let route =
+        "POST /openai/deployments/deployed/chat/completions?api-version=2024-10-21 HTTP/1.1";
+    assert!(asked[0].starts_with(route), "{}", asked[0]);
+    assert!(asked[0].contains("api-key: k-0123456789") && !asked[0].contains("authorization"));
 }
 
 async fn ask(server: &Server, timeout: Span) -> Result<Answer, AskError> {

@@ -93,6 +93,7 @@ pub(super) fn served() -> Served {
             version: "9f2c".to_owned(),
         }],
         wishes: Some("77ab".to_owned()),
+        wish_ids: vec!["5c1d".to_owned()],
         system_block: Some("## Active Skills\n\nBe brief.".repeat(60)),
         user_line: None,
     }

@@ -3,7 +3,9 @@
 use metaclaw_chat::{AgentId, Score, TurnId};
 
 use super::kit::{Client, open, verdict};
-use crate::{LogError, NewStep, StateKind, StepOutcome, TakeError, TurnLog, TurnState, Use};
+use crate::{
+    LessonCounts, LogError, NewStep, StateKind, StepOutcome, TakeError, TurnLog, TurnState, Use,
+};
 
 fn agent() -> AgentId {
     "main".parse().unwrap()
@@ -42,6 +44,44 @@ fn trained() -> StepOutcome {
         adapter: "main-1".to_owned(),
         checkpoint: "main-a@1".to_owned(),
     }
+}
+
+#[tokio::test]
+async fn lessons_are_counted_with_and_without_and_outlive_their_turns() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let ids = judged(&log, 2).await;
+    assert!(log.overrule(ids[1], verdict(Score::Bad)).await.unwrap());
+    let mut without = Client::new("t", "sys").turn("q", "a");
+    without.served.skills.clear();
+    let id = log.append(without).await.unwrap();
+    log.judge(id, verdict(Score::Good)).await.unwrap();
+    let session = "s".parse().unwrap();
+    assert_eq!(log.forget(&agent(), &session).await.unwrap(), 2);
+    log.close().await;
+    let log = open(dir.path());
+    let counts = log.lesson_counts(Some(&agent())).await.unwrap();
+    let skill = LessonCounts {
+        injected: 2,
+        good: 1,
+        bad: 1,
+        good_without: 1,
+        bad_without: 0,
+    };
+    let wish = LessonCounts {
+        injected: 3,
+        good: 2,
+        good_without: 0,
+        ..skill
+    };
+    let expected = [("answer-briefly", skill), ("wish:5c1d", wish)];
+    assert_eq!(
+        counts,
+        expected.map(|(name, it)| (name.to_owned(), it)).into()
+    );
+    assert_eq!(log.lesson_counts(None).await.unwrap(), counts);
+    let nobody = AgentId::default_agent();
+    assert!(log.lesson_counts(Some(&nobody)).await.unwrap().is_empty());
 }
 
 #[tokio::test]

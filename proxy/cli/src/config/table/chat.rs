@@ -2,7 +2,7 @@
 
 use metaclaw_gateway::Failure;
 
-use super::shared::{ANY, LATER, NO_ADAPTERS, NO_BEDROCK, NO_EMBEDDINGS, SOME};
+use super::shared::{ANY, NO_ADAPTERS, NO_BEDROCK, NO_EMBEDDINGS, SOME};
 use crate::config::{
     key::{
         Key,
@@ -358,10 +358,25 @@ pub(super) const LESSONS: &[Key] = &[
         ANY,
         "skills.budget_tokens is the bound",
     ),
-    inert("skills.auto_evolve", Bool, LATER),
-    inert("skills.evolve", Bool, LATER),
-    inert("skills.review", Bool, LATER),
-    inert("skills.evolution_every_n_turns", ANY, LATER),
+    key(
+        "skills.auto_evolve",
+        Bool,
+        "true",
+        "a model writes skills from turns that went wrong",
+    ),
+    alias("skills.evolve", Bool, "skills.auto_evolve"),
+    key(
+        "skills.evolution_every_n_turns",
+        ANY,
+        "10",
+        "so many turns of an agent, and it is asked; 0: never",
+    ),
+    key(
+        "skills.review",
+        Bool,
+        "true",
+        "each skill that it writes waits for your look; without, only what may hold others' words or looks dangerous",
+    ),
     inert("embeddings.url", Url, NO_EMBEDDINGS),
     inert("embeddings.model", Text, NO_EMBEDDINGS),
     inert("embeddings.deadline", Span, NO_EMBEDDINGS),

@@ -44,6 +44,12 @@ pub(super) const JUDGE: &[Key] = &[
         "without one, llm.api_key where judge.url is not given",
     ),
     key(
+        "judge.api_version",
+        Text,
+        "",
+        "of Azure's deployments, as in 2024-10-21; without one, upstreams.llm.api_version where judge.url is not given",
+    ),
+    key(
         "judge.votes",
         Count(1, 15),
         "3",
@@ -76,6 +82,29 @@ pub(super) const JUDGE: &[Key] = &[
         "50000",
         "or so many, if that is more",
     ),
+];
+
+pub(super) const EVOLVER: &[Key] = &[
+    key("evolver.url", Url, "", "without one, llm.api_base"),
+    key("evolver.model", Text, "", "without one, llm.model_id"),
+    key(
+        "evolver.key",
+        Secret,
+        "",
+        "without one, llm.api_key where evolver.url is not given",
+    ),
+    key(
+        "evolver.api_version",
+        Text,
+        "",
+        "of Azure's deployments, as in 2024-10-21; without one, upstreams.llm.api_version where evolver.url is not given",
+    ),
+    key("evolver.timeout", Span, "120 s", "for one answer"),
+    alias("rl.evolver_api_base", Url, "evolver.url"),
+    alias("rl.evolver_model", Text, "evolver.model"),
+    alias("rl.evolver_api_key", Secret, "evolver.key"),
+    inert("rl.evolver_provider", Text, "evolver.url decides")
+        .values(&[("openai", Done), ("bedrock", Inert(NO_BEDROCK))]),
 ];
 
 pub(super) const RL: &[Key] = &[
@@ -167,10 +196,6 @@ pub(super) const RL: &[Key] = &[
     inert("rl.base_url", Url, NO_CLOUD),
     inert("rl.tinker_api_key", Secret, NO_CLOUD),
     inert("rl.tinker_base_url", Url, NO_CLOUD),
-    inert("rl.evolver_provider", Text, LATER),
-    inert("rl.evolver_api_base", Url, LATER),
-    inert("rl.evolver_api_key", Secret, LATER),
-    inert("rl.evolver_model", Text, LATER),
     inert("gate.enabled", Bool, LATER),
     inert("gate.max_kl", POSITIVE, LATER),
     inert("gate.probes", Text, LATER),

@@ -1,0 +1,66 @@
+//! Who writes skills from what went wrong.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use metaclaw_chat::Span;
+use metaclaw_learner::Evolver;
+use metaclaw_llm::AskParams;
+use metaclaw_skills::SkillsConfig;
+use metaclaw_turns::TurnsConfig;
+
+use super::{
+    learner::address,
+    plan::Plan,
+    purse::{Model, Purse},
+};
+use crate::address::elsewhere;
+
+/// Skills are to be alike for like failures.
+const TEMPERATURE: f32 = 0.4;
+/// Room for three skills, as in the original.
+const MAX_TOKENS: u32 = 3_000;
+/// For one answer.
+const TIMEOUT: Span = Span::secs(120);
+/// The pause between two looks at how many turns there are.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// The evolver, and what the banner adds to where things go; none where none is wanted, or no model can be asked.
+pub(super) fn evolver(
+    plan: &Plan,
+    purse: &Arc<Purse>,
+) -> anyhow::Result<Option<(Evolver, String)>> {
+    let skills: SkillsConfig = plan.loaded.section("skills")?;
+    let turns: TurnsConfig = plan.loaded.section("turns")?;
+    let is_wanted = skills.enabled && skills.auto_evolve && turns.enabled;
+    let every_n_turns = skills.evolution_every_n_turns;
+    let config = &plan.loaded.config;
+    let Some(asked) = address(&config.evolver, config).filter(|_| is_wanted && every_n_turns > 0)
+    else {
+        return Ok(None);
+    };
+    let timeout = config.evolver.timeout.unwrap_or(TIMEOUT);
+    let client = asked.client(plan, timeout).context("evolver")?;
+    let params = AskParams {
+        temperature: Some(TEMPERATURE),
+        max_tokens: Some(MAX_TOKENS),
+    };
+    let told = format!(
+        ", what went wrong -> {} ({})",
+        elsewhere(asked.url),
+        asked.model
+    );
+    let model = Model {
+        client,
+        params,
+        purse: Arc::clone(purse),
+    };
+    let purse = Arc::clone(purse);
+    let evolver = Evolver {
+        model: Arc::new(model),
+        every_n_turns,
+        may_start: Arc::new(move || purse.allows()),
+        look_every: LOOK_EVERY,
+    };
+    Ok(Some((evolver, told)))
+}

@@ -1,0 +1,63 @@
+//! `metaclaw skills review`: what waits for the owner's look, and why.
+
+use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_skills::{Proposal, Skill};
+
+use super::{
+    super::{context::Context, source::running},
+    files,
+};
+use crate::out;
+
+/// Shows what waits, of one agent or of all.
+pub(super) async fn review(
+    context: &Context,
+    agent: Option<&AgentId>,
+    json: bool,
+) -> anyhow::Result<()> {
+    let mut waiting: Vec<Proposal> = match running(&context.home).await? {
+        Some(client) => client.ask("proposals", &()).await?,
+        None => files(context)?.proposals()?,
+    };
+    waiting.retain(|it| it.is_waiting() && agent.is_none_or(|agent| *agent == it.source.agent));
+    if json {
+        return Ok(out::json(&waiting)?);
+    }
+    if waiting.is_empty() {
+        out::line("no skill waits for your review")?;
+    }
+    for proposal in &waiting {
+        out::line(told(proposal))?;
+    }
+    Ok(())
+}
+
+fn told(proposal: &Proposal) -> String {
+    let Proposal {
+        n, name, source, ..
+    } = proposal;
+    let sessions: Vec<&str> = source.sessions.iter().map(AsRef::as_ref).collect();
+    let mut lines = vec![format!(
+        "{n}  {name}  for {}, {} ago, from {} turns that went wrong (sessions {})",
+        source.agent,
+        out::span(now_ms().saturating_sub(source.at_ms)),
+        source.turns.len(),
+        sessions.join(", ")
+    )];
+    if let Ok(Skill {
+        description,
+        content,
+        ..
+    }) = Skill::parse(&proposal.text)
+    {
+        lines.push(format!("   {description}\n"));
+        lines.extend(content.lines().map(|line| format!("   | {line}")));
+        lines.push(String::new());
+    }
+    let why = proposal.why.iter();
+    lines.extend(why.map(|why| format!("   it waits because {why}")));
+    lines.push(format!(
+        "   let it stand: metaclaw skills accept {n}; away with it: metaclaw skills reject {n}\n"
+    ));
+    lines.join("\n")
+}

@@ -1,0 +1,292 @@
+//! Asks a model for skills that would have prevented what went wrong.
+//!
+//! Every so many main turns of an agent its turns that were judged -1 are put to the evolver, one question at a time. Which
+//! turns were evidence stands with the proposals in the library: none is evidence twice, and while the evolver does not
+//! answer none is lost. Turns are not judged, taken or spent because of it.
+
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use metaclaw_chat::{AgentId, Message, Score, TurnId, now_ms};
+use metaclaw_skills::{
+    EvolutionRun, EvolveError, Evolved, Failure, Library, Progress, Proposal, SkillRef, Trajectory,
+};
+use metaclaw_turns::{
+    LessonRef, LogError, MAX_LIST, StateKind, StreamEnd, Turn, TurnFilter, TurnKind, TurnSummary,
+};
+use tokio::task::JoinError;
+
+use crate::{
+    hearing::{WITH_WORDS, WITHOUT_WORDS},
+    judge::{Ask, AskFailed},
+    shared::Shared,
+};
+
+/// Turns of one question, as in the original.
+const MOST_AT_ONCE: usize = 6;
+/// Turns behind one that went wrong among which is the one that followed it.
+const FOLLOWERS: usize = 8;
+/// Pauses while the evolver does not answer.
+const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_secs(30))
+    .with_max_delay(Duration::from_secs(30 * 60))
+    .without_max_times();
+
+/// Whether a question may be asked now: the budget's and the window's word.
+pub type MayStart = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// Who writes skills, and when.
+#[derive(Clone)]
+pub struct Evolver {
+    /// The model.
+    pub model: Arc<dyn Ask>,
+    /// So many main turns of an agent lie between two questions; at least 1.
+    pub every_n_turns: u64,
+    /// Asked before each question.
+    pub may_start: MayStart,
+    /// The pause between two looks at the counts.
+    pub look_every: Duration,
+}
+
+/// Why no skills were written.
+#[derive(Debug, thiserror::Error)]
+enum EvolutionError {
+    #[error("the evolver did not answer: {}", .0.why)]
+    Evolver(AskFailed),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Library(#[from] EvolveError),
+    #[error("writing skills panicked: {0}")]
+    Panicked(#[from] JoinError),
+}
+
+/// The task.
+struct Evolution {
+    shared: Arc<Shared>,
+    library: Library,
+    evolver: Evolver,
+    /// As the library has it.
+    progress: BTreeMap<AgentId, Progress>,
+}
+
+/// Runs until the log closes or the learner ends.
+pub(crate) async fn run(shared: Arc<Shared>, library: Library, evolver: Evolver) {
+    let look_every = evolver.look_every;
+    let cancel = shared.cancel.clone();
+    let mut task = Evolution {
+        shared,
+        library,
+        evolver,
+        progress: BTreeMap::new(),
+    };
+    let looks = async {
+        let mut pauses = PAUSES.build();
+        let mut pause = look_every;
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = match task.look().await {
+                Ok(()) => {
+                    pauses = PAUSES.build();
+                    look_every
+                }
+                Err(EvolutionError::Log(LogError::Closed)) => return,
+                Err(error) => {
+                    let pause = pauses.next().unwrap_or(look_every);
+                    tracing::warn!(%error, ?pause, "no skills could be written from what went wrong; tried again");
+                    pause.max(look_every)
+                }
+            };
+        }
+    };
+    cancel.run_until_cancelled(looks).await;
+}
+
+// === impl Evolution ===
+
+impl Evolution {
+    /// One look at each agent.
+    async fn look(&mut self) -> Result<(), EvolutionError> {
+        let shared = Arc::clone(&self.shared);
+        for agent in shared.persist(|| shared.log.agents()).await? {
+            self.look_at(&agent).await?;
+        }
+        Ok(())
+    }
+
+    async fn look_at(&mut self, agent: &AgentId) -> Result<(), EvolutionError> {
+        let shared = Arc::clone(&self.shared);
+        let funnel = shared.persist(|| shared.log.funnel(Some(agent))).await?;
+        let mut progress = self.progress_of(agent).await?;
+        if funnel.main < progress.n_main {
+            // Another log.
+            progress = Progress::default();
+        }
+        let is_due = funnel.main >= progress.n_main.saturating_add(self.evolver.every_n_turns);
+        if !is_due || !(self.evolver.may_start)() || (shared.is_off)(agent) {
+            return Ok(());
+        }
+        if !shared.may_cost(agent).await? {
+            return Ok(());
+        }
+        let failures = self.failures(agent, &progress).await?;
+        let library = self.library.clone();
+        if failures.is_empty() || blocking(move || library.review_is_full()).await?? {
+            // Nothing to ask: the next look is at the next turns.
+            progress.n_main = funnel.main;
+            self.progress.insert(agent.clone(), progress);
+            return Ok(());
+        }
+        let run = EvolutionRun {
+            agent: agent.clone(),
+            failures,
+            n_main: funnel.main,
+            at_ms: now_ms(),
+        };
+        let evolved = self.ask(run).await?;
+        self.progress.remove(agent);
+        if let Some(evolved) = evolved {
+            tell(agent, &evolved);
+        }
+        Ok(())
+    }
+
+    async fn progress_of(&self, agent: &AgentId) -> Result<Progress, EvolutionError> {
+        if let Some(known) = self.progress.get(agent) {
+            return Ok(known.clone());
+        }
+        let (library, agent) = (self.library.clone(), agent.clone());
+        Ok(blocking(move || library.evolution(&agent)).await??)
+    }
+
+    /// Puts a question; none where what it was about was forgotten meanwhile.
+    async fn ask(&self, run: EvolutionRun) -> Result<Option<Evolved>, EvolutionError> {
+        let messages = self.library.evolver_messages(&run);
+        let asked = self.evolver.model.ask(&messages);
+        let answer = asked.await.map_err(EvolutionError::Evolver)?;
+        for failure in &run.failures {
+            if self.get(failure.turn).await?.is_none() {
+                return Ok(None);
+            }
+        }
+        let library = self.library.clone();
+        let evolved = blocking(move || library.evolve(&run, &answer)).await??;
+        Ok(Some(evolved))
+    }
+
+    /// The newest turns that went wrong and were no evidence yet, the oldest of them first.
+    async fn failures(
+        &self,
+        agent: &AgentId,
+        progress: &Progress,
+    ) -> Result<Vec<Failure>, EvolutionError> {
+        let filter = TurnFilter {
+            agent: Some(agent.clone()),
+            limit: MAX_LIST,
+            ..TurnFilter::default()
+        };
+        let shared = &self.shared;
+        let listed = shared.persist(|| shared.log.list(filter.clone())).await?;
+        let is_evidence = |turn: &&TurnSummary| {
+            turn.score == Some(Score::Bad)
+                && turn.kind == TurnKind::Main
+                && turn.end == StreamEnd::Complete
+                && turn.state.kind() != StateKind::HeldOut
+                && !progress.used.contains(&turn.id)
+        };
+        let ids = listed.iter().filter(is_evidence).map(|turn| turn.id);
+        let mut failures = Vec::new();
+        for id in ids.take(MOST_AT_ONCE) {
+            failures.extend(self.failure(id).await?);
+        }
+        failures.reverse();
+        Ok(failures)
+    }
+
+    /// What happened in a turn, and what came of it.
+    async fn failure(&self, id: TurnId) -> Result<Option<Failure>, LogError> {
+        let Some(turn) = self.get(id).await? else {
+            return Ok(None);
+        };
+        let Some(reply) = &turn.reply else {
+            return Ok(None);
+        };
+        let next = self.next_state(&turn).await?;
+        let hint = turn.verdict.as_ref().and_then(|it| it.hint.clone());
+        Ok(Some(Failure {
+            trajectory: Trajectory::read(&turn.request.messages, reply, &next),
+            hint,
+            skills: turn.served.skills.iter().filter_map(skill_ref).collect(),
+            session: turn.session,
+            turn: id,
+        }))
+    }
+
+    /// What was said to a turn's reply: the new messages of the turn that goes on from it.
+    async fn next_state(&self, turn: &Turn) -> Result<Vec<Message>, LogError> {
+        let (shared, id) = (&self.shared, turn.id);
+        let all = || shared.log.in_session(&turn.agent, None, id.session);
+        let ids = shared.persist(all).await?.into_iter();
+        for later in ids.filter(|it| *it > id).take(FOLLOWERS) {
+            let later = self.get(later).await?;
+            if let Some(later) = later.filter(|it| it.parent == Some(id)) {
+                return Ok(later.evidence().to_vec());
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    async fn get(&self, id: TurnId) -> Result<Option<Turn>, LogError> {
+        self.shared.persist(|| self.shared.log.get(id)).await
+    }
+}
+
+fn skill_ref(skill: &LessonRef) -> Option<SkillRef> {
+    Some(SkillRef {
+        name: skill.name.parse().ok()?,
+        version: skill.version.clone(),
+    })
+}
+
+/// The library's files are files.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    tokio::task::spawn_blocking(work).await
+}
+
+/// One line for each proposal, twice: with its words and without, as for wishes.
+fn tell(agent: &AgentId, evolved: &Evolved) {
+    for proposal in &evolved.proposals {
+        let Proposal { n, name, .. } = proposal;
+        if proposal.is_waiting() {
+            tracing::info!(
+                target: WITH_WORDS,
+                "a skill was written from what went wrong: {name}; it waits for your look  (metaclaw skills review)"
+            );
+            tracing::info!(target: WITHOUT_WORDS, %agent, proposal = n, "a skill was written that waits for review");
+        } else {
+            tracing::info!(
+                target: WITH_WORDS,
+                "a skill was written from what went wrong: {name}, from the next session on  (metaclaw skills revert {name})"
+            );
+            tracing::info!(target: WITHOUT_WORDS, %agent, proposal = n, "a skill was written: it stands from the next session on");
+        }
+    }
+    let n_refused = evolved.refused.len();
+    if n_refused > 0 {
+        tracing::info!(%agent, n_refused, "what the evolver wrote was refused: `metaclaw skills log` says why");
+    }
+}
+
+impl fmt::Debug for Evolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Evolver")
+            .field("model", &self.model)
+            .field("every_n_turns", &self.every_n_turns)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! How turns went with a lesson in their prompt: counts that outlive the turns and the lesson.
+
+use std::collections::BTreeMap;
+
+use metaclaw_chat::{AgentId, Score, TurnId};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::LogError,
+    keys,
+    log::TurnLog,
+    new_turn::NewTurn,
+    record::{Record, Setup},
+    store::{Store, StoreError, Table},
+    texts,
+    turn::{Served, TurnKind},
+    txn::Txn,
+    values::{self, TxnError},
+};
+
+/// Before the id of a wish: [`Served::wish_ids`].
+pub const WISH: &str = "wish:";
+/// Under it the turns of an agent are counted, with whatever lesson or none. No lesson has an empty name.
+const ALL: &str = "";
+
+/// Main turns that had a lesson in their prompt, and how they were judged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LessonCounts {
+    /// Turns that had it.
+    pub injected: u64,
+    /// Those of them that were judged +1.
+    pub good: u64,
+    /// Those that were judged -1.
+    pub bad: u64,
+    /// Turns of the same agents without it that were judged +1.
+    pub good_without: u64,
+    /// Those that were judged -1.
+    pub bad_without: u64,
+}
+
+// === impl TurnLog ===
+
+impl TurnLog {
+    /// The counts of each lesson that an agent, or any, was ever given: by a skill's name, or [`WISH`] and a wish's id.
+    ///
+    /// # Errors
+    /// The store's, or [`LogError::Damaged`] where something does not read back.
+    pub async fn lesson_counts(
+        &self,
+        agent: Option<&AgentId>,
+    ) -> Result<BTreeMap<String, LessonCounts>, LogError> {
+        let prefix = agent.map(keys::agent).unwrap_or_default();
+        self.read(move |store| lesson_counts(store, &prefix)).await
+    }
+}
+
+fn lesson_counts(store: &Store, prefix: &[u8]) -> Result<BTreeMap<String, LessonCounts>, TxnError> {
+    let stored: Vec<(_, LessonCounts)> = values::all_json(store, Table::Lessons, prefix)?;
+    let mut all: BTreeMap<Vec<u8>, LessonCounts> = BTreeMap::new();
+    let mut found: BTreeMap<String, LessonCounts> = BTreeMap::new();
+    for (key, counts) in stored {
+        let (Some(agent), Some(name)) = (keys::read_agent(&key), keys::read_lesson(&key)) else {
+            continue;
+        };
+        // The empty name sorts before every other of its agent.
+        if name == ALL {
+            all.insert(keys::agent(&agent), counts);
+            continue;
+        }
+        let all = all.get(&keys::agent(&agent)).copied().unwrap_or_default();
+        let sum = found.entry(name.to_owned()).or_default();
+        sum.injected += counts.injected;
+        sum.good += counts.good;
+        sum.bad += counts.bad;
+        sum.good_without += all.good.saturating_sub(counts.good);
+        sum.bad_without += all.bad.saturating_sub(counts.bad);
+    }
+    Ok(found)
+}
+
+/// A turn came into the log (1), or another takes its place (-1).
+pub(crate) fn served(txn: &Txn<'_>, turn: &NewTurn, n: i64) -> Result<(), StoreError> {
+    if turn.meta.kind != TurnKind::Main {
+        return Ok(());
+    }
+    each(txn, &turn.agent, &turn.served, |counts| {
+        counts.injected = counts.injected.saturating_add_signed(n);
+    })
+}
+
+/// A turn was judged, or judged anew.
+pub(crate) fn judged(
+    txn: &Txn<'_>,
+    (agent, id): (&AgentId, TurnId),
+    before: Option<Score>,
+    score: Score,
+) -> Result<(), TxnError> {
+    let served = match under_what(txn, id) {
+        Ok(Some(served)) => served,
+        Ok(None) => return Ok(()),
+        Err(TxnError::Store(error)) => return Err(error.into()),
+        // A count must not keep a verdict from its turn.
+        Err(TxnError::Refused(error)) => {
+            tracing::warn!(turn = %id, %error, "a verdict is not counted for its lessons");
+            return Ok(());
+        }
+    };
+    each(txn, agent, &served, |counts| {
+        add(counts, before, -1);
+        add(counts, Some(score), 1);
+    })?;
+    Ok(())
+}
+
+fn add(counts: &mut LessonCounts, score: Option<Score>, n: i64) {
+    let count = match score {
+        Some(Score::Good) => &mut counts.good,
+        Some(Score::Bad) => &mut counts.bad,
+        Some(Score::Unclear) | None => return,
+    };
+    *count = count.saturating_add_signed(n);
+}
+
+/// Under what a main turn was served.
+fn under_what(txn: &Txn<'_>, id: TurnId) -> Result<Option<Served>, TxnError> {
+    let record = Record::get(txn, id)?;
+    let Some(record) = record.filter(|it| it.meta.kind == TurnKind::Main) else {
+        return Ok(None);
+    };
+    let (_, served): Setup = texts::value(txn, &record.setup)?;
+    Ok(Some(served))
+}
+
+/// Changes the counts of each lesson that a turn was served with, and of all turns.
+fn each(
+    txn: &Txn<'_>,
+    agent: &AgentId,
+    served: &Served,
+    change: impl Fn(&mut LessonCounts),
+) -> Result<(), StoreError> {
+    let skills = served.skills.iter().map(|skill| skill.name.clone());
+    let wishes = served.wish_ids.iter().map(|id| format!("{WISH}{id}"));
+    for name in skills.chain(wishes).chain([ALL.to_owned()]) {
+        let key = keys::lesson(agent, &name);
+        let counts = values::get_json(txn, Table::Lessons, &key);
+        let mut counts: LessonCounts = match counts {
+            Ok(counts) => counts.unwrap_or_default(),
+            Err(TxnError::Store(error)) => return Err(error),
+            Err(TxnError::Refused(error)) => {
+                tracing::warn!(%agent, %error, "a lesson's counts begin anew");
+                LessonCounts::default()
+            }
+        };
+        change(&mut counts);
+        values::put_json(txn, Table::Lessons, &key, &counts)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! `evolution_history.jsonl`: one line each time that the evolver was asked, in the original's form.
+//!
+//! The original's fields come first, with its names; ours behind them say whose turns they were and what became of them.
+
+use std::{io, path::Path};
+
+use metaclaw_chat::{AgentId, SessionId};
+use serde::{Deserialize, Serialize};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use super::{failure::Failure, proposal::Proposal};
+use crate::{
+    file::{MAX_JOURNAL, read_text, write_text},
+    skill::Skill,
+};
+
+/// The file's name.
+pub(super) const FILE: &str = "evolution_history.jsonl";
+/// The file is kept below this many bytes: the oldest lines go.
+const MAX_BYTES: usize = 8 << 20;
+/// Characters of each request that are kept, as in the original.
+const PROMPT: usize = 300;
+
+/// One time that the evolver was asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HistoryEntry {
+    /// When, as in RFC 3339.
+    pub timestamp: String,
+    /// Turns that went wrong.
+    pub num_failures_analyzed: usize,
+    /// Skills that came of it.
+    pub num_skills_generated: usize,
+    /// Their names.
+    pub skill_names: Vec<String>,
+    /// The skills.
+    pub skills: Vec<HistorySkill>,
+    /// The end of each request.
+    pub failure_prompts: Vec<String>,
+    /// Whose turns; none in the original's lines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentId>,
+    /// Their conversations.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sessions: Vec<SessionId>,
+    /// The numbers of the proposals.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub proposals: Vec<u64>,
+    /// What of the answer was refused, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
+    /// What it was made from was forgotten: the words are gone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub forgotten: bool,
+}
+
+/// A skill as the history has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HistorySkill {
+    /// Its name.
+    pub name: String,
+    /// Its category.
+    pub category: String,
+    /// When it applies.
+    pub description: String,
+    /// Its text.
+    pub content: String,
+}
+
+/// The lines of a history, the oldest first; one that cannot be read is an empty entry that says so in `refused`.
+///
+/// # Errors
+/// The file system's; a file that is not there is an empty history.
+pub fn read_history(path: &Path) -> io::Result<Vec<HistoryEntry>> {
+    let text = match read_text(path, MAX_JOURNAL) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let read = |line| {
+        serde_json::from_str(line).unwrap_or_else(|error| HistoryEntry {
+            refused: vec![format!("a line that cannot be read: {error}")],
+            ..HistoryEntry::default()
+        })
+    };
+    Ok(lines.map(read).collect())
+}
+
+/// Adds a line.
+pub(super) fn append(dir: &Path, entry: &HistoryEntry) -> io::Result<()> {
+    let path = dir.join(FILE);
+    let mut text = match read_text(&path, MAX_JOURNAL) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        other => other?,
+    };
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push_str(&serde_json::to_string(entry)?);
+    text.push('\n');
+    while text.len() > MAX_BYTES {
+        let Some(end) = text.find('\n') else { break };
+        text.drain(..=end);
+    }
+    write_text(&path, &text)
+}
+
+/// Takes the words out of the lines that came from some sessions.
+pub(super) fn forget(
+    dir: &Path,
+    is_forgotten: &dyn Fn(&AgentId, &SessionId) -> bool,
+) -> io::Result<()> {
+    change(dir, |entry| {
+        let agent = entry.agent.clone()?;
+        let mut sessions = entry.sessions.iter();
+        let goes = !entry.forgotten && sessions.any(|session| is_forgotten(&agent, session));
+        goes.then(|| HistoryEntry {
+            timestamp: entry.timestamp.clone(),
+            num_failures_analyzed: entry.num_failures_analyzed,
+            num_skills_generated: entry.num_skills_generated,
+            agent: Some(agent),
+            sessions: entry.sessions.clone(),
+            proposals: entry.proposals.clone(),
+            forgotten: true,
+            ..HistoryEntry::default()
+        })
+    })
+}
+
+/// Rewrites the lines that `change` has something else for; all others stay byte for byte.
+fn change(dir: &Path, change: impl Fn(&HistoryEntry) -> Option<HistoryEntry>) -> io::Result<()> {
+    let path = dir.join(FILE);
+    let text = match read_text(&path, MAX_JOURNAL) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    let mut changed = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let entry = serde_json::from_str(line).ok();
+        match entry.as_ref().and_then(&change) {
+            Some(entry) => changed.push_str(&(serde_json::to_string(&entry)? + "\n")),
+            None => changed.push_str(line),
+        }
+    }
+    if changed != text {
+        write_text(&path, &changed)?;
+    }
+    Ok(())
+}
+
+// === impl HistoryEntry ===
+
+impl HistoryEntry {
+    /// The line about one answer.
+    pub(super) fn new(
+        (agent, at_ms): (&AgentId, u64),
+        failures: &[Failure],
+        proposals: &[Proposal],
+        refused: &[String],
+    ) -> Self {
+        let skills: Vec<HistorySkill> = proposals.iter().filter_map(HistorySkill::of).collect();
+        let mut sessions: Vec<SessionId> = failures.iter().map(|it| it.session.clone()).collect();
+        sessions.extend(proposals.iter().flat_map(|it| it.source.sessions.clone()));
+        sessions.sort();
+        sessions.dedup();
+        Self {
+            timestamp: timestamp(at_ms),
+            num_failures_analyzed: failures.len(),
+            num_skills_generated: skills.len(),
+            skill_names: skills.iter().map(|it| it.name.clone()).collect(),
+            skills,
+            failure_prompts: failures
+                .iter()
+                .map(|failure| tail(failure.trajectory.request()))
+                .collect(),
+            agent: Some(agent.clone()),
+            sessions,
+            proposals: proposals.iter().map(|it| it.n).collect(),
+            refused: refused.to_vec(),
+            forgotten: false,
+        }
+    }
+}
+
+impl HistorySkill {
+    fn of(proposal: &Proposal) -> Option<Self> {
+        let skill = Skill::parse(&proposal.text).ok()?;
+        Some(Self {
+            name: skill.name.to_string(),
+            category: skill.category,
+            description: skill.description,
+            content: skill.content,
+        })
+    }
+}
+
+fn tail(text: &str) -> String {
+    let n_chars = text.chars().count();
+    text.chars().skip(n_chars.saturating_sub(PROMPT)).collect()
+}
+
+fn timestamp(at_ms: u64) -> String {
+    let seconds = i64::try_from(at_ms / 1_000).unwrap_or_default();
+    let time = OffsetDateTime::from_unix_timestamp(seconds).ok();
+    time.and_then(|time| time.format(&Rfc3339).ok())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_originals_lines_are_read_and_a_broken_one_is_told_of() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        assert_eq!(read_history(&path).unwrap(), []);
+        let theirs = r#"{"timestamp":"2026-03-01T10:00:00","num_failures_analyzed":2,"num_skills_generated":1,"skill_names":["a"],"skills":[{"name":"a","category":"coding","description":"d","content":"c"}],"failure_prompts":["p"]}"#;
+        std::fs::write(&path, format!("{theirs}\nbroken")).unwrap();
+        let ours = HistoryEntry {
+            timestamp: timestamp(1_000),
+            ..HistoryEntry::default()
+        };
+        append(dir.path(), &ours).unwrap();
+        let read = read_history(&path).unwrap();
+        assert_eq!(read[0].skills[0].content, "c");
+        assert!(read[1].refused[0].starts_with("a line that cannot be read"));
+        assert_eq!(read[2].timestamp, "1970-01-01T00:00:01Z");
+        forget(dir.path(), &|_, _| true).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            text.starts_with(theirs),
+            "whose it was is not known: {text}"
+        );
+    }
+}

@@ -1,0 +1,236 @@
+//! What becomes of proposals: accepted, rejected, taken back, forgotten.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use metaclaw_chat::{AgentId, SessionId};
+
+use super::{
+    history,
+    proposal::{Proposal, ProposalState, Store},
+    review::EvolveError,
+};
+use crate::{
+    file::{MAX_FILE, read_text, write_text},
+    library::Library,
+    skill::{Skill, SkillName},
+};
+
+// === impl Library ===
+
+impl Library {
+    /// Puts a waiting proposal, by number or name, among the agent's own skills: in force from the next session on.
+    ///
+    /// # Errors
+    /// [`EvolveError`]; nothing has changed then.
+    pub fn accept_skill(&self, which: &str) -> Result<Proposal, EvolveError> {
+        self.settle(which, |library, proposal| {
+            library.put_skill_in_force(proposal)
+        })
+    }
+
+    /// Refuses a waiting proposal; one that says the same is not made again.
+    ///
+    /// # Errors
+    /// [`EvolveError`]; nothing has changed then.
+    pub fn reject_skill(&self, which: &str) -> Result<Proposal, EvolveError> {
+        self.settle(which, |_, proposal| {
+            proposal.state = ProposalState::Rejected;
+            Ok(())
+        })
+    }
+
+    /// Takes the last accepted version of a skill back: what it took the place of stands again.
+    ///
+    /// # Errors
+    /// [`EvolveError`]; nothing has changed then.
+    pub fn revert_skill(
+        &self,
+        agent: Option<&AgentId>,
+        name: &SkillName,
+    ) -> Result<Proposal, EvolveError> {
+        let _guard = self.journal_lock();
+        let mut store = Store::read(self.dir())?;
+        let is_it = |it: &&mut Proposal| {
+            it.state == ProposalState::Accepted
+                && it.name == *name
+                && agent.is_none_or(|agent| *agent == it.source.agent)
+        };
+        let mut found = store.proposals.iter_mut().rev().filter(is_it);
+        let last = found.next();
+        let proposal = last.ok_or_else(|| EvolveError::NotLearned(name.clone()))?;
+        if found.any(|it| it.source.agent != proposal.source.agent) {
+            return Err(EvolveError::WhichAgent(name.clone()));
+        }
+        let path = self.skill_file(proposal);
+        if read_skill(&path)?.as_ref() != Some(&proposal.text) {
+            return Err(EvolveError::Edited { path });
+        }
+        self.put_former(proposal)?;
+        proposal.state = ProposalState::Reverted;
+        let reverted = proposal.clone();
+        store.write(self.dir())?;
+        Ok(reverted)
+    }
+
+    /// Forgets what was made from some sessions: the proposals' words, the skills that they became, though people may
+    /// have changed them since, and the lines of the history. How many proposals that were.
+    ///
+    /// # Errors
+    /// [`EvolveError`].
+    pub fn forget_skills(
+        &self,
+        is_forgotten: impl Fn(&AgentId, &SessionId) -> bool,
+    ) -> Result<usize, EvolveError> {
+        let _guard = self.journal_lock();
+        let mut store = Store::read(self.dir())?;
+        let goes = |it: &Proposal| {
+            let mut sessions = it.source.sessions.iter();
+            sessions.any(|session| is_forgotten(&it.source.agent, session))
+        };
+        let mut n_forgotten = 0;
+        // The newest first: each gives back what it took the place of.
+        for at in (0..store.proposals.len()).rev() {
+            let (before, rest) = store.proposals.split_at_mut(at + 1);
+            let Some(proposal) = before.last_mut() else {
+                continue;
+            };
+            if proposal.state == ProposalState::Forgotten || !goes(proposal) {
+                continue;
+            }
+            self.take_out_skill(proposal, rest)?;
+            forget_words(proposal)?;
+            n_forgotten += 1;
+        }
+        if n_forgotten > 0 {
+            store.write(self.dir())?;
+        }
+        let forgotten = history::forget(self.dir(), &is_forgotten);
+        forgotten.map_err(|source| EvolveError::File {
+            path: self.dir().join(history::FILE),
+            source,
+        })?;
+        Ok(n_forgotten)
+    }
+
+    /// Writes an accepted proposal's file, and keeps what stood there.
+    pub(super) fn put_skill_in_force(&self, proposal: &mut Proposal) -> Result<(), EvolveError> {
+        let path = self.skill_file(proposal);
+        proposal.former = read_skill(&path)?;
+        self.write_skill(&path, &proposal.text)?;
+        let served = self.skill(&proposal.source.agent, &proposal.name);
+        let wanted = Skill::parse(&proposal.text).map(|skill| skill.version);
+        if served.map(|skill| skill.version.clone()) != wanted.ok() {
+            self.put_former(proposal)?;
+            return Err(EvolveError::Hidden { path });
+        }
+        proposal.state = ProposalState::Accepted;
+        Ok(())
+    }
+
+    /// Removes an accepted proposal's text from the agent's folder, or from the version that came after it.
+    fn take_out_skill(
+        &self,
+        proposal: &mut Proposal,
+        later: &mut [Proposal],
+    ) -> Result<(), EvolveError> {
+        if proposal.state != ProposalState::Accepted {
+            return Ok(());
+        }
+        let next = later.iter_mut().find(|it| {
+            it.state == ProposalState::Accepted
+                && it.name == proposal.name
+                && it.source.agent == proposal.source.agent
+        });
+        match next {
+            Some(next) => {
+                next.former = proposal.former.take();
+                Ok(())
+            }
+            None => self.put_former(proposal),
+        }
+    }
+
+    /// Puts back what a proposal took the place of; where that was nothing, its folder goes.
+    fn put_former(&self, proposal: &Proposal) -> Result<(), EvolveError> {
+        let path = self.skill_file(proposal);
+        if let Some(former) = &proposal.former {
+            return self.write_skill(&path, former);
+        }
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(EvolveError::File { path, source });
+            }
+            Ok(()) | Err(_) => {}
+        }
+        if let Some(folder) = path.parent() {
+            // It stays where people put files of their own.
+            fs::remove_dir(folder).ok();
+        }
+        self.forget_file(&path);
+        self.rescan();
+        Ok(())
+    }
+
+    /// Changes one waiting proposal and writes the store.
+    fn settle(
+        &self,
+        which: &str,
+        change: impl FnOnce(&Self, &mut Proposal) -> Result<(), EvolveError>,
+    ) -> Result<Proposal, EvolveError> {
+        let _guard = self.journal_lock();
+        let mut store = Store::read(self.dir())?;
+        let number: Option<u64> = which.parse().ok();
+        let is_it = |it: &&mut Proposal| {
+            it.is_waiting() && (number == Some(it.n) || it.name.as_str() == which)
+        };
+        let proposal = store.proposals.iter_mut().rev().find(is_it);
+        let proposal = proposal.ok_or_else(|| EvolveError::NotWaiting(which.to_owned()))?;
+        change(self, proposal)?;
+        let changed = proposal.clone();
+        store.write(self.dir())?;
+        Ok(changed)
+    }
+
+    fn skill_file(&self, proposal: &Proposal) -> PathBuf {
+        let folder = self.dir().join(proposal.source.agent.as_str());
+        folder.join(proposal.name.as_str()).join("SKILL.md")
+    }
+
+    fn write_skill(&self, path: &Path, text: &str) -> Result<(), EvolveError> {
+        write_text(path, text).map_err(|source| EvolveError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+        self.forget_file(path);
+        self.rescan();
+        Ok(())
+    }
+}
+
+/// The text of a SKILL.md, if there is one.
+fn read_skill(path: &Path) -> Result<Option<String>, EvolveError> {
+    match read_text(path, MAX_FILE) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(EvolveError::File {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// Clears a proposal's words, its name among them.
+fn forget_words(proposal: &mut Proposal) -> Result<(), EvolveError> {
+    let nameless = format!("forgotten-{}", proposal.n);
+    proposal.name = nameless
+        .parse()
+        .map_err(|_| EvolveError::NotWaiting(nameless))?;
+    proposal.text.clear();
+    proposal.why.clear();
+    proposal.former = None;
+    proposal.state = ProposalState::Forgotten;
+    Ok(())
+}
