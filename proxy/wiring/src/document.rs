@@ -1,0 +1,133 @@
+//! JSON5 as people write it: read as values, and edited where it stands. Comments, order, quotes and
+//! unknown keys stay.
+
+use jsonc_parser::{
+    ParseOptions,
+    cst::{CstInputValue, CstObject, CstRootNode},
+};
+use serde_json::Value;
+
+/// What OpenClaw reads: JSON5. Missing commas are no JSON5.
+const JSON5: ParseOptions = ParseOptions {
+    allow_comments: true,
+    allow_loose_object_property_names: true,
+    allow_trailing_commas: true,
+    allow_missing_commas: false,
+    allow_single_quoted_strings: true,
+    allow_hexadecimal_numbers: true,
+    allow_unary_plus_numbers: true,
+    allow_bare_decimal_point_numbers: true,
+    allow_non_finite_numbers: true,
+    allow_extended_string_escapes: true,
+};
+
+/// Why a place in a document cannot be changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PlaceError {
+    /// The text is no JSON5.
+    #[error("it is not JSON5: {0}")]
+    Syntax(String),
+    /// The part comes from another file.
+    #[error("{0} comes from another file ($include)")]
+    Included(String),
+    /// Something else stands there.
+    #[error("{0} is not an object")]
+    NoObject(String),
+    /// The last of two counts, and changing one of them would surprise.
+    #[error("{0} stands twice")]
+    Twice(String),
+}
+
+/// Reads a text as a tree that can be changed and printed again.
+pub(crate) fn parse(text: &str) -> Result<CstRootNode, PlaceError> {
+    CstRootNode::parse(text, &JSON5).map_err(|error| PlaceError::Syntax(error.to_string()))
+}
+
+/// Reads a text as a value; null where it is empty.
+pub(crate) fn value(text: &str) -> Result<Value, PlaceError> {
+    Ok(parse(text)?.to_serde_value().unwrap_or(Value::Null))
+}
+
+/// The object at `path`; objects that are missing are made, and their paths noted.
+pub(crate) fn object_at(
+    root: &CstRootNode,
+    path: &[&str],
+    made: &mut Vec<String>,
+) -> Result<CstObject, PlaceError> {
+    let whole = || "the file".to_owned();
+    let mut object = match root.value() {
+        None => root.object_value_or_set(),
+        Some(_) => (root.object_value()).ok_or_else(|| PlaceError::NoObject(whole()))?,
+    };
+    check(&object, &whole())?;
+    for (depth, name) in path.iter().enumerate() {
+        let place = path[..=depth].join(".");
+        once(&object, name, &place)?;
+        object = match object.get(name) {
+            Some(property) => {
+                (property.object_value()).ok_or_else(|| PlaceError::NoObject(place.clone()))?
+            }
+            None => {
+                made.push(place.clone());
+                object
+                    .append(name, CstInputValue::Object(Vec::new()))
+                    .object_value_or_set()
+            }
+        };
+        check(&object, &place)?;
+    }
+    Ok(object)
+}
+
+/// The object at `path`, where it is there.
+pub(crate) fn existing(root: &CstRootNode, path: &[&str]) -> Option<CstObject> {
+    let start = root.object_value()?;
+    path.iter()
+        .try_fold(start, |object, name| object.object_value(name))
+}
+
+/// Removes the objects of these paths that are empty, the last made first.
+pub(crate) fn prune(root: &CstRootNode, made: &[String]) {
+    for place in made.iter().rev() {
+        let path: Vec<&str> = place.split('.').collect();
+        let is_empty = existing(root, &path).is_some_and(|it| it.properties().is_empty());
+        let Some((name, above)) = path.split_last().filter(|_| is_empty) else {
+            continue;
+        };
+        if let Some(property) = existing(root, above).and_then(|object| object.get(name)) {
+            property.remove();
+        }
+    }
+}
+
+/// Refuses a name that stands twice in an object.
+pub(crate) fn once(object: &CstObject, name: &str, place: &str) -> Result<(), PlaceError> {
+    let properties = object.properties().into_iter();
+    let alike = properties.filter(|it| it.decoded_name().as_deref() == Some(name));
+    match alike.count() {
+        0 | 1 => Ok(()),
+        _ => Err(PlaceError::Twice(place.to_owned())),
+    }
+}
+
+fn check(object: &CstObject, place: &str) -> Result<(), PlaceError> {
+    match object.get("$include") {
+        Some(_) => Err(PlaceError::Included(place.to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// A value as the tree takes it.
+pub(crate) fn input(value: &Value) -> CstInputValue {
+    match value {
+        Value::Null => CstInputValue::Null,
+        Value::Bool(it) => CstInputValue::Bool(*it),
+        Value::Number(it) => CstInputValue::Number(it.to_string()),
+        Value::String(it) => CstInputValue::String(it.clone()),
+        Value::Array(items) => CstInputValue::Array(items.iter().map(input).collect()),
+        Value::Object(fields) => {
+            let field = |(name, value): (&String, &Value)| (name.clone(), input(value));
+            CstInputValue::Object(fields.iter().map(field).collect())
+        }
+    }
+}

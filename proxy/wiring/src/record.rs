@@ -1,0 +1,92 @@
+//! What we know of an agent that was pointed at us: on the disk before the agent's file is changed.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Agent, Found, files, openclaw::change::Edit};
+
+const VERSION: u32 = 1;
+
+/// An agent whose owner said yes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    version: u32,
+    /// `openclaw`.
+    pub agent: String,
+    /// Its file.
+    pub file: PathBuf,
+    /// What it asked when its owner said yes.
+    pub provider: String,
+    /// The model's name there.
+    pub model: String,
+    /// The provider's address.
+    pub base_url: String,
+    /// What stands in the file now, or is about to.
+    pub(crate) change: Option<Change>,
+}
+
+/// A change, and how the file was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Change {
+    /// Hash of the file before.
+    pub(crate) before: String,
+    /// Hash of the file after.
+    pub(crate) after: String,
+    /// The file before, in our home.
+    pub(crate) copy: PathBuf,
+    pub(crate) edit: Edit,
+}
+
+// === impl Record ===
+
+impl Record {
+    /// Of an agent that is not pointed at us yet.
+    pub(crate) fn new(found: &Found) -> Self {
+        Self {
+            version: VERSION,
+            agent: found.agent.id().to_owned(),
+            file: found.file.clone(),
+            provider: found.provider.clone(),
+            model: found.model.clone(),
+            base_url: found.base_url.clone(),
+            change: None,
+        }
+    }
+
+    /// Whether it is of this model.
+    pub fn is_of(&self, found: &Found) -> bool {
+        self.file == found.file
+            && self.provider == found.provider
+            && self.model == found.model
+            && self.base_url == found.base_url
+    }
+
+    /// The agent as people write it.
+    pub fn name(&self) -> &str {
+        let known = Agent::ALL.into_iter().find(|it| it.id() == self.agent);
+        known.map_or(self.agent.as_str(), |it| it.name())
+    }
+
+    pub(crate) fn load(path: &Path) -> io::Result<Option<Self>> {
+        let Some(bytes) = files::read(path)? else {
+            return Ok(None);
+        };
+        let of_file = |said: String| io::Error::other(format!("{}: {said}", path.display()));
+        let record: Self =
+            serde_json::from_slice(&bytes).map_err(|error| of_file(error.to_string()))?;
+        if record.version == VERSION {
+            Ok(Some(record))
+        } else {
+            Err(of_file(format!("version {} is not known", record.version)))
+        }
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
+        let bytes = serde_json::to_vec_pretty(self).map_err(io::Error::other)?;
+        files::write_private(path, &bytes)
+    }
+}
