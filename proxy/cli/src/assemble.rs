@@ -30,6 +30,7 @@ use self::{
     trainer::{TrainingSide, Unloader},
 };
 use crate::{
+    agent::Pointed,
     app::App,
     banner::{About, Banner, First, JudgedWith},
     control,
@@ -75,7 +76,8 @@ pub(crate) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let running = Running::build(&plan).await?;
-    let banner = running.banner(&plan);
+    let pointed = plan.agent.point(running.app.proxy);
+    let banner = running.banner(&plan, pointed.as_ref());
     // A stopped terminal blocks the write, which must not delay signals.
     tokio::task::spawn_blocking(move || announce(&banner));
     tokio::select! {
@@ -83,6 +85,8 @@ pub(crate) async fn run(
         () = running.app.ending.cancelled() => {}
     }
     info!("ending: replies under way may finish");
+    // First, so that the agent's next turn goes where it did before us.
+    plan.agent.release();
     tokio::select! {
         ended = running.end(&plan.home) => ended.map(|()| ExitCode::SUCCESS),
         () = signals.next() => {
@@ -185,12 +189,16 @@ impl Running {
         })
     }
 
-    fn banner(&self, plan: &Plan) -> String {
+    fn banner(&self, plan: &Plan, agent: Option<&Pointed>) -> String {
         let name = plan.config_name.display();
         let config = if plan.config_name.exists() {
             name.to_string()
         } else {
             format!("the defaults ({name} is not there)")
+        };
+        let first = match agent {
+            Some(pointed) if pointed.asks_us => First::Agent,
+            _ => First::of(&plan.loaded.config, &plan.policy),
         };
         let banner = Banner {
             proxy: self.app.proxy,
@@ -198,7 +206,8 @@ impl Running {
             about: &self.app.about,
             inert: &plan.loaded.inert,
             config: &config,
-            first: First::of(&plan.loaded.config, &plan.policy),
+            agent: agent.map(|it| it.said.as_str()),
+            first,
         };
         banner.text()
     }

@@ -57,6 +57,8 @@ pub(crate) struct Banner<'a> {
     pub inert: &'a [InertUse],
     /// Where the settings came from.
     pub config: &'a str,
+    /// What became of the agent's own configuration; none where it is nobody's business.
+    pub agent: Option<&'a str>,
     /// What may be asked first.
     pub first: First<'a>,
 }
@@ -68,6 +70,10 @@ pub(crate) enum First<'a> {
     Any,
     /// The model has to be one that is there.
     ModelAt(&'a str),
+    /// The caller's own key is passed on to this address, so there has to be one.
+    OwnKeyFor(&'a str),
+    /// An agent asks us already.
+    Agent,
     /// Nobody answers yet.
     Nothing,
 }
@@ -80,6 +86,9 @@ impl<'a> First<'a> {
         let others = || config.upstreams.values().find_map(|it| it.url.as_deref());
         match (policy, url) {
             (Policy::Local { .. } | Policy::Remote { .. }, _) => Self::Any,
+            (Policy::None, Some(url)) if config.llm.api_key.is_none() && !is_here(url) => {
+                Self::OwnKeyFor(url)
+            }
             (Policy::None, Some(_)) if config.llm.model_id.is_some() => Self::Any,
             (Policy::None, url) => url.or_else(others).map_or(Self::Nothing, Self::ModelAt),
         }
@@ -194,14 +203,20 @@ fn host(url: &str) -> &str {
 /// The host of an address; `nowhere` when it is this machine.
 fn elsewhere(url: &str) -> String {
     let host = host(url);
-    let name = host.strip_prefix('[').and_then(|it| it.split(']').next());
-    let name = name.unwrap_or_else(|| host.split(':').next().unwrap_or(host));
-    let is_here = |it: std::net::IpAddr| it.is_loopback();
-    if name == "localhost" || name.parse().is_ok_and(is_here) {
+    if is_here(url) {
         format!("nowhere ({host} is this machine)")
     } else {
         host.to_owned()
     }
+}
+
+/// Whether an address is of this machine.
+fn is_here(url: &str) -> bool {
+    let host = host(url);
+    let name = host.strip_prefix('[').and_then(|it| it.split(']').next());
+    let name = name.unwrap_or_else(|| host.split(':').next().unwrap_or(host));
+    let is_loopback = |it: std::net::IpAddr| it.is_loopback();
+    name == "localhost" || name.parse().is_ok_and(is_loopback)
 }
 
 /// Keys of one section as one, where they are many.
@@ -240,6 +255,7 @@ impl Banner<'_> {
             format!("  learns    {learns}"),
             format!("  leaves    {leaves}"),
         ];
+        lines.extend(self.agent.map(|it| format!("  agent     {it}")));
         lines.extend(self.without_effect());
         lines.push(format!("  try       {}", self.try_line()));
         lines.join("\n")
@@ -262,24 +278,40 @@ impl Banner<'_> {
 
     /// A command that works.
     fn try_line(&self) -> String {
+        let ours = "$METACLAW_KEY";
+        let key = self.keyed.then_some(ours);
         match self.first {
-            First::Any => self.curl("default"),
+            First::Agent => "openclaw agent --agent main -m \"Say hello.\"".to_owned(),
+            First::Any => self.curl("default", key),
             First::ModelAt(url) => {
-                format!("{}  (MODEL: one that {} has)", self.curl("MODEL"), host(url))
+                format!(
+                    "{}  (MODEL: one that {} has)",
+                    self.curl("MODEL", key),
+                    host(url)
+                )
+            }
+            First::OwnKeyFor(url) if self.keyed => {
+                format!(
+                    "metaclaw config llm.api_key KEY  (yours at {}: callers show one of ours, which goes nowhere; then start again)",
+                    host(url)
+                )
+            }
+            First::OwnKeyFor(url) => {
+                let curl = self.curl("MODEL", Some("$API_KEY"));
+                format!(
+                    "{curl}  (MODEL: one that {} has, API_KEY: yours there)",
+                    host(url)
+                )
             }
             First::Nothing => {
-                "metaclaw config llm.api_base https://api.example.com/v1  (your provider's address; then start again)"
-                    .to_owned()
+                "metaclaw setup  (asks for your provider; then start again)".to_owned()
             }
         }
     }
 
-    fn curl(&self, model: &str) -> String {
-        let key = if self.keyed {
-            " -H \"authorization: Bearer $METACLAW_KEY\""
-        } else {
-            ""
-        };
+    fn curl(&self, model: &str, key: Option<&str>) -> String {
+        let key = key.map(|key| format!(" -H \"authorization: Bearer {key}\""));
+        let key = key.unwrap_or_default();
         format!(
             "curl -N http://{}/v1/chat/completions -H 'content-type: application/json'{key} \
              -d '{{\"model\":\"{model}\",\"stream\":true,\"messages\":[{{\"role\":\"user\",\"content\":\"What is the capital of France?\"}}]}}'",

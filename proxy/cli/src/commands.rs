@@ -7,8 +7,10 @@ use clap::{Parser, Subcommand};
 mod adapters;
 mod config;
 mod context;
+mod doctor;
 mod forget;
 mod keys;
+mod service;
 mod skills;
 mod source;
 mod start;
@@ -16,6 +18,7 @@ mod status;
 mod stop;
 mod train_step;
 mod turns;
+mod uninstall;
 mod wishes;
 
 pub(crate) use self::context::Context;
@@ -36,6 +39,12 @@ enum Command {
     Stop(stop::StopArgs),
     /// How the running proxy is: what serves, what learns, how far turns got.
     Status(status::StatusArgs),
+    /// Look for what is wrong, and say what to do about it.
+    Doctor(doctor::DoctorArgs),
+    /// Start with this machine: a systemd user unit.
+    Service(service::ServiceArgs),
+    /// Put everything back and remove what MetaClaw made.
+    Uninstall(uninstall::UninstallArgs),
     /// Show or change settings.
     Config(config::ConfigArgs),
     /// What was said, judged and trained.
@@ -64,6 +73,9 @@ impl Cli {
         match self.command {
             Command::Start(args) => args.run(context),
             Command::Config(args) => args.run(context),
+            Command::Service(args) => args.run(context),
+            Command::Doctor(args) => wait(args.run(context)),
+            Command::Uninstall(args) => wait(args.run(context)),
             Command::Stop(args) => wait(args.run(context)),
             Command::Status(args) => wait(args.run(context)),
             Command::Turns(args) => wait(args.run(context)),

@@ -17,6 +17,19 @@ pub(crate) use self::{
     run_file::RunFile,
 };
 
+/// All that lies in a home. What is not listed here is somebody else's, and `uninstall` leaves it.
+const LAYOUT: [&str; 9] = [
+    "config.yaml",
+    "metaclaw.lock",
+    "metaclaw.log",
+    "reports",
+    "run.json",
+    "skills",
+    "trainer",
+    "turns",
+    "wiring",
+];
+
 /// A home folder. It may not exist yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Home {
@@ -70,6 +83,36 @@ impl Home {
     /// What a process in the background says.
     pub(crate) fn log_file(&self) -> PathBuf {
         self.dir.join("metaclaw.log")
+    }
+
+    /// What is known of agents that are pointed at the proxy.
+    pub(crate) fn wiring(&self) -> metaclaw_wiring::Wiring {
+        metaclaw_wiring::Wiring::new(self.dir.join("wiring"))
+    }
+
+    /// Everything in it, by name.
+    pub(crate) fn entries(&self) -> io::Result<Vec<String>> {
+        let read = match fs::read_dir(&self.dir) {
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let name =
+            |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into());
+        let mut names: Vec<String> = read.map(name).collect::<io::Result<_>>()?;
+        names.sort();
+        Ok(names)
+    }
+
+    /// What of it is ours; nothing in a folder that never was a home.
+    pub(crate) fn own_entries(&self) -> io::Result<Vec<String>> {
+        let mut names = self.entries()?;
+        let is_home = names
+            .iter()
+            .any(|name| name == "metaclaw.lock" || name == "config.yaml");
+        let is_left_half = |name: &str| name.starts_with('.') && name.ends_with(".tmp");
+        names.retain(|name| is_home && (LAYOUT.contains(&name.as_str()) || is_left_half(name)));
+        Ok(names)
     }
 
     /// Takes the home for this process.

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+mod agent;
 mod app;
 mod assemble;
 mod banner;

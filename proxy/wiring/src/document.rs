@@ -21,6 +21,9 @@ const JSON5: ParseOptions = ParseOptions {
     allow_extended_string_escapes: true,
 };
 
+/// Names from the outside in.
+pub(crate) type Path = Vec<String>;
+
 /// Why a place in a document cannot be changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlaceError {
@@ -52,7 +55,7 @@ pub(crate) fn value(text: &str) -> Result<Value, PlaceError> {
 pub(crate) fn object_at(
     root: &CstRootNode,
     path: &[&str],
-    made: &mut Vec<String>,
+    made: &mut Vec<Path>,
 ) -> Result<CstObject, PlaceError> {
     let whole = || "the file".to_owned();
     let mut object = match root.value() {
@@ -68,7 +71,7 @@ pub(crate) fn object_at(
                 (property.object_value()).ok_or_else(|| PlaceError::NoObject(place.clone()))?
             }
             None => {
-                made.push(place.clone());
+                made.push(path[..=depth].iter().map(|it| (*it).to_owned()).collect());
                 object
                     .append(name, CstInputValue::Object(Vec::new()))
                     .object_value_or_set()
@@ -86,15 +89,21 @@ pub(crate) fn existing(root: &CstRootNode, path: &[&str]) -> Option<CstObject> {
         .try_fold(start, |object, name| object.object_value(name))
 }
 
-/// Removes the objects of these paths that are empty, the last made first.
-pub(crate) fn prune(root: &CstRootNode, made: &[String]) {
-    for place in made.iter().rev() {
-        let path: Vec<&str> = place.split('.').collect();
-        let is_empty = existing(root, &path).is_some_and(|it| it.properties().is_empty());
-        let Some((name, above)) = path.split_last().filter(|_| is_empty) else {
+/// Removes what stands at these paths and is empty, the last made first.
+pub(crate) fn prune(root: &CstRootNode, made: &[Path]) {
+    for path in made.iter().rev() {
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        let Some((name, above)) = path.split_last() else {
             continue;
         };
-        if let Some(property) = existing(root, above).and_then(|object| object.get(name)) {
+        let property = existing(root, above).and_then(|object| object.get(name));
+        let Some(property) = property else {
+            continue;
+        };
+        let object = property.object_value();
+        let is_empty_object = object.is_some_and(|it| it.properties().is_empty());
+        let list = property.array_value();
+        if is_empty_object || list.is_some_and(|it| it.elements().is_empty()) {
             property.remove();
         }
     }

@@ -27,7 +27,7 @@ pub use self::{
     agent::{Agent, Surroundings, detect},
     found::{Api, Credential, DetectError, Found},
     outcome::{Outcome, WiringError},
-    record::Record,
+    record::{Models, Record},
     target::Target,
     wiring::{Standing, Wiring},
 };

@@ -32,14 +32,14 @@ pub enum WiringError {
         /// What to add by hand.
         by_hand: String,
     },
-    /// The login lies with the agent, and the proxy takes only its own keys.
+    /// The proxy has no key for the provider, and takes only its own from callers.
     #[error(
-        "callers must show a key of ours (proxy.api_key), so what OpenClaw shows to {provider} would not be passed on: set llm.api_key, or take proxy.api_key away"
+        "callers must show a key of ours (proxy.api_key, proxy.keys), so what the agent shows would not be passed on: set llm.api_key as well"
     )]
-    KeyedLogin {
-        /// Whose login.
-        provider: String,
-    },
+    KeyedLogin,
+    /// The agent would ask for a name that the provider does not know.
+    #[error("llm.model_id is not set, and the agent is to ask for a name of ours: set it")]
+    NoModel,
     /// Somebody wrote it at the same moment.
     #[error("{} was written by somebody else at the same moment: try again", path.display())]
     Busy {

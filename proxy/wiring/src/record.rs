@@ -7,7 +7,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Agent, Found, files, openclaw::change::Edit};
+use crate::{
+    Agent, Found, Target, files,
+    openclaw::{change::Edit, entry::Entry},
+};
 
 const VERSION: u32 = 1;
 
@@ -41,6 +44,31 @@ pub(crate) struct Change {
     pub(crate) edit: Edit,
 }
 
+/// Two ways to ask for the same model, as the agent writes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Models {
+    /// Through us, as in `metaclaw/gpt-5.2`.
+    pub ours: String,
+    /// Without us, as in `openai/gpt-5.2`.
+    pub former: String,
+}
+
+// === impl Models ===
+
+impl Models {
+    /// How they would be called, if the agent were pointed at `target`.
+    pub fn planned(found: &Found, target: &Target) -> Self {
+        Self::of(&Entry::new(found, target))
+    }
+
+    fn of(entry: &Entry) -> Self {
+        Self {
+            ours: entry.reference(),
+            former: entry.former(),
+        }
+    }
+}
+
 // === impl Record ===
 
 impl Record {
@@ -63,6 +91,12 @@ impl Record {
             && self.provider == found.provider
             && self.model == found.model
             && self.base_url == found.base_url
+    }
+
+    /// How the agent asks through us, and how it asks without: while it is pointed at us.
+    pub fn models(&self) -> Option<Models> {
+        let change = self.change.as_ref()?;
+        Some(Models::of(&change.edit.entry))
     }
 
     /// The agent as people write it.

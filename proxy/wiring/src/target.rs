@@ -3,7 +3,7 @@
 use metaclaw_chat::Secret;
 use serde_json::{Value, json};
 
-use crate::{Api, Credential, Found};
+use crate::{Api, Found, WiringError, openclaw::entry::Entry};
 
 /// What callers show where the proxy asks for no key: OpenClaw asks no provider without one.
 const NO_KEY: &str = "metaclaw";
@@ -15,6 +15,11 @@ pub struct Target {
     pub origin: String,
     /// What callers must show; none where they need no key.
     pub key: Option<Secret>,
+    /// Whether the proxy has a key of its own for the provider. Without one, what the agent shows is
+    /// passed on.
+    pub has_provider_key: bool,
+    /// Whether the proxy asks for a model of its own choice, whatever name the agent asks for.
+    pub names_model: bool,
 }
 
 // === impl Target ===
@@ -30,10 +35,22 @@ impl Target {
 
     /// What the agent shows: our key, or what the provider wants, where we pass it on.
     pub(crate) fn api_key(&self, found: &Found) -> Value {
-        match (&self.key, &found.credential) {
-            (Some(key), _) => json!(key.expose()),
-            (None, Credential::Reference(reference)) => reference.clone(),
-            (None, Credential::Key { .. } | Credential::Login) => json!(NO_KEY),
+        let given = &found.entry["apiKey"];
+        match &self.key {
+            Some(key) => json!(key.expose()),
+            None if self.has_provider_key || given.is_null() => json!(NO_KEY),
+            None => given.clone(),
         }
+    }
+
+    /// Refuses what would end in an error for every turn.
+    pub(crate) fn check(&self, entry: &Entry) -> Result<(), WiringError> {
+        if self.key.is_some() && !self.has_provider_key {
+            return Err(WiringError::KeyedLogin);
+        }
+        if entry.is_renamed() && !self.names_model {
+            return Err(WiringError::NoModel);
+        }
+        Ok(())
     }
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    Credential, Found, Outcome, Target, WiringError, by_hand, files,
+    Found, Outcome, Target, WiringError, by_hand, files,
     openclaw::{change, entry::Entry},
     record::{Change, Record},
 };
@@ -125,15 +125,11 @@ impl Wiring {
     ///
     /// [`WiringError`]; the agent's file is then as it was.
     pub fn wire(&self, found: &Found, target: &Target) -> Result<Outcome, WiringError> {
-        let passes_on = !matches!(found.credential, Credential::Key { .. });
-        if passes_on && target.key.is_some() {
-            let provider = found.provider.clone();
-            return Err(WiringError::KeyedLogin { provider });
-        }
         let path = &found.file;
         let before = fs::read(path).map_err(io_error(path))?;
         let text = String::from_utf8_lossy(&before);
         let entry = Entry::new(found, target);
+        target.check(&entry)?;
         let (after, edit) =
             change::wire(&text, entry.clone()).map_err(|error| WiringError::Layout {
                 path: path.clone(),

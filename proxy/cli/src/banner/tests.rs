@@ -14,6 +14,7 @@ fn text(config: &Config, policy: &Policy, judge: &JudgedWith, inert: &[InertUse]
         about: &about,
         inert,
         config: "config.yaml",
+        agent: None,
         first: First::of(config, policy),
     };
     banner.text()
@@ -125,14 +126,24 @@ fn what_is_to_be_tried_works() {
         let shown = super::tests::text(&config, &Policy::None, &JudgedWith::Unused, &[]);
         shown.lines().last().unwrap_or_default().to_owned()
     };
-    let named = tried("llm: {api_base: 'https://a.example/v1'}\n");
+    let named = tried("llm: {api_base: 'https://a.example/v1', api_key: k}\n");
     assert!(
         named.contains("\"model\":\"MODEL\"") && named.ends_with("(MODEL: one that a.example has)"),
         "{named}"
     );
     assert!(
-        tried("llm: {api_base: 'https://a.example/v1', model_id: m}\n")
+        tried("llm: {api_base: 'https://a.example/v1', model_id: m, api_key: k}\n")
             .contains("\"model\":\"default\"")
     );
-    assert!(tried("mode: auto\n").starts_with("  try       metaclaw config llm.api_base"));
+    let passed_on = tried("llm: {api_base: 'https://a.example/v1', model_id: m}\n");
+    assert!(
+        passed_on.contains("Bearer $API_KEY") && passed_on.ends_with("API_KEY: yours there)"),
+        "{passed_on}"
+    );
+    let keyed = tried("llm: {api_base: 'https://a.example/v1'}\nproxy: {api_key: sk-1}\n");
+    assert!(keyed.contains("metaclaw config llm.api_key KEY"), "{keyed}");
+    assert!(
+        tried("llm: {api_base: 'http://127.0.0.1:9/v1', model_id: m}\n").contains("\"default\"")
+    );
+    assert!(tried("mode: auto\n").starts_with("  try       metaclaw setup"));
 }

@@ -10,6 +10,7 @@ use tracing_appender::non_blocking::ErrorCounter;
 
 use super::context::Context;
 use crate::{
+    agent::AgentLink,
     assemble::{self, Plan},
     config::{Loaded, Policy},
     daemon::{self, Ready},
@@ -17,6 +18,8 @@ use crate::{
     logging::{self, Logging},
     out, roots,
 };
+
+mod first;
 
 /// Arguments of `start`.
 #[derive(Debug, Args)]
@@ -33,9 +36,22 @@ pub(crate) struct StartArgs {
     /// Go to the background once it listens; metaclaw.log in the home folder has what it says.
     #[arg(short, long)]
     daemon: bool,
+    #[command(flatten)]
+    agent: AgentArgs,
     /// Say on standard output, as JSON, that it listens: for `-d`.
     #[arg(long, hide = true)]
     tell_parent: bool,
+}
+
+/// What may be done to the agent's own configuration.
+#[derive(Debug, Args)]
+pub(super) struct AgentArgs {
+    /// Yes to what would be asked: relay the agent's own model, and point the agent at the proxy.
+    #[arg(short, long)]
+    pub yes: bool,
+    /// Leave the agent's own configuration alone, and put back what was changed.
+    #[arg(long, conflicts_with = "yes")]
+    pub no_wire: bool,
 }
 
 // === impl StartArgs ===
@@ -43,6 +59,12 @@ pub(crate) struct StartArgs {
 impl StartArgs {
     /// Does it.
     pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        if !self.tell_parent {
+            // What we make is for its owner alone.
+            rustix::process::umask(Mode::RWXG | Mode::RWXO);
+            let loaded = context.settings(self.config.clone(), self.flags())?;
+            first::prepare(context, &loaded, self.config.is_some(), &self.agent)?;
+        }
         if self.daemon {
             return daemon::start(&context.home, &self.forwarded());
         }
@@ -75,12 +97,19 @@ impl StartArgs {
             .with_context(|| format!("cannot make the home folder {}", home.display()))?;
         let lock = context.home.lock("start")?;
         let tell_parent = self.tell_parent;
+        let agent = AgentLink::new(
+            &context.home,
+            &context.environment,
+            (&loaded.config, &policy),
+            !self.agent.no_wire,
+        );
         let plan = Plan {
             config_name: self.config.unwrap_or_else(|| context.home.config()),
             home: context.home.clone(),
             environment: context.environment.clone(),
             loaded,
             policy,
+            agent,
             roots: roots::load(),
             dropped_lines,
         };
@@ -100,12 +129,7 @@ impl StartArgs {
 
     /// The settings, with what is to be said about them.
     fn settings(&self, context: &Context) -> anyhow::Result<Loaded> {
-        let given = [("proxy.port", &self.port), ("mode", &self.mode)];
-        let flags = given
-            .into_iter()
-            .filter_map(|(key, value)| Some((key, value.clone()?)))
-            .collect();
-        let loaded = context.settings(self.config.clone(), flags)?;
+        let loaded = context.settings(self.config.clone(), self.flags())?;
         for unknown in &loaded.unknown {
             warn!("{unknown}");
         }
@@ -113,6 +137,12 @@ impl StartArgs {
             warn!("{notice}");
         }
         Ok(loaded)
+    }
+
+    fn flags(&self) -> Vec<(&'static str, String)> {
+        let given = [("proxy.port", &self.port), ("mode", &self.mode)];
+        let set = |(key, value): (&'static str, &Option<String>)| Some((key, value.clone()?));
+        given.into_iter().filter_map(set).collect()
     }
 
     /// The same start, for the process in the background.
@@ -127,6 +157,9 @@ impl StartArgs {
             if let Some(value) = value {
                 arguments.extend([name.to_owned(), value.clone()]);
             }
+        }
+        if self.agent.no_wire {
+            arguments.push("--no-wire".to_owned());
         }
         arguments
     }

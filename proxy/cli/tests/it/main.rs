@@ -6,4 +6,5 @@ mod keys;
 mod output;
 mod start;
 mod trainer;
+mod wiring;
 mod wishes;

@@ -41,12 +41,15 @@ async fn a_log_that_nobody_reads_stops_no_chat() {
 }
 
 /// The two ends of a terminal: what a person sees, and what a program writes to.
-fn terminal() -> Result<(File, File)> {
+pub(crate) fn terminal() -> Result<(File, File)> {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
     grantpt(&terminal)?;
     unlockpt(&terminal)?;
     let name = ptsname(&terminal, Vec::new())?;
-    let side = File::options().write(true).open(name.to_str()?)?;
+    let side = File::options()
+        .read(true)
+        .write(true)
+        .open(name.to_str()?)?;
     Ok((File::from(terminal), side))
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::entry::{Entry, Place};
-use crate::document::{self, PlaceError, existing, input, object_at, once, prune};
+use crate::document::{self, Path, PlaceError, existing, input, object_at, once, prune};
 
 const DEFAULTS: [&str; 2] = ["agents", "defaults"];
 
@@ -15,8 +15,8 @@ pub(crate) struct Edit {
     pub(crate) entry: Entry,
     /// `agents.defaults.model` as it was.
     pub(crate) model_before: Value,
-    /// Objects that were not there before.
-    pub(crate) made: Vec<String>,
+    /// Objects and lists that were not there before.
+    pub(crate) made: Vec<Path>,
 }
 
 /// Points the agent at the proxy.
@@ -83,7 +83,7 @@ pub(crate) fn take_back(text: &str, edit: &Edit) -> Result<String, PlaceError> {
     Ok(root.to_string())
 }
 
-fn add_entry(root: &CstRootNode, entry: &Entry, made: &mut Vec<String>) -> Result<(), PlaceError> {
+fn add_entry(root: &CstRootNode, entry: &Entry, made: &mut Vec<Path>) -> Result<(), PlaceError> {
     let providers = object_at(root, &["models", "providers"], made)?;
     let taken = |place: String| {
         Err(PlaceError::Twice(format!(
@@ -102,7 +102,11 @@ fn add_entry(root: &CstRootNode, entry: &Entry, made: &mut Vec<String>) -> Resul
             let models = object_at(root, &place, made)?;
             once(&models, "models", "models.providers.*.models")?;
             if models.get("models").is_none() {
-                made.push(format!("models.providers.{provider}.models"));
+                made.push(
+                    ["models", "providers", provider, "models"]
+                        .map(str::to_owned)
+                        .into(),
+                );
             }
             let place = format!("models.providers.{provider}.models");
             let list = models.array_value_or_create("models");

@@ -45,15 +45,14 @@ pub(crate) enum Place {
 impl Entry {
     pub(crate) fn new(found: &Found, target: &Target) -> Self {
         // A provider of OpenClaw's own catalog stays the provider: OpenClaw knows how it is spoken to.
-        let is_described = !found.model_entry.is_null() || target.key.is_some();
-        let (place, value) = match found.credential {
-            Credential::Login => (beside(found), model_beside(found, target)),
-            Credential::Key { .. } | Credential::Reference(_) if is_described => {
-                (Place::Provider, provider_entry(found, target))
-            }
-            Credential::Key { .. } | Credential::Reference(_) => {
-                (beside(found), model_beside(found, target))
-            }
+        // So does one whose login it keeps, where that is what opens the upstream.
+        let shows_login = !target.has_provider_key && found.credential == Credential::Login;
+        let is_ours = target.key.is_some() || (!found.model_entry.is_null() && !shows_login);
+        let (place, value) = if is_ours {
+            (Place::Provider, provider_entry(found, target))
+        } else {
+            let provider = found.provider.clone();
+            (Place::Model { provider }, model_beside(found, target))
         };
         Self {
             place,
@@ -77,6 +76,11 @@ impl Entry {
             Place::Provider => format!("{METACLAW}/{}", self.model),
             Place::Model { provider } => format!("{provider}/{METACLAW}-{}", self.model),
         }
+    }
+
+    /// Whether the proxy is asked for a name that no provider knows.
+    pub(crate) fn is_renamed(&self) -> bool {
+        matches!(self.place, Place::Model { .. })
     }
 
     /// How it is asked without us: `openai/gpt-5.2`.
@@ -115,18 +119,16 @@ fn provider_entry(found: &Found, target: &Target) -> Value {
             entry.insert(name.clone(), value.clone());
         }
     }
-    let mut model = json!({"id": found.model, "name": found.model});
+    let mut model = match &found.model_entry {
+        Value::Null => json!({"id": found.model, "name": found.model}),
+        own => own.clone(),
+    };
     describe(&mut model, found);
     if let Some(fields) = model.as_object_mut() {
         fields.retain(|name, _| name != "baseUrl" && name != "api");
     }
     entry.insert("models".to_owned(), json!([model]));
     Value::Object(entry)
-}
-
-fn beside(found: &Found) -> Place {
-    let provider = found.provider.clone();
-    Place::Model { provider }
 }
 
 /// One more model of the same provider, at our address.
