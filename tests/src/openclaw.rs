@@ -172,6 +172,11 @@ impl Run {
 // === impl OpenClawGateway ===
 
 impl OpenClawGateway<'_> {
+    /// Its `openclaw.json`.
+    pub fn config(&self) -> PathBuf {
+        config_path(self.folder.path())
+    }
+
     /// One turn of its main agent.
     pub async fn say(&self, text: &str) -> Run {
         let mut command = self.openclaw.command(self.folder.path());

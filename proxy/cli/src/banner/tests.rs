@@ -64,7 +64,7 @@ fn auto_without_a_model_says_that_no_weights_learn() {
       leaves    chat -> api.example, judge -> api.example (big-1), training -> nowhere
       no effect memory.enabled, memory.dir: no memory
       no effect wechat.enabled: nothing
-      try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -H "authorization: Bearer $METACLAW_KEY" -d '{"model":"default","stream":true,"messages":[{"role":"user","content":"What is the capital of France?"}]}'
+      try       metaclaw config llm.api_key KEY  (yours at api.example: callers show one of ours, which goes nowhere; then start again)
     "#);
 }
 

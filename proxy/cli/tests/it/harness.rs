@@ -151,8 +151,10 @@ impl TestHome {
 
     /// A home where nothing is yet.
     pub(crate) fn bare() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700))?;
         Ok(Self {
-            folder: tempfile::tempdir()?,
+            folder,
             program: PathBuf::from(env!("CARGO_BIN_EXE_metaclaw")),
             variables: Vec::new(),
         })

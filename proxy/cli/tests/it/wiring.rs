@@ -183,12 +183,12 @@ async fn what_a_crash_leaves_is_named_and_put_back() {
     // Another model of its owner's choice is not relayed unasked.
     let other = person
         .before
-        .replace("'m'", "'n'")
-        .replace("cloud/m", "cloud/n");
+        .replace("'m'", "'next'")
+        .replace("cloud/m", "cloud/next");
     std::fs::write(&person.file, &other).unwrap();
     let said = home.ask(&START).await.unwrap();
     assert!(
-        said.contains("OpenClaw asks cloud/n now, and is left alone"),
+        said.contains("OpenClaw asks cloud/next now, and is left alone"),
         "{said}"
     );
     home.ask(&["stop"]).await.unwrap();
@@ -196,8 +196,8 @@ async fn what_a_crash_leaves_is_named_and_put_back() {
     home.ask(&["start", "-d", "--port", "0", "--yes"])
         .await
         .unwrap();
-    assert!(person.text().contains("metaclaw/n"));
-    assert_eq!(home.ask(&["config", "llm.model_id"]).await.unwrap(), "n");
+    assert!(person.text().contains("metaclaw/next"));
+    assert_eq!(home.ask(&["config", "llm.model_id"]).await.unwrap(), "next");
     std::fs::write(home.path().join("mine.txt"), "not theirs").unwrap();
     let said = home.ask(&["uninstall", "--yes"]).await.unwrap();
     assert!(said.contains("as it is not ours: mine.txt"), "{said}");

@@ -42,8 +42,8 @@ pub(super) const MODE: &[Key] = &[
     key(
         "claw_type",
         OneOf(CLAWS),
-        "openclaw",
-        "the agent whose file `metaclaw start` may change once you said yes, and `stop` puts back; none: no file is touched",
+        "",
+        "the agent whose own file is changed while the proxy runs, once you said yes at a start (docs/openclaw.md); none: never; openclaw without one",
     )
     .values(OTHER_CLAWS),
     inert(
