@@ -19,6 +19,8 @@ use tokio::process::Command;
 const GREETING: &str = "Hello from the mock upstream.";
 /// From the command to a relayed answer: what was promised.
 const FIRST_ANSWER: Duration = Duration::from_secs(120);
+/// OpenClaw tries the same model eight times more, for at most 90 s, before it asks the next one.
+const RETRIES: &str = "240";
 /// OpenClaw takes a changed file up within seconds.
 const RELOADED_WITHIN: Duration = Duration::from_secs(60);
 
@@ -120,7 +122,7 @@ async fn one_yes_relays_and_a_killed_proxy_costs_no_answer() {
         metaclaw.kill();
         let begun = Instant::now();
         assert!(
-            answered(&gateway.say("Are you still there?").await),
+            answered(&gateway.say_within("Are you still there?", RETRIES).await),
             "{api:?}: no fallback"
         );
         println!("  by its fallback after {:?}", begun.elapsed());

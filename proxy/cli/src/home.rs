@@ -110,7 +110,11 @@ impl Home {
         let is_home = names
             .iter()
             .any(|name| name == "metaclaw.lock" || name == "config.yaml");
-        let is_left_half = |name: &str| name.starts_with('.') && name.ends_with(".tmp");
+        // Of a file that was being written at a kill.
+        let is_left_half = |name: &str| {
+            let path = Path::new(name);
+            name.starts_with('.') && path.extension().is_some_and(|it| it == "tmp")
+        };
         names.retain(|name| is_home && (LAYOUT.contains(&name.as_str()) || is_left_half(name)));
         Ok(names)
     }

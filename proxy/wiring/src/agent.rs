@@ -2,11 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{
-    found::{DetectError, Found},
-    openclaw,
-};
-
 /// An agent whose configuration can be read and changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agent {
@@ -21,17 +16,6 @@ pub struct Surroundings {
     pub variables: Vec<(String, String)>,
     /// The user's own folder.
     pub home: PathBuf,
-}
-
-/// Reads the agent's configuration; `None` where it has none. Nothing is changed.
-///
-/// # Errors
-///
-/// [`DetectError`] when there is a configuration and no model can be read from it that we can relay.
-pub fn detect(agent: Agent, surroundings: &Surroundings) -> Result<Option<Found>, DetectError> {
-    match agent {
-        Agent::OpenClaw => openclaw::detect(surroundings),
-    }
 }
 
 // === impl Agent ===

@@ -66,16 +66,13 @@ pub(crate) fn object_at(
     for (depth, name) in path.iter().enumerate() {
         let place = path[..=depth].join(".");
         once(&object, name, &place)?;
-        object = match object.get(name) {
-            Some(property) => {
-                (property.object_value()).ok_or_else(|| PlaceError::NoObject(place.clone()))?
-            }
-            None => {
-                made.push(path[..=depth].iter().map(|it| (*it).to_owned()).collect());
-                object
-                    .append(name, CstInputValue::Object(Vec::new()))
-                    .object_value_or_set()
-            }
+        object = if let Some(property) = object.get(name) {
+            let inner = property.object_value();
+            inner.ok_or_else(|| PlaceError::NoObject(place.clone()))?
+        } else {
+            made.push(path[..=depth].iter().map(|it| (*it).to_owned()).collect());
+            let property = object.append(name, CstInputValue::Object(Vec::new()));
+            property.object_value_or_set()
         };
         check(&object, &place)?;
     }

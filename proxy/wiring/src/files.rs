@@ -21,6 +21,18 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
+/// Reads a file that is at most so long.
+pub(crate) fn read_bounded(path: &Path) -> io::Result<String> {
+    /// OpenClaw's own bound for a part of its configuration.
+    const MAX_FILE: u64 = 2 << 20;
+    let n_bytes = fs::metadata(path)?.len();
+    if n_bytes > MAX_FILE {
+        let said = format!("{n_bytes} bytes, and at most {MAX_FILE} are read");
+        return Err(io::Error::other(said));
+    }
+    fs::read_to_string(path)
+}
+
 /// Replaces a file that is there: its mode is kept, and a link to it stays a link. On the disk when
 /// this returns.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -6,7 +6,7 @@ use metaclaw_chat::Secret;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Agent;
+use crate::agent::Agent;
 
 /// The model that an agent asks, and how.
 #[derive(Debug, Clone, PartialEq)]

@@ -11,6 +11,7 @@
 
 mod agent;
 mod by_hand;
+mod detect;
 mod document;
 mod files;
 mod found;
@@ -24,7 +25,8 @@ mod wiring;
 mod tests;
 
 pub use self::{
-    agent::{Agent, Surroundings, detect},
+    agent::{Agent, Surroundings},
+    detect::detect,
     found::{Api, Credential, DetectError, Found},
     outcome::{Outcome, WiringError},
     record::{Models, Record},

@@ -1,11 +1,12 @@
 //! OpenClaw (2026.9): where its configuration lies, and what it says of the model that is asked.
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 
+use self::entry::METACLAW;
 use crate::{
-    Agent, Surroundings,
+    agent::{Agent, Surroundings},
     found::{Api, DetectError, Found},
 };
 
@@ -15,8 +16,6 @@ mod include;
 mod known;
 mod secret;
 
-/// Our provider's name there.
-pub(crate) const METACLAW: &str = "metaclaw";
 /// What OpenClaw speaks where nothing says so.
 const DEFAULT_API: &str = "openai-responses";
 /// Folders of its state: today's name, and one that it still reads.
@@ -106,9 +105,10 @@ fn primary(config: &Value) -> Option<(String, String)> {
     let named = model.as_str().or_else(|| model["primary"].as_str())?.trim();
     let aliases = defaults["models"].as_object().into_iter().flatten();
     let mut alike = aliases.filter(|(_, it)| it["alias"].as_str() == Some(named));
-    let named = match named.contains('/') {
-        true => named,
-        false => alike.next()?.0,
+    let named = if named.contains('/') {
+        named
+    } else {
+        alike.next()?.0
     };
     let (provider, model) = named.split_once('/')?;
     let is_whole = !provider.is_empty() && !model.is_empty();
@@ -154,18 +154,6 @@ fn notes(config: &Value, provider: &str, entry: &Value) -> Vec<String> {
         );
     }
     notes
-}
-
-/// Reads a file that is at most so long.
-fn read_bounded(path: &std::path::Path) -> std::io::Result<String> {
-    /// OpenClaw's own bound for a part of its configuration.
-    const MAX_FILE: u64 = 2 << 20;
-    let n_bytes = fs::metadata(path)?.len();
-    if n_bytes > MAX_FILE {
-        let said = format!("{n_bytes} bytes, and at most {MAX_FILE} are read");
-        return Err(std::io::Error::other(said));
-    }
-    fs::read_to_string(path)
 }
 
 #[cfg(test)]

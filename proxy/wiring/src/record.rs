@@ -8,8 +8,11 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Agent, Found, Target, files,
+    agent::Agent,
+    files,
+    found::Found,
     openclaw::{change::Edit, entry::Entry},
+    target::Target,
 };
 
 const VERSION: u32 = 1;

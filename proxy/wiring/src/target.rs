@@ -3,7 +3,7 @@
 use metaclaw_chat::Secret;
 use serde_json::{Value, json};
 
-use crate::{Api, Found, WiringError, openclaw::entry::Entry};
+use crate::found::{Api, Found};
 
 /// What callers show where the proxy asks for no key: OpenClaw asks no provider without one.
 const NO_KEY: &str = "metaclaw";
@@ -41,16 +41,5 @@ impl Target {
             None if self.has_provider_key || given.is_null() => json!(NO_KEY),
             None => given.clone(),
         }
-    }
-
-    /// Refuses what would end in an error for every turn.
-    pub(crate) fn check(&self, entry: &Entry) -> Result<(), WiringError> {
-        if self.key.is_some() && !self.has_provider_key {
-            return Err(WiringError::KeyedLogin);
-        }
-        if entry.is_renamed() && !self.names_model {
-            return Err(WiringError::NoModel);
-        }
-        Ok(())
     }
 }

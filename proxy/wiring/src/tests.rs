@@ -340,11 +340,10 @@ fn files() -> impl Strategy<Value = String> {
         Just("[\n{id:'n'}]")
     ];
     (more, model, models, space, any::<bool>()).prop_map(|(more, model, models, space, last)| {
-        let more: String = more
-            .iter()
-            .map(|(name, leaf, space)| format!("{name}{space}:{space}{leaf},{space}"))
-            .collect();
-        let comma = if last { "," } else { "" };
+        let more = more.iter().fold(String::new(), |all, (name, leaf, space)| {
+                all + name + space + ":" + space + leaf + "," + space
+            });
+            let comma = if last { "," } else { "" };
         format!(
             "{space}{{{more}{space}models:{{{space}providers: {{p: {{baseUrl: 'http://h', apiKey: 'k', models: {models}}}}}}},{space}agents: {{defaults: {{{space}model: {model}{comma}{space}}}}}{comma}}}{space}"
         )

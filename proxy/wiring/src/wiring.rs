@@ -10,9 +10,12 @@ use std::{
 };
 
 use crate::{
-    Found, Outcome, Target, WiringError, by_hand, files,
+    by_hand, files,
+    found::Found,
     openclaw::{change, entry::Entry},
+    outcome::{Outcome, WiringError},
     record::{Change, Record},
+    target::Target,
 };
 
 const RECORD: &str = "openclaw.json";
@@ -92,12 +95,13 @@ impl Wiring {
         }
         let text = String::from_utf8_lossy(&now);
         let entry = &change.edit.entry;
-        Ok(match change::stands(&text, entry) {
-            true => Standing::Wired {
+        Ok(if change::stands(&text, entry) {
+            Standing::Wired {
                 base_url: entry.base_url().to_owned(),
                 has_fallback: change::has_fallback(&text, entry),
-            },
-            false => Standing::Changed,
+            }
+        } else {
+            Standing::Changed
         })
     }
 
@@ -129,7 +133,7 @@ impl Wiring {
         let before = fs::read(path).map_err(io_error(path))?;
         let text = String::from_utf8_lossy(&before);
         let entry = Entry::new(found, target);
-        target.check(&entry)?;
+        entry.check(target)?;
         let (after, edit) =
             change::wire(&text, entry.clone()).map_err(|error| WiringError::Layout {
                 path: path.clone(),

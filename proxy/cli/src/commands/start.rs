@@ -37,21 +37,10 @@ pub(crate) struct StartArgs {
     #[arg(short, long)]
     daemon: bool,
     #[command(flatten)]
-    agent: AgentArgs,
+    agent: first::AgentArgs,
     /// Say on standard output, as JSON, that it listens: for `-d`.
     #[arg(long, hide = true)]
     tell_parent: bool,
-}
-
-/// What may be done to the agent's own configuration.
-#[derive(Debug, Args)]
-pub(super) struct AgentArgs {
-    /// Yes to what would be asked: relay the agent's own model, and point the agent at the proxy.
-    #[arg(short, long)]
-    pub yes: bool,
-    /// Leave the agent's own configuration alone, and put back what was changed.
-    #[arg(long, conflicts_with = "yes")]
-    pub no_wire: bool,
 }
 
 // === impl StartArgs ===

@@ -110,7 +110,7 @@ fn add_entry(root: &CstRootNode, entry: &Entry, made: &mut Vec<Path>) -> Result<
             }
             let place = format!("models.providers.{provider}.models");
             let list = models.array_value_or_create("models");
-            let list = list.ok_or_else(|| PlaceError::NoObject(place))?;
+            let list = list.ok_or(PlaceError::NoObject(place))?;
             list.ensure_multiline();
             list.append(input(&entry.value));
         }

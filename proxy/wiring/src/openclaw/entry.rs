@@ -4,9 +4,15 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{METACLAW, known};
-use crate::{Credential, Found, Target};
+use super::known;
+use crate::{
+    found::{Credential, Found},
+    outcome::WiringError,
+    target::Target,
+};
 
+/// Our provider's name there.
+pub(crate) const METACLAW: &str = "metaclaw";
 /// What a model of OpenClaw's own catalog is taken to hold, as it does not say so to others.
 const CONTEXT_WINDOW: u64 = 200_000;
 const MAX_TOKENS: u64 = 32_000;
@@ -78,9 +84,16 @@ impl Entry {
         }
     }
 
-    /// Whether the proxy is asked for a name that no provider knows.
-    pub(crate) fn is_renamed(&self) -> bool {
-        matches!(self.place, Place::Model { .. })
+    /// Refuses what would end in an error for every turn.
+    pub(crate) fn check(&self, target: &Target) -> Result<(), WiringError> {
+        if target.key.is_some() && !target.has_provider_key {
+            return Err(WiringError::KeyedLogin);
+        }
+        let is_renamed = matches!(self.place, Place::Model { .. });
+        if is_renamed && !target.names_model {
+            return Err(WiringError::NoModel);
+        }
+        Ok(())
     }
 
     /// How it is asked without us: `openai/gpt-5.2`.

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::read_bounded;
-use crate::{Surroundings, document, found::DetectError};
+use crate::{agent::Surroundings, document, files::read_bounded, found::DetectError};
 
 const INCLUDE: &str = "$include";
 /// As OpenClaw has it.
@@ -81,9 +80,10 @@ impl Reader {
             .roots
             .iter()
             .filter_map(|root| root.canonicalize().ok());
-        match roots.into_iter().any(|root| real.starts_with(root)) {
-            true => Ok(()),
-            false => Err(unreadable("it lies outside OpenClaw's folder".to_owned())),
+        if roots.into_iter().any(|root| real.starts_with(root)) {
+            Ok(())
+        } else {
+            Err(unreadable("it lies outside OpenClaw's folder".to_owned()))
         }
     }
 }

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, path::Path};
 
 use serde_json::Value;
 
-use super::{known, read_bounded};
-use crate::{Surroundings, found::Credential};
+use super::known;
+use crate::{agent::Surroundings, files::read_bounded, found::Credential};
 
 /// What keys may be read from.
 pub(super) struct Secrets<'a> {
@@ -64,7 +64,7 @@ impl<'a> Secrets<'a> {
             };
             match self.lookup(name).filter(|_| !escaped) {
                 Some((value, _)) => whole.push_str(&value),
-                None => whole.push_str(&format!("${{{name}}}")),
+                None => whole.extend(["${", name, "}"]),
             }
             rest = after;
         }

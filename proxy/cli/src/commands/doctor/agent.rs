@@ -2,7 +2,7 @@
 
 use metaclaw_wiring::Standing;
 
-use super::Check;
+use super::check::Check;
 use crate::{
     agent::{find, surroundings, told},
     commands::Context,

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use super::Check;
+use super::check::Check;
 use crate::commands::Context;
 
 /// Less than this, and turns may find no place soon.
@@ -38,7 +38,8 @@ fn writable(dir: &Path) -> Check {
 /// What is said of a path that others may read.
 fn private(path: &Path, wanted: u32, fix: bool) -> Option<Check> {
     let mode = fs::metadata(path).ok()?.permissions().mode() & 0o777;
-    if mode & 0o077 == 0 {
+    let for_others = mode & 0o077;
+    if for_others == 0 {
         return None;
     }
     let remedy = format!("chmod {wanted:o} {}", path.display());

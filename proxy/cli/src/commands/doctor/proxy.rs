@@ -2,7 +2,7 @@
 
 use metaclaw_llm::loopback_client;
 
-use super::Check;
+use super::check::Check;
 use crate::{
     commands::{Context, source::running},
     config::Loaded,

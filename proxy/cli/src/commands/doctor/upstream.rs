@@ -5,7 +5,7 @@ use std::time::Duration;
 use metaclaw_llm::http_client;
 use reqwest::StatusCode;
 
-use super::Check;
+use super::check::Check;
 use crate::{
     config::{Llm, Loaded},
     roots,

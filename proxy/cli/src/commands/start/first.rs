@@ -2,9 +2,9 @@
 //! once.
 
 use anyhow::{Context as _, bail};
+use clap::Args;
 use metaclaw_wiring::{Api, Credential, DetectError, Found, Models, Standing, Target};
 
-use super::AgentArgs;
 use crate::{
     agent::{find, surroundings, target},
     commands::Context,
@@ -16,6 +16,17 @@ use crate::{
 /// Whose dialect is known by its address.
 const ANTHROPIC: &str = "https://api.anthropic.com";
 const OTHERWISE: &str = "`metaclaw setup` asks for another provider";
+
+/// What may be done to the agent's own configuration.
+#[derive(Debug, Args)]
+pub(super) struct AgentArgs {
+    /// Yes to what would be asked: relay the agent's own model, and point the agent at the proxy.
+    #[arg(short, long)]
+    pub yes: bool,
+    /// Leave the agent's own configuration alone, and put back what was changed.
+    #[arg(long, conflicts_with = "yes")]
+    pub no_wire: bool,
+}
 
 /// Sees to it that there is something to relay, and remembers whether an agent may be pointed at us.
 ///
