@@ -18,13 +18,14 @@ pub(crate) use self::{
 };
 
 /// All that lies in a home. What is not listed here is somebody else's, and `uninstall` leaves it.
-const LAYOUT: [&str; 9] = [
+const LAYOUT: [&str; 10] = [
     "config.yaml",
     "metaclaw.lock",
     "metaclaw.log",
     "reports",
     "run.json",
     "skills",
+    "spend.json",
     "trainer",
     "turns",
     "wiring",
