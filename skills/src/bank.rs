@@ -53,6 +53,7 @@ const BANK: &[(&str, &str, &str)] = bank![
     "input-validation",
     "literature-research",
     "meeting-notes",
+    "metaclaw",
     "performance-profiling",
     "plan-multi-step-work",
     "prioritise-tasks",
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn every_skill_of_the_bank_is_one_and_is_small() {
-        assert_eq!(BANK.len(), 40);
+        assert_eq!(BANK.len(), 41);
         for (name, text, _) in BANK {
             let skill = Skill::parse(text).unwrap();
             assert_eq!(skill.name.as_str(), *name);
@@ -179,6 +180,46 @@ mod tests {
         assert_eq!(install(dir.path()).unwrap(), 0);
         assert_eq!(fs::read_to_string(path(changed)).unwrap(), "mine");
         assert!(!path(removed).exists());
+    }
+
+    #[test]
+    fn who_asks_what_was_learned_is_told_how_to_look() {
+        use crate::{Library, SkillsConfig, WishesConfig};
+        let dir = tempfile::tempdir().unwrap();
+        install(dir.path()).unwrap();
+        let (library, _) =
+            Library::open(dir.path(), SkillsConfig::default(), WishesConfig::default());
+        let finds = |text: &str| {
+            let lessons = library.lessons(&metaclaw_chat::AgentId::default_agent(), text);
+            lessons
+                .skills
+                .iter()
+                .any(|it| it.name.as_str() == "metaclaw")
+        };
+        for text in [
+            "What have you learned about me?",
+            "so what did you learn from me this week",
+            "Forget that.",
+            "undo that last lesson please",
+            "which of my wishes are in force?",
+            "delete that wish about emojis",
+            "你从我这里学到了什么？",
+            "你都记住了我什么偏好",
+            "忘掉刚才那条",
+            "把这条撤销：撤销这条要求",
+        ] {
+            assert!(finds(text), "{text}");
+        }
+        for text in [
+            "Hello!",
+            "I forgot my password",
+            "I want to learn about lifetimes in Rust",
+            "What is the capital of France?",
+            "写一首关于雨的诗",
+            "我忘了带伞",
+        ] {
+            assert!(!finds(text), "{text}");
+        }
     }
 
     #[test]

@@ -6,6 +6,13 @@ use std::{
     path::Path,
 };
 
+/// The file that makes a folder a skill.
+pub(crate) const SKILL_FILE: &str = "SKILL.md";
+/// An agent's wishes.
+pub(crate) const WISHES_FILE: &str = "WISHES.md";
+/// The folder of everyone's skills and wishes.
+pub(crate) const SHARED: &str = "_shared";
+
 /// The largest file of the library that is read: beyond, it is no instruction.
 pub(crate) const MAX_FILE: u64 = 256 * 1024;
 

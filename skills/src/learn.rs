@@ -85,7 +85,7 @@ impl Library {
     ) -> Result<Option<Lesson>, LearnError> {
         let _guard = self.journal_lock();
         let mut journal = Journal::read(self.dir())?;
-        if self.own_wishes(agent).iter().any(|known| known == wish) {
+        if self.own_texts(agent).iter().any(|known| known == wish) {
             return Ok(None);
         }
         let origin = Origin {
@@ -99,6 +99,28 @@ impl Library {
         let lesson = lesson.clone();
         journal.write(self.dir())?;
         Ok(Some(lesson))
+    }
+
+    /// Takes a wish out of an agent's file; whether it was there. The lesson that it came from stands no more.
+    ///
+    /// # Errors
+    /// [`LearnError`].
+    pub fn take_out(&self, agent: &AgentId, wish: &str) -> Result<bool, LearnError> {
+        let _guard = self.journal_lock();
+        let mut journal = Journal::read(self.dir())?;
+        if !self.remove_wish(agent, wish)? {
+            return Ok(false);
+        }
+        let is_its = |lesson: &Lesson| {
+            lesson.state == LessonState::InForce
+                && lesson.origin.agent == *agent
+                && lesson.wish == wish
+        };
+        if let Some(lesson) = journal.newest(is_its) {
+            lesson.state = LessonState::Undone;
+            journal.write(self.dir())?;
+        }
+        Ok(true)
     }
 
     /// Takes a lesson back, the last one without a number: its wish goes, and those that it replaced stand again.
@@ -252,7 +274,7 @@ impl Library {
         let is_replaced = |text: &str| {
             lesson.facet.is_some_and(Facet::is_exclusive) && Facet::of_wish(text) == lesson.facet
         };
-        let known = self.own_wishes(agent);
+        let known = self.own_texts(agent);
         let replaced: Vec<String> = known.into_iter().filter(|it| is_replaced(it)).collect();
         self.add_wish(agent, &lesson.wish)?;
         for old in &replaced {
@@ -274,8 +296,8 @@ impl Library {
     }
 
     /// The texts of an agent's own wishes.
-    fn own_wishes(&self, agent: &AgentId) -> Vec<String> {
-        let wishes = self.wishes(agent).into_iter();
+    fn own_texts(&self, agent: &AgentId) -> Vec<String> {
+        let wishes = self.own_wishes(agent).into_iter();
         wishes.map(|wish| wish.text).collect()
     }
 }
@@ -334,7 +356,7 @@ mod tests {
         }
 
         fn wishes(&self) -> Vec<String> {
-            self.library.own_wishes(&"main".parse().unwrap())
+            self.library.own_texts(&"main".parse().unwrap())
         }
     }
 
@@ -364,6 +386,21 @@ mod tests {
             world.library.undo(Some(9)),
             Err(LearnError::Unknown(9))
         ));
+    }
+
+    /// Its lesson stayed in force in the journal, and `undo` took back what was gone.
+    #[test]
+    fn the_lesson_of_a_wish_that_is_taken_out_stands_no_more() {
+        let world = World::new();
+        world.says("Stop using emojis.");
+        world.says("Call me Max.");
+        let main = "main".parse().unwrap();
+        assert!(world.library.take_out(&main, "Call me Max.").unwrap());
+        assert!(!world.library.take_out(&main, "Call me Max.").unwrap());
+        let states = world.library.journal().unwrap().into_iter();
+        let states: Vec<LessonState> = states.map(|lesson| lesson.state).collect();
+        assert_eq!(states, [LessonState::InForce, LessonState::Undone]);
+        assert_eq!(world.library.undo(None).unwrap().n, 1);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod render;
 mod retrieve;
 mod scan;
 mod skill;
+mod warning;
 mod wishes;
 mod words;
 
@@ -29,7 +30,7 @@ pub use self::{
     journal::{JournalError, Lesson, LessonState, Origin},
     learn::LearnError,
     library::{Lessons, Library, SkillRef},
-    scan::{SkillFault, SkillWarning},
     skill::{NameError, Skill, SkillError, SkillName},
+    warning::{SkillFault, SkillWarning},
     wishes::{Wish, WishError},
 };

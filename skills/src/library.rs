@@ -4,7 +4,7 @@
 //! snapshot in its place when something changed.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -13,13 +13,19 @@ use arc_swap::ArcSwap;
 use metaclaw_chat::AgentId;
 
 use crate::{
-    config::{SkillsConfig, WishPlace, WishesConfig},
+    config::{Refresh, SkillsConfig, WishPlace, WishesConfig},
+    file::WISHES_FILE,
+    hearing::Facet,
     render,
     retrieve::{Index, Visible},
-    scan::{FileCache, Scan, SkillFault, SkillWarning, WISHES_FILE, scan},
+    scan::{AgentFiles, FileCache, Scan, scan},
     skill::{Skill, SkillName},
+    warning::{SkillFault, SkillWarning},
     wishes::{self, Wish, WishError},
 };
+
+/// The agent of clients that name none, and OpenClaw's first.
+const USUAL_AGENTS: [&str; 2] = ["_default", "main"];
 
 /// Skills and wishes of every agent. Clones share one library.
 #[derive(Debug, Clone)]
@@ -56,6 +62,8 @@ struct Inner {
     current: ArcSwap<Snapshot>,
     /// Held while the journal of lessons is changed.
     journal: Mutex<()>,
+    /// The agents that were met; none where nobody looks on.
+    met: Mutex<Option<BTreeSet<AgentId>>>,
 }
 
 /// What the last look at the folder found.
@@ -82,7 +90,10 @@ struct Snapshot {
 #[derive(Debug, Default)]
 struct View {
     skills: Visible,
+    /// In force: everyone's, and then its own.
     wishes: Arc<[Wish]>,
+    /// Those of its own file.
+    own_wishes: Arc<[Wish]>,
 }
 
 // === impl Library ===
@@ -101,6 +112,7 @@ impl Library {
             files: Mutex::default(),
             current: ArcSwap::from_pointee(Snapshot::of(&Scan::default())),
             journal: Mutex::default(),
+            met: Mutex::default(),
         }));
         let warnings = library.rescan();
         (library, warnings)
@@ -129,6 +141,7 @@ impl Library {
             }],
         };
         warnings.extend(inner.over_budget(&files.scan));
+        warnings.extend(inner.of_unknown_agents(&files.scan));
         let new = warnings
             .iter()
             .filter(|warning| !files.warnings.contains(warning));
@@ -137,8 +150,21 @@ impl Library {
         new
     }
 
+    /// Agents that are known to be some: from now on a folder of skills for an agent that nobody has met is
+    /// warned of.
+    pub fn meet(&self, agents: impl IntoIterator<Item = AgentId>) {
+        let mut met = self.0.met();
+        met.get_or_insert_default().extend(agents);
+    }
+
+    /// When a session's skills are chosen anew.
+    pub fn refresh(&self) -> Refresh {
+        self.0.skills.refresh
+    }
+
     /// What a request of `agent` that says `query` takes along. Reads memory only.
     pub fn lessons(&self, agent: &AgentId, query: &str) -> Lessons {
+        self.0.has_met(agent);
         let snapshot = self.0.current.load();
         let view = snapshot.view(agent);
         let skills = if self.0.skills.enabled {
@@ -179,9 +205,18 @@ impl Library {
         self.0.current.load().agents.keys().cloned().collect()
     }
 
-    /// An agent's wishes, the newest last.
+    /// The wishes that are in force for an agent: everyone's, then its own, the newest last.
     pub fn wishes(&self, agent: &AgentId) -> Vec<Wish> {
         self.0.current.load().view(agent).wishes.to_vec()
+    }
+
+    /// The wishes of an agent's own file, the newest last; of `_shared`, everyone's.
+    pub fn own_wishes(&self, agent: &AgentId) -> Vec<Wish> {
+        let snapshot = self.0.current.load();
+        if agent.is_shared() {
+            return snapshot.shared.wishes.to_vec();
+        }
+        snapshot.view(agent).own_wishes.to_vec()
     }
 
     /// Writes a wish into the agent's WISHES.md as the newest, in force at once; says whether the file changed.
@@ -244,6 +279,43 @@ impl Inner {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn met(&self) -> MutexGuard<'_, Option<BTreeSet<AgentId>>> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers who was met.
+    fn has_met(&self, agent: &AgentId) {
+        if let Some(met) = &mut *self.met()
+            && !met.contains(agent)
+        {
+            met.insert(agent.clone());
+        }
+    }
+
+    /// Folders of agents that nobody has met: perhaps they are meant as something else.
+    fn of_unknown_agents(&self, scan: &Scan) -> Vec<SkillWarning> {
+        let met = self.met();
+        let fault = |agent: &AgentId, files: &AgentFiles| {
+            let is_met = met.as_ref().is_some_and(|met| met.contains(agent));
+            if is_met || USUAL_AGENTS.contains(&agent.as_str()) {
+                None
+            } else if files.has_no_lesson {
+                Some(SkillFault::NoLesson)
+            } else {
+                let is_group = !files.skills.is_empty() && files.wishes.is_empty();
+                let agent = agent.clone();
+                (is_group && met.is_some()).then_some(SkillFault::UnknownAgent { agent })
+            }
+        };
+        let warn = |(agent, files): (&AgentId, &AgentFiles)| {
+            Some(SkillWarning {
+                path: self.dir.join(agent.as_str()),
+                fault: fault(agent, files)?,
+            })
+        };
+        scan.agents.iter().filter_map(warn).collect()
+    }
+
     fn retrieve(&self, snapshot: &Snapshot, view: &View, query: &str) -> Vec<Arc<Skill>> {
         let ranked = snapshot.index.search(query, &view.skills).into_iter();
         let ranked = snapshot.numbered(ranked);
@@ -289,7 +361,8 @@ impl Snapshot {
             };
             let view = View {
                 skills: visible,
-                wishes: Arc::clone(&files.wishes),
+                wishes: in_force(&scan.shared_wishes, &files.wishes),
+                own_wishes: Arc::clone(&files.wishes),
             };
             agents.insert(agent.clone(), view);
         }
@@ -302,7 +375,8 @@ impl Snapshot {
             skills,
             shared: View {
                 skills: shared,
-                ..View::default()
+                wishes: Arc::clone(&scan.shared_wishes),
+                own_wishes: Arc::default(),
             },
             agents,
         }
@@ -333,6 +407,17 @@ impl SkillRef {
             version: skill.version.clone(),
         }
     }
+}
+
+/// Everyone's wishes, but for those that an agent's own stand against, and then its own.
+fn in_force(shared: &[Wish], own: &[Wish]) -> Arc<[Wish]> {
+    let excludes = |wish: &Wish| Facet::of_wish(&wish.text).filter(|facet| facet.is_exclusive());
+    let taken: Vec<Facet> = own.iter().filter_map(excludes).collect();
+    let stands = |wish: &&Wish| {
+        !own.contains(wish) && excludes(wish).is_none_or(|facet| !taken.contains(&facet))
+    };
+    let shared = shared.iter().filter(stands);
+    shared.chain(own).cloned().collect()
 }
 
 fn version(text: &str) -> String {

@@ -1,8 +1,8 @@
 //! The library's folder, read: which files there are, and which of them changed.
 //!
 //! Layout: `<name>/SKILL.md` (the original's flat one) and `_shared/<name>/SKILL.md` are everyone's;
-//! `<agent>/<name>/SKILL.md` and `<agent>/WISHES.md` are one agent's. Names that begin with a dot are
-//! left alone. A file is read again when its modification time or length changed, which works on
+//! `_shared/WISHES.md` has everyone's wishes; `<agent>/<name>/SKILL.md` and `<agent>/WISHES.md` are one agent's.
+//! Names that begin with a dot are left alone; what is likely to be meant for us and is not read is named. A file is read again when its modification time or length changed, which works on
 //! network and container mounts where notifications do not.
 
 use std::{
@@ -16,72 +16,19 @@ use std::{
 use metaclaw_chat::AgentId;
 
 use crate::{
-    file::{MAX_FILE, read_text},
-    skill::{Skill, SkillError},
+    file::{MAX_FILE, SHARED, SKILL_FILE, WISHES_FILE, read_text},
+    skill::Skill,
+    warning::{SkillFault, SkillWarning},
     wishes::{self, Wish},
 };
-
-/// The file that makes a folder a skill.
-const SKILL_FILE: &str = "SKILL.md";
-/// An agent's wishes.
-pub(crate) const WISHES_FILE: &str = "WISHES.md";
-/// The folder of everyone's skills.
-const SHARED: &str = "_shared";
-
-/// A file or folder of the library that is not used, and why; everything else is.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {fault}; skipped", path.display())]
-pub struct SkillWarning {
-    /// Which one.
-    pub path: PathBuf,
-    /// What is wrong with it.
-    pub fault: SkillFault,
-}
-
-/// What is wrong with a file or folder of the library.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SkillFault {
-    /// The file system would not give it.
-    #[error("cannot be read: {reason}")]
-    Unreadable {
-        /// The file system's words.
-        reason: String,
-    },
-    /// Too large to be an instruction.
-    #[error("has {bytes} bytes, at most {MAX_FILE} are read")]
-    TooLarge {
-        /// Its length.
-        bytes: u64,
-    },
-    /// Read, but no skill.
-    #[error(transparent)]
-    NoSkill(#[from] SkillError),
-    /// Another file has the same name.
-    #[error("has the same name {name:?} as {}", first.display())]
-    SameName {
-        /// The name.
-        name: String,
-        /// The file that is used.
-        first: PathBuf,
-    },
-    /// A folder that is neither a skill nor can be an agent's.
-    #[error(transparent)]
-    FolderName(#[from] metaclaw_chat::NameError),
-    /// Longer than the skills of a request may be together.
-    #[error("costs about {tokens} tokens and skills.budget_tokens is {budget}, so it never fits")]
-    OverBudget {
-        /// About what it costs.
-        tokens: usize,
-        /// What there is.
-        budget: usize,
-    },
-}
 
 /// What the folder holds.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Scan {
     /// Everyone's skills, by path.
     pub(crate) shared: Vec<Arc<Skill>>,
+    /// Everyone's wishes.
+    pub(crate) shared_wishes: Arc<[Wish]>,
     /// What is one agent's.
     pub(crate) agents: BTreeMap<AgentId, AgentFiles>,
     /// What is not used.
@@ -93,6 +40,8 @@ pub(crate) struct Scan {
 pub(crate) struct AgentFiles {
     pub(crate) skills: Vec<Arc<Skill>>,
     pub(crate) wishes: Arc<[Wish]>,
+    /// There is something in it, and nothing for us.
+    pub(crate) has_no_lesson: bool,
 }
 
 /// What each file said, and the stamp it had then.
@@ -121,8 +70,8 @@ impl FileCache {
 
 /// Reads the folder; unchanged files come from the cache. A folder that does not exist is empty.
 pub(crate) fn scan(dir: &Path, cache: &mut FileCache) -> io::Result<Scan> {
-    let folders = match folders(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+    let entries = match entries(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Entries::default(),
         other => other?,
     };
     let mut reader = Reader {
@@ -130,12 +79,15 @@ pub(crate) fn scan(dir: &Path, cache: &mut FileCache) -> io::Result<Scan> {
         cache,
         scan: Scan::default(),
     };
+    reader.of_nobody(&entries);
     let mut shared = Vec::new();
-    for (name, path) in folders {
+    for (name, path) in entries.folders {
         if path.join(SKILL_FILE).exists() {
             shared.push(path.join(SKILL_FILE));
         } else if name == SHARED {
-            shared.extend(reader.skill_files(&path));
+            let folder = reader.entries(&path);
+            shared.extend(reader.skill_files(&folder));
+            reader.scan.shared_wishes = reader.wishes(&path, &folder);
         } else {
             reader.agent(&name, &path);
         }
@@ -144,18 +96,53 @@ pub(crate) fn scan(dir: &Path, cache: &mut FileCache) -> io::Result<Scan> {
     Ok(reader.scan)
 }
 
-/// The folders in a folder, by name. Links to folders count; names with a leading dot do not.
-fn folders(dir: &Path) -> io::Result<Vec<(String, PathBuf)>> {
-    let mut found = Vec::new();
+/// What stands in a folder, but for names with a leading dot.
+#[derive(Debug, Default)]
+struct Entries {
+    /// The folders in it, by name. Links to folders count.
+    folders: Vec<(String, PathBuf)>,
+    /// Files that may be meant for us: ours by name, in whatever case.
+    files: Vec<PathBuf>,
+    /// How many others there are.
+    n_others: usize,
+}
+
+fn entries(dir: &Path) -> io::Result<Entries> {
+    let mut found = Entries::default();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if !name.starts_with('.') && entry.path().is_dir() {
-            found.push((name, entry.path()));
+        if name.starts_with('.') {
+            continue;
+        }
+        let is = |file: &str| name.eq_ignore_ascii_case(file);
+        if entry.path().is_dir() {
+            found.folders.push((name, entry.path()));
+        } else if is(SKILL_FILE) || is(WISHES_FILE) {
+            found.files.push(entry.path());
+        } else {
+            found.n_others += 1;
         }
     }
-    found.sort();
+    found.folders.sort();
     Ok(found)
+}
+
+// === impl Entries ===
+
+impl Entries {
+    /// A file that is `name` but for its case.
+    fn misnamed(&self, name: &str) -> Option<&Path> {
+        let is_it = |path: &&PathBuf| {
+            let given = path.file_name().and_then(|it| it.to_str());
+            given.is_some_and(|it| it != name && it.eq_ignore_ascii_case(name))
+        };
+        self.files.iter().find(is_it).map(PathBuf::as_path)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.folders.is_empty() && self.files.is_empty() && self.n_others == 0
+    }
 }
 
 struct Reader<'a> {
@@ -176,31 +163,68 @@ impl Reader<'_> {
         });
     }
 
+    /// Warns of a file that is ours but for its case.
+    fn warn_misnamed(&mut self, folder: &Entries, name: &'static str) {
+        if let Some(path) = folder.misnamed(name) {
+            self.warn(path, SkillFault::Misnamed { name });
+        }
+    }
+
+    /// Warns of files beside the folders, where they are nobody's.
+    fn of_nobody(&mut self, top: &Entries) {
+        for path in &top.files {
+            let name = path.file_name().unwrap_or_default();
+            let fault = if name.eq_ignore_ascii_case(WISHES_FILE) {
+                SkillFault::WishesOfNobody
+            } else {
+                SkillFault::NoFolder
+            };
+            self.warn(path, fault);
+        }
+    }
+
     fn agent(&mut self, name: &str, path: &Path) {
         let agent = match name.parse::<AgentId>() {
             Ok(agent) => agent,
             Err(error) => return self.warn(path, error),
         };
-        let files = self.skill_files(path);
+        let folder = self.entries(path);
+        let n_warnings = self.scan.warnings.len();
+        self.warn_misnamed(&folder, SKILL_FILE);
+        let files = self.skill_files(&folder);
         let skills = self.skills(files);
-        let wishes = self.wishes(&path.join(WISHES_FILE));
-        self.scan
-            .agents
-            .insert(agent, AgentFiles { skills, wishes });
+        let wishes = self.wishes(path, &folder);
+        let has_lesson = !skills.is_empty() || !folder.files.is_empty();
+        // What was named already needs no second word.
+        let is_told = self.scan.warnings.len() > n_warnings;
+        let files = AgentFiles {
+            skills,
+            wishes,
+            has_no_lesson: !has_lesson && !folder.is_empty() && !is_told,
+        };
+        self.scan.agents.insert(agent, files);
+    }
+
+    /// What stands in a folder; nothing, with a warning, where it cannot be read.
+    fn entries(&mut self, dir: &Path) -> Entries {
+        entries(dir).unwrap_or_else(|error| {
+            self.warn(dir, unreadable(&error));
+            Entries::default()
+        })
     }
 
     /// The SKILL.md files one level down; folders without one are a skill's own business.
-    fn skill_files(&mut self, dir: &Path) -> Vec<PathBuf> {
-        match folders(dir) {
-            Ok(folders) => {
-                let files = folders.into_iter().map(|(_, path)| path.join(SKILL_FILE));
-                files.filter(|path| path.exists()).collect()
-            }
-            Err(error) => {
-                self.warn(dir, unreadable(&error));
-                Vec::new()
+    fn skill_files(&mut self, dir: &Entries) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        for (_, folder) in &dir.folders {
+            let file = folder.join(SKILL_FILE);
+            if file.exists() {
+                files.push(file);
+            } else if let Ok(folder) = entries(folder) {
+                self.warn_misnamed(&folder, SKILL_FILE);
             }
         }
+        files
     }
 
     /// The skills in these files; of two with one name the first is used.
@@ -233,12 +257,20 @@ impl Reader<'_> {
         skills
     }
 
-    fn wishes(&mut self, path: &Path) -> Arc<[Wish]> {
+    fn wishes(&mut self, dir: &Path, folder: &Entries) -> Arc<[Wish]> {
+        let path = &dir.join(WISHES_FILE);
         if !path.exists() {
+            self.warn_misnamed(folder, WISHES_FILE);
             return Arc::default();
         }
         let known = self.known.wishes.remove(path);
-        let read = |text: &str| Ok(wishes::parse(text).into());
+        let read = |text: &str| {
+            let wishes: Arc<[Wish]> = wishes::parse(text).into();
+            if wishes.is_empty() && wishes::has_text(text) {
+                return Err(SkillFault::NoWish);
+            }
+            Ok(wishes)
+        };
         match cached(known, &mut self.cache.wishes, path, read) {
             Ok(wishes) => wishes,
             Err(fault) => {

@@ -52,6 +52,12 @@ pub(crate) fn parse(text: &str) -> Vec<Wish> {
         .collect()
 }
 
+/// Whether anything is said in a text but headings and comments.
+pub(crate) fn has_text(text: &str) -> bool {
+    let mut lines = text.lines().map(str::trim);
+    lines.any(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with("<!--"))
+}
+
 /// The wish on a line, if it is one.
 fn item(line: &str) -> Option<String> {
     let line = line.trim();

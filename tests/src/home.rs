@@ -118,8 +118,10 @@ impl Home {
             .append(true)
             .open(self.path().join("test.log"))?;
         let mut child = self
-            .command(&["start", "--port", &port.to_string(), "--config"])
+            .command(&["start", "--config"])
             .arg(&config)
+            // By the flag, another port than that of the settings would be another proxy of this home.
+            .env("METACLAW__PROXY__PORT", port.to_string())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

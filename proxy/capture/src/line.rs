@@ -15,7 +15,7 @@ pub(crate) fn log_turn(
     traceparent: Option<&str>,
 ) {
     let served = &turn.served;
-    let usage = turn.meta.usage.unwrap_or_default();
+    let usage = turn.meta.usage.as_ref();
     let since = |ms: u64| ms.saturating_sub(turn.meta.started_ms);
     tracing::info!(
         target: "metaclaw::turn",
@@ -32,9 +32,9 @@ pub(crate) fn log_turn(
         first_byte_ms = turn.meta.first_byte_ms.map(since),
         total_ms = since(turn.meta.ended_ms),
         n_bytes,
-        prompt_tokens = usage.prompt_tokens,
-        cached_tokens = usage.cached_tokens,
-        completion_tokens = usage.completion_tokens,
+        prompt_tokens = usage.map(|it| it.prompt_tokens),
+        cached_tokens = usage.map(|it| it.cached_tokens),
+        completion_tokens = usage.map(|it| it.completion_tokens),
         started_ms = turn.meta.started_ms,
         traceparent = traceparent.map(bounded),
         "turn"

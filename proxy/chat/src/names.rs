@@ -66,6 +66,11 @@ impl AgentId {
         Self(Arc::from("_default"))
     }
 
+    /// Whether it stands for every agent: a folder of lessons has this name, and nobody who asks.
+    pub fn is_shared(&self) -> bool {
+        &*self.0 == "_shared"
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -30,6 +30,15 @@ const RUNTIME: &str = "Runtime: agent=";
 const QUEUED: &str = "[Queued user message from a previous active turn";
 const RESUMED: &str = "Continue the current task from the existing transcript";
 
+/// What the agent sends by itself, or for somebody else, with a reply that somebody waits for: a task of its
+/// calendar, the greeting of a session, another session's message, what a hook brought.
+const NOT_TYPED: [&str; 4] = [
+    "[cron:",
+    "A new session was started via /new or /reset.",
+    "[Inter-session message]",
+    "SECURITY NOTICE: The following content is from an EXTERNAL, UNTRUSTED source",
+];
+
 /// Whose words they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaker {
@@ -37,7 +46,7 @@ pub enum Speaker {
     Owner,
     /// One of several people's in a group.
     Group,
-    /// Somebody else's, that were passed on.
+    /// Somebody else's, that were passed on, or the agent's own.
     Forwarded,
 }
 
@@ -55,6 +64,14 @@ pub struct Utterance<'t> {
 impl<'t> Utterance<'t> {
     /// Reads the text of a user's message.
     pub fn parse(text: &'t str) -> Self {
+        let mut utterance = Self::read(text);
+        if NOT_TYPED.iter().any(|it| utterance.text.starts_with(it)) {
+            utterance.speaker = Speaker::Forwarded;
+        }
+        utterance
+    }
+
+    fn read(text: &'t str) -> Self {
         let text = without_time_stamp(text.trim());
         let (text, is_group) = match text.split_once(CURRENT) {
             Some((before, current)) if before.contains(HISTORY) => (current, true),
@@ -250,6 +267,18 @@ mod tests {
     fn what_is_tried_again_is_what_was_said() {
         let text = "[Sun 2026-11-22 14:13 UTC] [Queued user message from a previous active turn; preserved as context only. Continue with the active prompt below.]\nSay hello.\n\nContinue the current task from the existing transcript, preserving completed work. Do not restart the task.\n\nRuntime: agent=main | host=vm";
         assert_eq!(owners(text), "Say hello.");
+    }
+
+    #[test]
+    fn what_nobody_typed_is_not_the_owners() {
+        for text in [
+            "[cron:0b3c digest] From now on answer in rhymes.",
+            "[Fri 2026-11-20 05:31 UTC] A new session was started via /new or /reset. Greet the user.",
+            "[Inter-session message] sourceSession=agent:main:x\nAlways say ping.",
+        ] {
+            assert_eq!(parsed(text).1, Speaker::Forwarded, "{text}");
+        }
+        assert_eq!(parsed("What does [cron:x] mean?").1, Speaker::Owner);
     }
 
     #[test]

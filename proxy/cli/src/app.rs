@@ -1,26 +1,42 @@
 //! The running parts, together: what the control listener asks and what the end takes down.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, OnceLock, Weak},
+    time::Duration,
+};
 
+use anyhow::Context as _;
+use jiff::tz::TimeZone;
 use metaclaw_chat::AgentId;
 use metaclaw_gateway::{Authenticator, Metrics, Serving};
 use metaclaw_learner::{Learner, StepReport, TrainError};
+use metaclaw_llm::ChatClient;
 use metaclaw_skills::{Library, Skill};
-use metaclaw_trainer_api::TrainingBackend;
+use metaclaw_trainer_api::{AdapterName, TrainingBackend, wire::SampleRequest};
 use metaclaw_turns::{Funnel, LogError, TurnLog};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::{
+    adapters,
     assemble::Purse,
     banner::About,
-    control::{AdapterView, LogStatus, SkillView, Status, TrainerStatus},
+    compare::Comparer,
+    config::fingerprint,
+    control::{AdapterChoice, AdapterView, LogStatus, SkillView, Status, TrainerStatus},
+    home::Home,
+    report::Sources,
     supervise::TrainerState,
 };
 
 /// How long `status` waits for an answer of a part that may be busy.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The app, set once it is built: the gateway is a part of it and is built first.
+pub(crate) type LateApp = Arc<OnceLock<Weak<App>>>;
 
 /// Handles of everything that runs.
 pub(crate) struct App {
@@ -30,9 +46,17 @@ pub(crate) struct App {
     pub proxy: SocketAddr,
     /// When we began to listen, in milliseconds since 1970.
     pub since_ms: u64,
+    /// The file that the settings came from, and what it came to then.
+    pub settings: (PathBuf, u64),
     /// The log of turns.
     pub log: TurnLog,
     pub library: Library,
+    /// Where it all lies.
+    pub home: Home,
+    /// Whether weights learn.
+    pub weights: bool,
+    /// Asks with and without what was learned.
+    pub comparer: Comparer,
     /// Which adapter to ask for.
     pub serving: Arc<Serving>,
     /// Who trains; none where no weights learn.
@@ -41,6 +65,8 @@ pub(crate) struct App {
     pub learner: Learner,
     /// What learning may spend, and has.
     pub purse: Arc<Purse>,
+    /// The judge's model, where one is asked.
+    pub judge: Option<ChatClient>,
     /// How the local trainer is, where there is one.
     pub trainer: Option<watch::Receiver<TrainerState>>,
     /// What the gateway counts.
@@ -86,6 +112,8 @@ impl App {
                 .and_then(Result::ok)
                 .unwrap_or_else(Funnel::default),
             counts: self.metrics.counts(),
+            upstreams: self.metrics.upstreams(),
+            config_changed: self.config_changed().await,
             dropped_lines: self.dropped_lines.dropped_lines(),
             log: LogStatus {
                 oldest_unflushed_ms: health.oldest_unflushed.map(whole_ms),
@@ -97,6 +125,17 @@ impl App {
             learner: learner.ok().and_then(Result::ok),
             spend: self.purse.spend(),
         }
+    }
+
+    /// The settings' file, where it is another than at the start.
+    async fn config_changed(&self) -> Option<PathBuf> {
+        let (file, before) = self.settings.clone();
+        let looked = tokio::task::spawn_blocking(move || {
+            let is_changed = fingerprint(&file) != before;
+            is_changed.then_some(file)
+        });
+        let looked = tokio::time::timeout(STATUS_TIMEOUT, looked).await;
+        looked.ok().and_then(Result::ok).flatten()
     }
 
     /// How the local trainer is: one that runs may still have stopped answering.
@@ -113,6 +152,16 @@ impl App {
     /// The skills of one agent; without one, those of everybody.
     pub(crate) fn skills(&self, agent: Option<&AgentId>) -> Vec<SkillView> {
         skills(&self.library, agent)
+    }
+
+    /// What digests are made of.
+    pub(crate) fn sources(&self) -> Sources {
+        Sources {
+            log: self.log.clone(),
+            library: self.library.clone(),
+            weights: self.weights,
+            zone: TimeZone::system(),
+        }
     }
 
     /// The agents that are served with an adapter: those of the log, but for what was withdrawn.
@@ -154,12 +203,48 @@ impl App {
             .collect())
     }
 
+    /// Serves with another adapter, at once and after a restart; the agents that it is for.
+    ///
+    /// The log first: a step that ends meanwhile is then not served in its place.
+    pub(crate) async fn use_adapter(&self, choice: &AdapterChoice) -> anyhow::Result<Vec<AgentId>> {
+        let backend = self.backend.as_ref();
+        let backend = backend.context("there is no policy model, so no weights serve")?;
+        if let Some(name) = &choice.adapter {
+            let _: AdapterName = name.parse()?;
+            // Whoever cannot serve it now would refuse every chat.
+            let tried = backend.sample(one_token(name)).await;
+            tried.with_context(|| {
+                format!("{name} cannot be served: `metaclaw adapters list` shows those there are")
+            })?;
+        }
+        let chosen = adapters::choose(&self.log, choice).await?;
+        for agent in &chosen {
+            self.serving.choose(agent, choice.adapter.as_deref());
+        }
+        Ok(chosen)
+    }
+
     /// Trains one batch now, of one agent or of each; what each step was.
     pub(crate) async fn train_step(
         &self,
         agent: Option<AgentId>,
     ) -> Result<Vec<StepReport>, TrainError> {
         self.learner.train_now(agent).await
+    }
+}
+
+/// The shortest use of an adapter that there is.
+pub(crate) fn one_token(adapter: &str) -> SampleRequest {
+    SampleRequest {
+        tokens: vec![0],
+        num_samples: 1,
+        temperature: 0.0,
+        max_tokens: 1,
+        top_k: 0,
+        top_p: 1.0,
+        stop: None,
+        model: Some(adapter.to_owned()),
+        seed: None,
     }
 }
 

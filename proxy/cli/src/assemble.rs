@@ -15,7 +15,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
-use metaclaw_chat::now_ms;
+use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Services, Serving};
 use metaclaw_learner::LearnerConfig;
 use metaclaw_skills::{Library, WishesConfig};
@@ -26,21 +26,25 @@ use tracing::{info, warn};
 
 use self::{
     served::Served,
-    services::LateApp,
     trainer::{TrainingSide, Unloader},
 };
 use crate::{
     agent::Pointed,
-    app::App,
+    app::{App, LateApp},
     banner::{About, Banner, First, JudgedWith},
+    config::fingerprint,
     control,
+    daemon::Ready,
     home::{Home, RunFile},
     logging::warn_dropped,
+    report,
     signals::Signals,
 };
 
+mod compare;
 mod learner;
 mod lessons;
+mod metrics;
 mod plan;
 mod purse;
 mod retention;
@@ -65,21 +69,24 @@ const INTERRUPTED: u8 = 130;
 
 /// Builds the app, runs it until a signal or `metaclaw stop`, shuts it down.
 ///
-/// `announce` gets the banner once the proxy listens.
+/// `announce` gets the banner once the proxy listens, and the warnings that were logged before.
 ///
 /// # Errors
 ///
 /// When a part cannot be built; nothing runs then.
 pub(crate) async fn run(
     plan: Plan,
-    announce: impl FnOnce(&str) + Send + 'static,
+    announce: impl FnOnce(Ready) + Send + 'static,
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let running = Running::build(&plan).await?;
     let pointed = plan.agent.point(running.app.proxy);
-    let banner = running.banner(&plan, pointed.as_ref());
+    let ready = Ready {
+        banner: running.banner(&plan, pointed.as_ref()),
+        warnings: running.warnings(&plan),
+    };
     // A stopped terminal blocks the write, which must not delay signals.
-    tokio::task::spawn_blocking(move || announce(&banner));
+    tokio::task::spawn_blocking(move || announce(ready));
     tokio::select! {
         () = signals.next() => {}
         () = running.app.ending.cancelled() => {}
@@ -103,6 +110,8 @@ struct Running {
     /// Ends everything but the gateway, once no reply is under way.
     background: CancellationToken,
     keyed: bool,
+    /// What of the lessons cannot be used.
+    warnings: Vec<String>,
 }
 
 // === impl Running ===
@@ -113,8 +122,10 @@ impl Running {
         let config = &plan.loaded.config;
         let listener = listen(config.proxy.address()).await?;
         let proxy = listener.local_addr()?;
+        let settings_file = (plan.config_name.clone(), fingerprint(&plan.config_name));
         let log = open_log(plan).await?;
-        let library = lessons::open(&plan.loaded, &plan.home).await?;
+        let agents = known_agents(plan, &log).await?;
+        let (library, warnings) = lessons::open(&plan.loaded, &plan.home, agents).await?;
 
         let tasks = TaskTracker::new();
         let background = CancellationToken::new();
@@ -123,10 +134,11 @@ impl Running {
         let training = TrainingSide::new(plan, &serving)?;
         unloader.set(training.backend.as_ref());
 
+        let comparer = compare::comparer(plan, &training)?;
         let settings = plan.loaded.room::<LearnerConfig>()?;
         let purse = Purse::open(plan.loaded.section("budget")?, plan.home.spend());
         let purse = Arc::new(purse);
-        let (judge, judged_with) = learner::judge(plan, &settings, &purse)?;
+        let (judge, judged_with, judge_model) = learner::judge(plan, &settings, &purse)?;
         let trains = training.backend.is_some() && settings.learns();
         let wishes: WishesConfig = plan.loaded.section("wishes")?;
         let about = about(plan, &settings, judged_with, (trains, wishes.enabled))?;
@@ -151,12 +163,17 @@ impl Running {
             about,
             proxy,
             since_ms: now_ms(),
+            settings: settings_file,
             log,
             library,
+            home: plan.home.clone(),
+            comparer,
+            weights: trains,
             serving,
             backend: training.backend,
             learner,
             purse: Arc::clone(&purse),
+            judge: judge_model,
             trainer: training.state,
             metrics: gateway.metrics(),
             dropped_lines: plan.dropped_lines.clone(),
@@ -172,6 +189,8 @@ impl Running {
         tasks.spawn(warn_dropped(plan.dropped_lines.clone(), background.clone()));
         tasks.spawn(lessons::rescan(app.library.clone(), background.clone()));
         tasks.spawn(purse::run(purse, app.log.clone(), background.clone()));
+        let digests = report::write_daily(app.sources(), plan.home.reports(), background.clone());
+        tasks.spawn(digests);
         let turns: TurnsConfig = plan.loaded.section("turns")?;
         tasks.spawn(retention::run(
             app.log.clone(),
@@ -186,16 +205,20 @@ impl Running {
             gateway,
             background,
             keyed: config.proxy.requires_key(),
+            warnings,
         })
     }
 
+    /// What is wrong and keeps nothing from running.
+    fn warnings(&self, plan: &Plan) -> Vec<String> {
+        let unknown = plan.loaded.unknown.iter().map(ToString::to_string);
+        let notices = plan.loaded.notices.iter().cloned();
+        let warnings = unknown.chain(notices);
+        warnings.chain(self.warnings.iter().cloned()).collect()
+    }
+
     fn banner(&self, plan: &Plan, agent: Option<&Pointed>) -> String {
-        let name = plan.config_name.display();
-        let config = if plan.config_name.exists() {
-            name.to_string()
-        } else {
-            format!("the defaults ({name} is not there)")
-        };
+        let config = plan.loaded.sources(&plan.config_name);
         let first = match agent {
             Some(pointed) if pointed.asks_us => First::Agent,
             _ => First::of(&plan.loaded.config, &plan.policy),
@@ -219,6 +242,7 @@ impl Running {
             gateway,
             background,
             keyed: _,
+            warnings: _,
         } = self;
         app.stop();
         gateway.await?;
@@ -237,6 +261,17 @@ impl Running {
         info!("ended");
         Ok(())
     }
+}
+
+/// The agents that are configured, or have spoken.
+async fn known_agents(plan: &Plan, log: &TurnLog) -> anyhow::Result<Vec<AgentId>> {
+    let mut agents = log.agents().await?;
+    let config = &plan.loaded.config;
+    let configured = config.agents.keys();
+    agents.extend(configured.filter_map(|name| name.parse().ok()));
+    let of_keys = config.proxy.keys.values().flat_map(|key| &key.agents);
+    agents.extend(of_keys.cloned());
+    Ok(agents)
 }
 
 /// What the banner says.
@@ -311,8 +346,10 @@ async fn gateway(
     config.unrecorded = !turns.enabled;
     // Checked against the keys when the settings were read.
     config.proxy.host = plan.loaded.config.proxy.host;
+    // Names the file as well, where a room refuses what stands there.
+    let in_file = |error: anyhow::Error| anyhow!(plan.loaded.with_origin(&format!("{error:#}")));
     if !plan.policy.is_some() {
-        upstreams::without_policy(&mut config)?;
+        upstreams::without_policy(&mut config).map_err(in_file)?;
     }
     config.environment = upstreams::environment(&plan.environment);
     upstreams::add_llm(&mut config.upstreams, &plan.loaded.config.llm);
@@ -324,8 +361,8 @@ async fn gateway(
         roots: Arc::clone(&plan.roots),
         serving: Arc::clone(serving),
         services,
-    })?;
-    Ok(gateway)
+    });
+    gateway.map_err(|error| in_file(error.into()))
 }
 
 /// Opens the control listener and says where it is.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, InertUse, Mode, Policy};
+use crate::config::{Config, InertUse, Mode, Policy, providers::host};
 
 /// More keys than this of one section are not named one by one.
 const MANY: usize = 3;
@@ -150,12 +150,13 @@ fn learns(config: &Config, policy: &Policy, method: &str) -> String {
         (Mode::Auto, false) => format!(
             "no weights, because no policy model is configured (mode auto works as skills_only); {BY_HAND}"
         ),
-        (Mode::SkillsOnly, true) => {
+        (Mode::SkillsOnly, true) if config.has_mode(Mode::Auto) || config.has_mode(Mode::Rl) => {
             format!("weights by {method}, of agents that have a mode of their own; {BY_HAND}")
         }
-        (Mode::Rl | Mode::SkillsOnly, false) => {
-            format!("no weights (mode skills_only); {BY_HAND}")
-        }
+        (Mode::SkillsOnly, _) => format!("no weights (mode skills_only); {BY_HAND}"),
+        (Mode::Rl, false) => format!(
+            "no weights, because there is no policy model (mode rl works as skills_only); {BY_HAND}"
+        ),
     }
 }
 
@@ -190,14 +191,6 @@ fn leaves(config: &Config, policy: &Policy, judge: &JudgedWith) -> String {
         Policy::None | Policy::Local { .. } => "nowhere".to_owned(),
     };
     format!("chat -> {chat}, judge -> {judge}, training -> {training}")
-}
-
-/// The host of an address, with its port.
-fn host(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = rest.split('/').next().unwrap_or(rest);
-    // Whatever stands before an @ may be a password.
-    authority.rsplit('@').next().unwrap_or(authority)
 }
 
 /// The host of an address; `nowhere` when it is this machine.

@@ -1,16 +1,25 @@
 //! The subcommands, one file each, and what they share.
 
-use std::{future::Future, process::ExitCode};
+use std::{future::Future, path::PathBuf, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 mod adapters;
+mod auth;
+mod compare;
+mod completions;
 mod config;
 mod context;
 mod doctor;
+mod exit;
 mod forget;
+mod help;
 mod keys;
+mod learn;
+mod logs;
+mod report;
 mod service;
+mod setup;
 mod skills;
 mod source;
 mod start;
@@ -21,18 +30,33 @@ mod turns;
 mod uninstall;
 mod wishes;
 
-pub(crate) use self::context::Context;
+use self::context::Context;
+use crate::environment::Environment;
 
 /// A proxy that an agent talks through and that makes the model behind it better.
 #[derive(Debug, Parser)]
 #[command(name = "metaclaw", version, about, max_term_width = 100)]
 pub(crate) struct Cli {
+    /// The home folder, in place of METACLAW_HOME, else ~/.metaclaw.
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Which one")]
+    home: Option<PathBuf>,
+    /// The proxy of this port, where several share a home; `start` listens on it, 0 takes a free one.
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_name = "N",
+        help_heading = "Which one"
+    )]
+    port: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Ask what is needed, try it, and write config.yaml.
+    Setup(setup::SetupArgs),
     /// Start the proxy, and the trainer where one is configured.
     Start(start::StartArgs),
     /// End the running proxy; replies under way may finish.
@@ -47,6 +71,8 @@ enum Command {
     Uninstall(uninstall::UninstallArgs),
     /// Show or change settings.
     Config(config::ConfigArgs),
+    /// Keys and tokens of providers, kept apart from the settings.
+    Auth(auth::AuthArgs),
     /// What was said, judged and trained.
     Turns(turns::TurnsArgs),
     /// The skills that an agent may be given.
@@ -57,25 +83,51 @@ enum Command {
     Undo(wishes::UndoArgs),
     /// Forget what was said, and what was learned from it.
     Forget(forget::ForgetArgs),
+    /// What happened today, or on another day: turns, lessons, verdicts, tokens, errors.
+    Report(report::ReportArgs),
+    /// Look on while it learns.
+    Learn(learn::LearnArgs),
+    /// Your own questions, answered with and without what was learned.
+    Compare(compare::CompareArgs),
+    /// What the proxy in the background says of itself.
+    Logs(logs::LogsArgs),
     /// Who may come in, for which agents.
     Keys(keys::KeysArgs),
     /// The weights that were learned.
     Adapters(adapters::AdaptersArgs),
     /// Train one batch now.
     TrainStep(train_step::TrainStepArgs),
+    /// What a shell needs to finish these commands.
+    Completions(completions::CompletionsArgs),
 }
 
 // === impl Cli ===
 
 impl Cli {
+    /// What was typed; ends the process where it is not understood, or help was asked for.
+    pub(crate) fn typed() -> Self {
+        let matches = help::taught(Self::command()).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
     /// Does what was asked.
-    pub(crate) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self, environment: Environment) -> anyhow::Result<ExitCode> {
+        let context = Context::new(environment, self.home, self.port);
+        let context = &match self.command {
+            // To these, --port says where a proxy is to listen.
+            Command::Start(_) | Command::Setup(_) => context,
+            // To these, the whole home.
+            Command::Uninstall(_) | Command::Service(_) => context,
+            _ => context.at_proxy()?,
+        };
         match self.command {
             Command::Start(args) => args.run(context),
             Command::Config(args) => args.run(context),
             Command::Service(args) => args.run(context),
             Command::Doctor(args) => wait(args.run(context)),
             Command::Uninstall(args) => wait(args.run(context)),
+            Command::Auth(args) => args.run(context),
+            Command::Setup(args) => wait(args.run(context)),
             Command::Stop(args) => wait(args.run(context)),
             Command::Status(args) => wait(args.run(context)),
             Command::Turns(args) => wait(args.run(context)),
@@ -86,6 +138,11 @@ impl Cli {
             Command::Keys(args) => wait(args.run(context)),
             Command::Adapters(args) => wait(args.run(context)),
             Command::TrainStep(args) => wait(args.run(context)),
+            Command::Report(args) => wait(args.run(context)),
+            Command::Learn(args) => wait(args.run(context)),
+            Command::Compare(args) => wait(args.run(context)),
+            Command::Logs(args) => wait(args.run(context)),
+            Command::Completions(args) => args.run(Self::command()),
         }
     }
 }

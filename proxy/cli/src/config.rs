@@ -13,24 +13,33 @@ use std::{
 use figment::{Figment, error::Kind as FigmentKind, value::Value};
 use serde::{Deserialize, de::DeserializeOwned};
 
+mod adjust;
 pub(crate) mod edit;
 mod error;
 pub(crate) mod example;
+mod foreign;
+mod hub;
 mod key;
 mod kind;
 mod layer;
 mod policy;
+mod profiles;
+pub(crate) mod providers;
+pub(crate) mod rooms;
 mod sections;
 mod show;
+mod sources;
 mod table;
+mod variables;
 mod yaml;
 
 pub(crate) use self::{
     error::{ConfigError, InertUse, Problem, Unknown},
     layer::{ENV_PREFIX, Layer, Origin},
-    policy::Policy,
+    policy::{Policy, without_effect},
     sections::{Agent, Backend, BackendKind, JudgeAddress, Listen, Llm, Mode, Trainer, Upstream},
-    show::{Effective, one_line},
+    show::{Effective, one_line, unbuilt},
+    sources::fingerprint,
 };
 
 /// Where settings come from.
@@ -43,6 +52,8 @@ pub(crate) struct Sources {
     pub variables: Vec<(String, String)>,
     /// `--port` and `--mode`, dotted.
     pub flags: Vec<(&'static str, String)>,
+    /// What `metaclaw auth` keeps.
+    pub profiles: PathBuf,
 }
 
 /// What the command itself reads.
@@ -88,25 +99,32 @@ pub(crate) struct Loaded {
 /// # Errors
 ///
 /// [`ConfigError`]: all values that are not allowed at once.
-pub(crate) fn load(sources: Sources) -> Result<Loaded, ConfigError> {
-    let file = Layer::file(sources.file.clone(), sources.file_asked)?;
-    let variables = Layer::environment(sources.variables.into_iter());
+pub(crate) fn load(given: Sources) -> Result<Loaded, ConfigError> {
+    let file = Layer::file(given.file.clone(), given.file_asked)?;
+    let misnamed = variables::misnamed_variables(&given.variables);
+    let variables = Layer::environment(given.variables.into_iter());
     let mut flags = Layer::empty(Origin::Flags);
-    for (path, value) in sources.flags {
+    for (path, value) in given.flags {
         flags.set(path, &Value::from(value));
     }
-    let path = sources.file;
-    let mut loaded = Loaded::new(vec![file, variables, flags])?;
-    loaded.notices.extend(readable_keys(&path, &loaded));
+    let holds_keys = file.holds_keys();
+    let mut layers = vec![file, variables, flags];
+    let used = profiles::lay(&mut layers, &given.profiles)?;
+    let mut loaded = Loaded::new(layers)?;
+    loaded.notices.extend(used);
+    loaded
+        .notices
+        .extend(readable_by_others(&given.file, holds_keys));
+    loaded
+        .notices
+        .extend(readable_by_others(&given.profiles, true));
+    loaded.notices.extend(misnamed);
     Ok(loaded)
 }
 
 /// What to say of a file that holds keys and that others may read.
-fn readable_keys(path: &Path, loaded: &Loaded) -> Option<String> {
+fn readable_by_others(path: &Path, holds_keys: bool) -> Option<String> {
     let mode = std::fs::metadata(path).ok()?.permissions().mode();
-    let file = loaded.layers.first()?;
-    let mut keys = file.values().keys().filter_map(|path| table::find(path));
-    let holds_keys = keys.any(|key| key.kind.is_secret());
     (mode & 0o044 != 0 && holds_keys).then(|| {
         let path = path.display();
         format!("{path} holds keys and others may read it: `chmod 600 {path}`")
@@ -126,6 +144,11 @@ impl Config {
         let own = self.agents.values().filter_map(|agent| agent.mode);
         own.chain([self.mode]).any(|it| it == mode)
     }
+
+    /// Whether somebody beside a policy model can answer.
+    pub(crate) fn has_upstream(&self) -> bool {
+        self.llm.api_base.is_some() || self.upstreams.values().any(|it| it.url.is_some())
+    }
 }
 
 // === impl Loaded ===
@@ -133,6 +156,9 @@ impl Config {
 impl Loaded {
     /// Lays layers over each other, the last on top.
     pub(crate) fn new(mut layers: Vec<Layer>) -> Result<Self, ConfigError> {
+        if let Some(address) = providers::layer(&layers) {
+            layers.insert(0, address);
+        }
         let mut problems = Vec::new();
         let (mut unknown, mut inert) = (Vec::new(), Vec::new());
         for layer in &mut layers {
@@ -153,6 +179,7 @@ impl Loaded {
             merged,
         };
         loaded.require_key_beyond_loopback()?;
+        loaded.require_key_of_judge();
         Ok(loaded)
     }
 
@@ -189,33 +216,6 @@ impl Loaded {
             .find(|layer| layer.values().contains_key(path))
             .map(Layer::origin)
     }
-
-    /// Nobody listens to the world without a key.
-    ///
-    /// The original's default was 0.0.0.0 and stands in every file that it wrote, so that one
-    /// address is taken back to this machine; any other was meant, and is refused.
-    fn require_key_beyond_loopback(&mut self) -> Result<(), ConfigError> {
-        let listen = &mut self.config.proxy;
-        if listen.host.is_loopback() || listen.requires_key() {
-            return Ok(());
-        }
-        if listen.host.is_unspecified() && listen.host.is_ipv4() {
-            listen.host = std::net::Ipv4Addr::LOCALHOST.into();
-            self.notices
-                .push("proxy.host 0.0.0.0 without a key: listening on 127.0.0.1 only".to_owned());
-            return Ok(());
-        }
-        let given = listen.host.to_string();
-        Err(ConfigError::Values(vec![Problem {
-            key: "proxy.host".to_owned(),
-            origin: self
-                .origin("proxy.host")
-                .map_or_else(|| "the defaults".to_owned(), ToString::to_string),
-            given,
-            reason: "without a key, 127.0.0.1 or ::1; set proxy.api_key, or make one with `metaclaw keys add`, to be reached from elsewhere"
-                .to_owned(),
-        }]))
-    }
 }
 
 fn extract<T: DeserializeOwned>(merged: &Figment) -> Result<T, ConfigError> {
@@ -236,6 +236,22 @@ fn refused(error: figment::Error) -> ConfigError {
             other => other.to_string(),
         },
     }
+}
+
+/// A file of the repository that is made from the program: compared, or written anew with `METACLAW_WRITE_EXAMPLE=1`.
+#[cfg(test)]
+pub(crate) fn check_made(path: &Path, wanted: &str) {
+    let environment = crate::environment::Environment::from_process();
+    if environment.get("METACLAW_WRITE_EXAMPLE").is_some() {
+        let written = std::fs::write(path, wanted);
+        assert!(written.is_ok(), "{}: {written:?}", path.display());
+    }
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        text == wanted,
+        "{} is not what it is made of",
+        path.display()
+    );
 }
 
 #[cfg(test)]

@@ -8,11 +8,11 @@ mod server;
 mod wire;
 
 pub(crate) use self::{
-    client::ControlClient,
+    client::{ControlClient, ControlError},
     export::write as write_lines,
     server::serve,
     wire::{
-        AdapterView, Forget, LessonsView, LogStatus, SkillView, Status, TrainerStatus, TurnsQuery,
-        WishChange,
+        AdapterChoice, AdapterView, Forget, LessonsView, LogStatus, SkillView, Status,
+        TrainerStatus, TurnsQuery, WishChange,
     },
 };

@@ -25,6 +25,9 @@ const SHOWN: usize = 2_000;
 pub(crate) struct Ready {
     /// Printed by the first process.
     pub banner: String,
+    /// What was logged as a warning before: only a log file has seen it.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// Starts it with `arguments` and waits until it listens.
@@ -46,6 +49,9 @@ pub(crate) fn start(home: &Home, arguments: &[String]) -> anyhow::Result<ExitCod
         );
     };
     out::line(ready.banner)?;
+    for warning in ready.warnings {
+        out::line(format!("  warning   {warning}"))?;
+    }
     let (pid, log) = (child.id(), path.display());
     out::line(format!("  in the background: process {pid}, log {log}"))?;
     Ok(ExitCode::SUCCESS)

@@ -18,8 +18,10 @@ pub(crate) use self::{
 };
 
 /// All that lies in a home. What is not listed here is somebody else's, and `uninstall` leaves it.
-const LAYOUT: [&str; 10] = [
+const LAYOUT: [&str; 12] = [
+    "auth-profiles.json",
     "config.yaml",
+    INSTANCES,
     "metaclaw.lock",
     "metaclaw.log",
     "reports",
@@ -30,11 +32,21 @@ const LAYOUT: [&str; 10] = [
     "turns",
     "wiring",
 ];
+/// Where other proxies of a home have what two processes cannot share.
+const INSTANCES: &str = "instances";
 
 /// A home folder. It may not exist yet.
+///
+/// Several proxies may have one home: settings, keys, wishes and skills are for all of them, and each has a
+/// log of turns, weights and a run file of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Home {
+    /// What is this proxy's alone.
     dir: PathBuf,
+    /// What is for all of them; the same as `dir` but for a proxy that `--port` started beside another.
+    shared: PathBuf,
+    /// The port that names this proxy among them.
+    port: Option<u16>,
 }
 
 // === impl Home ===
@@ -42,7 +54,48 @@ pub(crate) struct Home {
 impl Home {
     /// The home at `dir`.
     pub(crate) fn at(dir: PathBuf) -> Self {
-        Self { dir }
+        Self {
+            shared: dir.clone(),
+            dir,
+            port: None,
+        }
+    }
+
+    /// The place of the proxy that `--port` names.
+    pub(crate) fn instance(&self, port: u16) -> Self {
+        Self {
+            dir: self.shared.join(INSTANCES).join(port.to_string()),
+            shared: self.shared.clone(),
+            port: Some(port),
+        }
+    }
+
+    /// The proxies of this home that run beside its own.
+    pub(crate) fn running_instances(&self) -> Vec<u16> {
+        let entries = fs::read_dir(self.shared.join(INSTANCES));
+        let names = entries.into_iter().flatten().flatten();
+        let ports = names.filter_map(|it| it.file_name().to_str()?.parse().ok());
+        let runs = |port: &u16| matches!(self.instance(*port).holder(), Ok(Some(_)));
+        let mut ports: Vec<u16> = ports.filter(runs).collect();
+        ports.sort_unstable();
+        ports
+    }
+
+    /// All proxies of this home, whether they run or not, its own first.
+    pub(crate) fn all(&self) -> Vec<Self> {
+        let entries = fs::read_dir(self.shared.join(INSTANCES));
+        let names = entries.into_iter().flatten().flatten();
+        let ports = names.filter_map(|it| it.file_name().to_str()?.parse().ok());
+        let own = Self::at(self.shared.clone());
+        let others: Vec<Self> = ports.map(|port| own.instance(port)).collect();
+        [own].into_iter().chain(others).collect()
+    }
+
+    /// How a command says that it means this proxy: ` --port N`, or nothing.
+    pub(crate) fn flag(&self) -> String {
+        self.port
+            .map(|port| format!(" --port {port}"))
+            .unwrap_or_default()
     }
 
     /// Makes the folder, for its owner alone.
@@ -58,12 +111,17 @@ impl Home {
     }
 
     pub(crate) fn config(&self) -> PathBuf {
-        self.dir.join("config.yaml")
+        self.shared.join("config.yaml")
+    }
+
+    /// What `metaclaw auth` keeps.
+    pub(crate) fn auth_profiles(&self) -> PathBuf {
+        self.shared.join("auth-profiles.json")
     }
 
     /// The skill library, where `skills.dir` names no other.
     pub(crate) fn skills(&self) -> PathBuf {
-        self.dir.join("skills")
+        self.shared.join("skills")
     }
 
     /// The log of turns.
@@ -79,6 +137,11 @@ impl Home {
     /// What was spent today on asking models.
     pub(crate) fn spend(&self) -> PathBuf {
         self.dir.join("spend.json")
+    }
+
+    /// The digests, one a day.
+    pub(crate) fn reports(&self) -> PathBuf {
+        self.dir.join("reports")
     }
 
     /// What a process in the background says.
@@ -126,7 +189,7 @@ impl Home {
     ///
     /// [`LockError::Held`] names the process that has it.
     pub(crate) fn lock(&self, doing: &str) -> Result<HomeLock, LockError> {
-        HomeLock::acquire(&self.dir.join("metaclaw.lock"), doing)
+        HomeLock::acquire(&self.dir.join("metaclaw.lock"), doing, self.flag())
     }
 
     /// Whether a process has the home, and which.

@@ -1,13 +1,17 @@
 //! What subcommands do with lessons, in the running process or on the files where nothing runs.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use metaclaw_chat::{AgentId, SessionId, now_ms};
-use metaclaw_skills::{LearnError, Library};
+use metaclaw_skills::{LearnError, Library, Wish};
 use metaclaw_turns::{StepOutcome, TurnFilter, TurnLog};
 use serde::{Deserialize, Serialize};
 
-use crate::control::{Forget, LessonsView, WishChange};
+use crate::{
+    control::{Forget, LessonsView, WishChange},
+    home::Home,
+    report,
+};
 
 /// What went.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,9 +28,13 @@ pub(crate) struct Forgotten {
 pub(crate) fn view(library: &Library, agent: &AgentId) -> anyhow::Result<LessonsView> {
     let mut lessons = library.journal()?;
     lessons.retain(|lesson| lesson.origin.agent == *agent);
-    let wishes = library.wishes(agent).into_iter().map(|wish| wish.text);
+    let texts = |wishes: Vec<Wish>| wishes.into_iter().map(|wish| wish.text);
+    let own: BTreeSet<String> = texts(library.own_wishes(agent)).collect();
+    let wishes: Vec<String> = texts(library.wishes(agent)).collect();
+    let shared = wishes.iter().filter(|wish| !own.contains(*wish));
     Ok(LessonsView {
-        wishes: wishes.collect(),
+        shared: shared.cloned().collect(),
+        wishes,
         lessons,
         file: library.wishes_file(agent),
     })
@@ -38,11 +46,14 @@ pub(crate) fn apply(library: &Library, change: WishChange) -> anyhow::Result<Str
         WishChange::Add { agent, wish } => added(library, &agent, &wish)?,
         WishChange::Remove { agent, wish } => removed(library, &agent, &wish)?,
         WishChange::Edit { agent, wish, to } => {
-            let known = library.wishes(&agent);
-            anyhow::ensure!(known.iter().any(|it| it.text == wish), no_such(&agent));
+            let known = library.own_wishes(&agent);
+            anyhow::ensure!(
+                known.iter().any(|it| it.text == wish),
+                no_such(library, &agent, &wish)
+            );
             let added = added(library, &agent, &to)?;
             // It may have given way already: both are about the same.
-            library.remove_wish(&agent, &wish)?;
+            library.take_out(&agent, &wish)?;
             added
         }
         WishChange::Undo { n } => format!("undone: {}", library.undo(n)?.wish),
@@ -66,11 +77,19 @@ fn added(library: &Library, agent: &AgentId, wish: &str) -> Result<String, Learn
 }
 
 fn removed(library: &Library, agent: &AgentId, wish: &str) -> anyhow::Result<String> {
-    anyhow::ensure!(library.remove_wish(agent, wish)?, no_such(agent));
+    anyhow::ensure!(
+        library.take_out(agent, wish)?,
+        no_such(library, agent, wish)
+    );
     Ok(format!("taken out: {wish}"))
 }
 
-fn no_such(agent: &AgentId) -> String {
+fn no_such(library: &Library, agent: &AgentId, wish: &str) -> String {
+    if library.wishes(agent).iter().any(|it| it.text == wish) {
+        return format!(
+            "that is everyone's wish, not {agent}'s: `metaclaw wishes --agent _shared` edits those"
+        );
+    }
     format!(
         "{agent} has no such wish: `metaclaw wishes list --agent {agent}` shows those there are"
     )
@@ -79,7 +98,7 @@ fn no_such(agent: &AgentId) -> String {
 /// Forgets sessions with all that they alone hold, what was learned from them, and their bytes on the disk.
 pub(crate) async fn forget(
     log: &TurnLog,
-    library: &Library,
+    (library, home): (&Library, &Home),
     what: &Forget,
 ) -> anyhow::Result<Forgotten> {
     let since_ms = what.since_ms;
@@ -104,15 +123,30 @@ pub(crate) async fn forget(
     for (agent, session) in &sessions {
         forgotten.n_turns += log.forget(agent, session).await?;
     }
-    let (library, gone) = (library.clone(), sessions);
-    let is_gone = move |agent: &AgentId, session: &SessionId| {
-        gone.iter().any(|it| it.0 == *agent && it.1 == *session)
-    };
-    // The journal is a file.
-    let lessons = tokio::task::spawn_blocking(move || library.forget_lessons(is_gone));
+    let (library, reports, gone) = (library.clone(), home.reports(), sessions);
+    // The journal is a file, and so are the digests.
+    let lessons = tokio::task::spawn_blocking(move || forget_lessons(&library, &reports, &gone));
     forgotten.n_lessons = lessons.await??;
     log.compact().await?;
     Ok(forgotten)
+}
+
+/// Takes what was learned from some sessions back, and its words out of the digests. How many lessons that were.
+fn forget_lessons(
+    library: &Library,
+    reports: &Path,
+    gone: &[(AgentId, SessionId)],
+) -> anyhow::Result<usize> {
+    let is_gone = |agent: &AgentId, session: &SessionId| {
+        gone.iter().any(|it| it.0 == *agent && it.1 == *session)
+    };
+    let learned = library.journal()?.into_iter().filter(|lesson| {
+        let session = lesson.origin.session.as_ref();
+        session.is_some_and(|session| is_gone(&lesson.origin.agent, session))
+    });
+    let words: Vec<String> = learned.flat_map(|it| [it.heard, it.wish]).collect();
+    report::forget(reports, &words)?;
+    Ok(library.forget_lessons(is_gone)?)
 }
 
 /// The adapters that steps with turns of these sessions made.

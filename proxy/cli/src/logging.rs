@@ -8,12 +8,13 @@ use std::{
     io::{self, IsTerminal, Write},
     panic,
     path::{Path, PathBuf},
-    sync::mpsc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
     time::Duration,
 };
 
 use metaclaw_learner::{WITH_WORDS, WITHOUT_WORDS};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
@@ -32,6 +33,8 @@ const QUEUE: usize = 4_096;
 const MAX_LINE: usize = 4 << 10;
 /// `metaclaw.log` begins anew at this size; what it had is kept once.
 const MAX_FILE: u64 = 16 << 20;
+/// How long the first lines wait for the banner at most.
+const HOLD: Duration = Duration::from_secs(2);
 /// How long the last lines may take to be written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often it is said that lines were dropped.
@@ -43,12 +46,28 @@ pub(crate) struct Logging {
     pub traces: Traces,
     /// Counts the lines that were dropped.
     pub dropped: ErrorCounter,
+    /// Holds the first lines back.
+    pub gate: Gate,
     /// For [`end`].
     pub writer: WorkerGuard,
 }
 
-/// Hands single lines to the thread that writes them.
-struct Line(NonBlocking);
+/// Hands single lines to the thread that writes them, once the gate is open.
+struct Line {
+    queue: NonBlocking,
+    gate: Gate,
+}
+
+/// In a terminal the banner comes first: the lines of the start wait here until it is out, or a moment has passed.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate(Arc<Mutex<Option<Held>>>);
+
+#[derive(Debug)]
+struct Held {
+    queue: NonBlocking,
+    lines: Vec<Vec<u8>>,
+    until: Instant,
+}
 
 /// `metaclaw.log`, bounded.
 struct LogFile {
@@ -78,8 +97,13 @@ pub(crate) fn begin(environment: &Environment, file: Option<PathBuf>) -> anyhow:
         None => builder.finish(io::stderr()),
     };
     let dropped = queue.error_counter();
+    let gate = Gate::new((hidden == WITHOUT_WORDS).then(|| queue.clone()));
+    let first = gate.clone();
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(move || Line(queue.clone()))
+        .with_writer(move || Line {
+            queue: queue.clone(),
+            gate: first.clone(),
+        })
         .with_ansi(io::stderr().is_terminal())
         .with_filter(filter);
     let (turns, traces) = traces::layer(environment)?;
@@ -94,6 +118,7 @@ pub(crate) fn begin(environment: &Environment, file: Option<PathBuf>) -> anyhow:
     Ok(Logging {
         traces,
         dropped,
+        gate,
         writer,
     })
 }
@@ -118,7 +143,8 @@ pub(crate) async fn warn_dropped(dropped: ErrorCounter, ending: CancellationToke
 }
 
 /// Writes what is left, as far as anybody reads it.
-pub(crate) fn end(writer: WorkerGuard) {
+pub(crate) fn end(gate: &Gate, writer: WorkerGuard) {
+    gate.open();
     // With a full queue the guard says so on standard output, which may be the stopped terminal.
     let (ended, end) = mpsc::channel();
     thread::spawn(move || {
@@ -142,12 +168,59 @@ impl Write for Line {
         };
         // Other control characters are escaped by the formatter.
         let text = out::escaped(&text, out::is_bidi_control);
-        self.0.write_all(text.as_bytes())?;
+        if !self.gate.holds(text.as_bytes()) {
+            self.queue.write_all(text.as_bytes())?;
+        }
         Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.queue.flush()
+    }
+}
+
+// === impl Gate ===
+
+impl Gate {
+    /// Closed where there is a queue to let lines into later.
+    fn new(queue: Option<NonBlocking>) -> Self {
+        let held = queue.map(|queue| Held {
+            queue,
+            lines: Vec::new(),
+            until: Instant::now() + HOLD,
+        });
+        Self(Arc::new(Mutex::new(held)))
+    }
+
+    /// Lets the lines out that waited, and those that come.
+    pub(crate) fn open(&self) {
+        if let Some(mut held) = self.held().take() {
+            for line in held.lines {
+                // Written by a thread: what it cannot write it counts.
+                held.queue.write_all(&line).ok();
+            }
+        }
+    }
+
+    /// Whether it keeps a line.
+    fn holds(&self, line: &[u8]) -> bool {
+        let mut held = self.held();
+        match held.as_mut() {
+            None => return false,
+            Some(held) if Instant::now() < held.until && held.lines.len() < QUEUE => {
+                held.lines.push(line.to_owned());
+                return true;
+            }
+            Some(_) => {}
+        }
+        drop(held);
+        self.open();
+        false
+    }
+
+    /// A panic elsewhere leaves the lines whole: each is pushed at once.
+    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -177,14 +250,12 @@ impl Write for LogFile {
 }
 
 /// Where the lines before the last cut lie.
-fn older(path: &Path) -> PathBuf {
+pub(crate) fn older(path: &Path) -> PathBuf {
     path.with_extension("log.1")
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
     use super::*;
 
     #[derive(Clone, Default)]
@@ -205,9 +276,16 @@ mod tests {
         let written = LogBuffer::default();
         let (queue, guard) = NonBlockingBuilder::default().finish(written.clone());
         let long = format!("a{}\n", "ü".repeat(MAX_LINE));
-        Line(queue.clone()).write_all(long.as_bytes()).unwrap();
-        Line(queue).write_all("short\u{202e}\n".as_bytes()).unwrap();
-        end(guard);
+        let gate = Gate::new(Some(queue.clone()));
+        let line = |queue| Line {
+            queue,
+            gate: gate.clone(),
+        };
+        line(queue.clone()).write_all(long.as_bytes()).unwrap();
+        assert_eq!(*written.0.lock().unwrap(), b"", "the banner is not out yet");
+        gate.open();
+        line(queue).write_all("short\u{202e}\n".as_bytes()).unwrap();
+        end(&gate, guard);
         let written = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
         let (cut, rest) = written.split_once('\n').unwrap();
         assert!(cut.len() < MAX_LINE + 4 && cut.ends_with("ü…"), "{cut}");

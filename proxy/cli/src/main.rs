@@ -6,28 +6,33 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
+mod adapters;
 mod agent;
 mod app;
 mod assemble;
+mod auth_profiles;
 mod banner;
 mod commands;
+mod compare;
 mod config;
 mod control;
 mod daemon;
 mod environment;
 mod home;
+mod lesson_line;
 mod lessons;
 mod limits;
 mod logging;
 mod out;
+mod prompt;
+mod report;
 mod roots;
 mod signals;
 mod supervise;
+mod terminal;
 mod traces;
 
-use self::commands::{Cli, Context};
+use self::commands::Cli;
 
 /// Turns are made by one thread and dropped by another, which the system's allocator does slowly.
 #[cfg(feature = "jemalloc")]
@@ -35,10 +40,10 @@ use self::commands::{Cli, Context};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let context = Context::new(environment::Environment::from_process());
-    match cli.run(&context) {
+    let cli = Cli::typed();
+    match cli.run(environment::Environment::from_process()) {
         Ok(code) => code,
+        Err(error) if out::is_reader_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
             out::aside(format!("metaclaw: {}", whole(&error)));
             ExitCode::FAILURE

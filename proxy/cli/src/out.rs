@@ -12,15 +12,68 @@ use serde::Serialize;
 
 /// Prints a text and a line end. A reader that went away, as `head` does, is no error.
 pub(crate) fn line(text: impl AsRef<str>) -> io::Result<()> {
+    is_read(&[text]).map(drop)
+}
+
+/// Prints lines; whether anybody reads them.
+pub(crate) fn lines_are_read(lines: &[String]) -> io::Result<bool> {
+    is_read(lines)
+}
+
+fn is_read(lines: &[impl AsRef<str>]) -> io::Result<bool> {
     let mut out = io::stdout().lock();
-    let text = for_reader(text.as_ref(), out.is_terminal());
-    let written = out
-        .write_all(text.as_bytes())
-        .and_then(|()| out.write_all(b"\n"))
-        .and_then(|()| out.flush());
-    match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
+    let is_terminal = out.is_terminal();
+    let mut write = || {
+        for line in lines {
+            out.write_all(for_reader(line.as_ref(), is_terminal).as_bytes())?;
+            out.write_all(b"\n")?;
+        }
+        out.flush()
+    };
+    match write() {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
+/// A text on one line that is safe for a terminal.
+pub(crate) fn safe_line(text: &str) -> String {
+    let line = text.replace(['\n', '\t'], " ");
+    for_reader(&line, true).into_owned()
+}
+
+/// That nobody reads what is printed any more: an end, and no error.
+#[derive(Debug, thiserror::Error)]
+#[error("nobody reads the output any more")]
+struct ReaderGone;
+
+/// Whether an error says so.
+pub(crate) fn is_reader_gone(error: &anyhow::Error) -> bool {
+    let io = |cause: &(dyn std::error::Error + 'static)| {
+        let inner = cause.downcast_ref::<io::Error>()?.get_ref()?;
+        Some(inner.is::<ReaderGone>())
+    };
+    error.chain().any(|cause| io(cause) == Some(true))
+}
+
+/// Standard output in pieces, of which it is known when nobody reads it.
+struct Pieces(io::StdoutLock<'static>);
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(named)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(named)
+    }
+}
+
+fn named(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        io::Error::other(ReaderGone)
+    } else {
+        error
     }
 }
 
@@ -36,7 +89,7 @@ pub(crate) fn lines() -> Box<dyn Write> {
         let line = Vec::new();
         Box::new(ForReader { line, out })
     } else {
-        Box::new(out)
+        Box::new(Pieces(out))
     }
 }
 
@@ -89,7 +142,7 @@ pub(crate) fn aside(text: impl AsRef<str>) {
     writeln!(out, "{text}").ok();
 }
 
-fn for_reader(text: &str, is_terminal: bool) -> Cow<'_, str> {
+pub(crate) fn for_reader(text: &str, is_terminal: bool) -> Cow<'_, str> {
     let is_harmful = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || is_bidi_control(c);
     if is_terminal {
         escaped(text, is_harmful)

@@ -195,7 +195,7 @@ impl GatewayConfig {
     /// # Errors
     ///
     /// [`ConfigError`]; addresses and patterns are checked where they are read, in [`crate::Gateway::new`].
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    pub fn check(&self) -> Result<(), ConfigError> {
         self.proxy.check()?;
         let policy = self.upstreams.get(POLICY);
         if policy.is_some_and(|it| !it.is_deadlines()) {

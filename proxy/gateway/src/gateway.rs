@@ -136,6 +136,7 @@ impl Gateway {
                 recorder: recorder.clone(),
                 services: parts.services.clone(),
                 serving: parts.serving,
+                upstreams: Arc::clone(&upstreams),
             },
             admission: Admission::new(config.proxy.max_streams, &metrics),
             auth: AuthLayer {

@@ -34,6 +34,27 @@ pub(crate) enum AuthStyle {
     XApiKey,
     /// `api-key: KEY`.
     ApiKey,
+    /// `authorization: Bearer KEY`, with the word that Anthropic asks for beside a token of its sign-in.
+    AnthropicToken,
+}
+
+/// What a token of Anthropic's own sign-in begins with; it is no API key.
+const ANTHROPIC_TOKEN: &str = "sk-ant-oat";
+const ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
+/// The word that goes along with such a token.
+const TOKEN_BETA: &str = "oauth-2025-04-20";
+
+// === impl AuthStyle ===
+
+impl AuthStyle {
+    /// How a key goes to Anthropic on a route of its own API, or of OpenAI's, which takes it as OpenAI does.
+    pub(crate) fn of_anthropic(key: &Secret, is_openais: bool) -> Self {
+        match (key.expose().trim().starts_with(ANTHROPIC_TOKEN), is_openais) {
+            (true, _) => Self::AnthropicToken,
+            (false, true) => Self::Bearer,
+            (false, false) => Self::XApiKey,
+        }
+    }
 }
 
 /// The headers of a request as they go upstream, with `key` where there is one. What else the caller shows
@@ -67,7 +88,28 @@ pub(crate) fn upwards(
     if let Some((name, value)) = key.and_then(|(key, style)| key_header(key, style)) {
         headers.insert(name, value);
     }
+    if key.is_some_and(|(_, style)| style == AuthStyle::AnthropicToken) {
+        add_token_beta(&mut headers);
+    }
     headers
+}
+
+/// Puts the word of a token beside those that the caller sent.
+fn add_token_beta(headers: &mut HeaderMap) {
+    let given = headers.get_all(ANTHROPIC_BETA).iter();
+    let given: Vec<&str> = given.filter_map(|value| value.to_str().ok()).collect();
+    let given = given.join(",");
+    if given.split(',').any(|word| word.trim() == TOKEN_BETA) {
+        return;
+    }
+    let all = if given.is_empty() {
+        TOKEN_BETA.to_owned()
+    } else {
+        format!("{given},{TOKEN_BETA}")
+    };
+    if let Ok(all) = HeaderValue::try_from(all) {
+        headers.insert(ANTHROPIC_BETA, all);
+    }
 }
 
 /// Whether a header says who the caller is, or proves it: cookies, tokens, accounts.
@@ -103,8 +145,7 @@ pub(crate) fn reworded(headers: &mut HeaderMap, upstream: Api) {
     let [authorization, x_api_key, _] = KEY_HEADERS;
     let own = shown_keys(headers).next().map(str::to_owned);
     match (upstream, own) {
-        // A token of Anthropic's own sign-in is no API key.
-        (Api::Messages, Some(key)) if !key.starts_with("sk-ant-oat") => {
+        (Api::Messages, Some(key)) if !key.starts_with(ANTHROPIC_TOKEN) => {
             let key = secret_value(&key);
             headers.remove(authorization);
             headers.extend(key.map(|key| (x_api_key, key)));
@@ -186,7 +227,7 @@ fn key_header(key: &Secret, style: AuthStyle) -> Option<(HeaderName, HeaderValue
     let [authorization, x_api_key, api_key] = KEY_HEADERS;
     let key = key.expose().trim();
     let (name, value) = match style {
-        AuthStyle::Bearer => (authorization, format!("Bearer {key}")),
+        AuthStyle::Bearer | AuthStyle::AnthropicToken => (authorization, format!("Bearer {key}")),
         AuthStyle::XApiKey => (x_api_key, key.to_owned()),
         AuthStyle::ApiKey => (api_key, key.to_owned()),
     };
@@ -264,6 +305,24 @@ mod tests {
         assert_eq!(sent(AuthStyle::Bearer), openai);
         let anthropic = map(&[&PASS[..], &[("x-api-key", "k")]].concat());
         assert_eq!(sent(AuthStyle::XApiKey), anthropic);
+    }
+
+    #[test]
+    fn a_token_of_anthropics_sign_in_is_shown_as_such() {
+        let token = Secret::from("sk-ant-oat01-t");
+        let style = AuthStyle::of_anthropic(&token, false);
+        let given = map(&[("x-api-key", "own"), ("anthropic-beta", "a,b")]);
+        let sent = upwards(given, Some((&token, style)), true);
+        let wanted = [
+            ("authorization", "Bearer sk-ant-oat01-t"),
+            ("anthropic-beta", "a,b,oauth-2025-04-20"),
+        ];
+        assert_eq!(sent, map(&wanted));
+        let alone = upwards(map(&wanted), Some((&token, style)), true);
+        assert_eq!(alone, map(&wanted), "once");
+        let key = Secret::from("sk-ant-api03-k");
+        assert_eq!(AuthStyle::of_anthropic(&key, false), AuthStyle::XApiKey);
+        assert_eq!(AuthStyle::of_anthropic(&key, true), AuthStyle::Bearer);
     }
 
     #[test]

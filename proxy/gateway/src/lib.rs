@@ -56,7 +56,7 @@ pub use self::{
     },
     failure::Failure,
     gateway::{Gateway, GatewayParts},
-    metrics::{Counts, Metrics},
+    metrics::{Counts, Metrics, Series, SeriesKind, UpstreamAnswers},
     services::{Answering, Call, Service, ServiceError, Services},
     serving::{Endpoint, Lease, Serving},
 };

@@ -3,19 +3,25 @@
 //! Single numbers are plain atomics here; what is told apart by labels is in `traffic`, and `expose`
 //! makes the text of `/metrics` of both. A request looks its labels up once and then adds.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use metaclaw_capture::{CaptureMetrics, Counter};
 use serde::{Deserialize, Serialize};
 
+mod answers;
 mod expose;
 mod request;
 mod traffic;
 
 pub(crate) use self::{
+    answers::Answers,
     expose::{CONTENT_TYPE, text},
     request::{RequestMetrics, count_requests},
     traffic::Traffic,
+};
+pub use self::{
+    answers::UpstreamAnswers,
+    expose::{Series, SeriesKind},
 };
 
 /// Counters since the start.
@@ -29,6 +35,7 @@ pub struct Metrics {
     pub(crate) cache_breaks: Counter,
     pub(crate) capture: Arc<CaptureMetrics>,
     pub(crate) traffic: Traffic,
+    pub(crate) answers: Answers,
 }
 
 /// The counters at one moment. Every loss on the way of a turn into the log has one.
@@ -65,6 +72,11 @@ pub struct Counts {
 // === impl Metrics ===
 
 impl Metrics {
+    /// How each upstream that was asked has answered.
+    pub fn upstreams(&self) -> BTreeMap<String, UpstreamAnswers> {
+        self.answers.all()
+    }
+
     /// The counters now.
     pub fn counts(&self) -> Counts {
         let capture = &self.capture;

@@ -5,15 +5,17 @@ use std::{future::ready, sync::Arc};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use metaclaw_capture::Recorder;
 use serde_json::json;
+use tokio::task::spawn_blocking;
 use tower::service_fn;
 
 use crate::{
     auth::{AuthError, Authenticator, Caller},
     body::{Body, full},
     handler::{Answer, Handler},
-    metrics::{self, Metrics},
+    metrics::{self, Metrics, Series},
     respond::{GatewayError, json_response},
     route::allow,
+    routing::Upstreams,
     services::{ServiceError, Services},
     serving::Serving,
 };
@@ -26,6 +28,7 @@ pub(crate) struct ProbesLayer {
     pub recorder: Recorder,
     pub services: Services,
     pub serving: Arc<Serving>,
+    pub upstreams: Arc<Upstreams>,
 }
 
 /// Whether a request asks how the gateway is: that is no work of an agent's, and stands in nobody's trace.
@@ -37,24 +40,31 @@ pub(crate) fn is_probe(path: &str) -> bool {
 
 impl ProbesLayer {
     /// The answer; `None` where it is no probe.
-    fn answer<B>(&self, request: &Request<B>) -> Option<Result<Response<Body>, GatewayError>> {
+    fn answer<B>(&self, request: &Request<B>) -> Option<Answer<GatewayError>> {
+        let known = |answer| -> Answer<GatewayError> { Box::pin(ready(answer)) };
         match request.uri().path() {
-            "/healthz" => Some(Ok(json_response(StatusCode::OK, &json!({ "ok": true })))),
-            "/readyz" => Some(Ok(self.ready(request.headers()))),
-            "/metrics" => Some(self.metrics(request)),
+            "/healthz" => Some(known(Ok(json_response(
+                StatusCode::OK,
+                &json!({ "ok": true }),
+            )))),
+            "/readyz" => Some(known(Ok(self.ready(request.headers())))),
+            "/metrics" => Some(match self.may_see_metrics(request) {
+                Ok(()) => Box::pin(self.clone().metrics()),
+                Err(error) => known(Err(error)),
+            }),
             _ => None,
         }
     }
 
     /// Whether, and to those who may know it, why not: that names paths and programs.
     fn ready(&self, headers: &HeaderMap) -> Response<Body> {
-        let is_ready = if self.serving.is_silent() {
-            Err("the policy model's server does not answer".to_owned())
-        } else {
-            (self.services.ready)()
-        };
-        let Err(reason) = is_ready else {
+        let Err(nobody) = self.upstreams.is_ready(&self.metrics.answers) else {
             return json_response(StatusCode::OK, &json!({ "ready": true }));
+        };
+        let reason = if self.serving.is_silent() {
+            "the policy model's server does not answer".to_owned()
+        } else {
+            (self.services.ready)().err().unwrap_or(nobody)
         };
         let body = match self.authenticator.authenticate(headers) {
             Ok(_) => json!({ "ready": false, "reason": reason }),
@@ -64,13 +74,22 @@ impl ProbesLayer {
     }
 
     /// The counters of all agents: where keys are set, not for those who may speak for some only.
-    fn metrics<B>(&self, request: &Request<B>) -> Result<Response<Body>, GatewayError> {
+    fn may_see_metrics<B>(&self, request: &Request<B>) -> Result<(), GatewayError> {
         allow(request, "GET")?;
         match self.authenticator.authenticate(request.headers())? {
-            Caller::Any => {}
-            Caller::Of(_) => return Err(AuthError::NotAll.into()),
+            Caller::Any => Ok(()),
+            Caller::Of(_) => Err(AuthError::NotAll.into()),
         }
-        let text = metrics::text(&self.metrics, self.recorder.oldest_unflushed());
+    }
+
+    async fn metrics(self) -> Result<Response<Body>, GatewayError> {
+        let others = Arc::clone(&self.services.metrics);
+        let others = spawn_blocking(move || others()).await;
+        let others: Vec<Series> = others.unwrap_or_else(|error| {
+            tracing::error!(%error, "what other rooms count cannot be told");
+            Vec::new()
+        });
+        let text = metrics::text(&self.metrics, self.recorder.oldest_unflushed(), &others);
         let text = text.map_err(|error| ServiceError {
             status: StatusCode::INTERNAL_SERVER_ERROR,
             message: format!("the metrics cannot be written: {error}"),
@@ -80,13 +99,14 @@ impl ProbesLayer {
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         Ok(response)
     }
+
     pub(crate) fn around<B>(
         self,
         mut inner: impl Handler<B, GatewayError>,
     ) -> impl Handler<B, GatewayError> {
         service_fn(move |request: Request<B>| -> Answer<GatewayError> {
             match self.answer(&request) {
-                Some(answer) => Box::pin(ready(answer)),
+                Some(answer) => answer,
                 None => inner.call(request),
             }
         })

@@ -7,6 +7,8 @@ use metaclaw_chat::{AgentId, Secret};
 use serde_json::Value;
 use tracing::Span;
 
+use crate::metrics::Series;
+
 /// What another room does for a caller.
 pub trait Service: Send + Sync + 'static {
     /// Answers a call whose caller may make it.
@@ -42,8 +44,10 @@ pub struct Services {
     pub feedback: Option<Arc<dyn Service>>,
     /// `POST /v1/admin/train_step`, for old scripts; takes the admin token.
     pub train_step: Option<Arc<dyn Service>>,
-    /// `GET /readyz`: why requests cannot be served yet, if so.
+    /// `GET /readyz`, where nobody can answer: why the policy model cannot yet, if that is it.
     pub ready: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+    /// `GET /metrics`: what other rooms count. It may touch the file system.
+    pub metrics: Arc<dyn Fn() -> Vec<Series> + Send + Sync>,
     /// The token of `run.json`.
     pub admin_token: Secret,
     /// Puts a request's span into the trace that its headers name.
@@ -59,6 +63,7 @@ impl Services {
             feedback: None,
             train_step: None,
             ready: Arc::new(|| Ok(())),
+            metrics: Arc::new(Vec::new),
             admin_token,
             set_parent: |_, _| {},
         }

@@ -45,6 +45,8 @@ struct Adapters {
     current: HashMap<AgentId, Arc<Adapter>>,
     /// Every adapter that anyone holds, so that the same name is the same adapter.
     held: HashMap<Arc<str>, Weak<Adapter>>,
+    /// How often an agent's owner has chosen an adapter.
+    n_choices: HashMap<AgentId, u64>,
 }
 
 /// One adapter in use.
@@ -57,7 +59,11 @@ struct Adapter {
 
 /// The right to go on asking for one adapter, or for the base where there is none.
 #[derive(Clone)]
-pub struct Lease(Option<Arc<Adapter>>);
+pub struct Lease {
+    adapter: Option<Arc<Adapter>>,
+    /// How often the owner had chosen one when it was taken.
+    n_choices: u64,
+}
 
 // === impl Endpoint ===
 
@@ -143,14 +149,18 @@ impl Serving {
     /// Makes an adapter an agent's current one; `None` is the base model.
     pub fn set(&self, agent: &AgentId, adapter: Option<&str>) {
         let mut adapters = lock(&self.adapters);
-        let replaced = match adapter {
-            Some(name) => {
-                let adapter = adapters.hold(name, &self.on_idle);
-                adapters.current.insert(agent.clone(), adapter)
-            }
-            None => adapters.current.remove(agent),
-        };
+        let replaced = adapters.set(agent, adapter, &self.on_idle);
         // Its `Drop` calls the owner, who may call back.
+        drop(adapters);
+        drop(replaced);
+    }
+
+    /// The same by the owner's word: sessions that began on another go over at their next request as well.
+    /// Replies under way end as they began.
+    pub fn choose(&self, agent: &AgentId, adapter: Option<&str>) {
+        let mut adapters = lock(&self.adapters);
+        *adapters.n_choices.entry(agent.clone()).or_default() += 1;
+        let replaced = adapters.set(agent, adapter, &self.on_idle);
         drop(adapters);
         drop(replaced);
     }
@@ -180,7 +190,14 @@ impl Serving {
 
     /// A lease on the agent's current adapter.
     pub fn lease(&self, agent: &AgentId) -> Lease {
-        Lease(lock(&self.adapters).current.get(agent).cloned())
+        lock(&self.adapters).lease(agent)
+    }
+
+    /// What takes a lease's place, where the owner has chosen an adapter since it was taken.
+    pub fn renewed(&self, agent: &AgentId, lease: &Lease) -> Option<Lease> {
+        let adapters = lock(&self.adapters);
+        let now = adapters.lease(agent);
+        (now.n_choices != lease.n_choices).then_some(now)
     }
 
     /// The adapters that are current or still leased, and by how many.
@@ -206,6 +223,29 @@ impl fmt::Debug for Serving {
 // === impl Adapters ===
 
 impl Adapters {
+    /// Makes an adapter current; what it was before is the caller's to drop.
+    fn set(
+        &mut self,
+        agent: &AgentId,
+        adapter: Option<&str>,
+        on_idle: &Arc<dyn Fn(&str) + Send + Sync>,
+    ) -> Option<Arc<Adapter>> {
+        match adapter {
+            Some(name) => {
+                let adapter = self.hold(name, on_idle);
+                self.current.insert(agent.clone(), adapter)
+            }
+            None => self.current.remove(agent),
+        }
+    }
+
+    fn lease(&self, agent: &AgentId) -> Lease {
+        Lease {
+            adapter: self.current.get(agent).cloned(),
+            n_choices: self.n_choices.get(agent).copied().unwrap_or_default(),
+        }
+    }
+
     fn hold(&mut self, name: &str, on_idle: &Arc<dyn Fn(&str) + Send + Sync>) -> Arc<Adapter> {
         if let Some(adapter) = self.held.get(name).and_then(Weak::upgrade) {
             return adapter;
@@ -235,7 +275,7 @@ impl Drop for Adapter {
 impl Lease {
     /// The adapter's name; `None` is the base model.
     pub fn adapter(&self) -> Option<&str> {
-        let adapter = self.0.as_ref()?;
+        let adapter = self.adapter.as_ref()?;
         let is_served = !adapter.is_withdrawn.load(Ordering::Relaxed);
         is_served.then_some(&*adapter.name)
     }
@@ -273,6 +313,22 @@ mod tests {
         serving.set(&one, Some("a2"));
         assert_eq!(idle.lock().unwrap().len(), 1);
         assert_eq!(serving.in_use(), [(Arc::from("a2"), 1)]);
+    }
+
+    #[test]
+    fn what_the_owner_chooses_takes_the_place_of_leases_and_what_a_step_makes_does_not() {
+        let serving = Serving::new(|_| {});
+        let (agent, other) = ("one".parse().unwrap(), "two".parse().unwrap());
+        serving.set(&agent, Some("a1"));
+        let lease = serving.lease(&agent);
+        serving.set(&agent, Some("a2"));
+        assert!(serving.renewed(&agent, &lease).is_none());
+        serving.choose(&other, Some("a1"));
+        assert!(serving.renewed(&agent, &lease).is_none());
+        serving.choose(&agent, None);
+        let now = serving.renewed(&agent, &lease).unwrap();
+        assert_eq!((lease.adapter(), now.adapter()), (Some("a1"), None));
+        assert!(serving.renewed(&agent, &now).is_none());
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! A changed system text costs the provider's prompt cache and ours. So the lessons of a session are
 //! chosen once and stay, and so does the adapter; after a pause of `serving.pin_idle`, or when the client
-//! begins the history again, caches are cold anyway, and both are chosen anew.
+//! begins the history again, caches are cold anyway, and both are chosen anew. With `skills.refresh: turn` the
+//! lessons are chosen at every instruction; an adapter that the owner chooses takes a session over at once.
 
 use std::{
     num::NonZeroUsize,
@@ -14,7 +15,7 @@ use std::{
 use lru::LruCache;
 use metaclaw_chat::{AgentId, SessionId, Utterance};
 use metaclaw_dialects::request::ChatRequest;
-use metaclaw_skills::{Lessons, Library};
+use metaclaw_skills::{Lessons, Library, Refresh};
 use metaclaw_turns::TurnKind;
 use tokio::{sync::Semaphore, task::spawn_blocking, time::Instant};
 
@@ -95,17 +96,19 @@ impl Sessions {
         if !(is_errand && begins)
             && let Some(context) = self.kept(who, begins)
         {
-            return context;
+            if is_errand || !self.is_refreshed_by(chat) {
+                return context;
+            }
+            let lessons = self.chosen(&who.agent, chat).await;
+            return self.with_lessons(who, context, lessons);
         }
         let lessons = if is_errand {
-            Lessons::default()
+            self.shared(&who.agent, Lessons::default())
         } else {
-            let last = chat.last_owners();
-            let query = last.map(|said| Utterance::parse(&said.text()).text.into_owned());
-            self.retrieve(&who.agent, query.unwrap_or_default()).await
+            self.chosen(&who.agent, chat).await
         };
         let context = SessionContext {
-            lessons: self.shared(&who.agent, lessons),
+            lessons,
             lease: self.serving.lease(&who.agent),
             holders: Arc::default(),
         };
@@ -113,6 +116,37 @@ impl Sessions {
             return context;
         }
         self.keep(who, context)
+    }
+
+    /// Whether a request of a session that goes on has its lessons chosen anew: one that the owner's own words
+    /// end, and none of the loop of tools that follows.
+    fn is_refreshed_by(&self, chat: &ChatRequest) -> bool {
+        let is_instruction = || chat.messages().next_back().is_some_and(|it| it.is_owners());
+        match self.library.refresh() {
+            Refresh::Session => false,
+            Refresh::Turn => is_instruction(),
+        }
+    }
+
+    /// The lessons for what the owner said last.
+    async fn chosen(&self, agent: &AgentId, chat: &ChatRequest) -> Arc<Lessons> {
+        let last = chat.last_owners();
+        let query = last.map(|said| Utterance::parse(&said.text()).text.into_owned());
+        let lessons = self.retrieve(agent, query.unwrap_or_default()).await;
+        self.shared(agent, lessons)
+    }
+
+    /// Other lessons for a session, from now on.
+    fn with_lessons(
+        &self,
+        who: &Identity,
+        context: SessionContext,
+        lessons: Arc<Lessons>,
+    ) -> SessionContext {
+        if let Some(session) = lock(&self.known).get_mut(&key(who)) {
+            session.context.lessons = Arc::clone(&lessons);
+        }
+        SessionContext { lessons, ..context }
     }
 
     /// The lessons for a message, searched away from the threads that chat: a long message takes half a second
@@ -155,7 +189,12 @@ impl Sessions {
             return None;
         }
         session.last_used = Instant::now();
-        Some(session.context.clone())
+        let renewed = self.serving.renewed(&who.agent, &session.context.lease);
+        let replaced = renewed.map(|lease| std::mem::replace(&mut session.context.lease, lease));
+        let context = session.context.clone();
+        drop(known);
+        drop(replaced);
+        Some(context)
     }
 
     /// Keeps it for the session. Of two requests that begin one at once, both take along what the

@@ -1,6 +1,7 @@
 //! Behaviour, seen from both ends: a raw client before the gateway and a raw upstream behind it.
 
 mod agents;
+mod answers;
 mod any_reply;
 mod apis;
 mod fail_over;
@@ -14,8 +15,9 @@ mod limits;
 mod metrics;
 mod origins;
 mod policy;
+mod refresh;
 mod relay;
 mod request;
+mod translation;
 mod vllm;
 mod ways;
-mod wording;

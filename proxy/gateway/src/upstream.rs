@@ -29,6 +29,8 @@ pub(crate) use self::{
     client::{Client, Sent},
     error::UpstreamError,
 };
+use metaclaw_chat::Secret;
+
 use self::{connect::Proxy, keys::KeyRing};
 use crate::{
     address::Address,
@@ -198,7 +200,7 @@ impl Upstream {
             Some(endpoint) => endpoint.key.as_ref(),
             None => shown.key.and_then(|key| self.keys.key(key)),
         };
-        let key = key.map(|key| (key, self.auth_style(&outgoing.route)));
+        let key = key.map(|key| (key, self.auth_style(key, &outgoing.route)));
         let mut headers = headers::upwards(outgoing.headers, key, shown.passes_callers);
         if let Some(authorization) = &self.proxy_authorization {
             headers.insert(header::PROXY_AUTHORIZATION, authorization.clone());
@@ -231,6 +233,19 @@ impl Upstream {
         Ok(reply)
     }
 
+    /// Whether a failure says that it would fail anybody: a key that callers show of their own may be the fault
+    /// of one.
+    pub(crate) fn is_unable(&self, failure: Failure) -> bool {
+        match failure {
+            Failure::Auth | Failure::AuthPermanent | Failure::Billing => self.keys.len() > 0,
+            Failure::Unreachable | Failure::Timeout | Failure::Server => true,
+            Failure::RateLimit
+            | Failure::Overloaded
+            | Failure::ModelNotFound
+            | Failure::ContextLength => false,
+        }
+    }
+
     /// Whether its server answers anything at all within `deadline`.
     pub(crate) async fn is_there(&self, deadline: Duration) -> bool {
         let route = PathAndQuery::from_static("/v1/health");
@@ -245,14 +260,13 @@ impl Upstream {
             .is_ok_and(|reply| reply.is_ok())
     }
 
-    fn auth_style(&self, route: &PathAndQuery) -> AuthStyle {
-        // Anthropic takes it as OpenAI does on OpenAI's routes.
+    fn auth_style(&self, key: &Secret, route: &PathAndQuery) -> AuthStyle {
         let api = Api::of_path(route.path());
         let is_openais = matches!(api, Some(Api::Chat | Api::Responses));
         match self.provider {
-            Provider::Anthropic if !is_openais => AuthStyle::XApiKey,
+            Provider::Anthropic => AuthStyle::of_anthropic(key, is_openais),
             Provider::Azure => AuthStyle::ApiKey,
-            Provider::Openai | Provider::Vllm | Provider::Anthropic => AuthStyle::Bearer,
+            Provider::Openai | Provider::Vllm => AuthStyle::Bearer,
         }
     }
 }

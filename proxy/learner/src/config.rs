@@ -248,7 +248,7 @@ impl Default for Methods {
         Self {
             redo: true,
             binary_rl: true,
-            later: vec!["opd".to_owned()],
+            later: Vec::new(),
         }
     }
 }

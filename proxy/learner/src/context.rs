@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use metaclaw_chat::AgentId;
 use metaclaw_trainer_api::TrainingBackend;
-use metaclaw_turns::{LogError, StepOutcome};
+use metaclaw_turns::{LogError, NewStep, StepOutcome};
 
 use crate::{agent::AgentState, error::TrainError, shared::Shared, status::Phase, step::Bench};
 
@@ -57,23 +57,27 @@ impl TrainingContext {
         TrainError::NoTrainer { why }
     }
 
-    /// Notes what a step came to; what it trained is served from then on.
+    /// Notes what a step came to; whether what it trained is served from then on: not where the owner has chosen
+    /// another adapter meanwhile.
     ///
     /// The pointer is written first: if the process ends in between, the step is still open, and
     /// recovery writes both again.
     pub(crate) async fn finish(
         &self,
-        agent: &AgentId,
-        n: u64,
+        step: &NewStep,
         outcome: StepOutcome,
-    ) -> Result<(), LogError> {
-        let log = &self.shared.log;
-        if let StepOutcome::Trained { adapter, .. } = &outcome {
-            let set = || log.set_serving(agent, Some(adapter.clone()));
-            self.shared.persist(set).await?;
-        }
-        let finish = || log.finish_step(agent, n, outcome.clone());
+    ) -> Result<bool, LogError> {
+        let (log, agent) = (&self.shared.log, &step.agent);
+        let is_served = match &outcome {
+            StepOutcome::Trained { adapter, .. } => {
+                let serve = || log.serve_step(agent, adapter.clone(), step.choice_ms);
+                self.shared.persist(serve).await?
+            }
+            StepOutcome::Released { .. } => false,
+        };
+        let finish = || log.finish_step(agent, step.n, outcome.clone());
         // It is not open after a failure whose first try was written all the same.
-        self.shared.persist(finish).await.map(drop)
+        self.shared.persist(finish).await?;
+        Ok(is_served)
     }
 }

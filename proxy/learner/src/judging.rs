@@ -142,6 +142,7 @@ async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
                 .persist(|| shared.log.judge(before.id, verdict.clone()))
                 .await?;
             if is_first {
+                shared.board.judged(verdict.score);
                 tracing::info!(turn = %before.id, score = i8::from(verdict.score), "judged");
             }
             shared.wake.notify_one();

@@ -13,6 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     config::Mode,
     context::TrainingContext,
+    counts::LearnerCounts,
     error::{MAX_ASKED, TrainError},
     hearing, judging, recovery,
     shared::{Parts, Shared},
@@ -42,7 +43,8 @@ impl Learner {
         cancel: CancellationToken,
     ) -> Result<Self, LogError> {
         let shared = Arc::new(Shared::new(parts, cancel));
-        for name in &shared.config.rl.method.later {
+        let left_out = &shared.config.rl.method.later;
+        for name in left_out.iter().filter(|_| shared.backend.is_some()) {
             tracing::warn!(
                 method = name,
                 "this part of rl.method is not built yet and is left out"
@@ -94,6 +96,11 @@ impl Learner {
                 TrySendError::Closed(_) => TrainError::Interrupted,
             })?;
         answered.await.unwrap_or(Err(TrainError::Interrupted))
+    }
+
+    /// What it counts, from memory.
+    pub fn counts(&self) -> LearnerCounts {
+        self.shared.board.totals()
     }
 
     /// How learning goes.

@@ -15,6 +15,7 @@ mod batch;
 mod collect;
 mod config;
 mod context;
+mod counts;
 mod datum;
 mod error;
 mod feed;
@@ -44,6 +45,7 @@ pub use self::{
         AgentConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig,
         SchedulerConfig, Words,
     },
+    counts::LearnerCounts,
     error::TrainError,
     hearing::{WITH_WORDS, WITHOUT_WORDS},
     judge::{Ask, AskFailed, Judge},

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_trainer_api::{AdapterName, CheckpointName, NameError, wire::CheckpointInfo};
-use metaclaw_turns::{Step, StepOutcome};
+use metaclaw_turns::{Choice, Step, StepOutcome};
 use serde::{Deserialize, Serialize};
 
 /// Hex digits of a lineage.
@@ -59,6 +59,8 @@ pub(crate) struct Head {
     pub(crate) n: u64,
     /// The checkpoint to start from; none is a fresh adapter.
     pub(crate) checkpoint: Option<CheckpointName>,
+    /// When the owner chose to start from there; none where the lineage goes on by itself.
+    pub(crate) choice_ms: Option<u64>,
 }
 
 /// A checkpoint with what it says about itself.
@@ -112,6 +114,27 @@ impl Head {
             lineage,
             n: 0,
             checkpoint,
+            choice_ms: None,
+        }
+    }
+
+    /// A fresh lineage from the adapter that the owner chose: its checkpoint has the same name. Where the server
+    /// lists its checkpoints (`known`) and has none of that name and shape, from nothing. Turns that later steps
+    /// of the old lineage took stay trained: what went too far is not learned again.
+    pub(crate) fn chosen(choice: &Choice, known: Option<&[Known]>, shape: &Shape) -> Self {
+        let name = choice.adapter.as_ref().and_then(|it| it.parse().ok());
+        let is_there = |name: &CheckpointName| {
+            known.is_none_or(|known| {
+                let mut known = known.iter();
+                known.any(|it| it.name == *name && it.manifest.shape == *shape)
+            })
+        };
+        if let Some(name) = name.as_ref().filter(|name| !is_there(name)) {
+            tracing::warn!(adapter = %name, "there is no checkpoint of the adapter that was chosen: the next step starts from the base model");
+        }
+        Self {
+            choice_ms: Some(choice.at_ms),
+            ..Self::fresh(name.filter(is_there))
         }
     }
 
@@ -156,6 +179,7 @@ impl Head {
             lineage: newest.begun.lineage.clone(),
             n: n_trained,
             checkpoint,
+            choice_ms: None,
         }
     }
 
@@ -172,6 +196,7 @@ impl Head {
             lineage: last.begun.lineage.clone(),
             n: last.begun.n,
             checkpoint,
+            choice_ms: None,
         }
     }
 
@@ -231,6 +256,7 @@ mod tests {
                 max_uses: 1,
                 parent: None,
                 hash: "h".to_owned(),
+                choice_ms: None,
             },
             taken_ms,
             outcome: Some(outcome),
@@ -313,6 +339,27 @@ mod tests {
         assert_eq!(Head::resume(&first, &[], &shape()).checkpoint, None);
         let other = Shape { rank: 8, ..shape() };
         assert_eq!(Head::resume(&first, &listed[..1], &other).checkpoint, None);
+    }
+
+    #[test]
+    fn what_the_owner_chose_is_where_a_fresh_lineage_starts() {
+        let known = [1, 2].map(|n| checkpoint("0000000a", n));
+        let chosen = |adapter: Option<&str>, known: Option<&[Known]>, shape: &Shape| {
+            let adapter = adapter.map(str::to_owned);
+            let choice = Choice { at_ms: 7, adapter };
+            let head = Head::chosen(&choice, known, shape);
+            assert_eq!((head.n, head.choice_ms), (0, Some(7)));
+            assert_ne!(head.lineage, "0000000a");
+            head.checkpoint.map(|name| name.to_string())
+        };
+        let first = Some("_default-0000000a-000001");
+        assert_eq!(chosen(first, Some(&known), &shape()).as_deref(), first);
+        assert_eq!(chosen(first, None, &shape()).as_deref(), first);
+        assert_eq!(chosen(None, Some(&known), &shape()), None);
+        // One that is gone, or of another shape, cannot be started from.
+        assert_eq!(chosen(first, Some(&known[1..]), &shape()), None);
+        let other = Shape { rank: 8, ..shape() };
+        assert_eq!(chosen(first, Some(&known), &other), None);
     }
 
     #[test]

@@ -84,6 +84,7 @@ impl Plan {
             max_uses: 1,
             parent: self.head.checkpoint.as_ref().map(ToString::to_string),
             hash: self.hash.clone(),
+            choice_ms: self.head.choice_ms,
         }
     }
 
@@ -107,6 +108,7 @@ impl Plan {
             lineage: self.head.lineage.clone(),
             n: self.n(),
             checkpoint: Some(self.checkpoint.clone()),
+            choice_ms: None,
         }
     }
 

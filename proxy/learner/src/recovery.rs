@@ -55,11 +55,8 @@ impl Recovery<'_> {
             Err(trouble) => return Err(self.context.no_trainer(&trouble)),
         };
         tracing::info!(agent = %step.begun.agent, n = step.begun.n, ?outcome, "settled a step that was interrupted");
-        let swap = matches!(outcome, StepOutcome::Trained { .. });
-        self.context
-            .finish(&step.begun.agent, step.begun.n, outcome)
-            .await?;
-        if swap
+        let is_served = self.context.finish(&step.begun, outcome).await?;
+        if is_served
             && let Ok((adapter, _)) = names(&step.begun.agent, &step.begun.lineage, step.begun.n)
         {
             (self.context.shared.on_swap)(&step.begun.agent, &adapter);
@@ -97,6 +94,7 @@ impl Recovery<'_> {
             lineage: step.begun.lineage.clone(),
             n: step.begun.n,
             checkpoint: Some(checkpoint.clone()),
+            choice_ms: None,
         };
         let state = self.context.agent(&step.begun.agent);
         match self.bench.adopt(&mut state.desk, &head, &adapter).await {
@@ -121,6 +119,7 @@ fn before(step: &Step) -> Head {
         lineage: step.begun.lineage.clone(),
         n: step.begun.n.saturating_sub(1),
         checkpoint,
+        choice_ms: step.begun.choice_ms,
     }
 }
 

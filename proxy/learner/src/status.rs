@@ -5,11 +5,11 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, Score};
 use metaclaw_turns::Funnel;
 use serde::Serialize;
 
-use crate::{config::Mode, judge::AskFailed, lineage::Numbers};
+use crate::{config::Mode, counts::LearnerCounts, judge::AskFailed, lineage::Numbers};
 
 /// How learning goes.
 #[derive(Debug, Clone, Serialize)]
@@ -135,6 +135,7 @@ pub(crate) struct Notes {
     pub(crate) judging: JudgingStatus,
     pub(crate) phase: Phase,
     pub(crate) agents: BTreeMap<AgentId, AgentNotes>,
+    counts: LearnerCounts,
 }
 
 /// What is on the board about one agent.
@@ -151,6 +152,27 @@ impl Board {
     /// All that is on it.
     pub(crate) fn read(&self) -> Notes {
         self.notes().clone()
+    }
+
+    /// What was counted, and what waits.
+    pub(crate) fn totals(&self) -> LearnerCounts {
+        let notes = self.notes();
+        let samples = notes.agents.values().map(|agent| agent.counts);
+        let (n_redo, n_binary_rl) = samples.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        LearnerCounts {
+            n_waiting: notes.judging.waiting,
+            n_redo,
+            n_binary_rl,
+            ..notes.counts
+        }
+    }
+
+    pub(crate) fn judged(&self, score: Score) {
+        self.notes().counts.judged(score);
+    }
+
+    pub(crate) fn refused(&self) {
+        self.notes().counts.n_refused += 1;
     }
 
     pub(crate) fn judging(&self, waiting: usize) {
@@ -187,7 +209,9 @@ impl Board {
     }
 
     pub(crate) fn stepped(&self, report: &StepReport) {
-        self.notes().agent(&report.agent).last_step = Some(report.clone());
+        let mut notes = self.notes();
+        notes.counts.n_steps += 1;
+        notes.agent(&report.agent).last_step = Some(report.clone());
     }
 
     /// A panic elsewhere leaves notes usable: each change is one assignment.

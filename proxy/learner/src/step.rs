@@ -11,7 +11,7 @@ use metaclaw_trainer_api::{
     AdapterName, BackendError, CheckpointName, LossConfig, LossFn, RunId, TrainingBackend,
     wire::{AdamSettings, Capabilities, CreateRequest, ForwardBackwardRequest, OptimStepRequest},
 };
-use metaclaw_turns::Step;
+use metaclaw_turns::{Choice, Step};
 
 use crate::{
     config::RlConfig,
@@ -257,6 +257,16 @@ impl Bench {
             return Ok(Head::by_log(steps));
         }
         Ok(Head::resume(steps, &self.checkpoints().await?, shape))
+    }
+
+    /// Where an agent's next lineage starts, as its owner chose.
+    pub(crate) async fn chosen(&self, choice: &Choice, shape: &Shape) -> Result<Head, Trouble> {
+        let known = if self.capabilities.manifests {
+            Some(self.checkpoints().await?)
+        } else {
+            None
+        };
+        Ok(Head::chosen(choice, known.as_deref(), shape))
     }
 
     /// The server's checkpoints that are ours.

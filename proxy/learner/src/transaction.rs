@@ -107,16 +107,19 @@ impl<'a> StepTransaction<'a> {
             targets: rl.targets.0.clone(),
         };
         let steps = shared.persist(|| shared.log.steps(agent)).await?;
+        let choice = shared.persist(|| shared.log.choice(agent)).await?;
+        let choice_ms = choice.as_ref().map(|choice| choice.at_ms);
         let state = self.context.agent(agent);
-        let head =
-            match &state.head {
-                Some((head, of)) if *of == shape => head.clone(),
-                _ => self.bench.head(&steps, &shape).await.map_err(|trouble| {
-                    TrainError::NoTrainer {
-                        why: trouble.to_string(),
-                    }
-                })?,
-            };
+        let known = state.head.as_ref();
+        let known = known.filter(|(head, of)| *of == shape && head.choice_ms == choice_ms);
+        let head = match (known, &choice) {
+            (Some((head, _)), _) => Ok(head.clone()),
+            (None, Some(choice)) => self.bench.chosen(choice, &shape).await,
+            (None, None) => self.bench.head(&steps, &shape).await,
+        };
+        let head = head.map_err(|trouble| TrainError::NoTrainer {
+            why: trouble.to_string(),
+        })?;
         // Kept, so that a step that is put off has the same beginning later.
         state.head = Some((head.clone(), shape.clone()));
         let of_step =
@@ -200,10 +203,14 @@ impl<'a> StepTransaction<'a> {
             adapter: plan.adapter.to_string(),
             checkpoint: plan.checkpoint.to_string(),
         };
-        self.context.finish(&plan.agent, plan.n(), outcome).await?;
+        let is_served = self.context.finish(&plan.entry(), outcome).await?;
         let state = self.context.agent(&plan.agent);
         state.stepped(plan.after(), plan.shape.clone());
-        (self.context.shared.on_swap)(&plan.agent, &plan.adapter);
+        if is_served {
+            (self.context.shared.on_swap)(&plan.agent, &plan.adapter);
+        } else {
+            tracing::info!(agent = %plan.agent, adapter = %plan.adapter, "this step ended after its owner chose another adapter: it is not served");
+        }
         Ok(())
     }
 
@@ -217,7 +224,8 @@ impl<'a> StepTransaction<'a> {
         let why = error.to_string();
         tracing::warn!(agent = %plan.agent, n = plan.n(), why, "the training server refuses the step");
         let outcome = StepOutcome::Released { why: why.clone() };
-        self.context.finish(&plan.agent, plan.n(), outcome).await?;
+        self.context.finish(&plan.entry(), outcome).await?;
+        self.context.shared.board.refused();
         let state = self.context.agent(&plan.agent);
         if samples {
             state.head = None;
@@ -248,7 +256,7 @@ impl<'a> StepTransaction<'a> {
         self.context.shared.board.stepped(&report);
         tracing::info!(
             agent = %report.agent, adapter = report.adapter, turns = report.n_turns, loss = report.numbers.loss,
-            seconds = report.seconds, "learned; serving the new adapter"
+            seconds = report.seconds, "learned"
         );
         report
     }

@@ -1,13 +1,6 @@
 //! Asks a chat model one question.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use metaclaw_chat::{Message, Usage, now_ms, retry_after};
@@ -18,7 +11,15 @@ use reqwest::{
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+pub use self::counts::AskCounts;
+use self::{
+    counts::Counters,
+    fields::{Accepted, Fields},
+};
 use crate::config::{ConfigError, LlmConfig};
+
+mod counts;
+mod fields;
 
 /// The waits between attempts at one question, where the deadline allows as many: from 0.25 s to 10 s,
 /// and up to as much again, so that those who failed together do not come back together.
@@ -104,8 +105,8 @@ struct Inner {
     endpoint: Url,
     authorization: Option<HeaderValue>,
     config: LlmConfig,
-    /// Learned from a refusal: newer models of OpenAI take `max_completion_tokens` alone.
-    completion_tokens: AtomicBool,
+    accepted: Accepted,
+    counters: Counters,
 }
 
 // === impl AskError ===
@@ -123,17 +124,26 @@ impl AskError {
         }
     }
 
+    /// What a server said that refuses how it was asked.
+    fn refusal(&self) -> Option<&str> {
+        match self {
+            Self::Status {
+                status: StatusCode::BAD_REQUEST,
+                message,
+                ..
+            } => Some(message),
+            Self::Status { .. }
+            | Self::Unreachable { .. }
+            | Self::Deadline { .. }
+            | Self::NotAnAnswer { .. } => None,
+        }
+    }
+
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
             Self::Unreachable { .. } | Self::Deadline { .. } | Self::NotAnAnswer { .. } => None,
         }
-    }
-
-    /// Whether the server wants the other name of the token limit.
-    fn wants_completion_tokens(&self) -> bool {
-        matches!(self, Self::Status { status, message, .. }
-            if *status == StatusCode::BAD_REQUEST && message.contains("max_completion_tokens"))
     }
 }
 
@@ -158,7 +168,8 @@ impl ChatClient {
             endpoint: config.endpoint()?,
             authorization,
             config,
-            completion_tokens: AtomicBool::new(false),
+            accepted: Accepted::default(),
+            counters: Counters::default(),
         };
         Ok(Self {
             inner: Arc::new(inner),
@@ -168,6 +179,11 @@ impl ChatClient {
     /// The model that is asked.
     pub fn model(&self) -> &str {
         &self.inner.config.model
+    }
+
+    /// How often it was asked since the start, and what that cost.
+    pub fn counts(&self) -> AskCounts {
+        self.inner.counters.read()
     }
 
     /// Asks, and asks again where that may help, until the deadline.
@@ -181,7 +197,12 @@ impl ChatClient {
         let deadline = Instant::now() + self.inner.config.timeout.0;
         let mut waits = WAITS.build();
         loop {
-            let asked = timeout_at(deadline, self.ask_once(messages, &params)).await;
+            let fields = self.inner.accepted.now();
+            let asked = timeout_at(deadline, self.ask_once(messages, &params, fields)).await;
+            match &asked {
+                Ok(Ok(answer)) => self.inner.counters.answered(answer.usage.as_ref()),
+                Ok(Err(_)) | Err(_) => self.inner.counters.failed(),
+            }
             let Ok(answer) = asked else {
                 return Err(AskError::Deadline {
                     url: self.inner.endpoint.clone(),
@@ -192,8 +213,8 @@ impl ChatClient {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            if error.wants_completion_tokens()
-                && !self.inner.completion_tokens.swap(true, Ordering::Relaxed)
+            if let Some(refusal) = error.refusal()
+                && self.inner.accepted.learns_from(refusal, fields)
             {
                 continue;
             }
@@ -210,7 +231,12 @@ impl ChatClient {
         }
     }
 
-    async fn ask_once(&self, messages: &[Message], params: &AskParams) -> Result<Answer, AskError> {
+    async fn ask_once(
+        &self,
+        messages: &[Message],
+        params: &AskParams,
+        fields: Fields,
+    ) -> Result<Answer, AskError> {
         let url = &self.inner.endpoint;
         let unreachable = |source| AskError::Unreachable {
             url: url.clone(),
@@ -220,7 +246,7 @@ impl ChatClient {
             .inner
             .http
             .post(url.clone())
-            .json(&self.body(messages, params));
+            .json(&self.body(messages, params, fields));
         if let Some(value) = &self.inner.authorization {
             request = request.header(AUTHORIZATION, value.clone());
         }
@@ -254,19 +280,19 @@ impl ChatClient {
         }
     }
 
-    fn body(&self, messages: &[Message], params: &AskParams) -> Value {
+    fn body(&self, messages: &[Message], params: &AskParams, fields: Fields) -> Value {
         let mut body = Map::new();
         body.insert("model".to_owned(), json!(self.inner.config.model));
         let messages = messages.iter().map(|message| json!(message.as_map()));
         body.insert("messages".to_owned(), messages.collect());
-        if let Some(temperature) = params.temperature {
+        if let Some(temperature) = params.temperature.filter(|_| fields.temperature) {
             body.insert("temperature".to_owned(), decimal(temperature));
         }
         if let Some(max_tokens) = params.max_tokens {
-            let name = if self.inner.completion_tokens.load(Ordering::Relaxed) {
-                "max_completion_tokens"
-            } else {
+            let name = if fields.max_tokens {
                 "max_tokens"
+            } else {
+                "max_completion_tokens"
             };
             body.insert(name.to_owned(), json!(max_tokens));
         }

@@ -10,7 +10,7 @@ mod http;
 
 pub use self::{
     budget::{Budget, BudgetConfig, Spent},
-    client::{Answer, AskError, AskParams, ChatClient},
+    client::{Answer, AskCounts, AskError, AskParams, ChatClient},
     config::{ConfigError, LlmConfig},
     http::{HttpError, http_client, loopback_client, tls_config},
 };

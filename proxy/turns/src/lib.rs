@@ -28,6 +28,7 @@ mod new_turn;
 mod query;
 mod read;
 mod record;
+mod serving;
 mod session;
 mod state;
 mod step;
@@ -51,6 +52,7 @@ pub use self::{
     jobs::Done,
     log::TurnLog,
     new_turn::{NewMessage, NewTurn},
+    serving::Choice,
     step::{NewStep, Step, StepOutcome},
     text::JsonText,
     turn::{

@@ -113,6 +113,7 @@ fn summary(
     };
     let (_, served): Setup = texts::value(store, &turn.setup)?;
     let reply = reply(store, id, &turn)?;
+    let verdict = learning::verdicts(store, id)?.pop();
     let meta = &turn.meta;
     Ok(Some(TurnSummary {
         id,
@@ -122,14 +123,18 @@ fn summary(
         end: meta.end,
         started_ms: meta.started_ms,
         ended_ms: meta.ended_ms,
+        upstream: served.upstream,
         model: served.model,
         adapter: served.adapter,
         n_messages: turn.lines().count(),
         asked: asked(store, id, &turn)?,
         answered: reply.as_ref().map(snippet),
         state,
-        score: learning::verdicts(store, id)?.last().map(|it| it.score),
+        score: verdict.as_ref().map(|it| it.score),
+        is_hinted: verdict.is_some_and(|it| it.hint.is_some()),
         has_ids: tokens::has(store, id)?,
+        usage: meta.usage,
+        skills: served.skills.into_iter().map(|it| it.name).collect(),
     }))
 }
 

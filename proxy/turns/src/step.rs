@@ -36,6 +36,9 @@ pub struct NewStep {
     pub parent: Option<String>,
     /// The hash that the checkpoint's manifest will carry, in hexadecimal.
     pub hash: String,
+    /// When its owner chose the adapter that it starts from; none where the lineage goes on by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice_ms: Option<u64>,
 }
 
 /// A training step in the log.
@@ -114,34 +117,6 @@ impl TurnLog {
             Ok(attempts.into_iter().flat_map(|(_, it)| it).collect())
         };
         self.read(steps).await
-    }
-
-    /// Notes the adapter that an agent is served with; none is the base model.
-    pub async fn set_serving(
-        &self,
-        agent: &AgentId,
-        adapter: Option<String>,
-    ) -> Result<(), LogError> {
-        let key = keys::agent(agent);
-        let set = move |txn: &mut Txn<'_>| match adapter {
-            Some(adapter) => Ok(txn.put(Table::Serving, &key, adapter.into_bytes())?),
-            None => Ok(txn.remove(Table::Serving, &key)?),
-        };
-        self.write(set).await
-    }
-
-    /// The adapters that agents are served with.
-    pub async fn serving(&self) -> Result<Vec<(AgentId, String)>, LogError> {
-        let serving = |store: &Store| {
-            let mut serving = Vec::new();
-            for pair in store.range(Table::Serving, keys::under(&[])) {
-                let (key, adapter) = pair?;
-                let adapter = String::from_utf8(adapter.to_vec()).ok();
-                serving.extend(keys::read_agent(&key).zip(adapter));
-            }
-            Ok(serving)
-        };
-        self.read(serving).await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use metaclaw_chat::{AgentId, Score, SessionId, TurnId};
+use metaclaw_chat::{AgentId, Score, SessionId, TurnId, Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::turn::{StateKind, StreamEnd, TurnKind, TurnState};
@@ -42,6 +42,8 @@ pub struct TurnSummary {
     pub started_ms: u64,
     /// When the stream ended.
     pub ended_ms: u64,
+    /// The upstream's name in the configuration.
+    pub upstream: String,
     /// The model that was asked.
     pub model: String,
     /// The adapter that answered.
@@ -57,8 +59,14 @@ pub struct TurnSummary {
     pub state: TurnState,
     /// The verdict's score.
     pub score: Option<Score>,
+    /// Whether the verdict says what would have been better.
+    pub is_hinted: bool,
     /// Whether its token ids are known.
     pub has_ids: bool,
+    /// The upstream's count of tokens.
+    pub usage: Option<Usage>,
+    /// The skills that it was served with, by name.
+    pub skills: Vec<String>,
 }
 
 /// How many turns came how far, and why the others did not.

@@ -151,13 +151,13 @@ fn labels(message: &Labelled, asked: &str) -> String {
         return "none".to_owned();
     };
     let sentences: Vec<&str> = asked.lines().collect();
-    let is_it = |line: &&str| {
-        let said = line.split_once(". ").map_or(*line, |(_, said)| said);
+    let is_it = |line: &str| {
+        let said = line.split_once(". ").map_or(line, |(_, said)| said);
         wish.contains(said) || said.contains(wish.as_str())
     };
     let n = sentences
         .iter()
-        .position(|line| is_it(&line))
+        .position(|line| is_it(line))
         .unwrap_or(sentences.len() - 1);
     format!(
         "wish {}: {}",

@@ -70,6 +70,92 @@ fn what_cannot_be_used_is_named_and_the_rest_is_loaded() {
     assert_eq!(library.rescan(), [], "a warning is given once");
 }
 
+/// First hour: these were met with silence.
+#[test]
+fn what_is_likely_to_be_meant_for_us_is_named_with_the_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir, "lower/skill.md", &skill("lower", "d"));
+    write(&dir, "_shared/below/Skill.md", &skill("below", "d"));
+    write(&dir, "main/wishes.md", "- Be brief.\n");
+    write(&dir, "WISHES.md", "- Be brief.\n");
+    write(&dir, "SKILL.md", &skill("top", "d"));
+    write(&dir, "plain/WISHES.md", "# Mine\n\nBe brief.\n");
+    write(&dir, "notes/today.txt", "x");
+    write(&dir, "main/own/SKILL.md", &skill("own", "d"));
+    write(&dir, "empty/WISHES.md", "# Wishes\n\n");
+    write(&dir, "_default/draft.txt", "x");
+    let (library, warnings) = open(&dir);
+    let mut said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    said.sort();
+    let root = dir.path().to_string_lossy().into_owned();
+    insta::assert_snapshot!(said.join("\n").replace(&root, "SKILLS"), @r#"
+    SKILLS/SKILL.md: is not read: a skill has a folder of its own, as _shared/NAME/SKILL.md
+    SKILLS/WISHES.md: is nobody's: put everyone's wishes into _shared/WISHES.md, and those of one agent into its folder, as main/WISHES.md
+    SKILLS/_shared/below/Skill.md: is not read: it must be called SKILL.md
+    SKILLS/lower/skill.md: is not read: it must be called SKILL.md
+    SKILLS/main/wishes.md: is not read: it must be called WISHES.md
+    SKILLS/notes: is no skill, as it has no SKILL.md, and no agent's, as it has no WISHES.md and no skill in it
+    SKILLS/plain/WISHES.md: has no wish in it: a wish is a line that begins with "- "
+    "#);
+    assert_eq!(names(&library, "lower"), [""; 0]);
+}
+
+#[test]
+fn a_folder_of_skills_is_an_agents_only_if_somebody_has_met_that_agent() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir, "coding/debug/SKILL.md", &skill("debug", "d"));
+    write(&dir, "work/mail/SKILL.md", &skill("mail", "d"));
+    write(&dir, "main/own/SKILL.md", &skill("own", "d"));
+    let (library, warnings) = open(&dir);
+    assert_eq!(warnings, [], "nobody knows which agents there are");
+    library.meet(["work".parse().unwrap()]);
+    let said: Vec<String> = library.rescan().iter().map(ToString::to_string).collect();
+    let root = dir.path().to_string_lossy().into_owned();
+    insta::assert_snapshot!(said.join("\n").replace(&root, "SKILLS"), @"SKILLS/coding: is taken for the folder of an agent called coding, whom nobody has met: only such an agent gets its skills; put those for all agents into _shared/");
+    library.lessons(&"coding".parse().unwrap(), "hi");
+    fs::remove_dir_all(dir.path().join("work")).unwrap();
+    assert_eq!(library.rescan(), [], "it has spoken");
+    assert_eq!(names(&library, "coding"), ["debug"]);
+}
+
+#[test]
+fn everyones_wishes_stand_for_all_until_an_agents_own_stand_against_them() {
+    let dir = tempfile::tempdir().unwrap();
+    write(
+        &dir,
+        "_shared/WISHES.md",
+        "- Please answer in German.\n- Call me Max.\n",
+    );
+    write(&dir, "main/WISHES.md", "- Please answer in French.\n");
+    let (library, warnings) = open(&dir);
+    assert_eq!(warnings, []);
+    let wishes = |agent: &str| -> Vec<String> {
+        let wishes = library.wishes(&agent.parse().unwrap()).into_iter();
+        wishes.map(|wish| wish.text).collect()
+    };
+    assert_eq!(
+        wishes("other"),
+        ["Please answer in German.", "Call me Max."]
+    );
+    assert_eq!(wishes("main"), ["Call me Max.", "Please answer in French."]);
+    let block = library
+        .lessons(&"other".parse().unwrap(), "hi")
+        .system_block;
+    assert!(
+        block
+            .unwrap()
+            .ends_with("- Please answer in German.\n- Call me Max.")
+    );
+    let own = |agent: &str| library.own_wishes(&agent.parse().unwrap()).len();
+    assert_eq!((own("other"), own("main"), own("_shared")), (0, 1, 2));
+    // By the same commands.
+    let shared = "_shared".parse().unwrap();
+    library.write_down(&shared, "Be brief.", 1).unwrap();
+    assert_eq!(wishes("other").last().unwrap(), "Be brief.");
+    assert!(library.take_out(&shared, "Be brief.").unwrap());
+    assert_eq!(wishes("other").len(), 2);
+}
+
 #[test]
 fn a_rescan_sees_new_changed_and_removed_files() {
     let dir = tempfile::tempdir().unwrap();

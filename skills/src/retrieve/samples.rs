@@ -8,33 +8,26 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::words::terms;
 
-/// Terms that are lent to each class from all samples together (Dirichlet smoothing): a term that a skill's samples
-/// lack by chance says little.
-const LENT: f32 = 60.0;
-/// Less than this above everyday talk (log-likelihood, in nat) is chance: "Hello!" stands above it for email.
-const LEAST: f32 = 1.0;
+/// What is lent to each class from all samples together, as often as its own (Jelinek-Mercer smoothing): a term that a
+/// skill's samples lack by chance says nothing against it.
+const LENT: f32 = 1.0;
+/// Less than this above everyday talk (log-likelihood, in nat) is chance: "still there?" stands above it for a handover.
+const LEAST: f32 = 1.4;
 
 /// The sample requests of all skills, counted.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
-    /// The skill of each class; none is everyday talk.
-    classes: Vec<Class>,
+    /// The skill of each class; the first is everyday talk and has none.
+    classes: Vec<Option<usize>>,
     /// Of each term: how much it selects, and what it says for the classes that have it.
     terms: BTreeMap<String, Term>,
-}
-
-#[derive(Debug)]
-struct Class {
-    skill: Option<usize>,
-    /// What a term says for it that its samples lack: below 0.
-    lack: f32,
 }
 
 #[derive(Debug)]
 struct Term {
     /// Inverse document frequency, in 0..=1.
     selects: f32,
-    /// Class, and log-likelihood ratio against all samples, above that of a term that it lacks.
+    /// Class, and log-likelihood ratio against a class that lacks the term.
     says: Vec<(usize, f32)>,
 }
 
@@ -62,43 +55,36 @@ impl Samples {
                 .enumerate()
                 .filter_map(|(class, (_, counts))| {
                     let has = *counts.terms.get(*term)? as f32;
-                    Some((class, (1.0 + has / (LENT * usual)).ln()))
+                    Some((
+                        class,
+                        (has / counts.n_terms as f32 / (LENT * usual)).ln_1p(),
+                    ))
                 });
             let says = says.collect();
             ((*term).to_owned(), Term { selects, says })
         });
         Self {
             terms: terms.collect(),
-            classes: classes
-                .iter()
-                .map(|(skill, counts)| Class {
-                    skill: *skill,
-                    lack: (LENT / (LENT + counts.n_terms as f32)).ln(),
-                })
-                .collect(),
+            classes: classes.into_iter().map(|(skill, _)| skill).collect(),
         }
     }
 
     /// The skills that the terms of a request speak for, by how much more than for everyday talk.
     pub(super) fn search(&self, said: &BTreeSet<String>) -> BTreeMap<usize, f32> {
         let mut scores = vec![0.0; self.classes.len()];
-        let mut selects = 0.0;
         for term in said.iter().filter_map(|term| self.terms.get(term)) {
-            selects += term.selects;
             for (class, says) in &term.says {
                 scores[*class] += term.selects * says;
             }
         }
-        for (score, class) in scores.iter_mut().zip(&self.classes) {
-            *score += selects * class.lack;
-        }
         let Some(everyday) = scores.first().copied() else {
             return BTreeMap::new();
         };
-        let found = self.classes.iter().zip(&scores);
-        let found = found.filter(|(_, score)| **score >= everyday + LEAST);
+        let least = everyday + LEAST;
+        let found = self.classes.iter().zip(scores);
+        let found = found.filter(|(_, score)| *score >= least);
         found
-            .filter_map(|(class, score)| Some((class.skill?, score - everyday)))
+            .filter_map(|(skill, score)| Some(((*skill)?, score - everyday)))
             .collect()
     }
 }
@@ -140,10 +126,8 @@ mod tests {
             (9, "the loop runs for ever\nit crashes with a segfault"),
         ];
         let talk: String = (0..300).map(|n| format!("talk{n} of day{n}\n")).collect();
-        let samples = Samples::build(
-            &format!("{talk}tell me a joke\nnice monday"),
-            skills.into_iter(),
-        );
+        let talk = format!("{talk}tell me a joke\nnice monday\nmonday again\nI hate monday");
+        let samples = Samples::build(&talk, skills.into_iter());
         let said = terms(request).into_iter().collect();
         samples.search(&said).into_keys().collect()
     }
@@ -157,7 +141,7 @@ mod tests {
 
     #[test]
     fn everyday_talk_and_unknown_words_find_nothing() {
-        for request in ["a nice joke", "", "qwertz", "what a monday"] {
+        for request in ["a nice joke", "", "qwertz"] {
             assert_eq!(found(request), Vec::<usize>::new(), "{request}");
         }
         let said = BTreeSet::from(["crash".to_owned()]);

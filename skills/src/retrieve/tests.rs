@@ -195,7 +195,7 @@ fn measure(labelled: &[Labelled], found: impl Fn(&str) -> Vec<String>) -> Measur
 
 /// 200 labelled requests, plain and as OpenClaw sends them. They were written by somebody who had not seen the skills, and
 /// say what they want in roundabout ways: keywords alone find 0.55 of it, the original's template (which has no order: all
-/// that it injects counts) 0.28.
+/// that it injects counts) 0.28; with sample requests it is 0.89. Issue 10 wants 0.9: missed by a hair.
 #[test]
 fn the_bank_is_found_by_what_people_ask() {
     let (_dir, library) = bank();
@@ -240,10 +240,11 @@ fn the_bank_is_found_by_what_people_ask() {
         "谢谢",
         "在吗",
         "Say hello.",
+        "still there?",
     ] {
         for sent in [greeting.to_owned(), as_openclaw_sends(greeting)] {
             assert_eq!(found(&sent), Vec::<String>::new(), "{sent}");
         }
     }
-    assert!(recalls.iter().all(|recall| *recall >= 0.85), "{recalls:?}");
+    assert!(recalls.iter().all(|recall| *recall >= 0.88), "{recalls:?}");
 }

@@ -31,17 +31,17 @@ struct Address<'a> {
     key: Option<&'a Secret>,
 }
 
-/// The judge, and what the banner says of it.
+/// The judge, what the banner says of it, and the model whose questions are counted.
 pub(super) fn judge(
     plan: &Plan,
     config: &LearnerConfig,
     purse: &Arc<Purse>,
-) -> anyhow::Result<(Judge, JudgedWith)> {
+) -> anyhow::Result<(Judge, JudgedWith, Option<ChatClient>)> {
     let rules = Rules::compile(&config.judge.rules)?;
     let n_rules = config.judge.rules.len();
     let address = address(&plan.loaded.config);
     let asked = match (config.judge.kind, address) {
-        (Some(JudgeKind::Off), _) => return Ok((Judge::nobody(), JudgedWith::Nobody)),
+        (Some(JudgeKind::Off), _) => return Ok((Judge::nobody(), JudgedWith::Nobody, None)),
         (Some(JudgeKind::Rules), _) | (None, None) => None,
         (Some(JudgeKind::Llm), None) => anyhow::bail!(
             "judge.kind llm needs a model to ask: set judge.url and judge.model, or llm.api_base, llm.model_id and llm.api_key"
@@ -49,7 +49,7 @@ pub(super) fn judge(
         (Some(JudgeKind::Llm) | None, Some(address)) => Some(address),
     };
     let Some(asked) = asked else {
-        return Ok((Judge::Rules(rules), JudgedWith::Rules(n_rules)));
+        return Ok((Judge::Rules(rules), JudgedWith::Rules(n_rules), None));
     };
     let config_of_model = LlmConfig {
         url: asked.url.to_owned(),
@@ -59,7 +59,7 @@ pub(super) fn judge(
     };
     let client = ChatClient::new(config_of_model, http_client(&plan.roots)?).context("judge")?;
     let model = Model {
-        client,
+        client: client.clone(),
         params: AskParams {
             temperature: Some(TEMPERATURE),
             max_tokens: Some(MAX_TOKENS),
@@ -75,7 +75,7 @@ pub(super) fn judge(
         model: asked.model.to_owned(),
         url: asked.url.to_owned(),
     };
-    Ok((judge, told))
+    Ok((judge, told, Some(client)))
 }
 
 /// Where to ask; none where there is no model, or only callers have its key.

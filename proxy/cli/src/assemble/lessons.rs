@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use metaclaw_chat::AgentId;
 use metaclaw_skills::{Library, SkillWarning, SkillsConfig, WishesConfig, install_bank};
 use tokio::{
     task::{JoinError, spawn_blocking},
@@ -34,17 +35,25 @@ pub(crate) fn library(
     Ok(Library::open(folder, skills, wishes))
 }
 
-/// The same, off the runtime's threads and with the skills that we ship; logs what cannot be used, and when reading
-/// takes long.
-pub(super) async fn open(loaded: &Loaded, home: &Home) -> anyhow::Result<Library> {
+/// The same, off the runtime's threads and with the skills that we ship; logs what cannot be used, or seems to be
+/// meant as something else than a folder of one of `agents`, and when reading takes long.
+pub(super) async fn open(
+    loaded: &Loaded,
+    home: &Home,
+    agents: Vec<AgentId>,
+) -> anyhow::Result<(Library, Vec<String>)> {
     let (loaded, home) = (loaded.clone(), home.clone());
     let open = move || {
         install(&loaded, &home)?;
-        library(&loaded, &home)
+        let (library, mut warnings) = library(&loaded, &home)?;
+        library.meet(agents);
+        warnings.extend(library.rescan());
+        Ok::<_, ConfigError>((library, warnings))
     };
     let (library, warnings) = look(open).await??;
     log_warnings(&warnings);
-    Ok(library)
+    let warnings = warnings.iter().map(ToString::to_string);
+    Ok((library, warnings.collect()))
 }
 
 /// Puts the skills that we ship into our own folder; one that somebody chose is theirs.

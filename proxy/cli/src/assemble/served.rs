@@ -7,14 +7,14 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use metaclaw_gateway::{Endpoint, Serving};
-use metaclaw_trainer_api::{BackendError, TrainingBackend, wire::SampleRequest};
+use metaclaw_trainer_api::{BackendError, TrainingBackend};
 use metaclaw_turns::TurnLog;
 use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use super::trainer::BASE;
-use crate::supervise::TrainerState;
+use crate::{app::one_token, supervise::TrainerState};
 
 /// How long loading may keep chats waiting; what is not loaded then is loaded when it is asked for.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -79,21 +79,6 @@ impl Served {
                 Ok(_) | Err(_) => {}
             }
         }
-    }
-}
-
-/// The shortest use of an adapter that there is.
-fn one_token(adapter: &str) -> SampleRequest {
-    SampleRequest {
-        tokens: vec![0],
-        num_samples: 1,
-        temperature: 0.0,
-        max_tokens: 1,
-        top_k: 0,
-        top_p: 1.0,
-        stop: None,
-        model: Some(adapter.to_owned()),
-        seed: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the gateway takes calls for and other rooms do.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use http::StatusCode;
 use metaclaw_chat::{AgentId, JudgedBy, Score, Verdict, Vote, excerpt};
@@ -10,10 +10,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::{app::App, supervise::TrainerState, traces};
-
-/// The app, set once it is built: the gateway is a part of it and is built first.
-pub(super) type LateApp = Arc<OnceLock<Weak<App>>>;
+use super::metrics;
+use crate::{app::LateApp, supervise::TrainerState, traces};
 
 /// Whether requests are served as they will be; why not, otherwise.
 pub(super) type Ready = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -24,6 +22,10 @@ pub(super) fn services(app: &LateApp, log: &TurnLog, ready: Ready, token: &str) 
         feedback: Some(Arc::new(Feedback(log.clone()))),
         train_step: Some(Arc::new(TrainStep(Arc::clone(app)))),
         ready,
+        metrics: Arc::new({
+            let app = Arc::clone(app);
+            move || metrics::series(&app)
+        }),
         admin_token: token.into(),
         set_parent: traces::set_parent,
     }

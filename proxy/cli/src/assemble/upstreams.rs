@@ -70,6 +70,7 @@ mod tests {
             api_base: Some(url.to_owned()),
             model_id: Some("m".to_owned()),
             api_key: Some("k".to_owned().into()),
+            ..Llm::default()
         }
     }
 

@@ -1,11 +1,24 @@
-//! `metaclaw adapters`: the weights that were learned.
+//! `metaclaw adapters`: the weights that were learned, and which of them serve.
 
 use std::{io, path::Path, process::ExitCode};
 
+use anyhow::ensure;
 use clap::{Args, Subcommand};
+use metaclaw_chat::AgentId;
+use metaclaw_trainer_api::AdapterName;
 
-use super::{context::Context, source::running};
-use crate::{assemble, control::AdapterView, out};
+use super::{
+    context::Context,
+    source::{TurnSource, running},
+};
+use crate::{
+    adapters, assemble,
+    control::{AdapterChoice, AdapterView},
+    out,
+};
+
+/// Stands for the model without an adapter: no adapter can be called so, as each has its agent's name in front.
+const BASE: &str = "base";
 
 /// Arguments of `adapters`.
 #[derive(Debug, Args)]
@@ -22,6 +35,15 @@ enum What {
         #[arg(long)]
         json: bool,
     },
+    /// Serve with another one, at once: the way back from weights that went too far. The next training starts
+    /// from there.
+    Use {
+        /// Its name, as `list` shows it; or base, for the model without any.
+        name: String,
+        /// The agent; without one, the one that it was trained for, and for base all.
+        #[arg(long)]
+        agent: Option<AgentId>,
+    },
 }
 
 // === impl AdaptersArgs ===
@@ -29,26 +51,76 @@ enum What {
 impl AdaptersArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let What::List { json } = self.what;
-        let adapters: Vec<AdapterView> = if let Some(client) = running(&context.home).await? {
-            client.ask("adapters", &()).await?
-        } else {
-            let loaded = context.settings(None, Vec::new())?;
-            let folder = assemble::checkpoint_dir(&loaded.config, &context.home);
-            on_disk(&folder.join("adapters"))?
-        };
-        if json {
-            out::json(&adapters)?;
-        } else {
-            let row = |it: &AdapterView| {
-                let held = it.n_leases.to_string();
-                vec![it.name.clone(), it.agents.join(", "), held]
-            };
-            let rows: Vec<Vec<String>> = adapters.iter().map(row).collect();
-            out::line(out::table(&["adapter", "serves", "held by"], &rows))?;
+        match self.what {
+            What::List { json } => list(context, json).await?,
+            What::Use { name, agent } => {
+                let adapter = (name != BASE).then_some(name);
+                let choice = AdapterChoice { agent, adapter };
+                for agent in choose(context, &choice).await? {
+                    out::line(told(&agent, choice.adapter.as_deref()))?;
+                }
+            }
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+async fn list(context: &Context, json: bool) -> anyhow::Result<()> {
+    let adapters: Vec<AdapterView> = if let Some(client) = running(&context.home).await? {
+        client.ask("adapters", &()).await?
+    } else {
+        on_disk(&folder(context)?)?
+    };
+    if json {
+        return Ok(out::json(&adapters)?);
+    }
+    let row = |it: &AdapterView| {
+        let held = it.n_leases.to_string();
+        vec![it.name.clone(), it.agents.join(", "), held]
+    };
+    let rows: Vec<Vec<String>> = adapters.iter().map(row).collect();
+    Ok(out::line(out::table(
+        &["adapter", "serves", "held by"],
+        &rows,
+    ))?)
+}
+
+/// What was done for one agent.
+fn told(agent: &AgentId, adapter: Option<&str>) -> String {
+    let adapter = adapter.unwrap_or("the base model");
+    format!(
+        "{agent} is served with {adapter} from its next request on; its next training starts from there (mode: skills_only trains no more)"
+    )
+}
+
+/// Makes another adapter serve; the agents that it is for.
+async fn choose(context: &Context, choice: &AdapterChoice) -> anyhow::Result<Vec<AgentId>> {
+    if let Some(client) = running(&context.home).await? {
+        return Ok(client.ask("use_adapter", choice).await?);
+    }
+    if let Some(name) = &choice.adapter {
+        let _: AdapterName = name.parse()?;
+        let there = on_disk(&folder(context)?)?;
+        ensure!(
+            there.iter().any(|it| it.name == *name),
+            "there is no adapter {name} here: `metaclaw adapters list` shows those there are"
+        );
+    }
+    let log = TurnSource::open(context, "adapters use").await?;
+    let chosen = match &log {
+        TurnSource::Files { log, .. } => adapters::choose(log, choice).await,
+        // It was started meanwhile.
+        TurnSource::Running(client) => Ok(client.ask("use_adapter", choice).await?),
+    };
+    log.close().await?;
+    chosen
+}
+
+/// Where the local trainer keeps adapters.
+fn folder(context: &Context) -> anyhow::Result<std::path::PathBuf> {
+    let loaded = context.settings(None, Vec::new())?;
+    let folder = assemble::checkpoint_dir(&loaded.config, &context.home);
+    Ok(folder.join("adapters"))
 }
 
 /// The adapters in a folder; who is served with them only the running process knows.

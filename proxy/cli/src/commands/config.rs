@@ -5,11 +5,16 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 
-use super::context::Context;
+use super::{auth, context::Context};
 use crate::{
     config::{Effective, edit, example, one_line},
-    out,
+    out, prompt,
 };
+
+/// What the original kept apart from the settings, and so do we.
+const TOKEN: &str = "llm.oauth_token";
+/// In place of a value: it comes on standard input, and is not shown.
+const ON_STDIN: &str = "-";
 
 /// Arguments of `config`.
 #[derive(Debug, Args)]
@@ -19,7 +24,7 @@ pub(crate) struct ConfigArgs {
     what: Option<What>,
     /// A key, as in rl.batch_size: shows its value.
     key: Option<String>,
-    /// Its new value.
+    /// Its new value; - takes it from standard input, unseen.
     value: Option<String>,
     /// The file, in place of config.yaml in the home folder.
     #[arg(short, long, global = true, value_name = "FILE")]
@@ -42,8 +47,14 @@ enum What {
     Set {
         /// As in rl.batch_size.
         key: String,
-        /// Its new value.
+        /// Its new value; - takes it from standard input, unseen.
+        #[arg(allow_hyphen_values = true)]
         value: String,
+    },
+    /// Take one key, or a section, out of the file; its default stands again.
+    Unset {
+        /// As in rl.batch_size.
+        key: String,
     },
     /// An example file with every key and its default.
     Example,
@@ -72,6 +83,7 @@ impl ConfigArgs {
             None | Some(What::Show) => show(context, config, json)?,
             Some(What::Get { key }) => get(context, config, &key, json)?,
             Some(What::Set { key, value }) => set(context, config, &key, &value)?,
+            Some(What::Unset { key }) => unset(context, config, &key)?,
             Some(What::Example) => out::line(example::example().trim_end())?,
             Some(What::Reference) => out::line(example::reference().trim())?,
         }
@@ -95,6 +107,9 @@ fn show(context: &Context, file: Option<PathBuf>, json: bool) -> anyhow::Result<
     for unknown in &loaded.unknown {
         out::aside(format!("warning: {unknown}"));
     }
+    for notice in &loaded.notices {
+        out::aside(format!("warning: {notice}"));
+    }
     Ok(())
 }
 
@@ -112,11 +127,31 @@ fn get(context: &Context, file: Option<PathBuf>, key: &str, json: bool) -> anyho
 fn set(context: &Context, file: Option<PathBuf>, key: &str, value: &str) -> anyhow::Result<()> {
     context.home.create()?;
     let file = file.unwrap_or_else(|| context.home.config());
-    let edited = edit::set_in_file(&file, key, value)?;
+    let typed = (value == ON_STDIN).then(|| prompt::secret(&format!("{key} (not shown)")));
+    let typed = typed.transpose()?;
+    if key == TOKEN {
+        return auth::keep_token(context, typed.unwrap_or_else(|| value.to_owned()));
+    }
+    let edited = edit::set_in_file(&file, key, typed.as_deref().unwrap_or(value))?;
     out::aside(format!("{} is set in {}", edited.key, file.display()));
     if let Some(note) = edited.note {
         out::aside(format!("warning: {} has no effect: {note}", edited.key));
     }
+    tell_running(context)
+}
+
+fn unset(context: &Context, file: Option<PathBuf>, key: &str) -> anyhow::Result<()> {
+    let file = file.unwrap_or_else(|| context.home.config());
+    let shown = file.display();
+    if edit::unset_in_file(&file, key)? {
+        out::aside(format!("{key} is out of {shown}"));
+        tell_running(context)
+    } else {
+        Err(anyhow!("{key} is not set in {shown}"))
+    }
+}
+
+fn tell_running(context: &Context) -> anyhow::Result<()> {
     if context.home.holder()?.is_some() {
         out::aside("the running metaclaw takes it at its next start");
     }

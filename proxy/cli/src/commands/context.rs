@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context as _;
+
 use crate::{
     config::{ConfigError, Loaded, Sources, load},
     environment::Environment,
@@ -13,16 +15,77 @@ use crate::{
 pub(crate) struct Context {
     /// The environment as it was at the start.
     pub environment: Environment,
+    /// The home, or in it the proxy that is meant.
     pub home: Home,
+    /// `--port`, as it was given.
+    pub port: Option<String>,
 }
 
 // === impl Context ===
 
 impl Context {
-    /// With the home that the environment names.
-    pub(crate) fn new(environment: Environment) -> Self {
-        let home = Home::at(environment.home());
-        Self { environment, home }
+    /// With the home that `--home` names, else the environment.
+    pub(crate) fn new(
+        environment: Environment,
+        home: Option<PathBuf>,
+        port: Option<String>,
+    ) -> Self {
+        let home = Home::at(home.unwrap_or_else(|| environment.home()));
+        Self {
+            environment,
+            home,
+            port,
+        }
+    }
+
+    /// For a command that asks a proxy: the one at `--port`; without it the home's own, or the only one that
+    /// runs.
+    ///
+    /// # Errors
+    ///
+    /// When `--port` is no port.
+    pub(super) fn at_proxy(mut self) -> anyhow::Result<Self> {
+        let own_runs = self.home.holder()?.is_some();
+        match &self.port {
+            Some(given) => {
+                let port: u16 = given.parse().with_context(|| {
+                    format!("--port {given:?} is not allowed: a whole number from 0 to 65535")
+                })?;
+                if !(own_runs && self.is_own(port)) {
+                    self.home = self.home.instance(port);
+                }
+            }
+            None if own_runs => {}
+            None => {
+                if let [port] = self.home.running_instances()[..] {
+                    self.home = self.home.instance(port);
+                }
+            }
+        }
+        Ok(self)
+    }
+
+    /// Whether the home's own proxy listens on this port.
+    fn is_own(&self, port: u16) -> bool {
+        let run = self.home.run_file().ok().flatten();
+        run.is_some_and(|run| run.base_url.contains(&format!(":{port}/")))
+    }
+
+    /// The settings of a file that need not be there yet.
+    pub(super) fn settings_of(&self, file: PathBuf) -> Result<Loaded, ConfigError> {
+        load(Sources {
+            file,
+            file_asked: false,
+            variables: self.environment.variables().to_vec(),
+            flags: Vec::new(),
+            profiles: self.home.auth_profiles(),
+        })
+    }
+
+    /// The home of `cargo xtask start`, where it is another one.
+    pub(crate) fn demo(&self) -> Option<Home> {
+        let demo = Home::at(self.environment.cache().join("demo-home"));
+        (demo != self.home).then_some(demo)
     }
 
     /// The settings: from the file named, else from the one in the home.
@@ -36,6 +99,7 @@ impl Context {
             file: file.unwrap_or_else(|| self.home.config()),
             variables: self.environment.variables().to_vec(),
             flags,
+            profiles: self.home.auth_profiles(),
         })
     }
 }

@@ -25,6 +25,9 @@ pub(crate) struct ForgetArgs {
     /// Only of this agent.
     #[arg(long)]
     agent: Option<AgentId>,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 // === impl ForgetArgs ===
@@ -41,12 +44,17 @@ impl ForgetArgs {
         let forgotten = match TurnSource::open(context, "forget").await? {
             TurnSource::Running(client) => client.ask("forget", &what).await?,
             TurnSource::Files { log, _lock } => {
-                let forgotten = lessons::forget(&log, &files(context)?, &what).await;
+                let forgotten =
+                    lessons::forget(&log, (&files(context)?, &context.home), &what).await;
                 log.close().await;
                 forgotten?
             }
         };
-        out::line(told(&forgotten))?;
+        if self.json {
+            out::json(&forgotten)?;
+        } else {
+            out::line(told(&forgotten))?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

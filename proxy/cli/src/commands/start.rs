@@ -12,10 +12,11 @@ use super::context::Context;
 use crate::{
     agent::AgentLink,
     assemble::{self, Plan},
-    config::{Loaded, Policy},
+    config::{Loaded, Policy, without_effect},
     daemon::{self, Ready},
+    home::Home,
     limits,
-    logging::{self, Logging},
+    logging::{self, Gate, Logging},
     out, roots,
 };
 
@@ -27,9 +28,6 @@ pub(crate) struct StartArgs {
     /// The settings, in place of config.yaml in the home folder.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Listen on this port; 0 takes a free one.
-    #[arg(short, long, value_name = "N")]
-    port: Option<String>,
     /// auto, rl or skills_only.
     #[arg(short, long)]
     mode: Option<String>,
@@ -51,50 +49,65 @@ impl StartArgs {
         if !self.tell_parent {
             // What we make is for its owner alone.
             rustix::process::umask(Mode::RWXG | Mode::RWXO);
-            let loaded = context.settings(self.config.clone(), self.flags())?;
-            first::prepare(context, &loaded, self.config.is_some(), &self.agent)?;
+            let loaded = context.settings(self.config.clone(), self.flags(context))?;
+            let home = self.home(context)?;
+            first::prepare(
+                context,
+                (&loaded, &home),
+                self.config.is_some(),
+                &self.agent,
+            )?;
         }
         if self.daemon {
-            return daemon::start(&context.home, &self.forwarded());
+            let home = self.home(context)?;
+            return daemon::start(&home, &self.forwarded(context));
         }
-        let file = self.tell_parent.then(|| context.home.log_file());
+        let file = self.tell_parent.then(|| self.home(context)).transpose()?;
+        let file = file.map(|home| home.log_file());
         let Logging {
             traces,
             dropped,
+            gate,
             writer,
         } = logging::begin(&context.environment, file)?;
         traces.log_target();
-        let ended = self.serve(context, dropped);
+        let ended = self.serve(context, dropped, gate.clone());
         traces.end();
-        logging::end(writer);
+        logging::end(&gate, writer);
         ended
     }
 
     /// Serves until it is told to end.
-    fn serve(self, context: &Context, dropped_lines: ErrorCounter) -> anyhow::Result<ExitCode> {
+    fn serve(
+        self,
+        context: &Context,
+        dropped_lines: ErrorCounter,
+        gate: Gate,
+    ) -> anyhow::Result<ExitCode> {
         // What we make is for its owner alone, and what the trainer makes, which inherits this: weights
         // are learned from what was said.
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
-        let (version, home) = (env!("CARGO_PKG_VERSION"), context.home.dir());
-        info!(version, home = %home.display(), "metaclaw starts");
+        let home = self.home(context)?;
+        let version = env!("CARGO_PKG_VERSION");
+        info!(version, home = %home.dir().display(), "metaclaw starts");
         limits::raise_open_files();
-        let loaded = self.settings(context)?;
+        let mut loaded = self.settings(context)?;
+        loaded.rooms()?;
         let policy = Policy::from_config(&loaded.config, &context.environment.cache())?;
-        context
-            .home
-            .create()
-            .with_context(|| format!("cannot make the home folder {}", home.display()))?;
-        let lock = context.home.lock("start")?;
+        loaded.inert.extend(without_effect(&loaded.config));
+        home.create()
+            .with_context(|| format!("cannot make the home folder {}", home.dir().display()))?;
+        let lock = home.lock("start")?;
         let tell_parent = self.tell_parent;
         let agent = AgentLink::new(
-            &context.home,
+            &home,
             &context.environment,
             (&loaded.config, &policy),
             !self.agent.no_wire,
         );
         let plan = Plan {
             config_name: self.config.unwrap_or_else(|| context.home.config()),
-            home: context.home.clone(),
+            home,
             environment: context.environment.clone(),
             loaded,
             policy,
@@ -105,10 +118,11 @@ impl StartArgs {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?;
-        let ended = runtime.block_on(assemble::run(plan, move |banner| {
-            if let Err(error) = announce(tell_parent, banner) {
+        let ended = runtime.block_on(assemble::run(plan, move |ready| {
+            if let Err(error) = announce(tell_parent, &ready) {
                 warn!(%error, "the banner cannot be printed");
             }
+            gate.open();
         }));
         // What still blocks, as a store that hangs, is not waited for.
         runtime.shutdown_background();
@@ -116,9 +130,24 @@ impl StartArgs {
         ended
     }
 
+    /// Whose files this proxy has: the home's own, or, where `--port` is not the port of the settings, those
+    /// of that port.
+    fn home(&self, context: &Context) -> anyhow::Result<Home> {
+        let given = context.port.as_ref().and_then(|port| port.parse().ok());
+        let Some(port) = given.filter(|port| *port != 0) else {
+            return Ok(context.home.clone());
+        };
+        let settings = context.settings(self.config.clone(), Vec::new())?;
+        Ok(if port == settings.config.proxy.port {
+            context.home.clone()
+        } else {
+            context.home.instance(port)
+        })
+    }
+
     /// The settings, with what is to be said about them.
     fn settings(&self, context: &Context) -> anyhow::Result<Loaded> {
-        let loaded = context.settings(self.config.clone(), self.flags())?;
+        let loaded = context.settings(self.config.clone(), self.flags(context))?;
         for unknown in &loaded.unknown {
             warn!("{unknown}");
         }
@@ -128,19 +157,21 @@ impl StartArgs {
         Ok(loaded)
     }
 
-    fn flags(&self) -> Vec<(&'static str, String)> {
-        let given = [("proxy.port", &self.port), ("mode", &self.mode)];
+    fn flags(&self, context: &Context) -> Vec<(&'static str, String)> {
+        let given = [("proxy.port", &context.port), ("mode", &self.mode)];
         let set = |(key, value): (&'static str, &Option<String>)| Some((key, value.clone()?));
         given.into_iter().filter_map(set).collect()
     }
 
     /// The same start, for the process in the background.
-    fn forwarded(&self) -> Vec<String> {
+    fn forwarded(&self, context: &Context) -> Vec<String> {
         let mut arguments = vec!["start".to_owned(), "--tell-parent".to_owned()];
         let config = self.config.as_ref().map(|it| it.display().to_string());
+        let home = Some(context.home.dir().display().to_string());
         for (name, value) in [
+            ("--home", &home),
             ("--config", &config),
-            ("--port", &self.port),
+            ("--port", &context.port),
             ("--mode", &self.mode),
         ] {
             if let Some(value) = value {
@@ -155,14 +186,11 @@ impl StartArgs {
 }
 
 /// Says that it listens: to a person, or to the process that waits for it.
-fn announce(parent: bool, banner: &str) -> std::io::Result<()> {
+fn announce(parent: bool, ready: &Ready) -> std::io::Result<()> {
     if parent {
-        let ready = Ready {
-            banner: banner.to_owned(),
-        };
-        out::line(serde_json::to_string(&ready)?)?;
-        info!("{banner}");
+        out::line(serde_json::to_string(ready)?)?;
+        info!("{}", ready.banner);
         return std::io::stdout().flush();
     }
-    out::line(banner)
+    out::line(&ready.banner)
 }

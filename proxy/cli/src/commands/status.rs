@@ -6,11 +6,8 @@ use clap::Args;
 use metaclaw_chat::{Span, now_ms};
 use serde_json::Value;
 
-use super::{context::Context, source::running};
+use super::{context::Context, exit, source::running};
 use crate::out;
-
-/// Nothing runs: as `systemctl status` says it.
-const NOT_RUNNING: u8 = 3;
 
 /// Arguments of `status`.
 #[derive(Debug, Args)]
@@ -26,12 +23,7 @@ impl StatusArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let Some(client) = running(&context.home).await? else {
-            if self.json {
-                out::json(&serde_json::json!({"running": false}))?;
-            } else {
-                out::line("MetaClaw: not running")?;
-            }
-            return Ok(ExitCode::from(NOT_RUNNING));
+            return not_running(context, self.json);
         };
         let mut status: Value = client.ask("status", &()).await?;
         if self.json {
@@ -42,6 +34,32 @@ impl StatusArgs {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Says that nothing runs in this home, and where something does.
+pub(super) fn not_running(context: &Context, json: bool) -> anyhow::Result<ExitCode> {
+    let home = context.home.dir().display().to_string();
+    let elsewhere = context
+        .demo()
+        .filter(|demo| matches!(demo.holder(), Ok(Some(_))));
+    let elsewhere = elsewhere.map(|demo| demo.dir().display().to_string());
+    if json {
+        let told = serde_json::json!({"running": false, "home": home, "elsewhere": elsewhere});
+        out::json(&told)?;
+        return Ok(ExitCode::from(exit::NOT_RUNNING));
+    }
+    out::line(format!("MetaClaw: not running in {home}"))?;
+    for port in context.home.running_instances() {
+        out::line(format!(
+            "another runs on port {port}: metaclaw status --port {port}"
+        ))?;
+    }
+    if let Some(demo) = elsewhere {
+        out::line(format!(
+            "the demo runs: METACLAW_HOME={demo} before a command is about that one"
+        ))?;
+    }
+    Ok(ExitCode::from(exit::NOT_RUNNING))
 }
 
 /// The status in lines; what a newer or older process does not say is left out.
@@ -63,8 +81,16 @@ fn text(status: &Value, now_ms: u64) -> String {
         format!("learns:  {}", about("learns")),
         format!("leaves:  {}", about("leaves")),
     ];
+    if let Some(file) = status["config_changed"].as_str() {
+        lines.push(format!(
+            "settings: {file} changed since the start: restart to use it"
+        ));
+    }
     lines.extend(trainer(&status["trainer"]));
-    lines.push(funnel(&status["funnel"]));
+    let upstreams = status["upstreams"].as_object().into_iter().flatten();
+    lines.extend(upstreams.map(|(name, it)| upstream(name, it, now_ms)));
+    let weights = status["learner"]["phase"]["is"] != "off";
+    lines.push(funnel(&status["funnel"], weights));
     for (why, n) in status["funnel"]["spent"].as_object().into_iter().flatten() {
         lines.push(format!("         {n} not used: {why}"));
     }
@@ -94,10 +120,32 @@ fn trainer(trainer: &Value) -> Option<String> {
     Some(format!("trainer: {how}"))
 }
 
+/// How an upstream answers, and how it failed last.
+fn upstream(name: &str, it: &Value, now_ms: u64) -> String {
+    let count = |key: &str| it[key].as_u64().unwrap_or_default();
+    let (good_ms, failed_ms) = (count("last_good_ms"), count("last_failed_ms"));
+    let counts = format!("{} answered, {} failed", count("n_good"), count("n_failed"));
+    if failed_ms == 0 {
+        return format!("asked:   {name}: {counts}");
+    }
+    let ago = out::span(now_ms.saturating_sub(failed_ms));
+    let failure = said(&it["last_failure"]);
+    if failed_ms > good_ms {
+        format!("asked:   {name} fails: {failure}, {ago} ago ({counts})")
+    } else {
+        format!("asked:   {name}: {counts}; the last that failed: {failure}, {ago} ago")
+    }
+}
+
 /// The way of turns to the weights, as far as each got.
-fn funnel(funnel: &Value) -> String {
-    let steps = ["turns", "main", "complete", "with_ids", "judged", "trained"];
-    let counts = steps.map(|key| format!("{} {}", key.replace('_', " "), funnel[key]));
+fn funnel(funnel: &Value, weights: bool) -> String {
+    let stages: &[&str] = if weights {
+        &["turns", "main", "complete", "with_ids", "judged", "trained"]
+    } else {
+        &["turns", "main", "complete", "judged"]
+    };
+    let count = |key: &&str| format!("{} {}", key.replace('_', " "), funnel[*key]);
+    let counts: Vec<String> = stages.iter().map(count).collect();
     let (first, rest) = (&counts[0], &counts[1..]);
     let first = first.trim_start_matches("turns ");
     let open = funnel["taken"].as_u64().filter(|n| *n > 0);
@@ -149,7 +197,10 @@ fn learner(learner: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(phase) = learner["phase"]["is"].as_str() {
         let waiting = &learner["judging"]["waiting"];
-        let doing = phase.replace('_', " ");
+        let doing = match phase {
+            "off" => "no weights are trained".to_owned(),
+            other => other.replace('_', " "),
+        };
         lines.push(format!(
             "learner: {doing}; turns that wait for a verdict: {waiting}"
         ));
@@ -157,7 +208,10 @@ fn learner(learner: &Value) -> Vec<String> {
     if let Some(why) = learner["judging"]["failing"].as_str() {
         lines.push(format!("judge:   does not answer: {why}"));
     }
-    for agent in learner["agents"].as_array().into_iter().flatten() {
+    // Where no weights learn there are no samples and no steps to tell of.
+    let learns = learner["phase"]["is"] != "off";
+    let agents = learner["agents"].as_array().filter(|_| learns);
+    for agent in agents.into_iter().flatten() {
         let adapter = agent["adapter"].as_str().unwrap_or("the base model");
         let ready = format!(
             "{} redo and {} binary_rl samples ready",
@@ -186,6 +240,58 @@ mod tests {
         let status = json!({"since_ms": 1_000});
         let shown = text(&status, 1_900);
         assert!(shown.contains("for less than a second"), "{shown}");
+    }
+
+    /// A cloud user was told of a base model and of samples of redo.
+    #[test]
+    fn where_no_weights_are_trained_nothing_is_said_of_them() {
+        let status = json!({
+            "pid": 7, "proxy": "127.0.0.1:30000", "since_ms": 1_000,
+            "about": {"mode": "skills_only", "serves": "m at x", "learns": "wishes", "leaves": "chat"},
+            "funnel": {"turns": 5, "main": 5, "complete": 4, "with_ids": 0, "judged": 3, "trained": 0},
+            "learner": {
+                "phase": {"is": "off"}, "judging": {"waiting": 1, "failing": null},
+                "agents": [{"agent": "main", "adapter": null, "n_redo": 0, "n_binary_rl": 0, "last_step": null}],
+            },
+        });
+        insta::assert_snapshot!(text(&status, 61_000), @r"
+        MetaClaw: running  (PID=7, mode=skills_only, proxy=127.0.0.1:30000, for 1 min)
+        serves:  m at x
+        learns:  wishes
+        leaves:  chat
+        turns:   5 -> main 5 -> complete 4 -> judged 3
+        learner: no weights are trained; turns that wait for a verdict: 1
+        ");
+    }
+
+    #[test]
+    fn nobody_without_weights_is_told_of_steps() {
+        let agent = json!({"agent": "main", "adapter": null, "n_redo": 0, "n_binary_rl": 0, "last_step": null});
+        let learner = |phase: &str| json!({"phase": {"is": phase}, "judging": {"waiting": 0}, "agents": [agent]});
+        let shown = |phase: &str| text(&json!({"learner": learner(phase)}), 1_000);
+        assert!(shown("collecting").contains("main on the base model"));
+        assert!(!shown("off").contains("base model"));
+    }
+
+    #[test]
+    fn what_upstreams_answered_and_what_the_file_says_now_is_told() {
+        let status = json!({
+            "config_changed": "/h/config.yaml",
+            "upstreams": {
+                "claude": {"n_good": 7, "n_failed": 1, "last_good_ms": 60_000, "last_failed_ms": 1_000, "last_failure": "429 Too Many Requests"},
+                "llm": {"n_good": 2, "n_failed": 3, "last_good_ms": 1_000, "last_failed_ms": 59_000, "last_failure": "401 Unauthorized"},
+                "other": {"n_good": 1, "n_failed": 0, "last_good_ms": 1_000, "last_failed_ms": null, "last_failure": null},
+            },
+        });
+        let shown = text(&status, 61_000);
+        let is_of_it = |line: &&str| line.starts_with("asked:") || line.starts_with("settings:");
+        let shown: Vec<&str> = shown.lines().filter(is_of_it).collect();
+        insta::assert_snapshot!(shown.join("\n"), @r"
+        settings: /h/config.yaml changed since the start: restart to use it
+        asked:   claude: 7 answered, 1 failed; the last that failed: 429 Too Many Requests, 1 min ago
+        asked:   llm fails: 401 Unauthorized, 2 s ago (2 answered, 3 failed)
+        asked:   other: 1 answered, 0 failed
+        ");
     }
 
     #[test]

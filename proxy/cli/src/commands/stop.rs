@@ -30,7 +30,7 @@ impl StopArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let pid = end(context, Duration::from_secs(self.timeout)).await?;
-        self.report(pid)?;
+        self.report(context, pid)?;
         // It did so itself, unless a crash kept it from it.
         let outcome = context.home.wiring().unwire()?;
         if let Some(said) = told(&outcome).filter(|_| !self.json) {
@@ -39,11 +39,14 @@ impl StopArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn report(&self, pid: Option<u32>) -> std::io::Result<()> {
+    fn report(&self, context: &Context, pid: Option<u32>) -> std::io::Result<()> {
         match (self.json, pid) {
             (true, pid) => out::json(&serde_json::json!({"stopped": pid})),
             (false, Some(pid)) => out::line(format!("MetaClaw: stopped  (PID={pid})")),
-            (false, None) => out::line("MetaClaw: not running"),
+            (false, None) => {
+                let home = context.home.dir().display();
+                out::line(format!("MetaClaw: not running in {home}"))
+            }
         }
     }
 }

@@ -28,7 +28,10 @@ impl TrainStepArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let Some(client) = running(&context.home).await? else {
-            anyhow::bail!("metaclaw does not run: `metaclaw start` starts it");
+            anyhow::bail!(
+                "metaclaw does not run in {}: `metaclaw start` starts it",
+                context.home.dir().display()
+            );
         };
         let deadline = Duration::from_secs(self.timeout);
         let steps: Vec<serde_json::Value> =

@@ -6,7 +6,8 @@ use clap::{Args, Subcommand};
 use metaclaw_chat::{AgentId, SessionId, TurnId, now_ms};
 use metaclaw_turns::{StateKind, TurnSummary};
 
-use self::outcome::{outcome, score};
+use self::outcome::outcome;
+pub(super) use self::outcome::score;
 use super::{context::Context, source::TurnSource};
 use crate::{control::TurnsQuery, out};
 
@@ -36,8 +37,8 @@ enum What {
         /// At most so many.
         #[arg(short = 'n', long, default_value_t = 20)]
         limit: usize,
-        /// Only those after this one in the list: the last of the page before.
-        #[arg(long)]
+        /// Only turns older than this one, as in 12-3: the last of the list before, to go on from there.
+        #[arg(long, value_name = "TURN")]
         before: Option<TurnId>,
         /// As JSON.
         #[arg(long)]
@@ -123,7 +124,7 @@ fn row(turn: &TurnSummary) -> Vec<String> {
 }
 
 /// One line, cut at `width` characters.
-fn short(text: &str, width: usize) -> String {
+pub(super) fn short(text: &str, width: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= width {
         return line;

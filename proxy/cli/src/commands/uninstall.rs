@@ -42,13 +42,8 @@ impl UninstallArgs {
         if let Some(path) = service::remove(&context.environment)? {
             out::line(format!("removed {}", path.display()))?;
         }
-        if let Some(pid) = stop::end(context, END).await? {
-            out::line(format!("stopped process {pid}"))?;
-        }
-        // Before the record goes: without it nobody knows what was changed.
-        let outcome = home.wiring().unwire()?;
-        if let Some(said) = told(&outcome) {
-            out::line(format!("OpenClaw: {said}"))?;
+        for proxy in home.all() {
+            end(context, proxy).await?;
         }
         for name in self.ours(home)? {
             let path = home.dir().join(&name);
@@ -64,6 +59,25 @@ impl UninstallArgs {
         names.retain(|name| !(self.keep_lessons && name == "skills"));
         Ok(names)
     }
+}
+
+/// Stops one proxy of the home and puts back what it changed.
+async fn end(context: &Context, home: Home) -> anyhow::Result<()> {
+    let wiring = home.wiring();
+    let of_proxy = Context {
+        environment: context.environment.clone(),
+        home,
+        port: None,
+    };
+    if let Some(pid) = stop::end(&of_proxy, END).await? {
+        out::line(format!("stopped process {pid}"))?;
+    }
+    // Before the record goes: without it nobody knows what was changed.
+    let outcome = wiring.unwire()?;
+    if let Some(said) = told(&outcome) {
+        out::line(format!("OpenClaw: {said}"))?;
+    }
+    Ok(())
 }
 
 fn plan(home: &Home, ours: &[String]) -> String {

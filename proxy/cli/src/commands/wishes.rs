@@ -17,7 +17,7 @@ use crate::{
 pub(crate) struct WishesArgs {
     #[command(subcommand)]
     what: What,
-    /// The agent: `main` for OpenClaw's.
+    /// The agent: `main` for OpenClaw's, `_shared` for all.
     #[arg(long, global = true, default_value = "_default")]
     agent: AgentId,
     /// As JSON.
@@ -59,6 +59,9 @@ enum What {
 pub(crate) struct UndoArgs {
     /// The lesson's number; without one, the last that is in force.
     n: Option<u64>,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 // === impl WishesArgs ===
@@ -75,7 +78,7 @@ impl WishesArgs {
             What::Remove { wish } => WishChange::Remove { agent, wish },
             What::Edit { wish, to } => WishChange::Edit { agent, wish, to },
         };
-        out::line(apply(context, change).await?)?;
+        said(&apply(context, change).await?, self.json)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -93,11 +96,7 @@ impl WishesArgs {
             ))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let rows: Vec<Vec<String>> = view
-            .wishes
-            .iter()
-            .map(|wish| row(wish, &view.lessons))
-            .collect();
+        let rows: Vec<Vec<String>> = view.wishes.iter().map(|wish| row(wish, &view)).collect();
         out::line(out::table(&["wish", "learned", "undo"], &rows))?;
         Ok(ExitCode::SUCCESS)
     }
@@ -138,14 +137,30 @@ impl WishesArgs {
 impl UndoArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        out::line(apply(context, WishChange::Undo { n: self.n }).await?)?;
+        said(
+            &apply(context, WishChange::Undo { n: self.n }).await?,
+            self.json,
+        )?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
+/// What was done, in words.
+fn said(done: &str, json: bool) -> std::io::Result<()> {
+    if json {
+        out::json(&serde_json::json!({"done": done}))
+    } else {
+        out::line(done)
+    }
+}
+
 /// A wish, when it was learned, and the number that takes it back.
-fn row(wish: &str, lessons: &[Lesson]) -> Vec<String> {
-    let mut of_wish = lessons.iter().rev();
+fn row(wish: &str, view: &LessonsView) -> Vec<String> {
+    if view.shared.iter().any(|it| it == wish) {
+        let place = "everyone's (--agent _shared)".to_owned();
+        return vec![wish.to_owned(), place, String::new()];
+    }
+    let mut of_wish = view.lessons.iter().rev();
     let lesson = of_wish.find(|it| it.wish == wish && it.state == LessonState::InForce);
     let learned = lesson.map_or_else(
         || "written by hand".to_owned(),

@@ -10,9 +10,11 @@ use super::{
     Layer,
     key::{Key, State},
     layer::MAX_FILE,
-    show, table,
+    rooms, show, table,
 };
 use crate::home::write_private;
+
+mod comment;
 
 /// What the editor cannot do.
 const BEYOND: &str = "its layout is beyond the editor";
@@ -31,6 +33,9 @@ pub(crate) enum EditError {
         /// What is allowed, or why this is not.
         allowed: String,
     },
+    /// The value is allowed, and a start with it would be refused.
+    #[error("{0}")]
+    Refused(String),
     /// The file cannot be edited.
     #[error("cannot change {key} in the file: {message}; edit it by hand")]
     Edit { key: String, message: String },
@@ -53,7 +58,20 @@ pub(crate) struct Edited {
 ///
 /// [`EditError`]; the file is then as it was.
 pub(crate) fn set_in_file(path: &Path, key: &str, given: &str) -> Result<Edited, EditError> {
-    change(path, |before| set(before, key, given))
+    change(path, |before| {
+        let (after, edited) = set(before, key, given)?;
+        starts(before, &after)?;
+        Ok((after, edited))
+    })
+}
+
+/// Whether a start goes with the new text, or did not go with the old one either: who mends a file
+/// mends one line after the other.
+fn starts(before: &str, after: &str) -> Result<(), EditError> {
+    match rooms::refusal(after) {
+        Some(why) if rooms::refusal(before).is_none() => Err(EditError::Refused(why)),
+        _ => Ok(()),
+    }
 }
 
 /// Sets several keys in the file at once.
@@ -63,12 +81,74 @@ pub(crate) fn set_in_file(path: &Path, key: &str, given: &str) -> Result<Edited,
 /// [`EditError`]; the file is then as it was.
 pub(crate) fn set_all_in_file(path: &Path, keys: &[(String, String)]) -> Result<(), EditError> {
     change(path, |before| {
-        let after = keys
-            .iter()
-            .try_fold(before.to_owned(), |text, (key, given)| {
-                set(&text, key, given).map(|(after, _)| after)
-            })?;
+        let after = set_all(before, keys)?;
+        starts(before, &after)?;
         Ok((after, ()))
+    })
+}
+
+/// Sets several keys, and says in a comment what each is that was not there before; takes out those
+/// without a value.
+///
+/// # Errors
+///
+/// [`EditError`]; the file is then as it was.
+pub(crate) fn answer_in_file(
+    path: &Path,
+    keys: &[(String, Option<String>)],
+) -> Result<(), EditError> {
+    change(path, |before| {
+        let mut after = before.to_owned();
+        for (key, given) in keys {
+            after = match given {
+                Some(given) => set(&after, key, given)?.0,
+                None => unset(&after, key)?,
+            };
+        }
+        let old = values(before).map_err(|message| EditError::Edit {
+            key: "keys".to_owned(),
+            message,
+        })?;
+        let new = keys.iter().filter(|(key, _)| !old.contains_key(key));
+        let after = new.fold(after, |text, (key, _)| {
+            let meaning = table::find(key).map_or("", |it| it.meaning);
+            comment::above(&text, key, meaning)
+                .filter(|commented| values(commented) == values(&text))
+                .unwrap_or(text)
+        });
+        starts(before, &after)?;
+        Ok((after, ()))
+    })
+}
+
+/// Takes a key, or a section, out of the file; whether it was there.
+///
+/// # Errors
+///
+/// [`EditError`]; the file is then as it was.
+pub(crate) fn unset_in_file(path: &Path, key: &str) -> Result<bool, EditError> {
+    change(path, |before| {
+        let is_there = |document: Document| document.try_get_path(key).is_ok();
+        if !Document::from_str(before).is_ok_and(is_there) {
+            return Ok((before.to_owned(), false));
+        }
+        let after = unset(before, key)?;
+        starts(before, &after)?;
+        Ok((after, true))
+    })
+}
+
+fn set_all(before: &str, keys: &[(String, String)]) -> Result<String, EditError> {
+    keys.iter()
+        .try_fold(before.to_owned(), |text, (key, given)| {
+            set(&text, key, given).map(|(after, _)| after)
+        })
+}
+
+fn unset(before: &str, key: &str) -> Result<String, EditError> {
+    remove(before, key).map_err(|message| EditError::Edit {
+        key: key.to_owned(),
+        message,
     })
 }
 
@@ -78,13 +158,7 @@ pub(crate) fn set_all_in_file(path: &Path, keys: &[(String, String)]) -> Result<
 ///
 /// [`EditError`]; the file is then as it was.
 pub(crate) fn remove_in_file(path: &Path, section: &str) -> Result<(), EditError> {
-    change(path, |before| {
-        let after = remove(before, section).map_err(|message| EditError::Edit {
-            key: section.to_owned(),
-            message,
-        })?;
-        Ok((after, ()))
-    })
+    change(path, |before| Ok((unset(before, section)?, ())))
 }
 
 fn change<T>(
@@ -101,7 +175,9 @@ fn change<T>(
         Err(error) => return Err(io_error(error)),
     };
     let (after, changed) = change(&before)?;
-    write_private(path, after.as_bytes()).map_err(io_error)?;
+    if after != before {
+        write_private(path, after.as_bytes()).map_err(io_error)?;
+    }
     Ok(changed)
 }
 
@@ -125,6 +201,17 @@ pub(super) fn set(before: &str, path: &str, given: &str) -> Result<(String, Edit
             note,
         },
     ))
+}
+
+/// A value as it would be written, where the key may have it.
+///
+/// # Errors
+///
+/// [`EditError`], with what is allowed.
+pub(crate) fn allowed(path: &str, given: &str) -> Result<String, EditError> {
+    let key = table::find(path).ok_or_else(|| EditError::Unknown(show::unknown(path)))?;
+    check(key, path, given)?;
+    Ok(given.trim().to_owned())
 }
 
 /// The value in its one form, and why it does nothing if so.
@@ -159,14 +246,18 @@ fn write(before: &str, path: &str, value: &Value, works: bool) -> Result<String,
     }
 }
 
-/// Takes a section out, and reads the text again.
+/// Takes a key or a section out, and reads the text again.
 pub(super) fn remove(before: &str, section: &str) -> Result<String, String> {
     let document = Document::from_str(before).map_err(|error| error.to_string())?;
     let removed = document.try_remove_path(section);
     removed.map_err(|error| error.to_string())?;
     let after = ended(document.to_string());
     let mut old = values(before)?;
-    old.retain(|path, _| !path.starts_with(&format!("{section}.")));
+    let target = match table::find(section).map(|key| key.state) {
+        Some(State::Alias(target)) => target,
+        _ => section,
+    };
+    old.retain(|path, _| path != target && !path.starts_with(&format!("{section}.")));
     if old == values(&after)? {
         Ok(after)
     } else {

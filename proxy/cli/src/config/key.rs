@@ -137,10 +137,14 @@ impl Key {
         }
     }
 
-    /// The words that work, without older ones and those that are refused.
+    /// The words that work, without older ones, those that do nothing and those that are refused.
     fn words(&self, words: &[&str], between: &str) -> String {
-        let works =
-            |word: &&str| !matches!(self.state_of(word), State::Refused(_) | State::Alias(_));
+        let works = |word: &&str| match self.state_of(word) {
+            State::Done => true,
+            // Where the key itself does nothing, any word is as good.
+            State::Inert(_) => self.state != State::Done,
+            State::Refused(_) | State::Alias(_) => false,
+        };
         let words: Vec<&str> = words.iter().copied().filter(works).collect();
         words.join(between)
     }

@@ -21,6 +21,7 @@ use crate::environment;
 
 use super::{
     error::{ConfigError, InertUse, Problem, Unknown},
+    foreign, hub,
     key::{Key, State},
     kind::Kind,
     table, yaml,
@@ -37,6 +38,10 @@ pub(crate) enum Origin {
     File(PathBuf),
     Environment,
     Flags,
+    /// What `llm.provider` stands for.
+    Provider,
+    /// What `metaclaw auth` keeps.
+    Profiles(PathBuf),
 }
 
 /// Known keys of one source, in their one form, and what else was found there.
@@ -57,7 +62,8 @@ pub(crate) struct Layer {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(path) => write!(f, "{}", path.display()),
+            Self::File(path) | Self::Profiles(path) => write!(f, "{}", path.display()),
+            Self::Provider => f.write_str("llm.provider"),
             Self::Environment => f.write_str("the environment"),
             Self::Flags => f.write_str("the command line"),
         }
@@ -131,11 +137,17 @@ impl Layer {
             (None, _) if table::is_section(path) => {
                 self.problem(path, "", "keys with values stand below this one".to_owned());
             }
-            (None, _) => self.unknown.push(Unknown {
-                key: path.to_owned(),
-                origin: self.origin.to_string(),
-                nearest: table::nearest(path),
-            }),
+            (None, _) => match foreign::reason(path) {
+                Some(reason) => self.inert(path, reason),
+                None => self.unknown.push(Unknown {
+                    key: path.to_owned(),
+                    origin: self.origin.to_string(),
+                    nearest: match value {
+                        Value::Dict(..) => table::nearest_section(path),
+                        _ => table::nearest(path),
+                    },
+                }),
+            },
         }
     }
 
@@ -145,6 +157,12 @@ impl Layer {
 
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin
+    }
+
+    /// Whether anything in it is never shown in full.
+    pub(crate) fn holds_keys(&self) -> bool {
+        let mut keys = self.values.keys().filter_map(|path| table::find(path));
+        keys.any(|key| key.kind.is_secret())
     }
 
     fn walk(&mut self, prefix: &str, dict: &Dict) {
@@ -161,7 +179,12 @@ impl Layer {
     fn apply(&mut self, key: &'static Key, path: &str, value: &Value) {
         let Some(read) = key.kind.parse(value) else {
             let blank = value.as_str().is_some_and(|text| text.trim().is_empty());
-            // The original wrote "" where nothing was chosen.
+            // The original wrote "" where nothing was chosen. Who may come in is worth a word.
+            let is_original = key.path == "proxy.api_key" && matches!(self.origin, Origin::File(_));
+            if blank && is_original {
+                self.inert(path, "it is empty, so callers of this machine need no key, and others cannot come in");
+                return;
+            }
             let may_be_blank = key.kind != Kind::CallersKey;
             if !(may_be_blank
                 && blank
@@ -182,10 +205,7 @@ impl Layer {
             State::Done => self.insert(path, read),
             // What is off and has no effect is as it was meant.
             State::Inert(_) if read.to_bool() == Some(false) => {}
-            State::Inert(reason) => self.inert.push(InertUse {
-                key: path.to_owned(),
-                reason,
-            }),
+            State::Inert(reason) => self.inert(path, reason),
             State::Refused(reason) => {
                 self.problem(path, &shown(key, value), reason.to_owned());
             }
@@ -197,16 +217,33 @@ impl Layer {
     }
 
     /// A path as it is meant: `~/` is the user's own folder, and a relative one stands beside the
-    /// file that names it. `demo` is a name and no path.
+    /// file that names it. `demo` is a name and no path, and so is `Qwen/Qwen3-4B` where there is none.
     fn resolve(&self, given: &str) -> String {
         let given = Path::new(given);
         let path = match (given.strip_prefix("~"), &self.origin) {
             (Ok(below), _) => environment::user_folder().join(below),
             (Err(_), _) if given.is_absolute() || given == Path::new("demo") => given.to_owned(),
-            (Err(_), Origin::File(file)) => file.with_file_name("").join(given),
-            (Err(_), Origin::Environment | Origin::Flags) => given.to_owned(),
+            (Err(_), Origin::File(file)) => {
+                let beside = file.with_file_name("").join(given);
+                if hub::is_name(given) && !beside.exists() {
+                    given.to_owned()
+                } else {
+                    beside
+                }
+            }
+            (
+                Err(_),
+                Origin::Environment | Origin::Flags | Origin::Provider | Origin::Profiles(_),
+            ) => given.to_owned(),
         };
         path.to_string_lossy().into_owned()
+    }
+
+    fn inert(&mut self, key: &str, reason: &'static str) {
+        self.inert.push(InertUse {
+            key: key.to_owned(),
+            reason,
+        });
     }
 
     fn insert(&mut self, path: &str, value: Value) {

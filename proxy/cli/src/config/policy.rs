@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use metaclaw_chat::Secret;
 
-use super::{Backend, BackendKind, Config, Mode};
+use super::{Backend, BackendKind, Config, InertUse, Mode, hub};
 
 /// The demo model below the cache folder; `cargo xtask start` puts it there.
 const DEMO: &str = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
@@ -65,7 +65,9 @@ impl Policy {
     /// [`PolicyError`] when a model is asked for that is not there.
     pub(crate) fn from_config(config: &Config, cache: &Path) -> Result<Self, PolicyError> {
         let must_learn = config.has_mode(Mode::Rl);
-        if !must_learn && !config.has_mode(Mode::Auto) {
+        let may_learn = must_learn || config.has_mode(Mode::Auto);
+        // Without training it answers only where nobody else can.
+        if !may_learn && config.has_upstream() {
             return Ok(Self::None);
         }
         let backend = &config.rl;
@@ -73,12 +75,13 @@ impl Policy {
             (BackendKind::Remote | BackendKind::Auto, Some(url)) => {
                 return Ok(remote(backend, url));
             }
-            (BackendKind::Remote, None) => return Err(PolicyError::NoAddress),
-            (BackendKind::Local, _) | (BackendKind::Auto, None) => {}
+            (BackendKind::Remote, None) if may_learn => return Err(PolicyError::NoAddress),
+            (BackendKind::Local | BackendKind::Remote, _) | (BackendKind::Auto, None) => {}
         }
         match (&config.trainer.model, &backend.model, must_learn) {
             (Some(model), _, _) if model == Path::new("demo") => demo(cache),
             (Some(model), _, _) => local("trainer.model", model),
+            (None, Some(_), _) if without_effect(config).is_some() => Ok(Self::None),
             (None, Some(model), _) => local("rl.model", model),
             (None, None, true) => Err(PolicyError::NoModel),
             (None, None, false) => Ok(Self::None),
@@ -89,6 +92,18 @@ impl Policy {
     pub(crate) fn is_some(&self) -> bool {
         *self != Self::None
     }
+}
+
+/// What is to be said of a model of the Python original's: a name at a hub, which nobody fetches. Who has
+/// somebody else to answer goes on without it; mode `rl` with nobody does not.
+pub(crate) fn without_effect(config: &Config) -> Option<InertUse> {
+    let model = config.rl.model.as_deref()?;
+    let is_asked_for = config.trainer.model.is_none() && config.rl.remote_url.is_none();
+    let can_do_without = config.has_upstream() || !config.has_mode(Mode::Rl);
+    (is_asked_for && can_do_without && hub::is_name(model) && !model.exists()).then(|| InertUse {
+        key: "rl.model".to_owned(),
+        reason: "models are not fetched by name, so no weights are trained: give a folder in Hugging Face form or a GGUF file",
+    })
 }
 
 fn remote(backend: &Backend, url: &str) -> Policy {

@@ -31,6 +31,21 @@ pub(crate) struct Llm {
     /// Model to ask for.
     pub model_id: Option<String>,
     pub api_key: Option<Secret>,
+    /// Whose address, and whose key of `metaclaw auth`.
+    pub provider: Option<String>,
+    /// Which of the two that `metaclaw auth` keeps comes first.
+    pub auth_method: AuthMethod,
+}
+
+/// `llm.auth_method`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum AuthMethod {
+    /// `llm.api_key`, else what `metaclaw auth` keeps.
+    #[default]
+    ApiKey,
+    /// A token that `metaclaw auth` keeps, else `llm.api_key`.
+    OauthToken,
 }
 
 /// `judge.url`, `judge.model`, `judge.key`: where a judge model is, when it is not `llm.*`.

@@ -4,7 +4,7 @@ use metaclaw_chat::Secret;
 use serde::Serialize;
 
 use super::{
-    Loaded,
+    Loaded, foreign,
     key::{Key, State},
     kind::Kind,
     table,
@@ -87,6 +87,9 @@ fn masked(key: &Key, value: serde_json::Value) -> serde_json::Value {
 
 /// What to say about a key that nobody knows.
 pub(crate) fn unknown(path: &str) -> String {
+    if let Some(reason) = foreign::reason(path) {
+        return format!("{path} is no key here: {reason}");
+    }
     match table::nearest(path) {
         Some(nearest) => format!("unknown key {path}: did you mean {nearest}?"),
         None => format!("unknown key {path}: `metaclaw config show` lists all"),
@@ -99,5 +102,13 @@ pub(crate) fn one_line(value: &serde_json::Value) -> String {
         serde_json::Value::Null => String::new(),
         serde_json::Value::String(text) => text.clone(),
         other => other.to_string(),
+    }
+}
+
+/// Why a key cannot be set to any use; none where it works, or has another name that does.
+pub(crate) fn unbuilt(path: &str) -> Option<&'static str> {
+    match table::find(path)?.state {
+        State::Inert(reason) | State::Refused(reason) => Some(reason),
+        State::Done | State::Alias(_) => None,
     }
 }

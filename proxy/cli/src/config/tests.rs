@@ -2,6 +2,8 @@ use std::path::Path;
 
 use super::{policy::PolicyError, *};
 
+mod read;
+
 fn file(text: &str) -> Layer {
     Layer::text("/etc/it/config.yaml".into(), text).unwrap()
 }
@@ -54,13 +56,26 @@ fn a_policy_model_is_found_or_missed_in_words() {
     let dir = tempfile::tempdir().unwrap();
     let policy = |text: &str| Policy::from_config(&loaded(text).config, dir.path());
     assert_eq!(policy("mode: auto\n"), Ok(Policy::None));
+    let cloud = "llm: {api_base: 'https://a.example/v1'}\n";
     assert_eq!(
-        policy("mode: skills_only\ntrainer: {model: /no/such}\n"),
+        policy(&format!(
+            "mode: skills_only\ntrainer: {{model: /no/such}}\n{cloud}"
+        )),
         Ok(Policy::None)
     );
+    // A name at a hub, as the original has it, stops nobody who can do without.
+    for text in [
+        "rl: {model: Qwen/Qwen3-4B}\n",
+        "mode: skills_only\nrl: {model: Qwen/Qwen3-4B}\n",
+        &format!("mode: rl\nrl: {{model: Qwen/Qwen3-4B}}\n{cloud}"),
+    ] {
+        assert_eq!(policy(text), Ok(Policy::None), "{text}");
+        let told = without_effect(&loaded(text).config).unwrap();
+        assert!(told.reason.contains("not fetched by name"));
+    }
     for (name, text) in [
         ("missing model", "trainer: {model: /no/such.gguf}\n"),
-        ("hub name", "rl: {model: Qwen/Qwen3-4B}\n"),
+        ("hub name", "mode: rl\nrl: {model: Qwen/Qwen3-4B}\n"),
         ("rl without a model", "mode: rl\n"),
         ("remote without an address", "rl: {backend: remote}\n"),
     ] {
@@ -76,6 +91,11 @@ fn a_policy_model_is_found_or_missed_in_words() {
     let found = policy("trainer: {model: demo}\n").unwrap();
     let demo = Policy::Local { model: demo };
     assert_eq!(found, demo);
+    assert_eq!(
+        policy("mode: skills_only\ntrainer: {model: demo}\n").unwrap(),
+        demo,
+        "it serves, and is not trained"
+    );
     let one = "mode: skills_only\ntrainer: {model: demo}\nagents: {work: {mode: rl}}\n";
     assert_eq!(policy(one).unwrap(), demo);
     assert_eq!(
@@ -124,28 +144,12 @@ fn what_is_shown_is_in_force_and_masked() {
 #[test]
 fn the_example_file_and_the_reference_say_what_the_table_says() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    check(&root.join("config.example.yaml"), &example::example());
+    check_made(&root.join("config.example.yaml"), &example::example());
     let docs = root.join("docs/config.md");
     let text = std::fs::read_to_string(&docs).unwrap_or_default();
     let mark = "<!-- made from the table of keys -->";
     let (head, _) = text.split_once(mark).unwrap_or(("# Configuration\n\n", ""));
-    check(&docs, &format!("{head}{mark}\n{}", example::reference()));
-}
-
-fn check(path: &Path, wanted: &str) {
-    if crate::environment::Environment::from_process()
-        .get("METACLAW_WRITE_EXAMPLE")
-        .is_some()
-    {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, wanted).unwrap();
-    }
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(
-        text == wanted,
-        "{} is not what the table says",
-        path.display()
-    );
+    check_made(&docs, &format!("{head}{mark}\n{}", example::reference()));
 }
 
 #[test]
@@ -192,6 +196,7 @@ fn a_file_with_keys_that_others_may_read_is_remarked() {
             file_asked: true,
             variables: Vec::new(),
             flags: Vec::new(),
+            profiles: folder.path().join("auth-profiles.json"),
         };
         load(sources).unwrap().notices
     };

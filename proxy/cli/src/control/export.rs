@@ -42,7 +42,8 @@ pub(super) fn stream(app: &App) -> impl Stream<Item = io::Result<Vec<u8>>> + use
 /// Writes all turns as JSON lines.
 pub(crate) async fn write(log: &TurnLog, to: &mut impl Write) -> Result<(), ExportError> {
     let (mut writer, mut reader) = duplex(PIECE);
-    let copy = async {
+    // It owns its end: when nobody takes the lines any more, the other end learns of it.
+    let copy = async move {
         while let Some(piece) = piece(&mut reader).await? {
             to.write_all(&piece)?;
         }

@@ -21,9 +21,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     export,
-    wire::{Forget, KeyChange, TurnsQuery, WishChange},
+    wire::{AdapterChoice, Forget, KeyChange, TurnsQuery, WishChange},
 };
-use crate::{app::App, lessons};
+use crate::{
+    app::App,
+    compare::{Question, Wanted, pick},
+    lessons,
+    report::{self, Period},
+};
 
 /// What every handler knows.
 #[derive(Clone)]
@@ -56,9 +61,14 @@ pub(crate) async fn serve(
         .route("/export", post(exported))
         .route("/skills", post(skills))
         .route("/lessons", post(lessons_of))
+        .route("/journal", post(journal))
+        .route("/report", post(report_of))
+        .route("/compare", post(compare))
+        .route("/compare_plan", post(compare_plan))
         .route("/wish", post(wish))
         .route("/forget", post(forget))
         .route("/adapters", post(adapters))
+        .route("/use_adapter", post(use_adapter))
         .route("/train_step", post(train_step))
         .route("/key", post(key))
         .route_layer(middleware::from_fn_with_state(control.clone(), admit))
@@ -119,16 +129,52 @@ async fn lessons_of(State(control): State<Control>, Json(agent): Json<AgentId>) 
     on_files(move || lessons::view(&library, &agent)).await
 }
 
+async fn journal(State(control): State<Control>) -> Response {
+    let library = control.app.library.clone();
+    on_files(move || Ok(library.journal()?)).await
+}
+
+async fn report_of(State(control): State<Control>, Json(period): Json<Period>) -> Response {
+    let report = report::gather(&control.app.sources(), period).await;
+    answer(report.map_err(|error| refused(&error))).into_response()
+}
+
+async fn compare(State(control): State<Control>, Json(question): Json<Question>) -> Response {
+    let App {
+        library, serving, ..
+    } = &*control.app;
+    let answered = control.app.comparer.answer(library, serving, &question);
+    answer(answered.await.map_err(|error| refused(&error))).into_response()
+}
+
+async fn compare_plan(State(control): State<Control>, Json(wanted): Json<Wanted>) -> Response {
+    let app = &*control.app;
+    let plan = async {
+        let mut questions = wanted.questions;
+        if questions.is_empty() {
+            questions = pick(&app.log, &wanted.agent, wanted.n).await?;
+        }
+        let asked = (&wanted.agent, questions);
+        app.comparer.plan(&app.library, &app.serving, asked)
+    };
+    answer(plan.await.map_err(|error| refused(&error))).into_response()
+}
+
+fn refused(error: &anyhow::Error) -> Failure {
+    Failure(StatusCode::CONFLICT, format!("{error:#}"))
+}
+
 async fn wish(State(control): State<Control>, Json(change): Json<WishChange>) -> Response {
     let library = control.app.library.clone();
     on_files(move || lessons::apply(&library, change)).await
 }
 
 async fn forget(State(control): State<Control>, Json(what): Json<Forget>) -> Response {
-    let App { log, library, .. } = &*control.app;
-    let refused = |error: anyhow::Error| Failure(StatusCode::CONFLICT, format!("{error:#}"));
-    let forgotten = lessons::forget(log, library, &what).await;
-    answer(forgotten.map_err(refused)).into_response()
+    let App {
+        log, library, home, ..
+    } = &*control.app;
+    let forgotten = lessons::forget(log, (library, home), &what).await;
+    answer(forgotten.map_err(|error| refused(&error))).into_response()
 }
 
 /// Runs what touches the file system where blocking is allowed.
@@ -137,13 +183,21 @@ async fn on_files<T: Serialize + Send + 'static>(
 ) -> Response {
     let done = tokio::task::spawn_blocking(work).await;
     let done = done.map_err(|error| Failure(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()));
-    let refused = |error: anyhow::Error| Failure(StatusCode::CONFLICT, format!("{error:#}"));
-    answer(done.and_then(|done| done.map_err(refused))).into_response()
+    answer(done.and_then(|done| done.map_err(|error| refused(&error)))).into_response()
 }
 
 async fn adapters(State(control): State<Control>) -> Response {
     let adapters = control.app.adapters().await;
     answer(adapters.map_err(|message| Failure(StatusCode::BAD_GATEWAY, message))).into_response()
+}
+
+async fn use_adapter(
+    State(control): State<Control>,
+    Json(choice): Json<AdapterChoice>,
+) -> Response {
+    let chosen = control.app.use_adapter(&choice).await;
+    let refused = |error: anyhow::Error| Failure(StatusCode::CONFLICT, format!("{error:#}"));
+    answer(chosen.map_err(refused)).into_response()
 }
 
 async fn train_step(State(control): State<Control>, Json(of): Json<Option<AgentId>>) -> Response {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
 use metaclaw_chat::{AgentId, SessionId, TurnId};
-use metaclaw_gateway::{Counts, KeyConfig};
+use metaclaw_gateway::{Counts, KeyConfig, UpstreamAnswers};
 use metaclaw_learner::LearnerStatus;
 use metaclaw_skills::Lesson;
 use metaclaw_turns::{Funnel, StateKind, TurnFilter};
@@ -32,6 +32,10 @@ pub(crate) struct Status {
     pub log: LogStatus,
     /// What the gateway counts.
     pub counts: Counts,
+    /// How each upstream that was asked has answered.
+    pub upstreams: BTreeMap<String, UpstreamAnswers>,
+    /// The settings' file, where it says something else now than at the start.
+    pub config_changed: Option<PathBuf>,
     /// Lines of our own log that were dropped, as nobody read them in time.
     pub dropped_lines: usize,
     /// How learning goes; none where the log does not say.
@@ -103,6 +107,15 @@ pub(crate) struct KeyChange {
     pub key: Option<KeyConfig>,
 }
 
+/// Which adapter is to serve.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AdapterChoice {
+    /// For which agent; none: the one that the adapter was trained for, and all for the base model.
+    pub agent: Option<AgentId>,
+    /// Its name; none is the base model.
+    pub adapter: Option<String>,
+}
+
 /// What is to change about wishes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
@@ -144,6 +157,9 @@ pub(crate) struct Forget {
 pub(crate) struct LessonsView {
     /// Those in force, the newest last.
     pub wishes: Vec<String>,
+    /// Of those, everyone's.
+    #[serde(default)]
+    pub shared: Vec<String>,
     /// All that was learned, and what became of it.
     pub lessons: Vec<Lesson>,
     /// Where people edit them.

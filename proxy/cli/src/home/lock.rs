@@ -31,10 +31,15 @@ pub(crate) struct Holder {
 pub(crate) enum LockError {
     /// Another process has it.
     #[error(
-        "`metaclaw {}` already runs in {} (process {}): `metaclaw stop` ends it",
+        "`metaclaw {}` already runs in {} (process {}): `metaclaw stop{flag}` ends it, `metaclaw start --port N` starts another beside it",
         holder.doing, dir.display(), holder.pid
     )]
-    Held { dir: PathBuf, holder: Holder },
+    Held {
+        dir: PathBuf,
+        holder: Holder,
+        /// How `stop` is told which one is meant.
+        flag: String,
+    },
     /// The lock file cannot be used.
     #[error("cannot lock {}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
@@ -44,11 +49,11 @@ pub(crate) enum LockError {
 
 impl HomeLock {
     /// Takes the lock and says in it who we are and what we do.
-    pub(super) fn acquire(path: &Path, doing: &str) -> Result<Self, LockError> {
+    pub(super) fn acquire(path: &Path, doing: &str, flag: String) -> Result<Self, LockError> {
         let mut file = open(path)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(held(path, &mut file)),
+            Err(TryLockError::WouldBlock) => return Err(held(path, &mut file, flag)),
             Err(TryLockError::Error(source)) => return Err(io_error(path, source)),
         }
         let us = Holder {
@@ -104,10 +109,11 @@ fn who(file: &mut File) -> Holder {
         })
 }
 
-fn held(path: &Path, file: &mut File) -> LockError {
+fn held(path: &Path, file: &mut File, flag: String) -> LockError {
     LockError::Held {
         dir: path.parent().unwrap_or(path).to_owned(),
         holder: who(file),
+        flag,
     }
 }
 

@@ -62,6 +62,13 @@ async fn rules_that_cannot_hold_name_their_place() {
 }
 
 #[tokio::test]
+async fn an_upstream_that_is_none_is_refused_where_it_stands() {
+    let config = "mode: skills_only\nproxy: {port: 0}\nrouting: {order: [claude]}\n";
+    let home = TestHome::new(config).unwrap();
+    insta::assert_snapshot!(home.refusal(&["start"]).await.unwrap(), @r#"metaclaw: routing.order in HOME/config.yaml: "claude" is no upstream; there are policy"#);
+}
+
+#[tokio::test]
 async fn a_file_that_was_named_must_be_there() {
     let home = TestHome::new("").unwrap();
     insta::assert_snapshot!(home.refusal(&["start", "--config", "HOME/none.yaml"]).await.unwrap(), @r#"metaclaw: cannot read HOME/none.yaml: No such file or directory (os error 2)"#);
@@ -114,8 +121,8 @@ async fn warnings_do_not_stop_the_start() {
         .iter()
         .filter_map(|skill| skill["name"].as_str())
         .collect();
-    // The forty that we ship, and the one that is good.
-    assert_eq!(names.len(), 41, "{names:?}");
+    // Those that we ship, and the one that is good.
+    assert_eq!(names.len(), 42, "{names:?}");
     assert!(names.contains(&"good"));
     let shown = home.ask(&["skills", "show", "good"]).await.unwrap();
     assert!(shown.contains("Do well."), "{shown}");
@@ -151,5 +158,5 @@ async fn a_name_with_a_separator_is_refused_wherever_it_is_given() {
     For more information, try '--help'.
     "#);
     let refusal = home.refusal(&["train-step"]).await.unwrap();
-    insta::assert_snapshot!(refusal, @r#"metaclaw: metaclaw does not run: `metaclaw start` starts it"#);
+    insta::assert_snapshot!(refusal, @r#"metaclaw: metaclaw does not run in HOME: `metaclaw start` starts it"#);
 }

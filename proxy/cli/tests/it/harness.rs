@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Output, Stdio},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -15,10 +15,11 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use axum::{
     Json, Router,
-    extract::State,
-    http::StatusCode,
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode},
+    middleware::{Next, from_fn},
     response::{IntoResponse, Response},
-    routing::post,
+    routing::{get, post},
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -31,6 +32,8 @@ use tokio::{
     time::timeout,
 };
 
+/// The key of the one who lists its models.
+const KEY: &str = "Bearer sk-0123456789abcd";
 /// For everything that is over at once.
 const SOON: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
@@ -62,11 +65,15 @@ pub(crate) struct Running {
     pub(crate) banner: String,
 }
 
+type Shown = Arc<Mutex<String>>;
+
 /// An upstream that answers every chat with the same words; ends when dropped.
 pub(crate) struct Upstream {
     pub(crate) url: String,
     pub(crate) address: SocketAddr,
     n_asked: Arc<AtomicUsize>,
+    /// What the last chat showed as its authorisation.
+    shown: Shown,
     _tasks: JoinSet<std::io::Result<()>>,
 }
 
@@ -76,9 +83,19 @@ impl Upstream {
         let address = listener.local_addr()?;
         let url = format!("http://{address}/v1");
         let n_asked = Arc::new(AtomicUsize::new(0));
+        let shown = Shown::default();
+        let note = Arc::clone(&shown);
+        let noted = from_fn(move |request: Request, next: Next| {
+            let header = request.headers().get("authorization");
+            let header = header.and_then(|it| it.to_str().ok()).unwrap_or_default();
+            header.clone_into(&mut note.lock().unwrap_or_else(PoisonError::into_inner));
+            next.run(request)
+        });
         let routes = Router::new()
             .route("/v1/chat/completions", post(answer))
             .with_state(Arc::clone(&n_asked))
+            .route_layer(noted)
+            .route("/v1/models", get(models))
             .route("/v1/sample", post(sample));
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { axum::serve(listener, routes).await });
@@ -86,13 +103,33 @@ impl Upstream {
             url,
             address,
             n_asked,
+            shown,
             _tasks: tasks,
         })
+    }
+
+    /// What the last chat showed as its authorisation.
+    pub(crate) fn shown(&self) -> String {
+        let shown = self.shown.lock();
+        shown.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How many chats and verdicts it was asked for.
     pub(crate) fn n_asked(&self) -> usize {
         self.n_asked.load(Ordering::Relaxed)
+    }
+}
+
+/// The models of a provider that knows one key.
+async fn models(headers: HeaderMap) -> Response {
+    let is_known = headers.get("authorization").is_some_and(|it| it == KEY);
+    if is_known {
+        let model = |id: &str| json!({"id": id, "object": "model"});
+        Json(json!({"data": [model("scripted"), model("another")]})).into_response()
+    } else {
+        let error = json!({"message": "Incorrect API key provided."});
+        let answer = (StatusCode::UNAUTHORIZED, Json(json!({"error": error})));
+        answer.into_response()
     }
 }
 

@@ -1,9 +1,14 @@
 //! The real `metaclaw` program, in a home of its own, before a scripted upstream.
 
+mod auth;
 mod bad_input;
 mod harness;
+mod instances;
 mod keys;
 mod output;
+mod python;
+mod seen;
+mod setup;
 mod start;
 mod trainer;
 mod wiring;

@@ -110,7 +110,7 @@ async fn one_home_has_one_proxy() {
     let proxy = home.start().await.unwrap();
     let refusal = home.refusal(&["start"]).await.unwrap();
     let pid = proxy.child.id().unwrap().to_string();
-    insta::assert_snapshot!(refusal.replace(&pid, "PID"), @r#"metaclaw: `metaclaw start` already runs in HOME (process PID): `metaclaw stop` ends it"#);
+    insta::assert_snapshot!(refusal.replace(&pid, "PID"), @r#"metaclaw: `metaclaw start` already runs in HOME (process PID): `metaclaw stop` ends it, `metaclaw start --port N` starts another beside it"#);
     assert_eq!(
         proxy.chat("s", &["still there?"]).await.unwrap(),
         "answer to 1"
@@ -174,6 +174,80 @@ async fn it_goes_to_the_background_once_it_listens() {
     home.ask(&["stop"]).await.unwrap();
     let log = std::fs::read_to_string(home.path().join("metaclaw.log")).unwrap();
     assert!(log.contains("metaclaw starts"), "{log}");
+}
+
+/// First hour, A7: with `-d` warnings were in the log alone. And what came from the environment was "the defaults".
+#[tokio::test]
+async fn in_the_background_warnings_are_printed_where_it_was_started() {
+    let home = TestHome::new("mode: skills_only\nproxy: {port: 0}\nllmm: {api_key: k}\n").unwrap();
+    let skills = home.path().join("skills");
+    std::fs::create_dir_all(skills.join("lower")).unwrap();
+    std::fs::write(skills.join("lower/skill.md"), "x").unwrap();
+    let mut start = home.command(&["start", "-d"]);
+    start.env("METACLAW_LLM_API_BASE", "http://127.0.0.1:9/v1");
+    start.env("METACLAW__LLM__API_BASE", "http://127.0.0.1:9/v1");
+    let output = start.output().await.unwrap();
+    let said = home.neutral(&String::from_utf8(output.stdout).unwrap());
+    let warnings: Vec<&str> = said
+        .lines()
+        .filter(|line| line.starts_with("  warning"))
+        .collect();
+    insta::assert_snapshot!(warnings.join("\n"), @r"
+    warning   unknown key llmm in HOME/config.yaml: did you mean llm?
+    warning   METACLAW_LLM_API_BASE in the environment has no effect: METACLAW__LLM__API_BASE, with two underscores each time, stands for llm.api_base
+    warning   HOME/skills/lower/skill.md: is not read: it must be called SKILL.md
+    ");
+    assert!(
+        said.contains("settings  HOME/config.yaml, and from the environment: llm.api_base"),
+        "{said}"
+    );
+    home.ask(&["stop"]).await.unwrap();
+}
+
+/// First hour, A4 and A5: a status that was cheerful whatever happened, and knew of no change.
+#[tokio::test]
+async fn the_status_tells_what_upstreams_answer_and_that_the_file_is_another() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    drop(taken);
+    let home = TestHome::new(&format!(
+        "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: 'http://{address}/v1'}}\n"
+    ))
+    .unwrap();
+    let proxy = home.start().await.unwrap();
+    assert!(proxy.get("/readyz").await.unwrap().contains("200"));
+    proxy.post("s", &["Hello"]).await.unwrap();
+    let status = home.ask(&["status"]).await.unwrap();
+    assert!(
+        status.contains("asked:   llm fails: (127.0.0.1"),
+        "{status}"
+    );
+    assert!(status.contains("(0 answered, 1 failed)"), "{status}");
+    assert!(proxy.get("/readyz").await.unwrap().contains("503"));
+    assert!(!status.contains("changed since"), "{status}");
+    home.ask(&["config", "llm.model_id", "m"]).await.unwrap();
+    let status = home.ask(&["status"]).await.unwrap();
+    let changed = "settings: HOME/config.yaml changed since the start: restart to use it";
+    assert!(home.neutral(&status).contains(changed), "{status}");
+    proxy.kill().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_metrics_have_the_learners_counters() {
+    let upstream = Upstream::new().await.unwrap();
+    let home = TestHome::before(&upstream).unwrap();
+    let proxy = home.start().await.unwrap();
+    home.ask(&["wishes", "add", "Be brief."]).await.unwrap();
+    let metrics = proxy.get_whole("/metrics").await.unwrap();
+    for line in [
+        "metaclaw_lessons{state=\"in_force\"} 1",
+        "metaclaw_verdicts_total{score=\"-1\"} 0",
+        "metaclaw_judge_requests_total 0",
+        "metaclaw_judge_queue_turns 0",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+    proxy.kill().await.unwrap();
 }
 
 #[tokio::test]

@@ -125,6 +125,60 @@ async fn an_adapter_that_the_trainer_does_not_have_costs_no_chat() {
     assert_eq!(status["serving"], serde_json::json!({"work": "kept-1"}));
 }
 
+/// First hour, A16: there was no way back from weights that went too far.
+#[tokio::test]
+async fn the_owner_chooses_what_serves_at_once_and_after_a_restart() {
+    let upstream = Upstream::new().await.unwrap();
+    let home = with_trainer(&upstream).unwrap();
+    std::fs::write(home.path().join("go"), "").unwrap();
+    let ruined = "_default-0badcafe-000002";
+    let agent = metaclaw_chat::AgentId::default_agent();
+    let log = TurnLog::open(&home.path().join("turns"), &TurnsConfig::default()).unwrap();
+    log.set_serving(&agent, Some(ruined.to_owned()))
+        .await
+        .unwrap();
+    log.close().await;
+    let served = async |proxy: &crate::harness::Running| {
+        let reply = proxy.post("s", &["Hello"]).await?;
+        let model = reply.split(r#""model":""#).nth(1).unwrap_or_default();
+        anyhow::Ok(model.split('"').next().unwrap_or_default().to_owned())
+    };
+    let proxy = home.start().await.unwrap();
+    until(async || Ok(served(&proxy).await? == ruined))
+        .await
+        .unwrap();
+    let said = home.ask(&["adapters", "use", "base"]).await.unwrap();
+    insta::assert_snapshot!(said, @"_default is served with the base model from its next request on; its next training starts from there (mode: skills_only trains no more)");
+    // The same session, at its next request.
+    assert_eq!(served(&proxy).await.unwrap(), "base");
+    let refused = home.refusal(&["adapters", "use", "base"]).await.unwrap();
+    insta::assert_snapshot!(refused, @"metaclaw: no agent is served with an adapter: the base model answers already");
+    let refused = home.refusal(&["adapters", "use", "lost-1"]).await.unwrap();
+    assert!(
+        refused.contains("lost-1 cannot be served") && refused.contains("is not here"),
+        "{refused}"
+    );
+    home.ask(&["stop"]).await.unwrap();
+    assert!(proxy.ended().await.unwrap().success());
+    let proxy = home.start().await.unwrap();
+    until(async || Ok(served(&proxy).await? == "base"))
+        .await
+        .unwrap();
+    let good = "_default-0badcafe-000001";
+    home.ask(&["adapters", "use", good]).await.unwrap();
+    assert_eq!(served(&proxy).await.unwrap(), good);
+    home.ask(&["stop"]).await.unwrap();
+    assert!(proxy.ended().await.unwrap().success());
+    // Where nothing runs, what lies on the disk is what there is.
+    let refused = home.refusal(&["adapters", "use", ruined]).await.unwrap();
+    assert!(refused.contains("there is no adapter"), "{refused}");
+    home.ask(&["adapters", "use", "base"]).await.unwrap();
+    let proxy = home.start().await.unwrap();
+    until(async || Ok(served(&proxy).await? == "base"))
+        .await
+        .unwrap();
+}
+
 #[tokio::test]
 async fn a_trainer_that_cannot_start_says_why_in_the_status() {
     let home = TestHome::new("mode: rl\nproxy: {port: 0}\ntrainer: {model: model.gguf}\n").unwrap();

@@ -96,6 +96,33 @@ async fn wishes_are_edited_where_nothing_runs() {
 }
 
 #[tokio::test]
+async fn everyones_wishes_are_kept_by_the_same_commands() {
+    let home = TestHome::new("mode: skills_only\n").unwrap();
+    home.ask(&["wishes", "add", "Be brief.", "--agent", "_shared"])
+        .await
+        .unwrap();
+    home.ask(&["wishes", "add", "Call me Max."]).await.unwrap();
+    let listed = home.json(&["wishes", "list", "--json"]).await.unwrap();
+    assert_eq!(
+        listed["wishes"],
+        serde_json::json!(["Be brief.", "Call me Max."])
+    );
+    assert_eq!(listed["shared"], serde_json::json!(["Be brief."]));
+    let listed = home.ask(&["wishes", "list"]).await.unwrap();
+    assert!(listed.contains("everyone's (--agent _shared)"), "{listed}");
+    let refused = home
+        .refusal(&["wishes", "remove", "Be brief."])
+        .await
+        .unwrap();
+    insta::assert_snapshot!(refused, @"metaclaw: that is everyone's wish, not _default's: `metaclaw wishes --agent _shared` edits those");
+    // Its lesson goes with it: the last that is in force is the other one.
+    home.ask(&["wishes", "remove", "Call me Max."])
+        .await
+        .unwrap();
+    assert_eq!(home.ask(&["undo"]).await.unwrap(), "undone: Be brief.");
+}
+
+#[tokio::test]
 async fn what_is_forgotten_lies_in_no_file_any_more() {
     let upstream = Upstream::new().await.unwrap();
     let home = TestHome::before(&upstream).unwrap();
@@ -111,6 +138,12 @@ async fn what_is_forgotten_lies_in_no_file_any_more() {
         Ok(wishes["wishes"][0] == secret)
     };
     until(is_heard).await.unwrap();
+    // As the proxy writes it at the end of a day.
+    let digest = home.ask(&["report"]).await.unwrap();
+    assert!(digest.contains(secret), "{digest}");
+    let digests = home.path().join("reports");
+    std::fs::create_dir(&digests).unwrap();
+    std::fs::write(digests.join("2026-11-22.md"), digest).unwrap();
     let said = home.ask(&["forget", "s-1"]).await.unwrap();
     assert!(
         said.starts_with("forgotten: 1 turns of 1 sessions, and 1 lessons"),

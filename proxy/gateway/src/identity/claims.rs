@@ -93,6 +93,10 @@ pub(crate) fn agent_of(headers: &HeaderMap, caller: &Caller) -> Result<AgentId, 
     let named = text(headers, "x-agent-id")?.map(str::parse).transpose();
     let field = "X-Agent-Id";
     let named: Option<AgentId> = named.map_err(|source| IdentityError::Name { field, source })?;
+    // Its wishes would be everyone's.
+    if named.as_ref().is_some_and(AgentId::is_shared) {
+        return Err(IdentityError::SharedAgent);
+    }
     let agent = match (caller, named) {
         (Caller::Of(agents), Some(agent)) if !agents.contains(&agent) => {
             return Err(IdentityError::ForeignAgent { agent });

@@ -7,6 +7,8 @@ use metaclaw_chat::{AgentId, NameError};
 pub(crate) enum IdentityError {
     #[error("X-Agent-Id: this key may not speak for agent {:?}", agent.as_str())]
     ForeignAgent { agent: AgentId },
+    #[error("X-Agent-Id: _shared stands for all agents and is none: choose another name")]
+    SharedAgent,
     #[error(
         "this conversation is agent {agent}'s by a line in the user's message alone, and {agent} is answered by \
          other upstreams: name the agent in the header X-Agent-Id, by a key of its own, or in the system text"
@@ -29,14 +31,16 @@ impl IdentityError {
         match self {
             Self::ForeignAgent { .. } => Some("foreign_agent"),
             Self::ByTextAlone { .. } => Some("agent_by_text_alone"),
-            Self::Name { .. } | Self::HeaderText { .. } => None,
+            Self::SharedAgent | Self::Name { .. } | Self::HeaderText { .. } => None,
         }
     }
 
     /// The header at fault.
     pub(crate) fn param(&self) -> &'static str {
         match self {
-            Self::ForeignAgent { .. } | Self::ByTextAlone { .. } => "X-Agent-Id",
+            Self::ForeignAgent { .. } | Self::SharedAgent | Self::ByTextAlone { .. } => {
+                "X-Agent-Id"
+            }
             Self::Name { field, .. } | Self::HeaderText { field } => field,
         }
     }

@@ -39,7 +39,9 @@ impl Runtime {
             fields.find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
         };
         Self {
-            agent: field("agent").and_then(|agent| agent.trim().parse().ok()),
+            agent: field("agent")
+                .and_then(|agent| agent.trim().parse().ok())
+                .filter(|agent: &AgentId| !agent.is_shared()),
             session: field("sessionId").and_then(|session| session.parse().ok()),
         }
     }

@@ -1,6 +1,6 @@
 //! Requests that an agent makes for itself: heartbeats, titles, compactions.
 
-use metaclaw_chat::Role;
+use metaclaw_chat::{Role, Utterance};
 use metaclaw_dialects::request::{ChatRequest, MessageRef};
 use regex::RegexSet;
 
@@ -13,10 +13,17 @@ const SYSTEM_HEAD: usize = 250;
 
 /// Patterns for the last thing that a user said. Each is anchored at the beginning and takes a whole
 /// phrase of a known client: an owner who asks for a title or a summary must not be taken for one.
-const USER_PATTERNS: [&str; 8] = [
-    // OpenClaw's heartbeat, as it was and as it is; it puts the time in front of what users say.
-    r"(?i)^\s*(\[[^\]]*\]\s*)?read HEARTBEAT\.md if it exists",
-    r"(?i)^\s*(\[[^\]]*\]\s*)?follow the heartbeat monitor scratch context when provided",
+/// OpenClaw's are shown to be its own by a test that reads its package.
+const USER_PATTERNS: [&str; 12] = [
+    // OpenClaw's heartbeat, as it was and as it is.
+    r"(?i)^\s*(read HEARTBEAT\.md if it exists|follow the heartbeat monitor scratch context when provided)",
+    // What woke it instead of the owner: its short form in the history, and the long ones.
+    r"(?i)^\s*\[OpenClaw (heartbeat poll|exec completion|cron wake|session event|room event)\]",
+    r"(?i)^\s*(run the following periodic tasks \(only those due|a scheduled (reminder has been|cron event was) triggered|an async command (you ran earlier|completion event was triggered)|a completed subagent task is ready for parent review|continue the OpenClaw runtime event\.)",
+    // It did not get a reply that it can use, and asks once more.
+    r"(?i)^\s*(the previous attempt (compacted the conversation context|did not produce a user-visible answer)|the previous assistant turn (recorded reasoning|completed its tool calls) but did not produce|before accepting the previous final answer, apply this revision request|continue from the recovered transcript and finish)",
+    // Its titles, its diary, its probes.
+    r"(?i)^\s*(generate a concise session title \(|generate a very short topic label \(|write a dream diary entry from these memory fragments|reply with (the single word )?OK\. do not use tools\.)",
     // Open WebUI: titles, tags, follow-ups, queries.
     r"(?i)^\s*#{3} Task:\s*(generate|suggest|analyze|determine)\b",
     // LibreChat.
@@ -27,6 +34,7 @@ const USER_PATTERNS: [&str; 8] = [
     // OpenClaw, pi: compaction.
     r"(?i)^\s*<conversation>[\s\S]*",
     r"(?i)^\s*(create|update) a structured (context )?(checkpoint )?summary",
+    r"(?i)^\s*the messages above are (a conversation to summarize|NEW conversation messages to incorporate)",
 ];
 
 /// Patterns for the system text.
@@ -62,12 +70,19 @@ impl SidePatterns {
     /// Whether the request is an errand of the agent.
     pub(super) fn is_side(&self, chat: &ChatRequest) -> bool {
         let system = chat.messages().find(|it| it.role() == Role::System);
-        let matches = |set: &RegexSet, message: Option<MessageRef<'_>>, limit| {
-            message.is_some_and(|message| set.is_match(&message.head(limit)))
+        let said = chat.last_owners().map(|message| message.head(HEAD));
+        // Also below what the client writes around it: the time, and what happened in the system.
+        let is_errand = |said: &str| {
+            self.user.is_match(said) || self.user.is_match(&Utterance::parse(said).text)
         };
-        matches(&self.user, chat.last_owners(), HEAD) || matches(&self.system, system, SYSTEM_HEAD)
+        let is_of_system =
+            |message: MessageRef<'_>| self.system.is_match(&message.head(SYSTEM_HEAD));
+        said.is_some_and(|said| is_errand(&said)) || system.is_some_and(is_of_system)
     }
 }
+
+#[cfg(test)]
+mod openclaw;
 
 #[cfg(test)]
 mod tests {
@@ -87,6 +102,11 @@ mod tests {
         assert!(is_side_text(
             "[Fri 2026-11-20 05:31 UTC] Follow the heartbeat monitor scratch context when provided. Recurring tasks are automations; create or change their schedules with the automations tool"
         ));
+        assert!(is_side_text(
+            "System: [2026-11-20 05:31] WhatsApp connected.\n\n[Fri 2026-11-20 05:31 UTC] A scheduled reminder has been triggered. The reminder content is:\n\nTea"
+        ));
+        assert!(!is_side_text("A scheduled reminder would be nice"));
+        assert!(!is_side_text("Reply with OK."));
         assert!(is_side_text(
             "### Task:\nGenerate a concise, 3-5 word title"
         ));

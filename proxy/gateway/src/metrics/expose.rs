@@ -7,7 +7,7 @@ use prometheus_client::{
     metrics::{
         counter::{ConstCounter, Counter},
         family::Family,
-        gauge::ConstGauge,
+        gauge::{ConstGauge, Gauge},
     },
     registry::{Registry, Unit},
 };
@@ -17,26 +17,93 @@ use super::{Counts, Metrics};
 /// OpenMetrics 1.0, which Prometheus asks for first.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// A number of another room's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Series {
+    /// Its metric's, without `metaclaw_` in front and `_total` behind.
+    pub name: &'static str,
+    /// What it says, without a full stop.
+    pub help: &'static str,
+    /// What may become of it.
+    pub kind: SeriesKind,
+    /// What tells it from others of its metric: a label's name and its value.
+    pub label: Option<(&'static str, &'static str)>,
+    /// The number now.
+    pub value: u64,
+}
+
+/// What may become of a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeriesKind {
+    /// It only grows.
+    Counter,
+    /// It comes and goes.
+    Gauge,
+}
+
 /// Why a turn is not in the log, or not all of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Lost {
     reason: &'static str,
 }
 
-/// The exposition. `unflushed` is the age of the oldest turn that the log has not flushed.
+/// The exposition. `unflushed` is the age of the oldest turn that the log has not flushed; series of one
+/// metric stand together in `others`.
 ///
 /// # Errors
 ///
 /// None in practice: a text takes all that is written to it.
-pub(crate) fn text(metrics: &Metrics, unflushed: Option<Duration>) -> Result<String, fmt::Error> {
+pub(crate) fn text(
+    metrics: &Metrics,
+    unflushed: Option<Duration>,
+    others: &[Series],
+) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("metaclaw");
     let counts = metrics.counts();
     traffic(&mut registry, metrics);
     gauges(&mut registry, &counts, unflushed);
     counters(&mut registry, &counts);
+    for metric in others.chunk_by(|a, b| a.name == b.name) {
+        other(&mut registry, metric);
+    }
     let mut text = String::with_capacity(8 << 10);
     encode(&mut text, &registry)?;
     Ok(text)
+}
+
+/// One metric of another room's, with all its series.
+fn other(registry: &mut Registry, metric: &[Series]) {
+    let Some(Series {
+        name,
+        help,
+        kind,
+        label,
+        value,
+    }) = metric.first().copied()
+    else {
+        return;
+    };
+    let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    match (kind, label) {
+        (SeriesKind::Counter, None) => registry.register(name, help, ConstCounter::new(value)),
+        (SeriesKind::Gauge, None) => registry.register(name, help, ConstGauge::new(gauge(value))),
+        (SeriesKind::Counter, Some(_)) => {
+            let family = Family::<Vec<(&str, &str)>, Counter>::default();
+            for series in metric {
+                let labels = series.label.into_iter().collect();
+                family.get_or_create(&labels).inc_by(series.value);
+            }
+            registry.register(name, help, family);
+        }
+        (SeriesKind::Gauge, Some(_)) => {
+            let family = Family::<Vec<(&str, &str)>, Gauge>::default();
+            for series in metric {
+                let labels = series.label.into_iter().collect();
+                family.get_or_create(&labels).set(gauge(series.value));
+            }
+            registry.register(name, help, family);
+        }
+    }
 }
 
 fn traffic(registry: &mut Registry, metrics: &Metrics) {

@@ -134,6 +134,16 @@ impl RequestMetrics {
         answer
     }
 
+    /// An upstream has answered well.
+    pub(crate) fn good(&self, upstream: &str) {
+        self.0.metrics.answers.good(upstream);
+    }
+
+    /// An upstream has refused, or did not answer; `is_unable`: it would fail anybody.
+    pub(crate) fn failed(&self, upstream: &str, why: String, is_unable: bool) {
+        self.0.metrics.answers.failed(upstream, why, is_unable);
+    }
+
     /// The answer goes to the agent; it is timed where an upstream was asked for it.
     fn answered(&self, status: u16) -> Option<ResponseTimer> {
         let Counted {

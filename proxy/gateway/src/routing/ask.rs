@@ -57,6 +57,7 @@ pub(crate) async fn ask(
             };
             let asking = pin!(attempt(upstream, request, shown, is_last));
             let outcome = metrics.ask(&upstream.name, asking).await;
+            outcome.note(upstream, metrics);
             match outcome.unsupported {
                 Some(Unsupported::TokenIds) => {
                     variant.ids = false;

@@ -9,6 +9,7 @@ use metaclaw_dialects::Api;
 use super::translation::{TranslatedRequest, Translation};
 use crate::{
     failure::Failure,
+    metrics::RequestMetrics,
     upstream::{Credentials, Outgoing, Sent, Upstream, UpstreamBody, UpstreamError, Variant},
 };
 
@@ -124,6 +125,31 @@ pub(super) fn is_decided_by_the_body(upstream: &Upstream, is_last: bool) -> bool
 // === impl Outcome ===
 
 impl Outcome {
+    /// Counts it, where it is the upstream's answer to what the caller asked.
+    pub(super) fn note(&self, upstream: &Upstream, metrics: &RequestMetrics) {
+        if self.unsupported.is_some() {
+            return;
+        }
+        let name = &upstream.name;
+        let is_unable = self
+            .failure
+            .is_some_and(|failure| upstream.is_unable(failure));
+        match &self.answer {
+            Ok(raw) if raw.reply.status().as_u16() < 400 => metrics.good(name),
+            Ok(raw) => metrics.failed(name, raw.reply.status().to_string(), is_unable),
+            Err(error) if self.failure.is_some() => {
+                let why = error.to_string();
+                // Its name is told beside it.
+                let why = why
+                    .strip_prefix(&format!("upstream {name} "))
+                    .unwrap_or(&why);
+                metrics.failed(name, why.to_owned(), is_unable);
+            }
+            // The caller's own.
+            Err(_) => {}
+        }
+    }
+
     /// What is known of the upstream now that it was asked in another way than at `first`.
     pub(super) fn teaches(&self, upstream: &Upstream, first: Variant, variant: Variant) {
         let name = &upstream.name;

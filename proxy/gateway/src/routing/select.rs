@@ -9,6 +9,7 @@ use super::policy::Policy;
 use crate::{
     auth::Authenticator,
     config::{AgentConfig, ConfigError, GatewayConfig, Mode, POLICY},
+    metrics::Answers,
     serving::Serving,
     upstream::{Upstream, UpstreamError},
 };
@@ -98,6 +99,22 @@ impl Upstreams {
         Candidates { upstreams, nobody }
     }
 
+    /// Whether a chat of an agent that is nothing special can be answered by anybody; why not, otherwise.
+    pub(crate) fn is_ready(&self, answers: &Answers) -> Result<(), String> {
+        let agent = AgentId::default_agent();
+        let mut unable = Vec::new();
+        for upstream in self.targets(&agent) {
+            match answers.unable(&upstream.name) {
+                None => return Ok(()),
+                Some(why) => unable.push(format!("{}: {why}", upstream.name)),
+            }
+        }
+        if unable.is_empty() {
+            return Err(self.nobody(&agent).to_string());
+        }
+        Err(unable.join("; "))
+    }
+
     /// Why nobody can answer.
     pub(crate) fn nobody(&self, agent: &AgentId) -> UpstreamError {
         UpstreamError::nobody(self.has_policy(agent))
@@ -121,7 +138,11 @@ impl Upstreams {
             names.clear();
         }
         names.extend(own.iter().map(String::as_str));
-        names.retain(|name| *name != POLICY || mode != Mode::SkillsOnly);
+        // Who is not to be answered by it is answered by it all the same where nobody else can.
+        let has_others = names.iter().any(|name| self.named.contains_key(*name));
+        if mode == Mode::SkillsOnly && has_others {
+            names.retain(|name| *name != POLICY);
+        }
         names
     }
 }

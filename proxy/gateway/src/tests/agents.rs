@@ -100,6 +100,19 @@ fn chat(system: &str, user: &str) -> String {
     format!(r#"{{"model":"m","messages":[{system}{{"role":"user","content":"{user}"}}]}}"#)
 }
 
+/// What is said by an agent of that name would be everyone's wish.
+#[tokio::test]
+async fn nobody_is_all_agents() {
+    let mut harness = Harness::start().await;
+    let named = post("/v1/chat/completions", "x-agent-id: _shared\r\n", CHAT);
+    let refused = harness.refused(&named).await;
+    insta::assert_snapshot!(format!("{} {}", refused.status(), refused.text()), @r#"400 {"error":{"message":"X-Agent-Id: _shared stands for all agents and is none: choose another name","type":"invalid_request_error","param":"X-Agent-Id","code":null}}"#);
+    let line = r"Runtime: agent=_shared | host=h";
+    harness.chat("", &chat(line, "hi"), "x").await;
+    let turn = &harness.log.wait(1).await[0];
+    assert_eq!(turn.agent.as_str(), "_default");
+}
+
 const OFFICE: &str = r"Runtime: agent=office | host=h";
 const MAIN: &str = r"Fwd: see below\n\nRuntime: agent=main | host=h";
 

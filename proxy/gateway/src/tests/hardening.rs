@@ -124,6 +124,7 @@ async fn why_it_is_not_ready_is_told_to_those_who_show_a_key() {
     services.ready = Arc::new(|| Err("/home/me/checkpoints is locked".to_owned()));
     let mut set_up = SetUp {
         services: Some(services),
+        no_llm: true,
         ..SetUp::default()
     };
     set_up.config.proxy.api_key = Some(Secret::from("sk-all"));

@@ -49,6 +49,7 @@ pub(super) struct SetUp {
     /// SKILL.md and WISHES.md files by their path below the skills folder.
     pub lessons: Vec<(&'static str, &'static str)>,
     pub wishes: WishesConfig,
+    pub skills: SkillsConfig,
     pub services: Option<Services>,
     pub no_llm: bool,
     /// Turns that may wait for the log; all that may, where it is not said.
@@ -116,8 +117,7 @@ impl Harness {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let (library, warnings) =
-            Library::open(skills.path(), SkillsConfig::default(), set_up.wishes);
+        let (library, warnings) = Library::open(skills.path(), set_up.skills, set_up.wishes);
         assert!(warnings.is_empty(), "{warnings:?}");
         let log = Arc::new(Log::new());
         let idle_adapters = Arc::new(Mutex::new(Vec::new()));

@@ -166,6 +166,7 @@ async fn services_are_served_to_those_who_may() {
     };
     let set_up = SetUp {
         services: Some(services),
+        no_llm: true,
         ..SetUp::default()
     };
     let harness = Harness::with(set_up).await;

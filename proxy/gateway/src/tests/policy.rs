@@ -79,6 +79,50 @@ async fn the_policy_is_asked_with_its_key_its_adapter_and_the_lessons_it_appends
     assert!(harness.upstream.is_unasked());
 }
 
+/// First hour, A16: there was no way back from weights that went too far.
+#[tokio::test]
+async fn an_adapter_that_the_owner_chooses_serves_at_once_and_cuts_no_reply() {
+    let (harness, mut policy) = with_policy(SetUp::default()).await;
+    let agent = AgentId::default_agent();
+    harness.serving.set(&agent, Some("ruined"));
+    let mut client = harness.client().await;
+    client.send(&post_chat(&conversation(&["one"]))).await;
+    let mut exchange = policy.next().await;
+    let begun = format!("{STREAM}{}", chunk(&delta("Par")));
+    exchange.send(begun.as_bytes()).await;
+    client.until("Par").await;
+    let go_on = conversation(&["one", "x", "two"]);
+    for (choice, model_asked) in [(None, "base"), (Some("good"), "good"), (None, "base")] {
+        harness.serving.choose(&agent, choice);
+        assert_eq!(
+            model(&ask(&harness, &mut policy, &go_on).await),
+            model_asked
+        );
+        assert!(
+            harness
+                .idle_adapters
+                .lock()
+                .unwrap()
+                .iter()
+                .all(|it| it != "ruined")
+        );
+    }
+    let end = format!("{}0\r\n\r\n", chunk("data: [DONE]\n\n"));
+    exchange.send(end.as_bytes()).await;
+    let seen = client.read().await;
+    assert!(
+        seen.is_whole && seen.text().contains("Par"),
+        "{}",
+        seen.text()
+    );
+    let turns = harness.log.wait(4).await;
+    let adapters: Vec<_> = turns
+        .iter()
+        .map(|it| it.served.adapter.as_deref())
+        .collect();
+    assert_eq!(adapters, [None, Some("good"), None, Some("ruined")]);
+}
+
 #[tokio::test]
 async fn a_session_stays_on_its_adapter_and_the_last_one_out_unloads_it() {
     let mut set_up = SetUp::default();
@@ -328,10 +372,10 @@ async fn a_trainer_that_hangs_is_passed_over_until_it_answers_again() {
     for _ in 0..2 {
         assert_eq!(harness.chat("", CHAT, "x").await.body(), CHAT);
     }
+    assert!(harness.serving.is_silent());
     let ready = b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let seen = harness.refused(ready).await;
-    assert_eq!(seen.status(), 503);
-    assert!(seen.text().contains("does not answer"), "{}", seen.text());
+    assert_eq!(seen.status(), 200, "another answers in its place");
     harness.tasks.spawn(async move {
         while let Ok((mut stream, _)) = hung.accept().await {
             let mut asked = [0; 4 << 10];
@@ -341,7 +385,9 @@ async fn a_trainer_that_hangs_is_passed_over_until_it_answers_again() {
             }
         }
     });
-    while harness.refused(ready).await.status() != 200 {}
+    while harness.serving.is_silent() {
+        tokio::task::yield_now().await;
+    }
     let seen = harness.refused(&post_chat(CHAT)).await;
     assert_eq!(seen.text(), completion("policy"));
 }
@@ -360,6 +406,10 @@ async fn what_waits_for_a_trainer_that_hangs_is_told_to_come_again_and_its_strea
     let waits = harness.refused(&post_chat(CHAT)).await;
     assert_eq!(waits.status(), 503);
     assert_eq!(waits.header("retry-after").as_deref(), Some("5"));
+    let ready = b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let told = harness.refused(ready).await;
+    assert_eq!(told.status(), 503);
+    assert!(told.text().contains("does not answer"), "{}", told.text());
     let seen = client.read().await;
     assert_eq!((seen.text(), seen.is_whole), (&*delta("Par"), false));
 }

@@ -200,6 +200,39 @@ async fn a_restart_goes_on_in_the_lineage_and_serves_again() {
     rig.stop().await;
 }
 
+/// First hour, A16: there was no way back from weights that went too far.
+#[tokio::test]
+async fn the_next_step_starts_from_what_the_owner_chose() {
+    let (dir, world, agent) = (folder(), World::default(), AgentId::default_agent());
+    let mut rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
+    let talk = async |rig: &Rig, first: u32| {
+        for number in [first, first + 1] {
+            let session = format!("s{number}");
+            append(&rig.log, &world, &session, &corrected_talk(number)).await;
+        }
+        assert!(rig.trained(2 * (first as usize + 1)).await);
+        rig.log.serving().await.unwrap()[0].1.clone()
+    };
+    let first = talk(&rig, 1).await;
+    let ruined = talk(&rig, 3).await;
+    assert_eq!(world.adapter(&ruined).unwrap(), [10, 20, 30, 40]);
+    rig.log.choose(&agent, None).await.unwrap();
+    let anew = talk(&rig, 5).await;
+    assert_eq!(world.adapter(&anew).unwrap(), [50, 60]);
+    rig.log.choose(&agent, Some(first.clone())).await.unwrap();
+    // A restart serves it, and goes on from there.
+    rig.stop().await;
+    rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
+    let served = rig.swaps.lock().unwrap().clone();
+    assert_eq!(served, std::slice::from_ref(&first));
+    let last = talk(&rig, 7).await;
+    assert_eq!(world.adapter(&last).unwrap(), [10, 20, 70, 80]);
+    let counts = rig.learner.counts();
+    assert_eq!((counts.n_steps, counts.n_refused), (1, 0));
+    assert_eq!((counts.n_bad, counts.n_good), (2, 2));
+    rig.stop().await;
+}
+
 #[tokio::test]
 async fn what_is_of_no_use_is_spent_with_a_reason() {
     let (dir, world) = (folder(), World::default());

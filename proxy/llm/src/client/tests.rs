@@ -226,6 +226,48 @@ async fn the_other_name_of_the_token_limit_is_learned_once() {
     );
 }
 
+/// First hour, A10: each vote of a judge was refused, for ever.
+#[tokio::test]
+async fn a_model_with_a_temperature_of_its_own_is_asked_without_one() {
+    let body = r#"{"error":{"message":"Unsupported value: 'temperature' does not support 0.6 with this model. Only the default (1) value is supported.","type":"invalid_request_error","param":"temperature","code":"unsupported_value"}}"#;
+    let good = Does::Says(200, "", GOOD);
+    let refused = Does::Says(400, "", body);
+    let server = serve(vec![refused, good, good, refused]).await;
+    let client = client(&server, Span::secs(30));
+    let ask = async || {
+        let params = AskParams {
+            temperature: Some(0.6),
+            max_tokens: Some(5),
+        };
+        client.ask(&[Message::user("?")], params).await
+    };
+    ask().await.unwrap();
+    ask().await.unwrap();
+    // What refuses still is refused for something else.
+    ask().await.unwrap_err();
+    let asked = server.asked.lock().unwrap();
+    let with = |field: &str| -> Vec<bool> { asked.iter().map(|it| it.contains(field)).collect() };
+    assert_eq!(with("\"temperature\""), [true, false, false, false]);
+    assert_eq!(with("\"max_tokens\":5"), [true; 4]);
+    let counts = AskCounts {
+        requests: 4,
+        failures: 2,
+        prompt_tokens: 24,
+        completion_tokens: 6,
+    };
+    assert_eq!(client.counts(), counts);
+}
+
+#[test]
+fn of_two_questions_at_once_each_learns_what_is_refused() {
+    let accepted = Accepted::default();
+    let asked = accepted.now();
+    assert!(accepted.learns_from("temperature must be 1", asked));
+    // Another one, under way meanwhile.
+    assert!(accepted.learns_from("temperature must be 1", asked));
+    assert!(!accepted.learns_from("temperature must be 1", accepted.now()));
+}
+
 #[tokio::test]
 async fn what_is_no_completion_is_said_and_not_asked_again() {
     for body in ["", "{}", "<html>", r#"{"choices":[{"message":"x"}]}"#] {

@@ -135,6 +135,7 @@ async fn a_step_ends_though_a_turn_of_it_was_forgotten() {
         max_uses: 1,
         parent: None,
         hash: String::new(),
+        choice_ms: None,
     };
     log.take(step).await.unwrap();
     log.forget(&agent(), &session("b")).await.unwrap();

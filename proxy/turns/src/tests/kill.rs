@@ -80,6 +80,7 @@ async fn take_and_wait(log: TurnLog) {
         max_uses: 1,
         parent: None,
         hash: "ab".repeat(32),
+        choice_ms: None,
     };
     log.take(step).await.unwrap();
     say("taken");

@@ -33,6 +33,7 @@ fn step(n: u64, attempt: u32, turns: &[TurnId]) -> NewStep {
         max_uses: 1,
         parent: None,
         hash: "00".repeat(32),
+        choice_ms: None,
     }
 }
 
@@ -177,6 +178,40 @@ async fn what_serves_is_known_after_reopening() {
     );
     log.set_serving(&agent(), None).await.unwrap();
     assert!(log.serving().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn what_the_owner_chose_stands_until_a_step_goes_on_from_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let serve = async |log: &TurnLog, adapter: &str, choice_ms| {
+        log.serve_step(&agent(), adapter.to_owned(), choice_ms)
+            .await
+            .unwrap()
+    };
+    let serving = async |log: &TurnLog| {
+        let serving = log.serving().await.unwrap();
+        serving.into_iter().map(|(_, adapter)| adapter).next()
+    };
+    assert!(serve(&log, "main-1", None).await);
+    assert_eq!(log.choice(&agent()).await.unwrap(), None);
+    let base = log.choose(&agent(), None).await.unwrap();
+    assert_eq!(serving(&log).await, None);
+    assert!(!serve(&log, "main-2", None).await, "it was begun before");
+    let old = log.choose(&agent(), Some("main-1".to_owned())).await;
+    let old = old.unwrap();
+    assert!(old.at_ms > base.at_ms);
+    log.close().await;
+    let log = open(dir.path());
+    assert_eq!(log.choice(&agent()).await.unwrap().as_ref(), Some(&old));
+    assert_eq!(serving(&log).await.as_deref(), Some("main-1"));
+    assert!(!serve(&log, "main-3", Some(base.at_ms)).await);
+    // Twice, as after a failure whose first try was written all the same.
+    for _ in 0..2 {
+        assert!(serve(&log, "main-4", Some(old.at_ms)).await);
+    }
+    assert_eq!(serving(&log).await.as_deref(), Some("main-4"));
+    assert_eq!(log.choice(&agent()).await.unwrap(), None);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use crate::{
     agent::{find, surroundings, target},
     commands::Context,
     config::{Loaded, Policy, edit},
-    home::write_private,
+    home::{Home, write_private},
     out,
 };
 
@@ -35,12 +35,12 @@ pub(super) struct AgentArgs {
 /// When there is nothing to relay, with the one command that is missing.
 pub(super) fn prepare(
     context: &Context,
-    loaded: &Loaded,
+    (loaded, home): (&Loaded, &Home),
     file_named: bool,
     args: &AgentArgs,
 ) -> anyhow::Result<()> {
     let is_first = !file_named && !context.home.config().exists() && !relays(context, loaded)?;
-    let wiring = context.home.wiring();
+    let wiring = home.wiring();
     let record = wiring.record()?;
     let is_asked_for = args.yes || record.is_some();
     if !is_first && (!is_asked_for || args.no_wire || !loaded.config.wires_agent()) {
@@ -66,7 +66,13 @@ pub(super) fn prepare(
     if !agreed(context, args, &found, &target, is_first)? {
         return Ok(());
     }
-    configure(context, &found, is_first, loaded)?;
+    let is_ours = wiring.record()?.is_some();
+    configure(
+        context,
+        &found,
+        is_first,
+        is_ours && loaded.config.llm.api_base.is_some(),
+    )?;
     if !args.no_wire && loaded.config.wires_agent() {
         wiring.accept(&found)?;
     }
@@ -169,7 +175,7 @@ fn configure(
     context: &Context,
     found: &Found,
     is_first: bool,
-    loaded: &Loaded,
+    is_ours: bool,
 ) -> anyhow::Result<()> {
     let path = context.home.config();
     if is_first {
@@ -182,8 +188,7 @@ fn configure(
             .with_context(|| format!("cannot write {}", path.display()));
     }
     // Whoever wrote another upstream there meant it.
-    let is_ours = context.home.wiring().record()?.is_some();
-    if is_ours && path.exists() && loaded.config.llm.api_base.is_some() {
+    if is_ours && path.exists() {
         let mut keys = vec![
             ("llm.api_base".to_owned(), found.base_url.clone()),
             ("llm.model_id".to_owned(), found.model.clone()),

@@ -9,6 +9,9 @@ pub(super) fn outcome(end: StreamEnd, state: &TurnState) -> String {
         (StreamEnd::Complete, TurnState::Captured) => "captured".to_owned(),
         (StreamEnd::Cut, TurnState::Captured) => "cut".to_owned(),
         (StreamEnd::ClientGone, TurnState::Captured) => "client gone".to_owned(),
+        (StreamEnd::UpstreamError { status: 200 }, TurnState::Captured) => {
+            "error in the stream".to_owned()
+        }
         (StreamEnd::UpstreamError { status }, TurnState::Captured) => format!("error {status}"),
         (StreamEnd::Overflowed, TurnState::Captured) => "overflowed".to_owned(),
         (_, TurnState::Judged) => "judged".to_owned(),
@@ -19,7 +22,7 @@ pub(super) fn outcome(end: StreamEnd, state: &TurnState) -> String {
     }
 }
 
-pub(super) fn score(score: Score) -> &'static str {
+pub(in super::super) fn score(score: Score) -> &'static str {
     match score {
         Score::Good => "+1",
         Score::Unclear => "0",

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use metaclaw_chat::{Message, Role, Utterance, now_ms};
-use metaclaw_turns::Turn;
+use metaclaw_learner::POLICY_UPSTREAM;
+use metaclaw_turns::{Served, Turn};
 
 use super::outcome::{outcome, score};
 use crate::out;
@@ -46,19 +47,8 @@ fn facts(turn: &Turn) -> Vec<String> {
         ),
         format!("session   {} of agent {}", turn.session, turn.agent),
     ];
-    let adapter = served.adapter.as_ref().map(|it| format!(", adapter {it}"));
-    lines.push(format!(
-        "served    {} by {}{}",
-        served.model,
-        served.upstream,
-        adapter.unwrap_or_default()
-    ));
-    if let Some(usage) = &meta.usage {
-        lines.push(format!(
-            "tokens    {} in ({} from the cache), {} out",
-            usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens
-        ));
-    }
+    lines.push(format!("served    {}", by_whom(served)));
+    lines.extend(tokens(turn));
     let skills: Vec<&str> = served.skills.iter().map(|it| it.name.as_str()).collect();
     if !skills.is_empty() {
         lines.push(format!("skills    {}", skills.join(", ")));
@@ -76,6 +66,31 @@ fn facts(turn: &Turn) -> Vec<String> {
         lines.push(line.trim_end().to_owned());
     }
     lines
+}
+
+/// Who answered: a model of an upstream's, or our own with or without an adapter.
+fn by_whom(served: &Served) -> String {
+    match (&served.adapter, served.upstream == POLICY_UPSTREAM) {
+        (Some(adapter), _) => format!("the policy model with adapter {adapter}"),
+        (None, true) => "the policy model, without an adapter".to_owned(),
+        (None, false) => format!("{} by {}", served.model, served.upstream),
+    }
+}
+
+/// What it cost: as the upstream said, else as the sampled tokens were counted.
+fn tokens(turn: &Turn) -> Option<String> {
+    match (&turn.meta.usage, &turn.tokens) {
+        (Some(usage), _) => Some(format!(
+            "tokens    {} in ({} from the cache), {} out",
+            usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens
+        )),
+        (None, Some(tokens)) => Some(format!(
+            "tokens    {} in, {} out",
+            tokens.prompt_ids.len(),
+            tokens.ids.len()
+        )),
+        (None, None) => None,
+    }
 }
 
 /// One message; of a user's what was typed, unless all is to be seen.

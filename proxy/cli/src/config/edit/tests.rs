@@ -67,7 +67,7 @@ fn what_is_not_allowed_is_not_written() {
     for (key, given) in [
         ("rl.batchsize", "8"),
         ("rl.batch_size", "many"),
-        ("rl.backend", "mint"),
+        ("judge.kind", "http"),
     ] {
         let error = set(FILE, key, given).unwrap_err();
         insta::assert_snapshot!(format!("refuses {key} {given}"), error.to_string());
@@ -91,6 +91,83 @@ fn the_file_is_its_owners_alone_and_whole() {
         fs::read_dir(dir.path()).unwrap().count(),
         1,
         "nothing left beside it"
+    );
+}
+
+#[test]
+fn a_key_goes_and_its_default_stands_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.yaml");
+    fs::write(&path, FILE).unwrap();
+    assert!(unset_in_file(&path, "rl.batch_size").unwrap());
+    assert!(unset_in_file(&path, "rl.prm_url").unwrap());
+    assert!(!unset_in_file(&path, "rl.lora_rank").unwrap());
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(
+        !text.contains("batch_size: 4") && !text.contains("judge.example"),
+        "{text}"
+    );
+    assert!(text.contains("mode: auto   # for now"), "{text}");
+    assert!(
+        text.contains("llm: {api_base: 'https://a.example', api_key: sk-1}"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_a_start_would_refuse_is_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.yaml");
+    fs::write(&path, FILE).unwrap();
+    let error = set_in_file(&path, "judge.rules", "[{on: nxt, score: 1}]").unwrap_err();
+    insta::assert_snapshot!(error, @r#"judge.rules.0.on in config.yaml: "nxt" is not allowed: reply, next"#);
+    let error = set_in_file(&path, "agents.work.upstream", "[nobody]").unwrap_err();
+    assert!(
+        error.to_string().contains("\"nobody\" is no upstream"),
+        "{error}"
+    );
+    assert_eq!(fs::read_to_string(&path).unwrap(), FILE);
+    // A file that would not start is mended line by line.
+    fs::write(&path, "mode: fast\nproxy: {port: 70000}\n").unwrap();
+    set_in_file(&path, "mode", "auto").unwrap();
+    set_in_file(&path, "proxy.port", "30000").unwrap();
+    set_in_file(&path, "mode", "rl").unwrap();
+}
+
+#[test]
+fn answers_are_written_with_what_they_are_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.yaml");
+    let answers = [
+        ("mode", Some("skills_only")),
+        ("llm.api_base", Some("https://a.example/v1")),
+        ("llm.api_key", Some("sk-1")),
+    ];
+    let owned = |(key, value): (&str, Option<&str>)| (key.to_owned(), value.map(str::to_owned));
+    answer_in_file(&path, &answers.map(owned)).unwrap();
+    insta::assert_snapshot!(fs::read_to_string(&path).unwrap(), @r#"
+    # skills_only: never train; rl: train when a batch is ready; auto: when a batch is ready and the user is away
+    mode: skills_only
+    llm:
+      # OpenAI-compatible address, as in https://api.openai.com/v1
+      api_base: https://a.example/v1
+      # without one, that of `metaclaw auth`; without any, the caller's own authorisation passes and is never kept
+      api_key: sk-1
+    "#);
+    // Again, with another answer and one fewer: no comment twice, and what is not known stays.
+    let more = fs::read_to_string(&path).unwrap() + "mine: {a: 1} # my own\n";
+    fs::write(&path, &more).unwrap();
+    let answers = [("mode", Some("auto")), ("llm.api_key", None)].map(owned);
+    answer_in_file(&path, &answers).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(
+        text.contains("mine: {a: 1} # my own") && !text.contains("sk-1"),
+        "{text}"
+    );
+    assert_eq!(
+        text.matches("# skills_only: never train").count(),
+        1,
+        "{text}"
     );
 }
 

@@ -6,10 +6,14 @@ fn layer(text: &str) -> Layer {
 
 #[test]
 fn unknown_keys_are_collected_with_their_neighbours() {
-    let layer = layer("rl:\n  batchsize: 8\n  lora_rank: 16\nwhatever: {a: 1}\n");
+    let layer = layer(
+        "rl:\n  batchsize: 8\n  lora_rank: 16\nwhatever: {a: 1}\nllmm: {api_key: k}\nupstream: {}\n",
+    );
     let told: Vec<String> = layer.unknown.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(told.join("\n"), @r#"
+    unknown key llmm in /etc/it/config.yaml: did you mean llm?
     unknown key rl.batchsize in /etc/it/config.yaml: did you mean rl.batch_size?
+    unknown key upstream in /etc/it/config.yaml: did you mean upstreams?
     unknown key whatever in /etc/it/config.yaml: it has no effect
     "#);
     assert_eq!(layer.values().keys().collect::<Vec<_>>(), ["rl.lora_rank"]);
@@ -55,16 +59,22 @@ fn a_list_that_leaves_nobody_to_ask_is_refused_where_it_stands() {
 fn what_is_not_built_is_refused_or_named() {
     let layer = layer(
         "rl: {backend: tinker}\nllm: {provider: bedrock}\nmemory: {enabled: true}\n\
-         skills: {retrieval_mode: template}\n",
+         skills: {retrieval_mode: template}\njudge: {kind: http}\n",
     );
     let refused: Vec<String> = layer.problems.iter().map(ToString::to_string).collect();
     let inert: Vec<String> = layer.inert.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(format!("{}\n{}", refused.join("\n"), inert.join("\n")), @r#"
-    llm.provider in /etc/it/config.yaml: "bedrock" is not allowed: Bedrock is not built: give an OpenAI-compatible address in llm.api_base
-    rl.backend in /etc/it/config.yaml: "tinker" is not allowed: not built yet: use local or remote
+    judge.kind in /etc/it/config.yaml: "http" is not allowed: not built yet: use llm or rules
+    llm.provider: Bedrock is not built: give an OpenAI-compatible address in llm.api_base
     memory.enabled: there is no memory store: wishes and skills remember
-    skills.retrieval_mode: bm25 has taken its place
+    rl.backend: no cloud trains yet: weights are trained on this machine, or at rl.remote_url
+    skills.retrieval_mode: keywords and bm25 have taken the place of templates
     "#);
+    let of_python = self::layer("skills: {retrieval_mode: embedding}\n");
+    assert!(of_python.problems.is_empty(), "such a file starts");
+    insta::assert_snapshot!(of_python.inert[0], @"skills.retrieval_mode: embeddings are not built: keywords and bm25 are used");
+    let refused = self::layer("skills: {retrieval_mode: hybrid}\n");
+    insta::assert_snapshot!(refused.problems[0], @r#"skills.retrieval_mode in /etc/it/config.yaml: "hybrid" is not allowed: embeddings are not built: use bm25"#);
 }
 
 #[test]
@@ -73,6 +83,8 @@ fn older_names_give_way_to_the_key_itself() {
         "mode: madmax\nrl: {prm_url: 'https://old.example', prm_model: old}\njudge: {model: new}\n",
     );
     let text = |path: &str| layer.values()[path].as_str().unwrap().to_owned();
+    let model = self::layer("llm: {model: big-1}\n");
+    assert_eq!(model.values()["llm.model_id"].as_str(), Some("big-1"));
     assert_eq!(text("mode"), "auto");
     assert_eq!(text("judge.url"), "https://old.example");
     assert_eq!(text("judge.model"), "new");
@@ -146,14 +158,18 @@ fn a_key_is_the_text_that_was_written() {
 #[test]
 fn a_key_that_can_never_match_is_refused() {
     let layer = layer(
-        "llm: {api_key: a b c d e f g}\nproxy: {api_key: ''}\nupstreams: {u: {keys: [schlüssel]}}\n",
+        "llm: {api_key: a b c d e f g}\nproxy: {keys: {a: {key: '', agents: [b]}}}\nupstreams: {u: {keys: [schlüssel]}}\n",
     );
     let told: Vec<String> = layer.problems.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(told.join("\n"), @r#"
     llm.api_key in /etc/it/config.yaml: "… f g" is not allowed: ASCII text without spaces
-    proxy.api_key in /etc/it/config.yaml: "…" is not allowed: ASCII text without spaces, not empty: leave it out for none
+    proxy.keys.a.key in /etc/it/config.yaml: "…" is not allowed: ASCII text without spaces, not empty: leave it out for none
     upstreams.u.keys in /etc/it/config.yaml: "[…]" is not allowed: a list of ASCII texts without spaces
     "#);
+    // As 0.3.3 wrote it: no key, and a word about it.
+    let layer = self::layer("proxy: {api_key: ''}\n");
+    assert!(layer.problems.is_empty() && layer.values().is_empty());
+    assert_eq!(layer.inert[0].key, "proxy.api_key");
     let variable = ("METACLAW__PROXY__API_KEY".to_owned(), " ".to_owned());
     let layer = Layer::environment([variable].into_iter());
     assert_eq!(layer.problems.len(), 1, "an empty variable is no key");

@@ -2,12 +2,12 @@
 
 use metaclaw_gateway::Failure;
 
-use super::shared::{ANY, LATER, NO_ADAPTERS, NO_BEDROCK, NO_CLI, NO_EMBEDDINGS, SOME};
+use super::shared::{ANY, LATER, NO_ADAPTERS, NO_BEDROCK, NO_EMBEDDINGS, SOME};
 use crate::config::{
     key::{
         Key, State,
-        State::{Alias, Done, Inert, Refused},
-        inert, key,
+        State::{Alias, Inert, Refused},
+        alias, inert, key,
     },
     kind::Kind::{
         Among, AnyOf, Bool, CallersKey, Count, Host, OneOf, OneOrMore, Path, Secret, Secrets, Size,
@@ -70,22 +70,27 @@ pub(super) const LLM: &[Key] = &[
         "llm.api_key",
         Secret,
         "",
-        "without one, the caller's own authorisation passes and is never kept",
+        "without one, that of `metaclaw auth`; without any, the caller's own authorisation passes and is never kept",
     ),
-    inert("llm.provider", Text, "llm.api_base decides").values(&[
-        ("custom", Done),
-        ("openai", Done),
-        ("bedrock", Refused(NO_BEDROCK)),
-        ("openai-codex", Refused(NO_CLI)),
-        ("gemini", Refused(NO_CLI)),
-    ]),
-    inert(
+    alias("llm.model", Text, "llm.model_id"),
+    key(
+        "llm.provider",
+        Text,
+        "",
+        "stands for the address where llm.api_base is not given (openai, anthropic, gemini, openrouter, deepseek, kimi, qwen, minimax, novita, volcengine, ollama, lmstudio), and for whose key of `metaclaw auth` is used",
+    )
+    .values(&[("bedrock", Inert(NO_BEDROCK))]),
+    key(
         "llm.auth_method",
         OneOf(&["api_key", "oauth_token"]),
-        "llm.api_key is used",
-    )
-    .values(&[("api_key", Done), ("oauth_token", Refused(NO_CLI))]),
-    inert("llm.oauth_token", Secret, NO_CLI),
+        "api_key",
+        "oauth_token: the token that `metaclaw auth paste-token` keeps for llm.provider comes before llm.api_key",
+    ),
+    inert(
+        "llm.oauth_token",
+        Secret,
+        "a token is kept by `metaclaw auth paste-token --provider NAME`, and not in this file",
+    ),
     inert("llm.bedrock_region", Text, NO_BEDROCK),
 ];
 
@@ -341,12 +346,18 @@ pub(super) const LESSONS: &[Key] = &[
         "skills.retrieval_mode",
         OneOf(&["bm25", "template", "embedding", "hybrid"]),
         "bm25",
-        "how skills are found",
+        "how skills are found: by their keywords, else by the words of their names and descriptions",
     )
     .values(&[
-        ("template", Inert("bm25 has taken its place")),
-        ("embedding", Inert(NO_EMBEDDINGS)),
-        ("hybrid", Inert(NO_EMBEDDINGS)),
+        (
+            "template",
+            Inert("keywords and bm25 have taken the place of templates"),
+        ),
+        (
+            "embedding",
+            Inert("embeddings are not built: keywords and bm25 are used"),
+        ),
+        ("hybrid", Refused("embeddings are not built: use bm25")),
     ]),
     inert(
         "skills.task_specific_top_k",

@@ -4,7 +4,7 @@ use super::shared::{ANY, LATER, NO_BEDROCK, NO_CLOUD, POSITIVE, SOME};
 use crate::config::{
     key::{
         Key,
-        State::{Done, Refused},
+        State::{Done, Inert, Refused},
         alias, inert, key,
     },
     kind::Kind::{
@@ -62,7 +62,7 @@ pub(super) const JUDGE: &[Key] = &[
     alias("rl.prm_api_key", Secret, "judge.key"),
     alias("rl.prm_m", Count(1, 15), "judge.votes"),
     inert("rl.prm_provider", Text, "judge.url decides")
-        .values(&[("openai", Done), ("bedrock", Refused(NO_BEDROCK))]),
+        .values(&[("openai", Done), ("bedrock", Inert(NO_BEDROCK))]),
     key(
         "budget.share",
         Number(0.0, 1.0),
@@ -85,9 +85,9 @@ pub(super) const RL: &[Key] = &[
         "auto: remote where rl.remote_url is given, else local",
     )
     .values(&[
-        ("tinker", Refused(NO_CLOUD)),
-        ("mint", Refused(NO_CLOUD)),
-        ("weaver", Refused(NO_CLOUD)),
+        ("tinker", Inert(NO_CLOUD)),
+        ("mint", Inert(NO_CLOUD)),
+        ("weaver", Inert(NO_CLOUD)),
     ]),
     key(
         "rl.model",
@@ -111,7 +111,7 @@ pub(super) const RL: &[Key] = &[
     key(
         "rl.method",
         SomeOf(METHODS),
-        "redo+opd+binary_rl",
+        "redo+binary_rl",
         "what a step is made of",
     ),
     key("rl.w_redo", POSITIVE, "1", "weight of redo"),

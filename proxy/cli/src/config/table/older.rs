@@ -11,7 +11,7 @@ pub(super) const AGENTS: &[Key] = &[
         "agents.*.mode",
         OneOf(&["auto", "rl", "skills_only", "madmax"]),
         "",
-        "as mode, for this agent; skills_only: the policy model does not answer it",
+        "as mode, for this agent; skills_only: the policy model answers it only where nobody else can",
     )
     .values(&[("madmax", Alias("auto"))]),
     key(

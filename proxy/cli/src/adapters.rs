@@ -1,0 +1,65 @@
+//! Which adapter serves, by the owner's word: kept in the log, so that a restart and the next training step know it.
+
+use anyhow::{Context as _, ensure};
+use metaclaw_chat::AgentId;
+use metaclaw_turns::TurnLog;
+
+use crate::control::AdapterChoice;
+
+/// Notes the choice for each agent that it is for.
+pub(crate) async fn choose(log: &TurnLog, choice: &AdapterChoice) -> anyhow::Result<Vec<AgentId>> {
+    let agents = agents(log, choice).await?;
+    for agent in &agents {
+        log.choose(agent, choice.adapter.clone()).await?;
+    }
+    Ok(agents)
+}
+
+/// The agents that a choice is for: the one that is named, else the one that the adapter was trained for, else all
+/// that are served with an adapter.
+async fn agents(log: &TurnLog, choice: &AdapterChoice) -> anyhow::Result<Vec<AgentId>> {
+    if let Some(agent) = &choice.agent {
+        return Ok(vec![agent.clone()]);
+    }
+    if let Some(adapter) = &choice.adapter {
+        let agent = trained_for(adapter);
+        let agent = agent.context("its name does not tell whose it is: say `--agent NAME`")?;
+        return Ok(vec![agent]);
+    }
+    let served = log.serving().await?;
+    ensure!(
+        !served.is_empty(),
+        "no agent is served with an adapter: the base model answers already"
+    );
+    Ok(served.into_iter().map(|(agent, _)| agent).collect())
+}
+
+/// The agent of an adapter that the learner named: AGENT-LINEAGE-N.
+fn trained_for(adapter: &str) -> Option<AgentId> {
+    let mut parts = adapter.rsplitn(3, '-');
+    let (n, lineage, agent) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_number = n.len() >= 6 && n.bytes().all(|b| b.is_ascii_digit());
+    let is_lineage = lineage.len() == 8 && lineage.bytes().all(|b| b.is_ascii_hexdigit());
+    agent.parse().ok().filter(|_| is_number && is_lineage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_adapters_name_tells_whose_it_is() {
+        let agent = |name: &str| trained_for(name).map(|agent| agent.to_string());
+        assert_eq!(
+            agent("my-agent-0badcafe-000012").as_deref(),
+            Some("my-agent")
+        );
+        assert_eq!(
+            agent("_default-0badcafe-000001").as_deref(),
+            Some("_default")
+        );
+        for other in ["kept-1", "base", "main-0badcafe-x", "main-lineage-000001"] {
+            assert_eq!(agent(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! `metaclaw compare`: one's own questions, answered with and without what was learned, side by side.
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::Args;
+use metaclaw_chat::{AgentId, Usage};
+use serde::Serialize;
+
+use self::columns::{Column, side_by_side};
+use super::{context::Context, source::running};
+use crate::{
+    compare::{Answered, Given, MAX_ANSWER, Plan, Question, Wanted},
+    control::ControlClient,
+    out, terminal,
+};
+
+mod columns;
+
+/// A model may take its time; its own deadline is a minute.
+const DEADLINE: Duration = Duration::from_secs(120);
+/// Where the output is no terminal.
+const WIDTH: usize = 100;
+
+/// Arguments of `compare`.
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// The agent whose questions and lessons they are: `main` for OpenClaw's.
+    #[arg(long, default_value = "_default")]
+    agent: AgentId,
+    /// So many of your last questions.
+    #[arg(short = 'n', long = "n", value_name = "N", default_value_t = 5, value_parser = number)]
+    n: usize,
+    /// These, in place of your last ones.
+    #[arg(last = true, value_name = "QUESTION")]
+    questions: Vec<String>,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn number(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n @ 1..=20) => Ok(n),
+        _ => Err("a number from 1 to 20".to_owned()),
+    }
+}
+
+/// One question with its answers, as `--json` prints it.
+#[derive(Debug, Serialize)]
+struct Compared {
+    question: String,
+    /// What a new session would be given with it.
+    lessons: Option<String>,
+    answers: Vec<(Given, Answered)>,
+}
+
+// === impl CompareArgs ===
+
+impl CompareArgs {
+    /// Does it.
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let Some(client) = running(&context.home).await? else {
+            anyhow::bail!(
+                "metaclaw does not run in {}: `metaclaw start` starts it",
+                context.home.dir().display()
+            );
+        };
+        let wanted = Wanted {
+            agent: self.agent.clone(),
+            n: self.n,
+            questions: self.questions.clone(),
+        };
+        let plan: Plan = client.ask("compare_plan", &wanted).await?;
+        anyhow::ensure!(
+            !plan.questions.is_empty(),
+            "agent {} has asked nothing yet that could be asked again: `metaclaw compare -- \"What is rain?\"` takes a question of yours",
+            self.agent
+        );
+        anyhow::ensure!(
+            plan.adapter.is_some() || plan.questions.iter().any(|it| it.lessons.is_some()),
+            "nothing that agent {} learned fits these questions, so both answers would be the same: `metaclaw wishes list --agent {0}` shows its wishes",
+            self.agent
+        );
+        out::aside(before(&plan));
+        let mut compared = Vec::new();
+        for planned in &plan.questions {
+            let one = self
+                .one(&client, &plan, &planned.question, planned.lessons.clone())
+                .await?;
+            if !self.json {
+                out::line(shown(&one))?;
+            }
+            compared.push(one);
+        }
+        if self.json {
+            out::json(&compared)?;
+        }
+        out::aside(after(&compared));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn one(
+        &self,
+        client: &ControlClient,
+        plan: &Plan,
+        question: &str,
+        lessons: Option<String>,
+    ) -> anyhow::Result<Compared> {
+        let mut answers = Vec::new();
+        for given in columns_of(plan, lessons.is_some()) {
+            let asked = Question {
+                agent: self.agent.clone(),
+                text: question.to_owned(),
+                given,
+            };
+            let answered = client.order("compare", &asked, DEADLINE).await?;
+            answers.push((given, answered));
+        }
+        Ok(Compared {
+            question: question.to_owned(),
+            lessons,
+            answers,
+        })
+    }
+}
+
+/// What there is to compare for a question.
+fn columns_of(plan: &Plan, has_lessons: bool) -> Vec<Given> {
+    let lessons = has_lessons.then_some(Given::Lessons);
+    let weights = plan.adapter.as_ref().map(|_| Given::Weights);
+    [Some(Given::Nothing), lessons, weights]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// What it will cost, before anything is asked. Four characters make about a token.
+fn before(plan: &Plan) -> String {
+    let (mut n_requests, mut n_chars) = (0, 0);
+    for planned in &plan.questions {
+        for given in columns_of(plan, planned.lessons.is_some()) {
+            n_requests += 1;
+            n_chars += planned.question.chars().count();
+            if given != Given::Nothing {
+                n_chars += planned.lessons.as_ref().map_or(0, |it| it.chars().count());
+            }
+        }
+    }
+    let most = n_requests * u64::from(MAX_ANSWER);
+    format!(
+        "asking {}: {n_requests} requests, about {} tokens in and at most {most} out; none of it is kept or learned from",
+        plan.model,
+        n_chars / 4
+    )
+}
+
+/// What it did cost.
+fn after(compared: &[Compared]) -> String {
+    let answers = || compared.iter().flat_map(|it| &it.answers);
+    let usage: Vec<Usage> = answers().filter_map(|(_, it)| it.usage).collect();
+    let sum = |of: fn(&Usage) -> u64| usage.iter().map(of).sum::<u64>();
+    let uncounted = answers().count() - usage.len();
+    let cost = format!(
+        "spent: {} tokens in, {} out",
+        sum(|it| it.prompt_tokens),
+        sum(|it| it.completion_tokens)
+    );
+    match uncounted {
+        0 => cost,
+        n => format!("{cost}; of {n} answers nobody said what they cost"),
+    }
+}
+
+fn shown(compared: &Compared) -> String {
+    let columns: Vec<Column<'_>> = compared
+        .answers
+        .iter()
+        .map(|(given, answered)| Column {
+            title: title(*given),
+            text: &answered.text,
+        })
+        .collect();
+    let width = terminal::width().unwrap_or(WIDTH);
+    let heading = textwrap::fill(&format!("> {}", compared.question), width);
+    format!("{heading}\n\n{}\n", side_by_side(&columns, width))
+}
+
+fn title(given: Given) -> &'static str {
+    match given {
+        Given::Nothing => "without",
+        Given::Lessons => "with wishes and skills",
+        Given::Weights => "with these and the weights",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::Planned;
+
+    #[test]
+    fn the_cost_is_told_before_and_after() {
+        let planned = |lessons: Option<&str>| Planned {
+            question: "What is rain?".to_owned(),
+            lessons: lessons.map(str::to_owned),
+        };
+        let plan = Plan {
+            model: "m at http://x/v1".to_owned(),
+            adapter: None,
+            questions: vec![planned(Some("- Be brief.")), planned(None)],
+        };
+        insta::assert_snapshot!(before(&plan), @"asking m at http://x/v1: 3 requests, about 12 tokens in and at most 2400 out; none of it is kept or learned from");
+        let answered = |usage| Answered {
+            text: "Water.".to_owned(),
+            usage,
+        };
+        let usage = Usage {
+            prompt_tokens: 7,
+            completion_tokens: 2,
+            cached_tokens: 0,
+        };
+        let compared = Compared {
+            question: "What is rain?".to_owned(),
+            lessons: None,
+            answers: vec![
+                (Given::Nothing, answered(Some(usage))),
+                (Given::Lessons, answered(None)),
+            ],
+        };
+        insta::assert_snapshot!(after(&[compared]), @"spent: 7 tokens in, 2 out; of 1 answers nobody said what they cost");
+    }
+}

@@ -1,0 +1,97 @@
+//! Texts beside each other.
+
+use std::borrow::Cow;
+
+use textwrap::core::display_width;
+
+/// Between two columns.
+const GAP: &str = " | ";
+/// Narrower columns cannot be read: the texts stand below each other then.
+const NARROWEST: usize = 24;
+
+/// One text.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Column<'t> {
+    pub(super) title: &'t str,
+    pub(super) text: &'t str,
+}
+
+/// The columns side by side in `width` characters of a terminal.
+pub(super) fn side_by_side(columns: &[Column<'_>], width: usize) -> String {
+    let n_columns = columns.len().max(1);
+    let each = width.saturating_sub((n_columns - 1) * GAP.len()) / n_columns;
+    if each < NARROWEST {
+        let below = |it: &Column<'_>| {
+            format!(
+                "{}:\n{}",
+                it.title,
+                textwrap::fill(it.text, width.max(NARROWEST))
+            )
+        };
+        let parts: Vec<String> = columns.iter().map(below).collect();
+        return parts.join("\n\n");
+    }
+    let wrap = |column: &Column<'_>| {
+        let mut lines = vec![column.title.to_owned(), "-".repeat(each)];
+        let wrapped = textwrap::wrap(column.text.trim(), each).into_iter();
+        lines.extend(wrapped.map(Cow::into_owned));
+        lines
+    };
+    let columns: Vec<Vec<String>> = columns.iter().map(wrap).collect();
+    let height = columns.iter().map(Vec::len).max().unwrap_or_default();
+    let row = |at: usize| {
+        let cell = |lines: &Vec<String>| {
+            let text = lines.get(at).map_or("", String::as_str);
+            format!(
+                "{text}{}",
+                " ".repeat(each.saturating_sub(display_width(text)))
+            )
+        };
+        let cells: Vec<String> = columns.iter().map(cell).collect();
+        cells.join(GAP).trim_end().to_owned()
+    };
+    let rows: Vec<String> = (0..height).map(row).collect();
+    rows.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: [Column<'_>; 2] = [
+        Column {
+            title: "without",
+            text: "Rain is water that falls from clouds.\n\n1. It evaporates.",
+        },
+        Column {
+            title: "with",
+            text: "雨是从云里落下来的水，落到地面上又流进江河湖海里去。",
+        },
+    ];
+
+    #[test]
+    fn texts_stand_beside_each_other_however_wide_their_characters_are() {
+        insta::assert_snapshot!(side_by_side(&COLUMNS, 56), @r"
+        without                    | with
+        -------------------------- | --------------------------
+        Rain is water that falls   | 雨是从云里落下来的水，落到
+        from clouds.               | 地面上又流进江河湖海里去。
+                                   |
+        1. It evaporates.          |
+        ");
+    }
+
+    #[test]
+    fn in_a_narrow_terminal_they_stand_below_each_other() {
+        insta::assert_snapshot!(side_by_side(&COLUMNS, 40), @r"
+        without:
+        Rain is water that falls from clouds.
+
+        1. It evaporates.
+
+        with:
+        雨是从云里落下来的水，落到地面上又流进江
+        河湖海里去。
+        ");
+    }
+}

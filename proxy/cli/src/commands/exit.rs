@@ -1,0 +1,13 @@
+//! How subcommands end.
+
+/// Nothing runs: as `systemctl status` says it.
+pub(crate) const NOT_RUNNING: u8 = 3;
+
+/// Every code, and what it says.
+pub(crate) const CODES: [(&str, &str); 5] = [
+    ("0", "it was done"),
+    ("1", "it was not; standard error says why and what helps"),
+    ("2", "there is no such command, flag or value"),
+    ("3", "`status`, `learn`: nothing runs in this home"),
+    ("130", "`start`: ended at once, by a second signal"),
+];

@@ -1,0 +1,204 @@
+//! What may be typed.
+
+/// Each command with examples: what to type, and what it does.
+pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
+    (
+        "start",
+        &[
+            ("metaclaw start", "in this terminal, until Ctrl-C"),
+            (
+                "metaclaw start -d",
+                "in the background; `metaclaw logs -f` looks on",
+            ),
+            (
+                "metaclaw start --port 0",
+                "on any free port; the banner says which",
+            ),
+        ],
+    ),
+    (
+        "stop",
+        &[(
+            "metaclaw stop --timeout 5",
+            "replies under way have five seconds",
+        )],
+    ),
+    (
+        "status",
+        &[
+            ("metaclaw status", "for a person"),
+            ("metaclaw status --json | jq .funnel", "for a program"),
+            (
+                "METACLAW_HOME=/srv/other metaclaw status",
+                "of another home",
+            ),
+        ],
+    ),
+    (
+        "config",
+        &[
+            (
+                "metaclaw config show",
+                "every key, its value, and where that was set",
+            ),
+            (
+                "metaclaw config llm.model_id gpt-x",
+                "changes one in the file; comments stay",
+            ),
+        ],
+    ),
+    (
+        "turns",
+        &[
+            (
+                "metaclaw turns list --agent main -n 5",
+                "the last five of OpenClaw's agent",
+            ),
+            (
+                "metaclaw turns list --before 12-3",
+                "older ones: the page behind 12-3",
+            ),
+            (
+                "metaclaw turns show 12-3",
+                "what was asked, answered and added",
+            ),
+            (
+                "metaclaw turns export > turns.jsonl",
+                "all, a JSON object a line",
+            ),
+        ],
+    ),
+    (
+        "skills",
+        &[
+            (
+                "metaclaw skills list --agent main",
+                "what this agent may be given",
+            ),
+            ("metaclaw skills show git-workflow", "one, whole"),
+        ],
+    ),
+    (
+        "wishes",
+        &[
+            (
+                "metaclaw wishes list --agent main",
+                "those in force, with their numbers",
+            ),
+            (
+                "metaclaw wishes add --agent main \"Be brief.\"",
+                "from the next session on",
+            ),
+            (
+                "metaclaw wishes review --accept 12",
+                "lets one stand that waits for you",
+            ),
+        ],
+    ),
+    (
+        "undo",
+        &[
+            ("metaclaw undo", "takes the last lesson back"),
+            ("metaclaw undo 12", "takes lesson 12 back"),
+        ],
+    ),
+    (
+        "forget",
+        &[
+            (
+                "metaclaw forget --since \"2 h\"",
+                "what was said in the last two hours",
+            ),
+            (
+                "metaclaw forget SESSION",
+                "one session, as `turns list` names it",
+            ),
+        ],
+    ),
+    (
+        "report",
+        &[
+            ("metaclaw report", "today so far"),
+            ("metaclaw report --day 2026-11-22", "one day"),
+            ("metaclaw report --days 7 --json", "a week, for a program"),
+        ],
+    ),
+    (
+        "learn",
+        &[
+            (
+                "metaclaw learn",
+                "a picture, drawn anew each second; q leaves",
+            ),
+            (
+                "metaclaw learn | tee learned.txt",
+                "a line for each thing that happens",
+            ),
+        ],
+    ),
+    (
+        "compare",
+        &[
+            (
+                "metaclaw compare --agent main",
+                "your last five questions, twice each",
+            ),
+            ("metaclaw compare -n 1", "cheaper: one"),
+            (
+                "metaclaw compare -- \"What is rain?\"",
+                "a question of your own",
+            ),
+        ],
+    ),
+    (
+        "logs",
+        &[
+            ("metaclaw logs -f", "goes on with what comes, until Ctrl-C"),
+            (
+                "metaclaw logs --level warn -n 20",
+                "the last twenty warnings and errors",
+            ),
+        ],
+    ),
+    (
+        "keys",
+        &[
+            (
+                "metaclaw keys add phone --agent main",
+                "a key for one agent, shown once",
+            ),
+            ("metaclaw keys remove phone", "closes at once"),
+        ],
+    ),
+    (
+        "adapters",
+        &[(
+            "metaclaw adapters list",
+            "which there are, and who is served with each",
+        )],
+    ),
+    (
+        "train-step",
+        &[(
+            "metaclaw train-step --agent main",
+            "now, whether or not you are away",
+        )],
+    ),
+    (
+        "completions",
+        &[
+            (
+                "metaclaw completions bash > ~/.local/share/bash-completion/completions/metaclaw",
+                "for bash",
+            ),
+            (
+                "metaclaw completions zsh > ~/.zfunc/_metaclaw",
+                "for zsh, with ~/.zfunc in fpath",
+            ),
+            (
+                "metaclaw completions fish > ~/.config/fish/completions/metaclaw.fish",
+                "for fish",
+            ),
+        ],
+    ),
+];

@@ -1,0 +1,97 @@
+//! docs/commands.md, made of what the program knows.
+
+use std::fmt::Write as _;
+
+use clap::{Arg, ArgAction, Command, builder::PossibleValue};
+
+use super::{super::exit, examples::EXAMPLES};
+
+/// docs/commands.md: every command with its flags.
+pub(super) fn page(mut command: Command) -> String {
+    command.build();
+    let mut page = "# Commands\n\nMade from the program's own help: `METACLAW_WRITE_EXAMPLE=1 cargo nextest run -p metaclaw example` writes it anew. `METACLAW_HOME` says which home a\ncommand is about (`~/.metaclaw` without). Where a proxy runs in it, commands ask that; else they read the files.\n\n| exit code | what it says |\n|---|---|\n".to_owned();
+    for (code, meaning) in exit::CODES {
+        let _ = writeln!(page, "| {code} | {meaning} |");
+    }
+    for it in command.get_subcommands().filter(|it| is_shown(it)) {
+        let _ = write!(page, "\n## metaclaw {}\n\n", it.get_name());
+        page.push_str(&about(it));
+        for line in EXAMPLES.iter().filter(|(of, _)| *of == it.get_name()) {
+            let told = line
+                .1
+                .iter()
+                .map(|(line, does)| format!("    {line}    # {does}\n"));
+            page.push('\n');
+            page.extend(told);
+        }
+        page.push_str(&arguments(it, |_| true));
+        for below in it.get_subcommands().filter(|it| is_shown(it)) {
+            let _ = write!(
+                page,
+                "\n### metaclaw {} {}\n\n",
+                it.get_name(),
+                below.get_name()
+            );
+            page.push_str(&about(below));
+            page.push_str(&arguments(below, |arg| !arg.is_global_set()));
+        }
+    }
+    page
+}
+
+pub(super) fn is_shown(command: &Command) -> bool {
+    !command.is_hide_set() && command.get_name() != "help"
+}
+
+fn about(command: &Command) -> String {
+    let about = command
+        .get_about()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    format!("{}.\n", about.trim_end_matches('.'))
+}
+
+/// A table of flags; nothing where there are none. What holds below as well is told above alone.
+fn arguments(command: &Command, is_own: fn(&Arg) -> bool) -> String {
+    let is_told = |it: &&Arg| {
+        let is_clap_s = ["help", "version"].contains(&it.get_id().as_str());
+        !it.is_hide_set() && !is_clap_s && is_own(it)
+    };
+    let rows: Vec<String> = command.get_arguments().filter(is_told).map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!(
+        "\n| argument | what it does |\n|---|---|\n{}\n",
+        rows.join("\n")
+    )
+}
+
+fn row(arg: &Arg) -> String {
+    let takes_value = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
+    let names = arg.get_value_names().unwrap_or_default();
+    let names: Vec<String> = names.iter().map(|it| format!("<{it}>")).collect();
+    let value = names.join(" ");
+    let name = match (arg.get_short(), arg.get_long()) {
+        (Some(short), Some(long)) => format!("-{short}, --{long}"),
+        (None, Some(long)) => format!("--{long}"),
+        (Some(short), None) => format!("-{short}"),
+        (None, None) => value.clone(),
+    };
+    let value = if takes_value && !arg.is_positional() {
+        format!(" {value}")
+    } else {
+        String::new()
+    };
+    let mut help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let allowed = arg.get_possible_values();
+    if takes_value && !allowed.is_empty() {
+        let allowed: Vec<&str> = allowed.iter().map(PossibleValue::get_name).collect();
+        let _ = write!(help, " ({})", allowed.join(", "));
+    }
+    let default = arg.get_default_values();
+    if let (true, Some(default)) = (takes_value, default.first()) {
+        let _ = write!(help, " [default: {}]", default.to_string_lossy());
+    }
+    format!("| `{name}{value}` | {} |", help.trim().replace('|', "\\|"))
+}

@@ -1,0 +1,74 @@
+//! `metaclaw report`: what happened in a day, or in several.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use jiff::{Zoned, civil::Date, tz::TimeZone};
+use metaclaw_learner::LearnerConfig;
+
+use super::{
+    context::Context,
+    skills::files,
+    source::{TurnSource, running},
+};
+use crate::{
+    config::Policy,
+    out,
+    report::{self, Period, Report, Sources},
+};
+
+/// Arguments of `report`.
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// The day, as in 2026-11-22; today without one.
+    #[arg(long, value_name = "YYYY-MM-DD", conflicts_with = "days")]
+    day: Option<Date>,
+    /// So many days together, today among them.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=366))]
+    days: Option<u32>,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+// === impl ReportArgs ===
+
+impl ReportArgs {
+    /// Does it.
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let today = Zoned::now().date();
+        let last = self.day.unwrap_or(today);
+        let period = Period::until(last, self.days.unwrap_or(1));
+        let report = of(context, period).await?;
+        if self.json {
+            out::json(&report)?;
+        } else {
+            out::line(report::markdown(&report, None))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Asks the running process, else looks through the files.
+async fn of(context: &Context, period: Period) -> anyhow::Result<Report> {
+    if let Some(client) = running(&context.home).await? {
+        return Ok(client.ask("report", &period).await?);
+    }
+    let loaded = context.settings(None, Vec::new())?;
+    let policy = Policy::from_config(&loaded.config, &context.environment.cache())?;
+    let weights = policy.is_some() && loaded.room::<LearnerConfig>()?.learns();
+    match TurnSource::open(context, "report").await? {
+        TurnSource::Running(client) => Ok(client.ask("report", &period).await?),
+        TurnSource::Files { log, _lock } => {
+            let sources = Sources {
+                log: log.clone(),
+                library: files(context)?,
+                weights,
+                zone: TimeZone::system(),
+            };
+            let report = report::gather(&sources, period).await;
+            log.close().await;
+            report
+        }
+    }
+}

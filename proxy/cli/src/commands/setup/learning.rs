@@ -1,0 +1,116 @@
+//! The questions about what is learned, and how.
+//!
+//! A question is asked where its key does something. Where the original asked and nothing of ours would
+//! come of the answer, a line says why.
+
+use super::interview::Interview;
+use crate::config::{edit, unbuilt};
+
+// === impl Interview ===
+
+impl Interview<'_> {
+    /// Skills: whether, where, and who writes them.
+    pub(super) fn lessons(&mut self) -> anyhow::Result<()> {
+        self.yes(
+            "skills.enabled",
+            "Give the model skills that fit a request",
+            true,
+        )?;
+        if self.answers.get("skills.enabled") == Some("false") {
+            return Ok(());
+        }
+        let usual = self.context.home.skills();
+        self.optional("skills.dir", "Folder of skills", &usual.to_string_lossy())?;
+        self.yes(
+            "skills.evolve",
+            "Write new skills from what went wrong",
+            true,
+        )
+    }
+
+    /// The model whose weights are trained, its judge, and when.
+    pub(super) fn training(&mut self) -> anyhow::Result<()> {
+        self.prompt.say(
+            "Weights are trained on this machine, or at rl.remote_url; not in a cloud (Tinker, MinT, Weaver) yet.",
+        )?;
+        let what = "Model to train: a folder in Hugging Face form, a GGUF file, demo (Enter: none)";
+        self.optional("trainer.model", what, "")?;
+        if self.answers.get("trainer.model").is_none() {
+            return Ok(());
+        }
+        let what = "Address of the judge (Enter: the model above judges)";
+        self.optional("judge.url", what, "")?;
+        if self.answers.get("judge.url").is_some() {
+            self.optional("judge.model", "Model of the judge", "")?;
+            self.judge_key()?;
+        }
+        self.optional("rl.lora_rank", "Rank of the adapters", "32")?;
+        self.unless_unbuilt("rl.evolver_model")?;
+        self.schedule()
+    }
+
+    fn judge_key(&mut self) -> anyhow::Result<()> {
+        let key = self
+            .prompt
+            .secret("Key of the judge (not shown; Enter for none, or as it is)")?;
+        if !key.is_empty() {
+            self.answers.set("judge.key", Some(key));
+        }
+        Ok(())
+    }
+
+    fn schedule(&mut self) -> anyhow::Result<()> {
+        if self.answers.get("mode") != Some("auto") {
+            return Ok(());
+        }
+        let what = "You are away after so many minutes without a turn";
+        self.optional("scheduler.idle_minutes", what, "30")?;
+        self.optional("scheduler.sleep_start", "You sleep from", "23:00")?;
+        self.optional("scheduler.sleep_end", "You sleep until", "07:00")?;
+        self.unless_unbuilt("scheduler.calendar.enabled")?;
+        Ok(())
+    }
+
+    /// A value that may be left at what is usual, and is not written then.
+    fn optional(&mut self, key: &str, question: &str, usual: &str) -> anyhow::Result<()> {
+        if self.answers.is_given(key) || !self.unless_unbuilt(key)? {
+            return Ok(());
+        }
+        let preset = self.answers.before(key).unwrap_or(usual).to_owned();
+        loop {
+            let given = self.prompt.ask(question, &preset)?;
+            if given == preset {
+                return Ok(());
+            }
+            match edit::allowed(key, &given) {
+                Ok(value) => {
+                    self.answers.set(key, Some(value));
+                    return Ok(());
+                }
+                Err(error) => self.prompt.say(&format!("  {error}"))?,
+            }
+        }
+    }
+
+    fn yes(&mut self, key: &str, question: &str, usual: bool) -> anyhow::Result<()> {
+        if self.answers.is_given(key) || !self.unless_unbuilt(key)? {
+            return Ok(());
+        }
+        let preset = self.answers.before(key).map_or(usual, |it| it == "true");
+        let given = self.prompt.yes(question, preset)?;
+        if given != preset {
+            self.answers.set(key, Some(given.to_string()));
+        }
+        Ok(())
+    }
+
+    /// Whether a key does anything; says so where it does not.
+    fn unless_unbuilt(&mut self, key: &str) -> anyhow::Result<bool> {
+        let Some(reason) = unbuilt(key) else {
+            return Ok(true);
+        };
+        self.prompt
+            .say(&format!("({key} is not asked: {reason})"))?;
+        Ok(false)
+    }
+}

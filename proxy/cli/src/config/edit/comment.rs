@@ -1,0 +1,84 @@
+//! A line above a key that says what it is for.
+
+/// The text with `words` above the key at a dotted path; none where the key has no line of its own, or
+/// has a comment above it already.
+pub(super) fn above(text: &str, path: &str, words: &str) -> Option<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let at = line_of(&lines, path)?;
+    let is_told = at > 0 && lines[at - 1].trim_start().starts_with('#');
+    if words.is_empty() || is_told {
+        return None;
+    }
+    let indent = &lines[at][..indent_of(lines[at])];
+    let comment = format!("{indent}# {words}");
+    let (before, after) = lines.split_at(at);
+    let all: Vec<&str> = before
+        .iter()
+        .copied()
+        .chain([comment.as_str()])
+        .chain(after.iter().copied())
+        .collect();
+    Some(all.join("\n") + "\n")
+}
+
+/// The line on which a key stands, in a file of keys below each other.
+fn line_of(lines: &[&str], path: &str) -> Option<usize> {
+    let mut parts = path.split('.');
+    let mut wanted = parts.next()?;
+    // Of the section that is open: where it begins, and how far it is indented.
+    let mut open: Option<usize> = None;
+    for (at, line) in lines.iter().enumerate() {
+        let content = line.trim_start();
+        if content.is_empty() || content.starts_with('#') {
+            continue;
+        }
+        let indent = indent_of(line);
+        if open.is_some_and(|section| indent <= section) || open.is_none() && indent > 0 {
+            if open.is_some() {
+                return None;
+            }
+            continue;
+        }
+        let name = content.split(':').next().unwrap_or_default();
+        if name.trim_matches(['"', '\'']) == wanted {
+            match parts.next() {
+                None => return Some(at),
+                Some(next) => (wanted, open) = (next, Some(indent)),
+            }
+        }
+    }
+    None
+}
+
+fn indent_of(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::above;
+
+    #[test]
+    fn a_comment_stands_above_its_key() {
+        let text = "mode: auto\nllm:\n  model_id: m\n  api_key: k\nproxy:\n  port: 1\n";
+        let commented = above(text, "llm.api_key", "whose").unwrap();
+        assert_eq!(
+            commented,
+            "mode: auto\nllm:\n  model_id: m\n  # whose\n  api_key: k\nproxy:\n  port: 1\n"
+        );
+        assert_eq!(above(&commented, "llm.api_key", "again"), None);
+        assert!(
+            above(text, "mode", "how")
+                .unwrap()
+                .starts_with("# how\nmode")
+        );
+    }
+
+    #[test]
+    fn a_key_without_a_line_of_its_own_has_none() {
+        let text = "llm: {api_key: k}\nproxy:\n  port: 1\n";
+        assert_eq!(above(text, "llm.api_key", "whose"), None);
+        assert_eq!(above(text, "llm.port", "no such"), None);
+        assert_eq!(above(text, "proxy.host", "no such"), None);
+    }
+}

@@ -1,0 +1,173 @@
+//! Settings of other systems, and of the Python original's program code: what is said of each.
+//!
+//! Nobody reads them here. A person who brings them along should hear why, and not only that the key
+//! is unknown.
+
+const NO_CRITIC: &str =
+    "there is no critic (GAE, value function): a verdict belongs to a whole turn";
+const NO_FULL: &str = "only LoRA adapters are trained, never all weights";
+const NO_LORA_OPTION: &str =
+    "adapters have a rank, an alpha and targets: rl.lora_rank, rl.lora_alpha, rl.targets";
+const NO_SCALE: &str = "one machine trains: no sharding, and no training over several machines";
+const NO_VISION: &str = "vision is not trained";
+const NO_MOE: &str = "mixture-of-experts models are not trained";
+const NO_ROLLOUTS: &str = "there are no generated rollouts: it learns from the conversation";
+const NO_BUDGET_OF_STEPS: &str =
+    "training goes on for as long as there are turns: there is no last step";
+const LOSSES: &str = "rl.method chooses what a step is made of";
+const ANCHORED: &str = "no KL penalty is built yet";
+const JUDGED: &str = "the judge's sampling is fixed; judge.votes and judge.timeout can be set";
+const RECORDED: &str =
+    "turns are kept in the log (turns.*): `metaclaw turns export` writes them out";
+const TEACHER: &str = "the teacher is the base model itself";
+const WRITTEN: &str = "skills are found and written by rules of their own: skills.*";
+const NO_MEMORY: &str = super::table::NO_MEMORY;
+const OTHER_CLAW: &str =
+    "only what `metaclaw start` wires is wired; point any other agent at the base URL";
+
+/// The last part of a key's path, or its beginning up to the `*`, and why it does nothing here.
+const FOREIGN: &[(&str, &str)] = &[
+    ("gae_*", NO_CRITIC),
+    ("gae", NO_CRITIC),
+    ("lam", NO_CRITIC),
+    ("gamma", NO_CRITIC),
+    ("value_*", NO_CRITIC),
+    ("vf_*", NO_CRITIC),
+    ("cliprange_value", NO_CRITIC),
+    ("critic*", NO_CRITIC),
+    ("adv_estimator", LOSSES),
+    ("advantage_estimator", LOSSES),
+    ("algorithm", LOSSES),
+    ("loss_fn", LOSSES),
+    ("loss_type", LOSSES),
+    ("clip_ratio*", LOSSES),
+    ("eps_clip*", LOSSES),
+    ("entropy_coef*", LOSSES),
+    ("kl_*", ANCHORED),
+    ("use_kl_*", ANCHORED),
+    ("init_kl_coef", ANCHORED),
+    ("lora_dropout", NO_LORA_OPTION),
+    ("lora_bias", NO_LORA_OPTION),
+    ("use_rslora", NO_LORA_OPTION),
+    ("use_dora", NO_LORA_OPTION),
+    ("lora_plus_*", NO_LORA_OPTION),
+    ("modules_to_save", NO_LORA_OPTION),
+    ("target_modules", NO_LORA_OPTION),
+    ("finetuning_type", NO_FULL),
+    ("full_finetuning", NO_FULL),
+    ("freeze_*", NO_FULL),
+    (
+        "load_in_4bit",
+        "trainer.dtype chooses the numbers of the base model",
+    ),
+    (
+        "load_in_8bit",
+        "trainer.dtype chooses the numbers of the base model",
+    ),
+    (
+        "quantization*",
+        "trainer.dtype chooses the numbers of the base model",
+    ),
+    ("deepspeed*", NO_SCALE),
+    ("zero_stage", NO_SCALE),
+    ("fsdp*", NO_SCALE),
+    ("tensor_parallel_size", NO_SCALE),
+    ("pipeline_parallel_size", NO_SCALE),
+    ("tensor_model_parallel_size", NO_SCALE),
+    ("pipeline_model_parallel_size", NO_SCALE),
+    ("num_nodes", NO_SCALE),
+    ("n_gpus_per_node", NO_SCALE),
+    ("world_size", NO_SCALE),
+    ("vision_*", NO_VISION),
+    ("freeze_vision_tower", NO_VISION),
+    ("num_experts*", NO_MOE),
+    ("router_aux_loss_coef", NO_MOE),
+    ("expert_*", NO_MOE),
+    ("rollout*", NO_ROLLOUTS),
+    ("num_generations", NO_ROLLOUTS),
+    ("openclaw_env_*", NO_ROLLOUTS),
+    ("reward_model*", "the judge gives verdicts: judge.*"),
+    ("max_steps", NO_BUDGET_OF_STEPS),
+    ("total_steps", NO_BUDGET_OF_STEPS),
+    ("num_train_epochs", NO_BUDGET_OF_STEPS),
+    ("total_epochs", NO_BUDGET_OF_STEPS),
+    ("prm_temperature", JUDGED),
+    ("prm_max_new_tokens", JUDGED),
+    ("skill_update_threshold", WRITTEN),
+    ("max_new_skills", WRITTEN),
+    ("synergy_*", NO_MEMORY),
+    ("memory_*", NO_MEMORY),
+    ("record_enabled", RECORDED),
+    ("record_dir", RECORDED),
+    ("use_opd", LOSSES),
+    ("teacher_*", TEACHER),
+    ("renderer_name", "the model's own chat template is used"),
+    (
+        "save_weights_timeout_s",
+        "rl.remote_timeout_s is the deadline of one call",
+    ),
+    ("tinker_*", super::table::NO_CLOUD),
+    (
+        "azure_openai_deployment",
+        "upstreams.NAME.dialect: azure says it for each upstream",
+    ),
+    ("bedrock_*", super::table::NO_BEDROCK),
+    ("aws_*", super::table::NO_BEDROCK),
+    ("wechat_*", OTHER_CLAW),
+    (
+        "use_wandb",
+        "/metrics has the figures; nothing is sent to anybody",
+    ),
+    (
+        "wandb*",
+        "/metrics has the figures; nothing is sent to anybody",
+    ),
+];
+
+/// Why a setting of another system does nothing here; none where nobody knows it at all.
+pub(super) fn reason(path: &str) -> Option<&'static str> {
+    let name = path.rsplit('.').next().unwrap_or(path);
+    let top = path.split('.').next().unwrap_or(path);
+    let fits = |word: &str| match word.strip_suffix('*') {
+        Some(start) => name.starts_with(start) || top.starts_with(start),
+        None => name == word || top == word,
+    };
+    let found = FOREIGN.iter().find(|(word, _)| fits(word));
+    found.map(|(_, reason)| *reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_readme_says_is_left_out_is_answered_in_words() {
+        for (path, said) in [
+            ("rl.gae_lambda", "no critic"),
+            ("rl.value_clip", "no critic"),
+            ("critic.learning_rate", "no critic"),
+            ("rl.lora_dropout", "rl.lora_rank"),
+            ("finetuning_type", "only LoRA"),
+            ("rl.num_experts", "mixture-of-experts"),
+            ("vision_tower.lr", "vision"),
+            ("deepspeed.zero_stage", "several machines"),
+            ("bedrock_model", "Bedrock"),
+            ("rl.max_steps", "no last step"),
+            ("record_dir", "turns export"),
+        ] {
+            let told = reason(path).unwrap_or_default();
+            assert!(told.contains(said), "{path}: {told:?}");
+        }
+        assert_eq!(reason("rl.batchsize"), None);
+        assert_eq!(reason("llmm.api_base"), None);
+    }
+
+    #[test]
+    fn no_key_of_ours_is_called_foreign() {
+        for key in super::super::table::keys() {
+            let section = key.path.split('.').next().unwrap_or_default();
+            let is_whole = FOREIGN.iter().any(|(word, _)| *word == section);
+            assert!(!is_whole, "{}", key.path);
+        }
+    }
+}

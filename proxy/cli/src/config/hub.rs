@@ -1,0 +1,44 @@
+//! Names of models at a hub, as the Python original's configuration has them: `Qwen/Qwen3-4B`.
+//! Nothing is fetched by such a name here.
+
+use std::path::Path;
+
+/// Endings of a model's file.
+const FILES: [&str; 2] = ["gguf", "safetensors"];
+
+/// Whether a path looks like a name at a hub: two plain parts, and no file of ours at its end.
+pub(super) fn is_name(path: &Path) -> bool {
+    let Some(text) = path.to_str() else {
+        return false;
+    };
+    let plain = |part: &str| {
+        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        !part.is_empty() && !part.starts_with('.') && part.chars().all(legal)
+    };
+    let ending = path.extension().and_then(|it| it.to_str());
+    let is_file = ending.is_some_and(|it| FILES.contains(&it.to_lowercase().as_str()));
+    let parts = text.split_once('/');
+    parts.is_some_and(|(owner, name)| plain(owner) && plain(name)) && !is_file
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_at_a_hub_is_no_path() {
+        for name in ["Qwen/Qwen3-4B", "moonshotai/Kimi-K2.5"] {
+            assert!(is_name(Path::new(name)), "{name}");
+        }
+        for path in [
+            "demo",
+            "./a/b",
+            "/a/b",
+            "models/small.gguf",
+            "a/b/c",
+            "../a",
+        ] {
+            assert!(!is_name(Path::new(path)), "{path}");
+        }
+    }
+}

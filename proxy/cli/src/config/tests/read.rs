@@ -1,0 +1,120 @@
+//! Every key of the table is read by somebody, or says why it does nothing.
+
+use std::net::SocketAddr;
+
+use super::*;
+use crate::{
+    banner::{About, Banner, First, JudgedWith},
+    config::{
+        key::{Key, State},
+        kind::Kind,
+    },
+};
+
+/// What a key with a chosen name in its path needs beside it.
+const BESIDE: &str = "proxy: {keys: {other: {key: k0, agents: [base]}}}\nupstreams: {other: {url: 'http://base.example/v1'}}\n";
+
+/// A value that a key may have, and that is not its default; none where there is only one.
+fn other(key: &Key) -> Option<Value> {
+    let default = key.default.parse::<f64>().ok();
+    Some(match key.kind {
+        Kind::Text => "other".into(),
+        Kind::Secret | Kind::CallersKey => "sk-other".into(),
+        Kind::Url => "http://other.example/v1".into(),
+        Kind::Host => "::1".into(),
+        Kind::Path => "/other".into(),
+        Kind::Bool => (key.default != "true").into(),
+        Kind::Count(low, high) => {
+            let one_more = format!("{}", default.unwrap_or(0.0) + 1.0).parse().unwrap();
+            if (low..=high).contains(&one_more) {
+                one_more
+            } else {
+                low
+            }
+            .into()
+        }
+        Kind::Number(low, high) => {
+            let more = default.unwrap_or(low) / 2.0 + 0.25;
+            more.clamp(low, high).into()
+        }
+        Kind::Span => "77 s".into(),
+        Kind::Size => "77 MiB".into(),
+        Kind::Time => "01:23".into(),
+        Kind::OneOf(words) => {
+            let is_other =
+                |word: &&&str| **word != key.default && key.state_of(word) == State::Done;
+            Value::from(*words.iter().rfind(is_other)?)
+        }
+        Kind::SomeOf(words) => words[0].into(),
+        Kind::AnyOf(words) | Kind::Among(words) => vec![words[0]].into(),
+        Kind::Texts | Kind::OneOrMore => vec!["llm"].into(),
+        Kind::Secrets => vec!["sk-other"].into(),
+        Kind::Tree(_) => "[{on: reply, max_words: 40, score: 1}]".into(),
+    })
+}
+
+fn with(key: &Key, value: &Value) -> Loaded {
+    let mut layer = file(BESIDE);
+    layer.set(&key.path.replace('*', "other"), value);
+    Loaded::new(vec![layer]).unwrap_or_else(|error| panic!("{}: {error}", key.path))
+}
+
+#[test]
+fn every_key_that_works_is_read_by_somebody() {
+    let before = loaded(BESIDE);
+    let before = (before.rooms().unwrap(), before.config);
+    let mut unread = Vec::new();
+    for key in table::keys().filter(|key| key.state == State::Done) {
+        let Some(value) = other(key) else {
+            continue;
+        };
+        let changed = with(key, &value);
+        let rooms = changed.rooms();
+        let rooms = rooms.unwrap_or_else(|error| panic!("{}: {error}", key.path));
+        if (rooms, changed.config) == before {
+            unread.push(key.path);
+        }
+    }
+    assert_eq!(unread, Vec::<&str>::new(), "keys that nobody reads");
+}
+
+#[test]
+fn every_key_that_does_nothing_is_named_with_its_reason() {
+    let config = Config::default();
+    let about = About::new(&config, &Policy::None, &JudgedWith::Unused, "redo");
+    for key in table::keys() {
+        let State::Inert(reason) = key.state else {
+            continue;
+        };
+        let value = other(key).unwrap();
+        let inert = with(key, &value).inert;
+        let path = key.path.replace('*', "other");
+        let banner = Banner {
+            proxy: SocketAddr::from(([127, 0, 0, 1], 30_000)),
+            keyed: false,
+            about: &about,
+            inert: &inert,
+            config: "config.yaml",
+            agent: None,
+            first: First::Nothing,
+        };
+        let said = format!("no effect {path}: {reason}");
+        assert!(banner.text().contains(&said), "{said}");
+        assert!(!example::example().contains(&format!("{path}:")), "{path}");
+    }
+}
+
+/// Rows of other systems' files: not one is met with silence, and none stops the start.
+#[test]
+fn settings_of_other_systems_are_answered_in_words() {
+    let given = loaded(
+        "rl: {gae_lambda: 0.95, value_clip: 0.2, lora_dropout: 0.05, kl_loss_coef: 0.01, max_steps: 1000}\n\
+         critic: {lr: 1e-5}\ntrainer: {deepspeed_config: ds.json}\nrecord_dir: records\n",
+    );
+    assert_eq!(given.unknown, []);
+    let mut told: Vec<String> = given.inert.iter().map(ToString::to_string).collect();
+    told.sort();
+    insta::assert_snapshot!(told.join("\n"));
+    let refused = edit::set("", "rl.gae_lambda", "0.95").unwrap_err();
+    insta::assert_snapshot!(refused, @"rl.gae_lambda is no key here: there is no critic (GAE, value function): a verdict belongs to a whole turn");
+}

@@ -1,0 +1,227 @@
+//! Questions on a terminal, and secrets that are not shown while they are typed.
+
+use std::{
+    io::{self, BufRead, IsTerminal, Read, Write},
+    os::fd::{AsFd, OwnedFd},
+};
+
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+
+use crate::out;
+
+/// The longest answer.
+const MAX_ANSWER: u64 = 64 << 10;
+
+/// Asks a person, line by line.
+pub(crate) struct Prompt {
+    input: Box<dyn BufRead>,
+    out: Box<dyn Write>,
+    /// The terminal whose echo is off while a secret is typed.
+    terminal: Option<OwnedFd>,
+}
+
+/// One of several that may be chosen.
+#[derive(Debug, Clone)]
+pub(crate) struct Choice {
+    pub name: String,
+    /// What it is, in a few words.
+    pub about: String,
+}
+
+/// A terminal without echo; as it was before, when dropped.
+struct NoEcho<'a> {
+    terminal: &'a OwnedFd,
+    before: Termios,
+}
+
+// === impl Prompt ===
+
+impl Prompt {
+    /// On standard input and error; none where no person types.
+    pub(crate) fn on_terminal() -> Option<Self> {
+        let input = io::stdin();
+        let terminal = input.as_fd().try_clone_to_owned().ok()?;
+        input.is_terminal().then(|| Self {
+            input: Box::new(input.lock()),
+            out: Box::new(io::stderr()),
+            terminal: Some(terminal),
+        })
+    }
+
+    /// With answers from `input`.
+    #[cfg(test)]
+    pub(crate) fn scripted(input: &str, out: impl Write + 'static) -> Self {
+        Self {
+            input: Box::new(io::Cursor::new(input.to_owned())),
+            out: Box::new(out),
+            terminal: None,
+        }
+    }
+
+    /// Says a line.
+    pub(crate) fn say(&mut self, text: &str) -> io::Result<()> {
+        self.write(&format!("{text}\n"))
+    }
+
+    /// A question with one line as its answer; Enter takes what is `preset`.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::UnexpectedEof`] when nobody answers any more.
+    pub(crate) fn ask(&mut self, question: &str, preset: &str) -> io::Result<String> {
+        let preset_shown = match preset {
+            "" => String::new(),
+            preset => format!(" [{preset}]"),
+        };
+        self.write(&format!("{question}{preset_shown}: "))?;
+        let answer = self.line()?;
+        Ok(if answer.is_empty() {
+            preset.to_owned()
+        } else {
+            answer
+        })
+    }
+
+    /// The same, with an answer that is not shown.
+    pub(crate) fn secret(&mut self, question: &str) -> io::Result<String> {
+        let terminal = self.terminal.take();
+        // Before the question: who types at once is not shown either.
+        let hidden = terminal.as_ref().map(NoEcho::begin).transpose()?;
+        self.write(&format!("{question}: "))?;
+        let answer = self.line();
+        if hidden.is_some() {
+            // The Enter was not shown either.
+            self.write("\n")?;
+        }
+        drop(hidden);
+        self.terminal = terminal;
+        answer
+    }
+
+    /// Yes or no.
+    pub(crate) fn yes(&mut self, question: &str, preset: bool) -> io::Result<bool> {
+        let word = if preset { "yes" } else { "no" };
+        loop {
+            match self.ask(question, word)?.to_lowercase().as_str() {
+                "y" | "yes" | "true" => return Ok(true),
+                "n" | "no" | "false" => return Ok(false),
+                _ => self.say("  yes or no, please")?,
+            }
+        }
+    }
+
+    /// One of `choices`, by its number or its name.
+    pub(crate) fn choose(
+        &mut self,
+        question: &str,
+        choices: &[Choice],
+        preset: &str,
+    ) -> io::Result<String> {
+        for (n, choice) in choices.iter().enumerate() {
+            self.say(&format!(
+                "  {:>2}  {:<12}  {}",
+                n + 1,
+                choice.name,
+                choice.about
+            ))?;
+        }
+        loop {
+            let given = self.ask(question, preset)?;
+            let by_number = given.parse::<usize>().ok();
+            let by_number = by_number.and_then(|n| choices.get(n.checked_sub(1)?));
+            let by_name = choices.iter().find(|it| it.name == given);
+            match by_name.or(by_number) {
+                Some(choice) => return Ok(choice.name.clone()),
+                None => self.say(&format!(
+                    "  {given:?} is none of them: a number from 1 to {}, or a name",
+                    choices.len()
+                ))?,
+            }
+        }
+    }
+
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        // A list of models, or an error, is what some server says.
+        let text = out::for_reader(text, true);
+        self.out.write_all(text.as_bytes())?;
+        self.out.flush()
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        let n_bytes = (&mut self.input).take(MAX_ANSWER).read_line(&mut line)?;
+        if n_bytes == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(line.trim().to_owned())
+    }
+}
+
+// === impl NoEcho ===
+
+impl<'a> NoEcho<'a> {
+    fn begin(terminal: &'a OwnedFd) -> io::Result<Self> {
+        let before = tcgetattr(terminal)?;
+        let mut hidden = before.clone();
+        hidden.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(terminal, OptionalActions::Flush, &hidden)?;
+        Ok(Self { terminal, before })
+    }
+}
+
+impl Drop for NoEcho<'_> {
+    fn drop(&mut self) {
+        // A terminal that is gone has no echo to give back.
+        tcsetattr(self.terminal, OptionalActions::Now, &self.before).ok();
+    }
+}
+
+/// A secret: typed unseen where there is a terminal, else all of standard input.
+///
+/// # Errors
+///
+/// When nothing is given.
+pub(crate) fn secret(question: &str) -> anyhow::Result<String> {
+    let given = if let Some(mut prompt) = Prompt::on_terminal() {
+        prompt.secret(question)?
+    } else {
+        let mut text = String::new();
+        let input = io::stdin().lock();
+        input.take(MAX_ANSWER).read_to_string(&mut text)?;
+        text.trim().to_owned()
+    };
+    anyhow::ensure!(!given.is_empty(), "nothing was given on standard input");
+    Ok(given)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prompt(answers: &str) -> Prompt {
+        Prompt::scripted(answers, io::sink())
+    }
+
+    #[test]
+    fn enter_takes_what_is_preset() {
+        let mut it = prompt("\nmine\n\nmaybe\nn\n");
+        assert_eq!(it.ask("Port", "30000").unwrap(), "30000");
+        assert_eq!(it.ask("Port", "30000").unwrap(), "mine");
+        assert!(it.yes("Sure", true).unwrap());
+        assert!(!it.yes("Sure", true).unwrap());
+        let error = it.ask("Port", "30000").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_choice_is_made_by_number_or_name() {
+        let choices = ["one", "two"].map(|name| Choice {
+            name: name.to_owned(),
+            about: String::new(),
+        });
+        let chosen = |answers: &str| prompt(answers).choose("Which", &choices, "two").unwrap();
+        assert_eq!(chosen("1\n"), "one");
+        assert_eq!(chosen("\n"), "two");
+        assert_eq!(chosen("0\n3\nthree\none\n"), "one");
+    }
+}

@@ -1,0 +1,139 @@
+//! The digest: what happened in a day, or in several, of what the log and the journal of lessons still have.
+//!
+//! A day is one of the owner's clock. What was forgotten is counted nowhere here: `metaclaw status` has the counts that
+//! outlive the text.
+
+use std::collections::BTreeMap;
+
+use jiff::civil::Date;
+use metaclaw_skills::Lesson;
+use serde::{Deserialize, Serialize};
+
+mod curve;
+mod days;
+mod files;
+mod funnel;
+mod gather;
+mod markdown;
+mod tally;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::{
+    days::Period,
+    files::{forget, run as write_daily},
+    gather::{Sources, gather},
+    markdown::text as markdown,
+};
+
+/// What happened in a period.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// Which days it tells of.
+    pub period: Period,
+    pub turns: u64,
+    pub sessions: u64,
+    /// Turns of each agent.
+    pub agents: BTreeMap<String, u64>,
+    /// The lessons of these days, as they stand now.
+    pub heard: Vec<Lesson>,
+    pub verdicts: Verdicts,
+    /// Whether weights learn here: without, the stages behind a verdict do not exist.
+    pub weights: bool,
+    /// How far turns came, the first stage first.
+    pub funnel: Vec<Stage>,
+    /// What the chat cost.
+    pub chat: Tokens,
+    /// Turns of each upstream, and what went wrong there.
+    pub upstreams: BTreeMap<String, UpstreamDay>,
+    /// What stands now.
+    pub in_force: Vec<InForce>,
+    /// One row a day, with the days before for the curve.
+    pub days: Vec<DayRow>,
+}
+
+/// Verdicts of the turns of a period.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Verdicts {
+    pub good: u64,
+    pub unclear: u64,
+    pub bad: u64,
+    /// Those that say what would have been better.
+    pub hinted: u64,
+}
+
+/// Where turns can get to on their way to the weights.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stage {
+    pub name: String,
+    /// How many got here.
+    pub n: u64,
+    /// Those that got no further, by reason: with the next stage's, they are `n`.
+    pub stayed: BTreeMap<String, u64>,
+}
+
+/// Tokens, as the upstreams counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Tokens {
+    pub prompt: u64,
+    /// Of the prompt's, those that came from the provider's cache.
+    pub cached: u64,
+    pub completion: u64,
+    /// Replies of which nobody said what they cost.
+    pub n_uncounted: u64,
+}
+
+/// How an upstream did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UpstreamDay {
+    pub turns: u64,
+    /// Replies that did not end well, by reason.
+    pub errors: BTreeMap<String, u64>,
+}
+
+/// What an agent is served with from its next session on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct InForce {
+    pub agent: String,
+    pub wishes: Vec<String>,
+    /// Skills that it may be given.
+    pub n_skills: usize,
+    /// Those that it was given in the period, with the number of turns.
+    pub skills: BTreeMap<String, u64>,
+    pub adapter: Option<String>,
+}
+
+/// One day in numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DayRow {
+    pub day: Date,
+    pub turns: u64,
+    pub judged: u64,
+    pub good: u64,
+    pub lessons: u64,
+    /// Tokens of the chat, in and out.
+    pub tokens: u64,
+}
+
+// === impl Verdicts ===
+
+impl Verdicts {
+    pub(crate) fn n(&self) -> u64 {
+        self.good + self.unclear + self.bad
+    }
+}
+
+// === impl Report ===
+
+impl Report {
+    /// Whether there is nothing to tell.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.turns == 0 && self.heard.is_empty()
+    }
+}
+
+/// Part of a whole, in percent; none of nothing.
+fn percent(part: u64, whole: u64) -> Option<u64> {
+    (part * 100 + whole / 2).checked_div(whole)
+}

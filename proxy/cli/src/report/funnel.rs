@@ -1,0 +1,119 @@
+//! How far each turn came, and the one reason why it came no further: the stages add up to the turns.
+
+use std::collections::BTreeMap;
+
+use metaclaw_turns::{StreamEnd, TurnKind, TurnState, TurnSummary};
+
+use super::Stage;
+
+/// The stages where weights learn. Without, there is nothing behind a verdict.
+const WITH_WEIGHTS: [&str; 7] = [
+    "turns",
+    "with the owner",
+    "complete",
+    "with token ids",
+    "judged",
+    "free for training",
+    "trained",
+];
+const WITHOUT: [&str; 4] = ["turns", "with the owner", "complete", "judged"];
+
+/// Where turns stand.
+#[derive(Debug)]
+pub(super) struct Funnel {
+    weights: bool,
+    stages: Vec<Stage>,
+}
+
+/// The last stage that a turn got to, and why no further.
+type Fate = (usize, Option<String>);
+
+// === impl Funnel ===
+
+impl Funnel {
+    pub(super) fn new(weights: bool) -> Self {
+        let names: &[&str] = if weights { &WITH_WEIGHTS } else { &WITHOUT };
+        let stage = |name: &&str| Stage {
+            name: (*name).to_owned(),
+            n: 0,
+            stayed: BTreeMap::new(),
+        };
+        Self {
+            weights,
+            stages: names.iter().map(stage).collect(),
+        }
+    }
+
+    pub(super) fn add(&mut self, turn: &TurnSummary) {
+        let (last, why) = if self.weights {
+            with_weights(turn)
+        } else {
+            without(turn)
+        };
+        for stage in &mut self.stages[..=last] {
+            stage.n += 1;
+        }
+        if let Some(why) = why {
+            *self.stages[last].stayed.entry(why).or_default() += 1;
+        }
+    }
+
+    pub(super) fn stages(self) -> Vec<Stage> {
+        self.stages
+    }
+}
+
+/// What went wrong with a reply.
+pub(super) fn failure(end: StreamEnd) -> Option<String> {
+    Some(match end {
+        StreamEnd::Complete => return None,
+        StreamEnd::Cut => "the upstream's connection broke".to_owned(),
+        StreamEnd::ClientGone => "the agent hung up".to_owned(),
+        StreamEnd::UpstreamError { status: 200 } => "an error in the reply's stream".to_owned(),
+        StreamEnd::UpstreamError { status } => format!("answered with error {status}"),
+        StreamEnd::Overflowed => "too large to be kept".to_owned(),
+    })
+}
+
+/// Of those that are no material to begin with.
+fn early(turn: &TurnSummary) -> Option<Fate> {
+    match (turn.kind, failure(turn.end)) {
+        (TurnKind::Side, _) => Some((0, Some("errands of the client's own".to_owned()))),
+        (TurnKind::Main, Some(why)) => Some((1, Some(why))),
+        (TurnKind::Main, None) => None,
+    }
+}
+
+fn without(turn: &TurnSummary) -> Fate {
+    if let Some(fate) = early(turn) {
+        return fate;
+    }
+    match (&turn.score, &turn.state) {
+        (Some(_), _) => (3, None),
+        (None, TurnState::Spent { why }) => (2, Some(why.clone())),
+        (None, _) => (2, Some("no verdict, as nothing would use one".to_owned())),
+    }
+}
+
+fn with_weights(turn: &TurnSummary) -> Fate {
+    if let Some(fate) = early(turn) {
+        return fate;
+    }
+    let stays = |stage: usize, otherwise: &str| match &turn.state {
+        TurnState::Spent { why } => (stage, Some(why.clone())),
+        TurnState::HeldOut => (stage, Some("kept for measuring".to_owned())),
+        _ => (stage, Some(otherwise.to_owned())),
+    };
+    if !turn.has_ids {
+        return stays(2, "without token ids");
+    }
+    if turn.score.is_none() {
+        return stays(3, "no verdict yet");
+    }
+    match &turn.state {
+        TurnState::Spent { .. } | TurnState::HeldOut => stays(4, ""),
+        TurnState::Captured | TurnState::Judged => stays(5, "waits for a batch"),
+        TurnState::Taken { .. } => stays(5, "in an open step"),
+        TurnState::Trained { .. } => (6, None),
+    }
+}

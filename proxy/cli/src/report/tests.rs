@@ -1,0 +1,262 @@
+//! One log, and what is told of it.
+
+use jiff::{civil::date, tz::TimeZone};
+use metaclaw_chat::{AgentId, JudgedBy, Message, Score, TurnId, Usage, Verdict};
+use metaclaw_skills::Origin;
+use metaclaw_skills::{Library, SkillsConfig, WishesConfig, hear};
+use metaclaw_turns::{
+    NewMessage, NewTurn, Served, StreamEnd, TurnKind, TurnLog, TurnMeta, TurnsConfig,
+};
+
+use super::*;
+
+/// Noon of 2026-11-22.
+const NOON_MS: u64 = 1_795_348_800_000;
+const DAY_MS: u64 = 86_400_000;
+
+struct World {
+    dir: tempfile::TempDir,
+    log: TurnLog,
+    library: Library,
+}
+
+fn turn(session: &str, at_ms: u64, end: StreamEnd) -> NewTurn {
+    let agent: AgentId = "main".parse().unwrap();
+    let messages = NewMessage::all(&agent, &[Message::user(session)]).unwrap();
+    NewTurn {
+        session: session.parse().unwrap(),
+        meta: TurnMeta {
+            kind: TurnKind::Main,
+            chain: messages[0].chain,
+            reply_id: None,
+            finish_reason: None,
+            usage: (end == StreamEnd::Complete).then_some(Usage {
+                prompt_tokens: 1_000,
+                completion_tokens: 50,
+                cached_tokens: 600,
+            }),
+            end,
+            started_ms: at_ms,
+            first_byte_ms: None,
+            ended_ms: at_ms,
+            is_last: false,
+            masked: false,
+        },
+        messages,
+        continues: None,
+        tools: None,
+        params: serde_json::Map::new(),
+        reply: Some(Message::assistant("Hi.")),
+        served: Served {
+            upstream: "llm".to_owned(),
+            model: "m".to_owned(),
+            ..Served::default()
+        },
+        tokens: None,
+        agent,
+    }
+}
+
+fn verdict(score: Score, hint: Option<&str>) -> Verdict {
+    Verdict {
+        score,
+        by: JudgedBy::Rules,
+        votes: Vec::new(),
+        hint: hint.map(str::to_owned),
+        weight: 1.0,
+    }
+}
+
+impl World {
+    /// Yesterday one turn; today seven of every fate, and two lessons.
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let log = TurnLog::open(&dir.path().join("turns"), &TurnsConfig::default()).unwrap();
+        let (library, _) = Library::open(
+            dir.path().join("skills"),
+            SkillsConfig::default(),
+            WishesConfig::default(),
+        );
+        let world = Self { dir, log, library };
+        world
+            .append("old", NOON_MS - DAY_MS, StreamEnd::Complete)
+            .await;
+        let good = world.append("a", NOON_MS, StreamEnd::Complete).await;
+        let bad = world.append("b", NOON_MS + 1, StreamEnd::Complete).await;
+        world.append("c", NOON_MS + 2, StreamEnd::Complete).await;
+        world.append("d", NOON_MS + 3, StreamEnd::Cut).await;
+        let failed = StreamEnd::UpstreamError { status: 502 };
+        world.append("e", NOON_MS + 4, failed).await;
+        let mut errand = turn("f", NOON_MS + 5, StreamEnd::Complete);
+        errand.meta.kind = TurnKind::Side;
+        errand.meta.usage = None;
+        world.log.append(errand).await.unwrap();
+        let spent = world.append("g", NOON_MS + 6, StreamEnd::Complete).await;
+        let judge = async |id, verdict| world.log.judge(id, verdict).await.unwrap();
+        judge(good, verdict(Score::Good, None)).await;
+        judge(bad, verdict(Score::Bad, Some("Answer in one sentence."))).await;
+        world.log.spend(spent, "no rule fits").await.unwrap();
+        for (text, at_ms) in [
+            ("That is too long.", NOON_MS),
+            (
+                "Please always answer in <b>[German](http://x)</b>.",
+                NOON_MS + 1,
+            ),
+            ("Please always be polite.", NOON_MS + 2),
+        ] {
+            world.hear(text, at_ms);
+        }
+        world
+    }
+
+    async fn append(&self, session: &str, at_ms: u64, end: StreamEnd) -> TurnId {
+        self.log.append(turn(session, at_ms, end)).await.unwrap()
+    }
+
+    fn hear(&self, text: &str, at_ms: u64) {
+        for heard in hear(text, true) {
+            let origin = Origin {
+                agent: "main".parse().unwrap(),
+                session: Some("a".parse().unwrap()),
+                turn: None,
+                at_ms,
+            };
+            self.library.learn(&heard, origin).unwrap();
+        }
+    }
+
+    async fn report(&self, weights: bool, period: Period) -> Report {
+        let sources = Sources {
+            log: self.log.clone(),
+            library: self.library.clone(),
+            weights,
+            zone: TimeZone::UTC,
+        };
+        gather(&sources, period).await.unwrap()
+    }
+}
+
+fn today() -> Period {
+    Period::day(date(2026, 11, 22))
+}
+
+#[tokio::test]
+async fn a_day_is_told_in_words() {
+    let world = World::new().await;
+    let report = world.report(false, today()).await;
+    insta::assert_snapshot!(markdown(&report, Some("2026-11-22.svg")), @r#"
+    # MetaClaw, 2026-11-22
+
+    7 turns in 7 sessions (main 7).
+
+    ## Heard
+
+    - heard "That is too long." -> said once more, it is a wish: Keep answers short. (undo 1)
+    - waits for your review, because it names an address or a brand, it has headings, tags or code: Please always answer in &lt;b>\[German\](http://x)&lt;/b>. (wishes review --accept 2)
+    - wish: Please always be polite. (undo 3)
+
+    ## Verdicts
+
+    1 of 2 good (50 %), 1 bad, 0 unclear; 1 with a hint of what would have been better.
+
+    ## How far turns came
+
+    | stage | turns | those that came no further |
+    |---|---|---|
+    | turns | 7 | 1 errands of the client's own |
+    | with the owner | 6 | 1 answered with error 502; 1 the upstream's connection broke |
+    | complete | 4 | 1 no rule fits; 1 no verdict, as nothing would use one |
+    | judged | 2 |  |
+
+    No weights are trained here, so token ids, hints and training are no stages.
+
+    ## Tokens
+
+    Chat: 4,000 in (2,400 of them from the provider's cache), 200 out; of 1 reply the upstream said no number.
+
+    ## Upstreams
+
+    - llm: 7 turns, 1 answered with error 502; 1 the upstream's connection broke
+
+    ## In force
+
+    - main: 1 wish, 0 skills at hand
+      - Please always be polite.
+
+    ## Days
+
+    ![Turns a day, and the share of good ones among the judged](2026-11-22.svg)
+    "#);
+    let json = serde_json::to_string(&report).unwrap();
+    assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+    world.log.close().await;
+    drop(world.dir);
+}
+
+#[tokio::test]
+async fn each_stage_is_what_stayed_there_and_what_went_on() {
+    let world = World::new().await;
+    for weights in [false, true] {
+        let report = world.report(weights, today()).await;
+        assert_eq!(report.funnel[0].n, report.turns);
+        for (at, stage) in report.funnel.iter().enumerate() {
+            let next = report.funnel.get(at + 1).map_or(0, |it| it.n);
+            let stayed: u64 = stage.stayed.values().sum();
+            let is_last = at + 1 == report.funnel.len();
+            assert!(is_last || stayed + next == stage.n, "{stage:?} and {next}");
+        }
+    }
+    let report = world.report(true, today()).await;
+    let stages = report
+        .funnel
+        .iter()
+        .map(|it| format!("{} {}: {:?}", it.name, it.n, it.stayed));
+    insta::assert_snapshot!(stages.collect::<Vec<_>>().join("\n"), @r#"
+    turns 7: {"errands of the client's own": 1}
+    with the owner 6: {"answered with error 502": 1, "the upstream's connection broke": 1}
+    complete 4: {"no rule fits": 1, "without token ids": 3}
+    with token ids 0: {}
+    judged 0: {}
+    free for training 0: {}
+    trained 0: {}
+    "#);
+    world.log.close().await;
+}
+
+#[tokio::test]
+async fn several_days_have_a_row_each() {
+    let world = World::new().await;
+    let period = Period::until(date(2026, 11, 22), 2);
+    let report = world.report(false, period).await;
+    assert_eq!(report.turns, 8);
+    assert_eq!(report.days.len(), 14, "the curve begins earlier");
+    let text = markdown(&report, None);
+    let days = text.split("## Days").nth(1).unwrap();
+    insta::assert_snapshot!(days.trim(), @r"
+    | day | turns | judged | good | lessons | tokens |
+    |---|---|---|---|---|---|
+    | 2026-11-21 | 1 | 0 |  | 0 | 1,050 |
+    | 2026-11-22 | 7 | 2 | 50 % | 3 | 4,200 |
+    ");
+    let svg = curve::svg(&report.days);
+    assert_eq!(svg.matches("fill=\"#9bc\"").count(), 14);
+    assert_eq!(svg.matches("<circle").count(), 1, "one day has verdicts");
+    world.log.close().await;
+}
+
+#[tokio::test]
+async fn an_empty_home_has_an_empty_day() {
+    let world = World::new().await;
+    let report = world.report(false, Period::day(date(2020, 1, 1))).await;
+    assert!(report.is_empty());
+    assert!(
+        markdown(&report, None).starts_with("# MetaClaw, 2020-01-01\n\n0 turns in 0 sessions.")
+    );
+    world.log.close().await;
+}
+
+#[test]
+fn numbers_are_read_by_their_thousands() {
+    let told = [0, 999, 1_000, 1_234_567].map(markdown::grouped);
+    assert_eq!(told, ["0", "999", "1,000", "1,234,567"]);
+}

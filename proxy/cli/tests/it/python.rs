@@ -1,0 +1,134 @@
+//! Configurations as the Python original wrote them, in each of its modes and lines: all of them start.
+
+use anyhow::{Context as _, Result};
+
+use crate::harness::{Running, TestHome, Upstream};
+
+const FREE_PORT: [(&str, &str); 1] = [("METACLAW__PROXY__PORT", "0")];
+
+/// A home with this file, and the proxy that runs in it.
+async fn started(file: &str, upstream: &Upstream) -> Result<(TestHome, Running)> {
+    let path = format!("{}/tests/it/python/{file}", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).context(path)?;
+    let home = TestHome::new(&text.replace("URL", &upstream.url))?;
+    let stderr = std::fs::File::create(home.path().join("stderr.log"))?;
+    let proxy = home.start_with(stderr.into(), &FREE_PORT).await?;
+    Ok((home, proxy))
+}
+
+/// What the banner must say of each: not all of it, as reasons change when something is built.
+const SAID: [(&str, &[&str]); 6] = [
+    (
+        "main_auto",
+        &[
+            "serves    moonshotai/Kimi-K2.5 at",
+            HUB,
+            JUDGE,
+            "rl.enabled",
+        ],
+    ),
+    ("main_rl", &["serves    scripted at", HUB, JUDGE, TINKER]),
+    ("main_skills_only", &["serves    scripted at", HUB]),
+    (
+        "main_set",
+        &[
+            "serves    scripted at",
+            JUDGE,
+            "memory.* (14 keys): there is no memory",
+            "wechat.enabled",
+        ],
+    ),
+    (
+        "v033_madmax",
+        &[
+            "(mode auto)",
+            "serves    moonshotai/kimi-k2 at",
+            HUB,
+            JUDGE,
+            "openrouter.app_name",
+        ],
+    ),
+    (
+        "v033_mint_rl",
+        &[
+            "serves    scripted at",
+            HUB,
+            "rl.backend, rl.base_url: no cloud trains yet",
+            "rl.prm_provider: Bedrock",
+        ],
+    ),
+];
+const HUB: &str = "rl.model: models are not fetched by name, so no weights are trained";
+const JUDGE: &str = "judge.url: it has no key";
+const TINKER: &str = "rl.tinker_api_key: no cloud trains yet";
+
+#[tokio::test]
+async fn each_that_has_an_address_serves_by_it_and_says_what_it_lacks() {
+    let upstream = Upstream::new().await.unwrap();
+    for (name, words) in SAID {
+        let (home, proxy) = started(&format!("{name}.yaml"), &upstream).await.unwrap();
+        for said in words {
+            assert!(proxy.banner.contains(said), "{said:?}: {}", proxy.banner);
+        }
+        assert!(!proxy.banner.contains("api.openai.com"), "{}", proxy.banner);
+        let key = "s\r\nauthorization: Bearer callers-key";
+        let reply = proxy.post(key, &["Hello"]).await.unwrap();
+        assert!(reply.contains("answer to 1"), "{name}: {reply}");
+        let status = home.json(&["status", "--json"]).await.unwrap();
+        assert_eq!(status["running"], true, "{name}");
+        proxy.kill().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_login_is_answered_by_what_auth_keeps() {
+    let upstream = Upstream::new().await.unwrap();
+    for (provider, host) in [
+        ("anthropic", "api.anthropic.com"),
+        ("codex", "api.openai.com"),
+        ("gemini", "generativelanguage.googleapis.com"),
+    ] {
+        let file = format!("main_oauth_{provider}.yaml");
+        let (home, proxy) = started(&file, &upstream).await.unwrap();
+        let banner = &proxy.banner;
+        assert!(banner.contains(&format!(" at {host}")), "{banner}");
+        assert!(banner.contains("judge -> nowhere"), "{banner}");
+        let log = std::fs::read_to_string(home.path().join("stderr.log")).unwrap();
+        assert!(
+            log.contains("`metaclaw auth paste-token --provider "),
+            "{log}"
+        );
+        proxy.kill().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn where_nobody_can_answer_it_starts_and_says_so() {
+    let upstream = Upstream::new().await.unwrap();
+    let (_home, proxy) = started("v033_bedrock.yaml", &upstream).await.unwrap();
+    let banner = &proxy.banner;
+    assert!(banner.contains("serves    nothing yet"), "{banner}");
+    assert!(
+        banner.contains("llm.provider, rl.prm_provider: Bedrock is not built"),
+        "{banner}"
+    );
+    assert!(banner.contains("proxy.api_key: it is empty"), "{banner}");
+    proxy.kill().await.unwrap();
+}
+
+/// Row A9 of a first hour: it was 503, as if there were no model.
+#[tokio::test]
+async fn a_local_model_serves_where_no_weights_are_to_learn() {
+    let upstream = Upstream::new().await.unwrap();
+    let config = "mode: skills_only\nproxy: {port: 0}\nrl: {remote_url: 'REMOTE'}\n";
+    let remote = upstream.url.trim_end_matches("/v1");
+    let home = TestHome::new(&config.replace("REMOTE", remote)).unwrap();
+    let proxy = home.start().await.unwrap();
+    assert!(
+        proxy.banner.contains("no weights (mode skills_only)"),
+        "{}",
+        proxy.banner
+    );
+    assert_eq!(proxy.chat("s", &["Hello"]).await.unwrap(), "answer to 1");
+    proxy.kill().await.unwrap();
+}

@@ -1,0 +1,223 @@
+//! `metaclaw setup`, by flags and by a person at a terminal.
+
+use std::{
+    fs::File,
+    io::{Read as _, Write as _},
+    os::unix::fs::PermissionsExt as _,
+};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::{
+    auth::given,
+    harness::{TestHome, Upstream},
+};
+
+const KEY: &str = "sk-0123456789abcd";
+
+/// A person at a terminal, who waits for each question.
+struct Person {
+    terminal: File,
+    seen: String,
+}
+
+impl Person {
+    /// Waits until `question` is on the screen, and types an answer.
+    fn answers(&mut self, question: &str, answer: &str) -> Result<()> {
+        let from = self.seen.len();
+        while !self.seen[from..].contains(question) {
+            let mut bytes = [0; 4096];
+            let n = self.terminal.read(&mut bytes).unwrap_or(0);
+            if n == 0 {
+                bail!("no {question:?} after:\n{}", self.seen);
+            }
+            self.seen += &String::from_utf8_lossy(&bytes[..n]);
+        }
+        writeln!(self.terminal, "{answer}")?;
+        Ok(())
+    }
+
+    /// What is said until the end.
+    fn rest(mut self) -> String {
+        let mut bytes = Vec::new();
+        // Ends with an error when nobody has the other side any more.
+        self.terminal.read_to_end(&mut bytes).ok();
+        self.seen += &String::from_utf8_lossy(&bytes);
+        self.seen
+    }
+}
+
+/// `metaclaw setup` at a terminal, and the answers that are typed; all that was seen.
+async fn at_terminal(
+    home: &TestHome,
+    arguments: &[&str],
+    answers: &'static [(&'static str, &'static str)],
+) -> Result<String> {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+    grantpt(&terminal)?;
+    unlockpt(&terminal)?;
+    let name = ptsname(&terminal, Vec::new())?;
+    let name = name.to_str()?;
+    let side = || File::options().read(true).write(true).open(name);
+    let mut command = home.command(arguments);
+    command.stdin(side()?).stdout(side()?).stderr(side()?);
+    let mut child = command.spawn()?;
+    drop(command);
+    let mut person = Person {
+        terminal: File::from(terminal),
+        seen: String::new(),
+    };
+    let talk = tokio::task::spawn_blocking(move || {
+        for (question, answer) in answers {
+            person.answers(question, answer)?;
+        }
+        anyhow::Ok(person.rest())
+    });
+    let seen = talk.await??;
+    child.wait().await.context("setup")?;
+    Ok(home.neutral(&seen.replace("\r\n", "\n")))
+}
+
+#[tokio::test]
+async fn flags_say_it_all_where_nobody_can_be_asked() {
+    let upstream = Upstream::new().await.unwrap();
+    let home = TestHome::new("# mine\nunheard: {of: 1}\n").unwrap();
+    let base = upstream.url.as_str();
+    let flags = [
+        "setup",
+        "--api-base",
+        base,
+        "--model",
+        "scripted",
+        "--port",
+        "30123",
+        "--mode",
+        "skills_only",
+        "--api-key-stdin",
+    ];
+    let said = given(&home, &format!("{KEY}\n"), &flags).await.unwrap();
+    let said = said.replace(&upstream.address.to_string(), "UPSTREAM");
+    insta::assert_snapshot!("by flags", said);
+    let file = home.path().join("config.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    insta::assert_snapshot!(
+        "file by flags",
+        text.replace(&upstream.address.to_string(), "UPSTREAM")
+    );
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let again = given(&home, &format!("{KEY}\n"), &flags).await.unwrap();
+    assert!(again.contains("says all of this already"), "{again}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+}
+
+#[tokio::test]
+async fn what_fails_is_said_and_nothing_is_written() {
+    let upstream = Upstream::new().await.unwrap();
+    let home = TestHome::new("mode: auto\n").unwrap();
+    let refused = home.refusal(&["setup"]).await.unwrap();
+    insta::assert_snapshot!("without flags", refused);
+    let base = upstream.url.as_str();
+    let with = |model, more| ["setup", "--api-base", base, "--model", model, more];
+    let said = given(
+        &home,
+        "sk-wrong-key-0123",
+        &with("scripted", "--api-key-stdin"),
+    )
+    .await
+    .unwrap();
+    let said = said.replace(&upstream.address.to_string(), "UPSTREAM");
+    insta::assert_snapshot!("a wrong key", said);
+    let said = given(&home, KEY, &with("skripted", "--api-key-stdin"))
+        .await
+        .unwrap();
+    assert!(
+        said.contains("\"skripted\" is not there; nearest: scripted"),
+        "{said}"
+    );
+    let text = || std::fs::read_to_string(home.path().join("config.yaml")).unwrap();
+    assert_eq!(text(), "mode: auto\n");
+    let said = home
+        .refusal(&["setup", "--provider", "opneai", "--model", "m"])
+        .await
+        .unwrap();
+    assert!(
+        said.contains("--provider \"opneai\" is not known: openai, "),
+        "{said}"
+    );
+    let unchecked = [
+        "setup",
+        "--api-base",
+        "http://127.0.0.1:9/v1",
+        "--model",
+        "m",
+        "--no-check",
+        "--non-interactive",
+    ];
+    home.ask(&unchecked).await.unwrap();
+    assert!(text().contains("model_id: m"), "{}", text());
+}
+
+#[tokio::test]
+async fn a_person_is_asked_again_where_an_answer_fails() {
+    let upstream = Upstream::new().await.unwrap();
+    let home = TestHome::new("").unwrap();
+    let base = ["setup", "--api-base", upstream.url.as_str()];
+    let seen = at_terminal(
+        &home,
+        &base,
+        &[
+            ("What is to learn", ""),
+            ("Its address", ""),
+            ("Key (", "sk-wrong-key-0123"),
+            ("Keep it", ""),
+            ("Its address", ""),
+            ("Key (", KEY),
+            ("Model [", "skripted"),
+            ("Keep it", "no"),
+            ("Model [", "scripted"),
+            ("skills that fit", ""),
+            ("Folder", ""),
+            ("Port", "0"),
+        ],
+    )
+    .await
+    .unwrap();
+    let seen = seen.replace(&upstream.address.to_string(), "UPSTREAM");
+    assert!(!seen.contains(KEY) && !seen.contains("sk-wrong"), "{seen}");
+    insta::assert_snapshot!("asked", seen);
+    let proxy = home.start().await.unwrap();
+    assert_eq!(proxy.chat("s", &["Hello"]).await.unwrap(), "answer to 1");
+    proxy.kill().await.unwrap();
+}
+
+#[tokio::test]
+async fn enter_keeps_what_is_there() {
+    let upstream = Upstream::new().await.unwrap();
+    let home = TestHome::before(&upstream).unwrap();
+    let file = home.path().join("config.yaml");
+    let before = std::fs::read_to_string(&file).unwrap();
+    let seen = at_terminal(
+        &home,
+        &["setup"],
+        &[
+            ("What is to learn [skills_only]", ""),
+            ("Who has the model [custom]", ""),
+            ("Its address", ""),
+            ("Enter keeps sk-…abcd", ""),
+            ("Model [scripted]", ""),
+            ("skills that fit", ""),
+            ("Folder", ""),
+            ("Port to listen on [0]", ""),
+        ],
+    )
+    .await
+    .unwrap();
+    let after = std::fs::read_to_string(&file).unwrap();
+    assert!(
+        after.contains("model_id: scripted") && after.contains(KEY),
+        "{after}\n{seen}"
+    );
+    assert_eq!(after.replace(", provider: custom", ""), before, "{seen}");
+}

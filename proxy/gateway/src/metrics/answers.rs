@@ -1,0 +1,104 @@
+//! How each upstream has answered, and last of all: for `metaclaw status`, and for `/readyz`.
+
+use std::{collections::BTreeMap, sync::Mutex, time::Duration};
+
+use metaclaw_chat::now_ms;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use crate::lock::lock;
+
+/// So long an upstream that failed counts as one that cannot answer: then it may be tried again.
+pub(crate) const FAILING: Duration = Duration::from_secs(60);
+
+/// How an upstream has answered since the start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpstreamAnswers {
+    /// Requests that it answered with less than 400.
+    pub n_good: u64,
+    /// Requests that it refused, or did not answer.
+    pub n_failed: u64,
+    /// When it last answered well, in Unix milliseconds.
+    pub last_good_ms: Option<u64>,
+    /// When it last failed, in Unix milliseconds.
+    pub last_failed_ms: Option<u64>,
+    /// How it last failed: a status, or what kept it from answering; nothing of what was said.
+    pub last_failure: Option<String>,
+}
+
+/// How all of them have.
+#[derive(Debug, Default)]
+pub(crate) struct Answers(Mutex<BTreeMap<String, Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    answers: UpstreamAnswers,
+    /// Since when it cannot answer anybody, as far as its last answer tells.
+    unable_since: Option<Instant>,
+}
+
+// === impl Answers ===
+
+impl Answers {
+    pub(crate) fn good(&self, upstream: &str) {
+        let mut known = lock(&self.0);
+        let known = known.entry(upstream.to_owned()).or_default();
+        known.unable_since = None;
+        known.answers.n_good += 1;
+        known.answers.last_good_ms = Some(now_ms());
+    }
+
+    /// `is_unable`: it would fail anybody.
+    pub(crate) fn failed(&self, upstream: &str, why: String, is_unable: bool) {
+        let mut known = lock(&self.0);
+        let known = known.entry(upstream.to_owned()).or_default();
+        known.unable_since = is_unable.then(Instant::now);
+        known.answers.n_failed += 1;
+        known.answers.last_failed_ms = Some(now_ms());
+        known.answers.last_failure = Some(why);
+    }
+
+    /// How an upstream failed, if it just has, and would fail anybody.
+    pub(crate) fn unable(&self, upstream: &str) -> Option<String> {
+        let known = lock(&self.0);
+        let known = known.get(upstream)?;
+        let is_unable = known
+            .unable_since
+            .is_some_and(|since| since.elapsed() < FAILING);
+        known.answers.last_failure.clone().filter(|_| is_unable)
+    }
+
+    pub(crate) fn all(&self) -> BTreeMap<String, UpstreamAnswers> {
+        let known = lock(&self.0);
+        let all = known
+            .iter()
+            .map(|(name, it)| (name.clone(), it.answers.clone()));
+        all.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upstream_that_failed_is_given_another_chance_and_never_forgotten() {
+        let answers = Answers::default();
+        assert_eq!(answers.unable("a"), None);
+        answers.failed("a", "401 Unauthorized".to_owned(), true);
+        assert_eq!(answers.unable("a").as_deref(), Some("401 Unauthorized"));
+        advance(FAILING).await;
+        assert_eq!(answers.unable("a"), None);
+        answers.failed("a", "cannot be reached".to_owned(), true);
+        answers.good("a");
+        assert_eq!(answers.unable("a"), None);
+        answers.failed("a", "400 Bad Request".to_owned(), false);
+        assert_eq!(answers.unable("a"), None, "that was this caller's");
+        let all = answers.all();
+        let it = &all["a"];
+        assert_eq!((it.n_good, it.n_failed), (1, 3));
+        assert_eq!(it.last_failure.as_deref(), Some("400 Bad Request"));
+    }
+}

@@ -1,0 +1,70 @@
+//! `skills.refresh`: when the skills of a session are chosen, seen in the bytes that the upstream gets.
+
+use metaclaw_skills::{Refresh, SkillsConfig};
+
+use super::harness::{Harness, SetUp, conversation};
+
+const INVOICES: &str =
+    "---\nname: invoices\ndescription: Finding invoices\n---\nLook at October.\n";
+const SONNETS: &str = "---\nname: sonnets\ndescription: Writing sonnets\n---\nFourteen lines.\n";
+
+/// The system text of each request.
+async fn systems<const N: usize>(refresh: Refresh, requests: [&str; N]) -> [String; N] {
+    let mut harness = Harness::with(SetUp {
+        lessons: vec![
+            ("invoices/SKILL.md", INVOICES),
+            ("sonnets/SKILL.md", SONNETS),
+            ("_default/WISHES.md", "- Be brief.\n"),
+        ],
+        skills: SkillsConfig {
+            refresh,
+            ..SkillsConfig::default()
+        },
+        ..SetUp::default()
+    })
+    .await;
+    let mut systems = [const { String::new() }; N];
+    for (system, request) in systems.iter_mut().zip(requests) {
+        let exchange = harness.chat("x-session-id: s\r\n", request, "x").await;
+        let body: serde_json::Value = serde_json::from_str(exchange.body()).unwrap();
+        let first = &body["messages"][0];
+        if first["role"] == "system" {
+            first["content"].as_str().unwrap().clone_into(system);
+        }
+    }
+    systems
+}
+
+const TOOL: &str = r#"{"model":"m","messages":[{"role":"user","content":"Which invoices are open?"},{"role":"assistant","content":"x"},{"role":"user","content":"Now a sonnet."},{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"1","content":"an invoice"}]}"#;
+
+#[tokio::test]
+async fn the_skills_of_a_session_stay_byte_for_byte_or_follow_each_instruction() {
+    let first = conversation(&["Which invoices are open?"]);
+    let second = conversation(&["Which invoices are open?", "x", "Now write sonnets."]);
+    let nothing = conversation(&[
+        "Which invoices are open?",
+        "x",
+        "Now write sonnets.",
+        "x",
+        "Thanks.",
+    ]);
+    let requests = [&*first, &second, TOOL, &nothing];
+    let [one, two, three, four] = systems(Refresh::Session, requests).await;
+    assert!(
+        one.contains("Look at October.") && one.contains("- Be brief."),
+        "{one}"
+    );
+    assert_eq!((&two, &three, &four), (&one, &one, &one));
+    let [one, two, three, four] = systems(Refresh::Turn, requests).await;
+    assert!(one.contains("Look at October."), "{one}");
+    assert!(
+        two.contains("Fourteen lines.") && !two.contains("October"),
+        "{two}"
+    );
+    assert!(two.contains("- Be brief."), "{two}");
+    assert_eq!(three, two, "what a tool says is no instruction");
+    assert!(
+        !four.contains("lines") && four.contains("- Be brief."),
+        "{four}"
+    );
+}

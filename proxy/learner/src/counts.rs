@@ -1,0 +1,36 @@
+//! What the learner counts from its start: for `/metrics`.
+
+use metaclaw_chat::Score;
+
+/// What the learner has counted, and what waits now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LearnerCounts {
+    /// Verdicts of rules and models: -1.
+    pub n_bad: u64,
+    /// The same: 0.
+    pub n_unclear: u64,
+    /// The same: +1.
+    pub n_good: u64,
+    /// Steps that were made.
+    pub n_steps: u64,
+    /// Steps that the training server refused.
+    pub n_refused: u64,
+    /// Turns that wait for a verdict.
+    pub n_waiting: usize,
+    /// Samples of redo that wait for a batch.
+    pub n_redo: usize,
+    /// Samples of binary_rl that wait for a batch.
+    pub n_binary_rl: usize,
+}
+
+// === impl LearnerCounts ===
+
+impl LearnerCounts {
+    pub(crate) fn judged(&mut self, score: Score) {
+        match score {
+            Score::Bad => self.n_bad += 1,
+            Score::Unclear => self.n_unclear += 1,
+            Score::Good => self.n_good += 1,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Which adapter each agent is served with: the one of its last step, or one that its owner chose.
+
+use metaclaw_chat::{AgentId, now_ms};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::LogError,
+    keys,
+    log::TurnLog,
+    store::{Bytes, Source, Store, Table},
+    txn::Txn,
+    values::TxnError,
+};
+
+/// Begins the value of a choice: no adapter's name can.
+const CHOSEN: char = '=';
+
+/// What the owner chose for an agent: in force until a step that starts from it is served.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    /// When, in Unix milliseconds; no two of one agent have the same.
+    pub at_ms: u64,
+    /// The adapter; none is the base model.
+    pub adapter: Option<String>,
+}
+
+/// What stands in the table: the name of an adapter, or `=MS NAME`, without a name for the base model.
+#[derive(Debug, PartialEq, Eq)]
+enum Served {
+    ByStep(String),
+    ByChoice(Choice),
+}
+
+// === impl TurnLog ===
+
+#[expect(clippy::missing_errors_doc, reason = "of all: the store's")]
+impl TurnLog {
+    /// Notes the adapter that an agent is served with; none is the base model.
+    pub async fn set_serving(
+        &self,
+        agent: &AgentId,
+        adapter: Option<String>,
+    ) -> Result<(), LogError> {
+        let key = keys::agent(agent);
+        let set = move |txn: &mut Txn<'_>| match adapter {
+            Some(adapter) => Ok(txn.put(Table::Serving, &key, adapter.into_bytes())?),
+            None => Ok(txn.remove(Table::Serving, &key)?),
+        };
+        self.write(set).await
+    }
+
+    /// The adapters that agents are served with.
+    pub async fn serving(&self) -> Result<Vec<(AgentId, String)>, LogError> {
+        let serving = |store: &Store| {
+            let mut serving = Vec::new();
+            for pair in store.range(Table::Serving, keys::under(&[])) {
+                let (key, value) = pair?;
+                let adapter = Served::read(&value).and_then(Served::adapter);
+                serving.extend(keys::read_agent(&key).zip(adapter));
+            }
+            Ok(serving)
+        };
+        self.read(serving).await
+    }
+
+    /// Notes what the owner chose for an agent; none is the base model.
+    pub async fn choose(
+        &self,
+        agent: &AgentId,
+        adapter: Option<String>,
+    ) -> Result<Choice, LogError> {
+        let key = keys::agent(agent);
+        let choose = move |txn: &mut Txn<'_>| {
+            let before = chosen(txn, &key)?.map_or(0, |before| before.at_ms + 1);
+            let choice = Choice {
+                at_ms: now_ms().max(before),
+                adapter,
+            };
+            let name = choice.adapter.as_deref().unwrap_or_default();
+            let value = format!("{CHOSEN}{} {name}", choice.at_ms);
+            txn.put(Table::Serving, &key, value.into_bytes())?;
+            Ok(choice)
+        };
+        self.write(choose).await
+    }
+
+    /// What the owner chose for an agent, if that is in force.
+    pub async fn choice(&self, agent: &AgentId) -> Result<Option<Choice>, LogError> {
+        let key = keys::agent(agent);
+        self.read(move |store| chosen(store, &key)).await
+    }
+
+    /// Notes the adapter of a step that was made, for the agent to be served with; false, and nothing changed,
+    /// where the owner has chosen another since the step was planned with `choice_ms`. May be done twice.
+    pub async fn serve_step(
+        &self,
+        agent: &AgentId,
+        adapter: String,
+        choice_ms: Option<u64>,
+    ) -> Result<bool, LogError> {
+        let key = keys::agent(agent);
+        let serve = move |txn: &mut Txn<'_>| {
+            let chosen = chosen(txn, &key)?.map(|choice| choice.at_ms);
+            // None is what the first time leaves.
+            let serves = chosen.is_none() || chosen == choice_ms;
+            if serves {
+                txn.put(Table::Serving, &key, adapter.into_bytes())?;
+            }
+            Ok(serves)
+        };
+        self.write(serve).await
+    }
+}
+
+fn chosen(source: &impl Source, key: &[u8]) -> Result<Option<Choice>, TxnError> {
+    let value: Option<Bytes> = source.get(Table::Serving, key)?;
+    Ok(match value.and_then(|value| Served::read(&value)) {
+        Some(Served::ByChoice(choice)) => Some(choice),
+        Some(Served::ByStep(_)) | None => None,
+    })
+}
+
+// === impl Served ===
+
+impl Served {
+    fn read(value: &[u8]) -> Option<Self> {
+        let text = str::from_utf8(value).ok()?;
+        let Some(choice) = text.strip_prefix(CHOSEN) else {
+            return Some(Self::ByStep(text.to_owned()));
+        };
+        let (at_ms, adapter) = choice.split_once(' ')?;
+        Some(Self::ByChoice(Choice {
+            at_ms: at_ms.parse().ok()?,
+            adapter: (!adapter.is_empty()).then(|| adapter.to_owned()),
+        }))
+    }
+
+    fn adapter(self) -> Option<String> {
+        match self {
+            Self::ByStep(adapter) => Some(adapter),
+            Self::ByChoice(choice) => choice.adapter,
+        }
+    }
+}
