@@ -55,6 +55,8 @@ pub struct Recorder {
 pub struct Recording {
     capture: Box<Capture>,
     recorder: Recorder,
+    /// It becomes a turn; else it is only listened to for the reply's id.
+    is_kept: bool,
 }
 
 /// A request and the copy of its reply.
@@ -105,7 +107,21 @@ impl Recorder {
     }
 
     /// Begins to record a reply; nothing, and counted, where there is no memory left.
-    pub fn begin(&self, mut request: CapturedRequest, response: ResponseMeta) -> Option<Recording> {
+    pub fn begin(&self, request: CapturedRequest, response: ResponseMeta) -> Option<Recording> {
+        self.recording(request, response, true)
+    }
+
+    /// Listens to a reply for its id alone, by which the next request may go on. Nothing of it is kept.
+    pub fn listen(&self, request: CapturedRequest, response: ResponseMeta) -> Option<Recording> {
+        self.recording(request, response, false)
+    }
+
+    fn recording(
+        &self,
+        mut request: CapturedRequest,
+        response: ResponseMeta,
+        is_kept: bool,
+    ) -> Option<Recording> {
         let n_bytes = request.chat.raw().len() + size_of::<Capture>() + size_of::<NewTurn>();
         let Some(memory) = self.budget.hold(n_bytes) else {
             self.metrics.overflowed.inc();
@@ -123,6 +139,7 @@ impl Recorder {
                 memory,
             }),
             recorder: self.clone(),
+            is_kept,
         })
     }
 
@@ -148,7 +165,8 @@ impl Recording {
         let capture = &mut *self.capture;
         capture.first_byte_ms.get_or_insert_with(now_ms);
         capture.n_bytes += data.len() as u64;
-        if capture.response.encoding == Encoding::Unsupported {
+        let has_enough = !self.is_kept && capture.n_bytes > 2 * BEGINNING as u64;
+        if capture.response.encoding == Encoding::Unsupported || has_enough {
             return false;
         }
         if !capture.reply.push(data) {
@@ -165,6 +183,9 @@ impl Recording {
     /// will be.
     pub fn end(mut self, seen: StreamEnd) -> Option<oneshot::Receiver<()>> {
         self.capture.tell_id();
+        if !self.is_kept {
+            return None;
+        }
         let recorder = self.recorder;
         let end = match seen {
             StreamEnd::ClientGone if recorder.is_cutting.load(Ordering::Relaxed) => StreamEnd::Cut,

@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context as _;
 use jiff::tz::TimeZone;
 use metaclaw_chat::AgentId;
-use metaclaw_gateway::{Authenticator, Metrics, Serving};
+use metaclaw_gateway::{Authenticator, Metrics, Privacy, RelayOnly, Serving};
 use metaclaw_learner::{Learner, StepReport, TrainError};
 use metaclaw_llm::ChatClient;
 use metaclaw_skills::{Library, Skill};
@@ -18,6 +18,7 @@ use metaclaw_trainer_api::{AdapterName, TrainingBackend, wire::SampleRequest};
 use metaclaw_turns::{Funnel, LogError, TurnLog};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::info;
 use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::{
@@ -28,6 +29,7 @@ use crate::{
     config::fingerprint,
     control::{AdapterChoice, AdapterView, LogStatus, SkillView, Status, TrainerStatus},
     home::Home,
+    privacy::{self, SwitchChange},
     report::Sources,
     supervise::TrainerState,
 };
@@ -42,6 +44,10 @@ pub(crate) type LateApp = Arc<OnceLock<Weak<App>>>;
 pub(crate) struct App {
     /// What serves, what learns, what leaves the machine.
     pub about: About,
+    /// Where it lives.
+    pub home: Home,
+    /// Who is only relayed, and what is off the record.
+    pub privacy: Arc<Privacy>,
     /// Where agents talk to us.
     pub proxy: SocketAddr,
     /// When we began to listen, in milliseconds since 1970.
@@ -51,8 +57,6 @@ pub(crate) struct App {
     /// The log of turns.
     pub log: TurnLog,
     pub library: Library,
-    /// Where it all lies.
-    pub home: Home,
     /// Whether weights learn.
     pub weights: bool,
     /// Asks with and without what was learned.
@@ -89,6 +93,26 @@ impl App {
         self.ending.cancel();
     }
 
+    /// Switches to relaying only, or back: at once, and in the home for the next start.
+    ///
+    /// # Errors
+    /// One agent cannot be switched on while everyone is off; or it holds now, and is not kept.
+    pub(crate) fn switch(&self, change: &SwitchChange) -> anyhow::Result<RelayOnly> {
+        let now = change.applied(self.privacy.switch.off())?;
+        self.privacy.switch.set(now.clone());
+        let told = privacy::told(&now);
+        let told = told.unwrap_or_else(|| "on again: nobody is only relayed any more".to_owned());
+        info!("{told}");
+        let path = self.home.off();
+        privacy::save_off(&self.home, &now).with_context(|| {
+            format!(
+                "it holds until metaclaw ends, and is not kept: cannot write {}",
+                path.display()
+            )
+        })?;
+        Ok(now)
+    }
+
     /// How it all is.
     pub(crate) async fn status(&self) -> Status {
         let funnel = tokio::time::timeout(STATUS_TIMEOUT, self.log.funnel(None)).await;
@@ -102,6 +126,7 @@ impl App {
             proxy: self.proxy,
             since_ms: self.since_ms,
             about: self.about.clone(),
+            off: self.privacy.switch.off(),
             trainer: self.trainer_status(),
             serving: serving
                 .into_iter()

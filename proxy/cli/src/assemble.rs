@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context as _, anyhow};
 use metaclaw_chat::{AgentId, now_ms};
-use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Services, Serving};
+use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Privacy, Services, Serving};
 use metaclaw_learner::LearnerConfig;
 use metaclaw_skills::{Library, WishesConfig};
 use metaclaw_turns::{Durability, TurnLog, TurnsConfig};
@@ -37,7 +37,7 @@ use crate::{
     daemon::Ready,
     home::{Home, RunFile},
     logging::warn_dropped,
-    report,
+    privacy, report,
     signals::Signals,
 };
 
@@ -126,6 +126,7 @@ impl Running {
         let log = open_log(plan).await?;
         let agents = known_agents(plan, &log).await?;
         let (library, warnings) = lessons::open(&plan.loaded, &plan.home, agents).await?;
+        let privacy = Arc::new(privacy::load(&plan.home)?);
 
         let tasks = TaskTracker::new();
         let background = CancellationToken::new();
@@ -139,34 +140,36 @@ impl Running {
         let purse = Purse::open(plan.loaded.section("budget")?, plan.home.spend());
         let purse = Arc::new(purse);
         let (judge, judged_with, judge_model) = learner::judge(plan, &settings, &purse)?;
-        let trains = training.backend.is_some() && settings.learns();
+        let may_train = plan.policy.may_train(config);
+        let trains = training.backend.is_some() && settings.learns() && may_train;
         let wishes: WishesConfig = plan.loaded.section("wishes")?;
         let about = about(plan, &settings, judged_with, (trains, wishes.enabled))?;
         let learner = learner::start(
             settings,
             (judge, Some(library.clone()).filter(|_| wishes.enabled)),
             &log,
-            training.backend.clone(),
-            &serving,
+            training.backend.clone().filter(|_| may_train),
+            (&serving, &privacy),
             (&tasks, &background),
         )
         .await?;
         let late_app = LateApp::default();
         let token = plan::random_token();
         let ready = services::ready(training.state.clone(), &serving);
-        let services = services::services(&late_app, &log, ready, &token);
-        let gateway = gateway(plan, &log, &library, &serving, services).await?;
+        let services = services::services(&late_app, (&log, &privacy), ready, &token);
+        let gateway = gateway(plan, &log, &library, (&serving, &privacy), services).await?;
         if let Some(served) = served(&training, &serving, &log) {
             tasks.spawn(served.run(background.clone()));
         }
         let app = Arc::new(App {
             about,
+            home: plan.home.clone(),
+            privacy: Arc::clone(&privacy),
             proxy,
             since_ms: now_ms(),
             settings: settings_file,
             log,
             library,
-            home: plan.home.clone(),
             comparer,
             weights: trains,
             serving,
@@ -186,17 +189,15 @@ impl Running {
         if let Some(supervisor) = training.supervisor {
             tasks.spawn(critical(&app, supervisor.run(background.clone())));
         }
+        let (home, ending) = (plan.home.clone(), background.clone());
+        tasks.spawn(privacy::keep_off_record(privacy, home, ending));
         tasks.spawn(warn_dropped(plan.dropped_lines.clone(), background.clone()));
         tasks.spawn(lessons::rescan(app.library.clone(), background.clone()));
         tasks.spawn(purse::run(purse, app.log.clone(), background.clone()));
         let digests = report::write_daily(app.sources(), plan.home.reports(), background.clone());
         tasks.spawn(digests);
         let turns: TurnsConfig = plan.loaded.section("turns")?;
-        tasks.spawn(retention::run(
-            app.log.clone(),
-            turns.retention,
-            background.clone(),
-        ));
+        tasks.spawn(retention::run(app.log.clone(), turns, background.clone()));
         publish(&app, token, &plan.home, &background).await?;
         let gateway = gateway.serve(listener, app.ending.clone());
         let gateway = tasks.spawn(critical(&app, gateway));
@@ -227,6 +228,7 @@ impl Running {
             proxy: self.app.proxy,
             keyed: self.keyed,
             about: &self.app.about,
+            off: &self.app.privacy.switch.off(),
             inert: &plan.loaded.inert,
             config: &config,
             agent: agent.map(|it| it.said.as_str()),
@@ -292,7 +294,7 @@ fn about(
     Ok(if keeps_turns {
         about
     } else {
-        about.of_nothing_new()
+        about.of_nothing_new(&plan.loaded.config, &plan.policy)
     })
 }
 
@@ -337,7 +339,7 @@ async fn gateway(
     plan: &Plan,
     log: &TurnLog,
     library: &Library,
-    serving: &Arc<Serving>,
+    (serving, privacy): (&Arc<Serving>, &Arc<Privacy>),
     services: Services,
 ) -> anyhow::Result<Gateway> {
     let mut config: GatewayConfig = plan.loaded.room()?;
@@ -360,6 +362,7 @@ async fn gateway(
         library: library.clone(),
         roots: Arc::clone(&plan.roots),
         serving: Arc::clone(serving),
+        privacy: Arc::clone(privacy),
         services,
     });
     gateway.map_err(|error| in_file(error.into()))

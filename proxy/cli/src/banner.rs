@@ -2,9 +2,18 @@
 
 use std::net::SocketAddr;
 
+use metaclaw_gateway::RelayOnly;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, InertUse, Mode, Policy, providers::host};
+pub(crate) use self::leaves::JudgedWith;
+use self::leaves::leaves;
+use crate::{
+    address::{host, is_here},
+    config::{Config, InertUse, Mode, Policy},
+    privacy,
+};
+
+mod leaves;
 
 /// More keys than this of one section are not named one by one.
 const MANY: usize = 3;
@@ -23,28 +32,6 @@ pub(crate) struct About {
     pub leaves: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum JudgedWith {
-    /// `judge.kind: off`.
-    Nobody,
-    /// A model could be asked, and is not: no weights learn, so nothing would use its verdicts.
-    Unused,
-    /// A model that hears wishes, and is asked for no verdict: nothing would use it.
-    Hears {
-        model: String,
-        /// Where it is asked.
-        url: String,
-    },
-    /// Configured rules; `n` of them.
-    Rules(usize),
-    /// A model at an address.
-    Model {
-        model: String,
-        /// Where it is asked.
-        url: String,
-    },
-}
-
 /// All that the banner is made of.
 #[derive(Debug)]
 pub(crate) struct Banner<'a> {
@@ -53,6 +40,8 @@ pub(crate) struct Banner<'a> {
     /// Whether callers must show a key.
     pub keyed: bool,
     pub about: &'a About,
+    /// Who is only relayed.
+    pub off: &'a RelayOnly,
     /// Keys that were set and do nothing.
     pub inert: &'a [InertUse],
     /// Where the settings came from.
@@ -104,13 +93,14 @@ impl About {
             mode: config.mode.as_str().to_owned(),
             serves: serves(config, policy),
             learns: learns(config, policy, method),
-            leaves: leaves(config, policy, judge),
+            leaves: leaves(config, policy, judge, true),
         }
     }
 
     /// Where no turns are kept.
-    pub(crate) fn of_nothing_new(self) -> Self {
+    pub(crate) fn of_nothing_new(self, config: &Config, policy: &Policy) -> Self {
         Self {
+            leaves: leaves(config, policy, &JudgedWith::Unused, false),
             learns: format!("nothing: turns are not kept (turns.enabled); {BY_HAND}"),
             ..self
         }
@@ -142,6 +132,9 @@ fn serves(config: &Config, policy: &Policy) -> String {
 }
 
 fn learns(config: &Config, policy: &Policy, method: &str) -> String {
+    if !policy.may_train(config) {
+        return format!("no weights (privacy.cloud_training_ok is not true); {BY_HAND}");
+    }
     match (config.mode, policy.is_some()) {
         (Mode::Rl, true) => format!("weights by {method}, whenever a batch is ready; {BY_HAND}"),
         (Mode::Auto, true) => {
@@ -158,58 +151,6 @@ fn learns(config: &Config, policy: &Policy, method: &str) -> String {
             "no weights, because there is no policy model (mode rl works as skills_only); {BY_HAND}"
         ),
     }
-}
-
-fn leaves(config: &Config, policy: &Policy, judge: &JudgedWith) -> String {
-    let chat = match (policy, &config.llm.api_base) {
-        (Policy::Local { .. }, Some(url)) => {
-            format!("{} where the policy model cannot answer", elsewhere(url))
-        }
-        (Policy::Remote { url, .. }, _) | (Policy::None, Some(url)) => elsewhere(url),
-        (Policy::None | Policy::Local { .. }, None) => "nowhere".to_owned(),
-    };
-    let others = config.upstreams.iter().filter_map(|(name, it)| {
-        let url = it.url.as_deref()?;
-        Some(format!(", {} (upstream {name})", elsewhere(url)))
-    });
-    let chat: String = [chat].into_iter().chain(others).collect();
-    let judge = match judge {
-        JudgedWith::Unused => "nowhere (nothing would use a verdict)".to_owned(),
-        JudgedWith::Hears { model, url } => {
-            format!(
-                "{} ({model}: what you type, to hear wishes; no verdicts)",
-                elsewhere(url)
-            )
-        }
-        JudgedWith::Nobody => "nowhere (judge.kind off: nothing is judged)".to_owned(),
-        JudgedWith::Rules(0) => "nowhere (no rules, no model: nothing is judged)".to_owned(),
-        JudgedWith::Rules(n) => format!("nowhere ({n} rules)"),
-        JudgedWith::Model { model, url } => format!("{} ({model})", elsewhere(url)),
-    };
-    let training = match policy {
-        Policy::Remote { url, .. } => elsewhere(url),
-        Policy::None | Policy::Local { .. } => "nowhere".to_owned(),
-    };
-    format!("chat -> {chat}, judge -> {judge}, training -> {training}")
-}
-
-/// The host of an address; `nowhere` when it is this machine.
-fn elsewhere(url: &str) -> String {
-    let host = host(url);
-    if is_here(url) {
-        format!("nowhere ({host} is this machine)")
-    } else {
-        host.to_owned()
-    }
-}
-
-/// Whether an address is of this machine.
-fn is_here(url: &str) -> bool {
-    let host = host(url);
-    let name = host.strip_prefix('[').and_then(|it| it.split(']').next());
-    let name = name.unwrap_or_else(|| host.split(':').next().unwrap_or(host));
-    let is_loopback = |it: std::net::IpAddr| it.is_loopback();
-    name == "localhost" || name.parse().is_ok_and(is_loopback)
 }
 
 /// Keys of one section as one, where they are many.
@@ -249,6 +190,8 @@ impl Banner<'_> {
             format!("  leaves    {leaves}"),
         ];
         lines.extend(self.agent.map(|it| format!("  agent     {it}")));
+        let off = privacy::told(self.off);
+        lines.extend(off.map(|told| format!("  off       {told}")));
         lines.extend(self.without_effect());
         lines.push(format!("  try       {}", self.try_line()));
         lines.join("\n")

@@ -9,6 +9,7 @@ mod auth;
 mod compare;
 mod completions;
 mod config;
+mod consent;
 mod context;
 mod doctor;
 mod exit;
@@ -25,6 +26,7 @@ mod source;
 mod start;
 mod status;
 mod stop;
+mod switch;
 mod train_step;
 mod turns;
 mod uninstall;
@@ -61,6 +63,10 @@ enum Command {
     Start(start::StartArgs),
     /// End the running proxy; replies under way may finish.
     Stop(stop::StopArgs),
+    /// Relay only, at once: nothing is put into requests, kept, judged or learned, until `metaclaw on`.
+    Off(switch::SwitchArgs),
+    /// The end of `metaclaw off`.
+    On(switch::SwitchArgs),
     /// How the running proxy is: what serves, what learns, how far turns got.
     Status(status::StatusArgs),
     /// Look for what is wrong, and say what to do about it.
@@ -114,10 +120,10 @@ impl Cli {
     pub(crate) fn run(self, environment: Environment) -> anyhow::Result<ExitCode> {
         let context = Context::new(environment, self.home, self.port);
         let context = &match self.command {
-            // To these, --port says where a proxy is to listen.
-            Command::Start(_) | Command::Setup(_) => context,
-            // To these, the whole home.
-            Command::Uninstall(_) | Command::Service(_) => context,
+            // To the first two, --port says where a proxy is to listen; the others are of the whole home.
+            Command::Start(_) | Command::Setup(_) | Command::Uninstall(_) | Command::Service(_) => {
+                context
+            }
             _ => context.at_proxy()?,
         };
         match self.command {
@@ -129,6 +135,8 @@ impl Cli {
             Command::Auth(args) => args.run(context),
             Command::Setup(args) => wait(args.run(context)),
             Command::Stop(args) => wait(args.run(context)),
+            Command::Off(args) => wait(args.run(context, true)),
+            Command::On(args) => wait(args.run(context, false)),
             Command::Status(args) => wait(args.run(context)),
             Command::Turns(args) => wait(args.run(context)),
             Command::Skills(args) => wait(args.run(context)),

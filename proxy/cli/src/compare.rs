@@ -10,7 +10,7 @@ use metaclaw_skills::{Lessons, Library};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::{config::providers::host, supervise::TrainerState};
+use crate::{address::host, supervise::TrainerState};
 
 mod questions;
 

@@ -37,7 +37,10 @@ pub(crate) use self::{
     error::{ConfigError, InertUse, Problem, Unknown},
     layer::{ENV_PREFIX, Layer, Origin},
     policy::{Policy, without_effect},
-    sections::{Agent, Backend, BackendKind, JudgeAddress, Listen, Llm, Mode, Trainer, Upstream},
+    sections::{
+        Agent, Backend, BackendKind, Consent, JudgeAddress, Listen, Llm, Mode, Routing, Trainer,
+        Upstream,
+    },
     show::{Effective, one_line, unbuilt},
     sources::fingerprint,
 };
@@ -72,6 +75,10 @@ pub(crate) struct Config {
     pub proxy: Listen,
     /// The trainer's dialect and address.
     pub rl: Backend,
+    /// Who is asked, in which order.
+    pub routing: Routing,
+    /// What may leave the machine.
+    pub privacy: Consent,
     pub trainer: Trainer,
     /// Model servers beside `llm.*`.
     pub upstreams: BTreeMap<String, Upstream>,

@@ -18,12 +18,14 @@ pub(crate) use self::{
 };
 
 /// All that lies in a home. What is not listed here is somebody else's, and `uninstall` leaves it.
-const LAYOUT: [&str; 12] = [
+const LAYOUT: [&str; 14] = [
     "auth-profiles.json",
     "config.yaml",
     INSTANCES,
     "metaclaw.lock",
     "metaclaw.log",
+    "off.json",
+    "off_record.jsonl",
     "reports",
     "run.json",
     "skills",
@@ -142,6 +144,16 @@ impl Home {
     /// The digests, one a day.
     pub(crate) fn reports(&self) -> PathBuf {
         self.dir.join("reports")
+    }
+
+    /// Who is only relayed: `metaclaw off`.
+    pub(crate) fn off(&self) -> PathBuf {
+        self.dir.join("off.json")
+    }
+
+    /// The conversations that are off the record.
+    pub(crate) fn off_record(&self) -> PathBuf {
+        self.dir.join("off_record.jsonl")
     }
 
     /// What a process in the background says.

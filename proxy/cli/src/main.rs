@@ -7,6 +7,7 @@
 use std::process::ExitCode;
 
 mod adapters;
+mod address;
 mod agent;
 mod app;
 mod assemble;
@@ -24,6 +25,7 @@ mod lessons;
 mod limits;
 mod logging;
 mod out;
+mod privacy;
 mod prompt;
 mod report;
 mod roots;

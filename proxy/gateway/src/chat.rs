@@ -23,6 +23,7 @@ use crate::{
     headers,
     identity::{self, Identifier, Identity},
     metrics::RequestMetrics,
+    privacy::{Asked, Keeper, Keeping},
     relay::Relay,
     respond::GatewayError,
     route::{RouteError, below_v1},
@@ -36,6 +37,7 @@ const ADAPTER: HeaderName = HeaderName::from_static("x-metaclaw-adapter");
 
 pub(crate) struct Chat {
     pub identifier: Identifier,
+    pub keeper: Keeper,
     pub sessions: Arc<Sessions>,
     pub upstreams: Arc<Upstreams>,
     /// None, where nothing is recorded.
@@ -49,6 +51,7 @@ struct Turn {
     chat: ChatRequest,
     who: Identity,
     start: ChainHash,
+    keeping: Keeping,
     context: SessionContext,
     started_ms: u64,
 }
@@ -93,22 +96,34 @@ impl Chat {
         metrics: &RequestMetrics,
     ) -> Result<Turn, GatewayError> {
         let started_ms = now_ms();
-        let (who, start) = self.identifier.identify(&identity::Claims {
+        let claims = identity::Claims {
             headers: &head.headers,
             chat: &chat,
             caller: &Caller::from_extensions(&head.extensions)?,
-        })?;
+        };
+        let (who, start) = self.identifier.identify(&claims)?;
+        let says_no = claims.says_no()?;
         metrics.set_agent(&who.agent);
         let span = Span::current();
         span.record("agent", display(&who.agent));
         span.record("session", display(&who.session));
-        let context = self.sessions.context(&who, &chat).await;
+        let keeping = self.keeper.keeping(Asked {
+            who: &who,
+            chat: &chat,
+            start,
+            says_no,
+        });
+        let context = match keeping {
+            Keeping::Kept | Keeping::OffRecord => self.sessions.context(&who, &chat).await,
+            Keeping::RelayOnly => Sessions::nothing(),
+        };
         Ok(Turn {
             route,
             headers: head.headers,
             chat,
             who,
             start,
+            keeping,
             context,
             started_ms,
         })
@@ -140,7 +155,7 @@ impl Turn {
             route: &self.route,
             headers: &self.headers,
             body: &|upstream, asks_ids| self.body(upstream, asks_ids),
-            ids: self.asked_for_ids(server.recorder.is_some()),
+            ids: self.asked_for_ids(server.recorder.is_some() && self.keeping == Keeping::Kept),
         };
         Ok(routing::ask(upstreams, candidates, &chat, metrics).await?)
     }
@@ -209,8 +224,17 @@ impl Turn {
         };
         let idle = upstream.idle;
         let recorder = server.recorder.as_ref();
+        // Responses' next request may name this reply in place of what was said.
+        let is_named_later = self.chat.api() == Api::Responses;
+        let keeping = self.keeping;
         let captured = || self.captured(&server.identifier, &upstream);
-        let recording = recorder.and_then(|it| it.begin(captured(), meta));
+        let recording = recorder.and_then(|it| match keeping {
+            Keeping::Kept => it.begin(captured(), meta),
+            Keeping::OffRecord | Keeping::RelayOnly if is_named_later => {
+                it.listen(captured(), meta)
+            }
+            Keeping::OffRecord | Keeping::RelayOnly => None,
+        });
         let relay = Relay::new(body, recording, idle);
         Response::from_parts(head, Body::new(Gathered::new(relay)))
     }

@@ -35,6 +35,8 @@ pub struct GatewayConfig {
     pub compat: CompatConfig,
     /// `serving.*`.
     pub serving: ServingConfig,
+    /// `privacy.*`.
+    pub privacy: PrivacyConfig,
     /// `turns.durability: strict`: a stream ends for the agent only when the log has its turn.
     pub strict: bool,
     /// `turns.enabled: false`: replies are passed on without a copy.
@@ -92,6 +94,14 @@ pub struct CompatConfig {
 pub struct ServingConfig {
     /// How long a silent session keeps its adapter and its lessons.
     pub pin_idle: Span,
+}
+
+/// `privacy.*`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct PrivacyConfig {
+    /// What an owner says to put a session off the record.
+    pub phrases: Vec<String>,
 }
 
 /// Why settings cannot be used.
@@ -284,6 +294,27 @@ impl Default for ServingConfig {
     fn default() -> Self {
         Self {
             pin_idle: Span::mins(10),
+        }
+    }
+}
+
+// === impl PrivacyConfig ===
+
+impl Default for PrivacyConfig {
+    fn default() -> Self {
+        let phrases = [
+            "off the record",
+            "don't remember this",
+            "do not remember this",
+            "don't record this",
+            "don't learn from this",
+            "别记住这个",
+            "不要记住这个",
+            "别记录这次对话",
+            "不要记录这次对话",
+        ];
+        Self {
+            phrases: phrases.map(str::to_owned).into(),
         }
     }
 }

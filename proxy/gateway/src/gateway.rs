@@ -18,6 +18,7 @@ use crate::{
     identity::{Identifier, Lineage, SidePatterns},
     metrics::Metrics,
     origin::{OriginLayer, Origins},
+    privacy::{Keeper, Privacy},
     probes::ProbesLayer,
     routing::Upstreams,
     services::Services,
@@ -45,6 +46,8 @@ pub struct GatewayParts {
     pub roots: Arc<RootCertStore>,
     /// The serving pointers.
     pub serving: Arc<Serving>,
+    /// Who is only relayed, and what is off the record.
+    pub privacy: Arc<Privacy>,
     /// Routes that reach beyond the gateway.
     pub services: Services,
 }
@@ -122,6 +125,8 @@ impl Gateway {
             Arc::clone(&authenticator),
         )?;
         let upstreams = Arc::new(upstreams);
+        let phrases = &config.privacy.phrases;
+        let keeper = Keeper::new(parts.privacy, phrases, Arc::clone(&metrics))?;
         let tasks = TaskTracker::new();
         let stack = Stack {
             metrics: Arc::clone(&metrics),
@@ -147,6 +152,7 @@ impl Gateway {
             upstreams: Arc::clone(&upstreams),
             chat: Arc::new(Chat {
                 identifier,
+                keeper,
                 sessions,
                 upstreams,
                 recorder: (!config.unrecorded).then_some(recorder),

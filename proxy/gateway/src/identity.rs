@@ -42,6 +42,8 @@ pub(crate) struct Identity {
     pub agent: AgentId,
     pub session: SessionId,
     pub kind: TurnKind,
+    /// The client names the session; else what was said so far tells it.
+    pub is_named: bool,
     /// The client says that the session ends with this turn.
     pub is_last: bool,
 }
@@ -108,6 +110,7 @@ impl Identifier {
             None => ChainHash::start(&agent),
         };
         let named = named.or(user.session);
+        let is_named = named.is_some();
         let session = named.or_else(|| Some(replied?.session));
         let session = session.unwrap_or_else(|| {
             let key = claims.cache_key();
@@ -116,6 +119,7 @@ impl Identifier {
         });
         let who = Identity {
             kind: self.kind(claims, has_own_session)?,
+            is_named,
             is_last: claims.is_last()?,
             agent,
             session,
@@ -216,4 +220,4 @@ impl Identifier {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -27,6 +27,7 @@ mod lock;
 mod metrics;
 mod origin;
 mod passthrough;
+mod privacy;
 mod probes;
 mod relay;
 mod respond;
@@ -52,11 +53,13 @@ pub use self::{
     auth::Authenticator,
     config::{
         AgentConfig, CompatConfig, ConfigError, EnvironmentProxies, GatewayConfig, KeyConfig, LLM,
-        Mode, POLICY, Provider, ProxyConfig, RoutingConfig, ServingConfig, UpstreamConfig,
+        Mode, POLICY, PrivacyConfig, Provider, ProxyConfig, RoutingConfig, ServingConfig,
+        UpstreamConfig,
     },
     failure::Failure,
     gateway::{Gateway, GatewayParts},
     metrics::{Counts, Metrics, Series, SeriesKind, UpstreamAnswers},
+    privacy::{Mark, OffRecord, Privacy, RelayOnly, Switch},
     services::{Answering, Call, Service, ServiceError, Services},
     serving::{Endpoint, Lease, Serving},
 };

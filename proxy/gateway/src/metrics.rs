@@ -33,6 +33,8 @@ pub struct Metrics {
     pub(crate) body_bytes: Arc<Counter>,
     pub(crate) encoded: Counter,
     pub(crate) cache_breaks: Counter,
+    pub(crate) relayed_only: Counter,
+    pub(crate) off_record: Counter,
     pub(crate) capture: Arc<CaptureMetrics>,
     pub(crate) traffic: Traffic,
     pub(crate) answers: Answers,
@@ -67,6 +69,10 @@ pub struct Counts {
     pub encoded: u64,
     /// Sessions whose lessons were chosen again after a pause: the provider's prompt cache broke.
     pub cache_breaks: u64,
+    /// Chats that were only relayed, while `metaclaw off` was in force.
+    pub relayed_only: u64,
+    /// Chats of which nothing was kept, as a header or their owner wanted it.
+    pub off_record: u64,
 }
 
 // === impl Metrics ===
@@ -94,6 +100,8 @@ impl Metrics {
             unread: capture.unreadable.get(),
             encoded: self.encoded.get(),
             cache_breaks: self.cache_breaks.get(),
+            relayed_only: self.relayed_only.get(),
+            off_record: self.off_record.get(),
         }
     }
 }

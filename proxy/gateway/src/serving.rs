@@ -65,6 +65,18 @@ pub struct Lease {
     n_choices: u64,
 }
 
+// === impl Lease ===
+
+impl Lease {
+    /// The base, which needs no right.
+    pub(crate) fn of_base() -> Self {
+        Self {
+            adapter: None,
+            n_choices: 0,
+        }
+    }
+}
+
 // === impl Endpoint ===
 
 impl Endpoint {

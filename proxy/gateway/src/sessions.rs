@@ -149,6 +149,15 @@ impl Sessions {
         SessionContext { lessons, ..context }
     }
 
+    /// What a request takes along that is only relayed.
+    pub(crate) fn nothing() -> SessionContext {
+        SessionContext {
+            lessons: Arc::default(),
+            lease: Lease::of_base(),
+            holders: Arc::default(),
+        }
+    }
+
     /// The lessons for a message, searched away from the threads that chat: a long message takes half a second
     /// with tens of thousands of skills.
     async fn retrieve(&self, agent: &AgentId, query: String) -> Lessons {
@@ -288,6 +297,7 @@ mod tests {
             agent: AgentId::default_agent(),
             session: "s".parse().unwrap(),
             kind: TurnKind::Main,
+            is_named: true,
             is_last: false,
         };
         let raw = br#"{"messages":[{"role":"user","content":"Which invoices are open?"}]}"#;

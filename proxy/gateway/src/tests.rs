@@ -15,6 +15,7 @@ mod limits;
 mod metrics;
 mod origins;
 mod policy;
+mod privacy;
 mod refresh;
 mod relay;
 mod request;

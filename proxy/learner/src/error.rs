@@ -1,5 +1,6 @@
 //! Why no step was made.
 
+use metaclaw_chat::AgentId;
 use metaclaw_turns::LogError;
 
 /// Steps that may be asked for while one is made.
@@ -11,6 +12,12 @@ pub enum TrainError {
     /// Weights are not to learn.
     #[error("mode is skills_only: weights are not trained; set mode to rl or auto")]
     SkillsOnly,
+    /// The agent is only relayed.
+    #[error("agent {agent} is only relayed for now: `metaclaw on` first")]
+    Off {
+        /// Which.
+        agent: AgentId,
+    },
     /// There is nobody to train.
     #[error("no training server is configured: set trainer.model, or rl.remote_url")]
     NoBackend,
@@ -63,7 +70,10 @@ impl TrainError {
             | Self::Busy
             | Self::Interrupted => true,
             Self::Log(error) => *error == LogError::Closed,
-            Self::NoLoss { .. } | Self::Refused { .. } | Self::NotTaken { .. } => false,
+            Self::Off { .. }
+            | Self::NoLoss { .. }
+            | Self::Refused { .. }
+            | Self::NotTaken { .. } => false,
         }
     }
 }

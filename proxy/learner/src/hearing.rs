@@ -61,8 +61,10 @@ async fn listen(mut appended: broadcast::Receiver<TurnId>, came: mpsc::Sender<Tu
 async fn hear_each(shared: &Shared, library: &Library, mut waiting: mpsc::Receiver<TurnId>) {
     while let Some(id) = waiting.recv().await {
         match shared.persist(|| shared.log.get(id)).await {
-            Ok(Some(turn)) => hear_turn(shared, library, &turn).await,
-            Ok(None) => {}
+            Ok(Some(turn)) if !(shared.is_off)(&turn.agent) => {
+                hear_turn(shared, library, &turn).await
+            }
+            Ok(Some(_) | None) => {}
             Err(LogError::Closed) => return,
             Err(error) => tracing::warn!(%error, "a turn could not be heard"),
         }

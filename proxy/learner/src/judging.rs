@@ -28,6 +28,8 @@ enum Looked {
     Done,
     /// The judge is down, or will not judge this one.
     Waits(AskFailed),
+    /// The agent is only relayed for now.
+    Off,
 }
 
 /// Runs until the log closes or the learner ends.
@@ -56,6 +58,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                     shared.board.judge_failed(&failed);
                     patience.failed(id);
                 }
+                Ok((id, Ok(Looked::Off))) => patience.failed(id),
                 Ok((_, Err(LogError::Closed))) => return,
                 Ok((_, Err(error))) => tracing::warn!(%error, "a turn could not be judged"),
                 Err(error) => tracing::error!(%error, "judging a turn panicked"),
@@ -131,6 +134,9 @@ async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
     let Some(before) = before.filter(|turn| turn.state == TurnState::Captured) else {
         return Ok(Looked::Done);
     };
+    if (shared.is_off)(&turn.agent) {
+        return Ok(Looked::Off);
+    }
     let Some(evidence) = evidence(&before, &turn) else {
         shared.spend(before.id, reason::INCOMPLETE).await?;
         return Ok(Looked::Done);

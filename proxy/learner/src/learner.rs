@@ -87,6 +87,10 @@ impl Learner {
         if !learns {
             return Err(TrainError::SkillsOnly);
         }
+        if let Some(agent) = agent.as_ref().filter(|agent| (self.shared.is_off)(agent)) {
+            let agent = agent.clone();
+            return Err(TrainError::Off { agent });
+        }
         let asked = self.asked.as_ref().ok_or(TrainError::NoBackend)?;
         let (answer, answered) = oneshot::channel();
         asked

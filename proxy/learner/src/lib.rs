@@ -52,6 +52,6 @@ pub use self::{
     learner::Learner,
     lineage::Numbers,
     sample::POLICY_UPSTREAM,
-    shared::{OnSwap, Parts},
+    shared::{IsOff, OnSwap, Parts},
     status::{AgentStatus, JudgingStatus, LearnerStatus, Phase, StepReport},
 };

@@ -36,6 +36,7 @@ pub(crate) mod reason {
     pub(crate) const UNCLEAR: &str = "verdict unclear";
     pub(crate) const NOT_POLICY: &str = "not answered by the policy model";
     pub(crate) const NO_IDS: &str = "token ids were not kept";
+    pub(crate) const MASKED: &str = "a secret in it was masked: no token ids are kept";
     pub(crate) const TOO_OLD: &str = "older than rl.max_age";
     pub(crate) const NOT_CORRECTED: &str = "failed, and no correction was accepted";
     pub(crate) const ACCEPTED: &str = "accepted, and no correction";
@@ -265,6 +266,9 @@ impl<'a> Session<'a> {
         }
         if turn.served.upstream != POLICY_UPSTREAM {
             return Material::Never(reason::NOT_POLICY);
+        }
+        if turn.meta.masked {
+            return Material::Never(reason::MASKED);
         }
         match &turn.tokens {
             Some(tokens) if is_usable(tokens) => Material::Ready,

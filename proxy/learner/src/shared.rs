@@ -28,6 +28,9 @@ const MAX_WITHOUT_IDS: usize = 10_000;
 /// Told when an agent is to be served by another adapter.
 pub type OnSwap = Arc<dyn Fn(&AgentId, &AdapterName) + Send + Sync>;
 
+/// Whether an agent is only relayed for now (`metaclaw off`): nothing is heard, judged or trained then.
+pub type IsOff = Arc<dyn Fn(&AgentId) -> bool + Send + Sync>;
+
 /// What a learner is made of.
 pub struct Parts {
     /// Its settings.
@@ -42,6 +45,8 @@ pub struct Parts {
     pub library: Option<Library>,
     /// Whether skills are written from what went wrong: then verdicts are of use where no weights learn.
     pub skills_learn: bool,
+    /// Who is only relayed for now.
+    pub is_off: IsOff,
     /// Told when an agent is to be served by another adapter: before [`crate::Learner::start`] returns for the
     /// adapters that the log names, then after each step.
     pub on_swap: OnSwap,
@@ -55,6 +60,7 @@ pub(crate) struct Shared {
     pub(crate) judge: Judge,
     pub(crate) library: Option<Library>,
     pub(crate) skills_learn: bool,
+    pub(crate) is_off: IsOff,
     pub(crate) on_swap: OnSwap,
     pub(crate) cancel: CancellationToken,
     /// Something new to train on.
@@ -84,6 +90,7 @@ impl Shared {
             judge: parts.judge,
             library: parts.library,
             skills_learn: parts.skills_learn,
+            is_off: parts.is_off,
             on_swap: parts.on_swap,
             cancel,
             wake: Notify::new(),

@@ -101,6 +101,7 @@ fn wanted(turn: Turn) -> Option<String> {
     let learnable = turn.meta.kind == TurnKind::Main
         && turn.meta.end == StreamEnd::Complete
         && turn.served.upstream == POLICY_UPSTREAM
+        && !turn.meta.masked
         && turn.tokens.is_none();
     turn.meta.reply_id.filter(|_| learnable)
 }

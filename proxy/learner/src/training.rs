@@ -127,6 +127,8 @@ impl Training {
             Some(agent) => vec![agent],
             None => self.agents_in_log().await?,
         };
+        let is_off = &self.context.shared.is_off;
+        let agents: Vec<AgentId> = agents.into_iter().filter(|it| !is_off(it)).collect();
         let mut reports = Vec::new();
         for agent in agents {
             reports.extend(self.pass(&agent, true).await?);
@@ -175,6 +177,9 @@ impl Training {
 
     /// Whether neither the user nor an earlier refusal stands in the way.
     async fn may_begin(&mut self, agent: &AgentId) -> Result<bool, LogError> {
+        if (self.context.shared.is_off)(agent) {
+            return Ok(false);
+        }
         if let Some(rest) = self.context.agent(agent).resting() {
             let (why, until_ms) = (rest.why.clone(), rest.until_ms);
             self.context.waits_for(Phase::Resting {

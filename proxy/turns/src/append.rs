@@ -16,7 +16,7 @@ use crate::{
     store::{Source as _, StoreError, Table},
     text::{Hash, hash},
     texts, tokens,
-    turn::StreamEnd,
+    turn::{StreamEnd, TurnMeta},
     txn::Txn,
     values::{self, TxnError},
 };
@@ -33,6 +33,7 @@ struct Draft<'n> {
     /// Texts that the session has, or has now, in other words.
     aliases: Vec<(Hash, u32)>,
     setup: String,
+    tools: Option<String>,
 }
 
 /// Appends a turn, or finds it where it is already.
@@ -48,9 +49,8 @@ pub(crate) fn append(txn: &mut Txn<'_>, key: u64, new: &NewTurn) -> Result<TurnI
         (Some(_), None) => SessionIndex::load(txn, number)?,
     };
     // From here on a refusal forgets what is remembered of the session: it is read again.
-    let reply = new.reply.as_ref().map(Message::as_map);
-    let reply = reply.map(serde_json::to_string).transpose();
-    let reply = reply.map_err(LogError::from)?;
+    let (reply, is_masked) = reply(txn, new);
+    session.is_masked |= is_masked;
     let id = if let Some(seq) = already(&session, key, (new, reply.as_deref())) {
         keys::id(number, seq)
     } else {
@@ -62,6 +62,31 @@ pub(crate) fn append(txn: &mut Txn<'_>, key: u64, new: &NewTurn) -> Result<TurnI
     };
     txn.cache.put(number, session);
     Ok(id)
+}
+
+/// The text of the reply as it is written, and whether some of it is masked.
+fn reply(txn: &Txn<'_>, new: &NewTurn) -> (Option<String>, bool) {
+    let Some(reply) = &new.reply else {
+        return (None, false);
+    };
+    let mut reply = Value::Object(reply.as_map().clone());
+    let is_masked = txn.mask.value(&mut reply);
+    (Some(reply.to_string()), is_masked)
+}
+
+/// A text that is stored apart, as it is written: that of a value, masked unless it is there as it is.
+fn apart(txn: &Txn<'_>, number: u64, text: &str) -> Result<(String, bool), TxnError> {
+    if texts::is_used(txn, number, &hash(text.as_bytes()))? {
+        return Ok((text.to_owned(), false));
+    }
+    let mut value: Value = serde_json::from_str(text).map_err(LogError::from)?;
+    let is_masked = txn.mask.value(&mut value);
+    let text = if is_masked {
+        value.to_string()
+    } else {
+        text.to_owned()
+    };
+    Ok((text, is_masked))
 }
 
 /// The turn, if the session has it: handed in before, or with the same reply to the same request.
@@ -124,18 +149,25 @@ impl<'n> Draft<'n> {
         if retried.is_some() {
             session.remove_lines(id.seq);
         }
-        if let Some(tools) = &new.tools
-            && !texts::is_used(txn, number, &tools.hash)?
-        {
-            tools.read::<Value>().map_err(LogError::from)?;
-        }
+        let tools = new.tools.as_ref();
+        let tools = tools.map(|tools| apart(txn, number, tools.as_str()));
+        let tools = tools.transpose()?;
+        let setup = serde_json::to_string(&(&new.params, &new.served)).map_err(LogError::from)?;
+        let (setup, setup_is_masked) = apart(txn, number, &setup)?;
         let mut conversation = Conversation::of(txn, session, id, new)?;
         let reply = reply.map(|text| conversation.push(text));
+        let tools_are_masked = tools.as_ref().is_some_and(|(_, is_masked)| *is_masked);
+        // Whatever comes behind what was masked may have it in its request.
+        let is_masked =
+            session.is_masked || conversation.is_masked || setup_is_masked || tools_are_masked;
         let n_old = conversation.follows.map_or(0, |(_, new_from)| new_from);
         let (old, new_places) = conversation.places.split_at(n_old);
         let record = Record {
             key,
-            meta: new.meta.clone(),
+            meta: TurnMeta {
+                masked: new.meta.masked || is_masked,
+                ..new.meta.clone()
+            },
             parent: conversation.follows.map(|(parent, _)| parent),
             old: session.runs(old, id.seq),
             new: session.runs(new_places, id.seq),
@@ -151,7 +183,8 @@ impl<'n> Draft<'n> {
             record,
             lines: conversation.own,
             aliases: conversation.aliases,
-            setup: serde_json::to_string(&(&new.params, &new.served)).map_err(LogError::from)?,
+            setup,
+            tools: tools.map(|(text, _)| text),
         })
     }
 
@@ -161,14 +194,14 @@ impl<'n> Draft<'n> {
             new,
             mut record,
             setup,
+            tools,
             ..
         } = self;
         if self.is_retry {
             state::withdraw(txn, new, id)?;
         }
         record.setup = texts::share(txn, id.session, &hash(setup.as_bytes()), &setup)?;
-        let tools = new.tools.as_ref();
-        let tools = tools.map(|tools| texts::share(txn, id.session, &tools.hash, tools.as_str()));
+        let tools = tools.map(|text| texts::share(txn, id.session, &hash(text.as_bytes()), &text));
         record.tools = tools.transpose()?;
         let first = session.n_lines();
         record.put(txn, id, first, &self.lines)?;
@@ -176,7 +209,7 @@ impl<'n> Draft<'n> {
             session.put_line(line, hash(text.as_bytes()), id.seq);
         }
         state::enter(txn, new)?;
-        tokens::put_new(txn, id, new, record.parent)?;
+        tokens::put_new(txn, id, new, &record)?;
         let mark = journal::mark(new.meta.reply_id.as_deref());
         txn.appended.push((id, mark));
         for (hash, line) in self.aliases {

@@ -30,6 +30,12 @@ pub struct TurnsConfig {
     pub durability: Durability,
     /// `turns.retention`: sessions that ended longer ago are to be forgotten; the log itself forgets nothing.
     pub retention: Span,
+    /// `turns.statistics_retention`: counts by day and agent are to be forgotten after so long.
+    pub statistics_retention: Span,
+    /// `turns.mask_secrets`: whether keys, tokens and passwords of known shapes are masked before a turn is written.
+    pub mask_secrets: bool,
+    /// `turns.mask`: regular expressions; what they match is masked too.
+    pub mask: Vec<String>,
     /// `turns.cache`: memory that sled may use for pages, 256 KiB at least.
     pub cache: Size,
 }
@@ -40,6 +46,9 @@ impl Default for TurnsConfig {
             enabled: true,
             durability: Durability::Normal,
             retention: Span::hours(30 * 24),
+            statistics_retention: Span::hours(365 * 24),
+            mask_secrets: true,
+            mask: Vec::new(),
             cache: Size::mib(8),
         }
     }

@@ -112,7 +112,7 @@ impl Engine {
         }
         let number = opened.counter.next();
         let write = |store: &StoreTxn<'_>| {
-            let mut txn = Txn::new(store, cache);
+            let mut txn = Txn::new(store, cache, &opened.mask);
             let mut ids = Vec::with_capacity(appends.len());
             for Append { key, new, .. } in appends {
                 ids.push(answer(append::append(&mut txn, *key, new))?);

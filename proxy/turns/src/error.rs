@@ -13,6 +13,8 @@ use crate::turn::TurnState;
 pub enum OpenError {
     #[error("turns.cache: {given} is not allowed: at least {least}, as in \"8 MiB\"")]
     Cache { given: Size, least: Size },
+    #[error("turns.mask: {pattern:?} is no regular expression that can be used: {why}")]
+    Mask { pattern: String, why: String },
     #[error(
         "the turn log {dir} is in use by {holder}: one process owns it; ask the running `metaclaw`, or stop it first", dir = .dir.display()
     )]

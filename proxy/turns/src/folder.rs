@@ -22,6 +22,7 @@ use crate::{
     folder::aside::Copied,
     health::{MovedAside, OpenOutcome},
     journal,
+    mask::Mask,
     store::{Store, StoreError},
 };
 
@@ -44,6 +45,8 @@ pub(crate) enum Opening {
 pub(crate) struct Opened {
     pub(crate) store: Store,
     pub(crate) counter: FlushCounter,
+    /// What is masked in what is written.
+    pub(crate) mask: Mask,
     /// Its file, and which it was when it was opened.
     file: PathBuf,
     inode: (u64, u64),
@@ -92,6 +95,7 @@ pub(crate) fn open(
 ) -> Result<(Opened, OpenOutcome), OpenError> {
     // Before anything is touched: sled panics for it, which would look like damage.
     config.check()?;
+    let mask = Mask::new(config.mask_secrets, &config.mask)?;
     make_dir(dir).map_err(|error| not_writable(dir, error))?;
     let settled = compact::settle(dir, &database(dir));
     settled.map_err(|error| not_writable(dir, error))?;
@@ -132,6 +136,7 @@ pub(crate) fn open(
     let opened = Opened {
         store,
         counter,
+        mask,
         file,
         inode,
     };

@@ -56,6 +56,11 @@ pub(crate) fn agent(agent: &AgentId) -> Vec<u8> {
     [agent.as_str().as_bytes(), &[0]].concat()
 }
 
+/// One agent on one day.
+pub(crate) fn day(day: u32, name: &AgentId) -> Vec<u8> {
+    [&day.to_be_bytes()[..], &agent(name)].concat()
+}
+
 /// The agent in a key that begins with [`agent`].
 pub(crate) fn read_agent(key: &[u8]) -> Option<AgentId> {
     let name = key.split(|byte| *byte == 0).next()?;

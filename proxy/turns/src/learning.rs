@@ -7,6 +7,7 @@ use crate::{
     error::LogError,
     keys,
     log::TurnLog,
+    record::Record,
     state,
     store::{Source, Table},
     tokens,
@@ -74,6 +75,17 @@ pub(crate) fn verdicts(source: &impl Source, id: TurnId) -> Result<Vec<Verdict>,
     Ok(verdicts.unwrap_or_default())
 }
 
+/// A verdict whose hints may be a person's words, as it is written.
+fn masked(txn: &Txn<'_>, mut verdict: Verdict) -> Verdict {
+    let votes = verdict.votes.iter_mut().map(|vote| &mut vote.hint);
+    for hint in votes.chain([&mut verdict.hint]).flatten() {
+        if let Some(masked) = txn.mask.text(hint) {
+            *hint = masked;
+        }
+    }
+    verdict
+}
+
 /// Adds a verdict, unless there is one and this does not overrule it; whether it is the first.
 fn add(txn: &mut Txn<'_>, id: TurnId, verdict: Verdict, overrules: bool) -> Result<bool, TxnError> {
     let (agent, state) = state::of_turn(txn, id)?;
@@ -82,7 +94,16 @@ fn add(txn: &mut Txn<'_>, id: TurnId, verdict: Verdict, overrules: bool) -> Resu
     if !is_first && !overrules {
         return Ok(false);
     }
-    verdicts.push(verdict);
+    if let Some(turn) = Record::get(txn, id)? {
+        txn.count_day(&agent, turn.meta.ended_ms, |it| {
+            if let Some(overruled) = verdicts.last() {
+                let n = it.with_score(overruled.score);
+                *n = n.saturating_sub(1);
+            }
+            *it.with_score(verdict.score) += 1;
+        })?;
+    }
+    verdicts.push(masked(txn, verdict));
     values::put_json(txn, Table::Verdicts, &keys::turn(id), &verdicts)?;
     if state == TurnState::Captured {
         state::advance(txn, &agent, id, (&state, &TurnState::Judged))?;

@@ -12,6 +12,7 @@ mod cache;
 mod codec;
 mod config;
 mod counter;
+mod daily;
 mod engine;
 mod error;
 mod export;
@@ -24,6 +25,7 @@ mod keys;
 mod learning;
 mod list;
 mod log;
+mod mask;
 mod new_turn;
 mod query;
 mod read;
@@ -31,6 +33,7 @@ mod record;
 mod serving;
 mod session;
 mod state;
+mod statistics;
 mod step;
 mod store;
 mod text;
@@ -47,6 +50,7 @@ mod tests;
 
 pub use self::{
     config::{Durability, TurnsConfig},
+    daily::{DailyCounts, DayStatistics, day_of},
     error::{ExportError, LogError, OpenError, TakeError},
     health::{LogHealth, MovedAside, OpenOutcome},
     jobs::Done,

@@ -39,6 +39,8 @@ pub(crate) struct SessionIndex {
     /// All turns by the keys that they were handed in with: those of a transaction that failed are written again,
     /// and may be there.
     keys: HashMap<u64, u32>,
+    /// Some of what was said was masked: who repeats it says it in ids as well.
+    pub(crate) is_masked: bool,
     /// The place of the next new turn.
     pub(crate) next_seq: u32,
 }
@@ -161,6 +163,7 @@ impl SessionIndex {
     /// Adds a turn, or puts it in the place of the one with its number.
     pub(crate) fn put_turn(&mut self, seq: u32, turn: Record) {
         self.keys.insert(turn.key, seq);
+        self.is_masked |= turn.meta.masked;
         match self.recent.iter_mut().find(|(old, _)| *old == seq) {
             Some((_, old)) => *old = turn,
             None => self.recent.push_back((seq, turn)),

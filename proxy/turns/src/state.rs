@@ -8,7 +8,7 @@ use crate::{
     error::LogError,
     keys,
     new_turn::NewTurn,
-    record::damaged_turn,
+    record::{Record, damaged_turn},
     session::SessionRecord,
     store::{Source, StoreError, Table},
     turn::{TurnKind, TurnState},
@@ -99,6 +99,13 @@ pub(crate) fn enter(txn: &mut Txn<'_>, turn: &NewTurn) -> Result<(), StoreError>
         funnel.turns += 1;
         funnel.main += u64::from(turn.meta.kind == TurnKind::Main);
         funnel.complete += u64::from(turn.meta.is_whole_main());
+    })?;
+    let usage = turn.meta.usage.unwrap_or_default();
+    txn.count_day(&turn.agent, turn.meta.ended_ms, |it| {
+        *it.of_kind(turn.meta.kind) += 1;
+        it.tokens_in += usage.prompt_tokens;
+        it.tokens_cached += usage.cached_tokens;
+        it.tokens_out += usage.completion_tokens;
     })
 }
 
@@ -116,6 +123,15 @@ pub(crate) fn withdraw(txn: &mut Txn<'_>, new: &NewTurn, id: TurnId) -> Result<(
         Err(TxnError::Store(error)) => return Err(error),
         Err(TxnError::Refused(error)) => return Err(StoreError::Other(error.to_string())),
     };
+    match Record::get(txn, id) {
+        // What its tokens cost, they cost.
+        Ok(Some(old)) => txn.count_day(&new.agent, old.meta.ended_ms, |it| {
+            let n = it.of_kind(old.meta.kind);
+            *n = n.saturating_sub(1);
+        })?,
+        Ok(None) | Err(TxnError::Refused(_)) => {}
+        Err(TxnError::Store(error)) => return Err(error),
+    }
     remove(txn, &new.agent, id, &state)?;
     values::remove(txn, Table::Tokens, &keys::turn(id))?;
     // Of the same kind as the new one, and not complete: that is what makes it a retry.

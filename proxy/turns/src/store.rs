@@ -49,11 +49,12 @@ pub(crate) enum Table {
     Steps,
     OpenSteps,
     Serving,
+    Statistics,
 }
 
 /// Names of the tables on disk, in the order of [`Table`].
 const NAMES: &str = "sessions names turns texts text_users tokens verdicts states index uses \
-    journal counts steps open_steps serving";
+    journal counts steps open_steps serving statistics";
 
 /// Why the store failed. Whatever it is, this handle is finished: drop it and open again.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::Value;
 
 /// The first 16 bytes of a BLAKE3 hash.
 pub(crate) type Hash = [u8; 16];
@@ -55,11 +54,5 @@ impl JsonText {
     /// What fits in no value: a number beyond f64, half a surrogate pair.
     pub fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(&self.text)
-    }
-
-    /// As this program writes the value: no blanks, no line breaks, and the same for all who write it
-    /// otherwise.
-    pub(crate) fn canonical(&self) -> Result<String, serde_json::Error> {
-        self.read::<Value>().map(|value| value.to_string())
     }
 }

@@ -43,14 +43,14 @@ pub(crate) fn put_new(
     txn: &mut Txn<'_>,
     id: TurnId,
     new: &NewTurn,
-    parent: Option<u32>,
+    record: &Record,
 ) -> Result<(), StoreError> {
-    let Some(tokens) = new.tokens.as_ref().filter(|_| !new.meta.masked) else {
+    let Some(tokens) = new.tokens.as_ref().filter(|_| !record.meta.masked) else {
         return Ok(());
     };
     let stored = check(id, tokens)
         .map_err(TxnError::from)
-        .and_then(|()| put(txn, id, parent, tokens));
+        .and_then(|()| put(txn, id, record.parent, tokens));
     match stored {
         Ok(()) if new.meta.is_whole_main() => txn.count(&new.agent, |funnel| funnel.with_ids += 1),
         Ok(()) => Ok(()),

@@ -6,11 +6,14 @@
 use std::ops::Deref;
 
 use metaclaw_chat::AgentId;
+use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     cache::Cache,
+    daily::{DailyCounts, day_of},
     journal::{self, Entry},
     keys,
+    mask::Mask,
     store::{Bytes, Source, StoreError, StoreTxn, Table},
     values::{self, TxnError},
     view::Funnel,
@@ -20,6 +23,7 @@ use crate::{
 pub(crate) struct Txn<'a> {
     store: &'a StoreTxn<'a>,
     pub(crate) cache: &'a mut Cache,
+    pub(crate) mask: &'a Mask,
     /// Turns that came into the log.
     pub(crate) appended: Vec<Entry>,
 }
@@ -27,10 +31,11 @@ pub(crate) struct Txn<'a> {
 // === impl Txn ===
 
 impl<'a> Txn<'a> {
-    pub(crate) fn new(store: &'a StoreTxn<'a>, cache: &'a mut Cache) -> Self {
+    pub(crate) fn new(store: &'a StoreTxn<'a>, cache: &'a mut Cache, mask: &'a Mask) -> Self {
         Self {
             store,
             cache,
+            mask,
             appended: Vec::new(),
         }
     }
@@ -41,18 +46,38 @@ impl<'a> Txn<'a> {
         agent: &AgentId,
         change: impl FnOnce(&mut Funnel),
     ) -> Result<(), StoreError> {
-        let key = keys::agent(agent);
-        let mut funnel: Funnel = match values::get_json(self.store, Table::Counts, &key) {
-            Ok(funnel) => funnel.unwrap_or_default(),
+        self.change(agent, (Table::Counts, &keys::agent(agent)), change)
+    }
+
+    /// Changes an agent's counts of the day that a time in Unix milliseconds lies in.
+    pub(crate) fn count_day(
+        &self,
+        agent: &AgentId,
+        at_ms: u64,
+        change: impl FnOnce(&mut DailyCounts),
+    ) -> Result<(), StoreError> {
+        let key = keys::day(day_of(at_ms), agent);
+        self.change(agent, (Table::Statistics, &key), change)
+    }
+
+    /// Changes a value that counts.
+    fn change<T: Default + Serialize + DeserializeOwned>(
+        &self,
+        agent: &AgentId,
+        (table, key): (Table, &[u8]),
+        change: impl FnOnce(&mut T),
+    ) -> Result<(), StoreError> {
+        let mut counts: T = match values::get_json(self.store, table, key) {
+            Ok(counts) => counts.unwrap_or_default(),
             Err(TxnError::Store(error)) => return Err(error),
             // Counts must not keep a turn from the log.
             Err(TxnError::Refused(error)) => {
                 tracing::warn!(%agent, %error, "an agent's counts begin anew");
-                Funnel::default()
+                T::default()
             }
         };
-        change(&mut funnel);
-        values::put_json(self.store, Table::Counts, &key, &funnel)
+        change(&mut counts);
+        values::put_json(self.store, table, key, &counts)
     }
 
     /// Ends the operations of the `number`th transaction.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use metaclaw_chat::Secret;
-use metaclaw_gateway::Serving;
+use metaclaw_gateway::{Privacy, Serving};
 use metaclaw_learner::{Judge, JudgeKind, Learner, LearnerConfig, Parts};
 use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client};
 use metaclaw_reward::Rules;
@@ -106,11 +106,12 @@ pub(super) async fn start(
     (judge, library): (Judge, Option<Library>),
     log: &TurnLog,
     backend: Option<Arc<dyn TrainingBackend>>,
-    serving: &Arc<Serving>,
+    (serving, privacy): (&Arc<Serving>, &Arc<Privacy>),
     (tasks, ending): (&TaskTracker, &CancellationToken),
 ) -> anyhow::Result<Learner> {
-    let serving = Arc::clone(serving);
+    let (serving, privacy) = (Arc::clone(serving), Arc::clone(privacy));
     let parts = Parts {
+        is_off: Arc::new(move |agent| privacy.switch.is_off(agent)),
         config,
         log: log.clone(),
         backend,

@@ -1,9 +1,9 @@
-//! Sessions that ended long ago are forgotten: `turns.retention`.
+//! What is old is forgotten: sessions after `turns.retention`, counts by day after `turns.statistics_retention`.
 
 use std::time::Duration;
 
 use metaclaw_chat::{Span, now_ms};
-use metaclaw_turns::{LogError, TurnLog};
+use metaclaw_turns::{LogError, TurnLog, TurnsConfig, day_of};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -12,7 +12,8 @@ const FIRST: Duration = Duration::from_secs(60);
 const EVERY: Duration = Duration::from_secs(3_600);
 
 /// Looks now and then, until `ending`.
-pub(super) async fn run(log: TurnLog, retention: Span, ending: CancellationToken) {
+pub(super) async fn run(log: TurnLog, config: TurnsConfig, ending: CancellationToken) {
+    let retention = config.retention;
     let looks = async {
         let mut pause = FIRST;
         loop {
@@ -26,6 +27,10 @@ pub(super) async fn run(log: TurnLog, retention: Span, ending: CancellationToken
                     warn!(%error, "old sessions could not be forgotten; tried again in an hour");
                 }
             }
+            let oldest = now_ms().saturating_sub(ms(config.statistics_retention));
+            if let Err(error) = log.forget_statistics_before(day_of(oldest)).await {
+                warn!(%error, "old counts could not be forgotten; tried again in an hour");
+            }
         }
     };
     ending.run_until_cancelled(looks).await;
@@ -33,20 +38,22 @@ pub(super) async fn run(log: TurnLog, retention: Span, ending: CancellationToken
 
 /// Forgets what is too old; how many sessions. The log is written anew then, so that they are gone from the disk.
 async fn look(log: &TurnLog, retention: Span) -> Result<u64, LogError> {
-    let age_ms = u64::try_from(retention.0.as_millis()).unwrap_or(u64::MAX);
-    let n_sessions = log.forget_before(now_ms().saturating_sub(age_ms)).await?;
+    let before_ms = now_ms().saturating_sub(ms(retention));
+    let n_sessions = log.forget_before(before_ms).await?;
     if n_sessions > 0 {
         log.compact().await?;
     }
     Ok(n_sessions)
 }
 
+fn ms(span: Span) -> u64 {
+    u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use metaclaw_chat::{AgentId, Message};
-    use metaclaw_turns::{
-        NewMessage, NewTurn, Served, StreamEnd, TurnFilter, TurnKind, TurnMeta, TurnsConfig,
-    };
+    use metaclaw_turns::{NewMessage, NewTurn, Served, StreamEnd, TurnFilter, TurnKind, TurnMeta};
 
     use super::*;
 

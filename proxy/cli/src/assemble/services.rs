@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use http::StatusCode;
 use metaclaw_chat::{AgentId, JudgedBy, Score, Verdict, Vote, excerpt};
-use metaclaw_gateway::{Answering, Call, Service, ServiceError, Services, Serving};
+use metaclaw_gateway::{Answering, Call, Privacy, Service, ServiceError, Services, Serving};
 use metaclaw_turns::TurnLog;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -17,9 +17,14 @@ use crate::{app::LateApp, supervise::TrainerState, traces};
 pub(super) type Ready = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// The services of the gateway.
-pub(super) fn services(app: &LateApp, log: &TurnLog, ready: Ready, token: &str) -> Services {
+pub(super) fn services(
+    app: &LateApp,
+    (log, privacy): (&TurnLog, &Arc<Privacy>),
+    ready: Ready,
+    token: &str,
+) -> Services {
     Services {
-        feedback: Some(Arc::new(Feedback(log.clone()))),
+        feedback: Some(Arc::new(Feedback(log.clone(), Arc::clone(privacy)))),
         train_step: Some(Arc::new(TrainStep(Arc::clone(app)))),
         ready,
         metrics: Arc::new({
@@ -62,7 +67,7 @@ struct TrainStep(LateApp);
 
 /// `POST /v1/feedback`: the owner's own verdict on a reply.
 #[derive(Clone)]
-struct Feedback(TurnLog);
+struct Feedback(TurnLog, Arc<Privacy>);
 
 /// What a caller says about a reply.
 #[derive(Debug, Deserialize)]
@@ -100,6 +105,11 @@ impl Service for Feedback {
                 let error = excerpt(&error);
                 refuse(StatusCode::BAD_REQUEST, format!("{error}; give {shape}"))
             })?;
+            if self.1.switch.is_off(&call.agent) {
+                let agent = call.agent;
+                let message = format!("agent {agent} is only relayed for now: `metaclaw on` first");
+                return Err(refuse(StatusCode::SERVICE_UNAVAILABLE, message));
+            }
             self.judge(&call.agent, opinion).await
         })
     }

@@ -12,6 +12,7 @@ fn text(config: &Config, policy: &Policy, judge: &JudgedWith, inert: &[InertUse]
         proxy: config.proxy.address(),
         keyed: config.proxy.api_key.is_some(),
         about: &about,
+        off: &RelayOnly::default(),
         inert,
         config: "config.yaml",
         agent: None,
@@ -69,25 +70,6 @@ fn auto_without_a_model_says_that_no_weights_learn() {
 }
 
 #[test]
-fn this_machine_is_nowhere() {
-    for (url, said) in [
-        (
-            "http://127.0.0.1:8000",
-            "nowhere (127.0.0.1:8000 is this machine)",
-        ),
-        (
-            "http://[::1]:8000/v1",
-            "nowhere ([::1]:8000 is this machine)",
-        ),
-        ("http://localhost/v1", "nowhere (localhost is this machine)"),
-        ("https://a:b@api.example:8443/v1", "api.example:8443"),
-        ("https://127.example/v1", "127.example"),
-    ] {
-        assert_eq!(elsewhere(url), said);
-    }
-}
-
-#[test]
 fn many_keys_of_one_section_are_told_as_one() {
     let keys = [
         "memory.a",
@@ -106,10 +88,10 @@ fn many_keys_of_one_section_are_told_as_one() {
 #[test]
 fn every_upstream_is_named_that_a_chat_may_go_to() {
     let config = config(
-        "llm: {api_base: 'https://a.example/v1'}\nupstreams: {b: {url: 'https://b.example'}, c: {url: 'http://127.0.0.1:9'}}\n",
+        "llm: {api_base: 'https://a.example/v1'}\nupstreams: {b: {url: 'https://b.example'}, c: {url: 'http://127.0.0.1:9'}, unasked: {url: 'https://d.example'}}\nrouting: {order: [llm, b, c]}\n",
     );
     let about = About::new(&config, &Policy::None, &JudgedWith::Rules(1), "redo");
-    insta::assert_snapshot!(about.leaves, @"chat -> a.example, b.example (upstream b), nowhere (127.0.0.1:9 is this machine) (upstream c), judge -> nowhere (1 rules), training -> nowhere");
+    insta::assert_snapshot!(about.leaves, @"chat -> a.example, and b.example (upstream b), then nowhere (127.0.0.1:9 is this machine) (upstream c) where that cannot answer, judge -> nowhere (1 rules), training -> nowhere");
 }
 
 #[test]
@@ -146,4 +128,119 @@ fn what_is_to_be_tried_works() {
         tried("llm: {api_base: 'http://127.0.0.1:9/v1', model_id: m}\n").contains("\"default\"")
     );
     assert!(tried("mode: auto\n").starts_with("  try       metaclaw setup"));
+}
+
+/// What leaves, with a training server elsewhere (or none), after it was allowed to train there.
+fn leaves(text: &str, trainer: Option<&str>, judge: &JudgedWith) -> String {
+    let allowed = format!("{text}privacy: {{cloud_training_ok: true}}\n");
+    let policy = match trainer {
+        None => Policy::None,
+        Some("local") => Policy::Local {
+            model: "/models/demo.gguf".into(),
+        },
+        Some(url) => Policy::Remote {
+            url: url.to_owned(),
+            key: None,
+        },
+    };
+    About::new(&config(&allowed), &policy, judge, "redo").leaves
+}
+
+#[test]
+fn what_leaves_is_true_of_every_combination() {
+    const LLM: &str = "llm: {api_base: 'https://cloud.example/v1'}\n";
+    const TRAINER: Option<&str> = Some("https://train.example");
+    let nobody = JudgedWith::Nobody;
+    let judge = JudgedWith::Model {
+        model: "big".to_owned(),
+        url: "https://judge.example/v1".to_owned(),
+    };
+    let chat = |text: &str, trainer| {
+        let told = leaves(text, trainer, &nobody);
+        let (chat, rest) = told.split_once(", judge -> ").unwrap_or_default();
+        let training = rest.split_once(", training -> ").unwrap_or_default().1;
+        format!("{}; {training}", chat.trim_start_matches("chat -> "))
+    };
+    insta::assert_snapshot!(leaves(LLM, TRAINER, &judge), @"chat -> train.example, and cloud.example where the policy model cannot answer, judge -> judge.example (big), training -> train.example");
+    for (text, trainer, told) in [
+        // A trainer of one's own, here, and its fall-back.
+        (
+            LLM.to_owned(),
+            Some("local"),
+            "cloud.example where the policy model cannot answer; nowhere",
+        ),
+        (String::new(), Some("local"), "nowhere; nowhere"),
+        (
+            LLM.to_owned(),
+            Some("http://127.0.0.1:8000"),
+            "nowhere (127.0.0.1:8000 is this machine), and cloud.example where the policy model cannot answer; nowhere (127.0.0.1:8000 is this machine)",
+        ),
+        (String::new(), TRAINER, "train.example; train.example"),
+        (String::new(), None, "nowhere; nowhere"),
+        // One agent has another mode.
+        (
+            format!("{LLM}agents: {{work: {{mode: skills_only}}}}\n"),
+            TRAINER,
+            "train.example, and cloud.example where the policy model cannot answer (agent work: cloud.example); train.example (not of agent work)",
+        ),
+        (
+            format!("mode: skills_only\n{LLM}agents: {{work: {{mode: rl}}}}\n"),
+            TRAINER,
+            "cloud.example (agent work: train.example, and cloud.example where the policy model cannot answer); train.example (agent work)",
+        ),
+        // One has another upstream: it stands for all but the policy model.
+        (
+            format!(
+                "{LLM}upstreams: {{own: {{url: 'https://own.example'}}}}\nagents: {{work: {{upstream: own}}}}\n"
+            ),
+            None,
+            "cloud.example (agent work: own.example (upstream own)); nowhere",
+        ),
+        (
+            format!(
+                "{LLM}upstreams: {{own: {{url: 'https://own.example'}}}}\nagents: {{work: {{upstream: own}}}}\n"
+            ),
+            TRAINER,
+            "train.example, and cloud.example where the policy model cannot answer (agent work: train.example, and own.example (upstream own) where the policy model cannot answer); train.example",
+        ),
+        (
+            format!("{LLM}agents: {{work: {{upstream: [llm], mode: skills_only}}}}\n"),
+            None,
+            "cloud.example; nowhere",
+        ),
+        // An upstream that nobody is sent to is not named.
+        (
+            format!("{LLM}upstreams: {{own: {{url: 'https://own.example'}}}}\n"),
+            None,
+            "cloud.example; nowhere",
+        ),
+        (
+            format!(
+                "{LLM}upstreams: {{own: {{url: 'https://own.example'}}}}\nrouting: {{order: [own, llm]}}\n"
+            ),
+            None,
+            "own.example (upstream own), and cloud.example where that cannot answer; nowhere",
+        ),
+    ] {
+        assert_eq!(chat(&text, trainer), told, "{text}");
+    }
+}
+
+#[test]
+fn nothing_leaves_to_train_on_before_it_is_allowed_or_where_nothing_is_kept() {
+    let policy = Policy::Remote {
+        url: "https://train.example".to_owned(),
+        key: None,
+    };
+    let about = |text: &str| About::new(&config(text), &policy, &JudgedWith::Rules(1), "redo");
+    let asked = about("privacy: {cloud_training_ok: false}\n");
+    insta::assert_snapshot!(asked.leaves, @"chat -> train.example, judge -> nowhere (1 rules), training -> nowhere (privacy.cloud_training_ok is not true)");
+    assert!(
+        asked
+            .learns
+            .starts_with("no weights (privacy.cloud_training_ok is not true)")
+    );
+    let allowed = config("privacy: {cloud_training_ok: true}\n");
+    let nothing = about("privacy: {cloud_training_ok: true}\n").of_nothing_new(&allowed, &policy);
+    insta::assert_snapshot!(nothing.leaves, @"chat -> train.example, judge -> nowhere (turns are not kept), training -> nowhere");
 }

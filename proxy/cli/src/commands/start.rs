@@ -8,7 +8,7 @@ use rustix::fs::Mode;
 use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
 
-use super::context::Context;
+use super::{consent, context::Context};
 use crate::{
     agent::AgentLink,
     assemble::{self, Plan},
@@ -58,6 +58,7 @@ impl StartArgs {
                 &self.agent,
             )?;
         }
+        self.settle_consent(context)?;
         if self.daemon {
             let home = self.home(context)?;
             return daemon::start(&home, &self.forwarded(context));
@@ -145,6 +146,27 @@ impl StartArgs {
         })
     }
 
+    /// Asks what is asked once, where a person can answer. What else is wrong with the settings is told later.
+    fn settle_consent(&self, context: &Context) -> anyhow::Result<()> {
+        let Ok(loaded) = context.settings(self.config.clone(), self.flags(context)) else {
+            return Ok(());
+        };
+        let Ok(policy) = Policy::from_config(&loaded.config, &context.environment.cache()) else {
+            return Ok(());
+        };
+        context.home.create()?;
+        let file = self.config.clone().unwrap_or_else(|| context.home.config());
+        consent::settle(&loaded.config, &policy, &file)
+    }
+
+    fn flags(&self, context: &Context) -> Vec<(&'static str, String)> {
+        let given = [("proxy.port", &context.port), ("mode", &self.mode)];
+        let given = given.into_iter();
+        given
+            .filter_map(|(key, value)| Some((key, value.clone()?)))
+            .collect()
+    }
+
     /// The settings, with what is to be said about them.
     fn settings(&self, context: &Context) -> anyhow::Result<Loaded> {
         let loaded = context.settings(self.config.clone(), self.flags(context))?;
@@ -155,12 +177,6 @@ impl StartArgs {
             warn!("{notice}");
         }
         Ok(loaded)
-    }
-
-    fn flags(&self, context: &Context) -> Vec<(&'static str, String)> {
-        let given = [("proxy.port", &context.port), ("mode", &self.mode)];
-        let set = |(key, value): (&'static str, &Option<String>)| Some((key, value.clone()?));
-        given.into_iter().filter_map(set).collect()
     }
 
     /// The same start, for the process in the background.

@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use metaclaw_chat::{Span, now_ms};
+use metaclaw_gateway::RelayOnly;
 use serde_json::Value;
 
 use super::{context::Context, exit, source::running};
-use crate::out;
+use crate::{out, privacy};
 
 /// Arguments of `status`.
 #[derive(Debug, Args)]
@@ -86,6 +87,7 @@ fn text(status: &Value, now_ms: u64) -> String {
             "settings: {file} changed since the start: restart to use it"
         ));
     }
+    lines.extend(private(status));
     lines.extend(trainer(&status["trainer"]));
     let upstreams = status["upstreams"].as_object().into_iter().flatten();
     lines.extend(upstreams.map(|(name, it)| upstream(name, it, now_ms)));
@@ -103,6 +105,23 @@ fn text(status: &Value, now_ms: u64) -> String {
         ));
     }
     lines.join("\n")
+}
+
+/// Who is only relayed, and how many chats were not kept.
+fn private(status: &Value) -> Vec<String> {
+    let off: RelayOnly = serde_json::from_value(status["off"].clone()).unwrap_or_default();
+    let mut lines: Vec<String> = privacy::told(&off)
+        .map(|told| format!("off:     {told}"))
+        .into_iter()
+        .collect();
+    let count = |key: &str| status["counts"][key].as_u64().unwrap_or_default();
+    let (relayed, off_record) = (count("relayed_only"), count("off_record"));
+    if relayed + off_record > 0 {
+        lines.push(format!(
+            "private: {relayed} chats only relayed, {off_record} off the record: nothing of them is kept"
+        ));
+    }
+    lines
 }
 
 fn said(value: &Value) -> &str {

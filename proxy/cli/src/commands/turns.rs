@@ -11,6 +11,7 @@ pub(super) use self::outcome::score;
 use super::{context::Context, source::TurnSource};
 use crate::{control::TurnsQuery, out};
 
+mod kept;
 mod outcome;
 mod show;
 
@@ -44,11 +45,11 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// One turn: under what it was served, what was said, what became of it.
+    /// One turn: under what it was served, what was said, what became of it; --full: all that is kept of it.
     Show {
         /// As in 12-3.
         id: TurnId,
-        /// With every message as it was sent, whole.
+        /// All that is kept: every message whole, and every field.
         #[arg(long)]
         full: bool,
         /// As JSON.

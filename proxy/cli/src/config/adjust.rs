@@ -1,6 +1,7 @@
 //! Settings that are changed for safety before anybody reads them, each with a word about it.
 
-use super::{ConfigError, InertUse, Loaded, Problem, providers::host};
+use super::{ConfigError, InertUse, Loaded, Problem};
+use crate::address::host;
 
 // === impl Loaded ===
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use metaclaw_chat::Secret;
 
 use super::{Backend, BackendKind, Config, InertUse, Mode, hub};
+use crate::address::is_here;
 
 /// The demo model below the cache folder; `cargo xtask start` puts it there.
 const DEMO: &str = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
@@ -86,6 +87,19 @@ impl Policy {
             (None, None, true) => Err(PolicyError::NoModel),
             (None, None, false) => Ok(Self::None),
         }
+    }
+
+    /// The address of who trains, where that is not this machine.
+    pub(crate) fn elsewhere(&self) -> Option<&str> {
+        match self {
+            Self::Remote { url, .. } if !is_here(url) => Some(url),
+            Self::Remote { .. } | Self::Local { .. } | Self::None => None,
+        }
+    }
+
+    /// Whether texts may be sent to who trains: on this machine always, elsewhere if that was allowed.
+    pub(crate) fn may_train(&self, config: &Config) -> bool {
+        self.elsewhere().is_none() || config.privacy.cloud_training_ok == Some(true)
     }
 
     /// Whether requests go to a policy model.

@@ -5,11 +5,8 @@ use std::path::Path;
 use figment::value::Value;
 use metaclaw_chat::now_ms;
 
-use super::{
-    ConfigError, Layer, Origin,
-    providers::{self, host},
-};
-use crate::auth_profiles::Profiles;
+use super::{ConfigError, Layer, Origin, providers};
+use crate::{address::host, auth_profiles::Profiles};
 
 const KEY: &str = "llm.api_key";
 

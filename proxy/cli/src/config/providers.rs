@@ -1,7 +1,9 @@
 //! Providers that people name instead of an address, as the Python original's wizard had them.
 
-use super::{Layer, Origin};
 use figment::value::Value;
+
+use super::{Layer, Origin};
+use crate::address::host;
 
 /// A provider of chat models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,14 +107,6 @@ pub(crate) fn named(name: &str) -> Option<&'static Provider> {
 /// The provider whose address this is.
 pub(crate) fn at(url: &str) -> Option<&'static Provider> {
     PROVIDERS.iter().find(|it| host(it.api_base) == host(url))
-}
-
-/// The host of an address, with its port.
-pub(crate) fn host(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = rest.split('/').next().unwrap_or(rest);
-    // Whatever stands before an @ may be a password.
-    authority.rsplit('@').next().unwrap_or(authority)
 }
 
 /// What `llm.provider` says where `llm.api_base` says nothing: a layer below `layers`.

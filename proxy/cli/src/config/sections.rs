@@ -8,7 +8,7 @@ use std::{
 };
 
 use metaclaw_chat::Secret;
-use metaclaw_gateway::KeyConfig;
+use metaclaw_gateway::{KeyConfig, LLM, POLICY};
 use serde::{Deserialize, Serialize};
 
 /// `mode`: whether the weights learn, and when.
@@ -79,12 +79,30 @@ pub(crate) struct Upstream {
     pub url: Option<String>,
 }
 
-/// `agents.<id>.mode`.
+/// `routing.order`: who is asked.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Routing {
+    /// In this order.
+    pub order: Vec<String>,
+}
+
+/// `privacy.cloud_training_ok`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Consent {
+    /// Whether texts may be sent to another machine to train on; none until that was asked.
+    pub cloud_training_ok: Option<bool>,
+}
+
+/// `agents.<id>.mode`, `agents.<id>.upstream`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Agent {
     /// Without one, that of all.
     pub mode: Option<Mode>,
+    /// Whom it is answered by, in place of all others but the policy model.
+    pub upstream: Vec<String>,
 }
 
 /// `rl.backend` and where it is.
@@ -172,6 +190,16 @@ impl Listen {
 
     pub(crate) fn address(&self) -> SocketAddr {
         SocketAddr::new(self.host, self.port)
+    }
+}
+
+// === impl Routing ===
+
+impl Default for Routing {
+    fn default() -> Self {
+        Self {
+            order: [POLICY, LLM].map(str::to_owned).into(),
+        }
     }
 }
 

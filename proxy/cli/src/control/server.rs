@@ -27,6 +27,7 @@ use crate::{
     app::App,
     compare::{Question, Wanted, pick},
     lessons,
+    privacy::SwitchChange,
     report::{self, Period},
 };
 
@@ -56,6 +57,7 @@ pub(crate) async fn serve(
     let routes = Router::new()
         .route("/status", post(status))
         .route("/stop", post(stop))
+        .route("/switch", post(switch))
         .route("/turns", post(turns))
         .route("/turn", post(turn))
         .route("/export", post(exported))
@@ -102,6 +104,10 @@ async fn status(State(control): State<Control>) -> Response {
 async fn stop(State(control): State<Control>) -> Json<Value> {
     control.app.stop();
     Json(json!({"stopping": true}))
+}
+
+async fn switch(State(control): State<Control>, Json(change): Json<SwitchChange>) -> Response {
+    on_files(move || control.app.switch(&change)).await
 }
 
 async fn turns(State(control): State<Control>, Json(query): Json<TurnsQuery>) -> Response {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
 use metaclaw_chat::{AgentId, SessionId, TurnId};
-use metaclaw_gateway::{Counts, KeyConfig, UpstreamAnswers};
+use metaclaw_gateway::{Counts, KeyConfig, RelayOnly, UpstreamAnswers};
 use metaclaw_learner::LearnerStatus;
 use metaclaw_skills::Lesson;
 use metaclaw_turns::{Funnel, StateKind, TurnFilter};
@@ -22,6 +22,8 @@ pub(crate) struct Status {
     pub since_ms: u64,
     /// What serves, what learns, what leaves the machine.
     pub about: About,
+    /// Who is only relayed for now.
+    pub off: RelayOnly,
     /// The local trainer, where there is one.
     pub trainer: Option<TrainerStatus>,
     /// The adapter that each agent is served with.

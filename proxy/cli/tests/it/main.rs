@@ -6,6 +6,7 @@ mod harness;
 mod instances;
 mod keys;
 mod output;
+mod privacy;
 mod python;
 mod seen;
 mod setup;

@@ -1,7 +1,7 @@
 //! What a request says about itself, in its headers and fields.
 
 use http::{HeaderMap, HeaderName};
-use metaclaw_chat::{AgentId, SessionId};
+use metaclaw_chat::{AgentId, SessionId, excerpt};
 use metaclaw_dialects::request::ChatRequest;
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::error::IdentityError;
 use crate::auth::Caller;
 
 /// Headers that are addressed to us; no upstream sees them.
-pub(crate) const OWN_HEADERS: [HeaderName; 7] = [
+pub(crate) const OWN_HEADERS: [HeaderName; 8] = [
     HeaderName::from_static("x-session-id"),
     HeaderName::from_static("x-turn-type"),
     HeaderName::from_static("x-session-done"),
@@ -17,6 +17,7 @@ pub(crate) const OWN_HEADERS: [HeaderName; 7] = [
     HeaderName::from_static("x-user-id"),
     HeaderName::from_static("x-workspace-id"),
     HeaderName::from_static("x-agent-id"),
+    HeaderName::from_static("x-metaclaw-learn"),
 ];
 
 /// What a request says about itself.
@@ -68,6 +69,21 @@ impl Claims<'_> {
         let given = self.own("x-session-done", "session_done")?;
         let given = given.map(|given| given.trim().to_ascii_lowercase());
         Ok(given.is_some_and(|given| ["1", "true", "yes", "on"].contains(&given.as_str())))
+    }
+
+    /// Whether it says that nothing of it is to be kept.
+    ///
+    /// # Errors
+    /// What may be meant as a no must not pass for a yes: what is neither is refused.
+    pub(crate) fn says_no(&self) -> Result<bool, IdentityError> {
+        let given = text(self.headers, "x-metaclaw-learn")?;
+        match given.map(str::to_ascii_lowercase).as_deref() {
+            None | Some("yes" | "true" | "on" | "1") => Ok(false),
+            Some("no" | "false" | "off" | "0") => Ok(true),
+            Some(other) => Err(IdentityError::Learn {
+                given: excerpt(other).to_string(),
+            }),
+        }
     }
 
     /// Whether its own header names the agent.

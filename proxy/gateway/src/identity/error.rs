@@ -19,6 +19,8 @@ pub(crate) enum IdentityError {
         field: &'static str,
         source: NameError,
     },
+    #[error("X-MetaClaw-Learn: {given:?} is not allowed: yes or no")]
+    Learn { given: String },
     #[error("{field}: a header that is no UTF-8 text")]
     HeaderText { field: &'static str },
 }
@@ -31,7 +33,10 @@ impl IdentityError {
         match self {
             Self::ForeignAgent { .. } => Some("foreign_agent"),
             Self::ByTextAlone { .. } => Some("agent_by_text_alone"),
-            Self::SharedAgent | Self::Name { .. } | Self::HeaderText { .. } => None,
+            Self::SharedAgent
+            | Self::Name { .. }
+            | Self::Learn { .. }
+            | Self::HeaderText { .. } => None,
         }
     }
 
@@ -41,6 +46,7 @@ impl IdentityError {
             Self::ForeignAgent { .. } | Self::SharedAgent | Self::ByTextAlone { .. } => {
                 "X-Agent-Id"
             }
+            Self::Learn { .. } => "X-MetaClaw-Learn",
             Self::Name { field, .. } | Self::HeaderText { field } => field,
         }
     }

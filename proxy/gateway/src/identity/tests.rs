@@ -8,7 +8,7 @@ use tokio::time::advance;
 use super::*;
 
 /// A chat completion of these messages.
-pub(super) fn request(messages: &[Message]) -> ChatRequest {
+pub(crate) fn request(messages: &[Message]) -> ChatRequest {
     let raw = serde_json::json!({ "messages": messages }).to_string();
     ChatRequest::parse(Api::Chat, raw.into()).unwrap()
 }

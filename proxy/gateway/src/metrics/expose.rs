@@ -172,6 +172,16 @@ fn counters(registry: &mut Registry, counts: &Counts) {
             "Sessions whose lessons were chosen again after a pause",
             counts.cache_breaks,
         ),
+        (
+            "relayed_only_turns",
+            "Chats that were only relayed, while metaclaw off was in force",
+            counts.relayed_only,
+        ),
+        (
+            "off_record_turns",
+            "Chats of which nothing was kept, as a header or their owner wanted it",
+            counts.off_record,
+        ),
     ] {
         registry.register(name, help, ConstCounter::new(n));
     }

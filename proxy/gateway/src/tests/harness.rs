@@ -21,7 +21,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Gateway, GatewayConfig, GatewayParts, Metrics, Secret, Services, Serving, gateway::QUEUE,
+    Gateway, GatewayConfig, GatewayParts, Metrics, Privacy, Secret, Services, Serving,
+    gateway::QUEUE,
 };
 
 /// Nothing on one machine takes this long unless it hangs.
@@ -51,6 +52,7 @@ pub(super) struct SetUp {
     pub wishes: WishesConfig,
     pub skills: SkillsConfig,
     pub services: Option<Services>,
+    pub privacy: Arc<Privacy>,
     pub no_llm: bool,
     /// Turns that may wait for the log; all that may, where it is not said.
     pub at_once: Option<usize>,
@@ -133,6 +135,7 @@ impl Harness {
             library,
             roots: Arc::new(RootCertStore::empty()),
             serving: Arc::clone(&serving),
+            privacy: Arc::clone(&set_up.privacy),
             services,
         };
         let at_once = set_up.at_once.unwrap_or(QUEUE);

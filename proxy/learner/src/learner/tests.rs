@@ -58,6 +58,7 @@ impl Rig {
         );
         let told = Arc::clone(&swaps);
         let parts = Parts {
+            is_off: Arc::new(|_| false),
             library: None,
             skills_learn: false,
             judge: Judge::Rules(Rules::compile(&config.judge.rules).unwrap()),

@@ -1,10 +1,12 @@
 //! Where each message of a new turn lies in its session, and which are new there.
 
 use metaclaw_chat::{ChainHash, Message, Role, TurnId};
+use serde_json::Value;
 
 use crate::{
     error::LogError,
     keys,
+    mask::Mask,
     new_turn::{NewMessage, NewTurn},
     record::{self, Record},
     session::SessionIndex,
@@ -20,12 +22,15 @@ const LOOKED_THROUGH: u32 = 2_000;
 #[derive(Debug)]
 pub(super) struct Conversation<'s> {
     session: &'s SessionIndex,
+    mask: &'s Mask,
     /// The line of each message.
     pub(super) places: Vec<u32>,
     /// Texts that the session does not have yet: its next lines.
     pub(super) own: Vec<String>,
     /// Messages that the session has, or has now, in other words.
     pub(super) aliases: Vec<(Hash, u32)>,
+    /// Some of its own texts were masked.
+    pub(super) is_masked: bool,
     /// The turn whose reply this one continues, and where what is new behind it begins.
     pub(super) follows: Option<(u32, usize)>,
 }
@@ -34,13 +39,15 @@ pub(super) struct Conversation<'s> {
 
 impl<'s> Conversation<'s> {
     pub(super) fn of(
-        txn: &Txn<'_>,
+        txn: &Txn<'s>,
         session: &'s SessionIndex,
         id: TurnId,
         new: &NewTurn,
     ) -> Result<Self, TxnError> {
         let mut conversation = Self {
             session,
+            mask: txn.mask,
+            is_masked: false,
             places: Vec::new(),
             own: Vec::new(),
             aliases: Vec::new(),
@@ -101,7 +108,10 @@ impl<'s> Conversation<'s> {
                 self.places.push(line);
                 continue;
             }
-            let canonical = text.canonical().map_err(LogError::from)?;
+            // As this program writes the value: the same for all who write it otherwise.
+            let mut value: Value = text.read().map_err(LogError::from)?;
+            self.is_masked |= self.mask.value(&mut value);
+            let canonical = value.to_string();
             let hash = hash(canonical.as_bytes());
             let line = session.find(&hash, expected);
             let line = line.unwrap_or_else(|| self.push(canonical));

@@ -108,7 +108,7 @@ impl Answers {
             return self.get("llm.api_key").map(str::to_owned);
         }
         let llm = &loaded.config.llm;
-        let host = |url: &str| providers::host(url).to_owned();
+        let host = |url: &str| crate::address::host(url).to_owned();
         let before = llm.api_base.as_deref().map(host);
         let is_same = before == self.get("llm.api_base").map(host);
         let key = llm.api_key.as_ref().filter(|_| is_same)?;

@@ -7,7 +7,7 @@ use metaclaw_llm::http_client;
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::Value;
 
-use crate::{config::providers::host, roots};
+use crate::{address::host, roots};
 
 /// For the whole question.
 const DEADLINE: Duration = Duration::from_secs(15);

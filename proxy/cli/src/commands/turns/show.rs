@@ -6,7 +6,10 @@ use metaclaw_chat::{Message, Role, Utterance, now_ms};
 use metaclaw_learner::POLICY_UPSTREAM;
 use metaclaw_turns::{Served, Turn};
 
-use super::outcome::{outcome, score};
+use super::{
+    kept,
+    outcome::{outcome, score},
+};
 use crate::out;
 
 /// Characters of a text that are shown without `--full`.
@@ -15,6 +18,9 @@ const EXCERPT: usize = 600;
 /// A turn in lines. Without `full`, long texts are cut and the messages of earlier turns are left out.
 pub(super) fn text(turn: &Turn, full: bool) -> String {
     let mut lines = facts(turn);
+    if full {
+        lines.extend(kept::rest(turn));
+    }
     let from = if full { 0 } else { turn.new_from };
     if from > 0 {
         lines.push(format!(
@@ -28,6 +34,8 @@ pub(super) fn text(turn: &Turn, full: bool) -> String {
         Some(reply) => lines.push(format!("[reply] {}", shortened(&reply.text(), full))),
         None => lines.push("[no reply]".to_owned()),
     }
+    let fields = turn.reply.as_ref().filter(|_| full).and_then(kept::fields);
+    lines.extend(fields.map(|fields| format!("[fields] {fields}")));
     for call in turn.reply.iter().flat_map(Message::tool_calls) {
         let arguments = shortened(&call.arguments, full);
         lines.push(format!("[calls] {} {arguments}", call.name));
@@ -118,6 +126,9 @@ fn said(message: &Message, full: bool) -> String {
             shortened(&call.arguments, full)
         );
     }
+    if let Some(fields) = kept::fields(message).filter(|_| full) {
+        let _ = write!(line, "\n[fields] {fields}");
+    }
     line
 }
 
@@ -129,5 +140,88 @@ fn shortened(text: &str, full: bool) -> String {
             format!("{} … ({more} characters more: --full)", &text[..end])
         }
         _ => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A turn of which every field is set.
+    fn turn() -> Turn {
+        let verdict = |score: i8, hint: &str| {
+            json!({"score": score, "by": "llm", "weight": 0.5, "hint": hint,
+                "votes": [{"score": score, "hint": format!("vote {hint}")}]})
+        };
+        let turn = json!({
+            "id": "12-3", "agent": "main", "session": "s-1", "kind": "main",
+            "chain": "01".repeat(32), "reply_id": "chatcmpl-9", "finish_reason": "stop",
+            "usage": {"prompt_tokens": 9, "completion_tokens": 2, "cached_tokens": 1},
+            "end": {"how": "complete"}, "started_ms": 101, "first_byte_ms": 102, "ended_ms": 103,
+            "is_last": true, "masked": true, "parent": "12-2", "new_from": 1,
+            "request": {
+                "messages": [
+                    {"role": "user", "content": [{"type": "image_url", "image_url": "data:1"}]},
+                    {"role": "tool", "tool_call_id": "call_7", "content": "result"},
+                ],
+                "tools": [{"type": "function", "function": {"name": "exec"}}],
+                "params": {"temperature": 0.7},
+            },
+            "reply": {"role": "assistant", "content": "ok", "reasoning_content": "thought"},
+            "served": {"api": "/v1/messages", "upstream": "policy", "model": "demo", "adapter": "main-3",
+                "skills": [{"name": "brief", "version": "9f2c"}], "wishes": "77ab",
+                "system_block": "block text", "user_line": "line text"},
+            "state": {"is": "trained", "n": 4},
+            "verdict": verdict(1, "good hint"), "overruled": [verdict(-1, "old hint")],
+            "uses": [{"lineage": "main-a", "n": 4}],
+            "tokens": {"prompt_ids": [1, 2], "ids": [3], "logprobs": [-0.5], "sampling_logprobs": [],
+                "adapter": "main-3", "version": 5, "base": "demo-base"},
+        });
+        serde_json::from_value(turn).unwrap()
+    }
+
+    #[test]
+    fn full_shows_every_field_that_is_kept() {
+        let turn = turn();
+        let shown = text(&turn, true);
+        // Whatever is kept as a text or a number stands there, but for single ids, of which there is a count.
+        let mut kept = serde_json::to_value(&turn).unwrap();
+        kept["tokens"] = json!([2, 1, "main-3", 5, "demo-base"]);
+        // Said in words: kind, how it ended, who judged.
+        for field in ["kind", "end", "state"] {
+            kept[field] = json!(null);
+        }
+        let mut missing = Vec::new();
+        collect(&kept, &mut |leaf| {
+            if !shown.contains(leaf) && !["llm", "assistant"].contains(&leaf) {
+                missing.push(leaf.to_owned());
+            }
+        });
+        assert_eq!(missing, Vec::<String>::new(), "{shown}");
+        for words in [
+            "kind      main",
+            "trained in step 4",
+            "by a model",
+            "no token ids are kept",
+        ] {
+            assert!(shown.contains(words), "{words}: {shown}");
+        }
+        let short = text(&turn, false);
+        assert!(
+            !short.contains("old hint") && !short.contains("call_7"),
+            "{short}"
+        );
+    }
+
+    fn collect(value: &serde_json::Value, leaf: &mut impl FnMut(&str)) {
+        match value {
+            serde_json::Value::Object(fields) => fields.values().for_each(|it| collect(it, leaf)),
+            serde_json::Value::Array(items) => items.iter().for_each(|it| collect(it, leaf)),
+            serde_json::Value::Null | serde_json::Value::Bool(_) => {}
+            serde_json::Value::Number(n) => leaf(&n.to_string()),
+            serde_json::Value::String(text) => leaf(text),
+        }
     }
 }

@@ -285,12 +285,30 @@ pub(super) const TURNS: &[Key] = &[
         "30 d",
         "sessions that ended longer ago are forgotten; what was learned from them stays, and the counts",
     ),
-    inert(
+    key(
         "turns.statistics_retention",
         Span,
-        "counts are kept for ever",
+        "365 d",
+        "counts by day and agent (turns, verdicts, tokens, lessons; no word of what was said) are forgotten after so long",
     ),
-    inert("turns.mask", Texts, LATER),
+    key(
+        "turns.mask_secrets",
+        Bool,
+        "true",
+        "mask keys, tokens and passwords of known shapes before a turn is written; such a turn is not trained on",
+    ),
+    key(
+        "turns.mask",
+        Texts,
+        "[]",
+        "regular expressions; what they match is masked as well",
+    ),
+    key(
+        "privacy.phrases",
+        Texts,
+        "[off the record, don't remember this, do not remember this, don't record this, don't learn from this, 别记住这个, 不要记住这个, 别记录这次对话, 不要记录这次对话]",
+        "said by the owner, nothing of a session is kept from there on; header X-MetaClaw-Learn: no does the same",
+    ),
 ];
 
 pub(super) const LESSONS: &[Key] = &[

@@ -243,5 +243,10 @@ pub(super) const SCHEDULER: &[Key] = &[
     inert("scheduler.calendar.enabled", Bool, LATER),
     inert("scheduler.calendar.credentials_path", Text, LATER),
     inert("scheduler.calendar.token_path", Text, LATER),
-    inert("privacy.cloud_training_ok", Bool, "no cloud trains yet"),
+    key(
+        "privacy.cloud_training_ok",
+        Bool,
+        "",
+        "whether what is said may be sent to a training server on another machine; asked once at a start. false: it serves and does not train",
+    ),
 ];

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use metaclaw_gateway::RelayOnly;
+
 use super::*;
 use crate::{
     banner::{About, Banner, First, JudgedWith},
@@ -93,6 +95,7 @@ fn every_key_that_does_nothing_is_named_with_its_reason() {
             proxy: SocketAddr::from(([127, 0, 0, 1], 30_000)),
             keyed: false,
             about: &about,
+            off: &RelayOnly::default(),
             inert: &inert,
             config: "config.yaml",
             agent: None,

@@ -1,0 +1,129 @@
+//! What an owner says to keep something to themselves: "off the record".
+
+use metaclaw_chat::{Role, Speaker, Utterance};
+use metaclaw_dialects::request::ChatRequest;
+use metaclaw_turns::TurnKind;
+use regex::Regex;
+
+use crate::config::ConfigError;
+
+/// The phrases that put a session off the record.
+#[derive(Debug)]
+pub(super) struct Phrases(Option<Regex>);
+
+// === impl Phrases ===
+
+impl Phrases {
+    /// # Errors
+    /// [`ConfigError::Invalid`] where one is blank: it would stand everywhere.
+    pub(super) fn new(phrases: &[String]) -> Result<Self, ConfigError> {
+        let invalid = |reason: String| ConfigError::invalid("privacy.phrases", &reason);
+        if phrases.is_empty() {
+            return Ok(Self(None));
+        }
+        if phrases.iter().any(|phrase| phrase.trim().is_empty()) {
+            let reason = "a blank phrase is not allowed: it stands in every message";
+            return Err(invalid(reason.to_owned()));
+        }
+        let patterns: Vec<String> = phrases.iter().map(|phrase| pattern(phrase)).collect();
+        let pattern = format!("(?i)(?:{})", patterns.join("|"));
+        let regex = Regex::new(&pattern).map_err(|error| invalid(error.to_string()))?;
+        Ok(Self(Some(regex)))
+    }
+
+    /// Whether the owner says one anywhere in a conversation. An errand has the conversation within one text: there
+    /// they count wherever they stand.
+    pub(super) fn are_in(&self, chat: &ChatRequest, kind: TurnKind) -> bool {
+        let Some(phrases) = &self.0 else {
+            return false;
+        };
+        chat.messages().any(|message| {
+            if message.role() != Role::User {
+                return false;
+            }
+            let text = message.text();
+            // Most say none: only then is it looked at whose words they are.
+            phrases.is_match(&text)
+                && (kind == TurnKind::Side || message.is_owners() && is_owners(phrases, &text))
+        })
+    }
+}
+
+fn is_owners(phrases: &Regex, text: &str) -> bool {
+    let utterance = Utterance::parse(text);
+    utterance.speaker == Speaker::Owner && phrases.is_match(&utterance.text)
+}
+
+/// A phrase in any case, with any blanks and either apostrophe; one that begins or ends with a letter is no part of a
+/// longer word.
+fn pattern(phrase: &str) -> String {
+    let words: Vec<String> = phrase
+        .split_whitespace()
+        .map(|word| regex::escape(word).replace(['\'', '’'], "['’]"))
+        .collect();
+    let edge = |end: Option<char>| match end {
+        Some(end) if end.is_ascii_alphanumeric() => r"(?-u:\b)",
+        _ => "",
+    };
+    let trimmed = phrase.trim();
+    let (first, last) = (trimmed.chars().next(), trimmed.chars().next_back());
+    format!("{}{}{}", edge(first), words.join(r"\s+"), edge(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use metaclaw_chat::Message;
+
+    use super::*;
+    use crate::{config::PrivacyConfig, identity::tests::request};
+
+    fn say(text: &str) -> bool {
+        let phrases = Phrases::new(&PrivacyConfig::default().phrases).unwrap();
+        let messages = [
+            Message::user(text),
+            Message::assistant("off the record"),
+            Message::user("And now?"),
+        ];
+        phrases.are_in(&request(&messages), TurnKind::Main)
+    }
+
+    #[test]
+    fn phrases_are_the_owners_as_openclaw_sends_them() {
+        for text in [
+            "Off the record: my salary is 5,000.",
+            "[Fri 2026-11-20 05:31 UTC] Please don’t  remember\nthis.\n\nRuntime: agent=main | host=x",
+            "Conversation info: ⟦openclaw:ctx⟧\n```json\n{}\n```\n\n别记住这个：我搬家了",
+        ] {
+            assert!(say(text), "{text}");
+        }
+        for text in [
+            "What is on the record?",
+            "off the recorder",
+            "Forwarded message context: ⟦openclaw:ctx⟧\n```json\n{}\n```\nThis is off the record.",
+            "[Chat messages since your last reply - for context]\nBob: off the record\n[Current message - respond to this]\nAnn: hi",
+            "[2026-11-20 05:31] hi\n\nContext: ⟦openclaw:ctx⟧\n```json\n{}\n```\noff the record",
+        ] {
+            assert!(!say(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_errand_that_has_the_conversation_in_it_counts_whole() {
+        let phrases = Phrases::new(&PrivacyConfig::default().phrases).unwrap();
+        let text = "<conversation>\nuser: off the record, ..\n</conversation>\n\nContext: ⟦openclaw:ctx⟧\noff the record";
+        let chat = request(&[Message::user(text)]);
+        assert!(phrases.are_in(&chat, TurnKind::Side));
+    }
+
+    #[test]
+    fn a_blank_phrase_is_refused_and_none_is_none() {
+        let error = Phrases::new(&[" ".to_owned()]).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "privacy.phrases: a blank phrase is not allowed: it stands in every message"
+        );
+        let none = Phrases::new(&[]).unwrap();
+        let chat = request(&[Message::user("off the record")]);
+        assert!(!none.are_in(&chat, TurnKind::Main));
+    }
+}

@@ -1,0 +1,87 @@
+//! What is counted of one agent on one day: numbers without a word of what was said.
+
+use std::ops::AddAssign;
+
+use metaclaw_chat::{AgentId, Score};
+use serde::{Deserialize, Serialize};
+
+use crate::turn::TurnKind;
+
+const DAY_MS: u64 = 24 * 3_600 * 1_000;
+
+/// The counts of one agent on one day, or of more of them, added up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DailyCounts {
+    /// Turns with the owner.
+    pub turns: u64,
+    /// The client's own errands.
+    pub side_turns: u64,
+    /// Turns of that day whose verdict in force is +1.
+    pub good: u64,
+    /// The same with -1.
+    pub bad: u64,
+    /// The same with 0.
+    pub unclear: u64,
+    /// Tokens of prompts, cached ones included, as the upstreams count them.
+    pub tokens_in: u64,
+    /// Of those, the ones that came from a provider's cache.
+    pub tokens_cached: u64,
+    /// Tokens of replies.
+    pub tokens_out: u64,
+    /// Tokens that judge, evolver and embeddings took.
+    pub learning_tokens: u64,
+    /// Lessons that came into force.
+    pub lessons: u64,
+}
+
+/// What one agent did on one day.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DayStatistics {
+    /// Days since 1970-01-01, in UTC.
+    pub day: u32,
+    /// Whose counts they are.
+    pub agent: AgentId,
+    /// The counts.
+    #[serde(flatten)]
+    pub counts: DailyCounts,
+}
+
+/// The day of a time in Unix milliseconds: days since 1970-01-01, in UTC.
+pub fn day_of(ms: u64) -> u32 {
+    u32::try_from(ms / DAY_MS).unwrap_or(u32::MAX)
+}
+
+// === impl DailyCounts ===
+
+impl DailyCounts {
+    pub(crate) fn of_kind(&mut self, kind: TurnKind) -> &mut u64 {
+        match kind {
+            TurnKind::Main => &mut self.turns,
+            TurnKind::Side => &mut self.side_turns,
+        }
+    }
+
+    pub(crate) fn with_score(&mut self, score: Score) -> &mut u64 {
+        match score {
+            Score::Good => &mut self.good,
+            Score::Bad => &mut self.bad,
+            Score::Unclear => &mut self.unclear,
+        }
+    }
+}
+
+impl AddAssign for DailyCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.turns += other.turns;
+        self.side_turns += other.side_turns;
+        self.good += other.good;
+        self.bad += other.bad;
+        self.unclear += other.unclear;
+        self.tokens_in += other.tokens_in;
+        self.tokens_cached += other.tokens_cached;
+        self.tokens_out += other.tokens_out;
+        self.learning_tokens += other.learning_tokens;
+        self.lessons += other.lessons;
+    }
+}

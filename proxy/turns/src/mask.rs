@@ -1,0 +1,115 @@
+//! Secrets taken out of texts before they are written: keys, tokens, passwords of known shapes, and what
+//! `turns.mask` names.
+//!
+//! What stands in the place of one says its kind and nothing else, so that the same text is masked to the same
+//! text: it is found again when a client repeats it. `docs/privacy.md` lists the shapes.
+
+use std::{borrow::Cow, sync::LazyLock};
+
+use regex::Regex;
+use serde_json::Value;
+
+use self::shapes::{LITERALS, SHAPES, of_field};
+use crate::error::OpenError;
+
+mod shapes;
+
+/// All that is masked.
+#[derive(Debug)]
+pub(crate) struct Mask {
+    /// The known shapes, if they are masked.
+    known: bool,
+    /// Those of the configuration.
+    own: Vec<Regex>,
+}
+
+// === impl Mask ===
+
+impl Mask {
+    /// Masks known shapes, if so, and what `own` patterns match.
+    ///
+    /// # Errors
+    /// [`OpenError::Mask`] names a pattern that is none, or that matches where nothing stands.
+    pub(crate) fn new(known: bool, own: &[String]) -> Result<Self, OpenError> {
+        let compile = |pattern: &String| {
+            let refused = |why: String| OpenError::Mask {
+                pattern: pattern.clone(),
+                why,
+            };
+            let regex = Regex::new(pattern).map_err(|error| refused(error.to_string()))?;
+            if regex.is_match("") {
+                return Err(refused("it matches where nothing stands".to_owned()));
+            }
+            Ok(regex)
+        };
+        if known {
+            // Now, and not when the first turn waits for it.
+            LazyLock::force(&LITERALS);
+            LazyLock::force(&SHAPES);
+        }
+        let own = own.iter().map(compile).collect::<Result<_, _>>()?;
+        Ok(Self { known, own })
+    }
+
+    /// A text without its secrets; none where it has none.
+    pub(crate) fn text(&self, text: &str) -> Option<String> {
+        let mut masked = Cow::Borrowed(text);
+        if self.known {
+            let may_be_in = LITERALS.found_in(text);
+            for (shape, _) in SHAPES.iter().zip(may_be_in).filter(|(_, may_be)| *may_be) {
+                if let Some(text) = shape.mask(&masked) {
+                    masked = Cow::Owned(text);
+                }
+            }
+        }
+        for pattern in &self.own {
+            if let Cow::Owned(text) = pattern.replace_all(&masked, "[masked]") {
+                masked = Cow::Owned(text);
+            }
+        }
+        match masked {
+            Cow::Owned(masked) => (masked != text).then_some(masked),
+            Cow::Borrowed(_) => None,
+        }
+    }
+
+    /// Takes the secrets out of a value's texts and names; whether there were any.
+    pub(crate) fn value(&self, value: &mut Value) -> bool {
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => false,
+            Value::String(text) => replace(text, self.text(text)),
+            Value::Array(values) => values
+                .iter_mut()
+                .fold(false, |masked, value| self.value(value) | masked),
+            Value::Object(fields) => {
+                let in_name = fields.keys().any(|name| self.text(name).is_some());
+                if in_name {
+                    let named =
+                        |(name, value): (String, Value)| (self.text(&name).unwrap_or(name), value);
+                    *fields = std::mem::take(fields).into_iter().map(named).collect();
+                }
+                fields.iter_mut().fold(in_name, |masked, (name, value)| {
+                    masked | self.field(name, value)
+                })
+            }
+        }
+    }
+
+    /// A field whose name says that its value is a secret has no other sign of it.
+    fn field(&self, name: &str, value: &mut Value) -> bool {
+        let Value::String(text) = value else {
+            return self.value(value);
+        };
+        let masked = self.known.then(|| of_field(name, text)).flatten();
+        replace(text, masked.or_else(|| self.text(text)))
+    }
+}
+
+fn replace(text: &mut String, masked: Option<String>) -> bool {
+    let is_masked = masked.is_some();
+    *text = masked.unwrap_or_else(|| std::mem::take(text));
+    is_masked
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

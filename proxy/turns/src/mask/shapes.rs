@@ -1,0 +1,254 @@
+//! The shapes of secrets that are known: what is looked for, and what becomes of it.
+
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+use regex::{Captures, Regex};
+
+/// What may stand in front of a key: the beginning, anything but a letter or digit, or an escape of JSON within JSON.
+const FRONT: &str = r"(?P<front>^|[^A-Za-z0-9]|\\+(?:[nrtfb]|u[0-9A-Fa-f]{4}))";
+/// Names of passwords, and of what else is secret.
+const WORDS: &str = r"(?i-u:password|passwd|passphrase|\bpwd)|密码|口令";
+const NAMES: &str =
+    r"(?i-u:secret|token|credential|api[ _-]?key|access[_-]?key|private[_-]?key|auth[_-]?key)";
+/// How such a name may go on: `secret_access_key`, `tokens`, `secretKey`.
+const REST: &str = r"(?i-u:s|key|value)?(?:[_-][A-Za-z0-9_-]*)?";
+/// What stands between a name and its value.
+const IS: &str = r#"["'\\]*(?P<is>\s*(?:=>|:=|[=:：是为]|(?i-u:\bis\b))\s*)"#;
+/// A value: to the closing quote, or to a blank, a bracket or the end of a part of a Chinese sentence.
+const VALUE: &str = r#"(?:(?P<quote>["'\\]+)(?P<quoted>[^"'\\\n]{4,})|(?P<value>[^\s"'\\<>(){}\[\]，。；、！？「」『』（）“”]{4,}))"#;
+
+/// Keys whose shape says what they are, each behind [`FRONT`].
+const KEYS: &str = r"sk-[A-Za-z0-9_-]{16,}|(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}|xox[abeoprs]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{20,}|AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{20,}|hf_[A-Za-z0-9]{20,}|gsk_[A-Za-z0-9]{20,}|xai-[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}|AGE-SECRET-KEY-1[A-Z0-9]{50,}";
+/// What stands in each of them, and in each of [`WORDS`] and [`NAMES`].
+const OF_KEYS: &[&str] = &[
+    "sk-",
+    "sk_",
+    "pk_",
+    "rk_",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "akia",
+    "asia",
+    "abia",
+    "acca",
+    "xox",
+    "xapp-",
+    "aiza",
+    "ya29.",
+    "hf_",
+    "gsk_",
+    "xai-",
+    "npm_",
+    "pypi-",
+    "sg.",
+    ":aa",
+    "age-secret-key-1",
+];
+const OF_NAMES: &[&str] = &[
+    "password",
+    "passwd",
+    "passphrase",
+    "pwd",
+    "密码",
+    "口令",
+    "secret",
+    "token",
+    "credential",
+    "api key",
+    "api_key",
+    "api-key",
+    "apikey",
+    "access_key",
+    "access-key",
+    "accesskey",
+    "private_key",
+    "private-key",
+    "privatekey",
+    "auth_key",
+    "auth-key",
+    "authkey",
+];
+/// A signed token (RFC 7519): three parts and more, the first of which is JSON.
+const TOKEN: &str = r"eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){2,4}";
+/// A private key in PEM (RFC 7468), or as much as there is of one; its lines may be escaped.
+const PEM: &str = r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----(?:(?:\s|\\+[nrt])*(?:[A-Za-z0-9+/=]{16,}|(?:Proc-Type|DEK-Info|Version|Comment|Hash): ?[^\n\\]*))*(?:(?:\s|\\+[nrt])*=?[A-Za-z0-9+/=]{1,15})?(?:\s|\\+[nrt])*(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----)?";
+
+/// One kind of secret.
+#[derive(Debug)]
+pub(super) struct Shape {
+    regex: Regex,
+    /// What a match becomes; none where it is no secret after all.
+    masked: Masked,
+}
+
+/// All of them, the widest first.
+pub(super) static SHAPES: LazyLock<[Shape; 6]> = LazyLock::new(|| shapes().map(Shape::new));
+/// The literals of all shapes: one pass tells which shapes may be in a text.
+pub(super) static LITERALS: LazyLock<Literals> = LazyLock::new(Literals::new);
+
+/// See [`LITERALS`].
+#[derive(Debug)]
+pub(super) struct Literals {
+    searcher: AhoCorasick,
+    /// The shape of each.
+    shapes: Vec<usize>,
+}
+
+/// Names of fields whose values are secrets.
+static NAMED: LazyLock<Regex> =
+    LazyLock::new(|| compiled(&format!("(?:(?P<word>{WORDS})|{NAMES}){REST}$")));
+
+type Masked = fn(&Captures<'_>) -> Option<String>;
+
+/// One kind of secret as it stands in the table: each match of the pattern has one of the literals, in any case.
+type Row = (&'static [&'static str], String, Masked);
+
+fn shapes() -> [Row; 6] {
+    [
+        (&["-----begin "], PEM.to_owned(), |_| {
+            Some(of("private key"))
+        }),
+        (&["eyj"], format!("{FRONT}(?:{TOKEN})"), |found| {
+            Some(front(found) + &of("token"))
+        }),
+        (OF_KEYS, format!("{FRONT}(?:{KEYS})"), |found| {
+            has_digit(&found[0]).then(|| front(found) + &of("api key"))
+        }),
+        (
+            &["bearer", "basic", "token"],
+            r"(?P<head>(?i-u:bearer|basic|token)(?:\s|%20)+)(?P<value>[A-Za-z0-9._~+/=-]{16,})"
+                .to_owned(),
+            |found| has_digit(&found["value"]).then(|| found["head"].to_owned() + &of("token")),
+        ),
+        (
+            &["://"],
+            r#"(?P<head>://[^\s/:@"'\\]*:)(?P<value>[^\s/@"'\\\[]{3,})@"#.to_owned(),
+            |found| Some(format!("{}{}@", &found["head"], of("password"))),
+        ),
+        (
+            OF_NAMES,
+            format!("(?P<head>(?:(?P<word>{WORDS})|{NAMES}){REST}{IS}){VALUE}"),
+            assigned,
+        ),
+    ]
+}
+
+#[expect(
+    clippy::expect_used,
+    reason = "the patterns stand above, and tests use every one: no input reaches them"
+)]
+fn compiled(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a pattern of ours")
+}
+
+/// What the value of a field of that name becomes, if it says that it is a secret.
+pub(super) fn of_field(name: &str, value: &str) -> Option<String> {
+    let found = NAMED.captures(name)?;
+    of_name(found.name("word").is_some(), value)
+}
+
+fn of(kind: &str) -> String {
+    format!("[masked: {kind}]")
+}
+
+fn front(found: &Captures<'_>) -> String {
+    found["front"].to_owned()
+}
+
+/// Drawn at random a key has digits; words joined by dashes have none.
+fn has_digit(text: &str) -> bool {
+    text.bytes().any(|byte| byte.is_ascii_digit())
+}
+
+/// What is set to a value. Prose has the same words: "the password: required".
+fn assigned(found: &Captures<'_>) -> Option<String> {
+    let part = |name| found.name(name).map(|it| it.as_str());
+    let quote = part("quote").unwrap_or_default();
+    let value = part("quoted").or_else(|| part("value"))?;
+    let is_tight = !quote.is_empty() || part("is") == Some("=");
+    let has_signs = value.contains(|c: char| c.is_ascii_punctuation() && !"._-:/?!,;".contains(c));
+    let is_word = part("word").is_some();
+    let is_secret = is_word && (is_tight || has_digit(value) || has_signs);
+    let is_placeholder =
+        value.starts_with(['$', '%', '*', '[', '{', '<']) || value.starts_with("...");
+    let masked = of_name(is_word, value).filter(|_| is_secret || !is_word)?;
+    (!is_placeholder).then(|| format!("{}{quote}{masked}", &found["head"]))
+}
+
+/// What the value of such a name becomes; none where it may be anything else.
+fn of_name(is_word: bool, value: &str) -> Option<String> {
+    let is_masked = value.starts_with("[masked");
+    if is_word {
+        return (value.len() >= 4 && !is_masked).then(|| of("password"));
+    }
+    let is_long = value.len() >= 12 && !value.contains(char::is_whitespace);
+    (is_long && has_digit(value)).then(|| of("secret"))
+}
+
+// === impl Literals ===
+
+impl Literals {
+    #[expect(
+        clippy::expect_used,
+        reason = "a few dozen words that stand above: no input reaches them"
+    )]
+    fn new() -> Self {
+        let rows = shapes();
+        let literals = || {
+            rows.iter()
+                .enumerate()
+                .flat_map(|(n, row)| row.0.iter().map(move |it| (n, it)))
+        };
+        let searcher = AhoCorasick::builder()
+            .ascii_case_insensitive(true)
+            .build(literals().map(|(_, literal)| literal))
+            .expect("literals of ours");
+        Self {
+            searcher,
+            shapes: literals().map(|(n, _)| n).collect(),
+        }
+    }
+
+    /// Which shapes may be in a text, by their places in [`SHAPES`].
+    pub(super) fn found_in(&self, text: &str) -> [bool; 6] {
+        let mut found = [false; 6];
+        for literal in self.searcher.find_overlapping_iter(text) {
+            found[self.shapes[literal.pattern().as_usize()]] = true;
+            if found == [true; 6] {
+                break;
+            }
+        }
+        found
+    }
+}
+
+// === impl Shape ===
+
+impl Shape {
+    fn new((_, pattern, masked): Row) -> Self {
+        let regex = compiled(&pattern);
+        Self { regex, masked }
+    }
+
+    /// A text without its secrets of this kind; none where it has none.
+    pub(super) fn mask(&self, text: &str) -> Option<String> {
+        let mut rest = String::new();
+        let mut done = 0;
+        for found in self.regex.captures_iter(text) {
+            if let Some(masked) = (self.masked)(&found)
+                && let Some(whole) = found.get(0)
+            {
+                rest.push_str(&text[done..whole.start()]);
+                rest.push_str(&masked);
+                done = whole.end();
+            }
+        }
+        (done > 0).then(|| rest + &text[done..])
+    }
+}

@@ -1,0 +1,72 @@
+//! Counts by day and agent, which outlive the texts: `turns.statistics_retention`.
+
+use metaclaw_chat::AgentId;
+
+use crate::{
+    daily::{DailyCounts, DayStatistics},
+    error::LogError,
+    keys,
+    log::TurnLog,
+    store::{Bytes, Store, Table},
+    txn::Txn,
+    values::{self, TxnError},
+};
+
+// === impl TurnLog ===
+
+#[expect(clippy::missing_errors_doc, reason = "of all: the store's")]
+impl TurnLog {
+    /// The counts from a day on ([`crate::day_of`]), the oldest day first, each day's by agent.
+    pub async fn statistics(&self, from_day: u32) -> Result<Vec<DayStatistics>, LogError> {
+        self.read(move |store| statistics(store, from_day)).await
+    }
+
+    /// Adds what the log does not see itself, as tokens of learning and lessons, to the day of `at_ms`.
+    pub async fn count(
+        &self,
+        agent: &AgentId,
+        at_ms: u64,
+        counts: DailyCounts,
+    ) -> Result<(), LogError> {
+        let agent = agent.clone();
+        let add = move |txn: &mut Txn<'_>| Ok(txn.count_day(&agent, at_ms, |it| *it += counts)?);
+        self.write(add).await
+    }
+
+    /// Forgets the counts of the days before one; how many there were.
+    pub async fn forget_statistics_before(&self, day: u32) -> Result<u64, LogError> {
+        let old = move |store: &Store| {
+            let before = keys::between(&[], &day.to_be_bytes());
+            let keys = store.range(Table::Statistics, before);
+            Ok(keys
+                .map(|pair| pair.map(|(key, _)| key))
+                .collect::<Result<Vec<_>, _>>()?)
+        };
+        let old = self.read(old).await?;
+        let n = old.len() as u64;
+        if n > 0 {
+            let remove = move |txn: &mut Txn<'_>| {
+                for key in &old {
+                    txn.remove(Table::Statistics, key)?;
+                }
+                Ok(())
+            };
+            self.write(remove).await?;
+        }
+        Ok(n)
+    }
+}
+
+fn statistics(store: &Store, from_day: u32) -> Result<Vec<DayStatistics>, TxnError> {
+    let all = values::all_json(store, Table::Statistics, &[])?.into_iter();
+    let entry = |(key, counts): (Bytes, DailyCounts)| {
+        let (day, agent) = key.split_first_chunk::<4>()?;
+        let day = u32::from_be_bytes(*day);
+        let agent = keys::read_agent(agent)?;
+        Some(DayStatistics { day, agent, counts })
+    };
+    Ok(all
+        .filter_map(entry)
+        .filter(|it| it.day >= from_day)
+        .collect())
+}

@@ -1,0 +1,70 @@
+//! Counts by day and agent: they outlive what they were counted from.
+
+use metaclaw_chat::Score;
+
+use super::kit::{Client, open, verdict};
+use crate::{DailyCounts, DayStatistics, StreamEnd, day_of};
+
+const DAY_MS: u64 = 24 * 3_600 * 1_000;
+
+#[tokio::test]
+async fn counts_of_a_day_outlive_the_texts_and_go_in_their_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let agent = "main".parse().unwrap();
+    let mut client = Client::new("a", "sys");
+    let first = log.append(client.turn("one", "1")).await.unwrap();
+    let day = day_of(client.now_ms);
+    // A try that broke off, and the one that took its place: one turn, both paid.
+    client.messages.push(metaclaw_chat::Message::user("two"));
+    let mut broken = client.request("");
+    broken.meta.end = StreamEnd::Cut;
+    broken.reply = None;
+    log.append(broken).await.unwrap();
+    log.append(client.request("2")).await.unwrap();
+    log.judge(first, verdict(Score::Bad)).await.unwrap();
+    log.overrule(first, verdict(Score::Good)).await.unwrap();
+    client.now_ms += DAY_MS;
+    log.append(client.turn("three", "3")).await.unwrap();
+    let lessons = DailyCounts {
+        lessons: 1,
+        learning_tokens: 40,
+        ..DailyCounts::default()
+    };
+    log.count(&agent, client.now_ms, lessons).await.unwrap();
+    log.forget(&agent, &"a".parse().unwrap()).await.unwrap();
+
+    let expected = [
+        DayStatistics {
+            day,
+            agent: agent.clone(),
+            counts: DailyCounts {
+                turns: 2,
+                good: 1,
+                tokens_in: 300,
+                tokens_cached: 192,
+                tokens_out: 21,
+                ..DailyCounts::default()
+            },
+        },
+        DayStatistics {
+            day: day + 1,
+            agent,
+            counts: DailyCounts {
+                turns: 1,
+                tokens_in: 100,
+                tokens_cached: 64,
+                tokens_out: 7,
+                ..lessons
+            },
+        },
+    ];
+    log.compact().await.unwrap();
+    assert_eq!(log.statistics(0).await.unwrap(), expected);
+    assert_eq!(log.statistics(day + 1).await.unwrap(), expected[1..]);
+    assert_eq!(log.forget_statistics_before(day + 1).await.unwrap(), 1);
+    assert_eq!(log.forget_statistics_before(day + 1).await.unwrap(), 0);
+    log.close().await;
+    let log = open(dir.path());
+    assert_eq!(log.statistics(0).await.unwrap(), expected[1..]);
+}
