@@ -9,3 +9,4 @@ mod openai_client;
 mod openclaw;
 mod packages;
 mod traces;
+mod wiring;

@@ -172,11 +172,21 @@ impl Run {
 // === impl OpenClawGateway ===
 
 impl OpenClawGateway<'_> {
+    /// Its `openclaw.json`.
+    pub fn config(&self) -> PathBuf {
+        config_path(self.folder.path())
+    }
+
     /// One turn of its main agent.
     pub async fn say(&self, text: &str) -> Run {
+        self.say_within(text, TURN_SECONDS).await
+    }
+
+    /// The same, with a deadline in OpenClaw's own words: seconds.
+    pub async fn say_within(&self, text: &str, seconds: &str) -> Run {
         let mut command = self.openclaw.command(self.folder.path());
         command.args(["agent", "--agent", "main", "-m", text, "--json"]);
-        let output = command.args(["--timeout", TURN_SECONDS]).output().await;
+        let output = command.args(["--timeout", seconds]).output().await;
         Run::of(&output.expect("openclaw runs"))
     }
 }

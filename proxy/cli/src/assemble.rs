@@ -30,6 +30,7 @@ use self::{
     trainer::{TrainingSide, Unloader},
 };
 use crate::{
+    agent::Pointed,
     app::{App, LateApp},
     banner::{About, Banner, First, JudgedWith},
     config::fingerprint,
@@ -83,8 +84,9 @@ pub(crate) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let running = Running::build(&plan).await?;
+    let pointed = plan.agent.point(running.app.proxy);
     let ready = Ready {
-        banner: running.banner(&plan),
+        banner: running.banner(&plan, pointed.as_ref()),
         warnings: running.warnings(&plan),
     };
     // A stopped terminal blocks the write, which must not delay signals.
@@ -94,6 +96,8 @@ pub(crate) async fn run(
         () = running.app.ending.cancelled() => {}
     }
     info!("ending: replies under way may finish");
+    // First, so that the agent's next turn goes where it did before us.
+    plan.agent.release();
     tokio::select! {
         ended = running.end(&plan.home) => ended.map(|()| ExitCode::SUCCESS),
         () = signals.next() => {
@@ -223,8 +227,12 @@ impl Running {
         warnings.chain(self.warnings.iter().cloned()).collect()
     }
 
-    fn banner(&self, plan: &Plan) -> String {
+    fn banner(&self, plan: &Plan, agent: Option<&Pointed>) -> String {
         let config = plan.loaded.sources(&plan.config_name);
+        let first = match agent {
+            Some(pointed) if pointed.asks_us => First::Agent,
+            _ => First::of(&plan.loaded.config, &plan.policy),
+        };
         let banner = Banner {
             proxy: self.app.proxy,
             keyed: self.keyed,
@@ -232,7 +240,8 @@ impl Running {
             off: &self.app.privacy.switch.off(),
             inert: &plan.loaded.inert,
             config: &config,
-            first: First::of(&plan.loaded.config, &plan.policy),
+            agent: agent.map(|it| it.said.as_str()),
+            first,
         };
         banner.text()
     }

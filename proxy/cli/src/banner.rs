@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::leaves::JudgedWith;
 use self::leaves::leaves;
 use crate::{
-    address::{elsewhere, host},
+    address::{elsewhere, host, is_here},
     config::{Config, InertUse, Mode, Policy},
     privacy,
 };
@@ -46,6 +46,8 @@ pub(crate) struct Banner<'a> {
     pub inert: &'a [InertUse],
     /// Where the settings came from.
     pub config: &'a str,
+    /// What became of the agent's own configuration; none where it is nobody's business.
+    pub agent: Option<&'a str>,
     /// What may be asked first.
     pub first: First<'a>,
 }
@@ -57,6 +59,10 @@ pub(crate) enum First<'a> {
     Any,
     /// The model has to be one that is there.
     ModelAt(&'a str),
+    /// The caller's own key is passed on to this address, so there has to be one.
+    OwnKeyFor(&'a str),
+    /// An agent asks us already.
+    Agent,
     /// Nobody answers yet.
     Nothing,
 }
@@ -69,6 +75,9 @@ impl<'a> First<'a> {
         let others = || config.upstreams.values().find_map(|it| it.url.as_deref());
         match (policy, url) {
             (Policy::Local { .. } | Policy::Remote { .. }, _) => Self::Any,
+            (Policy::None, Some(url)) if config.llm.api_key.is_none() && !is_here(url) => {
+                Self::OwnKeyFor(url)
+            }
             (Policy::None, Some(_)) if config.llm.model_id.is_some() => Self::Any,
             (Policy::None, url) => url.or_else(others).map_or(Self::Nothing, Self::ModelAt),
         }
@@ -195,6 +204,7 @@ impl Banner<'_> {
             format!("  learns    {learns}"),
             format!("  leaves    {leaves}"),
         ];
+        lines.extend(self.agent.map(|it| format!("  agent     {it}")));
         let off = privacy::told(self.off);
         lines.extend(off.map(|told| format!("  off       {told}")));
         lines.extend(self.without_effect());
@@ -219,24 +229,40 @@ impl Banner<'_> {
 
     /// A command that works.
     fn try_line(&self) -> String {
+        let ours = "$METACLAW_KEY";
+        let key = self.keyed.then_some(ours);
         match self.first {
-            First::Any => self.curl("default"),
+            First::Agent => "openclaw agent --agent main -m \"Say hello.\"".to_owned(),
+            First::Any => self.curl("default", key),
             First::ModelAt(url) => {
-                format!("{}  (MODEL: one that {} has)", self.curl("MODEL"), host(url))
+                format!(
+                    "{}  (MODEL: one that {} has)",
+                    self.curl("MODEL", key),
+                    host(url)
+                )
+            }
+            First::OwnKeyFor(url) if self.keyed => {
+                format!(
+                    "metaclaw config llm.api_key KEY  (yours at {}: callers show one of ours, which goes nowhere; then start again)",
+                    host(url)
+                )
+            }
+            First::OwnKeyFor(url) => {
+                let curl = self.curl("MODEL", Some("$API_KEY"));
+                format!(
+                    "{curl}  (MODEL: one that {} has, API_KEY: yours there)",
+                    host(url)
+                )
             }
             First::Nothing => {
-                "metaclaw config llm.api_base https://api.example.com/v1  (your provider's address; then start again)"
-                    .to_owned()
+                "metaclaw setup  (asks for your provider; then start again)".to_owned()
             }
         }
     }
 
-    fn curl(&self, model: &str) -> String {
-        let key = if self.keyed {
-            " -H \"authorization: Bearer $METACLAW_KEY\""
-        } else {
-            ""
-        };
+    fn curl(&self, model: &str, key: Option<&str>) -> String {
+        let key = key.map(|key| format!(" -H \"authorization: Bearer {key}\""));
+        let key = key.unwrap_or_default();
         format!(
             "curl -N http://{}/v1/chat/completions -H 'content-type: application/json'{key} \
              -d '{{\"model\":\"{model}\",\"stream\":true,\"messages\":[{{\"role\":\"user\",\"content\":\"What is the capital of France?\"}}]}}'",

@@ -11,6 +11,7 @@ mod completions;
 mod config;
 mod consent;
 mod context;
+mod doctor;
 mod exit;
 mod forget;
 mod help;
@@ -19,6 +20,7 @@ mod learn;
 mod logs;
 mod report;
 mod scheduler;
+mod service;
 mod setup;
 mod skills;
 mod source;
@@ -28,6 +30,7 @@ mod stop;
 mod switch;
 mod train_step;
 mod turns;
+mod uninstall;
 mod wishes;
 
 use self::context::Context;
@@ -67,6 +70,12 @@ enum Command {
     On(switch::SwitchArgs),
     /// How the running proxy is: what serves, what learns, how far turns got.
     Status(status::StatusArgs),
+    /// Look for what is wrong, and say what to do about it.
+    Doctor(doctor::DoctorArgs),
+    /// Start with this machine: a systemd user unit.
+    Service(service::ServiceArgs),
+    /// Put everything back and remove what MetaClaw made.
+    Uninstall(uninstall::UninstallArgs),
     /// Show or change settings.
     Config(config::ConfigArgs),
     /// Keys and tokens of providers, kept apart from the settings.
@@ -114,13 +123,18 @@ impl Cli {
     pub(crate) fn run(self, environment: Environment) -> anyhow::Result<ExitCode> {
         let context = Context::new(environment, self.home, self.port);
         let context = &match self.command {
-            // To these, --port says where a proxy is to listen.
-            Command::Start(_) | Command::Setup(_) => context,
+            // To the first two, --port says where a proxy is to listen; the others are of the whole home.
+            Command::Start(_) | Command::Setup(_) | Command::Uninstall(_) | Command::Service(_) => {
+                context
+            }
             _ => context.at_proxy()?,
         };
         match self.command {
             Command::Start(args) => args.run(context),
             Command::Config(args) => args.run(context),
+            Command::Service(args) => args.run(context),
+            Command::Doctor(args) => wait(args.run(context)),
+            Command::Uninstall(args) => wait(args.run(context)),
             Command::Auth(args) => args.run(context),
             Command::Setup(args) => wait(args.run(context)),
             Command::Stop(args) => wait(args.run(context)),

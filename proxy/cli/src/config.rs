@@ -65,6 +65,8 @@ pub(crate) struct Sources {
 pub(crate) struct Config {
     /// Whether the weights learn, and when.
     pub mode: Mode,
+    /// The agent that may be pointed at the proxy; `none`: never one.
+    pub claw_type: Option<String>,
     /// The model that answers where no policy model does.
     pub llm: Llm,
     /// Where a judge model is.
@@ -141,6 +143,11 @@ fn readable_by_others(path: &Path, holds_keys: bool) -> Option<String> {
 // === impl Config ===
 
 impl Config {
+    /// Whether an agent may be pointed at the proxy, once its owner said yes.
+    pub(crate) fn wires_agent(&self) -> bool {
+        self.claw_type.as_deref().is_none_or(|it| it == "openclaw")
+    }
+
     /// Whether any agent is in `mode`, or all are.
     pub(crate) fn has_mode(&self, mode: Mode) -> bool {
         let own = self.agents.values().filter_map(|agent| agent.mode);

@@ -17,6 +17,24 @@ pub(crate) use self::{
     run_file::RunFile,
 };
 
+/// All that lies in a home. What is not listed here is somebody else's, and `uninstall` leaves it.
+const LAYOUT: [&str; 15] = [
+    "auth-profiles.json",
+    "config.yaml",
+    INSTANCES,
+    "metaclaw.lock",
+    "metaclaw.log",
+    "off.json",
+    "off_record.jsonl",
+    "reports",
+    "run.json",
+    "scheduler_state.json",
+    "skills",
+    "spend.json",
+    "trainer",
+    "turns",
+    "wiring",
+];
 /// Where other proxies of a home have what two processes cannot share.
 const INSTANCES: &str = "instances";
 
@@ -64,6 +82,16 @@ impl Home {
         let mut ports: Vec<u16> = ports.filter(runs).collect();
         ports.sort_unstable();
         ports
+    }
+
+    /// All proxies of this home, whether they run or not, its own first.
+    pub(crate) fn all(&self) -> Vec<Self> {
+        let entries = fs::read_dir(self.shared.join(INSTANCES));
+        let names = entries.into_iter().flatten().flatten();
+        let ports = names.filter_map(|it| it.file_name().to_str()?.parse().ok());
+        let own = Self::at(self.shared.clone());
+        let others: Vec<Self> = ports.map(|port| own.instance(port)).collect();
+        [own].into_iter().chain(others).collect()
     }
 
     /// How a command says that it means this proxy: ` --port N`, or nothing.
@@ -137,6 +165,40 @@ impl Home {
     /// What a process in the background says.
     pub(crate) fn log_file(&self) -> PathBuf {
         self.dir.join("metaclaw.log")
+    }
+
+    /// What is known of agents that are pointed at the proxy.
+    pub(crate) fn wiring(&self) -> metaclaw_wiring::Wiring {
+        metaclaw_wiring::Wiring::new(self.dir.join("wiring"))
+    }
+
+    /// Everything in it, by name.
+    pub(crate) fn entries(&self) -> io::Result<Vec<String>> {
+        let read = match fs::read_dir(&self.dir) {
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let name =
+            |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into());
+        let mut names: Vec<String> = read.map(name).collect::<io::Result<_>>()?;
+        names.sort();
+        Ok(names)
+    }
+
+    /// What of it is ours; nothing in a folder that never was a home.
+    pub(crate) fn own_entries(&self) -> io::Result<Vec<String>> {
+        let mut names = self.entries()?;
+        let is_home = names
+            .iter()
+            .any(|name| name == "metaclaw.lock" || name == "config.yaml");
+        // Of a file that was being written at a kill.
+        let is_left_half = |name: &str| {
+            let path = Path::new(name);
+            name.starts_with('.') && path.extension().is_some_and(|it| it == "tmp")
+        };
+        names.retain(|name| is_home && (LAYOUT.contains(&name.as_str()) || is_left_half(name)));
+        Ok(names)
     }
 
     /// Takes the home for this process.

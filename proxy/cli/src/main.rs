@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 mod adapters;
 mod address;
+mod agent;
 mod app;
 mod assemble;
 mod auth_profiles;

@@ -115,6 +115,25 @@ impl<W: Write> Write for ForReader<W> {
     }
 }
 
+/// Whether somebody sits there who can be asked.
+pub(crate) fn can_ask() -> bool {
+    io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+/// Asks a question whose answer is yes unless it is said to be no.
+pub(crate) fn ask(question: &str) -> io::Result<bool> {
+    let mut out = io::stdout().lock();
+    write!(out, "{question} [Y/n] ")?;
+    out.flush()?;
+    let mut answer = String::new();
+    // The end of the input is no answer, and no yes.
+    if io::stdin().read_line(&mut answer)? == 0 {
+        return Ok(false);
+    }
+    let answer = answer.trim().to_lowercase();
+    Ok(answer.is_empty() || answer == "y" || answer == "yes")
+}
+
 /// Says something beside the answer.
 pub(crate) fn aside(text: impl AsRef<str>) {
     let mut out = io::stderr().lock();

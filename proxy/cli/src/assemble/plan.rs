@@ -6,6 +6,7 @@ use rustls::RootCertStore;
 use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::{
+    agent::AgentLink,
     config::{Loaded, Policy},
     environment::Environment,
     home::Home,
@@ -22,6 +23,8 @@ pub(crate) struct Plan {
     pub environment: Environment,
     pub loaded: Loaded,
     pub policy: Policy,
+    /// The agent that may be pointed at us.
+    pub agent: AgentLink,
     /// The certificates that servers are trusted by.
     pub roots: Arc<RootCertStore>,
     /// Counts log lines that were dropped.

@@ -15,6 +15,7 @@ fn text(config: &Config, policy: &Policy, judge: &JudgedWith, inert: &[InertUse]
         off: &RelayOnly::default(),
         inert,
         config: "config.yaml",
+        agent: None,
         first: First::of(config, policy),
     };
     banner.text()
@@ -64,7 +65,7 @@ fn auto_without_a_model_says_that_no_weights_learn() {
       leaves    chat -> api.example, judge -> api.example (big-1), training -> nowhere
       no effect memory.enabled, memory.dir: no memory
       no effect wechat.enabled: nothing
-      try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -H "authorization: Bearer $METACLAW_KEY" -d '{"model":"default","stream":true,"messages":[{"role":"user","content":"What is the capital of France?"}]}'
+      try       metaclaw config llm.api_key KEY  (yours at api.example: callers show one of ours, which goes nowhere; then start again)
     "#);
 }
 
@@ -107,16 +108,26 @@ fn what_is_to_be_tried_works() {
         let shown = super::tests::text(&config, &Policy::None, &JudgedWith::Unused, &[]);
         shown.lines().last().unwrap_or_default().to_owned()
     };
-    let named = tried("llm: {api_base: 'https://a.example/v1'}\n");
+    let named = tried("llm: {api_base: 'https://a.example/v1', api_key: k}\n");
     assert!(
         named.contains("\"model\":\"MODEL\"") && named.ends_with("(MODEL: one that a.example has)"),
         "{named}"
     );
     assert!(
-        tried("llm: {api_base: 'https://a.example/v1', model_id: m}\n")
+        tried("llm: {api_base: 'https://a.example/v1', model_id: m, api_key: k}\n")
             .contains("\"model\":\"default\"")
     );
-    assert!(tried("mode: auto\n").starts_with("  try       metaclaw config llm.api_base"));
+    let passed_on = tried("llm: {api_base: 'https://a.example/v1', model_id: m}\n");
+    assert!(
+        passed_on.contains("Bearer $API_KEY") && passed_on.ends_with("API_KEY: yours there)"),
+        "{passed_on}"
+    );
+    let keyed = tried("llm: {api_base: 'https://a.example/v1'}\nproxy: {api_key: sk-1}\n");
+    assert!(keyed.contains("metaclaw config llm.api_key KEY"), "{keyed}");
+    assert!(
+        tried("llm: {api_base: 'http://127.0.0.1:9/v1', model_id: m}\n").contains("\"default\"")
+    );
+    assert!(tried("mode: auto\n").starts_with("  try       metaclaw setup"));
 }
 
 /// What leaves, with a training server elsewhere (or none), after it was allowed to train there.

@@ -10,6 +10,7 @@ use tracing_appender::non_blocking::ErrorCounter;
 
 use super::{consent, context::Context};
 use crate::{
+    agent::AgentLink,
     assemble::{self, Plan},
     config::{Loaded, Policy, without_effect},
     daemon::{self, Ready},
@@ -18,6 +19,8 @@ use crate::{
     logging::{self, Gate, Logging},
     out, roots,
 };
+
+mod first;
 
 /// Arguments of `start`.
 #[derive(Debug, Args)]
@@ -31,6 +34,8 @@ pub(crate) struct StartArgs {
     /// Go to the background once it listens; metaclaw.log in the home folder has what it says.
     #[arg(short, long)]
     daemon: bool,
+    #[command(flatten)]
+    agent: first::AgentArgs,
     /// Say on standard output, as JSON, that it listens: for `-d`.
     #[arg(long, hide = true)]
     tell_parent: bool,
@@ -41,6 +46,18 @@ pub(crate) struct StartArgs {
 impl StartArgs {
     /// Does it.
     pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        if !self.tell_parent {
+            // What we make is for its owner alone.
+            rustix::process::umask(Mode::RWXG | Mode::RWXO);
+            let loaded = context.settings(self.config.clone(), self.flags(context))?;
+            let home = self.home(context)?;
+            first::prepare(
+                context,
+                (&loaded, &home),
+                self.config.is_some(),
+                &self.agent,
+            )?;
+        }
         self.settle_consent(context)?;
         if self.daemon {
             let home = self.home(context)?;
@@ -83,12 +100,19 @@ impl StartArgs {
             .with_context(|| format!("cannot make the home folder {}", home.dir().display()))?;
         let lock = home.lock("start")?;
         let tell_parent = self.tell_parent;
+        let agent = AgentLink::new(
+            &home,
+            &context.environment,
+            (&loaded.config, &policy),
+            !self.agent.no_wire,
+        );
         let plan = Plan {
             config_name: self.config.unwrap_or_else(|| context.home.config()),
             home,
             environment: context.environment.clone(),
             loaded,
             policy,
+            agent,
             roots: roots::load(),
             dropped_lines,
         };
@@ -169,6 +193,9 @@ impl StartArgs {
             if let Some(value) = value {
                 arguments.extend([name.to_owned(), value.clone()]);
             }
+        }
+        if self.agent.no_wire {
+            arguments.push("--no-wire".to_owned());
         }
         arguments
     }

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 
 use super::{context::Context, source::running};
-use crate::{home::Home, out};
+use crate::{agent::told, home::Home, out};
 
 const PAUSE: Duration = Duration::from_millis(50);
 /// For the order itself; the end has its own deadline.
@@ -29,25 +29,13 @@ pub(crate) struct StopArgs {
 impl StopArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let Some(holder) = context.home.holder()? else {
-            self.report(context, None)?;
-            return Ok(ExitCode::SUCCESS);
-        };
-        if !ordered(context).await {
-            let pid = i32::try_from(holder.pid).ok().and_then(Pid::from_raw);
-            let pid =
-                pid.ok_or_else(|| anyhow::anyhow!("process {} cannot be asked", holder.pid))?;
-            kill_process(pid, Signal::TERM)?;
+        let pid = end(context, Duration::from_secs(self.timeout)).await?;
+        self.report(context, pid)?;
+        // It did so itself, unless a crash kept it from it.
+        let outcome = context.home.wiring().unwire()?;
+        if let Some(said) = told(&outcome).filter(|_| !self.json) {
+            out::line(format!("OpenClaw: {said}"))?;
         }
-        if !gone(&context.home, Duration::from_secs(self.timeout)).await? {
-            anyhow::bail!(
-                "process {} still finishes replies after {} s: `kill -9 {}` ends it at once, and loses no turn that was answered",
-                holder.pid,
-                self.timeout,
-                holder.pid
-            );
-        }
-        self.report(context, Some(holder.pid))?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -61,6 +49,31 @@ impl StopArgs {
             }
         }
     }
+}
+
+/// Ends the running process and waits for it; its id, where there was one.
+///
+/// # Errors
+///
+/// When it is still there after `timeout`.
+pub(super) async fn end(context: &Context, timeout: Duration) -> anyhow::Result<Option<u32>> {
+    let Some(holder) = context.home.holder()? else {
+        return Ok(None);
+    };
+    if !ordered(context).await {
+        let pid = i32::try_from(holder.pid).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| anyhow::anyhow!("process {} cannot be asked", holder.pid))?;
+        kill_process(pid, Signal::TERM)?;
+    }
+    if !gone(&context.home, timeout).await? {
+        anyhow::bail!(
+            "process {} still finishes replies after {} s: `kill -9 {}` ends it at once, and loses no turn that was answered",
+            holder.pid,
+            timeout.as_secs(),
+            holder.pid
+        );
+    }
+    Ok(Some(holder.pid))
 }
 
 /// Whether the process took the order by its control listener.

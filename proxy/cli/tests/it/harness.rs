@@ -53,6 +53,7 @@ pub(crate) async fn until(mut wanted: impl AsyncFnMut() -> Result<bool>) -> Resu
 pub(crate) struct TestHome {
     folder: TempDir,
     program: PathBuf,
+    variables: Vec<(&'static str, PathBuf)>,
 }
 
 /// A running `metaclaw start`; killed when dropped.
@@ -178,12 +179,28 @@ async fn answer(State(n_asked): State<Arc<AtomicUsize>>, Json(request): Json<Val
 
 impl TestHome {
     pub(crate) fn new(config: &str) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let file = folder.path().join("config.yaml");
+        let home = Self::bare()?;
+        let file = home.path().join("config.yaml");
         std::fs::write(&file, config)?;
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600))?;
-        let program = PathBuf::from(env!("CARGO_BIN_EXE_metaclaw"));
-        Ok(Self { folder, program })
+        Ok(home)
+    }
+
+    /// A home where nothing is yet.
+    pub(crate) fn bare() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700))?;
+        Ok(Self {
+            folder,
+            program: PathBuf::from(env!("CARGO_BIN_EXE_metaclaw")),
+            variables: Vec::new(),
+        })
+    }
+
+    /// With one variable more in the program's environment.
+    pub(crate) fn with_variable(mut self, name: &'static str, value: &Path) -> Self {
+        self.variables.push((name, value.to_owned()));
+        self
     }
 
     /// A home whose proxy takes a free port and asks `upstream`.
@@ -221,6 +238,7 @@ impl TestHome {
             .env("METACLAW_CACHE", self.path().join("cache"))
             .env("HOME", self.path())
             .env("PATH", "/usr/bin:/bin")
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .kill_on_drop(true);
         command
@@ -389,7 +407,7 @@ impl Running {
 }
 
 /// One HTTP exchange, byte by byte: a client library would need a TLS provider for nothing.
-async fn exchange(url: &str, request: &str) -> Result<String> {
+pub(crate) async fn exchange(url: &str, request: &str) -> Result<String> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let address = url.trim_start_matches("http://");
     let mut stream = tokio::net::TcpStream::connect(address).await?;

@@ -14,4 +14,5 @@ mod seen;
 mod setup;
 mod start;
 mod trainer;
+mod wiring;
 mod wishes;

@@ -5,7 +5,14 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "start",
         &[
-            ("metaclaw start", "in this terminal, until Ctrl-C"),
+            (
+                "metaclaw start",
+                "in this terminal, until Ctrl-C; asks once where nothing is configured",
+            ),
+            (
+                "metaclaw start --yes",
+                "relays OpenClaw's model, and points OpenClaw at the proxy, unasked",
+            ),
             (
                 "metaclaw start -d",
                 "in the background; `metaclaw logs -f` looks on",
@@ -31,6 +38,36 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             (
                 "METACLAW_HOME=/srv/other metaclaw status",
                 "of another home",
+            ),
+        ],
+    ),
+    (
+        "doctor",
+        &[
+            ("metaclaw doctor", "exit code 1 where something is wrong"),
+            (
+                "metaclaw doctor --fix",
+                "mends modes of files, and what a crash left in OpenClaw's file",
+            ),
+        ],
+    ),
+    (
+        "service",
+        &[
+            (
+                "metaclaw service install",
+                "writes the unit and switches it on",
+            ),
+            ("metaclaw service remove", "takes it away again"),
+        ],
+    ),
+    (
+        "uninstall",
+        &[
+            ("metaclaw uninstall", "shows what goes, and asks"),
+            (
+                "metaclaw uninstall --keep-lessons",
+                "leaves the wishes and skills",
             ),
         ],
     ),

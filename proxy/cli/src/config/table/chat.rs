@@ -5,7 +5,7 @@ use metaclaw_gateway::Failure;
 use super::shared::{ANY, NO_ADAPTERS, NO_BEDROCK, NO_EMBEDDINGS, SOME};
 use crate::config::{
     key::{
-        Key,
+        Key, State,
         State::{Alias, Inert, Refused},
         alias, inert, key,
     },
@@ -14,6 +14,20 @@ use crate::config::{
         Span, Text, Texts, Url,
     },
 };
+
+const CLAWS: &[&str] = &[
+    "openclaw", "none", "copaw", "ironclaw", "picoclaw", "zeroclaw", "nanoclaw", "nemoclaw",
+    "hermes",
+];
+const OTHER_CLAWS: &[(&str, State)] = &[
+    ("copaw", Inert(NO_ADAPTERS)),
+    ("ironclaw", Inert(NO_ADAPTERS)),
+    ("picoclaw", Inert(NO_ADAPTERS)),
+    ("zeroclaw", Inert(NO_ADAPTERS)),
+    ("nanoclaw", Inert(NO_ADAPTERS)),
+    ("nemoclaw", Inert(NO_ADAPTERS)),
+    ("hermes", Inert(NO_ADAPTERS)),
+];
 
 pub(super) const MODE: &[Key] = &[
     key(
@@ -25,8 +39,18 @@ pub(super) const MODE: &[Key] = &[
     .values(&[("madmax", Alias("auto"))]),
     inert("max_context_tokens", ANY, "prompts are never cut; this will be the way to ask for it"),
     inert("context_window", ANY, "the window is the policy model's own"),
-    inert("claw_type", Text, NO_ADAPTERS),
-    inert("configure_openclaw", Bool, NO_ADAPTERS),
+    key(
+        "claw_type",
+        OneOf(CLAWS),
+        "",
+        "the agent whose own file is changed while the proxy runs, once you said yes at a start (docs/openclaw.md); none: never; openclaw without one",
+    )
+    .values(OTHER_CLAWS),
+    inert(
+        "configure_openclaw",
+        Bool,
+        "true: it is done once you said yes at a start; false: claw_type: none says it better",
+    ),
 ];
 
 pub(super) const LLM: &[Key] = &[

@@ -20,4 +20,4 @@ pub(super) const NO_GOOGLE: &str =
 pub(super) const NO_EMBEDDINGS: &str = "not built yet: bm25 is used";
 pub(super) const NO_AGENT_SETTINGS: &str = "not built yet for single agents";
 pub(super) const NO_ADAPTERS: &str =
-    "the agent's own configuration is never touched: point it at the base URL";
+    "only OpenClaw can be pointed at the proxy: give this one the base URL";

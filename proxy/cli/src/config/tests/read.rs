@@ -99,6 +99,7 @@ fn every_key_that_does_nothing_is_named_with_its_reason() {
             off: &RelayOnly::default(),
             inert: &inert,
             config: "config.yaml",
+            agent: None,
             first: First::Nothing,
         };
         let said = format!("no effect {path}: {reason}");

@@ -1,0 +1,98 @@
+//! `metaclaw doctor`: what is wrong, and what to do about it.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::context::Context;
+use crate::{
+    config::{Loaded, Policy},
+    out,
+};
+
+mod agent;
+mod check;
+mod home;
+mod proxy;
+mod upstream;
+
+use self::check::{Check, Verdict};
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Mend what can be mended: modes of files, what a crash left in the agent's own file.
+    #[arg(long)]
+    fix: bool,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+// === impl DoctorArgs ===
+
+impl DoctorArgs {
+    /// Does it.
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let checks = self.checks(context).await;
+        if self.json {
+            out::json(&checks)?;
+        } else {
+            for check in &checks {
+                out::line(check.line())?;
+            }
+        }
+        let is_well = checks.iter().all(|check| check.is != Verdict::Bad);
+        Ok(if is_well {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+
+    async fn checks(&self, context: &Context) -> Vec<Check> {
+        let loaded = context.settings(None, Vec::new());
+        let mut checks = vec![settings(
+            context,
+            loaded.as_ref().map_err(ToString::to_string),
+        )];
+        checks.extend(home::checks(context, self.fix));
+        let Ok(loaded) = loaded else {
+            return checks;
+        };
+        let (check, running) = proxy::check(context, &loaded).await;
+        checks.push(check);
+        checks.push(agent::check(context, running.as_deref(), self.fix));
+        checks.push(upstream::check(&loaded).await);
+        checks.push(Check::note(
+            "service",
+            super::service::status(&context.environment),
+        ));
+        checks
+    }
+}
+
+/// The settings, and the policy model that they name.
+fn settings(context: &Context, loaded: Result<&Loaded, String>) -> Check {
+    const NAME: &str = "settings";
+    let path = context.home.config();
+    let loaded = match loaded {
+        Ok(loaded) => loaded,
+        Err(error) => return Check::bad(NAME, error, "mend the keys that are named"),
+    };
+    let policy = Policy::from_config(&loaded.config, &context.environment.cache());
+    if let Err(error) = policy {
+        return Check::bad(NAME, error.to_string(), "mend the key that is named");
+    }
+    let unknown: Vec<String> = loaded.unknown.iter().map(ToString::to_string).collect();
+    let mode = loaded.config.mode.as_str();
+    match (path.exists(), unknown.is_empty()) {
+        (false, _) => Check::bad(
+            NAME,
+            format!("{} is not there", path.display()),
+            "`metaclaw start` writes one from OpenClaw's own, `metaclaw setup` asks",
+        ),
+        (true, false) => Check::note(NAME, unknown.join("; ")),
+        (true, true) => Check::fine(NAME, format!("{} (mode {mode})", path.display())),
+    }
+}

@@ -1,0 +1,77 @@
+//! The home folder: there, writable, its owner's alone, with room on its disk.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use super::check::Check;
+use crate::commands::Context;
+
+/// Less than this, and turns may find no place soon.
+const LITTLE: u64 = 500 << 20;
+
+pub(super) fn checks(context: &Context, fix: bool) -> Vec<Check> {
+    let dir = context.home.dir();
+    if !dir.exists() {
+        let said = format!("{} is not there", dir.display());
+        return vec![Check::note("home", said)];
+    }
+    let mut checks = vec![writable(dir)];
+    let config = context.home.config();
+    checks.extend(private(dir, 0o700, fix));
+    checks.extend(private(&config, 0o600, fix));
+    checks.push(disk(dir));
+    checks
+}
+
+fn writable(dir: &Path) -> Check {
+    let probe = dir.join(format!(".doctor.{}.tmp", std::process::id()));
+    let tried = fs::write(&probe, b"").and_then(|()| fs::remove_file(&probe));
+    match tried {
+        Ok(()) => Check::fine("home", dir.display().to_string()),
+        Err(error) => Check::bad(
+            "home",
+            format!("{} cannot be written: {error}", dir.display()),
+            format!("see who owns it: `ls -ld {}`", dir.display()),
+        ),
+    }
+}
+
+/// What is said of a path that others may read.
+fn private(path: &Path, wanted: u32, fix: bool) -> Option<Check> {
+    let mode = fs::metadata(path).ok()?.permissions().mode() & 0o777;
+    let for_others = mode & 0o077;
+    if for_others == 0 {
+        return None;
+    }
+    let remedy = format!("chmod {wanted:o} {}", path.display());
+    let said = format!("{} is open to others ({mode:o})", path.display());
+    if !fix {
+        return Some(Check::bad(
+            "home",
+            said,
+            format!("{remedy}, or `metaclaw doctor --fix`"),
+        ));
+    }
+    Some(
+        match fs::set_permissions(path, fs::Permissions::from_mode(wanted)) {
+            Ok(()) => Check::mended("home", remedy),
+            Err(error) => Check::bad("home", format!("{said}: {error}"), remedy),
+        },
+    )
+}
+
+fn disk(dir: &Path) -> Check {
+    let free = match rustix::fs::statvfs(dir) {
+        Ok(it) => it.f_bavail.saturating_mul(it.f_frsize),
+        Err(error) => return Check::note("disk", format!("cannot be asked: {error}")),
+    };
+    let said = format!("{} MiB free", free >> 20);
+    if free < LITTLE {
+        Check::bad(
+            "disk",
+            said,
+            "make room: chats go on without it, and turns are not kept",
+        )
+    } else {
+        Check::fine("disk", said)
+    }
+}

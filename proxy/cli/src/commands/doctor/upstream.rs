@@ -1,0 +1,117 @@
+//! The upstream `llm`: whether it answers, and takes the key.
+
+use std::time::Duration;
+
+use metaclaw_llm::http_client;
+use reqwest::StatusCode;
+
+use super::check::Check;
+use crate::{
+    config::{Llm, Loaded},
+    roots,
+};
+
+const NAME: &str = "upstream";
+const TIMEOUT: Duration = Duration::from_secs(10);
+const ANTHROPIC: &str = "anthropic";
+
+pub(super) async fn check(loaded: &Loaded) -> Check {
+    let llm = &loaded.config.llm;
+    let Some(url) = &llm.api_base else {
+        let others = loaded.config.upstreams.len();
+        return if others == 0 {
+            Check::note(NAME, "none is configured (llm.api_base)")
+        } else {
+            Check::note(NAME, format!("{others} in upstreams.*, not tried"))
+        };
+    };
+    let url = models_url(url);
+    let client = match http_client(&roots::load()) {
+        Ok(client) => client,
+        Err(error) => return Check::note(NAME, format!("not tried: {error}")),
+    };
+    match asked(&client, &url, llm).await {
+        Ok(status) => judged(&url, status, llm.api_key.is_some()),
+        Err(error) => Check::bad(
+            NAME,
+            format!("{url}: {}", error.without_url()),
+            "check llm.api_base, and the way there (HTTPS_PROXY, upstreams.llm.proxy)",
+        ),
+    }
+}
+
+/// Its list of models, which costs nothing.
+fn models_url(base: &str) -> String {
+    let base = base.trim_end_matches('/');
+    let is_bare = base
+        .split_once("://")
+        .is_some_and(|(_, rest)| !rest.contains('/'));
+    if is_bare {
+        format!("{base}/v1/models")
+    } else {
+        format!("{base}/models")
+    }
+}
+
+async fn asked(
+    client: &reqwest::Client,
+    url: &str,
+    llm: &Llm,
+) -> Result<StatusCode, reqwest::Error> {
+    let mut request = client.get(url).timeout(TIMEOUT);
+    if let Some(key) = &llm.api_key {
+        request = if url.contains(ANTHROPIC) {
+            let request = request.header("x-api-key", key.expose());
+            request.header("anthropic-version", "2023-06-01")
+        } else {
+            request.bearer_auth(key.expose())
+        };
+    }
+    Ok(request.send().await?.status())
+}
+
+fn judged(url: &str, status: StatusCode, has_key: bool) -> Check {
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if has_key => Check::bad(
+            NAME,
+            format!("{url} refuses the key ({status})"),
+            "`metaclaw config llm.api_key KEY`, then stop and start",
+        ),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            Check::fine(NAME, format!("{url} answers; the key is the agent's own"))
+        }
+        status if status.is_server_error() => Check::bad(
+            NAME,
+            format!("{url} answers {status}"),
+            "it is the provider's: try again later",
+        ),
+        status if status.is_success() => Check::fine(NAME, format!("{url} answers")),
+        status => Check::note(
+            NAME,
+            format!("{url} answers {status}: it is there, and lists no models"),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_models_is_where_the_gateway_would_ask() {
+        let urls = [
+            "https://a.example",
+            "https://a.example/v1/",
+            "http://b/paas/v4",
+        ];
+        let asked = urls.map(models_url);
+        assert_eq!(
+            asked,
+            [
+                "https://a.example/v1/models",
+                "https://a.example/v1/models",
+                "http://b/paas/v4/models"
+            ]
+        );
+    }
+}

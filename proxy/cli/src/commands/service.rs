@@ -1,0 +1,225 @@
+//! `metaclaw service`: a systemd user unit, so that a reboot loses nothing.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+
+use super::context::Context;
+use crate::{
+    environment::{Environment, user_folder},
+    home::write_private,
+    out,
+};
+
+const UNIT: &str = "metaclaw.service";
+/// Its first line, by which a unit is known to be ours.
+const MARK: &str = "# Written by `metaclaw service install`; `metaclaw service remove` removes it.";
+/// What the proxy has to know of its surroundings, as it was at the install.
+const VARIABLES: [&str; 6] = [
+    "METACLAW_HOME",
+    "METACLAW_CACHE",
+    "OPENCLAW_CONFIG_PATH",
+    "OPENCLAW_STATE_DIR",
+    "OPENCLAW_HOME",
+    "OPENCLAW_INCLUDE_ROOTS",
+];
+
+/// Arguments of `service`.
+#[derive(Debug, Args)]
+pub(crate) struct ServiceArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy, Subcommand)]
+enum What {
+    /// Write the unit and switch it on.
+    Install,
+    /// Switch it off and remove it.
+    Remove,
+    /// Whether it is there, and on.
+    Status,
+}
+
+// === impl ServiceArgs ===
+
+impl ServiceArgs {
+    /// Does it.
+    pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        match self.what {
+            What::Install => install(context)?,
+            What::Remove => {
+                let removed = remove(&context.environment)?;
+                out::line(match removed {
+                    Some(path) => format!("removed {}", path.display()),
+                    None => "there is no unit of ours".to_owned(),
+                })?;
+            }
+            What::Status => out::line(status(&context.environment))?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// How the unit is, in words.
+pub(super) fn status(environment: &Environment) -> String {
+    let path = unit_path(environment);
+    if !path.exists() {
+        return "no unit: `metaclaw service install` starts it with this machine".to_owned();
+    }
+    let path = path.display();
+    if !has_systemd() {
+        return format!("{path} is there, and no systemd of this user answers");
+    }
+    let word = |what: &str| {
+        let said = systemctl(&[what, UNIT]).output();
+        let said = said.map(|it| String::from_utf8_lossy(&it.stdout).trim().to_owned());
+        said.unwrap_or_default()
+    };
+    format!("{path}: {}, {}", word("is-enabled"), word("is-active"))
+}
+
+/// Switches the unit off and removes it, if it is ours; where it was.
+///
+/// # Errors
+///
+/// When it cannot be removed, or is somebody else's.
+pub(super) fn remove(environment: &Environment) -> anyhow::Result<Option<PathBuf>> {
+    let path = unit_path(environment);
+    let Ok(text) = fs::read_to_string(&path) else {
+        return Ok(None);
+    };
+    if !text.starts_with(MARK) {
+        bail!(
+            "{} was not written by `metaclaw service install`: it stays",
+            path.display()
+        );
+    }
+    if has_systemd() {
+        run(&["disable", "--now", UNIT])?;
+    }
+    fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+    if has_systemd() {
+        run(&["daemon-reload"])?;
+    }
+    Ok(Some(path))
+}
+
+fn install(context: &Context) -> anyhow::Result<()> {
+    if !context.home.config().exists() {
+        bail!("nothing is configured yet: `metaclaw start` first");
+    }
+    let path = unit_path(&context.environment);
+    if fs::read_to_string(&path).is_ok_and(|text| !text.starts_with(MARK)) {
+        bail!("{} is there already, and somebody else's", path.display());
+    }
+    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let folder = path.parent().unwrap_or(&path);
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let text = unit(&program, &context.environment);
+    write_private(&path, text.as_bytes())
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    out::line(format!("wrote {}", path.display()))?;
+    if !has_systemd() {
+        out::line(
+            "no systemd of this user answers here, so it is not switched on; elsewhere: `systemctl --user enable --now metaclaw`",
+        )?;
+        return Ok(());
+    }
+    run(&["daemon-reload"])?;
+    let is_running = context.home.holder()?.is_some();
+    if is_running {
+        run(&["enable", UNIT])?;
+        out::line(
+            "on from the next login; the proxy that runs now stays: `metaclaw stop && systemctl --user start metaclaw` swaps them",
+        )?;
+    } else {
+        run(&["enable", "--now", UNIT])?;
+        out::line("on, and started")?;
+    }
+    out::line("`loginctl enable-linger` lets it run while you are not logged in")?;
+    Ok(())
+}
+
+/// `$XDG_CONFIG_HOME/systemd/user/metaclaw.service`.
+fn unit_path(environment: &Environment) -> PathBuf {
+    let config = environment.get("XDG_CONFIG_HOME").map(PathBuf::from);
+    let config = config.unwrap_or_else(|| user_folder().join(".config"));
+    config.join("systemd/user").join(UNIT)
+}
+
+/// The unit's text.
+fn unit(program: &Path, environment: &Environment) -> String {
+    let variables = VARIABLES.iter().filter_map(|name| {
+        let value = environment.get(name)?;
+        Some(format!(
+            "Environment={}\n",
+            quoted(&format!("{name}={value}"))
+        ))
+    });
+    format!(
+        "{MARK}\n[Unit]\nDescription=MetaClaw, a learning proxy for this user's agent\n\n\
+         [Service]\nExecStart={} start\n{}\
+         # A crash is over in two seconds; `metaclaw stop` is meant.\nRestart=on-failure\nRestartSec=2\n\
+         # Replies under way may finish.\nTimeoutStopSec=60\n\n\
+         [Install]\nWantedBy=default.target\n",
+        quoted(&program.display().to_string()),
+        variables.collect::<String>()
+    )
+}
+
+/// As systemd reads it: `%` and `$` would stand for something else.
+fn quoted(text: &str) -> String {
+    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{}\"", escaped.replace('%', "%%").replace('$', "$$"))
+}
+
+fn systemctl(arguments: &[&str]) -> Command {
+    let mut command = Command::new("systemctl");
+    command
+        .arg("--user")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
+    command
+}
+
+/// Whether a systemd of this user can be asked.
+fn has_systemd() -> bool {
+    let asked = systemctl(&["show-environment"])
+        .stdout(Stdio::null())
+        .status();
+    asked.is_ok_and(|status| status.success())
+}
+
+fn run(arguments: &[&str]) -> anyhow::Result<()> {
+    let status = systemctl(arguments).stdout(Stdio::null()).status()?;
+    if status.success() {
+        Ok(())
+    } else {
+        bail!(
+            "`systemctl --user {}` failed ({status})",
+            arguments.join(" ")
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_quoted_as_systemd_reads_it() {
+        let text = unit(Path::new("/a b/100%/meta\"claw"), &Environment::default());
+        assert!(
+            text.contains("ExecStart=\"/a b/100%%/meta\\\"claw\" start\n"),
+            "{text}"
+        );
+        assert!(text.starts_with(MARK));
+    }
+}

@@ -1,0 +1,134 @@
+//! `metaclaw uninstall`: everything as it was before, and our home gone.
+
+use std::{fs, io, path::Path, process::ExitCode, time::Duration};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+
+use super::{context::Context, service, stop};
+use crate::{agent::told, home::Home, out};
+
+/// For replies that are under way.
+const END: Duration = Duration::from_secs(60);
+
+/// Arguments of `uninstall`.
+#[derive(Debug, Args)]
+pub(crate) struct UninstallArgs {
+    /// Do not ask.
+    #[arg(short, long)]
+    yes: bool,
+    /// Leave the folder of wishes and skills.
+    #[arg(long)]
+    keep_lessons: bool,
+}
+
+// === impl UninstallArgs ===
+
+impl UninstallArgs {
+    /// Does it.
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let home = &context.home;
+        let ours = self.ours(home)?;
+        out::line(plan(home, &ours))?;
+        if !self.yes {
+            if !out::can_ask() {
+                bail!("nothing was changed: `metaclaw uninstall --yes` does it without asking");
+            }
+            if !out::ask("Do all of this?")? {
+                out::line("nothing was changed")?;
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        if let Some(path) = service::remove(&context.environment)? {
+            out::line(format!("removed {}", path.display()))?;
+        }
+        for proxy in home.all() {
+            end(context, proxy).await?;
+        }
+        for name in self.ours(home)? {
+            let path = home.dir().join(&name);
+            remove(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+        out::line(last_words(home, context)?)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// What is in the home and ours.
+    fn ours(&self, home: &Home) -> io::Result<Vec<String>> {
+        let mut names = home.own_entries()?;
+        names.retain(|name| !(self.keep_lessons && name == "skills"));
+        Ok(names)
+    }
+}
+
+/// Stops one proxy of the home and puts back what it changed.
+async fn end(context: &Context, home: Home) -> anyhow::Result<()> {
+    let wiring = home.wiring();
+    let of_proxy = Context {
+        environment: context.environment.clone(),
+        home,
+        port: None,
+    };
+    if let Some(pid) = stop::end(&of_proxy, END).await? {
+        out::line(format!("stopped process {pid}"))?;
+    }
+    // Before the record goes: without it nobody knows what was changed.
+    let outcome = wiring.unwire()?;
+    if let Some(said) = told(&outcome) {
+        out::line(format!("OpenClaw: {said}"))?;
+    }
+    Ok(())
+}
+
+fn plan(home: &Home, ours: &[String]) -> String {
+    let dir = home.dir().display();
+    let what = if ours.is_empty() {
+        format!("nothing of ours is in {dir}")
+    } else {
+        format!("removes from {dir}: {}", ours.join(", "))
+    };
+    format!(
+        "MetaClaw is stopped, OpenClaw's file is put back as it was, and its service unit removed, where there are any;\n{what}"
+    )
+}
+
+/// Removes the home itself if it is empty, and says what is left.
+fn last_words(home: &Home, context: &Context) -> io::Result<String> {
+    let dir = home.dir();
+    let mut lines = Vec::new();
+    match fs::remove_dir(dir) {
+        Ok(()) => lines.push(format!("{} is gone", dir.display())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            lines.push(format!("there is no {}", dir.display()));
+        }
+        Err(_) => {
+            let left: Vec<String> = home.entries()?;
+            let left = left.join(", ");
+            lines.push(format!(
+                "left in {}, as it is not ours: {left}",
+                dir.display()
+            ));
+        }
+    }
+    let cache = context.environment.cache();
+    if cache.exists() {
+        lines.push(format!(
+            "models that were fetched are still in {}",
+            cache.display()
+        ));
+    }
+    Ok(lines.join("\n"))
+}
+
+/// Removes a file, or a folder with all in it; of a link the link alone.
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = if fs::symlink_metadata(path)?.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

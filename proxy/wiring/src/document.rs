@@ -1,0 +1,139 @@
+//! JSON5 as people write it: read as values, and edited where it stands. Comments, order, quotes and
+//! unknown keys stay.
+
+use jsonc_parser::{
+    ParseOptions,
+    cst::{CstInputValue, CstObject, CstRootNode},
+};
+use serde_json::Value;
+
+/// What OpenClaw reads: JSON5. Missing commas are no JSON5.
+const JSON5: ParseOptions = ParseOptions {
+    allow_comments: true,
+    allow_loose_object_property_names: true,
+    allow_trailing_commas: true,
+    allow_missing_commas: false,
+    allow_single_quoted_strings: true,
+    allow_hexadecimal_numbers: true,
+    allow_unary_plus_numbers: true,
+    allow_bare_decimal_point_numbers: true,
+    allow_non_finite_numbers: true,
+    allow_extended_string_escapes: true,
+};
+
+/// Names from the outside in.
+pub(crate) type Path = Vec<String>;
+
+/// Why a place in a document cannot be changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PlaceError {
+    /// The text is no JSON5.
+    #[error("it is not JSON5: {0}")]
+    Syntax(String),
+    /// The part comes from another file.
+    #[error("{0} comes from another file ($include)")]
+    Included(String),
+    /// Something else stands there.
+    #[error("{0} is not an object")]
+    NoObject(String),
+    /// The last of two counts, and changing one of them would surprise.
+    #[error("{0} stands twice")]
+    Twice(String),
+}
+
+/// Reads a text as a tree that can be changed and printed again.
+pub(crate) fn parse(text: &str) -> Result<CstRootNode, PlaceError> {
+    CstRootNode::parse(text, &JSON5).map_err(|error| PlaceError::Syntax(error.to_string()))
+}
+
+/// Reads a text as a value; null where it is empty.
+pub(crate) fn value(text: &str) -> Result<Value, PlaceError> {
+    Ok(parse(text)?.to_serde_value().unwrap_or(Value::Null))
+}
+
+/// The object at `path`; objects that are missing are made, and their paths noted.
+pub(crate) fn object_at(
+    root: &CstRootNode,
+    path: &[&str],
+    made: &mut Vec<Path>,
+) -> Result<CstObject, PlaceError> {
+    let whole = || "the file".to_owned();
+    let mut object = match root.value() {
+        None => root.object_value_or_set(),
+        Some(_) => (root.object_value()).ok_or_else(|| PlaceError::NoObject(whole()))?,
+    };
+    check(&object, &whole())?;
+    for (depth, name) in path.iter().enumerate() {
+        let place = path[..=depth].join(".");
+        once(&object, name, &place)?;
+        object = if let Some(property) = object.get(name) {
+            let inner = property.object_value();
+            inner.ok_or_else(|| PlaceError::NoObject(place.clone()))?
+        } else {
+            made.push(path[..=depth].iter().map(|it| (*it).to_owned()).collect());
+            let property = object.append(name, CstInputValue::Object(Vec::new()));
+            property.object_value_or_set()
+        };
+        check(&object, &place)?;
+    }
+    Ok(object)
+}
+
+/// The object at `path`, where it is there.
+pub(crate) fn existing(root: &CstRootNode, path: &[&str]) -> Option<CstObject> {
+    let start = root.object_value()?;
+    path.iter()
+        .try_fold(start, |object, name| object.object_value(name))
+}
+
+/// Removes what stands at these paths and is empty, the last made first.
+pub(crate) fn prune(root: &CstRootNode, made: &[Path]) {
+    for path in made.iter().rev() {
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        let Some((name, above)) = path.split_last() else {
+            continue;
+        };
+        let property = existing(root, above).and_then(|object| object.get(name));
+        let Some(property) = property else {
+            continue;
+        };
+        let object = property.object_value();
+        let is_empty_object = object.is_some_and(|it| it.properties().is_empty());
+        let list = property.array_value();
+        if is_empty_object || list.is_some_and(|it| it.elements().is_empty()) {
+            property.remove();
+        }
+    }
+}
+
+/// Refuses a name that stands twice in an object.
+pub(crate) fn once(object: &CstObject, name: &str, place: &str) -> Result<(), PlaceError> {
+    let properties = object.properties().into_iter();
+    let alike = properties.filter(|it| it.decoded_name().as_deref() == Some(name));
+    match alike.count() {
+        0 | 1 => Ok(()),
+        _ => Err(PlaceError::Twice(place.to_owned())),
+    }
+}
+
+fn check(object: &CstObject, place: &str) -> Result<(), PlaceError> {
+    match object.get("$include") {
+        Some(_) => Err(PlaceError::Included(place.to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// A value as the tree takes it.
+pub(crate) fn input(value: &Value) -> CstInputValue {
+    match value {
+        Value::Null => CstInputValue::Null,
+        Value::Bool(it) => CstInputValue::Bool(*it),
+        Value::Number(it) => CstInputValue::Number(it.to_string()),
+        Value::String(it) => CstInputValue::String(it.clone()),
+        Value::Array(items) => CstInputValue::Array(items.iter().map(input).collect()),
+        Value::Object(fields) => {
+            let field = |(name, value): (&String, &Value)| (name.clone(), input(value));
+            CstInputValue::Object(fields.iter().map(field).collect())
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Files written whole or not at all, and known by their hash.
+
+use std::{
+    fs::{self, File, OpenOptions, Permissions},
+    io::{self, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::Path,
+};
+
+/// A file's bytes by their hash.
+pub(crate) fn hash(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex().to_string()
+}
+
+/// A file's bytes; `None` where it is not there.
+pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads a file that is at most so long.
+pub(crate) fn read_bounded(path: &Path) -> io::Result<String> {
+    /// OpenClaw's own bound for a part of its configuration.
+    const MAX_FILE: u64 = 2 << 20;
+    let n_bytes = fs::metadata(path)?.len();
+    if n_bytes > MAX_FILE {
+        let said = format!("{n_bytes} bytes, and at most {MAX_FILE} are read");
+        return Err(io::Error::other(said));
+    }
+    fs::read_to_string(path)
+}
+
+/// Replaces a file that is there: its mode is kept, and a link to it stays a link. On the disk when
+/// this returns.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let path = fs::canonicalize(path)?;
+    let mode = fs::metadata(&path)?.permissions().mode();
+    write(&path, bytes, mode & 0o7777)
+}
+
+/// Writes a file for its owner alone. On the disk when this returns.
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write(path, bytes, 0o600)
+}
+
+/// Beside it first, then renamed over it.
+fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = path.with_file_name(format!(".{name}.metaclaw-{}", std::process::id()));
+    let written = write_and_sync(&beside, bytes, mode)
+        .and_then(|()| fs::rename(&beside, path))
+        .and_then(|()| sync_folder(path));
+    if written.is_err() {
+        // The error that counts is the first one.
+        fs::remove_file(&beside).ok();
+    }
+    written
+}
+
+fn write_and_sync(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(path)?;
+    file.write_all(bytes)?;
+    // Not at the creation, where the umask would take bits away.
+    file.set_permissions(Permissions::from_mode(mode))?;
+    file.sync_all()
+}
+
+/// The rename itself reaches the disk.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(folder) => File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
+}

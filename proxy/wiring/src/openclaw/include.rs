@@ -1,0 +1,114 @@
+//! `$include`: a part of the configuration that lies in another file. Read as OpenClaw reads it, and
+//! never written.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::{agent::Surroundings, document, files::read_bounded, found::DetectError};
+
+const INCLUDE: &str = "$include";
+/// As OpenClaw has it.
+const MAX_DEPTH: usize = 10;
+
+/// A configuration with all that it includes.
+pub(super) fn read(file: &Path, surroundings: &Surroundings) -> Result<Value, DetectError> {
+    let roots = surroundings
+        .get("OPENCLAW_INCLUDE_ROOTS")
+        .unwrap_or_default();
+    let own = file.parent().unwrap_or(file).to_owned();
+    let named = roots.split(':').map(str::trim).filter(|it| !it.is_empty());
+    let named = named.map(|it| surroundings.path(it));
+    let reader = Reader {
+        roots: [own].into_iter().chain(named).collect(),
+    };
+    reader.file(file, 0)
+}
+
+struct Reader {
+    /// Folders that files may be included from.
+    roots: Vec<PathBuf>,
+}
+
+// === impl Reader ===
+
+impl Reader {
+    fn file(&self, path: &Path, depth: usize) -> Result<Value, DetectError> {
+        let unreadable = |message: String| DetectError::Unreadable {
+            path: path.to_owned(),
+            message,
+        };
+        if depth > MAX_DEPTH {
+            return Err(unreadable(format!("included more than {MAX_DEPTH} deep")));
+        }
+        let text = read_bounded(path).map_err(|error| unreadable(error.to_string()))?;
+        let value = document::value(&text).map_err(|error| unreadable(error.to_string()))?;
+        self.resolved(value, path, depth)
+    }
+
+    /// A value with what it includes; what stands beside `$include` is laid over it.
+    fn resolved(&self, value: Value, from: &Path, depth: usize) -> Result<Value, DetectError> {
+        let Value::Object(fields) = value else {
+            return Ok(value);
+        };
+        let mut whole = Value::Object(Map::new());
+        for name in included(fields.get(INCLUDE)) {
+            let path = from.parent().unwrap_or(from).join(name);
+            self.check(&path)?;
+            merge(&mut whole, self.file(&path, depth + 1)?);
+        }
+        let mut own = Map::new();
+        for (name, value) in fields {
+            if name != INCLUDE {
+                own.insert(name, self.resolved(value, from, depth)?);
+            }
+        }
+        merge(&mut whole, Value::Object(own));
+        Ok(whole)
+    }
+
+    /// Refuses what lies outside the folders that files may come from.
+    fn check(&self, path: &Path) -> Result<(), DetectError> {
+        let unreadable = |message: String| DetectError::Unreadable {
+            path: path.to_owned(),
+            message,
+        };
+        let real = path
+            .canonicalize()
+            .map_err(|error| unreadable(error.to_string()))?;
+        let roots = self
+            .roots
+            .iter()
+            .filter_map(|root| root.canonicalize().ok());
+        if roots.into_iter().any(|root| real.starts_with(root)) {
+            Ok(())
+        } else {
+            Err(unreadable("it lies outside OpenClaw's folder".to_owned()))
+        }
+    }
+}
+
+/// One name, or several.
+fn included(given: Option<&Value>) -> Vec<String> {
+    match given {
+        Some(Value::String(name)) => vec![name.clone()],
+        Some(Value::Array(names)) => names
+            .iter()
+            .filter_map(|it| Some(it.as_str()?.to_owned()))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Lays `over` on top: objects are merged, lists put behind one another, all else replaced.
+fn merge(below: &mut Value, over: Value) {
+    match (below, over) {
+        (Value::Object(below), Value::Object(over)) => {
+            for (name, value) in over {
+                merge(below.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (Value::Array(below), Value::Array(over)) => below.extend(over),
+        (below, over) => *below = over,
+    }
+}

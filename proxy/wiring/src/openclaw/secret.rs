@@ -1,0 +1,141 @@
+//! Keys as OpenClaw writes them: in full, by a variable (`${NAME}`, `$NAME`, the name alone), by a
+//! secret reference, or not at all, where a login lies in a store of its own.
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde_json::Value;
+
+use super::known;
+use crate::{agent::Surroundings, files::read_bounded, found::Credential};
+
+/// What keys may be read from.
+pub(super) struct Secrets<'a> {
+    config: &'a Value,
+    surroundings: &'a Surroundings,
+    /// Of the file `.env` beside the configuration.
+    env_file: BTreeMap<String, String>,
+}
+
+// === impl Secrets ===
+
+impl<'a> Secrets<'a> {
+    pub(super) fn new(file: &Path, config: &'a Value, surroundings: &'a Surroundings) -> Self {
+        let beside = file.with_file_name(".env");
+        let text = read_bounded(&beside).unwrap_or_default();
+        Self {
+            config,
+            surroundings,
+            env_file: text.lines().filter_map(assignment).collect(),
+        }
+    }
+
+    /// What opens a provider with this entry.
+    pub(super) fn credential(&self, provider: &str, entry: &Value) -> Credential {
+        let given = &entry["apiKey"];
+        if let Some(text) = given.as_str().filter(|it| !it.trim().is_empty()) {
+            return self.written(text, given);
+        }
+        if given.is_object() {
+            let is_variable = given["source"] == "env";
+            let name = given["id"].as_str().filter(|_| is_variable);
+            let key = name.and_then(|name| self.variable(name));
+            return key.unwrap_or_else(|| Credential::Reference(given.clone()));
+        }
+        let known = known::provider(provider).filter(|_| !self.has_profile(provider));
+        let key = known.and_then(|known| self.variable(known.variable));
+        key.unwrap_or(Credential::Login)
+    }
+
+    /// A text with the variables that stand in it; those that are not set stay as they are.
+    pub(super) fn substituted(&self, text: &str) -> String {
+        let mut whole = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("${") {
+            let name = after.split_once('}').filter(|(name, _)| is_variable(name));
+            let (escaped, before) = match before.strip_suffix('$') {
+                Some(before) if name.is_some() => (true, before),
+                _ => (false, before),
+            };
+            whole.push_str(before);
+            let Some((name, after)) = name else {
+                whole.push_str("${");
+                rest = after;
+                continue;
+            };
+            match self.lookup(name).filter(|_| !escaped) {
+                Some((value, _)) => whole.push_str(&value),
+                None => whole.extend(["${", name, "}"]),
+            }
+            rest = after;
+        }
+        whole + rest
+    }
+
+    /// A key that is a text: itself, or a variable.
+    fn written(&self, text: &str, given: &Value) -> Credential {
+        let braced = text.strip_prefix("${").and_then(|it| it.strip_suffix('}'));
+        let named = braced.or_else(|| text.strip_prefix('$'));
+        if let Some(name) = named.filter(|name| is_variable(name)) {
+            let key = self.variable(name);
+            return key.unwrap_or_else(|| Credential::Reference(given.clone()));
+        }
+        if is_variable(text)
+            && let Some(key) = self.variable(text)
+        {
+            return key;
+        }
+        Credential::Key {
+            key: self.substituted(text).into(),
+            from: "OpenClaw's file".to_owned(),
+        }
+    }
+
+    fn variable(&self, name: &str) -> Option<Credential> {
+        let (key, place) = self.lookup(name)?;
+        Some(Credential::Key {
+            key: key.into(),
+            from: format!("{name} in {place}"),
+        })
+    }
+
+    /// A variable's value, and where it stands: as OpenClaw looks for it.
+    fn lookup(&self, name: &str) -> Option<(String, &'static str)> {
+        let own = self.surroundings.get(name);
+        let beside = || self.env_file.get(name).map(String::as_str);
+        let env = &self.config["env"];
+        let inside = || env["vars"][name].as_str().or_else(|| env[name].as_str());
+        let found = own.map(|it| (it, "the environment"));
+        let found = found.or_else(|| Some((beside()?, "OpenClaw's .env")));
+        let (value, place) = found.or_else(|| Some((inside()?, "OpenClaw's file")))?;
+        (!value.is_empty()).then(|| (value.to_owned(), place))
+    }
+
+    /// Whether a login of this provider lies in OpenClaw's own store, which comes first.
+    fn has_profile(&self, provider: &str) -> bool {
+        let profiles = self.config["auth"]["profiles"].as_object();
+        let mut profiles = profiles.into_iter().flatten();
+        profiles.any(|(_, profile)| profile["provider"].as_str() == Some(provider))
+    }
+}
+
+fn is_variable(name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    name.starts_with(|c: char| c.is_ascii_uppercase() || c == '_') && name.chars().all(is_part)
+}
+
+/// `NAME=value` of a `.env`.
+fn assignment(line: &str) -> Option<(String, String)> {
+    let line = line.trim();
+    let (name, value) = line
+        .strip_prefix("export ")
+        .unwrap_or(line)
+        .split_once('=')?;
+    let value = value.trim();
+    let quoted = ['"', '\''].into_iter().find_map(|quote| {
+        let inner = value.strip_prefix(quote)?;
+        inner.split_once(quote).map(|(inner, _)| inner)
+    });
+    let plain = || value.split(" #").next().unwrap_or(value).trim();
+    let value = quoted.unwrap_or_else(plain);
+    is_variable(name.trim()).then(|| (name.trim().to_owned(), value.to_owned()))
+}

@@ -1,0 +1,129 @@
+//! What we know of an agent that was pointed at us: on the disk before the agent's file is changed.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    agent::Agent,
+    files,
+    found::Found,
+    openclaw::{change::Edit, entry::Entry},
+    target::Target,
+};
+
+const VERSION: u32 = 1;
+
+/// An agent whose owner said yes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    version: u32,
+    /// `openclaw`.
+    pub agent: String,
+    /// Its file.
+    pub file: PathBuf,
+    /// What it asked when its owner said yes.
+    pub provider: String,
+    /// The model's name there.
+    pub model: String,
+    /// The provider's address.
+    pub base_url: String,
+    /// What stands in the file now, or is about to.
+    pub(crate) change: Option<Change>,
+}
+
+/// A change, and how the file was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Change {
+    /// Hash of the file before.
+    pub(crate) before: String,
+    /// Hash of the file after.
+    pub(crate) after: String,
+    /// The file before, in our home.
+    pub(crate) copy: PathBuf,
+    pub(crate) edit: Edit,
+}
+
+/// Two ways to ask for the same model, as the agent writes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Models {
+    /// Through us, as in `metaclaw/gpt-5.2`.
+    pub ours: String,
+    /// Without us, as in `openai/gpt-5.2`.
+    pub former: String,
+}
+
+// === impl Models ===
+
+impl Models {
+    /// How they would be called, if the agent were pointed at `target`.
+    pub fn planned(found: &Found, target: &Target) -> Self {
+        Self::of(&Entry::new(found, target))
+    }
+
+    fn of(entry: &Entry) -> Self {
+        Self {
+            ours: entry.reference(),
+            former: entry.former(),
+        }
+    }
+}
+
+// === impl Record ===
+
+impl Record {
+    /// Of an agent that is not pointed at us yet.
+    pub(crate) fn new(found: &Found) -> Self {
+        Self {
+            version: VERSION,
+            agent: found.agent.id().to_owned(),
+            file: found.file.clone(),
+            provider: found.provider.clone(),
+            model: found.model.clone(),
+            base_url: found.base_url.clone(),
+            change: None,
+        }
+    }
+
+    /// Whether it is of this model.
+    pub fn is_of(&self, found: &Found) -> bool {
+        self.file == found.file
+            && self.provider == found.provider
+            && self.model == found.model
+            && self.base_url == found.base_url
+    }
+
+    /// How the agent asks through us, and how it asks without: while it is pointed at us.
+    pub fn models(&self) -> Option<Models> {
+        let change = self.change.as_ref()?;
+        Some(Models::of(&change.edit.entry))
+    }
+
+    /// The agent as people write it.
+    pub fn name(&self) -> &str {
+        let known = Agent::ALL.into_iter().find(|it| it.id() == self.agent);
+        known.map_or(self.agent.as_str(), |it| it.name())
+    }
+
+    pub(crate) fn load(path: &Path) -> io::Result<Option<Self>> {
+        let Some(bytes) = files::read(path)? else {
+            return Ok(None);
+        };
+        let of_file = |said: String| io::Error::other(format!("{}: {said}", path.display()));
+        let record: Self =
+            serde_json::from_slice(&bytes).map_err(|error| of_file(error.to_string()))?;
+        if record.version == VERSION {
+            Ok(Some(record))
+        } else {
+            Err(of_file(format!("version {} is not known", record.version)))
+        }
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
+        let bytes = serde_json::to_vec_pretty(self).map_err(io::Error::other)?;
+        files::write_private(path, &bytes)
+    }
+}

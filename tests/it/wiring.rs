@@ -1,0 +1,135 @@
+//! The first minute with the real OpenClaw, the day that the proxy is killed, and the last command.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use metaclaw_tests::{
+    external,
+    home::until,
+    openclaw::{Api, OpenClaw, Run},
+    upstream::{Asked, Play, Upstream},
+};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::process::Command;
+
+const GREETING: &str = "Hello from the mock upstream.";
+/// From the command to a relayed answer: what was promised.
+const FIRST_ANSWER: Duration = Duration::from_secs(120);
+/// OpenClaw tries the same model eight times more, for at most 90 s, before it asks the next one.
+const RETRIES: &str = "240";
+/// OpenClaw takes a changed file up within seconds.
+const RELOADED_WITHIN: Duration = Duration::from_secs(60);
+
+/// MetaClaw as a person has it who never configured it.
+struct MetaClaw {
+    folder: tempfile::TempDir,
+    openclaw: PathBuf,
+}
+
+impl MetaClaw {
+    fn home(&self) -> PathBuf {
+        self.folder.path().join(".metaclaw")
+    }
+
+    /// Runs a command that must work, and shows it as a transcript.
+    async fn ask(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(external::bin_dir().join("metaclaw"));
+        command
+            .args(arguments)
+            .env_clear()
+            .env("HOME", self.folder.path())
+            .env("METACLAW_HOME", self.home())
+            .env("OPENCLAW_CONFIG_PATH", &self.openclaw)
+            .env("PATH", "/usr/bin:/bin")
+            .stdin(Stdio::null());
+        let output = command.output().await.expect("metaclaw runs");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        println!("$ metaclaw {}\n{said}{errors}", arguments.join(" "));
+        assert!(output.status.success(), "{arguments:?}: {said}{errors}");
+        said
+    }
+
+    fn kill(&self) {
+        let run = std::fs::read(self.home().join("run.json")).expect("it runs");
+        let run: Value = serde_json::from_slice(&run).expect("JSON");
+        let pid = i32::try_from(run["pid"].as_i64().expect("a pid")).expect("a pid");
+        kill_process(Pid::from_raw(pid).expect("a pid"), Signal::KILL).expect("killed");
+        println!("$ kill -9 {pid}");
+    }
+}
+
+/// A test that failed leaves nothing in the background.
+impl Drop for MetaClaw {
+    fn drop(&mut self) {
+        if self.home().join("run.json").exists() {
+            self.kill();
+        }
+    }
+}
+
+fn answered(run: &Run) -> bool {
+    println!("  openclaw: {}", run.said["result"]["payloads"][0]["text"]);
+    run.said["result"]["payloads"][0]["text"] == GREETING
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).expect("a file")
+}
+
+#[tokio::test]
+#[ignore = "needs the binaries and OpenClaw, cargo xtask test runs it"]
+async fn one_yes_relays_and_a_killed_proxy_costs_no_answer() {
+    for api in [Api::Completions, Api::Messages] {
+        let upstream = Upstream::scripted(|_: &Asked<'_>| Play::Text(GREETING)).await;
+        let openclaw = OpenClaw::installed();
+        let gateway = openclaw.gateway(api, &upstream.base_url, "text").await;
+        assert!(answered(&gateway.say("Say hello.").await));
+        let before = read(&gateway.config());
+        let metaclaw = MetaClaw {
+            folder: tempfile::tempdir().expect("a folder"),
+            openclaw: gateway.config(),
+        };
+
+        let begun = Instant::now();
+        metaclaw.ask(&["start", "--yes", "-d", "--port", "0"]).await;
+        let wired = read(&gateway.config());
+        assert!(
+            wired.contains("\"metaclaw/text\"") && wired.contains("\"proxied/text\""),
+            "{wired}"
+        );
+        // A gateway that runs takes the change up by itself.
+        let relayed = until(RELOADED_WITHIN, async || {
+            assert!(answered(&gateway.say("Say hello again.").await));
+            metaclaw
+                .ask(&["turns", "list", "--json"])
+                .await
+                .contains(GREETING)
+        });
+        relayed.await.expect("no turn came through us");
+        println!("  relayed after {:?}", begun.elapsed());
+        assert!(begun.elapsed() < FIRST_ANSWER);
+        let turns: Value =
+            serde_json::from_str(&metaclaw.ask(&["turns", "list", "--json"]).await).expect("JSON");
+        assert_eq!(turns[0]["agent"], "main", "{turns}");
+        metaclaw.ask(&["status"]).await;
+        metaclaw.ask(&["doctor"]).await;
+
+        metaclaw.kill();
+        let begun = Instant::now();
+        assert!(
+            answered(&gateway.say_within("Are you still there?", RETRIES).await),
+            "{api:?}: no fallback"
+        );
+        println!("  by its fallback after {:?}", begun.elapsed());
+        assert_eq!(read(&gateway.config()), wired);
+        metaclaw.ask(&["uninstall", "--yes"]).await;
+        assert_eq!(read(&gateway.config()), before);
+        assert!(!metaclaw.home().exists());
+        assert!(answered(&gateway.say("And now?").await));
+    }
+}
