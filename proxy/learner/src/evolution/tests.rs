@@ -10,6 +10,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use metaclaw_reward::Rules;
+use metaclaw_schedule::{Keyboard, Schedule};
 use metaclaw_skills::{ProposalState, Reason, SkillsConfig, WishesConfig};
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use serde_json::json;
@@ -21,6 +22,14 @@ use crate::{
     Judge, Learner, LearnerConfig, Parts,
     testing::{World, append, corrected_talk, new_turn},
 };
+
+/// Nobody counts as about.
+fn at_any_time() -> Schedule {
+    let config = json!({"idle_minutes": 0, "on_battery": true});
+    let schedule = Schedule::local(serde_json::from_value(config).unwrap(), None);
+    schedule.set_keyboard(Keyboard::Headless);
+    schedule
+}
 
 /// Answers from a list, then fails; keeps what it was asked.
 #[derive(Debug, Default)]
@@ -90,6 +99,8 @@ impl Rig {
             backend: None,
             judge: Judge::Rules(Rules::compile(&rules).unwrap()),
             library: None,
+            schedule: at_any_time(),
+            is_off: Arc::new(|_| false),
             evolver: Some((library.clone(), evolver)),
             on_swap: Arc::new(|_, _| {}),
         };
