@@ -130,8 +130,7 @@ impl Address<'_> {
 /// Starts the loop behind the chat; the adapters that the log names serve when it returns.
 pub(super) async fn start(
     (config, schedule): (LearnerConfig, Schedule),
-    (judge, library): (Judge, Option<Library>),
-    evolver: Option<(Library, Evolver)>,
+    (judge, library, evolver): (Judge, Option<Library>, Option<(Library, Evolver)>),
     log: &TurnLog,
     backend: Option<Arc<dyn TrainingBackend>>,
     (serving, privacy): (&Arc<Serving>, &Arc<Privacy>),

@@ -10,6 +10,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use metaclaw_reward::Rules;
+use metaclaw_schedule::{Schedule, SchedulerConfig};
 use metaclaw_skills::{ProposalState, Reason, SkillsConfig, WishesConfig};
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use serde_json::json;
@@ -18,7 +19,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::*;
 use crate::{
-    Judge, Learner, LearnerConfig, Parts,
+    Judge, Learner, Parts,
     testing::{World, append, corrected_talk, new_turn},
 };
 
@@ -85,12 +86,15 @@ impl Rig {
         let rules = r#"[{"on": "next", "pattern": "(?i)too long|no,", "score": -1}, {"on": "next", "pattern": "Thanks", "score": 1}]"#;
         let rules: Vec<metaclaw_reward::Rule> = serde_json::from_str(rules).unwrap();
         let parts = Parts {
-            config: LearnerConfig::default(),
+            // Nobody is waited for.
+            config: serde_json::from_str(r#"{"mode": "rl"}"#).unwrap(),
+            schedule: Schedule::local(SchedulerConfig::default(), None),
             log: log.clone(),
             backend: None,
             judge: Judge::Rules(Rules::compile(&rules).unwrap()),
             library: None,
             evolver: Some((library.clone(), evolver)),
+            is_off: Arc::new(|_| false),
             on_swap: Arc::new(|_, _| {}),
         };
         let (tracker, cancel) = (TaskTracker::new(), CancellationToken::new());
