@@ -153,8 +153,11 @@ impl Running {
         let schedule = schedule::start(plan, &log, (&tasks, &background)).await?;
         let learner = learner::start(
             (settings, schedule.clone()),
-            (judge, Some(library.clone()).filter(|_| wishes.enabled)),
-            evolver.map(|evolver| (library.clone(), evolver)),
+            (
+                judge,
+                Some(library.clone()).filter(|_| wishes.enabled),
+                evolver.map(|evolver| (library.clone(), evolver)),
+            ),
             &log,
             training.backend.clone().filter(|_| may_train),
             (&serving, &privacy),

@@ -1,7 +1,7 @@
 //! Asks a model for skills that would have prevented what went wrong.
 //!
-//! Every so many main turns of an agent its turns that were judged -1 are put to the evolver, one question at a time. Which
-//! turns were evidence stands with the proposals in the library: none is evidence twice, and while the evolver does not
+//! While its owner is away (in mode `rl` at any time), and every so many main turns of an agent, its turns that were judged -1
+//! are put to the evolver, one question at a time. Which turns were evidence stands with the proposals in the library: none is evidence twice, and while the evolver does not
 //! answer none is lost. Turns are not judged, taken or spent because of it.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
@@ -32,7 +32,7 @@ const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
     .with_max_delay(Duration::from_secs(30 * 60))
     .without_max_times();
 
-/// Whether a question may be asked now: the budget's and the window's word.
+/// Whether a question may be asked now: the budget's word. The window is asked beside it.
 pub type MayStart = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Who writes skills, and when.

@@ -130,8 +130,7 @@ impl Address<'_> {
 /// Starts the loop behind the chat; the adapters that the log names serve when it returns.
 pub(super) async fn start(
     (config, schedule): (LearnerConfig, Schedule),
-    (judge, library): (Judge, Option<Library>),
-    evolver: Option<(Library, Evolver)>,
+    (judge, library, evolver): (Judge, Option<Library>, Option<(Library, Evolver)>),
     log: &TurnLog,
     backend: Option<Arc<dyn TrainingBackend>>,
     (serving, privacy): (&Arc<Serving>, &Arc<Privacy>),
@@ -195,8 +194,8 @@ mod tests {
         assert_eq!(asked(llm).unwrap(), "https://a.example big k1 azure v1");
         let own = format!("{llm}judge: {{api_version: v2}}\n");
         assert_eq!(asked(&own).unwrap(), "https://a.example big k1 azure v2");
-        let other = format!("{llm}judge: {{url: 'https://b.example/v1', model: small}}\n");
-        assert_eq!(asked(&other).unwrap(), "https://b.example/v1 small no key");
+        let other = format!("{llm}judge: {{url: 'https://b.example/v1', model: small, key: k3}}\n");
+        assert_eq!(asked(&other).unwrap(), "https://b.example/v1 small k3");
         let host = "judge: {url: 'https://x.openai.azure.com/openai/v1', model: m, key: k}\n";
         assert!(asked(host).unwrap().ends_with(" azure"));
     }

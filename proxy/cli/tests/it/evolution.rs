@@ -39,7 +39,8 @@ async fn after_a_failure(upstream: &Upstream, evolver: &Evolver) -> Result<(Test
     let home = TestHome::new(&format!(
         "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: '{}', model_id: scripted, api_key: sk-0123456789abcd}}\n\
          judge: {{kind: rules, rules: [{{on: next, pattern: 'no, in', score: -1}}]}}\n\
-         evolver: {{url: '{}', model: writer}}\nskills: {{evolution_every_n_turns: 2}}\n",
+         evolver: {{url: '{}', model: writer}}\nskills: {{evolution_every_n_turns: 2}}\n\
+         scheduler: {{idle_minutes: 0, on_battery: true}}\n",
         upstream.url, evolver.url
     ))?;
     let proxy = home.start().await?;

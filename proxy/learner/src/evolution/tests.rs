@@ -10,7 +10,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use metaclaw_reward::Rules;
-use metaclaw_schedule::{Keyboard, Schedule};
+use metaclaw_schedule::{Schedule, SchedulerConfig};
 use metaclaw_skills::{ProposalState, Reason, SkillsConfig, WishesConfig};
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use serde_json::json;
@@ -19,17 +19,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::*;
 use crate::{
-    Judge, Learner, LearnerConfig, Parts,
+    Judge, Learner, Parts,
     testing::{World, append, corrected_talk, new_turn},
 };
-
-/// Nobody counts as about.
-fn at_any_time() -> Schedule {
-    let config = json!({"idle_minutes": 0, "on_battery": true});
-    let schedule = Schedule::local(serde_json::from_value(config).unwrap(), None);
-    schedule.set_keyboard(Keyboard::Headless);
-    schedule
-}
 
 /// Answers from a list, then fails; keeps what it was asked.
 #[derive(Debug, Default)]
@@ -94,14 +86,15 @@ impl Rig {
         let rules = r#"[{"on": "next", "pattern": "(?i)too long|no,", "score": -1}, {"on": "next", "pattern": "Thanks", "score": 1}]"#;
         let rules: Vec<metaclaw_reward::Rule> = serde_json::from_str(rules).unwrap();
         let parts = Parts {
-            config: LearnerConfig::default(),
+            // Nobody is waited for.
+            config: serde_json::from_str(r#"{"mode": "rl"}"#).unwrap(),
+            schedule: Schedule::local(SchedulerConfig::default(), None),
             log: log.clone(),
             backend: None,
             judge: Judge::Rules(Rules::compile(&rules).unwrap()),
             library: None,
-            schedule: at_any_time(),
-            is_off: Arc::new(|_| false),
             evolver: Some((library.clone(), evolver)),
+            is_off: Arc::new(|_| false),
             on_swap: Arc::new(|_, _| {}),
         };
         let (tracker, cancel) = (TaskTracker::new(), CancellationToken::new());
