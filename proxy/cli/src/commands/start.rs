@@ -2,7 +2,7 @@
 
 use std::{io::Write, path::PathBuf, process::ExitCode};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use clap::Args;
 use rustix::fs::Mode;
 use tracing::{info, warn};
@@ -93,7 +93,8 @@ impl StartArgs {
         info!(version, home = %home.dir().display(), "metaclaw starts");
         limits::raise_open_files();
         let mut loaded = self.settings(context)?;
-        loaded.rooms()?;
+        let rooms = loaded.rooms();
+        rooms.map_err(|error| anyhow!(loaded.with_origin(&format!("{error:#}"))))?;
         let policy = Policy::from_config(&loaded.config, &context.environment.cache())?;
         loaded.inert.extend(without_effect(&loaded.config));
         home.create()

@@ -2,7 +2,9 @@
 
 use metaclaw_gateway::GatewayConfig;
 use metaclaw_learner::LearnerConfig;
+use metaclaw_llm::BudgetConfig;
 use metaclaw_reward::Rules;
+use metaclaw_schedule::SchedulerConfig;
 use metaclaw_skills::{SkillsConfig, WishesConfig};
 use metaclaw_turns::TurnsConfig;
 
@@ -16,6 +18,8 @@ pub(crate) struct Rooms {
     pub turns: TurnsConfig,
     pub skills: SkillsConfig,
     pub wishes: WishesConfig,
+    pub scheduler: SchedulerConfig,
+    pub budget: BudgetConfig,
 }
 
 // === impl Loaded ===
@@ -33,6 +37,8 @@ impl Loaded {
             turns: self.section("turns")?,
             skills: self.section("skills")?,
             wishes: self.section("wishes")?,
+            scheduler: self.section("scheduler")?,
+            budget: self.section("budget")?,
         };
         // It may have been changed for safety.
         rooms.gateway.proxy.host = self.config.proxy.host;

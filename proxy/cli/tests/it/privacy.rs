@@ -19,7 +19,7 @@ async fn asked(home: &TestHome) -> Result<Vec<String>> {
 async fn chat_with(proxy: &Running, session: &str, text: &str) -> Result<()> {
     let body = json!({"model": "default", "messages": [{"role": "user", "content": text}]});
     let reply = proxy.send("/v1/chat/completions", session, &body).await?;
-    anyhow::ensure!(reply.contains("answer to 1"), "{reply}");
+    anyhow::ensure!(reply.contains("answer to "), "{reply}");
     Ok(())
 }
 

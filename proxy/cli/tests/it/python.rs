@@ -109,7 +109,7 @@ async fn where_nobody_can_answer_it_starts_and_says_so() {
     let banner = &proxy.banner;
     assert!(banner.contains("serves    nothing yet"), "{banner}");
     assert!(
-        banner.contains("llm.provider, rl.prm_provider: Bedrock is not built"),
+        banner.contains("rl.prm_provider: Bedrock is not built"),
         "{banner}"
     );
     assert!(banner.contains("proxy.api_key: it is empty"), "{banner}");

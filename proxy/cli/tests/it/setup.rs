@@ -179,6 +179,7 @@ async fn a_person_is_asked_again_where_an_answer_fails() {
             ("Model [", "scripted"),
             ("skills that fit", ""),
             ("Folder", ""),
+            ("Write new skills", ""),
             ("Port", "0"),
         ],
     )
@@ -209,6 +210,7 @@ async fn enter_keeps_what_is_there() {
             ("Model [scripted]", ""),
             ("skills that fit", ""),
             ("Folder", ""),
+            ("Write new skills", ""),
             ("Port to listen on [0]", ""),
         ],
     )

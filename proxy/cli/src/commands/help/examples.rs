@@ -62,6 +62,47 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "setup",
+        &[
+            ("metaclaw setup", "asks, tries each answer, writes it"),
+            (
+                "metaclaw setup --provider openai --model gpt-4o --api-key-env OPENAI_API_KEY",
+                "asks nothing",
+            ),
+        ],
+    ),
+    (
+        "off",
+        &[
+            (
+                "metaclaw off",
+                "from the next request on, until `metaclaw on`",
+            ),
+            ("metaclaw off --agent work", "for one agent"),
+        ],
+    ),
+    ("on", &[("metaclaw on", "learns again")]),
+    (
+        "auth",
+        &[
+            (
+                "metaclaw auth paste-key --provider openai",
+                "asks for the key, and does not show it",
+            ),
+            ("metaclaw auth status", "whose keys are kept"),
+        ],
+    ),
+    (
+        "scheduler",
+        &[
+            (
+                "metaclaw scheduler status",
+                "whether learning that costs something may run now, and why not",
+            ),
+            ("metaclaw scheduler next-window", "when it may next"),
+        ],
+    ),
+    (
         "uninstall",
         &[
             ("metaclaw uninstall", "shows what goes, and asks"),

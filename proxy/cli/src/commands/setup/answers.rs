@@ -25,7 +25,7 @@ const KEYS: &[&str] = &[
     "proxy.port",
     "skills.enabled",
     "skills.dir",
-    "skills.evolve",
+    "skills.auto_evolve",
     "trainer.model",
     "judge.url",
     "judge.model",

@@ -22,7 +22,7 @@ impl Interview<'_> {
         let usual = self.context.home.skills();
         self.optional("skills.dir", "Folder of skills", &usual.to_string_lossy())?;
         self.yes(
-            "skills.evolve",
+            "skills.auto_evolve",
             "Write new skills from what went wrong",
             true,
         )
@@ -45,7 +45,6 @@ impl Interview<'_> {
             self.judge_key()?;
         }
         self.optional("rl.lora_rank", "Rank of the adapters", "32")?;
-        self.unless_unbuilt("rl.evolver_model")?;
         self.schedule()
     }
 
