@@ -17,8 +17,9 @@ use std::{
 use anyhow::{Context as _, anyhow};
 use metaclaw_chat::{AgentId, Secret, now_ms};
 use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Privacy, Services, Serving};
-use metaclaw_learner::LearnerConfig;
-use metaclaw_schedule::SchedulerConfig;
+use metaclaw_learner::{Learner, LearnerConfig};
+use metaclaw_llm::ChatClient;
+use metaclaw_schedule::{Schedule, SchedulerConfig};
 use metaclaw_skills::{Library, WishesConfig};
 use metaclaw_turns::{Durability, TurnLog, TurnsConfig};
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -118,6 +119,59 @@ struct Running {
     warnings: Vec<String>,
 }
 
+/// What learns, and what is told of it.
+struct Learning {
+    learner: Learner,
+    /// The judge's model, where one is asked.
+    judge: Option<ChatClient>,
+    about: About,
+    schedule: Schedule,
+    /// Whether weights learn.
+    trains: bool,
+}
+
+// === impl Learning ===
+
+impl Learning {
+    /// Starts the loop behind the chat.
+    async fn start(
+        plan: &Plan,
+        (log, library, purse): (&TurnLog, &Library, &Arc<Purse>),
+        (training, serving, privacy): (&TrainingSide, &Arc<Serving>, &Arc<Privacy>),
+        (tasks, background): (&TaskTracker, &CancellationToken),
+    ) -> anyhow::Result<Self> {
+        let settings = plan.loaded.room::<LearnerConfig>()?;
+        let (judge, judged_with, judge_model) = learner::judge(plan, &settings, purse)?;
+        let may_train = plan.policy.may_train(&plan.loaded.config);
+        let trains = training.backend.is_some() && settings.learns() && may_train;
+        let wishes: WishesConfig = plan.loaded.section("wishes")?;
+        let (evolver, written_with) = evolver::evolver(plan, purse)?.unzip();
+        let uses = (trains, wishes.enabled);
+        let about = about(plan, &settings, judged_with, uses, written_with)?;
+        let schedule = schedule::start(plan, log, (tasks, background)).await?;
+        let learner = learner::start(
+            (settings, schedule.clone()),
+            (
+                judge,
+                Some(library.clone()).filter(|_| wishes.enabled),
+                evolver.map(|evolver| (library.clone(), evolver)),
+            ),
+            log,
+            training.backend.clone().filter(|_| may_train),
+            (serving, privacy),
+            (tasks, background),
+        )
+        .await?;
+        Ok(Self {
+            learner,
+            judge: judge_model,
+            about,
+            schedule,
+            trains,
+        })
+    }
+}
+
 // === impl Running ===
 
 impl Running {
@@ -140,27 +194,12 @@ impl Running {
         unloader.set(training.backend.as_ref());
 
         let comparer = compare::comparer(plan, &training)?;
-        let settings = plan.loaded.room::<LearnerConfig>()?;
         let purse = Purse::open(plan.loaded.section("budget")?, plan.home.spend());
         let purse = Arc::new(purse);
-        let (judge, judged_with, judge_model) = learner::judge(plan, &settings, &purse)?;
-        let may_train = plan.policy.may_train(config);
-        let trains = training.backend.is_some() && settings.learns() && may_train;
-        let wishes: WishesConfig = plan.loaded.section("wishes")?;
-        let (evolver, written_with) = evolver::evolver(plan, &purse)?.unzip();
-        let uses = (trains, wishes.enabled);
-        let about = about(plan, &settings, judged_with, uses, written_with)?;
-        let schedule = schedule::start(plan, &log, (&tasks, &background)).await?;
-        let learner = learner::start(
-            (settings, schedule.clone()),
-            (
-                judge,
-                Some(library.clone()).filter(|_| wishes.enabled),
-                evolver.map(|evolver| (library.clone(), evolver)),
-            ),
-            &log,
-            training.backend.clone().filter(|_| may_train),
-            (&serving, &privacy),
+        let learning = Learning::start(
+            plan,
+            (&log, &library, &purse),
+            (&training, &serving, &privacy),
             (&tasks, &background),
         )
         .await?;
@@ -173,7 +212,7 @@ impl Running {
             tasks.spawn(served.run(background.clone()));
         }
         let app = Arc::new(App {
-            about,
+            about: learning.about,
             home: plan.home.clone(),
             privacy: Arc::clone(&privacy),
             proxy,
@@ -182,13 +221,13 @@ impl Running {
             log,
             library,
             comparer,
-            weights: trains,
+            weights: learning.trains,
             serving,
             backend: training.backend,
-            learner,
-            purse: Arc::clone(&purse),
-            judge: judge_model,
-            schedule,
+            learner: learning.learner,
+            purse,
+            judge: learning.judge,
+            schedule: learning.schedule,
             trainer: training.state,
             metrics: gateway.metrics(),
             dropped_lines: plan.dropped_lines.clone(),
@@ -201,15 +240,7 @@ impl Running {
         if let Some(supervisor) = training.supervisor {
             tasks.spawn(critical(&app, supervisor.run(background.clone())));
         }
-        let (home, ending) = (plan.home.clone(), background.clone());
-        tasks.spawn(privacy::keep_off_record(privacy, home, ending));
-        tasks.spawn(warn_dropped(plan.dropped_lines.clone(), background.clone()));
-        tasks.spawn(lessons::rescan(app.library.clone(), background.clone()));
-        tasks.spawn(purse::run(purse, app.log.clone(), background.clone()));
-        let digests = report::write_daily(app.sources(), plan.home.reports(), background.clone());
-        tasks.spawn(digests);
-        let turns: TurnsConfig = plan.loaded.section("turns")?;
-        tasks.spawn(retention::run(app.log.clone(), turns, background.clone()));
+        housekeeping(plan, &app, &background)?;
         publish(&app, token, &plan.home, &background).await?;
         let gateway = gateway.serve(listener, app.ending.clone());
         let gateway = tasks.spawn(critical(&app, gateway));
@@ -286,6 +317,29 @@ async fn known_agents(plan: &Plan, log: &TurnLog) -> anyhow::Result<Vec<AgentId>
     let of_keys = config.proxy.keys.values().flat_map(|key| &key.agents);
     agents.extend(of_keys.cloned());
     Ok(agents)
+}
+
+/// What goes on beside the chat until `ending`: what is kept is written down, what is old goes, what changed is read.
+fn housekeeping(plan: &Plan, app: &App, ending: &CancellationToken) -> anyhow::Result<()> {
+    let App {
+        tasks,
+        log,
+        library,
+        purse,
+        privacy,
+        home,
+        ..
+    } = app;
+    let off_record = privacy::keep_off_record(Arc::clone(privacy), home.clone(), ending.clone());
+    tasks.spawn(off_record);
+    tasks.spawn(warn_dropped(plan.dropped_lines.clone(), ending.clone()));
+    tasks.spawn(lessons::rescan(library.clone(), ending.clone()));
+    tasks.spawn(purse::run(Arc::clone(purse), log.clone(), ending.clone()));
+    let digests = report::write_daily(app.sources(), home.reports(), ending.clone());
+    tasks.spawn(digests);
+    let turns: TurnsConfig = plan.loaded.section("turns")?;
+    tasks.spawn(retention::run(log.clone(), turns, ending.clone()));
+    Ok(())
 }
 
 /// What the banner says.

@@ -17,6 +17,7 @@ mod forget;
 mod help;
 mod keys;
 mod learn;
+mod library;
 mod logs;
 mod report;
 mod scheduler;

@@ -4,7 +4,7 @@
 //! are put to the evolver, one question at a time. Which turns were evidence stands with the proposals in the library: none is evidence twice, and while the evolver does not
 //! answer none is lost. Turns are not judged, taken or spent because of it.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use metaclaw_chat::{AgentId, Message, Score, TurnId, now_ms};
@@ -17,8 +17,9 @@ use metaclaw_turns::{
 use tokio::task::JoinError;
 
 use crate::{
+    evolver::Evolver,
     hearing::{WITH_WORDS, WITHOUT_WORDS},
-    judge::{Ask, AskFailed},
+    judge::AskFailed,
     shared::Shared,
 };
 
@@ -31,22 +32,6 @@ const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
     .with_min_delay(Duration::from_secs(30))
     .with_max_delay(Duration::from_secs(30 * 60))
     .without_max_times();
-
-/// Whether a question may be asked now: the budget's word. The window is asked beside it.
-pub type MayStart = Arc<dyn Fn() -> bool + Send + Sync>;
-
-/// Who writes skills, and when.
-#[derive(Clone)]
-pub struct Evolver {
-    /// The model.
-    pub model: Arc<dyn Ask>,
-    /// So many main turns of an agent lie between two questions; at least 1.
-    pub every_n_turns: u64,
-    /// Asked before each question.
-    pub may_start: MayStart,
-    /// The pause between two looks at the counts.
-    pub look_every: Duration,
-}
 
 /// Why no skills were written.
 #[derive(Debug, thiserror::Error)]
@@ -276,15 +261,6 @@ fn tell(agent: &AgentId, evolved: &Evolved) {
     let n_refused = evolved.refused.len();
     if n_refused > 0 {
         tracing::info!(%agent, n_refused, "what the evolver wrote was refused: `metaclaw skills log` says why");
-    }
-}
-
-impl fmt::Debug for Evolver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Evolver")
-            .field("model", &self.model)
-            .field("every_n_turns", &self.every_n_turns)
-            .finish_non_exhaustive()
     }
 }
 

@@ -62,7 +62,7 @@ async fn hear_each(shared: &Shared, library: &Library, mut waiting: mpsc::Receiv
     while let Some(id) = waiting.recv().await {
         match shared.persist(|| shared.log.get(id)).await {
             Ok(Some(turn)) if !(shared.is_off)(&turn.agent) => {
-                hear_turn(shared, library, &turn).await
+                hear_turn(shared, library, &turn).await;
             }
             Ok(Some(_) | None) => {}
             Err(LogError::Closed) => return,
@@ -100,10 +100,12 @@ async fn heard_in(shared: &Shared, said: &str, is_answer: bool) -> Vec<Heard> {
         && let Some(question) = Question::of(said)
     {
         match model.ask(&question.messages()).await {
-            Ok(answer) => match question.read(&answer) {
-                Some(heard) => return heard,
-                None => tracing::debug!("the model did not say what it heard; rules do"),
-            },
+            Ok(answer) => {
+                if let Some(heard) = question.read(&answer) {
+                    return heard;
+                }
+                tracing::debug!("the model did not say what it heard; rules do");
+            }
             Err(error) => tracing::debug!(%error, "no model hears; rules do"),
         }
     }

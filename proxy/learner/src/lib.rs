@@ -20,6 +20,7 @@ mod counts;
 mod datum;
 mod error;
 mod evolution;
+mod evolver;
 mod feed;
 mod hearing;
 mod judge;
@@ -46,7 +47,7 @@ pub use self::{
     config::{AgentConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig, Words},
     counts::LearnerCounts,
     error::TrainError,
-    evolution::{Evolver, MayStart},
+    evolver::{Evolver, MayStart},
     hearing::{WITH_WORDS, WITHOUT_WORDS},
     judge::{Ask, AskFailed, Judge},
     learner::Learner,

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{LearnerConfig, Mode},
-    evolution::Evolver,
+    evolver::Evolver,
     judge::Judge,
     status::Board,
 };

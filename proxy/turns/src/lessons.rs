@@ -6,9 +6,7 @@ use metaclaw_chat::{AgentId, Score, TurnId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    error::LogError,
     keys,
-    log::TurnLog,
     new_turn::NewTurn,
     record::{Record, Setup},
     store::{Store, StoreError, Table},
@@ -39,23 +37,12 @@ pub struct LessonCounts {
     pub bad_without: u64,
 }
 
-// === impl TurnLog ===
-
-impl TurnLog {
-    /// The counts of each lesson that an agent, or any, was ever given: by a skill's name, or [`WISH`] and a wish's id.
-    ///
-    /// # Errors
-    /// The store's, or [`LogError::Damaged`] where something does not read back.
-    pub async fn lesson_counts(
-        &self,
-        agent: Option<&AgentId>,
-    ) -> Result<BTreeMap<String, LessonCounts>, LogError> {
-        let prefix = agent.map(keys::agent).unwrap_or_default();
-        self.read(move |store| lesson_counts(store, &prefix)).await
-    }
-}
-
-fn lesson_counts(store: &Store, prefix: &[u8]) -> Result<BTreeMap<String, LessonCounts>, TxnError> {
+/// The counts of each lesson that agents were given whose keys begin with `prefix`: by a skill's name, or [`WISH`] and a wish's
+/// id.
+pub(crate) fn counts(
+    store: &Store,
+    prefix: &[u8],
+) -> Result<BTreeMap<String, LessonCounts>, TxnError> {
     let stored: Vec<(_, LessonCounts)> = values::all_json(store, Table::Lessons, prefix)?;
     let mut all: BTreeMap<Vec<u8>, LessonCounts> = BTreeMap::new();
     let mut found: BTreeMap<String, LessonCounts> = BTreeMap::new();

@@ -1,11 +1,14 @@
 //! Counts by day and agent, which outlive the texts: `turns.statistics_retention`.
 
+use std::collections::BTreeMap;
+
 use metaclaw_chat::AgentId;
 
 use crate::{
     daily::{DailyCounts, DayStatistics},
     error::LogError,
     keys,
+    lessons::{self, LessonCounts},
     log::TurnLog,
     store::{Bytes, Store, Table},
     txn::Txn,
@@ -19,6 +22,16 @@ impl TurnLog {
     /// The counts from a day on ([`crate::day_of`]), the oldest day first, each day's by agent.
     pub async fn statistics(&self, from_day: u32) -> Result<Vec<DayStatistics>, LogError> {
         self.read(move |store| statistics(store, from_day)).await
+    }
+
+    /// The counts of each lesson that an agent, or any, was ever given: by a skill's name, or [`crate::WISH`] and a wish's id.
+    pub async fn lesson_counts(
+        &self,
+        agent: Option<&AgentId>,
+    ) -> Result<BTreeMap<String, LessonCounts>, LogError> {
+        let prefix = agent.map(keys::agent).unwrap_or_default();
+        self.read(move |store| lessons::counts(store, &prefix))
+            .await
     }
 
     /// Adds what the log does not see itself, as tokens of learning and lessons, to the day of `at_ms`.

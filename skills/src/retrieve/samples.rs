@@ -125,8 +125,9 @@ mod tests {
             ),
             (9, "the loop runs for ever\nit crashes with a segfault"),
         ];
-        let talk: String = (0..300).map(|n| format!("talk{n} of day{n}\n")).collect();
-        let talk = format!("{talk}tell me a joke\nnice monday\nmonday again\nI hate monday");
+        let talk: Vec<String> = (0..300).map(|n| format!("talk{n} of day{n}")).collect();
+        let talk = talk.join("\n");
+        let talk = format!("{talk}\ntell me a joke\nnice monday\nmonday again\nI hate monday");
         let samples = Samples::build(&talk, skills.into_iter());
         let said = terms(request).into_iter().collect();
         samples.search(&said).into_keys().collect()

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use metaclaw_chat::{AgentId, SessionId, Span, now_ms};
 
-use super::{context::Context, skills::files, source::TurnSource};
+use super::{context::Context, library::files, source::TurnSource};
 use crate::{
     control::Forget,
     lessons::{self, Forgotten},

@@ -8,7 +8,7 @@ use metaclaw_learner::LearnerConfig;
 
 use super::{
     context::Context,
-    skills::files,
+    library::files,
     source::{TurnSource, running},
 };
 use crate::{

@@ -5,15 +5,16 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use metaclaw_chat::AgentId;
-use metaclaw_skills::{Library, SkillName};
+use metaclaw_skills::SkillName;
 use metaclaw_turns::LessonCounts;
 
 use super::{
     context::Context,
+    library::files,
     source::{lesson_counts, running},
 };
 use crate::{
-    app, assemble,
+    app,
     control::{SkillChange, SkillView},
     lessons, out,
 };
@@ -158,14 +159,4 @@ async fn settle(context: &Context, change: SkillChange) -> anyhow::Result<()> {
         None => lessons::settle(&files(context)?, change)?,
     };
     Ok(out::line(done)?)
-}
-
-/// The library itself, where nothing runs.
-pub(super) fn files(context: &Context) -> anyhow::Result<Library> {
-    let loaded = context.settings(None, Vec::new())?;
-    let (library, warnings) = assemble::library(&loaded, &context.home)?;
-    for warning in warnings {
-        out::aside(format!("warning: {warning}"));
-    }
-    Ok(library)
 }

@@ -9,7 +9,8 @@ use metaclaw_turns::LessonCounts;
 
 use super::{
     context::Context,
-    skills::{counted, files},
+    library::files,
+    skills::counted,
     source::{lesson_counts, running},
 };
 use crate::{

@@ -19,7 +19,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::*;
 use crate::{
-    Judge, Learner, Parts,
+    Ask, Evolver, Judge, Learner, Parts,
     testing::{World, append, corrected_talk, new_turn},
 };
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use metaclaw_skills::{HistoryEntry, HistorySkill, read_history};
 
-use super::{super::context::Context, files};
+use super::super::{context::Context, library::files};
 use crate::out;
 
 /// The library's own history.

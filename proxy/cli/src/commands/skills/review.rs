@@ -3,10 +3,7 @@
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_skills::{Proposal, Skill};
 
-use super::{
-    super::{context::Context, source::running},
-    files,
-};
+use super::super::{context::Context, library::files, source::running};
 use crate::out;
 
 /// Shows what waits, of one agent or of all.
