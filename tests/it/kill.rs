@@ -40,6 +40,8 @@ fn home_of_the_script() -> Home {
     laptop_home()
         .with_env("METACLAW__WISHES__ENABLED", "false")
         .with_env("METACLAW__RL__METHOD", "redo")
+        // What the model said is looked for in the log word by word, and it likes to speak of passwords.
+        .with_env("METACLAW__TURNS__MASK_SECRETS", "false")
 }
 
 /// A moment in the middle of the script, of which the clock chooses one for each run.

@@ -2,6 +2,7 @@
 
 mod auth;
 mod bad_input;
+mod day;
 mod evolution;
 mod harness;
 mod instances;

@@ -1,6 +1,6 @@
 //! All upstreams, and the order in which they are asked.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, iter, sync::Arc};
 
 use metaclaw_chat::AgentId;
 use rustls::RootCertStore;
@@ -99,20 +99,22 @@ impl Upstreams {
         Candidates { upstreams, nobody }
     }
 
-    /// Whether a chat of an agent that is nothing special can be answered by anybody; why not, otherwise.
+    /// Whether a chat of an agent, of whichever, can be answered by anybody; why not, otherwise.
     pub(crate) fn is_ready(&self, answers: &Answers) -> Result<(), String> {
-        let agent = AgentId::default_agent();
-        let mut unable = Vec::new();
-        for upstream in self.targets(&agent) {
+        let any = AgentId::default_agent();
+        let agents = iter::once(&any).chain(self.agents.keys());
+        let mut unable = BTreeMap::new();
+        for upstream in agents.flat_map(|agent| self.targets(agent)) {
             match answers.unable(&upstream.name) {
                 None => return Ok(()),
-                Some(why) => unable.push(format!("{}: {why}", upstream.name)),
-            }
+                Some(why) => unable.insert(upstream.name.clone(), why),
+            };
         }
         if unable.is_empty() {
-            return Err(self.nobody(&agent).to_string());
+            return Err(self.nobody(&any).to_string());
         }
-        Err(unable.join("; "))
+        let unable = unable.iter().map(|(name, why)| format!("{name}: {why}"));
+        Err(unable.collect::<Vec<_>>().join("; "))
     }
 
     /// Why nobody can answer.

@@ -1,0 +1,213 @@
+//! A day: two agents, eight sessions, fifty turns with tools, before a cloud with a key. What learning costs.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use anyhow::{Context as _, Result};
+use axum::{Json, Router, extract::State, routing::post};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, task::JoinSet};
+
+use crate::harness::{Running, TestHome, until};
+
+/// What OpenClaw's system text and tools come to, in bytes.
+const SYSTEM: usize = 26_000;
+const TURNS: usize = 50;
+
+/// What was asked of the cloud, by what for.
+#[derive(Debug, Default)]
+struct Asked {
+    chats: AtomicU64,
+    heard: AtomicU64,
+    judged: AtomicU64,
+    written: AtomicU64,
+    /// Tokens of chats, and of all else.
+    chat: AtomicU64,
+    learning: AtomicU64,
+}
+
+/// A cloud that looks things up before it answers, obeys nobody in particular, and counts.
+struct Cloud {
+    url: String,
+    asked: Arc<Asked>,
+    _tasks: JoinSet<std::io::Result<()>>,
+}
+
+impl Cloud {
+    async fn new() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("http://{}/v1", listener.local_addr()?);
+        let asked = Arc::new(Asked::default());
+        let routes = Router::new()
+            .route("/v1/chat/completions", post(answer))
+            .with_state(Arc::clone(&asked));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { axum::serve(listener, routes).await });
+        Ok(Self {
+            url,
+            asked,
+            _tasks: tasks,
+        })
+    }
+}
+
+async fn answer(State(asked): State<Arc<Asked>>, Json(request): Json<Value>) -> Json<Value> {
+    let messages = request["messages"].as_array().cloned().unwrap_or_default();
+    let text =
+        |message: Option<&Value>| message.and_then(|it| it["content"].as_str().map(str::to_owned));
+    let system = text(messages.first()).unwrap_or_default();
+    let last = messages.last();
+    let said = text(last).unwrap_or_default();
+    let (of, message) = if system.starts_with("You read one message") {
+        let is_wish = said.contains("in one sentence");
+        let heard = if is_wish {
+            "wish 1: Answer in one sentence."
+        } else {
+            "none"
+        };
+        (&asked.heard, json!({"role": "assistant", "content": heard}))
+    } else if system.starts_with("You judge") {
+        let vote = "The user objects.\nhint: NONE\nverdict: -1";
+        (&asked.judged, json!({"role": "assistant", "content": vote}))
+    } else if request["tools"].is_array() {
+        let looks_up = last.is_some_and(|it| it["role"] == "user") && said.contains("Look up");
+        let call = json!({"id": "call1", "type": "function", "function": {"name": "search", "arguments": "{}"}});
+        let message = if looks_up {
+            json!({"role": "assistant", "content": null, "tool_calls": [call]})
+        } else {
+            json!({"role": "assistant", "content": format!("answer to {}", messages.len())})
+        };
+        (&asked.chats, message)
+    } else {
+        (
+            &asked.written,
+            json!({"role": "assistant", "content": "[]"}),
+        )
+    };
+    of.fetch_add(1, Ordering::Relaxed);
+    let prompt = u64::try_from(request.to_string().len() / 4).unwrap_or_default();
+    let tokens = if std::ptr::eq(of, &raw const asked.chats) {
+        &asked.chat
+    } else {
+        &asked.learning
+    };
+    tokens.fetch_add(prompt + 20, Ordering::Relaxed);
+    let why = if message["tool_calls"].is_array() {
+        "tool_calls"
+    } else {
+        "stop"
+    };
+    Json(json!({
+        "id": "chatcmpl-1", "object": "chat.completion", "model": request["model"],
+        "choices": [{"index": 0, "finish_reason": why, "message": message}],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": 20, "total_tokens": prompt + 20},
+    }))
+}
+
+/// One session of an agent as OpenClaw plays it; how many turns it had.
+async fn session(proxy: &Running, name: &str, agent: &str, said: &[&str]) -> Result<usize> {
+    let runtime = format!("\n\nRuntime: agent={agent} | session=agent:{agent}:{name} | host=box");
+    let mut messages = vec![json!({"role": "system", "content": "s ".repeat(SYSTEM / 2)})];
+    let mut n_turns = 0;
+    for (n, said) in said.iter().enumerate() {
+        let runtime = if n == 0 { runtime.as_str() } else { "" };
+        let typed = format!("[Fri 2026-11-20 05:31 UTC] {said}{runtime}");
+        messages.push(json!({"role": "user", "content": typed}));
+        loop {
+            let tools =
+                json!([{"type": "function", "function": {"name": "search", "parameters": {}}}]);
+            let body = json!({"model": "scripted", "messages": messages, "tools": tools});
+            let reply = proxy.send("/v1/chat/completions", name, &body).await?;
+            let (_, reply) = reply.split_once("\r\n\r\n").context("no body")?;
+            let reply: Value = serde_json::from_str(reply).with_context(|| reply.to_owned())?;
+            let message = reply["choices"][0]["message"].clone();
+            let calls = message["tool_calls"].is_array();
+            messages.push(message);
+            n_turns += 1;
+            if !calls {
+                break;
+            }
+            messages.push(
+                json!({"role": "tool", "tool_call_id": "call1", "content": "no error, 42 found"}),
+            );
+        }
+    }
+    Ok(n_turns)
+}
+
+/// The day, of which every eighth message objects and one is a wish.
+async fn day(proxy: &Running) -> Result<usize> {
+    let mut n_turns = 0;
+    for n in 0..8 {
+        let agent = if n % 2 == 0 { "main" } else { "work" };
+        let last = match n {
+            0 => "Please always answer in one sentence.",
+            1 => "Thanks, that was it.",
+            _ => "No, that is wrong, I meant the other one.",
+        };
+        let said = [
+            "Look up the opening hours of the museum",
+            "And who built it?",
+            "Look up the price of a ticket",
+            last,
+        ];
+        n_turns += session(proxy, &format!("s-{n}"), agent, &said).await?;
+    }
+    // Two more, so that it is fifty.
+    n_turns += session(proxy, "s-8", "main", &["What is rain?", "And snow?"]).await?;
+    Ok(n_turns)
+}
+
+#[tokio::test]
+async fn a_day_of_learning_costs_a_twentieth_of_the_chat_at_most() {
+    let cloud = Cloud::new().await.unwrap();
+    let home = TestHome::new(&format!(
+        "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: '{}', model_id: scripted, api_key: sk-0123456789abcd}}\n\
+         scheduler: {{idle_minutes: 0, on_battery: true}}\n",
+        cloud.url
+    ))
+    .unwrap();
+    let proxy = home.start().await.unwrap();
+    assert_eq!(day(&proxy).await.unwrap(), TURNS);
+    let asked = |of: &AtomicU64| of.load(Ordering::Relaxed);
+    // 34 messages were typed, of which six object to the turn before them.
+    let is_over = async || {
+        let status = home.json(&["status", "--json"]).await?;
+        let is_heard = asked(&cloud.asked.heard) == 34 && asked(&cloud.asked.judged) == 6;
+        Ok(is_heard && status["funnel"]["turns"] == TURNS)
+    };
+    until(is_over).await.unwrap();
+    let status = home.json(&["status", "--json"]).await.unwrap();
+    let spend = |key: &str| status["spend"][key].as_u64().unwrap();
+    let (chat, learning) = (spend("chat"), spend("learning"));
+    println!(
+        "chat {chat}, learning {learning}, of the cloud: {:?}",
+        cloud.asked
+    );
+    assert_eq!(chat, asked(&cloud.asked.chat));
+    assert_eq!(learning, asked(&cloud.asked.learning));
+    assert!(learning * 20 <= chat, "{learning} of {chat}");
+    let wishes = home
+        .json(&["wishes", "list", "--agent", "main", "--json"])
+        .await
+        .unwrap();
+    assert_eq!(
+        wishes["wishes"],
+        json!(["Please always answer in one sentence."])
+    );
+
+    let report = home.json(&["report", "--json"]).await.unwrap();
+    assert_eq!(report["turns"], TURNS);
+    assert_eq!(report["verdicts"]["bad"], 6, "{report}");
+    let stages = report["funnel"].as_array().unwrap();
+    let stayed = |stage: &Value| -> u64 {
+        let reasons = stage["stayed"].as_object().unwrap();
+        reasons.values().filter_map(Value::as_u64).sum()
+    };
+    let sum: u64 = stages.iter().map(stayed).sum();
+    assert_eq!(sum, 50, "{stages:?}");
+    home.ask(&["stop"]).await.unwrap();
+    assert!(proxy.ended().await.unwrap().success());
+}
