@@ -195,7 +195,7 @@ fn measure(labelled: &[Labelled], found: impl Fn(&str) -> Vec<String>) -> Measur
 
 /// 200 labelled requests, plain and as OpenClaw sends them. They were written by somebody who had not seen the skills, and
 /// say what they want in roundabout ways: keywords alone find 0.55 of it, the original's template (which has no order: all
-/// that it injects counts) 0.28; with sample requests it is 0.89. Issue 10 wants 0.9: missed by a hair.
+/// that it injects counts) 0.28; with sample requests it is 0.87. Issue 10 wants 0.9: with a lower bar (`samples::LEAST`) it is 0.89, and everyday requests are given skills that they do not need.
 #[test]
 fn the_bank_is_found_by_what_people_ask() {
     let (_dir, library) = bank();
@@ -241,10 +241,15 @@ fn the_bank_is_found_by_what_people_ask() {
         "在吗",
         "Say hello.",
         "still there?",
+        "Remember the word PLUM.",
+        "Run the tool.",
+        "what did you say about the second one",
+        "set a timer for ten minutes",
+        "how tall is the Eiffel tower",
     ] {
         for sent in [greeting.to_owned(), as_openclaw_sends(greeting)] {
             assert_eq!(found(&sent), Vec::<String>::new(), "{sent}");
         }
     }
-    assert!(recalls.iter().all(|recall| *recall >= 0.88), "{recalls:?}");
+    assert!(recalls.iter().all(|recall| *recall >= 0.86), "{recalls:?}");
 }
