@@ -20,7 +20,7 @@ use metaclaw_trainer_api::{AdapterName, TrainingBackend, wire::SampleRequest};
 use metaclaw_turns::{Funnel, LessonCounts, LogError, TurnLog};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::info;
+use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::{
@@ -121,6 +121,10 @@ impl App {
     pub(crate) async fn status(&self) -> Status {
         let funnel = tokio::time::timeout(STATUS_TIMEOUT, self.log.funnel(None)).await;
         let learner = tokio::time::timeout(STATUS_TIMEOUT, self.learner.status()).await;
+        let looked = tokio::time::timeout(STATUS_TIMEOUT, self.purse.look(&self.log)).await;
+        if let Ok(Err(error)) = looked {
+            warn!(%error, "what the chat used today is not known");
+        }
         let (health, outcome) = (self.log.health(), self.log.outcome());
         let serving = tokio::time::timeout(STATUS_TIMEOUT, self.served()).await;
         let serving = serving.ok().and_then(Result::ok).unwrap_or_default();

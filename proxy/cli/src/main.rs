@@ -32,6 +32,8 @@ mod roots;
 mod signals;
 mod supervise;
 mod terminal;
+#[cfg(test)]
+mod testing;
 mod traces;
 
 use self::commands::Cli;

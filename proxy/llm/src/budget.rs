@@ -56,10 +56,9 @@ impl Budget {
         Self { config, spent }
     }
 
-    /// Counts tokens that the chat itself used at `now_ms`.
-    pub fn chat_used(&mut self, now_ms: u64, tokens: u64) {
-        let spent = self.today(now_ms);
-        spent.chat = spent.chat.saturating_add(tokens);
+    /// So many tokens the chat itself has used on the day of `now_ms`.
+    pub fn chat_is(&mut self, now_ms: u64, tokens: u64) {
+        self.today(now_ms).chat = tokens;
     }
 
     /// Counts tokens that an answered question used.
@@ -124,9 +123,9 @@ mod tests {
     fn a_day_has_a_share_of_the_chat_or_the_fixed_number_whichever_is_more() {
         let mut budget = budget(BudgetConfig::default());
         assert_eq!(limit(&mut budget), 50_000);
-        budget.chat_used(NOW, 400_000);
+        budget.chat_is(NOW, 400_000);
         assert_eq!(limit(&mut budget), 50_000);
-        budget.chat_used(NOW, 1_600_000);
+        budget.chat_is(NOW, 2_000_000);
         assert_eq!(limit(&mut budget), 100_000);
         budget.answered(NOW, 99_999);
         assert!(budget.allows(NOW));
@@ -165,7 +164,7 @@ mod tests {
             share: -3.0,
             tokens_per_day: 0,
         });
-        budget.chat_used(NOW, 1_000);
+        budget.chat_is(NOW, 1_000);
         assert!(!budget.allows(NOW));
     }
 }

@@ -11,9 +11,8 @@ use futures_util::future::BoxFuture;
 use metaclaw_chat::{Message, Usage, now_ms};
 use metaclaw_learner::{Ask, AskFailed};
 use metaclaw_llm::{AskParams, Budget, BudgetConfig, ChatClient, Spent};
-use metaclaw_turns::{LogError, TurnLog};
+use metaclaw_turns::{LogError, TurnLog, day_of};
 use serde::Serialize;
-use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -65,6 +64,20 @@ impl Purse {
         }
     }
 
+    /// Looks up what the chat has used today: the log counts it.
+    ///
+    /// # Errors
+    /// The log's; what was known stands then.
+    pub(crate) async fn look(&self, log: &TurnLog) -> Result<(), LogError> {
+        let now_ms = now_ms();
+        let today = log.statistics(day_of(now_ms)).await?;
+        let used = today
+            .iter()
+            .map(|it| it.counts.tokens_in + it.counts.tokens_out);
+        self.budget().chat_is(now_ms, used.sum());
+        Ok(())
+    }
+
     pub(crate) fn spend(&self) -> Spend {
         let (spent, limit) = self.budget().state(now_ms());
         Spend { spent, limit }
@@ -94,13 +107,17 @@ impl fmt::Debug for Purse {
     }
 }
 
-/// Counts what the chat itself uses, and writes down what was spent, until `ending`.
+/// Looks up what the chat used, and writes down what was spent, until `ending`.
 pub(super) async fn run(purse: Arc<Purse>, log: TurnLog, ending: CancellationToken) {
-    let count = count_chat(&purse, &log);
-    let write = async {
+    let work = async {
         let mut saved = purse.spend();
         loop {
             tokio::time::sleep(EVERY).await;
+            match purse.look(&log).await {
+                Ok(()) => {}
+                Err(LogError::Closed) => return,
+                Err(error) => warn!(%error, "what the chat used today is not known"),
+            }
             let spend = purse.spend();
             if spend != saved {
                 save(&purse).await;
@@ -108,32 +125,8 @@ pub(super) async fn run(purse: Arc<Purse>, log: TurnLog, ending: CancellationTok
             }
         }
     };
-    ending
-        .run_until_cancelled(async { tokio::join!(count, write) })
-        .await;
+    ending.run_until_cancelled(work).await;
     save(&purse).await;
-}
-
-async fn count_chat(purse: &Purse, log: &TurnLog) {
-    let mut appended = log.subscribe();
-    loop {
-        let id = match appended.recv().await {
-            Ok(id) => id,
-            // What is not counted makes the budget smaller.
-            Err(RecvError::Lagged(_)) => continue,
-            Err(RecvError::Closed) => return,
-        };
-        match log.get(id).await {
-            Ok(Some(turn)) => {
-                if let Some(usage) = &turn.meta.usage {
-                    purse.budget().chat_used(now_ms(), tokens(usage));
-                }
-            }
-            Ok(None) => {}
-            Err(LogError::Closed) => return,
-            Err(error) => warn!(%error, "what a turn used was not counted"),
-        }
-    }
 }
 
 /// The file system may be slow.
@@ -203,7 +196,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let before = purse(&folder, 100);
         before.budget().answered(now_ms(), 60);
-        before.budget().chat_used(now_ms(), 10_000);
+        before.budget().chat_is(now_ms(), 10_000);
         before.save().unwrap();
         let after = purse(&folder, 100);
         assert_eq!(after.spend(), before.spend());

@@ -52,38 +52,14 @@ fn ms(span: Span) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use metaclaw_chat::{AgentId, Message};
-    use metaclaw_turns::{NewMessage, NewTurn, Served, StreamEnd, TurnFilter, TurnKind, TurnMeta};
+    use metaclaw_chat::AgentId;
+    use metaclaw_turns::{NewTurn, TurnFilter};
 
     use super::*;
+    use crate::testing;
 
     fn turn(session: &str, ended_ms: u64) -> NewTurn {
-        let agent = AgentId::default_agent();
-        let messages = NewMessage::all(&agent, &[Message::user("Hello")]).unwrap();
-        NewTurn {
-            session: session.parse().unwrap(),
-            meta: TurnMeta {
-                kind: TurnKind::Main,
-                chain: messages[0].chain,
-                reply_id: None,
-                finish_reason: None,
-                usage: None,
-                end: StreamEnd::Complete,
-                started_ms: ended_ms,
-                first_byte_ms: None,
-                ended_ms,
-                is_last: false,
-                masked: false,
-            },
-            messages,
-            continues: None,
-            tools: None,
-            params: serde_json::Map::new(),
-            reply: Some(Message::assistant("Hi.")),
-            served: Served::default(),
-            tokens: None,
-            agent,
-        }
+        testing::turn(&AgentId::default_agent(), session, ended_ms)
     }
 
     #[tokio::test]

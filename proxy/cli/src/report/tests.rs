@@ -1,14 +1,13 @@
 //! One log, and what is told of it.
 
 use jiff::{civil::date, tz::TimeZone};
-use metaclaw_chat::{AgentId, JudgedBy, Message, Score, TurnId, Usage, Verdict};
+use metaclaw_chat::{JudgedBy, Score, TurnId, Usage, Verdict};
 use metaclaw_skills::Origin;
 use metaclaw_skills::{Library, SkillsConfig, WishesConfig, hear};
-use metaclaw_turns::{
-    NewMessage, NewTurn, Served, StreamEnd, TurnKind, TurnLog, TurnMeta, TurnsConfig,
-};
+use metaclaw_turns::{NewTurn, StreamEnd, TurnKind, TurnLog, TurnsConfig};
 
 use super::*;
+use crate::testing;
 
 /// Noon of 2026-11-22.
 const NOON_MS: u64 = 1_795_348_800_000;
@@ -21,40 +20,16 @@ struct World {
 }
 
 fn turn(session: &str, at_ms: u64, end: StreamEnd) -> NewTurn {
-    let agent: AgentId = "main".parse().unwrap();
-    let messages = NewMessage::all(&agent, &[Message::user(session)]).unwrap();
-    NewTurn {
-        session: session.parse().unwrap(),
-        meta: TurnMeta {
-            kind: TurnKind::Main,
-            chain: messages[0].chain,
-            reply_id: None,
-            finish_reason: None,
-            usage: (end == StreamEnd::Complete).then_some(Usage {
-                prompt_tokens: 1_000,
-                completion_tokens: 50,
-                cached_tokens: 600,
-            }),
-            end,
-            started_ms: at_ms,
-            first_byte_ms: None,
-            ended_ms: at_ms,
-            is_last: false,
-            masked: false,
-        },
-        messages,
-        continues: None,
-        tools: None,
-        params: serde_json::Map::new(),
-        reply: Some(Message::assistant("Hi.")),
-        served: Served {
-            upstream: "llm".to_owned(),
-            model: "m".to_owned(),
-            ..Served::default()
-        },
-        tokens: None,
-        agent,
-    }
+    let mut turn = testing::turn(&"main".parse().unwrap(), session, at_ms);
+    turn.meta.usage = (end == StreamEnd::Complete).then_some(Usage {
+        prompt_tokens: 1_000,
+        completion_tokens: 50,
+        cached_tokens: 600,
+    });
+    turn.meta.end = end;
+    turn.served.upstream = "llm".to_owned();
+    turn.served.model = "m".to_owned();
+    turn
 }
 
 fn verdict(score: Score, hint: Option<&str>) -> Verdict {

@@ -1,11 +1,14 @@
 //! Off and on in the running program, off the record, and secrets that lie in no file of the home.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::harness::{Running, TestHome, Upstream, until};
+use crate::{
+    harness::{Running, TestHome, Upstream, until},
+    wishes::files_with,
+};
 
 /// The questions that the log has, in order of their sessions' names.
 async fn asked(home: &TestHome) -> Result<Vec<String>> {
@@ -159,21 +162,4 @@ async fn training_elsewhere_is_not_begun_without_a_yes() {
     );
     home.ask(&["stop"]).await.unwrap();
     assert!(proxy.ended().await.unwrap().success());
-}
-
-/// The files below a folder in which some bytes stand.
-fn files_with(dir: &Path, bytes: &[u8]) -> std::io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            found.extend(files_with(&path, bytes)?);
-        } else if std::fs::read(&path)?
-            .windows(bytes.len())
-            .any(|it| it == bytes)
-        {
-            found.push(path);
-        }
-    }
-    Ok(found)
 }

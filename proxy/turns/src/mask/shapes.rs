@@ -89,7 +89,8 @@ pub(super) struct Shape {
 
 /// All of them, the widest first.
 pub(super) static SHAPES: LazyLock<[Shape; 6]> = LazyLock::new(|| shapes().map(Shape::new));
-/// The literals of all shapes: one pass tells which shapes may be in a text.
+/// The literals of all shapes: one pass tells which shapes may be in a text. Without it 915 KB took 25 ms to 1.7 s, with it 7
+/// to 9 ms (a dev build, on the log's thread).
 pub(super) static LITERALS: LazyLock<Literals> = LazyLock::new(Literals::new);
 
 /// See [`LITERALS`].

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::kit::{Client, open, session_turns, verdict};
 use crate::{
-    JsonText, NewMessage, NewTurn, OpenError, Tokens, TurnLog, TurnsConfig, codec, keys,
+    JsonText, NewTurn, OpenError, Tokens, TurnLog, TurnsConfig, codec, keys,
     mask::tests::secrets,
     store::{Store, Table},
     values,
@@ -261,29 +261,4 @@ async fn own_patterns_are_masked_and_known_shapes_stay_where_that_is_wanted() {
     };
     let refused = TurnLog::open(&dir.path().join("b"), &config).unwrap_err();
     assert!(matches!(refused, OpenError::Mask { .. }), "{refused}");
-}
-
-/// `cargo nextest run -p metaclaw-turns --run-ignored only masks_a_megabyte --no-capture`
-#[test]
-#[ignore = "measures: run it in a release build"]
-fn masks_a_megabyte() {
-    let prose = "Please read the file src/main.rs, task-oriented, and tell me what the token budget is. 请看一下这个文件。";
-    let agent = "main".parse().unwrap();
-    let messages: Vec<Message> = (0..100)
-        .map(|n| Message::user(format!("{n} {}", prose.repeat(80))))
-        .collect();
-    let all = NewMessage::all(&agent, &messages).unwrap();
-    let n_bytes: usize = all.iter().map(|it| it.text.as_str().len()).sum();
-    let begun = std::time::SystemTime::now();
-    let mask = crate::mask::Mask::new(true, &[]).unwrap();
-    println!("compiled in {:?}", begun.elapsed().unwrap());
-    let mut values: Vec<Value> = all.iter().map(|it| it.text.read().unwrap()).collect();
-    for _ in 0..3 {
-        let begun = std::time::SystemTime::now();
-        let is_masked = values
-            .iter_mut()
-            .fold(false, |is_masked, it| mask.value(it) | is_masked);
-        let took = begun.elapsed().unwrap();
-        println!("{n_bytes} bytes, masked {is_masked}: {took:?}");
-    }
 }
