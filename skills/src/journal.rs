@@ -55,6 +55,9 @@ pub struct Lesson {
     /// The wishes that it took the place of.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaced: Vec<String>,
+    /// When the owner let it stand, in Unix milliseconds; none where it did not wait for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
     /// What became of it.
     #[serde(flatten)]
     pub state: LessonState,
@@ -93,6 +96,15 @@ pub struct JournalError {
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     pub(crate) lessons: Vec<Lesson>,
+}
+
+// === impl Lesson ===
+
+impl Lesson {
+    /// When it came into force, if it did, in Unix milliseconds.
+    pub(crate) fn in_force_ms(&self) -> u64 {
+        self.since_ms.unwrap_or(self.origin.at_ms)
+    }
 }
 
 // === impl Journal ===
@@ -158,6 +170,7 @@ impl Journal {
             wish: wish.to_owned(),
             facet,
             replaced: Vec::new(),
+            since_ms: None,
             state: LessonState::Noted,
         });
         let last = self.lessons.len() - 1;

@@ -46,7 +46,6 @@ impl Library {
     /// # Errors
     /// [`JournalError`] when the journal cannot be read.
     pub fn journal(&self) -> Result<Vec<Lesson>, JournalError> {
-        let _guard = self.journal_lock();
         Ok(Journal::read(self.dir())?.lessons)
     }
 
@@ -56,7 +55,7 @@ impl Library {
     /// # Errors
     /// [`LearnError`]; nothing has changed then but what it says.
     pub fn learn(&self, heard: &Heard, origin: Origin) -> Result<Option<Lesson>, LearnError> {
-        let _guard = self.journal_lock();
+        let _lock = self.lock_lessons()?;
         let mut journal = Journal::read(self.dir())?;
         let lesson = match heard {
             Heard::Wish { said, wish, facet } => {
@@ -83,7 +82,7 @@ impl Library {
         wish: &str,
         at_ms: u64,
     ) -> Result<Option<Lesson>, LearnError> {
-        let _guard = self.journal_lock();
+        let _lock = self.lock_lessons()?;
         let mut journal = Journal::read(self.dir())?;
         if self.own_texts(agent).iter().any(|known| known == wish) {
             return Ok(None);
@@ -106,7 +105,7 @@ impl Library {
     /// # Errors
     /// [`LearnError`].
     pub fn take_out(&self, agent: &AgentId, wish: &str) -> Result<bool, LearnError> {
-        let _guard = self.journal_lock();
+        let _lock = self.lock_lessons()?;
         let mut journal = Journal::read(self.dir())?;
         if !self.remove_wish(agent, wish)? {
             return Ok(false);
@@ -123,11 +122,11 @@ impl Library {
         Ok(true)
     }
 
-    /// Takes a lesson back, the last one without a number: its wish goes, and those that it replaced stand again.
+    /// Takes a lesson back: its wish goes, and those that it replaced stand again.
     ///
     /// # Errors
     /// [`LearnError`].
-    pub fn undo(&self, n: Option<u64>) -> Result<Lesson, LearnError> {
+    pub fn undo(&self, n: u64) -> Result<Lesson, LearnError> {
         self.change(n, |library, lesson| match lesson.state {
             LessonState::InForce => library.withdraw(lesson),
             LessonState::Review { .. } | LessonState::Noted => {
@@ -138,13 +137,16 @@ impl Library {
         })
     }
 
-    /// Lets a lesson that waits for review stand.
+    /// Lets a lesson that waits for review stand, from `at_ms` on (Unix milliseconds).
     ///
     /// # Errors
     /// [`LearnError`].
-    pub fn accept(&self, n: u64) -> Result<Lesson, LearnError> {
-        self.change(Some(n), |library, lesson| match lesson.state {
-            LessonState::Review { .. } => library.put_in_force(lesson),
+    pub fn accept(&self, n: u64, at_ms: u64) -> Result<Lesson, LearnError> {
+        self.change(n, |library, lesson| match lesson.state {
+            LessonState::Review { .. } => {
+                lesson.since_ms = Some(at_ms);
+                library.put_in_force(lesson)
+            }
             LessonState::InForce
             | LessonState::Noted
             | LessonState::Undone
@@ -161,7 +163,7 @@ impl Library {
         &self,
         is_forgotten: impl Fn(&AgentId, &SessionId) -> bool,
     ) -> Result<usize, LearnError> {
-        let _guard = self.journal_lock();
+        let _lock = self.lock_lessons()?;
         let mut journal = Journal::read(self.dir())?;
         let mut n_forgotten = 0;
         for lesson in &mut journal.lessons {
@@ -252,16 +254,13 @@ impl Library {
     /// Changes one lesson and writes the journal.
     fn change(
         &self,
-        n: Option<u64>,
+        n: u64,
         change: impl FnOnce(&Self, &mut Lesson) -> Result<(), LearnError>,
     ) -> Result<Lesson, LearnError> {
-        let _guard = self.journal_lock();
+        let _lock = self.lock_lessons()?;
         let mut journal = Journal::read(self.dir())?;
-        let lesson = match n {
-            Some(n) => journal.newest(|lesson| lesson.n == n),
-            None => journal.newest(|lesson| lesson.state == LessonState::InForce),
-        };
-        let lesson = lesson.ok_or_else(|| n.map_or(LearnError::Nothing, LearnError::Unknown))?;
+        let lesson = journal.newest(|lesson| lesson.n == n);
+        let lesson = lesson.ok_or(LearnError::Unknown(n))?;
         change(self, lesson)?;
         let changed = lesson.clone();
         journal.write(self.dir())?;
@@ -377,15 +376,12 @@ mod tests {
             world.wishes(),
             ["From now on explain everything in detail."]
         );
-        let undone = world.library.undo(None).unwrap();
+        let undone = world.library.undo(2).unwrap();
         assert_eq!((undone.n, undone.state), (2, LessonState::Undone));
         assert_eq!(world.wishes(), ["Please always answer in one sentence."]);
-        let again = world.library.undo(Some(2)).unwrap_err();
+        let again = world.library.undo(2).unwrap_err();
         assert_eq!(again.to_string(), "lesson 2 is undone already");
-        assert!(matches!(
-            world.library.undo(Some(9)),
-            Err(LearnError::Unknown(9))
-        ));
+        assert!(matches!(world.library.undo(9), Err(LearnError::Unknown(9))));
     }
 
     /// Its lesson stayed in force in the journal, and `undo` took back what was gone.
@@ -400,7 +396,8 @@ mod tests {
         let states = world.library.journal().unwrap().into_iter();
         let states: Vec<LessonState> = states.map(|lesson| lesson.state).collect();
         assert_eq!(states, [LessonState::InForce, LessonState::Undone]);
-        assert_eq!(world.library.undo(None).unwrap().n, 1);
+        let undone = world.library.undo_newest().unwrap();
+        assert!(matches!(undone, crate::TakenBack::Wish(lesson) if lesson.n == 1));
     }
 
     #[test]
@@ -431,7 +428,7 @@ mod tests {
             "{states:?}"
         );
         assert!(world.wishes().is_empty());
-        world.library.accept(1).unwrap();
+        world.library.accept(1, world.clock).unwrap();
         assert_eq!(world.wishes(), [heard]);
     }
 

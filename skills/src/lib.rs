@@ -13,11 +13,13 @@ mod hearing;
 mod journal;
 mod learn;
 mod library;
+mod lock;
 mod patterns;
 mod render;
 mod retrieve;
 mod scan;
 mod skill;
+mod undo;
 mod warning;
 mod wishes;
 mod words;
@@ -36,6 +38,7 @@ pub use self::{
     learn::LearnError,
     library::{Lessons, Library, SkillRef},
     skill::{NameError, Skill, SkillError, SkillName},
+    undo::{TakenBack, UndoError},
     warning::{SkillFault, SkillWarning},
     wishes::{Wish, WishError},
 };

@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs::File,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -16,7 +17,8 @@ use crate::{
     config::{Refresh, SkillsConfig, WishPlace, WishesConfig},
     file::WISHES_FILE,
     hearing::Facet,
-    render,
+    journal::JournalError,
+    lock, render,
     retrieve::{Index, Visible},
     scan::{AgentFiles, FileCache, Scan, scan},
     skill::{Skill, SkillName},
@@ -62,8 +64,6 @@ struct Inner {
     wishes: WishesConfig,
     files: Mutex<Files>,
     current: ArcSwap<Snapshot>,
-    /// Held while the journal of lessons is changed.
-    journal: Mutex<()>,
     /// The agents that were met; none where nobody looks on.
     met: Mutex<Option<BTreeSet<AgentId>>>,
 }
@@ -113,7 +113,6 @@ impl Library {
             wishes,
             files: Mutex::default(),
             current: ArcSwap::from_pointee(Snapshot::of(&Scan::default())),
-            journal: Mutex::default(),
             met: Mutex::default(),
         }));
         let warnings = library.rescan();
@@ -126,22 +125,7 @@ impl Library {
     pub fn rescan(&self) -> Vec<SkillWarning> {
         let inner = &*self.0;
         let mut files = inner.lock();
-        let mut warnings = match scan(&inner.dir, &mut files.cache) {
-            Ok(scan) if scan == files.scan => scan.warnings,
-            Ok(scan) => {
-                inner.current.store(Arc::new(Snapshot::of(&scan)));
-                let warnings = scan.warnings.clone();
-                files.scan = scan;
-                warnings
-            }
-            // A mount that is away for a moment takes no lesson from anyone.
-            Err(error) => vec![SkillWarning {
-                path: inner.dir.clone(),
-                fault: SkillFault::Unreadable {
-                    reason: error.to_string(),
-                },
-            }],
-        };
+        let mut warnings = inner.look(&mut files);
         warnings.extend(inner.over_budget(&files.scan));
         warnings.extend(inner.of_unknown_agents(&files.scan));
         let new = warnings
@@ -261,11 +245,17 @@ impl Library {
         self.0.lock().cache.forget(path);
     }
 
-    pub(crate) fn journal_lock(&self) -> MutexGuard<'_, ()> {
-        self.0
-            .journal
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// Nobody else changes lessons while this is held, and what is in force here is what the files say.
+    pub(crate) fn lock_lessons(&self) -> Result<File, JournalError> {
+        let lock = lock::lock(self.dir())?;
+        self.refresh_view();
+        Ok(lock)
+    }
+
+    /// Reads what changed; what is wrong in it is told at the next [`Self::rescan`].
+    pub(crate) fn refresh_view(&self) {
+        let inner = &*self.0;
+        inner.look(&mut inner.lock());
     }
 
     fn edit_wishes(
@@ -278,8 +268,7 @@ impl Library {
         let changed = edit(&path)?;
         // Two edits within one tick of the file system's clock may have one length.
         files.cache.forget(&path);
-        drop(files);
-        self.rescan();
+        self.0.look(&mut files);
         Ok(changed)
     }
 }
@@ -290,6 +279,26 @@ impl Inner {
     /// A panic elsewhere leaves these files usable: each scan is built anew.
     fn lock(&self) -> MutexGuard<'_, Files> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads what changed, and shows it to requests; what cannot be used of all that is there.
+    fn look(&self, files: &mut Files) -> Vec<SkillWarning> {
+        match scan(&self.dir, &mut files.cache) {
+            Ok(scan) if scan == files.scan => scan.warnings,
+            Ok(scan) => {
+                self.current.store(Arc::new(Snapshot::of(&scan)));
+                let warnings = scan.warnings.clone();
+                files.scan = scan;
+                warnings
+            }
+            // A mount that is away for a moment takes no lesson from anyone.
+            Err(error) => vec![SkillWarning {
+                path: self.dir.clone(),
+                fault: SkillFault::Unreadable {
+                    reason: error.to_string(),
+                },
+            }],
+        }
     }
 
     fn met(&self) -> MutexGuard<'_, Option<BTreeSet<AgentId>>> {

@@ -56,6 +56,9 @@ pub struct Proposal {
     /// The agent's own SKILL.md of that name, which it took the place of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub former: Option<String>,
+    /// When the owner let it stand, in Unix milliseconds; none where it did not wait for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
     /// What became of it.
     pub state: ProposalState,
 }
@@ -165,6 +168,11 @@ impl Store {
 // === impl Proposal ===
 
 impl Proposal {
+    /// When it came into force, if it did, in Unix milliseconds.
+    pub(crate) fn in_force_ms(&self) -> u64 {
+        self.since_ms.unwrap_or(self.source.at_ms)
+    }
+
     /// Whether it waits for the owner's look.
     pub fn is_waiting(&self) -> bool {
         self.state == ProposalState::Waiting

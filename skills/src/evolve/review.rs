@@ -88,7 +88,6 @@ impl Library {
     /// # Errors
     /// [`EvolveError::Store`].
     pub fn evolution(&self, agent: &AgentId) -> Result<Progress, EvolveError> {
-        let _guard = self.journal_lock();
         let mut store = Store::read(self.dir())?;
         Ok(store.progress.remove(agent).unwrap_or_default())
     }
@@ -98,7 +97,6 @@ impl Library {
     /// # Errors
     /// [`EvolveError::Store`].
     pub fn proposals(&self) -> Result<Vec<Proposal>, EvolveError> {
-        let _guard = self.journal_lock();
         Ok(Store::read(self.dir())?.proposals)
     }
 
@@ -123,7 +121,7 @@ impl Library {
     /// # Errors
     /// [`EvolveError`]; the turns may be used again then.
     pub fn evolve(&self, run: &EvolutionRun, answer: &str) -> Result<Evolved, EvolveError> {
-        let _guard = self.journal_lock();
+        let _lock = self.lock_lessons()?;
         let mut store = Store::read(self.dir())?;
         let progress = store.progress.entry(run.agent.clone()).or_default();
         if run.n_main < progress.n_main {
@@ -193,6 +191,7 @@ impl Library {
             name: draft.skill.name,
             text: draft.text,
             former: None,
+            since_ms: None,
             state: ProposalState::Waiting,
         };
         if proposal.why.is_empty() {

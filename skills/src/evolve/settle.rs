@@ -1,6 +1,7 @@
 //! What becomes of proposals: accepted, rejected, taken back, forgotten.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -21,12 +22,14 @@ use crate::{
 // === impl Library ===
 
 impl Library {
-    /// Puts a waiting proposal, by number or name, among the agent's own skills: in force from the next session on.
+    /// Puts a waiting proposal, by number or name, among the agent's own skills: in force from the next session after
+    /// `at_ms` (Unix milliseconds) on.
     ///
     /// # Errors
     /// [`EvolveError`]; nothing has changed then.
-    pub fn accept_skill(&self, which: &str) -> Result<Proposal, EvolveError> {
+    pub fn accept_skill(&self, which: &str, at_ms: u64) -> Result<Proposal, EvolveError> {
         self.settle(which, |library, proposal| {
+            proposal.since_ms = Some(at_ms);
             library.put_skill_in_force(proposal)
         })
     }
@@ -51,19 +54,20 @@ impl Library {
         agent: Option<&AgentId>,
         name: &SkillName,
     ) -> Result<Proposal, EvolveError> {
-        let _guard = self.journal_lock();
+        let _lock = self.lock_lessons()?;
         let mut store = Store::read(self.dir())?;
         let is_it = |it: &&mut Proposal| {
             it.state == ProposalState::Accepted
                 && it.name == *name
                 && agent.is_none_or(|agent| *agent == it.source.agent)
         };
-        let mut found = store.proposals.iter_mut().rev().filter(is_it);
-        let last = found.next();
-        let proposal = last.ok_or_else(|| EvolveError::NotLearned(name.clone()))?;
-        if found.any(|it| it.source.agent != proposal.source.agent) {
+        let found: Vec<&mut Proposal> = store.proposals.iter_mut().filter(is_it).collect();
+        let agents: BTreeSet<AgentId> = found.iter().map(|it| it.source.agent.clone()).collect();
+        if agents.len() > 1 {
             return Err(EvolveError::WhichAgent(name.clone()));
         }
+        let last = found.into_iter().max_by_key(|it| (it.in_force_ms(), it.n));
+        let proposal = last.ok_or_else(|| EvolveError::NotLearned(name.clone()))?;
         let path = self.skill_file(proposal);
         if read_skill(&path)?.as_ref() != Some(&proposal.text) {
             return Err(EvolveError::Edited { path });
@@ -75,6 +79,19 @@ impl Library {
         Ok(reverted)
     }
 
+    /// The accepted proposal that came into force last, of those whose file is there.
+    pub(crate) fn newest_skill(&self) -> Result<Option<Proposal>, EvolveError> {
+        let mut accepted = self.proposals()?;
+        accepted.retain(|it| it.state == ProposalState::Accepted);
+        accepted.sort_by_key(|it| (it.in_force_ms(), it.n));
+        for proposal in accepted.into_iter().rev() {
+            if read_skill(&self.skill_file(&proposal))?.is_some() {
+                return Ok(Some(proposal));
+            }
+        }
+        Ok(None)
+    }
+
     /// Forgets what was made from some sessions: the proposals' words, the skills that they became, though people may
     /// have changed them since, and the lines of the history. How many proposals that were.
     ///
@@ -84,7 +101,7 @@ impl Library {
         &self,
         is_forgotten: impl Fn(&AgentId, &SessionId) -> bool,
     ) -> Result<usize, EvolveError> {
-        let _guard = self.journal_lock();
+        let _lock = self.lock_lessons()?;
         let mut store = Store::read(self.dir())?;
         let goes = |it: &Proposal| {
             let mut sessions = it.source.sessions.iter();
@@ -170,7 +187,7 @@ impl Library {
             fs::remove_dir(folder).ok();
         }
         self.forget_file(&path);
-        self.rescan();
+        self.refresh_view();
         Ok(())
     }
 
@@ -180,7 +197,7 @@ impl Library {
         which: &str,
         change: impl FnOnce(&Self, &mut Proposal) -> Result<(), EvolveError>,
     ) -> Result<Proposal, EvolveError> {
-        let _guard = self.journal_lock();
+        let _lock = self.lock_lessons()?;
         let mut store = Store::read(self.dir())?;
         let number: Option<u64> = which.parse().ok();
         let is_it = |it: &&mut Proposal| {
@@ -205,7 +222,7 @@ impl Library {
             source,
         })?;
         self.forget_file(path);
-        self.rescan();
+        self.refresh_view();
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Library, SkillName, SkillsConfig, WishesConfig};
+use crate::{LearnError, Library, SkillName, SkillsConfig, TakenBack, UndoError, WishesConfig};
 
 const CONTENT: &str = "1. Ask which city the weather is wanted for.\n2. Look it up, then answer.";
 
@@ -102,19 +102,23 @@ fn a_proposal_waits_until_it_is_accepted_and_can_be_taken_back() {
     let progress = world.library.evolution(&agent()).unwrap();
     assert_eq!((progress.n_main, progress.used.len()), (10, 1));
 
-    world.library.accept_skill("weather").unwrap();
+    world.library.accept_skill("weather", 2_000).unwrap();
     assert!(
         world.system().contains("2. Look it up"),
         "{}",
         world.system()
     );
-    let again = world.library.accept_skill("1").unwrap_err().to_string();
+    let again = world
+        .library
+        .accept_skill("1", 2_000)
+        .unwrap_err()
+        .to_string();
     assert!(again.starts_with("no proposal \"1\" waits"), "{again}");
 
     let newer = format!("{CONTENT}\n3. Say how old the forecast is.");
     let second = world.proposed("s2", &skill("weather", &newer));
     assert_eq!(second.n, 2);
-    world.library.accept_skill("2").unwrap();
+    world.library.accept_skill("2", 2_000).unwrap();
     assert!(world.system().contains("3. Say how old"));
     world.library.revert_skill(None, &weather()).unwrap();
     assert!(world.system().contains("2. Look it up") && !world.system().contains("3. Say"));
@@ -129,6 +133,41 @@ fn a_proposal_waits_until_it_is_accepted_and_can_be_taken_back() {
         none.to_string()
             .starts_with("weather is no skill that was learned")
     );
+}
+
+#[test]
+fn the_newest_lesson_is_taken_back_be_it_a_wish_or_a_skill() {
+    let world = World::new(true);
+    let undo = || match world.library.undo_newest() {
+        Ok(TakenBack::Wish(lesson)) => lesson.wish,
+        Ok(TakenBack::Skill(proposal)) => format!("skill {}", proposal.name),
+        Err(error) => error.to_string(),
+    };
+    let say = |wish: &str, at_ms| {
+        let lesson = world.library.write_down(&agent(), wish, at_ms).unwrap();
+        assert!(lesson.is_some());
+    };
+    // It was written first, and let stand between the two wishes.
+    world.proposed("s1", &skill("weather", CONTENT));
+    say("Be brief.", 1_500);
+    world.library.accept_skill("1", 2_000).unwrap();
+    say("Call me Max.", 2_500);
+    assert_eq!(undo(), "Call me Max.");
+    assert!(world.system().contains("2. Look it up"));
+    assert_eq!(undo(), "skill weather");
+    assert!(!world.system().contains("2. Look it up"));
+    assert_eq!(undo(), "Be brief.");
+    assert!(matches!(
+        world.library.undo_newest(),
+        Err(UndoError::Wish(LearnError::Nothing))
+    ));
+    // What somebody removed stands in nobody's way.
+    let newer = format!("{CONTENT}\n3. Say how old the forecast is.\n4. Name the source.");
+    world.proposed("s2", &skill("forecasts", &newer));
+    say("Be brief.", 2_600);
+    world.library.accept_skill("2", 3_000).unwrap();
+    fs::remove_dir_all(world.dir.path().join("main/forecasts")).unwrap();
+    assert_eq!(undo(), "Be brief.");
 }
 
 #[test]
@@ -205,7 +244,7 @@ fn what_came_from_a_forgotten_session_goes_with_it_wherever_it_stands() {
     fs::write(world.file(), mine).unwrap();
     world.library.rescan();
     world.proposed("s1", &skill("weather", CONTENT));
-    world.library.accept_skill("1").unwrap();
+    world.library.accept_skill("1", 2_000).unwrap();
     let second = world.proposed("s2", &skill("weather", &format!("{CONTENT}\n3. Xqz.")));
     let sessions: Vec<&str> = second
         .source
@@ -218,7 +257,7 @@ fn what_came_from_a_forgotten_session_goes_with_it_wherever_it_stands() {
         ["s1", "s2"],
         "a version of what s1 made is made of s1 too"
     );
-    world.library.accept_skill("2").unwrap();
+    world.library.accept_skill("2", 2_000).unwrap();
     world.proposed("s3", &skill("umbrellas", "1. Carry one."));
 
     let forgotten = world
@@ -253,9 +292,9 @@ fn what_came_from_a_forgotten_session_goes_with_it_wherever_it_stands() {
 fn a_version_in_the_middle_is_forgotten_without_the_later_one() {
     let world = World::new(true);
     world.proposed("s1", &skill("weather", CONTENT));
-    world.library.accept_skill("1").unwrap();
+    world.library.accept_skill("1", 2_000).unwrap();
     world.proposed("s2", &skill("weather", &format!("{CONTENT}\n3. Second.")));
-    world.library.accept_skill("2").unwrap();
+    world.library.accept_skill("2", 2_000).unwrap();
     // s1 is in both: both go, and so does the file.
     let forgotten = world
         .library
