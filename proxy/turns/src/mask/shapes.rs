@@ -15,8 +15,8 @@ const NAMES: &str =
 const REST: &str = r"(?i-u:s|key|value)?(?:[_-][A-Za-z0-9_-]*)?";
 /// What stands between a name and its value.
 const IS: &str = r#"["'\\]*(?P<is>\s*(?:=>|:=|[=:：是为]|(?i-u:\bis\b))\s*)"#;
-/// A value: to the closing quote, or to a blank, a bracket or the end of a part of a Chinese sentence.
-const VALUE: &str = r#"(?:(?P<quote>["'\\]+)(?P<quoted>[^"'\\\n]{4,})|(?P<value>[^\s"'\\<>(){}\[\]，。；、！？「」『』（）“”]{4,}))"#;
+/// A value: to the closing quote, between back-ticks, or to a blank, a bracket or the end of a part of a Chinese sentence.
+const VALUE: &str = r#"(?:(?P<quote>["'\\]+)(?P<quoted>[^"'\\\n]{4,})|`(?P<ticked>[^`\n]{4,})`|(?P<tick>`?)(?P<value>[^\s"'\\<>(){}\[\]，。；、！？「」『』（）“”]{4,}))"#;
 
 /// Keys whose shape says what they are, each behind [`FRONT`].
 const KEYS: &str = r"sk-[A-Za-z0-9_-]{16,}|(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}|xox[abeoprs]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{20,}|AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{20,}|hf_[A-Za-z0-9]{20,}|gsk_[A-Za-z0-9]{20,}|xai-[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}|AGE-SECRET-KEY-1[A-Z0-9]{50,}";
@@ -170,16 +170,40 @@ fn has_digit(text: &str) -> bool {
 /// What is set to a value. Prose has the same words: "the password: required".
 fn assigned(found: &Captures<'_>) -> Option<String> {
     let part = |name| found.name(name).map(|it| it.as_str());
-    let quote = part("quote").unwrap_or_default();
-    let value = part("quoted").or_else(|| part("value"))?;
-    let is_tight = !quote.is_empty() || part("is") == Some("=");
-    let has_signs = value.contains(|c: char| c.is_ascii_punctuation() && !"._-:/?!,;".contains(c));
+    let (before, value, after) = match (part("quoted"), part("ticked")) {
+        (Some(quoted), _) => (part("quote")?, quoted, ""),
+        (None, Some(ticked)) if is_prose(ticked) => return None,
+        (None, Some(ticked)) => ("`", ticked, "`"),
+        (None, None) => {
+            let (value, after) = before_tick(part("value")?);
+            (part("tick")?, value, after)
+        }
+    };
+    let is_tight = part("quoted").is_some() || part("is") == Some("=");
+    let has_signs = value.contains(|c: char| c.is_ascii_punctuation() && !"._-:/?!,;`".contains(c));
+    let is_phrase = part("ticked").is_some() && value.contains(char::is_whitespace);
     let is_word = part("word").is_some();
-    let is_secret = is_word && (is_tight || has_digit(value) || has_signs);
+    let is_secret = is_word && (is_tight || has_digit(value) || has_signs || is_phrase);
     let is_placeholder =
         value.starts_with(['$', '%', '*', '[', '{', '<']) || value.starts_with("...");
     let masked = of_name(is_word, value).filter(|_| is_secret || !is_word)?;
-    (!is_placeholder).then(|| format!("{}{quote}{masked}", &found["head"]))
+    (!is_placeholder).then(|| format!("{}{before}{masked}{after}", &found["head"]))
+}
+
+/// Whether what stands in back-ticks is no value: several things to choose from, or a call.
+fn is_prose(ticked: &str) -> bool {
+    let between = [", ", " or ", " and ", " | ", "，", "、", "或"];
+    let is_call = ticked.ends_with(')') && ticked.contains('(');
+    is_call || between.iter().any(|it| ticked.contains(it))
+}
+
+/// A value, and the back-tick behind it that closes what began before the name, as in `password: string`.
+fn before_tick(value: &str) -> (&str, &str) {
+    let tick = value.find('`').filter(|at| {
+        let mut behind = value[*at..].bytes();
+        behind.all(|byte| byte.is_ascii_punctuation())
+    });
+    value.split_at(tick.unwrap_or(value.len()))
 }
 
 /// What the value of such a name becomes; none where it may be anything else.

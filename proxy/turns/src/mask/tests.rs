@@ -136,8 +136,42 @@ fn a_private_key_goes_whole_and_what_is_behind_it_stays() {
 }
 
 #[test]
+fn secrets_in_back_ticks_are_masked_and_what_is_around_them_stays() {
+    for (text, shown) in [
+        (
+            "The password is `hunter2`, keep it",
+            "The password is `[masked: password]`, keep it",
+        ),
+        ("password: `Tr0ub4dor&3`", "password: `[masked: password]`"),
+        ("密码是`open#sesame`。", "密码是`[masked: password]`。"),
+        (
+            "My passphrase is `correct horse staple`.",
+            "My passphrase is `[masked: password]`.",
+        ),
+        (
+            "run `mysql --password=hunter2`, then go",
+            "run `mysql --password=[masked: password]`, then go",
+        ),
+        (
+            "password: `hunter2 (not closed",
+            "password: `[masked: password] (not closed",
+        ),
+        ("api_key: `a1b2c3d4e5f6g7`!", "api_key: `[masked: secret]`!"),
+    ] {
+        assert_eq!(masked(text), shown);
+        assert_eq!(masked(shown), shown, "masked twice");
+    }
+}
+
+#[test]
 fn prose_and_code_stay_as_they_are() {
     for text in [
+        "hash the password: `bcrypt, scrypt or argon2`",
+        "hash the password: `bcrypt` or `argon2id`",
+        "`password: string`, `password: required`",
+        "password: `getpass.getpass()`",
+        "the secret: `kubectl get secret db-1`",
+        "密码：`bcrypt、scrypt`",
         "Forgot my password: how do I reset it?",
         "The password: required, at least 8 characters",
         "password = getpass.getpass()",
