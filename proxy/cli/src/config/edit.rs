@@ -7,7 +7,7 @@ use metaclaw_skills::read_text;
 use yaml_edit::{Document, path::YamlPath};
 
 use super::{
-    Layer,
+    Layer, Origin,
     key::{Key, State},
     layer::MAX_FILE,
     rooms, show, table,
@@ -238,8 +238,8 @@ fn write(before: &str, path: &str, value: &Value, works: bool) -> Result<String,
     let after = ended(document.to_string());
     let (mut old, mut new) = (values(before)?, values(&after)?);
     old.remove(path);
-    let is_set = new.remove(path).is_some();
-    if is_set == works && old == new {
+    let (wanted, written) = (read(path, value), new.remove(path));
+    if wanted.is_some() == works && written == wanted && old == new {
         Ok(after)
     } else {
         Err(BEYOND.to_owned())
@@ -268,6 +268,13 @@ pub(super) fn remove(before: &str, section: &str) -> Result<String, String> {
 fn values(text: &str) -> Result<BTreeMap<String, Value>, String> {
     let layer = Layer::text("config.yaml".into(), text).map_err(|error| error.to_string())?;
     Ok(layer.values().clone())
+}
+
+/// The value as a file has it, where it works.
+fn read(path: &str, value: &Value) -> Option<Value> {
+    let mut layer = Layer::empty(Origin::File("config.yaml".into()));
+    layer.set(path, value);
+    layer.values().get(path).cloned()
 }
 
 fn ended(mut text: String) -> String {

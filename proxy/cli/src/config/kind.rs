@@ -68,6 +68,34 @@ impl Kind {
         )
     }
 
+    /// Whether it takes what was written, whatever YAML makes of that: a model may have the name `n` or `1.10`.
+    pub(crate) fn is_text(self) -> bool {
+        match self {
+            Self::Text
+            | Self::Secret
+            | Self::CallersKey
+            | Self::Url
+            | Self::Host
+            | Self::Path
+            | Self::OneOf(_)
+            | Self::SomeOf(_)
+            | Self::AnyOf(_)
+            | Self::Among(_)
+            | Self::Texts
+            | Self::OneOrMore
+            | Self::Secrets
+            | Self::Calendars => true,
+            Self::Bool
+            | Self::Count(..)
+            | Self::Minutes(..)
+            | Self::Number(..)
+            | Self::Span
+            | Self::Size
+            | Self::Time
+            | Self::Tree(_) => false,
+        }
+    }
+
     /// What is allowed, in words that end an error message.
     pub(crate) fn allowed(self) -> String {
         match self {

@@ -99,9 +99,8 @@ impl Layer {
         match yaml::parse(text) {
             Err(message) => Err(ConfigError::Yaml { path, message }),
             Ok(value @ Value::Dict(..)) => {
-                let is_secret =
-                    |path: &str| table::find(path).is_some_and(|key| key.kind.is_secret());
-                let value = yaml::with_texts(text, value, &is_secret);
+                let is_text = |path: &str| table::find(path).is_some_and(|key| key.kind.is_text());
+                let value = yaml::with_texts(text, value, &is_text);
                 let dict = value.into_dict().unwrap_or_default();
                 let mut layer = Self::empty(Origin::File(path));
                 layer.walk("", &dict);

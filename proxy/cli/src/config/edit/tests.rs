@@ -52,6 +52,51 @@ fn trees_and_texts_come_back_as_given() {
     );
 }
 
+/// `n` came back as `false`, and `1.10` as `1.1`.
+#[test]
+fn a_text_is_what_was_given_whatever_yaml_would_make_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.yaml");
+    let texts = [
+        "n",
+        "y",
+        "N",
+        "off",
+        "true",
+        "null",
+        "~",
+        "1.10",
+        "0x10",
+        "1e5",
+        "22:22",
+        "1_000",
+        "-",
+        ".inf",
+        "2026-11-22",
+        "- a",
+        "#x",
+        "'q'",
+        "it's",
+        "a: b",
+        "[a]",
+        "{a}",
+        "*a",
+        "!x",
+    ];
+    for text in texts {
+        for key in ["llm.model_id", "judge.model"] {
+            set_in_file(&path, key, text).unwrap();
+            let file = fs::read_to_string(&path).unwrap();
+            let layer = Layer::text("x".into(), &file).unwrap();
+            assert_eq!(layer.values()[key].as_str(), Some(text), "{file}");
+        }
+    }
+    // As a person writes it.
+    let layer = Layer::text("x".into(), "llm: {model_id: n}\njudge: {kind: off}\n").unwrap();
+    assert_eq!(layer.values()["llm.model_id"].as_str(), Some("n"));
+    assert_eq!(layer.values()["judge.kind"].as_str(), Some("off"));
+}
+
 #[test]
 fn times_and_older_names_are_written_as_they_are_meant() {
     let (after, edited) = set("", "scheduler.sleep_start", "23:00").unwrap();
