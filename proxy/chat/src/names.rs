@@ -66,6 +66,11 @@ impl AgentId {
         Self(Arc::from("_default"))
     }
 
+    /// What stands for every agent: see [`Self::is_shared`].
+    pub fn shared() -> Self {
+        Self(Arc::from("_shared"))
+    }
+
     /// Whether it stands for every agent: a folder of lessons has this name, and nobody who asks.
     pub fn is_shared(&self) -> bool {
         &*self.0 == "_shared"

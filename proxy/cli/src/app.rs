@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context as _;
 use jiff::tz::TimeZone;
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_gateway::{Authenticator, Metrics, Privacy, RelayOnly, Serving};
 use metaclaw_learner::{Learner, StepReport, TrainError};
 use metaclaw_llm::ChatClient;
@@ -34,6 +34,7 @@ use crate::{
     privacy::{self, SwitchChange},
     report::Sources,
     supervise::TrainerState,
+    waiting::{self, Waiting},
 };
 
 /// How long `status` waits for an answer of a part that may be busy.
@@ -121,7 +122,7 @@ impl App {
     pub(crate) async fn status(&self) -> Status {
         let funnel = tokio::time::timeout(STATUS_TIMEOUT, self.log.funnel(None)).await;
         let learner = tokio::time::timeout(STATUS_TIMEOUT, self.learner.status()).await;
-        let looked = tokio::time::timeout(STATUS_TIMEOUT, self.purse.look(&self.log)).await;
+        let looked = tokio::time::timeout(STATUS_TIMEOUT, self.purse.look(now_ms())).await;
         if let Ok(Err(error)) = looked {
             warn!(%error, "what the chat used today is not known");
         }
@@ -156,8 +157,17 @@ impl App {
                 copied: outcome.copied.clone(),
             },
             learner: learner.ok().and_then(Result::ok),
-            spend: self.purse.spend(),
+            spend: self.purse.spend(now_ms()),
+            waiting: self.waiting().await,
         }
+    }
+
+    /// What waits for the owner's look; none where the files do not say.
+    async fn waiting(&self) -> Option<Waiting> {
+        let looked = tokio::time::timeout(STATUS_TIMEOUT, waiting::look(&self.library)).await;
+        let looked = looked.ok()?;
+        let failed = |error: &anyhow::Error| warn!("what waits for review is not known: {error:#}");
+        looked.inspect_err(failed).ok()
     }
 
     /// The settings' file, where it is another than at the start.
@@ -194,6 +204,7 @@ impl App {
             log: self.log.clone(),
             library: self.library.clone(),
             weights: self.weights,
+            purse: Arc::clone(&self.purse),
             zone: TimeZone::system(),
         }
     }

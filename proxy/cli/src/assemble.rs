@@ -194,8 +194,8 @@ impl Running {
         unloader.set(training.backend.as_ref());
 
         let comparer = compare::comparer(plan, &training)?;
-        let purse = Purse::open(plan.loaded.section("budget")?, plan.home.spend());
-        let purse = Arc::new(purse);
+        let budget = plan.loaded.section("budget")?;
+        let purse = Arc::new(Purse::open(budget, plan.home.spend(), log.clone()));
         let learning = Learning::start(
             plan,
             (&log, &library, &purse),
@@ -334,7 +334,7 @@ fn housekeeping(plan: &Plan, app: &App, ending: &CancellationToken) -> anyhow::R
     tasks.spawn(off_record);
     tasks.spawn(warn_dropped(plan.dropped_lines.clone(), ending.clone()));
     tasks.spawn(lessons::rescan(library.clone(), ending.clone()));
-    tasks.spawn(purse::run(Arc::clone(purse), log.clone(), ending.clone()));
+    tasks.spawn(purse::run(Arc::clone(purse), ending.clone()));
     let digests = report::write_daily(app.sources(), home.reports(), ending.clone());
     tasks.spawn(digests);
     let turns: TurnsConfig = plan.loaded.section("turns")?;

@@ -6,8 +6,8 @@ use std::{
 };
 
 use metaclaw_chat::{AgentId, SessionId, now_ms};
-use metaclaw_skills::{LearnError, Lesson, Library, Proposal, Skill, Wish};
-use metaclaw_turns::{LessonCounts, StepOutcome, TurnFilter, TurnLog, WISH};
+use metaclaw_skills::{LearnError, Lesson, Library, Proposal, Skill, TakenBack, Wish};
+use metaclaw_turns::{DailyCounts, LessonCounts, LogError, StepOutcome, TurnFilter, TurnLog, WISH};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -18,6 +18,15 @@ use crate::{
 
 /// What lessons stand below in the text that is put into prompts.
 const LESSON_HEADINGS: [&str; 2] = ["## Active Skills", "## Standing wishes"];
+
+/// What was done.
+#[derive(Debug)]
+pub(crate) struct Done {
+    /// In words.
+    pub told: String,
+    /// Whose lesson came into force by it, if one did.
+    pub learned: Option<AgentId>,
+}
 
 /// What went.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,11 +63,11 @@ pub(crate) fn view(
     })
 }
 
-/// Changes what is in force; what was done, in words.
-pub(crate) fn apply(library: &Library, change: WishChange) -> anyhow::Result<String> {
+/// Changes what is in force.
+pub(crate) fn apply(library: &Library, change: WishChange) -> anyhow::Result<Done> {
     Ok(match change {
         WishChange::Add { agent, wish } => added(library, &agent, &wish)?,
-        WishChange::Remove { agent, wish } => removed(library, &agent, &wish)?,
+        WishChange::Remove { agent, wish } => removed(library, &agent, &wish)?.into(),
         WishChange::Edit { agent, wish, to } => {
             let known = library.own_wishes(&agent);
             anyhow::ensure!(
@@ -70,22 +79,32 @@ pub(crate) fn apply(library: &Library, change: WishChange) -> anyhow::Result<Str
             library.take_out(&agent, &wish)?;
             added
         }
-        WishChange::Undo { n } => format!("undone: {}", library.undo(n)?.wish),
+        WishChange::Undo { n: Some(n) } => format!("undone: {}", library.undo(n)?.wish).into(),
+        WishChange::Undo { n: None } => match library.undo_newest()? {
+            TakenBack::Wish(lesson) => format!("undone: {}", lesson.wish).into(),
+            TakenBack::Skill(skill) => format!("undone: the skill {}", reverted(&skill)).into(),
+        },
         WishChange::Accept { n } => {
-            format!(
-                "in force from the next session on: {}",
-                library.accept(n)?.wish
-            )
+            let lesson = library.accept(n, now_ms())?;
+            Done {
+                told: format!("in force from the next session on: {}", lesson.wish),
+                learned: Some(lesson.origin.agent),
+            }
         }
     })
 }
 
-/// Does with a skill that a model wrote what was asked; what was done, in words.
-pub(crate) fn settle(library: &Library, change: SkillChange) -> anyhow::Result<String> {
+/// Does with a skill that a model wrote what was asked.
+pub(crate) fn settle(library: &Library, change: SkillChange) -> anyhow::Result<Done> {
     Ok(match change {
         SkillChange::Accept { which } => {
-            let Proposal { name, .. } = library.accept_skill(&which)?;
-            format!("in force from the next session on: {name}  (metaclaw skills revert {name})")
+            let Proposal { name, source, .. } = library.accept_skill(&which, now_ms())?;
+            Done {
+                told: format!(
+                    "in force from the next session on: {name}  (metaclaw skills revert {name})"
+                ),
+                learned: Some(source.agent),
+            }
         }
         SkillChange::Reject { which } => {
             let rejected = library.reject_skill(&which)?;
@@ -93,24 +112,41 @@ pub(crate) fn settle(library: &Library, change: SkillChange) -> anyhow::Result<S
                 "rejected: {}; what says the same is not proposed again",
                 rejected.name
             )
+            .into()
         }
         SkillChange::Revert { agent, name } => {
-            let reverted = library.revert_skill(agent.as_ref(), &name)?;
-            match reverted.former {
-                Some(_) => format!("{name} is as it was before, from the next session on"),
-                None => format!("{name} is gone, from the next session on"),
-            }
+            reverted(&library.revert_skill(agent.as_ref(), &name)?).into()
         }
     })
 }
 
-fn added(library: &Library, agent: &AgentId, wish: &str) -> Result<String, LearnError> {
+/// Counts a lesson that came into force in the statistics of today.
+pub(crate) async fn count(log: &TurnLog, agent: &AgentId) -> Result<(), LogError> {
+    let lesson = DailyCounts {
+        lessons: 1,
+        ..DailyCounts::default()
+    };
+    log.count(agent, now_ms(), lesson).await
+}
+
+/// What became of a skill that was taken back.
+fn reverted(Proposal { name, former, .. }: &Proposal) -> String {
+    match former {
+        Some(_) => format!("{name} is as it was before, from the next session on"),
+        None => format!("{name} is gone, from the next session on"),
+    }
+}
+
+fn added(library: &Library, agent: &AgentId, wish: &str) -> Result<Done, LearnError> {
     Ok(match library.write_down(agent, wish, now_ms())? {
-        Some(lesson) => format!(
-            "in force from the next session on: {}  (metaclaw undo {})",
-            lesson.wish, lesson.n
-        ),
-        None => format!("it stands already: {wish}"),
+        Some(lesson) => Done {
+            told: format!(
+                "in force from the next session on: {}  (metaclaw undo {})",
+                lesson.wish, lesson.n
+            ),
+            learned: Some(lesson.origin.agent),
+        },
+        None => format!("it stands already: {wish}").into(),
     })
 }
 
@@ -131,6 +167,16 @@ fn no_such(library: &Library, agent: &AgentId, wish: &str) -> String {
     format!(
         "{agent} has no such wish: `metaclaw wishes list --agent {agent}` shows those there are"
     )
+}
+
+impl From<String> for Done {
+    /// Nothing came into force.
+    fn from(told: String) -> Self {
+        Self {
+            told,
+            learned: None,
+        }
+    }
 }
 
 /// Forgets sessions with all that they alone hold, what was learned from them, and their bytes on the disk.

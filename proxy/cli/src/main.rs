@@ -35,6 +35,7 @@ mod terminal;
 #[cfg(test)]
 mod testing;
 mod traces;
+mod waiting;
 
 use self::commands::Cli;
 

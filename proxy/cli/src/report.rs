@@ -1,14 +1,15 @@
-//! The digest: what happened in a day, or in several, of what the log and the journal of lessons still have.
+//! The digest: what happened in a day, or in several, of what the log and the journal of lessons still have, and of the
+//! log's counts by day where texts are gone.
 //!
-//! A day is one of the owner's clock. What was forgotten is counted nowhere here: `metaclaw status` has the counts that
-//! outlive the text.
+//! A day is one of the owner's clock; the log counts by days of UTC.
 
 use std::collections::BTreeMap;
 
 use jiff::civil::Date;
-use metaclaw_skills::Lesson;
+use metaclaw_skills::{Lesson, ProposalState};
 use serde::{Deserialize, Serialize};
 
+mod counted;
 mod curve;
 mod days;
 mod files;
@@ -19,6 +20,8 @@ mod tally;
 
 #[cfg(test)]
 mod tests;
+
+use crate::waiting::Waiting;
 
 pub(crate) use self::{
     days::Period,
@@ -33,11 +36,16 @@ pub(crate) struct Report {
     /// Which days it tells of.
     pub period: Period,
     pub turns: u64,
+    /// Of those, the ones whose texts are gone: their numbers are kept, by days of UTC.
+    pub gone: u64,
+    /// Of the others.
     pub sessions: u64,
     /// Turns of each agent.
     pub agents: BTreeMap<String, u64>,
     /// The lessons of these days, as they stand now.
     pub heard: Vec<Lesson>,
+    /// The skills that were written in these days from what went wrong, as they stand now.
+    pub written: Vec<Written>,
     pub verdicts: Verdicts,
     /// Whether weights learn here: without, the stages behind a verdict do not exist.
     pub weights: bool,
@@ -45,12 +53,33 @@ pub(crate) struct Report {
     pub funnel: Vec<Stage>,
     /// What the chat cost.
     pub chat: Tokens,
+    /// Tokens that asking models for learning took, in and out.
+    pub learning: u64,
+    /// What is left of today's budget for that; none of a period without today.
+    pub budget: Option<BudgetLeft>,
     /// Turns of each upstream, and what went wrong there.
     pub upstreams: BTreeMap<String, UpstreamDay>,
     /// What stands now.
     pub in_force: Vec<InForce>,
+    /// What waits for the owner's look now.
+    pub waiting: Waiting,
     /// One row a day, with the days before for the curve.
     pub days: Vec<DayRow>,
+}
+
+/// A skill that a model wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Written {
+    pub agent: String,
+    pub name: String,
+    pub state: ProposalState,
+}
+
+/// Tokens that learning may spend on a day of UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BudgetLeft {
+    pub limit: u64,
+    pub left: u64,
 }
 
 /// Verdicts of the turns of a period.
@@ -111,9 +140,12 @@ pub(crate) struct DayRow {
     pub turns: u64,
     pub judged: u64,
     pub good: u64,
+    /// Wishes and skills that came into force.
     pub lessons: u64,
     /// Tokens of the chat, in and out.
     pub tokens: u64,
+    /// Those of learning.
+    pub learning: u64,
 }
 
 // === impl Verdicts ===
@@ -129,7 +161,7 @@ impl Verdicts {
 impl Report {
     /// Whether there is nothing to tell.
     pub(crate) fn is_empty(&self) -> bool {
-        self.turns == 0 && self.heard.is_empty()
+        self.turns == 0 && self.heard.is_empty() && self.written.is_empty()
     }
 }
 

@@ -132,6 +132,9 @@ impl Evolution {
         self.progress.remove(agent);
         if let Some(evolved) = evolved {
             tell(agent, &evolved);
+            let in_force = evolved.proposals.iter().filter(|it| !it.is_waiting());
+            let n = in_force.count() as u64;
+            shared.count_lessons(agent, now_ms(), n).await;
         }
         Ok(())
     }

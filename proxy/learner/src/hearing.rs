@@ -88,7 +88,14 @@ async fn hear_turn(shared: &Shared, library: &Library, turn: &Turn) {
     // The journal is a file.
     let learned = tokio::task::spawn_blocking(move || learn(&library, &heard, &origin)).await;
     match learned {
-        Ok(Ok(lessons)) => lessons.iter().for_each(|it| tell(&turn.agent, it)),
+        Ok(Ok(lessons)) => {
+            for lesson in &lessons {
+                tell(&turn.agent, lesson);
+            }
+            let in_force = lessons.iter().filter(|it| it.state == LessonState::InForce);
+            let (n, at_ms) = (in_force.count() as u64, turn.meta.ended_ms);
+            shared.count_lessons(&turn.agent, at_ms, n).await;
+        }
         Ok(Err(error)) => tracing::warn!(%error, "what was said could not be learned from"),
         Err(error) => tracing::error!(%error, "learning from what was said panicked"),
     }

@@ -11,7 +11,7 @@ use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_schedule::Schedule;
 use metaclaw_skills::Library;
 use metaclaw_trainer_api::{AdapterName, TrainingBackend};
-use metaclaw_turns::{LogError, TurnLog};
+use metaclaw_turns::{DailyCounts, LogError, TurnLog};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -140,6 +140,21 @@ impl Shared {
             tracing::debug!(turn = %id, why, "not trained on");
         }
         Ok(())
+    }
+
+    /// Counts lessons of an agent that came into force, in the day of `at_ms`.
+    pub(crate) async fn count_lessons(&self, agent: &AgentId, at_ms: u64, lessons: u64) {
+        if lessons == 0 {
+            return;
+        }
+        let counts = DailyCounts {
+            lessons,
+            ..DailyCounts::default()
+        };
+        let counted = self.persist(|| self.log.count(agent, at_ms, counts)).await;
+        if let Err(error) = counted {
+            tracing::warn!(%error, "a lesson is missing in the counts of its day");
+        }
     }
 
     /// Remembers that a turn's ids are gone.

@@ -61,6 +61,12 @@ impl Budget {
         self.today(now_ms).chat = tokens;
     }
 
+    /// Questions have used so many tokens at least on the day of `now_ms`: who counts them elsewhere may know of more.
+    pub fn learning_is_at_least(&mut self, now_ms: u64, tokens: u64) {
+        let spent = self.today(now_ms);
+        spent.learning = spent.learning.max(tokens);
+    }
+
     /// Counts tokens that an answered question used.
     pub fn answered(&mut self, now_ms: u64, tokens: u64) {
         let spent = self.today(now_ms);
@@ -156,6 +162,10 @@ mod tests {
         );
         assert!(!after.allows(NOW));
         assert_eq!(after.state(NOW), before.state(NOW));
+        after.learning_is_at_least(NOW, 50_000);
+        assert_eq!(after.state(NOW).0.learning, 60_000);
+        after.learning_is_at_least(NOW, 61_000);
+        assert_eq!(after.state(NOW).0.learning, 61_000);
     }
 
     #[test]

@@ -8,10 +8,10 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use metaclaw_chat::{Message, Usage, now_ms};
+use metaclaw_chat::{AgentId, Message, Usage, now_ms};
 use metaclaw_learner::{Ask, AskFailed};
 use metaclaw_llm::{AskParams, Budget, BudgetConfig, ChatClient, Spent};
-use metaclaw_turns::{LogError, TurnLog, day_of};
+use metaclaw_turns::{DailyCounts, LogError, TurnLog, day_of};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -27,6 +27,8 @@ const LETTERS: usize = 4;
 pub(crate) struct Purse {
     budget: Mutex<Budget>,
     file: PathBuf,
+    /// Counts by day what was spent, for longer than the day.
+    log: TurnLog,
 }
 
 /// What was spent today (UTC), in tokens.
@@ -35,7 +37,7 @@ pub(crate) struct Spend {
     #[serde(flatten)]
     spent: Spent,
     /// The most that learning may spend.
-    limit: u64,
+    pub(crate) limit: u64,
 }
 
 /// A model that is asked within the budget.
@@ -46,11 +48,20 @@ pub(super) struct Model {
     pub(super) purse: Arc<Purse>,
 }
 
+// === impl Spend ===
+
+impl Spend {
+    /// Tokens that learning may still spend today.
+    pub(crate) fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.spent.learning)
+    }
+}
+
 // === impl Purse ===
 
 impl Purse {
     /// The purse whose spending stands in `file`. What cannot be read there counts as nothing.
-    pub(super) fn open(config: BudgetConfig, file: PathBuf) -> Self {
+    pub(crate) fn open(config: BudgetConfig, file: PathBuf, log: TurnLog) -> Self {
         let read = fs::read(&file).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
         let spent = read.unwrap_or_else(|error: io::Error| {
             if error.kind() != io::ErrorKind::NotFound {
@@ -61,25 +72,44 @@ impl Purse {
         Self {
             budget: Mutex::new(Budget::new(config, spent)),
             file,
+            log,
         }
     }
 
-    /// Looks up what the chat has used today: the log counts it.
+    /// Looks up what the chat has used on the day of `now_ms`, and learning before a kill: the log counts both.
     ///
     /// # Errors
     /// The log's; what was known stands then.
-    pub(crate) async fn look(&self, log: &TurnLog) -> Result<(), LogError> {
-        let now_ms = now_ms();
-        let today = log.statistics(day_of(now_ms)).await?;
-        let used = today
-            .iter()
-            .map(|it| it.counts.tokens_in + it.counts.tokens_out);
-        self.budget().chat_is(now_ms, used.sum());
+    pub(crate) async fn look(&self, now_ms: u64) -> Result<(), LogError> {
+        let day = day_of(now_ms);
+        let mut today = DailyCounts::default();
+        let counted = self.log.statistics(day).await?.into_iter();
+        counted
+            .filter(|it| it.day == day)
+            .for_each(|it| today += it.counts);
+        let mut budget = self.budget();
+        budget.chat_is(now_ms, today.tokens_in + today.tokens_out);
+        budget.learning_is_at_least(now_ms, today.learning_tokens);
         Ok(())
     }
 
-    pub(crate) fn spend(&self) -> Spend {
-        let (spent, limit) = self.budget().state(now_ms());
+    /// Counts tokens that an answered question used: today, and in the log for good.
+    async fn answered(&self, tokens: u64) {
+        let now_ms = now_ms();
+        self.budget().answered(now_ms, tokens);
+        let counts = DailyCounts {
+            learning_tokens: tokens,
+            ..DailyCounts::default()
+        };
+        // Judge and evolver do not say on whose behalf they ask.
+        let everyone = AgentId::shared();
+        if let Err(error) = self.log.count(&everyone, now_ms, counts).await {
+            warn!(%error, tokens, "tokens of learning are missing in the counts of their day");
+        }
+    }
+
+    pub(crate) fn spend(&self, now_ms: u64) -> Spend {
+        let (spent, limit) = self.budget().state(now_ms);
         Spend { spent, limit }
     }
 
@@ -89,7 +119,7 @@ impl Purse {
     }
 
     fn save(&self) -> io::Result<()> {
-        let bytes = serde_json::to_vec(&self.spend().spent)?;
+        let bytes = serde_json::to_vec(&self.spend(now_ms()).spent)?;
         write_private(&self.file, &bytes)
     }
 
@@ -102,23 +132,23 @@ impl Purse {
 impl fmt::Debug for Purse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Purse")
-            .field("spend", &self.spend())
+            .field("spend", &self.spend(now_ms()))
             .finish_non_exhaustive()
     }
 }
 
 /// Looks up what the chat used, and writes down what was spent, until `ending`.
-pub(super) async fn run(purse: Arc<Purse>, log: TurnLog, ending: CancellationToken) {
+pub(super) async fn run(purse: Arc<Purse>, ending: CancellationToken) {
     let work = async {
-        let mut saved = purse.spend();
+        let mut saved = purse.spend(now_ms());
         loop {
             tokio::time::sleep(EVERY).await;
-            match purse.look(&log).await {
+            match purse.look(now_ms()).await {
                 Ok(()) => {}
                 Err(LogError::Closed) => return,
                 Err(error) => warn!(%error, "what the chat used today is not known"),
             }
-            let spend = purse.spend();
+            let spend = purse.spend(now_ms());
             if spend != saved {
                 save(&purse).await;
                 saved = spend;
@@ -151,21 +181,20 @@ impl Ask for Model {
                 return Err(AskFailed {
                     why: format!(
                         "today's budget for learning is spent ({} tokens, budget.*); it begins anew at midnight UTC",
-                        self.purse.spend().limit
+                        self.purse.spend(now_ms()).limit
                     ),
                 });
             }
             let answer = self.client.ask(messages, self.params.clone()).await;
-            let mut budget = self.purse.budget();
             let answer = answer.map_err(|error| {
-                budget.failed(now_ms());
+                self.purse.budget().failed(now_ms());
                 AskFailed {
                     why: error.to_string(),
                 }
             })?;
             let counted = answer.usage.as_ref().map(tokens);
             let used = counted.unwrap_or_else(|| about(messages, &answer.text));
-            budget.answered(now_ms(), used);
+            self.purse.answered(used).await;
             Ok(answer.text)
         })
     }
@@ -180,35 +209,64 @@ fn about(messages: &[Message], answer: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use metaclaw_llm::{LlmConfig, http_client};
+    use metaclaw_turns::TurnsConfig;
 
     use super::*;
 
-    fn purse(folder: &tempfile::TempDir, tokens_per_day: u64) -> Arc<Purse> {
+    fn log(folder: &tempfile::TempDir) -> TurnLog {
+        TurnLog::open(&folder.path().join("turns"), &TurnsConfig::default()).unwrap()
+    }
+
+    fn purse(folder: &tempfile::TempDir, tokens_per_day: u64, log: &TurnLog) -> Arc<Purse> {
         let config = BudgetConfig {
             share: 0.05,
             tokens_per_day,
         };
-        Arc::new(Purse::open(config, folder.path().join("spend.json")))
+        let file = folder.path().join("spend.json");
+        Arc::new(Purse::open(config, file, log.clone()))
     }
 
-    #[test]
-    fn what_was_spent_is_read_again_and_a_damaged_file_is_nothing() {
+    #[tokio::test]
+    async fn what_was_spent_is_read_again_and_a_damaged_file_is_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let before = purse(&folder, 100);
+        let log = log(&folder);
+        let before = purse(&folder, 100, &log);
         before.budget().answered(now_ms(), 60);
         before.budget().chat_is(now_ms(), 10_000);
         before.save().unwrap();
-        let after = purse(&folder, 100);
-        assert_eq!(after.spend(), before.spend());
-        assert_eq!(after.spend().limit, 500);
+        let after = purse(&folder, 100, &log);
+        assert_eq!(after.spend(now_ms()), before.spend(now_ms()));
+        assert_eq!(after.spend(now_ms()).limit, 500);
         fs::write(&after.file, "{").unwrap();
-        assert_eq!(purse(&folder, 100).spend().spent.learning, 0);
+        assert_eq!(purse(&folder, 100, &log).spend(now_ms()).spent.learning, 0);
+        log.close().await;
+    }
+
+    #[tokio::test]
+    async fn what_a_question_used_is_counted_once_and_for_good() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = log(&folder);
+        let before = purse(&folder, 100, &log);
+        before.answered(40).await;
+        before.answered(2).await;
+        before.look(now_ms()).await.unwrap();
+        assert_eq!(before.spend(now_ms()).spent.learning, 42);
+        let days = log.statistics(0).await.unwrap();
+        let counted: u64 = days.iter().map(|it| it.counts.learning_tokens).sum();
+        assert_eq!(counted, 42);
+        // After a kill the file knows nothing of it.
+        let after = purse(&folder, 100, &log);
+        assert_eq!(after.spend(now_ms()).spent.learning, 0);
+        after.look(now_ms()).await.unwrap();
+        assert_eq!(after.spend(now_ms()).spent.learning, 42);
+        log.close().await;
     }
 
     #[tokio::test]
     async fn nobody_is_asked_once_it_is_spent() {
         let folder = tempfile::tempdir().unwrap();
-        let purse = purse(&folder, 0);
+        let log = log(&folder);
+        let purse = purse(&folder, 0, &log);
         let config = LlmConfig {
             url: "http://127.0.0.1:9/v1".to_owned(),
             ..LlmConfig::default()
@@ -224,6 +282,7 @@ mod tests {
             error.why.contains("budget for learning is spent (0 tokens"),
             "{error}"
         );
-        assert_eq!(purse.spend().spent.n_failed, 0);
+        assert_eq!(purse.spend(now_ms()).spent.n_failed, 0);
+        log.close().await;
     }
 }

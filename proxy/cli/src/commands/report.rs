@@ -1,9 +1,10 @@
 //! `metaclaw report`: what happened in a day, or in several.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use clap::Args;
 use jiff::{Zoned, civil::Date, tz::TimeZone};
+use metaclaw_chat::now_ms;
 use metaclaw_learner::LearnerConfig;
 
 use super::{
@@ -12,6 +13,7 @@ use super::{
     source::{TurnSource, running},
 };
 use crate::{
+    assemble::Purse,
     config::Policy,
     out,
     report::{self, Period, Report, Sources},
@@ -60,13 +62,16 @@ async fn of(context: &Context, period: Period) -> anyhow::Result<Report> {
     match TurnSource::open(context, "report").await? {
         TurnSource::Running(client) => Ok(client.ask("report", &period).await?),
         TurnSource::Files { log, _lock } => {
+            let budget = loaded.section("budget")?;
+            let purse = Purse::open(budget, context.home.spend(), log.clone());
             let sources = Sources {
                 log: log.clone(),
                 library: files(context)?,
                 weights,
+                purse: Arc::new(purse),
                 zone: TimeZone::system(),
             };
-            let report = report::gather(&sources, period).await;
+            let report = report::gather(&sources, period, now_ms()).await;
             log.close().await;
             report
         }

@@ -11,7 +11,7 @@ use metaclaw_turns::LessonCounts;
 use super::{
     context::Context,
     library::files,
-    source::{lesson_counts, running},
+    source::{count_learned, lesson_counts, running},
 };
 use crate::{
     app,
@@ -154,9 +154,11 @@ async fn skills(context: &Context, agent: Option<&AgentId>) -> anyhow::Result<Ve
 }
 
 async fn settle(context: &Context, change: SkillChange) -> anyhow::Result<()> {
-    let done: String = match running(&context.home).await? {
-        Some(client) => client.ask("skill", &change).await?,
-        None => lessons::settle(&files(context)?, change)?,
-    };
-    Ok(out::line(done)?)
+    if let Some(client) = running(&context.home).await? {
+        let told: String = client.ask("skill", &change).await?;
+        return Ok(out::line(told)?);
+    }
+    let done = lessons::settle(&files(context)?, change)?;
+    count_learned(context, &done).await;
+    Ok(out::line(done.told)?)
 }

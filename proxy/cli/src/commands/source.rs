@@ -12,6 +12,8 @@ use super::context::Context;
 use crate::{
     control::{ControlClient, TurnsQuery, write_lines},
     home::{Home, HomeLock},
+    lessons::{self, Done},
+    out,
 };
 
 /// A process that has the home and is not listening yet says where it is soon.
@@ -54,6 +56,29 @@ pub(super) async fn lesson_counts(
             Ok(counts?)
         }
         TurnSource::Running(_) => bail!("metaclaw was started meanwhile: try again"),
+    }
+}
+
+/// Counts in the log's files the lesson that came into force, if one did; where there is no log, nothing is counted.
+pub(super) async fn count_learned(context: &Context, done: &Done) {
+    let Some(agent) = &done.learned else { return };
+    if !context.home.turns().exists() {
+        return;
+    }
+    let counted = async {
+        match TurnSource::open(context, "lessons").await? {
+            TurnSource::Files { log, _lock } => {
+                let counted = lessons::count(&log, agent).await;
+                log.close().await;
+                Ok(counted?)
+            }
+            TurnSource::Running(_) => bail!("metaclaw was started meanwhile"),
+        }
+    };
+    if let Err(error) = counted.await {
+        out::aside(format!(
+            "warning: the lesson is missing in the counts of its day: {error:#}"
+        ));
     }
 }
 

@@ -10,7 +10,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::{context::Context, exit, source::running};
-use crate::{out, privacy};
+use crate::{out, privacy, waiting::Waiting};
 
 /// Arguments of `status`.
 #[derive(Debug, Args)]
@@ -100,7 +100,8 @@ fn text(status: &Value, now_ms: u64) -> String {
     }
     lines.extend(log(&status["log"]));
     lines.extend(learner(&status["learner"]));
-    lines.extend(spend(&status["spend"]));
+    lines.extend(spend(&status["spend"]).map(|it| format!("today:   {it}")));
+    lines.extend(review(status).map(|it| format!("review:  {it}")));
     if let Some(n) = status["dropped_lines"].as_u64().filter(|n| *n > 0) {
         lines.push(format!(
             "output:  {n} log lines were dropped: nobody read them in time"
@@ -200,13 +201,19 @@ fn log(log: &Value) -> Vec<String> {
     lines
 }
 
+/// What waits for the owner's look.
+pub(super) fn review(status: &Value) -> impl Iterator<Item = String> {
+    let waiting = Waiting::deserialize(&status["waiting"]).unwrap_or_default();
+    waiting.lines().into_iter()
+}
+
 /// What was spent today.
-fn spend(spend: &Value) -> Option<String> {
+pub(super) fn spend(spend: &Value) -> Option<String> {
     let (limit, learning) = (spend["limit"].as_u64()?, spend["learning"].as_u64()?);
     let failed = spend["n_failed"].as_u64().filter(|n| *n > 0);
     let failed = failed.map_or_else(String::new, |n| format!(", {n} not answered"));
     Some(format!(
-        "today:   {} tokens of chat, {learning} of learning ({} questions{failed}), {} left",
+        "{} tokens of chat, {learning} of learning ({} questions{failed}), {} left",
         spend["chat"],
         spend["n_answered"],
         limit.saturating_sub(learning)
@@ -329,6 +336,8 @@ mod tests {
             "trainer": {"is": "ready", "address": "127.0.0.1:1", "pid": 8},
             "funnel": {"turns": 5, "main": 5, "complete": 4, "with_ids": 4, "judged": 3, "trained": 0, "taken": 2, "spent": {"unclear": 1}},
             "log": {"broken": null, "moved_aside": "/h/turns/damaged-1", "n_lost": 0},
+            "spend": {"day": 1, "chat": 9000, "learning": 300, "n_answered": 2, "n_failed": 1, "limit": 50000},
+            "waiting": {"skills": 2, "wishes": {"main": 1}},
             "learner": {
                 "phase": {"is": "collecting"}, "judging": {"waiting": 1, "failing": null},
                 "window": {"is": "closed", "why": {"is": "chatting", "until_ms": 7}},
@@ -347,6 +356,9 @@ mod tests {
         learner: collecting; turns that wait for a verdict: 1
         window:  closed: you chatted a moment ago  (metaclaw scheduler status)
         agent:   _default on the base model; 1 redo and 2 binary_rl samples ready; no step yet
+        today:   9000 tokens of chat, 300 of learning (2 questions, 1 not answered), 49700 left
+        review:  2 skills that a model wrote wait for your look  (metaclaw skills review)
+        review:  1 wish waits for your look  (metaclaw wishes review --agent main)
         output:  3 log lines were dropped: nobody read them in time
         "#);
     }

@@ -11,7 +11,7 @@ use super::{
     context::Context,
     library::files,
     skills::counted,
-    source::{lesson_counts, running},
+    source::{count_learned, lesson_counts, running},
 };
 use crate::{
     control::{LessonsView, WishChange},
@@ -63,7 +63,7 @@ enum What {
 /// Arguments of `undo`.
 #[derive(Debug, Args)]
 pub(crate) struct UndoArgs {
-    /// The lesson's number; without one, the last that is in force.
+    /// The lesson's number; without one, the newest that is in force, be it a wish or a skill that was learned.
     n: Option<u64>,
     /// As JSON.
     #[arg(long)]
@@ -200,5 +200,7 @@ async fn apply(context: &Context, change: WishChange) -> anyhow::Result<String> 
     if let Some(client) = running(&context.home).await? {
         return Ok(client.ask("wish", &change).await?);
     }
-    lessons::apply(&files(context)?, change)
+    let done = lessons::apply(&files(context)?, change)?;
+    count_learned(context, &done).await;
+    Ok(done.told)
 }

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use super::{
     export,
@@ -27,7 +28,7 @@ use super::{
 use crate::{
     app::App,
     compare::{Question, Wanted, pick},
-    lessons,
+    lessons::{self, Done},
     privacy::SwitchChange,
     report::{self, Period},
 };
@@ -141,7 +142,7 @@ async fn proposals(State(control): State<Control>) -> Response {
 
 async fn skill(State(control): State<Control>, Json(change): Json<SkillChange>) -> Response {
     let library = control.app.library.clone();
-    on_files(move || lessons::settle(&library, change)).await
+    changed(&control, move || lessons::settle(&library, change)).await
 }
 
 async fn lessons_of(State(control): State<Control>, Json(agent): Json<AgentId>) -> Response {
@@ -160,7 +161,7 @@ async fn journal(State(control): State<Control>) -> Response {
 }
 
 async fn report_of(State(control): State<Control>, Json(period): Json<Period>) -> Response {
-    let report = report::gather(&control.app.sources(), period).await;
+    let report = report::gather(&control.app.sources(), period, now_ms()).await;
     answer(report.map_err(|error| refused(&error))).into_response()
 }
 
@@ -191,7 +192,24 @@ fn refused(error: &anyhow::Error) -> Failure {
 
 async fn wish(State(control): State<Control>, Json(change): Json<WishChange>) -> Response {
     let library = control.app.library.clone();
-    on_files(move || lessons::apply(&library, change)).await
+    changed(&control, move || lessons::apply(&library, change)).await
+}
+
+/// Changes lessons; what came into force is counted, and what was done is told.
+async fn changed(
+    control: &Control,
+    work: impl FnOnce() -> anyhow::Result<Done> + Send + 'static,
+) -> Response {
+    let done = match spawned(work).await {
+        Ok(done) => done,
+        Err(failure) => return failure.into_response(),
+    };
+    if let Some(agent) = &done.learned
+        && let Err(error) = lessons::count(&control.app.log, agent).await
+    {
+        warn!(%error, "a lesson is missing in the counts of its day");
+    }
+    Json(done.told).into_response()
 }
 
 async fn forget(State(control): State<Control>, Json(what): Json<Forget>) -> Response {
@@ -206,9 +224,15 @@ async fn forget(State(control): State<Control>, Json(what): Json<Forget>) -> Res
 async fn on_files<T: Serialize + Send + 'static>(
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
 ) -> Response {
+    answer(spawned(work).await).into_response()
+}
+
+async fn spawned<T: Send + 'static>(
+    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(work).await;
     let done = done.map_err(|error| Failure(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()));
-    answer(done.and_then(|done| done.map_err(|error| refused(&error)))).into_response()
+    done?.map_err(|error| refused(&error))
 }
 
 async fn adapters(State(control): State<Control>) -> Response {

@@ -9,7 +9,7 @@ use metaclaw_skills::{Lesson, SkillName};
 use metaclaw_turns::{Funnel, LessonCounts, StateKind, TurnFilter};
 use serde::{Deserialize, Serialize};
 
-use crate::{assemble::Spend, banner::About};
+use crate::{assemble::Spend, banner::About, waiting::Waiting};
 
 /// How the running process is.
 #[derive(Debug, Clone, Serialize)]
@@ -44,6 +44,8 @@ pub(crate) struct Status {
     pub learner: Option<LearnerStatus>,
     /// What was spent on asking models.
     pub spend: Spend,
+    /// What waits for the owner's look; none where the files do not say.
+    pub waiting: Option<Waiting>,
 }
 
 /// How the local trainer is.
@@ -135,7 +137,7 @@ pub(crate) enum WishChange {
         wish: String,
         to: String,
     },
-    /// Takes a lesson back: the last in force without a number.
+    /// Takes a lesson back: without a number the newest in force, be it a wish or a skill that was learned.
     Undo {
         n: Option<u64>,
     },

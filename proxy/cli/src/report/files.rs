@@ -61,7 +61,7 @@ fn due(today: Date, folder: &Path, done: &BTreeSet<Date>) -> Vec<Date> {
 }
 
 async fn write_one(sources: &Sources, folder: &Path, day: Date) -> anyhow::Result<()> {
-    let report = gather(sources, Period::day(day)).await?;
+    let report = gather(sources, Period::day(day), now_ms()).await?;
     if report.is_empty() {
         return Ok(());
     }

@@ -18,6 +18,10 @@ const WITH_WEIGHTS: [&str; 7] = [
 ];
 const WITHOUT: [&str; 4] = ["turns", "with the owner", "complete", "judged"];
 
+/// Why a turn whose text is gone stays with the turns of the owner.
+const GONE: &str = "whose texts are gone: how far they came is not kept";
+const ERRANDS: &str = "errands of the client's own";
+
 /// Where turns stand.
 #[derive(Debug)]
 pub(super) struct Funnel {
@@ -50,11 +54,21 @@ impl Funnel {
         } else {
             without(turn)
         };
+        self.stay((last, why), 1);
+    }
+
+    /// Adds turns whose texts are gone: so many with the owner, and so many errands.
+    pub(super) fn add_gone(&mut self, main: u64, side: u64) {
+        self.stay((1, Some(GONE.to_owned())), main);
+        self.stay((0, Some(ERRANDS.to_owned())), side);
+    }
+
+    fn stay(&mut self, (last, why): Fate, n: u64) {
         for stage in &mut self.stages[..=last] {
-            stage.n += 1;
+            stage.n += n;
         }
-        if let Some(why) = why {
-            *self.stages[last].stayed.entry(why).or_default() += 1;
+        if let Some(why) = why.filter(|_| n > 0) {
+            *self.stages[last].stayed.entry(why).or_default() += n;
         }
     }
 
@@ -78,7 +92,7 @@ pub(super) fn failure(end: StreamEnd) -> Option<String> {
 /// Of those that are no material to begin with.
 fn early(turn: &TurnSummary) -> Option<Fate> {
     match (turn.kind, failure(turn.end)) {
-        (TurnKind::Side, _) => Some((0, Some("errands of the client's own".to_owned()))),
+        (TurnKind::Side, _) => Some((0, Some(ERRANDS.to_owned()))),
         (TurnKind::Main, Some(why)) => Some((1, Some(why))),
         (TurnKind::Main, None) => None,
     }

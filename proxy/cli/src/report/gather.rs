@@ -1,17 +1,22 @@
 //! Looks through the log, and through the journal of lessons.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::{civil::Date, tz::TimeZone};
 use metaclaw_chat::AgentId;
-use metaclaw_skills::{Lesson, LessonState, Library};
-use metaclaw_turns::{TurnFilter, TurnLog};
+use metaclaw_skills::{Lesson, LessonState, Library, Proposal, ProposalState};
+use metaclaw_turns::{TurnFilter, TurnLog, TurnSummary, day_of as utc_day};
 
 use super::{
-    DayRow, InForce, Period, Report,
+    BudgetLeft, DayRow, InForce, Period, Report, Written,
+    counted::Counted,
     days::{begin_ms, day_of},
     tally::Tally,
 };
+use crate::{assemble::Purse, waiting::Waiting};
 
 /// Turns that are asked for at a time: those that come meanwhile do not wait long.
 const PAGE: usize = 100;
@@ -25,15 +30,21 @@ pub(crate) struct Sources {
     pub library: Library,
     /// Whether weights learn.
     pub weights: bool,
+    /// What learning may spend, and has.
+    pub purse: Arc<Purse>,
     /// The owner's clock.
     pub zone: TimeZone,
 }
 
-/// The digest of a period.
+/// The digest of a period, as it is at `now_ms`.
 ///
 /// # Errors
 /// The log's, or the journal's.
-pub(crate) async fn gather(sources: &Sources, period: Period) -> anyhow::Result<Report> {
+pub(crate) async fn gather(
+    sources: &Sources,
+    period: Period,
+    now_ms: u64,
+) -> anyhow::Result<Report> {
     let curve = Period::until(period.last, CURVE);
     let shown = Period {
         first: curve.first.min(period.first),
@@ -45,7 +56,14 @@ pub(crate) async fn gather(sources: &Sources, period: Period) -> anyhow::Result<
     };
     let mut days: BTreeMap<Date, DayRow> = shown.days().map(|day| (day, row(day))).collect();
     let mut tally = Tally::new(sources.weights);
-    look_through(sources, shown, |day, turn| {
+    // A day of UTC may begin earlier than the owner's.
+    let from_ms = begin_ms(shown.first, &sources.zone).min(begin_ms(shown.first, &TimeZone::UTC));
+    // Before the turns: one that comes meanwhile is not taken for one that is gone.
+    let counted = sources.log.statistics(utc_day(from_ms)).await?;
+    let mut counted = Counted::new(counted);
+    look_through(&sources.log, from_ms, |turn| {
+        counted.is_there(turn);
+        let day = day_of(turn.ended_ms, &sources.zone);
         if let Some(row) = days.get_mut(&day) {
             row.add(turn);
         }
@@ -54,33 +72,48 @@ pub(crate) async fn gather(sources: &Sources, period: Period) -> anyhow::Result<
         }
     })
     .await?;
-
-    let mut heard = journal(&sources.library).await?;
-    let day_of = |lesson: &Lesson| day_of(lesson.origin.at_ms, &sources.zone);
-    for lesson in &heard {
-        if let Some(row) = days.get_mut(&day_of(lesson)) {
-            row.lessons += 1;
+    for (day, agent, counts) in counted.left() {
+        if let Some(row) = days.get_mut(&day) {
+            row.add_counted(&counts);
+        }
+        if period.has(day) {
+            tally.add_counted(&agent, &counts);
         }
     }
-    heard.retain(|lesson| period.has(day_of(lesson)) && lesson.state != LessonState::Forgotten);
+
+    let (mut heard, proposals) = journals(&sources.library).await?;
+    let waiting = Waiting::of(&heard, &proposals);
+    let is_told = |at_ms: u64| period.has(day_of(at_ms, &sources.zone));
+    heard.retain(|it| is_told(it.origin.at_ms) && it.state != LessonState::Forgotten);
+    let written = written(proposals.into_iter().filter(|it| is_told(it.source.at_ms)));
+    let budget = if is_told(now_ms) {
+        sources.purse.look(now_ms).await?;
+        let spend = sources.purse.spend(now_ms);
+        let (limit, left) = (spend.limit, spend.left());
+        Some(BudgetLeft { limit, left })
+    } else {
+        None
+    };
     let in_force = in_force(sources, &mut tally.skills).await?;
     Ok(tally.report(Report {
         period,
         heard,
+        written,
         weights: sources.weights,
+        budget,
         in_force,
+        waiting,
         days: days.into_values().collect(),
         ..Report::default()
     }))
 }
 
-/// Shows every turn of a period, the newest first. They stand in the log as they ended.
+/// Shows every turn since a time, the newest first, and a few before. They stand in the log as they ended.
 async fn look_through(
-    sources: &Sources,
-    period: Period,
-    mut look: impl FnMut(Date, &metaclaw_turns::TurnSummary),
+    log: &TurnLog,
+    from_ms: u64,
+    mut look: impl FnMut(&TurnSummary),
 ) -> anyhow::Result<()> {
-    let from_ms = begin_ms(period.first, &sources.zone);
     let mut before = None;
     loop {
         let filter = TurnFilter {
@@ -88,17 +121,12 @@ async fn look_through(
             before,
             ..TurnFilter::default()
         };
-        let turns = sources.log.list(filter).await?;
+        let turns = log.list(filter).await?;
         let Some(last) = turns.last() else {
             return Ok(());
         };
         before = Some(last.id);
-        for turn in &turns {
-            let day = day_of(turn.ended_ms, &sources.zone);
-            if period.has(day) {
-                look(day, turn);
-            }
-        }
+        turns.iter().for_each(&mut look);
         // A clock that was set back for a moment ends the look only if all of a page are older.
         if turns.iter().all(|turn| turn.ended_ms < from_ms) {
             return Ok(());
@@ -106,10 +134,21 @@ async fn look_through(
     }
 }
 
-/// All lessons. The journal is a file.
-async fn journal(library: &Library) -> anyhow::Result<Vec<Lesson>> {
+/// All lessons, and all proposals. They are files.
+async fn journals(library: &Library) -> anyhow::Result<(Vec<Lesson>, Vec<Proposal>)> {
     let library = library.clone();
-    Ok(tokio::task::spawn_blocking(move || library.journal()).await??)
+    let read = move || anyhow::Ok((library.journal()?, library.proposals()?));
+    tokio::task::spawn_blocking(read).await?
+}
+
+fn written(proposals: impl Iterator<Item = Proposal>) -> Vec<Written> {
+    let told = proposals.filter(|it| it.state != ProposalState::Forgotten);
+    let one = |it: Proposal| Written {
+        agent: it.source.agent.to_string(),
+        name: it.name.to_string(),
+        state: it.state,
+    };
+    told.map(one).collect()
 }
 
 /// What each agent has, of those that are known by a turn or by a folder.

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use super::{DayRow, InForce, Period, Report, Stage, UpstreamDay, percent};
+use metaclaw_skills::ProposalState;
+
+use super::{DayRow, InForce, Period, Report, Stage, UpstreamDay, Written, percent};
 use crate::lesson_line::{lesson_line, one_line};
 
 /// The text; with the name of a picture, it is shown above the days.
@@ -10,11 +12,13 @@ pub(crate) fn text(report: &Report, picture: Option<&str>) -> String {
     let sections = [
         Some(head(report)),
         Some(section("Heard", &heard(report))),
+        written(report),
         Some(section("Verdicts", &[verdicts(report)])),
         Some(section("How far turns came", &funnel(report))),
         Some(section("Tokens", &tokens(report))),
-        Some(section("Upstreams", &upstreams(&report.upstreams))),
+        Some(section("Upstreams", &upstreams(report))),
         Some(section("In force", &in_force(&report.in_force))),
+        waiting(report),
         days(report, picture),
     ];
     let sections: Vec<String> = sections.into_iter().flatten().collect();
@@ -41,11 +45,21 @@ fn head(report: &Report) -> String {
         [] => String::new(),
         some => format!(" ({})", some.join(", ")),
     };
-    format!(
-        "# MetaClaw, {when}\n\n{} in {}{agents}.",
-        counted(report.turns, "turn"),
-        counted(report.sessions, "session"),
-    )
+    let turns = counted(report.turns, "turn");
+    let sessions = counted(report.sessions, "session");
+    let text = match (report.gone, report.turns - report.gone) {
+        (0, _) => format!("{turns} in {sessions}{agents}."),
+        (_, 0) if first == last => {
+            format!("{turns}{agents}.\n\nThe texts of this day are gone; the numbers are kept.")
+        }
+        (_, 0) => {
+            format!("{turns}{agents}.\n\nThe texts of these days are gone; the numbers are kept.")
+        }
+        (gone, there) => format!(
+            "{turns}{agents}, {there} of them in {sessions}.\n\nThe texts of the other {gone} are gone; the numbers are kept."
+        ),
+    };
+    format!("# MetaClaw, {when}\n\n{text}")
 }
 
 fn heard(report: &Report) -> Vec<String> {
@@ -54,6 +68,28 @@ fn heard(report: &Report) -> Vec<String> {
     }
     let line = |lesson| format!("- {}", plain(&lesson_line(lesson)));
     report.heard.iter().map(line).collect()
+}
+
+/// The skills that a model wrote.
+fn written(report: &Report) -> Option<String> {
+    let line = |Written { agent, name, state }: &Written| {
+        let state = match state {
+            ProposalState::Waiting => "waits for your look (skills review)".to_owned(),
+            ProposalState::Accepted => format!("in force (skills revert {name})"),
+            ProposalState::Rejected => "rejected".to_owned(),
+            ProposalState::Reverted => "taken back".to_owned(),
+            ProposalState::Forgotten => "forgotten".to_owned(),
+        };
+        format!("- skill {name} of {agent}: {state}")
+    };
+    let lines: Vec<String> = report.written.iter().map(line).collect();
+    (!lines.is_empty()).then(|| section("Written from what went wrong", &lines))
+}
+
+fn waiting(report: &Report) -> Option<String> {
+    let lines = report.waiting.lines().into_iter();
+    let lines: Vec<String> = lines.map(|it| format!("- {}", plain(&it))).collect();
+    (!lines.is_empty()).then(|| section("Waiting for you", &lines))
 }
 
 fn verdicts(report: &Report) -> String {
@@ -113,11 +149,24 @@ fn tokens(report: &Report) -> Vec<String> {
             counted(chat.n_uncounted, "reply")
         );
     }
-    vec![line + "."]
+    let mut learning = format!(
+        "Learning: {}, in and out (by days of UTC)",
+        grouped(report.learning)
+    );
+    if let Some(budget) = report.budget {
+        let _ = write!(
+            learning,
+            "; {} of {} are left today",
+            grouped(budget.left),
+            grouped(budget.limit)
+        );
+    }
+    vec![line + ".", String::new(), learning + "."]
 }
 
-fn upstreams(upstreams: &BTreeMap<String, UpstreamDay>) -> Vec<String> {
-    if upstreams.is_empty() {
+fn upstreams(report: &Report) -> Vec<String> {
+    let upstreams = &report.upstreams;
+    if upstreams.is_empty() && report.gone == 0 {
         return vec!["None was asked.".to_owned()];
     }
     let line = |(name, day): (&String, &UpstreamDay)| {
@@ -129,7 +178,9 @@ fn upstreams(upstreams: &BTreeMap<String, UpstreamDay>) -> Vec<String> {
         };
         format!("- {name}: {}, {errors}", counted(day.turns, "turn"))
     };
-    upstreams.iter().map(line).collect()
+    let gone = Some(report.gone).filter(|gone| *gone > 0);
+    let gone = gone.map(|n| format!("- not kept: {}", counted(n, "turn")));
+    upstreams.iter().map(line).chain(gone).collect()
 }
 
 fn in_force(agents: &[InForce]) -> Vec<String> {
@@ -170,19 +221,20 @@ fn days(report: &Report, picture: Option<&str>) -> Option<String> {
 
 fn table(report: &Report) -> String {
     let mut lines = vec![
-        "| day | turns | judged | good | lessons | tokens |".to_owned(),
-        "|---|---|---|---|---|---|".to_owned(),
+        "| day | turns | judged | good | lessons | tokens | learning |".to_owned(),
+        "|---|---|---|---|---|---|---|".to_owned(),
     ];
     let row = |it: &DayRow| {
         let good = percent(it.good, it.judged).map(|share| format!("{share} %"));
         format!(
-            "| {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} |",
             it.day,
             it.turns,
             it.judged,
             good.unwrap_or_default(),
             it.lessons,
-            grouped(it.tokens)
+            grouped(it.tokens),
+            grouped(it.learning)
         )
     };
     let shown = report.days.iter().filter(|it| report.period.has(it.day));

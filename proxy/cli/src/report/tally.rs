@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use metaclaw_chat::Score;
-use metaclaw_turns::TurnSummary;
+use metaclaw_chat::{AgentId, Score};
+use metaclaw_turns::{DailyCounts, TurnSummary};
 
 use super::{
     DayRow, Report, Tokens, UpstreamDay, Verdicts,
@@ -18,6 +18,8 @@ pub(super) struct Tally {
     agents: BTreeMap<String, u64>,
     verdicts: Verdicts,
     chat: Tokens,
+    gone: u64,
+    learning: u64,
     upstreams: BTreeMap<String, UpstreamDay>,
     /// The skills that each agent was given.
     pub(super) skills: BTreeMap<String, BTreeMap<String, u64>>,
@@ -33,6 +35,8 @@ impl Tally {
             agents: BTreeMap::new(),
             verdicts: Verdicts::default(),
             chat: Tokens::default(),
+            gone: 0,
+            learning: 0,
             upstreams: BTreeMap::new(),
             skills: BTreeMap::new(),
         }
@@ -70,15 +74,34 @@ impl Tally {
         }
     }
 
+    /// Adds what was counted of an agent beside the turns that are there.
+    pub(super) fn add_counted(&mut self, agent: &AgentId, counts: &DailyCounts) {
+        let gone = counts.turns + counts.side_turns;
+        if gone > 0 {
+            *self.agents.entry(agent.to_string()).or_default() += gone;
+        }
+        self.gone += gone;
+        self.funnel.add_gone(counts.turns, counts.side_turns);
+        self.verdicts.good += counts.good;
+        self.verdicts.unclear += counts.unclear;
+        self.verdicts.bad += counts.bad;
+        self.chat.prompt += counts.tokens_in;
+        self.chat.cached += counts.tokens_cached;
+        self.chat.completion += counts.tokens_out;
+        self.learning += counts.learning_tokens;
+    }
+
     /// What was counted, in a report that knows the rest.
     pub(super) fn report(self, rest: Report) -> Report {
         Report {
             turns: self.agents.values().sum(),
+            gone: self.gone,
             sessions: self.sessions.len() as u64,
             agents: self.agents,
             verdicts: self.verdicts,
             funnel: self.funnel.stages(),
             chat: self.chat,
+            learning: self.learning,
             upstreams: self.upstreams,
             ..rest
         }
@@ -94,5 +117,15 @@ impl DayRow {
         self.good += u64::from(turn.score == Some(Score::Good));
         let usage = turn.usage.unwrap_or_default();
         self.tokens += usage.prompt_tokens + usage.completion_tokens;
+    }
+
+    /// Adds what was counted of an agent beside the turns that are there.
+    pub(super) fn add_counted(&mut self, counts: &DailyCounts) {
+        self.turns += counts.turns + counts.side_turns;
+        self.judged += counts.good + counts.unclear + counts.bad;
+        self.good += counts.good;
+        self.lessons += counts.lessons;
+        self.tokens += counts.tokens_in + counts.tokens_out;
+        self.learning += counts.learning_tokens;
     }
 }

@@ -1,13 +1,14 @@
 //! One log, and what is told of it.
 
 use jiff::{civil::date, tz::TimeZone};
-use metaclaw_chat::{JudgedBy, Score, TurnId, Usage, Verdict};
+use metaclaw_chat::{AgentId, JudgedBy, Score, TurnId, Usage, Verdict};
+use metaclaw_llm::BudgetConfig;
 use metaclaw_skills::Origin;
-use metaclaw_skills::{Library, SkillsConfig, WishesConfig, hear};
-use metaclaw_turns::{NewTurn, StreamEnd, TurnKind, TurnLog, TurnsConfig};
+use metaclaw_skills::{EvolutionRun, Library, SkillsConfig, WishesConfig, hear};
+use metaclaw_turns::{DailyCounts, NewTurn, StreamEnd, TurnKind, TurnLog, TurnsConfig};
 
 use super::*;
-use crate::testing;
+use crate::{assemble::Purse, testing};
 
 /// Noon of 2026-11-22.
 const NOON_MS: u64 = 1_795_348_800_000;
@@ -81,7 +82,27 @@ impl World {
         ] {
             world.hear(text, at_ms);
         }
+        let counts = DailyCounts {
+            lessons: 1,
+            learning_tokens: 1_234,
+            ..DailyCounts::default()
+        };
+        let counted = world.log.count(&AgentId::shared(), NOON_MS, counts).await;
+        counted.unwrap();
         world
+    }
+
+    /// A model writes a skill that waits.
+    fn evolve(&self, at_ms: u64) {
+        let run = EvolutionRun {
+            agent: "main".parse().unwrap(),
+            failures: Vec::new(),
+            n_main: 10,
+            at_ms,
+        };
+        let answer = r#"[{"name": "weather", "description": "Use when asked for the weather.", "content": "1. Ask which city it is wanted for.\n2. Look it up."}]"#;
+        let evolved = self.library.evolve(&run, answer).unwrap();
+        assert_eq!(evolved.proposals.len(), 1, "{evolved:?}");
     }
 
     async fn append(&self, session: &str, at_ms: u64, end: StreamEnd) -> TurnId {
@@ -101,13 +122,25 @@ impl World {
     }
 
     async fn report(&self, weights: bool, period: Period) -> Report {
+        let file = self.dir.path().join("spend.json");
+        let purse = Purse::open(BudgetConfig::default(), file, self.log.clone());
         let sources = Sources {
             log: self.log.clone(),
             library: self.library.clone(),
             weights,
+            purse: purse.into(),
             zone: TimeZone::UTC,
         };
-        gather(&sources, period).await.unwrap()
+        gather(&sources, period, NOON_MS).await.unwrap()
+    }
+
+    /// What is there no more once the retention of texts is over.
+    async fn forget(&self, sessions: &[&str]) {
+        for session in sessions {
+            let session = session.parse().unwrap();
+            let n_turns = self.log.forget(&"main".parse().unwrap(), &session).await;
+            assert_eq!(n_turns.unwrap(), 1);
+        }
     }
 }
 
@@ -118,6 +151,7 @@ fn today() -> Period {
 #[tokio::test]
 async fn a_day_is_told_in_words() {
     let world = World::new().await;
+    world.evolve(NOON_MS);
     let report = world.report(false, today()).await;
     insta::assert_snapshot!(markdown(&report, Some("2026-11-22.svg")), @r#"
     # MetaClaw, 2026-11-22
@@ -129,6 +163,10 @@ async fn a_day_is_told_in_words() {
     - heard "That is too long." -> said once more, it is a wish: Keep answers short. (undo 1)
     - waits for your review, because it names an address or a brand, it has headings, tags or code: Please always answer in &lt;b>\[German\](http://x)&lt;/b>. (wishes review --accept 2)
     - wish: Please always be polite. (undo 3)
+
+    ## Written from what went wrong
+
+    - skill weather of main: waits for your look (skills review)
 
     ## Verdicts
 
@@ -149,6 +187,8 @@ async fn a_day_is_told_in_words() {
 
     Chat: 4,000 in (2,400 of them from the provider's cache), 200 out; of 1 reply the upstream said no number.
 
+    Learning: 1,234, in and out (by days of UTC); 48,766 of 50,000 are left today.
+
     ## Upstreams
 
     - llm: 7 turns, 1 answered with error 502; 1 the upstream's connection broke
@@ -157,6 +197,11 @@ async fn a_day_is_told_in_words() {
 
     - main: 1 wish, 0 skills at hand
       - Please always be polite.
+
+    ## Waiting for you
+
+    - 1 skill that a model wrote waits for your look (metaclaw skills review)
+    - 1 wish waits for your look (metaclaw wishes review --agent main)
 
     ## Days
 
@@ -208,14 +253,83 @@ async fn several_days_have_a_row_each() {
     let text = markdown(&report, None);
     let days = text.split("## Days").nth(1).unwrap();
     insta::assert_snapshot!(days.trim(), @r"
-    | day | turns | judged | good | lessons | tokens |
-    |---|---|---|---|---|---|
-    | 2026-11-21 | 1 | 0 |  | 0 | 1,050 |
-    | 2026-11-22 | 7 | 2 | 50 % | 3 | 4,200 |
+    | day | turns | judged | good | lessons | tokens | learning |
+    |---|---|---|---|---|---|---|
+    | 2026-11-21 | 1 | 0 |  | 0 | 1,050 | 0 |
+    | 2026-11-22 | 7 | 2 | 50 % | 1 | 4,200 | 1,234 |
     ");
     let svg = curve::svg(&report.days);
     assert_eq!(svg.matches("fill=\"#9bc\"").count(), 14);
     assert_eq!(svg.matches("<circle").count(), 1, "one day has verdicts");
+    world.log.close().await;
+}
+
+#[tokio::test]
+async fn numbers_outlive_the_texts_of_a_day() {
+    let world = World::new().await;
+    let before = world.report(false, today()).await;
+    world.forget(&["a", "f"]).await;
+    let some = world.report(false, today()).await;
+    let told = markdown(&some, None);
+    assert!(
+        told.starts_with(
+            "# MetaClaw, 2026-11-22\n\n7 turns (main 7), 5 of them in 5 sessions.\n\nThe texts of the other 2 are gone; the numbers are kept."
+        ),
+        "{told}"
+    );
+    world.forget(&["b", "c", "d", "e", "g"]).await;
+    let none = world.report(false, today()).await;
+    for report in [&some, &none] {
+        assert_eq!(report.turns, before.turns);
+        assert_eq!(report.agents, before.agents);
+        assert_eq!(report.verdicts.n(), before.verdicts.n());
+        assert_eq!(report.verdicts.good, before.verdicts.good);
+        assert_eq!(report.learning, 1_234);
+        assert_eq!(report.chat.prompt, before.chat.prompt);
+        assert_eq!(report.chat.cached, before.chat.cached);
+        assert_eq!(report.chat.completion, before.chat.completion);
+        assert_eq!(report.days, before.days);
+    }
+    let told = markdown(&none, None);
+    let end = told.find("## In force").unwrap();
+    insta::assert_snapshot!(told[..end].trim(), @r#"
+    # MetaClaw, 2026-11-22
+
+    7 turns (main 7).
+
+    The texts of this day are gone; the numbers are kept.
+
+    ## Heard
+
+    - heard "That is too long." -> said once more, it is a wish: Keep answers short. (undo 1)
+    - waits for your review, because it names an address or a brand, it has headings, tags or code: Please always answer in &lt;b>\[German\](http://x)&lt;/b>. (wishes review --accept 2)
+    - wish: Please always be polite. (undo 3)
+
+    ## Verdicts
+
+    1 of 2 good (50 %), 1 bad, 0 unclear; 0 with a hint of what would have been better.
+
+    ## How far turns came
+
+    | stage | turns | those that came no further |
+    |---|---|---|
+    | turns | 7 | 1 errands of the client's own |
+    | with the owner | 6 | 6 whose texts are gone: how far they came is not kept |
+    | complete | 0 |  |
+    | judged | 0 |  |
+
+    No weights are trained here, so token ids, hints and training are no stages.
+
+    ## Tokens
+
+    Chat: 4,000 in (2,400 of them from the provider's cache), 200 out.
+
+    Learning: 1,234, in and out (by days of UTC); 48,766 of 50,000 are left today.
+
+    ## Upstreams
+
+    - not kept: 7 turns
+    "#);
     world.log.close().await;
 }
 

@@ -200,7 +200,17 @@ async fn a_day_of_learning_costs_a_twentieth_of_the_chat_at_most() {
         json!(["Please always answer in one sentence."])
     );
 
+    // The log counts a moment after the budget.
+    let is_counted = async || {
+        let report = home.json(&["report", "--json"]).await?;
+        Ok(report["learning"] == learning)
+    };
+    until(is_counted).await.unwrap();
     let report = home.json(&["report", "--json"]).await.unwrap();
+    let left = report["budget"]["limit"].as_u64().unwrap() - learning;
+    assert_eq!(report["budget"]["left"], left);
+    let today = report["days"].as_array().unwrap().last().unwrap();
+    assert_eq!(today["lessons"], 1, "{today}");
     assert_eq!(report["turns"], TURNS);
     assert_eq!(report["verdicts"]["bad"], 7, "{report}");
     let stages = report["funnel"].as_array().unwrap();

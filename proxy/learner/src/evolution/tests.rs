@@ -203,7 +203,7 @@ async fn what_went_wrong_becomes_a_skill_once_it_is_accepted() {
     let proposal = rig.proposals().remove(0);
     assert_eq!(proposal.why, [Reason::Review, Reason::Others]);
     assert_eq!(rig.system(), "");
-    rig.library.accept_skill("ask-where").unwrap();
+    rig.library.accept_skill("ask-where", 1).unwrap();
     assert!(rig.system().contains("Ask which city"));
     // Evidence once, also after a restart: nothing else went wrong.
     rig.goes_wrong("s2", None).await;
@@ -238,6 +238,13 @@ async fn what_a_tool_says_is_in_force_only_after_review() {
     rig.until(|rig| rig.proposals().len() == 2).await;
     assert_eq!(rig.proposals()[1].state, ProposalState::Accepted);
     assert!(rig.system().contains("ask-where") && !rig.system().contains("be-helpful"));
+    let mut n_counted = 0;
+    while n_counted == 0 {
+        let days = rig.log.statistics(0).await.unwrap();
+        n_counted = days.iter().map(|it| it.counts.lessons).sum();
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(n_counted, 1, "what waits is not in force");
     rig.stop().await;
 }
 

@@ -176,7 +176,10 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "undo",
         &[
-            ("metaclaw undo", "takes the last lesson back"),
+            (
+                "metaclaw undo",
+                "takes the newest lesson back, a wish or a learned skill",
+            ),
             ("metaclaw undo 12", "takes lesson 12 back"),
         ],
     ),

@@ -6,14 +6,20 @@ use serde_json::Value;
 
 use super::view::View;
 use crate::{
-    commands::turns::{score, short},
+    commands::{
+        status::{review, spend},
+        turns::{score, short},
+    },
     lesson_line::{lesson_line, one_line},
 };
 
 /// Lines about what is new in `now`; at the first look, how it stands.
 pub(super) fn lines(before: Option<&View>, now: &View) -> Vec<String> {
     let Some(before) = before else {
-        return vec![now.funnel()];
+        let spent = spend(&now.status["spend"]).map(|it| format!("today {it}"));
+        let review = review(&now.status).map(|it| format!("review {it}"));
+        let first = std::iter::once(now.funnel());
+        return first.chain(spent).chain(review).collect();
     };
     let mut lines = Vec::new();
     let is_new = |lesson: &&Lesson| !before.lessons.contains(lesson);
@@ -83,7 +89,11 @@ mod tests {
         let mut now = view();
         now.turns[0].asked = Some("雨是什么？".to_owned());
         let first = lines(None, &now);
-        assert_eq!(first, [now.funnel()]);
+        insta::assert_snapshot!(first.join("\n"), @r"
+        turns 3 -> main 2 -> complete 2 -> judged 2  (no weights are trained)
+        today 9000 tokens of chat, 300 of learning (2 questions), 49700 left
+        review 1 skill that a model wrote waits for your look  (metaclaw skills review)
+        ");
         assert_eq!(lines(Some(&now), &now), Vec::<String>::new());
         let mut before = now.clone();
         before.lessons.truncate(1);

@@ -6,7 +6,11 @@ use serde_json::Value;
 use unicode_width::UnicodeWidthChar;
 
 use super::{events::verdict_line, view::View};
-use crate::{lesson_line::lesson_line, out};
+use crate::{
+    commands::status::{review, spend},
+    lesson_line::lesson_line,
+    out,
+};
 
 /// Reasons that are shown of those why turns are of no use.
 const REASONS: usize = 3;
@@ -66,6 +70,8 @@ fn head(view: &View) -> Vec<String> {
         Some(why) => format!("waiting   {waiting} for a verdict; the judge does not answer: {why}"),
         None => format!("waiting   {waiting} for a verdict"),
     });
+    lines.extend(spend(&status["spend"]).map(|it| format!("today     {it}")));
+    lines.extend(review(status).map(|it| format!("review    {it}")));
     lines
 }
 
@@ -148,6 +154,7 @@ pub(super) mod testing {
             wish: wish.to_owned(),
             facet: None,
             replaced: Vec::new(),
+            since_ms: None,
             state,
         };
         let turn = |id: &str, asked: &str, score: i8| {
@@ -167,6 +174,8 @@ pub(super) mod testing {
                 "proxy": "127.0.0.1:30000",
                 "about": {"mode": "skills_only", "learns": "wishes from what you say"},
                 "funnel": {"turns": 3, "main": 2, "complete": 2, "with_ids": 0, "judged": 2, "trained": 0, "spent": {"side turn": 1}},
+                "spend": {"chat": 9000, "learning": 300, "n_answered": 2, "n_failed": 0, "limit": 50000},
+                "waiting": {"skills": 1, "wishes": {}},
                 "learner": {"phase": {"is": "off"}, "judging": {"waiting": 1, "failing": "timeout"}, "agents": []},
             }),
             lessons: vec![
@@ -202,6 +211,8 @@ mod tests {
         turns     3 -> main 2 -> complete 2 -> judged 2  (no weights are traine…
         not used  1 side turn
         waiting   1 for a verdict; the judge does not answer: timeout
+        today     9000 tokens of chat, 300 of learning (2 questions), 49700 left
+        review    1 skill that a model wrote waits for your look  (metaclaw ski…
 
         lessons
           48 s  heard "still too long" -> wish: Answer in one sentence.  (undo …
@@ -210,8 +221,6 @@ mod tests {
         verdicts
           30 s  -1  1-2 of main: "\u001b[2J雨是什么？"  (with a hint)
           30 s  +1  1-1 of main: "What is rain?"
-
-
 
 
         q leaves

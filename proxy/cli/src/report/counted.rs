@@ -1,0 +1,58 @@
+//! What was counted by day and is in no turn that is there: turns whose texts are gone, and what learning cost.
+
+use std::collections::BTreeMap;
+
+use jiff::{civil::Date, tz::TimeZone};
+use metaclaw_chat::{AgentId, Score};
+use metaclaw_turns::{DailyCounts, DayStatistics, TurnKind, TurnSummary, day_of as utc_day};
+
+use super::days::day_of;
+
+const DAY_MS: u64 = 24 * 3_600 * 1_000;
+
+/// The log's counts, by day of UTC and agent, less those of the turns that are there.
+#[derive(Debug)]
+pub(super) struct Counted(BTreeMap<(u32, AgentId), DailyCounts>);
+
+// === impl Counted ===
+
+impl Counted {
+    pub(super) fn new(statistics: Vec<DayStatistics>) -> Self {
+        let entry = |it: DayStatistics| ((it.day, it.agent), it.counts);
+        Self(statistics.into_iter().map(entry).collect())
+    }
+
+    /// A turn is there: it need not be told of from the counts.
+    pub(super) fn is_there(&mut self, turn: &TurnSummary) {
+        let key = (utc_day(turn.ended_ms), turn.agent.clone());
+        let Some(counts) = self.0.get_mut(&key) else {
+            return;
+        };
+        let of_kind = match turn.kind {
+            TurnKind::Main => &mut counts.turns,
+            TurnKind::Side => &mut counts.side_turns,
+        };
+        less(of_kind, 1);
+        match turn.score {
+            Some(Score::Good) => less(&mut counts.good, 1),
+            Some(Score::Bad) => less(&mut counts.bad, 1),
+            Some(Score::Unclear) => less(&mut counts.unclear, 1),
+            None => {}
+        }
+        let usage = turn.usage.unwrap_or_default();
+        less(&mut counts.tokens_in, usage.prompt_tokens);
+        less(&mut counts.tokens_cached, usage.cached_tokens);
+        less(&mut counts.tokens_out, usage.completion_tokens);
+    }
+
+    /// What is left, by the day of UTC as if it were one of the owner's clock: of what is gone no more is known.
+    pub(super) fn left(self) -> impl Iterator<Item = (Date, AgentId, DailyCounts)> {
+        let date = |day: u32| day_of(u64::from(day) * DAY_MS, &TimeZone::UTC);
+        let left = self.0.into_iter();
+        left.map(move |((day, agent), counts)| (date(day), agent, counts))
+    }
+}
+
+fn less(count: &mut u64, n: u64) {
+    *count = count.saturating_sub(n);
+}
