@@ -12,7 +12,6 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use metaclaw_chat::Secret;
-use metaclaw_wiring::Found;
 
 use self::{
     answers::Answers,
@@ -120,7 +119,8 @@ impl SetupArgs {
         if let Some(agent) = agent.as_ref().filter(|_| may_wire) {
             context.home.wiring().accept(agent)?;
         }
-        out::line(next(context, agent.as_ref())?)?;
+        let may_be_wired = agent.is_some() && loaded.config.wires_agent();
+        out::line(next(context, may_be_wired)?)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -249,10 +249,10 @@ fn write(file: &Path, answers: &Answers) -> anyhow::Result<()> {
 }
 
 /// What comes next.
-fn next(context: &Context, agent: Option<&Found>) -> anyhow::Result<&'static str> {
+fn next(context: &Context, may_be_wired: bool) -> anyhow::Result<&'static str> {
     Ok(if context.home.holder()?.is_some() {
         "next: metaclaw stop, and metaclaw start, so that the running one takes it"
-    } else if agent.is_some() && context.home.wiring().record()?.is_none() {
+    } else if may_be_wired && context.home.wiring().record()?.is_none() {
         "next: metaclaw start (with --yes OpenClaw is pointed at it, without it stays as it is)"
     } else {
         "next: metaclaw start"

@@ -105,8 +105,8 @@ async fn a_trainer_is_told_what_trainer_says() {
     std::fs::write(home.path().join("model.gguf"), "").unwrap();
     let home = home.with_trainer(&script(&upstream)).unwrap();
     let proxy = home.start().await.unwrap();
-    let told = async || Ok(home.path().join("arguments").exists());
-    until(told).await.unwrap();
+    let ready = async || Ok(proxy.get("/readyz").await?.contains("200"));
+    until(ready).await.unwrap();
     let arguments = std::fs::read_to_string(home.path().join("arguments")).unwrap();
     let arguments = home.neutral(&arguments);
     for own in ["--dtype=f32", "--checkpoint-dir=HOME/mine"] {
