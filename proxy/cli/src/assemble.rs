@@ -465,3 +465,6 @@ async fn publish(
     });
     home.publish(&run).context("cannot write run.json")
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,7 @@ impl Environment {
     }
 
     /// One of a test's choice.
-    #[cfg(all(test, feature = "otel"))]
+    #[cfg(test)]
     pub(crate) fn from_pairs<const N: usize>(variables: [(&str, &str); N]) -> Self {
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
         Self {

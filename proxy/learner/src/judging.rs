@@ -4,6 +4,7 @@ mod patience;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use futures_util::{StreamExt as _, stream};
 use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_reward::{Evidence, may_complain};
 use metaclaw_turns::{LogError, StateKind, StreamEnd, Turn, TurnKind, TurnState};
@@ -32,6 +33,32 @@ enum Looked {
     Later,
 }
 
+/// Why a turn is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// It came into the log.
+    Came,
+    /// The owner asked for a step of training: what waits is judged for it, whoever is about.
+    StepAskedFor,
+}
+
+/// Judges what waits of an agent, for a step that its owner asked for. A judge that fails ends it: what has a
+/// verdict is enough.
+pub(crate) async fn judge_now(shared: &Shared, agent: &AgentId) -> Result<(), LogError> {
+    let ids = followers_of(shared, agent).await?;
+    let looks = ids
+        .into_iter()
+        .map(|id| look(shared, id, Why::StepAskedFor));
+    let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
+    while let Some(looked) = looks.next().await {
+        if let Looked::Waits(failed) = looked? {
+            shared.board.judge_failed(&failed);
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// Runs until the log closes or the learner ends.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut feed = Feed::new(&shared.log);
@@ -49,7 +76,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 Next::Rescan => rescan(&shared, &mut feed).await,
                 Next::Turn(id) => {
                     let shared = Arc::clone(&shared);
-                    running.spawn(async move { (id, look(&shared, id).await) });
+                    running.spawn(async move { (id, look(&shared, id, Why::Came).await) });
                 }
             },
             Some(looked) = running.join_next() => match looked {
@@ -114,8 +141,8 @@ async fn followers_of(shared: &Shared, agent: &AgentId) -> Result<Vec<TurnId>, L
     Ok(found)
 }
 
-/// Looks at a turn that came into the log: judges the one before it.
-async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
+/// Looks at a turn of the log: judges the one before it.
+async fn look(shared: &Shared, id: TurnId, why: Why) -> Result<Looked, LogError> {
     let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
         return Ok(Looked::Done);
     };
@@ -126,7 +153,7 @@ async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
     let Some(before) = turn.parent else {
         return Ok(Looked::Done);
     };
-    let worth = price(shared, &turn);
+    let worth = price(shared, &turn, why);
     if !shared.judge.judges(worth) {
         return Ok(Looked::Done);
     }
@@ -142,7 +169,7 @@ async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
         return Ok(Looked::Done);
     };
     // What costs nothing waits for nobody.
-    let price = if shared.may_cost(&turn.agent).await? {
+    let price = if why == Why::StepAskedFor || shared.may_cost(&turn.agent).await? {
         worth
     } else {
         Price::Nothing
@@ -160,19 +187,24 @@ async fn look(shared: &Shared, id: TurnId) -> Result<Looked, LogError> {
             shared.wake.notify_one();
         }
         Ok(Err(NoVerdict::NotAsked)) if price != worth => return Ok(Looked::Later),
-        // Without weights that learn it waits: verdicts may be of use one day, and somebody better be asked.
-        Ok(Err(_)) if !shared.trains(&turn.agent) => {}
-        Ok(Err(NoVerdict::NotAsked)) => shared.spend(before.id, reason::NO_RULE).await?,
-        Ok(Err(NoVerdict::NoVote)) => shared.spend(before.id, reason::NO_VOTE).await?,
+        Ok(Err(NoVerdict::NotAsked)) if shared.trains(&turn.agent) => {
+            shared.spend(before.id, reason::NO_RULE).await?;
+        }
+        Ok(Err(NoVerdict::NoVote)) if price == Price::Majority => {
+            shared.spend(before.id, reason::NO_VOTE).await?;
+        }
+        // It waits: verdicts may be of use one day, and somebody better be asked.
+        Ok(Err(NoVerdict::NotAsked | NoVerdict::NoVote)) => {}
         Err(failed) => return Ok(Looked::Waits(failed)),
     }
     Ok(Looked::Done)
 }
 
-/// What the verdict about the turn before may cost, by what it is for. Weights learn from every turn; skills from
-/// what went wrong, which shows in what the owner says, and never in the next step of a tool.
-fn price(shared: &Shared, following: &Turn) -> Price {
-    if shared.trains(&following.agent) {
+/// What the verdict about the turn before may cost, by what it is for. Weights learn from every turn, where they learn
+/// by themselves or were asked to; skills from what went wrong, which shows in what the owner says, and never in the
+/// next step of a tool.
+fn price(shared: &Shared, following: &Turn, why: Why) -> Price {
+    if shared.trains(&following.agent) || why == Why::StepAskedFor {
         return Price::Majority;
     }
     let complains = || owner_says(following).is_some_and(|said| may_complain(&said));
@@ -195,3 +227,6 @@ fn evidence(turn: &Turn, following: &Turn) -> Option<Evidence> {
         following.evidence(),
     ))
 }
+
+#[cfg(test)]
+mod tests;

@@ -128,9 +128,14 @@ impl Shared {
         }
     }
 
-    /// Whether an agent's weights learn from verdicts.
+    /// Whether an agent's weights learn from every verdict by themselves.
     pub(crate) fn trains(&self, agent: &AgentId) -> bool {
-        self.backend.is_some() && self.config.mode_of(agent) != Mode::SkillsOnly
+        self.backend.is_some() && self.config.mode_of(agent) == Mode::Rl
+    }
+
+    /// Whether they do when their owner asks for a step, and not before.
+    pub(crate) fn trains_when_asked(&self, agent: &AgentId) -> bool {
+        self.backend.is_some() && self.config.mode_of(agent) == Mode::Auto
     }
 
     /// Puts a turn aside, for good.

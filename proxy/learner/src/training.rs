@@ -12,7 +12,7 @@ use crate::{
     config::Mode,
     context::TrainingContext,
     error::TrainError,
-    recovery,
+    judging, recovery,
     status::{Phase, StepReport},
     transaction::StepTransaction,
 };
@@ -131,6 +131,10 @@ impl Training {
         let agents: Vec<AgentId> = agents.into_iter().filter(|it| !is_off(it)).collect();
         let mut reports = Vec::new();
         for agent in agents {
+            let shared = &self.context.shared;
+            if shared.trains_when_asked(&agent) {
+                judging::judge_now(shared, &agent).await?;
+            }
             reports.extend(self.pass(&agent, true).await?);
         }
         Ok(reports)

@@ -141,6 +141,20 @@ mod tests {
     }
 
     #[test]
+    fn share_and_number_are_those_of_the_settings() {
+        let config = |text: &str| serde_json::from_str::<BudgetConfig>(text).unwrap();
+        for (text, most) in [
+            (r#"{"share": 0.5}"#, 500_000),
+            (r#"{"share": 0}"#, 50_000),
+            (r#"{"share": 0, "tokens_per_day": 70}"#, 70),
+        ] {
+            let mut budget = budget(config(text));
+            budget.chat_is(NOW, 1_000_000);
+            assert_eq!(limit(&mut budget), most, "{text}");
+        }
+    }
+
+    #[test]
     fn a_new_day_begins_with_nothing_spent_and_an_old_one_does_not_return() {
         let mut budget = budget(BudgetConfig::default());
         budget.answered(NOW, 60_000);

@@ -233,6 +233,35 @@ fn what_is_switched_off_stays_out() {
 }
 
 #[test]
+fn what_the_settings_allow_is_given_and_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["letter", "mail", "memo", "note"] {
+        let text = skill(name, "Drafting an email");
+        write(&dir, &format!("{name}/SKILL.md"), &text);
+    }
+    // A word that most skills have would select none.
+    for name in ["bread", "chess", "garden", "piano"] {
+        write(&dir, &format!("{name}/SKILL.md"), &skill(name, name));
+    }
+    write(&dir, "_default/WISHES.md", "- Be brief.\n- No lists.\n");
+    let given = |skills: &str, wishes: &str| {
+        let skills: SkillsConfig = serde_json::from_str(skills).unwrap();
+        let wishes: WishesConfig = serde_json::from_str(wishes).unwrap();
+        let (library, _) = Library::open(dir.path(), skills, wishes);
+        let lessons = library.lessons(&AgentId::default_agent(), "draft an email");
+        let block = lessons.system_block.unwrap_or_default();
+        let n_wishes = ["- Be brief.", "- No lists."].map(|it| block.contains(it));
+        (lessons.skills.len(), n_wishes)
+    };
+    assert_eq!(given("{}", "{}"), (3, [true, true]));
+    assert_eq!(given(r#"{"top_k": 1}"#, "{}").0, 1);
+    assert_eq!(given(r#"{"top_k": 4}"#, "{}").0, 4);
+    assert!((1..3).contains(&given(r#"{"budget_tokens": 25}"#, "{}").0));
+    assert_eq!(given("{}", r#"{"max_tokens": 6}"#).1, [false, true]);
+    assert_eq!(given("{}", r#"{"max_tokens": 0}"#).1, [false, false]);
+}
+
+#[test]
 fn a_skill_over_the_budget_is_said_so() {
     let dir = tempfile::tempdir().unwrap();
     write(

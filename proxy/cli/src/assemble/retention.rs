@@ -13,23 +13,21 @@ const EVERY: Duration = Duration::from_secs(3_600);
 
 /// Looks now and then, until `ending`.
 pub(super) async fn run(log: TurnLog, config: TurnsConfig, ending: CancellationToken) {
-    let retention = config.retention;
     let looks = async {
         let mut pause = FIRST;
         loop {
             tokio::time::sleep(pause).await;
             pause = EVERY;
-            match look(&log, retention).await {
+            match look(&log, &config).await {
                 Ok(0) => {}
-                Ok(n) => info!("{n} sessions that ended over {retention} ago were forgotten"),
+                Ok(n) => info!(
+                    "{n} sessions that ended over {} ago were forgotten",
+                    config.retention
+                ),
                 Err(LogError::Closed) => return,
                 Err(error) => {
-                    warn!(%error, "old sessions could not be forgotten; tried again in an hour");
+                    warn!(%error, "what is old could not be forgotten; tried again in an hour");
                 }
-            }
-            let oldest = now_ms().saturating_sub(ms(config.statistics_retention));
-            if let Err(error) = log.forget_statistics_before(day_of(oldest)).await {
-                warn!(%error, "old counts could not be forgotten; tried again in an hour");
             }
         }
     };
@@ -37,12 +35,14 @@ pub(super) async fn run(log: TurnLog, config: TurnsConfig, ending: CancellationT
 }
 
 /// Forgets what is too old; how many sessions. The log is written anew then, so that they are gone from the disk.
-async fn look(log: &TurnLog, retention: Span) -> Result<u64, LogError> {
-    let before_ms = now_ms().saturating_sub(ms(retention));
-    let n_sessions = log.forget_before(before_ms).await?;
+async fn look(log: &TurnLog, config: &TurnsConfig) -> Result<u64, LogError> {
+    let before_ms = |span| now_ms().saturating_sub(ms(span));
+    let n_sessions = log.forget_before(before_ms(config.retention)).await?;
     if n_sessions > 0 {
         log.compact().await?;
     }
+    let oldest = day_of(before_ms(config.statistics_retention));
+    log.forget_statistics_before(oldest).await?;
     Ok(n_sessions)
 }
 
@@ -56,29 +56,53 @@ mod tests {
     use metaclaw_turns::{NewTurn, TurnFilter};
 
     use super::*;
-    use crate::testing;
+    use crate::{
+        config::{Layer, Loaded},
+        testing,
+    };
 
     fn turn(session: &str, ended_ms: u64) -> NewTurn {
         testing::turn(&AgentId::default_agent(), session, ended_ms)
     }
 
+    /// Turns of 90, 25 and 23 hours ago, looked at with these settings: the sessions that are left, and the days that
+    /// are counted.
+    async fn left(text: &str) -> (Vec<String>, usize) {
+        let layer = Layer::text("config.yaml".into(), text).unwrap();
+        let loaded = Loaded::new(vec![layer]).unwrap();
+        let config: TurnsConfig = loaded.section("turns").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let log = TurnLog::open(dir.path(), &config).unwrap();
+        let now_ms = now_ms();
+        for hours in [90, 25, 23] {
+            let ended_ms = now_ms - hours * 3_600_000;
+            log.append(turn(&hours.to_string(), ended_ms))
+                .await
+                .unwrap();
+        }
+        look(&log, &config).await.unwrap();
+        assert_eq!(look(&log, &config).await.unwrap(), 0);
+        let left = log.list(TurnFilter::default()).await.unwrap();
+        let mut left: Vec<String> = left.iter().map(|it| it.session.to_string()).collect();
+        left.sort();
+        assert_eq!(log.funnel(None).await.unwrap().turns, 3, "counts stay");
+        let n_days = log.statistics(0).await.unwrap().len();
+        log.close().await;
+        (left, n_days)
+    }
+
     #[tokio::test]
     async fn what_ended_long_ago_goes_and_the_rest_stays() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = TurnLog::open(dir.path(), &TurnsConfig::default()).unwrap();
-        let hour_ms = 3_600_000;
-        log.append(turn("old", now_ms() - 25 * hour_ms))
-            .await
-            .unwrap();
-        log.append(turn("new", now_ms() - 23 * hour_ms))
-            .await
-            .unwrap();
-        assert_eq!(look(&log, Span::hours(24)).await.unwrap(), 1);
-        assert_eq!(look(&log, Span::hours(24)).await.unwrap(), 0);
-        let left = log.list(TurnFilter::default()).await.unwrap();
-        assert_eq!(left.len(), 1);
-        assert_eq!(left[0].session.as_str(), "new");
-        assert_eq!(log.funnel(None).await.unwrap().turns, 2, "counts stay");
-        log.close().await;
+        let owned = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        let (all, days) = left("").await;
+        assert_eq!(all, owned(&["23", "25", "90"]));
+        let (one, same_days) = left("turns: {retention: 24 h}\n").await;
+        assert_eq!((one, same_days), (owned(&["23"]), days));
+        let (none, _) = left("turns: {retention: 1 h}\n").await;
+        assert_eq!(none, owned(&[]));
+        // Four days back, and one.
+        let (all, fewer) = left("turns: {statistics_retention: 48 h}\n").await;
+        assert_eq!(all.len(), 3);
+        assert!(0 < fewer && fewer < days, "{fewer} of {days}");
     }
 }

@@ -15,6 +15,7 @@ use metaclaw_chat::Secret;
 
 use self::{
     answers::Answers,
+    detected::Detected,
     interview::Interview,
     models::{Models, Server},
 };
@@ -85,15 +86,26 @@ impl SetupArgs {
         let loaded = context
             .settings_of(file.clone())
             .context("setup goes on from the settings as they are, and these cannot be read")?;
-        let answers = Answers::new(&loaded, self.given(context)?);
+        let agent = detected::agent(context).unwrap_or_else(|error| {
+            out::aside(format!("nothing is preset from OpenClaw: {error:#}"));
+            None
+        });
+        let preset = agent.as_ref().map(Detected::from);
+        let answers = Answers::new(&loaded, self.given(context)?, preset);
         let prompt = if self.non_interactive || self.api_key_stdin {
             None
         } else {
             Prompt::on_terminal()
         };
-        let answers = match prompt {
+        let (answers, may_wire) = match prompt {
             Some(prompt) => {
-                let asking = Interview::new(prompt, answers, &loaded, context);
+                let asking = Interview {
+                    prompt,
+                    answers,
+                    loaded: &loaded,
+                    context,
+                    agent: agent.as_ref(),
+                };
                 match asking.run(!self.no_check).await {
                     Err(error) if is_end(&error) => {
                         bail!("the questions ended: nothing was written")
@@ -101,9 +113,14 @@ impl SetupArgs {
                     other => other?,
                 }
             }
-            None => self.without_questions(&loaded, answers).await?,
+            None => (self.without_questions(&loaded, answers).await?, false),
         };
-        write(context, &file, &answers)?;
+        write(&file, &answers)?;
+        if let Some(agent) = agent.as_ref().filter(|_| may_wire) {
+            context.home.wiring().accept(agent)?;
+        }
+        let may_be_wired = agent.is_some() && loaded.config.wires_agent();
+        out::line(next(context, may_be_wired)?)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -153,6 +170,7 @@ impl SetupArgs {
         mut answers: Answers,
     ) -> anyhow::Result<Answers> {
         answers.complete();
+        answers.take_found(loaded);
         let (Some(base), Some(model)) = (answers.get("llm.api_base"), answers.get("llm.model_id"))
         else {
             if let Some(name) = self.provider.as_deref().filter(|it| *it != "custom") {
@@ -211,8 +229,8 @@ fn known() -> String {
     names.join(", ")
 }
 
-/// Writes what is new, and says what comes next.
-fn write(context: &Context, file: &Path, answers: &Answers) -> anyhow::Result<()> {
+/// Writes what is new, and says so.
+fn write(file: &Path, answers: &Answers) -> anyhow::Result<()> {
     let changes = answers.changes();
     let shown = file.display();
     if changes.is_empty() {
@@ -227,10 +245,16 @@ fn write(context: &Context, file: &Path, answers: &Answers) -> anyhow::Result<()
             ))?;
         }
     }
-    let next = if context.home.holder()?.is_some() {
+    Ok(())
+}
+
+/// What comes next.
+fn next(context: &Context, may_be_wired: bool) -> anyhow::Result<&'static str> {
+    Ok(if context.home.holder()?.is_some() {
         "next: metaclaw stop, and metaclaw start, so that the running one takes it"
+    } else if may_be_wired && context.home.wiring().record()?.is_none() {
+        "next: metaclaw start (with --yes OpenClaw is pointed at it, without it stays as it is)"
     } else {
         "next: metaclaw start"
-    };
-    Ok(out::line(next)?)
+    })
 }

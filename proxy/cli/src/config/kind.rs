@@ -159,6 +159,10 @@ impl Kind {
             Self::Span => text(given)?.parse::<Span>().ok().as_ref().map(shown),
             Self::Size => text(given)?.parse::<Size>().ok().as_ref().map(shown),
             Self::Time => time(given).map(Value::from),
+            // YAML 1.1 reads off as false.
+            Self::OneOf(words) if given.to_bool() == Some(false) && words.contains(&"off") => {
+                Some("off".into())
+            }
             Self::OneOf(words) => {
                 let given = text(given)?.to_lowercase();
                 words.contains(&given.as_str()).then(|| given.into())

@@ -27,6 +27,21 @@ async fn chat_with(proxy: &Running, session: &str, text: &str) -> Result<()> {
 }
 
 #[tokio::test]
+async fn without_turns_a_chat_passes_and_is_not_kept() {
+    let upstream = Upstream::new().await.unwrap();
+    let config = format!(
+        "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: '{}'}}\nturns: {{enabled: false}}\n",
+        upstream.url
+    );
+    let home = TestHome::new(&config).unwrap();
+    let proxy = home.start().await.unwrap();
+    chat_with(&proxy, "a", "one").await.unwrap();
+    home.ask(&["stop"]).await.unwrap();
+    assert!(proxy.ended().await.unwrap().success());
+    assert_eq!(asked(&home).await.unwrap(), [""; 0]);
+}
+
+#[tokio::test]
 async fn off_is_at_once_and_kept_over_a_restart_and_on_ends_it() {
     let upstream = Upstream::new().await.unwrap();
     let home = TestHome::before(&upstream).unwrap();

@@ -223,3 +223,82 @@ async fn enter_keeps_what_is_there() {
     );
     assert_eq!(after.replace(", provider: custom", ""), before, "{seen}");
 }
+
+/// Where OpenClaw has its file, in the home of a person who has nothing of ours yet.
+fn openclaw(home: &TestHome, upstream: &Upstream) -> Result<std::path::PathBuf> {
+    let folder = home.path().join(".openclaw");
+    std::fs::create_dir(&folder)?;
+    let file = folder.join("openclaw.json");
+    let text = format!(
+        "{{models: {{providers: {{cloud: {{baseUrl: '{}', apiKey: '${{CLOUD_KEY}}', api: 'openai-completions',\n  models: [{{id: 'scripted', name: 'S'}}]}}}}}},\n agents: {{defaults: {{model: 'cloud/scripted'}}}}}}\n",
+        upstream.url
+    );
+    std::fs::write(&file, text)?;
+    std::fs::write(folder.join(".env"), format!("CLOUD_KEY={KEY}\n"))?;
+    Ok(file)
+}
+
+#[tokio::test]
+async fn enter_takes_what_openclaw_asks() {
+    let upstream = Upstream::new().await.unwrap();
+    let home = TestHome::bare().unwrap();
+    let file = openclaw(&home, &upstream).unwrap();
+    let before = std::fs::read_to_string(&file).unwrap();
+    let seen = at_terminal(
+        &home,
+        &["setup"],
+        &[
+            ("What is to learn [skills_only]", ""),
+            ("Who has the model [custom]", ""),
+            ("Its address", ""),
+            ("Enter keeps sk-…abcd", ""),
+            ("Model [scripted]", ""),
+            ("skills that fit", ""),
+            ("Folder", ""),
+            ("Write new skills", ""),
+            ("Port to listen on", "0"),
+            ("Point OpenClaw at MetaClaw", ""),
+        ],
+    )
+    .await
+    .unwrap();
+    let seen = seen.replace(&upstream.address.to_string(), "UPSTREAM");
+    assert!(!seen.contains(KEY), "{seen}");
+    insta::assert_snapshot!("asked with OpenClaw", seen);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
+    let proxy = home.start().await.unwrap();
+    assert!(
+        proxy.banner.contains("OpenClaw asks metaclaw/scripted"),
+        "{}",
+        proxy.banner
+    );
+    assert_eq!(proxy.chat("s", &["Hello"]).await.unwrap(), "answer to 1");
+    assert_eq!(upstream.shown(), format!("Bearer {KEY}"));
+    home.ask(&["stop"]).await.unwrap();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
+}
+
+#[tokio::test]
+async fn openclaws_model_stands_in_for_flags_and_its_file_is_left_alone() {
+    let upstream = Upstream::new().await.unwrap();
+    let home = TestHome::bare().unwrap();
+    let file = openclaw(&home, &upstream).unwrap();
+    let before = std::fs::read_to_string(&file).unwrap();
+    let said = home.ask(&["setup", "--port", "0"]).await.unwrap();
+    let said = home
+        .neutral(&said)
+        .replace(&upstream.address.to_string(), "UPSTREAM");
+    insta::assert_snapshot!(said, @r"
+    written to HOME/config.yaml:
+      proxy.port: 0
+      llm.api_base: http://UPSTREAM/v1
+      llm.model_id: scripted
+      llm.api_key: sk-…abcd
+    next: metaclaw start (with --yes OpenClaw is pointed at it, without it stays as it is)
+    ");
+    let proxy = home.start().await.unwrap();
+    assert_eq!(proxy.chat("s", &["Hello"]).await.unwrap(), "answer to 1");
+    assert_eq!(upstream.shown(), format!("Bearer {KEY}"));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
+    proxy.kill().await.unwrap();
+}

@@ -97,6 +97,25 @@ async fn a_trainer_knows_what_it_needs_and_no_more() {
     );
 }
 
+#[tokio::test]
+async fn a_trainer_is_told_what_trainer_says() {
+    let upstream = Upstream::new().await.unwrap();
+    let config = "mode: rl\nproxy: {port: 0}\ntrainer: {model: model.gguf, dtype: f32, checkpoint_dir: mine}\njudge: {kind: rules}\n";
+    let home = TestHome::new(config).unwrap();
+    std::fs::write(home.path().join("model.gguf"), "").unwrap();
+    let home = home.with_trainer(&script(&upstream)).unwrap();
+    let proxy = home.start().await.unwrap();
+    let ready = async || Ok(proxy.get("/readyz").await?.contains("200"));
+    until(ready).await.unwrap();
+    let arguments = std::fs::read_to_string(home.path().join("arguments")).unwrap();
+    let arguments = home.neutral(&arguments);
+    for own in ["--dtype=f32", "--checkpoint-dir=HOME/mine"] {
+        assert!(arguments.contains(own), "{arguments}");
+    }
+    assert!(home.path().join("mine").is_dir());
+    proxy.kill().await.unwrap();
+}
+
 /// As after `trainer.model` was changed: an agent whose adapter does not fit is served all the same.
 #[tokio::test]
 async fn an_adapter_that_the_trainer_does_not_have_costs_no_chat() {

@@ -184,6 +184,22 @@ async fn the_originals_rule_holds_where_it_is_asked_for() {
 }
 
 #[tokio::test]
+async fn a_pattern_of_the_settings_makes_a_side_turn() {
+    let mut set_up = SetUp::default();
+    set_up.config.compat.side_patterns = vec!["^Digest of today".to_owned()];
+    let mut harness = Harness::with(set_up).await;
+    for text in ["Digest of today:", "hi", "Read HEARTBEAT.md if it exists."] {
+        harness.chat("", &conversation(&[text]), "x").await;
+    }
+    let kinds: Vec<_> = turns(&harness, 3)
+        .await
+        .into_iter()
+        .map(|turn| turn.2)
+        .collect();
+    assert_eq!(kinds, [TurnKind::Side, TurnKind::Main, TurnKind::Side]);
+}
+
+#[tokio::test]
 async fn what_one_key_says_of_a_session_is_not_believed_of_anothers() {
     let mut set_up = SetUp::default();
     set_up.config.proxy = serde_json::from_str(

@@ -98,6 +98,18 @@ async fn off_relays_bytes_untouched_while_a_stream_is_under_way_and_on_goes_on()
 }
 
 #[tokio::test]
+async fn the_phrases_are_those_of_the_settings() {
+    let mut set_up = SetUp::default();
+    set_up.config.privacy.phrases = vec!["between us".to_owned()];
+    let mut harness = Harness::with(set_up).await;
+    for (session, text) in [("a", "Between us: I move."), ("b", "off the record")] {
+        let body = conversation(&[text]);
+        harness.chat(&in_session(session), &body, "1").await;
+    }
+    assert_eq!(kept(&mut harness, 1).await, ["off the record"]);
+}
+
+#[tokio::test]
 async fn one_agent_is_off_and_others_are_not() {
     let work = "work".parse().unwrap();
     let privacy = Arc::new(Privacy::default());

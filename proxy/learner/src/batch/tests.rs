@@ -95,7 +95,7 @@ fn every_sample_counts_alike_however_long() {
 
 #[test]
 fn two_methods_are_two_calls_and_a_turn_is_taken_once() {
-    let rl = config(json!({"method": "redo+binary_rl"}));
+    let rl = config(json!({"method": "redo+binary_rl", "w_rl": 0.6}));
     let samples = Samples {
         corrections: vec![correction(0, 2)],
         verdicts: vec![turn(5, Score::Bad, 4)],
@@ -113,8 +113,8 @@ fn two_methods_are_two_calls_and_a_turn_is_taken_once() {
         .iter()
         .map(|datum| datum.parts().advantages.as_ref().unwrap().iter().sum())
         .collect();
-    // w A / B = 0.3 · (-1, -1, +1) / 3, the verdict's own turn first.
-    for (sum, expected) in sums.iter().zip([-0.1, -0.1, 0.1]) {
+    // w A / B = 0.6 · (-1, -1, +1) / 3, the verdict's own turn first.
+    for (sum, expected) in sums.iter().zip([-0.2, -0.2, 0.2]) {
         assert!((sum - expected).abs() < 1e-6, "{sums:?}");
     }
     assert_eq!(batch.rewards(), (-1.0 / 3.0, 1.0 / 3.0));

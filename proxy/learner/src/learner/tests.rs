@@ -290,6 +290,55 @@ async fn both_methods_make_one_step() {
     rig.stop().await;
 }
 
+/// Every number of `rl.*` that is the training server's business reaches it.
+#[tokio::test]
+async fn the_training_server_is_asked_for_what_is_configured() {
+    let (dir, world) = (folder(), World::default());
+    let other = serde_json::json!({"rl": {
+        "beta1": 0.5, "beta2": 0.6, "eps": 1e-3, "weight_decay": 0.1, "clip_norm": 7.0,
+        "lora_rank": 3, "lora_alpha": 5, "targets": "q_proj+v_proj",
+    }});
+    let rig = Rig::start(dir.path(), &world, config(&other)).await;
+    append(&rig.log, &world, "a", &corrected_talk(1)).await;
+    append(&rig.log, &world, "b", &corrected_talk(2)).await;
+    assert!(rig.trained(4).await);
+    let (run, step) = world.asked().unwrap();
+    assert_eq!((run.rank, run.lora_alpha), (3, Some(5.0)));
+    assert_eq!(run.targets.unwrap(), ["q_proj", "v_proj"]);
+    let adam = step.adam;
+    assert_eq!(
+        (adam.beta1, adam.beta2, adam.eps),
+        (Some(0.5), Some(0.6), Some(1e-3))
+    );
+    assert_eq!(
+        (adam.weight_decay, adam.grad_clip_norm),
+        (Some(0.1), Some(7.0))
+    );
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_older_than_rl_max_age_is_left_out() {
+    let (dir, world) = (folder(), World::default());
+    let none = serde_json::json!({"rl": {"max_age": "0 s"}});
+    let rig = Rig::start(dir.path(), &world, config(&none)).await;
+    append(&rig.log, &world, "a", &corrected_talk(1)).await;
+    append(&rig.log, &world, "b", &corrected_talk(2)).await;
+    let left_out = async || {
+        let spent = rig.log.funnel(None).await.unwrap().spent;
+        spent.get("older than rl.max_age").copied().unwrap_or(0)
+    };
+    let settled = async {
+        while left_out().await < 4 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let settled = tokio::time::timeout(Duration::from_secs(20), settled).await;
+    assert!(settled.is_ok(), "{:?}", rig.log.funnel(None).await);
+    assert!(world.asked().is_none(), "no step was made");
+    rig.stop().await;
+}
+
 #[tokio::test]
 async fn a_step_can_be_asked_for() {
     let (dir, world) = (folder(), World::default());

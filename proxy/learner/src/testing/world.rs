@@ -59,8 +59,9 @@ struct Inner {
     n_calls: usize,
     failures: BTreeMap<usize, Failure>,
     next_run: u32,
-    /// What each optim_step was asked for.
-    rates: Vec<f64>,
+    /// What each run and each optim_step was asked for.
+    created: Vec<CreateRequest>,
+    stepped: Vec<OptimStepRequest>,
     client: CancellationToken,
 }
 
@@ -110,7 +111,14 @@ impl World {
 
     /// The learning rates so far.
     pub(crate) fn rates(&self) -> Vec<f64> {
-        self.inner().rates.clone()
+        let inner = self.inner();
+        inner.stepped.iter().map(|it| it.learning_rate).collect()
+    }
+
+    /// What the last run, and its last step, were asked for.
+    pub(crate) fn asked(&self) -> Option<(CreateRequest, OptimStepRequest)> {
+        let inner = self.inner();
+        Some((inner.created.last()?.clone(), inner.stepped.last()?.clone()))
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -194,8 +202,9 @@ impl TrainingBackend for World {
         })
     }
 
-    fn create_run(&self, _: CreateRequest) -> BackendFuture<'_, CreateReply> {
+    fn create_run(&self, request: CreateRequest) -> BackendFuture<'_, CreateReply> {
         self.call("create", |inner| {
+            inner.created.push(request);
             inner.next_run += 1;
             let session_id = RunId::from_number(inner.next_run);
             inner.runs.insert(session_id.clone(), Run::default());
@@ -238,7 +247,7 @@ impl TrainingBackend for World {
 
     fn optim_step(&self, request: OptimStepRequest) -> BackendFuture<'_, OptimStepReply> {
         self.call("optim_step", move |inner| {
-            inner.rates.push(request.learning_rate);
+            inner.stepped.push(request.clone());
             let run = inner.run("optim_step", &request.session_id)?;
             run.weights.append(&mut run.gradients);
             run.step += 1;

@@ -264,3 +264,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn each_number_of_the_settings_moves_the_window() {
+    let noon = ms("2026-06-01T12:00:00+02");
+    let is_open = |settings: &str, facts: &Facts, now: u64| {
+        let json = settings.replace('\'', "\"");
+        decide(&rules(&json), facts, now).is_open()
+    };
+    let quiet = Facts {
+        last_main_ms: Some(noon - 10 * MINUTE_MS),
+        keyboard: Keyboard::Headless,
+        ..Facts::default()
+    };
+    assert!(!is_open("{}", &quiet, noon));
+    assert!(is_open("{'idle_minutes': 10}", &quiet, noon));
+    let siesta = "{'sleep_start': '11:00', 'sleep_end': '13:00'}";
+    assert!(is_open(siesta, &in_use(noon), noon));
+    assert!(!is_open(
+        "{'sleep_start': '11:00', 'sleep_end': '11:30'}",
+        &in_use(noon),
+        noon
+    ));
+    assert!(!is_open("{'sleep_start': '12:30'}", &in_use(noon), noon));
+    let hour_more = "{'sleep_start': '11:00', 'sleep_end': '13:00', 'min_window_minutes': 61}";
+    assert!(!is_open(hour_more, &in_use(noon), noon));
+    assert!(is_open(&hour_more.replace("61", "60"), &in_use(noon), noon));
+}

@@ -3,7 +3,10 @@
 use metaclaw_chat::Secret;
 
 use super::detected::Detected;
-use crate::config::{Loaded, Origin, providers};
+use crate::{
+    address::host,
+    config::{Loaded, Origin, providers},
+};
 
 /// What was answered, key by key, in the order of the questions.
 pub(super) struct Answers {
@@ -12,9 +15,11 @@ pub(super) struct Answers {
     /// What the file, the environment or a provider's name say already.
     before: Vec<(String, String)>,
     /// What an agent is set to: preset, and new where it is taken.
-    found: Vec<(String, String)>,
+    found: Option<Detected>,
 }
 
+/// How the model's server wants its key.
+const DIALECT: &str = "upstreams.llm.dialect";
 /// The keys that setup may ask for.
 const KEYS: &[&str] = &[
     "mode",
@@ -22,6 +27,7 @@ const KEYS: &[&str] = &[
     "llm.api_base",
     "llm.model_id",
     "llm.auth_method",
+    DIALECT,
     "proxy.port",
     "skills.enabled",
     "skills.dir",
@@ -38,8 +44,12 @@ const KEYS: &[&str] = &[
 // === impl Answers ===
 
 impl Answers {
-    /// Nothing said yet but what flags say.
-    pub(super) fn new(loaded: &Loaded, flags: Vec<(&'static str, String)>) -> Self {
+    /// Nothing said yet but what flags say; `found` is preset where the settings say nothing.
+    pub(super) fn new(
+        loaded: &Loaded,
+        flags: Vec<(&'static str, String)>,
+        found: Option<Detected>,
+    ) -> Self {
         let set = |key: &&&str| {
             let origin = loaded.origin(key);
             origin.is_some_and(|origin| *origin != Origin::Provider)
@@ -62,7 +72,7 @@ impl Answers {
                 .map(|(key, value)| (key.to_owned(), Some(value)))
                 .collect(),
             before,
-            found: Vec::new(),
+            found,
         }
     }
 
@@ -76,8 +86,34 @@ impl Answers {
         let given = self.given.iter().find(|(known, _)| known == key);
         match given {
             Some((_, value)) => value.as_deref(),
-            None => self.before(key).or_else(|| value_of(&self.found, key)),
+            None => self.before(key).or_else(|| self.found(key)),
         }
+    }
+
+    /// What an agent is set to; what it asks of one server is asked of no other.
+    fn found(&self, key: &str) -> Option<&str> {
+        let found = self.found.as_ref()?;
+        match key {
+            "llm.api_base" => {
+                let is_named = self.before("llm.provider").is_some();
+                (!is_named).then_some(found.api_base.as_str())
+            }
+            "llm.provider" => found.provider.as_deref().filter(|_| self.is_at_found()),
+            "llm.model_id" => self.is_at_found().then_some(found.model.as_str()),
+            DIALECT => found.dialect.filter(|_| self.is_at_found()),
+            _ => None,
+        }
+    }
+
+    /// The agent's own key, where its own server is asked.
+    pub(super) fn found_key(&self) -> Option<Secret> {
+        let key = self.found.as_ref()?.key.clone();
+        key.filter(|_| self.is_at_found())
+    }
+
+    fn is_at_found(&self) -> bool {
+        let found = self.found.as_ref().map(|it| host(&it.api_base));
+        found.is_some() && self.get("llm.api_base").map(host) == found
     }
 
     /// What the settings say.
@@ -108,26 +144,30 @@ impl Answers {
             return self.get("llm.api_key").map(str::to_owned);
         }
         let llm = &loaded.config.llm;
-        let host = |url: &str| crate::address::host(url).to_owned();
         let before = llm.api_base.as_deref().map(host);
         let is_same = before == self.get("llm.api_base").map(host);
         let key = llm.api_key.as_ref().filter(|_| is_same)?;
         Some(key.expose().to_owned())
     }
 
-    /// Takes what an agent is set to, where nothing was said.
-    pub(super) fn preset(&mut self, detected: &Detected) {
-        let found = [
-            ("llm.api_base", Some(&detected.api_base)),
-            ("llm.model_id", Some(&detected.model)),
-            ("llm.provider", detected.provider.as_ref()),
-        ];
-        for (key, value) in found {
-            if let Some(value) = value
-                && self.get(key).is_none()
-            {
-                self.found.push((key.to_owned(), value.clone()));
+    /// Takes what an agent is set to as its answers, where nothing was said.
+    pub(super) fn take_found(&mut self, loaded: &Loaded) {
+        for key in ["llm.api_base", "llm.provider", "llm.model_id"] {
+            let found = self.found(key).map(str::to_owned);
+            if found.is_some() && self.get(key) == found.as_deref() {
+                self.set(key, found);
             }
+        }
+        if let Some(key) = self.found_key().filter(|_| self.key(loaded).is_none()) {
+            self.set("llm.api_key", Some(key.expose().to_owned()));
+        }
+        self.take_dialect();
+    }
+
+    /// How an agent's own server wants its key, where that is asked.
+    pub(super) fn take_dialect(&mut self) {
+        if let Some(dialect) = self.get(DIALECT).map(str::to_owned) {
+            self.set(DIALECT, Some(dialect));
         }
     }
 
@@ -158,35 +198,70 @@ mod tests {
     use super::*;
     use crate::config::Layer;
 
-    fn answers(text: &str, flags: Vec<(&'static str, String)>) -> (Answers, Loaded) {
+    fn loaded(text: &str) -> Loaded {
         let layer = Layer::text("config.yaml".into(), text).unwrap();
-        let loaded = Loaded::new(vec![layer]).unwrap();
-        (Answers::new(&loaded, flags), loaded)
+        Loaded::new(vec![layer]).unwrap()
+    }
+
+    fn openclaw() -> Detected {
+        Detected {
+            provider: None,
+            api_base: "https://a.example/v1".to_owned(),
+            model: "other".to_owned(),
+            dialect: Some("anthropic"),
+            key: Some("sk-1".to_owned().into()),
+        }
     }
 
     #[test]
     fn what_an_agent_is_set_to_is_preset_and_written_where_it_is_taken() {
-        let (mut answers, _) = answers("llm: {model_id: mine}\n", Vec::new());
-        answers.preset(&Detected {
-            agent: "OpenClaw".to_owned(),
-            provider: None,
-            api_base: "https://a.example/v1".to_owned(),
-            model: "other".to_owned(),
-            key: None,
-        });
+        let loaded = loaded("llm: {model_id: mine}\n");
+        let mut answers = Answers::new(&loaded, Vec::new(), Some(openclaw()));
         assert_eq!(answers.get("llm.model_id"), Some("mine"));
         assert_eq!(answers.get("llm.api_base"), Some("https://a.example/v1"));
         assert_eq!(answers.changes(), [], "nothing was answered yet");
-        let base = answers.get("llm.api_base").map(str::to_owned);
-        answers.set("llm.api_base", base);
-        answers.set("llm.model_id", Some("mine".to_owned()));
-        assert_eq!(answers.changes().len(), 1);
+        answers.take_found(&loaded);
+        let written = answers.changes();
+        let written: Vec<(&str, Option<&str>)> = written
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_deref()))
+            .collect();
+        assert_eq!(
+            written,
+            [
+                ("llm.api_base", Some("https://a.example/v1")),
+                ("llm.api_key", Some("sk-1")),
+                (DIALECT, Some("anthropic")),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_an_agent_asks_of_one_server_is_offered_to_no_other() {
+        for other in [
+            ("llm: {api_base: 'https://b.example/v1'}\n", Vec::new()),
+            ("llm: {provider: openai}\n", Vec::new()),
+            (
+                "",
+                vec![("llm.api_base", "https://b.example/v1".to_owned())],
+            ),
+        ] {
+            let loaded = loaded(other.0);
+            let mut answers = Answers::new(&loaded, other.1, Some(openclaw()));
+            assert_ne!(answers.get("llm.api_base"), Some("https://a.example/v1"));
+            assert_eq!(answers.get("llm.model_id"), None, "{}", other.0);
+            assert_eq!(answers.found_key(), None, "{}", other.0);
+            answers.take_found(&loaded);
+            let model_or_key = ["llm.model_id", "llm.api_key", DIALECT];
+            assert!(model_or_key.iter().all(|key| !answers.is_given(key)));
+        }
     }
 
     #[test]
     fn a_key_stays_with_its_address() {
         let file = "llm: {api_base: 'https://a.example/v1', api_key: k1}\n";
-        let (mut answers, loaded) = answers(file, Vec::new());
+        let loaded = loaded(file);
+        let mut answers = Answers::new(&loaded, Vec::new(), None);
         assert_eq!(answers.key(&loaded).as_deref(), Some("k1"));
         answers.set("llm.provider", Some("openai".to_owned()));
         answers.complete();

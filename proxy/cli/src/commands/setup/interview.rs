@@ -3,10 +3,11 @@
 use std::net::TcpListener;
 
 use metaclaw_chat::Secret;
+use metaclaw_wiring::Found;
 
 use super::{
     answers::Answers,
-    detected::{self, Detected},
+    detected,
     models::{self, Models, Server},
 };
 use crate::{
@@ -24,39 +25,21 @@ pub(super) struct Interview<'a> {
     pub answers: Answers,
     pub loaded: &'a Loaded,
     pub context: &'a Context,
-    detected: Option<Detected>,
+    /// The agent of this machine.
+    pub agent: Option<&'a Found>,
 }
 
 // === impl Interview ===
 
-impl<'a> Interview<'a> {
-    pub(super) fn new(
-        prompt: Prompt,
-        mut answers: Answers,
-        loaded: &'a Loaded,
-        context: &'a Context,
-    ) -> Self {
-        let detected = detected::detect(&context.environment);
-        if let Some(detected) = &detected {
-            answers.preset(detected);
-        }
-        Self {
-            prompt,
-            answers,
-            loaded,
-            context,
-            detected,
-        }
-    }
-
-    /// Asks everything; `tries` says whether answers are tried.
-    pub(super) async fn run(mut self, tries: bool) -> anyhow::Result<Answers> {
+impl Interview<'_> {
+    /// Asks everything; `tries` says whether answers are tried. The answers, and whether the agent may be pointed at
+    /// us.
+    pub(super) async fn run(mut self, tries: bool) -> anyhow::Result<(Answers, bool)> {
         self.prompt.say(
             "Enter takes what stands in brackets. Nothing is written before the last question.",
         )?;
-        if let Some(Detected { agent, model, .. }) = &self.detected {
-            let said = format!("{agent} asks {model} today: that is preset.");
-            self.prompt.say(&said)?;
+        if let Some(agent) = self.agent {
+            self.prompt.say(&detected::told(agent))?;
         }
         self.mode()?;
         self.provider()?;
@@ -66,7 +49,8 @@ impl<'a> Interview<'a> {
         if self.answers.get("mode") != Some("skills_only") {
             self.training()?;
         }
-        Ok(self.answers)
+        let may_wire = self.wiring()?;
+        Ok((self.answers, may_wire))
     }
 
     fn mode(&mut self) -> anyhow::Result<()> {
@@ -75,7 +59,10 @@ impl<'a> Interview<'a> {
         }
         let choices = [
             ("skills_only", "wishes and skills are learned, no weights"),
-            ("auto", "weights as well, while you are away"),
+            (
+                "auto",
+                "weights as well, when you ask for a step (metaclaw train-step)",
+            ),
             (
                 "rl",
                 "weights as well, whenever a batch is ready: an experiment",
@@ -140,14 +127,14 @@ impl<'a> Interview<'a> {
                 break;
             }
         }
+        self.answers.take_dialect();
         self.model(listed.as_ref())
     }
 
     /// The key: what flags gave, what is kept, or what is typed.
     fn key(&mut self) -> anyhow::Result<()> {
         let kept = self.answers.key(self.loaded).map(Secret::from);
-        let found = self.detected.as_ref().and_then(|it| it.key.clone());
-        let preset = kept.clone().or(found);
+        let preset = kept.clone().or_else(|| self.answers.found_key());
         let question = match &preset {
             Some(key) => format!("Key (not shown; Enter keeps {key}, - is none)"),
             None => "Key (not shown; Enter for none: what callers show passes)".to_owned(),
@@ -221,6 +208,22 @@ impl<'a> Interview<'a> {
                 return Ok(());
             }
         }
+    }
+
+    /// Whether the agent may be pointed at us: asked once for each model that it asks.
+    fn wiring(&mut self) -> anyhow::Result<bool> {
+        let record = self.context.home.wiring().record()?;
+        let is_settled = |agent: &&Found| record.as_ref().is_some_and(|it| it.is_of(agent));
+        let wires = self.loaded.config.wires_agent();
+        let Some(agent) = self.agent.filter(|it| wires && !is_settled(it)) else {
+            return Ok(false);
+        };
+        let question = format!(
+            "Point {0} at MetaClaw while it runs (two keys in {1}, put back at its end)",
+            agent.agent.name(),
+            agent.file.display()
+        );
+        Ok(self.prompt.yes(&question, true)?)
     }
 
     /// One value, asked until it is allowed; what flags or the settings say is preset.

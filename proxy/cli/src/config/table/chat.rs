@@ -6,7 +6,7 @@ use super::shared::{ANY, NO_ADAPTERS, NO_BEDROCK, NO_EMBEDDINGS, SOME};
 use crate::config::{
     key::{
         Key, State,
-        State::{Alias, Inert, Refused},
+        State::{Alias, Done, Inert, Refused},
         alias, inert, key,
     },
     kind::Kind::{
@@ -360,13 +360,13 @@ pub(super) const LESSONS: &[Key] = &[
         "session",
         "choose once a session, which keeps prompt caches, or each turn",
     ),
-    key(
+    inert(
         "skills.retrieval_mode",
         OneOf(&["bm25", "template", "embedding", "hybrid"]),
-        "bm25",
-        "how skills are found: by their keywords, else by the words of their names and descriptions",
+        "skills are found in one way: by their keywords, else by the words of their names and descriptions (bm25)",
     )
     .values(&[
+        ("bm25", Done),
         (
             "template",
             Inert("keywords and bm25 have taken the place of templates"),

@@ -160,12 +160,7 @@ pub(super) const RL: &[Key] = &[
     key("rl.clip_norm", POSITIVE, "1", "longest gradient"),
     key("rl.warmup_steps", ANY, "3", "steps until the full rate"),
     key("rl.lora_rank", Count(1, 512), "32", "rank of the adapters"),
-    key(
-        "rl.lora_alpha",
-        POSITIVE,
-        "32",
-        "stays so whatever the rank",
-    ),
+    key("rl.lora_alpha", SOME, "32", "stays so whatever the rank"),
     key(
         "rl.targets",
         SomeOf(TARGETS),

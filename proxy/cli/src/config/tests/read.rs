@@ -1,6 +1,6 @@
 //! Every key of the table is read by somebody, or says why it does nothing.
 
-use std::net::SocketAddr;
+use std::{collections::BTreeSet, net::SocketAddr};
 
 use metaclaw_gateway::RelayOnly;
 
@@ -43,8 +43,13 @@ fn other(key: &Key) -> Option<Value> {
         Kind::Size => "77 MiB".into(),
         Kind::Time => "01:23".into(),
         Kind::OneOf(words) => {
-            let is_other =
-                |word: &&&str| **word != key.default && key.state_of(word) == State::Done;
+            let is_like = |word: &str| match key.state {
+                State::Inert(_) => matches!(key.state_of(word), State::Inert(_)),
+                State::Done | State::Refused(_) | State::Alias(_) => {
+                    key.state_of(word) == State::Done
+                }
+            };
+            let is_other = |word: &&&str| **word != key.default && is_like(word);
             Value::from(*words.iter().rfind(is_other)?)
         }
         Kind::SomeOf(words) => words[0].into(),
@@ -69,6 +74,8 @@ fn every_key_that_works_is_read_by_somebody() {
     let mut unread = Vec::new();
     for key in table::keys().filter(|key| key.state == State::Done) {
         let Some(value) = other(key) else {
+            // It can be nothing else, so nobody needs it.
+            unread.push(key.path);
             continue;
         };
         let changed = with(key, &value);
@@ -86,10 +93,13 @@ fn every_key_that_does_nothing_is_named_with_its_reason() {
     let config = Config::default();
     let about = About::new(&config, &Policy::None, &JudgedWith::Unused, "redo");
     for key in table::keys() {
-        let State::Inert(reason) = key.state else {
+        if !matches!(key.state, State::Inert(_)) {
             continue;
-        };
+        }
         let value = other(key).unwrap();
+        let State::Inert(reason) = key.state_of(value.as_str().unwrap_or_default()) else {
+            panic!("{} has an effect", key.path);
+        };
         let inert = with(key, &value).inert;
         let path = key.path.replace('*', "other");
         let banner = Banner {
@@ -104,7 +114,42 @@ fn every_key_that_does_nothing_is_named_with_its_reason() {
         };
         let said = format!("no effect {path}: {reason}");
         assert!(banner.text().contains(&said), "{said}");
-        assert!(!example::example().contains(&format!("{path}:")), "{path}");
+    }
+}
+
+/// The keys that stand in the example, those too that are commented out there.
+fn in_example() -> BTreeSet<String> {
+    let text = example::example();
+    let mut all = BTreeSet::new();
+    // The headings that are open, by how far they are indented.
+    let mut open: Vec<(usize, &str)> = Vec::new();
+    for line in text.lines() {
+        let content = line.trim_start();
+        let bare = content.strip_prefix("# ").unwrap_or(content);
+        let key = bare.trim_start();
+        let indent = line.len() - content.len() + bare.len() - key.len();
+        let Some((name, value)) = key.split_once(':') else {
+            continue;
+        };
+        // A key that is commented out has no default; what has more to say is a meaning.
+        let is_meaning = bare != content && !value.is_empty();
+        if is_meaning || name.contains(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
+            continue;
+        }
+        open.retain(|(above, _)| *above < indent);
+        open.push((indent, if name == "NAME" { "*" } else { name }));
+        let path: Vec<&str> = open.iter().map(|(_, name)| *name).collect();
+        all.insert(path.join("."));
+    }
+    all
+}
+
+#[test]
+fn the_example_has_every_key_that_works_and_no_other() {
+    let example = in_example();
+    for key in table::keys() {
+        let is_there = example.contains(key.path);
+        assert_eq!(is_there, key.state == State::Done, "{}", key.path);
     }
 }
 

@@ -1,0 +1,205 @@
+//! Settings, from the text of a file into the parts that they are for.
+
+use std::path::Path;
+
+use metaclaw_chat::Message;
+use metaclaw_learner::{Ask, Evolver, Judge};
+use metaclaw_llm::BudgetConfig;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+use crate::{
+    agent::AgentLink,
+    config::{Layer, Loaded, Policy},
+    environment::Environment,
+    roots,
+};
+
+const LLM: &str = "llm: {api_base: 'http://127.0.0.1:9/v1', model_id: m, api_key: k}\n";
+
+/// What a start in the home `dir` with these settings begins with; OpenClaw's file may lie there.
+fn plan(dir: &Path, text: &str) -> Plan {
+    let layer = Layer::text(dir.join("config.yaml"), text).unwrap();
+    let loaded = Loaded::new(vec![layer]).unwrap();
+    let openclaw = dir.join("openclaw.json").display().to_string();
+    let environment = Environment::from_pairs([("OPENCLAW_CONFIG_PATH", openclaw.as_str())]);
+    let home = Home::at(dir.join("home"));
+    let policy = Policy::from_config(&loaded.config, dir).unwrap();
+    let settings = (&loaded.config, &policy);
+    let (lines, _guard) = tracing_appender::non_blocking(io::sink());
+    Plan {
+        config_name: dir.join("config.yaml"),
+        agent: AgentLink::new(&home, &environment, settings, true),
+        home,
+        environment,
+        loaded,
+        policy,
+        roots: roots::load(),
+        dropped_lines: lines.error_counter(),
+    }
+}
+
+fn purse(plan: &Plan) -> Arc<Purse> {
+    Arc::new(Purse::open(BudgetConfig::default(), plan.home.spend()))
+}
+
+fn judge(text: &str) -> anyhow::Result<(Judge, JudgedWith)> {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan(dir.path(), text);
+    let settings: LearnerConfig = plan.loaded.room().unwrap();
+    let (judge, with, _) = learner::judge(&plan, &settings, &purse(&plan))?;
+    Ok((judge, with))
+}
+
+fn evolver(text: &str) -> Option<Evolver> {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan(dir.path(), text);
+    Some(evolver::evolver(&plan, &purse(&plan)).unwrap()?.0)
+}
+
+async fn why_not(model: &dyn Ask) -> String {
+    model.ask(&[Message::user("Hello?")]).await.unwrap_err().why
+}
+
+#[test]
+fn judge_kind_says_who_judges() {
+    let with = |text: &str| judge(&format!("{LLM}{text}")).map(|it| it.1);
+    assert!(matches!(with("").unwrap(), JudgedWith::Model { .. }));
+    let rules = "judge: {kind: rules, rules: [{on: reply, max_words: 40, score: 1}]}\n";
+    assert_eq!(with(rules).unwrap(), JudgedWith::Rules(1));
+    assert_eq!(with("judge: {kind: off}\n").unwrap(), JudgedWith::Nobody);
+    assert_eq!(judge("").unwrap().1, JudgedWith::Rules(0));
+    let error = judge("judge: {kind: llm}\n").unwrap_err().to_string();
+    assert!(error.contains("needs a model to ask"), "{error}");
+    let votes = |text: &str| match judge(&format!("{LLM}{text}")).unwrap().0 {
+        Judge::Model { votes, .. } => votes,
+        Judge::Rules(_) => 0,
+    };
+    assert_eq!((votes(""), votes("judge: {votes: 5}\n")), (3, 5));
+}
+
+#[test]
+fn skills_are_written_where_that_is_wanted() {
+    let every = |text: &str| evolver(&format!("{LLM}{text}")).map(|it| it.every_n_turns);
+    assert_eq!(every(""), Some(10));
+    assert_eq!(every("skills: {evolution_every_n_turns: 7}\n"), Some(7));
+    for never in [
+        "skills: {auto_evolve: false}\n",
+        "skills: {evolution_every_n_turns: 0}\n",
+        "skills: {enabled: false}\n",
+        "turns: {enabled: false}\n",
+    ] {
+        assert_eq!(every(never), None, "{never}");
+    }
+    assert!(evolver("").is_none(), "nobody can be asked");
+}
+
+/// A server that takes connections and never answers.
+async fn silent() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+#[tokio::test(start_paused = true)]
+async fn deadlines_are_those_of_the_settings() {
+    let (_listener, url) = silent().await;
+    let (judge, _) = judge(&format!(
+        "judge: {{url: '{url}', model: m, timeout: 7 s}}\n"
+    ))
+    .unwrap();
+    let Judge::Model { model, .. } = judge else {
+        panic!("{judge:?}");
+    };
+    let why = why_not(&*model).await;
+    assert!(why.ends_with("did not answer within 7 s"), "{why}");
+    let text = format!("evolver: {{url: '{url}', model: m, timeout: 9 s}}\n");
+    let why = why_not(&*evolver(&text).unwrap().model).await;
+    assert!(why.ends_with("did not answer within 9 s"), "{why}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!("rl: {{remote_url: '{url}', remote_timeout_s: 11}}\n");
+    let plan = plan(dir.path(), &text);
+    let training = TrainingSide::new(&plan, &Serving::new(|_: &str| ())).unwrap();
+    let error = training.backend.unwrap().health().await.unwrap_err();
+    let said = error.to_string();
+    assert!(said.ends_with("within 11s"), "{said}");
+}
+
+/// The head of the request that `asking` makes of `listener`.
+async fn head<T>(listener: &TcpListener, asking: impl Future<Output = T>) -> String {
+    let answering = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut bytes = vec![0; 4_096];
+        let n = stream.read(&mut bytes).await.unwrap();
+        let refusal = b"HTTP/1.1 401 no\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        stream.write_all(refusal).await.unwrap();
+        String::from_utf8_lossy(&bytes[..n]).to_lowercase()
+    };
+    tokio::join!(asking, answering).1
+}
+
+#[tokio::test]
+async fn each_server_is_shown_its_own_key() {
+    let (listener, url) = silent().await;
+    let text =
+        format!("{LLM}evolver: {{url: '{url}', model: m2, key: k2, api_version: 2024-10-21}}\n");
+    let evolver = evolver(&text).unwrap();
+    let asked = head(&listener, why_not(&*evolver.model)).await;
+    assert!(
+        asked.starts_with("post /openai/deployments/m2/chat/completions?api-version=2024-10-21 "),
+        "{asked}"
+    );
+    assert!(asked.contains("api-key: k2\r\n"), "{asked}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!("rl: {{remote_url: '{url}', remote_api_key: k3}}\n");
+    let plan = plan(dir.path(), &text);
+    let training = TrainingSide::new(&plan, &Serving::new(|_: &str| ())).unwrap();
+    let backend = training.backend.unwrap();
+    let asked = head(&listener, backend.health()).await;
+    assert!(asked.contains("authorization: bearer k3\r\n"), "{asked}");
+}
+
+#[tokio::test]
+async fn skills_dir_is_the_folder_of_skills() {
+    let dir = tempfile::tempdir().unwrap();
+    let mine = dir.path().join("mine/mail");
+    std::fs::create_dir_all(&mine).unwrap();
+    let skill = "---\nname: mail\ndescription: Drafting an email\n---\nDo it.\n";
+    std::fs::write(mine.join("SKILL.md"), skill).unwrap();
+    for (text, is_mine) in [("skills: {dir: mine}\n", true), ("", false)] {
+        let Plan { loaded, home, .. } = plan(dir.path(), text);
+        let (library, warnings) = lessons::open(&loaded, &home, Vec::new()).await.unwrap();
+        assert_eq!(warnings, [""; 0]);
+        let skills = library.skills(&AgentId::default_agent());
+        let has_mine = skills
+            .iter()
+            .any(|it| it.description == "Drafting an email");
+        assert_eq!((has_mine, skills.len() == 1), (is_mine, is_mine), "{text}");
+        // The bank is put into our own folder, and into nobody else's.
+        assert_eq!(home.skills().exists(), !is_mine);
+    }
+}
+
+#[test]
+fn claw_type_says_whose_file_is_changed() {
+    let text = "{agents: {defaults: {model: 'p/m'}}, models: {providers: {p: {baseUrl: 'http://h/v1', apiKey: 'k', api: 'openai-completions'}}}}";
+    for (claw, is_pointed) in [
+        ("", true),
+        ("claw_type: openclaw\n", true),
+        ("claw_type: none\n", false),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("openclaw.json");
+        std::fs::write(&file, text).unwrap();
+        let plan = plan(dir.path(), &format!("{LLM}{claw}"));
+        let surroundings = crate::agent::surroundings(&plan.environment);
+        let found = crate::agent::find(&surroundings).unwrap().unwrap();
+        plan.home.wiring().accept(&found).unwrap();
+        let pointed = plan.agent.point(([127, 0, 0, 1], 30_000).into());
+        assert_eq!(pointed.is_some_and(|it| it.asks_us), is_pointed, "{claw}");
+        let is_as_before = std::fs::read_to_string(&file).unwrap() == text;
+        assert_eq!(is_as_before, !is_pointed, "{claw}");
+    }
+}
