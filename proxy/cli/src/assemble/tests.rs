@@ -40,7 +40,8 @@ fn plan(dir: &Path, text: &str) -> Plan {
 }
 
 fn purse(plan: &Plan) -> Arc<Purse> {
-    Arc::new(Purse::open(BudgetConfig::default(), plan.home.spend()))
+    let log = TurnLog::open(&plan.home.turns(), &TurnsConfig::default()).unwrap();
+    Arc::new(Purse::open(BudgetConfig::default(), plan.home.spend(), log))
 }
 
 fn judge(text: &str) -> anyhow::Result<(Judge, JudgedWith)> {
