@@ -170,7 +170,7 @@ async fn timed(
             .collect(),
         max_tokens: n_reply,
         temperature,
-        stop_at_end: false,
+        ignore_eos: true,
         seed: Some(1),
         adapter: adapter.map(str::to_owned),
         ..GenerateRequest::default()

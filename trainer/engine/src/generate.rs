@@ -24,14 +24,26 @@ pub struct GenerateRequest {
     pub top_p: f64,
     /// So many of the likeliest tokens; 0 is all.
     pub top_k: usize,
+    /// Leaves out tokens less likely than this share of the likeliest one; 0 is off.
+    pub min_p: f64,
+    /// Logits of ids seen in prompt or reply are divided by it where positive, else multiplied; 1 is off.
+    pub repetition_penalty: f64,
+    /// Taken from the logits of ids that the reply holds; 0 is off.
+    pub presence_penalty: f64,
+    /// Taken from the logits of ids once for each time that the reply holds them; 0 is off.
+    pub frequency_penalty: f64,
     /// `None`: another draw each time.
     pub seed: Option<u64>,
     /// Texts that end the reply; they are not given out.
     pub stop: Vec<String>,
     /// Ids that end the reply, besides the model's own.
-    pub stop_ids: Vec<u32>,
-    /// Whether the model's own end ids end the reply; off for measuring only.
-    pub stop_at_end: bool,
+    pub stop_token_ids: Vec<u32>,
+    /// Whether the model's own end ids are tokens like any other.
+    pub ignore_eos: bool,
+    /// Nothing ends the reply before so many tokens.
+    pub min_tokens: usize,
+    /// So many of the likeliest tokens are given with each token, 0 to 20.
+    pub top_logprobs: usize,
 }
 
 /// A token of a reply.
@@ -45,6 +57,9 @@ pub struct Token {
     pub logprob: f32,
     /// Of its probability as drawn.
     pub sampling_logprob: f32,
+    /// The likeliest tokens of the model itself, likeliest first, with their `logprob`: as many as
+    /// [`GenerateRequest::top_logprobs`] asks for; the token need not be among them.
+    pub top: Vec<(u32, f32)>,
 }
 
 /// Why a reply ended.
@@ -174,10 +189,16 @@ impl Default for GenerateRequest {
             temperature,
             top_p,
             top_k,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
             seed: None,
             stop: Vec::new(),
-            stop_ids: Vec::new(),
-            stop_at_end: true,
+            stop_token_ids: Vec::new(),
+            ignore_eos: false,
+            min_tokens: 0,
+            top_logprobs: 0,
         }
     }
 }

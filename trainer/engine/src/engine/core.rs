@@ -305,8 +305,8 @@ impl Core {
         // Room for a whole reply, so that a slow reader never blocks the thread.
         let (events, received) = mpsc::channel(max_tokens + 2);
         let adapter_step = adapter.as_ref().map(|adapter| adapter.step);
-        let mut end_ids = request.stop_ids;
-        if request.stop_at_end {
+        let mut end_ids = request.stop_token_ids;
+        if !request.ignore_eos {
             end_ids.extend(&model.family.eos_ids);
         }
         let generation = Generation::new(Parts {

@@ -71,7 +71,7 @@ fn request(prompt_ids: &[u32], max_tokens: usize) -> GenerateRequest {
         prompt_ids: prompt_ids.to_vec(),
         max_tokens,
         temperature: 0.0,
-        stop_at_end: false,
+        ignore_eos: true,
         ..GenerateRequest::default()
     }
 }
@@ -201,7 +201,7 @@ async fn stop_texts_and_ids_end_a_reply() {
 
     let third = tokens[2].id;
     let stopped = GenerateRequest {
-        stop_ids: vec![third],
+        stop_token_ids: vec![third],
         ..request(&prompt(40), 24)
     };
     let (tokens, finished) = run(&engine, stopped).await.unwrap();

@@ -135,6 +135,7 @@ impl Generation {
             text,
             logprob: drawn.logprob,
             sampling_logprob: drawn.sampling_logprob,
+            top: Vec::new(),
         };
         let sent = self.send(GenerateEvent::Token(token));
         if !(ended || stopped || full) {
