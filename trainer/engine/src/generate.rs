@@ -1,12 +1,12 @@
-//! One reply: prompt in portions, then token by token.
+//! What is asked for and what comes back: requests, tokens, errors, and a reply in the making.
 
+mod reply;
 mod stop;
-mod stream;
 
 use tch::TchError;
 use tokio::sync::mpsc;
 
-pub(crate) use self::stream::{Generation, Parts, Step};
+pub(crate) use self::reply::{Reply, Step};
 use crate::sampler::{ParamError, SampleError, SamplingParams};
 
 /// What to generate.
@@ -124,7 +124,7 @@ pub enum GenerateError {
     },
     /// A prompt that does not fit in memory.
     #[error(
-        "a prompt of {n_prompt} tokens needs {needed} bytes of KV cache, kv_budget is {budget}: shorten the conversation or raise it"
+        "a prompt of {n_prompt} tokens needs {needed} bytes of KV cache, its budget is {budget}: shorten the conversation or raise --kv-budget"
     )]
     Memory {
         /// Ids of the prompt.
@@ -225,7 +225,24 @@ impl GenerateRequest {
         if n_prompt >= context {
             return Err(GenerateError::Context { n_prompt, context });
         }
-        match self.prompt_ids.iter().position(|&id| id as usize >= vocab) {
+        if self.min_tokens > self.max_tokens {
+            return Err(ParamError {
+                field: "min_tokens",
+                value: self.min_tokens.to_string(),
+                allowed: format!("0 to max_tokens, {}", self.max_tokens),
+            }
+            .into());
+        }
+        let is_unknown = |id: &&u32| **id as usize >= vocab;
+        if let Some(id) = self.stop_token_ids.iter().find(is_unknown) {
+            return Err(ParamError {
+                field: "stop_token_ids",
+                value: id.to_string(),
+                allowed: format!("ids below the vocabulary of {vocab}"),
+            }
+            .into());
+        }
+        match self.prompt_ids.iter().position(|id| is_unknown(&id)) {
             Some(position) => Err(GenerateError::UnknownId {
                 id: self.prompt_ids[position],
                 position,
@@ -236,7 +253,7 @@ impl GenerateRequest {
     }
 
     /// Tokens that may be generated in a context.
-    pub(crate) fn room(&self, context: usize) -> usize {
+    pub(crate) fn max_new_tokens(&self, context: usize) -> usize {
         self.max_tokens
             .min(context.saturating_sub(self.prompt_ids.len()))
     }
@@ -246,6 +263,12 @@ impl GenerateRequest {
             temperature: self.temperature,
             top_p: self.top_p,
             top_k: self.top_k,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            min_tokens: self.min_tokens,
+            top_logprobs: self.top_logprobs,
             seed: self.seed.unwrap_or(fallback_seed),
         }
     }
