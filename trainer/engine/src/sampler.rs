@@ -181,8 +181,8 @@ fn draw(
     let v = sums_nv.size2()?.1;
     let points_n1 = column(samplers.iter().map(|s| s.point()), device)?;
     let points_n1 = points_n1.f_mul(&sums_nv.f_narrow(1, v - 1, 1)?)?;
-    let drawn_n1 = sums_nv
-        .f_searchsorted(&points_n1, false, true, "right", None::<Tensor>)?
+    let drawn_n1 = points_n1
+        .f_searchsorted(&sums_nv, false, true, "right", None::<Tensor>)?
         .f_clamp_max(v - 1)?;
     let greedy_n1 = column(
         samplers.iter().map(|s| f64::from(u8::from(s.is_greedy()))),
