@@ -85,9 +85,7 @@ pub fn attention_half<'a>(
     attention: Attention<'_>,
 ) -> Result<Tensor, TchError> {
     let adapters = adapters.into();
-    let kind = w.qkv.weight.f_kind()?;
-    let normed = rms_norm(x, &w.input_norm, family.norm_eps, kind)?;
-    let [q, k, v] = project(family, w, adapters, &normed, rope)?;
+    let [q, k, v] = qkv(family, w, adapters, x, rope)?;
     let mixed = match attention {
         Attention::Causal { mask } => causal(&q, &k, &v, mask)?,
         Attention::Paged { kv, plan } => attention::paged([&q, &k, &v], kv, plan)?,
@@ -125,17 +123,25 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64, kind: Kind) -> Result<Ten
         .f_to_kind(kind)
 }
 
-/// Queries, keys and values, rotated: `[b, t, heads, e]` each.
-fn project(
+/// Queries, keys and values of a layer's input, queries and keys rotated.
+///
+/// # Shapes
+/// `x`: `[b, t, d]`, f32. Returns `[b, t, heads, e]` each, in the dtype of the weights.
+///
+/// # Errors
+/// As [`layer_forward`].
+pub fn qkv<'a>(
     family: &Family,
     w: &LayerWeights,
-    adapters: Adapters<'_>,
+    adapters: impl Into<Adapters<'a>>,
     x: &Tensor,
     rope: &RopeSlice,
 ) -> Result<[Tensor; 3], TchError> {
     let (b, t, _) = x.size3()?;
     let (h, kv, e) = (family.n_heads, family.n_kv_heads, family.head_dim);
-    let all = w.qkv.forward(x, adapters)?;
+    let kind = w.qkv.weight.f_kind()?;
+    let normed = rms_norm(x, &w.input_norm, family.norm_eps, kind)?;
+    let all = w.qkv.forward(&normed, adapters.into())?;
     let [qk, v] = split(&all, [(h + kv) * e, kv * e], -1)?;
     let qk = qk.f_view([b, t, h + kv, e])?;
     let qk = match &w.qk_norm {

@@ -249,10 +249,14 @@ fn prompts_that_arrive_never_keep_a_running_reply_waiting() {
 fn who_is_put_off_says_the_same_in_the_end() {
     let place = Place::new();
     let requests: Vec<GenerateRequest> = (0..4_u32)
-        .map(|i| GenerateRequest {
-            temperature: 0.8,
-            seed: Some(u64::from(i)),
-            ..request(&prompt(30 + i), 150)
+        .map(|i| {
+            let mut ids = prompt(30 + i);
+            ids[0] = i;
+            GenerateRequest {
+                temperature: 0.8,
+                seed: Some(u64::from(i)),
+                ..request(&ids, 150)
+            }
         })
         .collect();
     let want: Vec<_> = requests.iter().map(|r| alone(&place, r)).collect();
