@@ -128,6 +128,10 @@ fn over_past(q: &Tensor, kv: &LayerKv, past: &Past) -> Result<Vec<Part>, TchErro
 
 /// New positions see themselves and those before them. Here the key heads are the batch, and each is
 /// repeated for its query heads by a stride of 0.
+#[expect(
+    clippy::many_single_char_names,
+    reason = "the axes and the three projections are called so everywhere"
+)]
 fn among_themselves(q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Part, TchError> {
     let (n_kv, group, t, e) = q.size4()?;
     let repeated = |x: &Tensor| {

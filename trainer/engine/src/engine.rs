@@ -12,6 +12,7 @@ mod guard;
 mod scheduler;
 mod serving;
 mod state;
+mod step;
 mod stream;
 #[cfg(test)]
 mod tests;

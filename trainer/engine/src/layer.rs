@@ -76,6 +76,10 @@ pub fn layer_forward<'a>(
 ///
 /// # Errors
 /// As [`layer_forward`].
+#[expect(
+    clippy::many_single_char_names,
+    reason = "the axes and the three projections are called so everywhere"
+)]
 pub fn attention_half<'a>(
     family: &Family,
     w: &LayerWeights,
@@ -130,6 +134,10 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64, kind: Kind) -> Result<Ten
 ///
 /// # Errors
 /// As [`layer_forward`].
+#[expect(
+    clippy::many_single_char_names,
+    reason = "the axes and the three projections are called so everywhere"
+)]
 pub fn qkv<'a>(
     family: &Family,
     w: &LayerWeights,
@@ -158,6 +166,10 @@ pub fn qkv<'a>(
 }
 
 /// Attention of whole rows among themselves.
+#[expect(
+    clippy::many_single_char_names,
+    reason = "the axes and the three projections are called so everywhere"
+)]
 fn causal(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Result<Tensor, TchError> {
     let (b, t, h, e) = q.size4()?;
     let grouped = h != k.size4()?.2;

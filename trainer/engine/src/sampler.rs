@@ -116,12 +116,12 @@ pub fn sample(
             look,
         )?;
         let mut columns = vec![
-            draw.ids_n1.f_to_kind(Kind::Double)?,
+            draw.ids.f_to_kind(Kind::Double)?,
             raw_nv
-                .f_gather(1, &draw.ids_n1, false)?
+                .f_gather(1, &draw.ids, false)?
                 .f_to_kind(Kind::Double)?,
-            draw.logprobs_n1.f_to_kind(Kind::Double)?,
-            draw.short_n1.f_to_kind(Kind::Double)?,
+            draw.logprobs.f_to_kind(Kind::Double)?,
+            draw.is_short.f_to_kind(Kind::Double)?,
         ];
         if n_top > 0 {
             let (logprobs, ids) = raw_nv.f_topk(n_top, -1, true, true)?;
@@ -141,11 +141,11 @@ pub fn sample(
 
 /// What is read back of one draw; `[n, 1]` each.
 struct Draw {
-    ids_n1: Tensor,
+    ids: Tensor,
     /// As drawn, f32.
-    logprobs_n1: Tensor,
+    logprobs: Tensor,
     /// Above 0 where the look at the likeliest tokens was too short.
-    short_n1: Tensor,
+    is_short: Tensor,
 }
 
 fn draw(
@@ -159,9 +159,9 @@ fn draw(
     let zeros_n1 = Tensor::f_zeros(likeliest_n1.size(), (Kind::Float, device))?;
     if samplers.iter().all(|s| s.is_greedy()) {
         return Ok(Draw {
-            ids_n1: likeliest_n1,
-            logprobs_n1: zeros_n1.shallow_clone(),
-            short_n1: zeros_n1,
+            ids: likeliest_n1,
+            logprobs: zeros_n1.shallow_clone(),
+            is_short: zeros_n1,
         });
     }
     let heat = |s: &&Sampler| {
@@ -192,9 +192,9 @@ fn draw(
     let ids_n1 = likeliest_n1.f_where_self(&greedy_n1, &drawn_n1)?;
     let logprobs_n1 = kept_nv.f_gather(1, &ids_n1, false)?;
     Ok(Draw {
-        logprobs_n1: zeros_n1.f_where_self(&greedy_n1, &logprobs_n1)?,
-        ids_n1,
-        short_n1,
+        logprobs: zeros_n1.f_where_self(&greedy_n1, &logprobs_n1)?,
+        ids: ids_n1,
+        is_short: short_n1,
     })
 }
 

@@ -3,20 +3,17 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use tch::{TchError, Tensor};
 use tokio::sync::{mpsc, oneshot};
 
 use super::EngineConfig;
-use super::guard::guarded;
 use super::scheduler::{self, RoundBudget};
 use super::state::EngineState;
+use super::step::{self, Outcome};
 use super::stream::Stream;
 use crate::adapter::AdapterError;
 use crate::generate::{GenerateError, GenerateRequest, GenerationStream, Reply, Step};
 use crate::kv::{BlockManager, KvPool, PAGE, PageTable};
-use crate::model::Model;
 use crate::rng::SplitMix64;
-use crate::sampler::{self, SampleError, SampledToken, Sampler};
 use crate::tokenizer::ChatTokenizer;
 
 /// Pages that each live reply can still grow by before another gets a place: fewer, and the new one would soon
@@ -28,9 +25,6 @@ pub(super) struct Waiting {
     pub(super) request: GenerateRequest,
     pub(super) reply: oneshot::Sender<Result<GenerationStream, GenerateError>>,
 }
-
-/// What running its rows gave a stream: a token once all its ids are run.
-type Outcome = Option<Result<SampledToken, SampleError>>;
 
 /// All replies, and the pages of their keys and values.
 pub(super) struct Serving {
@@ -106,7 +100,7 @@ impl Serving {
         // Rows of one adapter stand together.
         chosen.sort_by_key(|&(i, _)| (self.live[i].key(), i));
         let begun = Instant::now();
-        let outcomes = self.run_or_split(&state.model, &chosen);
+        let outcomes = step::run(&state.model, &mut self.pool, &self.live, &chosen);
         let n_rows = chosen.iter().map(|&(_, n)| n).sum();
         self.budget.took(n_rows, begun.elapsed());
         self.apply(&chosen, outcomes);
@@ -250,39 +244,6 @@ impl Serving {
         }
     }
 
-    /// Runs rows together; where that fails, each stream's alone, so that one of them ends and not all.
-    fn run_or_split(
-        &mut self,
-        model: &Model,
-        chosen: &[(usize, usize)],
-    ) -> Vec<Result<Outcome, GenerateError>> {
-        match self.run(model, chosen) {
-            Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
-            Err(error) if chosen.len() == 1 => vec![Err(error)],
-            Err(error) => {
-                tracing::warn!(%error, n = chosen.len(), "a batch failed: its replies are run one by one");
-                let each = chosen.iter().map(|one| {
-                    let mut alone = self.run(model, &[*one])?;
-                    Ok(alone.pop().flatten())
-                });
-                each.collect()
-            }
-        }
-    }
-
-    fn run(
-        &mut self,
-        model: &Model,
-        chosen: &[(usize, usize)],
-    ) -> Result<Vec<Outcome>, GenerateError> {
-        let Self { live, pool, .. } = self;
-        let done = guarded("batch", || {
-            let _guard = tch::no_grad_guard();
-            step(model, pool, live, chosen)
-        });
-        Ok(done.map_err(GenerateError::Panicked)??)
-    }
-
     fn apply(&mut self, chosen: &[(usize, usize)], outcomes: Vec<Result<Outcome, GenerateError>>) {
         let mut ended = Vec::new();
         for (&(i, n), outcome) in chosen.iter().zip(outcomes) {
@@ -312,29 +273,6 @@ impl Serving {
             self.blocks.release(stream.table);
         }
     }
-}
-
-/// One forward pass and one draw for the streams whose ids are then all run.
-fn step(
-    model: &Model,
-    pool: &mut KvPool,
-    live: &[Stream],
-    chosen: &[(usize, usize)],
-) -> Result<Vec<Outcome>, TchError> {
-    let rows: Vec<_> = chosen.iter().map(|&(i, n)| live[i].rows(n)).collect();
-    let hidden_nd = model.forward_batch(&rows, pool)?;
-    let is_drawn = |&(i, n): &(usize, usize)| live[i].n_pending() == n;
-    let drawn = (0_i64..).zip(chosen).filter(|(_, one)| is_drawn(one));
-    let (places, streams): (Vec<i64>, Vec<usize>) = drawn.map(|(at, &(i, _))| (at, i)).unzip();
-    if places.is_empty() {
-        return Ok(chosen.iter().map(|_| None).collect());
-    }
-    let places = Tensor::f_from_slice(&places)?.f_to_device(model.device)?;
-    let logits_nv = model.logits(&hidden_nd.f_index_select(0, &places)?)?;
-    let samplers: Vec<&Sampler> = streams.iter().map(|&i| live[i].reply.sampler()).collect();
-    let mut tokens = sampler::sample(&logits_nv, &samplers)?.into_iter();
-    let outcome = |one| if is_drawn(one) { tokens.next() } else { None };
-    Ok(chosen.iter().map(outcome).collect())
 }
 
 fn served(

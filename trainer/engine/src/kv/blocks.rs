@@ -137,10 +137,16 @@ impl BlockManager {
 
     /// Takes everything back; what is in the tree stays known while there is room.
     pub(crate) fn release(&mut self, table: PageTable) {
-        for &page in &table.pages[table.n_shared..] {
+        let PageTable {
+            pages,
+            n_shared,
+            end,
+            ..
+        } = table;
+        for page in pages.into_iter().skip(n_shared) {
             self.free.free(page);
         }
-        if let Some(end) = table.end {
+        if let Some(end) = end {
             self.tree.release(end);
         }
     }

@@ -1,6 +1,7 @@
 use tch::{Device, Kind, Tensor};
 
 use super::*;
+use crate::linear::Part;
 
 const DIMS: LayerDims = LayerDims {
     hidden: 8,

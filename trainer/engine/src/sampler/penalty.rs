@@ -53,7 +53,7 @@ pub(super) fn adjust(
         return Ok(None);
     }
     let mut copy_nv = logits_nv.f_empty_like()?;
-    let _copied = copy_nv.f_copy_(logits_nv)?;
+    copy_nv.f_copy_(logits_nv)?;
     for (i, sampler) in (0..).zip(samplers) {
         let mut row_v = copy_nv.f_get(i)?;
         if !sampler.counts.seen.is_empty() {
