@@ -9,13 +9,13 @@ use crate::kv::PAGE;
 /// A round that lets readers of running replies wait no longer than this.
 const TARGET: Duration = Duration::from_millis(150);
 /// Where nobody waits for the next token, rounds end only so that others can join.
-const PATIENT: Duration = Duration::from_millis(500);
+const PATIENT: Duration = Duration::from_millis(800);
 /// Fewer rows would read all weights for little.
 const MIN_ROWS: usize = 2 * PAGE;
 /// More rows gain nothing: their activations leave the cache.
 const MAX_ROWS: usize = 512;
 /// Rows of the first round, before anything was measured.
-const FIRST_ROWS: usize = 64;
+const FIRST_ROWS: usize = 128;
 
 /// How many rows of prompts a round may run, by what rows took so far.
 #[derive(Debug)]
@@ -116,9 +116,9 @@ mod tests {
     #[test]
     fn a_short_prompt_is_not_behind_a_long_one() {
         let rows = plan(&[15_000, 300, 40], &measured(5.0));
-        assert_eq!(rows, [48, 0, 40], "100 rows");
+        assert_eq!(rows, [112, 0, 40], "160 rows");
         let rows = plan(&[15_000, 300], &measured(5.0));
-        assert_eq!(rows, [48, 48]);
+        assert_eq!(rows, [80, 80]);
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
         let mut budget = RoundBudget::new();
         assert_eq!(budget.rows(true), FIRST_ROWS);
         budget.took(64, Duration::from_millis(64));
-        assert_eq!((budget.rows(true), budget.rows(false)), (150, 500));
+        assert_eq!((budget.rows(true), budget.rows(false)), (150, MAX_ROWS));
         budget.took(2, Duration::from_secs(1));
         assert_eq!(budget.rows(true), 150, "a small round says nothing");
         budget.took(100, Duration::from_secs(1));
