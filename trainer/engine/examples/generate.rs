@@ -100,7 +100,63 @@ async fn measure(engine: &Engine, adapter: Option<&str>) -> Result<(), Failure> 
         }
         say("\n");
     }
+    for n in [1, 8] {
+        together(engine, adapter, n).await?;
+    }
+    next_turn(engine, adapter).await
+}
+
+/// Replies at once: tokens of all of them, and the processor time of each.
+async fn together(engine: &Engine, adapter: Option<&str>, n: u32) -> Result<(), Failure> {
+    const N_REPLY: usize = 64;
+    let mut streams = Vec::new();
+    let (begun, cpu) = (Instant::now(), cpu_seconds());
+    for i in 0..n {
+        let request = request(adapter, (7000 + 100 * i..7016 + 100 * i).collect(), N_REPLY);
+        streams.push(engine.generate(request).await?);
+    }
+    for stream in &mut streams {
+        while let Some(event) = stream.recv().await {
+            event?;
+        }
+    }
+    let clock = Clock::since(begun, cpu);
+    let rate = rate(N_REPLY * streams.len(), &clock);
+    say(&format!("{n} replies of {N_REPLY} at once: {rate}\n"));
     Ok(())
+}
+
+/// The first token of a conversation of 1,500 ids, and of its next turn.
+async fn next_turn(engine: &Engine, adapter: Option<&str>) -> Result<(), Failure> {
+    let mut ids: Vec<u32> = (0..1500).map(|i| 2000 + i * 7 % 30_000).collect();
+    for turn in ["first turn", "next turn"] {
+        let (begun, cpu) = (Instant::now(), cpu_seconds());
+        let mut stream = engine.generate(request(adapter, ids.clone(), 1)).await?;
+        while let Some(event) = stream.recv().await {
+            if let GenerateEvent::Token(token) = event? {
+                ids.push(token.id);
+            }
+        }
+        let clock = Clock::since(begun, cpu);
+        let (wall, cpu) = (clock.wall * 1e3, clock.cpu * 1e3);
+        say(&format!(
+            "{turn} over 1500 ids: {wall:.0} ms [{cpu:.0} ms] to its first token\n"
+        ));
+        ids.extend(40..60);
+    }
+    Ok(())
+}
+
+fn request(adapter: Option<&str>, prompt_ids: Vec<u32>, max_tokens: usize) -> GenerateRequest {
+    GenerateRequest {
+        prompt_ids,
+        max_tokens,
+        temperature: 0.0,
+        ignore_eos: true,
+        seed: Some(1),
+        adapter: adapter.map(str::to_owned),
+        ..GenerateRequest::default()
+    }
 }
 
 /// Seconds on the wall and of all processors together.
@@ -164,16 +220,10 @@ async fn timed(
     temperature: f64,
 ) -> Result<Timed, GenerateError> {
     let first_id = n_prompt + u32::try_from(n_reply).unwrap_or(0);
+    let ids = (0..n_prompt).map(|i| 1000 + (first_id * 31 + i * 17) % 20_000);
     let request = GenerateRequest {
-        prompt_ids: (0..n_prompt)
-            .map(|i| 1000 + (first_id * 31 + i * 17) % 20_000)
-            .collect(),
-        max_tokens: n_reply,
         temperature,
-        stop_at_end: false,
-        seed: Some(1),
-        adapter: adapter.map(str::to_owned),
-        ..GenerateRequest::default()
+        ..request(adapter, ids.collect(), n_reply)
     };
     let (begun, cpu) = (Instant::now(), cpu_seconds());
     let mut stream = engine.generate(request).await?;

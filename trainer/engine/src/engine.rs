@@ -1,16 +1,23 @@
 //! The engine: one named thread that owns all tensors and runs both trades, serving and training.
 //!
-//! A handle is a sender of a bounded channel. The thread runs one step of every live reply in turn;
-//! while a training job is under way, slices of it go between the steps (see `schedule.rs`). What
+//! A handle is a sender of a bounded channel. The thread runs rounds (`serving.rs`): the next token of every
+//! live reply and portions of new prompts (`scheduler.rs`) are one batch of rows, one pass over the weights and
+//! one draw. While a training job is under way, slices of it go between the rounds (`time_share.rs`). What
 //! panics in libtorch's bindings ends one request or one job, never the thread.
 
 mod adapters;
 mod config;
 mod core;
-mod schedule;
+mod guard;
+mod scheduler;
+mod serving;
 mod state;
+mod step;
+mod stream;
 #[cfg(test)]
 mod tests;
+mod threads;
+mod time_share;
 
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -20,7 +27,8 @@ use tokio::sync::oneshot;
 
 pub use self::adapters::{AdapterCache, ServedAdapter};
 pub use self::config::{Dtype, EngineConfig, ModelInfo};
-use self::core::{Command, Core, Waiting};
+use self::core::{Command, Core};
+use self::serving::Waiting;
 pub use self::state::{EngineState, Job, Progress};
 use crate::generate::{GenerateError, GenerateRequest, GenerationStream};
 use crate::tokenizer::ChatTokenizer;

@@ -1,38 +1,15 @@
-//! One reply: prompt in portions, then token by token.
+//! What is asked for and what comes back: requests, tokens, errors, and a reply in the making.
 
+mod reply;
+mod request;
 mod stop;
-mod stream;
 
 use tch::TchError;
 use tokio::sync::mpsc;
 
-pub(crate) use self::stream::{Generation, Parts, Step};
-use crate::sampler::{ParamError, SampleError, SamplingParams};
-
-/// What to generate.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GenerateRequest {
-    /// The whole prompt; at least one id, fewer than the context.
-    pub prompt_ids: Vec<u32>,
-    /// An adapter of the checkpoint folder; `None` is the base.
-    pub adapter: Option<String>,
-    /// At most so many tokens; what the context leaves if that is less.
-    pub max_tokens: usize,
-    /// 0 takes the likeliest token.
-    pub temperature: f64,
-    /// The smallest set of likeliest tokens that holds this much probability; 1 is all.
-    pub top_p: f64,
-    /// So many of the likeliest tokens; 0 is all.
-    pub top_k: usize,
-    /// `None`: another draw each time.
-    pub seed: Option<u64>,
-    /// Texts that end the reply; they are not given out.
-    pub stop: Vec<String>,
-    /// Ids that end the reply, besides the model's own.
-    pub stop_ids: Vec<u32>,
-    /// Whether the model's own end ids end the reply; off for measuring only.
-    pub stop_at_end: bool,
-}
+pub(crate) use self::reply::{Reply, Step};
+pub use self::request::GenerateRequest;
+use crate::sampler::{ParamError, SampleError};
 
 /// A token of a reply.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +22,9 @@ pub struct Token {
     pub logprob: f32,
     /// Of its probability as drawn.
     pub sampling_logprob: f32,
+    /// The likeliest tokens of the model itself, likeliest first, with their `logprob`: as many as
+    /// [`GenerateRequest::top_logprobs`] asks for; the token need not be among them.
+    pub top: Vec<(u32, f32)>,
 }
 
 /// Why a reply ended.
@@ -109,7 +89,7 @@ pub enum GenerateError {
     },
     /// A prompt that does not fit in memory.
     #[error(
-        "a prompt of {n_prompt} tokens needs {needed} bytes of KV cache, kv_budget is {budget}: shorten the conversation or raise it"
+        "a prompt of {n_prompt} tokens needs {needed} bytes of KV cache, its budget is {budget}: shorten the conversation or raise --kv-budget"
     )]
     Memory {
         /// Ids of the prompt.
@@ -155,79 +135,6 @@ pub struct GenerationStream {
     events: mpsc::Receiver<Result<GenerateEvent, GenerateError>>,
     adapter_step: Option<u64>,
     ended: bool,
-}
-
-// === impl GenerateRequest ===
-
-impl Default for GenerateRequest {
-    fn default() -> Self {
-        let SamplingParams {
-            temperature,
-            top_p,
-            top_k,
-            ..
-        } = SamplingParams::default();
-        Self {
-            prompt_ids: Vec::new(),
-            adapter: None,
-            max_tokens: 256,
-            temperature,
-            top_p,
-            top_k,
-            seed: None,
-            stop: Vec::new(),
-            stop_ids: Vec::new(),
-            stop_at_end: true,
-        }
-    }
-}
-
-impl GenerateRequest {
-    /// Checks what needs no model thread.
-    ///
-    /// # Errors
-    /// A parameter out of range, an empty prompt, an unknown id, or a prompt beyond the context.
-    pub fn check(&self, vocab: usize, context: usize) -> Result<(), GenerateError> {
-        self.sampling(0).check()?;
-        let n_prompt = self.prompt_ids.len();
-        if n_prompt == 0 {
-            return Err(GenerateError::EmptyPrompt);
-        }
-        if self.max_tokens == 0 {
-            return Err(ParamError {
-                field: "max_tokens",
-                value: "0".into(),
-                allowed: "1 or more".into(),
-            }
-            .into());
-        }
-        if n_prompt >= context {
-            return Err(GenerateError::Context { n_prompt, context });
-        }
-        match self.prompt_ids.iter().position(|&id| id as usize >= vocab) {
-            Some(position) => Err(GenerateError::UnknownId {
-                id: self.prompt_ids[position],
-                position,
-                vocab,
-            }),
-            None => Ok(()),
-        }
-    }
-
-    /// Tokens that may be generated in a context.
-    pub(crate) fn room(&self, context: usize) -> usize {
-        self.max_tokens
-            .min(context.saturating_sub(self.prompt_ids.len()))
-    }
-
-    pub(crate) fn sampling(&self, fallback_seed: u64) -> SamplingParams {
-        SamplingParams {
-            temperature: self.temperature,
-            top_p: self.top_p,
-            top_k: self.top_k,
-            seed: self.seed.unwrap_or(fallback_seed),
-        }
-    }
 }
 
 // === impl GenerationStream ===

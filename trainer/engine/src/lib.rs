@@ -2,7 +2,7 @@
 //!
 //! [`engine::Engine`] is the way in: a handle on the one thread that owns all tensors. Below it, from
 //! the ground up: [`family`] (config.json), [`weights`] (mapped files, GGUF), [`layer`] and [`model`]
-//! (the forward pass), [`cache`], [`sampler`] and [`generate`] (replies), [`tokenizer`] and [`template`]
+//! (the forward pass), [`kv`], [`attention`] and [`batch`] (many sequences in one pass), [`sampler`] and [`generate`] (replies), [`tokenizer`] and [`template`]
 //! (text), [`lora`], [`loss`], [`train`], [`optim`] and [`run`] (training), [`adapter`] and
 //! [`checkpoint`] (what is kept).
 //!
@@ -10,7 +10,8 @@
 //! an `f_*` one; what panics all the same ends one request (`engine/core.rs`).
 
 pub mod adapter;
-pub mod cache;
+pub mod attention;
+pub mod batch;
 pub mod checkpoint;
 pub mod datum;
 pub mod engine;
@@ -20,14 +21,15 @@ pub mod generate;
 #[cfg(test)]
 mod golden;
 pub mod head;
+pub mod kv;
 pub mod layer;
+pub mod linear;
 pub mod lora;
 pub mod loss;
 pub mod memory;
 pub mod model;
 pub mod optim;
 pub mod pack;
-mod prefix;
 pub mod rng;
 pub mod rope;
 pub mod run;

@@ -7,12 +7,14 @@
 //! Masters are f32, and so is the branch, over a bf16 base too: it is a few percent of a step (SmolLM2, two
 //! cores, 480 tokens: 2.5 s, and 2.5 s with the branch in bf16), and both sides of an importance ratio agree.
 
+mod layer;
 mod target;
 
 use std::collections::BTreeMap;
 
 use tch::{Kind, TchError, Tensor};
 
+pub use self::layer::{LayerLora, LoraPair};
 pub use self::target::{LayerDims, LoraError, Projection, Side, peft_name};
 use crate::rng::SplitMix64;
 
@@ -25,23 +27,6 @@ pub struct LoraSpec {
     pub alpha: u32,
     /// The projections that get a pair, each once, in the order of [`Projection::ALL`].
     pub targets: Vec<Projection>,
-}
-
-/// `A` and `B` of one projection.
-#[derive(Debug)]
-pub struct LoraPair {
-    /// `[rank, d_in]`.
-    pub a: Tensor,
-    /// `[d_out, rank]`.
-    pub b: Tensor,
-}
-
-/// The adapters of one layer.
-#[derive(Debug)]
-pub struct LayerLora {
-    /// `alpha / rank`.
-    pub scale: f64,
-    pairs: [Option<LoraPair>; 7],
 }
 
 /// The adapters of a whole model: the trainable parameters, and nothing else.
@@ -90,90 +75,6 @@ impl LoraSpec {
             return Err(LoraError::NoTargets);
         }
         Ok(self)
-    }
-}
-
-// === impl LoraPair ===
-
-impl LoraPair {
-    /// `scale * B A x`, computed in the dtype of the pair and returned in that of `x`.
-    ///
-    /// # Shapes
-    /// `x`: `[.., d_in]`. Returns `[.., d_out]`.
-    ///
-    /// # Errors
-    /// What libtorch refuses, a width that does not fit above all.
-    pub fn apply(&self, x: &Tensor, scale: f64) -> Result<Tensor, TchError> {
-        let low = x
-            .f_to_kind(self.a.f_kind()?)?
-            .f_linear(&self.a, None::<Tensor>)?;
-        // The scale goes on the narrow tensor: rank numbers a token rather than d_out. Served sets have it in B.
-        let low = if (scale - 1.0).abs() < f64::EPSILON {
-            low
-        } else {
-            low.f_mul_scalar(scale)?
-        };
-        let delta = low.f_linear(&self.b, None::<Tensor>)?;
-        delta.f_to_kind(x.f_kind()?)
-    }
-
-    fn try_map<E>(&self, mut f: impl FnMut(&Tensor) -> Result<Tensor, E>) -> Result<Self, E> {
-        Ok(Self {
-            a: f(&self.a)?,
-            b: f(&self.b)?,
-        })
-    }
-}
-
-// === impl LayerLora ===
-
-impl LayerLora {
-    /// The pair of a projection, if it is adapted.
-    pub fn get(&self, projection: Projection) -> Option<&LoraPair> {
-        self.pairs[projection as usize].as_ref()
-    }
-
-    /// Adds a projection's adapter to its base output `y = W x`.
-    ///
-    /// # Shapes
-    /// `x`: `[.., d_in]`, `y`: `[.., d_out]`; returns `y`'s shape and dtype.
-    ///
-    /// # Errors
-    /// What libtorch refuses.
-    pub fn add(&self, projection: Projection, x: &Tensor, y: Tensor) -> Result<Tensor, TchError> {
-        match self.get(projection) {
-            Some(pair) => y.f_add(&pair.apply(x, self.scale)?),
-            None => Ok(y),
-        }
-    }
-
-    /// All parameters, `A` before `B`, projections in order.
-    pub fn params(&self) -> impl Iterator<Item = &Tensor> {
-        self.pairs
-            .iter()
-            .flatten()
-            .flat_map(|pair| [&pair.a, &pair.b])
-    }
-
-    /// How many of [`LayerLora::params`] belong to attention; those come first.
-    pub fn n_attention(&self) -> usize {
-        let [q, k, v, o, _, _, _] = &self.pairs;
-        [q, k, v, o].into_iter().flatten().count() * 2
-    }
-
-    /// The same layer with every parameter replaced.
-    ///
-    /// # Errors
-    /// The first that `f` returns.
-    pub fn try_map<E>(&self, mut f: impl FnMut(&Tensor) -> Result<Tensor, E>) -> Result<Self, E> {
-        let mut pairs = [const { None }; 7];
-        for (new, old) in pairs.iter_mut().zip(&self.pairs) {
-            if let Some(old) = old {
-                *new = Some(old.try_map(&mut f)?);
-            }
-        }
-        let scale = self.scale;
-        Ok(Self { scale, pairs })
     }
 }
 
@@ -257,8 +158,7 @@ impl Lora {
                     b: side(Side::B)?,
                 });
             }
-            let scale = spec.scale();
-            layers.push(LayerLora { scale, pairs });
+            layers.push(LayerLora::new(spec.scale(), pairs));
         }
         Ok(Self { spec, dims, layers })
     }
@@ -324,10 +224,7 @@ impl Lora {
     pub fn for_serving(&self, device: tch::Device) -> Result<Self, TchError> {
         let mut served = self.to_kind(Kind::Float, device)?;
         for layer in &mut served.layers {
-            for pair in layer.pairs.iter_mut().flatten() {
-                pair.b = pair.b.f_mul_scalar(layer.scale)?;
-            }
-            layer.scale = 1.0;
+            layer.prepare_for_serving()?;
         }
         Ok(served)
     }
@@ -337,7 +234,13 @@ impl Lora {
     /// # Errors
     /// What libtorch refuses.
     pub fn to_kind(&self, kind: Kind, device: tch::Device) -> Result<Self, TchError> {
-        self.try_map(|t| t.f_detach()?.f_to_device(device)?.f_to_kind(kind))
+        let convert = |t: &Tensor| t.f_detach()?.f_to_device(device)?.f_to_kind(kind);
+        let layers = self.layers.iter().map(|layer| layer.converted(convert));
+        Ok(Self {
+            spec: self.spec.clone(),
+            dims: self.dims,
+            layers: layers.collect::<Result<_, _>>()?,
+        })
     }
 }
 

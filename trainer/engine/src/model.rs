@@ -4,7 +4,6 @@ use std::path::Path;
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::cache::KvCache;
 use crate::family::Family;
 use crate::head;
 use crate::layer::{Attention, layer_forward, rms_norm};
@@ -73,39 +72,6 @@ impl Model {
         Ok(x)
     }
 
-    /// Runs the next ids of one sequence, appending to its cache; inference only.
-    ///
-    /// # Shapes
-    /// Returns the hidden states of the new ids before the last norm, `[1, t, d]`.
-    ///
-    /// # Errors
-    /// When an id is not below `vocab` or the sequence is beyond the context; the cache then holds what it held.
-    pub fn forward_cached(
-        &self,
-        ids: &[u32],
-        cache: &mut KvCache,
-        lora: Option<&Lora>,
-    ) -> Result<Tensor, TchError> {
-        let t = ids.len();
-        cache.reserve(t)?;
-        let rope = self.rope.range(cache.len(), t)?;
-        let mask = self.cached_mask(cache.len(), t)?;
-        let ids: Vec<i64> = ids.iter().copied().map(i64::from).collect();
-        let mut x = self.embed(&Tensor::f_from_slice(&ids)?.f_unsqueeze(0)?)?;
-        let (layers, len) = cache.layers_mut();
-        for (i, (w, kv)) in self.weights.layers.iter().zip(layers).enumerate() {
-            let lora = lora.and_then(|l| l.layer(i));
-            let attention = Attention::Cached {
-                kv,
-                len,
-                mask: mask.as_ref(),
-            };
-            x = layer_forward(&self.family, w, lora, &x, &rope, attention)?;
-        }
-        cache.advance(t);
-        Ok(x)
-    }
-
     /// The last norm, f32.
     ///
     /// # Errors
@@ -127,17 +93,6 @@ impl Model {
             *last = vocab;
         }
         head::logits(&hidden_nd, &self.weights.unembed)?.f_reshape(&shape)
-    }
-
-    /// The triangle below `len` positions that all may see: `[t, len + t]`, 0 or minus infinity.
-    fn cached_mask(&self, len: usize, t: usize) -> Result<Option<Tensor>, TchError> {
-        if len == 0 || t == 1 {
-            return Ok(None);
-        }
-        let [len, t] = [len, t].map(|n| i64::try_from(n).unwrap_or(i64::MAX));
-        let options = (self.kind, self.device);
-        let blocked = Tensor::f_full([t, len + t], f64::NEG_INFINITY, options)?;
-        Ok(Some(blocked.f_triu(len + 1)?))
     }
 }
 

@@ -1,36 +1,23 @@
-//! One token from a row of logits, with both of its log-probabilities.
+//! The next token of several sequences at once, each with both of its log-probabilities.
 //!
-//! Training needs two numbers for every token: what the untempered model gives it over the whole
-//! vocabulary (both sides of a ratio are computed so), and what it was drawn with.
+//! Training needs two numbers for every token: what the untouched model gives it at temperature 1 over the
+//! whole vocabulary (both sides of a ratio are computed so), and what it was drawn with. The order
+//! is vLLM's: `min_tokens`, penalties, temperature, `min_p`, top-k, top-p.
+//!
+//! Axes: `n` sequences, `v` vocabulary. All of it is computed where the logits are, and read back once.
 
-use tch::{Kind, TchError, Tensor};
+mod cut;
+mod params;
+mod penalty;
 
+use tch::{Device, Kind, TchError, Tensor};
+
+pub use self::params::{ParamError, SamplingParams};
+use self::penalty::Counts;
 use crate::rng::SplitMix64;
 
-/// How tokens are drawn. The order is temperature, then top-k, then top-p, as in `transformers`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SamplingParams {
-    /// 0 takes the likeliest token.
-    pub temperature: f64,
-    /// The smallest set of likeliest tokens that holds this much probability; 1 is all.
-    pub top_p: f64,
-    /// So many of the likeliest tokens; 0 is all.
-    pub top_k: usize,
-    /// The same seed, prompt, adapter and parameters give the same reply.
-    pub seed: u64,
-}
-
-/// A parameter that is out of range.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("{field} is {value}, allowed: {allowed}")]
-pub struct ParamError {
-    /// Which parameter.
-    pub field: &'static str,
-    /// What was given.
-    pub value: String,
-    /// What is allowed.
-    pub allowed: String,
-}
+/// First look at the likeliest tokens: nearly always holds all that top-p keeps.
+const FIRST_LOOK: i64 = 512;
 
 /// Why no token could be drawn.
 #[derive(Debug, thiserror::Error)]
@@ -44,170 +31,203 @@ pub enum SampleError {
 }
 
 /// A token as it was drawn.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Drawn {
+#[derive(Debug, Clone, PartialEq)]
+pub struct SampledToken {
     /// The token.
     pub id: u32,
     /// Natural logarithm of its probability at temperature 1 over the whole vocabulary.
     pub logprob: f32,
-    /// Of its probability as drawn: after temperature, top-k and top-p, which leave the rest renormalised.
+    /// Of its probability as drawn: after penalties, temperature and cuts, which leave the rest renormalised.
     pub sampling_logprob: f32,
+    /// The likeliest tokens with their `logprob`, as many as were asked for.
+    pub top: Vec<(u32, f32)>,
 }
 
-/// Draws the tokens of one sequence.
+/// What drawing for one sequence depends on.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     params: SamplingParams,
-    rng: SplitMix64,
-}
-
-/// Beyond this temperature replies are noise, and small ones overflow; either is a mistake of the caller.
-const TEMPERATURES: std::ops::RangeInclusive<f64> = 1e-3..=100.0;
-/// First look at the likeliest tokens: nearly always holds all that top-p keeps.
-const FIRST_LOOK: i64 = 512;
-
-// === impl SamplingParams ===
-
-impl Default for SamplingParams {
-    /// The policy server's defaults: all of the distribution, T = 0.7.
-    fn default() -> Self {
-        Self {
-            temperature: 0.7,
-            top_p: 1.0,
-            top_k: 0,
-            seed: 0,
-        }
-    }
-}
-
-impl SamplingParams {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// The first parameter that is out of its range.
-    pub fn check(&self) -> Result<(), ParamError> {
-        if self.temperature != 0.0 && !TEMPERATURES.contains(&self.temperature) {
-            return Err(ParamError {
-                field: "temperature",
-                value: self.temperature.to_string(),
-                allowed: format!("0, or {} to {}", TEMPERATURES.start(), TEMPERATURES.end()),
-            });
-        }
-        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return Err(ParamError {
-                field: "top_p",
-                value: self.top_p.to_string(),
-                allowed: "above 0, up to 1".into(),
-            });
-        }
-        Ok(())
-    }
+    /// Ids that are not drawn before `min_tokens`.
+    end_ids: Vec<i64>,
+    counts: Counts,
+    n_generated: usize,
 }
 
 // === impl Sampler ===
 
 impl Sampler {
-    /// A sampler at the start of its random sequence.
+    /// Before the first token of a reply to `prompt_ids`; `end_ids` are those that would end it.
     ///
     /// # Errors
     /// As [`SamplingParams::check`].
-    pub fn new(params: SamplingParams) -> Result<Self, ParamError> {
+    pub fn new(
+        params: SamplingParams,
+        prompt_ids: &[u32],
+        end_ids: &[u32],
+    ) -> Result<Self, ParamError> {
         params.check()?;
         Ok(Self {
+            counts: Counts::new(&params, prompt_ids),
+            end_ids: end_ids.iter().copied().map(i64::from).collect(),
             params,
-            rng: SplitMix64::new(params.seed),
+            n_generated: 0,
         })
     }
 
-    /// Draws one token.
-    ///
-    /// # Shapes
-    /// `logits`: `[vocab]`, f32.
-    ///
-    /// # Errors
-    /// [`SampleError::NotFinite`] when there is a NaN or infinity among the logits.
-    pub fn draw(&mut self, logits: &Tensor) -> Result<Drawn, SampleError> {
-        let logprobs = logits.f_log_softmax(-1, Kind::Float)?;
-        let (id, sampling_logprob) = if self.params.temperature == 0.0 {
-            (logprobs.f_argmax(-1, false)?.f_int64_value(&[])?, 0.0)
+    /// Counts a token that the reply now holds.
+    pub fn accept(&mut self, id: u32) {
+        self.n_generated += 1;
+        self.counts.accept(id);
+    }
+
+    /// A number in `[0, 1)` by the seed and the place in the reply: whatever was computed twice or beside others
+    /// meanwhile, it is the same.
+    fn point(&self) -> f64 {
+        SplitMix64::stream(self.params.seed, self.n_generated as u64).unit()
+    }
+
+    fn is_greedy(&self) -> bool {
+        self.params.temperature == 0.0
+    }
+}
+
+/// Draws one token for each sequence.
+///
+/// # Shapes
+/// `logits_nv`: `[n, v]`, f32, a row for each sampler. Returns `n` tokens.
+///
+/// # Errors
+/// What libtorch refuses; of a sequence [`SampleError::NotFinite`] when there is a NaN or infinity among its logits.
+pub fn sample(
+    logits_nv: &Tensor,
+    samplers: &[&Sampler],
+) -> Result<Vec<Result<SampledToken, SampleError>>, TchError> {
+    let (n, v) = logits_nv.size2()?;
+    let raw_nv = logits_nv.f_log_softmax(-1, Kind::Float)?;
+    let adjusted_nv = penalty::adjust(logits_nv, samplers)?;
+    let n_top = samplers.iter().map(|s| s.params.top_logprobs).max();
+    let n_top = i64::try_from(n_top.unwrap_or(0)).unwrap_or(0).min(v);
+    let mut look = FIRST_LOOK;
+    loop {
+        let draw = draw(
+            &raw_nv,
+            adjusted_nv.as_ref().unwrap_or(logits_nv),
+            samplers,
+            look,
+        )?;
+        let mut columns = vec![
+            draw.ids.f_to_kind(Kind::Double)?,
+            raw_nv
+                .f_gather(1, &draw.ids, false)?
+                .f_to_kind(Kind::Double)?,
+            draw.logprobs.f_to_kind(Kind::Double)?,
+            draw.is_short.f_to_kind(Kind::Double)?,
+        ];
+        if n_top > 0 {
+            let (logprobs, ids) = raw_nv.f_topk(n_top, -1, true, true)?;
+            columns.push(ids.f_to_kind(Kind::Double)?);
+            columns.push(logprobs.f_to_kind(Kind::Double)?);
+        }
+        let table = Tensor::f_cat(&columns, 1)?.f_reshape([-1])?;
+        let table = Vec::<f64>::try_from(&table)?;
+        let rows = table.chunks_exact(table.len() / usize::try_from(n).unwrap_or(1).max(1));
+        if look < v && rows.clone().any(|row| row[3] > 0.0) {
+            look = v;
+            continue;
+        }
+        return Ok(rows.zip(samplers).map(|(row, s)| token(row, s)).collect());
+    }
+}
+
+/// What is read back of one draw; `[n, 1]` each.
+struct Draw {
+    ids: Tensor,
+    /// As drawn, f32.
+    logprobs: Tensor,
+    /// Above 0 where the look at the likeliest tokens was too short.
+    is_short: Tensor,
+}
+
+fn draw(
+    raw_nv: &Tensor,
+    adjusted_nv: &Tensor,
+    samplers: &[&Sampler],
+    look: i64,
+) -> Result<Draw, TchError> {
+    let device = raw_nv.device();
+    let likeliest_n1 = adjusted_nv.f_argmax(-1, true)?;
+    let zeros_n1 = Tensor::f_zeros(likeliest_n1.size(), (Kind::Float, device))?;
+    if samplers.iter().all(|s| s.is_greedy()) {
+        return Ok(Draw {
+            ids: likeliest_n1,
+            logprobs: zeros_n1.shallow_clone(),
+            is_short: zeros_n1,
+        });
+    }
+    let heat = |s: &&Sampler| {
+        if s.is_greedy() {
+            1.0
         } else {
-            self.draw_tempered(logits)?
-        };
-        let logprob = logprobs.f_double_value(&[id])?;
-        if !logprob.is_finite() || !sampling_logprob.is_finite() {
-            return Err(SampleError::NotFinite);
+            s.params.temperature
         }
-        #[expect(clippy::cast_possible_truncation, reason = "f32 is what callers keep")]
-        let [logprob, sampling_logprob] = [logprob as f32, sampling_logprob as f32];
-        Ok(Drawn {
-            id: u32::try_from(id).unwrap_or(u32::MAX),
-            logprob,
-            sampling_logprob,
-        })
-    }
+    };
+    let heat_n1 = column(samplers.iter().map(heat), device)?.f_to_kind(Kind::Float)?;
+    let tempered_nv = adjusted_nv
+        .f_div(&heat_n1)?
+        .f_log_softmax(-1, Kind::Float)?;
+    let (kept_nv, short_n1) = cut::cut(tempered_nv, samplers, look)?;
+    // Sums in f64, so that they end at 1 over a large vocabulary and no tail token is lost.
+    let sums_nv = kept_nv.f_exp()?.f_cumsum(-1, Kind::Double)?;
+    let v = sums_nv.size2()?.1;
+    let points_n1 = column(samplers.iter().map(|s| s.point()), device)?;
+    let points_n1 = points_n1.f_mul(&sums_nv.f_narrow(1, v - 1, 1)?)?;
+    let drawn_n1 = points_n1
+        .f_searchsorted(&sums_nv, false, true, "right", None::<Tensor>)?
+        .f_clamp_max(v - 1)?;
+    let greedy_n1 = column(
+        samplers.iter().map(|s| f64::from(u8::from(s.is_greedy()))),
+        device,
+    )?;
+    let greedy_n1 = greedy_n1.f_gt(0.5)?;
+    let ids_n1 = likeliest_n1.f_where_self(&greedy_n1, &drawn_n1)?;
+    let logprobs_n1 = kept_nv.f_gather(1, &ids_n1, false)?;
+    Ok(Draw {
+        logprobs: zeros_n1.f_where_self(&greedy_n1, &logprobs_n1)?,
+        ids: ids_n1,
+        is_short: short_n1,
+    })
+}
 
-    fn draw_tempered(&mut self, logits: &Tensor) -> Result<(i64, f64), SampleError> {
-        // In f64, so that a sum over a large vocabulary ends at 1 and no tail token is lost.
-        let tempered = logits.f_div_scalar(self.params.temperature)?;
-        let probs = tempered.f_softmax(-1, Kind::Double)?;
-        let (kept, ids) = self.keep(&probs)?;
-        let sums = kept.f_cumsum(-1, Kind::Double)?;
-        let n = kept.size1()?;
-        let mass = sums.f_double_value(&[n - 1])?;
-        if !mass.is_finite() {
-            return Err(SampleError::NotFinite);
-        }
-        let point = Tensor::f_from_slice(&[self.rng.unit() * mass])?;
-        let found = point.f_searchsorted(&sums, false, true, "right", None::<Tensor>)?;
-        let place = found.f_int64_value(&[0])?.min(n - 1);
-        let id = match ids {
-            Some(ids) => ids.f_int64_value(&[place])?,
-            None => place,
-        };
-        Ok((id, (kept.f_double_value(&[place])? / mass).ln()))
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "ids are whole and small, log-probabilities are f32 to callers"
+)]
+fn token(row: &[f64], sampler: &Sampler) -> Result<SampledToken, SampleError> {
+    let [id, logprob, sampling_logprob, _, top @ ..] = row else {
+        return Err(SampleError::NotFinite);
+    };
+    if !logprob.is_finite() || !sampling_logprob.is_finite() {
+        return Err(SampleError::NotFinite);
     }
+    let (ids, logprobs) = top.split_at(top.len() / 2);
+    let pairs = ids.iter().zip(logprobs).take(sampler.params.top_logprobs);
+    Ok(SampledToken {
+        id: *id as u32,
+        logprob: *logprob as f32,
+        sampling_logprob: *sampling_logprob as f32,
+        top: pairs
+            .map(|(&id, &logprob)| (id as u32, logprob as f32))
+            .collect(),
+    })
+}
 
-    /// The probabilities that top-k and top-p keep, and whose they are where that is not all in order.
-    fn keep(&self, probs: &Tensor) -> Result<(Tensor, Option<Tensor>), TchError> {
-        let vocab = probs.size1()?;
-        let top_k = i64::try_from(self.params.top_k)
-            .unwrap_or(i64::MAX)
-            .min(vocab);
-        let top_k = if top_k == 0 { vocab } else { top_k };
-        let top_p = self.params.top_p;
-        if top_p >= 1.0 {
-            if top_k == vocab {
-                return Ok((probs.shallow_clone(), None));
-            }
-            let (kept, ids) = probs.f_topk(top_k, -1, true, true)?;
-            return Ok((kept, Some(ids)));
-        }
-        // A full sort only where the likeliest few do not hold top-p.
-        let mut look = top_k.min(FIRST_LOOK);
-        loop {
-            let (kept, ids) = probs.f_topk(look, -1, true, true)?;
-            // Top-p is a share of what top-k left.
-            let whole = match top_k {
-                k if k == vocab => 1.0,
-                k if k == look => kept.f_sum(Kind::Double)?.f_double_value(&[])?,
-                k => probs
-                    .f_topk(k, -1, true, false)?
-                    .0
-                    .f_sum(Kind::Double)?
-                    .f_double_value(&[])?,
-            };
-            let sums = kept.f_cumsum(-1, Kind::Double)?;
-            let below = sums
-                .f_lt(top_p * whole)?
-                .f_sum(Kind::Int64)?
-                .f_int64_value(&[])?;
-            if below < look || look == top_k {
-                let n = (below + 1).min(look);
-                return Ok((kept.f_narrow(0, 0, n)?, Some(ids.f_narrow(0, 0, n)?)));
-            }
-            look = top_k;
-        }
-    }
+/// One f64 for each sequence, `[n, 1]`.
+fn column(numbers: impl Iterator<Item = f64>, device: Device) -> Result<Tensor, TchError> {
+    let numbers: Vec<f64> = numbers.collect();
+    Tensor::f_from_slice(&numbers)?
+        .f_unsqueeze(1)?
+        .f_to_device(device)
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ pub use self::fingerprint::fingerprint;
 use self::index::{SafeFiles, UNEMBED};
 use crate::family::Family;
 use crate::layer::LayerWeights;
+use crate::linear::{Linear, Part};
+use crate::lora::{LayerDims, Projection};
 
 /// All base weights of a model, in the engine's dtype.
 #[derive(Debug)]
@@ -41,10 +43,8 @@ pub fn load(dir: &Path, family: &Family, kind: Kind) -> Result<Weights, LoadErro
     files.check(&expected(family), family.tied)?;
     let get = |name: &str| files.tensor(name, kind);
     let embed = get(EMBED)?;
-    // Small, and what they scale is f32.
-    let norm = |name: &str| files.tensor(name, Kind::Float);
     let layers = (0..family.n_layers)
-        .map(|i| layer(family, i, &get, &norm))
+        .map(|i| layer(family, i, &files, kind))
         .collect::<Result<_, LoadError>>()?;
     let unembed = if family.tied {
         embed.shallow_clone()
@@ -54,7 +54,7 @@ pub fn load(dir: &Path, family: &Family, kind: Kind) -> Result<Weights, LoadErro
     Ok(Weights {
         embed,
         layers,
-        norm: norm(NORM)?,
+        norm: files.tensor(NORM, Kind::Float)?,
         unembed,
     })
 }
@@ -65,30 +65,71 @@ const NORM: &str = "model.norm.weight";
 fn layer(
     family: &Family,
     i: usize,
-    get: &impl Fn(&str) -> Result<Tensor, LoadError>,
-    norm: &impl Fn(&str) -> Result<Tensor, LoadError>,
+    files: &SafeFiles,
+    kind: Kind,
 ) -> Result<LayerWeights, LoadError> {
-    let part = |part: &str| get(&format!("model.layers.{i}.{part}"));
-    let norm = |part: &str| norm(&format!("model.layers.{i}.{part}"));
-    let when = |on: bool, name: &str| on.then(|| part(name)).transpose();
-    let head_norm = |name: &str| family.qk_norm.then(|| norm(name)).transpose();
+    // Small, and what they scale is f32.
+    let norm = |part: &str| files.tensor(&format!("model.layers.{i}.{part}"), Kind::Float);
+    let linear = |parts: &[(Projection, &str)], bias| linear(family, files, kind, (i, parts, bias));
+    let qkv = [
+        (Projection::Q, "self_attn.q_proj"),
+        (Projection::K, "self_attn.k_proj"),
+        (Projection::V, "self_attn.v_proj"),
+    ];
+    let gate_up = [
+        (Projection::Gate, "mlp.gate_proj"),
+        (Projection::Up, "mlp.up_proj"),
+    ];
     Ok(LayerWeights {
         input_norm: norm("input_layernorm.weight")?,
-        q: part("self_attn.q_proj.weight")?,
-        k: part("self_attn.k_proj.weight")?,
-        v: part("self_attn.v_proj.weight")?,
-        o: part("self_attn.o_proj.weight")?,
-        q_bias: when(family.qkv_bias, "self_attn.q_proj.bias")?,
-        k_bias: when(family.qkv_bias, "self_attn.k_proj.bias")?,
-        v_bias: when(family.qkv_bias, "self_attn.v_proj.bias")?,
-        o_bias: when(family.o_bias, "self_attn.o_proj.bias")?,
-        q_norm: head_norm("self_attn.q_norm.weight")?,
-        k_norm: head_norm("self_attn.k_norm.weight")?,
+        qkv: linear(&qkv, family.qkv_bias)?,
+        o: linear(&[(Projection::O, "self_attn.o_proj")], family.o_bias)?,
+        qk_norm: family.qk_norm.then(|| qk_norm(family, &norm)).transpose()?,
         post_norm: norm("post_attention_layernorm.weight")?,
-        gate: part("mlp.gate_proj.weight")?,
-        up: part("mlp.up_proj.weight")?,
-        down: part("mlp.down_proj.weight")?,
+        gate_up: linear(&gate_up, false)?,
+        down: linear(&[(Projection::Down, "mlp.down_proj")], false)?,
     })
+}
+
+/// One map of the projections that read the same input.
+fn linear(
+    family: &Family,
+    files: &SafeFiles,
+    kind: Kind,
+    (layer, parts, bias): (usize, &[(Projection, &str)], bool),
+) -> Result<Linear, LoadError> {
+    let stacked = |what: &str| {
+        let names = parts.iter();
+        let names: Vec<String> = names
+            .map(|(_, module)| format!("model.layers.{layer}.{module}.{what}"))
+            .collect();
+        files.stacked(&names, kind)
+    };
+    let dims = LayerDims::of(family);
+    let part = |&(projection, _): &(Projection, &str)| Part {
+        projection,
+        width: dims.widths(projection).1,
+    };
+    Ok(Linear {
+        weight: stacked("weight")?,
+        bias: bias.then(|| stacked("bias")).transpose()?,
+        parts: parts.iter().map(part).collect(),
+    })
+}
+
+/// The norm of every query and key head, `[n_heads + n_kv_heads, e]`.
+fn qk_norm(
+    family: &Family,
+    norm: &impl Fn(&str) -> Result<Tensor, LoadError>,
+) -> Result<Tensor, LoadError> {
+    let heads = |name: &str, n: i64| {
+        norm(name)?
+            .f_expand([n, -1], false)
+            .map_err(LoadError::from)
+    };
+    let q = heads("self_attn.q_norm.weight", family.n_heads)?;
+    let k = heads("self_attn.k_norm.weight", family.n_kv_heads)?;
+    Ok(Tensor::f_cat(&[q, k], 0)?)
 }
 
 /// Names and shapes that a directory must hold for this family, in file order.

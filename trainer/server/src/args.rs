@@ -36,9 +36,12 @@ pub(crate) struct Args {
     /// Precision of weights and activations
     #[arg(long, value_enum, default_value_t = Dtype::Bf16)]
     pub(crate) dtype: Dtype,
-    /// Compute threads [default: OMP_NUM_THREADS, else the cores]
+    /// Compute threads [default: OMP_NUM_THREADS, else the physical cores]
     #[arg(long)]
     threads: Option<u16>,
+    /// Bytes for the keys and values of all replies, never passed [default: half of the free memory, at most two contexts or 1 GiB]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) kv_budget: Option<usize>,
     /// Requests for text that may wait or run at once; more are answered 429
     #[arg(long, default_value_t = 256)]
     pub(crate) max_queue: u16,

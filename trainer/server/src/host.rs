@@ -41,8 +41,10 @@ pub(crate) struct HostConfig {
     pub(crate) checkpoint_dir: PathBuf,
     /// bf16, or else f32.
     pub(crate) bf16: bool,
-    /// Compute threads; 0 is one a core.
+    /// Compute threads; 0 is one a physical core.
     pub(crate) n_threads: u16,
+    /// Bytes for keys and values; `None` leaves it to the engine.
+    pub(crate) kv_budget: Option<usize>,
     /// Requests for text that may wait.
     pub(crate) n_waiting: u16,
 }
@@ -73,6 +75,7 @@ impl Host {
         );
         engine.dtype = if config.bf16 { Dtype::Bf16 } else { Dtype::F32 };
         engine.threads = usize::from(config.n_threads);
+        engine.kv_budget = config.kv_budget;
         engine.max_waiting = usize::from(config.n_waiting);
         let engine = Engine::start(engine).with_context(|| format!("--model {model}"))?;
         Ok(Self {

@@ -8,7 +8,6 @@
 use std::{
     ffi::OsString,
     io::{self, Write as _},
-    num::NonZero,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
@@ -64,10 +63,6 @@ fn start() -> String {
     command.args(std::env::args_os().skip(1));
     if std::env::var_os("OMP_WAIT_POLICY").is_none() {
         command.env("OMP_WAIT_POLICY", "passive");
-    }
-    if std::env::var_os("OMP_NUM_THREADS").is_none() {
-        let n_cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        command.env("OMP_NUM_THREADS", n_cores.to_string());
     }
     format!("{} cannot be started: {}", engine.display(), command.exec())
 }

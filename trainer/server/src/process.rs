@@ -89,6 +89,7 @@ fn run(args: &Args) -> Result<()> {
         checkpoint_dir: resolved.checkpoint_dir.clone(),
         bf16: args.dtype == Dtype::Bf16,
         n_threads: resolved.n_threads,
+        kv_budget: args.kv_budget,
         n_waiting: args.max_queue,
     })?;
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -44,6 +44,7 @@ fn rig_with(limits: Limits, key: Option<&str>) -> Rig {
         checkpoint_dir: folder.path().join("checkpoints"),
         bf16: false,
         n_threads: 1,
+        kv_budget: None,
         n_waiting: 256,
     });
     let app = App::new(host.unwrap(), limits, key.map(ApiKey::new));

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use crate::adapter::{self, AdapterError, Fit};
+use crate::kv::WeightsKey;
 use crate::lora::Lora;
 use crate::model::Model;
-use crate::prefix::WeightsKey;
 
 /// An adapter as it is served. A reply holds its own handle, so it ends on what it began with.
 #[derive(Debug)]

@@ -25,10 +25,11 @@ pub struct EngineConfig {
     pub checkpoint_dir: PathBuf,
     /// What to compute in.
     pub dtype: Dtype,
-    /// Threads of libtorch; 0 is one a core.
+    /// Threads of libtorch; 0 is one a physical core.
     pub threads: usize,
-    /// Bytes for keys and values, live and kept; at least what one context needs is sensible.
-    pub kv_budget: usize,
+    /// Bytes for keys and values, live and kept, which are never passed; `None` is half of what is free when
+    /// the model is loaded, at most two contexts (or 1 GiB).
+    pub kv_budget: Option<usize>,
     /// Adapters kept loaded.
     pub max_adapters: usize,
     /// Replies that are generated at once.
@@ -58,6 +59,8 @@ pub struct ModelInfo {
     pub end_ids: Vec<u32>,
     /// What it computes in.
     pub dtype: Dtype,
+    /// Positions of all sequences together that keys and values have room for.
+    pub kv_positions: usize,
     /// The Hugging Face folder that is mapped.
     pub dir: PathBuf,
 }
@@ -73,7 +76,7 @@ impl EngineConfig {
             checkpoint_dir,
             dtype: Dtype::default(),
             threads: 0,
-            kv_budget: 1 << 30,
+            kv_budget: None,
             max_adapters: 8,
             max_streams: 16,
             max_waiting: 256,

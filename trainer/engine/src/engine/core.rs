@@ -1,35 +1,26 @@
 //! The engine's thread.
 
-use std::any::Any;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::{mpsc, oneshot};
-
-use super::adapters::{AdapterCache, ServedAdapter};
-use super::schedule::{Ledger, SLICE};
+use super::adapters::AdapterCache;
+use super::guard::guarded;
+use super::serving::{Serving, Waiting};
 use super::state::{EngineState, Job, Progress};
+use super::threads::set_threads;
+use super::time_share::{SLICE, TimeShare};
 use super::{EngineConfig, ModelInfo};
-use crate::adapter::{AdapterError, BaseId};
-use crate::cache::KvCache;
+use crate::adapter::BaseId;
 use crate::folder;
-use crate::generate::{GenerateError, GenerateRequest, Generation, GenerationStream, Parts, Step};
+use crate::kv::{self, KvPool, PAGE};
 use crate::model::Model;
-use crate::prefix::PrefixCache;
 use crate::rng::SplitMix64;
 use crate::run::Runs;
-use crate::sampler::Sampler;
 use crate::tokenizer::ChatTokenizer;
 use crate::weights::{self, LoadError};
-
-/// Tokens of a reply that memory is set aside for. Longer ones grow beyond it, at the cost of kept
-/// caches first; were the whole context set aside, a few replies without `max_tokens` would keep all others waiting.
-const EXPECTED_REPLY: usize = 512;
 
 /// What handles send.
 pub(super) enum Command {
@@ -41,31 +32,13 @@ pub(super) enum Command {
     Job(Box<dyn Job>),
 }
 
-/// A request that has no place yet.
-pub(super) struct Waiting {
-    pub(super) request: GenerateRequest,
-    pub(super) reply: oneshot::Sender<Result<GenerationStream, GenerateError>>,
-}
-
-/// A reply in the making and the memory that was set aside for it.
-struct Live {
-    generation: Generation,
-    expected: usize,
-}
-
 /// Everything the thread owns.
 pub(super) struct Core {
     state: EngineState,
     tokenizer: Arc<ChatTokenizer>,
-    kv_budget: usize,
-    max_streams: usize,
-    max_waiting: usize,
-    live: VecDeque<Live>,
-    waiting: VecDeque<Waiting>,
+    serving: Serving,
     jobs: VecDeque<Box<dyn Job>>,
-    prefixes: PrefixCache,
-    ledger: Ledger,
-    seeds: SplitMix64,
+    share: TimeShare,
 }
 
 impl Core {
@@ -77,6 +50,7 @@ impl Core {
         let model = Model::load(&dir, config.dtype.kind())?;
         let sha = weights::fingerprint(&dir)?;
         let family = &model.family;
+        let pool = kv_pool(config, &model)?;
         let info = ModelInfo {
             name: name.clone(),
             family: family.architecture.name(),
@@ -86,6 +60,7 @@ impl Core {
             sha: sha.clone(),
             end_ids: family.eos_ids.clone(),
             dtype: config.dtype,
+            kv_positions: pool.n_pages() * PAGE,
             dir,
         };
         for kept in ["adapters", "checkpoints"] {
@@ -104,15 +79,9 @@ impl Core {
                 adapters: AdapterCache::new(config.max_adapters),
             },
             tokenizer,
-            kv_budget: config.kv_budget,
-            max_streams: config.max_streams.max(1),
-            max_waiting: config.max_waiting,
-            live: VecDeque::new(),
-            waiting: VecDeque::new(),
+            serving: Serving::new(config, pool, seeds),
             jobs: VecDeque::new(),
-            prefixes: PrefixCache::default(),
-            ledger: Ledger::default(),
-            seeds,
+            share: TimeShare::default(),
         };
         Ok((core, info))
     }
@@ -142,8 +111,8 @@ impl Core {
     }
 
     #[cfg(test)]
-    pub(super) fn n_live(&self) -> usize {
-        self.live.len()
+    pub(super) fn serving(&self) -> &Serving {
+        &self.serving
     }
 
     #[cfg(test)]
@@ -152,18 +121,12 @@ impl Core {
     }
 
     fn is_idle(&self) -> bool {
-        self.live.is_empty() && self.waiting.is_empty() && self.jobs.is_empty()
+        self.serving.is_idle() && self.jobs.is_empty()
     }
 
     pub(super) fn handle(&mut self, command: Command) {
         match command {
-            Command::Generate(waiting) if self.waiting.len() >= self.max_waiting => {
-                let busy = GenerateError::Busy {
-                    waiting: self.waiting.len(),
-                };
-                let _ = waiting.reply.send(Err(busy));
-            }
-            Command::Generate(waiting) => self.waiting.push_back(waiting),
+            Command::Generate(waiting) => self.serving.enqueue(waiting),
             Command::Now(function) => {
                 // What it would have answered through is dropped with it: the caller learns of it.
                 let _ = guarded("call", || function(&mut self.state));
@@ -172,46 +135,19 @@ impl Core {
         }
     }
 
-    /// One step of every live reply, and a slice of the job if it is due.
+    /// One step of the live replies, and a slice of the job if it is due.
     pub(super) fn round(&mut self) {
-        self.admit();
         let begun = Instant::now();
-        for _ in 0..self.live.len() {
-            self.step_next();
-        }
-        let both = !self.live.is_empty() && !self.jobs.is_empty();
-        if both {
-            self.ledger.replies_took(begun.elapsed());
+        self.serving.round(&mut self.state, &self.tokenizer);
+        let has_live = self.serving.has_live();
+        if has_live && !self.jobs.is_empty() {
+            self.share.replies_took(begun.elapsed());
         } else {
-            self.ledger.clear();
+            self.share.clear();
         }
-        if self.live.is_empty() || self.ledger.job_is_due() {
+        if !has_live || self.share.job_is_due() {
             self.advance_job();
         }
-    }
-
-    fn step_next(&mut self) {
-        let Some(mut live) = self.live.pop_front() else {
-            return;
-        };
-        let model = &self.state.model;
-        let outcome = guarded("generation", || {
-            let _guard = tch::no_grad_guard();
-            live.generation.step(model)
-        });
-        match outcome {
-            Ok(Ok(Step::More)) => self.live.push_back(live),
-            Ok(Ok(Step::Ended)) => self.keep(live.generation),
-            Ok(Err(error)) => live.generation.fail(error),
-            Err(panic) => live.generation.fail(GenerateError::Panicked(panic)),
-        }
-    }
-
-    /// Keeps the cache of an ended reply for what may follow it.
-    fn keep(&mut self, generation: Generation) {
-        let (ids, adapter, cache) = generation.into_prefix();
-        self.prefixes.put(key(adapter.as_ref()), ids, cache);
-        self.make_room(0);
     }
 
     fn advance_job(&mut self) {
@@ -221,180 +157,33 @@ impl Core {
         let begun = Instant::now();
         let state = &mut self.state;
         let progress = guarded("job", || job.advance(state, SLICE));
-        self.ledger.job_took(begun.elapsed());
+        self.share.job_took(begun.elapsed());
         if progress != Ok(Progress::More) {
             self.jobs.pop_front();
         }
     }
+}
 
-    /// Gives waiting requests their place, first come first served, while there is memory for them.
-    fn admit(&mut self) {
-        while self.live.len() < self.max_streams {
-            let Some(waiting) = self.waiting.pop_front() else {
-                return;
-            };
-            if waiting.reply.is_closed() {
-                continue;
-            }
-            let n_prompt = waiting.request.prompt_ids.len();
-            let budget = self.kv_budget;
-            let needed = self.bytes_of(n_prompt + 1);
-            if needed > budget {
-                let _ = waiting.reply.send(Err(GenerateError::Memory {
-                    n_prompt,
-                    needed,
-                    budget,
-                }));
-                continue;
-            }
-            let reply = self.room(&waiting.request).min(EXPECTED_REPLY);
-            let expected = self.bytes_of(n_prompt + reply).min(budget);
-            if !self.make_room(expected) {
-                self.waiting.push_front(waiting);
-                return;
-            }
-            self.begin(waiting, expected);
+/// Memory for keys and values: what the settings say, or a share of what is free.
+fn kv_pool(config: &EngineConfig, model: &Model) -> Result<KvPool, LoadError> {
+    let family = &model.family;
+    let position = KvPool::position_bytes(family, model.kind);
+    let most = config.max_streams.max(1) * family.context.next_multiple_of(PAGE) * position;
+    let budget = match config.kv_budget {
+        Some(budget) if budget < PAGE * position => {
+            return Err(LoadError::Setting {
+                field: "kv_budget",
+                value: budget.to_string(),
+                allowed: "the bytes of 16 positions or more; leave it out for half of what is free",
+            });
         }
-    }
-
-    fn begin(&mut self, waiting: Waiting, expected: usize) {
-        let Waiting { request, reply } = waiting;
-        let generation = guarded("generation", || {
-            let _guard = tch::no_grad_guard();
-            self.generation(request)
-        });
-        let answer = match generation {
-            Ok(Ok((generation, stream))) => {
-                self.live.push_back(Live {
-                    generation,
-                    expected,
-                });
-                Ok(stream)
-            }
-            Ok(Err(error)) => Err(error),
-            Err(panic) => Err(GenerateError::Panicked(panic)),
-        };
-        // If the caller left, its stream is dropped here and the first step finds that out.
-        let _ = reply.send(answer);
-    }
-
-    fn generation(
-        &mut self,
-        request: GenerateRequest,
-    ) -> Result<(Generation, GenerationStream), GenerateError> {
-        let adapter = request
-            .adapter
-            .as_deref()
-            .map(|name| self.adapter(name))
-            .transpose()?;
-        let sampler = Sampler::new(request.sampling(self.seeds.next_u64()))?;
-        let max_tokens = self.room(&request);
-        let EngineState { model, .. } = &self.state;
-        let cache = match self
-            .prefixes
-            .take(key(adapter.as_ref()), &request.prompt_ids)?
-        {
-            Some(cache) => cache,
-            None => KvCache::new(
-                &model.family,
-                request.prompt_ids.len() + 1,
-                model.kind,
-                model.device,
-            )?,
-        };
-        // Room for a whole reply, so that a slow reader never blocks the thread.
-        let (events, received) = mpsc::channel(max_tokens + 2);
-        let adapter_step = adapter.as_ref().map(|adapter| adapter.step);
-        let mut end_ids = request.stop_ids;
-        if request.stop_at_end {
-            end_ids.extend(&model.family.eos_ids);
-        }
-        let generation = Generation::new(Parts {
-            prompt_ids: request.prompt_ids,
-            cache,
-            adapter,
-            sampler,
-            decoder: self.tokenizer.stream_decoder(),
-            max_tokens,
-            stop: request.stop,
-            end_ids,
-            events,
-        });
-        Ok((generation, GenerationStream::new(received, adapter_step)))
-    }
-
-    fn adapter(&mut self, name: &str) -> Result<Rc<ServedAdapter>, GenerateError> {
-        self.state
-            .adapter(name)
-            .map_err(|error| GenerateError::Adapter {
-                name: name.to_owned(),
-                missing: matches!(error, AdapterError::Unknown { .. } | AdapterError::Name(_)),
-                detail: error.to_string(),
-            })
-    }
-
-    /// Tokens that a reply may have: what context and memory leave after its prompt.
-    fn room(&self, request: &GenerateRequest) -> usize {
-        let model = &self.state.model;
-        let fitting = self.kv_budget / KvCache::position_bytes(&model.family, model.kind).max(1);
-        request.room(model.family.context.min(fitting)).max(1)
-    }
-
-    fn bytes_of(&self, positions: usize) -> usize {
-        KvCache::bytes_of(&self.state.model.family, positions, self.state.model.kind)
-    }
-
-    /// Evicts kept caches until `extra` bytes fit; false when live replies hold too much.
-    fn make_room(&mut self, extra: usize) -> bool {
-        loop {
-            let live = self.live.iter();
-            let live: usize = live
-                .map(|l| l.expected.max(l.generation.cache_bytes()))
-                .sum();
-            if live + self.prefixes.bytes() + extra <= self.kv_budget {
-                return true;
-            }
-            if !self.prefixes.evict() {
-                return false;
-            }
-        }
-    }
-}
-
-fn key(adapter: Option<&Rc<ServedAdapter>>) -> u64 {
-    adapter.map_or(0, |adapter| adapter.key)
-}
-
-/// The last wall: a panic of libtorch's bindings becomes an error of what it happened in.
-fn guarded<T>(what: &str, work: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
-        let message = panic_text(panic.as_ref());
-        tracing::error!(what, message, "panicked on the engine thread");
-        message
-    })
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic".into())
-}
-
-/// A thread's first libtorch call resets its count to the last global value: ask first, then set.
-fn set_threads(threads: usize) -> Result<(), LoadError> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = if threads == 0 { cores } else { threads };
-    let count = i32::try_from(threads)
-        .ok()
-        .filter(|&n| n <= 1024)
-        .ok_or_else(|| LoadError::Setting {
-            field: "threads",
-            value: threads.to_string(),
-            allowed: "0 (one a core) to 1024",
-        })?;
-    let _before = tch::get_num_threads();
-    tch::set_num_threads(count);
-    Ok(())
+        Some(budget) => budget,
+        None => kv::default_budget(position, family.context),
+    };
+    let pool = KvPool::new(family, budget.min(most), model.kind, model.device)?;
+    let (positions, bytes) = (pool.n_pages() * PAGE, pool.bytes());
+    tracing::info!(positions, bytes, "memory for keys and values");
+    Ok(pool)
 }
 
 /// The model's folder and what to call it.

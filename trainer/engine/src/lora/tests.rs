@@ -1,6 +1,7 @@
 use tch::{Device, Kind, Tensor};
 
 use super::*;
+use crate::linear::Part;
 
 const DIMS: LayerDims = LayerDims {
     hidden: 8,
@@ -51,9 +52,54 @@ fn a_fresh_set_is_reproducible_bounded_and_adds_nothing() {
     assert!(a(&set).abs().max().double_value(&[]) <= 1.0 / 8f64.sqrt());
 
     let x = Tensor::randn([1, 3, 8], (Kind::Float, Device::Cpu));
-    let y = Tensor::randn([1, 3, 4], (Kind::Float, Device::Cpu));
     let layer = set.layer(0).unwrap();
-    assert!(layer.add(Projection::K, &x, y.copy()).unwrap().equal(&y));
+    let delta = layer.delta(&parts(&[Projection::K]), &x).unwrap().unwrap();
+    assert!(delta.equal(&delta.zeros_like()));
+}
+
+fn parts(projections: &[Projection]) -> Vec<Part> {
+    let part = |&projection: &Projection| Part {
+        projection,
+        width: DIMS.widths(projection).1,
+    };
+    projections.iter().map(part).collect()
+}
+
+#[test]
+fn parts_that_read_the_same_input_give_what_each_gives_alone() {
+    use Projection::{Gate, K, Q, Up, V};
+    let noisy = |targets: &[Projection]| {
+        let targets = targets.to_vec();
+        let set = Lora::init(LoraSpec { targets, ..spec(2) }, DIMS, 1, 3).unwrap();
+        set.try_map(|t| t.f_randn_like()).unwrap()
+    };
+    let x = Tensor::randn([1, 3, 8], (Kind::Float, Device::Cpu));
+    for targets in [&[Q, K, V, Gate, Up][..], &[Q, V, Up], &[K]] {
+        let set = noisy(targets);
+        let served = set.for_serving(Device::Cpu).unwrap();
+        for group in [&[Q, K, V][..], &[Gate, Up]] {
+            let layer = set.layer(0).unwrap();
+            let each = parts(group).into_iter().map(|part| {
+                let own = layer.get(part.projection);
+                own.map(|pair| pair.apply(&x, layer.scale).unwrap())
+                    .unwrap_or_else(|| {
+                        Tensor::zeros([1, 3, part.width], (Kind::Float, Device::Cpu))
+                    })
+            });
+            let want = Tensor::cat(&each.collect::<Vec<_>>(), -1);
+            for set in [
+                &set,
+                &served,
+                &served.to_kind(Kind::Float, Device::Cpu).unwrap(),
+            ] {
+                let got = set.layer(0).unwrap().delta(&parts(group), &x).unwrap();
+                match got {
+                    Some(got) => assert!(got.allclose(&want, 1e-5, 1e-5, false), "{targets:?}"),
+                    None => assert!(want.equal(&want.zeros_like())),
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,4 +1,7 @@
 use super::*;
+use crate::batch::Rows;
+use crate::kv::{KvPool, Run};
+use crate::lora::{LayerDims, LoraSpec};
 use crate::testing::{tiny_config, write_model, write_tiny_model};
 use serde_json::json;
 
@@ -18,20 +21,38 @@ fn whole(model: &Model) -> Tensor {
     model.logits(&hidden).unwrap().squeeze_dim(0)
 }
 
-/// Logits of all positions when the ids come in the given portions.
+fn pool(model: &Model) -> KvPool {
+    let budget = KvPool::position_bytes(&model.family, model.kind) * 256;
+    KvPool::new(&model.family, budget, model.kind, model.device).unwrap()
+}
+
+/// Rows of a sequence whose positions follow one another in the pool from `slot` on.
+fn rows<'a>(ids: &'a [u32], start: usize, slot: usize, lora: Option<&'a Lora>) -> Rows<'a> {
+    let past = if ids.len() == 1 { start + 1 } else { start };
+    let run = Run {
+        start: slot,
+        len: past,
+    };
+    Rows {
+        ids,
+        start,
+        slots: (slot + start..slot + start + ids.len()).collect(),
+        past: Some(run).filter(|run| run.len > 0).into_iter().collect(),
+        lora,
+    }
+}
+
+/// Logits of the last position of each portion that the ids come in.
 fn in_portions(model: &Model, portions: &[usize]) -> Tensor {
-    let mut cache = KvCache::new(&model.family, 1, model.kind, model.device).unwrap();
+    let mut pool = pool(model);
     let mut start = 0;
-    let mut logits = Vec::new();
+    let mut hidden = Vec::new();
     for &n in portions {
-        let hidden = model
-            .forward_cached(&IDS[start..start + n], &mut cache, None)
-            .unwrap();
-        logits.push(model.logits(&hidden).unwrap().squeeze_dim(0));
+        let rows = rows(&IDS[start..start + n], start, 32, None);
+        hidden.push(model.forward_batch(&[rows], &mut pool).unwrap());
         start += n;
     }
-    assert_eq!(cache.len(), IDS.len());
-    Tensor::cat(&logits, 0)
+    model.logits(&Tensor::cat(&hidden, 0)).unwrap()
 }
 
 #[test]
@@ -52,13 +73,72 @@ fn cached_decoding_equals_the_full_forward() {
         let model = load(&config);
         let want = whole(&model);
         for portions in [vec![11], vec![1; 11], vec![4, 6, 1], vec![5, 1, 5]] {
+            let ends = portions.iter().scan(-1, |end, &n| {
+                *end += i64::try_from(n).unwrap();
+                Some(*end)
+            });
+            let ends = Tensor::from_slice(&ends.collect::<Vec<i64>>());
             let got = in_portions(&model, &portions);
             assert!(
-                got.allclose(&want, 1e-4, 1e-4, false),
+                got.allclose(&want.index_select(0, &ends), 1e-4, 1e-4, false),
                 "{portions:?} of {}",
                 config["model_type"]
             );
         }
+    }
+}
+
+/// An adapter that is felt: B is not zero.
+fn adapter(model: &Model, seed: i64) -> Lora {
+    let dims = LayerDims::of(&model.family);
+    let spec = LoraSpec {
+        rank: 2,
+        ..LoraSpec::default()
+    };
+    let lora = Lora::init(spec, dims, model.family.n_layers, 1).unwrap();
+    tch::manual_seed(seed);
+    lora.try_map(|t| (t.f_randn_like()? * 0.3).f_add(t))
+        .unwrap()
+}
+
+/// Every family: four sequences in one batch, prompts and a decoding row, two adapters and none, against each alone.
+#[test]
+fn a_batch_computes_what_each_row_computes_alone() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/families");
+    let text = std::fs::read(folder.join("values.json")).unwrap();
+    let text: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    for (name, config) in text["configs"].as_object().unwrap() {
+        let model = load(config);
+        let adapters = [3, 4].map(|seed| adapter(&model, seed));
+        let served = [0, 1].map(|i: usize| adapters[i].for_serving(model.device).unwrap());
+        let alone = |ids: &[u32], lora: Option<&Lora>| {
+            let ids: Vec<i64> = ids.iter().copied().map(i64::from).collect();
+            let hidden = model.forward(&Tensor::from_slice(&ids).unsqueeze(0), lora);
+            hidden.unwrap().select(1, -1)
+        };
+        let mut pool = pool(&model);
+        // The third has a past already.
+        let past = rows(&IDS[..5], 0, 96, Some(&served[1]));
+        let _hidden = model.forward_batch(&[past], &mut pool).unwrap();
+        let batch = [
+            rows(&IDS[..7], 0, 0, None),
+            rows(&IDS[3..5], 0, 64, Some(&served[0])),
+            rows(&IDS[5..6], 5, 96, Some(&served[1])),
+            rows(&IDS[2..9], 0, 128, Some(&served[1])),
+        ];
+        let got = model.forward_batch(&batch, &mut pool).unwrap();
+        let want = Tensor::cat(
+            &[
+                alone(&IDS[..7], None),
+                alone(&IDS[3..5], Some(&adapters[0])),
+                alone(&IDS[..6], Some(&adapters[1])),
+                alone(&IDS[2..9], Some(&adapters[1])),
+            ],
+            0,
+        );
+        let norm = |t: &Tensor| t.norm().double_value(&[]);
+        let distance = norm(&(&got - &want)) / norm(&want);
+        assert!(distance < 1e-5, "{name}: {distance:e}");
     }
 }
 
@@ -78,13 +158,32 @@ fn an_earlier_id_changes_later_logits_only() {
 }
 
 #[test]
-fn an_id_beyond_the_vocabulary_is_an_error_and_leaves_the_cache() {
+fn an_id_beyond_the_vocabulary_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     write_tiny_model(dir.path(), 1).unwrap();
     let model = Model::load(dir.path(), Kind::Float).unwrap();
-    let mut cache = KvCache::new(&model.family, 1, model.kind, model.device).unwrap();
-    assert!(model.forward_cached(&[5000], &mut cache, None).is_err());
-    assert_eq!(cache.len(), 0);
+    let rows = rows(&[5000], 0, 0, None);
+    assert!(model.forward_batch(&[rows], &mut pool(&model)).is_err());
+}
+
+#[test]
+fn a_qwen3_4b_has_room_for_a_prompt_of_15000_tokens() {
+    let family = crate::family::from_json(
+        Path::new("config.json"),
+        json!({
+            "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 151_936,
+            "hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+            "max_position_embeddings": 40_960, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
+            "hidden_act": "silu", "tie_word_embeddings": true, "eos_token_id": 151_645,
+        }),
+    );
+    let family = family.unwrap();
+    assert_eq!(KvPool::position_bytes(&family, Kind::BFloat16), 147_456);
+    // Nothing of it is written, so nothing of it is taken.
+    let pool = KvPool::new(&family, 4 << 30, Kind::BFloat16, tch::Device::Cpu).unwrap();
+    assert!(pool.bytes() <= 4 << 30);
+    assert_eq!(pool.n_pages() * crate::kv::PAGE, 29_120);
 }
 
 /// `golden/families.py` made the values with transformers: every family, each kind of stretched angles.

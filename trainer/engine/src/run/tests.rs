@@ -199,7 +199,7 @@ fn a_gradient_that_is_not_finite_is_dropped_and_the_run_goes_on() {
 fn only_the_adapter_is_trained() {
     let model = model();
     let mut run = Run::new(&model, &config()).unwrap();
-    let base = |model: &Model| model.weights.layers[0].gate.copy();
+    let base = |model: &Model| model.weights.layers[0].gate_up.weight.copy();
     let before = base(&model);
     train(&mut run, &model, 1);
     assert!(base(&model).equal(&before));

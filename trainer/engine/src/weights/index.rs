@@ -19,6 +19,8 @@ struct Entry {
     dtype: Dtype,
     shape: Vec<i64>,
     bytes: &'static [u8],
+    /// The whole map that `bytes` are of.
+    map: &'static [u8],
 }
 
 /// All tensors of a directory, mapped.
@@ -73,27 +75,21 @@ impl SafeFiles {
         }
     }
 
+    /// Tensors one under the other, `[sum of their first sides, ..]`: mapped as they are where the file has them
+    /// so (gate and up of Hugging Face's files), else a copy.
+    pub(super) fn stacked(&self, names: &[String], kind: Kind) -> Result<Tensor, LoadError> {
+        let entries = names.iter().map(|name| self.entry(name));
+        let entries = entries.collect::<Result<Vec<_>, _>>()?;
+        if let Some(joint) = joint(&entries) {
+            return of_entry(&joint, names.first().map_or("", String::as_str), kind);
+        }
+        let parts = names.iter().map(|name| self.tensor(name, kind));
+        let parts = parts.collect::<Result<Vec<_>, _>>()?;
+        Ok(Tensor::f_cat(&parts, 0)?)
+    }
+
     pub(super) fn tensor(&self, name: &str, kind: Kind) -> Result<Tensor, LoadError> {
-        let entry = self.entry(name)?;
-        let stored = match entry.dtype {
-            Dtype::BF16 => Kind::BFloat16,
-            Dtype::F16 => Kind::Half,
-            Dtype::F32 => Kind::Float,
-            other => {
-                return Err(LoadError::Unsupported {
-                    file: entry.file.clone(),
-                    what: format!("the dtype of {name}"),
-                    value: format!("{other:?}"),
-                    allowed: "BF16, F16, F32".into(),
-                });
-            }
-        };
-        let tensor = match blob::view(entry.bytes, &entry.shape, stored) {
-            Some(mapped) => mapped?,
-            // Only a file whose header length is odd is not aligned; it costs a copy.
-            None => Tensor::f_from_data_size(entry.bytes, &entry.shape, stored)?,
-        };
-        Ok(tensor.f_to_kind(kind)?)
+        of_entry(self.entry(name)?, name, kind)
     }
 
     fn entry(&self, name: &str) -> Result<&Entry, LoadError> {
@@ -102,6 +98,54 @@ impl SafeFiles {
             detail: format!("tensor {name} is missing"),
         })
     }
+}
+
+fn of_entry(entry: &Entry, name: &str, kind: Kind) -> Result<Tensor, LoadError> {
+    let stored = match entry.dtype {
+        Dtype::BF16 => Kind::BFloat16,
+        Dtype::F16 => Kind::Half,
+        Dtype::F32 => Kind::Float,
+        other => {
+            return Err(LoadError::Unsupported {
+                file: entry.file.clone(),
+                what: format!("the dtype of {name}"),
+                value: format!("{other:?}"),
+                allowed: "BF16, F16, F32".into(),
+            });
+        }
+    };
+    let tensor = match blob::view(entry.bytes, &entry.shape, stored) {
+        Some(mapped) => mapped?,
+        // Only a file whose header length is odd is not aligned; it costs a copy.
+        None => Tensor::f_from_data_size(entry.bytes, &entry.shape, stored)?,
+    };
+    Ok(tensor.f_to_kind(kind)?)
+}
+
+/// Entries that lie one behind the other in one file as one, if they do.
+fn joint(entries: &[&Entry]) -> Option<Entry> {
+    let first = *entries.first()?;
+    let offset =
+        |entry: &Entry| (entry.bytes.as_ptr() as usize).checked_sub(first.map.as_ptr() as usize);
+    let start = offset(first)?;
+    let (mut end, mut rows) = (start, 0);
+    for entry in entries {
+        let follows = entry.file == first.file && offset(entry)? == end;
+        if !follows || entry.dtype != first.dtype || entry.shape.get(1..) != first.shape.get(1..) {
+            return None;
+        }
+        end += entry.bytes.len();
+        rows += entry.shape.first()?;
+    }
+    let mut shape = first.shape.clone();
+    *shape.first_mut()? = rows;
+    Some(Entry {
+        file: first.file.clone(),
+        dtype: first.dtype,
+        shape,
+        bytes: first.map.get(start..end)?,
+        map: first.map,
+    })
 }
 
 /// The weight files of a directory, in order.
@@ -163,6 +207,7 @@ fn read(file: &Path, entries: &mut BTreeMap<String, Entry>) -> Result<(), LoadEr
             dtype: view.dtype(),
             shape,
             bytes: view.data(),
+            map: bytes,
         };
         entries.insert(name, entry);
     }

@@ -66,7 +66,7 @@ impl From<GenerateError> for ApiError {
                 Self::field("tokens", text)
             }
             GenerateError::Context { n_prompt, context } => Self::context_length(n_prompt, context),
-            GenerateError::Memory { .. } => Self::field("max_tokens", text),
+            GenerateError::Memory { .. } => Self::unavailable(text).with_code("kv_budget_exceeded"),
             GenerateError::Adapter { missing: true, .. } => Self::unknown_model(text),
             GenerateError::Adapter { missing: false, .. } => {
                 Self::field("model", text).with_code("adapter_refused")

@@ -175,10 +175,13 @@ fn converts_once_and_puts_query_rows_back_in_order() {
     assert_eq!((family.norm_eps, &family.eos_ids[..]), (1e-5, &[258][..]));
     let weights = crate::weights::load(&out, &family, Kind::Float).unwrap();
     // Row r of a head of 8 was stored at 2r (first half) or 2(r - 4) + 1: each row starts with its own number.
-    let first = |row: i64| weights.layers[0].k.double_value(&[row, 0]) as i64;
+    let qkv = &weights.layers[0].qkv;
+    let k = qkv.weight_of(crate::lora::Projection::K).unwrap();
+    let v = qkv.weight_of(crate::lora::Projection::V).unwrap();
+    let first = |row: i64| k.double_value(&[row, 0]) as i64;
     let order: Vec<i64> = (0..8).map(|row| first(row) / 32).collect();
     assert_eq!(order, [0, 2, 4, 6, 1, 3, 5, 7]);
-    let value = |row: i64| weights.layers[0].v.double_value(&[row, 0]) as i64 / 32;
+    let value = |row: i64| v.double_value(&[row, 0]) as i64 / 32;
     assert_eq!(
         (0..8).map(value).collect::<Vec<_>>(),
         [0, 1, 2, 3, 4, 5, 6, 7]

@@ -4,17 +4,18 @@ use std::time::Duration;
 
 /// How long a job works at a time: a pause that a reader of a stream does not notice.
 pub(super) const SLICE: Duration = Duration::from_millis(40);
-/// Of the time while replies are live; a fifth is promised, a slice may end early.
-const JOB_SHARE: f64 = 0.25;
+/// Of the time while replies are live: training then takes at most 2.5 times as long as alone, and a slice
+/// follows a step of four replies, which it makes wait about twice as long.
+const JOB_SHARE: f64 = 0.45;
 
 /// Times spent since the job at the head of the queue met a live reply.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct TimeShare {
     replies: Duration,
     job: Duration,
 }
 
-impl Ledger {
+impl TimeShare {
     pub(super) fn replies_took(&mut self, time: Duration) {
         self.replies += time;
     }
@@ -41,17 +42,17 @@ mod tests {
 
     #[test]
     fn a_job_gets_its_share_and_no_more() {
-        let mut ledger = Ledger::default();
+        let mut times = TimeShare::default();
         let (mut jobs, mut steps) = (0, 0);
         for _ in 0..1000 {
-            ledger.replies_took(Duration::from_millis(20));
+            times.replies_took(Duration::from_millis(20));
             steps += 1;
-            if ledger.job_is_due() {
-                ledger.job_took(Duration::from_millis(40));
+            if times.job_is_due() {
+                times.job_took(Duration::from_millis(40));
                 jobs += 1;
             }
         }
         let share = f64::from(jobs * 40) / f64::from(jobs * 40 + steps * 20);
-        assert!((0.2..0.3).contains(&share), "{share}");
+        assert!((0.4..0.5).contains(&share), "{share}");
     }
 }

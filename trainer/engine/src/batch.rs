@@ -1,0 +1,94 @@
+//! What one forward pass runs: new positions of several sequences, one after the other.
+
+use tch::{TchError, Tensor};
+
+use crate::attention::{PagePlan, Span};
+use crate::kv::{KvPool, Run};
+use crate::layer::{Attention, layer_forward};
+use crate::linear::{Adapters, Segment};
+use crate::lora::Lora;
+use crate::model::Model;
+
+/// New positions of one sequence.
+#[derive(Debug)]
+pub struct Rows<'a> {
+    /// Ids that are run; at least one.
+    pub ids: &'a [u32],
+    /// The position of the first.
+    pub start: usize,
+    /// Where each is written in the pool.
+    pub slots: Vec<usize>,
+    /// What is attended to besides one another: all positions before `start`, and the new one where it is one.
+    pub past: Vec<Run>,
+    /// The adapter of the sequence.
+    pub lora: Option<&'a Lora>,
+}
+
+// === impl Model ===
+
+impl Model {
+    /// Runs new positions of several sequences at once, writing their keys and values to the pool; inference only.
+    ///
+    /// Rows of one adapter should stand together: each stretch of them is a product of its own.
+    ///
+    /// # Shapes
+    /// Returns the hidden state of each sequence's last new position before the last norm, `[n, d]`, f32.
+    ///
+    /// # Errors
+    /// When an id is not below `vocab`, a position beyond the context or a slot beyond the pool.
+    pub fn forward_batch(&self, rows: &[Rows<'_>], pool: &mut KvPool) -> Result<Tensor, TchError> {
+        let tensor = |numbers: Vec<i64>| Tensor::f_from_slice(&numbers)?.f_to_device(self.device);
+        let ids = rows.iter().flat_map(|r| r.ids);
+        let ids = tensor(ids.copied().map(i64::from).collect())?;
+        let positions = rows.iter().flat_map(|r| r.start..r.start + r.ids.len());
+        let rope = self.rope.at(&tensor(positions.map(to_i64).collect())?)?;
+        let slots = rows.iter().flat_map(|r| &r.slots);
+        let mut plan = PagePlan {
+            slots: tensor(slots.copied().map(to_i64).collect())?,
+            spans: Vec::with_capacity(rows.len()),
+        };
+        let mut last = Vec::with_capacity(rows.len());
+        let mut n = 0;
+        for r in rows {
+            let span = Span::new(n, r.ids.len(), r.past.clone(), self.device)?;
+            plan.spans.push(span);
+            n += r.ids.len();
+            last.push(to_i64(n) - 1);
+        }
+        let segments = segments(rows);
+        let mut x = self.embed(&ids.f_unsqueeze(0)?)?;
+        let layers = self.weights.layers.iter().zip(pool.layers_mut());
+        for (layer, (w, kv)) in layers.enumerate() {
+            let adapters = Adapters::Rows {
+                segments: &segments,
+                layer,
+            };
+            let attention = Attention::Paged { kv, plan: &plan };
+            x = layer_forward(&self.family, w, adapters, &x, &rope, attention)?;
+        }
+        x.f_select(0, 0)?.f_index_select(0, &tensor(last)?)
+    }
+}
+
+/// Stretches of rows with the same adapter.
+fn segments<'a>(rows: &[Rows<'a>]) -> Vec<Segment<'a>> {
+    let mut segments: Vec<Segment<'a>> = Vec::new();
+    let mut start = 0;
+    for r in rows {
+        let len = to_i64(r.ids.len());
+        if let Some(lora) = r.lora {
+            match segments.last_mut() {
+                Some(last) if std::ptr::eq(last.lora, lora) && last.start + last.len == start => {
+                    last.len += len;
+                }
+                _ => segments.push(Segment { start, len, lora }),
+            }
+        }
+        start += len;
+    }
+    segments
+}
+
+fn to_i64(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

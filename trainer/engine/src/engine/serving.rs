@@ -1,0 +1,311 @@
+//! Replies: who has a place, what runs together, and what becomes of it.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::EngineConfig;
+use super::scheduler::{self, RoundBudget};
+use super::state::EngineState;
+use super::step::{self, Outcome};
+use super::stream::Stream;
+use crate::adapter::AdapterError;
+use crate::generate::{GenerateError, GenerateRequest, GenerationStream, Reply, Step};
+use crate::kv::{BlockManager, KvPool, PAGE, PageTable};
+use crate::rng::SplitMix64;
+use crate::tokenizer::ChatTokenizer;
+
+/// Pages that each live reply can still grow by before another gets a place: fewer, and the new one would soon
+/// lose it again.
+const HEADROOM: usize = 4;
+
+/// A request that has no place yet.
+pub(super) struct Waiting {
+    pub(super) request: GenerateRequest,
+    pub(super) reply: oneshot::Sender<Result<GenerationStream, GenerateError>>,
+}
+
+/// All replies, and the pages of their keys and values.
+pub(super) struct Serving {
+    pool: KvPool,
+    blocks: BlockManager,
+    /// In order of age.
+    live: Vec<Stream>,
+    /// Replies that lost their place to older ones, in order of age. They hold no page.
+    preempted: VecDeque<Stream>,
+    waiting: VecDeque<Waiting>,
+    budget: RoundBudget,
+    max_streams: usize,
+    max_waiting: usize,
+    n_admitted: u64,
+    seeds: SplitMix64,
+}
+
+impl Serving {
+    pub(super) fn new(config: &EngineConfig, pool: KvPool, seeds: SplitMix64) -> Self {
+        Self {
+            blocks: BlockManager::new(pool.n_pages()),
+            pool,
+            live: Vec::new(),
+            preempted: VecDeque::new(),
+            waiting: VecDeque::new(),
+            budget: RoundBudget::new(),
+            max_streams: config.max_streams.max(1),
+            max_waiting: config.max_waiting,
+            n_admitted: 0,
+            seeds,
+        }
+    }
+
+    /// Whether there is nothing to do.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.has_live() && self.waiting.is_empty()
+    }
+
+    /// Whether a reply is on its way.
+    pub(super) fn has_live(&self) -> bool {
+        !self.live.is_empty() || !self.preempted.is_empty()
+    }
+
+    /// Queues a request, or refuses it where too many wait.
+    pub(super) fn enqueue(&mut self, waiting: Waiting) {
+        if self.waiting.len() >= self.max_waiting {
+            let busy = GenerateError::Busy {
+                waiting: self.waiting.len(),
+            };
+            // Whoever left needs no answer, here and below.
+            let _ = waiting.reply.send(Err(busy));
+            return;
+        }
+        self.waiting.push_back(waiting);
+    }
+
+    /// One step: every reply that decodes gets a token, prompts go on as far as the round's budget allows.
+    pub(super) fn round(&mut self, state: &mut EngineState, tokenizer: &ChatTokenizer) {
+        self.drop_cancelled();
+        self.resume();
+        self.admit(state, tokenizer);
+        for stream in self.live.iter_mut().filter(|s| s.n_pending() > 1) {
+            stream.adopt(&mut self.blocks);
+        }
+        let pending: Vec<usize> = self.live.iter().map(Stream::n_pending).collect();
+        let mut rows = scheduler::plan(&pending, &self.budget);
+        self.reserve(&mut rows);
+        let mut chosen: Vec<(usize, usize)> = rows.into_iter().enumerate().collect();
+        chosen.retain(|&(_, n)| n > 0);
+        if chosen.is_empty() {
+            return;
+        }
+        // Rows of one adapter stand together.
+        chosen.sort_by_key(|&(i, _)| (self.live[i].key(), i));
+        let begun = Instant::now();
+        let outcomes = step::run(&state.model, &mut self.pool, &self.live, &chosen);
+        let n_rows = chosen.iter().map(|&(_, n)| n).sum();
+        self.budget.took(n_rows, begun.elapsed());
+        self.apply(&chosen, outcomes);
+    }
+
+    /// Gives the places of those who left to others.
+    fn drop_cancelled(&mut self) {
+        self.preempted.retain(|stream| !stream.reply.is_cancelled());
+        self.waiting.retain(|waiting| !waiting.reply.is_closed());
+        let left = self
+            .live
+            .extract_if(.., |stream| stream.reply.is_cancelled());
+        for stream in left {
+            self.blocks.release(stream.table);
+        }
+    }
+
+    /// Gives replies that lost their place a new one, the oldest first, before anybody new.
+    fn resume(&mut self) {
+        while self.live.len() < self.max_streams
+            && let Some(mut stream) = self.preempted.pop_front()
+        {
+            stream.begin_again(&mut self.blocks);
+            if !self.has_room(&stream.table, stream.reply.ids().len()) {
+                self.blocks.release(std::mem::take(&mut stream.table));
+                self.preempted.push_front(stream);
+                return;
+            }
+            let at = self.live.partition_point(|other| other.age < stream.age);
+            self.live.insert(at, stream);
+        }
+    }
+
+    /// Gives waiting requests their place, first come first served, while there is room for their prompts.
+    fn admit(&mut self, state: &mut EngineState, tokenizer: &ChatTokenizer) {
+        while self.preempted.is_empty() && self.live.len() < self.max_streams {
+            let Some(waiting) = self.waiting.pop_front() else {
+                return;
+            };
+            let n_prompt = waiting.request.prompt_ids.len();
+            if pages_of(n_prompt + 1) > self.blocks.n_pages() {
+                let _ = waiting.reply.send(Err(self.beyond_memory(state, n_prompt)));
+                continue;
+            }
+            if let Some(waiting) = self.begin(waiting, state, tokenizer) {
+                self.waiting.push_front(waiting);
+                return;
+            }
+        }
+    }
+
+    /// Begins a reply; gives the request back where there is no room for it yet.
+    fn begin(
+        &mut self,
+        waiting: Waiting,
+        state: &mut EngineState,
+        tokenizer: &ChatTokenizer,
+    ) -> Option<Waiting> {
+        let Waiting { request, reply } = waiting;
+        let adapter = request.adapter.as_deref();
+        let adapter = match adapter.map(|name| served(state, name)).transpose() {
+            Ok(adapter) => adapter,
+            Err(error) => {
+                let _ = reply.send(Err(error));
+                return None;
+            }
+        };
+        let key = adapter.as_ref().map_or(0, |adapter| adapter.key);
+        // What it goes on from is held before room is made for the rest.
+        let table = self.blocks.begin(key, &request.prompt_ids);
+        if !self.has_room(&table, request.prompt_ids.len()) {
+            self.blocks.release(table);
+            return Some(Waiting { request, reply });
+        }
+        let family = &state.model.family;
+        let longest = family.context.min(self.blocks.n_pages() * PAGE);
+        let max_tokens = request.max_new_tokens(longest).max(1);
+        // Room for a whole reply, so that a slow reader never blocks the thread.
+        let (events, received) = mpsc::channel(max_tokens + 2);
+        let limits = (max_tokens, &*family.eos_ids, self.seeds.next_u64());
+        match Reply::new(request, limits, tokenizer.stream_decoder(), events) {
+            Ok(begun) => {
+                let step = adapter.as_ref().map(|adapter| adapter.step);
+                self.n_admitted += 1;
+                self.live
+                    .push(Stream::new(self.n_admitted, begun, adapter, table));
+                let _ = reply.send(Ok(GenerationStream::new(received, step)));
+            }
+            Err(error) => {
+                self.blocks.release(table);
+                let _ = reply.send(Err(error));
+            }
+        }
+        None
+    }
+
+    /// Whether a sequence of `n_ids` fits beside what live ones need to get to their next tokens, with some headroom.
+    fn has_room(&self, table: &PageTable, n_ids: usize) -> bool {
+        let missing =
+            |table: &PageTable, n_ids| pages_of(n_ids + 1).saturating_sub(table.n_pages());
+        let live = self.live.iter();
+        let others: usize = live
+            .map(|s| missing(&s.table, s.reply.ids().len()) + HEADROOM)
+            .sum();
+        missing(table, n_ids) + others <= self.blocks.n_available()
+    }
+
+    fn beyond_memory(&self, state: &EngineState, n_prompt: usize) -> GenerateError {
+        let model = &state.model;
+        let position = KvPool::position_bytes(&model.family, model.kind);
+        GenerateError::Memory {
+            n_prompt,
+            needed: pages_of(n_prompt + 1) * PAGE * position,
+            budget: self.pool.bytes(),
+        }
+    }
+
+    /// Sets pages aside for the rows of a round, the oldest first; where there are none, the youngest loses its place.
+    fn reserve(&mut self, rows: &mut Vec<usize>) {
+        let mut i = 0;
+        while i < self.live.len() {
+            let stream = &mut self.live[i];
+            let wanted = stream.n_after(rows[i]);
+            if self.blocks.reserve(&mut stream.table, wanted) {
+                i += 1;
+                continue;
+            }
+            let Some(mut youngest) = self.live.pop() else {
+                return;
+            };
+            rows.pop();
+            self.blocks.release(std::mem::take(&mut youngest.table));
+            tracing::debug!(
+                age = youngest.age,
+                "a reply gave its pages to older ones, and will go on later"
+            );
+            let at = self
+                .preempted
+                .partition_point(|other| other.age < youngest.age);
+            self.preempted.insert(at, youngest);
+        }
+    }
+
+    fn apply(&mut self, chosen: &[(usize, usize)], outcomes: Vec<Result<Outcome, GenerateError>>) {
+        let mut ended = Vec::new();
+        for (&(i, n), outcome) in chosen.iter().zip(outcomes) {
+            let stream = &mut self.live[i];
+            let step = match outcome {
+                Ok(outcome) => {
+                    stream.ran(n, &mut self.blocks);
+                    outcome.map(|token| token.map(|token| stream.reply.push(token)))
+                }
+                Err(error) => {
+                    stream.reply.fail(error);
+                    Some(Ok(Step::Ended))
+                }
+            };
+            match step {
+                None | Some(Ok(Step::More)) => {}
+                Some(Ok(Step::Ended)) => ended.push(i),
+                Some(Err(error)) => {
+                    stream.reply.fail(error.into());
+                    ended.push(i);
+                }
+            }
+        }
+        ended.sort_unstable();
+        for i in ended.into_iter().rev() {
+            let stream = self.live.remove(i);
+            self.blocks.release(stream.table);
+        }
+    }
+}
+
+fn served(
+    state: &mut EngineState,
+    name: &str,
+) -> Result<std::rc::Rc<super::ServedAdapter>, GenerateError> {
+    state.adapter(name).map_err(|error| GenerateError::Adapter {
+        name: name.to_owned(),
+        missing: matches!(error, AdapterError::Unknown { .. } | AdapterError::Name(_)),
+        detail: error.to_string(),
+    })
+}
+
+fn pages_of(n_positions: usize) -> usize {
+    n_positions.div_ceil(PAGE)
+}
+
+#[cfg(test)]
+impl Serving {
+    pub(super) fn n_live(&self) -> usize {
+        self.live.len()
+    }
+
+    pub(super) fn n_preempted(&self) -> usize {
+        self.preempted.len()
+    }
+
+    /// Pages that are free or could be had, and all.
+    pub(super) fn pages(&self) -> (usize, usize) {
+        (self.blocks.n_available(), self.blocks.n_pages())
+    }
+
+    pub(super) fn pool_bytes(&self) -> usize {
+        self.pool.bytes()
+    }
+}

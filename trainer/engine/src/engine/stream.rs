@@ -1,0 +1,86 @@
+//! A reply that has its place: what it says, and where its keys and values are.
+
+use std::rc::Rc;
+
+use super::adapters::ServedAdapter;
+use crate::batch::Rows;
+use crate::generate::Reply;
+use crate::kv::{BlockManager, PageTable, WeightsKey};
+
+/// One live reply.
+#[derive(Debug)]
+pub(super) struct Stream {
+    /// Counts up with admission: the oldest keeps its place longest.
+    pub(super) age: u64,
+    pub(super) reply: Reply,
+    adapter: Option<Rc<ServedAdapter>>,
+    pub(super) table: PageTable,
+    /// Positions whose keys and values are there.
+    n_cached: usize,
+}
+
+impl Stream {
+    pub(super) fn new(
+        age: u64,
+        reply: Reply,
+        adapter: Option<Rc<ServedAdapter>>,
+        table: PageTable,
+    ) -> Self {
+        Self {
+            age,
+            reply,
+            adapter,
+            n_cached: table.n_known(),
+            table,
+        }
+    }
+
+    /// Which weights it is made with.
+    pub(super) fn key(&self) -> WeightsKey {
+        self.adapter.as_ref().map_or(0, |adapter| adapter.key)
+    }
+
+    /// Positions to be run before its next token.
+    pub(super) fn n_pending(&self) -> usize {
+        self.reply.ids().len() - self.n_cached
+    }
+
+    /// Positions that are there once `n` more are run.
+    pub(super) fn n_after(&self, n: usize) -> usize {
+        self.n_cached + n
+    }
+
+    /// Takes over what others computed of the same ids meanwhile.
+    pub(super) fn adopt(&mut self, blocks: &mut BlockManager) {
+        blocks.adopt(&mut self.table, self.reply.ids());
+        self.n_cached = self.n_cached.max(self.table.n_known());
+    }
+
+    /// Its next `n` positions for a batch; their pages are reserved.
+    pub(super) fn rows(&self, n: usize) -> Rows<'_> {
+        let (start, end) = (self.n_cached, self.n_cached + n);
+        // A single row is written first and then attends to all, itself included.
+        let past = if n == 1 { end } else { start };
+        Rows {
+            ids: &self.reply.ids()[start..end],
+            start,
+            slots: (start..end).filter_map(|at| self.table.slot(at)).collect(),
+            past: self.table.runs(past),
+            lora: self.adapter.as_ref().map(|adapter| &adapter.lora),
+        }
+    }
+
+    /// Its next `n` positions were run.
+    pub(super) fn ran(&mut self, n: usize, blocks: &mut BlockManager) {
+        self.n_cached += n;
+        self.reply.ran(n);
+        blocks.publish(&mut self.table, self.reply.ids(), self.n_cached);
+    }
+
+    /// Gives its pages back and begins again with what is known of its ids.
+    pub(super) fn begin_again(&mut self, blocks: &mut BlockManager) {
+        let table = blocks.begin(self.key(), self.reply.ids());
+        self.n_cached = table.n_known();
+        self.table = table;
+    }
+}

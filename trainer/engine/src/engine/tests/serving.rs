@@ -1,0 +1,406 @@
+//! Many replies at once: the same ids as alone, whatever is shared, evicted or put off meanwhile.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::testing::{tiny_config, write_model};
+
+/// Bytes of a position of the tiny model: two layers, two heads of eight, keys and values, f32.
+const POSITION: usize = 2 * 2 * 8 * 2 * 4;
+
+type Answer = oneshot::Receiver<Result<GenerationStream, GenerateError>>;
+
+fn place(change: impl Fn(&mut Value)) -> Place {
+    let place = Place::new();
+    let mut config = tiny_config();
+    change(&mut config);
+    write_model(&place.config().model, &config, 5).unwrap();
+    place
+}
+
+/// A core with room for so many positions.
+fn core(place: &Place, positions: usize) -> Core {
+    let config = EngineConfig {
+        kv_budget: Some(positions * POSITION),
+        ..place.config()
+    };
+    Core::load(&config).unwrap().0
+}
+
+/// Takes what is ready.
+fn drain(stream: &mut GenerationStream) -> (Vec<u32>, Option<Finished>) {
+    let (mut ids, mut end) = (Vec::new(), None);
+    while stream.n_ready() > 0 && end.is_none() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        match runtime.block_on(stream.recv()).unwrap().unwrap() {
+            GenerateEvent::Token(token) => ids.push(token.id),
+            GenerateEvent::Finished(finished) => end = Some(finished),
+        }
+    }
+    (ids, end)
+}
+
+/// Rounds until every request has ended; what each said.
+fn finish(core: &mut Core, answers: Vec<Answer>) -> Vec<(Vec<u32>, Finished)> {
+    let mut rounds = 0;
+    while core.serving().has_live() || !core.serving().is_idle() {
+        core.round();
+        rounds += 1;
+        assert!(rounds < 5000, "it never ends");
+    }
+    let each = answers.into_iter().map(|mut answer| {
+        let (ids, end) = drain(&mut stream(&mut answer));
+        (ids, end.expect("an end"))
+    });
+    each.collect()
+}
+
+fn alone(place: &Place, request: &GenerateRequest) -> Vec<u32> {
+    let mut core = core(place, 1024);
+    let answer = begin(&mut core, request.clone());
+    finish(&mut core, vec![answer]).remove(0).0
+}
+
+/// All pages can be had again.
+fn nothing_is_held(core: &Core) -> bool {
+    let (available, all) = core.serving().pages();
+    available == all
+}
+
+#[test]
+fn eight_adapters_at_once_say_what_each_says_alone() {
+    let place = Place::new();
+    let requests: Vec<GenerateRequest> = (0..9_u32)
+        .map(|i| {
+            let name = format!("a{i}");
+            if i < 8 {
+                place.adapter(&name, u64::from(i) + 1);
+            }
+            GenerateRequest {
+                adapter: (i < 8).then_some(name),
+                temperature: if i % 2 == 0 { 0.0 } else { 1.0 },
+                seed: Some(u64::from(i)),
+                ..request(&prompt(20 + 17 * i), 12)
+            }
+        })
+        .collect();
+    let want: Vec<_> = requests.iter().map(|r| alone(&place, r)).collect();
+    let mut core = core(&place, 4096);
+    let answers = requests.iter().map(|r| begin(&mut core, r.clone()));
+    let answers = answers.collect();
+    let said = finish(&mut core, answers);
+    for (i, ((ids, _), want)) in said.iter().zip(&want).enumerate() {
+        assert_eq!(ids, want, "request {i}");
+    }
+    assert_ne!(want[0], want[2]);
+    assert!(nothing_is_held(&core));
+}
+
+#[test]
+fn a_prefix_is_shared_while_the_other_reply_runs() {
+    let place = Place::new();
+    let mut core = core(&place, 1024);
+    let mut longer = prompt(70);
+    longer.extend([1, 2, 3]);
+    let want = alone(&place, &request(&longer, 10));
+    let mut first = begin(&mut core, request(&prompt(70), 300));
+    (0..4).for_each(|_| core.round());
+    let first = stream(&mut first);
+    assert!(first.n_ready() > 0);
+    let mut second = begin(&mut core, request(&longer, 10));
+    core.round();
+    let mut second = stream(&mut second);
+    while core.serving().n_live() == 2 {
+        core.round();
+    }
+    let (ids, end) = drain(&mut second);
+    assert_eq!((ids, end.unwrap().cached), (want, 64), "four pages of 70");
+    assert!(first.n_ready() < 300, "the first is still on its way");
+}
+
+#[test]
+fn copies_of_one_prompt_compute_it_once() {
+    let place = Place::new();
+    let mut core = core(&place, 4096);
+    let answers = (0..6).map(|_| begin(&mut core, request(&prompt(200), 3)));
+    let answers = answers.collect();
+    let said = finish(&mut core, answers);
+    let cached: usize = said.iter().map(|(_, end)| end.cached).sum();
+    assert!(cached >= 5 * 64, "only {cached} ids were found");
+    assert!(said.iter().all(|(ids, _)| *ids == said[0].0));
+}
+
+/// B4: room was made, before the prefix was taken, by evicting that very prefix.
+#[test]
+fn a_request_never_evicts_what_it_goes_on_from() {
+    let place = place(|config| config["max_position_embeddings"] = json!(4096));
+    let mut core = core(&place, 2048);
+    let first = vec![begin(&mut core, request(&prompt(1100), 1))];
+    finish(&mut core, first);
+    let mut next = prompt(1100);
+    next.extend(prompt(50));
+    let next = vec![begin(&mut core, request(&next, 1))];
+    assert_eq!(
+        finish(&mut core, next)[0].1.cached,
+        1088,
+        "68 pages of 1,100"
+    );
+}
+
+/// B1: the need is that of the pages, not of the next power of two.
+#[tokio::test]
+async fn a_prompt_beyond_all_memory_is_refused_by_its_own_bytes() {
+    let place = Place::new();
+    let engine = Engine::start(EngineConfig {
+        kv_budget: Some(100_000),
+        ..place.config()
+    });
+    let engine = engine.unwrap();
+    assert_eq!(engine.info().kv_positions, 384);
+    let (tokens, _) = run(&engine, request(&prompt(380), 500)).await.unwrap();
+    assert_eq!(tokens.len(), 4, "as many as memory has room for");
+    let error = run(&engine, request(&prompt(384), 1)).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "a prompt of 384 tokens needs 102400 bytes of KV cache, its budget is 98304: shorten the conversation or raise --kv-budget"
+    );
+    let tiny = EngineConfig {
+        kv_budget: Some(100),
+        ..place.config()
+    };
+    assert_eq!(
+        Engine::start(tiny).unwrap_err().to_string(),
+        "kv_budget is 100, allowed: the bytes of 16 positions or more; leave it out for half of what is free"
+    );
+}
+
+#[test]
+fn who_finds_no_room_waits_and_kept_pages_make_way() {
+    let place = Place::new();
+    let mut core = core(&place, 64);
+    let mut first = begin(&mut core, request(&prompt(40), 2));
+    let mut second = begin(&mut core, request(&prompt(45)[1..], 2));
+    core.round();
+    assert!(second.try_recv().is_err(), "it waits for memory");
+    let first = stream(&mut first);
+    (0..3).for_each(|_| core.round());
+    assert_eq!(first.n_ready(), 3, "two tokens and the end");
+    let second = stream(&mut second);
+    (0..3).for_each(|_| core.round());
+    assert_eq!(second.n_ready(), 3);
+    assert!(nothing_is_held(&core));
+}
+
+#[test]
+fn dropping_a_stream_frees_its_place_at_the_next_token() {
+    let place = Place::new();
+    let mut core = core(&place, 512);
+    let mut long = begin(&mut core, request(&prompt(300), 50));
+    let mut short = begin(&mut core, request(&prompt(10), 50));
+    core.round();
+    let (long, short) = (stream(&mut long), stream(&mut short));
+    assert_eq!(
+        (long.n_ready(), short.n_ready()),
+        (0, 1),
+        "a part of the long prompt, all of the short one"
+    );
+    let (before, _) = core.serving().pages();
+    drop(long);
+    core.round();
+    let (after, _) = core.serving().pages();
+    assert!(after > before);
+    assert_eq!((core.serving().n_live(), short.n_ready()), (1, 2));
+    drop(short);
+    core.round();
+    assert!(core.serving().is_idle() && nothing_is_held(&core));
+}
+
+/// B7: each prompt had a portion of its own in every round.
+#[test]
+fn prompts_that_arrive_never_keep_a_running_reply_waiting() {
+    let place = Place::new();
+    let mut core = core(&place, 16 * 512);
+    let mut running = begin(&mut core, request(&prompt(10), 400));
+    core.round();
+    let running = stream(&mut running);
+    let answers: Vec<Answer> = (0..15_u32)
+        .map(|i| {
+            let mut ids = prompt(450);
+            ids[0] = i;
+            begin(&mut core, request(&ids, 1))
+        })
+        .collect();
+    let mut rounds = 1;
+    while core.serving().n_live() > 1 || rounds == 1 {
+        core.round();
+        rounds += 1;
+        assert_eq!(running.n_ready(), rounds, "a token in every round");
+    }
+    // 15 x 450 rows, at most 512 a round.
+    assert!(rounds > 13, "{rounds}");
+    assert_eq!(answers.len(), 15);
+}
+
+/// B3: what live replies grow by was never counted.
+#[test]
+fn who_is_put_off_says_the_same_in_the_end() {
+    let place = Place::new();
+    let requests: Vec<GenerateRequest> = (0..4_u32)
+        .map(|i| {
+            let mut ids = prompt(30 + i);
+            ids[0] = i;
+            GenerateRequest {
+                temperature: 0.8,
+                seed: Some(u64::from(i)),
+                ..request(&ids, 150)
+            }
+        })
+        .collect();
+    let want: Vec<_> = requests.iter().map(|r| alone(&place, r)).collect();
+    let mut core = core(&place, 320);
+    let answers: Vec<Answer> = requests
+        .iter()
+        .map(|r| begin(&mut core, r.clone()))
+        .collect();
+    let mut n_preempted = 0;
+    for _ in 0..100 {
+        core.round();
+        n_preempted = n_preempted.max(core.serving().n_preempted());
+    }
+    assert!(
+        n_preempted > 0,
+        "four times 180 positions do not fit in 320"
+    );
+    let said = finish(&mut core, answers);
+    for ((ids, end), want) in said.iter().zip(&want) {
+        assert_eq!(ids, want);
+        assert_eq!(end.cached, 0, "what it computed twice was not found");
+    }
+    assert!(nothing_is_held(&core));
+}
+
+#[test]
+fn what_fails_in_a_batch_ends_alone() {
+    let place = Place::new();
+    let mut core = core(&place, 1024);
+    let good = begin(&mut core, request(&prompt(20), 6));
+    // The check of ids is the handle's: here it is left out.
+    let mut bad = begin(&mut core, request(&[1, 5000], 6));
+    let said = finish(&mut core, vec![good]);
+    assert_eq!(said[0].0, alone(&place, &request(&prompt(20), 6)));
+    let mut bad = stream(&mut bad);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let error = runtime.block_on(bad.recv()).unwrap().unwrap_err();
+    assert!(matches!(error, GenerateError::Torch(_)), "{error}");
+    assert!(nothing_is_held(&core));
+}
+
+#[tokio::test]
+async fn min_tokens_and_stop_ids_are_obeyed_together() {
+    let place = Place::new();
+    let engine = place.engine();
+    let (tokens, _) = run(&engine, request(&prompt(40), 24)).await.unwrap();
+    let stopping = GenerateRequest {
+        stop_token_ids: vec![tokens[2].id],
+        min_tokens: 5,
+        top_logprobs: 3,
+        ..request(&prompt(40), 24)
+    };
+    let (tokens, _) = run(&engine, stopping.clone()).await.unwrap();
+    let id = stopping.stop_token_ids[0];
+    assert!(tokens[..5].iter().all(|token| token.id != id));
+    assert!(tokens.iter().all(|token| token.top.len() == 3));
+    let error = async |request| run(&engine, request).await.unwrap_err().to_string();
+    let more = GenerateRequest {
+        min_tokens: 25,
+        ..stopping.clone()
+    };
+    assert_eq!(
+        error(more).await,
+        "min_tokens is 25, allowed: 0 to max_tokens, 24"
+    );
+    let unknown = GenerateRequest {
+        stop_token_ids: vec![300],
+        ..stopping
+    };
+    assert_eq!(
+        error(unknown).await,
+        "stop_token_ids is 300, allowed: ids below the vocabulary of 259"
+    );
+}
+
+/// One layer with the heads of Qwen3-4B's cache; 15,000 ids are what an OpenClaw turn has.
+#[tokio::test]
+async fn a_turn_of_15000_tokens_and_the_next_one_from_the_cache() {
+    let place = place(|config| {
+        config["model_type"] = json!("qwen3");
+        config["num_hidden_layers"] = json!(1);
+        config["num_attention_heads"] = json!(8);
+        config["num_key_value_heads"] = json!(8);
+        config["head_dim"] = json!(128);
+        config["max_position_embeddings"] = json!(40_960);
+    });
+    let config = EngineConfig {
+        dtype: Dtype::Bf16,
+        threads: 0,
+        kv_budget: Some(128 << 20),
+        ..place.config()
+    };
+    let engine = Engine::start(config).unwrap();
+    let mut ids = prompt(15_000);
+    let (tokens, finished) = run(&engine, request(&ids, 20)).await.unwrap();
+    assert_eq!((tokens.len(), finished.cached), (20, 0));
+    ids.extend(tokens.iter().map(|token| token.id));
+    ids.extend(prompt(100));
+    let (_, finished) = run(&engine, request(&ids, 5)).await.unwrap();
+    assert_eq!(finished.cached, 15_008, "938 pages of 15,019");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+
+    /// Sixteen replies that grow, some of which share their beginning and some of which are dropped.
+    #[test]
+    fn bytes_never_pass_the_budget_and_every_page_comes_back(
+        streams in prop::collection::vec((1..80_usize, 1..60_usize, 0..3_u32, 0..6_u32), 16),
+        pages in 10..40_usize,
+    ) {
+        let place = Place::new();
+        let mut core = core(&place, pages * 16);
+        let mut running = Vec::new();
+        for &(n_prompt, n_reply, stem, _) in &streams {
+            let ids: Vec<u32> = (0..n_prompt).map(|i| stem * u32::from(i > 30) + 7).collect();
+            running.push(begin(&mut core, request(&ids, n_reply)));
+        }
+        let mut held: Vec<(usize, GenerationStream)> = Vec::new();
+        let mut rounds = 0;
+        while !core.serving().is_idle() {
+            core.round();
+            rounds += 1;
+            prop_assert!(rounds < 5000);
+            let (available, all) = core.serving().pages();
+            prop_assert!(available <= all && all == pages);
+            prop_assert!(core.serving().pool_bytes() <= pages * 16 * POSITION);
+            for (i, answer) in running.iter_mut().enumerate() {
+                if let Ok(Ok(stream)) = answer.try_recv() {
+                    held.push((i, stream));
+                }
+            }
+            // Every sixth reply is dropped after its first tokens.
+            held.retain(|(i, stream)| streams[*i].3 > 0 || stream.n_ready() < 3);
+        }
+        prop_assert!(nothing_is_held(&core));
+        for (i, mut stream) in held {
+            let (_, n_reply, ..) = streams[i];
+            let (ids, end) = drain(&mut stream);
+            if streams[i].3 > 0 {
+                prop_assert_eq!((ids.len(), end.is_some()), (n_reply, true));
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! A reply in the making, as far as it is text and ids: what is drawn goes in, events go out.
+
+use tokio::sync::mpsc::{self, error::TrySendError};
+
+use super::stop::StopMatcher;
+use super::{FinishReason, Finished, GenerateError, GenerateEvent, GenerateRequest, Token};
+use crate::sampler::{SampledToken, Sampler};
+use crate::tokenizer::StreamDecoder;
+
+/// What a token left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Another is wanted.
+    More,
+    /// The reply has ended, or nobody listens any more.
+    Ended,
+}
+
+/// One reply.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    /// Prompt, then what was generated.
+    ids: Vec<u32>,
+    n_prompt: usize,
+    /// Positions that were run before the first token.
+    n_prefilled: usize,
+    max_tokens: usize,
+    min_tokens: usize,
+    end_ids: Vec<u32>,
+    sampler: Sampler,
+    decoder: StreamDecoder,
+    stops: StopMatcher,
+    events: mpsc::Sender<Result<GenerateEvent, GenerateError>>,
+}
+
+impl Reply {
+    /// A reply of at most `max_tokens`; `eos_ids` are the model's own.
+    ///
+    /// # Errors
+    /// A sampling parameter that is out of range.
+    pub(crate) fn new(
+        request: GenerateRequest,
+        (max_tokens, eos_ids, seed): (usize, &[u32], u64),
+        decoder: StreamDecoder,
+        events: mpsc::Sender<Result<GenerateEvent, GenerateError>>,
+    ) -> Result<Self, GenerateError> {
+        let params = request.sampling(seed);
+        let mut end_ids = request.stop_token_ids;
+        if !request.ignore_eos {
+            end_ids.extend(eos_ids);
+        }
+        Ok(Self {
+            sampler: Sampler::new(params, &request.prompt_ids, &end_ids)?,
+            n_prompt: request.prompt_ids.len(),
+            n_prefilled: 0,
+            ids: request.prompt_ids,
+            max_tokens,
+            min_tokens: request.min_tokens,
+            end_ids,
+            decoder,
+            stops: StopMatcher::new(request.stop),
+            events,
+        })
+    }
+
+    /// Prompt and what was generated.
+    pub(crate) fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    pub(crate) fn sampler(&self) -> &Sampler {
+        &self.sampler
+    }
+
+    /// Whether nobody listens any more.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.events.is_closed()
+    }
+
+    /// Says how many positions were run: those of the prompt that never are were found in the cache.
+    pub(crate) fn ran(&mut self, n: usize) {
+        if self.ids.len() == self.n_prompt {
+            self.n_prefilled += n;
+        }
+    }
+
+    /// Ends the reply with an error.
+    pub(crate) fn fail(&self, error: GenerateError) {
+        // Nobody may be listening any more; then there is nobody to tell.
+        let _ = self.events.try_send(Err(error));
+    }
+
+    /// Adds a token.
+    pub(crate) fn push(&mut self, sampled: SampledToken) -> Step {
+        self.ids.push(sampled.id);
+        self.sampler.accept(sampled.id);
+        let n_generated = self.ids.len() - self.n_prompt;
+        let ended = self.end_ids.contains(&sampled.id);
+        let full = n_generated >= self.max_tokens;
+        let (text, stopped) = self.text(sampled.id, n_generated, (ended, full));
+        let token = Token {
+            id: sampled.id,
+            text,
+            logprob: sampled.logprob,
+            sampling_logprob: sampled.sampling_logprob,
+            top: sampled.top,
+        };
+        let sent = self.send(GenerateEvent::Token(token));
+        if !(ended || stopped || full) {
+            return sent;
+        }
+        let reason = if ended || stopped {
+            FinishReason::Stop
+        } else {
+            FinishReason::Length
+        };
+        self.send(GenerateEvent::Finished(Finished {
+            reason,
+            n_prompt: self.n_prompt,
+            n_generated,
+            cached: self.n_prompt.saturating_sub(self.n_prefilled),
+        }));
+        Step::Ended
+    }
+
+    /// The text that is certain with a token, and whether a stop text ended it.
+    fn text(&mut self, id: u32, n_generated: usize, (ended, full): (bool, bool)) -> (String, bool) {
+        // What ends a reply is no part of its text, not even where a vocabulary forgot to call it special.
+        let piece = if ended {
+            String::new()
+        } else {
+            self.decoder.push(id)
+        };
+        let (mut text, mut stopped) = if n_generated <= self.min_tokens {
+            // A stop text counts from the token after `min_tokens` on, as in vLLM.
+            (piece, false)
+        } else {
+            self.stops.push(&piece)
+        };
+        if !stopped && (ended || full) {
+            // Nothing more comes: a stop text that was begun is ordinary text, unless this completes it.
+            let (rest, now) = self.stops.push(&self.decoder.finish());
+            text.push_str(&rest);
+            stopped = now;
+            text.push_str(&self.stops.finish());
+        }
+        (text, stopped)
+    }
+
+    fn send(&self, event: GenerateEvent) -> Step {
+        match self.events.try_send(Ok(event)) {
+            Ok(()) => Step::More,
+            // The channel holds a whole reply, so it is never full; a listener that left cancels.
+            Err(TrySendError::Closed(_) | TrySendError::Full(_)) => Step::Ended,
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The pages of each sequence: found again, set aside, shared when full, given back.
+
+use super::pages::PageAllocator;
+use super::radix::{NodeId, RadixTree, WeightsKey};
+use super::{PAGE, Run};
+
+/// The pages of one sequence, in the order of its positions.
+#[derive(Debug, Default)]
+pub(crate) struct PageTable {
+    key: WeightsKey,
+    pages: Vec<usize>,
+    /// The first so many pages are in the tree.
+    n_shared: usize,
+    /// The node of the last of them.
+    end: Option<NodeId>,
+}
+
+/// Who holds which page.
+#[derive(Debug)]
+pub(crate) struct BlockManager {
+    free: PageAllocator,
+    tree: RadixTree,
+    n_pages: usize,
+}
+
+// === impl PageTable ===
+
+impl PageTable {
+    /// Pages held.
+    pub(crate) fn n_pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Positions whose pages are shared: their keys and values are there.
+    pub(crate) fn n_known(&self) -> usize {
+        self.n_shared * PAGE
+    }
+
+    /// Where a position lies in the pool; it must be reserved.
+    pub(crate) fn slot(&self, position: usize) -> Option<usize> {
+        let page = self.pages.get(position / PAGE)?;
+        Some(page * PAGE + position % PAGE)
+    }
+
+    /// The first `len` positions as runs of the pool.
+    pub(crate) fn runs(&self, len: usize) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for (i, page) in self.pages.iter().take(len.div_ceil(PAGE)).enumerate() {
+            let (start, n) = (page * PAGE, PAGE.min(len - i * PAGE));
+            match runs.last_mut() {
+                Some(run) if run.start + run.len == start => run.len += n,
+                _ => runs.push(Run { start, len: n }),
+            }
+        }
+        runs
+    }
+}
+
+// === impl BlockManager ===
+
+impl BlockManager {
+    pub(crate) fn new(n_pages: usize) -> Self {
+        Self {
+            free: PageAllocator::new(n_pages),
+            tree: RadixTree::default(),
+            n_pages,
+        }
+    }
+
+    /// All pages there are.
+    pub(crate) fn n_pages(&self) -> usize {
+        self.n_pages
+    }
+
+    /// Pages that a sequence could still get.
+    pub(crate) fn n_available(&self) -> usize {
+        self.free.n_free() + self.tree.n_idle()
+    }
+
+    /// A table that holds the longest known beginning of `ids`.
+    pub(crate) fn begin(&mut self, key: WeightsKey, ids: &[u32]) -> PageTable {
+        let mut table = PageTable {
+            key,
+            pages: Vec::new(),
+            n_shared: 0,
+            end: None,
+        };
+        self.adopt(&mut table, ids);
+        table
+    }
+
+    /// Takes further pages of `ids` that became known meanwhile, at most all but the last id: that one is
+    /// run to get logits.
+    pub(crate) fn adopt(&mut self, table: &mut PageTable, ids: &[u32]) {
+        let usable = &ids[..ids.len().saturating_sub(1)];
+        while let Some(rest) = usable.get(table.n_known()..)
+            && let Some((node, page)) = self.tree.find(table.key, table.end, rest)
+        {
+            self.tree.hold(node);
+            self.share(table, node, page);
+        }
+    }
+
+    /// Sets pages aside for `n_positions`, evicting what nobody holds; false when there are not enough.
+    pub(crate) fn reserve(&mut self, table: &mut PageTable, n_positions: usize) -> bool {
+        while table.pages.len() * PAGE < n_positions {
+            if self.free.n_free() == 0
+                && let Some(page) = self.tree.evict()
+            {
+                self.free.free(page);
+            }
+            let Some(page) = self.free.allocate(table.pages.last().copied()) else {
+                return false;
+            };
+            table.pages.push(page);
+        }
+        true
+    }
+
+    /// Makes the pages that are full after `n_cached` positions known to others.
+    pub(crate) fn publish(&mut self, table: &mut PageTable, ids: &[u32], n_cached: usize) {
+        while table.n_known() + PAGE <= n_cached {
+            let rest = &ids[table.n_known()..];
+            // Two sequences may have computed the same page: one of them is enough.
+            if let Some((node, page)) = self.tree.find(table.key, table.end, rest) {
+                self.tree.hold(node);
+                self.share(table, node, page);
+                continue;
+            }
+            let page = table.pages[table.n_shared];
+            let Some(node) = self.tree.insert(table.key, table.end, rest, page) else {
+                return;
+            };
+            self.share(table, node, page);
+        }
+    }
+
+    /// Takes everything back; what is in the tree stays known while there is room.
+    pub(crate) fn release(&mut self, table: PageTable) {
+        let PageTable {
+            pages,
+            n_shared,
+            end,
+            ..
+        } = table;
+        for page in pages.into_iter().skip(n_shared) {
+            self.free.free(page);
+        }
+        if let Some(end) = end {
+            self.tree.release(end);
+        }
+    }
+
+    /// The next page of a table is now that of `node`.
+    fn share(&mut self, table: &mut PageTable, node: NodeId, page: usize) {
+        match table.pages.get_mut(table.n_shared) {
+            Some(own) if *own != page => self.free.free(std::mem::replace(own, page)),
+            Some(_) => {}
+            None => table.pages.push(page),
+        }
+        table.n_shared += 1;
+        table.end = Some(node);
+    }
+}
+
+#[cfg(test)]
+mod tests;

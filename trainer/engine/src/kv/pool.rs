@@ -1,0 +1,96 @@
+//! The tensors behind the pages.
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use super::PAGE;
+use crate::family::Family;
+
+/// Keys and values of one layer.
+#[derive(Debug)]
+pub struct LayerKv {
+    /// `[n_kv_heads, n_positions, head_dim]`, the model's dtype.
+    pub k: Tensor,
+    /// As `k`.
+    pub v: Tensor,
+}
+
+/// Keys and values of all layers, allocated once.
+#[derive(Debug)]
+pub struct KvPool {
+    layers: Vec<LayerKv>,
+    n_pages: usize,
+}
+
+// === impl LayerKv ===
+
+impl LayerKv {
+    /// Writes new positions to their slots.
+    ///
+    /// # Shapes
+    /// `k`, `v`: `[t, n_kv_heads, head_dim]`, the pool's dtype. `slots`: `[t]`, i64.
+    ///
+    /// # Errors
+    /// When a slot is beyond the pool.
+    pub fn write(&mut self, k: &Tensor, v: &Tensor, slots: &Tensor) -> Result<(), TchError> {
+        for (pool, new) in [(&mut self.k, k), (&mut self.v, v)] {
+            let _written = pool.f_index_copy_(1, slots, &new.f_transpose(0, 1)?)?;
+        }
+        Ok(())
+    }
+}
+
+// === impl KvPool ===
+
+impl KvPool {
+    /// As many whole pages as `budget` bytes hold; memory that was never written is not taken from the system.
+    ///
+    /// # Errors
+    /// What libtorch reports, such as lack of address space.
+    pub fn new(
+        family: &Family,
+        budget: usize,
+        kind: Kind,
+        device: Device,
+    ) -> Result<Self, TchError> {
+        let n_pages = budget / Self::position_bytes(family, kind).max(1) / PAGE;
+        let shape = [
+            family.n_kv_heads,
+            i64::try_from(n_pages * PAGE).unwrap_or(i64::MAX),
+            family.head_dim,
+        ];
+        let empty = || Tensor::f_empty(shape, (kind, device));
+        let layer = |_| {
+            Ok(LayerKv {
+                k: empty()?,
+                v: empty()?,
+            })
+        };
+        let layers = (0..family.n_layers).map(layer);
+        Ok(Self {
+            layers: layers.collect::<Result<_, TchError>>()?,
+            n_pages,
+        })
+    }
+
+    /// Memory of one position in all layers, bytes.
+    pub fn position_bytes(family: &Family, kind: Kind) -> usize {
+        let numbers = usize::try_from(family.n_kv_heads * family.head_dim * 2).unwrap_or(0);
+        numbers * family.n_layers * kind.elt_size_in_bytes()
+    }
+
+    /// How many pages there are.
+    pub fn n_pages(&self) -> usize {
+        self.n_pages
+    }
+
+    /// One after the other, as the layers of the model.
+    pub fn layers_mut(&mut self) -> &mut [LayerKv] {
+        &mut self.layers
+    }
+
+    /// Memory that all pages would take, bytes; never more than the budget.
+    pub fn bytes(&self) -> usize {
+        let bytes = |t: &Tensor| t.numel() * t.kind().elt_size_in_bytes();
+        self.layers.iter().map(|l| bytes(&l.k) + bytes(&l.v)).sum()
+    }
+}

@@ -1,0 +1,109 @@
+//! A linear map: weight, bias and whatever adapters stand beside them.
+//!
+//! Maps that read the same input are one matrix (q, k and v; gate and up), so that a step on a CPU reads one
+//! long matrix instead of three short ones. The adapters of its parts are one product with the stacked A and
+//! one product with each B.
+
+use tch::{TchError, Tensor};
+
+use crate::lora::{LayerLora, Lora, Projection};
+
+/// A projection of the base that is a part of a [`Linear`], and its width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Which.
+    pub projection: Projection,
+    /// Its rows of the weight.
+    pub width: i64,
+}
+
+/// `y = W x + b`, for one projection or several that read the same `x`.
+#[derive(Debug)]
+pub struct Linear {
+    /// `[out, in]` as PyTorch's `Linear`, in the engine's dtype; read-only memory where mapped.
+    pub weight: Tensor,
+    /// `[out]`, in the engine's dtype.
+    pub bias: Option<Tensor>,
+    /// The projections in the order of their rows.
+    pub parts: Vec<Part>,
+}
+
+/// Rows of a batch that go through the same adapter.
+#[derive(Debug, Clone, Copy)]
+pub struct Segment<'a> {
+    /// The first row.
+    pub start: i64,
+    /// How many.
+    pub len: i64,
+    /// Their adapter.
+    pub lora: &'a Lora,
+}
+
+/// What stands beside the base weights of one layer.
+#[derive(Debug, Clone, Copy)]
+pub enum Adapters<'a> {
+    /// Nothing.
+    None,
+    /// The same adapter for every row; differentiable.
+    One(&'a LayerLora),
+    /// An adapter for each of some rows; inference only. Rows that no segment names have none.
+    Rows {
+        /// Not overlapping.
+        segments: &'a [Segment<'a>],
+        /// Which layer of their adapters.
+        layer: usize,
+    },
+}
+
+impl<'a> From<Option<&'a LayerLora>> for Adapters<'a> {
+    fn from(lora: Option<&'a LayerLora>) -> Self {
+        lora.map_or(Self::None, Self::One)
+    }
+}
+
+// === impl Linear ===
+
+impl Linear {
+    /// The map, adapters included.
+    ///
+    /// # Shapes
+    /// `x`: `[1, t, in]` (`[b, t, in]` where one adapter is for all), the engine's dtype. Returns `[.., out]` in the same.
+    ///
+    /// # Errors
+    /// What libtorch refuses, a width that does not fit above all.
+    pub fn forward(&self, x: &Tensor, adapters: Adapters<'_>) -> Result<Tensor, TchError> {
+        let y = x.f_linear(&self.weight, self.bias.as_ref())?;
+        match adapters {
+            Adapters::None => Ok(y),
+            Adapters::One(lora) => match lora.delta(&self.parts, x)? {
+                Some(delta) => y.f_add(&delta),
+                None => Ok(y),
+            },
+            Adapters::Rows { segments, layer } => {
+                for segment in segments {
+                    let rows = |t: &Tensor| t.f_narrow(1, segment.start, segment.len);
+                    let lora = segment.lora.layer(layer);
+                    if let Some(delta) =
+                        lora.map(|l| l.delta(&self.parts, &rows(x)?)).transpose()?
+                        && let Some(delta) = delta
+                    {
+                        // On the fresh output, never on a weight.
+                        let _sum = rows(&y)?.f_add_(&delta)?;
+                    }
+                }
+                Ok(y)
+            }
+        }
+    }
+
+    /// The weight of one projection, `[width, in]`; a view.
+    ///
+    /// # Errors
+    /// Never for a projection that is a part; else what libtorch says of an empty slice.
+    pub fn weight_of(&self, projection: Projection) -> Result<Tensor, TchError> {
+        let before = self.parts.iter().take_while(|p| p.projection != projection);
+        let start = before.map(|part| part.width).sum();
+        let found = self.parts.iter().find(|p| p.projection == projection);
+        self.weight.f_narrow(0, start, found.map_or(0, |p| p.width))
+    }
+}

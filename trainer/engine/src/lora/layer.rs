@@ -1,0 +1,202 @@
+//! The adapters of one layer.
+
+use tch::{TchError, Tensor};
+
+use super::Projection;
+use crate::linear::Part;
+
+/// `A` and `B` of one projection.
+#[derive(Debug)]
+pub struct LoraPair {
+    /// `[rank, d_in]`.
+    pub a: Tensor,
+    /// `[d_out, rank]`.
+    pub b: Tensor,
+}
+
+/// The adapters of one layer.
+#[derive(Debug)]
+pub struct LayerLora {
+    /// `alpha / rank`.
+    pub scale: f64,
+    pairs: [Option<LoraPair>; 7],
+    /// The `A` of each of [`GROUPS`], one under the other: made once for a set that serves, whose pairs are views of it.
+    stacked: [Option<Tensor>; 2],
+}
+
+/// Projections that read the same input.
+const GROUPS: [&[Projection]; 2] = [
+    &[Projection::Q, Projection::K, Projection::V],
+    &[Projection::Gate, Projection::Up],
+];
+
+// === impl LoraPair ===
+
+impl LoraPair {
+    /// `scale * B A x`, computed in the dtype of the pair and returned in that of `x`.
+    ///
+    /// # Shapes
+    /// `x`: `[.., d_in]`. Returns `[.., d_out]`.
+    ///
+    /// # Errors
+    /// What libtorch refuses, a width that does not fit above all.
+    pub fn apply(&self, x: &Tensor, scale: f64) -> Result<Tensor, TchError> {
+        let low = x
+            .f_to_kind(self.a.f_kind()?)?
+            .f_linear(&self.a, None::<Tensor>)?;
+        let delta = scaled(low, scale)?.f_linear(&self.b, None::<Tensor>)?;
+        delta.f_to_kind(x.f_kind()?)
+    }
+
+    fn try_map<E>(&self, mut f: impl FnMut(&Tensor) -> Result<Tensor, E>) -> Result<Self, E> {
+        Ok(Self {
+            a: f(&self.a)?,
+            b: f(&self.b)?,
+        })
+    }
+}
+
+// === impl LayerLora ===
+
+impl LayerLora {
+    pub(super) fn new(scale: f64, pairs: [Option<LoraPair>; 7]) -> Self {
+        Self {
+            scale,
+            pairs,
+            stacked: [None, None],
+        }
+    }
+
+    /// The pair of a projection, if it is adapted.
+    pub fn get(&self, projection: Projection) -> Option<&LoraPair> {
+        self.pairs[projection as usize].as_ref()
+    }
+
+    /// What the adapters of some projections add to their base outputs, side by side; `None` where there are none.
+    ///
+    /// Several are computed with one product for all `A`.
+    ///
+    /// # Shapes
+    /// `x`: `[.., d_in]`. Returns `[.., sum of the parts' widths]` in the dtype of `x`.
+    ///
+    /// # Errors
+    /// What libtorch refuses, a width that does not fit above all.
+    pub fn delta(&self, parts: &[Part], x: &Tensor) -> Result<Option<Tensor>, TchError> {
+        let pairs: Vec<_> = parts.iter().map(|p| self.get(p.projection)).collect();
+        let adapted: Vec<&LoraPair> = pairs.iter().copied().flatten().collect();
+        let Some(first) = adapted.first() else {
+            return Ok(None);
+        };
+        if parts.len() == 1 {
+            return first.apply(x, self.scale).map(Some);
+        }
+        let x_in = x.f_to_kind(first.a.f_kind()?)?;
+        let low = x_in.f_linear(&self.stacked_a(parts, &adapted)?, None::<Tensor>)?;
+        let n = i64::try_from(adapted.len()).unwrap_or(1);
+        let mut lows = scaled(low, self.scale)?.f_chunk(n, -1)?.into_iter();
+        let mut deltas = Vec::with_capacity(parts.len());
+        for (part, pair) in parts.iter().zip(pairs) {
+            if let Some((pair, low)) = pair.and_then(|pair| Some((pair, lows.next()?))) {
+                deltas.push(low.f_linear(&pair.b, None::<Tensor>)?);
+                continue;
+            }
+            let mut shape = x.size();
+            shape.pop();
+            shape.push(part.width);
+            deltas.push(Tensor::f_zeros(&shape, (x_in.f_kind()?, x_in.device()))?);
+        }
+        Tensor::f_cat(&deltas, -1)?.f_to_kind(x.f_kind()?).map(Some)
+    }
+
+    fn stacked_a(&self, parts: &[Part], adapted: &[&LoraPair]) -> Result<Tensor, TchError> {
+        let first = parts.first().map(|part| part.projection);
+        let groups = GROUPS.iter().zip(&self.stacked);
+        let made = groups
+            .filter(|(group, _)| group.first() == first.as_ref())
+            .find_map(|(_, a)| a.as_ref());
+        match made {
+            Some(a) => Ok(a.shallow_clone()),
+            None => Tensor::f_cat(&adapted.iter().map(|pair| &pair.a).collect::<Vec<_>>(), 0),
+        }
+    }
+
+    /// The same in another dtype or on another device, what was stacked included.
+    pub(super) fn converted(
+        &self,
+        convert: impl Fn(&Tensor) -> Result<Tensor, TchError>,
+    ) -> Result<Self, TchError> {
+        let mut layer = self.try_map(&convert)?;
+        for (new, old) in layer.stacked.iter_mut().zip(&self.stacked) {
+            *new = old.as_ref().map(&convert).transpose()?;
+        }
+        Ok(layer)
+    }
+
+    /// Multiplies the scale into every `B` and puts the `A` of each group into one tensor.
+    pub(super) fn prepare_for_serving(&mut self) -> Result<(), TchError> {
+        for pair in self.pairs.iter_mut().flatten() {
+            pair.b = pair.b.f_mul_scalar(self.scale)?;
+        }
+        self.scale = 1.0;
+        self.stack()
+    }
+
+    fn stack(&mut self) -> Result<(), TchError> {
+        for (group, stacked) in GROUPS.iter().zip(&mut self.stacked) {
+            let a = group
+                .iter()
+                .filter_map(|&p| Some(&self.pairs[p as usize].as_ref()?.a));
+            let a: Vec<&Tensor> = a.collect();
+            if a.is_empty() {
+                continue;
+            }
+            let all = Tensor::f_cat(&a, 0)?;
+            let mut start = 0;
+            for &projection in *group {
+                if let Some(pair) = self.pairs[projection as usize].as_mut() {
+                    let rank = pair.a.size2()?.0;
+                    pair.a = all.f_narrow(0, start, rank)?;
+                    start += rank;
+                }
+            }
+            *stacked = Some(all);
+        }
+        Ok(())
+    }
+
+    /// All parameters, `A` before `B`, projections in order.
+    pub fn params(&self) -> impl Iterator<Item = &Tensor> {
+        self.pairs
+            .iter()
+            .flatten()
+            .flat_map(|pair| [&pair.a, &pair.b])
+    }
+
+    /// How many of [`LayerLora::params`] belong to attention; those come first.
+    pub fn n_attention(&self) -> usize {
+        let [q, k, v, o, _, _, _] = &self.pairs;
+        [q, k, v, o].into_iter().flatten().count() * 2
+    }
+
+    /// The same layer with every parameter replaced.
+    ///
+    /// # Errors
+    /// The first that `f` returns.
+    pub fn try_map<E>(&self, mut f: impl FnMut(&Tensor) -> Result<Tensor, E>) -> Result<Self, E> {
+        let mut pairs = [const { None }; 7];
+        for (new, old) in pairs.iter_mut().zip(&self.pairs) {
+            if let Some(old) = old {
+                *new = Some(old.try_map(&mut f)?);
+            }
+        }
+        Ok(Self::new(self.scale, pairs))
+    }
+}
+
+/// The scale goes on the narrow tensor: rank numbers a token rather than `d_out`. Served sets have it in `B`.
+fn scaled(low: Tensor, scale: f64) -> Result<Tensor, TchError> {
+    if (scale - 1.0).abs() < f64::EPSILON {
+        return Ok(low);
+    }
+    low.f_mul_scalar(scale)
+}

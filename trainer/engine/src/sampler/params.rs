@@ -1,0 +1,115 @@
+//! How tokens are drawn, and which values are allowed.
+
+/// How the tokens of one sequence are drawn; meanings and defaults are vLLM's, but for the temperature.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SamplingParams {
+    /// 0 takes the likeliest token.
+    pub temperature: f64,
+    /// The smallest set of likeliest tokens that holds this much probability; 1 is all.
+    pub top_p: f64,
+    /// So many of the likeliest tokens; 0 is all.
+    pub top_k: usize,
+    /// Leaves out tokens less likely than this share of the likeliest one; 0 is off.
+    pub min_p: f64,
+    /// Logits of ids seen in prompt or reply are divided by it where positive, else multiplied; 1 is off.
+    pub repetition_penalty: f64,
+    /// Taken from the logits of ids that the reply holds; 0 is off.
+    pub presence_penalty: f64,
+    /// Taken from the logits of ids once for each time that the reply holds them; 0 is off.
+    pub frequency_penalty: f64,
+    /// No id that would end the reply is drawn before so many tokens.
+    pub min_tokens: usize,
+    /// So many of the likeliest tokens are told with each token.
+    pub top_logprobs: usize,
+    /// The same seed, prompt, adapter and parameters give the same reply in f32, alone or beside others. In
+    /// bf16 a prompt that was read in other portions, or found in the cache, may round to another one.
+    pub seed: u64,
+}
+
+/// A parameter that is out of range.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{field} is {value}, allowed: {allowed}")]
+pub struct ParamError {
+    /// Which parameter.
+    pub field: &'static str,
+    /// What was given.
+    pub value: String,
+    /// What is allowed.
+    pub allowed: String,
+}
+
+/// Beyond this temperature replies are noise, and small ones overflow; either is a mistake of the caller.
+const TEMPERATURES: std::ops::RangeInclusive<f64> = 1e-3..=100.0;
+/// OpenAI's and vLLM's bound.
+const PENALTIES: std::ops::RangeInclusive<f64> = -2.0..=2.0;
+/// OpenAI's and vLLM's bound.
+const MAX_TOP_LOGPROBS: usize = 20;
+
+// === impl SamplingParams ===
+
+impl Default for SamplingParams {
+    /// The policy server's defaults: all of the distribution, T = 0.7.
+    fn default() -> Self {
+        Self {
+            temperature: 0.7,
+            top_p: 1.0,
+            top_k: 0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            min_tokens: 0,
+            top_logprobs: 0,
+            seed: 0,
+        }
+    }
+}
+
+impl SamplingParams {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// The first parameter that is out of its range.
+    pub fn check(&self) -> Result<(), ParamError> {
+        let error = |field, value: String, allowed: String| {
+            Err(ParamError {
+                field,
+                value,
+                allowed,
+            })
+        };
+        let t = self.temperature;
+        if t != 0.0 && !TEMPERATURES.contains(&t) {
+            let (low, high) = (TEMPERATURES.start(), TEMPERATURES.end());
+            return error(
+                "temperature",
+                t.to_string(),
+                format!("0, or {low} to {high}"),
+            );
+        }
+        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
+            return error("top_p", self.top_p.to_string(), "above 0, up to 1".into());
+        }
+        if !(0.0..=1.0).contains(&self.min_p) {
+            return error("min_p", self.min_p.to_string(), "0 to 1".into());
+        }
+        let repetition = self.repetition_penalty;
+        if !(repetition > 0.0 && repetition.is_finite()) {
+            let allowed = "above 0, 1 is off".into();
+            return error("repetition_penalty", repetition.to_string(), allowed);
+        }
+        for (field, value) in [
+            ("presence_penalty", self.presence_penalty),
+            ("frequency_penalty", self.frequency_penalty),
+        ] {
+            if !PENALTIES.contains(&value) {
+                return error(field, value.to_string(), "-2 to 2".into());
+            }
+        }
+        if self.top_logprobs > MAX_TOP_LOGPROBS {
+            let allowed = format!("0 to {MAX_TOP_LOGPROBS}");
+            return error("top_logprobs", self.top_logprobs.to_string(), allowed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! Logits as the reply so far bends them: penalties, and no end before `min_tokens`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tch::{Kind, TchError, Tensor};
+
+use super::{Sampler, SamplingParams};
+
+/// Ids that a reply has met, as far as its penalties ask for them.
+#[derive(Debug, Clone)]
+pub(super) struct Counts {
+    /// Ids of the prompt, and 0; ids of the reply, and how often it holds them.
+    seen: BTreeMap<u32, u32>,
+    is_counting: bool,
+}
+
+// === impl Counts ===
+
+impl Counts {
+    pub(super) fn new(params: &SamplingParams, prompt_ids: &[u32]) -> Self {
+        let repeats = differs(params.repetition_penalty, 1.0);
+        let prompt: BTreeSet<u32> = prompt_ids.iter().copied().filter(|_| repeats).collect();
+        let is_counting = repeats
+            || differs(params.presence_penalty, 0.0)
+            || differs(params.frequency_penalty, 0.0);
+        Self {
+            seen: prompt.into_iter().map(|id| (id, 0)).collect(),
+            is_counting,
+        }
+    }
+
+    pub(super) fn accept(&mut self, id: u32) {
+        if self.is_counting {
+            *self.seen.entry(id).or_default() += 1;
+        }
+    }
+}
+
+fn differs(value: f64, off: f64) -> bool {
+    (value - off).abs() > f64::EPSILON
+}
+
+/// A copy of the logits with what each sequence asks for; `None` when none asks for anything.
+///
+/// # Shapes
+/// `logits_nv`: `[n, v]`, f32; returns the same.
+pub(super) fn adjust(
+    logits_nv: &Tensor,
+    samplers: &[&Sampler],
+) -> Result<Option<Tensor>, TchError> {
+    let is_bent = |s: &&Sampler| must_go_on(s) || !s.counts.seen.is_empty();
+    if !samplers.iter().any(is_bent) {
+        return Ok(None);
+    }
+    let mut copy_nv = logits_nv.f_empty_like()?;
+    copy_nv.f_copy_(logits_nv)?;
+    for (i, sampler) in (0..).zip(samplers) {
+        let mut row_v = copy_nv.f_get(i)?;
+        if !sampler.counts.seen.is_empty() {
+            penalise(&mut row_v, sampler)?;
+        }
+        if must_go_on(sampler) {
+            let ends = Tensor::f_from_slice(&sampler.end_ids)?.f_to_device(row_v.device())?;
+            let _filled = row_v.f_index_fill_(0, &ends, f64::NEG_INFINITY)?;
+        }
+    }
+    Ok(Some(copy_nv))
+}
+
+fn must_go_on(sampler: &Sampler) -> bool {
+    sampler.n_generated < sampler.params.min_tokens && !sampler.end_ids.is_empty()
+}
+
+/// In place on a row of the copy.
+fn penalise(row_v: &mut Tensor, sampler: &Sampler) -> Result<(), TchError> {
+    let SamplingParams {
+        repetition_penalty: repetition,
+        presence_penalty: presence,
+        frequency_penalty: frequency,
+        ..
+    } = sampler.params;
+    let (mut ids, mut fines) = (Vec::new(), Vec::new());
+    for (&id, &n) in &sampler.counts.seen {
+        ids.push(i64::from(id));
+        let said = if n > 0 { presence } else { 0.0 };
+        fines.push(said + frequency * f64::from(n));
+    }
+    let device = row_v.device();
+    let ids = Tensor::f_from_slice(&ids)?.f_to_device(device)?;
+    let fines = Tensor::f_from_slice(&fines)?
+        .f_to_kind(Kind::Float)?
+        .f_to_device(device)?;
+    let logits = row_v.f_index_select(0, &ids)?;
+    let repeated = if differs(repetition, 1.0) {
+        let shrunk = logits.f_div_scalar(repetition)?;
+        shrunk.f_where_self(&logits.f_gt(0.0)?, &logits.f_mul_scalar(repetition)?)?
+    } else {
+        logits
+    };
+    let _changed = row_v.f_index_copy_(0, &ids, &repeated.f_sub(&fines)?)?;
+    Ok(())
+}
