@@ -29,6 +29,8 @@ pub struct EngineConfig {
     pub threads: usize,
     /// Bytes for keys and values, live and kept; at least what one context needs is sensible.
     pub kv_budget: usize,
+    /// Bytes for the activations of training; `None` is half of what is free when a job begins.
+    pub train_memory: Option<usize>,
     /// Adapters kept loaded.
     pub max_adapters: usize,
     /// Replies that are generated at once.
@@ -74,6 +76,7 @@ impl EngineConfig {
             dtype: Dtype::default(),
             threads: 0,
             kv_budget: 1 << 30,
+            train_memory: None,
             max_adapters: 8,
             max_streams: 16,
             max_waiting: 256,

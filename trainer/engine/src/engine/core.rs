@@ -19,12 +19,14 @@ use crate::adapter::{AdapterError, BaseId};
 use crate::cache::KvCache;
 use crate::folder;
 use crate::generate::{GenerateError, GenerateRequest, Generation, GenerationStream, Parts, Step};
+use crate::lora::LoraSpec;
 use crate::model::Model;
 use crate::prefix::PrefixCache;
 use crate::rng::SplitMix64;
 use crate::run::Runs;
 use crate::sampler::Sampler;
 use crate::tokenizer::ChatTokenizer;
+use crate::train::{Plan, SliceSizes};
 use crate::weights::{self, LoadError};
 
 /// Tokens of a reply that memory is set aside for. Longer ones grow beyond it, at the cost of kept
@@ -76,6 +78,9 @@ impl Core {
         let tokenizer = Arc::new(ChatTokenizer::load(&dir)?);
         let model = Model::load(&dir, config.dtype.kind())?;
         let sha = weights::fingerprint(&dir)?;
+        let sizes = SliceSizes::measured(&model, config.train_memory)?;
+        let plan = Plan::new(&model, &LoraSpec::default(), sizes, config.kv_budget);
+        tracing::info!(chunk_tokens = sizes.chunk_tokens, "memory: {plan}");
         let family = &model.family;
         let info = ModelInfo {
             name: name.clone(),
@@ -101,6 +106,7 @@ impl Core {
                 },
                 checkpoint_dir: config.checkpoint_dir.clone(),
                 runs: Runs::new(config.max_runs, seeds.next_u64()),
+                sizes,
                 adapters: AdapterCache::new(config.max_adapters),
             },
             tokenizer,
