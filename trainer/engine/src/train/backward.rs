@@ -5,7 +5,7 @@ use tch::{Kind, TchError, Tensor};
 
 use super::chunk::Chunk;
 use super::compute::{LayerContext, OutputChunk, Projected};
-use super::forward::{Kept, whole};
+use super::forward::{Kept, LayerGraph, whole};
 use super::vjp::{leaf, vjp};
 use super::work::{TrainOut, Work};
 use crate::lora::{LayerLora, Projection};
@@ -57,29 +57,30 @@ impl LayerBackward {
         grad: Tensor,
         work: &Work,
     ) -> Result<Option<Self>, TchError> {
-        let (lora, x, projected, outputs) = match kept {
-            Kept::Graph {
-                lora,
-                projected,
-                outputs,
-            } => (lora, None, projected, outputs),
+        let (graph, x) = match kept {
+            Kept::Graph(graph) => (*graph, None),
             Kept::Input(x) => {
                 let Some(lora) = work.adapter(layer) else {
                     return Ok(None);
                 };
-                (lora.try_map(leaf)?, Some(x), Vec::new(), Vec::new())
+                let graph = LayerGraph {
+                    lora: lora.try_map(leaf)?,
+                    projected: Vec::new(),
+                    outputs: Vec::new(),
+                };
+                (graph, Some(x))
             }
         };
         Ok(Some(Self {
             layer,
             grad,
-            lora,
+            lora: graph.lora,
             x,
-            projected,
+            projected: graph.projected,
             keys: None,
             key_grads: None,
             query_grads: Vec::new(),
-            outputs: outputs.into_iter(),
+            outputs: graph.outputs.into_iter(),
             n_outputs_done: 0,
             n_projected_done: 0,
             input_grads: Vec::new(),
@@ -145,13 +146,12 @@ impl LayerBackward {
         if several && self.key_grads.is_none() {
             self.begin_keys()?;
         }
-        let output = match self.outputs.next() {
-            Some(kept) => kept,
-            None => {
-                let q = self.projected.get(self.n_outputs_done).map(|p| &p.qkv[0]);
-                let given = q.zip(self.keys.as_ref());
-                self.context(model).output(chunk, self.x()?, given)?
-            }
+        let output = if let Some(kept) = self.outputs.next() {
+            kept
+        } else {
+            let q = self.projected.get(self.n_outputs_done).map(|p| &p.qkv[0]);
+            let given = q.zip(self.keys.as_ref());
+            self.context(model).output(chunk, self.x()?, given)?
         };
         let both = [FIRST.as_slice(), &SECOND].concat();
         let which = if several { &SECOND } else { both.as_slice() };

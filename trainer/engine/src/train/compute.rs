@@ -118,12 +118,16 @@ impl LayerContext<'_> {
         Ok((x.shallow_clone(), Some(x)))
     }
 
+    #[expect(
+        clippy::many_single_char_names,
+        reason = "the three projections are called so everywhere"
+    )]
     fn qkv(&self, x: &Tensor, rope: &RopeSlice) -> Result<[Tensor; 3], TchError> {
         let (w, family) = (self.weights(), &self.model.family);
-        let x = rms_norm(x, &w.input_norm, family.norm_eps, self.model.kind)?;
-        let q = self.linear(Projection::Q, &x, &w.q, w.q_bias.as_ref())?;
-        let k = self.linear(Projection::K, &x, &w.k, w.k_bias.as_ref())?;
-        let v = self.linear(Projection::V, &x, &w.v, w.v_bias.as_ref())?;
+        let normed = rms_norm(x, &w.input_norm, family.norm_eps, self.model.kind)?;
+        let q = self.linear(Projection::Q, &normed, &w.q, w.q_bias.as_ref())?;
+        let k = self.linear(Projection::K, &normed, &w.k, w.k_bias.as_ref())?;
+        let v = self.linear(Projection::V, &normed, &w.v, w.v_bias.as_ref())?;
         let q = rope.rotate(&self.heads(&q, family.n_heads, w.q_norm.as_ref())?)?;
         let k = rope.rotate(&self.heads(&k, family.n_kv_heads, w.k_norm.as_ref())?)?;
         let v = self.heads(&v, family.n_kv_heads, None)?;

@@ -30,11 +30,17 @@ pub(super) enum Kept {
     /// Its input, from which it is computed again.
     Input(Tensor),
     /// All of it.
-    Graph {
-        lora: LayerLora,
-        projected: Vec<Projected>,
-        outputs: Vec<OutputChunk>,
-    },
+    Graph(Box<LayerGraph>),
+}
+
+/// What a layer computed, with the way back.
+#[derive(Debug)]
+pub(super) struct LayerGraph {
+    /// Variables of this layer alone.
+    pub(super) lora: LayerLora,
+    /// Empty in a row of one chunk.
+    pub(super) projected: Vec<Projected>,
+    pub(super) outputs: Vec<OutputChunk>,
 }
 
 // === impl LayerForward ===
@@ -101,11 +107,11 @@ impl LayerForward {
             several => Tensor::f_cat(several, 1)?,
         };
         let kept = match self.lora {
-            Some(lora) if self.graph => Kept::Graph {
+            Some(lora) if self.graph => Kept::Graph(Box::new(LayerGraph {
                 lora,
                 projected: self.projected,
                 outputs: self.outputs,
-            },
+            })),
             Some(_) | None => Kept::Input(self.x),
         };
         Ok((y, kept))
