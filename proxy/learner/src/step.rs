@@ -177,6 +177,14 @@ impl Bench {
         };
         let stepped = seen(desk, self.backend.optim_step(request).await);
         let stepped = stepped.map_err(Trouble::of_gradient)?;
+        if stepped.skipped {
+            // The checkpoint is made all the same: these samples are used up, the weights stay.
+            tracing::warn!(
+                grad_norm = stepped.grad_norm,
+                median = stepped.median_grad_norm,
+                "the trainer skipped a step whose gradient is out of line"
+            );
+        }
         Ok(Numbers {
             loss,
             grad_norm: stepped.grad_norm,

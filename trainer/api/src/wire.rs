@@ -16,8 +16,8 @@ pub use self::{
         AdamSettings, CheckpointInfo, CheckpointLoadReply, CheckpointLoadRequest,
         CheckpointSaveReply, CheckpointSaveRequest, CheckpointsReply, CreateReply, CreateRequest,
         DEFAULT_LEARNING_RATE, DEFAULT_RANK, ForwardBackwardReply, ForwardBackwardRequest,
-        ForwardReply, ForwardRequest, OptimStepReply, OptimStepRequest, SaveWeightsReply,
-        SaveWeightsRequest,
+        ForwardReply, ForwardRequest, LossFnOutput, OptimStepReply, OptimStepRequest,
+        SaveWeightsReply, SaveWeightsRequest,
     },
 };
 

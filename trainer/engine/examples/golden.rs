@@ -45,15 +45,15 @@ fn write(folder: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     let datum = TrainDatum {
         input_ids: IDS[..15].to_vec(),
         target_ids: IDS[1..].to_vec(),
-        n_targets: 1,
+        targets_per_position: 1,
         weights: Some(vec![1.0; 15]),
         ..TrainDatum::default()
     };
     for _ in 0..3 {
-        let (epoch, sizes) = (run.epoch(), SliceSizes::default());
+        let (version, sizes) = (run.version(), SliceSizes::default());
         let (datums, loss) = ([datum.clone()], Loss::CrossEntropy);
         let job = TrainJob::forward_backward(&model, run.lora(), &datums, loss, sizes)?;
-        run.absorb(epoch, &mut job.finish(&model)?)?;
+        run.accumulate_grads(version, &mut job.finish(&model)?)?;
         run.optim_step(&AdamConfig {
             learning_rate: 1e-3,
             ..AdamConfig::default()

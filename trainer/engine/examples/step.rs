@@ -1,8 +1,9 @@
 //! Measures a training step: time, the longest slice, and how far bf16 gradients are from f32 ones.
 //!
-//! `cargo run --release -p metaclaw-engine --example step -- MODEL CACHE [SAMPLES TOKENS [ROW_TOKENS HEAD_POSITIONS]]`,
-//! where MODEL is a GGUF file. By default four samples of 120 tokens; the loss is on the last third of each; rank 16.
-//! Set `OMP_WAIT_POLICY=passive`, as the trainer does.
+//! `cargo run --release -p metaclaw-engine --example step -- MODEL CACHE NUMBERS..`, where MODEL is a GGUF file and the
+//! numbers, all of which may be left out from the end: samples (4), tokens of each (120), tokens of each that have
+//! a loss (a third), first tokens that all have in common (0), megabytes for activations (half of what is free),
+//! tokens of a chunk, positions of the unembedding. Rank 16. Set `OMP_WAIT_POLICY=passive`, as the trainer does.
 
 use std::error::Error;
 use std::path::Path;
@@ -22,21 +23,21 @@ use tch::{Kind, Tensor};
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let [model, cache, numbers @ ..] = arguments.as_slice() else {
-        return Err("usage: step MODEL CACHE [SAMPLES TOKENS [ROW_TOKENS HEAD_POSITIONS]]".into());
+        return Err("usage: step MODEL CACHE NUMBERS..".into());
     };
     let numbers: Vec<usize> = numbers
         .iter()
         .map(|n| n.parse())
         .collect::<Result<_, _>>()?;
-    let SliceSizes {
-        row_tokens,
-        head_positions,
-    } = SliceSizes::default();
+    let default = SliceSizes::default();
     let or = |i: usize, default: usize| numbers.get(i).copied().unwrap_or(default);
-    let batch = noise(or(0, 4), or(1, 120));
+    let n_tokens = or(1, 120);
+    let batch = noise(or(0, 4), n_tokens, or(2, n_tokens / 3), or(3, 0));
     let sizes = SliceSizes {
-        row_tokens: or(2, row_tokens),
-        head_positions: or(3, head_positions),
+        memory: numbers.get(4).map(|megabytes| megabytes << 20),
+        chunk_tokens: or(5, default.chunk_tokens),
+        head_positions: or(6, default.head_positions),
+        ..default
     };
     let folder = weights::gguf::directory(Path::new(model), Path::new(cache))?;
     say(&format!("{sizes:?}, {} threads", tch::get_num_threads()));
@@ -49,6 +50,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         let job = TrainJob::forward_backward(model, run.lora(), &datums, loss, sizes)?;
         Ok::<_, Box<dyn Error>>(job.finish(model)?)
     };
+    let alone = apart(&half, &run, &batch, sizes)?;
+    let job = TrainJob::forward_backward(&half, run.lora(), &batch, Loss::CrossEntropy, sizes)?;
+    say("in bf16, samples together and each alone:");
+    compare(&job.finish(&half)?, &alone)?;
     let (half, full) = (gradient(&half)?, gradient(&full)?);
     say(&format!(
         "on text, same adapter: loss {:.5} in bf16, {:.5} in f32",
@@ -66,13 +71,13 @@ fn measure(model: &Model, batch: &[TrainDatum], sizes: SliceSizes) -> Result<Run
     };
     let mut run = Run::new(model, &RunConfig { lora, seed: 1 })?;
     for step in 0..4 {
-        let (loss, epoch) = (Loss::CrossEntropy, run.epoch());
+        let (loss, version) = (Loss::CrossEntropy, run.version());
         let (begun, cpu) = (Instant::now(), cpu_seconds());
         let job = TrainJob::forward_backward(model, run.lora(), batch, loss, sizes)?;
         let mut out = job.finish(model)?;
         let (trained, cpu) = (begun.elapsed(), cpu_seconds() - cpu);
         let slices = out.slices;
-        run.absorb(epoch, &mut out)?;
+        run.accumulate_grads(version, &mut out)?;
         let stepped = Instant::now();
         let config = AdamConfig {
             learning_rate: 5e-4,
@@ -81,29 +86,52 @@ fn measure(model: &Model, batch: &[TrainDatum], sizes: SliceSizes) -> Result<Run
         };
         run.optim_step(&config)?;
         say(&format!(
-            "{:?} step {step}: forward_backward {trained:.2?} [processor {cpu:.2} s], optim_step {:.2?}, {} slices, longest {:.1?}",
+            "{:?} step {step}: forward_backward {trained:.2?} [processor {cpu:.2} s], optim_step {:.2?}, {} tokens, {} slices, longest {:.1?}, peak memory {} MB",
             model.kind,
             stepped.elapsed(),
+            out.n_tokens,
             slices.count,
-            slices.longest
+            slices.longest,
+            peak_megabytes(),
         ));
     }
     Ok(run)
 }
 
-/// Random ids; the loss is on the last third.
-fn noise(n_samples: usize, n_tokens: usize) -> Vec<TrainDatum> {
+/// The gradients of each sample in a job of its own, added up.
+fn apart(
+    model: &Model,
+    run: &Run,
+    batch: &[TrainDatum],
+    sizes: SliceSizes,
+) -> Result<TrainOut, Box<dyn Error>> {
+    let one = |datum: &TrainDatum| {
+        let (datums, loss) = (std::slice::from_ref(datum), Loss::CrossEntropy);
+        TrainJob::forward_backward(model, run.lora(), datums, loss, sizes)?.finish(model)
+    };
+    let mut sum = one(&batch[0])?;
+    for datum in &batch[1..] {
+        for (sum, gradient) in sum.gradients.iter_mut().zip(one(datum)?.gradients) {
+            *sum = sum.f_add(&gradient)?;
+        }
+    }
+    Ok(sum)
+}
+
+/// Random ids, the first `shared` of which are the same in every sample; the loss is on the last `reply`.
+fn noise(n_samples: usize, n_tokens: usize, reply: usize, shared: usize) -> Vec<TrainDatum> {
     let mut rng = SplitMix64::new(3);
-    let reply = n_tokens / 3;
+    let prompt: Vec<u32> = (7..49_000).step_by(31).cycle().take(shared).collect();
     let mut datum = || {
         let ids = (0..=n_tokens).map(|_| (rng.next_u64() % 49_000) as u32);
-        let ids: Vec<u32> = ids.collect();
+        let mut ids: Vec<u32> = ids.collect();
+        ids[..shared].copy_from_slice(&prompt);
         let mut weights = vec![0.0; n_tokens - reply];
         weights.resize(n_tokens, 1.0 / (reply * n_samples) as f32);
         TrainDatum {
             input_ids: ids[..n_tokens].to_vec(),
             target_ids: ids[1..].to_vec(),
-            n_targets: 1,
+            targets_per_position: 1,
             weights: Some(weights),
             ..TrainDatum::default()
         }
@@ -122,6 +150,14 @@ fn cpu_seconds() -> f64 {
         / 100.0
 }
 
+/// The most that this process had in memory, mapped files included; 0 where Linux does not say.
+fn peak_megabytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
+    kilobytes.unwrap_or(0) / 1024
+}
+
 /// The samples of the golden values: text, on which a model is surer than on noise.
 fn text() -> Result<Vec<TrainDatum>, Box<dyn Error>> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/smollm2/values.json");
@@ -133,7 +169,7 @@ fn text() -> Result<Vec<TrainDatum>, Box<dyn Error>> {
         Ok(TrainDatum {
             input_ids,
             target_ids: serde_json::from_value(datum["target_ids"].clone())?,
-            n_targets: 1,
+            targets_per_position: 1,
             // All pull one way, as accepted replies do.
             weights: Some(weights.into_iter().map(f32::abs).collect()),
             ..TrainDatum::default()

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from peft import LoraConfig, get_peft_model
 
 HERE = Path(__file__).resolve().parent
+LOSSES = ["cross_entropy", "importance_sampling", "ppo", "cispo", "dro"]
 MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 GOLDEN = 0x9E3779B97F4A7C15
 MASK = (1 << 64) - 1
@@ -70,6 +72,28 @@ def fill(params: dict, seed: int, b_bound: float) -> None:
         bound = b_bound if "lora_B" in name else param.shape[1] ** -0.5
         with torch.no_grad():
             param.copy_(uniform(stream(seed, index), tuple(param.shape), bound))
+
+
+def datum(ids: list, first: int, seed: int) -> dict:
+    """A sequence whose reply begins at `first`; sampled log-probabilities are around those of noise."""
+    n = len(ids) - 1
+    numbers = lambda index, bound: uniform(stream(seed, index), (n,), bound).tolist()
+    silent = [0.0] * first
+    return {
+        "input_ids": ids[:-1],
+        "target_ids": ids[1:],
+        "weights": silent + numbers(1, 1.0)[first:],
+        "advantages": silent + numbers(2, 1.0)[first:],
+        "logprobs": silent + [x - 5.0 for x in numbers(3, 0.5)[first:]],
+    }
+
+
+def adapted(base, rank: int, seed: int):
+    config = LoraConfig(r=rank, lora_alpha=32, target_modules=MODULES, task_type="CAUSAL_LM")
+    model = get_peft_model(base, config).eval()
+    params = parameters(model, base.config.num_hidden_layers)
+    fill(params, seed, 0.05)
+    return model, params
 
 
 def loss_of(name: str, logprobs: torch.Tensor, datum: dict) -> torch.Tensor:

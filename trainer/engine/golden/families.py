@@ -1,7 +1,8 @@
-"""Logits of tiny random models of every family that the engine serves, as transformers computes them.
+"""Logits and gradients of tiny random models of every family that the engine serves, as transformers and PEFT
+compute them.
 
-Called by make.py. Weights come from the generator that `testing.rs` uses, so that only configurations
-and logits are kept, in families/.
+Called by make.py. Weights and adapters come from the generator that Rust has, so that only configurations,
+logits, losses and gradients are kept, in families/.
 """
 
 import json
@@ -62,7 +63,7 @@ def weight(index: int, name: str, shape: tuple) -> torch.Tensor:
     return torch.from_numpy((low + (high - low) * unit).astype("float32").reshape(shape))
 
 
-def logits(config: dict, ids: list) -> torch.Tensor:
+def build(config: dict):
     fields = {k: v for k, v in config.items() if k != "model_type"}
     model = AutoModelForCausalLM.from_config(
         AutoConfig.for_model(config["model_type"], **fields), dtype=torch.float32, attn_implementation="eager"
@@ -72,8 +73,31 @@ def logits(config: dict, ids: list) -> torch.Tensor:
     missing, unexpected = model.load_state_dict(made, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     model.tie_weights()
+    return model
+
+
+def logits(config: dict, ids: list) -> torch.Tensor:
     with torch.no_grad():
-        return model(input_ids=torch.tensor([ids])).logits[0]
+        return build(config)(input_ids=torch.tensor([ids])).logits[0]
+
+
+def session() -> list:
+    """Two turns of one session, the second of which goes on from the first, and a rewritten one: samples that
+    share a beginning, each computed alone here."""
+    ids = lambda index, n: (common.words(common.stream(5, index), n) % 259).astype(int).tolist()
+    system, first, second = ids(0, 12), ids(1, 9), ids(2, 14)
+    turns = [(system + first, 14), (system + first + second, 26), (system + second, 16)]
+    return [common.datum(turn, reply, 10 + i) for i, (turn, reply) in enumerate(turns)]
+
+
+def gradients(config: dict, datums: list) -> tuple:
+    """Losses by name; gradients by loss and parameter."""
+    model, params = common.adapted(build(config), 4, 2)
+    losses, grads = {}, {}
+    for loss in common.LOSSES:
+        losses[loss] = common.backward(model, datums, loss)
+        grads |= {f"{loss}.{name}": param.grad.clone() for name, param in params.items()}
+    return losses, grads
 
 
 def main() -> None:
@@ -82,7 +106,11 @@ def main() -> None:
     ids = [(i * 37 + 11) % 259 for i in range(N_IDS)]
     configs = {name: {**SIZES, **family} for name, family in FAMILIES.items()}
     rows = {name: logits(config, ids)[[0, 1, N_IDS - 1]].contiguous() for name, config in configs.items()}
-    text = {"seed": SEED, "ids": ids, "rows": [0, 1, N_IDS - 1], "configs": configs}
+    datums, losses = session(), {}
+    for name, config in configs.items():
+        losses[name], grads = gradients(config, datums)
+        rows |= {f"{name}.{key}": grad for key, grad in grads.items()}
+    text = {"seed": SEED, "ids": ids, "rows": [0, 1, N_IDS - 1], "configs": configs, "datums": datums, "losses": losses}
     (folder / "values.json").write_text(json.dumps(text, indent=1) + "\n")
     save_file(rows, folder / "values.safetensors")
 

@@ -6,43 +6,19 @@ small/    a random Llama (its weights too), a PEFT adapter with random B, logits
           every LoRA matrix under each loss, whole
 smollm2/  for METACLAW_TEST_MODEL as the engine converts it: two rows of logits, projections of all, and
           projections of the gradient of every LoRA matrix; the adapter comes from a generator that Rust has
-families/ logits of tiny models of every family (families.py)
+families/ logits of tiny models of every family, and the gradient of every LoRA matrix under each loss, whole
+          (families.py)
 """
 
 import json
 import shutil
 
 import torch
-from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import common
 import families
-
-LOSSES = ["cross_entropy", "importance_sampling", "ppo", "cispo", "dro"]
-
-
-def datum(ids: list, first: int, seed: int) -> dict:
-    """A sequence whose reply begins at `first`; sampled log-probabilities are around those of noise."""
-    n = len(ids) - 1
-    numbers = lambda index, bound: common.uniform(common.stream(seed, index), (n,), bound).tolist()
-    silent = [0.0] * first
-    return {
-        "input_ids": ids[:-1],
-        "target_ids": ids[1:],
-        "weights": silent + numbers(1, 1.0)[first:],
-        "advantages": silent + numbers(2, 1.0)[first:],
-        "logprobs": silent + [x - 5.0 for x in numbers(3, 0.5)[first:]],
-    }
-
-
-def adapted(base, rank: int, seed: int):
-    config = LoraConfig(r=rank, lora_alpha=32, target_modules=common.MODULES, task_type="CAUSAL_LM")
-    model = get_peft_model(base, config).eval()
-    params = common.parameters(model, base.config.num_hidden_layers)
-    common.fill(params, seed, 0.05)
-    return model, params
 
 
 def small() -> None:
@@ -60,7 +36,7 @@ def small() -> None:
             noise = common.uniform(common.stream(1, index), tuple(param.shape), 0.2)
             param.copy_(1.0 + noise if "norm" in name else noise)
     base.save_pretrained(folder)
-    model, params = adapted(base, 4, 2)
+    model, params = common.adapted(base, 4, 2)
     # PEFT leaves it empty for a base that was made rather than loaded.
     model.peft_config["default"].base_model_name_or_path = "small"
     model.save_pretrained(folder / "adapter")
@@ -71,12 +47,12 @@ def small() -> None:
     common.write_json(written, config | {"target_modules": sorted(config["target_modules"])})
 
     ids = lambda index, n: (common.words(common.stream(3, index), n) % 128).astype(int).tolist()
-    datums = [datum(ids(0, 24), 9, 4), datum(ids(1, 14), 4, 5), datum(ids(2, 41), 30, 6)]
+    datums = [common.datum(ids(0, 24), 9, 4), common.datum(ids(1, 14), 4, 5), common.datum(ids(2, 41), 30, 6)]
     values, losses = {}, {}
     with torch.no_grad():
         for i, d in enumerate(datums):
             values[f"logits.{i}"] = model(input_ids=torch.tensor([d["input_ids"]])).logits[0]
-    for loss in LOSSES:
+    for loss in common.LOSSES:
         losses[loss] = common.backward(model, datums, loss)
         values |= {f"{loss}.{name}": param.grad.clone() for name, param in params.items()}
     save_file(values, folder / "values.safetensors")
@@ -88,14 +64,14 @@ def smollm2() -> None:
     folder.mkdir(exist_ok=True)
     tokenizer = AutoTokenizer.from_pretrained(source)
     base = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, attn_implementation="eager")
-    model, params = adapted(base, 4, 2)
+    model, params = common.adapted(base, 4, 2)
 
     def chat(question: str, answer: str, seed: int) -> dict:
         messages = [{"role": "user", "content": question}]
         prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         begun = tokenizer(prompt).input_ids
         whole = tokenizer(prompt + answer + "<|im_end|>").input_ids
-        return datum(whole, len(begun) - 1, seed)
+        return common.datum(whole, len(begun) - 1, seed)
 
     datums = [
         chat("What is the capital of France?", "The capital of France is Paris.", 4),

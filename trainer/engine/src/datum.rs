@@ -1,5 +1,8 @@
 //! One training sample, checked once.
 
+mod error;
+
+pub use self::error::DatumError;
 use crate::loss::{Loss, Signal};
 
 /// A sequence and what is to be learned at its positions.
@@ -13,115 +16,13 @@ pub struct TrainDatum {
     /// `[N, K]`, row-major.
     pub target_ids: Vec<u32>,
     /// K; 1 or more.
-    pub n_targets: usize,
+    pub targets_per_position: usize,
     /// `[N, K]`, for cross_entropy.
     pub weights: Option<Vec<f32>>,
     /// `[N]`, log-probabilities under the sampler, for the others.
     pub logprobs: Option<Vec<f32>>,
     /// `[N]`, for the others.
     pub advantages: Option<Vec<f32>>,
-}
-
-/// Why a datum cannot be trained on. `datum` counts from 0.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum DatumError {
-    /// There is none.
-    #[error("datums is empty: at least one is needed")]
-    None,
-    /// Nothing to read.
-    #[error("datums[{datum}].model_input_tokens is empty: at least one token is needed")]
-    Empty {
-        /// Which.
-        datum: usize,
-    },
-    /// Longer than the model can hold.
-    #[error(
-        "datums[{datum}].model_input_tokens has {found} tokens, allowed are at most {max}, the model's context"
-    )]
-    TooLong {
-        /// Which.
-        datum: usize,
-        /// Tokens.
-        found: usize,
-        /// The context.
-        max: usize,
-    },
-    /// A token id beyond the vocabulary.
-    #[error("datums[{datum}].{field}[{index}] is {id}, allowed are 0 to {max}")]
-    Id {
-        /// Which.
-        datum: usize,
-        /// The field.
-        field: &'static str,
-        /// Where in it.
-        index: usize,
-        /// What was given.
-        id: u32,
-        /// The largest id.
-        max: u32,
-    },
-    /// A field whose length does not follow from the input's.
-    #[error(
-        "datums[{datum}].{field} has {found} entries, {wanted} are needed: one for each of the {n} input tokens{times}"
-    )]
-    Length {
-        /// Which.
-        datum: usize,
-        /// The field.
-        field: &'static str,
-        /// Entries.
-        found: usize,
-        /// Entries needed.
-        wanted: usize,
-        /// Input tokens.
-        n: usize,
-        /// `""`, or how many targets a token has.
-        times: String,
-    },
-    /// Targets without K.
-    #[error("datums[{datum}].target_tokens has {found} targets a position, allowed: {allowed}")]
-    Targets {
-        /// Which.
-        datum: usize,
-        /// K.
-        found: usize,
-        /// What the loss takes.
-        allowed: &'static str,
-    },
-    /// A field that the loss needs.
-    #[error("datums[{datum}].{field} is missing: {loss} needs it")]
-    Missing {
-        /// Which.
-        datum: usize,
-        /// The field.
-        field: &'static str,
-        /// The loss.
-        loss: &'static str,
-    },
-    /// A field that the loss would not read.
-    #[error("datums[{datum}].{field} is given, but {loss} does not use it: {instead}")]
-    Unused {
-        /// Which.
-        datum: usize,
-        /// The field.
-        field: &'static str,
-        /// The loss.
-        loss: &'static str,
-        /// What to do.
-        instead: &'static str,
-    },
-    /// Infinity, or no number.
-    #[error("datums[{datum}].{field}[{index}] is {value}, allowed: a finite number")]
-    NotFinite {
-        /// Which.
-        datum: usize,
-        /// The field.
-        field: &'static str,
-        /// Where in it.
-        index: usize,
-        /// What was given.
-        value: f32,
-    },
 }
 
 /// What a model can take.
@@ -141,7 +42,7 @@ pub struct Sample {
     /// `[N, K]`.
     pub target_ids: Vec<i64>,
     /// K.
-    pub n_targets: usize,
+    pub targets_per_position: usize,
     /// `[N, K]`; empty when only log-probabilities are asked for.
     pub signals: Vec<Signal>,
 }
@@ -170,21 +71,59 @@ impl Sample {
 
     /// Where the targets of a position are.
     pub fn at(&self, position: usize) -> std::ops::Range<usize> {
-        position * self.n_targets..(position + 1) * self.n_targets
+        position * self.targets_per_position..(position + 1) * self.targets_per_position
     }
 
-    /// Positions that must go through the unembedding.
-    pub fn live_positions(&self, loss: Option<&Loss>) -> Vec<usize> {
-        let all = 0..self.input_ids.len();
-        let Some(loss) = loss else {
-            return all.collect();
-        };
-        let live = |&i: &usize| {
+    /// Of each position, whether a target of it has a loss.
+    pub fn loss_positions(&self, loss: &Loss) -> Vec<bool> {
+        let has_loss = |i: usize| {
             let at = &self.signals[self.at(i)];
-            at.iter().any(|&signal| !loss.is_silent(signal))
+            at.iter().any(|&signal| !loss.is_masked(signal))
         };
-        all.filter(live).collect()
+        (0..self.input_ids.len()).map(has_loss).collect()
     }
+}
+
+/// Of each position of each sample, whether it is listed; `None` lists all.
+///
+/// # Errors
+/// [`DatumError::Positions`] and [`DatumError::Position`].
+pub fn wanted(
+    samples: &[Sample],
+    positions: Option<&[Vec<usize>]>,
+) -> Result<Vec<Vec<bool>>, DatumError> {
+    let Some(positions) = positions else {
+        let all = samples
+            .iter()
+            .map(|sample| vec![true; sample.input_ids.len()]);
+        return Ok(all.collect());
+    };
+    if positions.len() != samples.len() {
+        return Err(DatumError::Positions {
+            found: positions.len(),
+            wanted: samples.len(),
+        });
+    }
+    let of_sample = |(datum, (sample, positions)): (usize, (&Sample, &Vec<usize>))| {
+        let mut wanted = vec![false; sample.input_ids.len()];
+        for (index, &position) in positions.iter().enumerate() {
+            let ascends = index == 0 || positions[index - 1] < position;
+            match wanted.get_mut(position) {
+                Some(is_wanted) if ascends => *is_wanted = true,
+                Some(_) | None => {
+                    return Err(DatumError::Position {
+                        datum,
+                        index,
+                        position,
+                        max: sample.input_ids.len() - 1,
+                    });
+                }
+            }
+        }
+        Ok(wanted)
+    };
+    let pairs = samples.iter().zip(positions).enumerate();
+    pairs.map(of_sample).collect()
 }
 
 /// A datum and its number, for messages.
@@ -196,7 +135,7 @@ struct Checked<'a> {
 impl Checked<'_> {
     fn sample(&self, loss: Option<&Loss>, limits: Limits) -> Result<Sample, DatumError> {
         let Self { d, datum } = *self;
-        let (n, k) = (d.input_ids.len(), d.n_targets);
+        let (n, k) = (d.input_ids.len(), d.targets_per_position);
         if n == 0 {
             return Err(DatumError::Empty { datum });
         }
@@ -231,7 +170,7 @@ impl Checked<'_> {
         Ok(Sample {
             input_ids,
             target_ids,
-            n_targets: k,
+            targets_per_position: k,
             signals,
         })
     }
@@ -240,10 +179,18 @@ impl Checked<'_> {
         const LOSS: &str = "cross_entropy";
         let instead = "give the reply's weight in weights";
         self.unused(ADVANTAGES, self.d.advantages.as_ref(), LOSS, instead)?;
-        let weights = self.numbers(WEIGHTS, self.d.weights.as_ref(), self.d.n_targets, LOSS)?;
+        let weights = self.numbers(
+            WEIGHTS,
+            self.d.weights.as_ref(),
+            self.d.targets_per_position,
+            LOSS,
+        )?;
         Ok(weights
             .iter()
-            .map(|&pull| Signal { pull, sampled: 0.0 })
+            .map(|&weight| Signal {
+                weight,
+                sampled: 0.0,
+            })
             .collect())
     }
 
@@ -254,7 +201,7 @@ impl Checked<'_> {
         let sampled = self.numbers(LOGPROBS, self.d.logprobs.as_ref(), 1, loss)?;
         let pairs = advantages.iter().zip(sampled);
         Ok(pairs
-            .map(|(&pull, &sampled)| Signal { pull, sampled })
+            .map(|(&weight, &sampled)| Signal { weight, sampled })
             .collect())
     }
 

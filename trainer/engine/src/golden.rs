@@ -13,6 +13,7 @@ use crate::lora::{LayerDims, Lora, LoraSpec};
 use crate::loss::Loss;
 use crate::model::Model;
 use crate::rng::SplitMix64;
+use crate::testing::write_model;
 use crate::train::{SliceSizes, TrainJob};
 use crate::{tensors, weights};
 
@@ -33,7 +34,16 @@ struct Text {
     losses: BTreeMap<String, f64>,
 }
 
+/// `values.json` of `families/`.
 #[derive(Deserialize)]
+struct Families {
+    seed: u64,
+    configs: BTreeMap<String, serde_json::Value>,
+    datums: Vec<Datum>,
+    losses: BTreeMap<String, BTreeMap<String, f64>>,
+}
+
+#[derive(Clone, Deserialize)]
 struct Datum {
     input_ids: Vec<u32>,
     target_ids: Vec<u32>,
@@ -73,7 +83,7 @@ impl Golden {
         let datum = |d: &Datum| TrainDatum {
             input_ids: d.input_ids.clone(),
             target_ids: d.target_ids.clone(),
-            n_targets: 1,
+            targets_per_position: 1,
             weights: plain.then(|| d.weights.clone()),
             logprobs: (!plain).then(|| d.logprobs.clone()),
             advantages: (!plain).then(|| d.advantages.clone()),
@@ -83,9 +93,18 @@ impl Golden {
 
     /// Gradients by name, after the loss was compared.
     fn gradients(&self, model: &Model, lora: &Lora, name: &str) -> Vec<(String, Tensor)> {
-        let loss = Loss::named(name, &BTreeMap::new()).unwrap();
         // As the engine cuts them: datums share rows, so packing is part of what is compared.
-        let sizes = SliceSizes::default();
+        self.gradients_cut(model, lora, name, SliceSizes::default())
+    }
+
+    fn gradients_cut(
+        &self,
+        model: &Model,
+        lora: &Lora,
+        name: &str,
+        sizes: SliceSizes,
+    ) -> Vec<(String, Tensor)> {
+        let loss = Loss::named(name, &BTreeMap::new()).unwrap();
         let datums = self.datums(name);
         let job = TrainJob::forward_backward(model, lora, &datums, loss, sizes).unwrap();
         let out = job.finish(model).unwrap();
@@ -178,6 +197,51 @@ fn small_llama_under_every_loss_is_that_of_pytorch() {
         }
     }
     println!("worst: {:?}", golden.worst);
+}
+
+/// Of samples that share beginnings, each computed alone by PyTorch: biases, head norms and stretched angles
+/// on the way back, in rows of one chunk and of several.
+#[test]
+fn every_family_under_every_loss_is_that_of_pytorch() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/families");
+    let text = std::fs::read(folder.join("values.json")).unwrap();
+    let text: Families = serde_json::from_slice(&text).unwrap();
+    assert_eq!(text.configs.len(), 7);
+    let mut by_family: BTreeMap<String, BTreeMap<String, Tensor>> = BTreeMap::new();
+    for (name, tensor) in tensors::read(&folder.join("values.safetensors")).unwrap() {
+        // Logits have the family's name alone.
+        if let Some((family, name)) = name.split_once('.') {
+            let own = by_family.entry(family.to_owned()).or_default();
+            own.insert(name.to_owned(), tensor);
+        }
+    }
+    for (family, config) in &text.configs {
+        let dir = tempfile::tempdir().unwrap();
+        write_model(dir.path(), config, text.seed).unwrap();
+        let model = Model::load(dir.path(), Kind::Float).unwrap();
+        let lora = random_adapter(&model, 2);
+        let mut golden = Golden {
+            folder: folder.clone(),
+            text: Text {
+                datums: text.datums.clone(),
+                losses: text.losses[family].clone(),
+            },
+            tensors: by_family.remove(family).unwrap(),
+            worst: (0.0, String::new()),
+        };
+        for loss in Loss::NAMES {
+            for chunk_tokens in [128, 8] {
+                let sizes = SliceSizes {
+                    chunk_tokens,
+                    ..SliceSizes::default()
+                };
+                for (name, gradient) in golden.gradients_cut(&model, &lora, loss, sizes) {
+                    golden.compare(&format!("{loss}.{name}"), &gradient);
+                }
+            }
+        }
+        println!("{family}, worst: {:?}", golden.worst);
+    }
 }
 
 #[test]

@@ -99,24 +99,26 @@ impl LogProbs {
         })
     }
 
-    /// The gradient of `sum(slopes * log-probabilities of targets)` by the hidden states.
+    /// The gradient of `sum(gradients * log-probabilities of targets)` by the hidden states.
     ///
-    /// By the logits it is `slope` at each target minus `softmax * sum of the position's slopes`.
+    /// By the logits it is the gradient at each target minus `softmax * sum of the position's gradients`.
     ///
     /// # Shapes
-    /// `targets_nk`: i64, `slopes_nk`: f32. Returns `[n, d]` in the dtype of `unembed_vd`.
+    /// `targets_nk`: i64, `gradients_nk`: f32. Returns `[n, d]` in the dtype of `unembed_vd`.
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn pull_back(
+    pub fn backward(
         self,
         targets_nk: &Tensor,
-        slopes_nk: &Tensor,
+        gradients_nk: &Tensor,
         unembed_vd: &Tensor,
     ) -> Result<Tensor, TchError> {
-        let total_n1 = slopes_nk.f_sum_dim_intlist([-1i64].as_slice(), true, Kind::Float)?;
-        let logits_nv = self.all_nv.f_exp()?.f_mul(&total_n1.f_neg()?)?;
-        let logits_nv = logits_nv.f_scatter_add(1, targets_nk, slopes_nk)?;
+        let total_n1 = gradients_nk.f_sum_dim_intlist([-1i64].as_slice(), true, Kind::Float)?;
+        // In place: the largest tensor of a step stands in memory once.
+        let mut logits_nv = self.all_nv;
+        let mut logits_nv = logits_nv.f_exp_()?.f_mul_(&total_n1.f_neg()?)?;
+        let logits_nv = logits_nv.f_scatter_add_(1, targets_nk, gradients_nk)?;
         logits_nv
             .f_to_kind(unembed_vd.f_kind()?)?
             .f_matmul(unembed_vd)
@@ -142,18 +144,18 @@ mod tests {
             Tensor::randn([3, 5], OPTIONS),
             Tensor::randn([11, 5], OPTIONS),
         );
-        // The second position names one target twice: its slopes must add up.
+        // The second position names one target twice: its gradients must add up.
         let targets = Tensor::from_slice(&[1i64, 2, 7, 7, 0, 10]).reshape([3, 2]);
-        let slopes = Tensor::from_slice(&[0.5f32, -1.0, 2.0, 1.0, 0.0, 0.25]).reshape([3, 2]);
+        let gradients = Tensor::from_slice(&[0.5f32, -1.0, 2.0, 1.0, 0.0, 0.25]).reshape([3, 2]);
 
         let leaf = hidden.copy().set_requires_grad(true);
         let logprobs = leaf.matmul(&unembed.tr()).log_softmax(-1, Kind::Float);
-        (logprobs.gather(1, &targets, false) * &slopes)
+        (logprobs.gather(1, &targets, false) * &gradients)
             .sum(Kind::Float)
             .backward();
 
         let chunk = LogProbs::new(&hidden, &unembed).unwrap();
-        let found = chunk.pull_back(&targets, &slopes, &unembed).unwrap();
+        let found = chunk.backward(&targets, &gradients, &unembed).unwrap();
         assert!(found.allclose(&leaf.grad(), 1e-5, 1e-6, false));
     }
 

@@ -17,6 +17,7 @@ pub mod datum;
 pub mod engine;
 pub mod family;
 pub mod folder;
+pub mod free_memory;
 pub mod generate;
 #[cfg(test)]
 mod golden;

@@ -2,7 +2,7 @@
 //!
 //! Every loss here is a plain **sum** over positions, targets and datums, as Tinker's are: no mean, no
 //! mask. Each term depends on the parameters through one log-probability alone, so a loss is one
-//! pure function: log-probability in, term and slope out. `head.rs` turns slopes into gradients.
+//! pure function: log-probability in, term and its derivative out. `head.rs` turns derivatives into gradients.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ pub struct Clip {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Signal {
     /// The weight of cross_entropy, the advantage of the others.
-    pub pull: f32,
+    pub weight: f32,
     /// Log-probability under the sampler; 0 for cross_entropy.
     pub sampled: f32,
 }
@@ -57,7 +57,7 @@ pub struct Term {
     /// Added to the loss.
     pub loss: f64,
     /// Its derivative.
-    pub slope: f64,
+    pub grad_logprob: f64,
 }
 
 /// Why a loss cannot be had.
@@ -163,69 +163,63 @@ impl Loss {
         }
     }
 
-    /// Whether a target adds nothing whatever its probability, so that it need not be computed.
+    /// Whether a target adds nothing whatever its probability, so that it need not be computed: weight 0 or
+    /// advantage 0, as prompts have.
     ///
-    /// Prompt positions are given weight 0 or advantage 0; dro's quadratic part would train on them
-    /// too, so there a position counts as prompt when its sampled log-probability is 0 as well.
-    pub fn is_silent(&self, signal: Signal) -> bool {
-        match self {
-            Self::CrossEntropy
-            | Self::ImportanceSampling
-            | Self::Ppo { .. }
-            | Self::Cispo { .. } => signal.pull == 0.0,
-            Self::Dro { .. } => signal.pull == 0.0 && signal.sampled == 0.0,
-        }
+    /// In dro too, whose quadratic part would else hold the prompt to log-probabilities that nobody sampled.
+    pub fn is_masked(&self, signal: Signal) -> bool {
+        signal.weight == 0.0
     }
 
     /// The term of one target whose log-probability is `l`.
     ///
-    /// A silent target gives zeros and nothing else: `exp` of its made-up log-probability may overflow,
+    /// A masked target gives zeros and nothing else: `exp` of its made-up log-probability may overflow,
     /// and infinity times advantage 0 is no number.
     pub fn term(&self, l: f64, signal: Signal) -> Term {
-        if self.is_silent(signal) {
+        if self.is_masked(signal) {
             return Term {
                 loss: 0.0,
-                slope: 0.0,
+                grad_logprob: 0.0,
             };
         }
-        let (pull, sampled) = (f64::from(signal.pull), f64::from(signal.sampled));
+        let (weight, sampled) = (f64::from(signal.weight), f64::from(signal.sampled));
         let ratio = (l - sampled).exp();
         match *self {
             Self::CrossEntropy => Term {
-                loss: -pull * l,
-                slope: -pull,
+                loss: -weight * l,
+                grad_logprob: -weight,
             },
             Self::ImportanceSampling => Term {
-                loss: -ratio * pull,
-                slope: -ratio * pull,
+                loss: -ratio * weight,
+                grad_logprob: -ratio * weight,
             },
             Self::Ppo { clip } => {
-                let (free, held) = (ratio * pull, clip.hold(ratio) * pull);
-                // At a tie the ratio lies within its bounds, where both branches are the free one.
-                if free <= held {
+                let (unclipped, clipped) = (ratio * weight, clip.clamp(ratio) * weight);
+                // At a tie the ratio lies within its bounds, where both are the unclipped one.
+                if unclipped <= clipped {
                     Term {
-                        loss: -free,
-                        slope: -free,
+                        loss: -unclipped,
+                        grad_logprob: -unclipped,
                     }
                 } else {
                     Term {
-                        loss: -held,
-                        slope: 0.0,
+                        loss: -clipped,
+                        grad_logprob: 0.0,
                     }
                 }
             }
             Self::Cispo { clip } => {
-                let held = clip.hold(ratio) * pull;
+                let clipped = clip.clamp(ratio) * weight;
                 Term {
-                    loss: -held * l,
-                    slope: -held,
+                    loss: -clipped * l,
+                    grad_logprob: -clipped,
                 }
             }
             Self::Dro { beta } => {
                 let gap = l - sampled;
                 Term {
-                    loss: 0.5 * beta * gap * gap - l * pull,
-                    slope: beta * gap - pull,
+                    loss: 0.5 * beta * gap * gap - l * weight,
+                    grad_logprob: beta * gap - weight,
                 }
             }
         }
@@ -233,7 +227,7 @@ impl Loss {
 }
 
 impl Clip {
-    fn hold(self, ratio: f64) -> f64 {
+    fn clamp(self, ratio: f64) -> f64 {
         ratio.clamp(self.low, self.high)
     }
 

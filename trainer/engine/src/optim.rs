@@ -26,6 +26,9 @@ pub struct AdamConfig {
     pub weight_decay: f64,
     /// Largest 2-norm of the whole gradient; a longer one is shortened to it. 0 is no limit.
     pub grad_clip_norm: f64,
+    /// A step whose gradient's 2-norm is over so many times the median of the run's last ones is skipped
+    /// ([`crate::run::Run::optim_step`]). 0 skips none.
+    pub skip_over: f64,
 }
 
 /// Running means, one pair a parameter.
@@ -66,9 +69,9 @@ pub enum StepError {
         /// What is allowed.
         allowed: &'static str,
     },
-    /// Infinity, or no number.
+    /// Infinity, or no number, or so long that its square is infinite.
     #[error(
-        "the gradient is not finite (norm {norm}); no step was taken and the gradients were dropped"
+        "the gradient is not finite (norm {norm}, allowed is up to {LONGEST:.1e}); no step was taken and the gradients were dropped"
     )]
     NotFinite {
         /// Its norm.
@@ -79,6 +82,8 @@ pub enum StepError {
     Torch(#[from] TchError),
 }
 
+/// The square of a longer gradient is infinite in f32, and a parameter whose mean square is infinite never moves again.
+const LONGEST: f64 = 1.8e19;
 /// Torch's: keeps a clipped norm from exceeding the limit by rounding.
 const CLIP_EPS: f64 = 1e-6;
 
@@ -93,6 +98,7 @@ impl Default for AdamConfig {
             eps: 1e-12,
             weight_decay: 0.0,
             grad_clip_norm: 0.0,
+            skip_over: 20.0,
         }
     }
 }
@@ -129,6 +135,12 @@ impl AdamConfig {
                 "grad_clip_norm",
                 self.grad_clip_norm,
                 not_negative(self.grad_clip_norm),
+                from_0,
+            ),
+            (
+                "skip_over",
+                self.skip_over,
+                not_negative(self.skip_over),
                 from_0,
             ),
         ];
@@ -182,10 +194,10 @@ impl AdamState {
         }
         let _guard = tch::no_grad_guard();
         let grad_norm = norm(gradients)?;
-        if !grad_norm.is_finite() {
+        let rates = Rates::new(config, grad_norm, self.steps + 1);
+        if !(grad_norm * rates.clip_coef).is_finite() || grad_norm * rates.clip_coef > LONGEST {
             return Err(StepError::NotFinite { norm: grad_norm });
         }
-        let rates = Rates::new(config, grad_norm, self.steps + 1);
         let (mut mean, mut square) = (Vec::new(), Vec::new());
         let mut old = gradients.iter().zip(self.mean.iter().zip(&self.square));
         let lora = lora.try_map(|param| {
@@ -214,17 +226,17 @@ impl AdamState {
 struct Rates {
     config: AdamConfig,
     /// What the gradient is multiplied by.
-    shorten: f64,
+    clip_coef: f64,
     /// Learning rate over the bias correction of the mean.
-    rate: f64,
+    step_size: f64,
     /// Root of the bias correction of the mean square.
-    root: f64,
+    bias_correction2_sqrt: f64,
 }
 
 impl Rates {
     fn new(config: &AdamConfig, grad_norm: f64, step: u64) -> Self {
         let limit = config.grad_clip_norm;
-        let shorten = if limit > 0.0 {
+        let clip_coef = if limit > 0.0 {
             (limit / (grad_norm + CLIP_EPS)).min(1.0)
         } else {
             1.0
@@ -232,9 +244,9 @@ impl Rates {
         let correction = |beta: f64| 1.0 - beta.powf(step as f64);
         Self {
             config: *config,
-            shorten,
-            rate: config.learning_rate / correction(config.beta1),
-            root: correction(config.beta2).sqrt(),
+            clip_coef,
+            step_size: config.learning_rate / correction(config.beta1),
+            bias_correction2_sqrt: correction(config.beta2).sqrt(),
         }
     }
 
@@ -254,34 +266,42 @@ impl Rates {
             weight_decay,
             ..
         } = self.config;
-        let gradient = gradient.f_mul_scalar(self.shorten)?;
+        let gradient = gradient.f_mul_scalar(self.clip_coef)?;
         let mean = mean.f_lerp(&gradient, 1.0 - beta1)?;
         let fresh = gradient.f_square()?.f_mul_scalar(1.0 - beta2)?;
         let square = square.f_mul_scalar(beta2)?.f_add(&fresh)?;
         let scale = square
             .f_sqrt()?
-            .f_div_scalar(self.root)?
+            .f_div_scalar(self.bias_correction2_sqrt)?
             .f_add_scalar(eps)?;
         let kept = param.f_mul_scalar(1.0 - learning_rate * weight_decay)?;
-        let param = kept.f_sub(&mean.f_div(&scale)?.f_mul_scalar(self.rate)?)?;
+        let param = kept.f_sub(&mean.f_div(&scale)?.f_mul_scalar(self.step_size)?)?;
         Ok((param, mean, square))
     }
 }
 
-/// 2-norm over all tensors together, summed in f64.
+/// 2-norm over all tensors together, summed in f64; one number is read back, however many tensors there are.
+///
+/// # Shapes
+/// `tensors`: any, f32.
 ///
 /// # Errors
 /// What libtorch refuses.
 pub fn norm(tensors: &[Tensor]) -> Result<f64, TchError> {
-    let mut total = 0.0;
-    for tensor in tensors {
-        let squares = tensor
+    if tensors.is_empty() {
+        return Ok(0.0);
+    }
+    let squares = tensors.iter().map(|tensor| {
+        tensor
             .f_to_kind(Kind::Double)?
             .f_square()?
-            .f_sum(Kind::Double)?;
-        total += squares.f_double_value(&[])?;
-    }
-    Ok(total.sqrt())
+            .f_sum(Kind::Double)
+    });
+    let squares = squares.collect::<Result<Vec<_>, _>>()?;
+    Tensor::f_stack(&squares, 0)?
+        .f_sum(Kind::Double)?
+        .f_sqrt()?
+        .f_double_value(&[])
 }
 
 #[cfg(test)]

@@ -1,59 +1,137 @@
-//! Several short samples in one row, each blind to the others.
+//! Which samples are computed together, and what of them is computed once.
 //!
-//! A row holds whole samples one after the other: positions restart at each, and a mask keeps attention
-//! within it. So no padding is ever computed. The plan depends on lengths alone, never on time: the
-//! same batch gives the same sums in the same order, and so the same bits, on every run.
+//! Samples that begin with the same ids are a tree: the shared ids stand in a row once, and each sample adds
+//! what it does not share. A session is one sequence then (each turn's prompt is the last one's sequence and
+//! more), a group of replies has one prompt, and a history that was rewritten is shared up to the first
+//! difference. A position sees its ancestors and itself, and angles go on from the branch, so a row computes what
+//! each sample alone would. Small trees share a row, each blind to the others; no padding is ever computed.
+//!
+//! The plan depends on ids and sizes alone, never on time: the same batch gives the same sums in the same
+//! order, and so the same bits, on every run.
 
-use tch::{Device, Kind, TchError, Tensor};
-
-/// A sample's place in a row.
+/// Consecutive places of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
-    /// Which sample.
-    pub sample: usize,
-    /// Its first position in the row.
+pub struct Span {
+    /// The first.
     pub start: usize,
-    /// Its length.
+    /// How many.
     pub len: usize,
 }
 
-/// Samples that are computed together.
+/// Where a sample's positions stand in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
-    /// In order, without gaps.
-    pub pieces: Vec<Piece>,
+pub struct Branch {
+    /// Which sample.
+    pub sample: usize,
+    /// Places of its first positions, which samples before it in the row have as well.
+    pub shared: Vec<Span>,
+    /// Places of the rest, which may be none.
+    pub own: Span,
 }
 
-/// Packs samples of these lengths into rows of at most `capacity` positions; a longer one gets a row of its own.
+/// Samples that are computed together.
 ///
-/// First fit, longest first, which needs at most 11/9 of the fewest rows possible.
-pub fn pack(lengths: &[usize], capacity: usize) -> Vec<Row> {
-    let mut order: Vec<usize> = (0..lengths.len()).collect();
-    order.sort_by_key(|&i| std::cmp::Reverse(lengths[i]));
+/// Branches lie in depth-first order, one after the other. So the ancestors of a place that lie before
+/// another place `a` are the first ones of `a`'s own ancestors: this is what lets a chunk of places share one
+/// list of keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Row {
+    /// In order of their places, without gaps.
+    pub branches: Vec<Branch>,
+}
+
+/// A sample joins a tree when it shares at least one position in so many with it. For less, the row would grow
+/// (and with it the memory of a step) for nothing: most chats begin with the same few ids.
+const WORTH_SHARING: usize = 8;
+
+/// Lays samples, given by number and ids, out in rows. A tree has at most `tree` places and a row of several trees at most `row`, unless a single
+/// sample is longer.
+///
+/// Samples are sorted by their ids, so that each shares most with its neighbours; then first fit, largest tree
+/// first, which needs at most 11/9 of the fewest rows possible.
+pub fn pack(samples: &[(usize, &[i64])], tree: usize, row: usize) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
-    for sample in order {
-        let len = lengths[sample];
-        let fits = |row: &&mut Row| row.len() + len <= capacity;
-        match rows.iter_mut().find(fits) {
-            Some(row) => row.push(sample, len),
-            None => rows.push(Row {
-                pieces: vec![Piece {
-                    sample,
-                    start: 0,
-                    len,
-                }],
-            }),
+    let mut grown = trees(samples, tree);
+    grown.sort_by_key(|tree| std::cmp::Reverse(tree.len()));
+    for tree in grown {
+        match rows.iter_mut().find(|r| r.len() + tree.len() <= row) {
+            Some(found) => found.append(tree),
+            None => rows.push(tree),
         }
     }
     rows
 }
 
+fn trees(samples: &[(usize, &[i64])], limit: usize) -> Vec<Row> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by_key(|&(sample, ids)| (ids, sample));
+    let mut trees: Vec<Row> = Vec::new();
+    let mut before: &[i64] = &[];
+    for (sample, ids) in sorted {
+        let shared = before.iter().zip(ids).take_while(|(a, b)| a == b).count();
+        let added = ids.len() - shared;
+        before = ids;
+        match trees.last_mut() {
+            Some(tree) if shared * WORTH_SHARING >= ids.len() && tree.len() + added <= limit => {
+                tree.grow(sample, shared, added);
+            }
+            Some(_) | None => {
+                let mut tree = Row::default();
+                tree.grow(sample, 0, ids.len());
+                trees.push(tree);
+            }
+        }
+    }
+    trees
+}
+
+// === impl Span ===
+
+impl Span {
+    /// The place after the last.
+    pub fn end(self) -> usize {
+        self.start + self.len
+    }
+
+    /// What lies from `from` on and before `to`; may be empty.
+    #[must_use]
+    pub fn clip(self, from: usize, to: usize) -> Self {
+        let start = self.start.clamp(from, to);
+        let len = self.end().clamp(start, to) - start;
+        Self { start, len }
+    }
+}
+
+/// Adds a span to a list, joined to the last one where that ends at its start; an empty one not at all.
+pub(crate) fn push(spans: &mut Vec<Span>, span: Span) {
+    match spans.last_mut() {
+        _ if span.len == 0 => {}
+        Some(last) if last.end() == span.start => last.len += span.len,
+        Some(_) | None => spans.push(span),
+    }
+}
+
+// === impl Branch ===
+
+impl Branch {
+    /// How many positions stand in the row already.
+    pub fn n_shared(&self) -> usize {
+        self.shared.iter().map(|span| span.len).sum()
+    }
+
+    /// Places of all positions, in order.
+    pub fn places(&self) -> impl Iterator<Item = usize> {
+        let spans = self.shared.iter().chain([&self.own]);
+        spans.flat_map(|span| span.start..span.end())
+    }
+}
+
 // === impl Row ===
 
 impl Row {
-    /// Positions in all.
+    /// Places in all.
     pub fn len(&self) -> usize {
-        self.pieces.last().map_or(0, |last| last.start + last.len)
+        self.branches.last().map_or(0, |last| last.own.end())
     }
 
     /// Whether nothing is in it.
@@ -61,38 +139,44 @@ impl Row {
         self.len() == 0
     }
 
-    fn push(&mut self, sample: usize, len: usize) {
-        let start = self.len();
-        self.pieces.push(Piece { sample, start, len });
+    /// What stands at each place: of every branch, which sample and which of its positions.
+    pub fn contents(&self) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
+        self.branches.iter().map(|branch| {
+            let first = branch.n_shared();
+            (branch.sample, first..first + branch.own.len)
+        })
     }
 
-    /// Each position's place in its own sample, `[t]`, i64.
-    ///
-    /// # Errors
-    /// What libtorch refuses.
-    pub fn positions(&self, device: Device) -> Result<Tensor, TchError> {
-        let of_piece = |piece: &Piece| 0..to_i64(piece.len);
-        let positions: Vec<i64> = self.pieces.iter().flat_map(of_piece).collect();
-        Tensor::f_from_slice(&positions)?.f_to_device(device)
+    /// Adds a sample whose first `shared` positions are those of the last one.
+    fn grow(&mut self, sample: usize, shared: usize, added: usize) {
+        let mut above = Vec::new();
+        let mut left = shared;
+        let last = self.branches.last().into_iter();
+        for span in last.flat_map(|last| last.shared.iter().chain([&last.own])) {
+            let len = left.min(span.len);
+            push(&mut above, Span { len, ..*span });
+            left -= len;
+        }
+        let own = Span {
+            start: self.len(),
+            len: added,
+        };
+        self.branches.push(Branch {
+            sample,
+            shared: above,
+            own,
+        });
     }
 
-    /// What is added to attention scores, `[t, t]`: 0 where a position sees another, else minus infinity.
-    /// `None` when one sample fills the row, for which the plain triangle is right and faster.
-    ///
-    /// # Errors
-    /// What libtorch refuses.
-    pub fn mask(&self, kind: Kind, device: Device) -> Result<Option<Tensor>, TchError> {
-        if self.pieces.len() < 2 {
-            return Ok(None);
+    /// Puts another row's places behind the own ones.
+    fn append(&mut self, other: Self) {
+        let by = self.len();
+        for mut branch in other.branches {
+            for span in branch.shared.iter_mut().chain([&mut branch.own]) {
+                span.start += by;
+            }
+            self.branches.push(branch);
         }
-        let blocked = |n: i64| Tensor::f_full([n, n], f64::NEG_INFINITY, (kind, device));
-        let mask = blocked(to_i64(self.len()))?;
-        for piece in &self.pieces {
-            let (start, len) = (to_i64(piece.start), to_i64(piece.len));
-            let mut block = mask.f_narrow(0, start, len)?.f_narrow(1, start, len)?;
-            block.f_copy_(&blocked(len)?.f_triu(1)?)?;
-        }
-        Ok(Some(mask))
     }
 }
 
@@ -102,60 +186,4 @@ pub(crate) fn to_i64(n: usize) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn short_ones_share_a_row_and_long_ones_stand_alone() {
-        let rows = pack(&[3, 9, 4, 2], 8);
-        let samples: Vec<Vec<usize>> = rows
-            .iter()
-            .map(|row| row.pieces.iter().map(|p| p.sample).collect())
-            .collect();
-        assert_eq!(samples, [vec![1], vec![2, 0], vec![3]]);
-    }
-
-    #[test]
-    fn a_position_sees_its_own_sample_up_to_itself() {
-        let row = &pack(&[2, 3], 8)[0];
-        let mask = row.mask(Kind::Float, Device::Cpu).unwrap().unwrap();
-        let sees = |i: i64, j: i64| mask.double_value(&[i, j]) == 0.0;
-        for i in 0..5 {
-            for j in 0..5 {
-                let same = (i < 3) == (j < 3);
-                assert_eq!(sees(i, j), same && j <= i, "{i} {j}");
-            }
-        }
-        let positions = Vec::<i64>::try_from(&row.positions(Device::Cpu).unwrap()).unwrap();
-        assert_eq!(positions, [0, 1, 2, 0, 1]);
-        assert!(
-            pack(&[5], 8)[0]
-                .mask(Kind::Float, Device::Cpu)
-                .unwrap()
-                .is_none()
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn each_sample_is_placed_once_without_gaps(
-            lengths in prop::collection::vec(1usize..40, 0..20), capacity in 1usize..64,
-        ) {
-            let rows = pack(&lengths, capacity);
-            let mut seen = vec![0; lengths.len()];
-            for row in &rows {
-                let mut next = 0;
-                for piece in &row.pieces {
-                    prop_assert_eq!(piece.start, next);
-                    prop_assert_eq!(piece.len, lengths[piece.sample]);
-                    seen[piece.sample] += 1;
-                    next += piece.len;
-                }
-                prop_assert!(row.len() <= capacity || row.pieces.len() == 1);
-            }
-            prop_assert!(seen.iter().all(|&n| n == 1));
-        }
-    }
-}
+mod tests;

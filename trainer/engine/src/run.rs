@@ -1,11 +1,14 @@
 //! Training runs: parameters, optimiser, and the gradients that wait for a step. Several at once.
 
+mod norms;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tch::{TchError, Tensor};
 
+use self::norms::RecentNorms;
 use crate::adapter::{self, AdapterError, BaseId, Fit};
 use crate::checkpoint::{self, Snapshot};
 use crate::lora::{LayerDims, Lora, LoraError, LoraSpec};
@@ -29,29 +32,34 @@ pub struct Run {
     state: Snapshot,
     gradients: Vec<Tensor>,
     since_step: Tally,
-    epoch: Epoch,
+    version: ParamsVersion,
+    norms: RecentNorms,
 }
 
 /// Which parameters a job was begun with: gradients of others must not be added up with theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Epoch(u64);
+pub struct ParamsVersion(u64);
 
 /// What was seen since the last step.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     loss: f64,
-    n_targets: usize,
+    n_tokens: usize,
 }
 
 /// What a step did.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepOut {
-    /// Steps taken so far, this one included.
+    /// Steps taken so far, this one included if it was taken.
     pub step: u64,
     /// 2-norm of the whole gradient before clipping.
     pub grad_norm: f64,
     /// Loss over targets with a loss, of all forward_backward calls since the step before.
     pub avg_loss: f64,
+    /// Median of the norms of the gradients before; `None` while there are too few to judge by.
+    pub median_norm: Option<f64>,
+    /// Whether the gradient was so far out of line ([`AdamConfig::skip_over`]) that it was dropped.
+    pub skipped: bool,
 }
 
 /// Gradients that came too late.
@@ -116,36 +124,38 @@ impl Run {
         self.state.adam.steps
     }
 
-    /// To be kept with a job that begins now, for [`Run::absorb`].
-    pub fn epoch(&self) -> Epoch {
-        self.epoch
+    /// To be kept with a job that begins now, for [`Run::accumulate_grads`].
+    pub fn version(&self) -> ParamsVersion {
+        self.version
     }
 
     /// Adds a finished job's gradients to those that wait.
     ///
     /// # Errors
     /// [`Stale`] when the parameters have changed since the job began; nothing is added.
-    pub fn absorb(&mut self, begun: Epoch, out: &mut TrainOut) -> Result<(), AbsorbError> {
-        if begun != self.epoch {
+    pub fn accumulate_grads(
+        &mut self,
+        begun: ParamsVersion,
+        out: &mut TrainOut,
+    ) -> Result<(), AbsorbError> {
+        if begun != self.version {
             return Err(Stale.into());
         }
         let fresh = std::mem::take(&mut out.gradients);
-        self.gradients = if self.gradients.is_empty() {
-            fresh
+        if self.gradients.is_empty() {
+            self.gradients = fresh;
         } else {
-            let sums = self
-                .gradients
-                .iter()
-                .zip(&fresh)
-                .map(|(sum, grad)| sum.f_add(grad));
-            sums.collect::<Result<_, _>>()?
-        };
+            // In place: they are the run's own, and nobody has seen them.
+            for (sum, grad) in self.gradients.iter_mut().zip(&fresh) {
+                let _ = sum.f_add_(grad)?;
+            }
+        }
         self.since_step.loss += out.loss;
-        self.since_step.n_targets += out.n_targets;
+        self.since_step.n_tokens += out.n_loss_tokens;
         Ok(())
     }
 
-    /// One AdamW step on the gradients that wait, which are then gone.
+    /// One AdamW step on the gradients that wait, which are then gone; or none, where they are far out of line.
     ///
     /// # Errors
     /// No gradients, a setting out of range (gradients are kept), a gradient that is not finite
@@ -161,20 +171,27 @@ impl Run {
                 return Err(error);
             }
         };
-        let Tally { loss, n_targets } = self.since_step;
-        self.state.lora = stepped.lora;
-        self.state.adam = stepped.state;
+        let (grad_norm, median_norm) = (stepped.grad_norm, self.norms.median());
+        let skipped = self.norms.is_outlier(grad_norm, config.skip_over);
+        self.norms.push(grad_norm);
+        let Tally { loss, n_tokens } = self.since_step;
+        if !skipped {
+            self.state.lora = stepped.lora;
+            self.state.adam = stepped.state;
+            self.version.0 += 1;
+        }
         self.forget();
-        self.epoch.0 += 1;
-        let avg_loss = if n_targets == 0 {
+        let avg_loss = if n_tokens == 0 {
             0.0
         } else {
-            loss / n_targets as f64
+            loss / n_tokens as f64
         };
         Ok(StepOut {
             step: self.step(),
-            grad_norm: stepped.grad_norm,
+            grad_norm,
             avg_loss,
+            median_norm,
+            skipped,
         })
     }
 
@@ -235,7 +252,8 @@ impl Run {
         let loaded = checkpoint::load(checkpoint_dir, name, fit)?;
         self.state = loaded.to_device(device.unwrap_or(tch::Device::Cpu))?;
         self.forget();
-        self.epoch.0 += 1;
+        self.norms = RecentNorms::default();
+        self.version.0 += 1;
         Ok(self.step())
     }
 
@@ -253,7 +271,8 @@ impl From<Snapshot> for Run {
             state,
             gradients: Vec::new(),
             since_step: Tally::default(),
-            epoch: Epoch(0),
+            version: ParamsVersion(0),
+            norms: RecentNorms::default(),
         }
     }
 }

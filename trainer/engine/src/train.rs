@@ -1,19 +1,23 @@
 //! forward_backward and forward, as jobs that are advanced in slices.
 //!
 //! One call of `backward` over a whole model cannot be interrupted, and a chat that shares the thread
-//! would wait for it. So a job keeps each layer's input on the way up, and on the way down recomputes one
-//! layer at a time and takes its vector-Jacobian product. A *slice* is half a layer of one row (of the half in
-//! which positions do not meet, a chunk of them) or a chunk of the unembedding;
+//! would wait for it. So a job takes the vector-Jacobian product of one layer at a time, from a graph that it kept
+//! on the way up where memory allows, else from one that it computes again. Samples that begin alike are
+//! computed once ([`crate::pack`]). A *slice* is a layer of a chunk of positions, or a chunk of the unembedding;
 //! [`TrainJob::advance`] runs as many as fit a time budget. What is computed, and in
 //! which order, depends on the batch and on [`SliceSizes`] alone: time decides only where a job pauses.
 //!
 //! A job owns its gradients until it is done. One that fails or is dropped leaves nothing behind.
 
-mod down;
-mod live;
-mod packed;
+mod backward;
+mod chunk;
+mod compute;
+mod forward;
+mod lm_head;
 mod pass;
-mod top;
+mod plan;
+mod positions;
+mod sizes;
 mod vjp;
 mod work;
 
@@ -22,9 +26,12 @@ use std::time::{Duration, Instant};
 use tch::TchError;
 
 use self::pass::Pass;
+pub use self::plan::Plan;
+use self::plan::{Costs, budget, rank};
+pub use self::sizes::SliceSizes;
 use self::work::Work;
-pub use self::work::{SliceSizes, Slices, TrainError, TrainOut};
-use crate::datum::{Limits, Sample, TrainDatum};
+pub use self::work::{Slices, TrainError, TrainOut};
+use crate::datum::{self, Limits, Sample, TrainDatum};
 use crate::lora::Lora;
 use crate::loss::Loss;
 use crate::model::Model;
@@ -52,13 +59,23 @@ pub struct TrainJob {
     out: TrainOut,
 }
 
+/// What a forward job is asked for, beside the log-probabilities of targets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Positions of each datum, ascending; `None` is every position. The unembedding, most of the work for
+    /// a small model, is computed at no others.
+    pub positions: Option<Vec<Vec<usize>>>,
+    /// How many of the likeliest tokens at each; 0 is none.
+    pub top_k: usize,
+}
+
 // === impl TrainJob ===
 
 impl TrainJob {
     /// Gradients of a loss by the parameters of `lora`, which is not changed.
     ///
     /// # Errors
-    /// A datum that does not fit the model or the loss, or an adapter of another depth.
+    /// A datum that does not fit the model, the loss or the memory, or an adapter of another depth.
     pub fn forward_backward(
         model: &Model,
         lora: &Lora,
@@ -67,43 +84,50 @@ impl TrainJob {
         sizes: SliceSizes,
     ) -> Result<Self, TrainError> {
         let samples = Sample::check_all(datums, Some(&loss), limits(model))?;
-        let lora = Some(lora.shallow_clone());
-        let work = Work {
-            samples,
-            loss: Some(loss),
-            top_k: 0,
-            lora,
-            sizes,
-        };
-        Self::new(model, work)
+        let wanted = samples.iter().map(|sample| sample.loss_positions(&loss));
+        Self::new(
+            model,
+            Work {
+                wanted: wanted.collect(),
+                samples,
+                loss: Some(loss),
+                top_k: 0,
+                lora: Some(lora.shallow_clone()),
+                sizes,
+                memory: budget(sizes),
+            },
+        )
     }
 
-    /// Log-probabilities of the targets at every position, and the likeliest tokens; `None` switches adapters off.
+    /// Log-probabilities of the targets, and the likeliest tokens; without `lora` they are the base's.
     ///
     /// # Errors
-    /// A datum that does not fit the model, `top_k` over the vocabulary, or an adapter of another depth.
+    /// A datum that does not fit the model or the memory, positions that are not there, `top_k` over the vocabulary,
+    /// or an adapter of another depth.
     pub fn forward(
         model: &Model,
         lora: Option<&Lora>,
         datums: &[TrainDatum],
-        top_k: usize,
+        wanted: &Wanted,
         sizes: SliceSizes,
     ) -> Result<Self, TrainError> {
         let limits = limits(model);
         let samples = Sample::check_all(datums, None, limits)?;
         let max = usize::try_from(limits.vocab).unwrap_or(usize::MAX);
+        let top_k = wanted.top_k;
         if top_k > max {
             return Err(TrainError::TopK { found: top_k, max });
         }
-        let lora = lora.map(Lora::shallow_clone);
         Self::new(
             model,
             Work {
+                wanted: datum::wanted(&samples, wanted.positions.as_deref())?,
                 samples,
                 loss: None,
                 top_k,
-                lora,
+                lora: lora.map(Lora::shallow_clone),
                 sizes,
+                memory: budget(sizes),
             },
         )
     }
@@ -118,8 +142,30 @@ impl TrainJob {
         {
             return Err(TrainError::Layers { found, wanted });
         }
-        let lengths: Vec<usize> = work.samples.iter().map(|s| s.input_ids.len()).collect();
-        let rows = pack(&lengths, work.sizes.row_tokens).into_iter();
+        let costs = Costs::new(model, rank(work.lora.as_ref()), work.sizes);
+        let fitting = costs.fitting(work.memory);
+        // What follows the last position that is wanted is seen by none that is.
+        let pairs = work.samples.iter().zip(&work.wanted).enumerate();
+        let needed = pairs.filter_map(|(sample, (s, wanted))| {
+            let last = wanted.iter().rposition(|&is_wanted| is_wanted)?;
+            Some((sample, &s.input_ids[..=last]))
+        });
+        let samples: Vec<(usize, &[i64])> = needed.collect();
+        let lengths = samples.iter().map(|&(sample, ids)| (sample, ids.len()));
+        if let Some((datum, n_tokens)) = lengths.max_by_key(|&(_, n)| n)
+            && n_tokens > fitting
+        {
+            return Err(TrainError::Memory {
+                datum,
+                n_tokens,
+                needed: costs.recomputed(n_tokens),
+                budget: work.memory,
+                max_tokens: fitting,
+            });
+        }
+        let sizes = work.sizes;
+        let tree = sizes.row_tokens.min(fitting);
+        let rows = pack(&samples, tree, sizes.chunk_tokens.min(fitting)).into_iter();
         let out = work.empty_out()?;
         Ok(Self {
             work,

@@ -241,6 +241,7 @@ impl TrainingBackend for World {
                 loss: 1.0,
                 total_tokens: 1,
                 num_datums: 1,
+                loss_fn_outputs: Vec::new(),
             })
         })
     }
@@ -256,6 +257,8 @@ impl TrainingBackend for World {
                 status: "ok".to_owned(),
                 step,
                 grad_norm: 0.5,
+                skipped: false,
+                median_grad_norm: None,
                 avg_loss: 1.0,
                 learning_rate,
             })

@@ -70,6 +70,31 @@ fn requests_are_written_as_the_fork_reads_them() {
 }
 
 #[test]
+fn what_a_fork_does_not_answer_has_its_defaults() {
+    let found: ForwardBackwardReply =
+        serde_json::from_str(r#"{"loss":1.5,"total_tokens":3,"num_datums":1}"#).unwrap();
+    assert!(found.loss_fn_outputs.is_empty());
+    let stepped: OptimStepReply =
+        serde_json::from_str(r#"{"status":"ok","step":1,"grad_norm":0.5}"#).unwrap();
+    assert!(!stepped.skipped && stepped.median_grad_norm.is_none());
+}
+
+#[test]
+fn what_was_not_computed_is_null_and_reads_back() {
+    let output = LossFnOutput {
+        logprobs: vec![None, Some(-0.5)],
+    };
+    let json = serde_json::to_string(&output).unwrap();
+    assert_eq!(json, r#"{"logprobs":[null,-0.5]}"#);
+    assert_eq!(serde_json::from_str::<LossFnOutput>(&json).unwrap(), output);
+    let asked: ForwardRequest =
+        serde_json::from_str(r#"{"session_id":"0123abcd","datums":[],"positions":[[4,5]]}"#)
+            .unwrap();
+    assert_eq!(asked.positions, Some(vec![vec![4, 5]]));
+    assert!(asked.adapter);
+}
+
+#[test]
 fn stop_is_one_or_several() {
     let stop = |json: &str| serde_json::from_str::<Stop>(json).unwrap().into_strings();
     assert_eq!(stop(r#""a""#), ["a"]);

@@ -93,6 +93,18 @@ pub struct ForwardBackwardReply {
     pub total_tokens: u64,
     /// How many sequences.
     pub num_datums: u64,
+    /// What the loss was computed from, one entry per datum, as Tinker's. Empty from a fork's server. Ours.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loss_fn_outputs: Vec<LossFnOutput>,
+}
+
+/// What forward_backward found of one datum.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LossFnOutput {
+    /// Log-probabilities of `target_tokens` under the weights before the step, at temperature 1 over the full
+    /// vocabulary: `[N]`, or `[N * K]` in row-major order. Null at positions without a weight or an
+    /// advantage, which are not computed.
+    pub logprobs: Vec<Option<f32>>,
 }
 
 /// `POST /v1/train/optim_step`: AdamW, then gradients to zero.
@@ -126,6 +138,9 @@ pub struct AdamSettings {
     /// Bound of the global gradient norm; 0 is off, the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grad_clip_norm: Option<f64>,
+    /// A step whose gradient norm is over so many times the median of the run's last 32 is skipped, 20; 0 skips none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skip_over: Option<f64>,
 }
 
 /// Answer to [`OptimStepRequest`].
@@ -138,6 +153,12 @@ pub struct OptimStepReply {
     pub step: u64,
     /// Global 2-norm of the gradient before clipping.
     pub grad_norm: f64,
+    /// Whether the gradient was so far out of line that it was dropped and no step was taken. Ours.
+    #[serde(default)]
+    pub skipped: bool,
+    /// Median of the norms before this one, which it was measured by; absent while there are too few. Ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub median_grad_norm: Option<f64>,
     /// Mean over the forward_backward calls since the last step, per token.
     #[serde(default)]
     pub avg_loss: f64,
@@ -243,6 +264,10 @@ pub struct ForwardRequest {
     /// With the run's adapter, or the base alone.
     #[serde(default = "yes")]
     pub adapter: bool,
+    /// Positions of each datum, counted from 0, ascending; every position when absent. Only there is the
+    /// vocabulary gone through: a reply behind a long prompt costs its own length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub positions: Option<Vec<Vec<usize>>>,
     /// How many of the likeliest ids to return at each position; 0 for none.
     #[serde(default)]
     pub top_k: u32,
@@ -251,7 +276,8 @@ pub struct ForwardRequest {
 /// Answer to [`ForwardRequest`], one entry per datum. All at temperature 1 over the full vocabulary.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ForwardReply {
-    /// Log-probabilities of `target_tokens`, `[N]`, or `[N * K]` in row-major order.
+    /// Log-probabilities of `target_tokens`, `[N]`, or `[N * K]` in row-major order, where N counts the positions that
+    /// were asked for.
     pub logprobs: Vec<Vec<f32>>,
     /// `[N][top_k]` ids, the likeliest first; empty when `top_k` is 0.
     #[serde(default)]

@@ -30,6 +30,8 @@ pub struct EngineConfig {
     /// Bytes for keys and values, live and kept, which are never passed; `None` is half of what is free when
     /// the model is loaded, at most two contexts (or 1 GiB).
     pub kv_budget: Option<usize>,
+    /// Bytes for the activations of training; `None` is half of what is free when a job begins.
+    pub train_memory: Option<usize>,
     /// Adapters kept loaded.
     pub max_adapters: usize,
     /// Replies that are generated at once.
@@ -77,6 +79,7 @@ impl EngineConfig {
             dtype: Dtype::default(),
             threads: 0,
             kv_budget: None,
+            train_memory: None,
             max_adapters: 8,
             max_streams: 16,
             max_waiting: 256,

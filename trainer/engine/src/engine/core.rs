@@ -16,10 +16,12 @@ use super::{EngineConfig, ModelInfo};
 use crate::adapter::BaseId;
 use crate::folder;
 use crate::kv::{self, KvPool, PAGE};
+use crate::lora::LoraSpec;
 use crate::model::Model;
 use crate::rng::SplitMix64;
 use crate::run::Runs;
 use crate::tokenizer::ChatTokenizer;
+use crate::train::{Plan, SliceSizes};
 use crate::weights::{self, LoadError};
 
 /// What handles send.
@@ -49,8 +51,11 @@ impl Core {
         let tokenizer = Arc::new(ChatTokenizer::load(&dir)?);
         let model = Model::load(&dir, config.dtype.kind())?;
         let sha = weights::fingerprint(&dir)?;
-        let family = &model.family;
+        let sizes = SliceSizes::measured(&model, config.train_memory)?;
         let pool = kv_pool(config, &model)?;
+        let plan = Plan::new(&model, &LoraSpec::default(), sizes, pool.bytes());
+        tracing::info!(chunk_tokens = sizes.chunk_tokens, "memory: {plan}");
+        let family = &model.family;
         let info = ModelInfo {
             name: name.clone(),
             family: family.architecture.name(),
@@ -76,6 +81,7 @@ impl Core {
                 },
                 checkpoint_dir: config.checkpoint_dir.clone(),
                 runs: Runs::new(config.max_runs, seeds.next_u64()),
+                sizes,
                 adapters: AdapterCache::new(config.max_adapters),
             },
             tokenizer,

@@ -10,6 +10,7 @@ use crate::adapter::{AdapterError, BaseId, Fit};
 use crate::lora::LayerDims;
 use crate::model::Model;
 use crate::run::Runs;
+use crate::train::SliceSizes;
 
 /// The tensors of an engine and what they belong to.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct EngineState {
     pub checkpoint_dir: PathBuf,
     /// Open training runs.
     pub runs: Runs,
+    /// How training jobs are cut on this machine.
+    pub sizes: SliceSizes,
     /// Adapters that are loaded for serving.
     pub adapters: AdapterCache,
 }

@@ -14,16 +14,16 @@ fn all() -> [Loss; 5] {
     Loss::NAMES.map(|name| named(name, &[]).unwrap())
 }
 
-fn term(loss: Loss, l: f64, pull: f32, sampled: f32) -> Term {
-    loss.term(l, Signal { pull, sampled })
+fn term(loss: Loss, l: f64, weight: f32, sampled: f32) -> Term {
+    loss.term(l, Signal { weight, sampled })
 }
 
 #[track_caller]
-fn close(found: Term, loss: f64, slope: f64) {
+fn close(found: Term, loss: f64, grad: f64) {
     let near = |a: f64, b: f64| (a - b).abs() <= 1e-6 * b.abs().max(1.0);
     assert!(
-        near(found.loss, loss) && near(found.slope, slope),
-        "{found:?} for {loss}, {slope}"
+        near(found.loss, loss) && near(found.grad_logprob, grad),
+        "{found:?} for {loss}, {grad}"
     );
 }
 
@@ -34,9 +34,9 @@ fn values_by_hand() {
     close(term(Loss::CrossEntropy, -3.0, 0.5, 0.0), 1.5, -0.5);
     close(term(Loss::ImportanceSampling, l, 3.0, q), -6.0, -6.0);
     let ppo = named("ppo", &[]).unwrap();
-    close(term(ppo, l, 3.0, q), -3.6, 0.0); // above 1.2 with A > 0: held
-    close(term(ppo, l, -3.0, q), 6.0, 6.0); // with A < 0: free
-    close(term(ppo, -ln2 - 1.0, -3.0, q), 2.4, 0.0); // below 0.8 with A < 0: held
+    close(term(ppo, l, 3.0, q), -3.6, 0.0); // above 1.2 with A > 0: clipped
+    close(term(ppo, l, -3.0, q), 6.0, 6.0); // with A < 0: not
+    close(term(ppo, -ln2 - 1.0, -3.0, q), 2.4, 0.0); // below 0.8 with A < 0: clipped
     close(term(ppo, -1.0, 3.0, q), -3.0, -3.0); // at 1: both
     let cispo = named("cispo", &[("clip_high_threshold", 1.5)]).unwrap();
     close(term(cispo, l, 3.0, q), -4.5 * l, -4.5); // clipped, still pulling
@@ -49,14 +49,14 @@ fn values_by_hand() {
 }
 
 #[test]
-fn a_silent_target_gives_zero_where_exp_overflows() {
+fn a_masked_target_gives_zero_where_exp_overflows() {
     for loss in all() {
         let found = term(loss, 1e4, 0.0, 0.0);
         assert_eq!(
             found,
             Term {
                 loss: 0.0,
-                slope: 0.0
+                grad_logprob: 0.0
             },
             "{}",
             loss.name()
@@ -64,9 +64,22 @@ fn a_silent_target_gives_zero_where_exp_overflows() {
     }
     let overflow = term(Loss::ImportanceSampling, 1e4, 1.0, 0.0);
     assert!(
-        overflow.slope.is_infinite(),
+        overflow.grad_logprob.is_infinite(),
         "not hidden: the caller refuses it"
     );
+}
+
+/// A prompt has advantage 0, and may well have log-probabilities.
+#[test]
+fn advantage_0_is_masked_whatever_the_loss() {
+    for loss in all() {
+        let prompt = Signal {
+            weight: 0.0,
+            sampled: -1.5,
+        };
+        assert!(loss.is_masked(prompt), "{}", loss.name());
+        assert!(loss.term(-3.0, prompt).grad_logprob.abs() == 0.0);
+    }
 }
 
 #[test]
@@ -91,25 +104,25 @@ fn refuses_unknown_names_keys_and_values() {
 }
 
 proptest! {
-    /// The slope is the derivative, away from the corners of a clip. For cispo the clipped ratio counts as a constant.
+    /// The gradient is the derivative, away from the corners of a clip. For cispo the clipped ratio counts as a constant.
     #[test]
-    fn slopes_are_finite_differences(l in -6.0..-0.05f64, q in -6.0..-0.05f32, pull in -3.0..3.0f32) {
-        let (signal, h) = (Signal { pull, sampled: q }, 1e-6);
+    fn gradients_are_finite_differences(l in -6.0..-0.05f64, q in -6.0..-0.05f32, weight in -3.0..3.0f32) {
+        let (signal, h) = (Signal { weight, sampled: q }, 1e-6);
         let ratio = (l - f64::from(q)).exp();
         for loss in all() {
             let corner = matches!(loss, Loss::Ppo { clip }
                 if [clip.low, clip.high].iter().any(|c| (ratio - c).abs() < 1e-4));
-            if corner || pull == 0.0 {
+            if corner || weight == 0.0 {
                 continue;
             }
             let at = |l: f64| match loss {
-                Loss::Cispo { clip } => -clip.hold(ratio) * l * f64::from(pull),
+                Loss::Cispo { clip } => -clip.clamp(ratio) * l * f64::from(weight),
                 _ => loss.term(l, signal).loss,
             };
             let measured = (at(l + h) - at(l - h)) / (2.0 * h);
-            let slope = loss.term(l, signal).slope;
-            prop_assert!((measured - slope).abs() <= 1e-4 * slope.abs().max(1.0),
-                "{}: {measured} and {slope}", loss.name());
+            let grad = loss.term(l, signal).grad_logprob;
+            prop_assert!((measured - grad).abs() <= 1e-4 * grad.abs().max(1.0),
+                "{}: {measured} and {grad}", loss.name());
         }
     }
 }

@@ -111,5 +111,15 @@ fn refuses_what_would_ruin_the_adapter() {
         "learning_rate is NaN, allowed: a number above 0"
     );
     grads[1] = grads[1].full_like(f64::INFINITY);
-    assert!(error(&grads, plain).starts_with("the gradient is not finite (norm inf)"));
+    assert!(error(&grads, plain).starts_with("the gradient is not finite (norm inf"));
+    // Finite itself, but its square is not, and would freeze the parameter for ever.
+    grads[1] = grads[1].full_like(1e20);
+    assert!(error(&grads, plain).starts_with("the gradient is not finite (norm"));
+    let clipped = AdamConfig {
+        grad_clip_norm: 1.0,
+        ..plain
+    };
+    let stepped = state.step(&lora, &grads, &clipped).unwrap();
+    let finite = |t: &Tensor| t.isfinite().all().int64_value(&[]) == 1;
+    assert!(stepped.state.square.iter().all(finite));
 }

@@ -43,18 +43,18 @@ fn datum(salt: u32) -> TrainDatum {
     TrainDatum {
         input_ids: ids[..11].to_vec(),
         target_ids: ids[1..].to_vec(),
-        n_targets: 1,
+        targets_per_position: 1,
         weights: Some(vec![1.0; 11]),
         ..TrainDatum::default()
     }
 }
 
 fn forward_backward(run: &mut Run, model: &Model, salt: u32) -> f64 {
-    let (epoch, sizes) = (run.epoch(), SliceSizes::default());
+    let (version, sizes) = (run.version(), SliceSizes::default());
     let (datums, loss) = ([datum(salt)], Loss::CrossEntropy);
     let job = TrainJob::forward_backward(model, run.lora(), &datums, loss, sizes).unwrap();
     let mut out = job.finish(model).unwrap();
-    run.absorb(epoch, &mut out).unwrap();
+    run.accumulate_grads(version, &mut out).unwrap();
     out.loss
 }
 
@@ -147,10 +147,10 @@ fn gradients_add_up_until_the_step() {
 
     let mut together = Run::new(&model, &config()).unwrap();
     let (datums, sizes) = ([datum(1), datum(2)], SliceSizes::default());
-    let (epoch, loss) = (together.epoch(), Loss::CrossEntropy);
+    let (version, loss) = (together.version(), Loss::CrossEntropy);
     let job = TrainJob::forward_backward(&model, together.lora(), &datums, loss, sizes).unwrap();
     together
-        .absorb(epoch, &mut job.finish(&model).unwrap())
+        .accumulate_grads(version, &mut job.finish(&model).unwrap())
         .unwrap();
     let also = together.optim_step(&AdamConfig::default()).unwrap();
     assert!((step.grad_norm - also.grad_norm).abs() < 1e-4 * step.grad_norm);
@@ -173,10 +173,10 @@ fn a_job_that_is_dropped_or_late_leaves_nothing() {
     let none = run.optim_step(&AdamConfig::default()).unwrap_err();
     assert!(matches!(none, StepError::NoGradients));
 
-    let (epoch, late) = (run.epoch(), job(&run));
+    let (version, late) = (run.version(), job(&run));
     train(&mut run, &model, 1);
     let refused = run
-        .absorb(epoch, &mut late.finish(&model).unwrap())
+        .accumulate_grads(version, &mut late.finish(&model).unwrap())
         .unwrap_err();
     assert!(matches!(refused, AbsorbError::Stale(_)));
     assert!(run.gradients.is_empty());
@@ -193,6 +193,54 @@ fn a_gradient_that_is_not_finite_is_dropped_and_the_run_goes_on() {
     assert!(matches!(error, StepError::NotFinite { .. }), "{error}");
     assert!(run.lora().params().zip(&before).all(|(a, b)| a.equal(b)));
     assert_eq!(train(&mut run, &model, 1).step, 1);
+}
+
+/// One waiting gradient of this norm.
+fn wait_with(run: &mut Run, norm: f64) {
+    let mut gradients: Vec<Tensor> = run.lora().params().map(Tensor::zeros_like).collect();
+    let n = gradients[0].numel() as f64;
+    gradients[0] = gradients[0].full_like(norm / n.sqrt());
+    run.gradients = gradients;
+}
+
+#[test]
+fn a_gradient_far_out_of_line_is_skipped_and_the_run_goes_on() {
+    let model = model();
+    let mut run = Run::new(&model, &config()).unwrap();
+    let plain = AdamConfig::default();
+    let mut step = |norm: f64, config: &AdamConfig| {
+        wait_with(&mut run, norm);
+        let before: Vec<Tensor> = run.lora().params().map(Tensor::copy).collect();
+        let stepped = run.optim_step(config).unwrap();
+        let stayed = run.lora().params().zip(&before).all(|(a, b)| a.equal(b));
+        assert_eq!(stayed, stepped.skipped);
+        assert!(run.gradients.is_empty());
+        stepped
+    };
+    // The first ones are what others are measured by.
+    for (i, norm) in [50.0, 1.0, 2.0, 0.5, 1.0].into_iter().enumerate() {
+        let taken = step(norm, &plain);
+        assert_eq!((taken.step, taken.skipped), (i as u64 + 1, false));
+        assert_eq!(taken.median_norm, None);
+    }
+    let skipped = step(21.0, &plain);
+    assert_eq!((skipped.step, skipped.skipped), (5, true));
+    assert!((skipped.median_norm.unwrap() - 1.0).abs() < 1e-6);
+    assert!((skipped.grad_norm - 21.0).abs() < 1e-3);
+    assert_eq!(step(19.0, &plain).step, 6);
+    let never = AdamConfig {
+        skip_over: 0.0,
+        ..plain
+    };
+    assert_eq!(step(1e6, &never).step, 7);
+    // What came to stay is no outlier.
+    let until = (0..norms::REMEMBERED)
+        .take_while(|_| step(1e4, &plain).skipped)
+        .count();
+    assert!(
+        (1..norms::REMEMBERED).contains(&until),
+        "{until} steps skipped"
+    );
 }
 
 #[test]

@@ -2,50 +2,39 @@
 
 use tch::{TchError, Tensor};
 
-use super::down::Down;
-use super::live;
-use super::packed::Packed;
-use super::top::Top;
+use super::backward::LayerBackward;
+use super::chunk::{self, Chunk};
+use super::forward::{Kept, LayerForward};
+use super::lm_head::LmHeadPass;
+use super::plan::{Costs, rank};
+use super::positions::{self, LossPosition};
 use super::work::{TrainError, TrainOut, Work};
-use crate::layer::{attention_half, mlp_half};
 use crate::model::Model;
 use crate::pack::Row;
 
 /// A row and how far it is.
 #[derive(Debug)]
 pub(super) struct Pass {
-    row: Packed,
-    /// Inputs of the layers that are done (on the way up) or still to be done (on the way down), `[1, t, d]`.
-    inputs: Vec<Tensor>,
+    chunks: Vec<Chunk>,
+    positions: Vec<LossPosition>,
+    /// Layers from this one on keep their graphs; those below are computed again on the way down.
+    first_kept: usize,
+    /// Of the layers that are done (on the way up) or still to be done (on the way down).
+    kept: Vec<Kept>,
     stage: Stage,
 }
 
 /// What comes next.
 #[derive(Debug)]
 enum Stage {
-    /// Up: the attention half of the layer whose input is this, `[1, t, d]`.
-    Attend(Tensor),
-    /// Up: a chunk of the other half.
-    Feed(Feed),
+    /// A chunk of a layer on the way up.
+    Up(Box<LayerForward>),
     /// A chunk of the unembedding.
-    Top(Top),
-    /// Down: the layer whose output has this gradient, `[1, t, d]`.
-    Open(Tensor),
-    /// Down: a chunk of its second half, or, after the last chunk, its attention half.
-    Down(Box<Down>),
+    LmHead(LmHeadPass),
+    /// A chunk of a layer on the way down.
+    Down(Box<LayerBackward>),
     /// Nothing.
     End,
-}
-
-/// How far the second half of a layer is on the way up.
-#[derive(Debug)]
-struct Feed {
-    /// What the attention half gave, `[1, t, d]`.
-    mid: Tensor,
-    /// The first position that is still to be done.
-    next: i64,
-    /// The layer's output, chunk by chunk.
-    done: Vec<Tensor>,
 }
 
 // === impl Pass ===
@@ -53,146 +42,119 @@ struct Feed {
 impl Pass {
     /// Embeds a row; `None` when no position of it has a loss.
     pub(super) fn begin(model: &Model, work: &Work, row: &Row) -> Result<Option<Self>, TchError> {
-        let live = live::positions(work, row);
-        if live.is_empty() {
+        let positions = positions::of_row(work, row);
+        if positions.is_empty() {
             return Ok(None);
         }
-        let ids = row
-            .pieces
-            .iter()
-            .flat_map(|p| &work.samples[p.sample].input_ids);
-        let ids: Vec<i64> = ids.copied().collect();
+        let mut ids = Vec::with_capacity(row.len());
+        for (sample, range) in row.contents() {
+            ids.extend_from_slice(&work.samples[sample].input_ids[range]);
+        }
         let ids = Tensor::f_from_slice(&ids)?
             .f_unsqueeze(0)?
             .f_to_device(model.device)?;
-        let rope = model.rope.at(&row.positions(model.device)?)?;
-        let mask = row.mask(model.kind, model.device)?;
-        Ok(Some(Self {
-            row: Packed { rope, mask, live },
-            inputs: Vec::with_capacity(model.weights.layers.len()),
-            stage: Stage::Attend(model.embed(&ids)?),
-        }))
+        let n_layers = model.weights.layers.len();
+        let chunks = chunk::cut(row, work.sizes.chunk_tokens, model)?;
+        let costs = Costs::new(model, rank(work.lora.as_ref()), work.sizes);
+        let n_copied = chunks.iter().map(Chunk::n_copied).sum();
+        let n_kept = costs.n_kept(row.len(), n_copied, work.memory);
+        let first_kept = n_layers.saturating_sub(n_kept);
+        let mut pass = Self {
+            chunks,
+            positions,
+            first_kept,
+            kept: Vec::with_capacity(n_layers),
+            stage: Stage::End,
+        };
+        pass.stage = pass.layer(work, 0, model.embed(&ids)?)?;
+        Ok(Some(pass))
     }
 
     /// Runs one slice; `None` when the row is done.
     pub(super) fn step(
-        self,
+        mut self,
         model: &Model,
         work: &Work,
         out: &mut TrainOut,
     ) -> Result<Option<Self>, TrainError> {
-        let Self {
-            row,
-            mut inputs,
-            stage,
-        } = self;
-        let stage = match stage {
-            Stage::Attend(x) => attend(&row, model, work, &mut inputs, x)?,
-            Stage::Feed(begun) => feed(model, work, &mut inputs, begun)?,
-            Stage::Top(top) => unembed(&row, model, work, out, top)?,
-            Stage::Open(grad) => open(&row, model, work, &mut inputs, grad)?,
-            Stage::Down(begun) => down(model, work, out, begun)?,
+        let stage = std::mem::replace(&mut self.stage, Stage::End);
+        self.stage = match stage {
+            Stage::Up(layer) => self.up(model, work, layer)?,
+            Stage::LmHead(head) => self.lm_head(model, work, out, head)?,
+            Stage::Down(layer) => self.down(model, work, out, layer)?,
             Stage::End => Stage::End,
         };
-        let more = !matches!(stage, Stage::End);
-        Ok(more.then_some(Self { row, inputs, stage }))
+        let more = !matches!(self.stage, Stage::End);
+        Ok(more.then_some(self))
     }
-}
 
-/// The attention half of the next layer.
-fn attend(
-    row: &Packed,
-    model: &Model,
-    work: &Work,
-    inputs: &mut Vec<Tensor>,
-    x: Tensor,
-) -> Result<Stage, TchError> {
-    let _guard = tch::no_grad_guard();
-    let i = inputs.len();
-    let lora = work.adapter(i);
-    let (family, weights) = (&model.family, &model.weights.layers[i]);
-    let mid = attention_half(family, weights, lora, &x, &row.rope, row.attention())?;
-    inputs.push(x);
-    Ok(Stage::Feed(Feed {
-        mid,
-        next: 0,
-        done: Vec::new(),
-    }))
-}
-
-/// A chunk of the unembedding.
-fn unembed(
-    row: &Packed,
-    model: &Model,
-    work: &Work,
-    out: &mut TrainOut,
-    mut top: Top,
-) -> Result<Stage, TrainError> {
-    top.chunk(model, work, &row.live, out)?;
-    Ok(match work.loss {
-        _ if !top.is_done(&row.live) => Stage::Top(top),
-        Some(_) => Stage::Open(top.gradient(model, &row.live)?),
-        None => Stage::End,
-    })
-}
-
-/// The topmost layer that is left, begun on the way down.
-fn open(
-    row: &Packed,
-    model: &Model,
-    work: &Work,
-    inputs: &mut Vec<Tensor>,
-    grad: Tensor,
-) -> Result<Stage, TchError> {
-    let Some(x) = inputs.pop() else {
-        return Ok(Stage::End);
-    };
-    let down = Down::open(row, model, work, (inputs.len(), x, grad))?;
-    Ok(down.map_or(Stage::End, |down| Stage::Down(Box::new(down))))
-}
-
-/// A chunk of the second half of the topmost layer begun.
-fn feed(
-    model: &Model,
-    work: &Work,
-    inputs: &mut [Tensor],
-    mut feed: Feed,
-) -> Result<Stage, TchError> {
-    let _guard = tch::no_grad_guard();
-    let i = inputs.len() - 1;
-    let lora = work.adapter(i);
-    let t = feed.mid.size()[1];
-    let (start, len) = work.sizes.chunk(feed.next, t);
-    let x = feed.mid.f_narrow(1, start, len)?;
-    feed.done
-        .push(mlp_half(&model.family, &model.weights.layers[i], lora, &x)?);
-    feed.next += len;
-    if feed.next < t {
-        return Ok(Stage::Feed(feed));
+    fn layer(&self, work: &Work, layer: usize, x: Tensor) -> Result<Stage, TchError> {
+        let graph = work.loss.is_some() && layer >= self.first_kept;
+        let layer = LayerForward::begin(layer, x, work, graph)?;
+        Ok(Stage::Up(Box::new(layer)))
     }
-    if work.loss.is_none() {
-        // Nobody comes back down; the stack only counts layers.
-        inputs[i] = Tensor::new();
-    }
-    let y = Tensor::f_cat(&feed.done, 1)?;
-    let up = inputs.len() < model.weights.layers.len();
-    Ok(if up {
-        Stage::Attend(y)
-    } else {
-        Stage::Top(Top::new(y))
-    })
-}
 
-/// A chunk of the second half, or the attention half, of a layer on the way down.
-fn down(
-    model: &Model,
-    work: &Work,
-    out: &mut TrainOut,
-    mut down: Box<Down>,
-) -> Result<Stage, TchError> {
-    if !down.is_fed() {
-        down.feed(model, work, out)?;
-        return Ok(Stage::Down(down));
+    fn up(
+        &mut self,
+        model: &Model,
+        work: &Work,
+        mut layer: Box<LayerForward>,
+    ) -> Result<Stage, TchError> {
+        if !layer.step(&self.chunks, model)? {
+            return Ok(Stage::Up(layer));
+        }
+        let index = layer.layer();
+        let (y, kept) = layer.end()?;
+        if work.loss.is_some() {
+            self.kept.push(kept);
+        }
+        if index + 1 < model.weights.layers.len() {
+            self.layer(work, index + 1, y)
+        } else {
+            Ok(Stage::LmHead(LmHeadPass::new(y)))
+        }
     }
-    Ok(down.attend(out)?.map_or(Stage::End, Stage::Open))
+
+    fn lm_head(
+        &mut self,
+        model: &Model,
+        work: &Work,
+        out: &mut TrainOut,
+        mut head: LmHeadPass,
+    ) -> Result<Stage, TrainError> {
+        head.chunk(model, work, &self.positions, out)?;
+        if !head.is_done(&self.positions) {
+            return Ok(Stage::LmHead(head));
+        }
+        if work.loss.is_none() {
+            return Ok(Stage::End);
+        }
+        let grad = head.gradient(model, &self.positions)?;
+        Ok(self.begin_down(work, grad)?)
+    }
+
+    fn down(
+        &mut self,
+        model: &Model,
+        work: &Work,
+        out: &mut TrainOut,
+        mut layer: Box<LayerBackward>,
+    ) -> Result<Stage, TchError> {
+        if !layer.step(&self.chunks, model, out)? {
+            return Ok(Stage::Down(layer));
+        }
+        match layer.end()? {
+            Some(grad) => self.begin_down(work, grad),
+            None => Ok(Stage::End),
+        }
+    }
+
+    /// The topmost layer that is left, by whose output `grad` is.
+    fn begin_down(&mut self, work: &Work, grad: Tensor) -> Result<Stage, TchError> {
+        let Some(kept) = self.kept.pop() else {
+            return Ok(Stage::End);
+        };
+        let layer = LayerBackward::begin(self.kept.len(), kept, grad, work)?;
+        Ok(layer.map_or(Stage::End, |layer| Stage::Down(Box::new(layer))))
+    }
 }

@@ -1,4 +1,9 @@
+//! Against autograd over the whole model, sample by sample.
+
 #![expect(clippy::cast_possible_truncation, reason = "random test data")]
+
+mod memory;
+mod trees;
 
 use std::collections::BTreeMap;
 
@@ -51,7 +56,7 @@ fn datums(rl: bool) -> Vec<TrainDatum> {
         TrainDatum {
             input_ids: ids[..n].to_vec(),
             target_ids: ids[1..].to_vec(),
-            n_targets: 1,
+            targets_per_position: 1,
             weights: (!rl).then(|| pull.clone()),
             logprobs: rl.then_some(sampled),
             advantages: rl.then_some(pull),
@@ -62,8 +67,10 @@ fn datums(rl: bool) -> Vec<TrainDatum> {
 
 fn sizes() -> SliceSizes {
     SliceSizes {
-        row_tokens: 40,
+        chunk_tokens: 40,
+        row_tokens: 400,
         head_positions: 4,
+        memory: None,
     }
 }
 
@@ -87,8 +94,8 @@ fn by_autograd(
             .unwrap()
             .squeeze_dim(0)
             .log_softmax(-1, Kind::Float);
-        let targets =
-            Tensor::from_slice(&sample.target_ids).reshape([-1, to_i64(sample.n_targets)]);
+        let targets = Tensor::from_slice(&sample.target_ids)
+            .reshape([-1, to_i64(sample.targets_per_position)]);
         let logprobs = all.gather(1, &targets, false).reshape([-1]);
         let values = Vec::<f32>::try_from(&logprobs.detach()).unwrap();
         let terms: Vec<_> = values
@@ -97,7 +104,7 @@ fn by_autograd(
             .map(|(&l, &signal)| loss.term(f64::from(l), signal))
             .collect();
         total += terms.iter().map(|term| term.loss).sum::<f64>();
-        let slopes: Vec<f64> = terms.iter().map(|term| term.slope).collect();
+        let slopes: Vec<f64> = terms.iter().map(|term| term.grad_logprob).collect();
         let slopes = Tensor::from_slice(&slopes).to_kind(Kind::Float);
         (logprobs * slopes).sum(Kind::Float).backward();
     }
@@ -123,6 +130,13 @@ fn assert_same(found: &[Tensor], wanted: &[Tensor], tolerance: f64) {
     }
 }
 
+fn close((a, b): (&Option<f32>, &Option<f32>)) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => (a - b).abs() < 1e-4,
+        (a, b) => a == b,
+    }
+}
+
 #[test]
 fn layer_by_layer_is_the_gradient_of_the_whole() {
     let model = model();
@@ -138,9 +152,9 @@ fn layer_by_layer_is_the_gradient_of_the_whole() {
         let datums = datums(name != "cross_entropy");
         let (total, wanted) = by_autograd(&model, &lora, &datums, loss);
         // Rows of 39 and 6 positions, and rows of one sample each that are cut into chunks of 8.
-        for row_tokens in [40, 8] {
+        for chunk_tokens in [40, 8] {
             let sizes = SliceSizes {
-                row_tokens,
+                chunk_tokens,
                 ..sizes()
             };
             let job = TrainJob::forward_backward(&model, &lora, &datums, loss, sizes).unwrap();
@@ -180,7 +194,7 @@ fn targets_side_by_side_are_the_sum_of_their_losses() {
                 .flat_map(|(a, b)| [*a, *b])
                 .collect(),
         ),
-        n_targets: 2,
+        targets_per_position: 2,
         ..one.clone()
     };
     let run = |datums: &[TrainDatum]| {
@@ -193,9 +207,8 @@ fn targets_side_by_side_are_the_sum_of_their_losses() {
     let together = run(&[both, one]);
     assert!((apart.loss - together.loss).abs() < 1e-4);
     assert_same(&together.gradients, &apart.gradients, 1e-5);
-    let firsts: Vec<f32> = together.logprobs[0].iter().copied().step_by(2).collect();
-    let close = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-4;
-    assert!(firsts.iter().zip(&apart.logprobs[0]).all(close));
+    let firsts = together.logprobs[0].iter().step_by(2);
+    assert!(firsts.zip(&apart.logprobs[0]).all(close));
 }
 
 #[test]
@@ -222,7 +235,8 @@ fn what_runs_between_slices_changes_no_bit() {
         }
         pauses += 1;
     };
-    assert!(pauses > 2 * 5 * model.family.n_layers, "{pauses} pauses");
+    // Two rows, each up and down every layer.
+    assert!(pauses > 2 * 2 * model.family.n_layers, "{pauses} pauses");
     assert!((whole.loss - sliced.loss).abs() == 0.0);
     assert_eq!(whole.logprobs, sliced.logprobs);
     assert!(
@@ -239,8 +253,12 @@ fn forward_gives_every_position_and_needs_no_adapter() {
     let model = model();
     let lora = lora(&model, &Projection::ALL);
     let datums = datums(false);
-    let run = |lora: Option<&Lora>, k| {
-        TrainJob::forward(&model, lora, &datums, k, sizes())
+    let run = |lora: Option<&Lora>, top_k| {
+        let wanted = Wanted {
+            top_k,
+            ..Wanted::default()
+        };
+        TrainJob::forward(&model, lora, &datums, &wanted, sizes())
             .unwrap()
             .finish(&model)
             .unwrap()
@@ -264,7 +282,8 @@ fn forward_gives_every_position_and_needs_no_adapter() {
             let wanted = wanted.reshape([-1]);
             assert!(Tensor::from_slice(found).allclose(&wanted, 1e-4, 1e-4, false));
         };
-        near(&out.logprobs[i], &all.gather(1, &targets, false));
+        let found: Option<Vec<f32>> = out.logprobs[i].iter().copied().collect();
+        near(&found.unwrap(), &all.gather(1, &targets, false));
         near(&out.top[i].logprobs, &top);
         let ids = Vec::<i64>::try_from(&ids.reshape([-1])).unwrap();
         assert_eq!(
@@ -290,7 +309,7 @@ fn positions_without_a_loss_are_not_computed() {
     datums[1].weights = Some(vec![0.0; 30]);
     let (sizes, loss) = (
         SliceSizes {
-            row_tokens: 1,
+            chunk_tokens: 1,
             ..sizes()
         },
         Loss::CrossEntropy,
@@ -298,9 +317,11 @@ fn positions_without_a_loss_are_not_computed() {
     let job = TrainJob::forward_backward(&model, &lora, &datums, loss, sizes).unwrap();
     let out = job.finish(&model).unwrap();
     assert_eq!(out.n_tokens, 9 + 6, "a datum without a loss is skipped");
-    assert_eq!(out.n_targets, 6 + 4);
-    assert!(out.logprobs[0][..3].iter().all(|&l| l == 0.0) && out.logprobs[0][3] < 0.0);
-    assert!(out.logprobs[1].iter().all(|&l| l == 0.0));
+    assert_eq!(out.n_loss_tokens, 6 + 4);
+    // Nothing was computed there, and nothing is said.
+    assert!(out.logprobs[0][..3].iter().all(Option::is_none));
+    assert!(out.logprobs[0][3].is_some_and(|l| l < 0.0));
+    assert!(out.logprobs[1].iter().all(Option::is_none));
 }
 
 #[test]
@@ -329,15 +350,48 @@ fn an_adapter_of_another_depth_is_refused() {
         ..LoraSpec::default()
     };
     let deep = Lora::init(spec, dims, 5, 0).unwrap();
-    let job = TrainJob::forward(&model, Some(&deep), &datums(false), 0, sizes());
+    let wanted = Wanted::default();
+    let job = TrainJob::forward(&model, Some(&deep), &datums(false), &wanted, sizes());
     assert_eq!(
         job.unwrap_err().to_string(),
         "the adapter has 5 layers, the model has 2"
     );
-    let job = TrainJob::forward(&model, None, &datums(false), 260, sizes());
+    let wanted = Wanted {
+        top_k: 260,
+        ..wanted
+    };
+    let job = TrainJob::forward(&model, None, &datums(false), &wanted, sizes());
     assert_eq!(
         job.unwrap_err().to_string(),
         "top_k is 260, allowed are 0 to 259, the vocabulary"
     );
     assert_eq!(model.device, Device::Cpu);
+}
+
+#[test]
+fn forward_computes_what_is_wanted_and_no_more() {
+    let model = model();
+    let datums = datums(false);
+    let run = |wanted: &Wanted| {
+        let job = TrainJob::forward(&model, None, &datums, wanted, sizes()).unwrap();
+        job.finish(&model).unwrap()
+    };
+    let all = run(&Wanted {
+        top_k: 2,
+        ..Wanted::default()
+    });
+    let some = run(&Wanted {
+        positions: Some(vec![vec![7, 8], vec![], vec![0, 5]]),
+        top_k: 2,
+    });
+    assert_eq!(some.n_tokens, 9 + 6, "a datum of which nothing is wanted");
+    for (datum, positions) in [(0, &[7, 8][..]), (1, &[]), (2, &[0, 5])] {
+        for (i, found) in some.logprobs[datum].iter().enumerate() {
+            assert_eq!(found.is_some(), positions.contains(&i), "{datum} {i}");
+            assert!(found.is_none() || close((found, &all.logprobs[datum][i])));
+        }
+        let ids = |at: &usize| all.top[datum].ids[2 * at..2 * at + 2].to_vec();
+        let wanted: Vec<u32> = positions.iter().flat_map(ids).collect();
+        assert_eq!(some.top[datum].ids, wanted);
+    }
 }

@@ -4,20 +4,11 @@ use std::time::Duration;
 
 use tch::{TchError, Tensor};
 
+use super::sizes::SliceSizes;
 use crate::datum::{DatumError, Sample};
 use crate::head::TopK;
 use crate::lora::{LayerLora, Lora};
 use crate::loss::Loss;
-use crate::pack::to_i64;
-
-/// How much one slice computes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SliceSizes {
-    /// Positions in a row, unless a single sample is longer; and in a chunk of a longer row.
-    pub row_tokens: usize,
-    /// Positions that go through the unembedding at once.
-    pub head_positions: usize,
-}
 
 /// Why a job stopped. Nothing of it remains.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +31,23 @@ pub enum TrainError {
         found: usize,
         /// The model's.
         wanted: usize,
+    },
+    /// One sample alone needs more than there is; its row can be cut no further.
+    #[error(
+        "datums[{datum}] has {n_tokens} tokens, which need {} to train on, {} are free for training: at most {max_tokens} tokens fit",
+        super::plan::bytes(*needed), super::plan::bytes(*budget)
+    )]
+    Memory {
+        /// The longest datum.
+        datum: usize,
+        /// Its tokens.
+        n_tokens: usize,
+        /// Bytes that they need with every layer computed again on the way down.
+        needed: usize,
+        /// Bytes there are.
+        budget: usize,
+        /// The longest that would fit.
+        max_tokens: usize,
     },
     /// A loss that is infinite or no number; its gradient would ruin the adapter.
     #[error(
@@ -67,16 +75,16 @@ pub enum TrainError {
 pub struct TrainOut {
     /// The sum over all positions; 0 for a forward job.
     pub loss: f64,
-    /// Targets that had a loss; all targets for a forward job.
-    pub n_targets: usize,
-    /// Tokens that were computed.
+    /// Targets that had a loss; all targets that were wanted for a forward job.
+    pub n_loss_tokens: usize,
+    /// Positions that were computed: what samples share is counted once.
     pub n_tokens: usize,
-    /// Log-probability of each target, one list a datum in its `[N, K]` shape; 0 where there was no loss
-    /// and hence nothing was computed.
-    pub logprobs: Vec<Vec<f32>>,
-    /// The likeliest tokens of every position, one a datum; empty unless asked for.
+    /// Log-probability of each target, one list a datum in its `[N, K]` shape; `None` at positions that have no
+    /// loss, or were not wanted, and hence were not computed.
+    pub logprobs: Vec<Vec<Option<f32>>>,
+    /// The likeliest tokens of every position that was wanted, one a datum; empty unless asked for.
     pub top: Vec<TopK>,
-    /// One f32 tensor a parameter in [`Lora::params`]' order; empty for a forward job.
+    /// One f32 tensor a parameter, of its shape, in [`Lora::params`]' order; empty for a forward job.
     pub gradients: Vec<Tensor>,
     /// How the work was cut.
     pub slices: Slices,
@@ -97,29 +105,14 @@ pub struct Slices {
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) samples: Vec<Sample>,
+    /// Of each sample, which positions go through the unembedding.
+    pub(super) wanted: Vec<Vec<bool>>,
     pub(super) loss: Option<Loss>,
     pub(super) top_k: usize,
     pub(super) lora: Option<Lora>,
     pub(super) sizes: SliceSizes,
-}
-
-// === impl SliceSizes ===
-
-impl Default for SliceSizes {
-    /// For a small model on a few CPU cores: around 10 ms a slice.
-    fn default() -> Self {
-        Self {
-            row_tokens: 128,
-            head_positions: 32,
-        }
-    }
-}
-
-impl SliceSizes {
-    /// Start and length of the chunk from `next` on, of `t` positions.
-    pub(super) fn chunk(self, next: i64, t: i64) -> (i64, i64) {
-        (next, to_i64(self.row_tokens.max(1)).min(t - next))
-    }
+    /// Bytes for a row's activations.
+    pub(super) memory: usize,
 }
 
 // === impl Work ===
@@ -130,15 +123,20 @@ impl Work {
         self.lora.as_ref()?.layer(layer)
     }
 
+    /// Whether a position goes through the unembedding for this sample.
+    pub(super) fn is_wanted(&self, sample: usize, position: usize) -> bool {
+        self.wanted[sample][position]
+    }
+
     pub(super) fn empty_out(&self) -> Result<TrainOut, TchError> {
-        let zeros = |sample: &Sample| vec![0.0; sample.target_ids.len()];
+        let none = |sample: &Sample| vec![None; sample.target_ids.len()];
         let trained = self.lora.iter().filter(|_| self.loss.is_some());
         let gradients = trained.flat_map(Lora::params).map(Tensor::f_zeros_like);
         Ok(TrainOut {
             loss: 0.0,
-            n_targets: 0,
+            n_loss_tokens: 0,
             n_tokens: 0,
-            logprobs: self.samples.iter().map(zeros).collect(),
+            logprobs: self.samples.iter().map(none).collect(),
             top: if self.top_k == 0 {
                 Vec::new()
             } else {

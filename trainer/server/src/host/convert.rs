@@ -19,7 +19,7 @@ pub(super) fn train_datum(datum: Datum) -> TrainDatum {
     let parts = datum.into_parts();
     TrainDatum {
         input_ids: parts.model_input_tokens,
-        n_targets: parts.target_tokens.width(),
+        targets_per_position: parts.target_tokens.width(),
         target_ids: parts.target_tokens.into_values(),
         weights: parts
             .weights
@@ -46,6 +46,7 @@ pub(super) fn adam(request: &OptimStepRequest) -> AdamConfig {
         eps: given.eps.unwrap_or(default.eps),
         weight_decay: given.weight_decay.unwrap_or(default.weight_decay),
         grad_clip_norm: given.grad_clip_norm.unwrap_or(default.grad_clip_norm),
+        skip_over: given.skip_over.unwrap_or(default.skip_over),
     }
 }
 
@@ -93,8 +94,14 @@ fn projections(names: &[String]) -> Result<Vec<Projection>, ApiError> {
     Ok(found)
 }
 
-/// The likeliest ids of each position, as lists of lists.
-pub(super) fn forward_reply(logprobs: Vec<Vec<f32>>, top: &[TopK], k: usize) -> ForwardReply {
+/// What was computed, and the likeliest ids of each position as lists of lists.
+pub(super) fn forward_reply(
+    logprobs: Vec<Vec<Option<f32>>>,
+    top: &[TopK],
+    k: usize,
+) -> ForwardReply {
+    let computed = |all: Vec<Option<f32>>| all.into_iter().flatten().collect();
+    let logprobs = logprobs.into_iter().map(computed).collect();
     if k == 0 {
         return ForwardReply {
             logprobs,

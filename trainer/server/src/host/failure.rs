@@ -2,6 +2,7 @@
 
 use metaclaw_engine::{
     adapter::AdapterError,
+    datum::DatumError,
     engine::EngineError,
     generate::GenerateError,
     lora::LoraError,
@@ -114,7 +115,11 @@ fn lora(error: &LoraError, text: String) -> ApiError {
 
 fn train(error: &TrainError, text: String) -> ApiError {
     match error {
+        TrainError::Datum(DatumError::Positions { .. } | DatumError::Position { .. }) => {
+            ApiError::field("positions", text)
+        }
         TrainError::Datum(_) | TrainError::NotFinite { .. } => ApiError::field("datums", text),
+        TrainError::Memory { .. } => ApiError::field("datums", text).with_code("out_of_memory"),
         TrainError::TopK { .. } => ApiError::field("top_k", text),
         TrainError::Layers { .. } | TrainError::Torch(_) => ApiError::internal(text),
     }

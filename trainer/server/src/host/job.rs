@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use metaclaw_engine::{
     engine::{EngineState, Job, Progress},
-    run::Epoch,
+    run::ParamsVersion,
     train::{self, TrainJob, TrainOut},
 };
 use tokio::sync::oneshot;
@@ -12,9 +12,11 @@ use tokio::sync::oneshot;
 use super::failure::RunError;
 
 /// Prepares a pass on the engine's thread, and says which parameters it is about.
-type Begin = Box<dyn FnOnce(&mut EngineState) -> Result<(TrainJob, Epoch), RunError> + Send>;
+type Begin =
+    Box<dyn FnOnce(&mut EngineState) -> Result<(TrainJob, ParamsVersion), RunError> + Send>;
 /// Makes an answer of what a pass found.
-type Finish<T> = Box<dyn FnOnce(&mut EngineState, Epoch, TrainOut) -> Result<T, RunError> + Send>;
+type Finish<T> =
+    Box<dyn FnOnce(&mut EngineState, ParamsVersion, TrainOut) -> Result<T, RunError> + Send>;
 
 /// A forward_backward or forward on its way.
 ///
@@ -27,7 +29,7 @@ pub(super) struct PassJob<T> {
 
 enum Stage {
     Waiting(Begin),
-    Going(Box<TrainJob>, Epoch),
+    Going(Box<TrainJob>, ParamsVersion),
     Over,
 }
 
@@ -52,16 +54,19 @@ impl<T> PassJob<T> {
     fn work(&mut self, state: &mut EngineState, slice: Duration) -> Option<Result<T, RunError>> {
         let job = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Waiting(begin) => begin(state),
-            Stage::Going(job, epoch) => Ok((*job, epoch)),
+            Stage::Going(job, version) => Ok((*job, version)),
             Stage::Over => return None,
         };
-        let progress = job.and_then(|(job, epoch)| Ok((job.advance(&state.model, slice)?, epoch)));
+        let progress =
+            job.and_then(|(job, version)| Ok((job.advance(&state.model, slice)?, version)));
         match progress {
-            Ok((train::Progress::More(job), epoch)) => {
-                self.stage = Stage::Going(Box::new(job), epoch);
+            Ok((train::Progress::More(job), version)) => {
+                self.stage = Stage::Going(Box::new(job), version);
                 None
             }
-            Ok((train::Progress::Done(out), epoch)) => Some(self.finish.take()?(state, epoch, out)),
+            Ok((train::Progress::Done(out), version)) => {
+                Some(self.finish.take()?(state, version, out))
+            }
             Err(error) => Some(Err(error)),
         }
     }

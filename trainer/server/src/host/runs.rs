@@ -7,14 +7,14 @@ use metaclaw_engine::{
     lora::LayerDims,
     model::Model,
     run::{Run, RunConfig},
-    train::{SliceSizes, TrainJob, TrainOut},
+    train::{TrainJob, TrainOut, Wanted},
 };
 use metaclaw_trainer_api::{
     AdapterName, CheckpointName, RunId,
     wire::{
         CheckpointInfo, CheckpointLoadReply, CheckpointSaveReply, CheckpointSaveRequest,
         CreateReply, CreateRequest, ForwardBackwardReply, ForwardBackwardRequest, ForwardReply,
-        ForwardRequest, OptimStepReply, OptimStepRequest, SaveWeightsReply,
+        ForwardRequest, LossFnOutput, OptimStepReply, OptimStepRequest, SaveWeightsReply,
     },
 };
 
@@ -68,7 +68,11 @@ impl Host {
     /// # Errors
     /// 404 for an unknown run, 400 for a datum that cannot be.
     pub(crate) async fn forward(&self, request: ForwardRequest) -> Result<ForwardReply, ApiError> {
-        let k = request.top_k as usize;
+        let top_k = request.top_k as usize;
+        let wanted = Wanted {
+            positions: request.positions,
+            top_k,
+        };
         let datums: Vec<_> = request
             .datums
             .into_iter()
@@ -77,8 +81,8 @@ impl Host {
         let begin = move |state: &mut EngineState| {
             let run = state.runs.get(request.session_id.as_str())?;
             let lora = request.adapter.then(|| run.lora());
-            let job = TrainJob::forward(&state.model, lora, &datums, k, SliceSizes::default())?;
-            Ok((job, run.epoch()))
+            let job = TrainJob::forward(&state.model, lora, &datums, &wanted, state.sizes)?;
+            Ok((job, run.version()))
         };
         let (job, answer) = PassJob::new(
             Box::new(begin),
@@ -86,7 +90,7 @@ impl Host {
         );
         self.engine.submit(Box::new(job))?;
         let (logprobs, top) = answer.await.map_err(|_| EngineError::Failed)??;
-        Ok(convert::forward_reply(logprobs, &top, k))
+        Ok(convert::forward_reply(logprobs, &top, top_k))
     }
 
     /// Adds the gradients of a loss.
@@ -111,23 +115,27 @@ impl Host {
         let id = run.clone();
         let begin = move |state: &mut EngineState| {
             let run = state.runs.get(id.as_str())?;
-            let (model, sizes) = (&state.model, SliceSizes::default());
+            let (model, sizes) = (&state.model, state.sizes);
             let job = TrainJob::forward_backward(model, run.lora(), &datums, loss, sizes)?;
-            Ok((job, run.epoch()))
+            Ok((job, run.version()))
         };
-        let finish = move |state: &mut EngineState, epoch, mut out: TrainOut| {
+        let finish = move |state: &mut EngineState, version, mut out: TrainOut| {
             let run = state.runs.get(run.as_str())?;
-            run.absorb(epoch, &mut out)?;
-            Ok((out.loss, out.n_targets))
+            run.accumulate_grads(version, &mut out)?;
+            Ok((out.loss, out.n_loss_tokens, out.logprobs))
         };
         let (job, answer) = PassJob::new(Box::new(begin), Box::new(finish));
         self.engine.submit(Box::new(job))?;
-        let (loss, n_targets) = answer.await.map_err(|_| EngineError::Failed)??;
+        let (loss, n_loss_tokens, logprobs) = answer.await.map_err(|_| EngineError::Failed)??;
+        let outputs = logprobs
+            .into_iter()
+            .map(|logprobs| LossFnOutput { logprobs });
         Ok(ForwardBackwardReply {
             status: "ok".to_owned(),
             loss,
-            total_tokens: n_targets as u64,
+            total_tokens: n_loss_tokens as u64,
             num_datums: n_datums as u64,
+            loss_fn_outputs: outputs.collect(),
         })
     }
 
@@ -146,12 +154,18 @@ impl Host {
             Ok(state.runs.get(id.as_str())?.optim_step(&adam)?)
         };
         let out = self.engine.call(step).await??;
-        tracing::info!(%run, step = out.step, out.grad_norm, out.avg_loss, "step taken");
+        if out.skipped {
+            tracing::warn!(%run, step = out.step, out.grad_norm, out.median_norm, "step skipped: the gradient is out of line");
+        } else {
+            tracing::info!(%run, step = out.step, out.grad_norm, out.avg_loss, "step taken");
+        }
         self.last_step.set(out.step);
         Ok(OptimStepReply {
             status: "ok".to_owned(),
             step: out.step,
             grad_norm: out.grad_norm,
+            skipped: out.skipped,
+            median_grad_norm: out.median_norm,
             avg_loss: out.avg_loss,
             learning_rate: request.learning_rate,
         })

@@ -70,8 +70,13 @@ async fn a_step_is_taken_saved_and_found_again() {
         };
         let found = backend.forward_backward(batch).await.unwrap();
         assert_eq!((found.num_datums, found.total_tokens), (1, 2));
+        let computed = |l: &Option<f32>| l.is_some();
+        let logprobs = &found.loss_fn_outputs[0].logprobs;
+        let computed: Vec<bool> = logprobs.iter().map(computed).collect();
+        assert_eq!(computed, [false, true, true]);
         let step: OptimStepRequest = from_json(json!({"session_id": run, "learning_rate": 0.01}));
-        assert_eq!(backend.optim_step(step).await.unwrap().step, 1);
+        let stepped = backend.optim_step(step).await.unwrap();
+        assert_eq!((stepped.step, stepped.skipped), (1, false));
         let manifest = json!({"turns": ["1-1"]});
         let name = "main@1".parse().unwrap();
         let saved = backend
@@ -99,6 +104,9 @@ async fn a_step_is_taken_saved_and_found_again() {
         let forward: ForwardRequest =
             from_json(json!({"session_id": run, "datums": [datum()], "top_k": 1}));
         assert_eq!(backend.forward(forward).await.unwrap().topk_ids[0].len(), 3);
+        let forward: ForwardRequest =
+            from_json(json!({"session_id": run, "datums": [datum()], "positions": [[2]]}));
+        assert_eq!(backend.forward(forward).await.unwrap().logprobs[0].len(), 1);
         let sample: SampleRequest =
             from_json(json!({"tokens": [104], "max_tokens": 3, "model": "main@1"}));
         let sequences = backend.sample(sample).await.unwrap().sequences;

@@ -202,3 +202,89 @@ async fn a_batch_whose_caller_left_adds_nothing() {
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert_eq!(reply["error"]["code"], "no_gradients");
 }
+
+#[tokio::test]
+async fn forward_backward_says_what_its_loss_is_made_of() {
+    let rig = rig();
+    let run = create(&rig).await;
+    let datum = json!({"model_input_tokens": [104, 105, 5, 5], "target_tokens": [105, 5, 5, 5], "weights": [0, 1, 1, 0.5]});
+    let body = json!({"session_id": run, "datums": [datum, datum], "loss_fn": "cross_entropy"});
+    let reply = rig.ok("/v1/train/forward_backward", &body).await;
+    let outputs = reply["loss_fn_outputs"].as_array().unwrap();
+    assert_eq!((outputs.len(), &outputs[0]), (2, &outputs[1]));
+    let logprobs = outputs[0]["logprobs"].as_array().unwrap();
+    // Not 0, which would be certainty: nothing was computed there.
+    assert!(logprobs[0].is_null());
+    let logprob = |i: usize| logprobs[i].as_f64().unwrap();
+    let loss = -2.0 * (logprob(1) + logprob(2) + 0.5 * logprob(3));
+    assert!((reply["loss"].as_f64().unwrap() - loss).abs() < 1e-4);
+
+    let body =
+        json!({"session_id": run, "datums": [datum, datum], "top_k": 2, "positions": [[1, 3], []]});
+    let found = rig.ok("/v1/train/forward", &body).await;
+    let asked = found["logprobs"][0].as_array().unwrap();
+    assert_eq!(asked.len(), 2);
+    assert!((asked[0].as_f64().unwrap() - logprob(1)).abs() < 1e-5);
+    assert!((asked[1].as_f64().unwrap() - logprob(3)).abs() < 1e-5);
+    assert_eq!(found["topk_ids"][0].as_array().unwrap().len(), 2);
+    assert_eq!(found["logprobs"][1], json!([]));
+}
+
+#[tokio::test]
+async fn a_step_far_out_of_line_is_skipped_unless_told_otherwise() {
+    let rig = rig();
+    let run = create(&rig).await;
+    let step = async |weight: f64, skip_over: Option<f64>| {
+        let datum = json!({"model_input_tokens": [104, 105], "target_tokens": [5, 5], "weights": [weight, weight]});
+        let body = json!({"session_id": run, "datums": [datum], "loss_fn": "cross_entropy"});
+        rig.ok("/v1/train/forward_backward", &body).await;
+        // So slow that the gradients stay what they are.
+        let mut body = json!({"session_id": run, "learning_rate": 1e-9});
+        if let Some(factor) = skip_over {
+            body["skip_over"] = json!(factor);
+        }
+        rig.ok("/v1/train/optim_step", &body).await
+    };
+    for n in 1..=5 {
+        let taken = step(1.0, None).await;
+        assert_eq!(
+            (&taken["step"], &taken["skipped"]),
+            (&json!(n), &json!(false))
+        );
+    }
+    let skipped = step(100.0, None).await;
+    assert_eq!(
+        (&skipped["step"], &skipped["skipped"]),
+        (&json!(5), &json!(true))
+    );
+    let times =
+        skipped["grad_norm"].as_f64().unwrap() / skipped["median_grad_norm"].as_f64().unwrap();
+    assert!((times - 100.0).abs() < 1.0, "{times}");
+    let taken = step(100.0, Some(0.0)).await;
+    assert_eq!(
+        (&taken["step"], &taken["skipped"]),
+        (&json!(6), &json!(false))
+    );
+}
+
+#[tokio::test]
+async fn positions_that_are_not_there_are_refused() {
+    let rig = rig();
+    let run = create(&rig).await;
+    for (positions, wanted) in [
+        (
+            json!([[4]]),
+            "positions[0][0] is 4, allowed are 0 to 3, each above the one before",
+        ),
+        (
+            json!([]),
+            "positions has 0 lists, 1 are needed: one for each datum",
+        ),
+    ] {
+        let body = json!({"session_id": run, "datums": [datum()], "positions": positions});
+        let (status, reply) = rig.post("/v1/train/forward", &body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert_eq!(reply["error"]["param"], "positions");
+        assert_eq!(reply["error"]["message"], wanted);
+    }
+}

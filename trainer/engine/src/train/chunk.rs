@@ -1,0 +1,213 @@
+//! A row, cut into chunks of places that are computed at once, and what each chunk sees.
+//!
+//! A chunk sees its ancestors, gathered into one list of keys, and itself. A row that is a plain chain has
+//! its ancestors in one piece and needs no copy of them. The mask of a chunk is as wide as its list, so there is
+//! never one over the square of a row.
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use crate::model::Model;
+use crate::pack::{Row, Span, push, to_i64};
+use crate::rope::RopeSlice;
+
+/// Consecutive places of a row.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub(super) span: Span,
+    /// Angles of its positions.
+    pub(super) rope: RopeSlice,
+    /// Places before it that some place of it sees, in order.
+    keys: Vec<Span>,
+    parts: Vec<Part>,
+}
+
+/// The places of a chunk that belong to one branch.
+#[derive(Debug, PartialEq, Eq)]
+struct Part {
+    /// Counted from the chunk's start.
+    own: Span,
+    /// How many of the chunk's keys it sees: the first ones.
+    n_keys: usize,
+    /// Earlier places of the chunk that it sees, counted from its start.
+    inside: Vec<Span>,
+}
+
+/// Cuts a row evenly into chunks of at most `limit` places.
+///
+/// # Errors
+/// What libtorch refuses.
+pub(super) fn cut(row: &Row, limit: usize, model: &Model) -> Result<Vec<Chunk>, TchError> {
+    let positions: Vec<i64> = row.contents().flat_map(|(_, at)| at.map(to_i64)).collect();
+    let n = row.len().div_ceil(limit.max(1)).max(1);
+    let edge = |i: usize| row.len() * i / n;
+    let chunks = (0..n).map(|i| {
+        let span = Span {
+            start: edge(i),
+            len: edge(i + 1) - edge(i),
+        };
+        let here = Tensor::f_from_slice(&positions[span.start..span.end()])?;
+        let (keys, parts) = seen(row, span);
+        Ok(Chunk {
+            span,
+            rope: model.rope.at(&here.f_to_device(model.device)?)?,
+            keys,
+            parts,
+        })
+    });
+    chunks.collect()
+}
+
+fn seen(row: &Row, chunk: Span) -> (Vec<Span>, Vec<Part>) {
+    let (from, to) = (chunk.start, chunk.end());
+    let (mut keys, mut parts) = (Vec::new(), Vec::new());
+    for branch in &row.branches {
+        let own = branch.own.clip(from, to);
+        if own.len == 0 {
+            continue;
+        }
+        let (mut before, mut inside) = (Vec::new(), Vec::new());
+        for span in branch.shared.iter().chain([&branch.own]) {
+            push(&mut before, span.clip(0, from));
+            push(&mut inside, span.clip(from, own.start));
+        }
+        let n_keys = before.iter().map(|span| span.len).sum();
+        if parts.is_empty() {
+            keys = before;
+        }
+        let within = |span: Span| Span {
+            start: span.start - from,
+            ..span
+        };
+        parts.push(Part {
+            own: within(own),
+            n_keys,
+            inside: inside.into_iter().map(within).collect(),
+        });
+    }
+    (keys, parts)
+}
+
+// === impl Chunk ===
+
+impl Chunk {
+    /// Its places of a whole row's tensor along `axis`; a view.
+    pub(super) fn of(&self, row: &Tensor, axis: i64) -> Result<Tensor, TchError> {
+        row.f_narrow(axis, to_i64(self.span.start), to_i64(self.span.len))
+    }
+
+    /// Where its keys lie in a row, itself last.
+    pub(super) fn visible(&self) -> Vec<Span> {
+        let mut spans = self.keys.clone();
+        push(&mut spans, self.span);
+        spans
+    }
+
+    /// What it sees of a row's keys or values, `[1, heads, t, e]` to `[1, heads, s, e]`; a view where
+    /// that lies in one piece.
+    pub(super) fn gather(&self, row: &Tensor) -> Result<Tensor, TchError> {
+        let spans = self.visible();
+        let parts = spans
+            .iter()
+            .map(|span| row.f_narrow(2, to_i64(span.start), to_i64(span.len)));
+        match parts.collect::<Result<Vec<_>, _>>()?.as_slice() {
+            [one] => Ok(one.shallow_clone()),
+            parts => Tensor::f_cat(parts, 2),
+        }
+    }
+
+    /// What is added to its attention scores, `[c, s]`: 0 where a place sees another, else minus infinity.
+    /// `None` where the plain triangle is right.
+    pub(super) fn mask(&self, kind: Kind, device: Device) -> Result<Option<Tensor>, TchError> {
+        let (c, n_keys) = (self.span.len, self.n_keys());
+        let blocked = |rows: usize, columns: usize| {
+            let shape = [to_i64(rows), to_i64(columns)];
+            Tensor::f_full(shape, f64::NEG_INFINITY, (kind, device))
+        };
+        if let [_] = self.parts.as_slice() {
+            let triangle = || blocked(c, n_keys + c)?.f_triu(to_i64(n_keys + 1));
+            return (n_keys > 0).then(triangle).transpose();
+        }
+        let mask = blocked(c, n_keys + c)?;
+        for part in &self.parts {
+            let rows = mask.f_narrow(0, to_i64(part.own.start), to_i64(part.own.len))?;
+            let block = |start: usize, len: usize| rows.f_narrow(1, to_i64(start), to_i64(len));
+            let _ = block(0, part.n_keys)?.f_zero_()?;
+            for span in &part.inside {
+                let _ = block(n_keys + span.start, span.len)?.f_zero_()?;
+            }
+            let triangle = blocked(part.own.len, part.own.len)?.f_triu(1)?;
+            block(n_keys + part.own.start, part.own.len)?.f_copy_(&triangle)?;
+        }
+        Ok(Some(mask))
+    }
+
+    /// How many places [`Chunk::gather`] copies, because they do not lie in one piece.
+    pub(super) fn n_copied(&self) -> usize {
+        match self.visible().as_slice() {
+            [_] => 0,
+            spans => spans.iter().map(|span| span.len).sum(),
+        }
+    }
+
+    fn n_keys(&self) -> usize {
+        self.keys.iter().map(|span| span.len).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pack::pack;
+
+    /// For every place of a row, which places it sees, as the masks of its chunks say.
+    fn sees(row: &Row, limit: usize, model: &Model) -> Vec<Vec<usize>> {
+        let mut all = Vec::new();
+        for chunk in cut(row, limit, model).unwrap() {
+            let keys: Vec<usize> = chunk
+                .visible()
+                .iter()
+                .flat_map(|span| span.start..span.end())
+                .collect();
+            let c = to_i64(chunk.span.len);
+            let plain = || {
+                assert_eq!(keys.len(), chunk.span.len);
+                Tensor::full([c, c], f64::NEG_INFINITY, (Kind::Float, Device::Cpu)).triu(1)
+            };
+            let mask = chunk.mask(Kind::Float, Device::Cpu).unwrap();
+            let mask = mask.unwrap_or_else(plain);
+            for i in 0..c {
+                let open = |j: &usize| mask.double_value(&[i, to_i64(*j)]) == 0.0;
+                all.push((0..keys.len()).filter(open).map(|j| keys[j]).collect());
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn a_place_sees_its_ancestors_and_itself_however_the_row_is_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        crate::testing::write_tiny_model(dir.path(), 7).unwrap();
+        let model = Model::load(dir.path(), Kind::Float).unwrap();
+        let samples: [&[i64]; 6] = [
+            &[1, 2, 3, 4, 5, 6],
+            &[1, 2, 3, 4, 5, 6, 7, 8],
+            &[1, 2, 9, 9, 9],
+            &[1, 2, 9, 9, 8, 8],
+            &[5, 5, 5],
+            &[5, 5, 4],
+        ];
+        let numbered: Vec<(usize, &[i64])> = samples.into_iter().enumerate().collect();
+        for row in pack(&numbered, 64, 64) {
+            let mut wanted = vec![Vec::new(); row.len()];
+            for branch in &row.branches {
+                let path: Vec<usize> = branch.places().collect();
+                for (i, &place) in path.iter().enumerate() {
+                    wanted[place] = path[..=i].to_vec();
+                }
+            }
+            for limit in 1..=row.len() {
+                assert_eq!(sees(&row, limit, &model), wanted, "chunks of {limit}");
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! One layer, a chunk of places at a time, with or without a graph for the way back.
+//!
+//! Places meet only where keys are gathered. So a layer is computed in two rounds: queries, keys and values of
+//! every chunk, then all the rest of every chunk, which sees them as given. On the way back the rest comes
+//! first, and leaves the gradients by queries, keys and values that the first round then takes further. A row of one
+//! chunk does both at once.
+
+use tch::{TchError, Tensor};
+
+use super::chunk::Chunk;
+use super::vjp::{leaf, with_grad};
+use crate::layer::{LayerWeights, mlp_half, rms_norm};
+use crate::lora::{LayerLora, Projection};
+use crate::model::Model;
+use crate::rope::RopeSlice;
+
+/// What a layer's computation needs beside its input.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LayerContext<'a> {
+    pub(super) model: &'a Model,
+    pub(super) layer: usize,
+    /// Variables, where `graph` is on.
+    pub(super) lora: Option<&'a LayerLora>,
+    /// Whether there is a way back.
+    pub(super) graph: bool,
+}
+
+/// Queries, keys and values of a chunk: the first round.
+#[derive(Debug)]
+pub(super) struct Projected {
+    /// The layer's input as a variable, `[1, c, d]`; `None` without a graph, and in the first layer, below
+    /// which nothing is trained.
+    pub(super) input: Option<Tensor>,
+    /// `q`: `[1, heads, c, e]`; `k` and `v`: `[1, kv_heads, c, e]`; all in the engine's dtype.
+    pub(super) qkv: [Tensor; 3],
+}
+
+/// The layer's output for a chunk: the second round.
+#[derive(Debug)]
+pub(super) struct OutputChunk {
+    /// As [`Projected::input`].
+    pub(super) input: Option<Tensor>,
+    /// Its queries, and the keys and values that it sees, `[1, kv_heads, s, e]`, as variables; `None` without a
+    /// graph, and where both rounds are one.
+    pub(super) seen: Option<[Tensor; 3]>,
+    /// `[1, c, d]`, f32.
+    pub(super) y: Tensor,
+}
+
+// === impl LayerContext ===
+
+impl LayerContext<'_> {
+    /// Queries, keys and values of a chunk of the layer's input `x`, `[1, t, d]`, f32.
+    ///
+    /// # Errors
+    /// What libtorch refuses.
+    pub(super) fn project(&self, chunk: &Chunk, x: &Tensor) -> Result<Projected, TchError> {
+        self.with(|| {
+            let (x, input) = self.input(chunk, x)?;
+            let qkv = self.qkv(&x, &chunk.rope)?;
+            Ok(Projected { input, qkv })
+        })
+    }
+
+    /// The output of a chunk. `given` are its own queries and the whole row's keys and values, `[1, kv_heads, t, e]`;
+    /// `None` when the chunk is the row.
+    ///
+    /// # Errors
+    /// What libtorch refuses.
+    pub(super) fn output(
+        &self,
+        chunk: &Chunk,
+        x: &Tensor,
+        given: Option<(&Tensor, &[Tensor; 2])>,
+    ) -> Result<OutputChunk, TchError> {
+        self.with(|| {
+            let (x, input) = self.input(chunk, x)?;
+            let (qkv, seen) = match given {
+                None => (self.qkv(&x, &chunk.rope)?, None),
+                Some((q, [k, v])) => {
+                    let qkv = [q.f_detach()?, chunk.gather(k)?, chunk.gather(v)?];
+                    if self.graph {
+                        let [q, k, v] = &qkv;
+                        let [q, k, v] = [leaf(q)?, leaf(k)?, leaf(v)?];
+                        let handles = [&q, &k, &v].map(Tensor::shallow_clone);
+                        (handles, Some([q, k, v]))
+                    } else {
+                        (qkv, None)
+                    }
+                }
+            };
+            let mid = x.f_add(&self.attend(chunk, &qkv)?)?;
+            let y = mlp_half(&self.model.family, self.weights(), self.lora, &mid)?;
+            Ok(OutputChunk { input, seen, y })
+        })
+    }
+
+    fn with<T>(&self, f: impl FnOnce() -> Result<T, TchError>) -> Result<T, TchError> {
+        if self.graph {
+            with_grad(f)
+        } else {
+            let _guard = tch::no_grad_guard();
+            f()
+        }
+    }
+
+    fn weights(&self) -> &LayerWeights {
+        &self.model.weights.layers[self.layer]
+    }
+
+    /// The chunk of the input, and itself again where it is a variable.
+    fn input(&self, chunk: &Chunk, x: &Tensor) -> Result<(Tensor, Option<Tensor>), TchError> {
+        let x = chunk.of(x, 1)?;
+        if !self.graph || self.layer == 0 {
+            return Ok((x, None));
+        }
+        let x = leaf(&x)?;
+        Ok((x.shallow_clone(), Some(x)))
+    }
+
+    #[expect(
+        clippy::many_single_char_names,
+        reason = "the three projections are called so everywhere"
+    )]
+    fn qkv(&self, x: &Tensor, rope: &RopeSlice) -> Result<[Tensor; 3], TchError> {
+        let (w, family) = (self.weights(), &self.model.family);
+        let normed = rms_norm(x, &w.input_norm, family.norm_eps, self.model.kind)?;
+        let q = self.linear(Projection::Q, &normed, &w.q, w.q_bias.as_ref())?;
+        let k = self.linear(Projection::K, &normed, &w.k, w.k_bias.as_ref())?;
+        let v = self.linear(Projection::V, &normed, &w.v, w.v_bias.as_ref())?;
+        let q = rope.rotate(&self.heads(&q, family.n_heads, w.q_norm.as_ref())?)?;
+        let k = rope.rotate(&self.heads(&k, family.n_kv_heads, w.k_norm.as_ref())?)?;
+        let v = self.heads(&v, family.n_kv_heads, None)?;
+        Ok([
+            q.f_transpose(1, 2)?,
+            k.f_transpose(1, 2)?,
+            v.f_transpose(1, 2)?,
+        ])
+    }
+
+    /// What attention adds to the residual stream, `[1, c, d]`.
+    fn attend(&self, chunk: &Chunk, [q, k, v]: &[Tensor; 3]) -> Result<Tensor, TchError> {
+        let (w, family) = (self.weights(), &self.model.family);
+        let mask = chunk.mask(self.model.kind, self.model.device)?;
+        let grouped = family.n_heads != family.n_kv_heads;
+        let mixed = Tensor::f_scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            mask.as_ref(),
+            0.0,
+            mask.is_none(),
+            None,
+            grouped,
+        )?;
+        let width = family.n_heads * family.head_dim;
+        let mixed = mixed.f_transpose(1, 2)?.f_reshape([1, -1, width])?;
+        self.linear(Projection::O, &mixed, &w.o, w.o_bias.as_ref())
+    }
+
+    /// `[1, c, heads * e]` to `[1, c, heads, e]`, each head normalised where the family does that.
+    fn heads(&self, x: &Tensor, n: i64, norm: Option<&Tensor>) -> Result<Tensor, TchError> {
+        let (_, c, _) = x.size3()?;
+        let family = &self.model.family;
+        let x = x.f_view([1, c, n, family.head_dim])?;
+        match norm {
+            Some(weight) => rms_norm(&x, weight, family.norm_eps, self.model.kind),
+            None => Ok(x),
+        }
+    }
+
+    fn linear(
+        &self,
+        which: Projection,
+        x: &Tensor,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+    ) -> Result<Tensor, TchError> {
+        let y = x.f_linear(weight, bias)?;
+        match self.lora {
+            Some(lora) => lora.add(which, x, y),
+            None => Ok(y),
+        }
+    }
+}

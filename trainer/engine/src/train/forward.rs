@@ -1,0 +1,132 @@
+//! One layer of a row on the way up.
+
+use tch::{TchError, Tensor};
+
+use super::chunk::Chunk;
+use super::compute::{LayerContext, OutputChunk, Projected};
+use super::vjp::leaf;
+use super::work::Work;
+use crate::lora::LayerLora;
+use crate::model::Model;
+
+/// A layer and how far it is.
+#[derive(Debug)]
+pub(super) struct LayerForward {
+    layer: usize,
+    /// Its input, `[1, t, d]`.
+    x: Tensor,
+    /// Its adapter as variables, when its graph is kept; else as it is.
+    lora: Option<LayerLora>,
+    graph: bool,
+    projected: Vec<Projected>,
+    /// Keys and values of the whole row, `[1, kv_heads, t, e]`, once they are complete.
+    keys: Option<[Tensor; 2]>,
+    outputs: Vec<OutputChunk>,
+}
+
+/// What the way down needs of a layer.
+#[derive(Debug)]
+pub(super) enum Kept {
+    /// Its input, from which it is computed again.
+    Input(Tensor),
+    /// All of it.
+    Graph(Box<LayerGraph>),
+}
+
+/// What a layer computed, with the way back.
+#[derive(Debug)]
+pub(super) struct LayerGraph {
+    /// Variables of this layer alone.
+    pub(super) lora: LayerLora,
+    /// Empty in a row of one chunk.
+    pub(super) projected: Vec<Projected>,
+    pub(super) outputs: Vec<OutputChunk>,
+}
+
+// === impl LayerForward ===
+
+impl LayerForward {
+    /// `graph`: whether what is computed is kept for the way down.
+    pub(super) fn begin(
+        layer: usize,
+        x: Tensor,
+        work: &Work,
+        graph: bool,
+    ) -> Result<Self, TchError> {
+        let lora = match work.adapter(layer) {
+            Some(lora) if graph => Some(lora.try_map(leaf)?),
+            Some(lora) => Some(lora.try_map(|param| Ok::<_, TchError>(param.shallow_clone()))?),
+            None => None,
+        };
+        Ok(Self {
+            layer,
+            x,
+            lora,
+            graph,
+            projected: Vec::new(),
+            keys: None,
+            outputs: Vec::new(),
+        })
+    }
+
+    /// Which one it is.
+    pub(super) fn layer(&self) -> usize {
+        self.layer
+    }
+
+    /// One chunk of one round; true when that was the last.
+    pub(super) fn step(&mut self, chunks: &[Chunk], model: &Model) -> Result<bool, TchError> {
+        let context = LayerContext {
+            model,
+            layer: self.layer,
+            lora: self.lora.as_ref(),
+            graph: self.graph,
+        };
+        if chunks.len() > 1 && self.keys.is_none() {
+            let chunk = &chunks[self.projected.len()];
+            self.projected.push(context.project(chunk, &self.x)?);
+            if self.projected.len() == chunks.len() {
+                self.keys = Some(whole(&self.projected)?);
+            }
+            return Ok(false);
+        }
+        let done = self.outputs.len();
+        let given = self.keys.as_ref();
+        let given = given.map(|keys| (&self.projected[done].qkv[0], keys));
+        let output = context.output(&chunks[done], &self.x, given)?;
+        self.outputs.push(output);
+        Ok(self.outputs.len() == chunks.len())
+    }
+
+    /// The layer's output, `[1, t, d]`, and what is kept of it.
+    pub(super) fn end(self) -> Result<(Tensor, Kept), TchError> {
+        let _guard = tch::no_grad_guard();
+        let outputs: Vec<&Tensor> = self.outputs.iter().map(|output| &output.y).collect();
+        let y = match outputs.as_slice() {
+            [one] => one.f_detach()?,
+            several => Tensor::f_cat(several, 1)?,
+        };
+        let kept = match self.lora {
+            Some(lora) if self.graph => Kept::Graph(Box::new(LayerGraph {
+                lora,
+                projected: self.projected,
+                outputs: self.outputs,
+            })),
+            Some(_) | None => Kept::Input(self.x),
+        };
+        Ok((y, kept))
+    }
+}
+
+/// Keys and values of a row without their graph, `[1, kv_heads, t, e]`.
+///
+/// # Errors
+/// What libtorch refuses.
+pub(super) fn whole(chunks: &[Projected]) -> Result<[Tensor; 2], TchError> {
+    let _guard = tch::no_grad_guard();
+    let all = |of: usize| {
+        let parts: Vec<&Tensor> = chunks.iter().map(|chunk| &chunk.qkv[of]).collect();
+        Tensor::f_cat(&parts, 2)
+    };
+    Ok([all(1)?, all(2)?])
+}

@@ -1,0 +1,86 @@
+//! Over the unembedding: where log-probabilities are read and gradients begin.
+
+use tch::{Kind, TchError, Tensor};
+
+use super::positions::{self, LossPosition};
+use super::vjp::{leaf, vjp, with_grad};
+use super::work::{TrainError, TrainOut, Work};
+use crate::head::LogProbs;
+use crate::model::Model;
+
+/// How far the unembedding of a row is.
+#[derive(Debug)]
+pub(super) struct LmHeadPass {
+    /// The last layer's output, `[1, t, d]`.
+    hidden: Tensor,
+    /// The first loss position that is still to be done.
+    next: usize,
+    /// By the rows of `hidden` at the loss positions that are done, `[n, d]` each.
+    grads: Vec<Tensor>,
+}
+
+impl LmHeadPass {
+    pub(super) fn new(hidden: Tensor) -> Self {
+        Self {
+            hidden,
+            next: 0,
+            grads: Vec::new(),
+        }
+    }
+
+    /// Whether every loss position is done.
+    pub(super) fn is_done(&self, positions: &[LossPosition]) -> bool {
+        self.next >= positions.len()
+    }
+
+    /// One chunk.
+    pub(super) fn chunk(
+        &mut self,
+        model: &Model,
+        work: &Work,
+        positions: &[LossPosition],
+        out: &mut TrainOut,
+    ) -> Result<(), TrainError> {
+        let end = positions
+            .len()
+            .min(self.next + work.sizes.head_positions.max(1));
+        let positions = &positions[self.next..end];
+        self.next = end;
+
+        let places = positions::places(positions, model.device)?;
+        let rows = self.hidden.f_select(0, 0)?.f_index_select(0, &places)?;
+        let (rows, hidden) = with_grad(|| {
+            let rows = leaf(&rows)?;
+            let hidden = model.last_norm(&rows)?;
+            Ok((rows, hidden))
+        })?;
+        let lm_head = &model.weights.unembed;
+        let targets_nk = positions::targets(positions, model.device)?;
+        let chunk = LogProbs::new(&hidden.f_detach()?, lm_head)?;
+        let gradients = positions::record(positions, work, &chunk.of(&targets_nk)?, out)?;
+        if work.top_k > 0 {
+            positions::record_top(positions, work.top_k, &chunk.top(work.top_k)?, out);
+        }
+        if work.loss.is_some() {
+            let gradients_nk = Tensor::f_from_slice(&gradients)?
+                .f_to_kind(Kind::Float)?
+                .f_view_as(&targets_nk)?
+                .f_to_device(model.device)?;
+            let grad = chunk.backward(&targets_nk, &gradients_nk, lm_head)?;
+            self.grads.extend(vjp(&[(&hidden, &grad)], &[&rows])?);
+        }
+        Ok(())
+    }
+
+    /// The gradient by the last layer's output, `[1, t, d]`: loss positions in their places, zeros elsewhere.
+    pub(super) fn gradient(
+        &self,
+        model: &Model,
+        positions: &[LossPosition],
+    ) -> Result<Tensor, TchError> {
+        let grads_nd = Tensor::f_cat(&self.grads, 0)?;
+        let places = positions::places(positions, model.device)?;
+        let zeros = self.hidden.f_select(0, 0)?.f_zeros_like()?;
+        zeros.f_index_copy(0, &places, &grads_nd)?.f_unsqueeze(0)
+    }
+}

@@ -1,0 +1,177 @@
+//! What training takes in memory: counted from shapes before anything is computed.
+//!
+//! A batch is never begun that would end in the kernel killing the process. Rows are computed one after the
+//! other, so only the largest counts; where its activations do not all fit, the lowest layers are computed again on the way
+//! down; where that does not suffice, rows are cut smaller; where one sample alone is too long, it is refused.
+
+use std::fmt;
+
+use tch::Kind;
+
+use super::sizes::SliceSizes;
+use crate::free_memory;
+use crate::lora::{LayerDims, Lora, LoraSpec};
+use crate::model::Model;
+
+/// Bytes that a model takes and that training it takes beside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// The base, mapped from disk.
+    pub weights: usize,
+    /// What every open run holds: parameters, two moments, gradients that wait.
+    pub run: usize,
+    /// Positions in the largest row.
+    pub row_tokens: usize,
+    /// Its activations when every layer is computed again on the way down.
+    pub recomputed: usize,
+    /// The same when every layer is kept.
+    pub kept: usize,
+    /// For activations.
+    pub budget: usize,
+    /// For the caches of replies; 0 where nothing is served.
+    pub cache: usize,
+}
+
+/// Estimated bytes of activations, by shapes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Costs {
+    /// A position's input to a layer.
+    input: usize,
+    /// A position of a layer with its graph.
+    graph: usize,
+    /// A position of keys and values, copied for a branch.
+    keys: usize,
+    /// A position of the layer at work: input, gradients, keys and values and their gradients.
+    at_work: usize,
+    /// The unembedding of one chunk.
+    lm_head: usize,
+    n_layers: usize,
+    chunk: usize,
+}
+
+/// Without knowledge of the machine's memory: what any machine has that runs a model at all.
+const UNKNOWN: usize = 2 << 30;
+
+// === impl Plan ===
+
+impl Plan {
+    /// For runs of `spec` on a model; `cache` bytes are for the caches of replies.
+    pub fn new(model: &Model, spec: &LoraSpec, sizes: SliceSizes, cache: usize) -> Self {
+        let family = &model.family;
+        let costs = Costs::new(model, spec.rank, sizes);
+        let rows = family.context.min(sizes.row_tokens);
+        let dims = LayerDims::of(family);
+        let widths = spec.targets.iter().map(|&target| dims.widths(target));
+        let n_lora: i64 = widths.map(|(d_in, d_out)| spec.rank * (d_in + d_out)).sum();
+        let n_lora = usize::try_from(n_lora).unwrap_or(0) * family.n_layers;
+        let n_base = usize::try_from(family.n_params()).unwrap_or(usize::MAX);
+        let recomputed = costs.recomputed(rows);
+        Self {
+            weights: n_base.saturating_mul(width(model.kind)),
+            run: n_lora * 4 * size_of::<f32>(),
+            row_tokens: rows,
+            recomputed,
+            kept: recomputed + rows * costs.graph * family.n_layers,
+            budget: budget(sizes),
+            cache,
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "weights {}, a training run {}, a row of {} tokens {} ({} without recomputation), activations at most {}, cache {}",
+            bytes(self.weights),
+            bytes(self.run),
+            self.row_tokens,
+            bytes(self.recomputed),
+            bytes(self.kept),
+            bytes(self.budget),
+            bytes(self.cache)
+        )
+    }
+}
+
+// === impl Costs ===
+
+impl Costs {
+    /// With adapters of rank `rank` on all projections; 0 for none.
+    pub(super) fn new(model: &Model, rank: i64, sizes: SliceSizes) -> Self {
+        let family = &model.family;
+        let n = |x: i64| usize::try_from(x).unwrap_or(0);
+        let (narrow, wide) = (width(model.kind), size_of::<f32>());
+        let (d, f) = (n(family.hidden), n(family.intermediate));
+        let q = n(family.n_heads * family.head_dim);
+        let kv = n(family.n_kv_heads * family.head_dim);
+        // What autograd saves. Attention: the input; the normed input in f32 for A of q, k and v; queries, keys,
+        // values, the mix and the mix in f32. MLP: its input; the normed one in f32 for gate and up; gate, its silu, up;
+        // their product in f32. The narrow side of every adapter, twice.
+        let attention = 4 * d * wide + q * (2 * narrow + wide) + 2 * kv * narrow;
+        let mlp = 3 * d * wide + f * (3 * narrow + wide);
+        let low = 7 * 2 * n(rank) * wide;
+        Self {
+            input: d * wide,
+            graph: attention + mlp + low,
+            keys: 2 * kv * narrow,
+            at_work: 6 * d * wide + kv * (4 * narrow + 2 * wide),
+            // Rough and exact logits, log-probabilities, their gradient in f32 and in the dtype of the weights.
+            lm_head: sizes.head_positions * n(family.vocab) * (4 * wide + 2 * narrow),
+            n_layers: family.n_layers,
+            chunk: sizes.chunk_tokens,
+        }
+    }
+
+    /// A row of `t` positions, every layer computed again on the way down.
+    pub(super) fn recomputed(&self, t: usize) -> usize {
+        t * (self.n_layers * self.input + self.at_work)
+            + t.min(self.chunk) * self.graph
+            + self.lm_head
+    }
+
+    /// The most positions that fit with every layer computed again.
+    pub(super) fn fitting(&self, memory: usize) -> usize {
+        let place = self.n_layers * self.input + self.at_work;
+        let left = memory.saturating_sub(self.lm_head);
+        let within_a_chunk = left / (place + self.graph).max(1);
+        let beyond = left.saturating_sub(self.chunk * self.graph) / place.max(1);
+        if beyond > self.chunk {
+            beyond
+        } else {
+            within_a_chunk.min(self.chunk)
+        }
+    }
+
+    /// How many layers of a row of `t` positions can keep their graphs; `n_copied` positions are copied for branches.
+    pub(super) fn n_kept(&self, t: usize, n_copied: usize, memory: usize) -> usize {
+        let a_layer = t * self.graph + n_copied * self.keys;
+        memory.saturating_sub(self.recomputed(t)) / a_layer.max(1)
+    }
+}
+
+/// Bytes for activations, as configured or as is free now.
+pub(super) fn budget(sizes: SliceSizes) -> usize {
+    sizes
+        .memory
+        .unwrap_or_else(|| free_memory::available().map_or(UNKNOWN, |free| free / 2))
+}
+
+/// The rank of an adapter.
+pub(super) fn rank(lora: Option<&Lora>) -> i64 {
+    lora.map_or(0, |lora| lora.spec.rank)
+}
+
+/// As in `1.5 GB`.
+pub(super) fn bytes(n: usize) -> String {
+    let n = n as f64;
+    match n {
+        ..1e6 => format!("{:.0} kB", n / 1e3),
+        ..1e9 => format!("{:.0} MB", n / 1e6),
+        _ => format!("{:.1} GB", n / 1e9),
+    }
+}
+
+fn width(kind: Kind) -> usize {
+    if kind == Kind::Float { 4 } else { 2 }
+}

@@ -1,0 +1,94 @@
+//! How much is computed at once.
+
+use std::time::{Duration, Instant};
+
+use tch::{TchError, Tensor};
+
+use crate::layer::mlp_half;
+use crate::model::Model;
+use crate::pack::to_i64;
+
+/// How a job is cut. What is computed, and in which order sums are taken, depends on the batch and on the first
+/// three alone; memory decides what is kept and what is computed again, which changes no bit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SliceSizes {
+    /// Positions that go through a layer at once; samples that share nothing are packed into rows of so many.
+    pub chunk_tokens: usize,
+    /// Positions of a row of samples that share a beginning, unless a single sample is longer. What is over
+    /// goes to another row, with a copy of the shared part.
+    pub row_tokens: usize,
+    /// Positions that go through the unembedding at once.
+    pub head_positions: usize,
+    /// Bytes for the activations of a row; `None` is half of what is free when a job begins.
+    pub memory: Option<usize>,
+}
+
+/// How long a slice should take: what a reader of a stream does not notice.
+const SLICE: Duration = Duration::from_millis(40);
+/// A layer's slice on the way down, computed again, in passes over its second half: that half is three quarters of a
+/// layer, and a layer there is its forward pass twice and its gradient.
+const PASSES: u32 = 4;
+/// Below this a chunk reads the weights more than it computes.
+const FEWEST: usize = 32;
+/// Beyond this a chunk gains nothing.
+const MOST: usize = 256;
+/// The same of the unembedding.
+const HEAD: std::ops::RangeInclusive<usize> = 8..=64;
+
+impl Default for SliceSizes {
+    /// For a small model on a few CPU cores: around 30 ms a slice. Rows of 128 and 32 positions of the unembedding took
+    /// 1.25 times the processor's time (SmolLM2, two cores, bf16, 4 x 256).
+    fn default() -> Self {
+        Self {
+            chunk_tokens: 256,
+            row_tokens: 4096,
+            head_positions: 64,
+            memory: None,
+        }
+    }
+}
+
+impl SliceSizes {
+    /// As many positions a chunk, in powers of two, as this machine computes in a slice: measured once, so that
+    /// the cuts of every batch are the same from then on.
+    ///
+    /// Two cuts of one batch differ by the order of sums: about 1e-6 of the gradient in f32.
+    ///
+    /// # Errors
+    /// What libtorch refuses.
+    pub fn measured(model: &Model, memory: Option<usize>) -> Result<Self, TchError> {
+        let _guard = tch::no_grad_guard();
+        let n = to_i64(FEWEST);
+        let x = Tensor::f_zeros(
+            [1, n, model.family.hidden],
+            (tch::Kind::Float, model.device),
+        )?;
+        let mut best = Duration::MAX;
+        if let Some(layer) = model.weights.layers.first() {
+            // The first run reads the weights from disk.
+            for _ in 0..4 {
+                let begun = Instant::now();
+                let _computed = mlp_half(&model.family, layer, None, &x)?;
+                best = best.min(begun.elapsed());
+            }
+        }
+        let mut chunk_tokens = FEWEST;
+        let mut slice = best * PASSES;
+        while chunk_tokens < MOST && slice * 2 <= SLICE {
+            chunk_tokens *= 2;
+            slice *= 2;
+        }
+        let family = &model.family;
+        let layer = family.hidden * (family.intermediate + family.n_heads * family.head_dim) * 3;
+        let head = family.hidden * family.vocab;
+        // A position there is two products, in a layer on its way down twice as many.
+        let fitting = to_i64(chunk_tokens) * 2 * layer / head.max(1);
+        let fitting = usize::try_from(fitting).unwrap_or(0).next_power_of_two();
+        Ok(Self {
+            chunk_tokens,
+            head_positions: fitting.clamp(*HEAD.start(), *HEAD.end()),
+            memory,
+            ..Self::default()
+        })
+    }
+}

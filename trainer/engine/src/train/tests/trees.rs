@@ -1,0 +1,155 @@
+//! Samples that begin alike: computed once, and the gradient is that of each alone.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+/// One conversation's turns as samples, made of random numbers.
+struct Maker {
+    rng: SplitMix64,
+    policy: bool,
+    targets: usize,
+}
+
+impl Maker {
+    fn below(&mut self, n: u64) -> usize {
+        usize::try_from(self.rng.next_u64() % n).unwrap()
+    }
+
+    fn ids(&mut self, least: usize, spread: u64) -> Vec<u32> {
+        let n = least + self.below(spread);
+        (0..n).map(|_| self.below(259) as u32).collect()
+    }
+
+    /// Turns that go on from one another; thinking is stripped from what came before, at times the system text
+    /// changes, at times two replies answer one prompt.
+    fn conversation(&mut self, system: &[u32], n_turns: usize) -> Vec<TrainDatum> {
+        let mut history = system.to_vec();
+        let mut turns = Vec::new();
+        for _ in 0..n_turns {
+            if self.below(6) == 0 {
+                history[0] = (history[0] + 1) % 259;
+            }
+            history.extend(self.ids(1, 6));
+            let (thinking, answer) = (self.ids(0, 4), self.ids(1, 8));
+            let reply = [thinking, answer.clone()].concat();
+            turns.push(self.turn(&history, &reply));
+            if self.below(3) == 0 {
+                let sibling = self.ids(1, 8);
+                turns.push(self.turn(&history, &sibling));
+            }
+            history.extend(answer);
+        }
+        turns
+    }
+
+    /// A turn whose reply counts 1 however long it is, sampled by whatever adapter served then.
+    fn turn(&mut self, prompt: &[u32], reply: &[u32]) -> TrainDatum {
+        let whole = [prompt, reply].concat();
+        let n = whole.len() - 1;
+        let masked = prompt.len() - 1;
+        let sign = if self.below(2) == 0 { 1.0 } else { -1.0 };
+        let share = sign / reply.len() as f32;
+        let k = self.targets;
+        let mut weights = vec![0.0; masked * k];
+        weights.resize(n * k, share);
+        if k > 1 {
+            // Within a position, too, a target may have no loss.
+            weights[masked * k] = 0.0;
+        }
+        let targets = |i: usize| (0..k).map(move |j| (i + j * 7) % 259);
+        let target_ids = whole[1..].iter().flat_map(|&id| targets(id as usize));
+        let sampled = (0..n)
+            .map(|_| self.rng.uniform(-6.0, -4.0) as f32)
+            .collect();
+        TrainDatum {
+            input_ids: whole[..n].to_vec(),
+            target_ids: target_ids.map(|id| id as u32).collect(),
+            targets_per_position: k,
+            weights: (!self.policy).then(|| weights.clone()),
+            logprobs: self.policy.then_some(sampled),
+            advantages: self.policy.then_some(weights),
+        }
+    }
+}
+
+fn load(family: usize) -> Model {
+    let mut config = tiny_config();
+    let (name, head_dim) = [("llama", 8), ("qwen2", 8), ("qwen3", 16)][family];
+    config["model_type"] = json!(name);
+    config["head_dim"] = json!(head_dim);
+    let dir = tempfile::tempdir().unwrap();
+    write_model(dir.path(), &config, 7).unwrap();
+    Model::load(dir.path(), Kind::Float).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn a_tree_has_the_gradient_of_its_samples(
+        seed: u64, family in 0usize..3, loss in 0usize..3, chunk_tokens in 5usize..64, row_tokens in 100usize..400,
+        little_memory: bool,
+    ) {
+        let model = load(family);
+        let lora = lora(&model, &Projection::ALL);
+        let (policy, targets) = [(false, 1), (false, 3), (true, 1)][loss];
+        let loss = if policy { Loss::ImportanceSampling } else { Loss::CrossEntropy };
+        let mut maker = Maker { rng: SplitMix64::new(seed), policy, targets };
+        let system = maker.ids(5, 20);
+        let mut batch = maker.conversation(&system, 4);
+        batch.extend(maker.conversation(&system, 2));
+        // One and the same sample twice counts twice.
+        batch.push(batch[0].clone());
+        let longest = batch.iter().map(|d| d.input_ids.len()).max().unwrap();
+        let mut sizes = SliceSizes { chunk_tokens, row_tokens, ..sizes() };
+        if little_memory {
+            sizes.memory = Some(Costs::new(&model, 4, sizes).recomputed(longest + 10));
+        }
+        let (total, wanted) = by_autograd(&model, &lora, &batch, loss);
+        let job = TrainJob::forward_backward(&model, &lora, &batch, loss, sizes).unwrap();
+        let out = job.finish(&model).unwrap();
+        prop_assert!((out.loss - total).abs() <= 1e-4 * total.abs().max(1.0), "{} {total}", out.loss);
+        for (i, (found, wanted)) in out.gradients.iter().zip(&wanted).enumerate() {
+            let distance = distance(found, wanted);
+            prop_assert!(distance <= 1e-4, "parameter {i}: {distance:e}");
+        }
+        let apart: usize = batch.iter().map(|d| d.input_ids.len()).sum();
+        prop_assert!(little_memory || out.n_tokens < apart, "{} of {apart}", out.n_tokens);
+        for (datum, logprobs) in batch.iter().zip(&out.logprobs) {
+            let signals = datum.weights.iter().chain(&datum.advantages).flatten();
+            for (signal, logprob) in signals.zip(logprobs) {
+                prop_assert!(*signal == 0.0 || logprob.is_some());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_session_is_computed_once() {
+    let model = load(0);
+    let lora = lora(&model, &Projection::ALL);
+    let mut maker = Maker {
+        rng: SplitMix64::new(3),
+        policy: false,
+        targets: 1,
+    };
+    let (mut history, mut turns) = (maker.ids(20, 1), Vec::new());
+    for _ in 0..5 {
+        history.extend(maker.ids(4, 1));
+        let reply = maker.ids(6, 1);
+        turns.push(maker.turn(&history, &reply));
+        history.extend(reply);
+    }
+    let loss = Loss::CrossEntropy;
+    let job = TrainJob::forward_backward(&model, &lora, &turns, loss, sizes()).unwrap();
+    let out = job.finish(&model).unwrap();
+    assert_eq!(
+        out.n_tokens,
+        20 + 5 * 10 - 1,
+        "as many as its last turn has"
+    );
+    assert_eq!(out.n_loss_tokens, 5 * 6);
+    let (_, wanted) = by_autograd(&model, &lora, &turns, loss);
+    assert_same(&out.gradients, &wanted, 2e-5);
+}
