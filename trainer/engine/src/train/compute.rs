@@ -9,8 +9,8 @@ use tch::{TchError, Tensor};
 
 use super::chunk::Chunk;
 use super::vjp::{leaf, with_grad};
-use crate::layer::{LayerWeights, mlp_half, rms_norm};
-use crate::lora::{LayerLora, Projection};
+use crate::layer::{self, LayerWeights, mlp_half};
+use crate::lora::LayerLora;
 use crate::model::Model;
 use crate::rope::RopeSlice;
 
@@ -118,19 +118,8 @@ impl LayerContext<'_> {
         Ok((x.shallow_clone(), Some(x)))
     }
 
-    #[expect(
-        clippy::many_single_char_names,
-        reason = "the three projections are called so everywhere"
-    )]
     fn qkv(&self, x: &Tensor, rope: &RopeSlice) -> Result<[Tensor; 3], TchError> {
-        let (w, family) = (self.weights(), &self.model.family);
-        let normed = rms_norm(x, &w.input_norm, family.norm_eps, self.model.kind)?;
-        let q = self.linear(Projection::Q, &normed, &w.q, w.q_bias.as_ref())?;
-        let k = self.linear(Projection::K, &normed, &w.k, w.k_bias.as_ref())?;
-        let v = self.linear(Projection::V, &normed, &w.v, w.v_bias.as_ref())?;
-        let q = rope.rotate(&self.heads(&q, family.n_heads, w.q_norm.as_ref())?)?;
-        let k = rope.rotate(&self.heads(&k, family.n_kv_heads, w.k_norm.as_ref())?)?;
-        let v = self.heads(&v, family.n_kv_heads, None)?;
+        let [q, k, v] = layer::qkv(&self.model.family, self.weights(), self.lora, x, rope)?;
         Ok([
             q.f_transpose(1, 2)?,
             k.f_transpose(1, 2)?,
@@ -155,31 +144,6 @@ impl LayerContext<'_> {
         )?;
         let width = family.n_heads * family.head_dim;
         let mixed = mixed.f_transpose(1, 2)?.f_reshape([1, -1, width])?;
-        self.linear(Projection::O, &mixed, &w.o, w.o_bias.as_ref())
-    }
-
-    /// `[1, c, heads * e]` to `[1, c, heads, e]`, each head normalised where the family does that.
-    fn heads(&self, x: &Tensor, n: i64, norm: Option<&Tensor>) -> Result<Tensor, TchError> {
-        let (_, c, _) = x.size3()?;
-        let family = &self.model.family;
-        let x = x.f_view([1, c, n, family.head_dim])?;
-        match norm {
-            Some(weight) => rms_norm(&x, weight, family.norm_eps, self.model.kind),
-            None => Ok(x),
-        }
-    }
-
-    fn linear(
-        &self,
-        which: Projection,
-        x: &Tensor,
-        weight: &Tensor,
-        bias: Option<&Tensor>,
-    ) -> Result<Tensor, TchError> {
-        let y = x.f_linear(weight, bias)?;
-        match self.lora {
-            Some(lora) => lora.add(which, x, y),
-            None => Ok(y),
-        }
+        w.o.forward(&mixed, self.lora.into())
     }
 }
