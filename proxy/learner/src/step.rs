@@ -199,6 +199,7 @@ impl Bench {
             eps: Some(self.rl.eps),
             weight_decay: Some(self.rl.weight_decay),
             grad_clip_norm: Some(self.rl.clip_norm),
+            skip_over: None,
         }
     }
 

@@ -85,7 +85,7 @@ fn load(family: usize) -> Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(8))]
     #[test]
     fn a_tree_has_the_gradient_of_its_samples(
         seed: u64, family in 0usize..3, loss in 0usize..3, chunk_tokens in 5usize..64, row_tokens in 100usize..400,
