@@ -215,7 +215,7 @@ pub(super) fn spend(spend: &Value) -> Option<String> {
     let failed = failed.map_or_else(String::new, |n| format!(", {n} not answered"));
     let asked = out::count(spend["n_answered"].as_u64().unwrap_or_default(), "question");
     Some(format!(
-        "{} tokens of chat; {learning} of learning ({asked}{failed}), which may take {} more",
+        "{} tokens of chat; {learning} of learning ({asked}{failed}; {} left)",
         spend["chat"],
         limit.saturating_sub(learning)
     ))
@@ -357,7 +357,7 @@ mod tests {
         learner: collecting; turns that wait for a verdict: 1
         window:  closed: you chatted a moment ago  (metaclaw scheduler status)
         agent:   _default on the base model; 1 redo and 2 binary_rl samples ready; no step yet
-        today:   9000 tokens of chat; 300 of learning (2 questions, 1 not answered), which may take 49700 more
+        today:   9000 tokens of chat; 300 of learning (2 questions, 1 not answered; 49700 left)
         review:  2 skills that a model wrote wait for your look  (metaclaw skills review)
         review:  1 wish waits for your look  (metaclaw wishes review --agent main)
         output:  3 log lines were dropped: nobody read them in time
