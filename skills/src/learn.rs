@@ -94,7 +94,7 @@ impl Library {
             at_ms,
         };
         let lesson = journal.add(origin, wish, wish, Facet::of_wish(wish));
-        self.put_in_force(lesson)?;
+        self.put_in_force(lesson, &[])?;
         let lesson = lesson.clone();
         journal.write(self.dir())?;
         Ok(Some(lesson))
@@ -145,7 +145,7 @@ impl Library {
         self.change(n, |library, lesson| match lesson.state {
             LessonState::Review { .. } => {
                 lesson.since_ms = Some(at_ms);
-                library.put_in_force(lesson)
+                library.put_in_force(lesson, &[])
             }
             LessonState::InForce
             | LessonState::Noted
@@ -199,10 +199,11 @@ impl Library {
         if self.wishes(&agent).iter().any(|known| known.text == wish) {
             return Ok(None);
         }
+        let beside = said_beside(journal, &origin);
         let lesson = journal.add(origin, heard, wish, facet);
         let why = suspicions(wish);
         if why.is_empty() {
-            self.put_in_force(lesson)?;
+            self.put_in_force(lesson, &beside)?;
         } else {
             lesson.state = LessonState::Review { why };
         }
@@ -267,11 +268,13 @@ impl Library {
         Ok(changed)
     }
 
-    /// Writes the wish down, in the place of those about the same.
-    fn put_in_force(&self, lesson: &mut Lesson) -> Result<(), LearnError> {
+    /// Writes the wish down, in the place of those about the same but for those that were said `beside` it.
+    fn put_in_force(&self, lesson: &mut Lesson, beside: &[String]) -> Result<(), LearnError> {
         let agent = &lesson.origin.agent;
         let is_replaced = |text: &str| {
-            lesson.facet.is_some_and(Facet::is_exclusive) && Facet::of_wish(text) == lesson.facet
+            lesson.facet.is_some_and(Facet::is_exclusive)
+                && Facet::of_wish(text) == lesson.facet
+                && !beside.iter().any(|it| it == text)
         };
         let known = self.own_texts(agent);
         let replaced: Vec<String> = known.into_iter().filter(|it| is_replaced(it)).collect();
@@ -299,6 +302,17 @@ impl Library {
         let wishes = self.own_wishes(agent).into_iter();
         wishes.map(|wish| wish.text).collect()
     }
+}
+
+/// The wishes that stand from the same message: "One sentence, please. I read these on my watch." takes nothing back.
+fn said_beside(journal: &Journal, origin: &Origin) -> Vec<String> {
+    let is_beside = |lesson: &&Lesson| {
+        lesson.state == LessonState::InForce
+            && origin.turn.is_some()
+            && lesson.origin.turn == origin.turn
+    };
+    let lessons = journal.lessons.iter().filter(is_beside);
+    lessons.map(|lesson| lesson.wish.clone()).collect()
 }
 
 fn settled(lesson: &Lesson) -> LearnError {
@@ -382,6 +396,33 @@ mod tests {
         let again = world.library.undo(2).unwrap_err();
         assert_eq!(again.to_string(), "lesson 2 is undone already");
         assert!(matches!(world.library.undo(9), Err(LearnError::Unknown(9))));
+    }
+
+    /// The hint was about length, as the order was, and took its place.
+    #[test]
+    fn two_wishes_of_one_message_stand_beside_each_other() {
+        let world = World::new();
+        let learn = |text: &str, wish: &str, seq| {
+            let heard = Heard::Wish {
+                said: text.to_owned(),
+                wish: wish.to_owned(),
+                facet: Facet::of_wish(wish),
+            };
+            let turn = Some(metaclaw_chat::TurnId { session: 1, seq });
+            let origin = Origin {
+                turn,
+                ..world.origin("s")
+            };
+            world.library.learn(&heard, origin).unwrap();
+        };
+        let (order, hint) = ("Always answer in one sentence.", "Keep answers short.");
+        learn(order, order, 0);
+        learn("I read these on my watch.", hint, 0);
+        assert_eq!(world.wishes(), [order, hint]);
+        // A later one takes the place of both.
+        let long = "From now on explain everything in detail.";
+        learn(long, long, 1);
+        assert_eq!(world.wishes(), [long]);
     }
 
     /// Its lesson stayed in force in the journal, and `undo` took back what was gone.

@@ -17,9 +17,9 @@ mod leaves;
 
 /// More keys than this of one section are not named one by one.
 const MANY: usize = 3;
-/// Wishes are heard by rules; skills are files that people write, and those that we ship.
+/// What needs no weights: wishes stand at once, and what a model writes as a skill waits for its owner.
 const BY_HAND: &str =
-    "wishes from what you say, from the next session on; skills as you write them";
+    "wishes from what you say, and skills that you write or accept, from the next session on";
 
 /// What serves, what learns, and what leaves the machine, in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

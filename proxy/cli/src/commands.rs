@@ -37,9 +37,9 @@ mod wishes;
 use self::context::Context;
 use crate::environment::Environment;
 
-/// A proxy that an agent talks through and that makes the model behind it better.
+/// A proxy that your agent talks through, and that makes the model behind it better. `metaclaw start` begins.
 #[derive(Debug, Parser)]
-#[command(name = "metaclaw", version, about, max_term_width = 100)]
+#[command(name = "metaclaw", version, max_term_width = 100)]
 pub(crate) struct Cli {
     /// The home folder, in place of METACLAW_HOME, else ~/.metaclaw.
     #[arg(long, global = true, value_name = "DIR", help_heading = "Which one")]

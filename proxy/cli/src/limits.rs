@@ -1,7 +1,7 @@
 //! What the system allows this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 /// Below this, `proxy.max_streams` of 2,000 cannot be reached: a stream takes two connections.
 const ENOUGH: u64 = 4_500;
@@ -34,7 +34,7 @@ fn log_limits(limits: Rlimit) {
                 "few connections are possible: `ulimit -Hn` allows no more files"
             );
         }
-        Some(open_files) => info!(open_files, "connections are bounded by open files"),
+        Some(open_files) => debug!(open_files, "connections are bounded by open files"),
         None => {}
     }
 }

@@ -19,14 +19,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::{
-    EnvFilter, Layer, filter::filter_fn, layer::SubscriberExt, util::SubscriberInitExt,
+    EnvFilter, Layer, filter::filter_fn, fmt::format, layer::SubscriberExt, util::SubscriberInitExt,
 };
 
+use self::for_person::Lines;
 use crate::{
     environment::Environment,
     out,
     traces::{self, Traces},
 };
+
+mod for_person;
 
 /// Lines that wait to be written; each is cut at [`MAX_LINE`] bytes.
 const QUEUE: usize = 4_096;
@@ -105,6 +108,10 @@ pub(crate) fn begin(environment: &Environment, file: Option<PathBuf>) -> anyhow:
             gate: first.clone(),
         })
         .with_ansi(io::stderr().is_terminal())
+        .event_format(Lines {
+            is_terminal: hidden == WITHOUT_WORDS,
+            full: format(),
+        })
         .with_filter(filter);
     let (turns, traces) = traces::layer(environment)?;
     let logger = tracing_subscriber::registry()

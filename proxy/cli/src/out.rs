@@ -121,9 +121,10 @@ pub(crate) fn can_ask() -> bool {
 }
 
 /// Asks a question whose answer is yes unless it is said to be no.
-pub(crate) fn ask(question: &str) -> io::Result<bool> {
+pub(crate) fn ask(question: &str, preset: bool) -> io::Result<bool> {
     let mut out = io::stdout().lock();
-    write!(out, "{question} [Y/n] ")?;
+    let choice = if preset { "[Y/n]" } else { "[y/N]" };
+    write!(out, "{question} {choice} ")?;
     out.flush()?;
     let mut answer = String::new();
     // The end of the input is no answer, and no yes.
@@ -131,7 +132,7 @@ pub(crate) fn ask(question: &str) -> io::Result<bool> {
         return Ok(false);
     }
     let answer = answer.trim().to_lowercase();
-    Ok(answer.is_empty() || answer == "y" || answer == "yes")
+    Ok(answer.is_empty() && preset || answer == "y" || answer == "yes")
 }
 
 /// Says something beside the answer.
@@ -176,12 +177,17 @@ pub(crate) fn escaped(text: &str, is_harmful: impl Fn(char) -> bool) -> Cow<'_, 
 pub(crate) fn span(ms: u64) -> String {
     let seconds = ms / 1_000;
     match seconds {
-        0 => format!("{ms} ms"),
-        1..60 => format!("{seconds} s"),
+        0..60 => format!("{seconds} s"),
         60..3_600 => format!("{} min", seconds / 60),
         3_600..86_400 => format!("{} h", seconds / 3_600),
         _ => format!("{} d", seconds / 86_400),
     }
+}
+
+/// How many there are of a thing: `1 turn`, `2 turns`.
+pub(crate) fn count(n: u64, thing: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{n} {thing}{plural}")
 }
 
 /// Columns as wide as their widest cell.
@@ -234,7 +240,7 @@ mod tests {
     #[test]
     fn a_span_is_told_in_its_largest_unit() {
         let spans = [5, 59_000, 61_000, 7_200_000, 200_000_000].map(super::span);
-        assert_eq!(spans, ["5 ms", "59 s", "1 min", "2 h", "2 d"]);
+        assert_eq!(spans, ["0 s", "59 s", "1 min", "2 h", "2 d"]);
     }
 
     #[test]

@@ -113,7 +113,8 @@ impl Keeper {
 }
 
 /// Whether nothing was said in a conversation but what its owner says now: OpenClaw's `/new` empties the history and
-/// may keep the name. A history that was summed up has the summary besides.
+/// may keep the name. A history that was summed up has the summary before it. Behind it the agent itself may add
+/// something that is nobody's words, as OpenClaw does with each message.
 fn begins_anew(chat: &ChatRequest) -> bool {
     use metaclaw_chat::Role;
     let goes_on = |name| chat.field_json(name).is_some_and(|json| json != "null");
@@ -121,5 +122,5 @@ fn begins_anew(chat: &ChatRequest) -> bool {
         return false;
     }
     let mut said = chat.messages().filter(|it| it.role() != Role::System);
-    said.next().is_some_and(|first| first.is_owners()) && said.next().is_none()
+    said.next().is_some_and(|first| first.is_owners()) && !said.any(|it| it.is_owners())
 }

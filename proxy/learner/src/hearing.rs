@@ -133,9 +133,15 @@ fn tell(agent: &AgentId, lesson: &Lesson) {
     let Lesson { n, heard, wish, .. } = lesson;
     match &lesson.state {
         LessonState::InForce => {
+            // Mostly a wish is what was said, word for word.
+            let hint = if heard == wish {
+                String::new()
+            } else {
+                format!("heard {heard:?} -> ")
+            };
             tracing::info!(
                 target: WITH_WORDS,
-                "heard {heard:?} -> wish, from the next session on: {wish}  (metaclaw undo {n})"
+                "{hint}wish, from the next session on: {wish}  (metaclaw undo {n})"
             );
             tracing::info!(target: WITHOUT_WORDS, %agent, lesson = n, "a wish was heard: it stands from the next session on");
         }

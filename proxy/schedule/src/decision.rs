@@ -69,6 +69,8 @@ pub enum Obstacle {
         /// When that is over.
         until_ms: u64,
     },
+    /// Nobody has looked at the keyboard yet: a moment after the start.
+    Unread,
     /// The owner is busy or asleep for less than `scheduler.min_window_minutes` more.
     TooShort {
         /// When the owner is back.
@@ -133,6 +135,7 @@ pub fn decide(rules: &Rules, facts: &Facts, now_ms: u64) -> Window {
     let is_night = nights.iter().any(|it| it.covers(now_ms));
     let away: Vec<Interval> = nights.iter().chain(&facts.busy).copied().collect();
     match covered_until(&away, now_ms) {
+        None if matches!(facts.keyboard, Keyboard::Unread) => closed(Obstacle::Unread),
         None => closed(Obstacle::InUse { until_ms }),
         Some(back_ms) if back_ms - now_ms < rules.min_window_ms => {
             closed(Obstacle::TooShort { until_ms: back_ms })
@@ -206,6 +209,7 @@ impl fmt::Display for Obstacle {
             Self::OnBattery => "the machine runs on battery",
             Self::Chatting { .. } => "you chatted a moment ago",
             Self::InUse { .. } => "the keyboard is in use",
+            Self::Unread => "whether you are away is looked at in a moment",
             Self::TooShort { .. } => "too little is left of the time that you are away",
         })
     }

@@ -102,6 +102,12 @@ impl Looks {
         // By then the display has answered for the first time.
         let mut pause = FIRST;
         loop {
+            let sleep = tokio::time::sleep(pause);
+            pause = EVERY;
+            if ending.run_until_cancelled(sleep).await.is_none() {
+                self.look().await;
+                return self.save().await;
+            }
             let is_open = self.look().await;
             if was_open != Some(is_open) {
                 let window = self.schedule.window(now_ms(), None);
@@ -112,12 +118,6 @@ impl Looks {
                 (was_open, n_looks) = (Some(is_open), 0);
             }
             n_looks += 1;
-            let sleep = tokio::time::sleep(pause);
-            pause = EVERY;
-            if ending.run_until_cancelled(sleep).await.is_none() {
-                self.look().await;
-                return self.save().await;
-            }
         }
     }
 

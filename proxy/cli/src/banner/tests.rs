@@ -32,7 +32,7 @@ fn a_laptop_keeps_everything() {
       base URL  http://127.0.0.1:30000/v1
       settings  config.yaml (mode rl)
       serves    demo.gguf on the local trainer
-      learns    weights by redo+binary_rl, whenever a batch is ready (an experiment: nothing tests yet what serves); wishes from what you say, from the next session on; skills as you write them
+      learns    weights by redo+binary_rl, whenever a batch is ready (an experiment: nothing tests yet what serves); wishes from what you say, and skills that you write or accept, from the next session on
       leaves    chat -> nowhere, judge -> nowhere (2 rules), training -> nowhere
       try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"messages":[{"role":"user","content":"What is the capital of France?"}]}'
     "#);
@@ -61,7 +61,7 @@ fn auto_without_a_model_says_that_no_weights_learn() {
       base URL  http://127.0.0.1:30000/v1
       settings  config.yaml (mode auto)
       serves    big-1 at api.example
-      learns    no weights, because no policy model is configured (mode auto works as skills_only); wishes from what you say, from the next session on; skills as you write them
+      learns    no weights, because no policy model is configured (mode auto works as skills_only); wishes from what you say, and skills that you write or accept, from the next session on
       leaves    chat -> api.example, judge -> api.example (big-1), training -> nowhere
       no effect memory.enabled, memory.dir: no memory
       no effect wechat.enabled: nothing

@@ -89,7 +89,7 @@ async fn list(context: &Context, json: bool) -> anyhow::Result<()> {
 fn told(agent: &AgentId, adapter: Option<&str>) -> String {
     let adapter = adapter.unwrap_or("the base model");
     format!(
-        "{agent} is served with {adapter} from its next request on; its next training starts from there (mode: skills_only trains no more)"
+        "{agent} is served with {adapter} from its next request on; its next training starts from there (`mode: skills_only` in the settings ends training)"
     )
 }
 

@@ -7,9 +7,12 @@ use metaclaw_chat::{AgentId, Usage};
 use serde::Serialize;
 
 use self::columns::{Column, side_by_side};
-use super::{context::Context, source::running};
+use super::{
+    context::Context,
+    source::{agent, running},
+};
 use crate::{
-    compare::{Answered, Given, MAX_ANSWER, Plan, Question, Wanted},
+    compare::{Answered, Given, MAX_ANSWER, Plan, Planned, Question, Wanted},
     control::ControlClient,
     out, terminal,
 };
@@ -24,9 +27,9 @@ const WIDTH: usize = 100;
 /// Arguments of `compare`.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// The agent whose questions and lessons they are: `main` for OpenClaw's.
-    #[arg(long, default_value = "_default")]
-    agent: AgentId,
+    /// The agent whose questions and lessons they are: `main` for OpenClaw's; without one, the agent that spoke last.
+    #[arg(long)]
+    agent: Option<AgentId>,
     /// So many of your last questions.
     #[arg(short = 'n', long = "n", value_name = "N", default_value_t = 5, value_parser = number)]
     n: usize,
@@ -65,28 +68,25 @@ impl CompareArgs {
                 context.home.dir().display()
             );
         };
+        let agent = agent(context, self.agent.as_ref()).await?;
         let wanted = Wanted {
-            agent: self.agent.clone(),
+            agent: agent.clone(),
             n: self.n,
             questions: self.questions.clone(),
         };
         let plan: Plan = client.ask("compare_plan", &wanted).await?;
         anyhow::ensure!(
             !plan.questions.is_empty(),
-            "agent {} has asked nothing yet that could be asked again: `metaclaw compare -- \"What is rain?\"` takes a question of yours",
-            self.agent
+            "agent {agent} has asked nothing yet that could be asked again: `metaclaw compare -- \"What is rain?\"` takes a question of yours"
         );
         anyhow::ensure!(
             plan.adapter.is_some() || plan.questions.iter().any(|it| it.lessons.is_some()),
-            "nothing that agent {} learned fits these questions, so both answers would be the same: `metaclaw wishes list --agent {0}` shows its wishes",
-            self.agent
+            "nothing that agent {agent} learned fits these questions, so both answers would be the same: `metaclaw wishes list --agent {agent}` shows its wishes"
         );
         out::aside(before(&plan));
         let mut compared = Vec::new();
         for planned in &plan.questions {
-            let one = self
-                .one(&client, &plan, &planned.question, planned.lessons.clone())
-                .await?;
+            let one = self.one((&client, &agent), &plan, planned).await?;
             if !self.json {
                 out::line(shown(&one))?;
             }
@@ -101,23 +101,23 @@ impl CompareArgs {
 
     async fn one(
         &self,
-        client: &ControlClient,
+        (client, agent): (&ControlClient, &AgentId),
         plan: &Plan,
-        question: &str,
-        lessons: Option<String>,
+        planned: &Planned,
     ) -> anyhow::Result<Compared> {
+        let (question, lessons) = (&planned.question, planned.lessons.clone());
         let mut answers = Vec::new();
         for given in columns_of(plan, lessons.is_some()) {
             let asked = Question {
-                agent: self.agent.clone(),
-                text: question.to_owned(),
+                agent: agent.clone(),
+                text: question.clone(),
                 given,
             };
             let answered = client.order("compare", &asked, DEADLINE).await?;
             answers.push((given, answered));
         }
         Ok(Compared {
-            question: question.to_owned(),
+            question: question.clone(),
             lessons,
             answers,
         })
@@ -189,7 +189,7 @@ fn title(given: Given) -> &'static str {
     match given {
         Given::Nothing => "without",
         Given::Lessons => "with wishes and skills",
-        Given::Weights => "with these and the weights",
+        Given::Weights => "with all that was learned",
     }
 }
 

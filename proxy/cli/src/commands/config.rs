@@ -99,10 +99,11 @@ fn show(context: &Context, file: Option<PathBuf>, json: bool) -> anyhow::Result<
     } else {
         let row = |it: &Effective| {
             let origin = it.origin.clone().unwrap_or_else(|| "default".to_owned());
-            vec![it.key.clone(), one_line(&it.value), origin]
+            // The value last: one may be long, and the others stay below one another.
+            vec![it.key.clone(), origin, one_line(&it.value)]
         };
         let rows: Vec<Vec<String>> = effective.iter().map(row).collect();
-        out::line(out::table(&["key", "value", "from"], &rows))?;
+        out::line(out::table(&["key", "from", "value"], &rows))?;
     }
     for unknown in &loaded.unknown {
         out::aside(format!("warning: {unknown}"));

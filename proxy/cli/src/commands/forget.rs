@@ -66,8 +66,15 @@ fn told(forgotten: &Forgotten) -> String {
         n_lessons,
         adapters,
     } = forgotten;
+    if *n_sessions == 0 {
+        return "nothing that is kept was said then".to_owned();
+    }
+    let count = |n: usize, thing: &str| out::count(n.try_into().unwrap_or(u64::MAX), thing);
     let text = format!(
-        "forgotten: {n_turns} turns of {n_sessions} sessions, and {n_lessons} lessons that came from them; nothing of them is on the disk any more"
+        "forgotten: {} of {}, and {} from there; nothing of that is on the disk any more",
+        out::count(*n_turns, "turn"),
+        count(*n_sessions, "session"),
+        count(*n_lessons, "lesson"),
     );
     if adapters.is_empty() {
         return text;

@@ -82,18 +82,32 @@ impl KeysArgs {
                 } else {
                     key
                 })?;
+                out::aside("it is shown this once; callers send it as `Authorization: Bearer KEY`");
                 if is_first {
                     out::aside(
                         "this is the first key: from now on every caller must show one, and what callers show goes to no upstream (llm.api_key does)",
                     );
+                    tell_of_agent(context);
                 }
             }
             What::Remove { name } => {
                 ensure!(keys.contains_key(&name), "there is no key {name}");
                 remove(context, &file, &name).await?;
+                tell_of_agent(context);
             }
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// OpenClaw gets its key when it is pointed at us: until then our refusal costs it a fallback at every turn.
+fn tell_of_agent(context: &Context) {
+    let home = &context.home;
+    let is_wired = home.wiring().record().is_ok_and(|it| it.is_some());
+    if is_wired && matches!(home.holder(), Ok(Some(_))) {
+        out::aside(
+            "OpenClaw is given its key at the start: `metaclaw stop`, then `metaclaw start`; until then its former model may answer it, and nothing is learned from that",
+        );
     }
 }
 

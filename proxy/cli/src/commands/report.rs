@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
     /// The day, as in 2026-11-22; today without one.
-    #[arg(long, value_name = "YYYY-MM-DD", conflicts_with = "days")]
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = day, conflicts_with = "days")]
     day: Option<Date>,
     /// So many days together, today among them.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=366))]
@@ -31,6 +31,11 @@ pub(crate) struct ReportArgs {
     /// As JSON.
     #[arg(long)]
     json: bool,
+}
+
+fn day(text: &str) -> Result<Date, String> {
+    let day = text.parse();
+    day.map_err(|_| "a day is written as in 2026-11-22".to_owned())
 }
 
 // === impl ReportArgs ===

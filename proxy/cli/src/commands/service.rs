@@ -57,7 +57,7 @@ impl ServiceArgs {
                 let removed = remove(&context.environment)?;
                 out::line(match removed {
                     Some(path) => format!("removed {}", path.display()),
-                    None => "there is no unit of ours".to_owned(),
+                    None => "there is no unit of MetaClaw's".to_owned(),
                 })?;
             }
             What::Status => out::line(status(&context.environment))?,

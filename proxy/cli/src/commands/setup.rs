@@ -35,7 +35,7 @@ mod models;
 /// The longest key on standard input.
 const MAX_KEY: u64 = 64 << 10;
 /// What must be given where nobody can be asked.
-const NEEDED: &str = "setup asks on a terminal, and there is none here: give the answers as flags, --provider NAME (or --api-base URL) and --model ID; the key by --api-key-env VARIABLE or --api-key-stdin (without one, what callers show passes); --mode, --port and --skills-dir where the defaults do not suit:\n  metaclaw setup --provider openai --model gpt-4o --api-key-env OPENAI_API_KEY";
+const NEEDED: &str = "without a terminal, or with --non-interactive, the answers are flags, --provider NAME (or --api-base URL) and --model ID; the key by --api-key-env VARIABLE or --api-key-stdin (without one, what callers show passes); --mode, --port and --skills-dir where the defaults do not suit:\n  metaclaw setup --provider openai --model gpt-4o --api-key-env OPENAI_API_KEY";
 
 /// Arguments of `setup`.
 #[derive(Debug, Default, Args)]

@@ -19,6 +19,8 @@ use crate::{
 /// A process that has the home and is not listening yet says where it is soon.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
+/// OpenClaw's own name for its first agent.
+const OPENCLAWS: &str = "main";
 
 /// The running process; `None` where nothing runs.
 pub(crate) async fn running(home: &Home) -> anyhow::Result<Option<ControlClient>> {
@@ -80,6 +82,32 @@ pub(super) async fn count_learned(context: &Context, done: &Done) {
             "warning: the lesson is missing in the counts of its day: {error:#}"
         ));
     }
+}
+
+/// The agent that a command is about: the one that is named, else the one that spoke last, so that nobody who has one
+/// agent has to name it. Before anybody spoke: OpenClaw's, where that is pointed at us.
+pub(super) async fn agent(context: &Context, named: Option<&AgentId>) -> anyhow::Result<AgentId> {
+    if let Some(agent) = named {
+        return Ok(agent.clone());
+    }
+    let wiring = context.home.wiring();
+    let first = match wiring.record() {
+        Ok(Some(_)) => OPENCLAWS.parse()?,
+        _ => AgentId::default_agent(),
+    };
+    let has_log = context.home.turns().exists();
+    if !has_log && running(&context.home).await?.is_none() {
+        return Ok(first);
+    }
+    let source = TurnSource::open(context, "lessons").await?;
+    let newest = TurnsQuery {
+        limit: 1,
+        ..TurnsQuery::default()
+    };
+    let turns = source.list(newest).await?;
+    source.close().await?;
+    let last = turns.first().map(|turn| turn.agent.clone());
+    Ok(last.unwrap_or(first))
 }
 
 /// Where turns come from.

@@ -89,8 +89,6 @@ impl StartArgs {
         // are learned from what was said.
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
         let home = self.home(context)?;
-        let version = env!("CARGO_PKG_VERSION");
-        info!(version, home = %home.dir().display(), "metaclaw starts");
         limits::raise_open_files();
         let mut loaded = self.settings(context)?;
         let rooms = loaded.rooms();
@@ -100,6 +98,8 @@ impl StartArgs {
         home.create()
             .with_context(|| format!("cannot make the home folder {}", home.dir().display()))?;
         let lock = home.lock("start")?;
+        let version = env!("CARGO_PKG_VERSION");
+        info!(version, home = %home.dir().display(), "metaclaw starts");
         let tell_parent = self.tell_parent;
         let agent = AgentLink::new(
             &home,

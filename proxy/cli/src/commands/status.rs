@@ -121,7 +121,8 @@ fn private(status: &Value) -> Vec<String> {
     let (relayed, off_record) = (count("relayed_only"), count("off_record"));
     if relayed + off_record > 0 {
         lines.push(format!(
-            "private: {relayed} chats only relayed, {off_record} off the record: nothing of them is kept"
+            "private: {} only relayed, {off_record} off the record: nothing of them is kept",
+            out::count(relayed, "chat")
         ));
     }
     lines
@@ -212,10 +213,10 @@ pub(super) fn spend(spend: &Value) -> Option<String> {
     let (limit, learning) = (spend["limit"].as_u64()?, spend["learning"].as_u64()?);
     let failed = spend["n_failed"].as_u64().filter(|n| *n > 0);
     let failed = failed.map_or_else(String::new, |n| format!(", {n} not answered"));
+    let asked = out::count(spend["n_answered"].as_u64().unwrap_or_default(), "question");
     Some(format!(
-        "{} tokens of chat, {learning} of learning ({} questions{failed}), {} left",
+        "{} tokens of chat; {learning} of learning ({asked}{failed}; {} left)",
         spend["chat"],
-        spend["n_answered"],
         limit.saturating_sub(learning)
     ))
 }
@@ -356,7 +357,7 @@ mod tests {
         learner: collecting; turns that wait for a verdict: 1
         window:  closed: you chatted a moment ago  (metaclaw scheduler status)
         agent:   _default on the base model; 1 redo and 2 binary_rl samples ready; no step yet
-        today:   9000 tokens of chat, 300 of learning (2 questions, 1 not answered), 49700 left
+        today:   9000 tokens of chat; 300 of learning (2 questions, 1 not answered; 49700 left)
         review:  2 skills that a model wrote wait for your look  (metaclaw skills review)
         review:  1 wish waits for your look  (metaclaw wishes review --agent main)
         output:  3 log lines were dropped: nobody read them in time

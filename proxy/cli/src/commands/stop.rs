@@ -29,11 +29,13 @@ pub(crate) struct StopArgs {
 impl StopArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let was_wired = context.home.wiring().record().is_ok_and(|it| it.is_some());
         let pid = end(context, Duration::from_secs(self.timeout)).await?;
         self.report(context, pid)?;
         // It did so itself, unless a crash kept it from it.
         let outcome = context.home.wiring().unwire()?;
-        if let Some(said) = told(&outcome).filter(|_| !self.json) {
+        let by_itself = was_wired.then_some("its file is put back");
+        if let Some(said) = told(&outcome).or(by_itself).filter(|_| !self.json) {
             out::line(format!("OpenClaw: {said}"))?;
         }
         Ok(ExitCode::SUCCESS)

@@ -116,7 +116,8 @@ fn row(turn: &TurnSummary) -> Vec<String> {
         turn.id.to_string(),
         out::span(now_ms().saturating_sub(turn.ended_ms)),
         turn.agent.to_string(),
-        short(turn.session.as_str(), 20),
+        // Whole: `metaclaw forget SESSION` takes it as it stands here.
+        turn.session.to_string(),
         outcome(turn.end, &turn.state),
         turn.score.map(score).unwrap_or_default().to_owned(),
         short(turn.asked.as_deref().unwrap_or_default(), 32),

@@ -34,7 +34,7 @@ impl UninstallArgs {
             if !out::can_ask() {
                 bail!("nothing was changed: `metaclaw uninstall --yes` does it without asking");
             }
-            if !out::ask("Do all of this?")? {
+            if !out::ask("Do all of this?", false)? {
                 out::line("nothing was changed")?;
                 return Ok(ExitCode::FAILURE);
             }
@@ -83,12 +83,12 @@ async fn end(context: &Context, home: Home) -> anyhow::Result<()> {
 fn plan(home: &Home, ours: &[String]) -> String {
     let dir = home.dir().display();
     let what = if ours.is_empty() {
-        format!("nothing of ours is in {dir}")
+        format!("nothing in {dir} is MetaClaw's")
     } else {
         format!("removes from {dir}: {}", ours.join(", "))
     };
     format!(
-        "MetaClaw is stopped, OpenClaw's file is put back as it was, and its service unit removed, where there are any;\n{what}"
+        "stops MetaClaw, puts OpenClaw's file back, takes away the service unit, where there are any;\n{what}"
     )
 }
 

@@ -11,7 +11,7 @@ use super::{
     context::Context,
     library::files,
     skills::counted,
-    source::{count_learned, lesson_counts, running},
+    source::{agent, count_learned, lesson_counts, running},
 };
 use crate::{
     control::{LessonsView, WishChange},
@@ -23,9 +23,9 @@ use crate::{
 pub(crate) struct WishesArgs {
     #[command(subcommand)]
     what: What,
-    /// The agent: `main` for OpenClaw's, `_shared` for all.
-    #[arg(long, global = true, default_value = "_default")]
-    agent: AgentId,
+    /// The agent: `main` for OpenClaw's, `_shared` for all; without one, the agent that spoke last.
+    #[arg(long, global = true)]
+    agent: Option<AgentId>,
     /// As JSON.
     #[arg(long, global = true)]
     json: bool,
@@ -75,69 +75,23 @@ pub(crate) struct UndoArgs {
 impl WishesArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let agent = self.agent.clone();
+        let agent = agent(context, self.agent.as_ref()).await?;
+        // Whose it is, where nobody said so.
+        let whose = match &self.agent {
+            None => format!("{agent}: "),
+            Some(_) => String::new(),
+        };
         let change = match self.what {
-            What::List => return self.list(context).await,
-            What::Review { accept: None } => return self.review(context).await,
+            What::List => return list(context, &agent, self.json).await,
+            What::Review { accept: None } => return review(context, &agent, self.json).await,
             What::Review { accept: Some(n) } => WishChange::Accept { n },
             What::Add { wish } => WishChange::Add { agent, wish },
             What::Remove { wish } => WishChange::Remove { agent, wish },
             What::Edit { wish, to } => WishChange::Edit { agent, wish, to },
         };
-        said(&apply(context, change).await?, self.json)?;
-        Ok(ExitCode::SUCCESS)
-    }
-
-    async fn list(&self, context: &Context) -> anyhow::Result<ExitCode> {
-        let view = view(context, &self.agent).await?;
-        if self.json {
-            out::json(&view)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        if view.wishes.is_empty() {
-            out::line(format!(
-                "{} has no wishes yet: say one (\"please always answer in one sentence\"), or `metaclaw wishes add --agent {0} \"...\"`. They lie in {}",
-                self.agent,
-                view.file.display()
-            ))?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        let wishes = view.wishes.iter().zip(&view.counts);
-        let rows: Vec<Vec<String>> = wishes
-            .map(|(wish, counts)| row(wish, counts, &view))
-            .collect();
-        let head = ["wish", "learned", "undo", "given", "with", "without"];
-        out::line(out::table(&head, &rows))?;
-        Ok(ExitCode::SUCCESS)
-    }
-
-    async fn review(&self, context: &Context) -> anyhow::Result<ExitCode> {
-        let view = view(context, &self.agent).await?;
-        let waiting: Vec<&Lesson> = view
-            .lessons
-            .iter()
-            .filter(|it| matches!(it.state, LessonState::Review { .. }))
-            .collect();
-        if self.json {
-            out::json(&waiting)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        if waiting.is_empty() {
-            out::line("nothing waits for your review")?;
-        }
-        for lesson in waiting {
-            let LessonState::Review { why } = &lesson.state else {
-                continue;
-            };
-            out::line(format!("{}  {}", lesson.n, lesson.wish))?;
-            for why in why {
-                out::line(format!("   it waits because {why}"))?;
-            }
-            out::line(format!(
-                "   let it stand: metaclaw wishes review --accept {0}; away with it: metaclaw undo {0}",
-                lesson.n
-            ))?;
-        }
+        let accepts = matches!(change, WishChange::Accept { .. });
+        let done = apply(context, change).await?;
+        said(&if accepts { done } else { whose + &done }, self.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -153,6 +107,60 @@ impl UndoArgs {
         )?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Those in force.
+async fn list(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<ExitCode> {
+    let view = view(context, agent).await?;
+    if json {
+        out::json(&view)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if view.wishes.is_empty() {
+        out::line(format!(
+            "{agent} has no wishes yet: say one (\"please always answer in one sentence\"), or `metaclaw wishes add --agent {agent} \"...\"`. They lie in {}",
+            view.file.display()
+        ))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let wishes = view.wishes.iter().zip(&view.counts);
+    let rows: Vec<Vec<String>> = wishes
+        .map(|(wish, counts)| row(wish, counts, &view))
+        .collect();
+    let head = ["wish", "learned", "undo", "given", "with", "without"];
+    out::line(out::table(&head, &rows))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Those that wait.
+async fn review(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<ExitCode> {
+    let view = view(context, agent).await?;
+    let waiting: Vec<&Lesson> = view
+        .lessons
+        .iter()
+        .filter(|it| matches!(it.state, LessonState::Review { .. }))
+        .collect();
+    if json {
+        out::json(&waiting)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if waiting.is_empty() {
+        out::line("nothing waits for your review")?;
+    }
+    for lesson in waiting {
+        let LessonState::Review { why } = &lesson.state else {
+            continue;
+        };
+        out::line(format!("{}  {}", lesson.n, lesson.wish))?;
+        for why in why {
+            out::line(format!("   it waits because {why}"))?;
+        }
+        out::line(format!(
+            "   let it stand: metaclaw wishes review --accept {0}; away with it: metaclaw undo {0}",
+            lesson.n
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What was done, in words.

@@ -118,7 +118,7 @@ async fn a_skill_that_was_written_is_reviewed_served_counted_and_forgotten() {
     );
 
     let said = home.ask(&["forget", "s-1"]).await.unwrap();
-    assert!(said.contains("and 1 lessons"), "{said}");
+    assert!(said.contains("and 1 lesson from there"), "{said}");
     let left = files_with(home.path(), b"Xqzjvkwp").unwrap();
     assert_eq!(left, Vec::<PathBuf>::new());
     home.ask(&["stop"]).await.unwrap();

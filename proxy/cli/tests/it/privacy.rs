@@ -57,7 +57,7 @@ async fn off_is_at_once_and_kept_over_a_restart_and_on_ends_it() {
     let status = home.ask(&["status"]).await.unwrap();
     assert!(status.contains(&format!("off:     {told}")), "{status}");
     assert!(
-        status.contains("private: 1 chats only relayed, 0 off the record"),
+        status.contains("private: 1 chat only relayed, 0 off the record"),
         "{status}"
     );
     let refused = home.refusal(&["on", "--agent", "work"]).await.unwrap();

@@ -81,7 +81,7 @@ async fn a_lesson_is_seen_on_a_pipe_as_it_is_heard_and_the_view_ends_with_the_pr
     let spent = lines.next_line().await.unwrap().unwrap();
     assert_eq!(
         spent,
-        "today 0 tokens of chat, 0 of learning (0 questions), 50000 left"
+        "today 0 tokens of chat; 0 of learning (0 questions; 50000 left)"
     );
     proxy
         .chat("s", &["Hello", "answer to 1", WISH])

@@ -167,7 +167,7 @@ async fn the_owner_chooses_what_serves_at_once_and_after_a_restart() {
         .await
         .unwrap();
     let said = home.ask(&["adapters", "use", "base"]).await.unwrap();
-    insta::assert_snapshot!(said, @"_default is served with the base model from its next request on; its next training starts from there (mode: skills_only trains no more)");
+    insta::assert_snapshot!(said, @"_default is served with the base model from its next request on; its next training starts from there (`mode: skills_only` in the settings ends training)");
     // The same session, at its next request.
     assert_eq!(served(&proxy).await.unwrap(), "base");
     let refused = home.refusal(&["adapters", "use", "base"]).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::harness::{TestHome, Upstream, until};
+use crate::harness::{TestHome, Upstream, exchange, until};
 
 #[tokio::test]
 async fn a_wish_that_is_said_stands_from_the_next_session_until_it_is_undone() {
@@ -62,6 +62,32 @@ async fn a_wish_that_is_said_stands_from_the_next_session_until_it_is_undone() {
     assert!(proxy.ended().await.unwrap().success());
 }
 
+/// `wishes list` said of OpenClaw's owner that `_default` has none, and `wishes add` wrote where no agent looks.
+#[tokio::test]
+async fn the_agent_that_spoke_last_is_meant() {
+    let upstream = Upstream::new().await.unwrap();
+    let home = TestHome::before(&upstream).unwrap();
+    let proxy = home.start().await.unwrap();
+    proxy.chat("s", &["Hello"]).await.unwrap();
+    let body = r#"{"model":"m","messages":[{"role":"user","content":"Hello"}]}"#;
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\nx-agent-id: work\r\nx-session-id: w\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    exchange(&proxy.url, &(head + body)).await.unwrap();
+    let of_work = async || {
+        let turns = home.json(&["turns", "list", "--agent", "work", "--json"]);
+        Ok(turns.await?.as_array().is_some_and(|it| !it.is_empty()))
+    };
+    until(of_work).await.unwrap();
+    let added = home.ask(&["wishes", "add", "Be brief."]).await.unwrap();
+    assert!(added.starts_with("work: in force"), "{added}");
+    let listed = home.json(&["wishes", "list", "--json"]).await.unwrap();
+    assert_eq!(listed["wishes"], serde_json::json!(["Be brief."]));
+    home.ask(&["stop"]).await.unwrap();
+    assert!(proxy.ended().await.unwrap().success());
+}
+
 #[tokio::test]
 async fn wishes_are_edited_where_nothing_runs() {
     let home = TestHome::new("mode: skills_only\n").unwrap();
@@ -70,7 +96,7 @@ async fn wishes_are_edited_where_nothing_runs() {
     let added = home.ask(&["wishes", "add", "Be brief."]).await.unwrap();
     assert_eq!(
         added,
-        "in force from the next session on: Be brief.  (metaclaw undo 1)"
+        "_default: in force from the next session on: Be brief.  (metaclaw undo 1)"
     );
     home.ask(&["wishes", "edit", "Be brief.", "Answer in German."])
         .await
@@ -146,7 +172,7 @@ async fn what_is_forgotten_lies_in_no_file_any_more() {
     std::fs::write(digests.join("2026-11-22.md"), digest).unwrap();
     let said = home.ask(&["forget", "s-1"]).await.unwrap();
     assert!(
-        said.starts_with("forgotten: 1 turns of 1 sessions, and 1 lessons"),
+        said.starts_with("forgotten: 1 turn of 1 session, and 1 lesson"),
         "{said}"
     );
     let left = files_with(home.path(), b"Xqzjvkwp").unwrap();
@@ -161,10 +187,7 @@ async fn what_is_forgotten_lies_in_no_file_any_more() {
     home.ask(&["stop"]).await.unwrap();
     assert!(proxy.ended().await.unwrap().success());
     let said = home.ask(&["forget", "--since", "1 h"]).await.unwrap();
-    assert!(
-        said.starts_with("forgotten: 1 turns of 1 sessions"),
-        "{said}"
-    );
+    assert!(said.starts_with("forgotten: 1 turn of 1 session"), "{said}");
 }
 
 /// The files below a folder in which some bytes stand.

@@ -140,10 +140,12 @@ impl Outcome {
             Err(error) if self.failure.is_some() => {
                 let why = error.to_string();
                 // Its name is told beside it.
-                let why = why
-                    .strip_prefix(&format!("upstream {name} "))
-                    .unwrap_or(&why);
-                metrics.failed(name, why.to_owned(), is_unable);
+                let host = why.strip_prefix(&format!("upstream {name} ("));
+                let why = match host.and_then(|rest| rest.split_once(") ")) {
+                    Some((host, what)) => format!("{host} {what}"),
+                    None => why,
+                };
+                metrics.failed(name, why, is_unable);
             }
             // The caller's own.
             Err(_) => {}

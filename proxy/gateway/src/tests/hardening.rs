@@ -217,7 +217,7 @@ async fn every_line_of_a_chat_stands_in_its_span_whatever_module_wrote_it() {
     timeout(SOON, all).await.expect("a line for each turn");
     let ours = ours();
     for said in [
-        "a key rests",
+        "the upstream refused this key",
         "metaclaw::turn: turn ",
         "metaclaw::refused: refused ",
     ] {

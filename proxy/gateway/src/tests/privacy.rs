@@ -97,6 +97,27 @@ async fn off_relays_bytes_untouched_while_a_stream_is_under_way_and_on_goes_on()
     assert_eq!((counts.relayed_only, counts.off_record), (1, 1));
 }
 
+/// OpenClaw puts a message of its own behind the owner's: nothing was kept any more after one word off the record,
+/// whatever began anew.
+#[tokio::test]
+async fn what_an_agent_adds_behind_the_first_words_is_no_history() {
+    let privacy = Arc::new(Privacy::default());
+    let mut harness = harness(&privacy).await;
+    let in_a = in_session("a");
+    let with_no = format!("{in_a}{NO}");
+    harness
+        .chat(&with_no, &conversation(&["a secret"]), "1")
+        .await;
+    let body = |first: &str| {
+        format!(
+            r#"{{"model":"m","messages":[{{"role":"user","content":"{first}"}},{{"role":"user","content":"<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>x"}}]}}"#
+        )
+    };
+    harness.chat(&in_a, &body("anew"), "2").await;
+    let kept = kept(&mut harness, 1).await;
+    assert_eq!(kept, ["anew|<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>x"]);
+}
+
 #[tokio::test]
 async fn the_phrases_are_those_of_the_settings() {
     let mut set_up = SetUp::default();

@@ -118,7 +118,13 @@ impl KeyRing {
         match failure.filter(|failure| failure.is_of_the_key()) {
             Some(failure) => {
                 let wait = retry_after(headers, now_ms());
-                tracing::warn!(upstream, key, ?failure, ?wait, "a key rests");
+                tracing::warn!(
+                    upstream,
+                    key,
+                    ?failure,
+                    ?wait,
+                    "the upstream refused this key: it is not asked with it for a while"
+                );
                 self.failed(key, failure, wait);
             }
             None => self.accepted(key),

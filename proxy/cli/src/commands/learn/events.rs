@@ -91,7 +91,7 @@ mod tests {
         let first = lines(None, &now);
         insta::assert_snapshot!(first.join("\n"), @r"
         turns 3 -> main 2 -> complete 2 -> judged 2  (no weights are trained)
-        today 9000 tokens of chat, 300 of learning (2 questions), 49700 left
+        today 9000 tokens of chat; 300 of learning (2 questions; 49700 left)
         review 1 skill that a model wrote waits for your look  (metaclaw skills review)
         ");
         assert_eq!(lines(Some(&now), &now), Vec::<String>::new());

@@ -211,7 +211,7 @@ mod tests {
         turns     3 -> main 2 -> complete 2 -> judged 2  (no weights are traine…
         not used  1 side turn
         waiting   1 for a verdict; the judge does not answer: timeout
-        today     9000 tokens of chat, 300 of learning (2 questions), 49700 left
+        today     9000 tokens of chat; 300 of learning (2 questions; 49700 left)
         review    1 skill that a model wrote waits for your look  (metaclaw ski…
 
         lessons

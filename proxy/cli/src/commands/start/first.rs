@@ -116,7 +116,7 @@ fn agreed(
     }
     if out::can_ask() {
         out::line(shown)?;
-        let said = out::ask("Relay it through MetaClaw?")?;
+        let said = out::ask("Relay it through MetaClaw?", true)?;
         if !said && is_first {
             bail!("nothing was changed; {OTHERWISE}");
         }
@@ -141,7 +141,7 @@ fn shown(context: &Context, found: &Found, target: &Target, no_wire: bool) -> St
     let key = match &found.credential {
         Credential::Key { key, from } => {
             format!(
-                "{key} ({from}), copied to {} (yours alone)",
+                "{key} ({from}), copied to {} (only you can read it)",
                 config.display()
             )
         }

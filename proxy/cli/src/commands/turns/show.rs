@@ -46,7 +46,10 @@ pub(super) fn text(turn: &Turn, full: bool) -> String {
 fn facts(turn: &Turn) -> Vec<String> {
     let (meta, served) = (&turn.meta, &turn.served);
     let age = out::span(now_ms().saturating_sub(meta.ended_ms));
-    let took = out::span(meta.ended_ms.saturating_sub(meta.started_ms));
+    let took = match meta.ended_ms.saturating_sub(meta.started_ms) {
+        ms @ 0..1_000 => format!("{ms} ms"),
+        ms => out::span(ms),
+    };
     let mut lines = vec![
         format!(
             "turn      {}, {age} ago, took {took}: {}",
