@@ -6,16 +6,7 @@
 
 use tch::{TchError, Tensor};
 
-use crate::lora::{LayerLora, Lora, Projection};
-
-/// A projection of the base that is a part of a [`Linear`], and its width.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
-    /// Which.
-    pub projection: Projection,
-    /// Its rows of the weight.
-    pub width: i64,
-}
+use crate::lora::{LayerLora, Lora, Part, Projection};
 
 /// `y = W x + b`, for one projection or several that read the same `x`.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use tch::{Kind, TchError, Tensor};
 
 pub use self::layer::{LayerLora, LoraPair};
-pub use self::target::{LayerDims, LoraError, Projection, Side, peft_name};
+pub use self::target::{LayerDims, LoraError, Part, Projection, Side, peft_name};
 use crate::rng::SplitMix64;
 
 /// What a set of adapters looks like before it has weights.

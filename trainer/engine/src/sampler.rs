@@ -6,15 +6,17 @@
 //!
 //! Axes: `n` sequences, `v` vocabulary. All of it is computed where the logits are, and read back once.
 
+mod counts;
 mod cut;
 mod params;
 mod penalty;
+mod sequence;
 
-use tch::{Device, Kind, TchError, Tensor};
+use tch::{Kind, TchError, Tensor};
 
 pub use self::params::{ParamError, SamplingParams};
-use self::penalty::Counts;
-use crate::rng::SplitMix64;
+pub use self::sequence::Sampler;
+use self::sequence::column;
 
 /// First look at the likeliest tokens: nearly always holds all that top-p keeps.
 const FIRST_LOOK: i64 = 512;
@@ -41,54 +43,6 @@ pub struct SampledToken {
     pub sampling_logprob: f32,
     /// The likeliest tokens with their `logprob`, as many as were asked for.
     pub top: Vec<(u32, f32)>,
-}
-
-/// What drawing for one sequence depends on.
-#[derive(Debug, Clone)]
-pub struct Sampler {
-    params: SamplingParams,
-    /// Ids that are not drawn before `min_tokens`.
-    end_ids: Vec<i64>,
-    counts: Counts,
-    n_generated: usize,
-}
-
-// === impl Sampler ===
-
-impl Sampler {
-    /// Before the first token of a reply to `prompt_ids`; `end_ids` are those that would end it.
-    ///
-    /// # Errors
-    /// As [`SamplingParams::check`].
-    pub fn new(
-        params: SamplingParams,
-        prompt_ids: &[u32],
-        end_ids: &[u32],
-    ) -> Result<Self, ParamError> {
-        params.check()?;
-        Ok(Self {
-            counts: Counts::new(&params, prompt_ids),
-            end_ids: end_ids.iter().copied().map(i64::from).collect(),
-            params,
-            n_generated: 0,
-        })
-    }
-
-    /// Counts a token that the reply now holds.
-    pub fn accept(&mut self, id: u32) {
-        self.n_generated += 1;
-        self.counts.accept(id);
-    }
-
-    /// A number in `[0, 1)` by the seed and the place in the reply: whatever was computed twice or beside others
-    /// meanwhile, it is the same.
-    fn point(&self) -> f64 {
-        SplitMix64::stream(self.params.seed, self.n_generated as u64).unit()
-    }
-
-    fn is_greedy(&self) -> bool {
-        self.params.temperature == 0.0
-    }
 }
 
 /// Draws one token for each sequence.
@@ -220,14 +174,6 @@ fn token(row: &[f64], sampler: &Sampler) -> Result<SampledToken, SampleError> {
             .map(|(&id, &logprob)| (id as u32, logprob as f32))
             .collect(),
     })
-}
-
-/// One f64 for each sequence, `[n, 1]`.
-fn column(numbers: impl Iterator<Item = f64>, device: Device) -> Result<Tensor, TchError> {
-    let numbers: Vec<f64> = numbers.collect();
-    Tensor::f_from_slice(&numbers)?
-        .f_unsqueeze(1)?
-        .f_to_device(device)
 }
 
 #[cfg(test)]

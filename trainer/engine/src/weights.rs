@@ -18,7 +18,8 @@ pub use self::fingerprint::fingerprint;
 use self::index::{SafeFiles, UNEMBED};
 use crate::family::Family;
 use crate::layer::LayerWeights;
-use crate::linear::{Linear, Part};
+use crate::linear::Linear;
+use crate::lora::Part;
 use crate::lora::{LayerDims, Projection};
 
 /// All base weights of a model, in the engine's dtype.

@@ -27,6 +27,10 @@ fn runs(at: &[usize]) -> Vec<Run> {
 }
 
 /// Rows of one sequence in chunks, each position at the slot that `place` gives it, against plain causal attention.
+#[expect(
+    clippy::many_single_char_names,
+    reason = "the axes and the three projections are called so everywhere"
+)]
 fn check(kind: Kind, place: impl Fn(usize) -> usize, chunks: &[usize], tolerance: f64) {
     let family = tiny_family();
     let (h, kv, e) = (family.n_heads, family.n_kv_heads, family.head_dim);

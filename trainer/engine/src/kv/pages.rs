@@ -96,7 +96,9 @@ mod tests {
             assert!(pages.allocate(last).is_some());
         }
         assert_eq!(pages.allocate(Some(3)), None);
-        [1, 3, 2, 0].into_iter().for_each(|page| pages.free(page));
+        for page in [1, 3, 2, 0] {
+            pages.free(page);
+        }
         assert_eq!(pages.runs, [(0, 4)].into());
     }
 

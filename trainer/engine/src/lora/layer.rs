@@ -2,8 +2,7 @@
 
 use tch::{TchError, Tensor};
 
-use super::Projection;
-use crate::linear::Part;
+use super::target::{Part, Projection};
 
 /// `A` and `B` of one projection.
 #[derive(Debug)]

@@ -38,6 +38,15 @@ pub struct LayerDims {
     pub ffn: i64,
 }
 
+/// A projection of the base that is a part of a [`Linear`](crate::linear::Linear), and its width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Which.
+    pub projection: Projection,
+    /// Its rows of the weight.
+    pub width: i64,
+}
+
 /// `"lora_A"` or `"lora_B"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {

@@ -1,7 +1,7 @@
 use tch::{Device, Kind, Tensor};
 
 use super::*;
-use crate::linear::Part;
+use crate::lora::Part;
 
 const DIMS: LayerDims = LayerDims {
     hidden: 8,
@@ -71,7 +71,7 @@ fn parts_that_read_the_same_input_give_what_each_gives_alone() {
     let noisy = |targets: &[Projection]| {
         let targets = targets.to_vec();
         let set = Lora::init(LoraSpec { targets, ..spec(2) }, DIMS, 1, 3).unwrap();
-        set.try_map(|t| t.f_randn_like()).unwrap()
+        set.try_map(Tensor::f_randn_like).unwrap()
     };
     let x = Tensor::randn([1, 3, 8], (Kind::Float, Device::Cpu));
     for targets in [&[Q, K, V, Gate, Up][..], &[Q, V, Up], &[K]] {
@@ -81,10 +81,10 @@ fn parts_that_read_the_same_input_give_what_each_gives_alone() {
             let layer = set.layer(0).unwrap();
             let each = parts(group).into_iter().map(|part| {
                 let own = layer.get(part.projection);
-                own.map(|pair| pair.apply(&x, layer.scale).unwrap())
-                    .unwrap_or_else(|| {
-                        Tensor::zeros([1, 3, part.width], (Kind::Float, Device::Cpu))
-                    })
+                own.map_or_else(
+                    || Tensor::zeros([1, 3, part.width], (Kind::Float, Device::Cpu)),
+                    |pair| pair.apply(&x, layer.scale).unwrap(),
+                )
             });
             let want = Tensor::cat(&each.collect::<Vec<_>>(), -1);
             for set in [

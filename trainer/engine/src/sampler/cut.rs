@@ -2,7 +2,7 @@
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::{Sampler, column};
+use super::sequence::{Sampler, column};
 
 /// Cuts the rows that ask for it; the likeliest `look` tokens are looked at.
 ///

@@ -1,44 +1,10 @@
 //! Logits as the reply so far bends them: penalties, and no end before `min_tokens`.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use tch::{Kind, TchError, Tensor};
 
-use super::{Sampler, SamplingParams};
-
-/// Ids that a reply has met, as far as its penalties ask for them.
-#[derive(Debug, Clone)]
-pub(super) struct Counts {
-    /// Ids of the prompt, and 0; ids of the reply, and how often it holds them.
-    seen: BTreeMap<u32, u32>,
-    is_counting: bool,
-}
-
-// === impl Counts ===
-
-impl Counts {
-    pub(super) fn new(params: &SamplingParams, prompt_ids: &[u32]) -> Self {
-        let repeats = differs(params.repetition_penalty, 1.0);
-        let prompt: BTreeSet<u32> = prompt_ids.iter().copied().filter(|_| repeats).collect();
-        let is_counting = repeats
-            || differs(params.presence_penalty, 0.0)
-            || differs(params.frequency_penalty, 0.0);
-        Self {
-            seen: prompt.into_iter().map(|id| (id, 0)).collect(),
-            is_counting,
-        }
-    }
-
-    pub(super) fn accept(&mut self, id: u32) {
-        if self.is_counting {
-            *self.seen.entry(id).or_default() += 1;
-        }
-    }
-}
-
-fn differs(value: f64, off: f64) -> bool {
-    (value - off).abs() > f64::EPSILON
-}
+use super::counts::differs;
+use super::params::SamplingParams;
+use super::sequence::Sampler;
 
 /// A copy of the logits with what each sequence asks for; `None` when none asks for anything.
 ///

@@ -155,7 +155,9 @@ proptest! {
             }
             check(&blocks, &live);
         }
-        live.into_iter().for_each(|(table, ..)| blocks.release(table));
+        for (table, ..) in live {
+            blocks.release(table);
+        }
         prop_assert_eq!(blocks.n_available(), 16);
     }
 }

@@ -1,0 +1,66 @@
+//! What is drawn for one sequence, and what of it has been drawn.
+
+use tch::{Device, TchError, Tensor};
+
+use super::counts::Counts;
+use super::params::{ParamError, SamplingParams};
+use crate::rng::SplitMix64;
+
+/// What drawing for one sequence depends on.
+#[derive(Debug, Clone)]
+pub struct Sampler {
+    pub(super) params: SamplingParams,
+    /// Ids that are not drawn before `min_tokens`.
+    pub(super) end_ids: Vec<i64>,
+    pub(super) counts: Counts,
+    pub(super) n_generated: usize,
+}
+
+// === impl Sampler ===
+
+impl Sampler {
+    /// Before the first token of a reply to `prompt_ids`; `end_ids` are those that would end it.
+    ///
+    /// # Errors
+    /// As [`SamplingParams::check`].
+    pub fn new(
+        params: SamplingParams,
+        prompt_ids: &[u32],
+        end_ids: &[u32],
+    ) -> Result<Self, ParamError> {
+        params.check()?;
+        Ok(Self {
+            counts: Counts::new(&params, prompt_ids),
+            end_ids: end_ids.iter().copied().map(i64::from).collect(),
+            params,
+            n_generated: 0,
+        })
+    }
+
+    /// Counts a token that the reply now holds.
+    pub fn accept(&mut self, id: u32) {
+        self.n_generated += 1;
+        self.counts.accept(id);
+    }
+
+    /// A number in `[0, 1)` by the seed and the place in the reply: whatever was computed twice or beside others
+    /// meanwhile, it is the same.
+    pub(super) fn point(&self) -> f64 {
+        SplitMix64::stream(self.params.seed, self.n_generated as u64).unit()
+    }
+
+    pub(super) fn is_greedy(&self) -> bool {
+        self.params.temperature == 0.0
+    }
+}
+
+/// One f64 for each sequence, `[n, 1]`.
+pub(super) fn column(
+    numbers: impl Iterator<Item = f64>,
+    device: Device,
+) -> Result<Tensor, TchError> {
+    let numbers: Vec<f64> = numbers.collect();
+    Tensor::f_from_slice(&numbers)?
+        .f_unsqueeze(1)?
+        .f_to_device(device)
+}
