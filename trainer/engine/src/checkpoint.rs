@@ -2,7 +2,8 @@
 //!
 //! A checkpoint is an adapter folder (so it can be served as it is) with three files more:
 //! `optimizer.safetensors`, `state.json`, and `manifest.json`, which is the caller's own and kept as given.
-//! It is the point of truth of the learner's step transaction, so it appears whole or not at all.
+//! It is the point of truth of the learner's step transaction, so it appears whole or not at all. The numbers of
+//! its adapter and of the adapter of the same name and content are one file with two names.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::adapter::{self, AdapterError, BaseId, Fit, from_json, pretty};
-use crate::folder;
+use crate::adapter::{self, AdapterError, BaseId, BaseSpec, Files, from_json, pretty};
+use crate::folder::{self, Stamp};
 use crate::lora::{Lora, LoraError};
 use crate::optim::AdamState;
 use crate::tensors;
@@ -28,6 +29,8 @@ pub struct Snapshot {
     pub adam: AdamState,
     /// The seed that the run began with.
     pub seed: u64,
+    /// As [`CheckpointInfo::line`].
+    pub line: String,
 }
 
 /// A checkpoint on disk.
@@ -39,31 +42,14 @@ pub struct CheckpointInfo {
     pub path: PathBuf,
     /// Optimiser steps behind it.
     pub step: u64,
+    /// The run that the first of its line was saved from: a run that was loaded goes on in the line of its checkpoint.
+    pub line: String,
+    /// SHA-256 of its adapter's content.
+    pub sha256: Option<String>,
     /// The caller's manifest; null when none was given.
     pub manifest: Value,
     /// When it was saved, unix milliseconds.
     pub created_ms: u64,
-}
-
-impl Snapshot {
-    /// A copy that shares no memory, so that another thread can save it while training goes on.
-    ///
-    /// # Errors
-    /// For want of memory.
-    pub fn try_copy(&self) -> Result<Self, TchError> {
-        let copies = |tensors: &[Tensor]| -> Result<Vec<_>, TchError> {
-            tensors.iter().map(Tensor::f_detach_copy).collect()
-        };
-        Ok(Self {
-            lora: self.lora.try_map(Tensor::f_detach_copy)?,
-            adam: AdamState {
-                mean: copies(&self.adam.mean)?,
-                square: copies(&self.adam.square)?,
-                steps: self.adam.steps,
-            },
-            seed: self.seed,
-        })
-    }
 }
 
 /// `state.json`.
@@ -72,6 +58,9 @@ struct State {
     format: u32,
     step: u64,
     seed: u64,
+    /// Empty in what was written before there was one.
+    #[serde(default)]
+    line: String,
     created_ms: u64,
 }
 
@@ -81,24 +70,25 @@ const MANIFEST: &str = "manifest.json";
 const FORMAT: u32 = 1;
 
 impl Snapshot {
-    /// The same on another device.
+    /// Handles of its own on the same numbers, on `device` and, if that is another, copied: parameters and state
+    /// are never written in place, so another thread can save them while training goes on.
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn to_device(self, device: Device) -> Result<Self, TchError> {
+    pub fn to_device(&self, device: Device) -> Result<Self, TchError> {
         let moved = |tensors: &[Tensor]| {
-            let moved = tensors.iter().map(|tensor| tensor.f_to_device(device));
+            let moved = tensors.iter().map(|t| t.f_detach()?.f_to_device(device));
             moved.collect::<Result<Vec<_>, _>>()
         };
-        let Self { lora, adam, seed } = self;
         Ok(Self {
-            lora: lora.to_kind(Kind::Float, device)?,
+            lora: self.lora.to_kind(Kind::Float, device)?,
             adam: AdamState {
-                mean: moved(&adam.mean)?,
-                square: moved(&adam.square)?,
-                steps: adam.steps,
+                mean: moved(&self.adam.mean)?,
+                square: moved(&self.adam.square)?,
+                steps: self.adam.steps,
             },
-            seed,
+            seed: self.seed,
+            line: self.line.clone(),
         })
     }
 }
@@ -106,17 +96,18 @@ impl Snapshot {
 /// The folder of a checkpoint under a trainer's checkpoint folder.
 ///
 /// # Errors
-/// A name that is none.
+/// A name that leads elsewhere.
 pub fn folder_of(checkpoint_dir: &Path, name: &str) -> Result<PathBuf, AdapterError> {
-    folder::check_name(name)?;
-    Ok(checkpoint_dir.join("checkpoints").join(name))
+    Ok(folder::within(&checkpoint_dir.join("checkpoints"), name)?)
 }
 
 /// Saves `<checkpoint_dir>/checkpoints/<name>`, whole or not at all, and returns that folder.
 /// Gradients that wait for a step are not part of it.
 ///
+/// The numbers of `<checkpoint_dir>/adapters/<name>` are linked where they are the same.
+///
 /// # Errors
-/// A name that is none, or the system's refusal.
+/// A name that leads elsewhere, or the system's refusal.
 pub fn save(
     checkpoint_dir: &Path,
     name: &str,
@@ -125,15 +116,18 @@ pub fn save(
     manifest: &Value,
 ) -> Result<PathBuf, AdapterError> {
     let target = folder_of(checkpoint_dir, name)?;
-    let Snapshot { lora, adam, seed } = snapshot;
+    let twin = adapter::folder_of(checkpoint_dir, name)?;
+    let Snapshot { lora, adam, .. } = snapshot;
     let state = State {
         format: FORMAT,
         step: adam.steps,
-        seed: *seed,
+        seed: snapshot.seed,
+        line: snapshot.line.clone(),
         created_ms: now_ms(),
     };
+    let files = Files::of(lora, base, adam.steps)?;
     folder::replace::<AdapterError>(&target, |folder| {
-        adapter::write(folder, lora, base, adam.steps)?;
+        files.write(folder, &twin)?;
         let names = lora.names();
         let of = |which: &'static str, tensors| moments(&names, which, tensors);
         let all = of("mean", &adam.mean).chain(of("square", &adam.square));
@@ -148,8 +142,9 @@ pub fn save(
 /// Loads `<checkpoint_dir>/checkpoints/<name>`.
 ///
 /// # Errors
-/// As [`adapter::read`], and a state or an optimiser file that is missing, damaged or does not fit.
-pub fn load(checkpoint_dir: &Path, name: &str, fit: &Fit<'_>) -> Result<Snapshot, AdapterError> {
+/// As [`adapter::read`], a state or an optimiser file that is missing, damaged or does not fit, and an adapter that
+/// is not the one that was saved.
+pub fn load(checkpoint_dir: &Path, name: &str, base: &BaseSpec) -> Result<Snapshot, AdapterError> {
     let folder = folder_of(checkpoint_dir, name)?;
     if !folder.exists() {
         let folder = checkpoint_dir.join("checkpoints");
@@ -159,7 +154,7 @@ pub fn load(checkpoint_dir: &Path, name: &str, fit: &Fit<'_>) -> Result<Snapshot
         });
     }
     let state = read_state(&folder)?;
-    let lora = adapter::read(&folder, fit)?.lora;
+    let lora = read_lora(&folder, base)?;
     let file = folder.join(OPTIMIZER);
     let mut tensors = tensors::read(&file)?;
     let fits = take(&mut tensors, &lora, "mean")
@@ -174,54 +169,94 @@ pub fn load(checkpoint_dir: &Path, name: &str, fit: &Fit<'_>) -> Result<Snapshot
         lora,
         adam,
         seed: state.seed,
+        line: state.line,
     })
 }
 
-/// All checkpoints, oldest first. One that cannot be read is logged and left out.
-///
-/// # Errors
-/// When the folder is there and cannot be listed.
-pub fn list(checkpoint_dir: &Path) -> Result<Vec<CheckpointInfo>, AdapterError> {
-    let root = checkpoint_dir.join("checkpoints");
+/// The adapter of a checkpoint; nobody has a reason to change one by hand, so another content is damage.
+fn read_lora(folder: &Path, base: &BaseSpec) -> Result<Lora, AdapterError> {
+    let read = adapter::read(folder, base)?;
+    match adapter::info(folder)?.sha256 {
+        Some(wanted) if wanted != read.sha256 => Err(AdapterError::Content {
+            folder: folder.into(),
+            found: read.sha256,
+            wanted,
+        }),
+        Some(_) | None => Ok(read.lora),
+    }
+}
+
+/// What is known of the checkpoints of a folder: each is read once, and again when it was replaced.
+#[derive(Debug, Default)]
+pub struct CheckpointIndex {
+    known: BTreeMap<String, (Stamp, CheckpointInfo)>,
+}
+
+impl CheckpointIndex {
+    /// All checkpoints, oldest first. One that cannot be read is logged and left out.
+    ///
+    /// # Errors
+    /// When the folder is there and cannot be listed.
+    pub fn list(&mut self, checkpoint_dir: &Path) -> Result<Vec<CheckpointInfo>, AdapterError> {
+        let root = checkpoint_dir.join("checkpoints");
+        let mut known = std::mem::take(&mut self.known);
+        for name in names_in(&root)? {
+            let stamp = Stamp::of(&root.join(&name), &[STATE]);
+            let found = match known.remove(&name) {
+                Some(found) if found.0 == stamp => Ok(found),
+                Some(_) | None => info(&root, name.clone()).map(|info| (stamp, info)),
+            };
+            match found {
+                Ok(found) => {
+                    self.known.insert(name, found);
+                }
+                Err(error) => tracing::warn!(checkpoint = name, %error, "not listed"),
+            }
+        }
+        let infos = self.known.values().map(|(_, info)| info.clone());
+        let mut infos: Vec<_> = infos.collect();
+        infos.sort_by(|a, b| (a.created_ms, a.step, &a.name).cmp(&(b.created_ms, b.step, &b.name)));
+        Ok(infos)
+    }
+}
+
+/// Names of the folders that can be checkpoints: hidden ones are being written, or were when a process was killed.
+fn names_in(root: &Path) -> Result<Vec<String>, AdapterError> {
     if !root.exists() {
         return Ok(Vec::new());
     }
     let failed = |source| tensors::FileError::Read {
-        file: root.clone(),
+        file: root.to_owned(),
         source,
     };
-    let mut found = Vec::new();
-    for entry in fs::read_dir(&root).map_err(failed)? {
-        let name = entry
-            .map_err(failed)?
-            .file_name()
-            .to_string_lossy()
-            .into_owned();
-        // Hidden names are folders that are being written, or were when the process was killed.
-        if folder::check_name(&name).is_err() {
-            continue;
-        }
-        match info(&root, name.clone()) {
-            Ok(info) => found.push(info),
-            Err(error) => tracing::warn!(checkpoint = name, %error, "not listed"),
+    let mut names = Vec::new();
+    for entry in fs::read_dir(root).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let name = name.to_string_lossy().into_owned();
+        if folder::within(root, &name).is_ok() {
+            names.push(name);
         }
     }
-    found.sort_by(|a, b| (a.created_ms, a.step, &a.name).cmp(&(b.created_ms, b.step, &b.name)));
-    Ok(found)
+    Ok(names)
 }
 
 fn info(root: &Path, name: String) -> Result<CheckpointInfo, AdapterError> {
     let path = root.join(&name);
     let State {
-        step, created_ms, ..
+        step,
+        line,
+        created_ms,
+        ..
     } = read_state(&path)?;
     let manifest = from_json(&path.join(MANIFEST))?;
     Ok(CheckpointInfo {
         name,
-        path,
         step,
+        line,
+        sha256: adapter::info(&path)?.sha256,
         manifest,
         created_ms,
+        path,
     })
 }
 

@@ -9,7 +9,7 @@ use tch::TchError;
 
 use crate::cache::KvCache;
 
-/// Which weights keys and values were made with: 0 is the base, adapters count up as they are loaded.
+/// Which weights keys and values were made with: 0 is the base, an adapter is known by its content.
 pub(crate) type WeightsKey = u64;
 
 /// Fewer common ids than this are not worth a copy.

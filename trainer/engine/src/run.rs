@@ -1,13 +1,10 @@
 //! Training runs: parameters, optimiser, and the gradients that wait for a step. Several at once.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-use tch::{TchError, Tensor};
+use tch::{Device, TchError, Tensor};
 
-use crate::adapter::{self, AdapterError, BaseId, Fit};
-use crate::checkpoint::{self, Snapshot};
+use crate::checkpoint::Snapshot;
 use crate::lora::{LayerDims, Lora, LoraError, LoraSpec};
 use crate::model::Model;
 use crate::optim::{AdamConfig, AdamState, StepError};
@@ -30,6 +27,8 @@ pub struct Run {
     gradients: Vec<Tensor>,
     since_step: Tally,
     epoch: Epoch,
+    /// The checkpoint that it was last saved as or loaded from: whoever trains it may go back there.
+    checkpoint: Option<String>,
 }
 
 /// Which parameters a job was begun with: gradients of others must not be added up with theirs.
@@ -67,8 +66,17 @@ pub struct Runs {
     open: BTreeMap<String, Run>,
     /// Ids by last use, the latest last.
     recent: Vec<String>,
-    limit: usize,
+    limit: RunLimit,
     ids: SplitMix64,
+}
+
+/// How many runs may be open at once. One more closes those that were not used for longest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunLimit {
+    /// Runs.
+    pub runs: usize,
+    /// Bytes of them all; one that is open alone may take more.
+    pub bytes: usize,
 }
 
 /// No such run.
@@ -103,7 +111,13 @@ impl Run {
             lora,
             adam,
             seed: config.seed,
+            line: String::new(),
         }))
+    }
+
+    /// Bytes that it takes: parameters, both moments, and gradients, all f32.
+    pub fn bytes(&self) -> usize {
+        4 * size_of::<f32>() * self.lora().n_params()
     }
 
     /// The parameters as they are.
@@ -184,59 +198,35 @@ impl Run {
         self.since_step = Tally::default();
     }
 
-    /// A copy of all that training goes on from: writing takes a disk's time, which the engine's thread
-    /// has not.
+    /// Handles on all that training goes on from, for another thread to save: nothing is copied on this one.
     ///
     /// # Errors
-    /// For want of memory.
-    pub fn snapshot(&self) -> Result<Snapshot, AdapterError> {
-        Ok(self.state.try_copy()?)
+    /// What libtorch refuses.
+    pub fn snapshot(&self) -> Result<Snapshot, TchError> {
+        self.state.to_device(self.device())
     }
 
-    /// Saves the adapter for serving.
+    /// Goes on from a snapshot of the checkpoint `name`; rank, alpha and targets become its own, waiting gradients
+    /// are dropped. Returns the steps behind it.
     ///
     /// # Errors
-    /// As [`adapter::save`].
-    pub fn save_adapter(
-        &self,
-        checkpoint_dir: &Path,
-        name: &str,
-        base: &BaseId,
-    ) -> Result<PathBuf, AdapterError> {
-        adapter::save(checkpoint_dir, name, self.lora(), base, self.step())
-    }
-
-    /// Saves all that training goes on from.
-    ///
-    /// # Errors
-    /// As [`checkpoint::save`].
-    pub fn save_checkpoint(
-        &self,
-        checkpoint_dir: &Path,
-        name: &str,
-        base: &BaseId,
-        manifest: &Value,
-    ) -> Result<PathBuf, AdapterError> {
-        checkpoint::save(checkpoint_dir, name, base, &self.state, manifest)
-    }
-
-    /// Goes on from a checkpoint; rank, alpha and targets become its own, waiting gradients are dropped.
-    /// Returns the steps behind it.
-    ///
-    /// # Errors
-    /// As [`checkpoint::load`]; the run is as it was.
-    pub fn load_checkpoint(
-        &mut self,
-        checkpoint_dir: &Path,
-        name: &str,
-        fit: &Fit<'_>,
-    ) -> Result<u64, AdapterError> {
-        let device = self.lora().params().next().map(Tensor::device);
-        let loaded = checkpoint::load(checkpoint_dir, name, fit)?;
-        self.state = loaded.to_device(device.unwrap_or(tch::Device::Cpu))?;
+    /// What libtorch refuses; the run is as it was.
+    pub fn restore(&mut self, name: &str, snapshot: &Snapshot) -> Result<u64, TchError> {
+        self.state = snapshot.to_device(self.device())?;
         self.forget();
         self.epoch.0 += 1;
+        self.saved_as(name);
         Ok(self.step())
+    }
+
+    /// Notes that the checkpoint `name` holds what the run was when it was last asked for a snapshot.
+    pub fn saved_as(&mut self, name: &str) {
+        self.checkpoint = Some(name.to_owned());
+    }
+
+    fn device(&self) -> Device {
+        let device = self.lora().params().next().map(Tensor::device);
+        device.unwrap_or(Device::Cpu)
     }
 
     /// What a person reads: `4.88M / 139.40M`, parameters trained and in all.
@@ -254,6 +244,7 @@ impl From<Snapshot> for Run {
             gradients: Vec::new(),
             since_step: Tally::default(),
             epoch: Epoch(0),
+            checkpoint: None,
         }
     }
 }
@@ -272,36 +263,65 @@ pub enum AbsorbError {
 // === impl Runs ===
 
 impl Runs {
-    /// At most `limit` runs; opening one more closes the one that was not used for longest, and says so.
-    pub fn new(limit: usize, seed: u64) -> Self {
+    /// No run yet.
+    pub fn new(limit: RunLimit, seed: u64) -> Self {
         Self {
             open: BTreeMap::new(),
             recent: Vec::new(),
-            limit: limit.max(1),
+            limit,
             ids: SplitMix64::new(seed),
         }
     }
 
-    /// Opens a run and returns its id, 8 hexadecimal digits.
-    pub fn open(&mut self, run: Run) -> String {
-        while self.open.len() >= self.limit {
-            let oldest = self.recent.remove(0);
-            self.open.remove(&oldest);
-            tracing::warn!(
-                run = oldest,
-                limit = self.limit,
-                "closed: too many training runs"
-            );
-        }
+    /// Opens a run and returns its id, 8 hexadecimal digits. Closes others, and says so, where that is too much.
+    pub fn open(&mut self, mut run: Run) -> String {
+        self.make_room(run.bytes());
         let id = loop {
             let id = format!("{:08x}", self.ids.next_u64() >> 32);
             if !self.open.contains_key(&id) {
                 break id;
             }
         };
+        if run.state.line.is_empty() {
+            run.state.line.clone_from(&id);
+        }
         self.open.insert(id.clone(), run);
         self.recent.push(id.clone());
         id
+    }
+
+    /// Closes the runs that were not used for longest, until there is room for one more of `bytes`.
+    fn make_room(&mut self, bytes: usize) {
+        let limit = self.limit;
+        let is_full = |runs: &Self| {
+            runs.open.len() >= limit.runs || runs.bytes().saturating_add(bytes) > limit.bytes
+        };
+        while !self.recent.is_empty() && is_full(self) {
+            let oldest = self.recent.remove(0);
+            self.open.remove(&oldest);
+            tracing::warn!(run = oldest, ?limit, "closed: too many training runs");
+        }
+    }
+
+    /// Closes a run: its memory is given back.
+    ///
+    /// # Errors
+    /// [`UnknownRun`].
+    pub fn close(&mut self, id: &str) -> Result<(), UnknownRun> {
+        self.recent.retain(|other| other != id);
+        let closed = self.open.remove(id).map(|_| ());
+        closed.ok_or_else(|| UnknownRun { id: id.into() })
+    }
+
+    /// Bytes of all open runs.
+    pub fn bytes(&self) -> usize {
+        self.open.values().map(Run::bytes).sum()
+    }
+
+    /// The checkpoints that open runs were saved as or loaded from.
+    pub fn checkpoints(&self) -> Vec<String> {
+        let of_run = |run: &Run| run.checkpoint.clone();
+        self.open.values().filter_map(of_run).collect()
     }
 
     /// The run of an id.

@@ -11,11 +11,11 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::adapters::{AdapterCache, ServedAdapter};
+use super::adapters::{AdapterPool, ServedAdapter, refusal};
 use super::schedule::{Ledger, SLICE};
 use super::state::{EngineState, Job, Progress};
 use super::{EngineConfig, ModelInfo};
-use crate::adapter::{AdapterError, BaseId};
+use crate::adapter::{BaseId, BaseSpec};
 use crate::cache::KvCache;
 use crate::folder;
 use crate::generate::{GenerateError, GenerateRequest, Generation, GenerationStream, Parts, Step};
@@ -92,17 +92,17 @@ impl Core {
             folder::sweep(&config.checkpoint_dir.join(kept));
         }
         let mut seeds = SplitMix64::new(clock_seed());
+        let fingerprint = sha;
+        let base = Arc::new(BaseSpec::new(BaseId { name, fingerprint }, family));
+        let adapters = AdapterPool::new(
+            config.checkpoint_dir.clone(),
+            Arc::clone(&base),
+            model.device,
+            config.adapter_budget,
+        );
+        let runs = Runs::new(config.run_limit, seeds.next_u64());
         let core = Self {
-            state: EngineState {
-                model,
-                base: BaseId {
-                    name,
-                    fingerprint: sha,
-                },
-                checkpoint_dir: config.checkpoint_dir.clone(),
-                runs: Runs::new(config.max_runs, seeds.next_u64()),
-                adapters: AdapterCache::new(config.max_adapters),
-            },
+            state: EngineState::new(model, base, runs, adapters),
             tokenizer,
             kv_budget: config.kv_budget,
             max_streams: config.max_streams.max(1),
@@ -119,6 +119,10 @@ impl Core {
 
     pub(super) fn tokenizer(&self) -> Arc<ChatTokenizer> {
         Arc::clone(&self.tokenizer)
+    }
+
+    pub(super) fn state(&self) -> &EngineState {
+        &self.state
     }
 
     /// Serves until the last handle is dropped.
@@ -324,13 +328,8 @@ impl Core {
     }
 
     fn adapter(&mut self, name: &str) -> Result<Rc<ServedAdapter>, GenerateError> {
-        self.state
-            .adapter(name)
-            .map_err(|error| GenerateError::Adapter {
-                name: name.to_owned(),
-                missing: matches!(error, AdapterError::Unknown { .. } | AdapterError::Name(_)),
-                detail: error.to_string(),
-            })
+        let adapter = self.state.adapter(name);
+        adapter.map_err(|error| refusal(name, &error))
     }
 
     /// Tokens that a reply may have: what context and memory leave after its prompt.
