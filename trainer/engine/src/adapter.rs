@@ -7,6 +7,7 @@ mod config;
 mod content;
 mod error;
 mod json;
+mod origin;
 
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::error::AdapterError;
 pub(crate) use self::json::{from_json, pretty};
+use self::origin::{FILE as ORIGIN, Origin};
 use crate::family::Family;
 use crate::folder::{self, NameError, Stamp};
 use crate::lora::{LayerDims, Lora, LoraSpec};
@@ -70,22 +72,8 @@ pub struct SavedAdapter {
     pub sha256: String,
 }
 
-/// `metaclaw.json`.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Origin {
-    format: u32,
-    #[serde(flatten)]
-    base: BaseId,
-    step: u64,
-    /// Absent in what was written before there was one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    sha256: Option<String>,
-}
-
 const CONFIG: &str = "adapter_config.json";
 const TENSORS: &str = "adapter_model.safetensors";
-const ORIGIN: &str = "metaclaw.json";
-const FORMAT: u32 = 1;
 
 // === impl BaseSpec ===
 
@@ -171,7 +159,7 @@ pub fn stamp(folder: &Path) -> Stamp {
 /// # Errors
 /// A `metaclaw.json` that is damaged.
 pub fn info(folder: &Path) -> Result<AdapterInfo, AdapterError> {
-    let origin = read_origin(folder)?;
+    let origin = Origin::read(folder)?;
     Ok(AdapterInfo {
         step: origin.as_ref().map_or(0, |origin| origin.step),
         sha256: origin.and_then(|origin| origin.sha256),
@@ -192,12 +180,7 @@ impl<'a> Files<'a> {
         Ok(Self {
             lora,
             config: pretty(&config::to_json(&lora.spec, &base.name)),
-            origin: Origin {
-                format: FORMAT,
-                base: base.clone(),
-                step,
-                sha256: Some(sha256.clone()),
-            },
+            origin: Origin::new(base, step, &sha256),
             sha256,
         })
     }
@@ -206,7 +189,7 @@ impl<'a> Files<'a> {
     fn are_in(&self, folder: &Path) -> bool {
         let config = tensors::read_bytes(&folder.join(CONFIG));
         config.is_ok_and(|config| config == self.config.as_bytes())
-            && read_origin(folder).is_ok_and(|origin| origin.as_ref() == Some(&self.origin))
+            && Origin::read(folder).is_ok_and(|origin| origin.as_ref() == Some(&self.origin))
             && folder.join(TENSORS).is_file()
     }
 
@@ -267,63 +250,12 @@ pub fn read(folder: &Path, base: &BaseSpec) -> Result<LoadedAdapter, AdapterErro
 fn read_spec(folder: &Path, base: &BaseSpec) -> Result<(LoraSpec, u64), AdapterError> {
     let file = folder.join(CONFIG);
     let config = config::Config::read(&file)?;
-    let origin = read_origin(folder)?;
+    let origin = Origin::read(folder)?;
     let step = origin.as_ref().map_or(0, |origin| origin.step);
-    check_base(folder, &base.id, origin, config.base_name())?;
+    origin::check_base(folder, &base.id, origin, config.base_name())?;
     let spec = config.spec()?.checked(&base.dims);
     let spec = spec.map_err(|source| AdapterError::Tensors { file, source })?;
     Ok((spec, step))
-}
-
-fn read_origin(folder: &Path) -> Result<Option<Origin>, AdapterError> {
-    let file = folder.join(ORIGIN);
-    if !file.exists() {
-        return Ok(None);
-    }
-    let origin: Origin = from_json(&file)?;
-    if origin.format == FORMAT {
-        return Ok(Some(origin));
-    }
-    let (field, value, allowed) = ("format", origin.format.to_string(), "1");
-    Err(AdapterError::Field {
-        file,
-        field,
-        value,
-        allowed,
-    })
-}
-
-fn check_base(
-    folder: &Path,
-    ours: &BaseId,
-    origin: Option<Origin>,
-    peft_name: Option<&str>,
-) -> Result<(), AdapterError> {
-    let last = |name: &str| {
-        name.trim_end_matches('/')
-            .rsplit('/')
-            .next()
-            .map(str::to_lowercase)
-    };
-    let (same, theirs) = match (origin, peft_name) {
-        (Some(Origin { base, .. }), _) => {
-            let short = |id: &BaseId| id.fingerprint.chars().take(12).collect::<String>();
-            let same = base.fingerprint == ours.fingerprint;
-            (same, format!("{} ({})", base.name, short(&base)))
-        }
-        (None, Some(name)) => (last(name) == last(&ours.name), name.to_owned()),
-        (None, None) => (false, "an unnamed base".to_owned()),
-    };
-    if same {
-        return Ok(());
-    }
-    let short = ours.fingerprint.chars().take(12).collect::<String>();
-    let ours = format!("{} ({short})", ours.name);
-    Err(AdapterError::Base {
-        folder: folder.into(),
-        theirs,
-        ours,
-    })
 }
 
 #[cfg(test)]

@@ -1,14 +1,12 @@
-//! Training runs: parameters, optimiser, and the gradients that wait for a step. Several at once.
-
-use std::collections::BTreeMap;
+//! Training runs: parameters, optimiser, and the gradients that wait for a step.
 
 use tch::{Device, TchError, Tensor};
 
+use crate::adapter::AdapterError;
 use crate::checkpoint::Snapshot;
 use crate::lora::{LayerDims, Lora, LoraError, LoraSpec};
 use crate::model::Model;
 use crate::optim::{AdamConfig, AdamState, StepError};
-use crate::rng::SplitMix64;
 use crate::train::TrainOut;
 
 /// How a run begins.
@@ -59,35 +57,6 @@ pub struct StepOut {
     "the run was stepped or reloaded while this forward_backward ran; its gradients were dropped"
 )]
 pub struct Stale;
-
-/// Runs by id.
-#[derive(Debug)]
-pub struct Runs {
-    open: BTreeMap<String, Run>,
-    /// Ids by last use, the latest last.
-    recent: Vec<String>,
-    limit: RunLimit,
-    ids: SplitMix64,
-}
-
-/// How many runs may be open at once. One more closes those that were not used for longest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunLimit {
-    /// Runs.
-    pub runs: usize,
-    /// Bytes of them all; one that is open alone may take more.
-    pub bytes: usize,
-}
-
-/// No such run.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "training run {id:?} is not open here: create one, then load a checkpoint to go on from it"
-)]
-pub struct UnknownRun {
-    /// What was asked for.
-    pub id: String,
-}
 
 // === impl Run ===
 
@@ -202,8 +171,8 @@ impl Run {
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn snapshot(&self) -> Result<Snapshot, TchError> {
-        self.state.to_device(self.device())
+    pub fn snapshot(&self) -> Result<Snapshot, AdapterError> {
+        Ok(self.state.to_device(self.device())?)
     }
 
     /// Goes on from a snapshot of the checkpoint `name`; rank, alpha and targets become its own, waiting gradients
@@ -211,7 +180,7 @@ impl Run {
     ///
     /// # Errors
     /// What libtorch refuses; the run is as it was.
-    pub fn restore(&mut self, name: &str, snapshot: &Snapshot) -> Result<u64, TchError> {
+    pub fn restore(&mut self, name: &str, snapshot: &Snapshot) -> Result<u64, AdapterError> {
         self.state = snapshot.to_device(self.device())?;
         self.forget();
         self.epoch.0 += 1;
@@ -222,6 +191,18 @@ impl Run {
     /// Notes that the checkpoint `name` holds what the run was when it was last asked for a snapshot.
     pub fn saved_as(&mut self, name: &str) {
         self.checkpoint = Some(name.to_owned());
+    }
+
+    /// The checkpoint that it was last saved as or loaded from.
+    pub fn checkpoint(&self) -> Option<&str> {
+        self.checkpoint.as_deref()
+    }
+
+    /// Begins the line of checkpoints `id`, unless it goes on in another.
+    pub(crate) fn begin_line(&mut self, id: &str) {
+        if self.state.line.is_empty() {
+            id.clone_into(&mut self.state.line);
+        }
     }
 
     fn device(&self) -> Device {
@@ -258,84 +239,6 @@ pub enum AbsorbError {
     /// libtorch refused.
     #[error("libtorch: {0}")]
     Torch(#[from] TchError),
-}
-
-// === impl Runs ===
-
-impl Runs {
-    /// No run yet.
-    pub fn new(limit: RunLimit, seed: u64) -> Self {
-        Self {
-            open: BTreeMap::new(),
-            recent: Vec::new(),
-            limit,
-            ids: SplitMix64::new(seed),
-        }
-    }
-
-    /// Opens a run and returns its id, 8 hexadecimal digits. Closes others, and says so, where that is too much.
-    pub fn open(&mut self, mut run: Run) -> String {
-        self.make_room(run.bytes());
-        let id = loop {
-            let id = format!("{:08x}", self.ids.next_u64() >> 32);
-            if !self.open.contains_key(&id) {
-                break id;
-            }
-        };
-        if run.state.line.is_empty() {
-            run.state.line.clone_from(&id);
-        }
-        self.open.insert(id.clone(), run);
-        self.recent.push(id.clone());
-        id
-    }
-
-    /// Closes the runs that were not used for longest, until there is room for one more of `bytes`.
-    fn make_room(&mut self, bytes: usize) {
-        let limit = self.limit;
-        let is_full = |runs: &Self| {
-            runs.open.len() >= limit.runs || runs.bytes().saturating_add(bytes) > limit.bytes
-        };
-        while !self.recent.is_empty() && is_full(self) {
-            let oldest = self.recent.remove(0);
-            self.open.remove(&oldest);
-            tracing::warn!(run = oldest, ?limit, "closed: too many training runs");
-        }
-    }
-
-    /// Closes a run: its memory is given back.
-    ///
-    /// # Errors
-    /// [`UnknownRun`].
-    pub fn close(&mut self, id: &str) -> Result<(), UnknownRun> {
-        self.recent.retain(|other| other != id);
-        let closed = self.open.remove(id).map(|_| ());
-        closed.ok_or_else(|| UnknownRun { id: id.into() })
-    }
-
-    /// Bytes of all open runs.
-    pub fn bytes(&self) -> usize {
-        self.open.values().map(Run::bytes).sum()
-    }
-
-    /// The checkpoints that open runs were saved as or loaded from.
-    pub fn checkpoints(&self) -> Vec<String> {
-        let of_run = |run: &Run| run.checkpoint.clone();
-        self.open.values().filter_map(of_run).collect()
-    }
-
-    /// The run of an id.
-    ///
-    /// # Errors
-    /// [`UnknownRun`].
-    pub fn get(&mut self, id: &str) -> Result<&mut Run, UnknownRun> {
-        let Some(run) = self.open.get_mut(id) else {
-            return Err(UnknownRun { id: id.into() });
-        };
-        self.recent.retain(|other| other != id);
-        self.recent.push(id.into());
-        Ok(run)
-    }
 }
 
 #[cfg(test)]

@@ -90,6 +90,7 @@ fn run(args: &Args) -> Result<()> {
         bf16: args.dtype == Dtype::Bf16,
         n_threads: resolved.n_threads,
         n_waiting: args.max_queue,
+        n_kept: usize::from(args.keep),
     })?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -169,6 +169,31 @@ fn of_another_base_is_refused_by_name() {
     assert!(error.ends_with(wanted), "{error}");
 }
 
+/// B12: its hash of the base changed with a blank in config.json. What was trained under it is not lost.
+#[test]
+fn of_an_older_version_is_known_by_the_name_of_its_base() {
+    let saved = Saved::new();
+    let file = saved.folder.join(ORIGIN);
+    let older = |base: &str| {
+        let origin = serde_json::json!({"format": 1, "base_name": base, "base_fingerprint": "other", "step": 7});
+        fs::write(&file, origin.to_string()).unwrap();
+    };
+    older("tiny");
+    assert_eq!(saved.load().unwrap().step, 7);
+    older("big");
+    let wanted = "<adapter> is an adapter of big (other), this engine serves tiny (tiny-0123456)";
+    assert_eq!(saved.error(), wanted);
+    fs::write(
+        &file,
+        r#"{"format": 3, "base_name": "tiny", "base_fingerprint": "x", "step": 7}"#,
+    )
+    .unwrap();
+    assert_eq!(
+        saved.error(),
+        "<adapter>/metaclaw.json: format is 3, allowed: 1 or 2"
+    );
+}
+
 #[test]
 fn of_peft_itself_is_known_by_the_name_of_its_base() {
     let saved = Saved::new();

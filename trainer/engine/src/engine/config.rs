@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tch::Kind;
 
-use crate::run::RunLimit;
+use crate::runs::RunLimit;
 
 /// What the engine computes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

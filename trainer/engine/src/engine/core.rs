@@ -17,12 +17,11 @@ use super::state::{EngineState, Job, Progress};
 use super::{EngineConfig, ModelInfo};
 use crate::adapter::{BaseId, BaseSpec};
 use crate::cache::KvCache;
-use crate::folder;
 use crate::generate::{GenerateError, GenerateRequest, Generation, GenerationStream, Parts, Step};
 use crate::model::Model;
 use crate::prefix::PrefixCache;
 use crate::rng::SplitMix64;
-use crate::run::Runs;
+use crate::runs::Runs;
 use crate::sampler::Sampler;
 use crate::tokenizer::ChatTokenizer;
 use crate::weights::{self, LoadError};
@@ -88,9 +87,6 @@ impl Core {
             dtype: config.dtype,
             dir,
         };
-        for kept in ["adapters", "checkpoints"] {
-            folder::sweep(&config.checkpoint_dir.join(kept));
-        }
         let mut seeds = SplitMix64::new(clock_seed());
         let fingerprint = sha;
         let base = Arc::new(BaseSpec::new(BaseId { name, fingerprint }, family));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::adapters::{AdapterPool, ServedAdapter};
 use crate::adapter::{AdapterError, BaseSpec};
 use crate::model::Model;
-use crate::run::Runs;
+use crate::runs::Runs;
 
 /// The tensors of an engine and what they belong to.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use crate::adapter::{self, BaseId, BaseSpec};
 use crate::checkpoint;
 use crate::datum::TrainDatum;
 use crate::loss::Loss;
+use crate::runs::{RunLimit, Runs};
 use crate::testing::write_tiny_model;
 use crate::train::{SliceSizes, TrainJob};
 

@@ -1,9 +1,10 @@
 use std::fs;
+use std::sync::Arc;
 
 use tch::Tensor;
 
 use super::*;
-use crate::adapter::BaseId;
+use crate::adapter::{self, BaseId, BaseSpec};
 use crate::lora::{LayerDims, LoraSpec, Projection};
 
 const DIMS: LayerDims = LayerDims {
@@ -169,7 +170,7 @@ fn a_changed_adapter_is_told_by_its_content_alone() {
     let third = pool.load("a").unwrap();
     assert_ne!(third.sha256(), second.sha256());
     let b = |lease: &AdapterLease| -> Tensor {
-        let lora = lock(&lease.0.lora);
+        let lora = lease.lora();
         let pair = lora.layer(0).unwrap().get(Projection::Q);
         pair.unwrap().a.shallow_clone()
     };
