@@ -1,5 +1,7 @@
 //! Errors of the engine as answers.
 
+use std::io::ErrorKind;
+
 use metaclaw_engine::{
     adapter::AdapterError, engine::EngineError, generate::GenerateError, lora::LoraError,
     optim::StepError, run::AbsorbError, runs::UnknownRun, template::RenderError,
@@ -134,6 +136,11 @@ fn adapter(error: &AdapterError, text: String) -> ApiError {
         }
         // Asked again, it is as damaged: whoever goes on from it must be told, and not try for ever.
         AdapterError::Content { .. } | AdapterError::File(FileError::Damaged { .. }) => {
+            ApiError::bad(text).with_code("adapter_damaged")
+        }
+        AdapterError::File(FileError::Read { source, .. })
+            if source.kind() == ErrorKind::NotFound =>
+        {
             ApiError::bad(text).with_code("adapter_damaged")
         }
         AdapterError::Memory { .. } | AdapterError::Changing { .. } => ApiError::unavailable(text),

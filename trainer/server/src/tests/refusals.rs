@@ -302,7 +302,16 @@ async fn a_bad_adapter_or_checkpoint_is_told_what_is_wrong() {
         change(of, "rank-99", "adapter_config.json", &rank(99));
         change(of, "rank-5", "adapter_config.json", &rank(5));
         change(of, "short", "metaclaw.json", &short);
-        for name in ["of-another", "rank-0", "rank-99", "rank-5", "short"] {
+        change(of, "lacking", "metaclaw.json", &|text| text);
+        std::fs::remove_file(kept.join(of).join("lacking/adapter_model.safetensors")).unwrap();
+        for name in [
+            "of-another",
+            "rank-0",
+            "rank-99",
+            "rank-5",
+            "short",
+            "lacking",
+        ] {
             if of == "adapters" {
                 say("/v1/load_lora_adapter", &json!({"lora_name": name})).await;
             } else {
