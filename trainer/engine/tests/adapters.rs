@@ -1,5 +1,10 @@
 //! More adapters in rotation than fit in memory.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests, which the exception in clippy.toml does not know"
+)]
+
 use std::path::Path;
 
 use metaclaw_engine::adapter;

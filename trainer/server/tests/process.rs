@@ -246,10 +246,7 @@ fn killed_thirty_times_in_a_checkpoint_it_goes_on_from_the_newest_whole_one() {
         let (_, listed) = call(&trainer.address, "GET", "/v1/checkpoints", &Value::Null).unwrap();
         let listed = listed["checkpoints"].as_array().unwrap();
         // All that was answered is there, and at most the one besides that was whole before its answer.
-        assert_eq!(
-            listed.len(),
-            listed.last().map_or(0, |it| number(it) as usize)
-        );
+        assert_eq!(listed.len() as u64, listed.last().map_or(0, number));
         let newest = listed.last().map_or(0, number);
         assert!(
             (answered..=answered + 1).contains(&newest),
