@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use metaclaw_chat::AgentId;
-use metaclaw_trainer_api::TrainingBackend;
+use metaclaw_trainer_api::{CheckpointName, TrainingBackend};
 use metaclaw_turns::{LogError, NewStep, StepOutcome};
 
 use crate::{agent::AgentState, error::TrainError, shared::Shared, status::Phase, step::Bench};
@@ -55,6 +55,24 @@ impl TrainingContext {
         let why = error.to_string();
         self.waits_for(Phase::WaitingForTrainer { why: why.clone() });
         TrainError::NoTrainer { why }
+    }
+
+    /// The checkpoints that must stay, however old: those whose adapters serve, those that an open step goes back to,
+    /// and those that the next steps start from.
+    ///
+    /// # Errors
+    /// The log's: who cannot say what is needed has nothing deleted.
+    pub(crate) async fn needed_checkpoints(&self) -> Result<Vec<CheckpointName>, LogError> {
+        let shared = &self.shared;
+        let serving = shared.persist(|| shared.log.serving()).await?;
+        let open = shared.persist(|| shared.log.open_steps()).await?;
+        let of_agents = self.agents.values().filter_map(|state| state.head.as_ref());
+        let heads = of_agents.filter_map(|(head, _)| head.checkpoint.clone());
+        let adapters = serving.into_iter().map(|(_, adapter)| adapter);
+        let parents = open.into_iter().filter_map(|step| step.begun.parent);
+        // An adapter's checkpoint has its name.
+        let names = adapters.chain(parents).filter_map(|name| name.parse().ok());
+        Ok(names.chain(heads).collect())
     }
 
     /// Notes what a step came to; whether what it trained is served from then on: not where the owner has chosen

@@ -59,6 +59,7 @@ impl Recovery<'_> {
         if is_served
             && let Ok((adapter, _)) = names(&step.begun.agent, &step.begun.lineage, step.begun.n)
         {
+            self.bench.preload(&adapter).await;
             (self.context.shared.on_swap)(&step.begun.agent, &adapter);
         }
         Ok(())

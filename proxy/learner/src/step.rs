@@ -119,6 +119,12 @@ impl Bench {
     }
 
     async fn create(&self, desk: &mut Desk, head: &Head) -> Result<RunId, Trouble> {
+        if let Some(old) = desk.run.take()
+            && let Err(error) = self.backend.close_run(old.clone()).await
+        {
+            // It is gone already, or goes when the server wants its memory.
+            tracing::debug!(run = %old, %error, "not closed");
+        }
         let request = CreateRequest {
             rank: self.rl.lora_rank,
             lora_alpha: Some(self.rl.lora_alpha),
@@ -203,24 +209,40 @@ impl Bench {
         }
     }
 
-    /// Saves the adapter of a run that stands at its checkpoint, unless that was done.
+    /// Saves the adapter of a run that stands at its checkpoint. One that is there may be another attempt's: the
+    /// server knows by its content, and writes nothing where it is the same.
     pub(crate) async fn save_adapter(
         &self,
         desk: &mut Desk,
         run: &RunId,
         name: &AdapterName,
     ) -> Result<(), Trouble> {
-        if self.capabilities.manifests {
-            let adapters = seen(desk, self.backend.adapters().await)?;
-            if adapters.iter().any(|adapter| adapter.name == *name) {
-                return Ok(());
-            }
+        let saved = self.backend.save_adapter(run.clone(), name.clone()).await;
+        seen(desk, saved).map(|_| ())
+    }
+
+    /// Has an adapter in memory before requests are sent to it. Without that, the first of them waits for it.
+    pub(crate) async fn preload(&self, name: &AdapterName) {
+        // A fork's server loads what it saves.
+        if !self.capabilities.manifests {
+            return;
         }
-        seen(
-            desk,
-            self.backend.save_adapter(run.clone(), name.clone()).await,
-        )
-        .map(|_| ())
+        if let Err(error) = self.backend.load_adapter(name.clone()).await {
+            tracing::warn!(adapter = %name, %error, "not loaded before it serves");
+        }
+    }
+
+    /// Has old checkpoints deleted, but for those that are needed. What is not deleted now is the next time.
+    pub(crate) async fn prune(&self, needed: Vec<CheckpointName>) {
+        // A fork's server deletes nothing.
+        if !self.capabilities.manifests {
+            return;
+        }
+        match self.backend.prune(needed).await {
+            Ok(deleted) if deleted.is_empty() => {}
+            Ok(deleted) => tracing::info!(n = deleted.len(), "old checkpoints deleted"),
+            Err(error) => tracing::warn!(%error, "old checkpoints were not deleted"),
+        }
     }
 
     /// Puts a run at a checkpoint that is there and sees that its adapter is.

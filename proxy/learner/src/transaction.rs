@@ -207,10 +207,14 @@ impl<'a> StepTransaction<'a> {
         let state = self.context.agent(&plan.agent);
         state.stepped(plan.after(), plan.shape.clone());
         if is_served {
+            self.bench.preload(&plan.adapter).await;
             (self.context.shared.on_swap)(&plan.agent, &plan.adapter);
         } else {
             tracing::info!(agent = %plan.agent, adapter = %plan.adapter, "this step ended after its owner chose another adapter: it is not served");
         }
+        self.bench
+            .prune(self.context.needed_checkpoints().await?)
+            .await;
         Ok(())
     }
 

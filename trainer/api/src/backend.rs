@@ -9,8 +9,8 @@ use crate::{
     wire::{
         AdapterInfo, CheckpointInfo, CheckpointSaveReply, CreateReply, CreateRequest,
         ForwardBackwardReply, ForwardBackwardRequest, ForwardReply, ForwardRequest, Health,
-        OptimStepReply, OptimStepRequest, SampleReply, SampleRequest, Sampled, SaveWeightsReply,
-        TokenizeReply, TokenizeRequest,
+        LoadAdapterReply, OptimStepReply, OptimStepRequest, SampleReply, SampleRequest, Sampled,
+        SaveWeightsReply, TokenizeReply, TokenizeRequest,
     },
 };
 
@@ -60,8 +60,18 @@ pub trait TrainingBackend: fmt::Debug + Send + Sync {
     /// Every complete checkpoint, oldest first.
     fn checkpoints(&self) -> BackendFuture<'_, Vec<CheckpointInfo>>;
 
-    /// Every adapter on disk or in memory.
+    /// Deletes the checkpoints, with the adapters of their names, that are neither among the last of their line nor
+    /// in use nor in `keep`; returns what went.
+    fn prune(&self, keep: Vec<CheckpointName>) -> BackendFuture<'_, Vec<CheckpointName>>;
+
+    /// Gives a run's memory back.
+    fn close_run(&self, run: RunId) -> BackendFuture<'_, ()>;
+
+    /// Every adapter on disk.
     fn adapters(&self) -> BackendFuture<'_, Vec<AdapterInfo>>;
+
+    /// Takes a saved adapter into memory, so that the first request finds it there.
+    fn load_adapter(&self, name: AdapterName) -> BackendFuture<'_, LoadAdapterReply>;
 
     /// Takes an adapter out of memory; whether it had been there.
     fn unload_adapter(&self, name: AdapterName) -> BackendFuture<'_, bool>;

@@ -84,13 +84,6 @@ impl FromStr for CheckpointName {
 
 // === impl RunId ===
 
-impl RunId {
-    /// The id that shows `number`.
-    pub fn from_number(number: u32) -> Self {
-        Self(Arc::from(format!("{number:08x}")))
-    }
-}
-
 impl FromStr for RunId {
     type Err = NameError;
 
@@ -182,7 +175,6 @@ mod tests {
 
     #[test]
     fn a_run_id_is_eight_hex_digits() {
-        assert_eq!(RunId::from_number(0x1f).as_str(), "0000001f");
         assert!("0000001f".parse::<RunId>().is_ok());
         for bad in ["", "0000001F", "1f", "0000001f0", "../00000"] {
             assert!(bad.parse::<RunId>().is_err(), "{bad:?}");

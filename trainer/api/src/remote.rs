@@ -16,10 +16,12 @@ use crate::{
     AdapterName, BackendError, BackendFuture, CheckpointName, RunId, TrainingBackend,
     wire::{
         AdapterInfo, AdaptersReply, CheckpointInfo, CheckpointLoadReply, CheckpointLoadRequest,
-        CheckpointSaveReply, CheckpointSaveRequest, CheckpointsReply, CreateReply, CreateRequest,
-        ForwardBackwardReply, ForwardBackwardRequest, ForwardReply, ForwardRequest, Health,
-        OptimStepReply, OptimStepRequest, SampleReply, SampleRequest, Sampled, SaveWeightsReply,
-        SaveWeightsRequest, TokenizeReply, TokenizeRequest, UnloadReply,
+        CheckpointSaveReply, CheckpointSaveRequest, CheckpointsReply, CloseRunReply,
+        CloseRunRequest, CreateReply, CreateRequest, ForwardBackwardReply, ForwardBackwardRequest,
+        ForwardReply, ForwardRequest, Health, LoadAdapterReply, LoadAdapterRequest, OptimStepReply,
+        OptimStepRequest, PruneReply, PruneRequest, SampleReply, SampleRequest, Sampled,
+        SaveWeightsReply, SaveWeightsRequest, TokenizeReply, TokenizeRequest, UnloadAdapterRequest,
+        UnloadReply,
     },
 };
 
@@ -148,11 +150,42 @@ impl TrainingBackend for RemoteBackend {
         })
     }
 
+    fn load_adapter(&self, name: AdapterName) -> BackendFuture<'_, LoadAdapterReply> {
+        Box::pin(async move {
+            let request = LoadAdapterRequest {
+                lora_name: name,
+                lora_path: None,
+            };
+            let call = self.long("load_lora_adapter")?;
+            call.post("v1/load_lora_adapter", &request).await
+        })
+    }
+
     fn unload_adapter(&self, name: AdapterName) -> BackendFuture<'_, bool> {
         Box::pin(async move {
-            let call = self.quick("unload")?;
-            let reply: UnloadReply = call.delete(&format!("v1/adapters/{name}")).await?;
+            let request = UnloadAdapterRequest { lora_name: name };
+            let call = self.quick("unload_lora_adapter")?;
+            let reply: UnloadReply = call.post("v1/unload_lora_adapter", &request).await?;
             Ok(reply.unloaded)
+        })
+    }
+
+    fn prune(&self, keep: Vec<CheckpointName>) -> BackendFuture<'_, Vec<CheckpointName>> {
+        Box::pin(async move {
+            let call = self.long("checkpoints/prune")?;
+            let reply: PruneReply = call
+                .post("v1/checkpoints/prune", &PruneRequest { keep })
+                .await?;
+            Ok(reply.deleted)
+        })
+    }
+
+    fn close_run(&self, run: RunId) -> BackendFuture<'_, ()> {
+        Box::pin(async move {
+            let call = self.quick("lora/close")?;
+            let request = CloseRunRequest { session_id: run };
+            let _: CloseRunReply = call.post("v1/lora/close", &request).await?;
+            Ok(())
         })
     }
 

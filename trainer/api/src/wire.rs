@@ -3,12 +3,17 @@
 //! Field names and defaults are those of the community fork's `remote` backend. Fields that only our
 //! server has are optional in what a client reads, so that the fork's replies are understood too.
 
+mod adapters;
 mod health;
 mod text;
 mod train;
 
 pub use self::{
-    health::{AdapterInfo, AdaptersReply, Capabilities, Health, UnloadReply},
+    adapters::{
+        AdapterInfo, AdaptersReply, CloseRunReply, CloseRunRequest, DeleteReply, LoadAdapterReply,
+        LoadAdapterRequest, PruneReply, PruneRequest, UnloadAdapterRequest, UnloadReply,
+    },
+    health::{Capabilities, Health},
     text::{
         SampleReply, SampleRequest, Sampled, SampledSequence, Stop, TokenizeReply, TokenizeRequest,
     },
@@ -23,6 +28,10 @@ pub use self::{
 
 fn yes() -> bool {
     true
+}
+
+fn ok() -> String {
+    "ok".to_owned()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::path::Path;
 
-use metaclaw_engine::adapter::BaseId;
+use metaclaw_engine::adapter::{self, BaseId};
 use metaclaw_engine::datum::TrainDatum;
 use metaclaw_engine::lora::LoraSpec;
 use metaclaw_engine::loss::Loss;
@@ -63,7 +63,7 @@ fn write(folder: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
         name: "golden".into(),
         fingerprint: "golden".into(),
     };
-    let saved = run.save_adapter(out, "golden", &base)?;
+    let saved = adapter::save(out, "golden", run.lora(), &base, run.step())?.folder;
     let adapter = out.join("adapter");
     if adapter.exists() {
         std::fs::remove_dir_all(&adapter)?;

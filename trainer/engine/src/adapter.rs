@@ -4,8 +4,10 @@
 //! trained on, byte for byte, and after how many steps.
 
 mod config;
+mod content;
 mod error;
 mod json;
+mod origin;
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +15,10 @@ use serde::{Deserialize, Serialize};
 
 pub use self::error::AdapterError;
 pub(crate) use self::json::{from_json, pretty};
-use crate::folder::{self, NameError};
-use crate::lora::{LayerDims, Lora};
+use self::origin::{FILE as ORIGIN, Origin};
+use crate::family::Family;
+use crate::folder::{self, NameError, Stamp};
+use crate::lora::{LayerDims, Lora, LoraSpec};
 use crate::tensors;
 
 /// The base model that an adapter belongs to.
@@ -28,11 +32,11 @@ pub struct BaseId {
     pub fingerprint: String,
 }
 
-/// What a model needs an adapter to fit.
-#[derive(Debug, Clone)]
-pub struct Fit<'a> {
+/// What an adapter must fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaseSpec {
     /// The model.
-    pub base: &'a BaseId,
+    pub id: BaseId,
     /// Its widths.
     pub dims: LayerDims,
     /// Its depth.
@@ -46,85 +50,183 @@ pub struct LoadedAdapter {
     pub lora: Lora,
     /// Optimiser steps behind it; 0 where it is not one of ours.
     pub step: u64,
+    /// SHA-256 of what it holds, in hexadecimal digits: rank, alpha, and every parameter by name.
+    pub sha256: String,
 }
 
-/// `metaclaw.json`.
-#[derive(Debug, Serialize, Deserialize)]
-struct Origin {
-    format: u32,
-    #[serde(flatten)]
-    base: BaseId,
-    step: u64,
+/// What a folder says of its adapter without a number of it being read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdapterInfo {
+    /// Optimiser steps behind it.
+    pub step: u64,
+    /// SHA-256 of what it held when it was written, as [`LoadedAdapter::sha256`].
+    pub sha256: Option<String>,
+}
+
+/// An adapter that was saved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavedAdapter {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// As [`LoadedAdapter::sha256`].
+    pub sha256: String,
 }
 
 const CONFIG: &str = "adapter_config.json";
 const TENSORS: &str = "adapter_model.safetensors";
-const ORIGIN: &str = "metaclaw.json";
-const FORMAT: u32 = 1;
+
+// === impl BaseSpec ===
+
+impl BaseSpec {
+    /// What fits a model of this family.
+    pub fn new(id: BaseId, family: &Family) -> Self {
+        Self {
+            id,
+            dims: LayerDims::of(family),
+            n_layers: family.n_layers,
+        }
+    }
+}
 
 /// The folder of an adapter under a trainer's checkpoint folder.
 ///
 /// # Errors
-/// A name that is none.
+/// A name that leads elsewhere.
 pub fn folder_of(checkpoint_dir: &Path, name: &str) -> Result<PathBuf, NameError> {
-    folder::check_name(name)?;
-    Ok(checkpoint_dir.join("adapters").join(name))
+    folder::within(&checkpoint_dir.join("adapters"), name)
 }
 
-/// Saves an adapter as `<checkpoint_dir>/adapters/<name>`, whole or not at all, and returns that folder.
+/// Saves an adapter as `<checkpoint_dir>/adapters/<name>`, whole or not at all.
+///
+/// One that is there with the same content is left as it is; one of that content in
+/// `<checkpoint_dir>/checkpoints/<name>` lends its numbers by hard link.
 ///
 /// # Errors
-/// A name that is none, or the system's refusal.
+/// A name that leads elsewhere, or the system's refusal.
 pub fn save(
     checkpoint_dir: &Path,
     name: &str,
     lora: &Lora,
     base: &BaseId,
     step: u64,
-) -> Result<PathBuf, AdapterError> {
+) -> Result<SavedAdapter, AdapterError> {
     let target = folder_of(checkpoint_dir, name)?;
-    folder::replace(&target, |folder| write(folder, lora, base, step))?;
-    Ok(target)
+    let files = Files::of(lora, base, step)?;
+    if !files.are_in(&target) {
+        let twin = folder::within(&checkpoint_dir.join("checkpoints"), name)?;
+        folder::replace(&target, |folder| files.write(folder, &twin))?;
+    }
+    Ok(SavedAdapter {
+        folder: target,
+        sha256: files.sha256,
+    })
+}
+
+/// The folder `<checkpoint_dir>/adapters/<name>`, if an adapter is there.
+///
+/// # Errors
+/// A name that leads elsewhere, and [`AdapterError::Unknown`].
+pub fn existing(checkpoint_dir: &Path, name: &str) -> Result<PathBuf, AdapterError> {
+    let folder = folder_of(checkpoint_dir, name)?;
+    if folder.join(CONFIG).exists() {
+        return Ok(folder);
+    }
+    Err(AdapterError::Unknown {
+        name: name.into(),
+        folder: checkpoint_dir.join("adapters"),
+    })
 }
 
 /// Loads the adapter `<checkpoint_dir>/adapters/<name>`.
 ///
 /// # Errors
-/// As [`read`], and [`AdapterError::Unknown`].
+/// As [`existing`] and [`read`].
 pub fn load(
     checkpoint_dir: &Path,
     name: &str,
-    fit: &Fit<'_>,
+    base: &BaseSpec,
 ) -> Result<LoadedAdapter, AdapterError> {
-    let folder = folder_of(checkpoint_dir, name)?;
-    if !folder.join(CONFIG).exists() {
-        let folder = checkpoint_dir.join("adapters");
-        return Err(AdapterError::Unknown {
-            name: name.into(),
-            folder,
-        });
-    }
-    read(&folder, fit)
+    read(&existing(checkpoint_dir, name)?, base)
 }
 
-/// Writes the files of an adapter into an existing folder.
+/// Tells an adapter that was changed or replaced from the one that was read.
+pub fn stamp(folder: &Path) -> Stamp {
+    Stamp::of(folder, &[CONFIG, TENSORS, ORIGIN])
+}
+
+/// What a folder says of its adapter.
 ///
 /// # Errors
-/// The system's refusal.
-pub fn write(folder: &Path, lora: &Lora, base: &BaseId, step: u64) -> Result<(), AdapterError> {
-    let config = config::to_json(&lora.spec, &base.name);
-    tensors::write_bytes(&folder.join(CONFIG), pretty(&config).as_bytes())?;
-    tensors::write(
-        &folder.join(TENSORS),
-        lora.names().into_iter().zip(lora.params()),
-    )?;
-    let origin = Origin {
-        format: FORMAT,
-        base: base.clone(),
-        step,
+/// A `metaclaw.json` that is damaged.
+pub fn info(folder: &Path) -> Result<AdapterInfo, AdapterError> {
+    let origin = Origin::read(folder)?;
+    Ok(AdapterInfo {
+        step: origin.as_ref().map_or(0, |origin| origin.step),
+        sha256: origin.and_then(|origin| origin.sha256),
+    })
+}
+
+/// The files that make an adapter, but for its numbers.
+pub(crate) struct Files<'a> {
+    lora: &'a Lora,
+    config: String,
+    origin: Origin,
+    pub(crate) sha256: String,
+}
+
+impl<'a> Files<'a> {
+    pub(crate) fn of(lora: &'a Lora, base: &BaseId, step: u64) -> Result<Self, AdapterError> {
+        let sha256 = content::sha256(lora)?;
+        Ok(Self {
+            lora,
+            config: pretty(&config::to_json(&lora.spec, &base.name)),
+            origin: Origin::new(base, step, &sha256),
+            sha256,
+        })
+    }
+
+    /// Whether a folder has these very files.
+    fn are_in(&self, folder: &Path) -> bool {
+        let config = tensors::read_bytes(&folder.join(CONFIG));
+        config.is_ok_and(|config| config == self.config.as_bytes())
+            && Origin::read(folder).is_ok_and(|origin| origin.as_ref() == Some(&self.origin))
+            && folder.join(TENSORS).is_file()
+    }
+
+    /// Writes them into an existing folder; the numbers are those of `twin` where it says that they are the same.
+    ///
+    /// # Errors
+    /// The system's refusal.
+    pub(crate) fn write(&self, folder: &Path, twin: &Path) -> Result<(), AdapterError> {
+        tensors::write_bytes(&folder.join(CONFIG), self.config.as_bytes())?;
+        let file = folder.join(TENSORS);
+        // What refuses a link (another file system, one without links, too many) takes a copy.
+        let linked = self.are_in(twin) && std::fs::hard_link(twin.join(TENSORS), &file).is_ok();
+        if !linked {
+            let names = self.lora.names().into_iter();
+            tensors::write(&file, names.zip(self.lora.params()))?;
+        }
+        let origin = pretty(&self.origin);
+        Ok(tensors::write_bytes(
+            &folder.join(ORIGIN),
+            origin.as_bytes(),
+        )?)
+    }
+}
+
+/// Bytes that the adapter in `folder` takes in memory, f32; nothing but its configuration is read.
+///
+/// # Errors
+/// A configuration that is missing, damaged, or asks for what this base or engine does not do.
+pub fn bytes(folder: &Path, base: &BaseSpec) -> Result<usize, AdapterError> {
+    let (spec, _) = read_spec(folder, base)?;
+    let width = |&target| {
+        let (d_in, d_out) = base.dims.widths(target);
+        d_in + d_out
     };
-    tensors::write_bytes(&folder.join(ORIGIN), pretty(&origin).as_bytes())?;
-    Ok(())
+    let per_layer = spec.rank * spec.targets.iter().map(width).sum::<i64>();
+    let per_layer = usize::try_from(per_layer).unwrap_or(usize::MAX);
+    Ok(per_layer.saturating_mul(base.n_layers * size_of::<f32>()))
 }
 
 /// Reads the files of an adapter and checks that it fits.
@@ -134,69 +236,26 @@ pub fn write(folder: &Path, lora: &Lora, base: &BaseId, step: u64) -> Result<(),
 ///
 /// # Errors
 /// [`AdapterError`] naming the file, and the field or tensor.
-pub fn read(folder: &Path, fit: &Fit<'_>) -> Result<LoadedAdapter, AdapterError> {
-    let file = folder.join(CONFIG);
-    let config = config::Config::read(&file)?;
-    let origin = read_origin(folder)?;
-    let step = origin.as_ref().map_or(0, |origin| origin.step);
-    check_base(folder, fit.base, origin, config.base_name())?;
-    let spec = config.spec()?;
+pub fn read(folder: &Path, base: &BaseSpec) -> Result<LoadedAdapter, AdapterError> {
+    let (spec, step) = read_spec(folder, base)?;
     let file = folder.join(TENSORS);
     let tensors = tensors::read(&file)?;
-    let lora = Lora::from_named(spec, fit.dims, fit.n_layers, tensors);
+    let lora = Lora::from_named(spec, base.dims, base.n_layers, tensors);
     let lora = lora.map_err(|source| AdapterError::Tensors { file, source })?;
-    Ok(LoadedAdapter { lora, step })
+    let sha256 = content::sha256(&lora)?;
+    Ok(LoadedAdapter { lora, step, sha256 })
 }
 
-fn read_origin(folder: &Path) -> Result<Option<Origin>, AdapterError> {
-    let file = folder.join(ORIGIN);
-    if !file.exists() {
-        return Ok(None);
-    }
-    let origin: Origin = from_json(&file)?;
-    if origin.format == FORMAT {
-        return Ok(Some(origin));
-    }
-    let (field, value, allowed) = ("format", origin.format.to_string(), "1");
-    Err(AdapterError::Field {
-        file,
-        field,
-        value,
-        allowed,
-    })
-}
-
-fn check_base(
-    folder: &Path,
-    ours: &BaseId,
-    origin: Option<Origin>,
-    peft_name: Option<&str>,
-) -> Result<(), AdapterError> {
-    let last = |name: &str| {
-        name.trim_end_matches('/')
-            .rsplit('/')
-            .next()
-            .map(str::to_lowercase)
-    };
-    let (same, theirs) = match (origin, peft_name) {
-        (Some(Origin { base, .. }), _) => {
-            let short = |id: &BaseId| id.fingerprint.chars().take(12).collect::<String>();
-            let same = base.fingerprint == ours.fingerprint;
-            (same, format!("{} ({})", base.name, short(&base)))
-        }
-        (None, Some(name)) => (last(name) == last(&ours.name), name.to_owned()),
-        (None, None) => (false, "an unnamed base".to_owned()),
-    };
-    if same {
-        return Ok(());
-    }
-    let short = ours.fingerprint.chars().take(12).collect::<String>();
-    let ours = format!("{} ({short})", ours.name);
-    Err(AdapterError::Base {
-        folder: folder.into(),
-        theirs,
-        ours,
-    })
+/// Rank, alpha and targets, which fit the base, and the steps behind them.
+fn read_spec(folder: &Path, base: &BaseSpec) -> Result<(LoraSpec, u64), AdapterError> {
+    let file = folder.join(CONFIG);
+    let config = config::Config::read(&file)?;
+    let origin = Origin::read(folder)?;
+    let step = origin.as_ref().map_or(0, |origin| origin.step);
+    origin::check_base(folder, &base.id, origin, config.base_name())?;
+    let spec = config.spec()?.checked(&base.dims);
+    let spec = spec.map_err(|source| AdapterError::Tensors { file, source })?;
+    Ok((spec, step))
 }
 
 #[cfg(test)]

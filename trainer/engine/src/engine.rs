@@ -25,11 +25,13 @@ use std::thread;
 
 use tokio::sync::oneshot;
 
-pub use self::adapters::{AdapterCache, ServedAdapter};
+use self::adapters::refusal;
+pub use self::adapters::{AdapterLease, AdapterPool, ServedAdapter};
 pub use self::config::{Dtype, EngineConfig, ModelInfo};
 use self::core::{Command, Core};
 use self::serving::Waiting;
 pub use self::state::{EngineState, Job, Progress};
+use crate::adapter::{AdapterError, BaseSpec};
 use crate::generate::{GenerateError, GenerateRequest, GenerationStream};
 use crate::tokenizer::ChatTokenizer;
 use crate::weights::LoadError;
@@ -60,6 +62,8 @@ pub struct Engine {
     commands: SyncSender<Command>,
     info: Arc<ModelInfo>,
     tokenizer: Arc<ChatTokenizer>,
+    base: Arc<BaseSpec>,
+    adapters: AdapterPool,
 }
 
 // === impl Engine ===
@@ -76,9 +80,11 @@ impl Engine {
             .name("engine".into())
             .spawn(move || match Core::load(&config) {
                 Ok((core, info)) => {
-                    let tokenizer = core.tokenizer();
+                    let state = core.state();
+                    let shared = (Arc::clone(&state.base), state.adapters.clone());
+                    let ready = (info, core.tokenizer(), shared);
                     // Whoever asked has gone if this fails, and with it every sender of commands.
-                    if loaded.send(Ok((info, tokenizer))).is_ok() {
+                    if loaded.send(Ok(ready)).is_ok() {
                         core.run(&received);
                     }
                 }
@@ -89,11 +95,13 @@ impl Engine {
             .map_err(|error| LoadError::Thread(error.to_string()))?;
         let ended =
             |_| LoadError::Thread("it ended while loading; its panic message says why".into());
-        let (info, tokenizer) = outcome.recv().map_err(ended)??;
+        let (info, tokenizer, (base, adapters)) = outcome.recv().map_err(ended)??;
         Ok(Self {
             commands,
             info: Arc::new(info),
             tokenizer,
+            base,
+            adapters,
         })
     }
 
@@ -107,7 +115,36 @@ impl Engine {
         Arc::clone(&self.tokenizer)
     }
 
-    /// Begins a reply; returns once it has its place among the live ones.
+    /// What an adapter or a checkpoint must fit.
+    pub fn base(&self) -> &Arc<BaseSpec> {
+        &self.base
+    }
+
+    /// Adapters that are loaded for serving.
+    pub fn adapters(&self) -> &AdapterPool {
+        &self.adapters
+    }
+
+    /// Loads an adapter, if it is not loaded, on a thread of its own: replies go on meanwhile.
+    ///
+    /// # Errors
+    /// As [`AdapterPool::load`].
+    ///
+    /// # Cancel safety
+    /// A load that was begun is finished, and found by whoever asks next.
+    pub async fn load_adapter(&self, name: &str) -> Result<AdapterLease, AdapterError> {
+        if let Some(ready) = self.adapters.ready(name)? {
+            return Ok(ready);
+        }
+        let (adapters, wanted) = (self.adapters.clone(), name.to_owned());
+        let read = tokio::task::spawn_blocking(move || adapters.load(&wanted)).await;
+        read.map_err(|error| AdapterError::Interrupted {
+            name: name.to_owned(),
+            detail: error.to_string(),
+        })?
+    }
+
+    /// Begins a reply; returns once it has its place among the live ones. Its adapter is loaded first.
     ///
     /// # Errors
     /// [`GenerateError`]: a request that cannot be served, an adapter that cannot be loaded, or an engine that is busy.
@@ -119,6 +156,14 @@ impl Engine {
         request: GenerateRequest,
     ) -> Result<GenerationStream, GenerateError> {
         request.check(self.info.vocab, self.info.context)?;
+        // Held until the reply has its own: what waits for its place must not lose its adapter.
+        let _lease = match &request.adapter {
+            Some(name) => {
+                let lease = self.load_adapter(name).await;
+                Some(lease.map_err(|error| refusal(name, &error))?)
+            }
+            None => None,
+        };
         let (reply, answer) = oneshot::channel();
         self.send(Command::Generate(Waiting { request, reply }))
             .map_err(|error| match error {

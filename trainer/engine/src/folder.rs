@@ -2,42 +2,53 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::tensors::FileError;
 
-/// A name that would not be one folder.
+/// A name that leads elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "name {name:?} is not allowed: 1 to {MAX} of A-Z a-z 0-9 _ . @ -, beginning with a letter, a digit or _"
-)]
+#[error("name {name:?} is not allowed: one that stays in its folder and is not hidden")]
 pub struct NameError {
     /// What was given.
     pub name: String,
 }
 
-/// Longest name, bytes.
-const MAX: usize = 96;
-
-/// Checks the name of an adapter or a checkpoint. Callers have parsed it; this room trusts nobody with a path.
+/// The folder `name` in `parent`. What a name may be made of is the caller's rule, who has parsed it; this
+/// room opens nothing outside `parent`, whoever asks.
 ///
 /// # Errors
-/// [`NameError`].
-pub fn check_name(name: &str) -> Result<(), NameError> {
-    let first = name
-        .bytes()
-        .next()
-        .is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_');
-    let rest = name
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b"_.@-".contains(&b));
-    if first && rest && name.len() <= MAX {
-        return Ok(());
+/// [`NameError`] for what is not one visible component of a path.
+pub fn within(parent: &Path, name: &str) -> Result<PathBuf, NameError> {
+    let mut components = Path::new(name).components();
+    match (components.next(), components.next()) {
+        // A trailing slash or dot is no component, and yet not part of a name.
+        (Some(Component::Normal(only)), None) if only == name && !name.starts_with('.') => {
+            Ok(parent.join(name))
+        }
+        _ => Err(NameError { name: name.into() }),
     }
-    Err(NameError { name: name.into() })
+}
+
+/// Tells files that were changed or replaced from those that were read.
+///
+/// By the time of the last change to the file itself, which nobody can set, and not by the time that it claims to be of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamp(Vec<Option<(u64, i64, i64, u64)>>);
+
+impl Stamp {
+    /// Of `files` in `folder` as they are now; of missing ones, too.
+    pub fn of(folder: &Path, files: &[&str]) -> Self {
+        let stamp = |name: &&str| {
+            let file = fs::metadata(folder.join(name)).ok()?;
+            Some((file.ino(), file.ctime(), file.ctime_nsec(), file.len()))
+        };
+        Self(files.iter().map(stamp).collect())
+    }
 }
 
 /// Makes `target` a folder with what `fill` writes into it: all of that, or what was there before.
@@ -69,6 +80,27 @@ pub fn replace<E: From<FileError>>(
         tracing::warn!(folder = %fresh.display(), %error, "a left-over folder cannot be removed");
     }
     result
+}
+
+/// Removes `target` whole; no name of it is left, and no half of it is ever seen under its name.
+///
+/// # Errors
+/// The system's refusal; [`io::ErrorKind::NotFound`] where there is none.
+pub fn remove(target: &Path) -> Result<(), FileError> {
+    let removed = || {
+        let (parent, fresh) = beside(target)?;
+        // An empty folder gives way to a rename.
+        if let Err(error) = fs::rename(target, &fresh) {
+            fs::remove_dir(&fresh)?;
+            return Err(error);
+        }
+        sync(&parent)?;
+        fs::remove_dir_all(&fresh)
+    };
+    removed().map_err(|source| FileError::Write {
+        file: target.into(),
+        source,
+    })
 }
 
 /// Removes what a killed process left half written in `parent`. Whoever calls this holds the folder alone.
@@ -108,7 +140,12 @@ fn is_left_over(name: &str) -> bool {
 fn beside(target: &Path) -> io::Result<(PathBuf, PathBuf)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let parent = target.parent().unwrap_or_else(|| Path::new(".")).to_owned();
-    fs::create_dir_all(&parent)?;
+    if !parent.exists() {
+        fs::create_dir_all(&parent)?;
+        if let Some(above) = parent.parent().filter(|above| above.is_dir()) {
+            sync(above)?;
+        }
+    }
     let name = target
         .file_name()
         .unwrap_or_default()
@@ -147,23 +184,13 @@ mod tests {
 
     #[test]
     fn names_stay_in_their_folder() {
-        for good in ["a", "run@12", "_default@3", "v1.2-x"] {
-            assert!(check_name(good).is_ok(), "{good}");
-        }
-        let long = "x".repeat(97);
+        let parent = Path::new("/kept");
+        assert_eq!(within(parent, "run@12").unwrap(), Path::new("/kept/run@12"));
         for bad in [
-            "",
-            "..",
-            ".hidden",
-            "../up",
-            "a/b",
-            "a\\b",
-            "-x",
-            "ü",
-            "a\0",
-            long.as_str(),
+            "", ".", "..", ".hidden", "../up", "a/b", "a/", "a/.", "/etc",
         ] {
-            assert!(check_name(bad).is_err(), "{bad}");
+            let error = within(parent, bad).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("name {bad:?} is not allowed")));
         }
     }
 

@@ -109,6 +109,12 @@ pub enum GenerateError {
         /// There is none of that name.
         missing: bool,
     },
+    /// The adapter cannot be loaded for now.
+    #[error("{detail}")]
+    AdapterBusy {
+        /// Why.
+        detail: String,
+    },
     /// Too much is waiting.
     #[error("the engine is busy: {waiting} requests wait already, try again later")]
     Busy {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use tch::{Kind, TchError, Tensor};
 
-use crate::adapter::{self, BaseId, Fit};
+use crate::adapter::{self, BaseId, BaseSpec};
 use crate::datum::TrainDatum;
 use crate::lora::{LayerDims, Lora, LoraSpec};
 use crate::loss::Loss;
@@ -178,13 +178,8 @@ fn small_llama_under_every_loss_is_that_of_pytorch() {
         name: "small".into(),
         fingerprint: String::new(),
     };
-    let dims = LayerDims::of(&model.family);
-    let fit = Fit {
-        base: &base,
-        dims,
-        n_layers: model.family.n_layers,
-    };
-    let lora = adapter::read(&golden.folder.join("adapter"), &fit)
+    let base = BaseSpec::new(base, &model.family);
+    let lora = adapter::read(&golden.folder.join("adapter"), &base)
         .unwrap()
         .lora;
     for i in 0..golden.text.datums.len() {

@@ -3,7 +3,7 @@
 //! [`engine::Engine`] is the way in: a handle on the one thread that owns all tensors. Below it, from
 //! the ground up: [`family`] (config.json), [`weights`] (mapped files, GGUF), [`layer`] and [`model`]
 //! (the forward pass), [`kv`], [`attention`] and [`batch`] (many sequences in one pass), [`sampler`] and [`generate`] (replies), [`tokenizer`] and [`template`]
-//! (text), [`lora`], [`loss`], [`train`], [`optim`] and [`run`] (training), [`adapter`] and
+//! (text), [`lora`], [`loss`], [`train`], [`optim`], [`run`] and [`runs`] (training), [`adapter`] and
 //! [`checkpoint`] (what is kept).
 //!
 //! Base weights are read-only memory: no operation in place on them. Every fallible call of libtorch is
@@ -34,6 +34,7 @@ pub mod pack;
 pub mod rng;
 pub mod rope;
 pub mod run;
+pub mod runs;
 pub mod sampler;
 pub mod template;
 pub mod tensors;

@@ -1,20 +1,15 @@
-//! Training runs: parameters, optimiser, and the gradients that wait for a step. Several at once.
+//! Training runs: parameters, optimiser, and the gradients that wait for a step.
 
 mod norms;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-
-use serde_json::Value;
-use tch::{TchError, Tensor};
+use tch::{Device, TchError, Tensor};
 
 use self::norms::RecentNorms;
-use crate::adapter::{self, AdapterError, BaseId, Fit};
-use crate::checkpoint::{self, Snapshot};
+use crate::adapter::AdapterError;
+use crate::checkpoint::Snapshot;
 use crate::lora::{LayerDims, Lora, LoraError, LoraSpec};
 use crate::model::Model;
 use crate::optim::{AdamConfig, AdamState, StepError};
-use crate::rng::SplitMix64;
 use crate::train::TrainOut;
 
 /// How a run begins.
@@ -34,6 +29,8 @@ pub struct Run {
     since_step: Tally,
     version: ParamsVersion,
     norms: RecentNorms,
+    /// The checkpoint that it was last saved as or loaded from: whoever trains it may go back there.
+    checkpoint: Option<String>,
 }
 
 /// Which parameters a job was begun with: gradients of others must not be added up with theirs.
@@ -69,26 +66,6 @@ pub struct StepOut {
 )]
 pub struct Stale;
 
-/// Runs by id.
-#[derive(Debug)]
-pub struct Runs {
-    open: BTreeMap<String, Run>,
-    /// Ids by last use, the latest last.
-    recent: Vec<String>,
-    limit: usize,
-    ids: SplitMix64,
-}
-
-/// No such run.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "training run {id:?} is not open here: create one, then load a checkpoint to go on from it"
-)]
-pub struct UnknownRun {
-    /// What was asked for.
-    pub id: String,
-}
-
 // === impl Run ===
 
 impl Run {
@@ -111,7 +88,13 @@ impl Run {
             lora,
             adam,
             seed: config.seed,
+            line: String::new(),
         }))
+    }
+
+    /// Bytes that it takes: parameters, both moments, and gradients, all f32.
+    pub fn bytes(&self) -> usize {
+        4 * size_of::<f32>() * self.lora().n_params()
     }
 
     /// The parameters as they are.
@@ -201,60 +184,48 @@ impl Run {
         self.since_step = Tally::default();
     }
 
-    /// A copy of all that training goes on from: writing takes a disk's time, which the engine's thread
-    /// has not.
+    /// Handles on all that training goes on from, for another thread to save: nothing is copied on this one.
     ///
     /// # Errors
-    /// For want of memory.
+    /// What libtorch refuses.
     pub fn snapshot(&self) -> Result<Snapshot, AdapterError> {
-        Ok(self.state.try_copy()?)
+        Ok(self.state.to_device(self.device())?)
     }
 
-    /// Saves the adapter for serving.
+    /// Goes on from a snapshot of the checkpoint `name`; rank, alpha and targets become its own, waiting gradients
+    /// are dropped. Returns the steps behind it.
     ///
     /// # Errors
-    /// As [`adapter::save`].
-    pub fn save_adapter(
-        &self,
-        checkpoint_dir: &Path,
-        name: &str,
-        base: &BaseId,
-    ) -> Result<PathBuf, AdapterError> {
-        adapter::save(checkpoint_dir, name, self.lora(), base, self.step())
-    }
-
-    /// Saves all that training goes on from.
-    ///
-    /// # Errors
-    /// As [`checkpoint::save`].
-    pub fn save_checkpoint(
-        &self,
-        checkpoint_dir: &Path,
-        name: &str,
-        base: &BaseId,
-        manifest: &Value,
-    ) -> Result<PathBuf, AdapterError> {
-        checkpoint::save(checkpoint_dir, name, base, &self.state, manifest)
-    }
-
-    /// Goes on from a checkpoint; rank, alpha and targets become its own, waiting gradients are dropped.
-    /// Returns the steps behind it.
-    ///
-    /// # Errors
-    /// As [`checkpoint::load`]; the run is as it was.
-    pub fn load_checkpoint(
-        &mut self,
-        checkpoint_dir: &Path,
-        name: &str,
-        fit: &Fit<'_>,
-    ) -> Result<u64, AdapterError> {
-        let device = self.lora().params().next().map(Tensor::device);
-        let loaded = checkpoint::load(checkpoint_dir, name, fit)?;
-        self.state = loaded.to_device(device.unwrap_or(tch::Device::Cpu))?;
+    /// What libtorch refuses; the run is as it was.
+    pub fn restore(&mut self, name: &str, snapshot: &Snapshot) -> Result<u64, AdapterError> {
+        self.state = snapshot.to_device(self.device())?;
         self.forget();
         self.norms = RecentNorms::default();
         self.version.0 += 1;
+        self.saved_as(name);
         Ok(self.step())
+    }
+
+    /// Notes that the checkpoint `name` holds what the run was when it was last asked for a snapshot.
+    pub fn saved_as(&mut self, name: &str) {
+        self.checkpoint = Some(name.to_owned());
+    }
+
+    /// The checkpoint that it was last saved as or loaded from.
+    pub fn checkpoint(&self) -> Option<&str> {
+        self.checkpoint.as_deref()
+    }
+
+    /// Begins the line of checkpoints `id`, unless it goes on in another.
+    pub(crate) fn begin_line(&mut self, id: &str) {
+        if self.state.line.is_empty() {
+            id.clone_into(&mut self.state.line);
+        }
+    }
+
+    fn device(&self) -> Device {
+        let device = self.lora().params().next().map(Tensor::device);
+        device.unwrap_or(Device::Cpu)
     }
 
     /// What a person reads: `4.88M / 139.40M`, parameters trained and in all.
@@ -273,6 +244,7 @@ impl From<Snapshot> for Run {
             since_step: Tally::default(),
             version: ParamsVersion(0),
             norms: RecentNorms::default(),
+            checkpoint: None,
         }
     }
 }
@@ -286,55 +258,6 @@ pub enum AbsorbError {
     /// libtorch refused.
     #[error("libtorch: {0}")]
     Torch(#[from] TchError),
-}
-
-// === impl Runs ===
-
-impl Runs {
-    /// At most `limit` runs; opening one more closes the one that was not used for longest, and says so.
-    pub fn new(limit: usize, seed: u64) -> Self {
-        Self {
-            open: BTreeMap::new(),
-            recent: Vec::new(),
-            limit: limit.max(1),
-            ids: SplitMix64::new(seed),
-        }
-    }
-
-    /// Opens a run and returns its id, 8 hexadecimal digits.
-    pub fn open(&mut self, run: Run) -> String {
-        while self.open.len() >= self.limit {
-            let oldest = self.recent.remove(0);
-            self.open.remove(&oldest);
-            tracing::warn!(
-                run = oldest,
-                limit = self.limit,
-                "closed: too many training runs"
-            );
-        }
-        let id = loop {
-            let id = format!("{:08x}", self.ids.next_u64() >> 32);
-            if !self.open.contains_key(&id) {
-                break id;
-            }
-        };
-        self.open.insert(id.clone(), run);
-        self.recent.push(id.clone());
-        id
-    }
-
-    /// The run of an id.
-    ///
-    /// # Errors
-    /// [`UnknownRun`].
-    pub fn get(&mut self, id: &str) -> Result<&mut Run, UnknownRun> {
-        let Some(run) = self.open.get_mut(id) else {
-            return Err(UnknownRun { id: id.into() });
-        };
-        self.recent.retain(|other| other != id);
-        self.recent.push(id.into());
-        Ok(run)
-    }
 }
 
 #[cfg(test)]

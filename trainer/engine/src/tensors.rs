@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::TensorView};
+use safetensors::tensor::{Metadata, TensorInfo};
+use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use tch::{Kind, TchError, Tensor};
 
 /// Why a file cannot be written or read.
@@ -42,30 +43,77 @@ pub enum FileError {
 
 /// Writes named tensors as f32 with `{"format": "pt"}`, which PEFT and transformers look for, and syncs the file.
 ///
+/// One tensor at a time is in memory besides those that are given.
+///
+/// # Shapes
+/// Any; f32, f16 or bf16.
+///
 /// # Errors
 /// What the system or libtorch refuses.
 pub fn write<'a>(
     file: &Path,
     tensors: impl Iterator<Item = (String, &'a Tensor)>,
 ) -> Result<(), FileError> {
-    let numbers = tensors.map(|(name, tensor)| Ok((name, Numbers::of(tensor)?)));
-    let numbers: Vec<_> = numbers.collect::<Result<_, TchError>>()?;
-    let views = numbers.iter().map(|(name, n)| {
-        let view = TensorView::new(Dtype::F32, n.shape.clone(), &n.bytes);
-        view.map(|view| (name.as_str(), view))
-    });
-    let bytes = views.collect::<Result<Vec<_>, _>>().and_then(|views| {
-        let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-        safetensors::serialize(views, Some(metadata))
-    });
-    let bytes = bytes.map_err(|error| FileError::Damaged {
+    let mut tensors: Vec<_> = tensors.collect();
+    tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let failed = |source| FileError::Write {
         file: file.into(),
-        detail: error.to_string(),
+        source,
+    };
+    let header = header(&tensors).map_err(|detail| FileError::Damaged {
+        file: file.into(),
+        detail,
     })?;
-    write_bytes(file, &bytes)
+    let mut open = File::create(file).map_err(failed)?;
+    open.write_all(&header).map_err(failed)?;
+    let mut bytes = Vec::new();
+    for (_, tensor) in &tensors {
+        numbers(tensor, &mut bytes)?;
+        open.write_all(&bytes).map_err(failed)?;
+    }
+    open.sync_all().map_err(failed)
 }
 
-/// Writes and syncs a file.
+/// The length of the header, and the header: names, shapes, and where the numbers of each will stand.
+fn header(tensors: &[(String, &Tensor)]) -> Result<Vec<u8>, String> {
+    let mut end = 0;
+    let info = |(name, tensor): &(String, &Tensor)| {
+        let start = end;
+        end += tensor.numel() * Dtype::F32.bitsize() / 8;
+        let shape = tensor.size().into_iter().map(usize::try_from);
+        let info = TensorInfo {
+            dtype: Dtype::F32,
+            shape: shape.collect::<Result<_, _>>().map_err(|e| e.to_string())?,
+            data_offsets: (start, end),
+        };
+        Ok((name.clone(), info))
+    };
+    let infos = tensors.iter().map(info).collect::<Result<_, String>>()?;
+    let format = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    let metadata = Metadata::new(Some(format), infos).map_err(|error| error.to_string())?;
+    let mut text = serde_json::to_vec(&metadata).map_err(|error| error.to_string())?;
+    // Numbers begin at a multiple of their size, so that the file can be mapped.
+    text.resize(text.len().next_multiple_of(8), b' ');
+    let mut header = (text.len() as u64).to_le_bytes().to_vec();
+    header.append(&mut text);
+    Ok(header)
+}
+
+/// Puts a tensor's numbers, as little-endian f32 in row-major order, in the place of what `bytes` held.
+///
+/// # Shapes
+/// Any; f32, f16 or bf16, on any device.
+///
+/// # Errors
+/// What libtorch refuses.
+pub(crate) fn numbers(tensor: &Tensor, bytes: &mut Vec<u8>) -> Result<(), TchError> {
+    let tensor = tensor.f_to_kind(Kind::Float)?;
+    let n = tensor.numel();
+    bytes.resize(n * Kind::Float.elt_size_in_bytes(), 0);
+    tensor.f_copy_data_u8(bytes, n)
+}
+
+/// Writes a file and syncs it.
 ///
 /// # Errors
 /// [`FileError::Write`].
@@ -135,25 +183,6 @@ pub fn read_bytes(file: &Path) -> Result<Vec<u8>, FileError> {
         file: file.into(),
         source,
     })
-}
-
-/// A tensor's numbers as little-endian f32.
-struct Numbers {
-    shape: Vec<usize>,
-    bytes: Vec<u8>,
-}
-
-impl Numbers {
-    fn of(tensor: &Tensor) -> Result<Self, TchError> {
-        let shape = tensor
-            .size()
-            .into_iter()
-            .filter_map(|n| usize::try_from(n).ok())
-            .collect();
-        let flat = Vec::<f32>::try_from(&tensor.f_to_kind(Kind::Float)?.f_reshape([-1])?)?;
-        let bytes = flat.into_iter().flat_map(f32::to_le_bytes).collect();
-        Ok(Self { shape, bytes })
-    }
 }
 
 #[cfg(test)]

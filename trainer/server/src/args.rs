@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// Requests for text that may wait or run at once; more are answered 429
     #[arg(long, default_value_t = 256)]
     pub(crate) max_queue: u16,
+    /// Checkpoints of each line of training that checkpoints/prune leaves at least
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) keep: u16,
     /// The fork's: GPUs to train on; this build computes on the CPU [env: METACLAW_TRAINING_DEVICES]
     #[arg(long, value_name = "LIST")]
     training_devices: Option<String>,

@@ -84,6 +84,11 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, message)
     }
 
+    /// 409: an adapter that cannot go.
+    pub(crate) fn adapter_in_use(message: impl Into<String>) -> Self {
+        Self::conflict(message).with_code("adapter_in_use")
+    }
+
     /// 429: the queue is full, and may not be soon.
     pub(crate) fn busy(message: impl Into<String>) -> Self {
         let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, message).with_code("queue_full");

@@ -3,28 +3,27 @@
 //! Everything that a handler needs of the engine goes through here, and every error of the engine becomes an
 //! answer here.
 
+mod adapters;
+mod checkpoints;
 mod convert;
 mod failure;
 mod job;
 mod last_step;
+mod retention;
 mod runs;
+mod store;
 mod text;
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, Result};
 use metaclaw_engine::{
     engine::{Dtype, Engine, EngineConfig},
     memory::SequenceMemory,
 };
-use metaclaw_trainer_api::{AdapterName, wire::AdapterInfo};
 
-use self::last_step::LastStep;
 pub(crate) use self::text::{Conversation, Draw, Event, Generation, Prompt, Sampling};
+use self::{last_step::LastStep, store::Store};
 use crate::error::ApiError;
 
 /// Bytes of served sequences whose ids are remembered by their text.
@@ -47,14 +46,15 @@ pub(crate) struct HostConfig {
     pub(crate) kv_budget: Option<usize>,
     /// Requests for text that may wait.
     pub(crate) n_waiting: u16,
+    /// Checkpoints of each line that a prune leaves at least.
+    pub(crate) n_kept: usize,
 }
 
 /// The engine and what stands beside it.
 #[derive(Debug)]
 pub(crate) struct Host {
     engine: Engine,
-    checkpoint_dir: PathBuf,
-    checkpoints: PathBuf,
+    store: Store,
     memory: Arc<SequenceMemory>,
     last_step: LastStep,
 }
@@ -80,8 +80,7 @@ impl Host {
         let engine = Engine::start(engine).with_context(|| format!("--model {model}"))?;
         Ok(Self {
             engine,
-            checkpoints: config.checkpoint_dir.join("checkpoints"),
-            checkpoint_dir: config.checkpoint_dir,
+            store: Store::new(config.checkpoint_dir, config.n_kept),
             memory: Arc::new(SequenceMemory::new(REMEMBERED)),
             last_step: LastStep::default(),
         })
@@ -97,9 +96,10 @@ impl Host {
         self.engine.info().context
     }
 
-    /// Where checkpoints are.
-    pub(crate) fn checkpoint_folder(&self) -> &Path {
-        &self.checkpoints
+    /// Makes the next work on the disk say when it begins, and wait.
+    #[cfg(test)]
+    pub(crate) fn hold_next_write(&self, closed: store::Closed) {
+        self.store.gate.close(closed);
     }
 
     /// Tokens that fit after a prompt.
@@ -112,66 +112,4 @@ impl Host {
             Some(0) | None => Err(ApiError::context_length(n_prompt, self.context())),
         }
     }
-
-    /// Whether there is such an adapter on disk.
-    pub(crate) fn has_adapter(&self, name: &AdapterName) -> bool {
-        is_adapter(&self.adapter_folder().join(name.as_str()))
-    }
-
-    /// Every adapter on disk, by name, and whether it is in memory.
-    ///
-    /// # Errors
-    /// When the folder cannot be read.
-    pub(crate) async fn adapters(&self) -> Result<Vec<AdapterInfo>, ApiError> {
-        let names = self.adapter_names()?;
-        let loaded = self.engine.call_now(|state| state.adapters.names()).await?;
-        let adapters = names.into_iter().map(|name| AdapterInfo {
-            loaded: loaded.iter().any(|loaded| loaded == name.as_str()),
-            name,
-        });
-        Ok(adapters.collect())
-    }
-
-    /// Takes an adapter out of memory once the replies that use it have ended; whether it was there.
-    ///
-    /// # Errors
-    /// When the engine is gone.
-    pub(crate) async fn unload(&self, name: AdapterName) -> Result<bool, ApiError> {
-        let unload = move |state: &mut metaclaw_engine::engine::EngineState| {
-            state.adapters.unload(name.as_str())
-        };
-        Ok(self.engine.call_now(unload).await?)
-    }
-
-    /// Names of the adapters on disk, in order.
-    ///
-    /// # Errors
-    /// When the folder cannot be read.
-    pub(crate) fn adapter_names(&self) -> Result<Vec<AdapterName>, ApiError> {
-        let folder = self.adapter_folder();
-        let entries = match fs::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => {
-                let text = format!("{} cannot be read: {error}", folder.display());
-                return Err(ApiError::internal(text));
-            }
-        };
-        let mut names: Vec<AdapterName> = entries
-            .flatten()
-            .filter(|entry| is_adapter(&entry.path()))
-            // What is half written has a name that is none.
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .collect();
-        names.sort_unstable();
-        Ok(names)
-    }
-
-    fn adapter_folder(&self) -> PathBuf {
-        self.checkpoint_dir.join("adapters")
-    }
-}
-
-fn is_adapter(folder: &Path) -> bool {
-    folder.join("adapter_config.json").is_file()
 }

@@ -1,16 +1,21 @@
 //! Which models and adapters there are.
 
+use std::path::Path as FsPath;
+
 use axum::{
     Json,
     extract::{Path, State},
 };
 use metaclaw_trainer_api::{
     AdapterName,
-    wire::{AdaptersReply, UnloadReply},
+    wire::{
+        AdaptersReply, DeleteReply, LoadAdapterReply, LoadAdapterRequest, UnloadAdapterRequest,
+        UnloadReply,
+    },
 };
 use serde::Serialize;
 
-use crate::{error::ApiError, state::App};
+use crate::{error::ApiError, json::JsonBody, state::App};
 
 /// `GET /v1/models`.
 #[derive(Debug, Serialize)]
@@ -60,14 +65,55 @@ pub(crate) async fn adapters(State(app): State<App>) -> Result<Json<AdaptersRepl
     Ok(Json(AdaptersReply { adapters }))
 }
 
-/// `DELETE /v1/adapters/{name}`.
+/// `POST /v1/load_lora_adapter`.
+pub(crate) async fn load(
+    State(app): State<App>,
+    JsonBody(request): JsonBody<LoadAdapterRequest>,
+) -> Result<Json<LoadAdapterReply>, ApiError> {
+    let LoadAdapterRequest {
+        lora_name,
+        lora_path,
+    } = request;
+    check_path(&lora_name, lora_path.as_deref(), &app.host.adapter_folder())?;
+    app.host.load_adapter(&lora_name).await.map(Json)
+}
+
+/// vLLM opens any path; here it is the adapter's own or none.
+fn check_path(name: &AdapterName, path: Option<&str>, folder: &FsPath) -> Result<(), ApiError> {
+    let own = folder.join(name.as_str());
+    match path {
+        None | Some("") => Ok(()),
+        Some(path) if FsPath::new(path) == own => Ok(()),
+        Some(path) => {
+            let text = format!(
+                "lora_path {path:?} is not where adapter {name} is kept: {}, or leave it out",
+                own.display()
+            );
+            Err(ApiError::field("lora_path", text))
+        }
+    }
+}
+
+/// `POST /v1/unload_lora_adapter`.
 pub(crate) async fn unload(
     State(app): State<App>,
+    JsonBody(request): JsonBody<UnloadAdapterRequest>,
+) -> Json<UnloadReply> {
+    let unloaded = app.host.unload(&request.lora_name);
+    Json(UnloadReply { unloaded })
+}
+
+/// `DELETE /v1/adapters/{name}`.
+pub(crate) async fn delete(
+    State(app): State<App>,
     Path(name): Path<String>,
-) -> Result<Json<UnloadReply>, ApiError> {
+) -> Result<Json<DeleteReply>, ApiError> {
     let name: AdapterName = name
         .parse()
         .map_err(|error| ApiError::field("name", format!("{error}")))?;
-    let unloaded = app.host.unload(name).await?;
-    Ok(Json(UnloadReply { unloaded }))
+    app.models.check_unused(&name)?;
+    app.host.delete_adapter(name).await?;
+    Ok(Json(DeleteReply {
+        status: "ok".to_owned(),
+    }))
 }

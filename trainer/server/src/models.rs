@@ -30,7 +30,22 @@ impl Models {
             .unwrap_or_else(PoisonError::into_inner) = Some(name);
     }
 
-    fn last_saved(&self) -> Option<AdapterName> {
+    /// Whether an adapter may go: not the one that requests go to that name none.
+    ///
+    /// # Errors
+    /// 409.
+    pub(crate) fn check_unused(&self, name: &AdapterName) -> Result<(), ApiError> {
+        if self.last_saved().as_ref() != Some(name) {
+            return Ok(());
+        }
+        let text = format!(
+            "adapter {name} is in use: it was saved last, so requests that name no model go to it; save another first"
+        );
+        Err(ApiError::adapter_in_use(text))
+    }
+
+    /// The adapter that requests go to that name none.
+    pub(crate) fn last_saved(&self) -> Option<AdapterName> {
         let last = self.last_saved.lock();
         last.unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -91,6 +91,7 @@ fn run(args: &Args) -> Result<()> {
         n_threads: resolved.n_threads,
         kv_budget: args.kv_budget,
         n_waiting: args.max_queue,
+        n_kept: usize::from(args.keep),
     })?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -1,6 +1,7 @@
 //! The server over the real engine, with a tiny random model in a folder of its own.
 
 mod chat;
+mod keeping;
 mod refusals;
 mod remote;
 mod training;
@@ -26,6 +27,7 @@ use crate::{
 /// A server without a socket; its files are gone when it is dropped.
 struct Rig {
     router: Router,
+    app: App,
     folder: TempDir,
 }
 
@@ -46,10 +48,12 @@ fn rig_with(limits: Limits, key: Option<&str>) -> Rig {
         n_threads: 1,
         kv_budget: None,
         n_waiting: 256,
+        n_kept: 5,
     });
     let app = App::new(host.unwrap(), limits, key.map(ApiKey::new));
     Rig {
         router: app::router(&app),
+        app,
         folder,
     }
 }

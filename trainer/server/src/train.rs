@@ -4,14 +4,17 @@
 //! means convert. Nothing is retried here and nothing is deduplicated: a client that got no answer asks the
 //! checkpoints what was done.
 
-use axum::{Json, extract::State};
+use axum::{
+    Json,
+    extract::{Path, State},
+};
 use metaclaw_trainer_api::{
     AdapterName, CheckpointName,
     wire::{
         CheckpointLoadReply, CheckpointLoadRequest, CheckpointSaveReply, CheckpointSaveRequest,
-        CheckpointsReply, CreateReply, CreateRequest, ForwardBackwardReply, ForwardBackwardRequest,
-        ForwardReply, ForwardRequest, OptimStepReply, OptimStepRequest, SaveWeightsReply,
-        SaveWeightsRequest,
+        CheckpointsReply, CloseRunReply, CloseRunRequest, CreateReply, CreateRequest, DeleteReply,
+        ForwardBackwardReply, ForwardBackwardRequest, ForwardReply, ForwardRequest, OptimStepReply,
+        OptimStepRequest, PruneReply, PruneRequest, SaveWeightsReply, SaveWeightsRequest,
     },
 };
 
@@ -24,6 +27,17 @@ pub(crate) async fn create(
 ) -> Result<Json<CreateReply>, ApiError> {
     check_base(&app.host, &request.base_model)?;
     app.host.create_run(request).await.map(Json)
+}
+
+/// Gives a run's memory back.
+pub(crate) async fn close(
+    State(app): State<App>,
+    JsonBody(request): JsonBody<CloseRunRequest>,
+) -> Result<Json<CloseRunReply>, ApiError> {
+    app.host.close_run(request.session_id).await?;
+    Ok(Json(CloseRunReply {
+        status: "ok".to_owned(),
+    }))
 }
 
 /// The base that is asked for must be the one that is loaded: by its name, as `owner/name`, or not at all.
@@ -110,7 +124,7 @@ pub(crate) async fn load_checkpoint(
 /// opened.
 fn checkpoint_name(host: &Host, path: &str) -> Result<CheckpointName, ApiError> {
     let folder = host.checkpoint_folder();
-    let own = std::path::Path::new(path).strip_prefix(folder).ok();
+    let own = std::path::Path::new(path).strip_prefix(&folder).ok();
     let name = own.and_then(|rest| rest.to_str()).unwrap_or(path);
     name.parse().map_err(|_| {
         let text = format!(
@@ -127,4 +141,30 @@ pub(crate) async fn checkpoints(
 ) -> Result<Json<CheckpointsReply>, ApiError> {
     let checkpoints = app.host.checkpoints().await?;
     Ok(Json(CheckpointsReply { checkpoints }))
+}
+
+/// Deletes one.
+pub(crate) async fn delete_checkpoint(
+    State(app): State<App>,
+    Path(name): Path<String>,
+) -> Result<Json<DeleteReply>, ApiError> {
+    let name: CheckpointName = name
+        .parse()
+        .map_err(|error| ApiError::field("name", format!("{error}")))?;
+    app.host.delete_checkpoint(name).await?;
+    Ok(Json(DeleteReply {
+        status: "ok".to_owned(),
+    }))
+}
+
+/// Deletes those that nobody needs.
+pub(crate) async fn prune(
+    State(app): State<App>,
+    JsonBody(request): JsonBody<PruneRequest>,
+) -> Result<Json<PruneReply>, ApiError> {
+    let deleted = app
+        .host
+        .prune(request.keep, app.models.last_saved())
+        .await?;
+    Ok(Json(PruneReply { deleted }))
 }

@@ -206,6 +206,7 @@ fn spec(plan: &Plan, model: &Path) -> anyhow::Result<TrainerSpec> {
         format!("--model={}", model.display()),
         format!("--checkpoint-dir={}", folder(checkpoints)),
         format!("--cache-dir={}", folder(plan.environment.cache())),
+        format!("--keep={}", config.trainer.keep),
     ];
     arguments.extend(
         config

@@ -142,7 +142,7 @@ pub(crate) enum BackendKind {
 }
 
 /// `trainer.*`: the local trainer.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Trainer {
     /// The policy model: a path, or `demo`.
@@ -152,6 +152,8 @@ pub(crate) struct Trainer {
     /// Of the engine; 0: all cores.
     pub threads: usize,
     pub checkpoint_dir: Option<PathBuf>,
+    /// Checkpoints of each agent that stay besides those that serve.
+    pub keep: usize,
 }
 
 /// `trainer.dtype`.
@@ -162,6 +164,20 @@ pub(crate) enum Dtype {
     Auto,
     Bf16,
     F32,
+}
+
+// === impl Trainer ===
+
+impl Default for Trainer {
+    fn default() -> Self {
+        Self {
+            model: None,
+            dtype: Dtype::default(),
+            threads: 0,
+            checkpoint_dir: None,
+            keep: 5,
+        }
+    }
 }
 
 // === impl Mode ===

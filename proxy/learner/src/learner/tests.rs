@@ -25,6 +25,8 @@ struct Rig {
     tracker: TaskTracker,
     cancel: CancellationToken,
     swaps: Arc<Mutex<Vec<String>>>,
+    /// Whether the trainer had each in memory by then.
+    swaps_in_memory: Arc<Mutex<Vec<bool>>>,
 }
 
 fn config(json: &serde_json::Value) -> LearnerConfig {
@@ -65,7 +67,9 @@ impl Rig {
             world.client(),
             Arc::new(Mutex::new(Vec::new())),
         );
-        let told = Arc::clone(&swaps);
+        let swaps_in_memory = Arc::new(Mutex::new(Vec::new()));
+        let (told, were_loaded) = (Arc::clone(&swaps), Arc::clone(&swaps_in_memory));
+        let trainer = world.clone();
         let parts = Parts {
             is_off: Arc::new(|_| false),
             library: None,
@@ -75,7 +79,14 @@ impl Rig {
             log: log.clone(),
             schedule: away(),
             backend: Some(Arc::new(world.clone())),
-            on_swap: Arc::new(move |_, adapter| told.lock().unwrap().push(adapter.to_string())),
+            on_swap: Arc::new(move |_, adapter| {
+                let name = adapter.to_string();
+                were_loaded
+                    .lock()
+                    .unwrap()
+                    .push(trainer.loaded().contains(&name));
+                told.lock().unwrap().push(name);
+            }),
         };
         let learner = Learner::start(parts, &tracker, cancel.clone())
             .await
@@ -86,6 +97,7 @@ impl Rig {
             tracker,
             cancel,
             swaps,
+            swaps_in_memory,
         }
     }
 
@@ -171,6 +183,20 @@ async fn corrections_become_a_step_and_are_served() {
         serving[0].1.starts_with("_default-") && serving[0].1.ends_with("-000001"),
         "{serving:?}"
     );
+    assert_eq!(
+        world.loaded(),
+        [serving[0].1.as_str()],
+        "in memory before it serves"
+    );
+    assert_eq!(*rig.swaps_in_memory.lock().unwrap(), [true]);
+    let pruned = async {
+        while world.kept().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let pruned = tokio::time::timeout(Duration::from_secs(20), pruned).await;
+    pruned.expect("old checkpoints are deleted");
+    assert!(world.kept()[0].contains(&serving[0].1), "not what serves");
     let status = rig.learner.status().await.unwrap();
     let step = status.agents[0].last_step.as_ref().unwrap();
     assert_eq!(
@@ -230,6 +256,7 @@ async fn the_next_step_starts_from_what_the_owner_chose() {
     rig.log.choose(&agent, None).await.unwrap();
     let anew = talk(&rig, 5).await;
     assert_eq!(world.adapter(&anew).unwrap(), [50, 60]);
+    assert_eq!(world.n_runs(), 1, "the run of the lineage before is closed");
     rig.log.choose(&agent, Some(first.clone())).await.unwrap();
     // A restart serves it, and goes on from there.
     rig.stop().await;

@@ -11,8 +11,8 @@ use metaclaw_trainer_api::{
     wire::{
         AdapterInfo, Capabilities, CheckpointInfo, CheckpointSaveReply, CreateReply, CreateRequest,
         ForwardBackwardReply, ForwardBackwardRequest, ForwardReply, ForwardRequest, Health,
-        OptimStepReply, OptimStepRequest, SampleReply, SampleRequest, Sampled, SaveWeightsReply,
-        TokenizeReply, TokenizeRequest,
+        LoadAdapterReply, OptimStepReply, OptimStepRequest, SampleReply, SampleRequest, Sampled,
+        SaveWeightsReply, TokenizeReply, TokenizeRequest,
     },
 };
 use serde_json::Value;
@@ -62,6 +62,10 @@ struct Inner {
     /// What each run and each optim_step was asked for.
     created: Vec<CreateRequest>,
     stepped: Vec<OptimStepRequest>,
+    /// What was taken into memory, in order.
+    loaded: Vec<AdapterName>,
+    /// What each prune was told to keep.
+    kept: Vec<Vec<CheckpointName>>,
     client: CancellationToken,
 }
 
@@ -119,6 +123,24 @@ impl World {
     pub(crate) fn asked(&self) -> Option<(CreateRequest, OptimStepRequest)> {
         let inner = self.inner();
         Some((inner.created.last()?.clone(), inner.stepped.last()?.clone()))
+    }
+
+    /// The adapters that were taken into memory, in order.
+    pub(crate) fn loaded(&self) -> Vec<String> {
+        let inner = self.inner();
+        inner.loaded.iter().map(AdapterName::to_string).collect()
+    }
+
+    /// What each prune was told to keep.
+    pub(crate) fn kept(&self) -> Vec<Vec<String>> {
+        let inner = self.inner();
+        let names = |names: &Vec<CheckpointName>| names.iter().map(ToString::to_string).collect();
+        inner.kept.iter().map(names).collect()
+    }
+
+    /// How many runs are open.
+    pub(crate) fn n_runs(&self) -> usize {
+        self.inner().runs.len()
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -206,7 +228,7 @@ impl TrainingBackend for World {
         self.call("create", |inner| {
             inner.created.push(request);
             inner.next_run += 1;
-            let session_id = RunId::from_number(inner.next_run);
+            let session_id: RunId = format!("{:08x}", inner.next_run).parse().unwrap();
             inner.runs.insert(session_id.clone(), Run::default());
             Ok(CreateReply {
                 session_id,
@@ -273,6 +295,7 @@ impl TrainingBackend for World {
                 status: "ok".to_owned(),
                 adapter_path: String::new(),
                 step: run.step,
+                sha256: None,
             })
         })
     }
@@ -289,6 +312,7 @@ impl TrainingBackend for World {
                 name,
                 path: String::new(),
                 step: run.step,
+                sha256: None,
                 manifest,
                 created_ms: 0,
             };
@@ -332,12 +356,34 @@ impl TrainingBackend for World {
     }
 
     fn adapters(&self) -> BackendFuture<'_, Vec<AdapterInfo>> {
-        self.call("adapters", |inner| {
-            let info = |name: &AdapterName| AdapterInfo {
-                name: name.clone(),
-                loaded: true,
-            };
-            Ok(inner.adapters.keys().map(info).collect())
+        Box::pin(async { panic!("the learner lists no adapters") })
+    }
+
+    fn load_adapter(&self, name: AdapterName) -> BackendFuture<'_, LoadAdapterReply> {
+        Box::pin(async move {
+            let mut inner = self.inner();
+            assert!(inner.adapters.contains_key(&name), "{name} is not saved");
+            inner.loaded.push(name);
+            Ok(LoadAdapterReply {
+                status: "ok".to_owned(),
+                step: 0,
+                sha256: String::new(),
+                bytes: 0,
+            })
+        })
+    }
+
+    fn prune(&self, keep: Vec<CheckpointName>) -> BackendFuture<'_, Vec<CheckpointName>> {
+        Box::pin(async move {
+            self.inner().kept.push(keep);
+            Ok(Vec::new())
+        })
+    }
+
+    fn close_run(&self, run: RunId) -> BackendFuture<'_, ()> {
+        Box::pin(async move {
+            let closed = self.inner().runs.remove(&run).map(|_| ());
+            closed.ok_or_else(|| status("close_run", 404, Some("run_not_found")))
         })
     }
 

@@ -40,11 +40,6 @@ impl<'a> Call<'a> {
         self.send(request).await
     }
 
-    pub(super) async fn delete<T: DeserializeOwned>(self, path: &str) -> Result<T, BackendError> {
-        let request = self.request(Method::DELETE, path);
-        self.send(request).await
-    }
-
     pub(super) async fn post<T: DeserializeOwned>(
         self,
         path: &str,

@@ -1,8 +1,8 @@
-//! What there is: health, capabilities, adapters.
+//! What there is: health, capabilities.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AdapterName, LossFn};
+use crate::LossFn;
 
 /// `GET /v1/health`; open, no key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,29 +49,6 @@ pub struct Capabilities {
     pub manifests: bool,
     /// Whether `/v1/sampled/{id}` and `/tokenize` answer.
     pub sampled: bool,
-}
-
-/// `GET /v1/adapters`. Ours.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AdaptersReply {
-    /// Every adapter on disk or in memory, by name.
-    pub adapters: Vec<AdapterInfo>,
-}
-
-/// One saved adapter.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AdapterInfo {
-    /// Its name.
-    pub name: AdapterName,
-    /// Whether it is in memory now.
-    pub loaded: bool,
-}
-
-/// `DELETE /v1/adapters/{name}`: out of memory; the files stay. Ours.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnloadReply {
-    /// Whether it had been in memory.
-    pub unloaded: bool,
 }
 
 // === impl Capabilities ===

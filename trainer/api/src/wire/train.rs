@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::yes;
+use super::{ok, yes};
 use crate::{CheckpointName, Datum, LossConfig, LossFn, RunId};
 
 /// Rank when none is asked for.
@@ -21,10 +21,6 @@ fn learning_rate() -> f64 {
 
 fn importance_sampling() -> LossFn {
     LossFn::ImportanceSampling
-}
-
-fn ok() -> String {
-    "ok".to_owned()
 }
 
 /// `POST /v1/lora/create`.
@@ -187,6 +183,9 @@ pub struct SaveWeightsReply {
     pub adapter_path: String,
     /// Optimiser steps in it.
     pub step: u64,
+    /// SHA-256 of what it holds, as [`super::AdapterInfo::sha256`]. Ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
 }
 
 /// `POST /v1/checkpoint/save`: adapter, optimiser, step.
@@ -246,6 +245,9 @@ pub struct CheckpointInfo {
     pub path: String,
     /// Optimiser steps in it.
     pub step: u64,
+    /// SHA-256 of what its adapter holds, as [`super::AdapterInfo::sha256`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
     /// What checkpoint/save was given; null if nothing.
     #[serde(default)]
     pub manifest: Value,

@@ -55,6 +55,46 @@ pub enum AdapterError {
         /// Ours.
         ours: String,
     },
+    /// What a file holds is not what was written with it.
+    #[error(
+        "{folder} is damaged: its content has the SHA-256 {found}, {wanted} was saved", folder = folder.display()
+    )]
+    Content {
+        /// The checkpoint.
+        folder: PathBuf,
+        /// Of what it holds.
+        found: String,
+        /// Of what was saved.
+        wanted: String,
+    },
+    /// It was replaced again and again while it was read.
+    #[error("{folder} changed while it was read: try again", folder = folder.display())]
+    Changing {
+        /// The adapter.
+        folder: PathBuf,
+    },
+    /// Other adapters are in use and leave no room for it.
+    #[error(
+        "adapter {name:?} takes {needed} bytes of memory, adapters in use leave {free} of {limit}: try again when their replies have ended"
+    )]
+    Memory {
+        /// The adapter.
+        name: String,
+        /// What it takes.
+        needed: usize,
+        /// What is left.
+        free: usize,
+        /// What adapters may take together.
+        limit: usize,
+    },
+    /// The thread that read it ended early.
+    #[error("adapter {name:?} was not read: {detail}")]
+    Interrupted {
+        /// The adapter.
+        name: String,
+        /// How it ended.
+        detail: String,
+    },
     /// Tensors that do not fit.
     #[error("{file}: {source}", file = file.display())]
     Tensors {

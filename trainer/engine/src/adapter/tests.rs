@@ -19,9 +19,9 @@ fn base(name: &str) -> BaseId {
     }
 }
 
-fn fit(base: &BaseId) -> Fit<'_> {
-    Fit {
-        base,
+fn fit(id: &BaseId) -> BaseSpec {
+    BaseSpec {
+        id: id.clone(),
         dims: DIMS,
         n_layers: 2,
     }
@@ -51,7 +51,8 @@ struct Saved {
 impl Saved {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
-        let folder = save(root.path(), "a@1", &lora(), &base("tiny"), 7).unwrap();
+        let saved = save(root.path(), "a@1", &lora(), &base("tiny"), 7).unwrap();
+        let folder = saved.folder;
         Self { root, folder }
     }
 
@@ -120,6 +121,44 @@ fn the_configuration_is_what_peft_writes() {
 }
 
 #[test]
+fn is_known_by_what_it_holds() {
+    let saved = Saved::new();
+    let sha256 = |saved: &Saved| saved.load().unwrap().sha256;
+    let first = sha256(&saved);
+    assert_eq!(info(&saved.folder).unwrap().sha256.as_ref(), Some(&first));
+    assert_eq!(first.len(), 64);
+    // Neither its name, its folder's age, its base's name nor its steps are part of it.
+    let other = save(saved.root.path(), "b", &lora(), &base("other"), 8).unwrap();
+    assert_eq!(other.sha256, first);
+    // Alpha alone is, and so is one number of one matrix.
+    saved.change("lora_alpha", 16.into());
+    assert_ne!(sha256(&saved), first);
+    saved.change("lora_alpha", 32.into());
+    assert_eq!(sha256(&saved), first);
+    let nudge = |t: &Tensor| t.f_add_scalar(1e-7);
+    let nudged = lora().try_map(nudge).unwrap();
+    let other = save(saved.root.path(), "b", &nudged, &base("tiny"), 7).unwrap();
+    assert_ne!(other.sha256, first);
+    // One that was written without is as good.
+    fs::remove_file(saved.folder.join(ORIGIN)).unwrap();
+    assert_eq!(info(&saved.folder).unwrap().sha256, None);
+    assert_eq!(sha256(&saved), first);
+}
+
+#[test]
+fn its_bytes_are_known_before_they_are_read() {
+    let saved = Saved::new();
+    let tiny = fit(&base("tiny"));
+    let n_params = saved.load().unwrap().lora.n_params();
+    fs::remove_file(saved.folder.join(TENSORS)).unwrap();
+    assert_eq!(bytes(&saved.folder, &tiny).unwrap(), 4 * n_params);
+    saved.change("r", 9.into());
+    let error = bytes(&saved.folder, &tiny).unwrap_err().to_string();
+    let wanted = format!("{CONFIG}: lora rank 9 is not allowed: 1 to 4");
+    assert!(error.contains(&wanted), "{error}");
+}
+
+#[test]
 fn of_another_base_is_refused_by_name() {
     let saved = Saved::new();
     let other = base("other");
@@ -128,6 +167,31 @@ fn of_another_base_is_refused_by_name() {
         .to_string();
     let wanted = "is an adapter of tiny (tiny-0123456), this engine serves other (other-012345)";
     assert!(error.ends_with(wanted), "{error}");
+}
+
+/// B12: its hash of the base changed with a blank in config.json. What was trained under it is not lost.
+#[test]
+fn of_an_older_version_is_known_by_the_name_of_its_base() {
+    let saved = Saved::new();
+    let file = saved.folder.join(ORIGIN);
+    let older = |base: &str| {
+        let origin = serde_json::json!({"format": 1, "base_name": base, "base_fingerprint": "other", "step": 7});
+        fs::write(&file, origin.to_string()).unwrap();
+    };
+    older("tiny");
+    assert_eq!(saved.load().unwrap().step, 7);
+    older("big");
+    let wanted = "<adapter> is an adapter of big (other), this engine serves tiny (tiny-0123456)";
+    assert_eq!(saved.error(), wanted);
+    fs::write(
+        &file,
+        r#"{"format": 3, "base_name": "tiny", "base_fingerprint": "x", "step": 7}"#,
+    )
+    .unwrap();
+    assert_eq!(
+        saved.error(),
+        "<adapter>/metaclaw.json: format is 3, allowed: 1 or 2"
+    );
 }
 
 #[test]
@@ -184,16 +248,9 @@ fn what_does_not_fit_is_named() {
     assert!(saved.error().ends_with(shape), "{}", saved.error());
 
     let saved = Saved::new();
-    let deep = Fit {
+    let deep = BaseSpec {
         n_layers: 3,
         ..fit(&base("tiny"))
-    }
-    .n_layers;
-    let tiny = base("tiny");
-    let deep = Fit {
-        base: &tiny,
-        dims: DIMS,
-        n_layers: deep,
     };
     let error = load(saved.root.path(), "a@1", &deep)
         .unwrap_err()

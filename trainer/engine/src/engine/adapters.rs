@@ -1,17 +1,26 @@
 //! Adapters that are loaded for serving, by name; the least recently asked for goes first.
+//!
+//! They are read, converted and scaled on whatever thread asks for them, never on the engine's, which only takes
+//! handles on tensors that are ready. Their bytes are reserved before they are read and given back when the last
+//! lease drops. What an adapter is, is told by its content: one that was evicted and read again, or saved again
+//! unchanged, goes on with the prefixes that it had.
 
-use std::collections::VecDeque;
-use std::fs;
-use std::path::Path;
-use std::rc::Rc;
-use std::time::SystemTime;
+mod budget;
+mod lease;
+mod pool;
 
-use crate::adapter::{self, AdapterError, Fit};
+use std::rc::{Rc, Weak};
+
+use tch::{Device, TchError};
+
+pub use self::lease::AdapterLease;
+pub use self::pool::AdapterPool;
+use crate::adapter::AdapterError;
+use crate::generate::GenerateError;
 use crate::kv::WeightsKey;
 use crate::lora::Lora;
-use crate::model::Model;
 
-/// An adapter as it is served. A reply holds its own handle, so it ends on what it began with.
+/// An adapter as the engine's thread serves it. A reply holds its own handle, so it ends on what it began with.
 #[derive(Debug)]
 pub struct ServedAdapter {
     /// As it was asked for.
@@ -21,84 +30,67 @@ pub struct ServedAdapter {
     pub lora: Lora,
     /// Optimiser steps behind it.
     pub step: u64,
+    /// Of its content.
     pub(crate) key: WeightsKey,
-    stamp: Option<Stamp>,
+    lease: AdapterLease,
 }
 
-/// Tells a folder that was replaced from the one that was read.
-type Stamp = (SystemTime, u64);
+// === impl ServedAdapter ===
 
-/// Loaded adapters.
-#[derive(Debug)]
-pub struct AdapterCache {
-    /// The most recently used last.
-    loaded: VecDeque<Rc<ServedAdapter>>,
-    limit: usize,
-    last_key: WeightsKey,
-}
-
-impl AdapterCache {
-    /// At most `limit` adapters stay loaded, besides those that live replies hold.
-    pub(crate) fn new(limit: usize) -> Self {
-        Self {
-            loaded: VecDeque::new(),
-            limit: limit.max(1),
-            last_key: 0,
+impl ServedAdapter {
+    /// Handles for the engine's thread; the one of `served` where a reply has it already.
+    pub(super) fn of(
+        lease: AdapterLease,
+        served: &mut Vec<Weak<Self>>,
+    ) -> Result<Rc<Self>, TchError> {
+        served.retain(|it| it.strong_count() > 0);
+        let mut there = served.iter().filter_map(Weak::upgrade);
+        if let Some(there) = there.find(|it| it.lease.is(&lease)) {
+            return Ok(there);
         }
-    }
-
-    /// The adapter `<checkpoint_dir>/adapters/<name>`, read when it is first asked for or was replaced.
-    ///
-    /// # Errors
-    /// As [`adapter::load`].
-    pub fn get(
-        &mut self,
-        name: &str,
-        checkpoint_dir: &Path,
-        fit: &Fit<'_>,
-        model: &Model,
-    ) -> Result<Rc<ServedAdapter>, AdapterError> {
-        let stamp = stamp(&adapter::folder_of(checkpoint_dir, name)?);
-        if let Some(at) = self.loaded.iter().position(|a| a.name == name)
-            && let Some(found) = self.loaded.remove(at)
-            && found.stamp == stamp
-        {
-            self.loaded.push_back(Rc::clone(&found));
-            return Ok(found);
-        }
-        let read = adapter::load(checkpoint_dir, name, fit)?;
-        self.last_key += 1;
-        let served = Rc::new(ServedAdapter {
-            name: name.to_owned(),
-            lora: read.lora.for_serving(model.device)?,
-            step: read.step,
-            key: self.last_key,
-            stamp,
+        let lora = lease.lora();
+        let device = lora
+            .params()
+            .next()
+            .map_or(Device::Cpu, tch::Tensor::device);
+        let own = Rc::new(Self {
+            name: lease.name().to_owned(),
+            lora: lora.to_kind(tch::Kind::Float, device)?,
+            step: lease.step(),
+            key: lease.key(),
+            lease: lease.clone(),
         });
-        self.loaded.push_back(Rc::clone(&served));
-        while self.loaded.len() > self.limit {
-            self.loaded.pop_front();
+        served.push(Rc::downgrade(&own));
+        Ok(own)
+    }
+}
+
+/// What a reply that needs the adapter `name` is told.
+pub(super) fn refusal(name: &str, error: &AdapterError) -> GenerateError {
+    let (name, detail) = (name.to_owned(), error.to_string());
+    match error {
+        AdapterError::Unknown { .. } | AdapterError::Name(_) => GenerateError::Adapter {
+            name,
+            detail,
+            missing: true,
+        },
+        AdapterError::Memory { .. } | AdapterError::Changing { .. } => {
+            GenerateError::AdapterBusy { detail }
         }
-        Ok(served)
-    }
-
-    /// Forgets an adapter; live replies keep theirs. False when it was not loaded.
-    pub fn unload(&mut self, name: &str) -> bool {
-        let before = self.loaded.len();
-        self.loaded.retain(|adapter| adapter.name != name);
-        self.loaded.len() < before
-    }
-
-    /// Names of the loaded adapters, the least recently used first.
-    pub fn names(&self) -> Vec<String> {
-        self.loaded
-            .iter()
-            .map(|adapter| adapter.name.clone())
-            .collect()
+        AdapterError::NoCheckpoint { .. }
+        | AdapterError::File(_)
+        | AdapterError::Field { .. }
+        | AdapterError::Base { .. }
+        | AdapterError::Content { .. }
+        | AdapterError::Interrupted { .. }
+        | AdapterError::Tensors { .. }
+        | AdapterError::Torch(_) => GenerateError::Adapter {
+            name,
+            detail,
+            missing: false,
+        },
     }
 }
 
-fn stamp(folder: &Path) -> Option<Stamp> {
-    let tensors = fs::metadata(folder.join("adapter_model.safetensors")).ok()?;
-    Some((tensors.modified().ok()?, tensors.len()))
-}
+#[cfg(test)]
+mod tests;

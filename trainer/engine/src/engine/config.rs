@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use tch::Kind;
 
+use crate::runs::RunLimit;
+
 /// What the engine computes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dtype {
@@ -32,14 +34,14 @@ pub struct EngineConfig {
     pub kv_budget: Option<usize>,
     /// Bytes for the activations of training; `None` is half of what is free when a job begins.
     pub train_memory: Option<usize>,
-    /// Adapters kept loaded.
-    pub max_adapters: usize,
+    /// Bytes of the adapters that are loaded for serving, those in use among them.
+    pub adapter_budget: usize,
     /// Replies that are generated at once.
     pub max_streams: usize,
     /// Requests that may wait; one more is refused.
     pub max_waiting: usize,
     /// Training runs that are open at once; one more closes the least recently used.
-    pub max_runs: usize,
+    pub run_limit: RunLimit,
 }
 
 /// What an engine serves.
@@ -80,10 +82,14 @@ impl EngineConfig {
             threads: 0,
             kv_budget: None,
             train_memory: None,
-            max_adapters: 8,
+            // 8 adapters of rank 32 of a 4B model, or 54 of the demo's.
+            adapter_budget: 2 << 30,
             max_streams: 16,
             max_waiting: 256,
-            max_runs: 8,
+            run_limit: RunLimit {
+                runs: 8,
+                bytes: 4 << 30,
+            },
         }
     }
 }

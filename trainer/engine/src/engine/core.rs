@@ -6,20 +6,19 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use super::adapters::AdapterCache;
+use super::adapters::AdapterPool;
 use super::guard::guarded;
 use super::serving::{Serving, Waiting};
 use super::state::{EngineState, Job, Progress};
 use super::threads::set_threads;
 use super::time_share::{SLICE, TimeShare};
 use super::{EngineConfig, ModelInfo};
-use crate::adapter::BaseId;
-use crate::folder;
+use crate::adapter::{BaseId, BaseSpec};
 use crate::kv::{self, KvPool, PAGE};
 use crate::lora::LoraSpec;
 use crate::model::Model;
 use crate::rng::SplitMix64;
-use crate::run::Runs;
+use crate::runs::Runs;
 use crate::tokenizer::ChatTokenizer;
 use crate::train::{Plan, SliceSizes};
 use crate::weights::{self, LoadError};
@@ -68,22 +67,18 @@ impl Core {
             kv_positions: pool.n_pages() * PAGE,
             dir,
         };
-        for kept in ["adapters", "checkpoints"] {
-            folder::sweep(&config.checkpoint_dir.join(kept));
-        }
         let mut seeds = SplitMix64::new(clock_seed());
+        let fingerprint = sha;
+        let base = Arc::new(BaseSpec::new(BaseId { name, fingerprint }, family));
+        let adapters = AdapterPool::new(
+            config.checkpoint_dir.clone(),
+            Arc::clone(&base),
+            model.device,
+            config.adapter_budget,
+        );
+        let runs = Runs::new(config.run_limit, seeds.next_u64());
         let core = Self {
-            state: EngineState {
-                model,
-                base: BaseId {
-                    name,
-                    fingerprint: sha,
-                },
-                checkpoint_dir: config.checkpoint_dir.clone(),
-                runs: Runs::new(config.max_runs, seeds.next_u64()),
-                sizes,
-                adapters: AdapterCache::new(config.max_adapters),
-            },
+            state: EngineState::new(model, base, runs, sizes, adapters),
             tokenizer,
             serving: Serving::new(config, pool, seeds),
             jobs: VecDeque::new(),
@@ -94,6 +89,10 @@ impl Core {
 
     pub(super) fn tokenizer(&self) -> Arc<ChatTokenizer> {
         Arc::clone(&self.tokenizer)
+    }
+
+    pub(super) fn state(&self) -> &EngineState {
+        &self.state
     }
 
     /// Serves until the last handle is dropped.

@@ -6,11 +6,11 @@ use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 
 use super::EngineConfig;
+use super::adapters::refusal;
 use super::scheduler::{self, RoundBudget};
 use super::state::EngineState;
 use super::step::{self, Outcome};
 use super::stream::Stream;
-use crate::adapter::AdapterError;
 use crate::generate::{GenerateError, GenerateRequest, GenerationStream, Reply, Step};
 use crate::kv::{BlockManager, KvPool, PAGE, PageTable};
 use crate::rng::SplitMix64;
@@ -161,7 +161,8 @@ impl Serving {
     ) -> Option<Waiting> {
         let Waiting { request, reply } = waiting;
         let adapter = request.adapter.as_deref();
-        let adapter = match adapter.map(|name| served(state, name)).transpose() {
+        let adapter = adapter.map(|name| state.adapter(name).map_err(|error| refusal(name, &error)));
+        let adapter = match adapter.transpose() {
             Ok(adapter) => adapter,
             Err(error) => {
                 let _ = reply.send(Err(error));
@@ -273,17 +274,6 @@ impl Serving {
             self.blocks.release(stream.table);
         }
     }
-}
-
-fn served(
-    state: &mut EngineState,
-    name: &str,
-) -> Result<std::rc::Rc<super::ServedAdapter>, GenerateError> {
-    state.adapter(name).map_err(|error| GenerateError::Adapter {
-        name: name.to_owned(),
-        missing: matches!(error, AdapterError::Unknown { .. } | AdapterError::Name(_)),
-        detail: error.to_string(),
-    })
 }
 
 fn pages_of(n_positions: usize) -> usize {

@@ -1,15 +1,14 @@
 //! What jobs may touch on the engine's thread.
 
 use std::fmt;
-use std::path::PathBuf;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::adapters::{AdapterCache, ServedAdapter};
-use crate::adapter::{AdapterError, BaseId, Fit};
-use crate::lora::LayerDims;
+use super::adapters::{AdapterPool, ServedAdapter};
+use crate::adapter::{AdapterError, BaseSpec};
 use crate::model::Model;
-use crate::run::Runs;
+use crate::runs::Runs;
 use crate::train::SliceSizes;
 
 /// The tensors of an engine and what they belong to.
@@ -17,16 +16,16 @@ use crate::train::SliceSizes;
 pub struct EngineState {
     /// The base.
     pub model: Model,
-    /// The base by name and content.
-    pub base: BaseId,
-    /// Holds `adapters/` and `checkpoints/`.
-    pub checkpoint_dir: PathBuf,
+    /// The base by name, content and widths.
+    pub base: Arc<BaseSpec>,
     /// Open training runs.
     pub runs: Runs,
     /// How training jobs are cut on this machine.
     pub sizes: SliceSizes,
     /// Adapters that are loaded for serving.
-    pub adapters: AdapterCache,
+    pub adapters: AdapterPool,
+    /// Those that live replies are made with.
+    served: Vec<Weak<ServedAdapter>>,
 }
 
 /// Long work on the engine's thread, done in slices.
@@ -50,34 +49,30 @@ pub(super) struct Call<F> {
 }
 
 impl EngineState {
-    /// What an adapter must be to fit this base.
-    pub fn fit(&self) -> Fit<'_> {
-        fit(&self.model, &self.base)
-    }
-
-    /// An adapter by name, loaded if need be.
-    ///
-    /// # Errors
-    /// As [`crate::adapter::load`].
-    pub fn adapter(&mut self, name: &str) -> Result<Rc<ServedAdapter>, AdapterError> {
-        let Self {
+    pub(super) fn new(
+        model: Model,
+        base: Arc<BaseSpec>,
+        runs: Runs,
+        sizes: SliceSizes,
+        adapters: AdapterPool,
+    ) -> Self {
+        Self {
             model,
             base,
-            checkpoint_dir,
+            runs,
+            sizes,
             adapters,
-            ..
-        } = self;
-        let fit = fit(model, base);
-        adapters.get(name, checkpoint_dir, &fit, model)
+            served: Vec::new(),
+        }
     }
-}
 
-fn fit<'a>(model: &Model, base: &'a BaseId) -> Fit<'a> {
-    let family = &model.family;
-    Fit {
-        base,
-        dims: LayerDims::of(family),
-        n_layers: family.n_layers,
+    /// An adapter by name, which was loaded by whoever asks: nothing is read on this thread.
+    ///
+    /// # Errors
+    /// [`AdapterError::Unknown`] where it is not loaded.
+    pub fn adapter(&mut self, name: &str) -> Result<Rc<ServedAdapter>, AdapterError> {
+        let lease = self.adapters.held(name)?;
+        Ok(ServedAdapter::of(lease, &mut self.served)?)
     }
 }
 

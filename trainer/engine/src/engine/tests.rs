@@ -292,12 +292,8 @@ async fn a_reply_ends_on_the_adapter_that_it_began_with() {
         ids(&run(&engine, request(&prompt, 40)).await.unwrap().0),
         of_base
     );
-    assert!(
-        engine
-            .call_now(|state| state.adapters.unload("a"))
-            .await
-            .unwrap()
-    );
+    assert!(engine.adapters().unload("a"));
+    assert!(!engine.adapters().unload("a"));
 }
 
 /// Counts its slices and panics at the third.

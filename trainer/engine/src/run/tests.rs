@@ -1,8 +1,15 @@
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
 use tch::Kind;
 
 use super::*;
+use crate::adapter::{self, BaseId, BaseSpec};
+use crate::checkpoint;
 use crate::datum::TrainDatum;
 use crate::loss::Loss;
+use crate::runs::{RunLimit, Runs};
 use crate::testing::write_tiny_model;
 use crate::train::{SliceSizes, TrainJob};
 
@@ -29,13 +36,17 @@ fn base() -> BaseId {
     }
 }
 
-fn fit<'a>(base: &'a BaseId, model: &Model) -> Fit<'a> {
-    let dims = LayerDims::of(&model.family);
-    Fit {
-        base,
-        dims,
-        n_layers: model.family.n_layers,
-    }
+fn spec(model: &Model) -> BaseSpec {
+    BaseSpec::new(base(), &model.family)
+}
+
+fn save(run: &Run, dir: &Path, name: &str, manifest: &Value) -> PathBuf {
+    let snapshot = run.snapshot().unwrap();
+    checkpoint::save(dir, name, &base(), &snapshot, manifest).unwrap()
+}
+
+fn list(dir: &Path) -> Vec<checkpoint::CheckpointInfo> {
+    checkpoint::CheckpointIndex::default().list(dir).unwrap()
 }
 
 fn datum(salt: u32) -> TrainDatum {
@@ -94,15 +105,13 @@ fn learns_what_it_is_shown() {
 
 #[test]
 fn going_on_from_a_checkpoint_changes_no_bit() {
-    let (model, base) = (model(), base());
+    let model = model();
     let dir = tempfile::tempdir().unwrap();
     let manifest = serde_json::json!({"z": [1, 2], "a": "kept in order"});
 
     let mut whole = Run::new(&model, &config()).unwrap();
     train(&mut whole, &model, 1);
-    whole
-        .save_checkpoint(dir.path(), "one", &base, &manifest)
-        .unwrap();
+    save(&whole, dir.path(), "one", &manifest);
     train(&mut whole, &model, 2);
 
     let other = RunConfig {
@@ -114,12 +123,8 @@ fn going_on_from_a_checkpoint_changes_no_bit() {
     };
     let mut resumed = Run::new(&model, &other).unwrap();
     forward_backward(&mut resumed, &model, 3);
-    assert_eq!(
-        resumed
-            .load_checkpoint(dir.path(), "one", &fit(&base, &model))
-            .unwrap(),
-        1
-    );
+    let saved = checkpoint::load(dir.path(), "one", &spec(&model)).unwrap();
+    assert_eq!(resumed.restore("one", &saved).unwrap(), 1);
     let error = resumed.optim_step(&AdamConfig::default()).unwrap_err();
     assert!(
         matches!(error, StepError::NoGradients),
@@ -128,7 +133,7 @@ fn going_on_from_a_checkpoint_changes_no_bit() {
     train(&mut resumed, &model, 2);
     assert!(same(&whole, &resumed));
 
-    let listed = checkpoint::list(dir.path()).unwrap();
+    let listed = list(dir.path());
     assert_eq!(listed.len(), 1);
     assert_eq!((listed[0].name.as_str(), listed[0].step), ("one", 1));
     assert_eq!(listed[0].manifest.to_string(), manifest.to_string());
@@ -262,51 +267,128 @@ fn only_the_adapter_is_trained() {
 }
 
 #[test]
-fn a_damaged_checkpoint_is_named_and_the_run_stays() {
-    let (model, base) = (model(), base());
+fn a_damaged_checkpoint_is_named() {
+    let model = model();
     let dir = tempfile::tempdir().unwrap();
     let mut run = Run::new(&model, &config()).unwrap();
     train(&mut run, &model, 1);
-    let folder = run
-        .save_checkpoint(dir.path(), "x", &base, &Value::Null)
-        .unwrap();
-    let file = folder.join("optimizer.safetensors");
-    let bytes = std::fs::read(&file).unwrap();
-    std::fs::write(&file, &bytes[..bytes.len() - 9]).unwrap();
-    let fit = fit(&base, &model);
-    let error = run
-        .load_checkpoint(dir.path(), "x", &fit)
-        .unwrap_err()
-        .to_string();
+    let folder = save(&run, dir.path(), "x", &Value::Null);
+    let error = |name: &str| {
+        let loaded = checkpoint::load(dir.path(), name, &spec(&model));
+        loaded.unwrap_err().to_string()
+    };
+    let damage = |name: &str, change: &dyn Fn(Vec<u8>) -> Vec<u8>| {
+        let file = folder.join(name);
+        let bytes = std::fs::read(&file).unwrap();
+        std::fs::write(&file, change(bytes.clone())).unwrap();
+        let said = error("x");
+        std::fs::write(&file, bytes).unwrap();
+        said
+    };
+    let short = |bytes: Vec<u8>| bytes[..bytes.len() - 9].to_vec();
+    for file in ["optimizer.safetensors", "adapter_model.safetensors"] {
+        let said = damage(file, &short);
+        assert!(said.contains(&format!("{file} is damaged: ")), "{said}");
+    }
+    let flipped = |mut bytes: Vec<u8>| {
+        *bytes.last_mut().unwrap() ^= 1;
+        bytes
+    };
+    let said = damage("adapter_model.safetensors", &flipped);
     assert!(
-        error.contains("optimizer.safetensors is damaged: "),
-        "{error}"
+        said.contains("is damaged: its content has the SHA-256"),
+        "{said}"
     );
-    assert_eq!(run.step(), 1);
-    let error = run
-        .load_checkpoint(dir.path(), "y", &fit)
-        .unwrap_err()
-        .to_string();
+    let said = error("y");
     assert!(
-        error.starts_with("there is no checkpoint \"y\" in "),
-        "{error}"
+        said.starts_with("there is no checkpoint \"y\" in "),
+        "{said}"
     );
-    let error = run
-        .load_checkpoint(dir.path(), "../x", &fit)
-        .unwrap_err()
-        .to_string();
-    assert!(error.starts_with("name \"../x\" is not allowed"), "{error}");
+    let said = error("../x");
+    assert!(said.starts_with("name \"../x\" is not allowed"), "{said}");
+    assert_eq!(list(dir.path()).len(), 1);
     std::fs::remove_file(folder.join("state.json")).unwrap();
-    assert!(
-        checkpoint::list(dir.path()).unwrap().is_empty(),
-        "left out, not fatal"
+    assert!(list(dir.path()).is_empty(), "left out, not fatal");
+}
+
+#[test]
+fn a_checkpoint_that_is_being_written_sees_no_later_step() {
+    let model = model();
+    let dir = tempfile::tempdir().unwrap();
+    let mut run = Run::new(&model, &config()).unwrap();
+    train(&mut run, &model, 1);
+    let (snapshot, then) = (run.snapshot().unwrap(), run.snapshot().unwrap());
+    train(&mut run, &model, 2);
+    checkpoint::save(dir.path(), "one", &base(), &snapshot, &Value::Null).unwrap();
+    let saved = checkpoint::load(dir.path(), "one", &spec(&model)).unwrap();
+    assert!(same(&Run::from(saved), &Run::from(then)));
+}
+
+#[test]
+fn adapter_and_checkpoint_of_one_name_share_their_numbers() {
+    let model = model();
+    let dir = tempfile::tempdir().unwrap();
+    let mut run = Run::new(&model, &config()).unwrap();
+    let inode = |folder: &Path| {
+        let file = folder.join("adapter_model.safetensors");
+        std::fs::metadata(file).unwrap().ino()
+    };
+    let adapter = |run: &Run, name: &str| {
+        let saved = adapter::save(dir.path(), name, run.lora(), &base(), run.step());
+        saved.unwrap()
+    };
+    train(&mut run, &model, 1);
+    // Whichever of the two is first.
+    let checkpoint = save(&run, dir.path(), "one", &Value::Null);
+    let saved = adapter(&run, "one");
+    assert_eq!(inode(&checkpoint), inode(&saved.folder));
+    assert_eq!(list(dir.path())[0].sha256, Some(saved.sha256.clone()));
+    let two = adapter(&run, "two");
+    assert_eq!(
+        inode(&save(&run, dir.path(), "two", &Value::Null)),
+        inode(&two.folder)
     );
+    assert_ne!(inode(&two.folder), inode(&saved.folder));
+    // Once more is no write at all; another content is one.
+    let before = inode(&saved.folder);
+    assert_eq!(adapter(&run, "one"), saved);
+    assert_eq!(inode(&saved.folder), before);
+    train(&mut run, &model, 2);
+    let other = adapter(&run, "one");
+    assert_ne!(other.sha256, saved.sha256);
+    assert_ne!(inode(&other.folder), inode(&checkpoint));
+    checkpoint::load(dir.path(), "one", &spec(&model)).unwrap();
+}
+
+#[test]
+fn a_replaced_checkpoint_is_listed_anew() {
+    let model = model();
+    let dir = tempfile::tempdir().unwrap();
+    let mut run = Run::new(&model, &config()).unwrap();
+    let mut index = checkpoint::CheckpointIndex::default();
+    assert!(index.list(dir.path()).unwrap().is_empty());
+    let mut listed = |run: &Run, manifest: i32| {
+        save(run, dir.path(), "one", &manifest.into());
+        let listed = index.list(dir.path()).unwrap();
+        (listed[0].step, listed[0].manifest.clone())
+    };
+    assert_eq!(listed(&run, 1), (0, 1.into()));
+    train(&mut run, &model, 1);
+    assert_eq!(listed(&run, 2), (1, 2.into()));
+    std::fs::remove_dir_all(dir.path().join("checkpoints/one")).unwrap();
+    assert!(index.list(dir.path()).unwrap().is_empty());
 }
 
 #[test]
 fn several_runs_live_side_by_side() {
     let model = model();
-    let mut runs = Runs::new(2, 5);
+    let mut runs = Runs::new(
+        RunLimit {
+            runs: 2,
+            bytes: usize::MAX,
+        },
+        5,
+    );
     let open = |runs: &mut Runs| runs.open(Run::new(&model, &config()).unwrap());
     let (a, b) = (open(&mut runs), open(&mut runs));
     assert!(a != b && a.len() == 8);
@@ -323,4 +405,50 @@ fn several_runs_live_side_by_side() {
     assert_eq!(runs.get(&a).unwrap().lora().n_params(), 4096);
     let text = runs.get(&a).unwrap().trainable_params(5_000_000);
     assert_eq!(text, "0.00M / 5.00M");
+}
+
+#[test]
+fn runs_are_bounded_in_bytes_and_can_be_closed() {
+    let model = model();
+    let run = || Run::new(&model, &config()).unwrap();
+    let one = run().bytes();
+    assert_eq!(one, 4096 * 4 * 4);
+    let limit = |bytes| RunLimit { runs: 9, bytes };
+    let mut runs = Runs::new(limit(2 * one), 5);
+    let (a, b) = (runs.open(run()), runs.open(run()));
+    let c = runs.open(run());
+    assert!(runs.get(&a).is_err(), "three are too much");
+    assert_eq!(runs.bytes(), 2 * one);
+    runs.close(&b).unwrap();
+    assert_eq!(runs.bytes(), one);
+    assert!(runs.get(&b).is_err() && runs.close(&b).is_err());
+    assert!(runs.get(&c).is_ok());
+    let mut small = Runs::new(limit(one - 1), 5);
+    let alone = small.open(run());
+    assert!(small.get(&alone).is_ok(), "one may always be open");
+}
+
+#[test]
+fn a_line_of_checkpoints_goes_on_in_the_run_that_loads_one() {
+    let model = model();
+    let dir = tempfile::tempdir().unwrap();
+    let mut runs = Runs::new(
+        RunLimit {
+            runs: 9,
+            bytes: usize::MAX,
+        },
+        5,
+    );
+    let new = || Run::new(&model, &config()).unwrap();
+    let (a, b) = (runs.open(new()), runs.open(new()));
+    save(runs.get(&a).unwrap(), dir.path(), "one", &Value::Null);
+    let saved = checkpoint::load(dir.path(), "one", &spec(&model)).unwrap();
+    runs.get(&b).unwrap().restore("one", &saved).unwrap();
+    save(runs.get(&b).unwrap(), dir.path(), "two", &Value::Null);
+    let lines: Vec<_> = list(dir.path()).into_iter().map(|it| it.line).collect();
+    assert_eq!(lines, [a.clone(), a.clone()]);
+    assert_eq!(runs.checkpoints(), ["one"]);
+    runs.get(&a).unwrap().saved_as("one");
+    runs.close(&b).unwrap();
+    assert_eq!(runs.checkpoints(), ["one"]);
 }

@@ -1,5 +1,7 @@
 //! Errors of the engine as answers.
 
+use std::io::ErrorKind;
+
 use metaclaw_engine::{
     adapter::AdapterError,
     datum::DatumError,
@@ -7,8 +9,10 @@ use metaclaw_engine::{
     generate::GenerateError,
     lora::LoraError,
     optim::StepError,
-    run::{AbsorbError, UnknownRun},
+    run::AbsorbError,
+    runs::UnknownRun,
     template::RenderError,
+    tensors::FileError,
     tokenizer::EncodeError,
     train::TrainError,
 };
@@ -72,6 +76,7 @@ impl From<GenerateError> for ApiError {
             GenerateError::Adapter { missing: false, .. } => {
                 Self::field("model", text).with_code("adapter_refused")
             }
+            GenerateError::AdapterBusy { .. } => Self::unavailable(text),
             GenerateError::Busy { .. } => Self::busy(text),
             GenerateError::Sample(_) | GenerateError::Torch(_) | GenerateError::Panicked(_) => {
                 Self::internal(text)
@@ -142,6 +147,18 @@ fn adapter(error: &AdapterError, text: String) -> ApiError {
         AdapterError::Field { .. } | AdapterError::Base { .. } | AdapterError::Tensors { .. } => {
             ApiError::bad(text).with_code("adapter_refused")
         }
-        AdapterError::File(_) | AdapterError::Torch(_) => ApiError::internal(text),
+        // Asked again, it is as damaged: whoever goes on from it must be told, and not try for ever.
+        AdapterError::Content { .. } | AdapterError::File(FileError::Damaged { .. }) => {
+            ApiError::bad(text).with_code("adapter_damaged")
+        }
+        AdapterError::File(FileError::Read { source, .. })
+            if source.kind() == ErrorKind::NotFound =>
+        {
+            ApiError::bad(text).with_code("adapter_damaged")
+        }
+        AdapterError::Memory { .. } | AdapterError::Changing { .. } => ApiError::unavailable(text),
+        AdapterError::File(_) | AdapterError::Interrupted { .. } | AdapterError::Torch(_) => {
+            ApiError::internal(text)
+        }
     }
 }

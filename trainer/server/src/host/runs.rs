@@ -1,20 +1,15 @@
 //! Training runs, on the engine's thread.
 
 use metaclaw_engine::{
-    adapter::{self, AdapterError, BaseId, Fit},
-    checkpoint::{self, Snapshot},
     engine::{EngineError, EngineState},
-    lora::LayerDims,
-    model::Model,
     run::{Run, RunConfig},
     train::{TrainJob, TrainOut, Wanted},
 };
 use metaclaw_trainer_api::{
-    AdapterName, CheckpointName, RunId,
+    RunId,
     wire::{
-        CheckpointInfo, CheckpointLoadReply, CheckpointSaveReply, CheckpointSaveRequest,
         CreateReply, CreateRequest, ForwardBackwardReply, ForwardBackwardRequest, ForwardReply,
-        ForwardRequest, LossFnOutput, OptimStepReply, OptimStepRequest, SaveWeightsReply,
+        ForwardRequest, LossFnOutput, OptimStepReply, OptimStepRequest,
     },
 };
 
@@ -38,6 +33,8 @@ impl Host {
             lora: convert::lora_spec(&request)?,
             seed: request.seed.unwrap_or_else(rand::random),
         };
+        // A successor's first call waits for what its predecessor had begun to write.
+        drop(self.store.turn().await);
         let n_base = usize::try_from(self.engine.info().n_params).unwrap_or(usize::MAX);
         let create = move |state: &mut EngineState| -> Result<_, RunError> {
             let run = Run::new(&state.model, &config)?;
@@ -182,124 +179,17 @@ impl Host {
         Ok(self.engine.call(step).await??)
     }
 
-    /// Saves a run's adapter for serving.
+    /// Closes a run: its memory is given back.
     ///
     /// # Errors
-    /// 404 for an unknown run, 500 when it cannot be written.
-    pub(crate) async fn save_adapter(
-        &self,
-        run: RunId,
-        name: AdapterName,
-    ) -> Result<SaveWeightsReply, ApiError> {
-        let (snapshot, base) = self.snapshot(run).await?;
-        let step = snapshot.adam.steps;
-        let folder = self.checkpoint_dir.clone();
-        let save = move || adapter::save(&folder, name.as_str(), &snapshot.lora, &base, step);
-        let path = beside_the_engine(save).await?;
-        tracing::info!(path = %path.display(), step, "adapter saved");
-        Ok(SaveWeightsReply {
-            status: "ok".to_owned(),
-            adapter_path: path.display().to_string(),
-            step,
-        })
-    }
-
-    /// Saves all that a run goes on from.
-    ///
-    /// # Errors
-    /// 404 for an unknown run, 500 when it cannot be written.
-    pub(crate) async fn save_checkpoint(
-        &self,
-        request: CheckpointSaveRequest,
-    ) -> Result<CheckpointSaveReply, ApiError> {
-        let (snapshot, base) = self.snapshot(request.session_id).await?;
-        let folder = self.checkpoint_dir.clone();
-        let (name, manifest) = (request.name, request.manifest);
-        let save = move || checkpoint::save(&folder, name.as_str(), &base, &snapshot, &manifest);
-        let path = beside_the_engine(save).await?;
-        tracing::info!(path = %path.display(), "checkpoint saved");
-        Ok(CheckpointSaveReply {
-            status: "ok".to_owned(),
-            path: path.display().to_string(),
-        })
-    }
-
-    /// Makes a run what a checkpoint holds.
-    ///
-    /// # Errors
-    /// 404 for an unknown run or checkpoint, 400 for one of another model.
-    pub(crate) async fn load_checkpoint(
-        &self,
-        run: RunId,
-        name: CheckpointName,
-    ) -> Result<CheckpointLoadReply, ApiError> {
-        let load = move |state: &mut EngineState| -> Result<_, RunError> {
-            let EngineState {
-                model,
-                base,
-                checkpoint_dir,
-                runs,
-                ..
-            } = state;
-            let fit = fit(model, base);
-            Ok(runs
-                .get(run.as_str())?
-                .load_checkpoint(checkpoint_dir, name.as_str(), &fit)?)
+    /// 404 for an unknown run.
+    pub(crate) async fn close_run(&self, run: RunId) -> Result<(), ApiError> {
+        let id = run.clone();
+        let close = move |state: &mut EngineState| -> Result<(), RunError> {
+            Ok(state.runs.close(id.as_str())?)
         };
-        let step = self.engine.call(load).await??;
-        self.last_step.set(step);
-        Ok(CheckpointLoadReply {
-            status: "ok".to_owned(),
-            step,
-        })
-    }
-
-    /// A run as it is after the jobs that were submitted before, and the base it belongs to.
-    async fn snapshot(&self, run: RunId) -> Result<(Snapshot, BaseId), ApiError> {
-        let copy = move |state: &mut EngineState| -> Result<_, RunError> {
-            let snapshot = state.runs.get(run.as_str())?.snapshot()?;
-            Ok((snapshot, state.base.clone()))
-        };
-        Ok(self.engine.call(copy).await??)
-    }
-
-    /// Every complete checkpoint, oldest first.
-    ///
-    /// # Errors
-    /// 500 when the folder cannot be read.
-    pub(crate) async fn checkpoints(&self) -> Result<Vec<CheckpointInfo>, ApiError> {
-        let folder = self.checkpoint_dir.clone();
-        let mut listed = beside_the_engine(move || checkpoint::list(&folder)).await?;
-        listed.sort_by_key(|checkpoint| checkpoint.created_ms);
-        let infos = listed.into_iter().filter_map(|checkpoint| {
-            Some(CheckpointInfo {
-                // What others put into the folder under names that are none of ours is not listed.
-                name: checkpoint.name.parse().ok()?,
-                path: checkpoint.path.display().to_string(),
-                step: checkpoint.step,
-                manifest: checkpoint.manifest,
-                created_ms: checkpoint.created_ms,
-            })
-        });
-        Ok(infos.collect())
-    }
-}
-
-/// Work on the disk, on a thread that may wait for it: replies go on meanwhile.
-async fn beside_the_engine<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, AdapterError> + Send + 'static,
-) -> Result<T, ApiError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    let done =
-        done.map_err(|error| ApiError::internal(format!("the disk work failed: {error}")))?;
-    Ok(done.map_err(RunError::from)?)
-}
-
-/// What a checkpoint must be to fit the base; beside a run that is borrowed.
-fn fit<'a>(model: &Model, base: &'a BaseId) -> Fit<'a> {
-    Fit {
-        base,
-        dims: LayerDims::of(&model.family),
-        n_layers: model.family.n_layers,
+        self.engine.call(close).await??;
+        tracing::info!(%run, "run closed");
+        Ok(())
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use metaclaw_engine::{
-    engine::EngineState,
     generate::{FinishReason, GenerateEvent, GenerateRequest, GenerationStream, Token},
     template::RenderRequest,
     tokenizer::ChatTokenizer,
@@ -130,7 +129,7 @@ impl Host {
         let adapter = draw.adapter.as_ref().map(|name| name.as_str().to_owned());
         let request = GenerateRequest {
             prompt_ids: draw.prompt_ids,
-            adapter: adapter.clone(),
+            adapter,
             max_tokens: draw.max_tokens,
             temperature: draw.sampling.temperature,
             top_p: draw.sampling.top_p,
@@ -139,20 +138,9 @@ impl Host {
             stop: draw.sampling.stop,
             ..GenerateRequest::default()
         };
-        // Both at once, so that the second costs no turn of its own.
-        let (stream, version) = tokio::join!(self.engine.generate(request), self.version(adapter));
-        Ok(Generation {
-            stream: stream?,
-            version,
-        })
-    }
-
-    /// Optimiser steps behind an adapter; loads it, as the reply is about to do.
-    async fn version(&self, adapter: Option<String>) -> Option<u64> {
-        let name = adapter?;
-        let step = move |state: &mut EngineState| Some(state.adapter(&name).ok()?.step);
-        // What is wrong with the adapter is told by the reply.
-        self.engine.call_now(step).await.ok().flatten()
+        let stream = self.engine.generate(request).await?;
+        let version = stream.adapter_step();
+        Ok(Generation { stream, version })
     }
 
     /// Remembers the ids of a complete reply by its text, so that the conversation goes on with them.

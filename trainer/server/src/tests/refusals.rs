@@ -255,3 +255,90 @@ async fn a_page_of_another_site_gets_nothing_from_a_server_without_a_key() {
         "the key is its lock"
     );
 }
+
+#[tokio::test]
+async fn a_bad_adapter_or_checkpoint_is_told_what_is_wrong() {
+    let rig = rig();
+    let run = create(&rig).await;
+    let named = json!({"session_id": run, "name": "kept"});
+    rig.ok("/v1/checkpoint/save", &named).await;
+    rig.ok("/v1/weights/save", &named).await;
+    let kept = rig.folder.path().join("checkpoints");
+    // Copies of the saved ones with one field changed; of what is linked, too, only this copy.
+    let change = |of: &str, name: &str, file: &str, change: &dyn Fn(String) -> String| {
+        let folder = kept.join(of).join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        for entry in std::fs::read_dir(kept.join(of).join("kept")).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), folder.join(entry.file_name())).unwrap();
+        }
+        let file = folder.join(file);
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(file, change(text)).unwrap();
+    };
+    let base = |text: String| {
+        let mut origin: Value = serde_json::from_str(&text).unwrap();
+        origin["base_name"] = "other".into();
+        origin["base_fingerprint"] = "0123456789abcdef".into();
+        origin.to_string()
+    };
+    let rank =
+        |rank: u32| move |text: String| text.replace("\"r\": 4,", &format!("\"r\": {rank},"));
+    let short = |text: String| text[..text.len() / 2].to_owned();
+    let origin = std::fs::read(kept.join("adapters/kept/metaclaw.json")).unwrap();
+    let origin: Value = serde_json::from_slice(&origin).unwrap();
+    let own = origin["base_fingerprint"].as_str().unwrap()[..12].to_owned();
+    let mut lines = String::new();
+    let mut say = async |path: &str, body: &Value| {
+        let refusal = line(&rig, &rig.post(path, body).await);
+        let refusal = refusal
+            .replace(&run, "[run]")
+            .replace(&own, "[fingerprint]");
+        writeln!(lines, "{path} {refusal}").unwrap();
+    };
+    for of in ["adapters", "checkpoints"] {
+        change(of, "of-another", "metaclaw.json", &base);
+        change(of, "rank-0", "adapter_config.json", &rank(0));
+        change(of, "rank-99", "adapter_config.json", &rank(99));
+        change(of, "rank-5", "adapter_config.json", &rank(5));
+        change(of, "short", "metaclaw.json", &short);
+        change(of, "lacking", "metaclaw.json", &|text| text);
+        std::fs::remove_file(kept.join(of).join("lacking/adapter_model.safetensors")).unwrap();
+        for name in [
+            "of-another",
+            "rank-0",
+            "rank-99",
+            "rank-5",
+            "short",
+            "lacking",
+        ] {
+            if of == "adapters" {
+                say("/v1/load_lora_adapter", &json!({"lora_name": name})).await;
+            } else {
+                let load = json!({"session_id": run, "path": name});
+                say("/v1/checkpoint/load", &load).await;
+            }
+        }
+    }
+    for (name, path) in [("nobody", ""), ("../kept", ""), ("kept", "/etc")] {
+        let body = json!({"lora_name": name, "lora_path": path});
+        say("/v1/load_lora_adapter", &body).await;
+    }
+    say("/v1/unload_lora_adapter", &json!({"lora_name": "../kept"})).await;
+    let load = json!({"session_id": run, "path": "../adapters/kept"});
+    say("/v1/checkpoint/load", &load).await;
+    say("/v1/checkpoints/prune", &json!({"keep": ["../kept"]})).await;
+    say("/v1/lora/close", &json!({"session_id": "0badc0de"})).await;
+    say("/v1/lora/create", &json!({"rank": 99})).await;
+    for path in [
+        "/v1/adapters/nobody",
+        "/v1/adapters/..%2Fkept",
+        "/v1/checkpoints/nobody",
+        "/v1/checkpoints/..%2Fadapters%2Fkept",
+    ] {
+        let request = Request::delete(path).body(Body::empty()).unwrap();
+        let refusal = read(rig.send(request).await).await;
+        writeln!(lines, "DELETE {path} {}", line(&rig, &refusal)).unwrap();
+    }
+    insta::assert_snapshot!(lines);
+}

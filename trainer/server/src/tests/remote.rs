@@ -112,7 +112,15 @@ async fn a_step_is_taken_saved_and_found_again() {
         let sequences = backend.sample(sample).await.unwrap().sequences;
         assert!(!sequences[0].tokens.is_empty());
         assert!(backend.unload_adapter(name.clone()).await.unwrap());
-        assert!(!backend.unload_adapter(name).await.unwrap());
+        assert!(!backend.unload_adapter(name.clone()).await.unwrap());
+        let listed = backend.adapters().await.unwrap();
+        let loaded = backend.load_adapter(name).await.unwrap();
+        assert_eq!(listed[0].sha256, Some(loaded.sha256));
+        let kept = "main@1".parse().unwrap();
+        assert!(backend.prune(vec![kept]).await.unwrap().is_empty());
+        backend.close_run(run.clone()).await.unwrap();
+        let error = backend.close_run(run).await.unwrap_err();
+        assert!(error.is_unknown_run(), "{error}");
     })
     .await;
 }

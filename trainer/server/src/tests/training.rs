@@ -89,13 +89,9 @@ async fn a_run_learns_is_saved_and_serves() {
         ))
         .await;
     assert!(base.headers().get("x-metaclaw-adapter").is_none());
-    let request = Request::delete("/v1/adapters/main@5")
-        .body(Body::empty())
-        .unwrap();
-    assert_eq!(
-        read(rig.send(request).await).await.1,
-        json!({"unloaded": true})
-    );
+    let unload = json!({"lora_name": "main@5"});
+    let unloaded = rig.ok("/v1/unload_lora_adapter", &unload).await;
+    assert_eq!(unloaded, json!({"unloaded": true}));
 }
 
 #[tokio::test]

@@ -221,6 +221,12 @@ pub(super) const TRAINER: &[Key] = &[
         "",
         "without one, trainer in the home folder",
     ),
+    key(
+        "trainer.keep",
+        Count(1, 1_000),
+        "5",
+        "checkpoints of each agent that stay, with their adapters, besides those that serve; older ones are deleted after a step",
+    ),
     inert("trainer.memory", Text, LATER),
     inert("trainer.max_queue", ANY, LATER),
     inert("trainer.devices", Text, LATER),

@@ -1,0 +1,33 @@
+//! What an adapter is known by: its content, whatever it is called and wherever it lies.
+
+use sha2::{Digest, Sha256};
+use tch::TchError;
+
+use crate::lora::Lora;
+use crate::tensors;
+
+/// SHA-256, in hexadecimal digits, of all that decides what an adapter computes: rank, alpha, and the name,
+/// shape and f32 numbers of every parameter.
+///
+/// Targets, widths and depth are in the names and shapes.
+///
+/// # Errors
+/// What libtorch refuses.
+pub(super) fn sha256(lora: &Lora) -> Result<String, TchError> {
+    let mut hash = Sha256::new();
+    hash.update(format!(
+        "rank {} alpha {}\n",
+        lora.spec.rank, lora.spec.alpha
+    ));
+    let mut numbers = Vec::new();
+    for (name, tensor) in lora.names().into_iter().zip(lora.params()) {
+        hash.update(format!("{name} {:?}\n", tensor.size()));
+        tensors::numbers(tensor, &mut numbers)?;
+        hash.update(&numbers);
+    }
+    Ok(hash
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
+}

@@ -1,0 +1,105 @@
+//! Which checkpoints there are.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::state::{self, MANIFEST, State};
+use crate::adapter::{self, AdapterError, from_json};
+use crate::folder::{self, Stamp};
+use crate::tensors::FileError;
+
+/// A checkpoint on disk.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CheckpointInfo {
+    /// Its name.
+    pub name: String,
+    /// Its folder.
+    pub path: PathBuf,
+    /// Optimiser steps behind it.
+    pub step: u64,
+    /// The run that the first of its line was saved from: a run that was loaded goes on in the line of its checkpoint.
+    pub line: String,
+    /// SHA-256 of its adapter's content.
+    pub sha256: Option<String>,
+    /// The caller's manifest; null when none was given.
+    pub manifest: Value,
+    /// When it was saved, unix milliseconds.
+    pub created_ms: u64,
+}
+
+/// What is known of the checkpoints of a folder: each is read once, and again when it was replaced.
+#[derive(Debug, Default)]
+pub struct CheckpointIndex {
+    known: BTreeMap<String, (Stamp, CheckpointInfo)>,
+}
+
+impl CheckpointIndex {
+    /// All checkpoints, oldest first. One that cannot be read is logged and left out.
+    ///
+    /// # Errors
+    /// When the folder is there and cannot be listed.
+    pub fn list(&mut self, checkpoint_dir: &Path) -> Result<Vec<CheckpointInfo>, AdapterError> {
+        let root = checkpoint_dir.join("checkpoints");
+        let mut known = std::mem::take(&mut self.known);
+        for name in names_in(&root)? {
+            let stamp = Stamp::of(&root.join(&name), &[state::FILE]);
+            let found = match known.remove(&name) {
+                Some(found) if found.0 == stamp => Ok(found),
+                Some(_) | None => info(&root, name.clone()).map(|info| (stamp, info)),
+            };
+            match found {
+                Ok(found) => {
+                    self.known.insert(name, found);
+                }
+                Err(error) => tracing::warn!(checkpoint = name, %error, "not listed"),
+            }
+        }
+        let infos = self.known.values().map(|(_, info)| info.clone());
+        let mut infos: Vec<_> = infos.collect();
+        infos.sort_by(|a, b| (a.created_ms, a.step, &a.name).cmp(&(b.created_ms, b.step, &b.name)));
+        Ok(infos)
+    }
+}
+
+/// Names of the folders that can be checkpoints: hidden ones are being written, or were when a process was killed.
+fn names_in(root: &Path) -> Result<Vec<String>, AdapterError> {
+    if !root.exists() {
+        return Ok(Vec::new());
+    }
+    let failed = |source| FileError::Read {
+        file: root.to_owned(),
+        source,
+    };
+    let mut names = Vec::new();
+    for entry in fs::read_dir(root).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let name = name.to_string_lossy().into_owned();
+        if folder::within(root, &name).is_ok() {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+fn info(root: &Path, name: String) -> Result<CheckpointInfo, AdapterError> {
+    let path = root.join(&name);
+    let State {
+        step,
+        line,
+        created_ms,
+        ..
+    } = State::read(&path)?;
+    let manifest = from_json(&path.join(MANIFEST))?;
+    Ok(CheckpointInfo {
+        name,
+        step,
+        line,
+        sha256: adapter::info(&path)?.sha256,
+        manifest,
+        created_ms,
+        path,
+    })
+}

@@ -1,0 +1,58 @@
+//! `state.json`: how far a checkpoint is, and where it belongs.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::adapter::{AdapterError, from_json};
+
+/// The file.
+pub(super) const FILE: &str = "state.json";
+/// The file beside it that is the caller's own.
+pub(super) const MANIFEST: &str = "manifest.json";
+const FORMAT: u32 = 1;
+
+/// `state.json`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct State {
+    format: u32,
+    pub(super) step: u64,
+    pub(super) seed: u64,
+    /// Empty in what was written before there was one.
+    #[serde(default)]
+    pub(super) line: String,
+    pub(super) created_ms: u64,
+}
+
+// === impl State ===
+
+impl State {
+    /// As of now.
+    pub(super) fn new(step: u64, seed: u64, line: &str) -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let since = since.unwrap_or_default().as_millis();
+        Self {
+            format: FORMAT,
+            step,
+            seed,
+            line: line.to_owned(),
+            created_ms: u64::try_from(since).unwrap_or(u64::MAX),
+        }
+    }
+
+    pub(super) fn read(folder: &Path) -> Result<Self, AdapterError> {
+        let file = folder.join(FILE);
+        let state: Self = from_json(&file)?;
+        if state.format == FORMAT {
+            return Ok(state);
+        }
+        let (field, value, allowed) = ("format", state.format.to_string(), "1");
+        Err(AdapterError::Field {
+            file,
+            field,
+            value,
+            allowed,
+        })
+    }
+}

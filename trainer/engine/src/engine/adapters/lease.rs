@@ -1,0 +1,72 @@
+//! A hold on an adapter in memory.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::budget::Reserved;
+use crate::lora::Lora;
+use crate::kv::WeightsKey;
+
+/// A hold on a loaded adapter: while one lives, its memory stays. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct AdapterLease(pub(super) Arc<Loaded>);
+
+/// A loaded adapter.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) name: String,
+    pub(super) step: u64,
+    pub(super) sha256: String,
+    /// As [`super::ServedAdapter::lora`]. No two threads may use one tensor at a time, even to make another handle of it.
+    pub(super) lora: Mutex<Lora>,
+    pub(super) reserved: Reserved,
+}
+
+// === impl AdapterLease ===
+
+impl AdapterLease {
+    /// As it was asked for.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Optimiser steps behind it.
+    pub fn step(&self) -> u64 {
+        self.0.step
+    }
+
+    /// SHA-256 of its content, in hexadecimal digits.
+    pub fn sha256(&self) -> &str {
+        &self.0.sha256
+    }
+
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        self.0.reserved.bytes
+    }
+
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether somebody holds it besides the pool.
+    pub(super) fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    /// The first 64 of its 256 bits; 0 is the base.
+    pub(super) fn key(&self) -> WeightsKey {
+        let first = self.0.sha256.get(..16).unwrap_or_default();
+        WeightsKey::from_str_radix(first, 16).unwrap_or(0).max(1)
+    }
+
+    /// Its weights, for as long as it takes to make handles on them.
+    pub(super) fn lora(&self) -> MutexGuard<'_, Lora> {
+        lock(&self.0.lora)
+    }
+}
+
+/// The content of a mutex, whoever panicked while it was held.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing is left half changed by a panic while one of these is held.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

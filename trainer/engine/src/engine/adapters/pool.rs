@@ -1,0 +1,214 @@
+//! The adapters in memory, by name, and how others get there.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, Weak};
+
+use tch::Device;
+
+use super::budget::{Budget, Reserved};
+use super::lease::{AdapterLease, Loaded, lock};
+use crate::adapter::{self, AdapterError, BaseSpec};
+use crate::folder::Stamp;
+
+/// The adapters of an engine. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct AdapterPool(Arc<Pool>);
+
+#[derive(Debug)]
+struct Pool {
+    checkpoint_dir: PathBuf,
+    base: Arc<BaseSpec>,
+    device: Device,
+    budget: Arc<Budget>,
+    /// Held while one is read: who asks for the same meanwhile finds it there afterwards.
+    reading: Mutex<()>,
+    names: Mutex<Names>,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    /// With what its folder was when it was read; the most recently used last.
+    loaded: VecDeque<(Stamp, AdapterLease)>,
+    /// Unloaded or replaced, while replies hold them.
+    leaving: Vec<Weak<Loaded>>,
+}
+
+/// How often an adapter is read again that was replaced meanwhile.
+const READS: usize = 3;
+
+// === impl AdapterPool ===
+
+impl AdapterPool {
+    /// Nothing is loaded yet; what will be takes at most `limit` bytes.
+    pub(in crate::engine) fn new(
+        checkpoint_dir: PathBuf,
+        base: Arc<BaseSpec>,
+        device: Device,
+        limit: usize,
+    ) -> Self {
+        Self(Arc::new(Pool {
+            checkpoint_dir,
+            base,
+            device,
+            budget: Budget::new(limit),
+            reading: Mutex::default(),
+            names: Mutex::default(),
+        }))
+    }
+
+    /// The adapter `<checkpoint_dir>/adapters/<name>`, read if it is not loaded or was replaced. Blocks meanwhile:
+    /// not for the engine's thread.
+    ///
+    /// # Errors
+    /// As [`adapter::load`], and [`AdapterError::Memory`] where adapters in use leave no room.
+    pub fn load(&self, name: &str) -> Result<AdapterLease, AdapterError> {
+        if let Some(ready) = self.ready(name)? {
+            return Ok(ready);
+        }
+        let _reading = lock(&self.0.reading);
+        for _ in 0..READS {
+            if let Some(ready) = self.ready(name)? {
+                return Ok(ready);
+            }
+            self.read(name)?;
+        }
+        let folder = adapter::folder_of(&self.0.checkpoint_dir, name)?;
+        Err(AdapterError::Changing { folder })
+    }
+
+    /// The adapter of a name, if what is loaded is what its folder holds.
+    ///
+    /// # Errors
+    /// A name that leads elsewhere.
+    pub fn ready(&self, name: &str) -> Result<Option<AdapterLease>, AdapterError> {
+        let stamp = adapter::stamp(&adapter::folder_of(&self.0.checkpoint_dir, name)?);
+        let mut names = lock(&self.0.names);
+        let is_it = |(was, lease): &(Stamp, AdapterLease)| lease.name() == name && *was == stamp;
+        let Some(found) = names.loaded.iter().position(is_it) else {
+            return Ok(None);
+        };
+        let found = names.loaded.remove(found);
+        let lease = found.as_ref().map(|(_, lease)| lease.clone());
+        names.loaded.extend(found);
+        Ok(lease)
+    }
+
+    /// The loaded adapter of a name, or one that was and that somebody still holds; the disk is not asked.
+    pub(in crate::engine) fn held(&self, name: &str) -> Result<AdapterLease, AdapterError> {
+        let names = lock(&self.0.names);
+        let loaded = names.loaded.iter().map(|(_, lease)| lease.clone());
+        let leaving = names.leaving.iter().filter_map(Weak::upgrade);
+        let mut all = loaded.chain(leaving.map(AdapterLease));
+        let found = all.find(|lease| lease.name() == name);
+        found.ok_or_else(|| AdapterError::Unknown {
+            name: name.to_owned(),
+            folder: self.0.checkpoint_dir.join("adapters"),
+        })
+    }
+
+    /// Forgets an adapter; its memory goes with the last reply that holds it. False when it was not loaded.
+    pub fn unload(&self, name: &str) -> bool {
+        let mut names = lock(&self.0.names);
+        let before = names.loaded.len();
+        names.forget(|_, lease| lease.name() == name);
+        names.loaded.len() < before
+    }
+
+    /// The loaded adapters, the least recently used first.
+    pub fn loaded(&self) -> Vec<AdapterLease> {
+        let names = lock(&self.0.names);
+        names
+            .loaded
+            .iter()
+            .map(|(_, lease)| lease.clone())
+            .collect()
+    }
+
+    /// Whether a reply holds an adapter of this name.
+    pub fn is_in_use(&self, name: &str) -> bool {
+        let names = lock(&self.0.names);
+        let loaded = names.loaded.iter().map(|(_, lease)| lease);
+        let mut in_use = loaded.filter(|lease| lease.is_in_use());
+        let mut leaving = names.leaving.iter().filter_map(Weak::upgrade);
+        in_use.any(|lease| lease.name() == name) || leaving.any(|it| it.name == name)
+    }
+
+    /// Bytes of the adapters that are loaded or held.
+    pub fn bytes(&self) -> usize {
+        self.0.budget.used()
+    }
+
+    /// Reads an adapter and puts it in the place of the one of its name.
+    fn read(&self, name: &str) -> Result<(), AdapterError> {
+        let Pool { base, device, .. } = &*self.0;
+        let folder = adapter::existing(&self.0.checkpoint_dir, name)?;
+        let stamp = adapter::stamp(&folder);
+        let reserved = self.reserve(name, adapter::bytes(&folder, base)?)?;
+        let read = adapter::read(&folder, base)?;
+        let lora = read.lora.for_serving(*device)?;
+        let mut names = lock(&self.0.names);
+        let of_name = |(_, lease): &&mut (Stamp, AdapterLease)| lease.name() == name;
+        if let Some((was, old)) = names.loaded.iter_mut().find(of_name)
+            && old.sha256() == read.sha256
+            && old.step() == read.step
+        {
+            // Written again, with the same content.
+            *was = stamp;
+            return Ok(());
+        }
+        names.forget(|_, lease| lease.name() == name);
+        let loaded = Loaded {
+            name: name.to_owned(),
+            step: read.step,
+            sha256: read.sha256,
+            lora: Mutex::new(lora),
+            reserved,
+        };
+        names
+            .loaded
+            .push_back((stamp, AdapterLease(Arc::new(loaded))));
+        Ok(())
+    }
+
+    /// Takes bytes from the budget; adapters that nobody holds make room, the least recently used first.
+    fn reserve(&self, name: &str, bytes: usize) -> Result<Reserved, AdapterError> {
+        let budget = &self.0.budget;
+        loop {
+            if let Some(reserved) = Reserved::take(budget, bytes) {
+                return Ok(reserved);
+            }
+            let mut names = lock(&self.0.names);
+            let idle = names
+                .loaded
+                .iter()
+                .position(|(_, lease)| !lease.is_in_use());
+            let Some(idle) = idle else {
+                return Err(AdapterError::Memory {
+                    name: name.to_owned(),
+                    needed: bytes,
+                    free: budget.limit().saturating_sub(self.bytes()),
+                    limit: budget.limit(),
+                });
+            };
+            names.loaded.remove(idle);
+        }
+    }
+}
+
+// === impl Names ===
+
+impl Names {
+    /// Forgets some of the loaded; what is held leaves when it is let go.
+    fn forget(&mut self, which: impl Fn(&Stamp, &AdapterLease) -> bool) {
+        self.leaving.retain(|lease| lease.strong_count() > 0);
+        let leaving = &mut self.leaving;
+        self.loaded.retain(|(stamp, lease)| {
+            let goes = which(stamp, lease);
+            if goes && lease.is_in_use() {
+                leaving.push(Arc::downgrade(&lease.0));
+            }
+            !goes
+        });
+    }
+}

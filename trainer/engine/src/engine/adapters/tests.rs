@@ -1,0 +1,198 @@
+use std::fs;
+use std::sync::Arc;
+
+use tch::Tensor;
+
+use super::*;
+use crate::adapter::{self, BaseId, BaseSpec};
+use crate::lora::{LayerDims, LoraSpec, Projection};
+
+const DIMS: LayerDims = LayerDims {
+    hidden: 8,
+    q_out: 8,
+    kv_out: 4,
+    ffn: 12,
+};
+/// Of one of rank 2 on q, in two layers.
+const BYTES: usize = 2 * (8 + 8) * 2 * 4;
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn base() -> BaseSpec {
+        BaseSpec {
+            id: BaseId {
+                name: "tiny".into(),
+                fingerprint: "0123456789abcdef".into(),
+            },
+            dims: DIMS,
+            n_layers: 2,
+        }
+    }
+
+    fn save(&self, name: &str, seed: u64) {
+        let spec = LoraSpec {
+            rank: 2,
+            alpha: 32,
+            targets: vec![Projection::Q],
+        };
+        let lora = Lora::init(spec, DIMS, 2, seed).unwrap();
+        adapter::save(self.0.path(), name, &lora, &Self::base().id, 1).unwrap();
+    }
+
+    /// Room for `n` adapters.
+    fn pool(&self, n: usize) -> AdapterPool {
+        let folder = self.0.path().to_owned();
+        AdapterPool::new(folder, Arc::new(Self::base()), Device::Cpu, n * BYTES)
+    }
+}
+
+fn names(pool: &AdapterPool) -> Vec<String> {
+    let loaded = pool.loaded();
+    loaded.iter().map(|lease| lease.name().to_owned()).collect()
+}
+
+#[test]
+fn the_least_recently_asked_for_makes_room() {
+    let place = Place::new();
+    let pool = place.pool(2);
+    for (seed, name) in ["a", "b", "c"].into_iter().enumerate() {
+        place.save(name, seed as u64);
+    }
+    assert_eq!(pool.load("a").unwrap().bytes(), BYTES);
+    pool.load("b").unwrap();
+    pool.load("a").unwrap();
+    assert_eq!(pool.bytes(), 2 * BYTES);
+    pool.load("c").unwrap();
+    assert_eq!(names(&pool), ["a", "c"]);
+    assert_eq!(pool.bytes(), 2 * BYTES);
+}
+
+#[test]
+fn what_is_held_stays_and_leaves_with_its_last_lease() {
+    let place = Place::new();
+    let pool = place.pool(1);
+    place.save("a", 1);
+    place.save("b", 2);
+    let (lease, mut served) = (pool.load("a").unwrap(), Vec::new());
+    let reply = ServedAdapter::of(lease, &mut served).unwrap();
+    assert!(pool.is_in_use("a"));
+    let error = pool.load("b").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "adapter \"b\" takes 256 bytes of memory, adapters in use leave 0 of 256: try again when their replies have ended"
+    );
+    assert!(pool.unload("a"));
+    // It is still found by the reply that has it, or waits with it, and by no other.
+    assert!(pool.held("a").is_ok() && pool.is_in_use("a"));
+    assert!(pool.ready("a").unwrap().is_none());
+    assert_eq!(pool.bytes(), BYTES);
+    drop(reply);
+    assert!(pool.held("a").is_err() && !pool.is_in_use("a"));
+    assert_eq!(pool.bytes(), 0);
+    pool.load("b").unwrap();
+}
+
+#[test]
+fn replies_share_what_they_are_made_with() {
+    let place = Place::new();
+    let pool = place.pool(1);
+    place.save("a", 1);
+    let mut served = Vec::new();
+    let mut of = |pool: &AdapterPool| {
+        let lease = pool.load("a").unwrap();
+        ServedAdapter::of(lease, &mut served).unwrap()
+    };
+    let (one, two) = (of(&pool), of(&pool));
+    assert!(Rc::ptr_eq(&one, &two));
+    drop((one, two));
+    of(&pool);
+    assert_eq!(served.len(), 1);
+}
+
+#[test]
+fn the_same_content_has_the_same_key_whenever_it_is_read() {
+    let place = Place::new();
+    let pool = place.pool(1);
+    place.save("a", 1);
+    place.save("b", 2);
+    let key = |name: &str| {
+        let lease = pool.load(name).unwrap();
+        (lease.key(), lease.sha256().to_owned())
+    };
+    let (a, b) = (key("a"), key("b"));
+    assert_ne!(a, b);
+    assert_ne!(a.0, 0);
+    assert_eq!(key("a"), a, "evicted and read again");
+    place.save("b", 1);
+    assert_eq!(key("b"), a);
+}
+
+/// Rewrites a file in its place, with the length and the age that it had: what tells it is the time of the change
+/// itself, which the system keeps in ticks.
+fn rewrite(file: &std::path::Path, bytes: &[u8]) {
+    use std::os::unix::fs::MetadataExt as _;
+    let before = fs::metadata(file).unwrap();
+    let changed = |it: &fs::Metadata| (it.ctime(), it.ctime_nsec());
+    while changed(&fs::metadata(file).unwrap()) == changed(&before) {
+        fs::write(file, bytes).unwrap();
+        let open = fs::File::options().write(true).open(file).unwrap();
+        open.set_modified(before.modified().unwrap()).unwrap();
+    }
+    let after = fs::metadata(file).unwrap();
+    assert_eq!(after.len(), before.len());
+    assert_eq!(after.modified().unwrap(), before.modified().unwrap());
+}
+
+#[test]
+fn a_changed_adapter_is_told_by_its_content_alone() {
+    let place = Place::new();
+    let pool = place.pool(4);
+    place.save("a", 1);
+    place.save("b", 2);
+    let folder = |name: &str| adapter::folder_of(place.0.path(), name).unwrap();
+    let first = pool.load("a").unwrap();
+
+    let tensors = "adapter_model.safetensors";
+    let other = fs::read(folder("b").join(tensors)).unwrap();
+    rewrite(&folder("a").join(tensors), &other);
+    let second = pool.load("a").unwrap();
+    assert_eq!(second.sha256(), pool.load("b").unwrap().sha256());
+    assert_ne!(second.sha256(), first.sha256());
+
+    let config = folder("a").join("adapter_config.json");
+    let text = fs::read_to_string(&config).unwrap();
+    rewrite(&config, text.replace(": 32,", ": 64,").as_bytes());
+    let third = pool.load("a").unwrap();
+    assert_ne!(third.sha256(), second.sha256());
+    let b = |lease: &AdapterLease| -> Tensor {
+        let lora = lease.lora();
+        let pair = lora.layer(0).unwrap().get(Projection::Q);
+        pair.unwrap().a.shallow_clone()
+    };
+    assert!(b(&third).equal(&b(&second)));
+
+    // Written again with the same content, it is the same, and no second one is loaded.
+    let again = third.clone();
+    rewrite(&config, &fs::read(&config).unwrap());
+    assert!(pool.load("a").unwrap().is(&again));
+}
+
+#[test]
+fn an_adapter_that_is_gone_or_replaced_is_not_served_from_memory() {
+    let place = Place::new();
+    let pool = place.pool(4);
+    place.save("a", 1);
+    let one = pool.load("a").unwrap();
+    place.save("a", 2);
+    assert_ne!(pool.load("a").unwrap().sha256(), one.sha256());
+    fs::remove_dir_all(place.0.path().join("adapters/a")).unwrap();
+    let error = pool.load("a").unwrap_err();
+    assert!(matches!(error, AdapterError::Unknown { .. }), "{error}");
+    let error = pool.load("../a").unwrap_err();
+    assert!(matches!(error, AdapterError::Name(_)), "{error}");
+}

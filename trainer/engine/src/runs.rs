@@ -1,0 +1,111 @@
+//! Training runs that are open, by id.
+
+use std::collections::BTreeMap;
+
+use crate::rng::SplitMix64;
+use crate::run::Run;
+
+/// Runs by id.
+#[derive(Debug)]
+pub struct Runs {
+    open: BTreeMap<String, Run>,
+    /// Ids by last use, the latest last.
+    recent: Vec<String>,
+    limit: RunLimit,
+    ids: SplitMix64,
+}
+
+/// How many runs may be open at once. One more closes those that were not used for longest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunLimit {
+    /// Runs.
+    pub runs: usize,
+    /// Bytes of them all; one that is open alone may take more.
+    pub bytes: usize,
+}
+
+/// No such run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "training run {id:?} is not open here: create one, then load a checkpoint to go on from it"
+)]
+pub struct UnknownRun {
+    /// What was asked for.
+    pub id: String,
+}
+
+// === impl Runs ===
+
+impl Runs {
+    /// No run yet.
+    pub fn new(limit: RunLimit, seed: u64) -> Self {
+        Self {
+            open: BTreeMap::new(),
+            recent: Vec::new(),
+            limit,
+            ids: SplitMix64::new(seed),
+        }
+    }
+
+    /// Opens a run and returns its id, 8 hexadecimal digits. Closes others, and says so, where that is too much.
+    pub fn open(&mut self, mut run: Run) -> String {
+        self.make_room(run.bytes());
+        let id = loop {
+            let id = format!("{:08x}", self.ids.next_u64() >> 32);
+            if !self.open.contains_key(&id) {
+                break id;
+            }
+        };
+        run.begin_line(&id);
+        self.open.insert(id.clone(), run);
+        self.recent.push(id.clone());
+        id
+    }
+
+    /// Closes the runs that were not used for longest, until there is room for one more of `bytes`.
+    fn make_room(&mut self, bytes: usize) {
+        let limit = self.limit;
+        let is_full = |runs: &Self| {
+            runs.open.len() >= limit.runs || runs.bytes().saturating_add(bytes) > limit.bytes
+        };
+        while !self.recent.is_empty() && is_full(self) {
+            let oldest = self.recent.remove(0);
+            self.open.remove(&oldest);
+            tracing::warn!(run = oldest, ?limit, "closed: too many training runs");
+        }
+    }
+
+    /// Closes a run: its memory is given back.
+    ///
+    /// # Errors
+    /// [`UnknownRun`].
+    pub fn close(&mut self, id: &str) -> Result<(), UnknownRun> {
+        self.recent.retain(|other| other != id);
+        let closed = self.open.remove(id).map(|_| ());
+        closed.ok_or_else(|| UnknownRun { id: id.into() })
+    }
+
+    /// Bytes of all open runs.
+    pub fn bytes(&self) -> usize {
+        self.open.values().map(Run::bytes).sum()
+    }
+
+    /// The checkpoints that open runs were saved as or loaded from.
+    pub fn checkpoints(&self) -> Vec<String> {
+        let of_run = |run: &Run| run.checkpoint().map(str::to_owned);
+        self.open.values().filter_map(of_run).collect()
+    }
+
+    /// The run of an id.
+    ///
+    /// # Errors
+    /// [`UnknownRun`].
+    pub fn get(&mut self, id: &str) -> Result<&mut Run, UnknownRun> {
+        let Some(run) = self.open.get_mut(id) else {
+            return Err(UnknownRun { id: id.into() });
+        };
+        self.recent.retain(|other| other != id);
+        self.recent.push(id.into());
+        Ok(run)
+    }
+}

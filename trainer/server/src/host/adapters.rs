@@ -1,0 +1,132 @@
+//! Adapters by name: which there are, in memory and on disk.
+
+use std::{fs, io, path::PathBuf};
+
+use metaclaw_engine::{adapter, engine::AdapterLease, folder};
+use metaclaw_trainer_api::{
+    AdapterName,
+    wire::{AdapterInfo, LoadAdapterReply},
+};
+
+use super::{Host, failure::RunError};
+use crate::error::ApiError;
+
+// === impl Host ===
+
+impl Host {
+    /// Whether there is such an adapter on disk.
+    pub(crate) fn has_adapter(&self, name: &AdapterName) -> bool {
+        adapter::existing(&self.store.folder, name.as_str()).is_ok()
+    }
+
+    /// Every adapter on disk, by name, and what is known of it.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub(crate) async fn adapters(&self) -> Result<Vec<AdapterInfo>, ApiError> {
+        // Whoever asks whether one was saved waits for the save.
+        drop(self.store.turn().await);
+        let names = self.adapter_names()?;
+        let loaded = self.engine.adapters().loaded();
+        let info = |name: AdapterName| {
+            let lease = loaded.iter().find(|lease| lease.name() == name.as_str());
+            self.adapter_info(name, lease)
+        };
+        Ok(names.into_iter().map(info).collect())
+    }
+
+    fn adapter_info(&self, name: AdapterName, lease: Option<&AdapterLease>) -> AdapterInfo {
+        let folder = self.adapter_folder().join(name.as_str());
+        // What is wrong with one is told to whoever asks for it.
+        let said = adapter::info(&folder).ok();
+        let step = said.as_ref().map_or(0, |said| said.step);
+        let sha256 = lease.map(|lease| lease.sha256().to_owned());
+        AdapterInfo {
+            name,
+            loaded: lease.is_some(),
+            step: lease.map_or(step, AdapterLease::step),
+            sha256: sha256.or_else(|| said?.sha256),
+            bytes: lease.map(|lease| lease.bytes() as u64),
+        }
+    }
+
+    /// Takes an adapter into memory; one that is there already stays as it is.
+    ///
+    /// # Errors
+    /// 404 for an unknown one, 400 for one that does not fit, 503 where those in use leave no room.
+    ///
+    /// # Cancel safety
+    /// A load that was begun is finished.
+    pub(crate) async fn load_adapter(
+        &self,
+        name: &AdapterName,
+    ) -> Result<LoadAdapterReply, ApiError> {
+        let lease = self.engine.load_adapter(name.as_str()).await;
+        let lease = lease.map_err(RunError::from)?;
+        Ok(LoadAdapterReply {
+            status: "ok".to_owned(),
+            step: lease.step(),
+            sha256: lease.sha256().to_owned(),
+            bytes: lease.bytes() as u64,
+        })
+    }
+
+    /// Takes an adapter out of memory once the replies that use it have ended; whether it was there.
+    pub(crate) fn unload(&self, name: &AdapterName) -> bool {
+        self.engine.adapters().unload(name.as_str())
+    }
+
+    /// Deletes an adapter. The checkpoint of its name stays.
+    ///
+    /// # Errors
+    /// 404 for an unknown one, 409 while a reply uses it.
+    pub(crate) async fn delete_adapter(&self, name: AdapterName) -> Result<(), ApiError> {
+        let turn = self.store.turn().await;
+        let adapters = self.engine.adapters().clone();
+        if adapters.is_in_use(name.as_str()) {
+            let text = format!("adapter {name} is in use: replies that it makes have not ended");
+            return Err(ApiError::adapter_in_use(text));
+        }
+        let folder = self.store.folder.clone();
+        let delete = move |_: &mut _| {
+            let folder = adapter::existing(&folder, name.as_str())?;
+            adapters.unload(name.as_str());
+            folder::remove(&folder)?;
+            tracing::info!(path = %folder.display(), "adapter deleted");
+            Ok(())
+        };
+        turn.work(delete).await
+    }
+
+    /// Names of the adapters on disk, in order.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub(crate) fn adapter_names(&self) -> Result<Vec<AdapterName>, ApiError> {
+        let folder = self.adapter_folder();
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => {
+                let text = format!("{} cannot be read: {error}", folder.display());
+                return Err(ApiError::internal(text));
+            }
+        };
+        // What is half written has a name that is none.
+        let name = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+        let names = entries.flatten().filter_map(name);
+        let mut names: Vec<AdapterName> = names.filter(|name| self.has_adapter(name)).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Where adapters are.
+    pub(crate) fn adapter_folder(&self) -> PathBuf {
+        self.store.folder.join("adapters")
+    }
+
+    /// Where checkpoints are.
+    pub(crate) fn checkpoint_folder(&self) -> PathBuf {
+        self.store.folder.join("checkpoints")
+    }
+}

@@ -1,0 +1,215 @@
+//! What is kept on disk: adapters of runs, checkpoints, and which of them go.
+
+use metaclaw_engine::{adapter, checkpoint, checkpoint::Snapshot, engine::EngineState, folder};
+use metaclaw_trainer_api::{
+    AdapterName, CheckpointName, RunId,
+    wire::{
+        CheckpointInfo, CheckpointLoadReply, CheckpointSaveReply, CheckpointSaveRequest,
+        SaveWeightsReply,
+    },
+};
+
+use super::{Host, failure::RunError, retention};
+use crate::error::ApiError;
+
+// === impl Host ===
+
+impl Host {
+    /// Saves a run's adapter for serving.
+    ///
+    /// # Errors
+    /// 404 for an unknown run, 500 when it cannot be written.
+    ///
+    /// # Cancel safety
+    /// What has begun to be written is written whole.
+    pub(crate) async fn save_adapter(
+        &self,
+        run: RunId,
+        name: AdapterName,
+    ) -> Result<SaveWeightsReply, ApiError> {
+        let turn = self.store.turn().await;
+        let snapshot = self.snapshot(&run).await?;
+        let step = snapshot.adam.steps;
+        let (folder, base) = (self.store.folder.clone(), self.engine.base().id.clone());
+        let save =
+            move |_: &mut _| adapter::save(&folder, name.as_str(), &snapshot.lora, &base, step);
+        let saved = turn.work(save).await?;
+        tracing::info!(path = %saved.folder.display(), step, sha256 = saved.sha256, "adapter saved");
+        Ok(SaveWeightsReply {
+            status: "ok".to_owned(),
+            adapter_path: saved.folder.display().to_string(),
+            step,
+            sha256: Some(saved.sha256),
+        })
+    }
+
+    /// Saves all that a run goes on from.
+    ///
+    /// # Errors
+    /// 404 for an unknown run, 500 when it cannot be written.
+    ///
+    /// # Cancel safety
+    /// What has begun to be written is written whole.
+    pub(crate) async fn save_checkpoint(
+        &self,
+        request: CheckpointSaveRequest,
+    ) -> Result<CheckpointSaveReply, ApiError> {
+        let (run, name) = (request.session_id, request.name);
+        let turn = self.store.turn().await;
+        let snapshot = self.snapshot(&run).await?;
+        let (folder, base) = (self.store.folder.clone(), self.engine.base().id.clone());
+        let (saved_as, manifest) = (name.clone(), request.manifest);
+        let save = move |_: &mut _| {
+            checkpoint::save(&folder, saved_as.as_str(), &base, &snapshot, &manifest)
+        };
+        let path = turn.work(save).await?;
+        let note = move |state: &mut EngineState| {
+            // One that was closed meanwhile stands nowhere.
+            if let Ok(run) = state.runs.get(run.as_str()) {
+                run.saved_as(name.as_str());
+            }
+        };
+        self.engine.call_now(note).await?;
+        tracing::info!(path = %path.display(), "checkpoint saved");
+        Ok(CheckpointSaveReply {
+            status: "ok".to_owned(),
+            path: path.display().to_string(),
+        })
+    }
+
+    /// Makes a run what a checkpoint holds.
+    ///
+    /// # Errors
+    /// 404 for an unknown run or checkpoint, 400 for one of another model.
+    pub(crate) async fn load_checkpoint(
+        &self,
+        run: RunId,
+        name: CheckpointName,
+    ) -> Result<CheckpointLoadReply, ApiError> {
+        let turn = self.store.turn().await;
+        self.check_run(&run).await?;
+        let (folder, base) = (self.store.folder.clone(), self.engine.base().clone());
+        let wanted = name.clone();
+        let load = move |_: &mut _| checkpoint::load(&folder, wanted.as_str(), &base);
+        let snapshot = turn.work(load).await?;
+        let restore = move |state: &mut EngineState| -> Result<_, RunError> {
+            let run = state.runs.get(run.as_str())?;
+            Ok(run.restore(name.as_str(), &snapshot)?)
+        };
+        let step = self.engine.call(restore).await??;
+        self.last_step.set(step);
+        Ok(CheckpointLoadReply {
+            status: "ok".to_owned(),
+            step,
+        })
+    }
+
+    /// Every complete checkpoint, oldest first.
+    ///
+    /// # Errors
+    /// 500 when the folder cannot be read.
+    pub(crate) async fn checkpoints(&self) -> Result<Vec<CheckpointInfo>, ApiError> {
+        let folder = self.store.folder.clone();
+        let turn = self.store.turn().await;
+        let listed = turn.work(move |index| index.list(&folder)).await?;
+        let infos = listed.into_iter().filter_map(|checkpoint| {
+            Some(CheckpointInfo {
+                // What others put into the folder under names that are none of ours is not listed.
+                name: checkpoint.name.parse().ok()?,
+                path: checkpoint.path.display().to_string(),
+                step: checkpoint.step,
+                sha256: checkpoint.sha256,
+                manifest: checkpoint.manifest,
+                created_ms: checkpoint.created_ms,
+            })
+        });
+        Ok(infos.collect())
+    }
+
+    /// Deletes a checkpoint. The adapter of its name stays.
+    ///
+    /// # Errors
+    /// 404 for an unknown one, 409 while an open run stands there.
+    pub(crate) async fn delete_checkpoint(&self, name: CheckpointName) -> Result<(), ApiError> {
+        let turn = self.store.turn().await;
+        if self.standing().await?.iter().any(|it| it == name.as_str()) {
+            let text = format!(
+                "checkpoint {name} is in use: an open run was saved as it or loaded from it; close the run first"
+            );
+            return Err(ApiError::conflict(text).with_code("checkpoint_in_use"));
+        }
+        let folder = self.store.folder.clone();
+        let delete = move |_: &mut _| {
+            let folder = checkpoint::existing(&folder, name.as_str())?;
+            folder::remove(&folder)?;
+            tracing::info!(path = %folder.display(), "checkpoint deleted");
+            Ok(())
+        };
+        turn.work(delete).await
+    }
+
+    /// Deletes the checkpoints that nobody needs, with the adapters of their names; returns what went.
+    ///
+    /// `default` serves requests that name no model.
+    ///
+    /// # Errors
+    /// 500 when the folder cannot be read or written; what went before that is gone.
+    pub(crate) async fn prune(
+        &self,
+        keep: Vec<CheckpointName>,
+        default: Option<AdapterName>,
+    ) -> Result<Vec<CheckpointName>, ApiError> {
+        let turn = self.store.turn().await;
+        let mut kept = self.standing().await?;
+        kept.extend(keep.into_iter().map(|name| name.as_str().to_owned()));
+        kept.extend(default.map(|name| name.as_str().to_owned()));
+        let (folder, n) = (self.store.folder.clone(), self.store.keep);
+        let adapters = self.engine.adapters().clone();
+        let prune = move |index: &mut checkpoint::CheckpointIndex| {
+            let listed = index.list(&folder)?;
+            let is_needed =
+                |name: &str| kept.iter().any(|it| it == name) || adapters.is_in_use(name);
+            let mut deleted = Vec::new();
+            for name in retention::outdated(&listed, n, is_needed) {
+                adapters.unload(name);
+                if let Ok(adapter) = adapter::existing(&folder, name) {
+                    folder::remove(&adapter)?;
+                }
+                folder::remove(&checkpoint::folder_of(&folder, name)?)?;
+                deleted.push(name.to_owned());
+            }
+            Ok(deleted)
+        };
+        let deleted = turn.work(prune).await?;
+        if !deleted.is_empty() {
+            tracing::info!(?deleted, "checkpoints pruned");
+        }
+        Ok(deleted
+            .iter()
+            .filter_map(|name| name.parse().ok())
+            .collect())
+    }
+
+    /// A run as it is after the jobs that were submitted before.
+    async fn snapshot(&self, run: &RunId) -> Result<Snapshot, ApiError> {
+        let run = run.clone();
+        let snapshot = move |state: &mut EngineState| -> Result<_, RunError> {
+            Ok(state.runs.get(run.as_str())?.snapshot()?)
+        };
+        Ok(self.engine.call(snapshot).await??)
+    }
+
+    async fn check_run(&self, run: &RunId) -> Result<(), ApiError> {
+        let run = run.clone();
+        let check = move |state: &mut EngineState| -> Result<(), RunError> {
+            Ok(state.runs.get(run.as_str()).map(|_| ())?)
+        };
+        Ok(self.engine.call_now(check).await??)
+    }
+
+    /// The checkpoints that open runs stand at.
+    async fn standing(&self) -> Result<Vec<String>, ApiError> {
+        let standing = |state: &mut EngineState| state.runs.checkpoints();
+        Ok(self.engine.call_now(standing).await?)
+    }
+}

@@ -1,0 +1,58 @@
+//! Which checkpoints may go.
+
+use std::collections::BTreeMap;
+
+use metaclaw_engine::checkpoint::CheckpointInfo;
+
+/// Those that are not among the last `n` of their line and are not needed, oldest first.
+///
+/// A line is a run's checkpoints and those of the runs that went on from one of them: an agent's, in general. So one
+/// that trains often does not push out the checkpoints of one that seldom does.
+pub(super) fn outdated(
+    oldest_first: &[CheckpointInfo],
+    n: usize,
+    is_needed: impl Fn(&str) -> bool,
+) -> Vec<&str> {
+    let mut newer: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut outdated = Vec::new();
+    for info in oldest_first.iter().rev() {
+        let newer = newer.entry(&info.line).or_default();
+        if *newer >= n && !is_needed(&info.name) {
+            outdated.push(info.name.as_str());
+        }
+        *newer += 1;
+    }
+    outdated.reverse();
+    outdated
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn info(line: &str, step: u64) -> CheckpointInfo {
+        CheckpointInfo {
+            name: format!("{line}-{step}"),
+            path: "x".into(),
+            step,
+            line: line.to_owned(),
+            sha256: None,
+            manifest: Value::Null,
+            created_ms: step,
+        }
+    }
+
+    #[test]
+    fn the_last_of_each_line_and_what_is_needed_stay() {
+        let listed = [("a", 1), ("a", 2), ("b", 3), ("a", 4), ("a", 5), ("a", 6)];
+        let listed = listed.map(|(line, step)| info(line, step));
+        let outdated = |n, needed: &str| outdated(&listed, n, |name| name == needed);
+        assert_eq!(outdated(2, ""), ["a-1", "a-2", "a-4"]);
+        // One that is needed takes nobody's place.
+        assert_eq!(outdated(2, "a-2"), ["a-1", "a-4"]);
+        assert_eq!(outdated(2, "a-5"), ["a-1", "a-2", "a-4"]);
+        assert!(outdated(5, "").is_empty());
+    }
+}

@@ -1,0 +1,118 @@
+//! The checkpoint folder: who may write there, and in which order.
+//!
+//! Whoever reads or writes checkpoints, or saves an adapter, waits for its turn, in the order of asking. A write keeps
+//! its turn until it has ended, even when its caller has gone: so a successor, whose first call waits for its own turn,
+//! finds what its predecessor wrote, and nothing of that lands later.
+
+use std::{path::PathBuf, sync::Arc};
+
+use metaclaw_engine::{adapter::AdapterError, checkpoint::CheckpointIndex, folder};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use super::failure::RunError;
+use crate::error::ApiError;
+
+/// The checkpoint folder.
+#[derive(Debug)]
+pub(super) struct Store {
+    /// Holds `adapters/` and `checkpoints/`.
+    pub(super) folder: PathBuf,
+    /// Checkpoints of each line that a prune leaves at least.
+    pub(super) keep: usize,
+    index: Arc<Mutex<CheckpointIndex>>,
+    #[cfg(test)]
+    pub(super) gate: Gate,
+}
+
+/// The turn of one caller; the next has its when this drops.
+#[derive(Debug)]
+pub(super) struct Turn {
+    index: OwnedMutexGuard<CheckpointIndex>,
+    #[cfg(test)]
+    gate: Gate,
+}
+
+// === impl Store ===
+
+impl Store {
+    /// Removes what a killed process left half written: the caller has locked the folder.
+    pub(super) fn new(folder: PathBuf, keep: usize) -> Self {
+        for kept in ["adapters", "checkpoints"] {
+            folder::sweep(&folder.join(kept));
+        }
+        Self {
+            folder,
+            keep: keep.max(1),
+            index: Arc::default(),
+            #[cfg(test)]
+            gate: Gate::default(),
+        }
+    }
+
+    /// Waits until all have ended who asked before.
+    ///
+    /// # Cancel safety
+    /// Who leaves before its turn takes none.
+    pub(super) async fn turn(&self) -> Turn {
+        Turn {
+            index: Arc::clone(&self.index).lock_owned().await,
+            #[cfg(test)]
+            gate: self.gate.clone(),
+        }
+    }
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// Work on the disk, on a thread that may wait for it: replies go on meanwhile.
+    ///
+    /// # Errors
+    /// Those of the work.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends neither the work nor the turn.
+    pub(super) async fn work<T: Send + 'static>(
+        mut self,
+        work: impl FnOnce(&mut CheckpointIndex) -> Result<T, AdapterError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let done = tokio::task::spawn_blocking(move || {
+            #[cfg(test)]
+            self.gate.pass();
+            work(&mut self.index)
+        });
+        let done = done.await;
+        let done =
+            done.map_err(|error| ApiError::internal(format!("the disk work failed: {error}")))?;
+        Ok(done.map_err(RunError::from)?)
+    }
+}
+
+/// How a test makes one piece of work a slow one: it says that it has begun, and goes on when it is told to.
+#[cfg(test)]
+#[derive(Debug, Clone, Default)]
+pub(super) struct Gate(Arc<std::sync::Mutex<Option<Closed>>>);
+
+/// Told when the work begins, and tells it to go on.
+#[cfg(test)]
+pub(crate) type Closed = (
+    tokio::sync::oneshot::Sender<()>,
+    tokio::sync::oneshot::Receiver<()>,
+);
+
+#[cfg(test)]
+impl Gate {
+    /// Holds up the next piece of work.
+    pub(super) fn close(&self, closed: Closed) {
+        *self.0.lock().unwrap() = Some(closed);
+    }
+
+    fn pass(&self) {
+        let closed = self.0.lock().unwrap().take();
+        if let Some((begun, go_on)) = closed {
+            begun.send(()).unwrap();
+            // A test that has ended holds nothing up.
+            let _ = go_on.blocking_recv();
+        }
+    }
+}
