@@ -31,7 +31,7 @@ async fn run(engine: &Engine, adapter: &str, prompt_ids: Vec<u32>) -> (Vec<u32>,
         adapter: Some(adapter.to_owned()),
         max_tokens: 8,
         temperature: 0.0,
-        stop_at_end: false,
+        ignore_eos: true,
         ..GenerateRequest::default()
     };
     let mut stream = engine.generate(request).await.unwrap();
