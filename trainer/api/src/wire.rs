@@ -10,7 +10,8 @@ mod train;
 pub use self::{
     health::{AdapterInfo, AdaptersReply, Capabilities, Health, UnloadReply},
     text::{
-        SampleReply, SampleRequest, Sampled, SampledSequence, Stop, TokenizeReply, TokenizeRequest,
+        DEFAULT_TEMPERATURE, SampleReply, SampleRequest, Sampled, SampledSequence, Stop,
+        TokenizeReply, TokenizeRequest,
     },
     train::{
         AdamSettings, CheckpointInfo, CheckpointLoadReply, CheckpointLoadRequest,

@@ -3,6 +3,8 @@
 //! Everything that a handler needs of the engine goes through here, and every error of the engine becomes an
 //! answer here.
 
+mod base;
+mod cell;
 mod convert;
 mod failure;
 mod job;
@@ -17,24 +19,25 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use metaclaw_engine::{
-    engine::{Dtype, Engine, EngineConfig},
-    memory::SequenceMemory,
-};
+use metaclaw_engine::memory::SequenceMemory;
 use metaclaw_trainer_api::{AdapterName, wire::AdapterInfo};
 
-use self::last_step::LastStep;
-pub(crate) use self::text::{Conversation, Draw, Event, Generation, Prompt, Sampling};
-use crate::error::ApiError;
+pub(crate) use self::text::{Conversation, Event, Generation, Prompt};
+use self::{cell::EngineCell, last_step::LastStep};
+use crate::{bodies::Largest, error::ApiError};
 
 /// Bytes of served sequences whose ids are remembered by their text.
 const REMEMBERED: usize = 32 << 20;
+/// Bytes of a request for text beside its prompt.
+const BESIDE: usize = 1 << 20;
 
 /// What a host is made of.
 #[derive(Debug)]
 pub(crate) struct HostConfig {
-    /// A GGUF file or a Hugging Face directory.
-    pub(crate) model: PathBuf,
+    /// A GGUF file or a Hugging Face directory; without one, the first run says which.
+    pub(crate) model: Option<PathBuf>,
+    /// Where `huggingface_hub` keeps models.
+    pub(crate) hub: Option<PathBuf>,
     /// For converted models.
     pub(crate) cache_dir: PathBuf,
     /// For `adapters/` and `checkpoints/`.
@@ -52,7 +55,8 @@ pub(crate) struct HostConfig {
 /// The engine and what stands beside it.
 #[derive(Debug)]
 pub(crate) struct Host {
-    engine: Engine,
+    engine: Arc<EngineCell>,
+    hub: Option<PathBuf>,
     checkpoint_dir: PathBuf,
     checkpoints: PathBuf,
     memory: Arc<SequenceMemory>,
@@ -62,24 +66,18 @@ pub(crate) struct Host {
 // === impl Host ===
 
 impl Host {
-    /// Loads the model; takes seconds, minutes when a GGUF is converted first.
+    /// Loads the model, if one is given; takes seconds, minutes when a GGUF is converted first.
     ///
     /// # Errors
     /// Names the file or setting that cannot be used.
     pub(crate) fn start(config: HostConfig) -> Result<Self> {
-        let model = config.model.display().to_string();
-        let mut engine = EngineConfig::new(
-            config.model,
-            config.cache_dir,
-            config.checkpoint_dir.clone(),
-        );
-        engine.dtype = if config.bf16 { Dtype::Bf16 } else { Dtype::F32 };
-        engine.threads = usize::from(config.n_threads);
-        engine.kv_budget = config.kv_budget;
-        engine.max_waiting = usize::from(config.n_waiting);
-        let engine = Engine::start(engine).with_context(|| format!("--model {model}"))?;
+        let engine = EngineCell::new(&config);
+        if let Some(model) = &config.model {
+            engine.load(model, None).context("--model")?;
+        }
         Ok(Self {
-            engine,
+            engine: Arc::new(engine),
+            hub: config.hub,
             checkpoints: config.checkpoint_dir.join("checkpoints"),
             checkpoint_dir: config.checkpoint_dir,
             memory: Arc::new(SequenceMemory::new(REMEMBERED)),
@@ -87,14 +85,29 @@ impl Host {
         })
     }
 
-    /// The base model's name.
+    /// The base model's name; empty before there is one.
     pub(crate) fn base(&self) -> &str {
-        &self.engine.info().name
+        self.engine.info().map_or("", |info| &info.name)
     }
 
-    /// The longest sequence, in tokens.
+    /// The longest sequence, in tokens; 0 before there is a model.
     pub(crate) fn context(&self) -> usize {
-        self.engine.info().context
+        self.engine.info().map_or(0, |info| info.context)
+    }
+
+    /// How large the body of a request for text may be: no text that fits is twice as long as JSON as the context
+    /// could hold in its longest tokens.
+    ///
+    /// # Errors
+    /// 503 `no_model`.
+    pub(crate) fn largest_text(&self, most: usize) -> Result<Largest, ApiError> {
+        let longest = self.engine.longest_text()?;
+        let bytes = longest.saturating_mul(2).saturating_add(BESIDE);
+        if bytes > most {
+            return Ok(Largest::of(most));
+        }
+        let refusal = ApiError::context_bytes(bytes, self.context());
+        Ok(Largest { bytes, refusal })
     }
 
     /// Where checkpoints are.
@@ -124,7 +137,10 @@ impl Host {
     /// When the folder cannot be read.
     pub(crate) async fn adapters(&self) -> Result<Vec<AdapterInfo>, ApiError> {
         let names = self.adapter_names()?;
-        let loaded = self.engine.call_now(|state| state.adapters.names()).await?;
+        let loaded = match self.engine.info() {
+            None => Vec::new(),
+            Some(_) => self.engine.call_now(|state| state.adapters.names()).await?,
+        };
         let adapters = names.into_iter().map(|name| AdapterInfo {
             loaded: loaded.iter().any(|loaded| loaded == name.as_str()),
             name,
@@ -140,7 +156,7 @@ impl Host {
         let unload = move |state: &mut metaclaw_engine::engine::EngineState| {
             state.adapters.unload(name.as_str())
         };
-        Ok(self.engine.call_now(unload).await?)
+        self.engine.call_now(unload).await
     }
 
     /// Names of the adapters on disk, in order.

@@ -19,6 +19,8 @@ pub enum Dtype {
 pub struct EngineConfig {
     /// A `.gguf` file, or a Hugging Face folder.
     pub model: PathBuf,
+    /// What the model is called; `None` for its file's or folder's name, which in a hub's cache is a revision.
+    pub name: Option<String>,
     /// Where a GGUF is unpacked to, once.
     pub cache_dir: PathBuf,
     /// Holds `adapters/` and `checkpoints/`.
@@ -74,6 +76,7 @@ impl EngineConfig {
     pub fn new(model: PathBuf, cache_dir: PathBuf, checkpoint_dir: PathBuf) -> Self {
         Self {
             model,
+            name: None,
             cache_dir,
             checkpoint_dir,
             dtype: Dtype::default(),

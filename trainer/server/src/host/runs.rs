@@ -38,7 +38,7 @@ impl Host {
             lora: convert::lora_spec(&request)?,
             seed: request.seed.unwrap_or_else(rand::random),
         };
-        let n_base = usize::try_from(self.engine.info().n_params).unwrap_or(usize::MAX);
+        let n_base = usize::try_from(self.engine.get()?.info().n_params).unwrap_or(usize::MAX);
         let create = move |state: &mut EngineState| -> Result<_, RunError> {
             let run = Run::new(&state.model, &config)?;
             let params = run.trainable_params(n_base);

@@ -1,96 +1,12 @@
-//! The process as a parent sees it: ready line, lock, end.
-
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "helpers of tests, which the exception in clippy.toml does not know"
-)]
-
 use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{Read as _, Write as _},
     net::TcpStream,
-    path::Path,
-    process::{Child, Command, ExitStatus, Stdio},
-    time::{Duration, Instant},
+    process::Command,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 
-struct Trainer {
-    child: Child,
-    address: String,
-}
-
-fn command(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_metaclaw-trainer"));
-    command
-        .arg("--model")
-        .arg(folder.join("tiny"))
-        .arg("--cache-dir")
-        .arg(folder.join("cache"))
-        .arg("--checkpoint-dir")
-        .arg(folder.join("checkpoints"))
-        .args([
-            "--port",
-            "0",
-            "--dtype",
-            "f32",
-            "--threads",
-            "1",
-            "--parent-stdin",
-        ])
-        .env_remove("METACLAW_API_KEY")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
-}
-
-fn start(folder: &Path) -> Trainer {
-    let mut child = command(folder).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    if line.is_empty() {
-        let mut said = String::new();
-        child
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut said)
-            .unwrap();
-        panic!("no ready line: {said}");
-    }
-    let ready: Value = serde_json::from_str(&line).unwrap();
-    assert_eq!(ready["ready"], true);
-    // The launcher became the engine: one process, one id.
-    assert_eq!(ready["pid"], child.id());
-    let address = ready["address"].as_str().unwrap().to_owned();
-    Trainer { child, address }
-}
-
-fn folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let model = folder.path().join("tiny");
-    std::fs::create_dir(&model).unwrap();
-    metaclaw_engine::testing::write_tiny_model(&model, 7).unwrap();
-    folder
-}
-
-/// Waits for the end, or kills it.
-fn ended(child: &mut Child) -> Option<ExitStatus> {
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(10) {
-        if let Some(status) = child.try_wait().unwrap() {
-            return Some(status);
-        }
-        std::thread::yield_now();
-    }
-    child.kill().unwrap();
-    None
-}
+use super::trainer::{command, ended, folder, start};
 
 #[test]
 fn it_ends_when_its_parent_lets_go() {
