@@ -114,7 +114,9 @@ pub(crate) fn sampled_fairly(turn: &Turn) -> bool {
     let temperature = number("temperature").unwrap_or(DEFAULT_TEMPERATURE);
     let whole =
         number("top_p").is_none_or(|p| p >= 1.0) && number("top_k").is_none_or(|k| k <= 0.0);
-    let is_off = |(name, off): &(&str, f64)| number(name).is_none_or(|value| value == *off);
+    let is_off = |(name, off): &(&str, f64)| {
+        number(name).is_none_or(|value| (value - off).abs() < f64::EPSILON)
+    };
     let ends_itself = turn.request.params.get("ignore_eos") != Some(&true.into());
     TEMPERATURES.contains(&temperature) && whole && SHAPING.iter().all(is_off) && ends_itself
 }

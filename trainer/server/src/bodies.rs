@@ -1,7 +1,7 @@
 //! Bodies on their way in: how large, how fast, and how many bytes of them at once.
 //!
-//! What cannot fit is refused by the length that it announces, or where it passes the bound; it is never held. A body
-//! that is being worked on counts until it is answered, so that batches queue in their callers' memory and not in ours.
+//! What cannot fit is refused by the length that it announces, or where it passes the bound; it is never held. A chat
+//! counts until it is read, a training call until it is answered: batches queue in their callers' memory and not in ours.
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,10 +39,11 @@ pub(crate) struct Pool {
     what: &'static str,
 }
 
-/// Taken of a pool; given back when dropped.
-#[derive(Debug)]
-struct Hold(
-    #[expect(dead_code, reason = "held for its drop")] (OwnedSemaphorePermit, OwnedSemaphorePermit),
+/// Taken of a pool; given back when the last clone is dropped. A request carries one until its body is read.
+#[derive(Debug, Clone)]
+pub(crate) struct Hold(
+    #[expect(dead_code, reason = "held for its drop")]
+    Arc<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
 );
 
 /// How large a body may be, and what a larger one is told.
@@ -54,8 +55,17 @@ pub(crate) struct Largest {
 
 /// Reads the body of a request for text; what is larger than the model's context can be is refused as such.
 pub(crate) async fn read_text(State(app): State<App>, request: Request, next: Next) -> Response {
-    match app.host.largest_text(app.limits.body) {
-        Ok(largest) => admit(&app.text_bodies, largest, request, next).await,
+    let most = app.limits.body.min(app.limits.text_bodies);
+    let admitted = match app.host.largest_text(most) {
+        Ok(largest) => admit(&app.text_bodies, largest, request).await,
+        Err(error) => Err(error),
+    };
+    match admitted {
+        Ok((request, hold)) => {
+            // The request has its own.
+            drop(hold);
+            next.run(request).await
+        }
         Err(error) => error.into_response(),
     }
 }
@@ -67,16 +77,22 @@ pub(crate) async fn read_training(
     next: Next,
 ) -> Response {
     let largest = Largest::of(app.limits.body);
-    admit(&app.training_bodies, largest, request, next).await
-}
-
-async fn admit(pool: &Pool, largest: Largest, request: Request, next: Next) -> Response {
-    let (head, body) = request.into_parts();
-    match pool.read(body, largest).await {
-        // Held until it is answered.
-        Ok((bytes, _hold)) => next.run(Request::from_parts(head, bytes.into())).await,
+    match admit(&app.training_bodies, largest, request).await {
+        Ok((request, _until_it_is_answered)) => next.run(request).await,
         Err(error) => error.into_response(),
     }
+}
+
+/// The request with its body read, and the place that it takes.
+async fn admit(
+    pool: &Pool,
+    largest: Largest,
+    request: Request,
+) -> Result<(Request, Hold), ApiError> {
+    let (mut head, body) = request.into_parts();
+    let (bytes, hold) = pool.read(body, largest).await?;
+    head.extensions.insert(hold.clone());
+    Ok((Request::from_parts(head, bytes.into()), hold))
 }
 
 // === impl Largest ===
@@ -142,7 +158,7 @@ impl Pool {
         let call = Arc::clone(&self.calls).try_acquire_owned();
         let units = Arc::clone(&self.units).try_acquire_many_owned(n_units);
         match (call, units) {
-            (Ok(call), Ok(units)) => Ok(Hold((call, units))),
+            (Ok(call), Ok(units)) => Ok(Hold(Arc::new((call, units)))),
             _ => Err(ApiError::unavailable(format!(
                 "as much is being done for {} as fits into memory: try again later",
                 self.what

@@ -108,8 +108,7 @@ impl Field {
         let Rule::Refused(neutral) = self.rule else {
             return Ok(());
         };
-        let says_nothing = |one: &&str| is_same(value.get(), one);
-        if value.get() == "null" || neutral.iter().any(|one| says_nothing(&one)) {
+        if value.get() == "null" || neutral.iter().any(|one| is_same(value.get(), one)) {
             return Ok(());
         }
         let allowed = match neutral {

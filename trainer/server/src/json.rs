@@ -6,12 +6,13 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
 };
 use metaclaw_trainer_api::wire::{
-    CheckpointLoadRequest, CreateRequest, ForwardBackwardRequest, ForwardRequest, OptimStepRequest,
-    SaveWeightsRequest, TokenizeRequest,
+    AdamSettings, CheckpointLoadRequest, CreateRequest, ForwardBackwardRequest, ForwardRequest,
+    OptimStepRequest, SaveWeightsRequest, TokenizeRequest,
 };
 use serde::de::DeserializeOwned;
 
 use crate::{
+    bodies::Hold,
     error::ApiError,
     fields::{self, Field},
     train::SaveCheckpointBody,
@@ -53,17 +54,27 @@ read_as_it_stands! {
     CreateRequest: CREATE,
     ForwardRequest: FORWARD,
     ForwardBackwardRequest: FORWARD_BACKWARD,
-    OptimStepRequest: OPTIM_STEP,
     SaveWeightsRequest: SAVE_WEIGHTS,
     SaveCheckpointBody: SAVE_CHECKPOINT,
     CheckpointLoadRequest: LOAD_CHECKPOINT,
 }
 
+impl ReadBody for OptimStepRequest {
+    const FIELDS: &'static [Field] = fields::OPTIM_STEP;
+
+    fn read(body: &[u8]) -> Result<Self, ApiError> {
+        // First by themselves: of flattened fields an error does not know the name.
+        parse::<AdamSettings>(body)?;
+        parse(body)
+    }
+}
+
 impl<S: Send + Sync, T: ReadBody> FromRequest<S> for JsonBody<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+    async fn from_request(mut request: Request, state: &S) -> Result<Self, ApiError> {
         check_content_type(request.headers())?;
+        let _until_it_is_read = request.extensions_mut().remove::<Hold>();
         let body = Bytes::from_request(request, state)
             .await
             .map_err(|rejection| ApiError::status(rejection.status(), rejection.body_text()))?;

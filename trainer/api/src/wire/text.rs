@@ -64,7 +64,7 @@ mod sample_defaults {
 
 /// One stop string, or several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a text or a list of texts")]
 pub enum Stop {
     /// One.
     One(String),

@@ -15,8 +15,6 @@ use crate::{
 
 /// The most choices of one request: as many as the engine runs at once.
 const MAX_CHOICES: u32 = 16;
-/// The most likely tokens that are told beside each, as OpenAI has it.
-const MAX_TOP_LOGPROBS: usize = 20;
 
 /// The body as clients send it; `fields::CHAT` says what becomes of what is not read here.
 #[derive(Debug)]
@@ -150,17 +148,13 @@ fn max_tokens(newer: Option<usize>, older: Option<usize>) -> Result<usize, ApiEr
     Err(ApiError::field(field, format!("{field} is 0: at least 1")))
 }
 
+/// How many there may be is the engine's to check.
 fn top_logprobs(given: usize, logprobs: bool) -> Result<usize, ApiError> {
-    let refuse = |text: String| Err(ApiError::field("top_logprobs", text));
-    if given > MAX_TOP_LOGPROBS {
-        return refuse(format!(
-            "top_logprobs is {given}: from 0 to {MAX_TOP_LOGPROBS}"
-        ));
+    if given == 0 || logprobs {
+        return Ok(given);
     }
-    if given > 0 && !logprobs {
-        return refuse(format!("top_logprobs is {given}: with logprobs true alone"));
-    }
-    Ok(given)
+    let text = format!("top_logprobs is {given}, allowed: 0 (without logprobs true)");
+    Err(ApiError::field("top_logprobs", text))
 }
 
 fn check_format(format: Option<ResponseFormat>) -> Result<(), ApiError> {
@@ -169,7 +163,7 @@ fn check_format(format: Option<ResponseFormat>) -> Result<(), ApiError> {
             let field = "response_format.type";
             let kind = fields::cut(&format.kind);
             let text = format!(
-                "{field} is {kind:?}: \"text\", as no grammar is put on replies; say in a message what form you want"
+                "{field} is {kind:?}, allowed: \"text\" (no grammar is put on replies: say in a message what form you want)"
             );
             Err(ApiError::field(field, text).with_code("unsupported_value"))
         }
@@ -185,8 +179,9 @@ fn tools(tools: Option<Value>, choice: Option<&Value>) -> Result<Option<Value>, 
         Some(Value::String(choice)) if choice == "none" => true,
         Some(other) => {
             let given = fields::cut(&other.to_string());
-            let text =
-                format!("tool_choice is {given}: \"auto\" or \"none\", as a call cannot be forced");
+            let text = format!(
+                "tool_choice is {given}, allowed: \"auto\" or \"none\" (a call cannot be forced)"
+            );
             return Err(ApiError::field("tool_choice", text).with_code("unsupported_value"));
         }
     };

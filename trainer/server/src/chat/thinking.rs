@@ -45,10 +45,8 @@ impl ThinkingBody {
         variables.retain(|_, value| !value.is_null());
         let reasoning = self.reasoning;
         let (effort, enabled) = reasoning.map_or((None, None), |it| (it.effort, it.enabled));
-        let switch = self
-            .enable_thinking
-            .or(self.thinking.map(|it| matches!(it, Thinking::Enabled {})))
-            .or(enabled);
+        let thinking = self.thinking.map(|it| matches!(it, Thinking::Enabled {}));
+        let switch = self.enable_thinking.or(thinking).or(enabled);
         let effort = match (self.reasoning_effort, effort) {
             (Some(effort), _) => Some(checked(effort, "reasoning_effort")?),
             (None, Some(effort)) => Some(checked(effort, "reasoning.effort")?),

@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::{fmt::Write as _, path::Path};
 
 use metaclaw_trainer_api::wire::{
     CheckpointLoadRequest, CreateRequest, ForwardBackwardRequest, ForwardRequest, OptimStepRequest,
@@ -89,7 +89,7 @@ fn every_refused_field_is_refused_by_its_name_and_passes_where_it_says_nothing()
             .error;
         assert_eq!(error.param.as_deref(), Some(field.name));
         assert_eq!(error.code.as_deref(), Some("unsupported_parameter"));
-        lines += &format!("{}\n", error.message);
+        writeln!(lines, "{}", error.message).unwrap();
     }
     insta::assert_snapshot!(lines);
 }

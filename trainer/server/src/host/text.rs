@@ -198,9 +198,12 @@ impl RoomForText {
             return Err(ApiError::context_bytes(self.longest, self.context));
         }
         // Twice the context, because a beginning that is cut anywhere has a few tokens more.
-        let beginning = text.floor_char_boundary(2 * self.context * BYTES_PER_TOKEN);
-        if beginning == text.len() {
+        let mut beginning = 2 * self.context * BYTES_PER_TOKEN;
+        if text.len() <= beginning {
             return Ok(());
+        }
+        while !text.is_char_boundary(beginning) {
+            beginning -= 1;
         }
         let n_tokens = tokenizer.encode(&text[..beginning])?.len();
         if n_tokens > 2 * self.context {

@@ -1,5 +1,7 @@
 //! The fork's users: every call that a client of its server makes, as `docs/trainer-api.md` promises them.
 
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 
 use super::trainer::{Trainer, folder, started, without_model, write_model};
@@ -33,8 +35,16 @@ fn datums() -> [Value; 2] {
 fn a_client_of_the_forks_server_works_unchanged() {
     let folder = folder();
     let mut trainer = forks(folder.path());
+    without_a_session(&mut trainer);
+    let model = folder.path().join("tiny").display().to_string();
+    let session = create(&trainer, &model);
+    train(&trainer, &session);
+    save(&trainer, &session);
+    serve(&trainer);
+}
 
-    // Before a session: healthy, and empty. Health is open.
+/// Before a session: healthy, and empty. Health is open.
+fn without_a_session(trainer: &mut Trainer) {
     trainer.key = None;
     let (status, health) = trainer.get("/v1/health");
     assert_eq!(status, 200);
@@ -49,11 +59,16 @@ fn a_client_of_the_forks_server_works_unchanged() {
     assert!(health["version"].is_string() && health["inference_backend"].is_string());
     assert_eq!(trainer.post("/v1/lora/create", &json!({})).0, 401);
     trainer.key = Some(KEY);
-    let chat = json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4});
-    let (status, early) = trainer.post("/v1/chat/completions", &chat);
+    let (status, early) = trainer.post("/v1/chat/completions", &chat());
     assert_eq!((status, &early["error"]["code"]), (503, &json!("no_model")));
+}
 
-    let model = folder.path().join("tiny").display().to_string();
+fn chat() -> Value {
+    json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4})
+}
+
+/// The model by its path, which loads it.
+fn create(trainer: &Trainer, model: &str) -> String {
     let created = trainer.ok("/v1/lora/create", &json!({"base_model": model, "rank": 4}));
     let session = created["session_id"].as_str().unwrap();
     assert!(session.len() == 8 && session.bytes().all(|b| b.is_ascii_hexdigit()));
@@ -67,46 +82,46 @@ fn a_client_of_the_forks_server_works_unchanged() {
         parts.len() == 2 && parts.iter().all(|part| part.ends_with('M')),
         "{params}"
     );
+    session.to_owned()
+}
 
+fn train(trainer: &Trainer, session: &str) {
     for (datum, loss) in datums().into_iter().zip([None, Some("ppo")]) {
         let mut body = json!({"session_id": session, "datums": [datum]});
         if let Some(loss) = loss {
             body["loss_fn"] = json!(loss);
         }
         let reply = trainer.ok("/v1/train/forward_backward", &body);
-        assert_eq!(
-            (
-                &reply["status"],
-                &reply["num_datums"],
-                &reply["total_tokens"]
-            ),
-            (&json!("ok"), &json!(1), &json!(1))
-        );
+        for (field, value) in [
+            ("status", json!("ok")),
+            ("num_datums", json!(1)),
+            ("total_tokens", json!(1)),
+        ] {
+            assert_eq!(reply[field], value, "{field}");
+        }
         assert!(reply["loss"].is_number());
     }
-    let stepped = trainer.ok(
-        "/v1/train/optim_step",
-        &json!({"session_id": session, "learning_rate": 5e-4}),
-    );
-    assert_eq!(
-        (
-            &stepped["status"],
-            &stepped["step"],
-            &stepped["learning_rate"]
-        ),
-        (&json!("ok"), &json!(1), &json!(5e-4))
-    );
+    let body = json!({"session_id": session, "learning_rate": 5e-4});
+    let stepped = trainer.ok("/v1/train/optim_step", &body);
+    for (field, value) in [
+        ("status", json!("ok")),
+        ("step", json!(1)),
+        ("learning_rate", json!(5e-4)),
+    ] {
+        assert_eq!(stepped[field], value, "{field}");
+    }
     assert!(stepped["grad_norm"].as_f64().unwrap() > 0.0 && stepped["avg_loss"].is_number());
     assert_eq!(trainer.get("/v1/health").1["step"], 1);
+}
 
+/// With names and without.
+fn save(trainer: &Trainer, session: &str) {
     for (name, ends) in [
         ("", format!("adapters/{session}-1")),
         ("mine", "adapters/mine".to_owned()),
     ] {
-        let saved = trainer.ok(
-            "/v1/weights/save",
-            &json!({"session_id": session, "name": name}),
-        );
+        let body = json!({"session_id": session, "name": name});
+        let saved = trainer.ok("/v1/weights/save", &body);
         assert_eq!(
             (&saved["status"], &saved["step"]),
             (&json!("ok"), &json!(1))
@@ -122,27 +137,26 @@ fn a_client_of_the_forks_server_works_unchanged() {
     ] {
         let saved = trainer.ok("/v1/checkpoint/save", &body);
         let load = json!({"session_id": session, "path": saved["path"]});
+        let loaded = trainer.ok("/v1/checkpoint/load", &load);
         assert_eq!(
-            trainer.ok("/v1/checkpoint/load", &load),
-            json!({"status": "ok", "step": 1})
+            (&loaded["status"], &loaded["step"]),
+            (&json!("ok"), &json!(1))
         );
     }
+}
 
-    let sampled = trainer.ok(
-        "/v1/sample",
-        &json!({"tokens": [104, 105], "num_samples": 2, "max_tokens": 5, "stop": ["\n"]}),
-    );
+fn serve(trainer: &Trainer) {
+    let body = json!({"tokens": [104, 105], "num_samples": 2, "max_tokens": 5, "stop": ["\n"]});
+    let sampled = trainer.ok("/v1/sample", &body);
     for sequence in sampled["sequences"].as_array().unwrap() {
-        assert_eq!(
-            sequence["tokens"].as_array().unwrap().len(),
-            sequence["logprobs"].as_array().unwrap().len()
-        );
+        let n = |field: &str| sequence[field].as_array().unwrap().len();
+        assert_eq!(n("tokens"), n("logprobs"));
         assert!(["stop", "length"].contains(&sequence["stop_reason"].as_str().unwrap()));
     }
     // Whoever names no model gets the adapter last saved.
-    let reply = trainer.ok("/v1/chat/completions", &chat);
+    let reply = trainer.ok("/v1/chat/completions", &chat());
     assert_eq!(reply["model"], "mine");
-    let mut streamed = chat;
+    let mut streamed = chat();
     streamed["stream"] = json!(true);
     streamed["model"] = json!("mine");
     let (status, events) = trainer.post("/v1/chat/completions", &streamed);
@@ -202,7 +216,7 @@ fn a_hubs_model_is_found_in_its_cache_or_refused_in_words() {
     ] {
         let (status, refused) = trainer.post("/v1/lora/create", &json!({"base_model": base}));
         assert_eq!(status, 400, "{base}: {refused}");
-        said += &format!("{}\n", refused["error"]["message"].as_str().unwrap());
+        writeln!(said, "{}", refused["error"]["message"].as_str().unwrap()).unwrap();
     }
     insta::assert_snapshot!(said.replace(&folder.path().display().to_string(), "[folder]"));
     let created = trainer.ok(

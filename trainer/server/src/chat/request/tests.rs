@@ -88,7 +88,6 @@ fn what_cannot_be_done_is_refused_by_field() {
         json!({"max_completion_tokens": -1}),
         json!({"stop": 7}),
         json!({"stop": vec!["x"; 17]}),
-        json!({"logprobs": true, "top_logprobs": 21}),
         json!({"top_logprobs": 3}),
         json!({"stop_token_ids": [-1]}),
         json!({"response_format": {"type": "json_object"}}),
