@@ -7,6 +7,7 @@ mod request;
 mod running;
 mod think;
 mod thinking;
+mod usage;
 
 use std::{io, sync::Arc};
 
@@ -24,10 +25,11 @@ use metaclaw_trainer_api::AdapterName;
 
 use self::{
     logprobs::TokenLogprob,
-    reply::{Choice, EventWriter, Head, Usage, event},
+    reply::{Choice, EventWriter, Head, event},
     request::{ChatRequest, Form},
     running::{News, Running},
     think::Piece,
+    usage::Usage,
 };
 pub(crate) use self::{messages::check as check_messages, request::ChatBody};
 use crate::{error::ApiError, json::JsonBody, state::App};

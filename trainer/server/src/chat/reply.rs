@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::{logprobs::TokenLogprob, think::Piece};
+use super::{logprobs::TokenLogprob, think::Piece, usage::Usage};
 
 /// What all parts of one reply say.
 #[derive(Debug, Clone)]
@@ -15,20 +15,6 @@ pub(crate) struct Head {
     created: u64,
     /// The adapter, or the base model.
     model: String,
-}
-
-/// How many tokens.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) struct Usage {
-    prompt_tokens: usize,
-    completion_tokens: usize,
-    total_tokens: usize,
-    prompt_tokens_details: PromptDetails,
-}
-
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
-struct PromptDetails {
-    cached_tokens: usize,
 }
 
 /// One event's news.
@@ -252,29 +238,6 @@ pub(crate) fn event(data: &impl Serialize) -> String {
         Ok(json) => format!("data: {json}\n\n"),
         // Only a map with keys that are no strings, or a failing Serialize, fails; there is neither.
         Err(error) => format!(": {error}\n\n"),
-    }
-}
-
-// === impl Usage ===
-
-impl Usage {
-    pub(crate) fn new(n_prompt: usize, n_generated: usize, n_cached: usize) -> Self {
-        Self {
-            prompt_tokens: n_prompt,
-            completion_tokens: n_generated,
-            total_tokens: n_prompt + n_generated,
-            prompt_tokens_details: PromptDetails {
-                cached_tokens: n_cached,
-            },
-        }
-    }
-
-    /// Of several choices: the prompt counts once.
-    pub(crate) fn and(self, other: Self) -> Self {
-        let n_generated = self.completion_tokens + other.completion_tokens;
-        let n_cached = self.prompt_tokens_details.cached_tokens;
-        let n_cached = n_cached.min(other.prompt_tokens_details.cached_tokens);
-        Self::new(self.prompt_tokens, n_generated, n_cached)
     }
 }
 

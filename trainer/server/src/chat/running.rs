@@ -6,8 +6,8 @@ use metaclaw_trainer_api::{AdapterName, wire::Sampled};
 
 use super::{
     logprobs::TokenLogprob,
-    reply::Usage,
     think::{Piece, ThinkSplitter},
+    usage::Usage,
 };
 use crate::{
     error::ApiError,
