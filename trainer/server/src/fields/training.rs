@@ -40,6 +40,10 @@ pub(crate) const FORWARD: &[Field] = &[
         "with the run's adapter, or the base alone; default true",
     ),
     done(
+        "positions",
+        "ours: of each datum those that are wanted, from 0; default all",
+    ),
+    done(
         "top_k",
         "so many of the likeliest ids at each position; default 0",
     ),
@@ -54,6 +58,10 @@ pub(crate) const OPTIM_STEP: &[Field] = &[
     done("eps", "ours: default 1e-12"),
     done("weight_decay", "ours: default 0"),
     done("grad_clip_norm", "ours: default 0, off"),
+    done(
+        "skip_over",
+        "ours: a gradient over so many times the median of the run's last ones takes no step; default 20, 0 is off",
+    ),
 ];
 
 /// `/v1/weights/save`.
