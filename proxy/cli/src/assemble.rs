@@ -144,6 +144,9 @@ impl Learning {
         let (judge, judged_with, judge_model) = learner::judge(plan, &settings, purse)?;
         let may_train = plan.policy.may_train(&plan.loaded.config);
         let trains = training.backend.is_some() && settings.learns() && may_train;
+        if let Some(backend) = training.backend.as_ref().filter(|_| trains) {
+            trainer::refuse_forks(&plan.policy, backend.as_ref()).await?;
+        }
         let wishes: WishesConfig = plan.loaded.section("wishes")?;
         let (evolver, written_with) = evolver::evolver(plan, purse)?.unzip();
         let uses = (trains, wishes.enabled);

@@ -6,7 +6,13 @@ use metaclaw_chat::AgentId;
 use metaclaw_trainer_api::{CheckpointName, TrainingBackend};
 use metaclaw_turns::{LogError, NewStep, StepOutcome};
 
-use crate::{agent::AgentState, error::TrainError, shared::Shared, status::Phase, step::Bench};
+use crate::{
+    agent::AgentState,
+    error::{NoTokenIds, TrainError},
+    shared::Shared,
+    status::Phase,
+    step::Bench,
+};
 
 /// The training task's own state.
 #[derive(Debug)]
@@ -43,6 +49,9 @@ impl TrainingContext {
     pub(crate) async fn bench(&mut self) -> Result<Bench, TrainError> {
         let health = self.backend.health().await;
         let health = health.map_err(|error| self.no_trainer(&error))?;
+        if !health.capabilities.sampled {
+            return Err(self.no_trainer(&NoTokenIds));
+        }
         Ok(Bench {
             backend: Arc::clone(&self.backend),
             rl: self.shared.config.rl.clone(),

@@ -6,6 +6,13 @@ use metaclaw_turns::LogError;
 /// Steps that may be asked for while one is made.
 pub(crate) const MAX_ASKED: usize = 4;
 
+/// The training server is none of ours.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "it gives no token ids of what it sampled, without which nothing can be learned from a reply: run metaclaw-trainer there, which answers the same API in its place"
+)]
+pub struct NoTokenIds;
+
 /// Why no step was made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TrainError {

@@ -46,7 +46,7 @@ mod window;
 pub use self::{
     config::{AgentConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig, Words},
     counts::LearnerCounts,
-    error::TrainError,
+    error::{NoTokenIds, TrainError},
     evolver::{Evolver, MayStart},
     hearing::{WITH_WORDS, WITHOUT_WORDS},
     judge::{Ask, AskFailed, Judge},

@@ -10,6 +10,7 @@ use std::{
 
 use metaclaw_chat::{Role, Score, TurnId};
 use metaclaw_reward::{Evidence, count_words};
+use metaclaw_trainer_api::wire::DEFAULT_TEMPERATURE;
 use metaclaw_turns::{StreamEnd, Tokens, Turn, TurnKind, TurnState};
 
 use crate::config::Methods;
@@ -18,10 +19,16 @@ use crate::config::Methods;
 pub const POLICY_UPSTREAM: &str = "policy";
 /// A target of fewer words teaches silence.
 const MIN_TARGET_WORDS: usize = 3;
-/// The temperature that the policy server samples at when a request names none.
-const DEFAULT_TEMPERATURE: f64 = 0.7;
 /// Colder replies are nearly the argmax and hotter ones noise: neither says much about the policy at T = 1.
 const TEMPERATURES: std::ops::RangeInclusive<f64> = 0.3..=1.2;
+/// What else bends the distribution that a reply is drawn from, each with its value when off.
+const SHAPING: [(&str, f64); 5] = [
+    ("min_p", 0.0),
+    ("repetition_penalty", 1.0),
+    ("presence_penalty", 0.0),
+    ("frequency_penalty", 0.0),
+    ("min_tokens", 0.0),
+];
 /// The trainer keeps what it sampled for 15 minutes; after these, ids that have not come never will.
 const TOKENS_WAIT: Duration = Duration::from_secs(20 * 60);
 /// An owner who has not gone on after so long has left: a failed turn waits no longer for its correction.
@@ -107,7 +114,11 @@ pub(crate) fn sampled_fairly(turn: &Turn) -> bool {
     let temperature = number("temperature").unwrap_or(DEFAULT_TEMPERATURE);
     let whole =
         number("top_p").is_none_or(|p| p >= 1.0) && number("top_k").is_none_or(|k| k <= 0.0);
-    TEMPERATURES.contains(&temperature) && whole
+    let is_off = |(name, off): &(&str, f64)| {
+        number(name).is_none_or(|value| (value - off).abs() < f64::EPSILON)
+    };
+    let ends_itself = turn.request.params.get("ignore_eos") != Some(&true.into());
+    TEMPERATURES.contains(&temperature) && whole && SHAPING.iter().all(is_off) && ends_itself
 }
 
 /// Whether the turn called tools: such turns succeed so often that they have a baseline of their own.

@@ -15,7 +15,8 @@ pub use self::{
     },
     health::{Capabilities, Health},
     text::{
-        SampleReply, SampleRequest, Sampled, SampledSequence, Stop, TokenizeReply, TokenizeRequest,
+        DEFAULT_TEMPERATURE, SampleReply, SampleRequest, Sampled, SampledSequence, Stop,
+        TokenizeReply, TokenizeRequest,
     },
     train::{
         AdamSettings, CheckpointInfo, CheckpointLoadReply, CheckpointLoadRequest,

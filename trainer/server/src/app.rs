@@ -14,21 +14,22 @@ use futures_util::FutureExt as _;
 use metaclaw_trainer_api::wire::{Capabilities, Health};
 use tokio::time::Instant;
 
-use crate::{auth, chat, error::ApiError, listing, origin, sample, state::App, tokenize, train};
+use crate::{
+    auth, bodies, chat, error::ApiError, listing, origin, sample, state::App, tokenize, train,
+};
 
 /// The routes. Layers, the outermost first: a panic becomes a 500; foreign pages are refused where there is no key;
-/// the key is asked for, but not by `/v1/health`; a body has a bound.
+/// the key is asked for, but not by `/v1/health`; a body has bounds, and is read only then.
 pub(crate) fn router(app: &App) -> Router {
-    let guarded = Router::new()
+    let text = Router::new()
         .route("/v1/chat/completions", post(chat::completions))
-        .route("/v1/models", get(listing::list))
-        .route("/v1/adapters", get(listing::adapters))
-        .route("/v1/adapters/{name}", delete(listing::delete))
-        .route("/v1/load_lora_adapter", post(listing::load))
-        .route("/v1/unload_lora_adapter", post(listing::unload))
         .route("/tokenize", post(tokenize::tokenize))
-        .route("/v1/sampled/{id}", get(sample::sampled))
         .route("/v1/sample", post(sample::sample))
+        .route_layer(middleware::from_fn_with_state(
+            app.clone(),
+            bodies::read_text,
+        ));
+    let training = Router::new()
         .route("/v1/lora/create", post(train::create))
         .route("/v1/lora/close", post(train::close))
         .route("/v1/train/forward", post(train::forward))
@@ -37,16 +38,29 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/v1/weights/save", post(train::save_weights))
         .route("/v1/checkpoint/save", post(train::save_checkpoint))
         .route("/v1/checkpoint/load", post(train::load_checkpoint))
-        .route("/v1/checkpoints", get(train::checkpoints))
         .route("/v1/checkpoints/prune", post(train::prune))
+        .route("/v1/load_lora_adapter", post(listing::load))
+        .route("/v1/unload_lora_adapter", post(listing::unload))
+        .route_layer(middleware::from_fn_with_state(
+            app.clone(),
+            bodies::read_training,
+        ));
+    let guarded = Router::new()
+        .route("/v1/models", get(listing::list))
+        .route("/v1/adapters", get(listing::adapters))
+        .route("/v1/adapters/{name}", delete(listing::delete))
+        .route("/v1/sampled/{id}", get(sample::sampled))
+        .route("/v1/checkpoints", get(train::checkpoints))
         .route("/v1/checkpoints/{name}", delete(train::delete_checkpoint))
+        .merge(text)
+        .merge(training)
         .route_layer(middleware::from_fn_with_state(app.key(), auth::require_key));
     Router::new()
         .route("/v1/health", get(health))
         .merge(guarded)
         .method_not_allowed_fallback(wrong_method)
         .fallback(unknown_route)
-        .layer(DefaultBodyLimit::max(app.limits.body))
+        .layer(DefaultBodyLimit::disable())
         .layer(middleware::from_fn_with_state(
             app.key(),
             origin::refuse_foreign_pages,

@@ -15,9 +15,9 @@ use metaclaw_trainer_api::ApiKey;
 #[derive(Debug, Parser)]
 #[command(name = "metaclaw-trainer", version)]
 pub(crate) struct Args {
-    /// The base model: a GGUF file or a Hugging Face directory
+    /// The base model: a GGUF file or a Hugging Face directory; without it the first lora/create says which
     #[arg(long, value_name = "PATH")]
-    pub(crate) model: PathBuf,
+    pub(crate) model: Option<PathBuf>,
     /// Address to listen on; one that others can reach needs a key
     #[arg(long, default_value = "127.0.0.1")]
     pub(crate) host: IpAddr,
@@ -125,6 +125,8 @@ pub(crate) struct Resolved {
     pub(crate) checkpoint_dir: PathBuf,
     /// Converted models.
     pub(crate) cache_dir: PathBuf,
+    /// Where `huggingface_hub` keeps models.
+    pub(crate) hub: Option<PathBuf>,
     /// Compute threads; 0 is one a core.
     pub(crate) n_threads: u16,
 }
@@ -162,6 +164,7 @@ impl Args {
             key: key.map(ApiKey::new),
             checkpoint_dir: checkpoint_dir.ok_or(ArgsError::NoCache)?,
             cache_dir: cache_dir.ok_or(ArgsError::NoCache)?,
+            hub: hub_cache(&env),
             n_threads: self.n_threads(&env),
         })
     }
@@ -207,6 +210,15 @@ fn cache_folder(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let xdg = || Some(PathBuf::from(env("XDG_CACHE_HOME")?).join("metaclaw"));
     let home = || Some(PathBuf::from(env("HOME")?).join(".cache/metaclaw"));
     ours.or_else(xdg).or_else(home)
+}
+
+/// Hugging Face's, as `huggingface_hub` finds it.
+fn hub_cache(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let hub = env("HF_HUB_CACHE").map(PathBuf::from);
+    let home = || Some(PathBuf::from(env("HF_HOME")?).join("hub"));
+    let xdg = || Some(PathBuf::from(env("XDG_CACHE_HOME")?).join("huggingface/hub"));
+    let own = || Some(PathBuf::from(env("HOME")?).join(".cache/huggingface/hub"));
+    hub.or_else(home).or_else(xdg).or_else(own)
 }
 
 #[cfg(test)]

@@ -57,6 +57,14 @@ impl ApiError {
         .with_code("context_length_exceeded")
     }
 
+    /// The same of a text that is too long to be tokenised at all.
+    pub(crate) fn context_bytes(most: usize, context: usize) -> Self {
+        let text = format!(
+            "this model's context is {context} tokens, and the request has more than {most} bytes, which are more tokens than that: shorten it"
+        );
+        Self::field("messages", text).with_code("context_length_exceeded")
+    }
+
     /// 404.
     pub(crate) fn not_found(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, message).with_code(code)

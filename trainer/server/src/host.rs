@@ -4,6 +4,8 @@
 //! answer here.
 
 mod adapters;
+mod base;
+mod cell;
 mod checkpoints;
 mod convert;
 mod failure;
@@ -17,23 +19,24 @@ mod text;
 use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, Result};
-use metaclaw_engine::{
-    engine::{Dtype, Engine, EngineConfig},
-    memory::SequenceMemory,
-};
+use metaclaw_engine::memory::SequenceMemory;
 
-pub(crate) use self::text::{Conversation, Draw, Event, Generation, Prompt, Sampling};
-use self::{last_step::LastStep, store::Store};
-use crate::error::ApiError;
+pub(crate) use self::text::{Conversation, Event, Generation, Prompt};
+use self::{cell::EngineCell, last_step::LastStep, store::Store};
+use crate::{bodies::Largest, error::ApiError};
 
 /// Bytes of served sequences whose ids are remembered by their text.
 const REMEMBERED: usize = 32 << 20;
+/// Bytes of a request for text beside its prompt.
+const BESIDE: usize = 1 << 20;
 
 /// What a host is made of.
 #[derive(Debug)]
 pub(crate) struct HostConfig {
-    /// A GGUF file or a Hugging Face directory.
-    pub(crate) model: PathBuf,
+    /// A GGUF file or a Hugging Face directory; without one, the first run says which.
+    pub(crate) model: Option<PathBuf>,
+    /// Where `huggingface_hub` keeps models.
+    pub(crate) hub: Option<PathBuf>,
     /// For converted models.
     pub(crate) cache_dir: PathBuf,
     /// For `adapters/` and `checkpoints/`.
@@ -53,7 +56,8 @@ pub(crate) struct HostConfig {
 /// The engine and what stands beside it.
 #[derive(Debug)]
 pub(crate) struct Host {
-    engine: Engine,
+    engine: Arc<EngineCell>,
+    hub: Option<PathBuf>,
     store: Store,
     memory: Arc<SequenceMemory>,
     last_step: LastStep,
@@ -62,38 +66,47 @@ pub(crate) struct Host {
 // === impl Host ===
 
 impl Host {
-    /// Loads the model; takes seconds, minutes when a GGUF is converted first.
+    /// Loads the model, if one is given; takes seconds, minutes when a GGUF is converted first.
     ///
     /// # Errors
     /// Names the file or setting that cannot be used.
     pub(crate) fn start(config: HostConfig) -> Result<Self> {
-        let model = config.model.display().to_string();
-        let mut engine = EngineConfig::new(
-            config.model,
-            config.cache_dir,
-            config.checkpoint_dir.clone(),
-        );
-        engine.dtype = if config.bf16 { Dtype::Bf16 } else { Dtype::F32 };
-        engine.threads = usize::from(config.n_threads);
-        engine.kv_budget = config.kv_budget;
-        engine.max_waiting = usize::from(config.n_waiting);
-        let engine = Engine::start(engine).with_context(|| format!("--model {model}"))?;
+        let engine = EngineCell::new(&config);
+        if let Some(model) = &config.model {
+            engine.load(model, None).context("--model")?;
+        }
         Ok(Self {
-            engine,
+            engine: Arc::new(engine),
+            hub: config.hub,
             store: Store::new(config.checkpoint_dir, config.n_kept),
             memory: Arc::new(SequenceMemory::new(REMEMBERED)),
             last_step: LastStep::default(),
         })
     }
 
-    /// The base model's name.
+    /// The base model's name; empty before there is one.
     pub(crate) fn base(&self) -> &str {
-        &self.engine.info().name
+        self.engine.info().map_or("", |info| &info.name)
     }
 
-    /// The longest sequence, in tokens.
+    /// The longest sequence, in tokens; 0 before there is a model.
     pub(crate) fn context(&self) -> usize {
-        self.engine.info().context
+        self.engine.info().map_or(0, |info| info.context)
+    }
+
+    /// How large the body of a request for text may be: no text that fits is twice as long as JSON as the context
+    /// could hold in its longest tokens.
+    ///
+    /// # Errors
+    /// 503 `no_model`.
+    pub(crate) fn largest_text(&self, most: usize) -> Result<Largest, ApiError> {
+        let longest = self.engine.longest_text()?;
+        let bytes = longest.saturating_mul(2).saturating_add(BESIDE);
+        if bytes > most {
+            return Ok(Largest::of(most));
+        }
+        let refusal = ApiError::context_bytes(bytes, self.context());
+        Ok(Largest { bytes, refusal })
     }
 
     /// Makes the next work on the disk say when it begins, and wait.

@@ -50,9 +50,9 @@ pub(crate) async fn list(State(app): State<App>) -> Result<Json<ModelsReply>, Ap
     };
     let adapters = app.host.adapter_names()?.into_iter();
     let adapters = adapters.map(|name| entry(name.as_str().to_owned(), Some(base.to_owned())));
-    let data = std::iter::once(entry(base.to_owned(), None))
-        .chain(adapters)
-        .collect();
+    // Without a model there are the adapters alone.
+    let own = (!base.is_empty()).then(|| entry(base.to_owned(), None));
+    let data = own.into_iter().chain(adapters).collect();
     Ok(Json(ModelsReply {
         object: "list",
         data,

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use metaclaw_trainer_api::AdapterName;
 
-use crate::{error::ApiError, host::Host};
+use crate::{error::ApiError, fields::cut, host::Host};
 
 /// What names the base model beside its own name.
 const BASE: &str = "base";
@@ -101,6 +101,7 @@ fn unknown(name: &str, host: &Host) -> ApiError {
     } else {
         String::new()
     };
+    let name = cut(name);
     ApiError::unknown_model(format!(
         "model {name:?} is not here: there is {there}{more}"
     ))

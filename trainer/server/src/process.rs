@@ -1,7 +1,6 @@
 //! The life of the process: start, ready line, signals, drain, end.
 
 use std::{
-    future::IntoFuture as _,
     io::{self, IsTerminal as _, Read as _, Write as _},
     net::{SocketAddr, TcpListener},
     process::ExitCode,
@@ -18,6 +17,7 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     app,
     args::{Args, Dtype, Resolved},
+    connections,
     host::{Host, HostConfig},
     lock::FolderLock,
     state::{App, Limits},
@@ -53,7 +53,13 @@ fn failed(error: &anyhow::Error) -> ExitCode {
 }
 
 fn log_to_stderr(level: &str) -> Result<()> {
-    let filter = EnvFilter::try_new(level)
+    // As Python names them, and so the fork's users.
+    let known = match level.to_ascii_lowercase().as_str() {
+        "warning" => "warn".to_owned(),
+        "critical" => "error".to_owned(),
+        _ => level.to_owned(),
+    };
+    let filter = EnvFilter::try_new(known)
         .with_context(|| format!("--log-level {level:?} is not allowed: error, warn, info, debug, trace, or a filter such as info,metaclaw_engine=debug"))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -85,6 +91,7 @@ fn run(args: &Args) -> Result<()> {
     let lock = FolderLock::take(&resolved.checkpoint_dir)?;
     let host = Host::start(HostConfig {
         model: args.model.clone(),
+        hub: resolved.hub.clone(),
         cache_dir: resolved.cache_dir.clone(),
         checkpoint_dir: resolved.checkpoint_dir.clone(),
         bf16: args.dtype == Dtype::Bf16,
@@ -127,12 +134,11 @@ async fn serve(
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,
     ];
-    let server = axum::serve(listener, app::router(&app))
-        .with_graceful_shutdown(ending.clone().cancelled_owned());
+    let server = connections::serve(listener, app::router(&app), ending.clone());
     say_ready(address)?;
     tracing::info!(%address, checkpoints = %resolved.checkpoint_dir.display(), "ready");
     tokio::select! {
-        ended = server.into_future() => ended.context("the listener"),
+        () = server => Ok(()),
         () = told_to_end(signals, &ending) => Ok(()),
         () = parent.cancelled() => {
             tracing::info!("the parent is gone");

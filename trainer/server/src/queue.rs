@@ -14,7 +14,7 @@ pub(crate) struct Queue {
     n_places: usize,
 }
 
-/// One place; given back when dropped.
+/// Places of one request; given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Place(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
 
@@ -28,15 +28,15 @@ impl Queue {
         }
     }
 
-    /// A place.
+    /// Places for so many replies.
     ///
     /// # Errors
-    /// 429 when all are taken.
-    pub(crate) fn enter(&self) -> Result<Place, ApiError> {
-        let place = Arc::clone(&self.places).try_acquire_owned();
+    /// 429 when too few are free.
+    pub(crate) fn enter(&self, n: u32) -> Result<Place, ApiError> {
+        let place = Arc::clone(&self.places).try_acquire_many_owned(n);
         place.map(Place).map_err(|_| {
             ApiError::busy(format!(
-                "{} requests are waiting or running, which is all that --max-queue allows: try again later",
+                "{} replies may wait or run at once (--max-queue), and there is no place: try again later",
                 self.n_places
             ))
         })
@@ -50,9 +50,9 @@ mod tests {
     #[test]
     fn a_place_comes_back_when_it_is_dropped() {
         let queue = Queue::new(1);
-        let place = queue.enter().unwrap();
-        insta::assert_snapshot!(queue.enter().unwrap_err(), @"1 requests are waiting or running, which is all that --max-queue allows: try again later");
+        let place = queue.enter(1).unwrap();
+        insta::assert_snapshot!(queue.enter(1).unwrap_err(), @"1 replies may wait or run at once (--max-queue), and there is no place: try again later");
         drop(place);
-        assert!(queue.enter().is_ok());
+        assert!(queue.enter(1).is_ok());
     }
 }

@@ -4,66 +4,82 @@ use axum::{
     Json,
     extract::{Path, State},
 };
-use metaclaw_trainer_api::wire::{SampleReply, SampleRequest, Sampled, SampledSequence};
+use futures_util::future::try_join_all;
+use metaclaw_engine::generate::GenerateRequest;
+use metaclaw_trainer_api::{
+    AdapterName,
+    wire::{SampleReply, SampleRequest, Sampled, SampledSequence},
+};
 
 use crate::{
-    chat::{stops, temperature, top_k, top_p},
     error::ApiError,
-    host::{Draw, Event, Sampling},
-    json::JsonBody,
+    fields::{self, Field},
+    host::{Event, Generation},
+    json::{self, JsonBody, ReadBody},
+    sampling::SamplingBody,
     state::App,
 };
 
 /// The most continuations of one request.
 const MAX_SAMPLES: u32 = 64;
 
-/// Continuations of given ids, one after the other; each finds the prompt in the cache.
+/// The fork's fields, and what else is known of drawing.
+#[derive(Debug)]
+pub(crate) struct SampleBody {
+    own: SampleRequest,
+    sampling: SamplingBody,
+}
+
+impl ReadBody for SampleBody {
+    const FIELDS: &'static [Field] = fields::SAMPLE;
+
+    fn read(body: &[u8]) -> Result<Self, ApiError> {
+        Ok(Self {
+            own: json::parse(body)?,
+            sampling: json::parse(body)?,
+        })
+    }
+}
+
+/// Continuations of given ids, all at once.
 pub(crate) async fn sample(
     State(app): State<App>,
-    JsonBody(request): JsonBody<SampleRequest>,
+    JsonBody(body): JsonBody<SampleBody>,
 ) -> Result<Json<SampleReply>, ApiError> {
-    let mut draw = draw(&app, &request)?;
-    let _place = app.queue.enter()?;
-    let mut sequences = Vec::new();
-    for at in 0..request.num_samples {
-        draw.sampling.seed = request.seed.map(|seed| seed.wrapping_add(u64::from(at)));
-        sequences.push(one(&app, draw.clone()).await?);
-    }
+    let n = body.own.num_samples;
+    let draw = draw(&app, body)?;
+    let _place = app.queue.enter(n)?;
+    let generations = app.host.generate(draw, n).await?;
+    let sequences = try_join_all(generations.into_iter().map(whole)).await?;
     Ok(Json(SampleReply { sequences }))
 }
 
-fn draw(app: &App, request: &SampleRequest) -> Result<Draw, ApiError> {
-    if request.tokens.is_empty() {
-        let text = "tokens is empty: at least one token";
-        return Err(ApiError::field("tokens", text));
-    }
-    if !(1..=MAX_SAMPLES).contains(&request.num_samples) {
+fn draw(app: &App, body: SampleBody) -> Result<GenerateRequest, ApiError> {
+    let own = body.own;
+    if !(1..=MAX_SAMPLES).contains(&own.num_samples) {
         let text = format!(
             "num_samples is {}: from 1 to {MAX_SAMPLES}",
-            request.num_samples
+            own.num_samples
         );
         return Err(ApiError::field("num_samples", text));
     }
-    if request.max_tokens == 0 {
+    if own.max_tokens == 0 {
         return Err(ApiError::field("max_tokens", "max_tokens is 0: at least 1"));
     }
-    let room = app.host.room_after(request.tokens.len())?;
-    Ok(Draw {
-        prompt_ids: request.tokens.clone(),
-        adapter: app.models.resolve(request.model.as_deref(), &app.host)?,
-        max_tokens: room.min(request.max_tokens as usize),
-        sampling: Sampling {
-            temperature: temperature(request.temperature)?,
-            top_p: top_p(request.top_p)?,
-            top_k: top_k(request.top_k)?,
-            seed: request.seed,
-            stop: stops(request.stop.clone())?,
-        },
+    let room = app.host.room_after(own.tokens.len())?;
+    let adapter = app.models.resolve(own.model.as_deref(), &app.host)?;
+    let sampling = body.sampling.or(own.temperature, own.top_p, own.top_k);
+    Ok(GenerateRequest {
+        prompt_ids: own.tokens,
+        adapter: adapter
+            .as_ref()
+            .map(|name| AdapterName::as_str(name).to_owned()),
+        max_tokens: room.min(own.max_tokens as usize),
+        ..sampling.request()?
     })
 }
 
-async fn one(app: &App, draw: Draw) -> Result<SampledSequence, ApiError> {
-    let mut generation = app.host.generate(draw).await?;
+async fn whole(mut generation: Generation) -> Result<SampledSequence, ApiError> {
     let mut sequence = SampledSequence {
         tokens: Vec::new(),
         logprobs: Vec::new(),
@@ -91,9 +107,10 @@ pub(crate) async fn sampled(
     Path(id): Path<String>,
 ) -> Result<Json<Sampled>, ApiError> {
     let found = app.sampled.get(&id).ok_or_else(|| {
+        let shown = fields::cut(&id);
         ApiError::not_found(
             "sampled_not_found",
-            format!("nothing is kept of a reply {id:?}: records are of complete replies, and kept for 15 minutes or until newer ones need the room"),
+            format!("nothing is kept of a reply {shown:?}: records are of complete replies, and kept for 15 minutes or until newer ones need the room"),
         )
     })?;
     Ok(Json(Sampled::clone(&found)))

@@ -5,6 +5,7 @@ use std::{ops::Deref, sync::Arc};
 use metaclaw_trainer_api::ApiKey;
 
 use crate::{
+    bodies::Pool,
     host::Host,
     models::Models,
     queue::Queue,
@@ -18,6 +19,12 @@ pub(crate) struct Limits {
     pub(crate) n_queue: usize,
     /// Bytes of a body. A batch of 64 sequences of 8,192 tokens is about 40 MB as lists of numbers.
     pub(crate) body: usize,
+    /// Bytes of training bodies that are being worked on.
+    pub(crate) training_bodies: usize,
+    /// Bytes of other bodies that are being read.
+    pub(crate) text_bodies: usize,
+    /// Training calls that may wait or run.
+    pub(crate) n_training: usize,
     /// Bytes of sampled records.
     pub(crate) sampled: usize,
 }
@@ -33,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) models: Models,
     pub(crate) queue: Queue,
     pub(crate) sampled: SampledRing,
+    pub(crate) training_bodies: Pool,
+    pub(crate) text_bodies: Pool,
     key: Option<ApiKey>,
     pub(crate) limits: Limits,
 }
@@ -42,6 +51,9 @@ impl Default for Limits {
         Self {
             n_queue: 256,
             body: 256 << 20,
+            training_bodies: 512 << 20,
+            text_bodies: 64 << 20,
+            n_training: 64,
             sampled: sampled::MAX_BYTES,
         }
     }
@@ -55,6 +67,8 @@ impl App {
             models: Models::default(),
             queue: Queue::new(limits.n_queue),
             sampled: SampledRing::new(limits.sampled, sampled::KEEP),
+            training_bodies: Pool::new("training", limits.training_bodies, limits.n_training),
+            text_bodies: Pool::new("chats", limits.text_bodies, limits.n_queue),
             host,
             key,
             limits,

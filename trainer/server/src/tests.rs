@@ -1,6 +1,8 @@
 //! The server over the real engine, with a tiny random model in a folder of its own.
 
 mod chat;
+mod choices;
+mod fork;
 mod keeping;
 mod refusals;
 mod remote;
@@ -40,8 +42,15 @@ fn rig_with(limits: Limits, key: Option<&str>) -> Rig {
     let model = folder.path().join("tiny");
     std::fs::create_dir(&model).unwrap();
     write_tiny_model(&model, 7).unwrap();
+    rig_in(folder, limits, key)
+}
+
+/// A server of the model in `folder`.
+fn rig_in(folder: TempDir, limits: Limits, key: Option<&str>) -> Rig {
+    let model = folder.path().join("tiny");
     let host = Host::start(HostConfig {
-        model,
+        model: Some(model),
+        hub: None,
         cache_dir: folder.path().join("cache"),
         checkpoint_dir: folder.path().join("checkpoints"),
         bf16: false,

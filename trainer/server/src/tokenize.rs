@@ -17,6 +17,7 @@ pub(crate) async fn tokenize(
             let conversation = Conversation {
                 messages,
                 tools: request.tools,
+                variables: request.chat_template_kwargs,
                 system_append: None,
             };
             let open = request.add_generation_prompt;

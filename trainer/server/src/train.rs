@@ -4,12 +4,14 @@
 //! means convert. Nothing is retried here and nothing is deduplicated: a client that got no answer asks the
 //! checkpoints what was done.
 
+use std::str::FromStr;
+
 use axum::{
     Json,
     extract::{Path, State},
 };
 use metaclaw_trainer_api::{
-    AdapterName, CheckpointName,
+    AdapterName, CheckpointName, NameError, RunId,
     wire::{
         CheckpointLoadReply, CheckpointLoadRequest, CheckpointSaveReply, CheckpointSaveRequest,
         CheckpointsReply, CloseRunReply, CloseRunRequest, CreateReply, CreateRequest, DeleteReply,
@@ -17,6 +19,8 @@ use metaclaw_trainer_api::{
         OptimStepRequest, PruneReply, PruneRequest, SaveWeightsReply, SaveWeightsRequest,
     },
 };
+use serde::Deserialize;
+use serde_json::Value;
 
 use crate::{error::ApiError, host::Host, json::JsonBody, models::Models, state::App};
 
@@ -25,7 +29,7 @@ pub(crate) async fn create(
     State(app): State<App>,
     JsonBody(request): JsonBody<CreateRequest>,
 ) -> Result<Json<CreateReply>, ApiError> {
-    check_base(&app.host, &request.base_model)?;
+    app.host.load_base(&request.base_model).await?;
     app.host.create_run(request).await.map(Json)
 }
 
@@ -38,23 +42,6 @@ pub(crate) async fn close(
     Ok(Json(CloseRunReply {
         status: "ok".to_owned(),
     }))
-}
-
-/// The base that is asked for must be the one that is loaded: by its name, as `owner/name`, or not at all.
-fn check_base(host: &Host, wanted: &str) -> Result<(), ApiError> {
-    let last = wanted
-        .trim_end_matches('/')
-        .rsplit('/')
-        .next()
-        .unwrap_or(wanted);
-    if matches!(wanted, "" | "base" | "default") || last == host.base() {
-        return Ok(());
-    }
-    let text = format!(
-        "base_model {wanted:?} is not loaded: this server was started with {:?}",
-        host.base()
-    );
-    Err(ApiError::field("base_model", text))
 }
 
 /// Log-probabilities; touches no gradient.
@@ -87,25 +74,49 @@ pub(crate) async fn save_weights(
     JsonBody(request): JsonBody<SaveWeightsRequest>,
 ) -> Result<Json<SaveWeightsReply>, ApiError> {
     let run = request.session_id;
-    let name = match request.name.as_str() {
-        "" => format!("{run}-{}", app.host.step_of(run.clone()).await?),
-        name => name.to_owned(),
-    };
-    let name: AdapterName = name
-        .parse()
-        .map_err(|error| ApiError::field("name", format!("{error}")))?;
+    let name: AdapterName = name_of(&app, &run, request.name).await?;
     Models::check_free(&name, &app.host)?;
     let reply = app.host.save_adapter(run, name.clone()).await?;
     app.models.saved(name);
     Ok(Json(reply))
 }
 
+/// As a client sends it: the fork's may leave the name out.
+#[derive(Debug, Deserialize)]
+pub(crate) struct SaveCheckpointBody {
+    session_id: RunId,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    manifest: Value,
+}
+
 /// Saves adapter, optimiser and step.
 pub(crate) async fn save_checkpoint(
     State(app): State<App>,
-    JsonBody(request): JsonBody<CheckpointSaveRequest>,
+    JsonBody(body): JsonBody<SaveCheckpointBody>,
 ) -> Result<Json<CheckpointSaveReply>, ApiError> {
+    let name: CheckpointName = name_of(&app, &body.session_id, body.name).await?;
+    let request = CheckpointSaveRequest {
+        session_id: body.session_id,
+        name,
+        manifest: body.manifest,
+    };
     app.host.save_checkpoint(request).await.map(Json)
+}
+
+/// The name that was given, or else the run and its step.
+async fn name_of<T: FromStr<Err = NameError>>(
+    app: &App,
+    run: &RunId,
+    given: String,
+) -> Result<T, ApiError> {
+    let name = match given.as_str() {
+        "" => format!("{run}-{}", app.host.step_of(run.clone()).await?),
+        _ => given,
+    };
+    name.parse()
+        .map_err(|error: NameError| ApiError::field("name", error.to_string()))
 }
 
 /// Makes a run what a checkpoint holds.

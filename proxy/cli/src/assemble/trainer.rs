@@ -9,15 +9,17 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock, PoisonError},
     thread,
+    time::Duration,
 };
 
 use anyhow::Context as _;
 use metaclaw_gateway::{Endpoint as ServingEndpoint, Serving};
+use metaclaw_learner::NoTokenIds;
 use metaclaw_llm::{http_client, loopback_client};
 use metaclaw_trainer_api::{
     AdapterName, ApiKey, Endpoint, RemoteBackend, RemoteConfig, TrainingBackend,
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
@@ -28,6 +30,8 @@ use crate::{
     supervise::{OnAddress, Supervisor, TrainerSpec, TrainerState, find_trainer},
 };
 
+/// How long the start waits to learn what a training server can do.
+const HEALTH_DEADLINE: Duration = Duration::from_secs(3);
 /// The base model's name at the training server, whatever its file is called.
 pub(super) const BASE: &str = "base";
 /// Variables that would change what the trainer does; it gets everything by flag.
@@ -96,6 +100,26 @@ impl TrainingSide {
                 })
             }
         }
+    }
+}
+
+/// Refuses a training server from which nothing could be learned, as the community fork's. One that does not answer yet
+/// is looked at again when there is something to train.
+///
+/// # Errors
+/// When it answers, and is no server of ours.
+pub(super) async fn refuse_forks(
+    policy: &Policy,
+    backend: &dyn TrainingBackend,
+) -> anyhow::Result<()> {
+    let Policy::Remote { url, .. } = policy else {
+        return Ok(());
+    };
+    match timeout(HEALTH_DEADLINE, backend.health()).await {
+        Ok(Ok(health)) if !health.capabilities.sampled => Err(anyhow::anyhow!(
+            "rl.remote_url {url}: {NoTokenIds}; or set mode: skills_only"
+        )),
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 

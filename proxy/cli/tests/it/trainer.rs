@@ -4,6 +4,7 @@ use std::{os::unix::fs::PermissionsExt as _, path::Path};
 
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::{Value, json};
 
 use crate::harness::{TestHome, Upstream, until};
 
@@ -225,4 +226,24 @@ async fn a_trainer_that_was_never_built_is_missed_in_words() {
     std::fs::remove_file(home.path().join("bin/metaclaw-trainer")).unwrap();
     let refusal = home.refusal(&["start"]).await.unwrap();
     insta::assert_snapshot!(refusal, @r#"metaclaw: metaclaw-trainer is neither beside HOME/bin/metaclaw nor in PATH: `cargo xtask start` builds it, or set mode: skills_only"#);
+}
+
+/// As the fork's server answers: nothing of what it can do.
+async fn forks_health() -> axum::Json<Value> {
+    axum::Json(
+        json!({"status": "healthy", "gpu_count": 2, "model": "", "step": 0, "inference_backend": "hf", "version": "0.1.0"}),
+    )
+}
+
+#[tokio::test]
+async fn a_training_server_that_gives_no_ids_is_refused_at_the_start() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let routes = axum::Router::new().route("/v1/health", axum::routing::get(forks_health));
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move { axum::serve(listener, routes).await });
+    let config = format!("mode: rl\nproxy: {{port: 0}}\nrl: {{remote_url: 'http://{address}'}}\n");
+    let home = TestHome::new(&config).unwrap();
+    let refusal = home.refusal(&["start"]).await.unwrap();
+    insta::assert_snapshot!(refusal.replace(&address.to_string(), "ADDRESS"));
 }

@@ -224,6 +224,15 @@ fn only_replies_from_near_the_policy_itself_are_pushed_by_their_verdict() {
         (json!({"temperature": 1.5}), false),
         (json!({"top_p": 0.9}), false),
         (json!({"top_k": 50}), false),
+        (
+            json!({"min_p": 0, "repetition_penalty": 1, "presence_penalty": 0.0}),
+            true,
+        ),
+        (json!({"min_p": 0.1}), false),
+        (json!({"repetition_penalty": 1.1}), false),
+        (json!({"frequency_penalty": -0.5}), false),
+        (json!({"min_tokens": 5}), false),
+        (json!({"ignore_eos": true}), false),
     ] {
         let mut turn = good(0, None);
         turn.request.params = params.as_object().unwrap().clone();

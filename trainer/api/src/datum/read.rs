@@ -19,6 +19,7 @@ const ADVANTAGES: &str = "advantages";
 
 /// A datum as it is written, unchecked.
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct DatumWire {
     model_input_tokens: Vec<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,6 +36,7 @@ struct DatumWire {
 
 /// One named tensor of the second form.
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct TensorWire {
     dtype: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,10 +1,16 @@
 //! Text and ids: sample, tokenise, what was sampled.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::yes;
 use crate::AdapterName;
+
+/// The temperature that replies are drawn at when a request names none: a training decision.
+///
+/// At 0.7 replies are good to read and still vary enough to learn from; without top-p every log-probability is that
+/// of the whole distribution. The fork's default for `/v1/sample` is the same.
+pub const DEFAULT_TEMPERATURE: f64 = 0.7;
 
 /// `POST /v1/sample`; the defaults are the fork's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,7 +49,7 @@ mod sample_defaults {
         1
     }
     pub(super) fn temperature() -> f64 {
-        0.7
+        super::DEFAULT_TEMPERATURE
     }
     pub(super) fn max_tokens() -> u32 {
         2048
@@ -58,7 +64,7 @@ mod sample_defaults {
 
 /// One stop string, or several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a text or a list of texts")]
 pub enum Stop {
     /// One.
     One(String),
@@ -116,6 +122,9 @@ pub struct TokenizeRequest {
     /// Whether the text ends where the assistant begins.
     #[serde(default = "yes")]
     pub add_generation_prompt: bool,
+    /// Variables of the template, such as `enable_thinking`.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub chat_template_kwargs: Map<String, Value>,
 }
 
 /// Answer to [`TokenizeRequest`].

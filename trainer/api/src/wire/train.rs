@@ -26,7 +26,7 @@ fn importance_sampling() -> LossFn {
 /// `POST /v1/lora/create`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CreateRequest {
-    /// Name of the base model; empty or `base` for the one that is loaded.
+    /// Name or path of the base model, or `owner/name`; empty or `base` for the one that is loaded.
     #[serde(default)]
     pub base_model: String,
     /// LoRA rank.

@@ -21,6 +21,8 @@ pub enum Dtype {
 pub struct EngineConfig {
     /// A `.gguf` file, or a Hugging Face folder.
     pub model: PathBuf,
+    /// What the model is called; `None` for its file's or folder's name, which in a hub's cache is a revision.
+    pub name: Option<String>,
     /// Where a GGUF is unpacked to, once.
     pub cache_dir: PathBuf,
     /// Holds `adapters/` and `checkpoints/`.
@@ -76,6 +78,7 @@ impl EngineConfig {
     pub fn new(model: PathBuf, cache_dir: PathBuf, checkpoint_dir: PathBuf) -> Self {
         Self {
             model,
+            name: None,
             cache_dir,
             checkpoint_dir,
             dtype: Dtype::default(),

@@ -47,6 +47,7 @@ impl Core {
     pub(super) fn load(config: &EngineConfig) -> Result<(Self, ModelInfo), LoadError> {
         set_threads(config.threads)?;
         let (dir, name) = locate(config)?;
+        let name = config.name.clone().unwrap_or(name);
         let tokenizer = Arc::new(ChatTokenizer::load(&dir)?);
         let model = Model::load(&dir, config.dtype.kind())?;
         let sha = weights::fingerprint(&dir)?;

@@ -66,6 +66,11 @@ impl TokenBytes {
         }
         Some(Self { pieces })
     }
+
+    pub(super) fn of(&self, id: u32) -> &[u8] {
+        let piece = self.pieces.get(id as usize);
+        piece.map_or(&[], |piece| &piece.bytes)
+    }
 }
 
 /// A decoder may be a sequence of several.

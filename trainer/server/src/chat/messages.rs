@@ -27,7 +27,8 @@ pub(crate) fn check(messages: &[Value]) -> Result<(), ApiError> {
         let role = message.get("role").and_then(Value::as_str);
         if let Some(role) = role.filter(|role| !ROLES.contains(role)) {
             let field = format!("messages[{at}].role");
-            let text = format!("{field} is {role:?}: one of {}", ROLES.join(", "));
+            let (role, all) = (crate::fields::cut(role), ROLES.join(", "));
+            let text = format!("{field} is {role:?}: one of {all}");
             return Err(ApiError::field(field, text));
         }
     }

@@ -4,41 +4,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::think::Piece;
+use super::{logprobs::TokenLogprob, think::Piece, usage::Usage};
 
 /// What all parts of one reply say.
 #[derive(Debug, Clone)]
 pub(crate) struct Head {
     /// `chatcmpl-` and 24 hex digits; what `/v1/sampled/{id}` is asked for.
-    pub(crate) id: String,
+    id: String,
     /// Unix seconds.
     created: u64,
     /// The adapter, or the base model.
     model: String,
-}
-
-/// How many tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) struct Usage {
-    prompt_tokens: usize,
-    completion_tokens: usize,
-    total_tokens: usize,
-    prompt_tokens_details: PromptDetails,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-struct PromptDetails {
-    cached_tokens: usize,
-}
-
-/// One token's log-probability, as OpenAI writes it.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct TokenLogprob {
-    pub(crate) token: String,
-    /// At temperature 1 over the full vocabulary.
-    pub(crate) logprob: f32,
-    bytes: Vec<u8>,
-    top_logprobs: [(); 0],
 }
 
 /// One event's news.
@@ -93,8 +69,9 @@ struct Message {
     reasoning_content: String,
 }
 
+/// One of the replies to a request, whole.
 #[derive(Debug, Serialize)]
-struct Choice {
+pub(crate) struct Choice {
     index: u32,
     message: Message,
     logprobs: Option<Logprobs>,
@@ -108,7 +85,7 @@ pub(crate) struct Completion {
     object: &'static str,
     created: u64,
     model: String,
-    choices: [Choice; 1],
+    choices: Vec<Choice>,
     usage: Usage,
 }
 
@@ -128,29 +105,22 @@ impl Head {
         }
     }
 
+    /// What `/v1/sampled/{id}` is asked for: of the first choice the reply's id, of the others with their index.
+    pub(crate) fn choice_id(&self, index: u32) -> String {
+        match index {
+            0 => self.id.clone(),
+            _ => format!("{}-{index}", self.id),
+        }
+    }
+
     /// A whole reply.
-    pub(crate) fn completion(
-        self,
-        piece: Piece,
-        logprobs: Option<Vec<TokenLogprob>>,
-        finish_reason: &'static str,
-        usage: Usage,
-    ) -> Completion {
+    pub(crate) fn completion(self, choices: Vec<Choice>, usage: Usage) -> Completion {
         Completion {
             id: self.id,
             object: "chat.completion",
             created: self.created,
             model: self.model,
-            choices: [Choice {
-                index: 0,
-                message: Message {
-                    role: "assistant",
-                    content: piece.content,
-                    reasoning_content: piece.reasoning,
-                },
-                logprobs: logprobs.map(|content| Logprobs { content }),
-                finish_reason,
-            }],
+            choices,
             usage,
         }
     }
@@ -163,6 +133,28 @@ impl Head {
             model: &self.model,
             choices,
             usage,
+        }
+    }
+}
+
+// === impl Choice ===
+
+impl Choice {
+    pub(crate) fn new(
+        index: u32,
+        piece: Piece,
+        logprobs: Option<Vec<TokenLogprob>>,
+        finish_reason: &'static str,
+    ) -> Self {
+        Self {
+            index,
+            message: Message {
+                role: "assistant",
+                content: piece.content,
+                reasoning_content: piece.reasoning,
+            },
+            logprobs: logprobs.map(|content| Logprobs { content }),
+            finish_reason,
         }
     }
 }
@@ -184,44 +176,49 @@ impl EventWriter {
         }
     }
 
-    /// The first event: who speaks.
-    pub(crate) fn role(&self) -> String {
+    /// A choice's first event: who speaks.
+    pub(crate) fn role(&self, index: u32) -> String {
         let delta = Delta {
             role: Some("assistant"),
             content: Some(String::new()),
             ..Delta::default()
         };
-        self.event(delta, None, None)
+        self.event(index, delta, None, None)
     }
 
-    /// News.
-    pub(crate) fn news(&self, piece: Piece, logprobs: Vec<TokenLogprob>) -> String {
+    /// News of a choice.
+    pub(crate) fn news(&self, index: u32, piece: Piece, logprobs: Vec<TokenLogprob>) -> String {
         let delta = Delta {
             role: None,
             reasoning_content: some(piece.reasoning),
             content: some(piece.content),
         };
         let logprobs = (!logprobs.is_empty()).then_some(Logprobs { content: logprobs });
-        self.event(delta, logprobs, None)
+        self.event(index, delta, logprobs, None)
     }
 
-    /// The end: the reason, the usage if it was asked for, and `[DONE]`.
-    pub(crate) fn end(&self, finish_reason: &'static str, usage: Usage) -> String {
-        let mut text = self.event(Delta::default(), None, Some(finish_reason));
-        if self.include_usage {
-            text += &event(&self.head.chunk(vec![], Some(ToldUsage::Now(usage))));
-        }
-        text + "data: [DONE]\n\n"
+    /// A choice's end.
+    pub(crate) fn finish(&self, index: u32, reason: &'static str) -> String {
+        self.event(index, Delta::default(), None, Some(reason))
+    }
+
+    /// The end: the usage if it was asked for, and `[DONE]`.
+    pub(crate) fn end(&self, usage: Usage) -> String {
+        let usage = self
+            .include_usage
+            .then(|| event(&self.head.chunk(vec![], Some(ToldUsage::Now(usage)))));
+        usage.unwrap_or_default() + "data: [DONE]\n\n"
     }
 
     fn event(
         &self,
+        index: u32,
         delta: Delta,
         logprobs: Option<Logprobs>,
         finish_reason: Option<&'static str>,
     ) -> String {
         let choice = ChunkChoice {
-            index: 0,
+            index,
             delta,
             logprobs,
             finish_reason,
@@ -244,37 +241,9 @@ pub(crate) fn event(data: &impl Serialize) -> String {
     }
 }
 
-// === impl Usage ===
-
-impl Usage {
-    pub(crate) fn new(n_prompt: usize, n_generated: usize, n_cached: usize) -> Self {
-        Self {
-            prompt_tokens: n_prompt,
-            completion_tokens: n_generated,
-            total_tokens: n_prompt + n_generated,
-            prompt_tokens_details: PromptDetails {
-                cached_tokens: n_cached,
-            },
-        }
-    }
-}
-
-// === impl TokenLogprob ===
-
-impl TokenLogprob {
-    pub(crate) fn new(token: &str, logprob: f32) -> Self {
-        Self {
-            token: token.to_owned(),
-            logprob,
-            bytes: token.as_bytes().to_vec(),
-            top_logprobs: [],
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::logprobs, *};
 
     #[test]
     fn the_events_are_openais() {
@@ -287,11 +256,12 @@ mod tests {
             reasoning: "hm".to_owned(),
             content: "Paris".to_owned(),
         };
-        let logprobs = vec![TokenLogprob::new("Paris", -0.5)];
+        let logprobs = vec![logprobs::for_test("Paris", -0.5)];
         let events = [
-            writer.role(),
-            writer.news(piece, logprobs),
-            writer.end("stop", Usage::new(3, 2, 1)),
+            writer.role(0),
+            writer.news(0, piece, logprobs),
+            writer.finish(0, "stop"),
+            writer.end(Usage::new(3, 2, 1)),
         ];
         insta::assert_snapshot!(events.concat());
     }

@@ -1,58 +1,60 @@
 //! A chat request, read and checked.
 
-use metaclaw_trainer_api::wire::Stop;
+use metaclaw_engine::generate::GenerateRequest;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::messages;
+use super::{messages, thinking::ThinkingBody};
 use crate::{
     error::ApiError,
-    host::{Conversation, Sampling},
+    fields::{self, Field},
+    host::Conversation,
+    json::{self, ReadBody},
+    sampling::SamplingBody,
 };
 
-/// What a reply is drawn at when the request does not say: a training decision (`learning.md` 4).
-/// At T = 0.7 replies are good to read and still vary enough to learn from; without top-p every
-/// log-probability is that of the whole distribution.
-pub(crate) const DEFAULT_TEMPERATURE: f64 = 0.7;
-/// Off.
-pub(crate) const DEFAULT_TOP_P: f64 = 1.0;
-/// The most stop strings: each is looked for at every token.
-const MAX_STOPS: usize = 16;
-/// The hottest temperature, as OpenAI has it.
-const MAX_TEMPERATURE: f64 = 2.0;
+/// The most choices of one request: as many as the engine runs at once.
+const MAX_CHOICES: u32 = 16;
 
-/// The body as clients send it. Fields not named here are about billing, storage and the like, and
-/// change nothing in the reply.
-#[derive(Debug, Deserialize)]
+/// The body as clients send it; `fields::CHAT` says what becomes of what is not read here.
+#[derive(Debug)]
 pub(crate) struct ChatBody {
+    own: OwnFields,
+    sampling: SamplingBody,
+    thinking: ThinkingBody,
+}
+
+#[derive(Debug, Deserialize)]
+struct OwnFields {
     messages: Vec<Value>,
     model: Option<String>,
     tools: Option<Value>,
-    #[serde(default)]
+    tool_choice: Option<Value>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
-    temperature: Option<f64>,
-    top_p: Option<f64>,
-    top_k: Option<i64>,
-    seed: Option<i64>,
-    stop: Option<Stop>,
-    max_tokens: Option<u64>,
-    max_completion_tokens: Option<u64>,
-    n: Option<u64>,
+    max_tokens: Option<usize>,
+    max_completion_tokens: Option<usize>,
+    n: Option<u32>,
     logprobs: Option<bool>,
-    top_logprobs: Option<u64>,
-    frequency_penalty: Option<f64>,
-    presence_penalty: Option<f64>,
-    logit_bias: Option<Map<String, Value>>,
-    response_format: Option<Value>,
+    top_logprobs: Option<usize>,
+    response_format: Option<ResponseFormat>,
     /// Ours: lessons, added at the end of the system text, be it the client's or the template's own.
     metaclaw_system_append: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct StreamOptions {
-    #[serde(default)]
     include_usage: Option<bool>,
+    /// OpenAI's padding against eavesdroppers: of no effect on what is said.
+    #[serde(rename = "include_obfuscation")]
+    _include_obfuscation: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ResponseFormat {
+    #[serde(rename = "type")]
+    kind: String,
 }
 
 /// The request, checked.
@@ -62,10 +64,8 @@ pub(crate) struct ChatRequest {
     pub(crate) model: Option<String>,
     /// For the template.
     pub(crate) conversation: Conversation,
-    /// How to draw.
-    pub(crate) sampling: Sampling,
-    /// At most this many new tokens; `None` for what the context leaves.
-    pub(crate) max_tokens: Option<u64>,
+    /// How to draw; without a prompt yet.
+    pub(crate) draw: GenerateRequest,
     /// How to answer.
     pub(crate) form: Form,
 }
@@ -73,6 +73,8 @@ pub(crate) struct ChatRequest {
 /// How to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Form {
+    /// So many choices.
+    pub(crate) n: u32,
     /// As an event stream.
     pub(crate) stream: bool,
     /// With a last event that has the usage.
@@ -83,104 +85,109 @@ pub(crate) struct Form {
 
 // === impl ChatBody ===
 
+impl ReadBody for ChatBody {
+    const FIELDS: &'static [Field] = fields::CHAT;
+
+    fn read(body: &[u8]) -> Result<Self, ApiError> {
+        Ok(Self {
+            own: json::parse(body)?,
+            sampling: json::parse(body)?,
+            thinking: json::parse(body)?,
+        })
+    }
+}
+
 impl ChatBody {
     /// Checks every field.
     ///
     /// # Errors
     /// Names the field, what was given and what is allowed.
     pub(crate) fn check(self) -> Result<ChatRequest, ApiError> {
-        self.refuse_what_is_not_there()?;
-        let max_tokens = match (self.max_completion_tokens, self.max_tokens) {
-            (Some(0), _) => return Err(at_least_one("max_completion_tokens")),
-            (None, Some(0)) => return Err(at_least_one("max_tokens")),
-            (newer, older) => newer.or(older),
-        };
-        messages::check(&self.messages)?;
-        let form = Form {
-            stream: self.stream.unwrap_or(false),
-            include_usage: self
-                .stream_options
-                .and_then(|options| options.include_usage)
-                .unwrap_or(false),
-            logprobs: self.logprobs.unwrap_or(false),
-        };
+        let own = self.own;
+        messages::check(&own.messages)?;
+        check_format(own.response_format)?;
+        let n = own.n.unwrap_or(1);
+        if !(1..=MAX_CHOICES).contains(&n) {
+            let text = format!("n is {n}: from 1 to {MAX_CHOICES}");
+            return Err(ApiError::field("n", text));
+        }
+        let logprobs = own.logprobs.unwrap_or(false);
+        let options = own.stream_options;
         Ok(ChatRequest {
-            model: self.model,
+            model: own.model,
+            draw: GenerateRequest {
+                max_tokens: max_tokens(own.max_completion_tokens, own.max_tokens)?,
+                top_logprobs: top_logprobs(own.top_logprobs.unwrap_or(0), logprobs)?,
+                ..self.sampling.request()?
+            },
             conversation: Conversation {
-                messages: self.messages,
-                tools: tools(self.tools)?,
-                system_append: self.metaclaw_system_append,
+                messages: own.messages,
+                tools: tools(own.tools, own.tool_choice.as_ref())?,
+                variables: self.thinking.variables()?,
+                system_append: own.metaclaw_system_append,
             },
-            sampling: Sampling {
-                temperature: temperature(self.temperature.unwrap_or(DEFAULT_TEMPERATURE))?,
-                top_p: top_p(self.top_p.unwrap_or(DEFAULT_TOP_P))?,
-                top_k: top_k(self.top_k.unwrap_or(0))?,
-                seed: self.seed.map(i64::cast_unsigned),
-                stop: stops(self.stop)?,
+            form: Form {
+                n,
+                stream: own.stream.unwrap_or(false),
+                include_usage: options.and_then(|it| it.include_usage).unwrap_or(false),
+                logprobs,
             },
-            max_tokens,
-            form,
         })
     }
+}
 
-    /// What would change the reply and is not built: refused, because leaving it out in silence
-    /// would be another reply than the one asked for.
-    fn refuse_what_is_not_there(&self) -> Result<(), ApiError> {
-        let refuse = |field: &str, given: String, allowed: &str| {
-            Err(ApiError::field(
-                field,
-                format!("{field} is {given}: {allowed}"),
-            ))
-        };
-        if let Some(n) = self.n.filter(|n| *n != 1) {
-            return refuse("n", n.to_string(), "this engine gives one choice, 1");
-        }
-        if let Some(n) = self.top_logprobs.filter(|n| *n != 0) {
-            return refuse(
-                "top_logprobs",
-                n.to_string(),
-                "only the drawn token's log-probability is given, 0",
+/// Without a limit, what the context leaves.
+fn max_tokens(newer: Option<usize>, older: Option<usize>) -> Result<usize, ApiError> {
+    let (field, given) = match newer {
+        Some(given) => ("max_completion_tokens", given),
+        None => ("max_tokens", older.unwrap_or(usize::MAX)),
+    };
+    if given > 0 {
+        return Ok(given);
+    }
+    Err(ApiError::field(field, format!("{field} is 0: at least 1")))
+}
+
+/// How many there may be is the engine's to check.
+fn top_logprobs(given: usize, logprobs: bool) -> Result<usize, ApiError> {
+    if given == 0 || logprobs {
+        return Ok(given);
+    }
+    let text = format!("top_logprobs is {given}, allowed: 0 (without logprobs true)");
+    Err(ApiError::field("top_logprobs", text))
+}
+
+fn check_format(format: Option<ResponseFormat>) -> Result<(), ApiError> {
+    match format {
+        Some(format) if format.kind != "text" => {
+            let field = "response_format.type";
+            let kind = fields::cut(&format.kind);
+            let text = format!(
+                "{field} is {kind:?}, allowed: \"text\" (no grammar is put on replies: say in a message what form you want)"
             );
+            Err(ApiError::field(field, text).with_code("unsupported_value"))
         }
-        let penalties = [
-            ("frequency_penalty", self.frequency_penalty),
-            ("presence_penalty", self.presence_penalty),
-        ];
-        for (field, value) in penalties {
-            if let Some(value) = value.filter(|value| *value != 0.0) {
-                return refuse(field, value.to_string(), "this engine has no penalties, 0");
-            }
-        }
-        if let Some(bias) = self.logit_bias.as_ref().filter(|bias| !bias.is_empty()) {
-            return refuse(
-                "logit_bias",
-                format!("{} entries", bias.len()),
-                "this engine has no bias, {}",
-            );
-        }
-        let format = self
-            .response_format
-            .as_ref()
-            .and_then(|format| format.get("type")?.as_str());
-        match format {
-            None | Some("text") => Ok(()),
-            Some(other) => refuse(
-                "response_format.type",
-                format!("{other:?}"),
-                "this engine writes \"text\"",
-            ),
-        }
+        Some(_) | None => Ok(()),
     }
 }
 
-fn at_least_one(field: &str) -> ApiError {
-    ApiError::field(field, format!("{field} is 0: at least 1"))
-}
-
-fn tools(tools: Option<Value>) -> Result<Option<Value>, ApiError> {
+/// The tools that the template is shown: none where none may be called.
+fn tools(tools: Option<Value>, choice: Option<&Value>) -> Result<Option<Value>, ApiError> {
+    let is_off = match choice {
+        None | Some(Value::Null) => false,
+        Some(Value::String(choice)) if choice == "auto" => false,
+        Some(Value::String(choice)) if choice == "none" => true,
+        Some(other) => {
+            let given = fields::cut(&other.to_string());
+            let text = format!(
+                "tool_choice is {given}, allowed: \"auto\" or \"none\" (a call cannot be forced)"
+            );
+            return Err(ApiError::field("tool_choice", text).with_code("unsupported_value"));
+        }
+    };
     match tools {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::Array(tools)) if tools.is_empty() => Ok(None),
+        Some(Value::Array(tools)) if tools.is_empty() || is_off => Ok(None),
         Some(tools @ Value::Array(_)) => Ok(Some(tools)),
         Some(_) => Err(ApiError::field(
             "tools",
@@ -189,107 +196,5 @@ fn tools(tools: Option<Value>) -> Result<Option<Value>, ApiError> {
     }
 }
 
-/// Checks a temperature.
-pub(crate) fn temperature(value: f64) -> Result<f64, ApiError> {
-    if (0.0..=MAX_TEMPERATURE).contains(&value) {
-        return Ok(value);
-    }
-    let text = format!("temperature is {value}: from 0 to {MAX_TEMPERATURE}");
-    Err(ApiError::field("temperature", text))
-}
-
-/// Checks a `top_p`.
-pub(crate) fn top_p(value: f64) -> Result<f64, ApiError> {
-    if value > 0.0 && value <= 1.0 {
-        return Ok(value);
-    }
-    let text = format!("top_p is {value}: above 0, at most 1");
-    Err(ApiError::field("top_p", text))
-}
-
-/// Checks a `top_k`; 0 and -1 are off, as clients of other servers write it.
-pub(crate) fn top_k(value: i64) -> Result<Option<u32>, ApiError> {
-    match value {
-        0 | -1 => Ok(None),
-        _ => u32::try_from(value).map(Some).map_err(|_| {
-            let text = format!("top_k is {value}: at least 1, or 0 for all");
-            ApiError::field("top_k", text)
-        }),
-    }
-}
-
-/// Checks stop strings.
-pub(crate) fn stops(stop: Option<Stop>) -> Result<Vec<String>, ApiError> {
-    let stops = stop.map(Stop::into_strings).unwrap_or_default();
-    if stops.len() <= MAX_STOPS {
-        return Ok(stops);
-    }
-    let text = format!("stop has {} strings: at most {MAX_STOPS}", stops.len());
-    Err(ApiError::field("stop", text))
-}
-
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn check(more: &Value) -> Result<ChatRequest, ApiError> {
-        let mut body = json!({"messages": [{"role": "user", "content": "hi"}]});
-        let into = body.as_object_mut().unwrap();
-        into.extend(more.as_object().unwrap().clone());
-        crate::json::parse::<ChatBody>(body.to_string().as_bytes())?.check()
-    }
-
-    #[test]
-    fn what_is_not_said_has_the_policys_defaults() {
-        let request = check(&json!({"stream": null, "stop": null, "tools": []})).unwrap();
-        assert_eq!(
-            request.sampling,
-            Sampling {
-                temperature: 0.7,
-                top_p: 1.0,
-                top_k: None,
-                seed: None,
-                stop: vec![]
-            }
-        );
-        assert_eq!(
-            (request.max_tokens, request.conversation.tools),
-            (None, None)
-        );
-        assert!(!request.form.stream);
-    }
-
-    #[test]
-    fn the_newer_name_of_a_limit_wins() {
-        let request = check(&json!({"max_tokens": 5, "max_completion_tokens": 7})).unwrap();
-        assert_eq!(request.max_tokens, Some(7));
-    }
-
-    #[test]
-    fn what_cannot_be_done_is_refused_by_field() {
-        let bad = [
-            json!({"n": 2}),
-            json!({"temperature": 2.5}),
-            json!({"temperature": "hot"}),
-            json!({"top_p": 0}),
-            json!({"top_k": -2}),
-            json!({"max_tokens": 0}),
-            json!({"max_completion_tokens": -1}),
-            json!({"stop": 7}),
-            json!({"stop": vec!["x"; 17]}),
-            json!({"top_logprobs": 3}),
-            json!({"frequency_penalty": 0.5}),
-            json!({"logit_bias": {"5": 1}}),
-            json!({"response_format": {"type": "json_object"}}),
-            json!({"tools": "all"}),
-            json!({"messages": "hi"}),
-        ];
-        let messages: Vec<String> = bad
-            .iter()
-            .map(|more| check(more).unwrap_err().to_string())
-            .collect();
-        insta::assert_snapshot!(messages.join("\n"));
-    }
-}
+mod tests;

@@ -1,10 +1,13 @@
 //! A reply on its way: the text for the client, and the record of what was sampled.
 
+use std::sync::Arc;
+
 use metaclaw_trainer_api::{AdapterName, wire::Sampled};
 
 use super::{
-    reply::{Head, TokenLogprob, Usage},
+    logprobs::TokenLogprob,
     think::{Piece, ThinkSplitter},
+    usage::Usage,
 };
 use crate::{
     error::ApiError,
@@ -19,10 +22,10 @@ pub(crate) struct Running {
     app: App,
     generation: Generation,
     splitter: ThinkSplitter,
-    prompt: String,
+    prompt: Arc<Prompt>,
     /// Put into the ring when the reply is complete; before that it is nobody's training data.
     sampled: Option<Sampled>,
-    _place: Place,
+    _place: Arc<Place>,
 }
 
 /// What happened next.
@@ -45,42 +48,43 @@ pub(crate) enum News {
 // === impl Running ===
 
 impl Running {
+    /// `id` is what its record is kept under.
     pub(crate) fn new(
         app: &App,
-        head: &Head,
-        prompt: &Prompt,
+        id: String,
+        prompt: &Arc<Prompt>,
         adapter: Option<AdapterName>,
         generation: Generation,
-        place: Place,
+        place: &Arc<Place>,
     ) -> Self {
         let sampled = Sampled {
-            id: head.id.clone(),
+            id,
             prompt_ids: prompt.ids.clone(),
             ids: Vec::new(),
             logprobs: Vec::new(),
             sampling_logprobs: Vec::new(),
             adapter,
-            version: generation.version,
+            version: generation.version(),
             base: app.host.base().to_owned(),
         };
         Self {
             app: app.clone(),
             generation,
             splitter: ThinkSplitter::new(&prompt.text),
-            prompt: prompt.text.clone(),
+            prompt: Arc::clone(prompt),
             sampled: Some(sampled),
-            _place: place,
+            _place: Arc::clone(place),
         }
     }
 
-    /// The next token, or the end.
+    /// The next token, with its log-probability if that is wanted, or the end.
     ///
     /// # Errors
     /// When the engine failed.
     ///
     /// # Cancel safety
     /// None needed: dropping the future with the reply is how a client that hangs up ends it.
-    pub(crate) async fn next(&mut self) -> Result<News, ApiError> {
+    pub(crate) async fn next(&mut self, logprobs: bool) -> Result<News, ApiError> {
         match self.generation.next().await? {
             Event::Token(token) => {
                 if let Some(sampled) = &mut self.sampled {
@@ -90,13 +94,13 @@ impl Running {
                 }
                 Ok(News::Text {
                     piece: self.splitter.push(&token.text),
-                    logprob: Some(TokenLogprob::new(&token.text, token.logprob)),
+                    logprob: logprobs.then(|| TokenLogprob::new(&token, &self.app.host)),
                 })
             }
             Event::End(end) => {
                 if let Some(sampled) = self.sampled.take() {
                     let host = &self.app.host;
-                    host.remember(&self.prompt, &sampled.prompt_ids, &sampled.ids);
+                    host.remember(&self.prompt.text, &sampled.prompt_ids, &sampled.ids);
                     self.app.sampled.put(sampled);
                 }
                 Ok(News::End {

@@ -27,7 +27,8 @@ impl Host {
         // Whoever asks whether one was saved waits for the save.
         drop(self.store.turn().await);
         let names = self.adapter_names()?;
-        let loaded = self.engine.adapters().loaded();
+        let engine = self.engine.get().ok();
+        let loaded = engine.map_or_else(Vec::new, |engine| engine.adapters().loaded());
         let info = |name: AdapterName| {
             let lease = loaded.iter().find(|lease| lease.name() == name.as_str());
             self.adapter_info(name, lease)
@@ -61,7 +62,7 @@ impl Host {
         &self,
         name: &AdapterName,
     ) -> Result<LoadAdapterReply, ApiError> {
-        let lease = self.engine.load_adapter(name.as_str()).await;
+        let lease = self.engine.get()?.load_adapter(name.as_str()).await;
         let lease = lease.map_err(RunError::from)?;
         Ok(LoadAdapterReply {
             status: "ok".to_owned(),
@@ -73,7 +74,8 @@ impl Host {
 
     /// Takes an adapter out of memory once the replies that use it have ended; whether it was there.
     pub(crate) fn unload(&self, name: &AdapterName) -> bool {
-        self.engine.adapters().unload(name.as_str())
+        let engine = self.engine.get();
+        engine.is_ok_and(|engine| engine.adapters().unload(name.as_str()))
     }
 
     /// Deletes an adapter. The checkpoint of its name stays.
@@ -82,7 +84,7 @@ impl Host {
     /// 404 for an unknown one, 409 while a reply uses it.
     pub(crate) async fn delete_adapter(&self, name: AdapterName) -> Result<(), ApiError> {
         let turn = self.store.turn().await;
-        let adapters = self.engine.adapters().clone();
+        let adapters = self.engine.get()?.adapters().clone();
         if adapters.is_in_use(name.as_str()) {
             let text = format!("adapter {name} is in use: replies that it makes have not ended");
             return Err(ApiError::adapter_in_use(text));

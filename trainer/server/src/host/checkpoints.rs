@@ -30,7 +30,7 @@ impl Host {
         let turn = self.store.turn().await;
         let snapshot = self.snapshot(&run).await?;
         let step = snapshot.adam.steps;
-        let (folder, base) = (self.store.folder.clone(), self.engine.base().id.clone());
+        let (folder, base) = (self.store.folder.clone(), self.engine.get()?.base().id.clone());
         let save =
             move |_: &mut _| adapter::save(&folder, name.as_str(), &snapshot.lora, &base, step);
         let saved = turn.work(save).await?;
@@ -57,7 +57,7 @@ impl Host {
         let (run, name) = (request.session_id, request.name);
         let turn = self.store.turn().await;
         let snapshot = self.snapshot(&run).await?;
-        let (folder, base) = (self.store.folder.clone(), self.engine.base().id.clone());
+        let (folder, base) = (self.store.folder.clone(), self.engine.get()?.base().id.clone());
         let (saved_as, manifest) = (name.clone(), request.manifest);
         let save = move |_: &mut _| {
             checkpoint::save(&folder, saved_as.as_str(), &base, &snapshot, &manifest)
@@ -88,7 +88,7 @@ impl Host {
     ) -> Result<CheckpointLoadReply, ApiError> {
         let turn = self.store.turn().await;
         self.check_run(&run).await?;
-        let (folder, base) = (self.store.folder.clone(), self.engine.base().clone());
+        let (folder, base) = (self.store.folder.clone(), self.engine.get()?.base().clone());
         let wanted = name.clone();
         let load = move |_: &mut _| checkpoint::load(&folder, wanted.as_str(), &base);
         let snapshot = turn.work(load).await?;
@@ -164,7 +164,7 @@ impl Host {
         kept.extend(keep.into_iter().map(|name| name.as_str().to_owned()));
         kept.extend(default.map(|name| name.as_str().to_owned()));
         let (folder, n) = (self.store.folder.clone(), self.store.keep);
-        let adapters = self.engine.adapters().clone();
+        let adapters = self.engine.get()?.adapters().clone();
         let prune = move |index: &mut checkpoint::CheckpointIndex| {
             let listed = index.list(&folder)?;
             let is_needed =

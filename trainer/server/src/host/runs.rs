@@ -35,7 +35,7 @@ impl Host {
         };
         // A successor's first call waits for what its predecessor had begun to write.
         drop(self.store.turn().await);
-        let n_base = usize::try_from(self.engine.info().n_params).unwrap_or(usize::MAX);
+        let n_base = usize::try_from(self.engine.get()?.info().n_params).unwrap_or(usize::MAX);
         let create = move |state: &mut EngineState| -> Result<_, RunError> {
             let run = Run::new(&state.model, &config)?;
             let params = run.trainable_params(n_base);

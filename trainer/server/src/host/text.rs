@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
+use futures_util::future::try_join_all;
 use metaclaw_engine::{
     generate::{FinishReason, GenerateEvent, GenerateRequest, GenerationStream, Token},
     template::RenderRequest,
     tokenizer::ChatTokenizer,
 };
-use metaclaw_trainer_api::AdapterName;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::Host;
 use crate::error::ApiError;
+
+/// No text has more bytes to a token on average, but for one of blanks: what is longer is looked at before it is
+/// tokenised whole, which takes a hundred times its bytes.
+const BYTES_PER_TOKEN: usize = 16;
 
 /// A prompt, as text and as what the model reads.
 #[derive(Debug, Clone)]
@@ -22,37 +26,12 @@ pub(crate) struct Prompt {
     pub(crate) ids: Vec<u32>,
 }
 
-/// What to draw.
-#[derive(Debug, Clone)]
-pub(crate) struct Draw {
-    pub(crate) prompt_ids: Vec<u32>,
-    /// `None` is the base.
-    pub(crate) adapter: Option<AdapterName>,
-    pub(crate) max_tokens: usize,
-    pub(crate) sampling: Sampling,
-}
-
-/// How to draw.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Sampling {
-    /// 0 is greedy.
-    pub(crate) temperature: f64,
-    /// 1 is off.
-    pub(crate) top_p: f64,
-    /// `None` is off.
-    pub(crate) top_k: Option<u32>,
-    /// Drawn when absent.
-    pub(crate) seed: Option<u64>,
-    /// End the reply; not part of it.
-    pub(crate) stop: Vec<String>,
-}
-
 /// A reply on its way. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Generation {
     stream: GenerationStream,
-    /// Optimiser steps behind the adapter; `None` of the base.
-    pub(crate) version: Option<u64>,
+    /// An event that was waited for already.
+    first: Option<Event>,
 }
 
 /// What happened next.
@@ -70,6 +49,8 @@ pub(crate) struct Conversation {
     pub(crate) messages: Vec<Value>,
     /// `None` when there are none.
     pub(crate) tools: Option<Value>,
+    /// The template's own, such as `enable_thinking`.
+    pub(crate) variables: Map<String, Value>,
     /// Added at the end of the system text.
     pub(crate) system_append: Option<String>,
 }
@@ -98,14 +79,16 @@ impl Host {
         open: bool,
     ) -> Result<Prompt, ApiError> {
         let memory = Arc::clone(&self.memory);
+        let room = self.room_for_text()?;
         self.with_tokenizer(move |tokenizer| {
             let text = tokenizer.render_request(&RenderRequest {
                 messages: &conversation.messages,
                 tools: conversation.tools.as_ref(),
                 add_generation_prompt: open,
                 append_system: conversation.system_append.as_deref(),
-                extra: None,
+                extra: Some(&conversation.variables),
             })?;
+            room.check(tokenizer, &text)?;
             let ids = memory.encode(tokenizer, &text)?;
             Ok(Prompt { text, ids })
         })
@@ -117,36 +100,74 @@ impl Host {
     /// # Errors
     /// 400 when the tokenizer has no token for a part.
     pub(crate) async fn encode(&self, text: String) -> Result<Vec<u32>, ApiError> {
-        self.with_tokenizer(move |tokenizer| Ok(tokenizer.encode(&text)?))
-            .await
+        let room = self.room_for_text()?;
+        self.with_tokenizer(move |tokenizer| {
+            room.check(tokenizer, &text)?;
+            Ok(tokenizer.encode(&text)?)
+        })
+        .await
     }
 
-    /// Begins a reply.
+    /// Checks how a reply is to be drawn, before anything is made of its prompt.
+    ///
+    /// # Errors
+    /// 400 naming the parameter that is out of its range.
+    pub(crate) fn check_draw(&self, draw: &GenerateRequest) -> Result<(), ApiError> {
+        let info = self.engine.get()?.info();
+        let draw = GenerateRequest {
+            prompt_ids: vec![0],
+            ..draw.clone()
+        };
+        Ok(draw.check(info.vocab, info.context)?)
+    }
+
+    /// Begins `n` replies to one prompt; with a seed, each has the one after the last one's. The others begin when the
+    /// first has its first token, and find the prompt's keys and values there.
     ///
     /// # Errors
     /// What the engine refuses.
-    pub(crate) async fn generate(&self, draw: Draw) -> Result<Generation, ApiError> {
-        let adapter = draw.adapter.as_ref().map(|name| name.as_str().to_owned());
-        let request = GenerateRequest {
-            prompt_ids: draw.prompt_ids,
-            adapter,
-            max_tokens: draw.max_tokens,
-            temperature: draw.sampling.temperature,
-            top_p: draw.sampling.top_p,
-            top_k: draw.sampling.top_k.map_or(0, |k| k as usize),
-            seed: draw.sampling.seed,
-            stop: draw.sampling.stop,
-            ..GenerateRequest::default()
+    pub(crate) async fn generate(
+        &self,
+        draw: GenerateRequest,
+        n: u32,
+    ) -> Result<Vec<Generation>, ApiError> {
+        let seeded = |at: u32| GenerateRequest {
+            seed: draw.seed.map(|seed| seed.wrapping_add(u64::from(at))),
+            ..draw.clone()
         };
-        let stream = self.engine.generate(request).await?;
-        let version = stream.adapter_step();
-        Ok(Generation { stream, version })
+        let mut first = self.begin(seeded(0)).await?;
+        if n > 1 {
+            first.first = Some(first.receive().await?);
+        }
+        let others = try_join_all((1..n).map(|at| self.begin(seeded(at)))).await?;
+        Ok(std::iter::once(first).chain(others).collect())
+    }
+
+    async fn begin(&self, draw: GenerateRequest) -> Result<Generation, ApiError> {
+        let stream = self.engine.generate(draw).await?;
+        let first = None;
+        Ok(Generation { stream, first })
     }
 
     /// Remembers the ids of a complete reply by its text, so that the conversation goes on with them.
     pub(crate) fn remember(&self, prompt: &str, prompt_ids: &[u32], ids: &[u32]) {
-        let text = prompt.to_owned() + &self.engine.tokenizer().decode_special(ids);
-        self.memory.remember(text, [prompt_ids, ids].concat());
+        if let Ok(tokenizer) = self.engine.tokenizer() {
+            let text = prompt.to_owned() + &tokenizer.decode_special(ids);
+            self.memory.remember(text, [prompt_ids, ids].concat());
+        }
+    }
+
+    /// The bytes of a token.
+    pub(crate) fn token_bytes(&self, id: u32) -> Vec<u8> {
+        let tokenizer = self.engine.tokenizer();
+        tokenizer.map_or_else(|_| Vec::new(), |it| it.token_bytes(id).to_vec())
+    }
+
+    fn room_for_text(&self) -> Result<RoomForText, ApiError> {
+        Ok(RoomForText {
+            context: self.context(),
+            longest: self.engine.longest_text()?,
+        })
     }
 
     /// Tokenising takes milliseconds where prompts are long, which an IO thread must not.
@@ -154,15 +175,52 @@ impl Host {
         &self,
         work: impl FnOnce(&ChatTokenizer) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let tokenizer = self.engine.tokenizer();
+        let tokenizer = self.engine.tokenizer()?;
         let done = tokio::task::spawn_blocking(move || work(&tokenizer)).await;
         done.map_err(|error| ApiError::internal(format!("the tokenizer failed: {error}")))?
+    }
+}
+
+/// What tells a text that is far too long without tokenising it whole.
+#[derive(Debug, Clone, Copy)]
+struct RoomForText {
+    /// Tokens.
+    context: usize,
+    /// Bytes that no text within the context can have.
+    longest: usize,
+}
+
+// === impl RoomForText ===
+
+impl RoomForText {
+    fn check(self, tokenizer: &ChatTokenizer, text: &str) -> Result<(), ApiError> {
+        if text.len() > self.longest {
+            return Err(ApiError::context_bytes(self.longest, self.context));
+        }
+        // Twice the context, because a beginning that is cut anywhere has a few tokens more.
+        let mut beginning = 2 * self.context * BYTES_PER_TOKEN;
+        if text.len() <= beginning {
+            return Ok(());
+        }
+        while !text.is_char_boundary(beginning) {
+            beginning -= 1;
+        }
+        let n_tokens = tokenizer.encode(&text[..beginning])?.len();
+        if n_tokens > 2 * self.context {
+            return Err(ApiError::context_bytes(beginning, self.context));
+        }
+        Ok(())
     }
 }
 
 // === impl Generation ===
 
 impl Generation {
+    /// Optimiser steps behind the adapter that draws it; `None` of the base.
+    pub(crate) fn version(&self) -> Option<u64> {
+        self.stream.adapter_step()
+    }
+
     /// The next event; nothing may be asked for after the end.
     ///
     /// # Errors
@@ -171,6 +229,13 @@ impl Generation {
     /// # Cancel safety
     /// No event is lost when the future is dropped.
     pub(crate) async fn next(&mut self) -> Result<Event, ApiError> {
+        match self.first.take() {
+            Some(first) => Ok(first),
+            None => self.receive().await,
+        }
+    }
+
+    async fn receive(&mut self) -> Result<Event, ApiError> {
         match self.stream.recv().await {
             Some(Ok(GenerateEvent::Token(token))) => Ok(Event::Token(token)),
             Some(Ok(GenerateEvent::Finished(end))) => Ok(Event::End(End {

@@ -39,7 +39,20 @@ async fn a_bad_chat_is_told_what_is_wrong() {
         json!({"model": "gpt-9"}),
         json!({"model": "../../etc/passwd"}),
         json!({"temperature": -1}),
-        json!({"n": 2}),
+        json!({"n": 200}),
+        json!({"min_p": 2}),
+        json!({"top_p": 0}),
+        json!({"logprobs": true, "top_logprobs": 21}),
+        json!({"presence_penalty": 3}),
+        json!({"stop_token_ids": [1000]}),
+        json!({"logit_bias": {"5": 1}}),
+        json!({"guided_json": {}}),
+        json!({"thinking_budget": 100}),
+        json!({"tool_choice": "required"}),
+        json!({"response_format": {"type": "json_object"}}),
+        json!({"chat_template_kwargs": {"messages": []}}),
+        json!({"messages": [{"role": "user", "content": "x".repeat(20_000)}]}),
+        json!({"messages": [{"role": "user", "content": "x".repeat(2_000_000)}]}),
     ];
     for more in bad {
         say(rig.post(path, &chat(&more)).await);
@@ -94,6 +107,8 @@ async fn a_bad_batch_is_told_what_is_wrong() {
         json!({"session_id": run, "datums": [datum], "loss_fn": ce, "loss_fn_config": {"beta": 1}}),
         json!({"session_id": run, "datums": [datum, short], "loss_fn": ce}),
         json!({"session_id": run, "datums": [alien], "loss_fn": ce}),
+        json!({"session_id": run, "datums": [datum], "loss_fn": ce, "loss": "sum"}),
+        json!({"session_id": run, "datums": [{"model_input_tokens": [1], "target_tokens": [1], "mask": [1]}], "loss_fn": ce}),
     ];
     let calls = bodies.map(|body| ("/v1/train/forward_backward", body));
     insta::assert_snapshot!(refusals(&rig, &run, calls.to_vec()).await);

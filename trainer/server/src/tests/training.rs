@@ -81,6 +81,8 @@ async fn a_run_learns_is_saved_and_serves() {
             .get(&format!("/v1/sampled/{}", reply["id"].as_str().unwrap()))
             .await;
         assert_eq!(record["adapter"], "main@5");
+        // From the stream that drew it, not from a second question.
+        assert_eq!(record["version"], 5);
     }
     let base = rig
         .send(post(

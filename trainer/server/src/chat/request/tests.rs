@@ -1,0 +1,108 @@
+use serde_json::json;
+
+use super::*;
+
+fn check(more: &Value) -> Result<ChatRequest, ApiError> {
+    let mut body = json!({"messages": [{"role": "user", "content": "hi"}]});
+    let into = body.as_object_mut().unwrap();
+    into.extend(more.as_object().unwrap().clone());
+    json::read::<ChatBody>(body.to_string().as_bytes())?.check()
+}
+
+#[test]
+fn what_is_not_said_has_the_policys_defaults() {
+    let request = check(&json!({"stream": null, "stop": null, "tools": []})).unwrap();
+    assert_eq!(
+        request.draw,
+        GenerateRequest {
+            temperature: 0.7,
+            top_p: 1.0,
+            top_k: 0,
+            max_tokens: usize::MAX,
+            ..GenerateRequest::default()
+        }
+    );
+    assert_eq!(request.conversation.tools, None);
+    assert!(request.conversation.variables.is_empty());
+    assert!(!request.form.stream);
+}
+
+#[test]
+fn every_way_to_draw_reaches_the_engine() {
+    let request = check(&json!({
+        "temperature": 1, "top_p": 0.5, "top_k": 3, "min_p": 0.1, "repetition_penalty": 1.1,
+        "presence_penalty": 0.5, "frequency_penalty": -0.5, "seed": 7, "stop": ["x"],
+        "stop_token_ids": [5], "ignore_eos": true, "min_tokens": 2, "max_tokens": 9,
+        "logprobs": true, "top_logprobs": 4, "n": 3,
+    }));
+    let request = request.unwrap();
+    assert_eq!(
+        request.draw,
+        GenerateRequest {
+            prompt_ids: vec![],
+            adapter: None,
+            max_tokens: 9,
+            temperature: 1.0,
+            top_p: 0.5,
+            top_k: 3,
+            min_p: 0.1,
+            repetition_penalty: 1.1,
+            presence_penalty: 0.5,
+            frequency_penalty: -0.5,
+            seed: Some(7),
+            stop: vec!["x".to_owned()],
+            stop_token_ids: vec![5],
+            ignore_eos: true,
+            min_tokens: 2,
+            top_logprobs: 4,
+        }
+    );
+    assert_eq!((request.form.n, request.form.logprobs), (3, true));
+}
+
+#[test]
+fn the_newer_name_of_a_limit_wins() {
+    let request = check(&json!({"max_tokens": 5, "max_completion_tokens": 7})).unwrap();
+    assert_eq!(request.draw.max_tokens, 7);
+}
+
+#[test]
+fn no_tools_are_shown_where_none_may_be_called() {
+    let tools = json!([{"type": "function", "function": {"name": "look"}}]);
+    let shown = |choice: &str| {
+        let more = json!({"tools": tools, "tool_choice": choice});
+        check(&more).unwrap().conversation.tools
+    };
+    assert_eq!(shown("none"), None);
+    assert_eq!(shown("auto"), Some(tools.clone()));
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_by_field() {
+    let bad = [
+        json!({"n": 0}),
+        json!({"n": 17}),
+        json!({"temperature": "hot"}),
+        json!({"top_k": -2}),
+        json!({"max_tokens": 0}),
+        json!({"max_completion_tokens": -1}),
+        json!({"stop": 7}),
+        json!({"stop": vec!["x"; 17]}),
+        json!({"top_logprobs": 3}),
+        json!({"stop_token_ids": [-1]}),
+        json!({"response_format": {"type": "json_object"}}),
+        json!({"response_format": {"type": "json_schema", "json_schema": {}}}),
+        json!({"tools": "all"}),
+        json!({"tool_choice": "required"}),
+        json!({"tool_choice": {"type": "function", "function": {"name": "look"}}}),
+        json!({"stream_options": {"continuous_usage_stats": true}}),
+        json!({"thinking": {"type": "sometimes"}}),
+        json!({"reasoning": {"max_tokens": 100}}),
+        json!({"messages": "hi"}),
+    ];
+    let messages: Vec<String> = bad
+        .iter()
+        .map(|more| check(more).unwrap_err().to_string())
+        .collect();
+    insta::assert_snapshot!(messages.join("\n"));
+}

@@ -1,0 +1,40 @@
+//! How many tokens a reply took, as OpenAI writes it.
+
+use serde::Serialize;
+
+/// How many tokens.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Usage {
+    prompt_tokens: usize,
+    completion_tokens: usize,
+    total_tokens: usize,
+    prompt_tokens_details: PromptDetails,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+struct PromptDetails {
+    cached_tokens: usize,
+}
+
+// === impl Usage ===
+
+impl Usage {
+    pub(crate) fn new(n_prompt: usize, n_generated: usize, n_cached: usize) -> Self {
+        Self {
+            prompt_tokens: n_prompt,
+            completion_tokens: n_generated,
+            total_tokens: n_prompt + n_generated,
+            prompt_tokens_details: PromptDetails {
+                cached_tokens: n_cached,
+            },
+        }
+    }
+
+    /// Of several choices: the prompt counts once.
+    pub(crate) fn and(self, other: Self) -> Self {
+        let n_generated = self.completion_tokens + other.completion_tokens;
+        let n_cached = self.prompt_tokens_details.cached_tokens;
+        let n_cached = n_cached.min(other.prompt_tokens_details.cached_tokens);
+        Self::new(self.prompt_tokens, n_generated, n_cached)
+    }
+}

@@ -1,0 +1,159 @@
+use std::{fmt::Write as _, path::Path};
+
+use metaclaw_trainer_api::wire::{
+    CheckpointLoadRequest, CreateRequest, ForwardBackwardRequest, ForwardRequest, OptimStepRequest,
+    SaveWeightsRequest, TokenizeRequest,
+};
+use serde_json::{Map, json};
+
+use super::*;
+use crate::{
+    chat::ChatBody,
+    json::{self as body, ReadBody},
+    sample::SampleBody,
+    train::SaveCheckpointBody,
+};
+
+/// Values of every kind: whatever a field is, one of them is wrong.
+fn wrong() -> [Value; 5] {
+    [
+        json!(-7.5),
+        json!("wrong"),
+        json!([{"no": 1}]),
+        json!({"no": 1}),
+        json!(true),
+    ]
+}
+
+/// Each field that is said to be done is looked at: a wrong value of it is refused by its name.
+fn all_are_read<T: ReadBody>(
+    rest: &Value,
+    check: impl Fn(T) -> Result<(), ApiError>,
+    any: &[&str],
+) {
+    let done = T::FIELDS.iter().filter(|field| field.is_done());
+    for field in done.filter(|field| !any.contains(&field.name)) {
+        let refused = wrong().into_iter().any(|value| {
+            let mut fields: Map<String, Value> = rest.as_object().unwrap().clone();
+            fields.insert(field.name.to_owned(), value);
+            let json = Value::Object(fields).to_string();
+            let read = body::read::<T>(json.as_bytes()).and_then(&check);
+            let param = read.err().and_then(|error| error.body().error.param);
+            param.is_some_and(|param| param.starts_with(field.name))
+        });
+        assert!(refused, "{} is not read", field.name);
+    }
+}
+
+#[test]
+fn every_field_that_is_said_to_be_done_is_read() {
+    let hi = json!({"messages": [{"role": "user", "content": "hi"}]});
+    all_are_read::<ChatBody>(&hi, |body| body.check().map(|_| ()), &[]);
+    all_are_read::<SampleBody>(&json!({"tokens": [1]}), |_| Ok(()), &[]);
+    all_are_read::<TokenizeRequest>(&json!({}), |_| Ok(()), &["tools"]);
+    let run = json!({"session_id": "0123abcd", "datums": [], "path": "x"});
+    let of = |names: &[&str]| {
+        let fields = names
+            .iter()
+            .map(|name| ((*name).to_owned(), run[*name].clone()));
+        Value::Object(fields.collect())
+    };
+    all_are_read::<CreateRequest>(&json!({}), |_| Ok(()), &[]);
+    all_are_read::<ForwardRequest>(&of(&["session_id", "datums"]), |_| Ok(()), &[]);
+    all_are_read::<ForwardBackwardRequest>(&of(&["session_id", "datums"]), |_| Ok(()), &[]);
+    all_are_read::<OptimStepRequest>(&of(&["session_id"]), |_| Ok(()), &[]);
+    all_are_read::<SaveWeightsRequest>(&of(&["session_id"]), |_| Ok(()), &[]);
+    all_are_read::<SaveCheckpointBody>(&of(&["session_id"]), |_| Ok(()), &["manifest"]);
+    all_are_read::<CheckpointLoadRequest>(&of(&["session_id", "path"]), |_| Ok(()), &[]);
+}
+
+#[test]
+fn every_refused_field_is_refused_by_its_name_and_passes_where_it_says_nothing() {
+    let mut lines = String::new();
+    for field in CHAT {
+        let Rule::Refused(neutral) = field.rule else {
+            continue;
+        };
+        let body = |value: &str| format!("{{\"{}\": {value}}}", field.name);
+        for value in neutral.iter().chain(&["null"]) {
+            assert_eq!(
+                check(body(value).as_bytes(), CHAT),
+                Ok(()),
+                "{}",
+                field.name
+            );
+        }
+        let error = check(body("[17]").as_bytes(), CHAT)
+            .unwrap_err()
+            .body()
+            .error;
+        assert_eq!(error.param.as_deref(), Some(field.name));
+        assert_eq!(error.code.as_deref(), Some("unsupported_parameter"));
+        writeln!(lines, "{}", error.message).unwrap();
+    }
+    insta::assert_snapshot!(lines);
+}
+
+#[test]
+fn a_field_that_nobody_knows_is_refused() {
+    let error = check(br#"{"tokens": [1], "temprature": 1}"#, SAMPLE).unwrap_err();
+    insta::assert_snapshot!(error);
+    let long = format!("{{\"{}\": 1}}", "x".repeat(10_000));
+    assert!(
+        check(long.as_bytes(), SAMPLE)
+            .unwrap_err()
+            .to_string()
+            .len()
+            < 1_000
+    );
+}
+
+#[test]
+fn one_and_one_point_nought_are_the_same() {
+    assert_eq!(
+        check(br#"{"length_penalty": 1.0, "best_of": 1.0}"#, CHAT),
+        Ok(())
+    );
+    assert_eq!(check(br#"{"modalities": [ "text" ]}"#, CHAT), Ok(()));
+    assert!(check(br#"{"length_penalty": 1.01}"#, CHAT).is_err());
+}
+
+/// The tables of `docs/trainer-api.md` as they must be.
+fn tables() -> String {
+    let routes: [(&str, &[Field]); 10] = [
+        ("POST /v1/chat/completions", CHAT),
+        ("POST /v1/sample", SAMPLE),
+        ("POST /tokenize", TOKENIZE),
+        ("POST /v1/lora/create", CREATE),
+        ("POST /v1/train/forward_backward", FORWARD_BACKWARD),
+        ("POST /v1/train/forward", FORWARD),
+        ("POST /v1/train/optim_step", OPTIM_STEP),
+        ("POST /v1/weights/save", SAVE_WEIGHTS),
+        ("POST /v1/checkpoint/save", SAVE_CHECKPOINT),
+        ("POST /v1/checkpoint/load", LOAD_CHECKPOINT),
+        ("POST /v1/checkpoints/prune", PRUNE),
+        ("POST /v1/lora/close", CLOSE_RUN),
+        ("POST /v1/load_lora_adapter", LOAD_ADAPTER),
+        ("POST /v1/unload_lora_adapter", UNLOAD_ADAPTER),
+    ];
+    let table = |(route, fields): &(&str, &[Field])| {
+        let rows: String = fields.iter().map(Field::row).collect();
+        format!("\n## {route}\n\n| field | | |\n|---|---|---|\n{rows}")
+    };
+    routes.iter().map(table).collect()
+}
+
+/// What the documentation says is what is done; `METACLAW_WRITE_EXAMPLE=1` writes the tables anew.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "how a person asks for it")]
+fn the_documentation_says_what_the_tables_say() {
+    const MARK: &str = "<!-- made from the tables of trainer/server/src/fields -->\n";
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/trainer-api.md");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let (head, made) = text.split_once(MARK).unwrap();
+    if std::env::var("METACLAW_WRITE_EXAMPLE").is_ok() {
+        std::fs::write(&file, format!("{head}{MARK}{}", tables())).unwrap();
+    } else {
+        assert!(made == tables(), "{} says something else", file.display());
+    }
+}

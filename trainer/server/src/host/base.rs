@@ -1,0 +1,101 @@
+//! `base_model`: which model a run is to be of, and where it is.
+
+use std::path::{Path, PathBuf};
+
+use super::Host;
+use crate::{error::ApiError, fields::cut};
+
+/// What names the model that is loaded, whatever it is.
+const LOADED: [&str; 3] = ["", "base", "default"];
+
+// === impl Host ===
+
+impl Host {
+    /// Sees that the model that is asked for is the one that is loaded, and loads it if none is.
+    ///
+    /// # Errors
+    /// 400 `base_model`: another one is loaded, or it is not on this machine, or cannot be used.
+    pub(crate) async fn load_base(&self, wanted: &str) -> Result<(), ApiError> {
+        if self.engine.info().is_none() {
+            let (path, name) = self.find(wanted)?;
+            self.engine.load_once(path, name).await?;
+        }
+        if self.is_base(wanted) {
+            return Ok(());
+        }
+        Err(refused(format!(
+            "base_model {:?} is not loaded: this server has {:?} and holds one base model; start another for another",
+            cut(wanted),
+            self.base()
+        )))
+    }
+
+    /// By its name, the path that it was started with, another path to it, or `owner/name`.
+    fn is_base(&self, wanted: &str) -> bool {
+        let path = Path::new(wanted);
+        if LOADED.contains(&wanted) || wanted == self.base() || Some(path) == self.engine.path() {
+            return true;
+        }
+        if let Ok(real) = path.canonicalize() {
+            let loaded = self.engine.path().and_then(|it| it.canonicalize().ok());
+            return loaded == Some(real);
+        }
+        // No path here: the name of a file or folder elsewhere, or at a hub.
+        let name = path.file_name().and_then(|name| name.to_str());
+        name == Some(self.base())
+    }
+
+    /// A path, or the folder of a hub's model in the local cache and the name it goes by.
+    fn find(&self, wanted: &str) -> Result<(PathBuf, Option<String>), ApiError> {
+        if LOADED.contains(&wanted) {
+            let text = "base_model is not given and no model is loaded: a folder in Hugging Face form, a GGUF file, or owner/name of one in the Hugging Face cache";
+            return Err(refused(text));
+        }
+        let path = PathBuf::from(wanted);
+        if path.exists() {
+            return Ok((path, None));
+        }
+        let shown = cut(wanted);
+        let Some((owner, name)) = wanted
+            .split_once('/')
+            .filter(|(owner, name)| is_part(owner) && is_part(name))
+        else {
+            let text = format!(
+                "base_model {shown:?} is no file or folder here, and no owner/name of a model"
+            );
+            return Err(refused(text));
+        };
+        let Some(hub) = &self.hub else {
+            let text = format!(
+                "base_model {shown:?}: there is neither HF_HUB_CACHE, HF_HOME nor HOME to look for it in; give a path"
+            );
+            return Err(refused(text));
+        };
+        let folder = hub.join(format!("models--{owner}--{name}"));
+        match snapshot(&folder) {
+            Some(path) => Ok((path, Some(name.to_owned()))),
+            None => Err(refused(format!(
+                "base_model {shown:?} is not in the Hugging Face cache {}: models are not fetched by name; fetch it there (hf download {shown}), or give a path",
+                hub.display()
+            ))),
+        }
+    }
+}
+
+fn refused(text: impl Into<String>) -> ApiError {
+    ApiError::field("base_model", text)
+}
+
+/// A part of a hub's name; it becomes a part of a path.
+fn is_part(text: &str) -> bool {
+    let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    !text.is_empty() && !text.starts_with('.') && text.bytes().all(legal)
+}
+
+/// The revision that `main` means, as `huggingface_hub` keeps it.
+fn snapshot(folder: &Path) -> Option<PathBuf> {
+    let revision = std::fs::read_to_string(folder.join("refs/main")).ok()?;
+    let revision = revision.trim();
+    let path = folder.join("snapshots").join(revision);
+    (is_part(revision) && path.join("config.json").is_file()).then_some(path)
+}

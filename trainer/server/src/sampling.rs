@@ -1,0 +1,90 @@
+//! How tokens are drawn, as requests say it: the fields that chats and sampling by ids share.
+
+use metaclaw_engine::generate::GenerateRequest;
+use metaclaw_trainer_api::wire::{DEFAULT_TEMPERATURE, Stop};
+use serde::Deserialize;
+use serde_json::Number;
+
+use crate::error::ApiError;
+
+/// The most stop strings: each is looked for at every token.
+const MAX_STOPS: usize = 16;
+
+/// The fields, named as OpenAI and vLLM name them. Ranges are the engine's to check.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct SamplingBody {
+    temperature: Option<f64>,
+    top_p: Option<f64>,
+    top_k: Option<i64>,
+    min_p: Option<f64>,
+    repetition_penalty: Option<f64>,
+    presence_penalty: Option<f64>,
+    frequency_penalty: Option<f64>,
+    seed: Option<Number>,
+    stop: Option<Stop>,
+    stop_token_ids: Option<Vec<u32>>,
+    ignore_eos: Option<bool>,
+    min_tokens: Option<usize>,
+}
+
+// === impl SamplingBody ===
+
+impl SamplingBody {
+    /// With what another route's defaults are.
+    pub(crate) fn or(mut self, temperature: f64, top_p: f64, top_k: i64) -> Self {
+        self.temperature = self.temperature.or(Some(temperature));
+        self.top_p = self.top_p.or(Some(top_p));
+        self.top_k = self.top_k.or(Some(top_k));
+        self
+    }
+
+    /// What the engine is to be asked, but for the prompt. What is not said is off; the temperature is the policy's.
+    ///
+    /// # Errors
+    /// 400 naming what the engine's fields cannot hold.
+    pub(crate) fn request(self) -> Result<GenerateRequest, ApiError> {
+        let off = GenerateRequest::default();
+        Ok(GenerateRequest {
+            temperature: self.temperature.unwrap_or(DEFAULT_TEMPERATURE),
+            top_p: self.top_p.unwrap_or(1.0),
+            top_k: top_k(self.top_k.unwrap_or(0))?,
+            min_p: self.min_p.unwrap_or(off.min_p),
+            repetition_penalty: self.repetition_penalty.unwrap_or(off.repetition_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(off.presence_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(off.frequency_penalty),
+            seed: self.seed.as_ref().map(seed).transpose()?,
+            stop: stops(self.stop)?,
+            stop_token_ids: self.stop_token_ids.unwrap_or_default(),
+            ignore_eos: self.ignore_eos.unwrap_or(off.ignore_eos),
+            min_tokens: self.min_tokens.unwrap_or(off.min_tokens),
+            ..off
+        })
+    }
+}
+
+/// 0 and -1 are off, as clients of other servers write it.
+fn top_k(value: i64) -> Result<usize, ApiError> {
+    let k = if value == -1 { 0 } else { value };
+    usize::try_from(k).map_err(|_| {
+        let text = format!("top_k is {value}: at least 1, or 0 for all");
+        ApiError::field("top_k", text)
+    })
+}
+
+/// OpenAI's seeds are signed, ours are not.
+fn seed(value: &Number) -> Result<u64, ApiError> {
+    let signed = || value.as_i64().map(i64::cast_unsigned);
+    value.as_u64().or_else(signed).ok_or_else(|| {
+        let text = format!("seed is {value}: a whole number of 64 bits");
+        ApiError::field("seed", text)
+    })
+}
+
+fn stops(stop: Option<Stop>) -> Result<Vec<String>, ApiError> {
+    let stops = stop.map(Stop::into_strings).unwrap_or_default();
+    if stops.len() <= MAX_STOPS {
+        return Ok(stops);
+    }
+    let text = format!("stop has {} strings: at most {MAX_STOPS}", stops.len());
+    Err(ApiError::field("stop", text))
+}
