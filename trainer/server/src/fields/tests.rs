@@ -120,7 +120,7 @@ fn one_and_one_point_nought_are_the_same() {
 
 /// The tables of `docs/trainer-api.md` as they must be.
 fn tables() -> String {
-    let routes: [(&str, &[Field]); 10] = [
+    let routes: [(&str, &[Field]); 14] = [
         ("POST /v1/chat/completions", CHAT),
         ("POST /v1/sample", SAMPLE),
         ("POST /tokenize", TOKENIZE),
