@@ -19,7 +19,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use metaclaw_engine::{
     engine::{Dtype, Engine, EngineConfig},
-    memory::SequenceMemory,
+    served::ServedTokenIndex,
 };
 use metaclaw_trainer_api::{AdapterName, wire::AdapterInfo};
 
@@ -39,8 +39,8 @@ pub(crate) struct HostConfig {
     pub(crate) cache_dir: PathBuf,
     /// For `adapters/` and `checkpoints/`.
     pub(crate) checkpoint_dir: PathBuf,
-    /// bf16, or else f32.
-    pub(crate) bf16: bool,
+    /// What to compute in; `None` is what this processor does fastest.
+    pub(crate) dtype: Option<Dtype>,
     /// Compute threads; 0 is one a core.
     pub(crate) n_threads: u16,
     /// Requests for text that may wait.
@@ -53,7 +53,7 @@ pub(crate) struct Host {
     engine: Engine,
     checkpoint_dir: PathBuf,
     checkpoints: PathBuf,
-    memory: Arc<SequenceMemory>,
+    served: Arc<ServedTokenIndex>,
     last_step: LastStep,
 }
 
@@ -71,7 +71,7 @@ impl Host {
             config.cache_dir,
             config.checkpoint_dir.clone(),
         );
-        engine.dtype = if config.bf16 { Dtype::Bf16 } else { Dtype::F32 };
+        engine.dtype = config.dtype;
         engine.threads = usize::from(config.n_threads);
         engine.max_waiting = usize::from(config.n_waiting);
         let engine = Engine::start(engine).with_context(|| format!("--model {model}"))?;
@@ -79,7 +79,7 @@ impl Host {
             engine,
             checkpoints: config.checkpoint_dir.join("checkpoints"),
             checkpoint_dir: config.checkpoint_dir,
-            memory: Arc::new(SequenceMemory::new(REMEMBERED)),
+            served: Arc::new(ServedTokenIndex::new(REMEMBERED)),
             last_step: LastStep::default(),
         })
     }

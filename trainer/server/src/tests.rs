@@ -42,7 +42,7 @@ fn rig_with(limits: Limits, key: Option<&str>) -> Rig {
         model,
         cache_dir: folder.path().join("cache"),
         checkpoint_dir: folder.path().join("checkpoints"),
-        bf16: false,
+        dtype: Some(metaclaw_engine::engine::Dtype::F32),
         n_threads: 1,
         n_waiting: 256,
     });

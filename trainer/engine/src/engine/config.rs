@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use tch::Kind;
+use tch::{Kind, TchError};
+
+use crate::precision;
 
 /// What the engine computes in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dtype {
     /// Half the memory and, on CPUs with AVX512-BF16 or AMX, twice the speed.
-    #[default]
     Bf16,
     /// For comparing and for CPUs without bf16 instructions.
     F32,
@@ -23,8 +24,8 @@ pub struct EngineConfig {
     pub cache_dir: PathBuf,
     /// Holds `adapters/` and `checkpoints/`.
     pub checkpoint_dir: PathBuf,
-    /// What to compute in.
-    pub dtype: Dtype,
+    /// What to compute in; `None` is what this processor does fastest.
+    pub dtype: Option<Dtype>,
     /// Threads of libtorch; 0 is one a core.
     pub threads: usize,
     /// Bytes for keys and values, live and kept; at least what one context needs is sensible.
@@ -71,7 +72,7 @@ impl EngineConfig {
             model,
             cache_dir,
             checkpoint_dir,
-            dtype: Dtype::default(),
+            dtype: None,
             threads: 0,
             kv_budget: 1 << 30,
             max_adapters: 8,
@@ -85,6 +86,17 @@ impl EngineConfig {
 // === impl Dtype ===
 
 impl Dtype {
+    /// What this processor does fastest: 50 ms of trying.
+    ///
+    /// # Errors
+    /// What libtorch reports.
+    pub fn fastest() -> Result<Self, TchError> {
+        Ok(match precision::fastest()? {
+            Kind::Float => Self::F32,
+            _ => Self::Bf16,
+        })
+    }
+
     /// As libtorch calls it.
     pub const fn kind(self) -> Kind {
         match self {

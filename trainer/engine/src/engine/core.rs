@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::adapters::{AdapterCache, ServedAdapter};
 use super::schedule::{Ledger, SLICE};
 use super::state::{EngineState, Job, Progress};
-use super::{EngineConfig, ModelInfo};
+use super::{Dtype, EngineConfig, ModelInfo};
 use crate::adapter::{AdapterError, BaseId};
 use crate::cache::KvCache;
 use crate::folder;
@@ -74,8 +74,13 @@ impl Core {
         set_threads(config.threads)?;
         let (dir, name) = locate(config)?;
         let tokenizer = Arc::new(ChatTokenizer::load(&dir)?);
-        let model = Model::load(&dir, config.dtype.kind())?;
-        let sha = weights::fingerprint(&dir)?;
+        let dtype = match config.dtype {
+            Some(dtype) => dtype,
+            None => Dtype::fastest()?,
+        };
+        let mut model = Model::load(&dir, dtype.kind())?;
+        model.family.also_ends_with(tokenizer.end_id());
+        let sha = weights::fingerprint(&dir, &model.family)?;
         let family = &model.family;
         let info = ModelInfo {
             name: name.clone(),
@@ -85,7 +90,7 @@ impl Core {
             n_params: family.n_params(),
             sha: sha.clone(),
             end_ids: family.eos_ids.clone(),
-            dtype: config.dtype,
+            dtype,
             dir,
         };
         for kept in ["adapters", "checkpoints"] {

@@ -93,7 +93,15 @@ impl SafeFiles {
             // Only a file whose header length is odd is not aligned; it costs a copy.
             None => Tensor::f_from_data_size(entry.bytes, &entry.shape, stored)?,
         };
-        Ok(tensor.f_to_kind(kind)?)
+        let tensor = tensor.f_to_kind(kind)?;
+        refuse_non_finite(&tensor, name, &entry.file)?;
+        Ok(tensor)
+    }
+
+    /// A tensor as it lies in its file.
+    pub(super) fn stored(&self, name: &str) -> Result<(Dtype, &'static [u8]), LoadError> {
+        let entry = self.entry(name)?;
+        Ok((entry.dtype, entry.bytes))
     }
 
     fn entry(&self, name: &str) -> Result<&Entry, LoadError> {
@@ -104,8 +112,34 @@ impl SafeFiles {
     }
 }
 
+/// One such number makes every reply of the model nonsense, and would be met at the first token only. The sum
+/// tells: it costs one reading of the weights.
+fn refuse_non_finite(tensor: &Tensor, name: &str, file: &Path) -> Result<(), LoadError> {
+    let sum = tensor.f_sum(Kind::Float)?.f_double_value(&[])?;
+    if sum.is_finite() {
+        return Ok(());
+    }
+    // Large numbers may sum to infinity and be finite each.
+    let finite = tensor
+        .f_isfinite()?
+        .f_sum(Kind::Int64)?
+        .f_int64_value(&[])?;
+    let (n, all) = (tensor.numel(), usize::try_from(finite).unwrap_or(0));
+    if all == n {
+        return Ok(());
+    }
+    Err(LoadError::Damaged {
+        file: file.to_owned(),
+        detail: format!(
+            "tensor {name} holds NaN or infinity in {} of its {n} numbers ({:?})",
+            n - all,
+            tensor.kind()
+        ),
+    })
+}
+
 /// The weight files of a directory, in order.
-pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
+fn files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
     if dir.join(SINGLE).exists() {
         return Ok(vec![dir.join(SINGLE)]);
     }

@@ -1,5 +1,6 @@
 //! A reply on its way: the text for the client, and the record of what was sampled.
 
+use metaclaw_engine::tokenizer::Rendered;
 use metaclaw_trainer_api::{AdapterName, wire::Sampled};
 
 use super::{
@@ -19,7 +20,7 @@ pub(crate) struct Running {
     app: App,
     generation: Generation,
     splitter: ThinkSplitter,
-    prompt: String,
+    prompt: Rendered,
     /// Put into the ring when the reply is complete; before that it is nobody's training data.
     sampled: Option<Sampled>,
     _place: Place,
@@ -66,8 +67,8 @@ impl Running {
         Self {
             app: app.clone(),
             generation,
-            splitter: ThinkSplitter::new(&prompt.text),
-            prompt: prompt.text.clone(),
+            splitter: ThinkSplitter::new(prompt.rendered.text()),
+            prompt: prompt.rendered.clone(),
             sampled: Some(sampled),
             _place: place,
         }

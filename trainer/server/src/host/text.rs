@@ -6,7 +6,7 @@ use metaclaw_engine::{
     engine::EngineState,
     generate::{FinishReason, GenerateEvent, GenerateRequest, GenerationStream, Token},
     template::RenderRequest,
-    tokenizer::ChatTokenizer,
+    tokenizer::{ChatTokenizer, Rendered},
 };
 use metaclaw_trainer_api::AdapterName;
 use serde_json::Value;
@@ -14,12 +14,12 @@ use serde_json::Value;
 use super::Host;
 use crate::error::ApiError;
 
-/// A prompt, as text and as what the model reads.
+/// A prompt, as the template writes it and as what the model reads.
 #[derive(Debug, Clone)]
 pub(crate) struct Prompt {
     /// Through the chat template.
-    pub(crate) text: String,
-    /// The ids that were sampled where the text begins with what was served before; else tokenised.
+    pub(crate) rendered: Rendered,
+    /// The ids that were sampled where the prompt begins as what was served before; else tokenised.
     pub(crate) ids: Vec<u32>,
 }
 
@@ -98,22 +98,22 @@ impl Host {
         conversation: Conversation,
         open: bool,
     ) -> Result<Prompt, ApiError> {
-        let memory = Arc::clone(&self.memory);
+        let served = Arc::clone(&self.served);
         self.with_tokenizer(move |tokenizer| {
-            let text = tokenizer.render_request(&RenderRequest {
+            let rendered = tokenizer.render_request(&RenderRequest {
                 messages: &conversation.messages,
                 tools: conversation.tools.as_ref(),
                 add_generation_prompt: open,
                 append_system: conversation.system_append.as_deref(),
                 extra: None,
             })?;
-            let ids = memory.encode(tokenizer, &text)?;
-            Ok(Prompt { text, ids })
+            let ids = served.encode(tokenizer, &rendered)?;
+            Ok(Prompt { rendered, ids })
         })
         .await
     }
 
-    /// Ids of a text.
+    /// Ids of a text that the caller rendered: control tokens that it spells are read as such.
     ///
     /// # Errors
     /// 400 when the tokenizer has no token for a part.
@@ -155,10 +155,10 @@ impl Host {
         self.engine.call_now(step).await.ok().flatten()
     }
 
-    /// Remembers the ids of a complete reply by its text, so that the conversation goes on with them.
-    pub(crate) fn remember(&self, prompt: &str, prompt_ids: &[u32], ids: &[u32]) {
-        let text = prompt.to_owned() + &self.engine.tokenizer().decode_special(ids);
-        self.memory.remember(text, [prompt_ids, ids].concat());
+    /// Remembers the ids of a complete reply by what it says, so that the conversation goes on with them.
+    pub(crate) fn remember(&self, prompt: &Rendered, prompt_ids: &[u32], ids: &[u32]) {
+        let tokenizer = self.engine.tokenizer();
+        self.served.remember(&tokenizer, prompt, prompt_ids, ids);
     }
 
     /// Tokenising takes milliseconds where prompts are long, which an IO thread must not.

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use crate::weights::LoadError;
 
+/// ggml's token type of control tokens.
+pub(super) const CONTROL: i64 = 3;
 const DEFAULT_ALIGNMENT: u64 = 32;
 /// Arrays of arrays do not occur in model files; a limit keeps a crafted one off the stack.
 const DEEPEST: u32 = 4;
