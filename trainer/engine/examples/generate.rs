@@ -46,6 +46,7 @@ fn options() -> Result<Options, Failure> {
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--f32" => config.dtype = Some(Dtype::F32),
+            "--bf16" => config.dtype = Some(Dtype::Bf16),
             "--threads" => config.threads = args.next().ok_or("how many threads?")?.parse()?,
             "--adapter" => {
                 config.checkpoint_dir = args.next().ok_or("which checkpoint folder?")?.into();

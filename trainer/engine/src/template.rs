@@ -126,7 +126,9 @@ impl ChatTemplate {
         let tools = tools.map_or_else(|| Jinja::from(()), |tools| Serde(tools).into());
         context.insert("messages", Jinja::from(Serde(&given.messages)));
         context.insert("tools", tools);
-        context.entry("documents").or_insert(Jinja::from(()));
+        context
+            .entry("documents")
+            .or_insert_with(|| Jinja::from(()));
         context.insert("add_generation_prompt", add_generation_prompt.into());
         self.environment
             .get_template(NAME)

@@ -66,6 +66,8 @@ pub(crate) enum Dtype {
     Auto,
     /// bfloat16: half the memory.
     Bf16,
+    /// float16: half the memory; for comparing with what other programs compute in it.
+    F16,
     /// float32.
     F32,
 }

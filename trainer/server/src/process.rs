@@ -91,6 +91,7 @@ fn run(args: &Args) -> Result<()> {
         dtype: match args.dtype {
             Dtype::Auto => None,
             Dtype::Bf16 => Some(engine::Dtype::Bf16),
+            Dtype::F16 => Some(engine::Dtype::F16),
             Dtype::F32 => Some(engine::Dtype::F32),
         },
         n_threads: resolved.n_threads,

@@ -161,6 +161,7 @@ pub(crate) enum Dtype {
     #[default]
     Auto,
     Bf16,
+    F16,
     F32,
 }
 
@@ -239,6 +240,7 @@ impl Dtype {
         match self {
             Self::Auto => None,
             Self::Bf16 => Some("bf16"),
+            Self::F16 => Some("f16"),
             Self::F32 => Some("f32"),
         }
     }

@@ -55,9 +55,10 @@ fn stretch(frequency: f64, pair: f64, family: &Family) -> f64 {
             let turning =
                 |turns: f64| dim * (original / (turns * TAU)).ln() / (2.0 * family.rope_theta.ln());
             let (first, last) = (turning(beta_fast), turning(beta_slow));
-            let (first, last) = match whole_pairs {
-                true => (first.floor(), last.ceil()),
-                false => (first, last),
+            let (first, last) = if whole_pairs {
+                (first.floor(), last.ceil())
+            } else {
+                (first, last)
             };
             let (first, last) = (first.max(0.0), last.min(dim - 1.0));
             // As transformers: no division by nothing.

@@ -115,18 +115,13 @@ impl Family {
     /// tokenizer.json.
     pub(crate) fn json(&self) -> Value {
         let mut vocab = Map::new();
-        let letters: Vec<String> = match self.sentencepiece {
-            None => byte_letters().iter().map(char::to_string).collect(),
-            Some(_) => {
-                let bytes = (0..=255_u8).map(|byte| format!("<0x{byte:02X}>"));
-                let letters = (' '..='~').map(String::from);
-                bytes.chain(letters).chain(["\u{2581}".into()]).collect()
-            }
-        };
-        let blank = if self.sentencepiece.is_some() {
-            "\u{2581}"
+        let (letters, blank): (Vec<String>, _) = if self.sentencepiece.is_some() {
+            let bytes = (0..=255_u8).map(|byte| format!("<0x{byte:02X}>"));
+            let letters = (' '..='~').map(String::from);
+            let all = bytes.chain(letters).chain(["\u{2581}".into()]);
+            (all.collect(), "\u{2581}")
         } else {
-            "Ġ"
+            (byte_letters().iter().map(char::to_string).collect(), "Ġ")
         };
         let mut merges = Vec::new();
         for [one, other] in [

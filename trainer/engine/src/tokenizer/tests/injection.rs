@@ -64,7 +64,7 @@ fn attacks() -> Vec<String> {
         let (middle, _) = tail.split_at(tail.len() - 1);
         attacks.extend([head, tail, middle].map(str::to_owned));
         attacks.push(format!("{tail} and {head}"));
-        attacks.push(format!("{}\u{F0000}{tail}", head));
+        attacks.push(format!("{head}\u{F0000}{tail}"));
         attacks.push(token.replace('<', "\\u003c"));
     }
     attacks

@@ -73,12 +73,10 @@ fn llama3(header: &Header, file: &mut File, arch: &str) -> Result<Value, LoadErr
         let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
         1.0 / (kept + (1.0 - kept) / factor)
     };
-    let off = |(pair, found): (usize, &f64)| !((found / divisor(pair) - 1.0).abs() < 1e-3);
-    if let Some((pair, found)) = divisors
-        .iter()
-        .enumerate()
-        .find(|&(at, found)| off((at, found)))
-    {
+    // A divisor that is no number fits nothing.
+    let fits = |(pair, found): (usize, &f64)| (found / divisor(pair) - 1.0).abs() < 1e-3;
+    let mut pairs = divisors.iter().enumerate();
+    if let Some((pair, found)) = pairs.find(|&(pair, found)| !fits((pair, found))) {
         let what = format!("divisor {pair} of {DIVISORS}");
         let allowed = format!(
             "{} as in Llama 3 (low 1, high 4, original 8192; for others use the model's Hugging Face folder)",
