@@ -20,6 +20,7 @@ pub(crate) use self::decoder::byte_letters;
 pub use self::rendered::Rendered;
 pub(crate) use self::rendered::push_control;
 use self::rendered::{KeyPart, parts};
+pub use self::text::EncodeError;
 pub(crate) use self::text::Place;
 use self::text::TextEncoder;
 use crate::content::ControlTokens;
@@ -36,11 +37,6 @@ pub struct ChatTokenizer {
     end_id: Option<u32>,
     file: PathBuf,
 }
-
-/// Why a text cannot be turned into ids.
-#[derive(Debug, thiserror::Error)]
-#[error("the text cannot be tokenised: {0}")]
-pub struct EncodeError(String);
 
 impl ChatTokenizer {
     /// Reads `tokenizer.json` and the chat template (`chat_template.jinja` or `tokenizer_config.json`) of a model directory.

@@ -3,8 +3,12 @@
 use serde_json::{Value, json};
 use tokenizers::Tokenizer;
 
-use super::EncodeError;
 use crate::content::ControlTokens;
+
+/// Why a text cannot be turned into ids.
+#[derive(Debug, thiserror::Error)]
+#[error("the text cannot be tokenised: {0}")]
+pub struct EncodeError(String);
 
 /// What stands before a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

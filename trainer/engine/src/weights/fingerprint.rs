@@ -5,8 +5,9 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
+use super::LoadError;
 use super::index::SafeFiles;
-use super::{LoadError, expected};
+use super::shapes::expected;
 use crate::family::{Family, RopeScaling};
 
 /// Bytes looked at in each place of a tensor, and how many places of a large one, spread evenly: the whole of

@@ -7,12 +7,12 @@ use safetensors::Dtype;
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
+use super::shapes::UNEMBED;
 use super::{LoadError, blob};
 use crate::tensors::parse;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
-pub(super) const UNEMBED: &str = "lm_head.weight";
 
 struct Entry {
     file: PathBuf,

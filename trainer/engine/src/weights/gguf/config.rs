@@ -22,9 +22,12 @@ pub(super) fn config(header: &Header, file: &mut File) -> Result<Value, LoadErro
     };
     let int = |key: &str| header.int(&format!("{arch}.{key}"));
     let (hidden, heads) = (int("embedding_length")?, int("attention.head_count")?);
-    let head_dim = optional(header, &format!("{arch}.attention.key_length"))?
+    let head_dim = header
+        .optional_int(&format!("{arch}.attention.key_length"))?
         .unwrap_or_else(|| hidden / heads.max(1));
-    let rotated = optional(header, &format!("{arch}.rope.dimension_count"))?.unwrap_or(head_dim);
+    let rotated = header
+        .optional_int(&format!("{arch}.rope.dimension_count"))?
+        .unwrap_or(head_dim);
     if rotated != head_dim {
         let key = format!("{arch}.rope.dimension_count");
         let allowed = format!("{head_dim}, the whole head");
@@ -38,11 +41,11 @@ pub(super) fn config(header: &Header, file: &mut File) -> Result<Value, LoadErro
         "intermediate_size": int("feed_forward_length")?,
         "num_hidden_layers": int("block_count")?,
         "num_attention_heads": heads,
-        "num_key_value_heads": optional(header, &format!("{arch}.attention.head_count_kv"))?.unwrap_or(heads),
+        "num_key_value_heads": header.optional_int(&format!("{arch}.attention.head_count_kv"))?.unwrap_or(heads),
         "head_dim": head_dim,
         "max_position_embeddings": int("context_length")?,
-        "rms_norm_eps": float(header, &format!("{arch}.attention.layer_norm_rms_epsilon"))?,
-        "rope_theta": rope_theta(header, arch)?,
+        "rms_norm_eps": header.float(&format!("{arch}.attention.layer_norm_rms_epsilon"))?,
+        "rope_theta": rope::theta(header, arch)?,
         "rope_scaling": rope::scaling(header, file, arch)?,
         "hidden_act": "silu",
         "attention_bias": arch == "llama" && header.tensors.contains_key("blk.0.attn_q.bias"),
@@ -91,10 +94,7 @@ fn end_ids(header: &Header) -> Result<Vec<i64>, LoadError> {
     ];
     let mut ids = Vec::new();
     for role in ["eos", "eot", "eom"] {
-        ids.extend(optional(
-            header,
-            &format!("tokenizer.ggml.{role}_token_id"),
-        )?);
+        ids.extend(header.optional_int(&format!("tokenizer.ggml.{role}_token_id"))?);
     }
     if let Some(Meta::List(more)) = header.get("tokenizer.ggml.eos_token_ids") {
         let ints = more.iter().filter_map(|id| match id {
@@ -126,29 +126,4 @@ fn vocab_size(header: &Header) -> Result<usize, LoadError> {
         file: header.file.clone(),
         detail: format!("tensor {EMBEDDING} is missing"),
     })
-}
-
-fn optional(header: &Header, key: &str) -> Result<Option<i64>, LoadError> {
-    header.get(key).map(|_| header.int(key)).transpose()
-}
-
-fn rope_theta(header: &Header, arch: &str) -> Result<f64, LoadError> {
-    let key = format!("{arch}.rope.freq_base");
-    if header.get(&key).is_some() {
-        float(header, &key)
-    } else {
-        Ok(10_000.0)
-    }
-}
-
-/// A float of the file is f32: through its shortest decimal form 1e-5 is 1e-5 again.
-fn float(header: &Header, key: &str) -> Result<f64, LoadError> {
-    match header.get(key) {
-        #[expect(clippy::cast_possible_truncation, reason = "it was f32 in the file")]
-        Some(Meta::Float(x)) => Ok((*x as f32).to_string().parse().unwrap_or(*x)),
-        other => {
-            let shown = other.map_or_else(|| "missing".to_owned(), |value| format!("{value:?}"));
-            Err(header.unsupported(key, &shown, "a number"))
-        }
-    }
 }

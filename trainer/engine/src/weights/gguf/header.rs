@@ -97,6 +97,19 @@ impl Header {
         }
     }
 
+    pub(super) fn optional_int(&self, key: &str) -> Result<Option<i64>, LoadError> {
+        self.get(key).map(|_| self.int(key)).transpose()
+    }
+
+    /// A float of the file is f32: through its shortest decimal form 1e-5 is 1e-5 again.
+    pub(super) fn float(&self, key: &str) -> Result<f64, LoadError> {
+        match self.get(key) {
+            #[expect(clippy::cast_possible_truncation, reason = "it was f32 in the file")]
+            Some(Meta::Float(x)) => Ok((*x as f32).to_string().parse().unwrap_or(*x)),
+            other => Err(self.wrong(key, other, "a number")),
+        }
+    }
+
     pub(super) fn list(&self, key: &str) -> Result<&[Meta], LoadError> {
         match self.get(key) {
             Some(Meta::List(list)) => Ok(list),

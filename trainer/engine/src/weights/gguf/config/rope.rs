@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::super::header::{Header, Meta};
 use super::super::tensors;
-use super::{float, optional, rope_theta};
 use crate::weights::LoadError;
 
 const DIVISORS: &str = "rope_freqs.weight";
@@ -23,18 +22,18 @@ pub(super) fn scaling(header: &Header, file: &mut File, arch: &str) -> Result<Va
     let given = |name: &str| {
         header
             .get(&key(name))
-            .map(|_| float(header, &key(name)))
+            .map(|_| header.float(&key(name)))
             .transpose()
     };
     match header.get(&key("type")) {
         None => Ok(Value::Null),
         Some(Meta::Text(kind)) if kind == "none" => Ok(Value::Null),
         Some(Meta::Text(kind)) if kind == "linear" => {
-            Ok(json!({"rope_type": "linear", "factor": float(header, &key("factor"))?}))
+            Ok(json!({"rope_type": "linear", "factor": header.float(&key("factor"))?}))
         }
         Some(Meta::Text(kind)) if kind == "yarn" => {
-            let mut yarn = json!({"rope_type": "yarn", "factor": float(header, &key("factor"))?});
-            if let Some(original) = optional(header, &key("original_context_length"))? {
+            let mut yarn = json!({"rope_type": "yarn", "factor": header.float(&key("factor"))?});
+            if let Some(original) = header.optional_int(&key("original_context_length"))? {
                 yarn["original_max_position_embeddings"] = json!(original);
             }
             for name in ["beta_fast", "beta_slow"] {
@@ -44,7 +43,7 @@ pub(super) fn scaling(header: &Header, file: &mut File, arch: &str) -> Result<Va
             }
             // llama.cpp multiplies what transformers computes by itself.
             if let Some(more) = given("attn_factor")?.filter(|more| (more - 1.0).abs() > 1e-6) {
-                let factor = float(header, &key("factor"))?;
+                let factor = header.float(&key("factor"))?;
                 yarn["attention_factor"] = json!(more * (0.1 * factor.ln() + 1.0));
             }
             Ok(yarn)
@@ -64,7 +63,7 @@ pub(super) fn scaling(header: &Header, file: &mut File, arch: &str) -> Result<Va
 /// the same in all of them; that all divisors come out of it is checked.
 fn llama3(header: &Header, file: &mut File, arch: &str) -> Result<Value, LoadError> {
     let divisors = tensors::read(header, file, DIVISORS)?;
-    let theta = rope_theta(header, arch)?;
+    let theta = theta(header, arch)?;
     let (low, high, original) = LLAMA3;
     let factor = divisors.iter().copied().fold(1.0, f64::max);
     let n = divisors.len() as f64;
@@ -88,4 +87,14 @@ fn llama3(header: &Header, file: &mut File, arch: &str) -> Result<Value, LoadErr
         "rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high,
         "original_max_position_embeddings": original,
     }))
+}
+
+/// The base of the angles.
+pub(super) fn theta(header: &Header, arch: &str) -> Result<f64, LoadError> {
+    let key = format!("{arch}.rope.freq_base");
+    if header.get(&key).is_some() {
+        header.float(&key)
+    } else {
+        Ok(10_000.0)
+    }
 }
