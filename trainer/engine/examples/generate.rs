@@ -45,7 +45,8 @@ fn options() -> Result<Options, Failure> {
     let (mut adapter, mut prompt) = (None, "What is the capital of France?".to_owned());
     while let Some(arg) = args.next() {
         match arg.as_str() {
-            "--f32" => config.dtype = Dtype::F32,
+            "--f32" => config.dtype = Some(Dtype::F32),
+            "--bf16" => config.dtype = Some(Dtype::Bf16),
             "--threads" => config.threads = args.next().ok_or("how many threads?")?.parse()?,
             "--adapter" => {
                 config.checkpoint_dir = args.next().ok_or("which checkpoint folder?")?.into();
@@ -65,7 +66,7 @@ async fn answer(engine: &Engine, prompt: &str, adapter: Option<&str>) -> Result<
     let tokenizer = engine.tokenizer();
     let text = tokenizer.render(&[json!({"role": "user", "content": prompt})], None, true)?;
     let request = GenerateRequest {
-        prompt_ids: tokenizer.encode(&text)?,
+        prompt_ids: tokenizer.encode_rendered(&text)?,
         temperature: 0.0,
         max_tokens: 64,
         adapter: adapter.map(str::to_owned),

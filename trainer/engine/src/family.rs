@@ -6,6 +6,7 @@
 
 mod error;
 mod fields;
+mod rope;
 
 use std::path::Path;
 
@@ -13,6 +14,7 @@ use serde_json::Value;
 
 pub use self::error::FamilyError;
 use self::fields::Fields;
+pub use self::rope::RopeScaling;
 
 /// Model architectures that one [`layer_forward`](crate::layer::layer_forward) covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,29 +39,6 @@ impl Architecture {
             Self::Qwen3 => "qwen3",
         }
     }
-}
-
-/// How rotary angles are stretched beyond the length trained first.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum RopeScaling {
-    /// As they are.
-    None,
-    /// Every frequency divided by `factor`.
-    Linear {
-        /// At least 1.
-        factor: f64,
-    },
-    /// Llama 3: low frequencies divided by `factor`, high ones kept, a ramp between.
-    Llama3 {
-        /// At least 1.
-        factor: f64,
-        /// Wavelengths above `original / low` are divided.
-        low: f64,
-        /// Wavelengths below `original / high` are kept; above `low`.
-        high: f64,
-        /// Context trained first, tokens.
-        original: f64,
-    },
 }
 
 /// Shapes and constants of one model.
@@ -116,9 +95,7 @@ impl Family {
         let generation = dir.join("generation_config.json");
         if generation.exists() {
             for id in Fields::read(&generation)?.ids("eos_token_id")? {
-                if !family.eos_ids.contains(&id) {
-                    family.eos_ids.push(id);
-                }
+                family.also_ends_with(Some(id));
             }
         }
         Ok(family)
@@ -132,6 +109,7 @@ impl Family {
         let (n_kv_heads, head_dim) = heads(c, hidden, n_heads)?;
         let attention_bias = c.flag("attention_bias", false)?;
         let eos_ids = c.ids("eos_token_id")?;
+        let rope_scaling = rope::scaling(c)?;
         Ok(Self {
             architecture,
             vocab: c.size("vocab_size")?,
@@ -142,15 +120,21 @@ impl Family {
             n_kv_heads,
             head_dim,
             norm_eps: c.positive("rms_norm_eps", Some(1e-6))?,
-            rope_theta: rope_theta(c)?,
-            rope_scaling: rope_scaling(c)?,
+            rope_theta: rope::theta(c)?,
+            rope_scaling,
             qkv_bias: attention_bias || architecture == Architecture::Qwen2,
             o_bias: attention_bias && architecture != Architecture::Qwen2,
             qk_norm: architecture == Architecture::Qwen3,
             tied: c.flag("tie_word_embeddings", false)?,
-            context: context(c, architecture)?,
+            context: context(c, architecture, rope_scaling)?,
             eos_ids,
         })
+    }
+
+    /// Adds an id that ends a reply.
+    pub fn also_ends_with(&mut self, id: Option<u32>) {
+        let new = id.filter(|id| !self.eos_ids.contains(id));
+        self.eos_ids.extend(new);
     }
 
     /// Number of weights, the tied unembedding counted once.
@@ -213,54 +197,12 @@ fn heads(c: &Fields, hidden: i64, n_heads: i64) -> Result<(i64, i64), FamilyErro
     Ok((n_kv_heads, head_dim))
 }
 
-/// Newer files keep both the base and its scaling in `rope_parameters`.
-fn rope_theta(c: &Fields) -> Result<f64, FamilyError> {
-    match c.object("rope_parameters")? {
-        Some(rope) if rope.has("rope_theta") => rope.positive("rope_theta", None),
-        _ => c.positive("rope_theta", Some(10_000.0)),
-    }
-}
-
-fn rope_scaling(c: &Fields) -> Result<RopeScaling, FamilyError> {
-    let Some(rope) = c.object("rope_scaling")?.or(c.object("rope_parameters")?) else {
-        return Ok(RopeScaling::None);
-    };
-    let kind = if rope.has("rope_type") {
-        "rope_type"
-    } else {
-        "type"
-    };
-    match rope.text(kind)? {
-        None | Some("default") => Ok(RopeScaling::None),
-        Some("linear") => Ok(RopeScaling::Linear {
-            factor: rope.positive("factor", None)?,
-        }),
-        Some("llama3") => llama3(&rope),
-        Some(_) => Err(rope.wrong(kind, "default, linear, llama3")),
-    }
-}
-
-fn llama3(rope: &Fields) -> Result<RopeScaling, FamilyError> {
-    let (low, high) = (
-        rope.positive("low_freq_factor", None)?,
-        rope.positive("high_freq_factor", None)?,
-    );
-    if high <= low {
-        return Err(rope.wrong(
-            "high_freq_factor",
-            &format!("above low_freq_factor ({low})"),
-        ));
-    }
-    Ok(RopeScaling::Llama3 {
-        factor: rope.positive("factor", None)?,
-        low,
-        high,
-        original: rope.positive("original_max_position_embeddings", None)?,
-    })
-}
-
-fn context(c: &Fields, architecture: Architecture) -> Result<usize, FamilyError> {
-    let longest = c.size("max_position_embeddings")?;
+fn context(
+    c: &Fields,
+    architecture: Architecture,
+    rope: RopeScaling,
+) -> Result<usize, FamilyError> {
+    let longest = c.size("max_position_embeddings")?.max(rope.context());
     // Qwen files carry a window that is switched off by `use_sliding_window`.
     let on = match architecture {
         Architecture::Mistral => true,

@@ -1,20 +1,25 @@
-//! Rotary position embedding: angle tables made once, sliced per step.
+//! Rotary position embedding: angles of the positions at hand.
 //!
 //! Halves convention (Hugging Face): `y = x * cos + rotate_half(x) * sin`. The sign of
-//! `rotate_half` is folded into the sine table, so that a rotation is a roll and two products:
-//! three small kernels instead of six, which a decode step on a CPU notices.
+//! `rotate_half` is folded into the sines, so that a rotation is a roll and two products:
+//! three small kernels instead of six, which a decode step on a CPU notices. Angles are computed once
+//! a pass, for all layers; a table of a million positions would take 2.5 GB while it is made.
+
+mod frequencies;
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::family::{Family, RopeScaling};
+use crate::family::Family;
 
 /// Angles of every position a model can hold.
 #[derive(Debug)]
 pub struct Rope {
-    /// `[context, 1, head_dim]`, engine dtype.
-    cos: Tensor,
-    /// `[context, 1, head_dim]`, engine dtype, first half negated.
-    sin: Tensor,
+    /// Angle per position of each pair, `[head_dim / 2]`, f32.
+    frequencies: Tensor,
+    /// Multiplies cosines and sines.
+    attention: f64,
+    n_positions: usize,
+    kind: Kind,
 }
 
 /// Angles of the positions at hand; both broadcast against `[b, t, heads, head_dim]`.
@@ -27,7 +32,7 @@ pub struct RopeSlice {
 }
 
 impl Rope {
-    /// Tables for `positions` positions, computed in f64 and f32 and stored as `kind`.
+    /// Angles of `positions` positions, computed in f32 and given as `kind`.
     ///
     /// # Errors
     /// What libtorch reports, such as lack of memory.
@@ -37,44 +42,67 @@ impl Rope {
         kind: Kind,
         device: Device,
     ) -> Result<Self, TchError> {
-        let frequencies: Vec<f32> = frequencies(family);
-        let n = i64::try_from(positions).unwrap_or(i64::MAX);
-        let position = Tensor::f_arange(n, (Kind::Float, device))?.f_unsqueeze(1)?;
-        let frequency = Tensor::f_from_slice(&frequencies)?.f_to_device(device)?;
-        let angles = position.f_mul(&frequency.f_unsqueeze(0)?)?;
-        let (cos, sin) = (angles.f_cos()?, angles.f_sin()?);
-        let cos = Tensor::f_cat(&[&cos, &cos], 1)?;
-        let sin = Tensor::f_cat(&[&sin.f_neg()?, &sin], 1)?;
-        let store = |table: Tensor| table.f_to_kind(kind)?.f_unsqueeze(1);
+        let frequencies = frequencies::of_pairs(family);
         Ok(Self {
-            cos: store(cos)?,
-            sin: store(sin)?,
+            frequencies: Tensor::f_from_slice(&frequencies)?.f_to_device(device)?,
+            attention: frequencies::attention(family),
+            n_positions: positions,
+            kind,
         })
     }
 
-    /// Angles of the `len` positions from `start` on; views, no copy.
+    /// Angles of the `len` positions from `start` on.
+    ///
+    /// # Shapes
+    /// `cos` and `sin`: `[len, 1, head_dim]`, the dtype given to [`Self::new`].
     ///
     /// # Errors
-    /// When the range is beyond the table.
+    /// When the range is beyond the context.
     pub fn range(&self, start: usize, len: usize) -> Result<RopeSlice, TchError> {
-        let (start, len) = (to_i64(start), to_i64(len));
-        Ok(RopeSlice {
-            cos: self.cos.f_narrow(0, start, len)?,
-            sin: self.sin.f_narrow(0, start, len)?,
-        })
+        let end = start.saturating_add(len);
+        if end > self.n_positions {
+            let n = self.n_positions;
+            let text = format!("position {end} is beyond the context of {n}");
+            return Err(TchError::Torch(text));
+        }
+        let options = (Kind::Float, self.frequencies.device());
+        self.angles(&Tensor::f_arange_start(
+            to_i64(start),
+            to_i64(end),
+            options,
+        )?)
     }
 
-    /// Angles of given positions, `[t]` or `[b, t]`, i64: packed rows and branches.
+    /// Angles of given positions: packed rows and branches.
+    ///
+    /// # Shapes
+    /// `positions`: `[t]` or `[b, t]`, i64, below the context. `cos` and `sin`: `[.., t, 1, head_dim]`, the dtype
+    /// given to [`Self::new`].
     ///
     /// # Errors
-    /// When a position is beyond the table.
+    /// What libtorch reports.
     pub fn at(&self, positions: &Tensor) -> Result<RopeSlice, TchError> {
-        let mut shape = positions.size();
-        shape.extend([1, -1]);
-        let flat = positions.f_reshape([-1])?;
+        self.angles(&positions.f_to_kind(Kind::Float)?)
+    }
+
+    fn angles(&self, positions: &Tensor) -> Result<RopeSlice, TchError> {
+        let angles = positions.f_unsqueeze(-1)?.f_mul(&self.frequencies)?;
+        let (mut cos, mut sin) = (angles.f_cos()?, angles.f_sin()?);
+        #[expect(
+            clippy::float_cmp,
+            reason = "1 is the absence of a factor, not a result"
+        )]
+        if self.attention != 1.0 {
+            cos = cos.f_mul_scalar(self.attention)?;
+            sin = sin.f_mul_scalar(self.attention)?;
+        }
+        let finish = |halves: &[&Tensor]| {
+            let whole = Tensor::f_cat(halves, -1)?;
+            whole.f_to_kind(self.kind)?.f_unsqueeze(-2)
+        };
         Ok(RopeSlice {
-            cos: self.cos.f_index_select(0, &flat)?.f_reshape(&shape)?,
-            sin: self.sin.f_index_select(0, &flat)?.f_reshape(&shape)?,
+            cos: finish(&[&cos, &cos])?,
+            sin: finish(&[&sin.f_neg()?, &sin])?,
         })
     }
 }
@@ -93,39 +121,6 @@ impl RopeSlice {
 
 fn to_i64(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
-}
-
-/// Angle per position of each pair, `head_dim / 2` of them.
-fn frequencies(family: &Family) -> Vec<f32> {
-    let dim = family.head_dim;
-    (0..dim / 2)
-        .map(|pair| {
-            let base = family.rope_theta.powf(-2.0 * pair as f64 / dim as f64);
-            stretch(base, family.rope_scaling)
-        })
-        .collect()
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "angles are f32 by convention"
-)]
-fn stretch(frequency: f64, scaling: RopeScaling) -> f32 {
-    let stretched = match scaling {
-        RopeScaling::None => frequency,
-        RopeScaling::Linear { factor } => frequency / factor,
-        RopeScaling::Llama3 {
-            factor,
-            low,
-            high,
-            original,
-        } => {
-            let turns = original * frequency / std::f64::consts::TAU;
-            let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
-            frequency * (kept + (1.0 - kept) / factor)
-        }
-    };
-    stretched as f32
 }
 
 #[cfg(test)]
@@ -165,15 +160,12 @@ mod tests {
     }
 
     #[test]
-    fn llama3_keeps_fast_pairs_and_divides_slow_ones() {
-        let scaling = RopeScaling::Llama3 {
-            factor: 8.0,
-            low: 1.0,
-            high: 4.0,
-            original: 8192.0,
-        };
-        assert!((stretch(1.0, scaling) - 1.0).abs() < 1e-7);
-        let slow = 1e-5;
-        assert!((f64::from(stretch(slow, scaling)) - slow / 8.0).abs() < 1e-11);
+    fn angles_of_a_million_positions_cost_what_is_asked_for() {
+        let family = crate::testing::tiny_family();
+        let rope = Rope::new(&family, 1 << 20, Kind::Float, Device::Cpu).unwrap();
+        let last = rope.range((1 << 20) - 1, 1).unwrap();
+        assert_eq!(last.cos.size(), [1, 1, family.head_dim]);
+        let beyond = rope.range((1 << 20) - 1, 2).unwrap_err().to_string();
+        assert!(beyond.contains("beyond the context of 1048576"), "{beyond}");
     }
 }

@@ -6,6 +6,7 @@
 mod clock;
 mod error;
 mod json;
+mod marks;
 mod messages;
 
 use std::collections::BTreeMap;
@@ -16,8 +17,12 @@ use minijinja::{Environment, Error, ErrorKind, Value as Jinja};
 use serde_json::{Map, Value};
 
 pub use self::error::RenderError;
+use self::marks::Given;
+use crate::content::ControlTokens;
 
 const NAME: &str = "chat";
+/// Variables that come from the request itself.
+const RESERVED: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
 /// What is to be rendered.
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,7 +35,7 @@ pub struct RenderRequest<'a> {
     pub add_generation_prompt: bool,
     /// A text that is added at the end of the system text: the conversation's, or the template's own default when it has none.
     pub append_system: Option<&'a str>,
-    /// Further variables of the template, such as `enable_thinking`.
+    /// Switches of the template (`chat_template_kwargs`), such as `enable_thinking`; one that it does not know has no effect.
     pub extra: Option<&'a Map<String, Value>>,
 }
 
@@ -38,6 +43,7 @@ pub struct RenderRequest<'a> {
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
+    source: String,
     special: BTreeMap<String, String>,
     default_system: Option<String>,
 }
@@ -61,6 +67,7 @@ impl ChatTemplate {
             .map_err(|error| describe(&error))?;
         let mut template = Self {
             environment,
+            source: source.to_owned(),
             special,
             default_system: None,
         };
@@ -68,16 +75,28 @@ impl ChatTemplate {
         Ok(template)
     }
 
-    /// Writes a conversation.
+    /// Writes a conversation, and returns the mark that breaks control tokens which it spells itself, if it spells any.
     ///
     /// # Errors
     /// [`RenderError`].
-    pub fn render(&self, request: &RenderRequest<'_>) -> Result<String, RenderError> {
+    pub(crate) fn render(
+        &self,
+        request: &RenderRequest<'_>,
+        controls: &ControlTokens,
+    ) -> Result<(String, Option<char>), RenderError> {
         let mut messages = messages::normalise(request.messages)?;
         if let Some(text) = request.append_system {
             messages::append_system(&mut messages, self.default_system(), text);
         }
-        self.run(&messages, request)
+        let mut given = Given {
+            messages,
+            tools: request.tools.cloned(),
+            extra: request.extra.cloned().unwrap_or_default(),
+        };
+        self.refuse_reserved(&given.extra)?;
+        let mark = given.mark(controls, &self.source)?;
+        let text = self.run(&given, request.add_generation_prompt)?;
+        Ok((text, mark))
     }
 
     /// The system text that the template writes by itself; `None` when it writes none.
@@ -85,26 +104,32 @@ impl ChatTemplate {
         self.default_system.as_deref()
     }
 
-    fn run(&self, messages: &[Value], request: &RenderRequest<'_>) -> Result<String, RenderError> {
+    /// A switch must not stand in for what the request or the model says.
+    fn refuse_reserved(&self, extra: &Map<String, Value>) -> Result<(), RenderError> {
+        let reserved =
+            |name: &&String| RESERVED.contains(&name.as_str()) || self.special.contains_key(*name);
+        match extra.keys().find(reserved) {
+            None => Ok(()),
+            Some(name) => Err(RenderError::Reserved { name: name.clone() }),
+        }
+    }
+
+    fn run(&self, given: &Given, add_generation_prompt: bool) -> Result<String, RenderError> {
         let mut context: BTreeMap<&str, Jinja> = BTreeMap::new();
         for (name, text) in &self.special {
             context.insert(name, Jinja::from(text.as_str()));
         }
-        for (name, value) in request.extra.into_iter().flatten() {
+        for (name, value) in &given.extra {
             context.insert(name, Jinja::from(Serde(value)));
         }
-        context.insert("messages", Jinja::from(Serde(messages)));
-        context.insert(
-            "tools",
-            request
-                .tools
-                .map_or_else(|| Jinja::from(()), |tools| Serde(tools).into()),
-        );
-        context.insert("documents", Jinja::from(()));
-        context.insert(
-            "add_generation_prompt",
-            Jinja::from(request.add_generation_prompt),
-        );
+        let tools = given.tools.as_ref();
+        let tools = tools.map_or_else(|| Jinja::from(()), |tools| Serde(tools).into());
+        context.insert("messages", Jinja::from(Serde(&given.messages)));
+        context.insert("tools", tools);
+        context
+            .entry("documents")
+            .or_insert_with(|| Jinja::from(()));
+        context.insert("add_generation_prompt", add_generation_prompt.into());
         self.environment
             .get_template(NAME)
             .and_then(|template| template.render(Jinja::from_pairs(context)))
@@ -117,11 +142,16 @@ impl ChatTemplate {
         let message =
             |role: &str, content: &str| serde_json::json!({"role": role, "content": content});
         let user = message("user", "metaclaw-user-mark");
-        let request = RenderRequest::default();
-        let with = self
-            .run(&[message("system", MARK), user.clone()], &request)
-            .ok()?;
-        let without = self.run(&[user], &request).ok()?;
+        let run = |messages: Vec<Value>| {
+            let given = Given {
+                messages,
+                tools: None,
+                extra: Map::new(),
+            };
+            self.run(&given, false).ok()
+        };
+        let with = run(vec![message("system", MARK), user.clone()])?;
+        let without = run(vec![user])?;
         let (before, after) = with.split_once(MARK)?;
         let default = without.strip_prefix(before)?.strip_suffix(after)?;
         (!default.trim().is_empty()).then(|| default.to_owned())

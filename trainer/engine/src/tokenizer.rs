@@ -1,6 +1,11 @@
 //! Text to ids and back, and the chat template: everything of a model that is not a tensor.
+//!
+//! A rendered conversation is cut at the control tokens that its template wrote (see `content.rs`), and what
+//! stands between is tokenised with control tokens off.
 
 mod decoder;
+mod rendered;
+mod text;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,22 +17,26 @@ use tokenizers::Tokenizer;
 pub use self::decoder::StreamDecoder;
 use self::decoder::TokenBytes;
 pub(crate) use self::decoder::byte_letters;
+pub use self::rendered::Rendered;
+pub(crate) use self::rendered::push_control;
+use self::rendered::{KeyPart, parts};
+pub use self::text::EncodeError;
+pub(crate) use self::text::Place;
+use self::text::TextEncoder;
+use crate::content::ControlTokens;
 use crate::template::{ChatTemplate, RenderError, RenderRequest};
 use crate::weights::LoadError;
 
 /// The tokenizer and the chat template of a model; shared by all threads.
 #[derive(Debug)]
 pub struct ChatTokenizer {
-    tokenizer: Tokenizer,
+    encoder: TextEncoder,
+    controls: ControlTokens,
     bytes: Arc<TokenBytes>,
     template: Option<ChatTemplate>,
+    end_id: Option<u32>,
     file: PathBuf,
 }
-
-/// Why a text cannot be turned into ids.
-#[derive(Debug, thiserror::Error)]
-#[error("the text cannot be tokenised: {0}")]
-pub struct EncodeError(String);
 
 impl ChatTokenizer {
     /// Reads `tokenizer.json` and the chat template (`chat_template.jinja` or `tokenizer_config.json`) of a model directory.
@@ -52,11 +61,18 @@ impl ChatTokenizer {
                 .map_or_else(|| "missing".into(), Value::to_string),
             allowed: "ByteLevel, or ByteFallback with Metaspace".into(),
         })?;
-        let template = read_template(dir)?;
+        let controls = ControlTokens::new(tokenizer.get_added_tokens_decoder())
+            .map_err(|error| damaged(error.to_string()))?;
+        let encoder = TextEncoder::new(tokenizer, json, &controls)
+            .map_err(|error| damaged(error.to_string()))?;
+        let config = TokenizerConfig::read(dir)?;
+        let end_id = config.special.get("eos_token");
         Ok(Self {
-            tokenizer,
+            end_id: end_id.and_then(|token| encoder.token_to_id(token)),
+            template: config.template(dir)?,
+            encoder,
+            controls,
             bytes: Arc::new(bytes),
-            template,
             file,
         })
     }
@@ -70,7 +86,7 @@ impl ChatTokenizer {
         messages: &[Value],
         tools: Option<&Value>,
         add_generation_prompt: bool,
-    ) -> Result<String, RenderError> {
+    ) -> Result<Rendered, RenderError> {
         self.render_request(&RenderRequest {
             messages,
             tools,
@@ -83,13 +99,14 @@ impl ChatTokenizer {
     ///
     /// # Errors
     /// As [`Self::render`].
-    pub fn render_request(&self, request: &RenderRequest<'_>) -> Result<String, RenderError> {
-        match &self.template {
-            Some(template) => template.render(request),
-            None => Err(RenderError::NoTemplate {
+    pub fn render_request(&self, request: &RenderRequest<'_>) -> Result<Rendered, RenderError> {
+        let Some(template) = &self.template else {
+            return Err(RenderError::NoTemplate {
                 file: self.file.clone(),
-            }),
-        }
+            });
+        };
+        let (text, mark) = template.render(request, &self.controls)?;
+        Ok(Rendered::new(text, mark, &self.controls))
     }
 
     /// The system text that the template writes when a conversation has none.
@@ -99,16 +116,46 @@ impl ChatTokenizer {
             .and_then(ChatTemplate::default_system)
     }
 
-    /// Ids of a rendered text; nothing is added, special tokens in it are read as such.
+    /// Ids of a rendered conversation; nothing is added.
     ///
     /// # Errors
     /// [`EncodeError`] when the tokenizer has no token for a part and no fall-back.
+    pub fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, EncodeError> {
+        self.encode_key(rendered.key(), Place::Start)
+    }
+
+    /// Ids of a text that is what a template writes: control tokens that it spells are read as such. Text from
+    /// elsewhere belongs into [`Self::render`], or into [`Self::encode_data`].
+    ///
+    /// # Errors
+    /// As [`Self::encode_rendered`].
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
-        let encoding = self
-            .tokenizer
-            .encode_fast(text, false)
-            .map_err(|e| EncodeError(e.to_string()))?;
-        Ok(encoding.get_ids().to_vec())
+        self.encode_rendered(&Rendered::new(text.to_owned(), None, &self.controls))
+    }
+
+    /// Ids of a text, in which control tokens are spelled letter by letter.
+    ///
+    /// # Errors
+    /// As [`Self::encode_rendered`].
+    pub fn encode_data(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
+        let mut ids = Vec::new();
+        self.encoder.encode(text, Place::Start, &mut ids)?;
+        Ok(ids)
+    }
+
+    /// Ids of the end of a key that is cut between two parts or within a text.
+    pub(crate) fn encode_key(&self, key: &[u8], mut place: Place) -> Result<Vec<u32>, EncodeError> {
+        let mut ids = Vec::new();
+        for part in parts(key) {
+            match part {
+                KeyPart::Text(text) => self.encoder.encode(text, place, &mut ids)?,
+                KeyPart::Control(id) => {
+                    ids.push(id);
+                    place = Place::AfterControl;
+                }
+            }
+        }
+        Ok(ids)
     }
 
     /// Text of ids without special tokens; bytes that are no UTF-8 become U+FFFD.
@@ -121,19 +168,35 @@ impl ChatTokenizer {
         self.decode_with(ids, true)
     }
 
-    /// Decodes a reply id by id, without special tokens.
+    /// Decodes a reply id by id, without special tokens and without the blank that a tokenizer puts before a text.
     pub fn stream_decoder(&self) -> StreamDecoder {
         StreamDecoder::new(Arc::clone(&self.bytes), false)
     }
 
-    /// The id of a token that stands in the vocabulary as `token`.
-    pub fn token_id(&self, token: &str) -> Option<u32> {
-        self.tokenizer.token_to_id(token)
+    /// As [`Self::stream_decoder`], with that blank.
+    pub(crate) fn raw_decoder(&self) -> StreamDecoder {
+        self.stream_decoder().with_blank()
     }
 
-    /// The token of an id as the vocabulary spells it.
-    pub fn token(&self, id: u32) -> Option<String> {
-        self.tokenizer.id_to_token(id)
+    /// The bytes of one token by itself: perhaps a part of a character; a special token's name. Empty where
+    /// there is no such id.
+    pub fn token_bytes(&self, id: u32) -> &[u8] {
+        self.bytes.of(id)
+    }
+
+    /// The token that `tokenizer_config.json` says a reply ends with.
+    pub fn end_id(&self) -> Option<u32> {
+        self.end_id
+    }
+
+    /// Whether an id is a control token's, which no text gives.
+    pub fn is_control(&self, id: u32) -> bool {
+        self.controls.contains(id)
+    }
+
+    /// Whether replies begin with a blank that is not part of their text.
+    pub(crate) fn strips_blank(&self) -> bool {
+        self.bytes.strips_blank
     }
 
     /// The bytes of a token, as a reply has them; none of an id that is not in the vocabulary.
@@ -156,30 +219,50 @@ fn read(file: &Path) -> Result<Vec<u8>, LoadError> {
     })
 }
 
-fn read_template(dir: &Path) -> Result<Option<ChatTemplate>, LoadError> {
-    let config_file = dir.join("tokenizer_config.json");
-    let config: Value = if config_file.exists() {
-        serde_json::from_slice(&read(&config_file)?).map_err(|e| LoadError::Damaged {
-            file: config_file.clone(),
-            detail: e.to_string(),
-        })?
-    } else {
-        Value::Null
-    };
-    let jinja = dir.join("chat_template.jinja");
-    let (file, source) = if jinja.exists() {
-        let text = String::from_utf8(read(&jinja)?).map_err(|e| LoadError::Template {
-            file: jinja.clone(),
-            detail: e.to_string(),
-        })?;
-        (jinja, Some(text))
-    } else {
-        (config_file, named_template(&config))
-    };
-    source
-        .map(|source| ChatTemplate::new(&source, special_tokens(&config)))
-        .transpose()
-        .map_err(|detail| LoadError::Template { file, detail })
+/// `tokenizer_config.json`, which a model may lack.
+struct TokenizerConfig {
+    file: PathBuf,
+    json: Value,
+    /// `bos_token` and its like, which templates write themselves.
+    special: BTreeMap<String, String>,
+}
+
+impl TokenizerConfig {
+    fn read(dir: &Path) -> Result<Self, LoadError> {
+        let file = dir.join("tokenizer_config.json");
+        let json: Value = if file.exists() {
+            serde_json::from_slice(&read(&file)?).map_err(|e| LoadError::Damaged {
+                file: file.clone(),
+                detail: e.to_string(),
+            })?
+        } else {
+            Value::Null
+        };
+        let special = special_tokens(&json);
+        Ok(Self {
+            file,
+            json,
+            special,
+        })
+    }
+
+    /// The chat template, from here or from a file of its own.
+    fn template(self, dir: &Path) -> Result<Option<ChatTemplate>, LoadError> {
+        let jinja = dir.join("chat_template.jinja");
+        let (file, source) = if jinja.exists() {
+            let text = String::from_utf8(read(&jinja)?).map_err(|e| LoadError::Template {
+                file: jinja.clone(),
+                detail: e.to_string(),
+            })?;
+            (jinja, Some(text))
+        } else {
+            (self.file, named_template(&self.json))
+        };
+        source
+            .map(|source| ChatTemplate::new(&source, self.special))
+            .transpose()
+            .map_err(|detail| LoadError::Template { file, detail })
+    }
 }
 
 /// The template, or of several the one named `default`.
@@ -196,7 +279,6 @@ fn named_template(config: &Value) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// `bos_token` and its like, which templates write themselves.
 fn special_tokens(config: &Value) -> BTreeMap<String, String> {
     let fields = config.as_object().into_iter().flatten();
     fields
@@ -209,4 +291,4 @@ fn special_tokens(config: &Value) -> BTreeMap<String, String> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -8,6 +8,7 @@ mod error;
 mod fingerprint;
 pub mod gguf;
 mod index;
+mod shapes;
 
 use std::path::Path;
 
@@ -15,7 +16,9 @@ use tch::{Kind, Tensor};
 
 pub use self::error::LoadError;
 pub use self::fingerprint::fingerprint;
-use self::index::{SafeFiles, UNEMBED};
+use self::index::SafeFiles;
+pub use self::shapes::expected;
+use self::shapes::{EMBED, NORM, UNEMBED};
 use crate::family::Family;
 use crate::layer::LayerWeights;
 use crate::linear::Linear;
@@ -59,9 +62,6 @@ pub fn load(dir: &Path, family: &Family, kind: Kind) -> Result<Weights, LoadErro
         unembed,
     })
 }
-
-const EMBED: &str = "model.embed_tokens.weight";
-const NORM: &str = "model.norm.weight";
 
 fn layer(
     family: &Family,
@@ -131,54 +131,6 @@ fn qk_norm(
     let q = heads("self_attn.q_norm.weight", family.n_heads)?;
     let k = heads("self_attn.k_norm.weight", family.n_kv_heads)?;
     Ok(Tensor::f_cat(&[q, k], 0)?)
-}
-
-/// Names and shapes that a directory must hold for this family, in file order.
-pub fn expected(family: &Family) -> Vec<(String, Vec<i64>)> {
-    let (d, m) = (family.hidden, family.intermediate);
-    let mut all = vec![(EMBED.to_owned(), vec![family.vocab, d])];
-    for i in 0..family.n_layers {
-        let named = layer_shapes(family, d, m).into_iter();
-        all.extend(named.map(|(part, shape)| (format!("model.layers.{i}.{part}"), shape)));
-    }
-    all.push((NORM.to_owned(), vec![d]));
-    if !family.tied {
-        all.push((UNEMBED.to_owned(), vec![family.vocab, d]));
-    }
-    all
-}
-
-fn layer_shapes(family: &Family, d: i64, m: i64) -> Vec<(&'static str, Vec<i64>)> {
-    let (q, kv) = (
-        family.n_heads * family.head_dim,
-        family.n_kv_heads * family.head_dim,
-    );
-    let mut shapes = vec![
-        ("input_layernorm.weight", vec![d]),
-        ("self_attn.q_proj.weight", vec![q, d]),
-        ("self_attn.k_proj.weight", vec![kv, d]),
-        ("self_attn.v_proj.weight", vec![kv, d]),
-        ("self_attn.o_proj.weight", vec![d, q]),
-        ("post_attention_layernorm.weight", vec![d]),
-        ("mlp.gate_proj.weight", vec![m, d]),
-        ("mlp.up_proj.weight", vec![m, d]),
-        ("mlp.down_proj.weight", vec![d, m]),
-    ];
-    if family.qkv_bias {
-        shapes.extend([
-            ("self_attn.q_proj.bias", vec![q]),
-            ("self_attn.k_proj.bias", vec![kv]),
-            ("self_attn.v_proj.bias", vec![kv]),
-        ]);
-    }
-    if family.o_bias {
-        shapes.push(("self_attn.o_proj.bias", vec![d]));
-    }
-    if family.qk_norm {
-        shapes.push(("self_attn.q_norm.weight", vec![family.head_dim]));
-        shapes.push(("self_attn.k_norm.weight", vec![family.head_dim]));
-    }
-    shapes
 }
 
 #[cfg(test)]

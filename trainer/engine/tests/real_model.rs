@@ -63,7 +63,7 @@ async fn ids_template_and_reply_are_those_of_transformers() {
     let Some(model) = model() else { return };
     let cache = tempfile::tempdir().unwrap();
     let mut config = EngineConfig::new(model, cache.path().into(), cache.path().into());
-    config.dtype = Dtype::F32;
+    config.dtype = Some(Dtype::F32);
     let engine = Engine::start(config).unwrap();
     let tokenizer = engine.tokenizer();
     for (text, ids) in TEXTS {
@@ -72,9 +72,11 @@ async fn ids_template_and_reply_are_those_of_transformers() {
     }
     let user = json!({"role": "user", "content": "What is the capital of France?"});
     let rendered = tokenizer.render(&[user], None, true).unwrap();
-    assert_eq!(rendered, RENDERED);
+    assert_eq!(rendered.text(), RENDERED);
+    let prompt_ids = tokenizer.encode_rendered(&rendered).unwrap();
+    assert_eq!(prompt_ids, tokenizer.encode(RENDERED).unwrap());
     let request = GenerateRequest {
-        prompt_ids: tokenizer.encode(&rendered).unwrap(),
+        prompt_ids,
         temperature: 0.0,
         max_tokens: 24,
         ..GenerateRequest::default()

@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
     /// Precision of weights and activations
-    #[arg(long, value_enum, default_value_t = Dtype::Bf16)]
+    #[arg(long, value_enum, default_value_t = Dtype::Auto)]
     pub(crate) dtype: Dtype,
     /// Compute threads [default: OMP_NUM_THREADS, else the physical cores]
     #[arg(long)]
@@ -68,8 +68,12 @@ pub(crate) struct Args {
 /// Precision of weights and activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Dtype {
+    /// What this processor does fastest: 50 ms of trying at the start.
+    Auto,
     /// bfloat16: half the memory.
     Bf16,
+    /// float16: half the memory; for comparing with what other programs compute in it.
+    F16,
     /// float32.
     F32,
 }

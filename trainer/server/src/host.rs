@@ -19,7 +19,7 @@ mod text;
 use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, Result};
-use metaclaw_engine::memory::SequenceMemory;
+use metaclaw_engine::{engine::Dtype, served::ServedTokenIndex};
 
 pub(crate) use self::text::{Conversation, Event, Generation, Prompt};
 use self::{cell::EngineCell, last_step::LastStep, store::Store};
@@ -41,8 +41,8 @@ pub(crate) struct HostConfig {
     pub(crate) cache_dir: PathBuf,
     /// For `adapters/` and `checkpoints/`.
     pub(crate) checkpoint_dir: PathBuf,
-    /// bf16, or else f32.
-    pub(crate) bf16: bool,
+    /// What to compute in; `None` is what this processor does fastest.
+    pub(crate) dtype: Option<Dtype>,
     /// Compute threads; 0 is one a physical core.
     pub(crate) n_threads: u16,
     /// Bytes for keys and values; `None` leaves it to the engine.
@@ -59,7 +59,7 @@ pub(crate) struct Host {
     engine: Arc<EngineCell>,
     hub: Option<PathBuf>,
     store: Store,
-    memory: Arc<SequenceMemory>,
+    served: Arc<ServedTokenIndex>,
     last_step: LastStep,
 }
 
@@ -79,7 +79,7 @@ impl Host {
             engine: Arc::new(engine),
             hub: config.hub,
             store: Store::new(config.checkpoint_dir, config.n_kept),
-            memory: Arc::new(SequenceMemory::new(REMEMBERED)),
+            served: Arc::new(ServedTokenIndex::new(REMEMBERED)),
             last_step: LastStep::default(),
         })
     }

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow};
 use clap::Parser as _;
+use metaclaw_engine::engine;
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -94,7 +95,12 @@ fn run(args: &Args) -> Result<()> {
         hub: resolved.hub.clone(),
         cache_dir: resolved.cache_dir.clone(),
         checkpoint_dir: resolved.checkpoint_dir.clone(),
-        bf16: args.dtype == Dtype::Bf16,
+        dtype: match args.dtype {
+            Dtype::Auto => None,
+            Dtype::Bf16 => Some(engine::Dtype::Bf16),
+            Dtype::F16 => Some(engine::Dtype::F16),
+            Dtype::F32 => Some(engine::Dtype::F32),
+        },
         n_threads: resolved.n_threads,
         kv_budget: args.kv_budget,
         n_waiting: args.max_queue,

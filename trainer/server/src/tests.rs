@@ -53,7 +53,7 @@ fn rig_in(folder: TempDir, limits: Limits, key: Option<&str>) -> Rig {
         hub: None,
         cache_dir: folder.path().join("cache"),
         checkpoint_dir: folder.path().join("checkpoints"),
-        bf16: false,
+        dtype: Some(metaclaw_engine::engine::Dtype::F32),
         n_threads: 1,
         kv_budget: None,
         n_waiting: 256,

@@ -163,6 +163,7 @@ pub(crate) enum Dtype {
     #[default]
     Auto,
     Bf16,
+    F16,
     F32,
 }
 
@@ -255,6 +256,7 @@ impl Dtype {
         match self {
             Self::Auto => None,
             Self::Bf16 => Some("bf16"),
+            Self::F16 => Some("f16"),
             Self::F32 => Some("f32"),
         }
     }

@@ -2,16 +2,18 @@
 
 use std::path::PathBuf;
 
-use tch::Kind;
+use tch::{Kind, TchError};
 
+use crate::precision;
 use crate::runs::RunLimit;
 
 /// What the engine computes in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dtype {
     /// Half the memory and, on CPUs with AVX512-BF16 or AMX, twice the speed.
-    #[default]
     Bf16,
+    /// Half the memory, finer than bf16 and of smaller range; never taken by itself, since CPUs are slow in it.
+    F16,
     /// For comparing and for CPUs without bf16 instructions.
     F32,
 }
@@ -27,8 +29,8 @@ pub struct EngineConfig {
     pub cache_dir: PathBuf,
     /// Holds `adapters/` and `checkpoints/`.
     pub checkpoint_dir: PathBuf,
-    /// What to compute in.
-    pub dtype: Dtype,
+    /// What to compute in; `None` is what this processor does fastest.
+    pub dtype: Option<Dtype>,
     /// Threads of libtorch; 0 is one a physical core.
     pub threads: usize,
     /// Bytes for keys and values, live and kept, which are never passed; `None` is half of what is free when
@@ -81,7 +83,7 @@ impl EngineConfig {
             name: None,
             cache_dir,
             checkpoint_dir,
-            dtype: Dtype::default(),
+            dtype: None,
             threads: 0,
             kv_budget: None,
             train_memory: None,
@@ -100,10 +102,22 @@ impl EngineConfig {
 // === impl Dtype ===
 
 impl Dtype {
+    /// What this processor does fastest: 50 ms of trying.
+    ///
+    /// # Errors
+    /// What libtorch reports.
+    pub fn fastest() -> Result<Self, TchError> {
+        Ok(match precision::fastest()? {
+            Kind::Float => Self::F32,
+            _ => Self::Bf16,
+        })
+    }
+
     /// As libtorch calls it.
     pub const fn kind(self) -> Kind {
         match self {
             Self::Bf16 => Kind::BFloat16,
+            Self::F16 => Kind::Half,
             Self::F32 => Kind::Float,
         }
     }

@@ -12,7 +12,7 @@ use super::serving::{Serving, Waiting};
 use super::state::{EngineState, Job, Progress};
 use super::threads::set_threads;
 use super::time_share::{SLICE, TimeShare};
-use super::{EngineConfig, ModelInfo};
+use super::{Dtype, EngineConfig, ModelInfo};
 use crate::adapter::{BaseId, BaseSpec};
 use crate::kv::{self, KvPool, PAGE};
 use crate::lora::LoraSpec;
@@ -49,8 +49,13 @@ impl Core {
         let (dir, name) = locate(config)?;
         let name = config.name.clone().unwrap_or(name);
         let tokenizer = Arc::new(ChatTokenizer::load(&dir)?);
-        let model = Model::load(&dir, config.dtype.kind())?;
-        let sha = weights::fingerprint(&dir)?;
+        let dtype = match config.dtype {
+            Some(dtype) => dtype,
+            None => Dtype::fastest()?,
+        };
+        let mut model = Model::load(&dir, dtype.kind())?;
+        model.family.also_ends_with(tokenizer.end_id());
+        let sha = weights::fingerprint(&dir, &model.family)?;
         let sizes = SliceSizes::measured(&model, config.train_memory)?;
         let pool = kv_pool(config, &model)?;
         let plan = Plan::new(&model, &LoraSpec::default(), sizes, pool.bytes());
@@ -64,7 +69,7 @@ impl Core {
             n_params: family.n_params(),
             sha: sha.clone(),
             end_ids: family.eos_ids.clone(),
-            dtype: config.dtype,
+            dtype,
             kv_positions: pool.n_pages() * PAGE,
             dir,
         };

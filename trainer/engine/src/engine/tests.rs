@@ -31,7 +31,7 @@ impl Place {
     fn config(&self) -> EngineConfig {
         let path = |name: &str| self.dir.path().join(name);
         let mut config = EngineConfig::new(path("tiny"), path("cache"), path("ckpt"));
-        config.dtype = Dtype::F32;
+        config.dtype = Some(Dtype::F32);
         // Tests run side by side: more threads each would only wait for one another.
         config.threads = 1;
         config

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::FamilyError;
 
 /// Sizes beyond this are typing errors or attacks; products of three still fit an `i64`.
-const LARGEST: i64 = 1 << 20;
+pub(super) const LARGEST: i64 = 1 << 20;
 
 pub(super) struct Fields {
     file: PathBuf,

@@ -56,6 +56,38 @@ fn rope_is_read_in_both_forms() {
 }
 
 #[test]
+fn yarn_is_read_with_its_defaults() {
+    let given = json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32});
+    let family = with("rope_scaling", given).unwrap();
+    let attention = 0.1 * 4_f64.ln() + 1.0;
+    let expected = RopeScaling::Yarn {
+        factor: 4.0,
+        beta_fast: 32.0,
+        beta_slow: 1.0,
+        original: 32.0,
+        whole_pairs: true,
+        attention,
+    };
+    assert_eq!((family.rope_scaling, family.context), (expected, 128));
+    let given = json!({"rope_type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 1.0});
+    let family = with("rope_scaling", given).unwrap();
+    let RopeScaling::Yarn {
+        attention,
+        original,
+        ..
+    } = family.rope_scaling
+    else {
+        panic!("{:?}", family.rope_scaling);
+    };
+    assert_eq!((attention, original, family.context), (1.0, 64.0, 256));
+    let swapped = json!({"rope_type": "yarn", "factor": 4.0, "beta_fast": 0.5});
+    assert_eq!(
+        refusal("rope_scaling", swapped),
+        "m/config.json: rope_scaling.beta_fast is 0.5, allowed: at least beta_slow (1)"
+    );
+}
+
+#[test]
 fn a_sliding_window_caps_the_context() {
     let mut json = base();
     json["model_type"] = json!("mistral");
@@ -71,8 +103,11 @@ fn refusals_name_file_field_value_and_what_is_allowed() {
         "m/config.json: model_type is \"gpt2\", allowed: llama, mistral, qwen2, qwen3 (dense text models)"
     );
     assert_eq!(
-        refusal("rope_scaling", json!({"rope_type": "yarn", "factor": 4.0})),
-        "m/config.json: rope_scaling.rope_type is \"yarn\", allowed: default, linear, llama3"
+        refusal(
+            "rope_scaling",
+            json!({"rope_type": "longrope", "factor": 4.0})
+        ),
+        "m/config.json: rope_scaling.rope_type is \"longrope\", allowed: default, linear, llama3, yarn"
     );
     assert_eq!(
         refusal("num_key_value_heads", json!(3)),

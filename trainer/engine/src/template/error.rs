@@ -29,6 +29,17 @@ pub enum RenderError {
         /// What is allowed.
         allowed: &'static str,
     },
+    /// A switch of the template with the name of something that the request or the model says.
+    #[error("chat_template_kwargs.{name} is not allowed: the request and the model say it already")]
+    Reserved {
+        /// The switch.
+        name: String,
+    },
+    /// No character is left to break control tokens with.
+    #[error(
+        "the conversation spells control tokens and holds every private-use character from U+F0000 to U+FFFFD: leave one out"
+    )]
+    NoMark,
     /// The template failed.
     #[error("the model's chat template failed: {0}")]
     Failed(String),

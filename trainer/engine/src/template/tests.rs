@@ -4,7 +4,9 @@ use serde_json::json;
 
 fn render(source: &str, request: &RenderRequest<'_>) -> Result<String, RenderError> {
     let special = [("bos_token".to_owned(), "<s>".to_owned())].into();
-    ChatTemplate::new(source, special).unwrap().render(request)
+    let none = ControlTokens::new([]).unwrap();
+    let template = ChatTemplate::new(source, special).unwrap();
+    template.render(request, &none).map(|(text, _)| text)
 }
 
 fn messages(list: &Value) -> Vec<Value> {

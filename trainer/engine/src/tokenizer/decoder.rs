@@ -14,6 +14,8 @@ use tokenizers::Tokenizer;
 #[derive(Debug)]
 pub(super) struct TokenBytes {
     pieces: Vec<Piece>,
+    /// A text begins with a blank that the tokenizer put there (SentencePiece).
+    pub(super) strips_blank: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -64,13 +66,32 @@ impl TokenBytes {
                 piece.special = added.special;
             }
         }
-        Some(Self { pieces })
+        Some(Self {
+            pieces,
+            strips_blank: strips_blank(decoder),
+        })
     }
 
+    /// What an id stands for; nothing where there is no such id.
     pub(super) fn of(&self, id: u32) -> &[u8] {
-        let piece = self.pieces.get(id as usize);
-        piece.map_or(&[], |piece| &piece.bytes)
+        self.pieces
+            .get(id as usize)
+            .map_or(&[], |piece| &piece.bytes)
     }
+}
+
+/// Whether the decoder takes a blank from the beginning of a text: Llama 2's and Mistral's `Strip`, or a
+/// `Metaspace` that was put there when encoding.
+fn strips_blank(decoder: &Value) -> bool {
+    let own = match decoder["type"].as_str() {
+        Some("Strip") => decoder["content"] == " " && decoder["start"] != 0,
+        Some("Metaspace") => {
+            decoder["prepend_scheme"] != "never" && decoder["add_prefix_space"] != false
+        }
+        _ => false,
+    };
+    let nested = || decoder["decoders"].as_array();
+    own || nested().is_some_and(|list| list.iter().any(strips_blank))
 }
 
 /// A decoder may be a sequence of several.
@@ -121,15 +142,24 @@ pub struct StreamDecoder {
     tokens: Arc<TokenBytes>,
     special: bool,
     pending: Vec<u8>,
+    /// The first blank is not part of the text, and no text has come yet.
+    strips_blank: bool,
 }
 
 impl StreamDecoder {
     pub(super) fn new(tokens: Arc<TokenBytes>, special: bool) -> Self {
         Self {
+            strips_blank: tokens.strips_blank && !special,
             tokens,
             special,
             pending: Vec::new(),
         }
+    }
+
+    /// With the blank before the text, if there is one.
+    pub(super) fn with_blank(mut self) -> Self {
+        self.strips_blank = false;
+        self
     }
 
     /// The text that is whole with this id: possibly empty, never half a character.
@@ -141,6 +171,23 @@ impl StreamDecoder {
         {
             self.pending.extend_from_slice(&piece.bytes);
         }
+        let text = self.whole_characters();
+        if !self.strips_blank || text.is_empty() {
+            return text;
+        }
+        self.strips_blank = false;
+        match text.strip_prefix(' ') {
+            Some(rest) => rest.to_owned(),
+            None => text,
+        }
+    }
+
+    /// Whether a character was begun and not ended.
+    pub(crate) fn is_within_character(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    fn whole_characters(&mut self) -> String {
         let mut text = String::new();
         loop {
             match std::str::from_utf8(&self.pending) {

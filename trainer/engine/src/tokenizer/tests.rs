@@ -1,3 +1,6 @@
+pub(crate) mod families;
+mod injection;
+
 use super::*;
 use crate::testing::{SPECIAL, write_tiny_model};
 use proptest::prelude::*;

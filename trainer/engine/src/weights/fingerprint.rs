@@ -1,36 +1,77 @@
 //! Which base this is, by content: adapters remember it, and are refused on another.
 
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
 use super::LoadError;
+use super::index::SafeFiles;
+use super::shapes::expected;
+use crate::family::{Family, RopeScaling};
 
-/// Bytes looked at in each place of a weight file.
-const SAMPLE: u64 = 1 << 16;
-/// Places looked at, spread evenly; the whole of a large model would take seconds at each start.
-const PLACES: u64 = 64;
+/// Bytes looked at in each place of a tensor, and how many places of a large one, spread evenly: the whole of
+/// a large model would take seconds at each start.
+const SAMPLE: usize = 1 << 12;
+const PLACES: usize = 16;
 
-/// A hash of `config.json` and of the weight files: their names and lengths, heads and samples of
-/// their numbers. Another model, another conversion or another fine-tune has another one.
+/// A hash of what a model computes with: the fields of `config.json` that change a number, and each tensor's
+/// name, dtype, shape and samples of its numbers.
+///
+/// Another model, another quantisation or another fine-tune has another one. The same weights cut into other
+/// files, a comment in config.json, the version of the program that wrote it or more tokens of context have not.
 ///
 /// # Errors
-/// When a file cannot be read.
-pub fn fingerprint(dir: &Path) -> Result<String, LoadError> {
+/// When a file cannot be read or is not what config.json calls for.
+pub fn fingerprint(dir: &Path, family: &Family) -> Result<String, LoadError> {
+    let files = SafeFiles::open(dir)?;
     let mut hash = Sha256::new();
-    let mut add = |file: &Path| {
-        sample(file, &mut hash).map_err(|source| LoadError::Read {
-            file: file.to_owned(),
-            source,
-        })
-    };
-    add(&dir.join("config.json"))?;
-    for file in super::index::files(dir)? {
-        add(&file)?;
+    hash.update(numbers_of(family));
+    for (name, shape) in expected(family) {
+        let (dtype, bytes) = files.stored(&name)?;
+        hash.update(format!("\n{name} {dtype:?} {shape:?} "));
+        sample(bytes, &mut hash);
     }
     Ok(hex(hash))
+}
+
+/// What config.json says that changes a number. A field added here changes every fingerprint.
+fn numbers_of(family: &Family) -> String {
+    let rope = match family.rope_scaling {
+        RopeScaling::None => String::new(),
+        RopeScaling::Linear { factor } => format!("linear {factor}"),
+        RopeScaling::Llama3 {
+            factor,
+            low,
+            high,
+            original,
+        } => format!("llama3 {factor} {low} {high} {original}"),
+        RopeScaling::Yarn {
+            factor,
+            beta_fast,
+            beta_slow,
+            original,
+            whole_pairs,
+            attention,
+        } => format!("yarn {factor} {beta_fast} {beta_slow} {original} {whole_pairs} {attention}"),
+    };
+    let name = family.architecture.name();
+    // Sizes are in the tensors' shapes, biases and norms in their names; of heads only the number is not.
+    let (heads, kv_heads) = (family.n_heads, family.n_kv_heads);
+    let (eps, theta) = (family.norm_eps, family.rope_theta);
+    format!("{name} heads {heads} {kv_heads} eps {eps} rope {theta} {rope}")
+}
+
+fn sample(bytes: &[u8], hash: &mut Sha256) {
+    if bytes.len() <= SAMPLE * PLACES {
+        hash.update(bytes);
+        return;
+    }
+    let last = bytes.len() - SAMPLE;
+    for place in 0..PLACES {
+        let start = last / (PLACES - 1) * place;
+        hash.update(&bytes[start..start + SAMPLE]);
+    }
 }
 
 /// Feeds all that a reader holds.
@@ -49,20 +90,4 @@ pub(super) fn hex(hash: Sha256) -> String {
     let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
     let digits = |byte: &u8| [digit(byte >> 4), digit(byte & 15)];
     hash.finalize().iter().flat_map(digits).collect()
-}
-
-fn sample(path: &Path, hash: &mut Sha256) -> io::Result<()> {
-    let mut file = File::open(path)?;
-    let size = file.metadata()?.len();
-    let name = path.file_name().unwrap_or_default();
-    hash.update(name.as_encoded_bytes());
-    hash.update(size.to_le_bytes());
-    if size <= SAMPLE * PLACES {
-        return hash_all(file, hash);
-    }
-    for place in 0..PLACES {
-        file.seek(SeekFrom::Start((size - SAMPLE) / (PLACES - 1) * place))?;
-        hash_all((&mut file).take(SAMPLE), hash)?;
-    }
-    Ok(())
 }

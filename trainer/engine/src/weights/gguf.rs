@@ -25,7 +25,7 @@ use super::LoadError;
 use super::fingerprint::{hash_all, hex};
 
 /// Counted up when the conversion changes, so that old results are made anew.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The Hugging Face directory of a GGUF file, converting it when it is met for the first time.
 ///
@@ -62,7 +62,7 @@ pub fn directory(gguf: &Path, cache_dir: &Path) -> Result<PathBuf, LoadError> {
 
 fn convert(gguf: &Path, file: &mut File, out: &Path) -> Result<(), LoadError> {
     let header = Header::read(gguf, file)?;
-    let config = config::config(&header)?;
+    let config = config::config(&header, file)?;
     let family = crate::family::from_json(gguf, config.clone())?;
     let text = |name: &str, json: &serde_json::Value| {
         let pretty = format!("{json:#}\n");
@@ -73,7 +73,7 @@ fn convert(gguf: &Path, file: &mut File, out: &Path) -> Result<(), LoadError> {
     text("config.json", &config)?;
     text(
         "generation_config.json",
-        &config::generation_config(&config),
+        &config::generation_config(&header, &config)?,
     )?;
     text("tokenizer.json", &tokenizer::tokenizer(&header)?)?;
     text(

@@ -7,12 +7,12 @@ use safetensors::Dtype;
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
+use super::shapes::UNEMBED;
 use super::{LoadError, blob};
 use crate::tensors::parse;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
-pub(super) const UNEMBED: &str = "lm_head.weight";
 
 struct Entry {
     file: PathBuf,
@@ -81,7 +81,14 @@ impl SafeFiles {
         let entries = names.iter().map(|name| self.entry(name));
         let entries = entries.collect::<Result<Vec<_>, _>>()?;
         if let Some(joint) = joint(&entries) {
-            return of_entry(&joint, names.first().map_or("", String::as_str), kind);
+            let whole = of_entry(&joint, names.first().map_or("", String::as_str), kind)?;
+            let mut start = 0;
+            for (name, entry) in names.iter().zip(&entries) {
+                let n_rows = entry.shape.first().copied().unwrap_or(0);
+                refuse_non_finite(&whole.f_narrow(0, start, n_rows)?, name, &entry.file)?;
+                start += n_rows;
+            }
+            return Ok(whole);
         }
         let parts = names.iter().map(|name| self.tensor(name, kind));
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
@@ -89,7 +96,16 @@ impl SafeFiles {
     }
 
     pub(super) fn tensor(&self, name: &str, kind: Kind) -> Result<Tensor, LoadError> {
-        of_entry(self.entry(name)?, name, kind)
+        let entry = self.entry(name)?;
+        let tensor = of_entry(entry, name, kind)?;
+        refuse_non_finite(&tensor, name, &entry.file)?;
+        Ok(tensor)
+    }
+
+    /// A tensor as it lies in its file.
+    pub(super) fn stored(&self, name: &str) -> Result<(Dtype, &'static [u8]), LoadError> {
+        let entry = self.entry(name)?;
+        Ok((entry.dtype, entry.bytes))
     }
 
     fn entry(&self, name: &str) -> Result<&Entry, LoadError> {
@@ -148,8 +164,34 @@ fn joint(entries: &[&Entry]) -> Option<Entry> {
     })
 }
 
+/// One such number makes every reply of the model nonsense, and would be met at the first token only. The sum
+/// tells: it costs one reading of the weights.
+fn refuse_non_finite(tensor: &Tensor, name: &str, file: &Path) -> Result<(), LoadError> {
+    let sum = tensor.f_sum(Kind::Float)?.f_double_value(&[])?;
+    if sum.is_finite() {
+        return Ok(());
+    }
+    // Large numbers may sum to infinity and be finite each.
+    let finite = tensor
+        .f_isfinite()?
+        .f_sum(Kind::Int64)?
+        .f_int64_value(&[])?;
+    let (n, all) = (tensor.numel(), usize::try_from(finite).unwrap_or(0));
+    if all == n {
+        return Ok(());
+    }
+    Err(LoadError::Damaged {
+        file: file.to_owned(),
+        detail: format!(
+            "tensor {name} holds NaN or infinity in {} of its {n} numbers ({:?})",
+            n - all,
+            tensor.kind()
+        ),
+    })
+}
+
 /// The weight files of a directory, in order.
-pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
+fn files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
     if dir.join(SINGLE).exists() {
         return Ok(vec![dir.join(SINGLE)]);
     }

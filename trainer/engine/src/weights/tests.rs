@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::Model;
 use crate::testing::{tiny_config, write_model, write_tiny_model};
 use serde_json::json;
 
@@ -97,4 +98,124 @@ fn an_index_cannot_lead_out_of_its_folder() {
     )
     .unwrap();
     assert!(error(dir.path()).contains("weight_map names \"../x.safetensors\""));
+}
+
+/// Changes one f32 of the single weight file, by its place from the end.
+fn poke(dir: &Path, from_end: usize, value: f32) {
+    let file = dir.join("model.safetensors");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let at = bytes.len() - 4 * from_end;
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    std::fs::write(&file, bytes).unwrap();
+}
+
+#[test]
+fn nan_and_infinity_are_found_at_load_and_large_numbers_are_not() {
+    let dir = model();
+    // The last norm is the last tensor.
+    poke(dir.path(), 1, f32::NAN);
+    insta::assert_snapshot!(error(dir.path()), @"DIR/model.safetensors is damaged or no model file: tensor model.norm.weight holds NaN or infinity in 1 of its 32 numbers (Float)");
+    for n in 1..=32 {
+        poke(dir.path(), n, 3e38);
+    }
+    let family = Family::read(dir.path()).unwrap();
+    assert!(load(dir.path(), &family, Kind::Float).is_ok());
+}
+
+#[test]
+fn a_truncated_shard_is_named() {
+    let dir = model();
+    let whole = dir.path().join("model.safetensors");
+    let bytes = std::fs::read(&whole).unwrap();
+    std::fs::remove_file(&whole).unwrap();
+    let shard = "model-00001-of-00001.safetensors";
+    std::fs::write(dir.path().join(shard), &bytes[..bytes.len() - 100]).unwrap();
+    let index = json!({"weight_map": {"model.norm.weight": shard}});
+    let file = dir.path().join("model.safetensors.index.json");
+    std::fs::write(file, index.to_string()).unwrap();
+    insta::assert_snapshot!(error(dir.path()), @"DIR/model-00001-of-00001.safetensors is damaged or no model file: it ends after 109452 bytes, before its tensors do: truncated, fetch it again");
+    std::fs::remove_file(dir.path().join(shard)).unwrap();
+    insta::assert_snapshot!(error(dir.path()), @"cannot read DIR/model-00001-of-00001.safetensors: No such file or directory (os error 2)");
+}
+
+/// What `config.json` and the files do to each other, in the words that a user reads.
+#[test]
+fn what_does_not_fit_together_is_told_in_words() {
+    let dir = model();
+    let with = |changes: &[(&str, serde_json::Value)]| {
+        let mut config = tiny_config();
+        for (key, value) in changes {
+            config[*key] = value.clone();
+        }
+        std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+        let message = Model::load(dir.path(), Kind::Float)
+            .unwrap_err()
+            .to_string();
+        message.replace(&dir.path().display().to_string(), "DIR")
+    };
+    let messages = [
+        with(&[("model_type", json!("gemma3"))]),
+        with(&[("num_hidden_layers", json!(3))]),
+        with(&[("num_hidden_layers", json!(1))]),
+        with(&[("intermediate_size", json!(65))]),
+        with(&[(
+            "rope_scaling",
+            json!({"rope_type": "longrope", "factor": 2.0}),
+        )]),
+        with(&[("quantization_config", json!({"bits": 4}))]),
+    ];
+    insta::assert_snapshot!(messages.join("\n"), @r#"
+    DIR/config.json: model_type is "gemma3", allowed: llama, mistral, qwen2, qwen3 (dense text models)
+    DIR is damaged or no model file: tensor model.layers.2.input_layernorm.weight is missing
+    DIR/model.safetensors: tensor is model.layers.1.input_layernorm.weight, allowed: the tensors that config.json calls for
+    DIR/model.safetensors: the shape of model.layers.0.mlp.gate_proj.weight is [64, 32], allowed: [65, 32] by config.json
+    DIR/config.json: rope_scaling.rope_type is "longrope", allowed: default, linear, llama3, yarn
+    DIR/config.json: quantization_config is {"bits":4}, allowed: absent (bf16, f16 or f32 weights)
+    "#);
+}
+
+#[test]
+fn a_fingerprint_is_of_numbers_and_not_of_what_is_written_beside_them() {
+    let dir = model();
+    let of = || fingerprint(dir.path(), &Family::read(dir.path()).unwrap()).unwrap();
+    let with = |key: &str, value: serde_json::Value| {
+        let mut config = tiny_config();
+        config[key] = value;
+        std::fs::write(dir.path().join("config.json"), format!("{config:#}  ")).unwrap();
+        of()
+    };
+    let first = of();
+    for (key, value) in [
+        ("transformers_version", json!("9.9")),
+        ("max_position_embeddings", json!(4096)),
+        ("eos_token_id", json!([1, 2])),
+        ("rope_scaling", json!(null)),
+    ] {
+        assert_eq!(with(key, value), first, "{key}");
+    }
+    for (key, value) in [
+        ("rope_theta", json!(5e5)),
+        ("rms_norm_eps", json!(1e-6)),
+        ("rope_scaling", json!({"type": "linear", "factor": 2.0})),
+    ] {
+        assert_ne!(with(key, value), first, "{key}");
+    }
+    with("rope_scaling", json!(null));
+    poke(dir.path(), 1, 0.5);
+    assert_ne!(of(), first);
+}
+
+#[test]
+fn f16_weights_compute_nearly_what_f32_ones_do() {
+    let dir = model();
+    let logits = |kind: Kind| {
+        let model = Model::load(dir.path(), kind).unwrap();
+        assert_eq!(model.weights.embed.kind(), kind);
+        let ids = Tensor::from_slice(&[10_i64, 200, 33, 258, 1]).unsqueeze(0);
+        model.logits(&model.forward(&ids, None).unwrap()).unwrap()
+    };
+    let (half, full) = (logits(Kind::Half), logits(Kind::Float));
+    let norm = |t: &Tensor| t.to_kind(Kind::Double).norm().double_value(&[]);
+    let distance = norm(&(&half - &full)) / norm(&full);
+    assert!(distance < 1e-2, "{distance:e}");
 }

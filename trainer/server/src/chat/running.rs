@@ -70,7 +70,7 @@ impl Running {
         Self {
             app: app.clone(),
             generation,
-            splitter: ThinkSplitter::new(&prompt.text),
+            splitter: ThinkSplitter::new(prompt.rendered.text()),
             prompt: Arc::clone(prompt),
             sampled: Some(sampled),
             _place: Arc::clone(place),
@@ -100,7 +100,7 @@ impl Running {
             Event::End(end) => {
                 if let Some(sampled) = self.sampled.take() {
                     let host = &self.app.host;
-                    host.remember(&self.prompt.text, &sampled.prompt_ids, &sampled.ids);
+                    host.remember(&self.prompt.rendered, &sampled.prompt_ids, &sampled.ids);
                     self.app.sampled.put(sampled);
                 }
                 Ok(News::End {

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use metaclaw_engine::{
-    engine::{Dtype, Engine, EngineConfig, EngineState, Job, ModelInfo},
+    engine::{Engine, EngineConfig, EngineState, Job, ModelInfo},
     generate::{GenerateRequest, GenerationStream},
     tokenizer::ChatTokenizer,
 };
@@ -39,7 +39,7 @@ impl EngineCell {
     pub(super) fn new(config: &HostConfig) -> Self {
         let folders = (config.cache_dir.clone(), config.checkpoint_dir.clone());
         let mut settings = EngineConfig::new(PathBuf::new(), folders.0, folders.1);
-        settings.dtype = if config.bf16 { Dtype::Bf16 } else { Dtype::F32 };
+        settings.dtype = config.dtype;
         settings.threads = usize::from(config.n_threads);
         settings.kv_budget = config.kv_budget;
         settings.max_waiting = usize::from(config.n_waiting);

@@ -93,7 +93,11 @@ impl From<RenderError> for ApiError {
             RenderError::Message { index, field, .. } => {
                 Self::field(format!("messages[{index}].{field}"), text)
             }
+            RenderError::Reserved { name } => {
+                Self::field(format!("chat_template_kwargs.{name}"), text)
+            }
             RenderError::NoTemplate { .. }
+            | RenderError::NoMark
             | RenderError::Refused { .. }
             | RenderError::Failed(_) => Self::field("messages", text),
         }

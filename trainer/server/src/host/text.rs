@@ -6,7 +6,7 @@ use futures_util::future::try_join_all;
 use metaclaw_engine::{
     generate::{FinishReason, GenerateEvent, GenerateRequest, GenerationStream, Token},
     template::RenderRequest,
-    tokenizer::ChatTokenizer,
+    tokenizer::{ChatTokenizer, Rendered},
 };
 use serde_json::{Map, Value};
 
@@ -17,12 +17,12 @@ use crate::error::ApiError;
 /// tokenised whole, which takes a hundred times its bytes.
 const BYTES_PER_TOKEN: usize = 16;
 
-/// A prompt, as text and as what the model reads.
+/// A prompt, as the template writes it and as what the model reads.
 #[derive(Debug, Clone)]
 pub(crate) struct Prompt {
     /// Through the chat template.
-    pub(crate) text: String,
-    /// The ids that were sampled where the text begins with what was served before; else tokenised.
+    pub(crate) rendered: Rendered,
+    /// The ids that were sampled where the prompt begins as what was served before; else tokenised.
     pub(crate) ids: Vec<u32>,
 }
 
@@ -78,24 +78,24 @@ impl Host {
         conversation: Conversation,
         open: bool,
     ) -> Result<Prompt, ApiError> {
-        let memory = Arc::clone(&self.memory);
+        let served = Arc::clone(&self.served);
         let room = self.room_for_text()?;
         self.with_tokenizer(move |tokenizer| {
-            let text = tokenizer.render_request(&RenderRequest {
+            let rendered = tokenizer.render_request(&RenderRequest {
                 messages: &conversation.messages,
                 tools: conversation.tools.as_ref(),
                 add_generation_prompt: open,
                 append_system: conversation.system_append.as_deref(),
                 extra: Some(&conversation.variables),
             })?;
-            room.check(tokenizer, &text)?;
-            let ids = memory.encode(tokenizer, &text)?;
-            Ok(Prompt { text, ids })
+            room.check(tokenizer, rendered.text())?;
+            let ids = served.encode(tokenizer, &rendered)?;
+            Ok(Prompt { rendered, ids })
         })
         .await
     }
 
-    /// Ids of a text.
+    /// Ids of a text that the caller rendered: control tokens that it spells are read as such.
     ///
     /// # Errors
     /// 400 when the tokenizer has no token for a part.
@@ -149,11 +149,10 @@ impl Host {
         Ok(Generation { stream, first })
     }
 
-    /// Remembers the ids of a complete reply by its text, so that the conversation goes on with them.
-    pub(crate) fn remember(&self, prompt: &str, prompt_ids: &[u32], ids: &[u32]) {
+    /// Remembers the ids of a complete reply by what it says, so that the conversation goes on with them.
+    pub(crate) fn remember(&self, prompt: &Rendered, prompt_ids: &[u32], ids: &[u32]) {
         if let Ok(tokenizer) = self.engine.tokenizer() {
-            let text = prompt.to_owned() + &tokenizer.decode_special(ids);
-            self.memory.remember(text, [prompt_ids, ids].concat());
+            self.served.remember(&tokenizer, prompt, prompt_ids, ids);
         }
     }
 

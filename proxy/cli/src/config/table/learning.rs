@@ -205,7 +205,7 @@ pub(super) const TRAINER: &[Key] = &[
     ),
     key(
         "trainer.dtype",
-        OneOf(&["auto", "bf16", "f32"]),
+        OneOf(&["auto", "bf16", "f16", "f32"]),
         "auto",
         "numbers of the base model",
     ),

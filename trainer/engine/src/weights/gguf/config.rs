@@ -1,12 +1,16 @@
 //! config.json and generation_config.json from GGUF metadata.
 
+mod rope;
+
+use std::fs::File;
+
 use serde_json::{Value, json};
 
-use super::header::{Header, Meta};
+use super::header::{CONTROL, Header, Meta};
 use crate::weights::LoadError;
 
 /// What `transformers` would read for this model.
-pub(super) fn config(header: &Header) -> Result<Value, LoadError> {
+pub(super) fn config(header: &Header, file: &mut File) -> Result<Value, LoadError> {
     let arch = header.text("general.architecture")?;
     let class = match arch {
         "llama" => "LlamaForCausalLM",
@@ -16,12 +20,14 @@ pub(super) fn config(header: &Header) -> Result<Value, LoadError> {
             return Err(header.unsupported("general.architecture", other, "llama, qwen2, qwen3"));
         }
     };
-    refuse_scaled_rope(header, arch)?;
     let int = |key: &str| header.int(&format!("{arch}.{key}"));
     let (hidden, heads) = (int("embedding_length")?, int("attention.head_count")?);
-    let head_dim = optional(header, &format!("{arch}.attention.key_length"))?
+    let head_dim = header
+        .optional_int(&format!("{arch}.attention.key_length"))?
         .unwrap_or_else(|| hidden / heads.max(1));
-    let rotated = optional(header, &format!("{arch}.rope.dimension_count"))?.unwrap_or(head_dim);
+    let rotated = header
+        .optional_int(&format!("{arch}.rope.dimension_count"))?
+        .unwrap_or(head_dim);
     if rotated != head_dim {
         let key = format!("{arch}.rope.dimension_count");
         let allowed = format!("{head_dim}, the whole head");
@@ -35,12 +41,12 @@ pub(super) fn config(header: &Header) -> Result<Value, LoadError> {
         "intermediate_size": int("feed_forward_length")?,
         "num_hidden_layers": int("block_count")?,
         "num_attention_heads": heads,
-        "num_key_value_heads": optional(header, &format!("{arch}.attention.head_count_kv"))?.unwrap_or(heads),
+        "num_key_value_heads": header.optional_int(&format!("{arch}.attention.head_count_kv"))?.unwrap_or(heads),
         "head_dim": head_dim,
         "max_position_embeddings": int("context_length")?,
-        "rms_norm_eps": float(header, &format!("{arch}.attention.layer_norm_rms_epsilon"))?,
-        "rope_theta": rope_theta(header, arch)?,
-        "rope_scaling": null,
+        "rms_norm_eps": header.float(&format!("{arch}.attention.layer_norm_rms_epsilon"))?,
+        "rope_theta": rope::theta(header, arch)?,
+        "rope_scaling": rope::scaling(header, file, arch)?,
         "hidden_act": "silu",
         "attention_bias": arch == "llama" && header.tensors.contains_key("blk.0.attn_q.bias"),
         "tie_word_embeddings": !header.tensors.contains_key("output.weight"),
@@ -62,29 +68,51 @@ pub(super) fn config(header: &Header) -> Result<Value, LoadError> {
     Ok(config)
 }
 
-/// The ids that `generate` of transformers takes from its own file.
-pub(super) fn generation_config(config: &Value) -> Value {
+/// The ids that `generate` of transformers takes from its own file; every one that ends a turn.
+pub(super) fn generation_config(header: &Header, config: &Value) -> Result<Value, LoadError> {
     let mut generation = json!({"_from_model_config": true});
-    for key in ["bos_token_id", "eos_token_id", "pad_token_id"] {
+    for key in ["bos_token_id", "pad_token_id"] {
         if let Some(id) = config.get(key) {
             generation[key] = id.clone();
         }
     }
-    generation
+    let ends = end_ids(header)?;
+    if !ends.is_empty() {
+        generation["eos_token_id"] = json!(ends);
+    }
+    Ok(generation)
 }
 
-/// Stretched angles are kept as a tensor of divisors, from which the parameters cannot be read back.
-fn refuse_scaled_rope(header: &Header, arch: &str) -> Result<(), LoadError> {
-    const ADVICE: &str = "none (use the model's Hugging Face folder)";
-    if header.tensors.contains_key("rope_freqs.weight") {
-        return Err(header.unsupported("tensor", "rope_freqs.weight", ADVICE));
+/// By name, and the control tokens that end turns: files made before `eot_token_id` was known lack it.
+fn end_ids(header: &Header) -> Result<Vec<i64>, LoadError> {
+    const TURN_ENDS: [&str; 5] = [
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|im_end|>",
+        "<|end|>",
+        "<end_of_turn>",
+    ];
+    let mut ids = Vec::new();
+    for role in ["eos", "eot", "eom"] {
+        ids.extend(header.optional_int(&format!("tokenizer.ggml.{role}_token_id"))?);
     }
-    let key = format!("{arch}.rope.scaling.type");
-    match header.get(&key) {
-        None => Ok(()),
-        Some(Meta::Text(kind)) if kind == "none" => Ok(()),
-        Some(other) => Err(header.unsupported(&key, &format!("{other:?}"), ADVICE)),
+    if let Some(Meta::List(more)) = header.get("tokenizer.ggml.eos_token_ids") {
+        let ints = more.iter().filter_map(|id| match id {
+            Meta::Int(id) => Some(*id),
+            _ => None,
+        });
+        ids.extend(ints);
     }
+    let tokens = header.texts("tokenizer.ggml.tokens")?;
+    let kinds = header.list("tokenizer.ggml.token_type")?;
+    for (id, (token, kind)) in (0..).zip(tokens.iter().zip(kinds)) {
+        if TURN_ENDS.contains(token) && *kind == Meta::Int(CONTROL) {
+            ids.push(id);
+        }
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    ids.retain(|id| seen.insert(*id));
+    Ok(ids)
 }
 
 /// Rows of the embedding: some models pad it beyond the tokenizer.
@@ -98,29 +126,4 @@ fn vocab_size(header: &Header) -> Result<usize, LoadError> {
         file: header.file.clone(),
         detail: format!("tensor {EMBEDDING} is missing"),
     })
-}
-
-fn optional(header: &Header, key: &str) -> Result<Option<i64>, LoadError> {
-    header.get(key).map(|_| header.int(key)).transpose()
-}
-
-fn rope_theta(header: &Header, arch: &str) -> Result<f64, LoadError> {
-    let key = format!("{arch}.rope.freq_base");
-    if header.get(&key).is_some() {
-        float(header, &key)
-    } else {
-        Ok(10_000.0)
-    }
-}
-
-/// A float of the file is f32: through its shortest decimal form 1e-5 is 1e-5 again.
-fn float(header: &Header, key: &str) -> Result<f64, LoadError> {
-    match header.get(key) {
-        #[expect(clippy::cast_possible_truncation, reason = "it was f32 in the file")]
-        Some(Meta::Float(x)) => Ok((*x as f32).to_string().parse().unwrap_or(*x)),
-        other => {
-            let shown = other.map_or_else(|| "missing".to_owned(), |value| format!("{value:?}"));
-            Err(header.unsupported(key, &shown, "a number"))
-        }
-    }
 }

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use crate::weights::LoadError;
 
+/// ggml's token type of control tokens.
+pub(super) const CONTROL: i64 = 3;
 const DEFAULT_ALIGNMENT: u64 = 32;
 /// Arrays of arrays do not occur in model files; a limit keeps a crafted one off the stack.
 const DEEPEST: u32 = 4;
@@ -92,6 +94,19 @@ impl Header {
         match self.get(key) {
             Some(Meta::Int(n)) => Ok(*n),
             other => Err(self.wrong(key, other, "a whole number")),
+        }
+    }
+
+    pub(super) fn optional_int(&self, key: &str) -> Result<Option<i64>, LoadError> {
+        self.get(key).map(|_| self.int(key)).transpose()
+    }
+
+    /// A float of the file is f32: through its shortest decimal form 1e-5 is 1e-5 again.
+    pub(super) fn float(&self, key: &str) -> Result<f64, LoadError> {
+        match self.get(key) {
+            #[expect(clippy::cast_possible_truncation, reason = "it was f32 in the file")]
+            Some(Meta::Float(x)) => Ok((*x as f32).to_string().parse().unwrap_or(*x)),
+            other => Err(self.wrong(key, other, "a number")),
         }
     }
 

@@ -81,23 +81,7 @@ fn plan(header: &Header, family: &Family, name: String, shape: &[i64]) -> Result
             info.shape
         )));
     }
-    let format = format(header, &source, info.ggml_type)?;
-    let stored = stored_bytes(&info, format).ok_or_else(|| {
-        damaged(format!(
-            "tensor {source} does not fill whole blocks of {format:?}"
-        ))
-    })?;
-    if info
-        .offset
-        .checked_add(stored)
-        .is_none_or(|end| end > header.size)
-    {
-        let detail = format!(
-            "tensor {source} ends beyond the file ({} bytes): truncated, fetch it again",
-            header.size
-        );
-        return Err(damaged(detail));
-    }
+    let format = stored_format(header, &source, &info)?;
     let interleaved = interleaved(family, &source);
     Ok(Plan {
         name,
@@ -107,6 +91,42 @@ fn plan(header: &Header, family: &Family, name: String, shape: &[i64]) -> Result
         format,
         interleaved,
     })
+}
+
+/// How a tensor is stored, and that all of it is there.
+fn stored_format(header: &Header, source: &str, info: &Info) -> Result<Format, LoadError> {
+    let format = format(header, source, info.ggml_type)?;
+    let damaged = |detail: String| LoadError::Damaged {
+        file: header.file.clone(),
+        detail,
+    };
+    let stored = stored_bytes(info, format).ok_or_else(|| {
+        damaged(format!(
+            "tensor {source} does not fill whole blocks of {format:?}"
+        ))
+    })?;
+    let end = info.offset.checked_add(stored);
+    if end.is_none_or(|end| end > header.size) {
+        let size = header.size;
+        return Err(damaged(format!(
+            "tensor {source} ends beyond the file ({size} bytes): truncated, fetch it again"
+        )));
+    }
+    Ok(format)
+}
+
+/// The numbers of a small tensor by its GGUF name.
+pub(super) fn read(header: &Header, file: &mut File, source: &str) -> Result<Vec<f64>, LoadError> {
+    let info = header
+        .tensors
+        .get(source)
+        .ok_or_else(|| LoadError::Damaged {
+            file: header.file.clone(),
+            detail: format!("tensor {source} is missing"),
+        })?;
+    let format = stored_format(header, source, info)?;
+    let numbers = dequantised(header, file, source, info, format)?;
+    Ok(numbers.into_iter().map(f64::from).collect())
 }
 
 fn interleaved(family: &Family, source: &str) -> Option<usize> {
@@ -189,6 +209,8 @@ fn refuse_unknown(header: &Header, plans: &[Plan]) -> Result<(), LoadError> {
     match header
         .tensors
         .keys()
+        // Its divisors are in config.json.
+        .filter(|name| *name != "rope_freqs.weight")
         .find(|name| plans.iter().all(|plan| plan.source != **name))
     {
         None => Ok(()),
@@ -219,16 +241,32 @@ fn safetensors_header(plans: &[Plan]) -> Vec<u8> {
 
 /// One tensor as bf16 bytes.
 fn numbers(header: &Header, file: &mut File, plan: &Plan) -> Result<Vec<u8>, LoadError> {
-    let damaged = |error: std::io::Error| LoadError::Damaged {
+    let values = dequantised(header, file, &plan.source, &plan.info, plan.format)?;
+    Ok(to_bytes(&values, plan)?)
+}
+
+fn dequantised(
+    header: &Header,
+    file: &mut File,
+    source: &str,
+    info: &Info,
+    format: Format,
+) -> Result<Vec<f32>, LoadError> {
+    let damaged = |detail: String| LoadError::Damaged {
         file: header.file.clone(),
-        detail: format!("tensor {}: {error}", plan.source),
+        detail: format!("tensor {source}{detail}"),
     };
-    let stored = stored_bytes(&plan.info, plan.format).unwrap_or(0);
+    let unreadable = |error: std::io::Error| damaged(format!(": {error}"));
+    let stored = stored_bytes(info, format).unwrap_or(0);
     let mut bytes = vec![0; usize::try_from(stored).unwrap_or(0)];
-    file.seek(SeekFrom::Start(plan.info.offset))
-        .map_err(damaged)?;
-    file.read_exact(&mut bytes).map_err(damaged)?;
-    Ok(to_bytes(&plan.format.dequantise(&bytes), plan)?)
+    file.seek(SeekFrom::Start(info.offset))
+        .map_err(unreadable)?;
+    file.read_exact(&mut bytes).map_err(unreadable)?;
+    let values = format.dequantise(&bytes);
+    match values.iter().position(|value| !value.is_finite()) {
+        None => Ok(values),
+        Some(at) => Err(damaged(format!(" holds {} at {at}", values[at]))),
+    }
 }
 
 /// bf16, little-endian, rows in the order of Hugging Face.

@@ -6,87 +6,13 @@
     reason = "small numbers of test files"
 )]
 
+mod writer;
+
+use self::writer::Gguf;
 use super::*;
 use crate::family::Family;
 use crate::testing::tiny_family;
 use tch::Kind;
-
-/// Writes GGUF as the format says: the other side of what is tested.
-#[derive(Default)]
-struct Gguf {
-    meta: Vec<u8>,
-    n_meta: u64,
-    table: Vec<u8>,
-    n_tensors: u64,
-    data: Vec<u8>,
-}
-
-fn text(out: &mut Vec<u8>, text: &str) {
-    out.extend((text.len() as u64).to_le_bytes());
-    out.extend(text.as_bytes());
-}
-
-impl Gguf {
-    fn key(&mut self, key: &str, kind: u32) -> &mut Vec<u8> {
-        self.n_meta += 1;
-        text(&mut self.meta, key);
-        self.meta.extend(kind.to_le_bytes());
-        &mut self.meta
-    }
-
-    fn int(&mut self, key: &str, value: i64) {
-        let value = u32::try_from(value).unwrap();
-        self.key(key, 4).extend(value.to_le_bytes());
-    }
-
-    fn text(&mut self, key: &str, value: &str) {
-        text(self.key(key, 8), value);
-    }
-
-    fn texts(&mut self, key: &str, values: &[String]) {
-        let out = self.key(key, 9);
-        out.extend(8_u32.to_le_bytes());
-        out.extend((values.len() as u64).to_le_bytes());
-        values.iter().for_each(|value| text(out, value));
-    }
-
-    fn ints(&mut self, key: &str, values: &[i32]) {
-        let out = self.key(key, 9);
-        out.extend(5_u32.to_le_bytes());
-        out.extend((values.len() as u64).to_le_bytes());
-        values
-            .iter()
-            .for_each(|value| out.extend(value.to_le_bytes()));
-    }
-
-    fn tensor(&mut self, name: &str, shape: &[i64], kind: u32, values: &[f32]) {
-        self.n_tensors += 1;
-        text(&mut self.table, name);
-        self.table.extend((shape.len() as u32).to_le_bytes());
-        shape
-            .iter()
-            .rev()
-            .for_each(|side| self.table.extend(side.to_le_bytes()));
-        self.table.extend(kind.to_le_bytes());
-        self.table.extend((self.data.len() as u64).to_le_bytes());
-        values
-            .iter()
-            .for_each(|value| self.data.extend(value.to_le_bytes()));
-        self.data.resize(self.data.len().next_multiple_of(32), 0);
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        let mut out = b"GGUF".to_vec();
-        out.extend(3_u32.to_le_bytes());
-        out.extend(self.n_tensors.to_le_bytes());
-        out.extend(self.n_meta.to_le_bytes());
-        out.extend(&self.meta);
-        out.extend(&self.table);
-        out.resize(out.len().next_multiple_of(32), 0);
-        out.extend(&self.data);
-        out
-    }
-}
 
 fn metadata(family: &Family, pre: &str) -> Gguf {
     let mut gguf = Gguf::default();
@@ -207,7 +133,7 @@ fn what_an_interrupted_run_left_is_replaced() {
         .unwrap()
         .to_str()
         .unwrap()
-        .replace("-v1", ".partial");
+        .replace("-v2", ".partial");
     fs::rename(&out, out.with_file_name(name)).unwrap();
     let again = directory(&place.gguf, place.dir.path()).unwrap();
     assert!(again.join("model.safetensors").exists());
@@ -271,4 +197,90 @@ fn types_and_cuts_that_cannot_be_read_are_named() {
         error(&model("deepseek-r1", 0).bytes())
             .contains("tokenizer.ggml.pre is deepseek-r1, allowed: smollm")
     );
+}
+
+/// Llama 3.2's divisors, as its converter writes them (in wavelengths).
+fn llama3_divisors(factor: f64) -> Vec<f32> {
+    let (low, high, original) = (1.0, 4.0, 8192.0);
+    let divisor = |pair: i32| {
+        let wavelength = std::f64::consts::TAU * 500_000_f64.powf(f64::from(pair) / 4.0);
+        if wavelength < original / high {
+            1.0
+        } else if wavelength > original / low {
+            factor
+        } else {
+            let smooth = (original / wavelength - low) / (high - low);
+            1.0 / ((1.0 - smooth) / factor + smooth)
+        }
+    };
+    (0..4).map(|pair| divisor(pair) as f32).collect()
+}
+
+#[test]
+fn llama3s_divisors_become_its_scaling() {
+    let with = |divisors: &[f32]| {
+        let mut gguf = model("llama-bpe", 0);
+        gguf.key("llama.rope.freq_base", 6)
+            .extend(500_000_f32.to_le_bytes());
+        gguf.tensor("rope_freqs.weight", &[4], 0, divisors);
+        gguf.bytes()
+    };
+    let place = place(&with(&llama3_divisors(32.0)));
+    let out = directory(&place.gguf, place.dir.path()).unwrap();
+    let expected = crate::family::RopeScaling::Llama3 {
+        factor: 32.0,
+        low: 1.0,
+        high: 4.0,
+        original: 8192.0,
+    };
+    assert_eq!(Family::read(&out).unwrap().rope_scaling, expected);
+    insta::assert_snapshot!(error(&with(&[1.0, 2.0, 3.0, 4.0])), @"DIR/m.gguf: divisor 1 of rope_freqs.weight is 2, allowed: 1 as in Llama 3 (low 1, high 4, original 8192; for others use the model's Hugging Face folder)");
+}
+
+#[test]
+fn linear_and_yarn_are_read_and_other_scalings_named() {
+    let scaled = |kind: &str| {
+        let mut gguf = model("smollm", 0);
+        gguf.text("llama.rope.scaling.type", kind);
+        gguf.key("llama.rope.scaling.factor", 6)
+            .extend(4_f32.to_le_bytes());
+        gguf.int("llama.rope.scaling.original_context_length", 512);
+        gguf.bytes()
+    };
+    let of = |kind: &str| {
+        let place = place(&scaled(kind));
+        let out = directory(&place.gguf, place.dir.path()).unwrap();
+        let text = fs::read_to_string(out.join("config.json")).unwrap();
+        let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+        (
+            config["rope_scaling"].to_string(),
+            Family::read(&out).unwrap().context,
+        )
+    };
+    assert_eq!(
+        of("linear"),
+        (r#"{"rope_type":"linear","factor":4.0}"#.into(), 512)
+    );
+    let yarn = r#"{"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":512}"#;
+    assert_eq!(of("yarn"), (yarn.into(), 2048));
+    insta::assert_snapshot!(error(&scaled("longrope")), @"DIR/m.gguf: llama.rope.scaling.type is longrope, allowed: none, linear, yarn (for others use the model's Hugging Face folder)");
+}
+
+#[test]
+fn every_id_that_ends_a_turn_is_read() {
+    let mut gguf = model("smollm", 0);
+    gguf.int("tokenizer.ggml.eot_token_id", 7);
+    gguf.int("tokenizer.ggml.eom_token_id", 9);
+    let place = place(&gguf.bytes());
+    let out = directory(&place.gguf, place.dir.path()).unwrap();
+    // 258 is `<|im_end|>`, a control token.
+    assert_eq!(Family::read(&out).unwrap().eos_ids, [258, 7, 9]);
+}
+
+#[test]
+fn a_number_that_is_none_is_named_by_its_tensor() {
+    let mut gguf = model("smollm", 0);
+    let at = gguf.data.len() - 4;
+    gguf.data[at..].copy_from_slice(&f32::INFINITY.to_le_bytes());
+    insta::assert_snapshot!(error(&gguf.bytes()), @"DIR/m.gguf is damaged or no model file: tensor output_norm.weight holds inf at 31");
 }

@@ -5,11 +5,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::header::{Header, Meta};
+use super::header::{CONTROL, Header, Meta};
 use crate::weights::LoadError;
 
-/// ggml's token types: control tokens are special, user-defined ones are only never split.
-const CONTROL: i64 = 3;
+/// ggml's token type of those that are only never split; control tokens are special.
 const USER_DEFINED: i64 = 4;
 
 /// Llama 3's cut, from its tokenizer.json.

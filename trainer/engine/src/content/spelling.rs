@@ -1,0 +1,101 @@
+//! Which texts spell a control token, wholly or in part.
+
+use std::collections::{BTreeSet, HashSet};
+
+use aho_corasick::{AhoCorasick, BuildError};
+use tokenizers::AddedToken;
+
+/// What a text is to the template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Data.
+    Text,
+    /// What the model said: `<think>` and its like are its own tokens, special ones are not.
+    Said,
+    /// A word that templates compare (a role, a type, a switch): broken only where it spells a whole token.
+    Word,
+}
+
+/// All control tokens in lower case: a filter may give a token back the case that a text left out.
+#[derive(Debug)]
+pub(super) struct Spellings {
+    anywhere: AhoCorasick,
+    prefixes: HashSet<String>,
+    suffixes: HashSet<String>,
+    /// One a line.
+    all: String,
+    longest: usize,
+}
+
+impl Spellings {
+    pub(super) fn new<'a>(
+        tokens: impl Iterator<Item = &'a AddedToken>,
+    ) -> Result<Self, BuildError> {
+        let lower = |token: &AddedToken| token.content.to_ascii_lowercase();
+        let tokens: Vec<String> = tokens.map(lower).collect();
+        let inner = |token: &String| -> Vec<usize> {
+            token.char_indices().skip(1).map(|(at, _)| at).collect()
+        };
+        let cut = |part: fn(&str, usize) -> &str| {
+            let parts = tokens.iter().flat_map(|token| {
+                inner(token)
+                    .into_iter()
+                    .map(|at| part(token, at).to_owned())
+            });
+            parts.collect()
+        };
+        Ok(Self {
+            anywhere: AhoCorasick::builder()
+                .ascii_case_insensitive(true)
+                .build(&tokens)?,
+            prefixes: cut(|token, at| &token[..at]),
+            suffixes: cut(|token, at| &token[at..]),
+            longest: tokens.iter().map(String::len).max().unwrap_or(0),
+            all: tokens.join("\n"),
+        })
+    }
+
+    /// Byte places for marks, in order: within each token spelled, unless `kept` by its place in the list, and
+    /// at an edge where the template or a neighbour could complete one.
+    pub(super) fn breaks(
+        &self,
+        text: &str,
+        kind: Kind,
+        kept: impl Fn(usize) -> bool,
+    ) -> Vec<usize> {
+        let mut places = BTreeSet::new();
+        for found in self.anywhere.find_overlapping_iter(text) {
+            if !kept(found.pattern().as_usize()) {
+                let first = text[found.start()..].chars().next();
+                places.insert(found.start() + first.map_or(0, char::len_utf8));
+            }
+        }
+        if kind != Kind::Word && !text.is_empty() {
+            if self.ends_a_token(text) {
+                places.insert(0);
+            }
+            if self.begins_a_token(text) {
+                places.insert(text.len());
+            }
+        }
+        places.into_iter().collect()
+    }
+
+    /// Whether the text, or its beginning, is the end or the middle of a token.
+    fn ends_a_token(&self, text: &str) -> bool {
+        let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
+        let lower = |end: usize| text[..end].to_ascii_lowercase();
+        let mut heads = ends.take_while(|end| *end <= self.longest).map(lower);
+        let middle = text.len() <= self.longest && self.all.contains(&lower(text.len()));
+        middle || heads.any(|head| self.suffixes.contains(&head))
+    }
+
+    /// Whether the end of the text is the beginning of a token.
+    fn begins_a_token(&self, text: &str) -> bool {
+        let starts = text.char_indices().rev().map(|(at, _)| at);
+        let mut tails = starts
+            .take_while(|at| text.len() - at <= self.longest)
+            .map(|at| text[at..].to_ascii_lowercase());
+        tails.any(|tail| self.prefixes.contains(&tail))
+    }
+}

@@ -1,0 +1,144 @@
+//! How rotary angles are stretched, as config.json says it.
+
+use super::FamilyError;
+use super::fields::{Fields, LARGEST};
+
+/// How rotary angles are stretched beyond the length trained first.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum RopeScaling {
+    /// As they are.
+    None,
+    /// Every frequency divided by `factor`.
+    Linear {
+        /// At least 1.
+        factor: f64,
+    },
+    /// Llama 3: low frequencies divided by `factor`, high ones kept, a ramp between.
+    Llama3 {
+        /// At least 1.
+        factor: f64,
+        /// Wavelengths above `original / low` are divided.
+        low: f64,
+        /// Wavelengths below `original / high` are kept; above `low`.
+        high: f64,
+        /// Context trained first, tokens.
+        original: f64,
+    },
+    /// YaRN (<https://arxiv.org/abs/2309.00071>): a ramp over the pairs between two numbers of turns.
+    Yarn {
+        /// At least 1.
+        factor: f64,
+        /// Pairs that turn more often within `original` are kept.
+        beta_fast: f64,
+        /// Pairs that turn less often are divided.
+        beta_slow: f64,
+        /// Context trained first, tokens.
+        original: f64,
+        /// The ramp begins and ends at whole pairs.
+        whole_pairs: bool,
+        /// Multiplies cosines and sines, by which attention is sharpened by its square.
+        attention: f64,
+    },
+}
+
+impl RopeScaling {
+    /// Positions that the stretching makes usable by itself; 0 where config.json's own length says it.
+    #[expect(clippy::cast_possible_truncation, reason = "bounded by LARGEST")]
+    pub(super) fn context(self) -> i64 {
+        match self {
+            Self::Yarn {
+                factor, original, ..
+            } => (original * factor).min(LARGEST as f64) as i64,
+            Self::None | Self::Linear { .. } | Self::Llama3 { .. } => 0,
+        }
+    }
+}
+
+/// Newer files keep both the base and its scaling in `rope_parameters`.
+pub(super) fn theta(c: &Fields) -> Result<f64, FamilyError> {
+    match c.object("rope_parameters")? {
+        Some(rope) if rope.has("rope_theta") => rope.positive("rope_theta", None),
+        _ => c.positive("rope_theta", Some(10_000.0)),
+    }
+}
+
+pub(super) fn scaling(c: &Fields) -> Result<RopeScaling, FamilyError> {
+    let Some(rope) = c.object("rope_scaling")?.or(c.object("rope_parameters")?) else {
+        return Ok(RopeScaling::None);
+    };
+    let kind = if rope.has("rope_type") {
+        "rope_type"
+    } else {
+        "type"
+    };
+    match rope.text(kind)? {
+        None | Some("default") => Ok(RopeScaling::None),
+        Some("linear") => Ok(RopeScaling::Linear {
+            factor: rope.positive("factor", None)?,
+        }),
+        Some("llama3") => llama3(&rope),
+        Some("yarn") => yarn(&rope, c),
+        Some(_) => Err(rope.wrong(kind, "default, linear, llama3, yarn")),
+    }
+}
+
+fn llama3(rope: &Fields) -> Result<RopeScaling, FamilyError> {
+    let (low, high) = (
+        rope.positive("low_freq_factor", None)?,
+        rope.positive("high_freq_factor", None)?,
+    );
+    if high <= low {
+        return Err(rope.wrong(
+            "high_freq_factor",
+            &format!("above low_freq_factor ({low})"),
+        ));
+    }
+    Ok(RopeScaling::Llama3 {
+        factor: rope.positive("factor", None)?,
+        low,
+        high,
+        original: rope.positive("original_max_position_embeddings", None)?,
+    })
+}
+
+/// As `_compute_yarn_parameters` of transformers reads it.
+fn yarn(rope: &Fields, c: &Fields) -> Result<RopeScaling, FamilyError> {
+    let factor = rope.positive("factor", None)?;
+    let (beta_fast, beta_slow) = (
+        rope.positive("beta_fast", Some(32.0))?,
+        rope.positive("beta_slow", Some(1.0))?,
+    );
+    if beta_fast < beta_slow {
+        return Err(rope.wrong("beta_fast", &format!("at least beta_slow ({beta_slow})")));
+    }
+    let longest = c.positive("max_position_embeddings", None)?;
+    let given = |name: &str| {
+        rope.has(name)
+            .then(|| rope.positive(name, None))
+            .transpose()
+    };
+    let scale = |mscale: f64| {
+        if factor > 1.0 {
+            0.1 * mscale * factor.ln() + 1.0
+        } else {
+            1.0
+        }
+    };
+    let attention = match (
+        given("attention_factor")?,
+        given("mscale")?,
+        given("mscale_all_dim")?,
+    ) {
+        (Some(attention), _, _) => attention,
+        (None, Some(mscale), Some(all)) => scale(mscale) / scale(all),
+        (None, _, _) => scale(1.0),
+    };
+    Ok(RopeScaling::Yarn {
+        factor,
+        beta_fast,
+        beta_slow,
+        original: rope.positive("original_max_position_embeddings", Some(longest))?,
+        whole_pairs: rope.flag("truncate", true)?,
+        attention,
+    })
+}

@@ -1,0 +1,125 @@
+//! How fast each pair of a head turns.
+
+use std::f64::consts::TAU;
+
+use crate::family::{Family, RopeScaling};
+
+/// Angle per position of each pair, `head_dim / 2` of them; computed in f64.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "angles are f32 by convention"
+)]
+pub(super) fn of_pairs(family: &Family) -> Vec<f32> {
+    let dim = family.head_dim as f64;
+    (0..family.head_dim / 2)
+        .map(|pair| {
+            let plain = family.rope_theta.powf(-2.0 * pair as f64 / dim);
+            stretch(plain, pair as f64, family) as f32
+        })
+        .collect()
+}
+
+/// What cosines and sines are multiplied by.
+pub(super) fn attention(family: &Family) -> f64 {
+    match family.rope_scaling {
+        RopeScaling::Yarn { attention, .. } => attention,
+        RopeScaling::None | RopeScaling::Linear { .. } | RopeScaling::Llama3 { .. } => 1.0,
+    }
+}
+
+fn stretch(frequency: f64, pair: f64, family: &Family) -> f64 {
+    // `kept` of the frequency stays, the rest is divided.
+    let mixed = |kept: f64, factor: f64| frequency * (kept + (1.0 - kept) / factor);
+    match family.rope_scaling {
+        RopeScaling::None => frequency,
+        RopeScaling::Linear { factor } => frequency / factor,
+        RopeScaling::Llama3 {
+            factor,
+            low,
+            high,
+            original,
+        } => {
+            let turns = original * frequency / TAU;
+            mixed(((turns - low) / (high - low)).clamp(0.0, 1.0), factor)
+        }
+        RopeScaling::Yarn {
+            factor,
+            beta_fast,
+            beta_slow,
+            original,
+            whole_pairs,
+            ..
+        } => {
+            let dim = family.head_dim as f64;
+            // The pair that makes so many turns within the context trained first.
+            let turning =
+                |turns: f64| dim * (original / (turns * TAU)).ln() / (2.0 * family.rope_theta.ln());
+            let (first, last) = (turning(beta_fast), turning(beta_slow));
+            let (first, last) = if whole_pairs {
+                (first.floor(), last.ceil())
+            } else {
+                (first, last)
+            };
+            let (first, last) = (first.max(0.0), last.min(dim - 1.0));
+            // As transformers: no division by nothing.
+            let width = if last > first { last - first } else { 0.001 };
+            mixed(1.0 - ((pair - first) / width).clamp(0.0, 1.0), factor)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn family(theta: f64, head_dim: i64, rope_scaling: RopeScaling) -> Family {
+        Family {
+            rope_theta: theta,
+            head_dim,
+            rope_scaling,
+            ..crate::testing::tiny_family()
+        }
+    }
+
+    #[test]
+    fn llama3_keeps_fast_pairs_and_divides_slow_ones() {
+        let scaling = RopeScaling::Llama3 {
+            factor: 8.0,
+            low: 1.0,
+            high: 4.0,
+            original: 8192.0,
+        };
+        let family = family(500_000.0, 128, scaling);
+        assert!((stretch(1.0, 0.0, &family) - 1.0).abs() < 1e-7);
+        let slow = 1e-5;
+        assert!((stretch(slow, 60.0, &family) - slow / 8.0).abs() < 1e-11);
+    }
+
+    /// Qwen2.5's with factor 4, by the formulas of transformers' `_compute_yarn_parameters` in Python.
+    #[test]
+    fn yarn_is_that_of_transformers() {
+        let scaling = RopeScaling::Yarn {
+            factor: 4.0,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            original: 32_768.0,
+            whole_pairs: true,
+            attention: 1.1,
+        };
+        let family = family(1e6, 128, scaling);
+        let found = of_pairs(&family);
+        let expected = [
+            (0, 1.0),
+            (20, 0.013_335_214_321_631_63),
+            (30, 0.001_064_360_981_247_001_7),
+            (40, 4.445_698_525_097_307e-5),
+            (50, 5.133_812_566_142_866e-6),
+            (63, 3.102_344_401_879_299e-7),
+        ];
+        for (pair, expected) in expected {
+            let off = f64::from(found[pair]) / expected - 1.0;
+            assert!(off.abs() < 1e-6, "pair {pair}: {}", found[pair]);
+        }
+        assert_eq!(attention(&family).to_bits(), 1.1_f64.to_bits());
+    }
+}

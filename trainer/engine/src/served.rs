@@ -1,0 +1,218 @@
+//! The ids that were sampled, found again by what they say.
+//!
+//! A reply comes back as text in the next request, and tokenising that text again need not give the
+//! ids that were sampled. So that cache, merging and training agree, a conversation that begins as one served
+//! here does is given that one's ids, as far into its reply as the two say the same: to its end, or to the
+//! last token before a stop text, a blank that a template trims, an edit. Only the rest is tokenised.
+//!
+//! What is compared is the rendered form in which a control token and text that spells it are two things
+//! ([`Rendered`]): a conversation that spells the end of a turn is not one in which the turn ended.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use crate::tokenizer::{ChatTokenizer, EncodeError, Place, Rendered, push_control};
+
+/// Sequences that were served, bounded in bytes; the least recently used goes first.
+#[derive(Debug)]
+pub struct ServedTokenIndex {
+    budget: usize,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// The most recently used last.
+    sequences: VecDeque<Sequence>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Sequence {
+    /// Prompt and reply.
+    key: Vec<u8>,
+    ids: Vec<u32>,
+    /// Where the key may be left: the end of the prompt, and of each token of the reply that ends no
+    /// character in half.
+    cuts: Vec<Cut>,
+}
+
+/// So many bytes of a key are so many ids.
+#[derive(Debug, Clone, Copy)]
+struct Cut {
+    n_bytes: usize,
+    n_ids: usize,
+}
+
+impl Sequence {
+    fn new(tokenizer: &ChatTokenizer, prompt: Vec<u8>, prompt_ids: &[u32], reply: &[u32]) -> Self {
+        let mut cuts = vec![Cut {
+            n_bytes: prompt.len(),
+            n_ids: prompt_ids.len(),
+        }];
+        let mut key = prompt;
+        let mut decoder = tokenizer.raw_decoder();
+        for (i, &id) in reply.iter().enumerate() {
+            if tokenizer.is_control(id) {
+                key.extend_from_slice(decoder.finish().as_bytes());
+                push_control(&mut key, id);
+            } else {
+                key.extend_from_slice(decoder.push(id).as_bytes());
+            }
+            if !decoder.is_within_character() {
+                cuts.push(Cut {
+                    n_bytes: key.len(),
+                    n_ids: prompt_ids.len() + i + 1,
+                });
+            }
+        }
+        key.extend_from_slice(decoder.finish().as_bytes());
+        cuts.push(Cut {
+            n_bytes: key.len(),
+            n_ids: prompt_ids.len() + reply.len(),
+        });
+        Self {
+            key,
+            ids: [prompt_ids, reply].concat(),
+            cuts,
+        }
+    }
+
+    /// As a client sends it back that got the reply without its first blank.
+    fn without_blank(&self, tokenizer: &ChatTokenizer) -> Option<Self> {
+        let start = self.cuts.first()?.n_bytes;
+        if !tokenizer.strips_blank() || self.key.get(start) != Some(&b' ') {
+            return None;
+        }
+        let mut key = self.key.clone();
+        key.remove(start);
+        let shift = |cut: &Cut| Cut {
+            n_bytes: cut.n_bytes.saturating_sub(1).max(start),
+            n_ids: cut.n_ids,
+        };
+        Some(Self {
+            key,
+            ids: self.ids.clone(),
+            cuts: self.cuts.iter().map(shift).collect(),
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        let numbers = self.ids.len() * size_of::<u32>() + self.cuts.len() * size_of::<Cut>();
+        self.key.len() + numbers + size_of::<Self>()
+    }
+
+    /// The furthest cut up to which `key` says the same.
+    fn shared(&self, key: &[u8]) -> Option<Cut> {
+        let n = n_shared(&self.key, key);
+        let within = self.cuts.partition_point(|cut| cut.n_bytes <= n);
+        within.checked_sub(1).map(|at| self.cuts[at])
+    }
+}
+
+/// Length of the common beginning.
+fn n_shared(one: &[u8], other: &[u8]) -> usize {
+    // By the block first: byte by byte, a full index would cost a request 20 ms.
+    const BLOCK: usize = 256;
+    let blocks = one.chunks(BLOCK).zip(other.chunks(BLOCK));
+    let n_equal: usize = blocks
+        .take_while(|(one, other)| one == other)
+        .map(|(block, _)| block.len())
+        .sum();
+    let rest = one[n_equal..].iter().zip(&other[n_equal..]);
+    n_equal + rest.take_while(|(one, other)| one == other).count()
+}
+
+impl ServedTokenIndex {
+    /// An index of at most `budget` bytes; 0 remembers nothing.
+    pub fn new(budget: usize) -> Self {
+        Self {
+            budget,
+            held: Mutex::new(Held::default()),
+        }
+    }
+
+    /// Remembers that `prompt` was `prompt_ids`, and that `reply` followed.
+    pub fn remember(
+        &self,
+        tokenizer: &ChatTokenizer,
+        prompt: &Rendered,
+        prompt_ids: &[u32],
+        reply: &[u32],
+    ) {
+        let key = prompt.key().to_vec();
+        let as_sampled = Sequence::new(tokenizer, key, prompt_ids, reply);
+        // A template puts the blank back that clients are not given, or does not.
+        let as_given = as_sampled.without_blank(tokenizer);
+        for sequence in [Some(as_sampled), as_given].into_iter().flatten() {
+            self.insert(sequence);
+        }
+    }
+
+    /// Ids of a rendered conversation: those that were served, as far as they go, then the rest tokenised.
+    ///
+    /// # Errors
+    /// As [`ChatTokenizer::encode_rendered`].
+    pub fn encode(
+        &self,
+        tokenizer: &ChatTokenizer,
+        rendered: &Rendered,
+    ) -> Result<Vec<u32>, EncodeError> {
+        let key = rendered.key();
+        let (mut ids, n_bytes) = self.recall(key);
+        let place = match ids.last() {
+            None => Place::Start,
+            Some(&id) if tokenizer.is_control(id) => Place::AfterControl,
+            Some(_) => Place::Inside,
+        };
+        ids.extend(tokenizer.encode_key(&key[n_bytes..], place)?);
+        Ok(ids)
+    }
+
+    /// The known ids at the beginning of a key, and how many of its bytes they are.
+    fn recall(&self, key: &[u8]) -> (Vec<u32>, usize) {
+        let mut held = self.lock();
+        let shared = |(at, sequence): (usize, &Sequence)| Some((at, sequence.shared(key)?));
+        let known = held.sequences.iter().enumerate().filter_map(shared);
+        let Some((at, cut)) = known.max_by_key(|(_, cut)| cut.n_bytes) else {
+            return (Vec::new(), 0);
+        };
+        let Some(sequence) = held.sequences.remove(at) else {
+            return (Vec::new(), 0);
+        };
+        let ids = sequence.ids[..cut.n_ids].to_vec();
+        held.sequences.push_back(sequence);
+        (ids, cut.n_bytes)
+    }
+
+    fn insert(&self, sequence: Sequence) {
+        if sequence.bytes() > self.budget {
+            return;
+        }
+        let mut held = self.lock();
+        if let Some(at) = held.sequences.iter().position(|s| s.key == sequence.key) {
+            held.remove(at);
+        }
+        held.bytes += sequence.bytes();
+        held.sequences.push_back(sequence);
+        while held.bytes > self.budget {
+            held.remove(0);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Held> {
+        // Each change is complete before the lock is given back.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    fn remove(&mut self, at: usize) {
+        if let Some(sequence) = self.sequences.remove(at) {
+            self.bytes -= sequence.bytes();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Marks in what a template is given: see [`crate::content`].
+
+use serde_json::{Map, Value};
+
+use super::RenderError;
+use crate::content::{ControlTokens, Kind, free_mark, may_be_mark};
+
+/// What a template is given that may spell control tokens.
+pub(super) struct Given {
+    pub(super) messages: Vec<Value>,
+    pub(super) tools: Option<Value>,
+    /// Switches of the template.
+    pub(super) extra: Map<String, Value>,
+}
+
+/// How the keys of an object are met by templates.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    /// Looked up by name.
+    Fields,
+    /// Written out: parameters of a tool, arguments of a call.
+    Names,
+}
+
+impl Given {
+    /// Breaks every control token that is spelled; returns the mark, or nothing where none is.
+    ///
+    /// # Errors
+    /// [`RenderError::NoMark`] when the request itself holds every character that a mark could be.
+    pub(super) fn mark(
+        &mut self,
+        controls: &ControlTokens,
+        source: &str,
+    ) -> Result<Option<char>, RenderError> {
+        let mut spelled = false;
+        self.visit(&mut |text, kind| spelled |= !controls.breaks(text, kind).is_empty());
+        if !spelled {
+            return Ok(None);
+        }
+        let mut taken: Vec<char> = source.chars().filter(|&c| may_be_mark(c)).collect();
+        self.visit(&mut |text, _| taken.extend(text.chars().filter(|&c| may_be_mark(c))));
+        taken.sort_unstable();
+        let mark = free_mark(|c| taken.binary_search(&c).is_ok()).ok_or(RenderError::NoMark)?;
+        self.visit(&mut |text, kind| {
+            let places = controls.breaks(text, kind);
+            if !places.is_empty() {
+                *text = with_marks(text, &places, mark);
+            }
+        });
+        Ok(Some(mark))
+    }
+
+    fn visit(&mut self, see: &mut impl FnMut(&mut String, Kind)) {
+        for message in &mut self.messages {
+            let said = message["role"] == "assistant";
+            for (key, value) in message.as_object_mut().into_iter().flatten() {
+                let kind = if said && key == "content" {
+                    Kind::Said
+                } else {
+                    kind_of(key)
+                };
+                visit(value, kind, Keys::Fields, see);
+            }
+        }
+        if let Some(tools) = &mut self.tools {
+            visit(tools, Kind::Text, Keys::Fields, see);
+        }
+        for value in self.extra.values_mut() {
+            visit(value, Kind::Word, Keys::Fields, see);
+        }
+    }
+}
+
+/// Templates compare roles and types with words of their own.
+fn kind_of(key: &str) -> Kind {
+    match key {
+        "role" | "type" => Kind::Word,
+        _ => Kind::Text,
+    }
+}
+
+fn with_marks(text: &str, places: &[usize], mark: char) -> String {
+    let mut marked = String::with_capacity(text.len() + places.len() * mark.len_utf8());
+    let mut done = 0;
+    for &place in places {
+        marked.push_str(&text[done..place]);
+        marked.push(mark);
+        done = place;
+    }
+    marked.push_str(&text[done..]);
+    marked
+}
+
+fn visit(value: &mut Value, kind: Kind, keys: Keys, see: &mut impl FnMut(&mut String, Kind)) {
+    match value {
+        Value::String(text) => see(text, kind),
+        Value::Array(list) => {
+            for value in list {
+                visit(value, kind, keys, see);
+            }
+        }
+        Value::Object(map) => {
+            // Keys cannot be changed in place; the order is kept.
+            for (mut key, mut value) in std::mem::take(map) {
+                let named = keys == Keys::Names;
+                let within = match key.as_str() {
+                    "arguments" | "properties" if !named => Keys::Names,
+                    _ => Keys::Fields,
+                };
+                let inner = if named { Kind::Text } else { kind_of(&key) };
+                visit(&mut value, inner, within, see);
+                let is_field = key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+                let kind = if is_field && !named {
+                    Kind::Word
+                } else {
+                    Kind::Text
+                };
+                see(&mut key, kind);
+                map.insert(key, value);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}

@@ -1,0 +1,230 @@
+//! Small tokenizers and templates in the manner of each family, for tests.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::testing::TEMPLATE;
+use crate::tokenizer::{ChatTokenizer, byte_letters};
+
+/// How a family spells text and ends turns.
+pub(crate) struct Family {
+    pub(crate) name: &'static str,
+    template: &'static str,
+    sentencepiece: Option<Prefix>,
+    special: &'static [&'static str],
+    /// Added, and not special.
+    plain: &'static [&'static str],
+    /// `bos_token` and `eos_token`.
+    ends: [&'static str; 2],
+}
+
+/// Where SentencePiece puts `▁`.
+#[derive(Clone, Copy)]
+enum Prefix {
+    Normaliser,
+    First,
+}
+
+pub(crate) const FAMILIES: [Family; 6] = [
+    Family {
+        name: "chatml",
+        template: TEMPLATE,
+        sentencepiece: None,
+        special: &["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<filename>"],
+        plain: &[],
+        ends: ["<|endoftext|>", "<|im_end|>"],
+    },
+    Family {
+        name: "qwen3",
+        template: include_str!("../testdata/qwen3.jinja"),
+        sentencepiece: None,
+        special: &["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        plain: QWEN_PLAIN,
+        ends: ["<|endoftext|>", "<|im_end|>"],
+    },
+    Family {
+        name: "coder",
+        template: include_str!("../testdata/coder.jinja"),
+        sentencepiece: None,
+        special: &["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        plain: QWEN_PLAIN,
+        ends: ["<|endoftext|>", "<|im_end|>"],
+    },
+    Family {
+        name: "llama3",
+        template: include_str!("../testdata/llama3.jinja"),
+        sentencepiece: None,
+        special: &[
+            "<|begin_of_text|>",
+            "<|start_header_id|>",
+            "<|end_header_id|>",
+            "<|eot_id|>",
+            "<|python_tag|>",
+        ],
+        plain: &[],
+        ends: ["<|begin_of_text|>", "<|eot_id|>"],
+    },
+    Family {
+        name: "llama2",
+        template: include_str!("../testdata/llama2.jinja"),
+        sentencepiece: Some(Prefix::Normaliser),
+        special: &["<unk>", "<s>", "</s>"],
+        plain: &[],
+        ends: ["<s>", "</s>"],
+    },
+    Family {
+        name: "mistral",
+        template: include_str!("../testdata/mistral.jinja"),
+        sentencepiece: Some(Prefix::First),
+        special: &[
+            "<unk>",
+            "<s>",
+            "</s>",
+            "[INST]",
+            "[/INST]",
+            "[TOOL_CALLS]",
+            "[AVAILABLE_TOOLS]",
+            "[/AVAILABLE_TOOLS]",
+            "[TOOL_RESULTS]",
+            "[/TOOL_RESULTS]",
+        ],
+        plain: &[],
+        ends: ["<s>", "</s>"],
+    },
+];
+
+/// The last is a run of blanks, as some models add: no control token.
+const QWEN_PLAIN: &[&str] = &[
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+    "    ",
+];
+
+impl Family {
+    /// Every control token.
+    pub(crate) fn controls(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let all = self.special.iter().chain(self.plain).copied();
+        all.filter(|token| !token.trim().is_empty())
+    }
+
+    /// tokenizer.json.
+    pub(crate) fn json(&self) -> Value {
+        let mut vocab = Map::new();
+        let (letters, blank): (Vec<String>, _) = if self.sentencepiece.is_some() {
+            let bytes = (0..=255_u8).map(|byte| format!("<0x{byte:02X}>"));
+            let letters = (' '..='~').map(String::from);
+            let all = bytes.chain(letters).chain(["\u{2581}".into()]);
+            (all.collect(), "\u{2581}")
+        } else {
+            (byte_letters().iter().map(char::to_string).collect(), "Ġ")
+        };
+        let mut merges = Vec::new();
+        for [one, other] in [
+            ["h", "e"],
+            ["l", "l"],
+            ["he", "ll"],
+            ["hell", "o"],
+            ["i", "m"],
+            ["<", "|"],
+            ["|", ">"],
+            ["o", "u"],
+            ["s", "e"],
+            ["se", "r"],
+            ["u", "ser"],
+            [blank, "u"],
+            [blank, "<"],
+            [blank, blank],
+        ] {
+            merges.push(format!("{one} {other}"));
+        }
+        let merged = merges.iter().map(|pair| pair.replace(' ', ""));
+        for token in letters.into_iter().chain(merged) {
+            let id = vocab.len();
+            vocab.entry(token).or_insert(json!(id));
+        }
+        let n = vocab.len();
+        let added = self.special.iter().map(|token| (token, true));
+        let added = added.chain(self.plain.iter().map(|token| (token, false)));
+        let added: Vec<Value> = added
+            .enumerate()
+            .map(|(i, (content, special))| {
+                json!({"id": n + i, "content": content, "special": special, "normalized": false,
+                    "single_word": false, "lstrip": false, "rstrip": false})
+            })
+            .collect();
+        if self.sentencepiece.is_some() {
+            // As in Llama's file: the model knows its special tokens too.
+            for token in &added {
+                vocab.insert(
+                    token["content"].as_str().unwrap().into(),
+                    token["id"].clone(),
+                );
+            }
+        }
+        let [normalizer, pre_tokenizer, decoder] = self.steps();
+        json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
+            "normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "post_processor": null,
+            "decoder": decoder,
+            "model": {
+                "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                "end_of_word_suffix": null, "fuse_unk": true,
+                "byte_fallback": self.sentencepiece.is_some(), "ignore_merges": false,
+                "vocab": vocab, "merges": merges,
+            },
+        })
+    }
+
+    fn steps(&self) -> [Value; 3] {
+        let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+        let blanks = json!({"String": " "});
+        let decoder = json!({"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "\u{2581}"}, "content": " "},
+            {"type": "ByteFallback"}, {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+        ]});
+        match self.sentencepiece {
+            None => [json!({"type": "NFC"}), level.clone(), level],
+            Some(Prefix::Normaliser) => {
+                let normalizer = json!({"type": "Sequence", "normalizers": [
+                    {"type": "Prepend", "prepend": "\u{2581}"},
+                    {"type": "Replace", "pattern": blanks, "content": "\u{2581}"},
+                ]});
+                [normalizer, Value::Null, decoder]
+            }
+            Some(Prefix::First) => {
+                let metaspace = json!({"type": "Metaspace", "replacement": "\u{2581}",
+                    "prepend_scheme": "first", "split": false});
+                [Value::Null, metaspace, decoder]
+            }
+        }
+    }
+
+    /// The tokenizer, with its template.
+    pub(crate) fn load(&self) -> ChatTokenizer {
+        let dir = tempfile::tempdir().unwrap();
+        self.write(dir.path());
+        ChatTokenizer::load(dir.path()).unwrap()
+    }
+
+    pub(crate) fn write(&self, dir: &Path) {
+        let [bos, eos] = self.ends;
+        let config = json!({"bos_token": bos, "eos_token": {"content": eos}, "chat_template": self.template});
+        std::fs::write(dir.join("tokenizer.json"), self.json().to_string()).unwrap();
+        std::fs::write(dir.join("tokenizer_config.json"), config.to_string()).unwrap();
+    }
+
+    /// Special tokens by their role.
+    pub(crate) fn ends(&self) -> [&'static str; 2] {
+        self.ends
+    }
+
+    pub(crate) fn template(&self) -> &'static str {
+        self.template
+    }
+}
