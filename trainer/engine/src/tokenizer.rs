@@ -199,11 +199,6 @@ impl ChatTokenizer {
         self.bytes.strips_blank
     }
 
-    /// The bytes of a token, as a reply has them; none of an id that is not in the vocabulary.
-    pub fn token_bytes(&self, id: u32) -> &[u8] {
-        self.bytes.of(id)
-    }
-
     fn decode_with(&self, ids: &[u32], special: bool) -> String {
         let mut decoder = StreamDecoder::new(Arc::clone(&self.bytes), special);
         let mut text: String = ids.iter().map(|&id| decoder.push(id)).collect();

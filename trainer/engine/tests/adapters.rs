@@ -20,7 +20,7 @@ fn config(dir: &Path) -> EngineConfig {
         write_tiny_model(&model, 5).unwrap();
     }
     let mut config = EngineConfig::new(model, dir.join("cache"), dir.join("kept"));
-    config.dtype = Dtype::F32;
+    config.dtype = Some(Dtype::F32);
     config.threads = 1;
     config
 }

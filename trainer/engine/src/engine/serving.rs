@@ -161,7 +161,8 @@ impl Serving {
     ) -> Option<Waiting> {
         let Waiting { request, reply } = waiting;
         let adapter = request.adapter.as_deref();
-        let adapter = adapter.map(|name| state.adapter(name).map_err(|error| refusal(name, &error)));
+        let adapter =
+            adapter.map(|name| state.adapter(name).map_err(|error| refusal(name, &error)));
         let adapter = match adapter.transpose() {
             Ok(adapter) => adapter,
             Err(error) => {

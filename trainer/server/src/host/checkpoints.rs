@@ -30,7 +30,10 @@ impl Host {
         let turn = self.store.turn().await;
         let snapshot = self.snapshot(&run).await?;
         let step = snapshot.adam.steps;
-        let (folder, base) = (self.store.folder.clone(), self.engine.get()?.base().id.clone());
+        let (folder, base) = (
+            self.store.folder.clone(),
+            self.engine.get()?.base().id.clone(),
+        );
         let save =
             move |_: &mut _| adapter::save(&folder, name.as_str(), &snapshot.lora, &base, step);
         let saved = turn.work(save).await?;
@@ -57,7 +60,10 @@ impl Host {
         let (run, name) = (request.session_id, request.name);
         let turn = self.store.turn().await;
         let snapshot = self.snapshot(&run).await?;
-        let (folder, base) = (self.store.folder.clone(), self.engine.get()?.base().id.clone());
+        let (folder, base) = (
+            self.store.folder.clone(),
+            self.engine.get()?.base().id.clone(),
+        );
         let (saved_as, manifest) = (name.clone(), request.manifest);
         let save = move |_: &mut _| {
             checkpoint::save(&folder, saved_as.as_str(), &base, &snapshot, &manifest)

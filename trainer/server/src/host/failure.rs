@@ -3,18 +3,9 @@
 use std::io::ErrorKind;
 
 use metaclaw_engine::{
-    adapter::AdapterError,
-    datum::DatumError,
-    engine::EngineError,
-    generate::GenerateError,
-    lora::LoraError,
-    optim::StepError,
-    run::AbsorbError,
-    runs::UnknownRun,
-    template::RenderError,
-    tensors::FileError,
-    tokenizer::EncodeError,
-    train::TrainError,
+    adapter::AdapterError, datum::DatumError, engine::EngineError, generate::GenerateError,
+    lora::LoraError, optim::StepError, run::AbsorbError, runs::UnknownRun, template::RenderError,
+    tensors::FileError, tokenizer::EncodeError, train::TrainError,
 };
 
 use crate::error::ApiError;

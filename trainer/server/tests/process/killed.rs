@@ -90,10 +90,7 @@ fn killed_thirty_times_in_a_checkpoint_it_goes_on_from_the_newest_whole_one() {
         let batch = json!({"session_id": run, "datums": [datum], "loss_fn": "cross_entropy"});
         trainer.ok("/v1/train/forward_backward", &batch);
         let step = json!({"session_id": run, "learning_rate": 0.001});
-        assert_eq!(
-            trainer.ok("/v1/train/optim_step", &step)["step"],
-            round + 1
-        );
+        assert_eq!(trainer.ok("/v1/train/optim_step", &step)["step"], round + 1);
 
         let (saved, has_saved) = mpsc::channel();
         let address = trainer.address.clone();

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::budget::Reserved;
-use crate::lora::Lora;
 use crate::kv::WeightsKey;
+use crate::lora::Lora;
 
 /// A hold on a loaded adapter: while one lives, its memory stays. Cheap to clone.
 #[derive(Debug, Clone)]

@@ -346,7 +346,7 @@ async fn a_turn_of_15000_tokens_and_the_next_one_from_the_cache() {
         config["max_position_embeddings"] = json!(40_960);
     });
     let config = EngineConfig {
-        dtype: Dtype::Bf16,
+        dtype: Some(Dtype::Bf16),
         threads: 0,
         kv_budget: Some(128 << 20),
         ..place.config()
