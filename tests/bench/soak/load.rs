@@ -143,11 +143,11 @@ impl Load {
     /// Four questions with an answer each, as ids.
     async fn datums(&self) -> Result<Vec<Value>> {
         let mut datums = Vec::new();
-        let from = self.counts.steps.load(Ordering::Relaxed) as usize * 4;
+        let steps = usize::try_from(self.counts.steps.load(Ordering::Relaxed))?;
         for question in QUESTIONS
             .iter()
             .cycle()
-            .skip(from % QUESTIONS.len())
+            .skip(4 * steps % QUESTIONS.len())
             .take(4)
         {
             let text = format!("{question} {}", "A short and friendly answer. ".repeat(12));

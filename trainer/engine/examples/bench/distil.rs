@@ -62,7 +62,7 @@ fn targets(work: &Distil, tops: &[TopK]) -> Result<Vec<TrainDatum>, Failure> {
         let weights = surest.logprobs.iter().map(|l| l.exp() / n_batch as f32);
         datums.push(TrainDatum {
             target_ids: [vec![0; silent], surest.ids.clone()].concat(),
-            n_targets: work.top_k,
+            targets_per_position: work.top_k,
             weights: Some([vec![0.0; silent], weights.collect()].concat()),
             ..sample.datum(n_batch)
         });

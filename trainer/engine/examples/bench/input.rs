@@ -147,7 +147,7 @@ impl Sample {
         TrainDatum {
             input_ids: self.ids[..n].to_vec(),
             target_ids: self.ids[1..].to_vec(),
-            n_targets: 1,
+            targets_per_position: 1,
             weights: Some(weights.collect()),
             ..TrainDatum::default()
         }

@@ -10,7 +10,7 @@ use metaclaw_engine::loss::Loss;
 use metaclaw_engine::model::Model;
 use metaclaw_engine::optim::AdamConfig;
 use metaclaw_engine::run::{Run, RunConfig};
-use metaclaw_engine::train::{self, SliceSizes, TrainJob};
+use metaclaw_engine::train::{self, SliceSizes, TrainJob, Wanted};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -84,7 +84,7 @@ impl Trainer {
         };
         Ok(Self {
             run: Run::new(model, &RunConfig { lora, seed: 1 })?,
-            sizes: SliceSizes::default(),
+            sizes: SliceSizes::measured(model, None)?,
         })
     }
 
@@ -109,13 +109,18 @@ impl Trainer {
         top_k: usize,
     ) -> Result<Vec<TopK>, Failure> {
         let datums: Vec<TrainDatum> = samples.iter().map(|it| it.datum(1)).collect();
-        let job = TrainJob::forward(model, None, &datums, top_k, self.sizes)?;
-        let mut all = job.finish(model)?.top;
-        for (top, sample) in all.iter_mut().zip(samples) {
-            top.ids.drain(..sample.loss_from * top_k);
-            top.logprobs.drain(..sample.loss_from * top_k);
-        }
-        Ok(all)
+        let positions = samples
+            .iter()
+            .map(|it| (it.loss_from..it.ids.len() - 1).collect());
+        let wanted = Wanted {
+            positions: Some(positions.collect()),
+            top_k,
+        };
+        Ok(
+            TrainJob::forward(model, None, &datums, &wanted, self.sizes)?
+                .finish(model)?
+                .top,
+        )
     }
 
     fn begin(&self, model: &Model, datums: &[TrainDatum]) -> Result<TrainJob, Failure> {
@@ -127,7 +132,7 @@ impl Trainer {
 
     /// Nobody else changes the run between [`Trainer::begin`] and this.
     fn end(&mut self, mut out: train::TrainOut) -> Result<f64, Failure> {
-        self.run.absorb(self.run.epoch(), &mut out)?;
+        self.run.accumulate_grads(self.run.version(), &mut out)?;
         self.run.optim_step(&AdamConfig::default())?;
         Ok(out.loss)
     }

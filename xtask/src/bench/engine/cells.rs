@@ -197,7 +197,7 @@ fn sessions(options: &Options, models: &Models) -> Vec<Cell> {
 fn replies(options: &Options, models: &Models) -> Vec<Cell> {
     let own = |more: Value| with(options, &models.own, more);
     let mut ids = Ids::new(3);
-    let decode = |prompts: Vec<Vec<u32>>| {
+    let decode = |prompts: Vec<Vec<u64>>| {
         own(json!({"kind": "decode", "prompts": prompts, "new_tokens": 128}))
     };
     let (one, eight) = (decode(ids.lists(1, 32)), decode(ids.lists(8, 32)));

@@ -57,14 +57,12 @@ impl Ids {
     }
 
     /// So many ids, none of them special.
-    pub(super) fn take(&mut self, n: usize) -> Vec<u32> {
-        (0..n)
-            .map(|_| 1000 + (self.next() % 45_000) as u32)
-            .collect()
+    pub(super) fn take(&mut self, n: usize) -> Vec<u64> {
+        (0..n).map(|_| 1000 + self.next() % 45_000).collect()
     }
 
     /// Several lists.
-    pub(super) fn lists(&mut self, n_lists: usize, n: usize) -> Vec<Vec<u32>> {
+    pub(super) fn lists(&mut self, n_lists: usize, n: usize) -> Vec<Vec<u64>> {
         (0..n_lists).map(|_| self.take(n)).collect()
     }
 
@@ -78,8 +76,9 @@ impl Ids {
 }
 
 /// A sequence whose predictions count from that of `reply`'s first token on.
-pub(super) fn sample(prompt: &[u32], reply: &[u32]) -> Value {
-    json!({"ids": [prompt, reply].concat(), "loss_from": prompt.len().saturating_sub(1)})
+pub(super) fn sample(prompt: &[u64], reply: &[u64]) -> Value {
+    let ids = [prompt, reply].concat();
+    json!({"ids": ids, "loss_from": prompt.len().saturating_sub(1)})
 }
 
 /// One sample a turn of a conversation: 40 tokens of a user, 80 of a reply, all before repeated.
