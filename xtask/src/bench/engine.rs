@@ -166,6 +166,6 @@ impl Options {
 }
 
 fn number(flag: &str, value: &str) -> Result<usize> {
-    let number = value.parse().ok().filter(|n| *n > 0);
+    let number = value.parse::<usize>().ok().filter(|n| *n > 0);
     number.with_context(|| format!("{flag} is {value:?}: a number from 1 on"))
 }

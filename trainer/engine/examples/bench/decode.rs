@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use metaclaw_engine::engine::Engine;
+use metaclaw_engine::run::{Run, RunConfig};
 use serde_json::{Value, json};
 
 use crate::Failure;
@@ -17,7 +18,7 @@ const REPLY: usize = 8;
 ///
 /// # Errors
 /// What the engine says.
-pub fn run(input: &Input, work: &Decode) -> Result<Value, Failure> {
+pub(crate) fn run(input: &Input, work: &Decode) -> Result<Value, Failure> {
     let folder = scratch()?;
     let engine = input.engine(folder.clone(), work.prompts.len())?;
     let never = AtomicBool::new(false);
@@ -34,8 +35,8 @@ pub fn run(input: &Input, work: &Decode) -> Result<Value, Failure> {
     let heard = replies(0, work.new_tokens)?;
     let mut figures = clock.figures()?;
     figures["new_tokens"] = heard.iter().map(|it| it.ids.len()).sum::<usize>().into();
-    figures["weight_bytes"] =
-        (engine.info().n_params as usize * input.dtype()?.kind().elt_size_in_bytes()).into();
+    let bytes_each = input.dtype()?.kind().elt_size_in_bytes() as u64;
+    figures["weight_bytes"] = (engine.info().n_params * bytes_each).into();
     std::fs::remove_dir_all(folder)?;
     Ok(figures)
 }
@@ -44,7 +45,7 @@ pub fn run(input: &Input, work: &Decode) -> Result<Value, Failure> {
 ///
 /// # Errors
 /// What the engine says.
-pub fn next_turn(input: &Input, work: &NextTurn) -> Result<Value, Failure> {
+pub(crate) fn next_turn(input: &Input, work: &NextTurn) -> Result<Value, Failure> {
     let folder = scratch()?;
     let engine = input.engine(folder.clone(), 1)?;
     let never = AtomicBool::new(false);
@@ -71,7 +72,7 @@ pub fn next_turn(input: &Input, work: &NextTurn) -> Result<Value, Failure> {
 ///
 /// # Errors
 /// Where it cannot be made.
-pub fn scratch() -> Result<std::path::PathBuf, Failure> {
+pub(crate) fn scratch() -> Result<std::path::PathBuf, Failure> {
     let folder = std::env::temp_dir().join(format!("metaclaw-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     Ok(folder)
@@ -81,18 +82,17 @@ pub fn scratch() -> Result<std::path::PathBuf, Failure> {
 ///
 /// # Errors
 /// What the engine says.
-pub fn save_adapters(engine: &Engine, names: Vec<String>) -> Result<(), Failure> {
+pub(crate) fn save_adapters(engine: &Engine, names: Vec<String>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    let saved = runtime.block_on(engine.call(move |state| -> Result<(), Failure> {
+    runtime.block_on(engine.call(move |state| -> Result<(), Failure> {
         for (seed, name) in names.iter().enumerate() {
-            let config = metaclaw_engine::run::RunConfig {
+            let config = RunConfig {
                 seed: seed as u64,
-                ..Default::default()
+                ..RunConfig::default()
             };
-            let run = metaclaw_engine::run::Run::new(&state.model, &config)?;
+            let run = Run::new(&state.model, &config)?;
             run.save_adapter(&state.checkpoint_dir, name, &state.base)?;
         }
         Ok(())
-    }))?;
-    saved
+    }))?
 }

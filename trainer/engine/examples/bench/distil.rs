@@ -13,7 +13,7 @@ use crate::training::{Trainer, load};
 ///
 /// # Errors
 /// What the engine says.
-pub fn run(input: &Input, work: &Distil) -> Result<Value, Failure> {
+pub(crate) fn run(input: &Input, work: &Distil) -> Result<Value, Failure> {
     let model = load(input)?;
     let mut trainer = Trainer::new(&model)?;
     let hinted = hinted(work);
@@ -63,7 +63,7 @@ fn targets(work: &Distil, tops: &[TopK]) -> Result<Vec<TrainDatum>, Failure> {
         datums.push(TrainDatum {
             target_ids: [vec![0; silent], surest.ids.clone()].concat(),
             targets_per_position: work.top_k,
-            weights: Some([vec![0.0; silent], weights.collect()].concat()),
+            weights: Some([vec![0.0; silent], weights.collect::<Vec<f32>>()].concat()),
             ..sample.datum(n_batch)
         });
     }

@@ -10,22 +10,22 @@ use crate::Failure;
 
 /// A whole input file.
 #[derive(Debug, Deserialize)]
-pub struct Input {
+pub(crate) struct Input {
     /// A Hugging Face folder.
-    pub model: PathBuf,
+    pub(crate) model: PathBuf,
     /// Threads of libtorch.
-    pub threads: usize,
+    pub(crate) threads: usize,
     /// `bf16` or `f32`.
-    pub dtype: String,
+    pub(crate) dtype: String,
     /// What is measured.
     #[serde(flatten)]
-    pub work: Work,
+    pub(crate) work: Work,
 }
 
 /// What is measured, by `kind`.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Work {
+pub(crate) enum Work {
     /// How fast this machine reads memory.
     Bandwidth,
     /// One step: forward, backward, optimiser.
@@ -48,66 +48,66 @@ pub enum Work {
 
 /// A sequence and where its loss begins.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// One more than the model reads.
-    pub ids: Vec<u32>,
+    pub(crate) ids: Vec<u32>,
     /// The first position whose prediction counts.
-    pub loss_from: usize,
+    pub(crate) loss_from: usize,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Train {
-    pub samples: Vec<Sample>,
+pub(crate) struct Train {
+    pub(crate) samples: Vec<Sample>,
     /// The warm-up is the first sample cut to so many tokens; without, it is the whole step.
-    pub warm_tokens: Option<usize>,
+    pub(crate) warm_tokens: Option<usize>,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Distil {
-    pub samples: Vec<Sample>,
+pub(crate) struct Distil {
+    pub(crate) samples: Vec<Sample>,
     /// Of each sample, what the teacher reads between prompt and reply, once for each hint.
-    pub hints: Vec<Vec<Vec<u32>>>,
+    pub(crate) hints: Vec<Vec<Vec<u32>>>,
     /// Likeliest tokens a position.
-    pub top_k: usize,
-    pub with_teacher: bool,
+    pub(crate) top_k: usize,
+    pub(crate) with_teacher: bool,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Decode {
-    pub prompts: Vec<Vec<u32>>,
-    pub new_tokens: usize,
+pub(crate) struct Decode {
+    pub(crate) prompts: Vec<Vec<u32>>,
+    pub(crate) new_tokens: usize,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct NextTurn {
-    pub history: Vec<u32>,
+pub(crate) struct NextTurn {
+    pub(crate) history: Vec<u32>,
     /// As long, of other ids.
-    pub other_history: Vec<u32>,
-    pub turn: Vec<u32>,
+    pub(crate) other_history: Vec<u32>,
+    pub(crate) turn: Vec<u32>,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Served {
-    pub prompts: Vec<Vec<u32>>,
+pub(crate) struct Served {
+    pub(crate) prompts: Vec<Vec<u32>>,
     /// Tokens of each stream without training.
-    pub new_tokens: usize,
+    pub(crate) new_tokens: usize,
     /// Of the training step.
-    pub samples: Vec<Sample>,
+    pub(crate) samples: Vec<Sample>,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Arrivals {
-    pub stream: Vec<u32>,
-    pub prompts: Vec<Vec<u32>>,
+pub(crate) struct Arrivals {
+    pub(crate) stream: Vec<u32>,
+    pub(crate) prompts: Vec<Vec<u32>>,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Swaps {
-    pub prompts: Vec<Vec<u32>>,
-    pub new_tokens: usize,
+pub(crate) struct Swaps {
+    pub(crate) prompts: Vec<Vec<u32>>,
+    pub(crate) new_tokens: usize,
     /// Tokens of all streams together between two swaps.
-    pub tokens_a_swap: usize,
-    pub swaps: usize,
+    pub(crate) tokens_a_swap: usize,
+    pub(crate) swaps: usize,
 }
 
 // === impl Input ===
@@ -115,7 +115,7 @@ pub struct Swaps {
 impl Input {
     /// # Errors
     /// Another name than `bf16` and `f32`.
-    pub fn dtype(&self) -> Result<Dtype, Failure> {
+    pub(crate) fn dtype(&self) -> Result<Dtype, Failure> {
         match self.dtype.as_str() {
             "bf16" => Ok(Dtype::Bf16),
             "f32" => Ok(Dtype::F32),
@@ -127,7 +127,7 @@ impl Input {
     ///
     /// # Errors
     /// What the engine says.
-    pub fn engine(&self, folder: PathBuf, max_streams: usize) -> Result<Engine, Failure> {
+    pub(crate) fn engine(&self, folder: PathBuf, max_streams: usize) -> Result<Engine, Failure> {
         let mut config = EngineConfig::new(self.model.clone(), folder.clone(), folder);
         config.dtype = self.dtype()?;
         config.threads = self.threads;
@@ -140,7 +140,7 @@ impl Input {
 
 impl Sample {
     /// With cross_entropy of the mean over `n_batch` predictions.
-    pub fn datum(&self, n_batch: usize) -> TrainDatum {
+    pub(crate) fn datum(&self, n_batch: usize) -> TrainDatum {
         let n = self.ids.len() - 1;
         let weight = 1.0 / n_batch as f32;
         let weights = (0..n).map(|i| if i < self.loss_from { 0.0 } else { weight });
@@ -154,12 +154,12 @@ impl Sample {
     }
 
     /// Predictions that count.
-    pub fn n_targets(&self) -> usize {
+    pub(crate) fn n_targets(&self) -> usize {
         self.ids.len() - 1 - self.loss_from
     }
 
     /// Its first `n` tokens, all of which count.
-    pub fn cut(&self, n: usize) -> Self {
+    pub(crate) fn cut(&self, n: usize) -> Self {
         Self {
             ids: self.ids.iter().copied().take(n + 1).collect(),
             loss_from: 0,

@@ -10,7 +10,7 @@ use crate::Failure;
 
 /// Wall and processor time from here on.
 #[derive(Debug)]
-pub struct Clock {
+pub(crate) struct Clock {
     begun: Instant,
     cpu: f64,
 }
@@ -18,7 +18,7 @@ pub struct Clock {
 impl Clock {
     /// # Errors
     /// Where `/proc` is missing.
-    pub fn start() -> Result<Self, Failure> {
+    pub(crate) fn start() -> Result<Self, Failure> {
         Ok(Self {
             begun: Instant::now(),
             cpu: cpu_seconds()?,
@@ -29,7 +29,7 @@ impl Clock {
     ///
     /// # Errors
     /// Where `/proc` is missing.
-    pub fn figures(&self) -> Result<Value, Failure> {
+    pub(crate) fn figures(&self) -> Result<Value, Failure> {
         let wall = self.begun.elapsed().as_secs_f64();
         Ok(json!({"wall_s": wall, "cpu_s": cpu_seconds()? - self.cpu}))
     }
@@ -51,7 +51,7 @@ fn cpu_seconds() -> Result<f64, Failure> {
 ///
 /// # Errors
 /// Where `/proc` is missing.
-pub fn peak_bytes() -> Result<u64, Failure> {
+pub(crate) fn peak_bytes() -> Result<u64, Failure> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let line = line.ok_or("/proc/self/status has no VmHWM")?;
@@ -63,7 +63,7 @@ pub fn peak_bytes() -> Result<u64, Failure> {
 ///
 /// # Errors
 /// Where a thread panicked.
-pub fn bandwidth(threads: usize) -> Result<Value, Failure> {
+pub(crate) fn bandwidth(threads: usize) -> Result<Value, Failure> {
     const BYTES: usize = 1 << 30;
     let numbers = vec![1_u64; BYTES / 8];
     let clock = Clock::start()?;

@@ -11,16 +11,20 @@ use crate::Failure;
 
 /// A reply as it came.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub(crate) struct Heard {
     /// When each token came.
-    pub at: Vec<Instant>,
-    pub ids: Vec<u32>,
+    pub(crate) at: Vec<Instant>,
+    pub(crate) ids: Vec<u32>,
     /// None where the reader left before the end.
-    pub finished: Option<Finished>,
+    pub(crate) finished: Option<Finished>,
 }
 
 /// A greedy request of exactly `max_tokens`.
-pub fn request(prompt_ids: &[u32], max_tokens: usize, adapter: Option<String>) -> GenerateRequest {
+pub(crate) fn request(
+    prompt_ids: &[u32],
+    max_tokens: usize,
+    adapter: Option<String>,
+) -> GenerateRequest {
     GenerateRequest {
         prompt_ids: prompt_ids.to_vec(),
         max_tokens,
@@ -36,7 +40,7 @@ pub fn request(prompt_ids: &[u32], max_tokens: usize, adapter: Option<String>) -
 ///
 /// # Errors
 /// What the engine says.
-pub fn read(
+pub(crate) fn read(
     engine: &Engine,
     request: GenerateRequest,
     leave: &AtomicBool,
@@ -65,7 +69,7 @@ pub fn read(
 ///
 /// # Errors
 /// What the engine says of the first that fails.
-pub fn read_all(
+pub(crate) fn read_all(
     engine: &Engine,
     requests: Vec<GenerateRequest>,
     leave: &AtomicBool,
@@ -83,7 +87,7 @@ pub fn read_all(
 }
 
 /// Seconds between tokens of one stream, of those that came at or after `from`.
-pub fn gaps(heard: &[Heard], from: Option<Instant>) -> Vec<f64> {
+pub(crate) fn gaps(heard: &[Heard], from: Option<Instant>) -> Vec<f64> {
     let pairs = heard.iter().flat_map(|it| it.at.windows(2));
     let within = pairs.filter(|pair| from.is_none_or(|from| pair[0] >= from));
     within
@@ -91,12 +95,12 @@ pub fn gaps(heard: &[Heard], from: Option<Instant>) -> Vec<f64> {
         .collect()
 }
 
-/// The value that `share` of them do not exceed; 1 is the largest. 0 of none.
-pub fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
+/// The value that so many percent of them do not exceed; 100 is the largest. 0 of none.
+pub(crate) fn quantile(mut values: Vec<f64>, percent: usize) -> f64 {
     values.sort_by(f64::total_cmp);
-    let at = (share * values.len() as f64).ceil() as usize;
+    let n_below = (percent * values.len()).div_ceil(100);
     values
-        .get(at.clamp(1, values.len().max(1)) - 1)
+        .get(n_below.saturating_sub(1))
         .copied()
         .unwrap_or(0.0)
 }

@@ -24,7 +24,7 @@ const LONG: usize = 3_500;
 ///
 /// # Errors
 /// What the engine says.
-pub fn adapters(input: &Input, work: &Decode) -> Result<Value, Failure> {
+pub(crate) fn adapters(input: &Input, work: &Decode) -> Result<Value, Failure> {
     let folder = scratch()?;
     let engine = input.engine(folder.clone(), 16)?;
     let names: Vec<String> = (0..=work.prompts.len())
@@ -55,11 +55,11 @@ pub fn adapters(input: &Input, work: &Decode) -> Result<Value, Failure> {
 fn rotation(engine: &Engine, names: &[String], work: &Decode) -> Result<f64, Failure> {
     let never = AtomicBool::new(false);
     // Ids of the agent's own, so that nothing is shared but with its own first turn.
-    let history = |agent: usize| -> Vec<u32> {
+    let history = |agent: u32| -> Vec<u32> {
         let ids = work.prompts[0].iter().cycle().take(600);
-        ids.map(|id| id + 1 + agent as u32).collect()
+        ids.map(|id| id + 1 + agent).collect()
     };
-    let mut histories: Vec<Vec<u32>> = (0..names.len()).map(history).collect();
+    let mut histories: Vec<Vec<u32>> = (0..).take(names.len()).map(history).collect();
     let mut least = 1.0_f64;
     for turn in 0..2 {
         for (name, ids) in names.iter().zip(&mut histories) {
@@ -79,7 +79,7 @@ fn rotation(engine: &Engine, names: &[String], work: &Decode) -> Result<f64, Fai
 ///
 /// # Errors
 /// What the engine says.
-pub fn served(input: &Input, work: &Served) -> Result<Value, Failure> {
+pub(crate) fn served(input: &Input, work: &Served) -> Result<Value, Failure> {
     let folder = scratch()?;
     let engine = input.engine(folder.clone(), 16)?;
     let (leave, never) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -100,9 +100,9 @@ pub fn served(input: &Input, work: &Served) -> Result<Value, Failure> {
         Ok((training?, begun, heard))
     })?;
     let mut figures = clock.figures()?;
-    figures["p95_alone_s"] = quantile(gaps(&alone, None), 0.95).into();
-    figures["p95_s"] = quantile(gaps(&heard, Some(begun)), 0.95).into();
-    figures["longest_s"] = quantile(gaps(&heard, Some(begun)), 1.0).into();
+    figures["p95_alone_s"] = quantile(gaps(&alone, None), 95).into();
+    figures["p95_s"] = quantile(gaps(&heard, Some(begun)), 95).into();
+    figures["longest_s"] = quantile(gaps(&heard, Some(begun)), 100).into();
     figures["n_tokens"] = heard.iter().map(|it| it.ids.len()).sum::<usize>().into();
     figures["training_alone_s"] = training_alone.into();
     figures["training_s"] = training.into();
@@ -123,7 +123,7 @@ fn train(engine: &Engine, samples: &[Sample]) -> Result<f64, Failure> {
 ///
 /// # Errors
 /// What the engine says.
-pub fn arrivals(input: &Input, work: &Arrivals) -> Result<Value, Failure> {
+pub(crate) fn arrivals(input: &Input, work: &Arrivals) -> Result<Value, Failure> {
     let folder = scratch()?;
     let engine = input.engine(folder.clone(), 16)?;
     let (leave, never) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -141,12 +141,10 @@ pub fn arrivals(input: &Input, work: &Arrivals) -> Result<Value, Failure> {
     })?;
     let last_first = arrived.iter().filter_map(|it| it.at.first()).max();
     let mut figures = clock.figures()?;
-    figures["longest_alone_s"] = quantile(gaps(&[alone], None), 1.0).into();
-    figures["longest_s"] = quantile(gaps(&[heard], Some(begun)), 1.0).into();
-    figures["last_first_token_s"] = last_first
-        .map(|at| (*at - begun).as_secs_f64())
-        .unwrap_or_default()
-        .into();
+    figures["longest_alone_s"] = quantile(gaps(&[alone], None), 100).into();
+    figures["longest_s"] = quantile(gaps(&[heard], Some(begun)), 100).into();
+    let last_first = last_first.map_or(0.0, |at| (*at - begun).as_secs_f64());
+    figures["last_first_token_s"] = last_first.into();
     std::fs::remove_dir_all(folder)?;
     Ok(figures)
 }
@@ -155,7 +153,7 @@ pub fn arrivals(input: &Input, work: &Arrivals) -> Result<Value, Failure> {
 ///
 /// # Errors
 /// What the engine says.
-pub fn swaps(input: &Input, work: &Swaps) -> Result<Value, Failure> {
+pub(crate) fn swaps(input: &Input, work: &Swaps) -> Result<Value, Failure> {
     let folder = scratch()?;
     let engine = input.engine(folder.clone(), work.prompts.len())?;
     let names: Vec<String> = (0..=work.swaps).map(|i| format!("version-{i}")).collect();
@@ -195,8 +193,8 @@ pub fn swaps(input: &Input, work: &Swaps) -> Result<Value, Failure> {
             Err(error) => failed.push(error.to_string()),
         }
     }
-    figures["longest_s"] = quantile(gaps(&heard, None), 1.0).into();
-    figures["p95_s"] = quantile(gaps(&heard, None), 0.95).into();
+    figures["longest_s"] = quantile(gaps(&heard, None), 100).into();
+    figures["p95_s"] = quantile(gaps(&heard, None), 95).into();
     figures["requests"] = heard.len().into();
     figures["adapters_not_used"] = (names.len() - used.len()).into();
     figures["failed"] = failed.len().into();

@@ -22,13 +22,13 @@ use crate::measure::Clock;
 const RANK: i64 = 16;
 
 /// A run and how its jobs are cut.
-pub struct Trainer {
+pub(crate) struct Trainer {
     run: Run,
     sizes: SliceSizes,
 }
 
 /// A training step on an engine's thread, in slices between the streams.
-pub struct StepJob {
+pub(crate) struct StepJob {
     datums: Vec<TrainDatum>,
     trainer: Option<Trainer>,
     going: Option<TrainJob>,
@@ -39,7 +39,7 @@ pub struct StepJob {
 ///
 /// # Errors
 /// What the engine says.
-pub fn run(input: &Input, work: &Train) -> Result<Value, Failure> {
+pub(crate) fn run(input: &Input, work: &Train) -> Result<Value, Failure> {
     let model = load(input)?;
     let mut trainer = Trainer::new(&model)?;
     let batch = batch(&work.samples);
@@ -59,7 +59,7 @@ pub fn run(input: &Input, work: &Train) -> Result<Value, Failure> {
 ///
 /// # Errors
 /// What the engine says.
-pub fn load(input: &Input) -> Result<Model, Failure> {
+pub(crate) fn load(input: &Input) -> Result<Model, Failure> {
     // A thread's first call of libtorch sets the count back.
     let _before = tch::get_num_threads();
     tch::set_num_threads(i32::try_from(input.threads)?);
@@ -67,7 +67,7 @@ pub fn load(input: &Input) -> Result<Model, Failure> {
 }
 
 /// Samples with the mean loss over all that counts.
-pub fn batch(samples: &[Sample]) -> Vec<TrainDatum> {
+pub(crate) fn batch(samples: &[Sample]) -> Vec<TrainDatum> {
     let n_targets = samples.iter().map(Sample::n_targets).sum();
     samples.iter().map(|it| it.datum(n_targets)).collect()
 }
@@ -77,7 +77,7 @@ pub fn batch(samples: &[Sample]) -> Vec<TrainDatum> {
 impl Trainer {
     /// # Errors
     /// What the engine says.
-    pub fn new(model: &Model) -> Result<Self, Failure> {
+    pub(crate) fn new(model: &Model) -> Result<Self, Failure> {
         let lora = LoraSpec {
             rank: RANK,
             ..LoraSpec::default()
@@ -92,7 +92,7 @@ impl Trainer {
     ///
     /// # Errors
     /// What the engine says.
-    pub fn step(&mut self, model: &Model, datums: &[TrainDatum]) -> Result<f64, Failure> {
+    pub(crate) fn step(&mut self, model: &Model, datums: &[TrainDatum]) -> Result<f64, Failure> {
         let job = self.begin(model, datums)?;
         let out = job.finish(model)?;
         self.end(out)
@@ -102,7 +102,7 @@ impl Trainer {
     ///
     /// # Errors
     /// What the engine says.
-    pub fn teacher(
+    pub(crate) fn teacher(
         &self,
         model: &Model,
         samples: &[Sample],
@@ -142,7 +142,7 @@ impl Trainer {
 
 impl StepJob {
     /// A step, and where its loss is told.
-    pub fn new(samples: &[Sample]) -> (Self, oneshot::Receiver<Result<f64, Failure>>) {
+    pub(crate) fn new(samples: &[Sample]) -> (Self, oneshot::Receiver<Result<f64, Failure>>) {
         let (answer, receiver) = oneshot::channel();
         let job = Self {
             datums: batch(samples),

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::cells::Side;
 use crate::command;
+use crate::fetch::hex;
 use crate::places::writing;
 
 /// What runs.
@@ -72,7 +73,7 @@ impl Programs {
         let line = printed.lines().last().context("it printed nothing")?;
         let mut figures: Value = serde_json::from_str(line).context("its last line is no JSON")?;
         figures["one"] = 1.0.into();
-        figures["others_cpus"] = (((busy - own) / wall).max(0.0)).into();
+        figures["others_cpus"] = ((busy - own) / wall).max(0.0).into();
         Ok(figures)
     }
 
@@ -110,12 +111,7 @@ impl Programs {
         let mut hash = Sha256::new();
         hash.update(bytes);
         hash.update(input);
-        let digest = hash.finalize();
-        Ok(digest
-            .iter()
-            .take(8)
-            .map(|byte| format!("{byte:02x}"))
-            .collect())
+        Ok(hex(&hash.finalize()))
     }
 }
 
@@ -175,5 +171,5 @@ fn children() -> Result<f64> {
         .rsplit_once(')')
         .context("/proc/self/stat has no name")?;
     let ticks = fields.split_whitespace().skip(13).take(2);
-    Ok(ticks.map(str::parse).sum::<Result<f64, _>>()? / 100.0)
+    Ok(ticks.map(str::parse::<f64>).sum::<Result<f64, _>>()? / 100.0)
 }
