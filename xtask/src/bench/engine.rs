@@ -3,6 +3,7 @@
 //! Same weights, threads and inputs; a process a run, ours and theirs in turn, the median of all runs. What has
 //! been run is not run again, unless program, input or settings are others by now.
 
+mod cell;
 mod cells;
 mod inputs;
 mod runs;
@@ -13,7 +14,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use self::cells::Cell;
+use self::cell::Cell;
 use self::runs::{Programs, Record};
 use crate::cargo::cargo;
 use crate::places::{Places, writing};

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Options;
+use super::cell::{Cell, Limit, OURS, PEER, both, by_peer, quotient, side};
 use super::inputs::{Ids, Models, sample, session};
 
 /// In the order of the table.
@@ -22,40 +23,6 @@ pub(super) const NAMES: [&str; 14] = [
     "swaps",
     "adapters",
 ];
-
-/// Runs that belong together.
-#[derive(Debug)]
-pub(super) struct Cell {
-    pub(super) name: &'static str,
-    pub(super) what: &'static str,
-    pub(super) sides: Vec<Side>,
-    pub(super) limits: Vec<Limit>,
-}
-
-/// One program with one input.
-#[derive(Debug)]
-pub(super) struct Side {
-    pub(super) name: &'static str,
-    pub(super) input: Value,
-    pub(super) is_peer: bool,
-    /// Runs of it at most, however many are asked for.
-    pub(super) at_most: usize,
-}
-
-/// A quotient, or a figure of one side, and what it may be.
-#[derive(Debug)]
-pub(super) struct Limit {
-    pub(super) what: &'static str,
-    pub(super) of: (&'static str, &'static str),
-    pub(super) by: Option<(&'static str, &'static str)>,
-    /// The divisor is multiplied by this: for a peer that computed a part.
-    pub(super) scale: f64,
-    /// None is only reported.
-    pub(super) at_most: Option<f64>,
-}
-
-const OURS: &str = "ours";
-const PEER: &str = "peer";
 
 /// The names, for `--help`.
 pub(super) fn list() -> String {
@@ -322,40 +289,4 @@ fn with(options: &Options, model: &std::path::Path, mut work: Value) -> Value {
     work["threads"] = options.threads.into();
     work["dtype"] = options.dtype.as_str().into();
     work
-}
-
-fn side(name: &'static str, input: Value) -> Side {
-    Side {
-        name,
-        input,
-        is_peer: false,
-        at_most: usize::MAX,
-    }
-}
-
-fn both(input: &Value) -> Vec<Side> {
-    let peer = Side {
-        is_peer: true,
-        ..side(PEER, input.clone())
-    };
-    vec![side(OURS, input.clone()), peer]
-}
-
-fn by_peer(what: &'static str, field: &'static str, at_most: Option<f64>) -> Limit {
-    quotient(what, (OURS, field), (PEER, field), at_most)
-}
-
-fn quotient(
-    what: &'static str,
-    of: (&'static str, &'static str),
-    by: (&'static str, &'static str),
-    at_most: Option<f64>,
-) -> Limit {
-    Limit {
-        what,
-        of,
-        by: Some(by),
-        scale: 1.0,
-        at_most,
-    }
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::cells::Side;
+use super::cell::Side;
 use crate::command;
 use crate::fetch::hex;
 use crate::places::writing;

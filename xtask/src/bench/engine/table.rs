@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::Options;
-use super::cells::{Cell, Limit};
+use super::cell::{Cell, Limit};
 use super::runs::Record;
 use crate::places::writing;
 
