@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: what is measured, never in CI and never in a timed test.
 
+mod engine;
 mod relay;
 mod size;
 
@@ -8,12 +9,14 @@ use anyhow::{Result, bail};
 use crate::places::Places;
 
 pub(crate) const USAGE: &str = "\
-usage: cargo xtask bench relay [arguments]    the proxy beside nginx and LiteLLM (--help lists the arguments)
+usage: cargo xtask bench engine [arguments]   the engine beside transformers and PEFT (--help lists the arguments)
+       cargo xtask bench relay [arguments]    the proxy beside nginx and LiteLLM (--help lists the arguments)
        cargo xtask bench size [arguments]     the turn log's size on disk (--help lists the arguments)";
 
 /// Runs one of them.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     match args.split_first() {
+        Some((what, args)) if what == "engine" => engine::run(places, args),
         Some((what, args)) if what == "relay" => relay::run(places, args),
         Some((what, args)) if what == "size" => size::run(places, args),
         Some((what, _)) => bail!("no such bench: `{what}`\n\n{USAGE}"),

@@ -10,7 +10,7 @@ mod sparse;
 pub(crate) use self::sparse::SparseCopy;
 
 /// Lower-case hexadecimal, as pip writes hashes.
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a String cannot fail.

@@ -1,5 +1,6 @@
 //! `cargo xtask golden`: makes the golden values of the engine anew, with PyTorch, transformers and PEFT.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
@@ -23,11 +24,7 @@ const PACKAGES: [&str; 5] = [
 pub(crate) fn run(places: &Places) -> Result<()> {
     let mut report = Report::default();
     let model = crate::setup::prepare(places, &mut report)?;
-    let python = report.stage("PyTorch", |stage| {
-        stage.note = PACKAGES.join(", ");
-        let _lock = places.lock()?;
-        pip::environment(&places.cache.join("golden").join("venv"), &PACKAGES)
-    })?;
+    let python = python(places, &mut report)?;
     let ours = places.cache.join("golden").join("ours");
     report.stage("the engine's side", |_| {
         let mut engine = cargo(places, &["run", "--package", "metaclaw-engine"]);
@@ -49,4 +46,13 @@ pub(crate) fn run(places: &Places) -> Result<()> {
     })?;
     report.print();
     Ok(())
+}
+
+/// A Python with PyTorch, transformers and PEFT.
+pub(crate) fn python(places: &Places, report: &mut Report) -> Result<PathBuf> {
+    report.stage("PyTorch", |stage| {
+        stage.note = PACKAGES.join(", ");
+        let _lock = places.lock()?;
+        pip::environment(&places.cache.join("golden").join("venv"), &PACKAGES)
+    })
 }

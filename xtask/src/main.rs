@@ -18,6 +18,7 @@ mod pip;
 mod places;
 mod report;
 mod setup;
+mod soak;
 mod start;
 mod test;
 mod wheel;
@@ -37,8 +38,11 @@ usage: cargo xtask <command> [arguments]
 
   setup           only fetch: libtorch and the demo model
   clients         only fetch: the clients that the end-to-end tests drive (Python packages, OpenClaw)
+  bench engine    the engine beside transformers and PEFT: CPU, memory, what streams notice (2.8 GB are fetched)
   bench relay     the proxy beside nginx and LiteLLM: requests a second, delays, CPU, memory
   bench size      what the turn log takes on disk beside storing each request whole
+  soak [--minutes N]
+                  an hour of chat, training and new adapters: memory, disk, threads; goes on where it was interrupted
   fuzz [--minutes N] [TARGET..]
                   look for inputs that break the relay's parsers, 10 minutes a target; goes on where it was stopped
   laptop [args]   the script of 40 conversations that shows the model learn to be brief
@@ -65,7 +69,7 @@ fn run(command: &str, args: &[String]) -> Result<()> {
         println!("{USAGE}");
         return Ok(());
     }
-    let takes_arguments = matches!(command, "start" | "laptop" | "bench" | "fuzz");
+    let takes_arguments = matches!(command, "start" | "laptop" | "bench" | "soak" | "fuzz");
     if let (false, Some(stray)) = (takes_arguments, args.first()) {
         bail!("takes no arguments, was given `{stray}`\n\n{USAGE}");
     }
@@ -77,6 +81,7 @@ fn run(command: &str, args: &[String]) -> Result<()> {
         "clients" => setup::clients(&places),
         "laptop" => laptop::run(&places, args),
         "bench" => bench::run(&places, args),
+        "soak" => soak::run(&places, args),
         "fuzz" => fuzz::run(&places, args),
         "golden" => golden::run(&places),
         "circles" => circles::run(&places),

@@ -1,0 +1,200 @@
+//! What the server is given to do.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use metaclaw_tests::{client::Client, questions::QUESTIONS};
+use serde_json::{Value, json};
+
+use crate::server::{Journal, Server};
+
+/// Turns after which a conversation is over.
+const TURNS: usize = 4;
+/// Every so many chats one leaves, after so long.
+const LEAVES: u64 = 5;
+const LEAVES_AFTER: Duration = Duration::from_millis(400);
+/// Every so many steps one is called off, after so long; and an adapter and a checkpoint are saved.
+const CALLED_OFF: u64 = 3;
+const CALLED_OFF_AFTER: Duration = Duration::from_millis(300);
+const SAVED: u64 = 2;
+
+/// What was done.
+#[derive(Debug, Default)]
+pub struct Counts {
+    chats: AtomicU64,
+    left: AtomicU64,
+    steps: AtomicU64,
+    called_off: AtomicU64,
+    swaps: AtomicU64,
+    failed: AtomicU64,
+    adapter: Mutex<Option<String>>,
+}
+
+/// One part of the load.
+#[derive(Debug)]
+pub struct Load {
+    server: Server,
+    client: Client,
+    http: reqwest::Client,
+    journal: Arc<Journal>,
+    counts: Arc<Counts>,
+}
+
+// === impl Counts ===
+
+impl Counts {
+    /// All of them.
+    pub fn shown(&self) -> Value {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        json!({
+            "chats": of(&self.chats), "left": of(&self.left), "steps": of(&self.steps),
+            "called_off": of(&self.called_off), "swaps": of(&self.swaps), "failed": of(&self.failed),
+        })
+    }
+}
+
+fn count(counter: &AtomicU64) -> u64 {
+    counter.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+// === impl Load ===
+
+impl Load {
+    /// A part with a connection of its own.
+    pub fn new(server: &Server, journal: &Arc<Journal>, counts: &Arc<Counts>) -> Self {
+        // The client installs what the other one needs too.
+        let client = Client::new(&server.base_url);
+        let http = reqwest::Client::builder().no_proxy().build();
+        Self {
+            server: server.clone(),
+            client,
+            http: http.expect("a plain client"),
+            journal: Arc::clone(journal),
+            counts: Arc::clone(counts),
+        }
+    }
+
+    /// Conversations, one after the other; some end in the middle of a reply.
+    pub async fn chat(&self, number: usize) -> Result<()> {
+        let questions = QUESTIONS.iter().cycle().skip(number * 7);
+        let mut messages = Vec::new();
+        for question in questions {
+            if messages.len() >= 2 * TURNS {
+                messages.clear();
+            }
+            messages.push(json!({"role": "user", "content": question}));
+            let adapter = self.counts.adapter.lock().expect("never poisoned").clone();
+            let model = adapter.unwrap_or_else(|| "base".to_owned());
+            let extra = json!({"model": model, "max_tokens": 48, "temperature": 0.7});
+            let reply = self.client.stream(&messages, &extra);
+            if count(&self.counts.chats).is_multiple_of(LEAVES) {
+                // Dropped in the middle, or ended before: both are what clients do.
+                if tokio::time::timeout(LEAVES_AFTER, reply).await.is_err() {
+                    count(&self.counts.left);
+                }
+                messages.clear();
+                continue;
+            }
+            match reply.await {
+                Ok(reply) => messages.push(json!({"role": "assistant", "content": reply.text})),
+                Err(refusal) => {
+                    count(&self.counts.failed);
+                    let text = format!("{refusal:?}");
+                    self.journal
+                        .write("failed", &json!({"model": model, "refusal": text}))?;
+                    messages.clear();
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Steps of one run; every few a new adapter, which the chats go over to, and a checkpoint.
+    pub async fn train(&self) -> Result<()> {
+        let run = self
+            .post("/v1/lora/create", &json!({"rank": 16, "seed": 1}))
+            .await?;
+        let run = run["session_id"].as_str().context("no session_id")?;
+        loop {
+            let pass = json!({"session_id": run, "datums": self.datums().await?, "loss_fn": "cross_entropy"});
+            let step = count(&self.counts.steps);
+            if step.is_multiple_of(CALLED_OFF) {
+                let pass = self.post("/v1/train/forward_backward", &pass);
+                if tokio::time::timeout(CALLED_OFF_AFTER, pass).await.is_err() {
+                    count(&self.counts.called_off);
+                }
+            }
+            self.post("/v1/train/forward_backward", &pass).await?;
+            let settings = json!({"session_id": run, "learning_rate": 1e-6, "grad_clip_norm": 1.0});
+            self.post("/v1/train/optim_step", &settings).await?;
+            if step.is_multiple_of(SAVED) {
+                self.save(run, step).await?;
+            }
+        }
+    }
+
+    /// Four questions with an answer each, as ids.
+    async fn datums(&self) -> Result<Vec<Value>> {
+        let mut datums = Vec::new();
+        let steps = usize::try_from(self.counts.steps.load(Ordering::Relaxed))?;
+        for question in QUESTIONS
+            .iter()
+            .cycle()
+            .skip(4 * steps % QUESTIONS.len())
+            .take(4)
+        {
+            let text = format!("{question} {}", "A short and friendly answer. ".repeat(12));
+            let reply = self.post("/tokenize", &json!({"prompt": text})).await?;
+            let ids = reply["tokens"].as_array().context("no tokens")?;
+            let (inputs, targets) = (&ids[..ids.len() - 1], &ids[1..]);
+            let weights = vec![0.01; inputs.len()];
+            datums.push(
+                json!({"model_input_tokens": inputs, "target_tokens": targets, "weights": weights}),
+            );
+        }
+        Ok(datums)
+    }
+
+    async fn save(&self, run: &str, step: u64) -> Result<()> {
+        let name = format!("soak-{step}");
+        self.post(
+            "/v1/weights/save",
+            &json!({"session_id": run, "name": name}),
+        )
+        .await?;
+        self.post(
+            "/v1/checkpoint/save",
+            &json!({"session_id": run, "name": name}),
+        )
+        .await?;
+        *self.counts.adapter.lock().expect("never poisoned") = Some(name.clone());
+        let swaps = count(&self.counts.swaps);
+        // As the learner does after each checkpoint. A server that does not know it keeps all of them.
+        let pruned = self
+            .post("/v1/checkpoints/prune", &json!({"keep": [name]}))
+            .await;
+        let checkpoint = json!({
+            "number": swaps, "adapter": name, "disk_bytes": self.server.disk()?,
+            "pruned": pruned.map_or_else(|error| json!(format!("{error:#}")), |it| it["deleted"].clone()),
+        });
+        self.journal.write("checkpoint", &checkpoint)
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        let url = format!("{}{path}", self.server.base_url);
+        let response = self.http.post(url).json(body).send().await?;
+        let status = response.status();
+        let text = response.text().await?;
+        if !status.is_success() {
+            bail!("POST {path}: {status}: {text}");
+        }
+        serde_json::from_str(&text).with_context(|| format!("POST {path} gave no JSON: {text}"))
+    }
+}

@@ -1,0 +1,130 @@
+"""The other side of `cargo xtask bench engine`: a cell with transformers and PEFT, once after a warm-up.
+
+`peer.py INPUT.json` prints a line of JSON. Settings are the fastest that were found on two cores (`SETTINGS` in
+the xtask has those of a cell): sdpa, which is flash attention where there is no padding; logits of those
+positions alone that have a loss; fused AdamW; no gradient checkpointing but where memory asks for it; samples of one length
+in one batch, others one by one (padded they take the longest one's time, and a mask, which is slower than none).
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
+
+MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+RANK = 16
+
+
+def load(task: dict):
+    dtype = {"bf16": torch.bfloat16, "f32": torch.float32}[task["dtype"]]
+    return AutoModelForCausalLM.from_pretrained(task["model"], dtype=dtype, attn_implementation="sdpa")
+
+
+def with_adapter(model, peer: dict):
+    """`adapter_f32`: PEFT's default, and what our engine has: masters of the adapter in f32."""
+    config = LoraConfig(r=RANK, lora_alpha=32, target_modules=MODULES, lora_dropout=0.0)
+    model = get_peft_model(model, config, autocast_adapter_dtype=peer.get("adapter_f32", True))
+    if peer.get("checkpointing"):
+        model.gradient_checkpointing_enable()
+        model.enable_input_require_grads()
+    return model.train()
+
+
+def loss_of(model, samples: list) -> torch.Tensor:
+    """The sum over samples of one length with one beginning of the loss."""
+    ids = torch.tensor([sample["ids"] for sample in samples])
+    first = samples[0]["loss_from"]
+    logits = model(input_ids=ids[:, :-1], logits_to_keep=ids.shape[1] - 1 - first, use_cache=False).logits
+    targets = ids[:, 1 + first :]
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="sum")
+
+
+def batches(samples: list, size: int) -> list:
+    """Neighbours of one shape together, at most `size`."""
+    shape = lambda sample: (len(sample["ids"]), sample["loss_from"])
+    found = []
+    for sample in samples:
+        if found and len(found[-1]) < size and shape(found[-1][0]) == shape(sample):
+            found[-1].append(sample)
+        else:
+            found.append([sample])
+    return found
+
+
+def step(model, optimizer, samples: list, size: int) -> float:
+    n = sum(len(sample["ids"]) - 1 - sample["loss_from"] for sample in samples)
+    total = 0.0
+    for batch in batches(samples, size):
+        loss = loss_of(model, batch) / n
+        loss.backward()
+        total += float(loss.detach())
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return total
+
+
+def train(task: dict, peer: dict) -> dict:
+    model = with_adapter(load(task), peer)
+    params = [param for param in model.parameters() if param.requires_grad]
+    optimizer = torch.optim.AdamW(params, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+    samples, size = task["samples"], peer.get("batch", 64)
+    # A peer that takes too long computes some of the samples; whoever reads the figures scales them.
+    samples = [samples[i] for i in peer.get("only", range(len(samples)))]
+    warm = task.get("warm_tokens")
+    first = samples if warm is None else [{"ids": samples[0]["ids"][: warm + 1], "loss_from": 0}]
+    step(model, optimizer, first, size)
+    clock = start()
+    loss = step(model, optimizer, samples, size)
+    return {**figures(clock), "loss": loss, "tokens": sum(len(sample["ids"]) - 1 for sample in samples)}
+
+
+def decode(task: dict, peer: dict) -> dict:
+    model = load(task).eval()
+    new = task["new_tokens"]
+
+    def generate(prompts: torch.Tensor, n: int) -> int:
+        out = model.generate(
+            prompts,
+            attention_mask=torch.ones_like(prompts),
+            do_sample=False,
+            min_new_tokens=n,
+            max_new_tokens=n,
+            pad_token_id=0,
+        )
+        return (out.shape[1] - prompts.shape[1]) * out.shape[0]
+
+    prompts = torch.tensor(task["prompts"])
+    with torch.inference_mode():
+        generate(prompts[:, 1:], 8)
+        clock = start()
+        n_tokens = generate(prompts, new)
+    return {**figures(clock), "new_tokens": n_tokens}
+
+
+def start() -> tuple:
+    return time.perf_counter(), time.process_time()
+
+
+def figures(clock: tuple) -> dict:
+    wall, cpu = clock
+    return {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
+
+
+def peak_bytes() -> int:
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+
+
+def main() -> None:
+    task = json.loads(Path(sys.argv[1]).read_text())
+    torch.set_num_threads(task["threads"])
+    torch.manual_seed(1)
+    found = {"train": train, "decode": decode}[task["kind"]](task, task.get("peer", {}))
+    print(json.dumps({**found, "peak_bytes": peak_bytes(), "torch": torch.__version__}))
+
+
+main()

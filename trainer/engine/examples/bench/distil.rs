@@ -1,0 +1,71 @@
+//! A distillation batch, with its teacher and without.
+
+use metaclaw_engine::datum::TrainDatum;
+use metaclaw_engine::head::TopK;
+use serde_json::Value;
+
+use crate::Failure;
+use crate::input::{Distil, Input, Sample};
+use crate::measure::Clock;
+use crate::training::{Trainer, load};
+
+/// Measures a step towards the teacher's likeliest tokens. Without a teacher the targets are there already.
+///
+/// # Errors
+/// What the engine says.
+pub(crate) fn run(input: &Input, work: &Distil) -> Result<Value, Failure> {
+    let model = load(input)?;
+    let mut trainer = Trainer::new(&model)?;
+    let hinted = hinted(work);
+    // The warm-up, and the targets of a step without a teacher.
+    let tops = trainer.teacher(&model, &hinted, work.top_k)?;
+    trainer.step(&model, &targets(work, &tops)?)?;
+    let clock = Clock::start()?;
+    let tops = if work.with_teacher {
+        trainer.teacher(&model, &hinted, work.top_k)?
+    } else {
+        tops
+    };
+    let loss = trainer.step(&model, &targets(work, &tops)?)?;
+    let mut figures = clock.figures()?;
+    figures["loss"] = loss.into();
+    Ok(figures)
+}
+
+/// Each sample with each of its hints between prompt and reply.
+fn hinted(work: &Distil) -> Vec<Sample> {
+    let pairs = work.samples.iter().zip(&work.hints);
+    let with = |sample: &Sample, hint: &Vec<u32>| {
+        // The position that predicts the reply's first token is the prompt's last.
+        let (prompt, reply) = sample.ids.split_at(sample.loss_from + 1);
+        Sample {
+            ids: [prompt, hint, reply].concat(),
+            loss_from: sample.loss_from + hint.len(),
+        }
+    };
+    let all = pairs.flat_map(|(sample, hints)| hints.iter().map(move |hint| with(sample, hint)));
+    all.collect()
+}
+
+/// The student's samples, towards what the surest of its hinted teachers says: `[N, K]` targets.
+fn targets(work: &Distil, tops: &[TopK]) -> Result<Vec<TrainDatum>, Failure> {
+    let n_batch: usize = work.samples.iter().map(Sample::n_targets).sum();
+    let mut rest = tops;
+    let mut datums = Vec::new();
+    for (sample, hints) in work.samples.iter().zip(&work.hints) {
+        let (own, others) = rest.split_at(hints.len());
+        rest = others;
+        let sum = |top: &TopK| top.logprobs.iter().sum::<f32>();
+        let surest = own.iter().max_by(|a, b| sum(a).total_cmp(&sum(b)));
+        let surest = surest.ok_or("a sample without hints")?;
+        let silent = sample.loss_from * work.top_k;
+        let weights = surest.logprobs.iter().map(|l| l.exp() / n_batch as f32);
+        datums.push(TrainDatum {
+            target_ids: [vec![0; silent], surest.ids.clone()].concat(),
+            targets_per_position: work.top_k,
+            weights: Some([vec![0.0; silent], weights.collect::<Vec<f32>>()].concat()),
+            ..sample.datum(n_batch)
+        });
+    }
+    Ok(datums)
+}

@@ -1,0 +1,168 @@
+//! What a run is to do: written by `cargo xtask bench engine`, read here and by `bench/peer.py`.
+
+use std::path::PathBuf;
+
+use metaclaw_engine::datum::TrainDatum;
+use metaclaw_engine::engine::{Dtype, Engine, EngineConfig};
+use serde::Deserialize;
+
+use crate::Failure;
+
+/// A whole input file.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Input {
+    /// A Hugging Face folder.
+    pub(crate) model: PathBuf,
+    /// Threads of libtorch.
+    pub(crate) threads: usize,
+    /// `bf16` or `f32`.
+    pub(crate) dtype: String,
+    /// What is measured.
+    #[serde(flatten)]
+    pub(crate) work: Work,
+}
+
+/// What is measured, by `kind`.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum Work {
+    /// How fast this machine reads memory.
+    Bandwidth,
+    /// One step: forward, backward, optimiser.
+    Train(Train),
+    /// One step towards a teacher's likeliest tokens.
+    Distil(Distil),
+    /// Greedy replies, all at once.
+    Decode(Decode),
+    /// The first token of a second turn, with what the first left and without.
+    NextTurn(NextTurn),
+    /// Replies on one adapter, then on as many as there are replies; then agents in rotation.
+    Adapters(Decode),
+    /// Streams with and without training.
+    Served(Served),
+    /// Prompts that arrive while a stream runs.
+    Arrivals(Arrivals),
+    /// Streams whose adapter is changed under way.
+    Swaps(Swaps),
+}
+
+/// A sequence and where its loss begins.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Sample {
+    /// One more than the model reads.
+    pub(crate) ids: Vec<u32>,
+    /// The first position whose prediction counts.
+    pub(crate) loss_from: usize,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Train {
+    pub(crate) samples: Vec<Sample>,
+    /// The warm-up is the first sample cut to so many tokens; without, it is the whole step.
+    pub(crate) warm_tokens: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Distil {
+    pub(crate) samples: Vec<Sample>,
+    /// Of each sample, what the teacher reads between prompt and reply, once for each hint.
+    pub(crate) hints: Vec<Vec<Vec<u32>>>,
+    /// Likeliest tokens a position.
+    pub(crate) top_k: usize,
+    pub(crate) with_teacher: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Decode {
+    pub(crate) prompts: Vec<Vec<u32>>,
+    pub(crate) new_tokens: usize,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct NextTurn {
+    pub(crate) history: Vec<u32>,
+    /// As long, of other ids.
+    pub(crate) other_history: Vec<u32>,
+    pub(crate) turn: Vec<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Served {
+    pub(crate) prompts: Vec<Vec<u32>>,
+    /// Tokens of each stream without training.
+    pub(crate) new_tokens: usize,
+    /// Of the training step.
+    pub(crate) samples: Vec<Sample>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Arrivals {
+    pub(crate) stream: Vec<u32>,
+    pub(crate) prompts: Vec<Vec<u32>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Swaps {
+    pub(crate) prompts: Vec<Vec<u32>>,
+    pub(crate) new_tokens: usize,
+    /// Tokens of all streams together between two swaps.
+    pub(crate) tokens_a_swap: usize,
+    pub(crate) swaps: usize,
+}
+
+// === impl Input ===
+
+impl Input {
+    /// # Errors
+    /// Another name than `bf16` and `f32`.
+    pub(crate) fn dtype(&self) -> Result<Dtype, Failure> {
+        match self.dtype.as_str() {
+            "bf16" => Ok(Dtype::Bf16),
+            "f32" => Ok(Dtype::F32),
+            other => Err(format!("dtype {other:?}: bf16 or f32").into()),
+        }
+    }
+
+    /// An engine whose adapters lie in `folder`.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub(crate) fn engine(&self, folder: PathBuf, max_streams: usize) -> Result<Engine, Failure> {
+        let mut config = EngineConfig::new(self.model.clone(), folder.clone(), folder);
+        config.dtype = self.dtype()?;
+        config.threads = self.threads;
+        config.max_streams = max_streams;
+        Ok(Engine::start(config)?)
+    }
+}
+
+// === impl Sample ===
+
+impl Sample {
+    /// With cross_entropy of the mean over `n_batch` predictions.
+    pub(crate) fn datum(&self, n_batch: usize) -> TrainDatum {
+        let n = self.ids.len() - 1;
+        let weight = 1.0 / n_batch as f32;
+        let weights = (0..n).map(|i| if i < self.loss_from { 0.0 } else { weight });
+        TrainDatum {
+            input_ids: self.ids[..n].to_vec(),
+            target_ids: self.ids[1..].to_vec(),
+            targets_per_position: 1,
+            weights: Some(weights.collect()),
+            ..TrainDatum::default()
+        }
+    }
+
+    /// Predictions that count.
+    pub(crate) fn n_targets(&self) -> usize {
+        self.ids.len() - 1 - self.loss_from
+    }
+
+    /// Its first `n` tokens, all of which count.
+    pub(crate) fn cut(&self, n: usize) -> Self {
+        Self {
+            ids: self.ids.iter().copied().take(n + 1).collect(),
+            loss_from: 0,
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! One cell of `cargo xtask bench engine`, once, after a warm-up: `bench INPUT.json` prints a line of JSON.
+//!
+//! A process a run, so that its highest memory is the cell's own. `INPUT.json` is what [`input`] reads and
+//! `bench/peer.py` reads too. `bench folder MODEL.gguf CACHE` prints the folder that a GGUF file is converted to.
+//! Set `OMP_WAIT_POLICY=passive`, as the trainer does.
+
+mod decode;
+mod distil;
+mod input;
+mod measure;
+mod readers;
+mod serving;
+mod training;
+
+use std::path::Path;
+
+use metaclaw_engine::weights;
+use serde_json::Value;
+
+use crate::input::{Input, Work};
+
+/// What went wrong, in words.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> Result<(), Failure> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["folder", model, cache] => {
+            let folder = weights::gguf::directory(Path::new(model), Path::new(cache))?;
+            say(&folder.display().to_string());
+        }
+        [input] => {
+            let input: Input = serde_json::from_slice(&std::fs::read(input)?)?;
+            let mut figures = run(&input)?;
+            figures["peak_bytes"] = measure::peak_bytes()?.into();
+            say(&figures.to_string());
+        }
+        _ => return Err("usage: bench INPUT.json | bench folder MODEL.gguf CACHE".into()),
+    }
+    Ok(())
+}
+
+fn run(input: &Input) -> Result<Value, Failure> {
+    match &input.work {
+        Work::Bandwidth => measure::bandwidth(input.threads),
+        Work::Train(work) => training::run(input, work),
+        Work::Distil(work) => distil::run(input, work),
+        Work::Decode(work) => decode::run(input, work),
+        Work::NextTurn(work) => decode::next_turn(input, work),
+        Work::Adapters(work) => serving::adapters(input, work),
+        Work::Served(work) => serving::served(input, work),
+        Work::Arrivals(work) => serving::arrivals(input, work),
+        Work::Swaps(work) => serving::swaps(input, work),
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "an example speaks to its caller")]
+fn say(line: &str) {
+    println!("{line}");
+}

@@ -1,0 +1,88 @@
+//! Clocks, memory, and how fast the machine reads.
+
+use std::hint::black_box;
+use std::thread;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::Failure;
+
+/// Wall and processor time from here on.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    begun: Instant,
+    cpu: f64,
+}
+
+impl Clock {
+    /// # Errors
+    /// Where `/proc` is missing.
+    pub(crate) fn start() -> Result<Self, Failure> {
+        Ok(Self {
+            begun: Instant::now(),
+            cpu: cpu_seconds()?,
+        })
+    }
+
+    /// `wall_s` and `cpu_s` since.
+    ///
+    /// # Errors
+    /// Where `/proc` is missing.
+    pub(crate) fn figures(&self) -> Result<Value, Failure> {
+        let wall = self.begun.elapsed().as_secs_f64();
+        Ok(json!({"wall_s": wall, "cpu_s": cpu_seconds()? - self.cpu}))
+    }
+}
+
+/// User and system time of this process, in Linux's hundredths of a second.
+fn cpu_seconds() -> Result<f64, Failure> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let (_, fields) = stat.rsplit_once(')').ok_or("/proc/self/stat has no name")?;
+    let ticks = fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(str::parse::<f64>);
+    Ok(ticks.sum::<Result<f64, _>>()? / 100.0)
+}
+
+/// The most that this process had in memory, the mapped weights among it.
+///
+/// # Errors
+/// Where `/proc` is missing.
+pub(crate) fn peak_bytes() -> Result<u64, Failure> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let line = line.ok_or("/proc/self/status has no VmHWM")?;
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kib * 1024)
+}
+
+/// The best of five readings of a gigabyte by this many threads: what decoding cannot go under.
+///
+/// # Errors
+/// Where a thread panicked.
+pub(crate) fn bandwidth(threads: usize) -> Result<Value, Failure> {
+    const BYTES: usize = 1 << 30;
+    let numbers = vec![1_u64; BYTES / 8];
+    let clock = Clock::start()?;
+    let mut best = f64::INFINITY;
+    for _ in 0..5 {
+        let begun = Instant::now();
+        let part = numbers.len() / threads.max(1);
+        let sum = thread::scope(|scope| {
+            let readers: Vec<_> = numbers
+                .chunks(part)
+                .map(|part| scope.spawn(|| part.iter().copied().fold(0, u64::wrapping_add)))
+                .collect();
+            let sums = readers.into_iter().map(|reader| reader.join().ok());
+            sums.sum::<Option<u64>>()
+        });
+        black_box(sum.ok_or("a reader panicked")?);
+        best = best.min(begun.elapsed().as_secs_f64());
+    }
+    let mut figures = clock.figures()?;
+    figures["read_bytes_per_s"] = (BYTES as f64 / best).into();
+    Ok(figures)
+}

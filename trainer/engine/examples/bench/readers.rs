@@ -1,0 +1,106 @@
+//! Streams read as clients read them, each in a thread of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use metaclaw_engine::engine::Engine;
+use metaclaw_engine::generate::{Finished, GenerateEvent, GenerateRequest};
+
+use crate::Failure;
+
+/// A reply as it came.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    /// When each token came.
+    pub(crate) at: Vec<Instant>,
+    pub(crate) ids: Vec<u32>,
+    /// None where the reader left before the end.
+    pub(crate) finished: Option<Finished>,
+}
+
+/// A greedy request of exactly `max_tokens`.
+pub(crate) fn request(
+    prompt_ids: &[u32],
+    max_tokens: usize,
+    adapter: Option<String>,
+) -> GenerateRequest {
+    GenerateRequest {
+        prompt_ids: prompt_ids.to_vec(),
+        max_tokens,
+        temperature: 0.0,
+        ignore_eos: true,
+        seed: Some(1),
+        adapter,
+        ..GenerateRequest::default()
+    }
+}
+
+/// Reads a reply to its end, or until `leave` is set, which cancels it.
+///
+/// # Errors
+/// What the engine says.
+pub(crate) fn read(
+    engine: &Engine,
+    request: GenerateRequest,
+    leave: &AtomicBool,
+) -> Result<Heard, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    runtime.block_on(async {
+        let mut heard = Heard::default();
+        let mut stream = engine.generate(request).await?;
+        while let Some(event) = stream.recv().await {
+            match event? {
+                GenerateEvent::Token(token) => {
+                    heard.at.push(Instant::now());
+                    heard.ids.push(token.id);
+                }
+                GenerateEvent::Finished(finished) => heard.finished = Some(finished),
+            }
+            if leave.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        Ok(heard)
+    })
+}
+
+/// All of them at once.
+///
+/// # Errors
+/// What the engine says of the first that fails.
+pub(crate) fn read_all(
+    engine: &Engine,
+    requests: Vec<GenerateRequest>,
+    leave: &AtomicBool,
+) -> Result<Vec<Heard>, Failure> {
+    thread::scope(|scope| {
+        let readers: Vec<_> = requests
+            .into_iter()
+            .map(|request| scope.spawn(|| read(engine, request, leave)))
+            .collect();
+        let heard = readers
+            .into_iter()
+            .map(|it| it.join().map_err(|_| "a reader panicked")?);
+        heard.collect()
+    })
+}
+
+/// Seconds between tokens of one stream, of those that came at or after `from`.
+pub(crate) fn gaps(heard: &[Heard], from: Option<Instant>) -> Vec<f64> {
+    let pairs = heard.iter().flat_map(|it| it.at.windows(2));
+    let within = pairs.filter(|pair| from.is_none_or(|from| pair[0] >= from));
+    within
+        .map(|pair| (pair[1] - pair[0]).as_secs_f64())
+        .collect()
+}
+
+/// The value that so many percent of them do not exceed; 100 is the largest. 0 of none.
+pub(crate) fn quantile(mut values: Vec<f64>, percent: usize) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let n_below = (percent * values.len()).div_ceil(100);
+    values
+        .get(n_below.saturating_sub(1))
+        .copied()
+        .unwrap_or(0.0)
+}

@@ -1,0 +1,188 @@
+//! Training cells. All that knows the interface of training is in [`Trainer`].
+
+use std::time::Duration;
+
+use metaclaw_engine::datum::TrainDatum;
+use metaclaw_engine::engine::{EngineState, Job, Progress};
+use metaclaw_engine::head::TopK;
+use metaclaw_engine::lora::LoraSpec;
+use metaclaw_engine::loss::Loss;
+use metaclaw_engine::model::Model;
+use metaclaw_engine::optim::AdamConfig;
+use metaclaw_engine::run::{Run, RunConfig};
+use metaclaw_engine::train::{self, SliceSizes, TrainJob, Wanted};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use crate::Failure;
+use crate::input::{Input, Sample, Train};
+use crate::measure::Clock;
+
+/// The adapter's rank; `peer.py` has the same.
+const RANK: i64 = 16;
+
+/// A run and how its jobs are cut.
+pub(crate) struct Trainer {
+    run: Run,
+    sizes: SliceSizes,
+}
+
+/// A training step on an engine's thread, in slices between the streams.
+pub(crate) struct StepJob {
+    datums: Vec<TrainDatum>,
+    trainer: Option<Trainer>,
+    going: Option<TrainJob>,
+    answer: Option<oneshot::Sender<Result<f64, Failure>>>,
+}
+
+/// Measures one step.
+///
+/// # Errors
+/// What the engine says.
+pub(crate) fn run(input: &Input, work: &Train) -> Result<Value, Failure> {
+    let model = load(input)?;
+    let mut trainer = Trainer::new(&model)?;
+    let batch = batch(&work.samples);
+    let warm = work.warm_tokens.map(|n| work.samples[0].cut(n));
+    trainer.step(
+        &model,
+        &warm.map_or_else(|| batch.clone(), |sample| self::batch(&[sample])),
+    )?;
+    let clock = Clock::start()?;
+    let loss = trainer.step(&model, &batch)?;
+    let mut figures = clock.figures()?;
+    figures["loss"] = loss.into();
+    Ok(figures)
+}
+
+/// The model on this thread, with as many threads as are asked for.
+///
+/// # Errors
+/// What the engine says.
+pub(crate) fn load(input: &Input) -> Result<Model, Failure> {
+    // A thread's first call of libtorch sets the count back.
+    let _before = tch::get_num_threads();
+    tch::set_num_threads(i32::try_from(input.threads)?);
+    Ok(Model::load(&input.model, input.dtype()?.kind())?)
+}
+
+/// Samples with the mean loss over all that counts.
+pub(crate) fn batch(samples: &[Sample]) -> Vec<TrainDatum> {
+    let n_targets = samples.iter().map(Sample::n_targets).sum();
+    samples.iter().map(|it| it.datum(n_targets)).collect()
+}
+
+// === impl Trainer ===
+
+impl Trainer {
+    /// # Errors
+    /// What the engine says.
+    pub(crate) fn new(model: &Model) -> Result<Self, Failure> {
+        let lora = LoraSpec {
+            rank: RANK,
+            ..LoraSpec::default()
+        };
+        Ok(Self {
+            run: Run::new(model, &RunConfig { lora, seed: 1 })?,
+            sizes: SliceSizes::measured(model, None)?,
+        })
+    }
+
+    /// Forward, backward, optimiser: the loss.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub(crate) fn step(&mut self, model: &Model, datums: &[TrainDatum]) -> Result<f64, Failure> {
+        let job = self.begin(model, datums)?;
+        let out = job.finish(model)?;
+        self.end(out)
+    }
+
+    /// The likeliest tokens of the base after each position that counts.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub(crate) fn teacher(
+        &self,
+        model: &Model,
+        samples: &[Sample],
+        top_k: usize,
+    ) -> Result<Vec<TopK>, Failure> {
+        let datums: Vec<TrainDatum> = samples.iter().map(|it| it.datum(1)).collect();
+        let positions = samples
+            .iter()
+            .map(|it| (it.loss_from..it.ids.len() - 1).collect());
+        let wanted = Wanted {
+            positions: Some(positions.collect()),
+            top_k,
+        };
+        Ok(
+            TrainJob::forward(model, None, &datums, &wanted, self.sizes)?
+                .finish(model)?
+                .top,
+        )
+    }
+
+    fn begin(&self, model: &Model, datums: &[TrainDatum]) -> Result<TrainJob, Failure> {
+        let (lora, loss) = (self.run.lora(), Loss::CrossEntropy);
+        Ok(TrainJob::forward_backward(
+            model, lora, datums, loss, self.sizes,
+        )?)
+    }
+
+    /// Nobody else changes the run between [`Trainer::begin`] and this.
+    fn end(&mut self, mut out: train::TrainOut) -> Result<f64, Failure> {
+        self.run.accumulate_grads(self.run.version(), &mut out)?;
+        self.run.optim_step(&AdamConfig::default())?;
+        Ok(out.loss)
+    }
+}
+
+// === impl StepJob ===
+
+impl StepJob {
+    /// A step, and where its loss is told.
+    pub(crate) fn new(samples: &[Sample]) -> (Self, oneshot::Receiver<Result<f64, Failure>>) {
+        let (answer, receiver) = oneshot::channel();
+        let job = Self {
+            datums: batch(samples),
+            trainer: None,
+            going: None,
+            answer: Some(answer),
+        };
+        (job, receiver)
+    }
+
+    /// The loss, at the end.
+    fn work(&mut self, state: &EngineState, slice: Duration) -> Result<Option<f64>, Failure> {
+        let trainer = match self.trainer.take() {
+            Some(trainer) => trainer,
+            None => Trainer::new(&state.model)?,
+        };
+        let trainer = self.trainer.insert(trainer);
+        let job = match self.going.take() {
+            Some(job) => job,
+            None => trainer.begin(&state.model, &self.datums)?,
+        };
+        match job.advance(&state.model, slice)? {
+            train::Progress::More(job) => {
+                self.going = Some(job);
+                Ok(None)
+            }
+            train::Progress::Done(out) => trainer.end(out).map(Some),
+        }
+    }
+}
+
+impl Job for StepJob {
+    fn advance(&mut self, state: &mut EngineState, slice: Duration) -> Progress {
+        let Some(answer) = self.work(state, slice).transpose() else {
+            return Progress::More;
+        };
+        if let Some(sender) = self.answer.take() {
+            // Whoever left needs no answer.
+            let _ = sender.send(answer);
+        }
+        Progress::Done
+    }
+}

@@ -1,0 +1,77 @@
+//! A cell of the table: who runs, and what is promised.
+
+use serde_json::Value;
+
+/// Runs that belong together.
+#[derive(Debug)]
+pub(super) struct Cell {
+    pub(super) name: &'static str,
+    pub(super) what: &'static str,
+    pub(super) sides: Vec<Side>,
+    pub(super) limits: Vec<Limit>,
+}
+
+/// One program with one input.
+#[derive(Debug)]
+pub(super) struct Side {
+    pub(super) name: &'static str,
+    pub(super) input: Value,
+    pub(super) is_peer: bool,
+    /// Runs of it at most, however many are asked for.
+    pub(super) at_most: usize,
+}
+
+/// A quotient, or a figure of one side, and what it may be.
+#[derive(Debug)]
+pub(super) struct Limit {
+    pub(super) what: &'static str,
+    pub(super) of: (&'static str, &'static str),
+    pub(super) by: Option<(&'static str, &'static str)>,
+    /// The divisor is multiplied by this: for a peer that computed a part.
+    pub(super) scale: f64,
+    /// None is only reported.
+    pub(super) at_most: Option<f64>,
+}
+
+pub(super) const OURS: &str = "ours";
+pub(super) const PEER: &str = "peer";
+
+/// Ours, unless it is told to be the peer's.
+pub(super) fn side(name: &'static str, input: Value) -> Side {
+    Side {
+        name,
+        input,
+        is_peer: false,
+        at_most: usize::MAX,
+    }
+}
+
+/// The same for ours and for the peer.
+pub(super) fn both(input: &Value) -> Vec<Side> {
+    let peer = Side {
+        is_peer: true,
+        ..side(PEER, input.clone())
+    };
+    vec![side(OURS, input.clone()), peer]
+}
+
+/// Our figure by the peer's.
+pub(super) fn by_peer(what: &'static str, field: &'static str, at_most: Option<f64>) -> Limit {
+    quotient(what, (OURS, field), (PEER, field), at_most)
+}
+
+/// A figure of one side by one of another.
+pub(super) fn quotient(
+    what: &'static str,
+    of: (&'static str, &'static str),
+    by: (&'static str, &'static str),
+    at_most: Option<f64>,
+) -> Limit {
+    Limit {
+        what,
+        of,
+        by: Some(by),
+        scale: 1.0,
+        at_most,
+    }
+}

@@ -1,0 +1,95 @@
+//! Inputs that both sides read: ids drawn from a seed, and folders of the model.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::places::writing;
+
+/// Positions of the copy of the model whose context is raised.
+const LONG_CONTEXT: u64 = 16_384;
+
+/// The model as it is, and with a longer context.
+#[derive(Debug)]
+pub(super) struct Models {
+    pub(super) own: PathBuf,
+    pub(super) long: PathBuf,
+}
+
+/// Draws ids; what they are does not matter to the time, and both sides get the same.
+#[derive(Debug)]
+pub(super) struct Ids(u64);
+
+// === impl Models ===
+
+impl Models {
+    /// Makes the second one: links, and a `config.json` of its own.
+    pub(super) fn prepare(own: &Path, out: &Path) -> Result<Self> {
+        let long = out.join("long-context");
+        writing(fs::create_dir_all(&long), &long)?;
+        for entry in fs::read_dir(own).with_context(|| format!("cannot list {}", own.display()))? {
+            let (from, name) = entry.map(|it| (it.path(), it.file_name()))?;
+            let link = long.join(name);
+            if fs::symlink_metadata(&link).is_err() {
+                writing(symlink(&from, &link), &link)?;
+            }
+        }
+        let mut config: Value = serde_json::from_slice(&fs::read(own.join("config.json"))?)?;
+        config["max_position_embeddings"] = LONG_CONTEXT.into();
+        let file = long.join("config.json");
+        writing(fs::remove_file(&file), &file)?;
+        writing(fs::write(&file, config.to_string()), &file)?;
+        Ok(Self {
+            own: own.to_owned(),
+            long,
+        })
+    }
+}
+
+// === impl Ids ===
+
+impl Ids {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// So many ids, none of them special.
+    pub(super) fn take(&mut self, n: usize) -> Vec<u64> {
+        (0..n).map(|_| 1000 + self.next() % 45_000).collect()
+    }
+
+    /// Several lists.
+    pub(super) fn lists(&mut self, n_lists: usize, n: usize) -> Vec<Vec<u64>> {
+        (0..n_lists).map(|_| self.take(n)).collect()
+    }
+
+    /// SplitMix64 (<https://prng.di.unimi.it/splitmix64.c>).
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+}
+
+/// A sequence whose predictions count from that of `reply`'s first token on.
+pub(super) fn sample(prompt: &[u64], reply: &[u64]) -> Value {
+    let ids = [prompt, reply].concat();
+    json!({"ids": ids, "loss_from": prompt.len().saturating_sub(1)})
+}
+
+/// One sample a turn of a conversation: 40 tokens of a user, 80 of a reply, all before repeated.
+pub(super) fn session(ids: &mut Ids, n_system: usize, n_turns: usize) -> Vec<Value> {
+    let mut history = ids.take(n_system);
+    let turn = |_| {
+        history.extend(ids.take(40));
+        let reply = ids.take(80);
+        let found = sample(&history, &reply);
+        history.extend(reply);
+        found
+    };
+    (0..n_turns).map(turn).collect()
+}
