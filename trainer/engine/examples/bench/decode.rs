@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
+use metaclaw_engine::adapter;
 use metaclaw_engine::engine::Engine;
 use metaclaw_engine::run::{Run, RunConfig};
 use serde_json::{Value, json};
@@ -91,7 +92,7 @@ pub(crate) fn save_adapters(engine: &Engine, names: Vec<String>) -> Result<(), F
                 ..RunConfig::default()
             };
             let run = Run::new(&state.model, &config)?;
-            run.save_adapter(&state.checkpoint_dir, name, &state.base)?;
+            adapter::save(&scratch()?, name, run.lora(), &state.base.id, run.step())?;
         }
         Ok(())
     }))?

@@ -129,7 +129,7 @@ impl Input {
     /// What the engine says.
     pub(crate) fn engine(&self, folder: PathBuf, max_streams: usize) -> Result<Engine, Failure> {
         let mut config = EngineConfig::new(self.model.clone(), folder.clone(), folder);
-        config.dtype = self.dtype()?;
+        config.dtype = Some(self.dtype()?);
         config.threads = self.threads;
         config.max_streams = max_streams;
         Ok(Engine::start(config)?)
