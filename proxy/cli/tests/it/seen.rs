@@ -21,7 +21,8 @@ async fn taught(upstream: &Upstream) -> anyhow::Result<(TestHome, crate::harness
     proxy.chat("s-2", &["Hello", "answer to 1", WISH]).await?;
     let is_heard = async || {
         let wishes = home.json(&["wishes", "list", "--json"]).await?;
-        Ok(wishes["wishes"] == json!([WISH]))
+        // Written after the wish itself.
+        Ok(wishes["lessons"][0]["wish"] == json!(WISH))
     };
     until(is_heard).await?;
     Ok((home, proxy))
