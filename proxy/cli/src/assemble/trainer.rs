@@ -4,11 +4,9 @@ use std::{
     fs::{self, DirBuilder},
     io,
     net::SocketAddr,
-    num::NonZero,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock, PoisonError},
-    thread,
     time::Duration,
 };
 
@@ -25,7 +23,7 @@ use tracing::{debug, info, warn};
 
 use super::plan::Plan;
 use crate::{
-    config::{Config, Policy, Trainer},
+    config::{Config, Policy},
     home::Home,
     supervise::{OnAddress, Supervisor, TrainerSpec, TrainerState, find_trainer},
 };
@@ -243,7 +241,7 @@ fn spec(plan: &Plan, model: &Path) -> anyhow::Result<TrainerSpec> {
         program,
         arguments,
         key: super::plan::random_token(),
-        n_threads: threads(&config.trainer),
+        n_threads: config.trainer.threads,
         cleared: cleared(plan),
     })
 }
@@ -273,13 +271,6 @@ fn cleared(plan: &Plan) -> Vec<String> {
         .map(|(name, _)| name.clone());
     let ours = ours.filter(|name| name.starts_with(crate::config::ENV_PREFIX));
     ours.chain(CLEARED.map(str::to_owned)).collect()
-}
-
-fn threads(trainer: &Trainer) -> usize {
-    match trainer.threads {
-        0 => thread::available_parallelism().map_or(1, NonZero::get),
-        n_threads => n_threads,
-    }
 }
 
 /// Where adapters and checkpoints lie.

@@ -149,7 +149,7 @@ pub(crate) struct Trainer {
     pub model: Option<PathBuf>,
     /// Numbers of the base model.
     pub dtype: Dtype,
-    /// Of the engine; 0: all cores.
+    /// Of the engine; 0: one a physical core.
     pub threads: usize,
     pub checkpoint_dir: Option<PathBuf>,
     /// Checkpoints of each agent that stay besides those that serve.

@@ -50,10 +50,12 @@ impl Child {
         for name in &spec.cleared {
             command.env_remove(name);
         }
+        if spec.n_threads > 0 {
+            command.env("OMP_NUM_THREADS", spec.n_threads.to_string());
+        }
         // Busy waiting of two thread pools on few cores stalls both tenfold.
         command
             .env("OMP_WAIT_POLICY", "passive")
-            .env("OMP_NUM_THREADS", spec.n_threads.to_string())
             .env("METACLAW_API_KEY", &spec.key)
             // Ctrl-C and a closed terminal signal the whole group: replies under way need the trainer to
             // their end, and it ends when its stdin closes.

@@ -9,7 +9,7 @@ pub(crate) struct TrainerSpec {
     pub arguments: Vec<String>,
     /// The key that callers must show; ours alone, made anew for each run.
     pub key: String,
-    /// Threads of the engine.
+    /// Threads of the engine; 0 leaves it to the engine, which takes one a physical core.
     pub n_threads: usize,
     /// Names of variables that it must not inherit.
     pub cleared: Vec<String>,

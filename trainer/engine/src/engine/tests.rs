@@ -385,6 +385,9 @@ fn begin(
     core: &mut Core,
     request: GenerateRequest,
 ) -> oneshot::Receiver<Result<GenerationStream, GenerateError>> {
+    if let Some(name) = &request.adapter {
+        core.state().adapters.load(name).unwrap();
+    }
     let (reply, answer) = oneshot::channel();
     core.handle(Command::Generate(Waiting { request, reply }));
     answer

@@ -50,6 +50,11 @@ impl<T> PassJob<T> {
         (job, received)
     }
 
+    /// Whether nobody waits for the answer.
+    fn has_left(&self) -> bool {
+        self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
     /// The answer, once there is one.
     fn work(&mut self, state: &mut EngineState, slice: Duration) -> Option<Result<T, RunError>> {
         let job = match std::mem::replace(&mut self.stage, Stage::Over) {
@@ -64,6 +69,8 @@ impl<T> PassJob<T> {
                 self.stage = Stage::Going(Box::new(job), version);
                 None
             }
+            // Whoever left during the last slice will ask again: nothing of it may count.
+            Ok((train::Progress::Done(_), _)) if self.has_left() => None,
             Ok((train::Progress::Done(out), version)) => {
                 Some(self.finish.take()?(state, version, out))
             }
@@ -74,7 +81,7 @@ impl<T> PassJob<T> {
 
 impl<T: Send> Job for PassJob<T> {
     fn advance(&mut self, state: &mut EngineState, slice: Duration) -> Progress {
-        if self.answer.as_ref().is_none_or(oneshot::Sender::is_closed) {
+        if self.has_left() {
             return Progress::Done;
         }
         if let Some(answer) = self.work(state, slice)

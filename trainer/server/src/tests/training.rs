@@ -189,9 +189,13 @@ async fn two_runs_do_not_touch_each_other() {
 async fn a_batch_whose_caller_left_adds_nothing() {
     let rig = rig();
     let run = create(&rig).await;
-    let long: Vec<u32> = (0..500).map(|n| n % 250).collect();
-    let datum = json!({"model_input_tokens": long, "target_tokens": long, "weights": vec![1; 500]});
-    let body = json!({"session_id": run, "datums": vec![datum; 20], "loss_fn": "cross_entropy"});
+    // No two begin alike, or they would be computed once.
+    let datum = |first: u32| {
+        let long: Vec<u32> = (first..first + 500).map(|n| n % 250).collect();
+        json!({"model_input_tokens": long, "target_tokens": long, "weights": vec![1; 500]})
+    };
+    let datums: Vec<_> = (0..20).map(datum).collect();
+    let body = json!({"session_id": run, "datums": datums, "loss_fn": "cross_entropy"});
     let call = rig.post("/v1/train/forward_backward", &body);
     let left = tokio::time::timeout(std::time::Duration::from_millis(5), call).await;
     assert!(left.is_err(), "it was faster than its caller could leave");

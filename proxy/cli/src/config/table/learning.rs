@@ -213,7 +213,7 @@ pub(super) const TRAINER: &[Key] = &[
         "trainer.threads",
         Count(0, 1_024),
         "0",
-        "of the engine; 0: all cores",
+        "of the engine; 0: one a physical core",
     ),
     key(
         "trainer.checkpoint_dir",
