@@ -3,6 +3,7 @@
 //! Beside PEFT's two files stands `metaclaw.json`, which the others ignore: which base the adapter was
 //! trained on, byte for byte, and after how many steps.
 
+mod base;
 mod config;
 mod content;
 mod error;
@@ -11,37 +12,13 @@ mod origin;
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
+pub use self::base::{BaseId, BaseSpec};
 pub use self::error::AdapterError;
 pub(crate) use self::json::{from_json, pretty};
 use self::origin::{FILE as ORIGIN, Origin};
-use crate::family::Family;
 use crate::folder::{self, NameError, Stamp};
-use crate::lora::{LayerDims, Lora, LoraSpec};
+use crate::lora::{Lora, LoraSpec};
 use crate::tensors;
-
-/// The base model that an adapter belongs to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BaseId {
-    /// As a person would call it.
-    #[serde(rename = "base_name")]
-    pub name: String,
-    /// A hash of its weights.
-    #[serde(rename = "base_fingerprint")]
-    pub fingerprint: String,
-}
-
-/// What an adapter must fit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BaseSpec {
-    /// The model.
-    pub id: BaseId,
-    /// Its widths.
-    pub dims: LayerDims,
-    /// Its depth.
-    pub n_layers: usize,
-}
 
 /// An adapter read from disk.
 #[derive(Debug)]
@@ -74,19 +51,6 @@ pub struct SavedAdapter {
 
 const CONFIG: &str = "adapter_config.json";
 const TENSORS: &str = "adapter_model.safetensors";
-
-// === impl BaseSpec ===
-
-impl BaseSpec {
-    /// What fits a model of this family.
-    pub fn new(id: BaseId, family: &Family) -> Self {
-        Self {
-            id,
-            dims: LayerDims::of(family),
-            n_layers: family.n_layers,
-        }
-    }
-}
 
 /// The folder of an adapter under a trainer's checkpoint folder.
 ///

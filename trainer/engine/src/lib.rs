@@ -15,6 +15,7 @@ pub mod batch;
 pub mod checkpoint;
 mod content;
 pub mod datum;
+mod digest;
 pub mod engine;
 pub mod family;
 pub mod folder;

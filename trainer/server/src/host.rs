@@ -19,7 +19,10 @@ mod text;
 use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, Result};
-use metaclaw_engine::{engine::Dtype, served::ServedTokenIndex};
+use metaclaw_engine::{
+    engine::{Dtype, EngineConfig},
+    served::ServedTokenIndex,
+};
 
 pub(crate) use self::text::{Conversation, Event, Generation, Prompt};
 use self::{cell::EngineCell, last_step::LastStep, store::Store};
@@ -63,6 +66,22 @@ pub(crate) struct Host {
     last_step: LastStep,
 }
 
+// === impl HostConfig ===
+
+impl HostConfig {
+    /// Of the engine, whose model may be known later.
+    fn engine(&self) -> EngineConfig {
+        let (cache, checkpoints) = (self.cache_dir.clone(), self.checkpoint_dir.clone());
+        EngineConfig {
+            dtype: self.dtype,
+            threads: usize::from(self.n_threads),
+            kv_budget: self.kv_budget,
+            max_waiting: usize::from(self.n_waiting),
+            ..EngineConfig::new(PathBuf::new(), cache, checkpoints)
+        }
+    }
+}
+
 // === impl Host ===
 
 impl Host {
@@ -71,7 +90,7 @@ impl Host {
     /// # Errors
     /// Names the file or setting that cannot be used.
     pub(crate) fn start(config: HostConfig) -> Result<Self> {
-        let engine = EngineCell::new(&config);
+        let engine = EngineCell::new(config.engine());
         if let Some(model) = &config.model {
             engine.load(model, None).context("--model")?;
         }

@@ -16,7 +16,6 @@ use crate::{
     bodies::Hold,
     error::ApiError,
     fields::{self, Field},
-    train::SaveCheckpointBody,
 };
 
 /// Bodies up to this are read where they arrive; larger ones on a thread that may take its time, so that no reply
@@ -56,7 +55,6 @@ read_as_it_stands! {
     ForwardRequest: FORWARD,
     ForwardBackwardRequest: FORWARD_BACKWARD,
     SaveWeightsRequest: SAVE_WEIGHTS,
-    SaveCheckpointBody: SAVE_CHECKPOINT,
     CheckpointLoadRequest: LOAD_CHECKPOINT,
     PruneRequest: PRUNE,
     CloseRunRequest: CLOSE_RUN,

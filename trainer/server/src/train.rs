@@ -22,7 +22,14 @@ use metaclaw_trainer_api::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{error::ApiError, host::Host, json::JsonBody, models::Models, state::App};
+use crate::{
+    error::ApiError,
+    fields::{self, Field},
+    host::Host,
+    json::{JsonBody, ReadBody, parse},
+    models::Models,
+    state::App,
+};
 
 /// A new run. Others stay as they are: there may be several.
 pub(crate) async fn create(
@@ -89,6 +96,14 @@ pub(crate) struct SaveCheckpointBody {
     name: String,
     #[serde(default)]
     manifest: Value,
+}
+
+impl ReadBody for SaveCheckpointBody {
+    const FIELDS: &'static [Field] = fields::SAVE_CHECKPOINT;
+
+    fn read(body: &[u8]) -> Result<Self, ApiError> {
+        parse(body)
+    }
 }
 
 /// Saves adapter, optimiser and step.

@@ -7,7 +7,7 @@ use metaclaw_engine::engine::Engine;
 use metaclaw_engine::run::{Run, RunConfig};
 use serde_json::{Value, json};
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::input::{Decode, Input, NextTurn};
 use crate::measure::Clock;
 use crate::readers::{read, read_all, request};

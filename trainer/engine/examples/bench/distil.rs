@@ -4,7 +4,7 @@ use metaclaw_engine::datum::TrainDatum;
 use metaclaw_engine::head::TopK;
 use serde_json::Value;
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::input::{Distil, Input, Sample};
 use crate::measure::Clock;
 use crate::training::{Trainer, load};

@@ -6,7 +6,7 @@ use metaclaw_engine::datum::TrainDatum;
 use metaclaw_engine::engine::{Dtype, Engine, EngineConfig};
 use serde::Deserialize;
 
-use crate::Failure;
+use crate::failure::Failure;
 
 /// A whole input file.
 #[derive(Debug, Deserialize)]
@@ -107,7 +107,7 @@ pub(crate) struct Swaps {
     pub(crate) new_tokens: usize,
     /// Tokens of all streams together between two swaps.
     pub(crate) tokens_a_swap: usize,
-    pub(crate) swaps: usize,
+    pub(crate) times: usize,
 }
 
 // === impl Input ===

@@ -6,6 +6,7 @@
 
 mod decode;
 mod distil;
+mod failure;
 mod input;
 mod measure;
 mod readers;
@@ -17,10 +18,8 @@ use std::path::Path;
 use metaclaw_engine::weights;
 use serde_json::Value;
 
+use crate::failure::Failure;
 use crate::input::{Input, Work};
-
-/// What went wrong, in words.
-type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

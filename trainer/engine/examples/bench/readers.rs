@@ -7,7 +7,7 @@ use std::time::Instant;
 use metaclaw_engine::engine::Engine;
 use metaclaw_engine::generate::{Finished, GenerateEvent, GenerateRequest};
 
-use crate::Failure;
+use crate::failure::Failure;
 
 /// A reply as it came.
 #[derive(Debug, Default)]

@@ -9,8 +9,8 @@ use metaclaw_engine::engine::Engine;
 use metaclaw_engine::generate::GenerateRequest;
 use serde_json::{Value, json};
 
-use crate::Failure;
 use crate::decode::{save_adapters, scratch};
+use crate::failure::Failure;
 use crate::input::{Arrivals, Decode, Input, Sample, Served, Swaps};
 use crate::measure::Clock;
 use crate::readers::{Heard, gaps, quantile, read, read_all, request};
@@ -156,7 +156,7 @@ pub(crate) fn arrivals(input: &Input, work: &Arrivals) -> Result<Value, Failure>
 pub(crate) fn swaps(input: &Input, work: &Swaps) -> Result<Value, Failure> {
     let folder = scratch()?;
     let engine = input.engine(folder.clone(), work.prompts.len())?;
-    let names: Vec<String> = (0..=work.swaps).map(|i| format!("version-{i}")).collect();
+    let names: Vec<String> = (0..=work.times).map(|i| format!("version-{i}")).collect();
     save_adapters(&engine, names.clone())?;
     let never = AtomicBool::new(false);
     let warm = work.prompts.iter().map(|p| request(p, 4, None));

@@ -14,7 +14,7 @@ use metaclaw_engine::train::{self, SliceSizes, TrainJob, Wanted};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::input::{Input, Sample, Train};
 use crate::measure::Clock;
 

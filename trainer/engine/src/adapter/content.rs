@@ -3,6 +3,7 @@
 use sha2::{Digest, Sha256};
 use tch::TchError;
 
+use crate::digest;
 use crate::lora::Lora;
 use crate::tensors;
 
@@ -25,9 +26,5 @@ pub(super) fn sha256(lora: &Lora) -> Result<String, TchError> {
         tensors::numbers(tensor, &mut numbers)?;
         hash.update(&numbers);
     }
-    Ok(hash
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
+    Ok(digest::hex(hash))
 }

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AdapterError, BaseId, from_json};
+use super::base::BaseId;
+use super::{AdapterError, from_json};
 
 /// The file.
 pub(super) const FILE: &str = "metaclaw.json";

@@ -3,7 +3,7 @@ use std::fs;
 use tch::Tensor;
 
 use super::*;
-use crate::lora::{LoraSpec, Projection};
+use crate::lora::{LayerDims, LoraSpec, Projection};
 
 const DIMS: LayerDims = LayerDims {
     hidden: 8,

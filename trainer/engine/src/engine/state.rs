@@ -72,7 +72,7 @@ impl EngineState {
     /// [`AdapterError::Unknown`] where it is not loaded.
     pub fn adapter(&mut self, name: &str) -> Result<Rc<ServedAdapter>, AdapterError> {
         let lease = self.adapters.held(name)?;
-        Ok(ServedAdapter::of(lease, &mut self.served)?)
+        Ok(ServedAdapter::of(&lease, &mut self.served)?)
     }
 }
 

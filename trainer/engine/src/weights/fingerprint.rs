@@ -1,6 +1,5 @@
 //! Which base this is, by content: adapters remember it, and are refused on another.
 
-use std::io::{self, Read};
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -8,6 +7,7 @@ use sha2::{Digest, Sha256};
 use super::LoadError;
 use super::index::SafeFiles;
 use super::shapes::expected;
+use crate::digest::hex;
 use crate::family::{Family, RopeScaling};
 
 /// Bytes looked at in each place of a tensor, and how many places of a large one, spread evenly: the whole of
@@ -72,22 +72,4 @@ fn sample(bytes: &[u8], hash: &mut Sha256) {
         let start = last / (PLACES - 1) * place;
         hash.update(&bytes[start..start + SAMPLE]);
     }
-}
-
-/// Feeds all that a reader holds.
-pub(super) fn hash_all(mut input: impl Read, hash: &mut Sha256) -> io::Result<()> {
-    let mut buffer = vec![0; 1 << 18];
-    loop {
-        match input.read(&mut buffer)? {
-            0 => return Ok(()),
-            n => hash.update(&buffer[..n]),
-        }
-    }
-}
-
-/// Lower-case hexadecimal digits.
-pub(super) fn hex(hash: Sha256) -> String {
-    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
-    let digits = |byte: &u8| [digit(byte >> 4), digit(byte & 15)];
-    hash.finalize().iter().flat_map(digits).collect()
 }

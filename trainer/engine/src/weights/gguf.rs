@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 use self::header::Header;
 use self::output::write;
 use super::LoadError;
-use super::fingerprint::{hash_all, hex};
+use crate::digest::{hash_all, hex};
 
 /// Counted up when the conversion changes, so that old results are made anew.
 const VERSION: u32 = 2;

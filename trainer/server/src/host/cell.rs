@@ -13,7 +13,6 @@ use metaclaw_engine::{
 };
 use tokio::sync::Mutex;
 
-use super::HostConfig;
 use crate::error::ApiError;
 
 /// An engine, or the settings of one.
@@ -36,13 +35,8 @@ struct Loaded {
 // === impl EngineCell ===
 
 impl EngineCell {
-    pub(super) fn new(config: &HostConfig) -> Self {
-        let folders = (config.cache_dir.clone(), config.checkpoint_dir.clone());
-        let mut settings = EngineConfig::new(PathBuf::new(), folders.0, folders.1);
-        settings.dtype = config.dtype;
-        settings.threads = usize::from(config.n_threads);
-        settings.kv_budget = config.kv_budget;
-        settings.max_waiting = usize::from(config.n_waiting);
+    /// `settings` are those of the engine that there will be; which model they name is no matter.
+    pub(super) fn new(settings: EngineConfig) -> Self {
         Self {
             settings,
             engine: OnceLock::new(),

@@ -216,6 +216,6 @@ impl Host {
     /// The checkpoints that open runs stand at.
     async fn standing(&self) -> Result<Vec<String>, ApiError> {
         let standing = |state: &mut EngineState| state.runs.checkpoints();
-        Ok(self.engine.call_now(standing).await?)
+        self.engine.call_now(standing).await
     }
 }

@@ -67,12 +67,11 @@ impl From<GenerateError> for ApiError {
             GenerateError::Adapter { missing: false, .. } => {
                 Self::field("model", text).with_code("adapter_refused")
             }
-            GenerateError::AdapterBusy { .. } => Self::unavailable(text),
+            GenerateError::AdapterBusy { .. } | GenerateError::Stopped => Self::unavailable(text),
             GenerateError::Busy { .. } => Self::busy(text),
             GenerateError::Sample(_) | GenerateError::Torch(_) | GenerateError::Panicked(_) => {
                 Self::internal(text)
             }
-            GenerateError::Stopped => Self::unavailable(text),
         }
     }
 }

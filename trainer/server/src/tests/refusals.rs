@@ -1,6 +1,6 @@
 //! What is wrong with a request, in words. Each message is a promise to whoever reads it.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, path::Path};
 
 use axum::{middleware, routing};
 
@@ -271,6 +271,19 @@ async fn a_page_of_another_site_gets_nothing_from_a_server_without_a_key() {
     );
 }
 
+/// A copy of `kept` with one file changed; of what is linked, too, only this copy.
+fn changed_copy(of: &Path, name: &str, file: &str, change: &dyn Fn(String) -> String) {
+    let folder = of.join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    for entry in std::fs::read_dir(of.join("kept")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), folder.join(entry.file_name())).unwrap();
+    }
+    let file = folder.join(file);
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(file, change(text)).unwrap();
+}
+
 #[tokio::test]
 async fn a_bad_adapter_or_checkpoint_is_told_what_is_wrong() {
     let rig = rig();
@@ -279,17 +292,8 @@ async fn a_bad_adapter_or_checkpoint_is_told_what_is_wrong() {
     rig.ok("/v1/checkpoint/save", &named).await;
     rig.ok("/v1/weights/save", &named).await;
     let kept = rig.folder.path().join("checkpoints");
-    // Copies of the saved ones with one field changed; of what is linked, too, only this copy.
     let change = |of: &str, name: &str, file: &str, change: &dyn Fn(String) -> String| {
-        let folder = kept.join(of).join(name);
-        std::fs::create_dir_all(&folder).unwrap();
-        for entry in std::fs::read_dir(kept.join(of).join("kept")).unwrap() {
-            let entry = entry.unwrap();
-            std::fs::copy(entry.path(), folder.join(entry.file_name())).unwrap();
-        }
-        let file = folder.join(file);
-        let text = std::fs::read_to_string(&file).unwrap();
-        std::fs::write(file, change(text)).unwrap();
+        changed_copy(&kept.join(of), name, file, change);
     };
     let base = |text: String| {
         let mut origin: Value = serde_json::from_str(&text).unwrap();

@@ -1,10 +1,11 @@
 //! What is measured and what is promised: issue 11's table.
 
+use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
-use super::Options;
 use super::cell::{Cell, Limit, OURS, PEER, both, by_peer, quotient, side};
 use super::inputs::{Ids, Models, sample, session};
+use super::options::Options;
 
 /// In the order of the table.
 pub(super) const NAMES: [&str; 14] = [
@@ -23,6 +24,14 @@ pub(super) const NAMES: [&str; 14] = [
     "swaps",
     "adapters",
 ];
+
+/// Refuses names of cells that there are not.
+pub(super) fn check(names: &[String]) -> Result<()> {
+    match names.iter().find(|it| !NAMES.contains(&it.as_str())) {
+        Some(stray) => bail!("no such cell: `{stray}`; {}", list()),
+        None => Ok(()),
+    }
+}
 
 /// The names, for `--help`.
 pub(super) fn list() -> String {
@@ -211,7 +220,7 @@ fn serving(options: &Options, models: &Models) -> Vec<Cell> {
     let served = json!({"kind": "served", "prompts": ids.lists(4, 200), "new_tokens": 256, "samples": samples});
     let arrivals =
         json!({"kind": "arrivals", "stream": ids.take(100), "prompts": ids.lists(15, 2_000)});
-    let swaps = json!({"kind": "swaps", "prompts": ids.lists(32, 64), "new_tokens": 32, "tokens_a_swap": 384, "swaps": 20});
+    let swaps = json!({"kind": "swaps", "prompts": ids.lists(32, 64), "new_tokens": 32, "tokens_a_swap": 384, "times": 20});
     let adapters = json!({"kind": "adapters", "prompts": ids.lists(8, 64), "new_tokens": 64});
     let alone = |name, what, input: Value, limits| Cell {
         name,

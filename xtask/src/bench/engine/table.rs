@@ -5,8 +5,8 @@ use std::fs;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::Options;
 use super::cell::{Cell, Limit};
+use super::options::Options;
 use super::runs::Record;
 use crate::places::writing;
 

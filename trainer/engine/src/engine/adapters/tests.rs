@@ -79,7 +79,7 @@ fn what_is_held_stays_and_leaves_with_its_last_lease() {
     place.save("a", 1);
     place.save("b", 2);
     let (lease, mut served) = (pool.load("a").unwrap(), Vec::new());
-    let reply = ServedAdapter::of(lease, &mut served).unwrap();
+    let reply = ServedAdapter::of(&lease, &mut served).unwrap();
     assert!(pool.is_in_use("a"));
     let error = pool.load("b").unwrap_err();
     assert_eq!(
@@ -105,7 +105,7 @@ fn replies_share_what_they_are_made_with() {
     let mut served = Vec::new();
     let mut of = |pool: &AdapterPool| {
         let lease = pool.load("a").unwrap();
-        ServedAdapter::of(lease, &mut served).unwrap()
+        ServedAdapter::of(&lease, &mut served).unwrap()
     };
     let (one, two) = (of(&pool), of(&pool));
     assert!(Rc::ptr_eq(&one, &two));

@@ -218,7 +218,7 @@ mod tests {
             let hash = numbers.iter().fold(Sha256::new(), |hash, number| {
                 hash.chain_update(number.to_le_bytes())
             });
-            let hash = crate::weights::fingerprint::hex(hash);
+            let hash = crate::digest::hex(hash);
             assert_eq!(hash[..16], *expected, "{format:?}");
         }
     }

@@ -1,0 +1,41 @@
+//! What an adapter belongs to, and what it must fit.
+
+use serde::{Deserialize, Serialize};
+
+use crate::family::Family;
+use crate::lora::LayerDims;
+
+/// The base model that an adapter belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseId {
+    /// As a person would call it.
+    #[serde(rename = "base_name")]
+    pub name: String,
+    /// A hash of its weights.
+    #[serde(rename = "base_fingerprint")]
+    pub fingerprint: String,
+}
+
+/// What an adapter must fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaseSpec {
+    /// The model.
+    pub id: BaseId,
+    /// Its widths.
+    pub dims: LayerDims,
+    /// Its depth.
+    pub n_layers: usize,
+}
+
+// === impl BaseSpec ===
+
+impl BaseSpec {
+    /// What fits a model of this family.
+    pub fn new(id: BaseId, family: &Family) -> Self {
+        Self {
+            id,
+            dims: LayerDims::of(family),
+            n_layers: family.n_layers,
+        }
+    }
+}
