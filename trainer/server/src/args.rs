@@ -39,7 +39,10 @@ pub(crate) struct Args {
     /// Compute threads [default: OMP_NUM_THREADS, else the physical cores]
     #[arg(long)]
     threads: Option<u16>,
-    /// Bytes for the keys and values of all replies, never passed [default: half of the free memory, at most two contexts or 1 GiB]
+    /// Bytes beside the weights, for keys and values and for training [default: what is free]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) memory: Option<usize>,
+    /// Bytes of them for the keys and values of all replies, never passed [default: half, at most two contexts or 1 GiB]
     #[arg(long, value_name = "BYTES")]
     pub(crate) kv_budget: Option<usize>,
     /// Requests for text that may wait or run at once; more are answered 429

@@ -48,7 +48,9 @@ pub(crate) struct HostConfig {
     pub(crate) dtype: Option<Dtype>,
     /// Compute threads; 0 is one a physical core.
     pub(crate) n_threads: u16,
-    /// Bytes for keys and values; `None` leaves it to the engine.
+    /// Bytes beside the weights; `None` leaves it to the engine.
+    pub(crate) memory: Option<usize>,
+    /// Bytes of them for keys and values; `None` leaves it to the engine.
     pub(crate) kv_budget: Option<usize>,
     /// Requests for text that may wait.
     pub(crate) n_waiting: u16,
@@ -75,6 +77,7 @@ impl HostConfig {
         EngineConfig {
             dtype: self.dtype,
             threads: usize::from(self.n_threads),
+            memory: self.memory,
             kv_budget: self.kv_budget,
             max_waiting: usize::from(self.n_waiting),
             ..EngineConfig::new(PathBuf::new(), cache, checkpoints)

@@ -102,6 +102,7 @@ fn run(args: &Args) -> Result<()> {
             Dtype::F32 => Some(engine::Dtype::F32),
         },
         n_threads: resolved.n_threads,
+        memory: args.memory,
         kv_budget: args.kv_budget,
         n_waiting: args.max_queue,
         n_kept: usize::from(args.keep),

@@ -55,6 +55,7 @@ fn rig_in(folder: TempDir, limits: Limits, key: Option<&str>) -> Rig {
         checkpoint_dir: folder.path().join("checkpoints"),
         dtype: Some(metaclaw_engine::engine::Dtype::F32),
         n_threads: 1,
+        memory: None,
         kv_budget: None,
         n_waiting: 256,
         n_kept: 5,

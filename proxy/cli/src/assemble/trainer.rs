@@ -228,15 +228,8 @@ fn spec(plan: &Plan, model: &Path) -> anyhow::Result<TrainerSpec> {
         format!("--model={}", model.display()),
         format!("--checkpoint-dir={}", folder(checkpoints)),
         format!("--cache-dir={}", folder(plan.environment.cache())),
-        format!("--keep={}", config.trainer.keep),
     ];
-    arguments.extend(
-        config
-            .trainer
-            .dtype
-            .flag()
-            .map(|it| format!("--dtype={it}")),
-    );
+    arguments.extend(config.trainer.flags());
     Ok(TrainerSpec {
         program,
         arguments,

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use metaclaw_chat::{Secret, Span};
+use metaclaw_chat::{Secret, Size, Span};
 use metaclaw_gateway::{KeyConfig, LLM, POLICY};
 use serde::{Deserialize, Serialize};
 
@@ -154,6 +154,10 @@ pub(crate) struct Trainer {
     pub checkpoint_dir: Option<PathBuf>,
     /// Checkpoints of each agent that stay besides those that serve.
     pub keep: usize,
+    /// Beside the weights; none is what is free.
+    pub memory: Option<Size>,
+    /// Requests for text that may wait or run.
+    pub max_queue: u16,
 }
 
 /// `trainer.dtype`.
@@ -169,6 +173,19 @@ pub(crate) enum Dtype {
 
 // === impl Trainer ===
 
+impl Trainer {
+    /// What our trainer is started with besides places.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let dtype = self.dtype.flag().map(|it| format!("--dtype={it}"));
+        let memory = self.memory.map(|it| format!("--memory={}", it.0));
+        let counts = [
+            format!("--keep={}", self.keep),
+            format!("--max-queue={}", self.max_queue),
+        ];
+        counts.into_iter().chain(dtype).chain(memory).collect()
+    }
+}
+
 impl Default for Trainer {
     fn default() -> Self {
         Self {
@@ -177,6 +194,8 @@ impl Default for Trainer {
             threads: 0,
             checkpoint_dir: None,
             keep: 5,
+            memory: None,
+            max_queue: 256,
         }
     }
 }

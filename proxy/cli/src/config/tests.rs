@@ -114,6 +114,20 @@ fn a_policy_model_is_found_or_missed_in_words() {
 }
 
 #[test]
+fn the_trainer_is_told_what_the_file_says_of_it() {
+    let flags = |text: &str| loaded(text).config.trainer.flags();
+    assert_eq!(flags(""), ["--keep=5", "--max-queue=256"]);
+    let all = "trainer: {keep: 2, max_queue: 8, dtype: f32, memory: 3 GiB}\n";
+    let told = [
+        "--keep=2",
+        "--max-queue=8",
+        "--dtype=f32",
+        "--memory=3221225472",
+    ];
+    assert_eq!(flags(all), told);
+}
+
+#[test]
 fn what_is_shown_is_in_force_and_masked() {
     let loaded = loaded(
         "llm: {api_key: sk-0123456789abcd}\nrl: {batch_size: 8}\nupstreams: {a: {url: 'http://h', keys: [sk-0123456789wxyz]}}\n",

@@ -33,11 +33,12 @@ pub struct EngineConfig {
     pub dtype: Option<Dtype>,
     /// Threads of libtorch; 0 is one a physical core.
     pub threads: usize,
-    /// Bytes for keys and values, live and kept, which are never passed; `None` is half of what is free when
-    /// the model is loaded, at most two contexts (or 1 GiB).
+    /// Bytes for keys and values, live and kept, which are never passed; `None` is half of `memory`, at most two
+    /// contexts (or 1 GiB).
     pub kv_budget: Option<usize>,
-    /// Bytes for the activations of training; `None` is half of what is free when a job begins.
-    pub train_memory: Option<usize>,
+    /// Bytes beside the weights: for keys and values, and what they leave for the activations of training. `None` is
+    /// what is free, for the one when the model is loaded, for half of the other when a job begins.
+    pub memory: Option<usize>,
     /// Bytes of the adapters that are loaded for serving, those in use among them.
     pub adapter_budget: usize,
     /// Replies that are generated at once.
@@ -86,7 +87,7 @@ impl EngineConfig {
             dtype: None,
             threads: 0,
             kv_budget: None,
-            train_memory: None,
+            memory: None,
             // 8 adapters of rank 32 of a 4B model, or 54 of the demo's.
             adapter_budget: 2 << 30,
             max_streams: 16,

@@ -14,6 +14,7 @@ use super::threads::set_threads;
 use super::time_share::{SLICE, TimeShare};
 use super::{Dtype, EngineConfig, ModelInfo};
 use crate::adapter::{BaseId, BaseSpec};
+use crate::free_memory;
 use crate::kv::{self, KvPool, PAGE};
 use crate::lora::LoraSpec;
 use crate::model::Model;
@@ -56,8 +57,9 @@ impl Core {
         let mut model = Model::load(&dir, dtype.kind())?;
         model.family.also_ends_with(tokenizer.end_id());
         let sha = weights::fingerprint(&dir, &model.family)?;
-        let sizes = SliceSizes::measured(&model, config.train_memory)?;
         let pool = kv_pool(config, &model)?;
+        let for_training = config.memory.map(|all| all.saturating_sub(pool.bytes()));
+        let sizes = SliceSizes::measured(&model, for_training)?;
         let plan = Plan::new(&model, &LoraSpec::default(), sizes, pool.bytes());
         tracing::info!(chunk_tokens = sizes.chunk_tokens, "memory: {plan}");
         let family = &model.family;
@@ -180,17 +182,22 @@ fn kv_pool(config: &EngineConfig, model: &Model) -> Result<KvPool, LoadError> {
     let family = &model.family;
     let position = KvPool::position_bytes(family, model.kind);
     let most = config.max_streams.max(1) * family.context.next_multiple_of(PAGE) * position;
-    let budget = match config.kv_budget {
-        Some(budget) if budget < PAGE * position => {
-            return Err(LoadError::Setting {
-                field: "kv_budget",
-                value: budget.to_string(),
-                allowed: "the bytes of 16 positions or more; leave it out for half of what is free",
-            });
-        }
-        Some(budget) => budget,
-        None => kv::default_budget(position, family.context),
+    let free = config.memory.or_else(free_memory::available);
+    let (field, budget) = match (config.kv_budget, config.memory) {
+        (Some(budget), _) => ("kv_budget", budget),
+        (None, Some(_)) => ("memory", kv::default_budget(free, position, family.context)),
+        (None, None) => (
+            "free memory",
+            kv::default_budget(free, position, family.context),
+        ),
     };
+    if budget < PAGE * position {
+        return Err(LoadError::Setting {
+            field,
+            value: config.kv_budget.or(free).unwrap_or(budget).to_string(),
+            allowed: "room for the keys and values of 16 positions or more",
+        });
+    }
     let pool = KvPool::new(family, budget.min(most), model.kind, model.device)?;
     let (positions, bytes) = (pool.n_pages() * PAGE, pool.bytes());
     tracing::info!(positions, bytes, "memory for keys and values");

@@ -8,8 +8,8 @@ use crate::config::{
         alias, inert, key,
     },
     kind::Kind::{
-        Bool, Calendars, Count, Minutes, Number, OneOf, Path, Secret, SomeOf, Span, Text, Time,
-        Tree, Url,
+        Bool, Calendars, Count, Minutes, Number, OneOf, Path, Secret, Size, SomeOf, Span, Text,
+        Time, Tree, Url,
     },
 };
 
@@ -227,8 +227,18 @@ pub(super) const TRAINER: &[Key] = &[
         "5",
         "checkpoints of each agent that stay, with their adapters, besides those that serve; older ones are deleted after a step",
     ),
-    inert("trainer.memory", Text, LATER),
-    inert("trainer.max_queue", ANY, LATER),
+    key(
+        "trainer.memory",
+        Size,
+        "",
+        "beside the weights: half for keys and values (at most two contexts or 1 GiB), the rest for training, which computes more twice the less it has; without one, what is free",
+    ),
+    key(
+        "trainer.max_queue",
+        Count(1, 65_535),
+        "256",
+        "requests for text that may wait or run at once; more are answered 429",
+    ),
     inert("trainer.devices", Text, LATER),
     inert("trainer.quantise", Text, LATER),
     key(

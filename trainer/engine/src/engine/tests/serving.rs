@@ -173,8 +173,27 @@ async fn a_prompt_beyond_all_memory_is_refused_by_its_own_bytes() {
     };
     assert_eq!(
         Engine::start(tiny).unwrap_err().to_string(),
-        "kv_budget is 100, allowed: the bytes of 16 positions or more; leave it out for half of what is free"
+        "kv_budget is 100, allowed: room for the keys and values of 16 positions or more"
     );
+}
+
+#[test]
+fn half_of_the_memory_is_for_keys_and_values_and_the_rest_for_training() {
+    let place = Place::new();
+    let started = |memory| {
+        let config = EngineConfig {
+            memory: Some(memory),
+            ..place.config()
+        };
+        Core::load(&config)
+    };
+    let (core, info) = started(400_000).unwrap();
+    // 200,000 bytes are 48 pages of 16 positions of 256 bytes, and a rest.
+    assert_eq!(info.kv_positions, 768);
+    let training = core.state().sizes.memory;
+    assert_eq!(training, Some(400_000 - 768 * POSITION));
+    let error = started(1000).map(|_| ()).unwrap_err().to_string();
+    assert!(error.starts_with("memory is 1000, allowed"), "{error}");
 }
 
 #[test]
