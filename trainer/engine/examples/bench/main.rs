@@ -2,7 +2,7 @@
 //!
 //! A process a run, so that its highest memory is the cell's own. `INPUT.json` is what [`input`] reads and
 //! `bench/peer.py` reads too. `bench folder MODEL.gguf CACHE` prints the folder that a GGUF file is converted to.
-//! Set `OMP_WAIT_POLICY=passive`, as the trainer does.
+//! Set what the trainer's launcher sets.
 
 mod decode;
 mod distil;

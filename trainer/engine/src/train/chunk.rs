@@ -32,13 +32,14 @@ struct Part {
     inside: Vec<Span>,
 }
 
-/// Cuts a row evenly into chunks of at most `limit` places.
+/// Cuts a row evenly into chunks of about `limit` places, at most a quarter more: two halves of a row that is
+/// little longer took 1.4 times the processor's time of one chunk (SmolLM2, two cores, bf16, rows of 257).
 ///
 /// # Errors
 /// What libtorch refuses.
 pub(super) fn cut(row: &Row, limit: usize, model: &Model) -> Result<Vec<Chunk>, TchError> {
     let positions: Vec<i64> = row.contents().flat_map(|(_, at)| at.map(to_i64)).collect();
-    let n = row.len().div_ceil(limit.max(1)).max(1);
+    let n = row.len().div_ceil((limit + limit / 4).max(1)).max(1);
     let edge = |i: usize| row.len() * i / n;
     let chunks = (0..n).map(|i| {
         let span = Span {

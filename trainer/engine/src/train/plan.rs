@@ -119,7 +119,7 @@ impl Costs {
             // Rough and exact logits, log-probabilities, their gradient in f32 and in the dtype of the weights.
             lm_head: sizes.head_positions * n(family.vocab) * (4 * wide + 2 * narrow),
             n_layers: family.n_layers,
-            chunk: sizes.chunk_tokens,
+            chunk: sizes.chunk_tokens + sizes.chunk_tokens / 4,
         }
     }
 
