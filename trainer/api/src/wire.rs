@@ -15,8 +15,7 @@ pub use self::{
     },
     health::{Capabilities, Health},
     text::{
-        DEFAULT_TEMPERATURE, SampleReply, SampleRequest, Sampled, SampledSequence, Stop,
-        TokenizeReply, TokenizeRequest,
+        SampleReply, SampleRequest, Sampled, SampledSequence, Stop, TokenizeReply, TokenizeRequest,
     },
     train::{
         AdamSettings, CheckpointInfo, CheckpointLoadReply, CheckpointLoadRequest,

@@ -11,6 +11,7 @@ mod state;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use metaclaw_trainer_terms::{AdapterName, CheckpointName};
 use serde_json::Value;
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -62,11 +63,8 @@ impl Snapshot {
 }
 
 /// The folder of a checkpoint under a trainer's checkpoint folder.
-///
-/// # Errors
-/// A name that leads elsewhere.
-pub fn folder_of(checkpoint_dir: &Path, name: &str) -> Result<PathBuf, AdapterError> {
-    Ok(folder::within(&checkpoint_dir.join("checkpoints"), name)?)
+pub fn folder_of(checkpoint_dir: &Path, name: &CheckpointName) -> PathBuf {
+    folder::checkpoints(checkpoint_dir).join(name.as_str())
 }
 
 /// Saves `<checkpoint_dir>/checkpoints/<name>`, whole or not at all, and returns that folder.
@@ -75,16 +73,16 @@ pub fn folder_of(checkpoint_dir: &Path, name: &str) -> Result<PathBuf, AdapterEr
 /// The numbers of `<checkpoint_dir>/adapters/<name>` are linked where they are the same.
 ///
 /// # Errors
-/// A name that leads elsewhere, or the system's refusal.
+/// The system's refusal.
 pub fn save(
     checkpoint_dir: &Path,
-    name: &str,
+    name: &CheckpointName,
     base: &BaseId,
     snapshot: &Snapshot,
     manifest: &Value,
 ) -> Result<PathBuf, AdapterError> {
-    let target = folder_of(checkpoint_dir, name)?;
-    let twin = adapter::folder_of(checkpoint_dir, name)?;
+    let target = folder_of(checkpoint_dir, name);
+    let twin = adapter::folder_of(checkpoint_dir, &AdapterName::from(name));
     let Snapshot { lora, adam, .. } = snapshot;
     let state = State::new(adam.steps, snapshot.seed, &snapshot.line);
     let files = Files::of(lora, base, adam.steps)?;
@@ -104,15 +102,15 @@ pub fn save(
 /// The folder `<checkpoint_dir>/checkpoints/<name>`, if it is there.
 ///
 /// # Errors
-/// A name that leads elsewhere, and [`AdapterError::NoCheckpoint`].
-pub fn existing(checkpoint_dir: &Path, name: &str) -> Result<PathBuf, AdapterError> {
-    let folder = folder_of(checkpoint_dir, name)?;
+/// [`AdapterError::NoCheckpoint`].
+pub fn existing(checkpoint_dir: &Path, name: &CheckpointName) -> Result<PathBuf, AdapterError> {
+    let folder = folder_of(checkpoint_dir, name);
     if folder.exists() {
         return Ok(folder);
     }
     Err(AdapterError::NoCheckpoint {
-        name: name.into(),
-        folder: checkpoint_dir.join("checkpoints"),
+        name: name.clone(),
+        folder: folder::checkpoints(checkpoint_dir),
     })
 }
 
@@ -121,7 +119,11 @@ pub fn existing(checkpoint_dir: &Path, name: &str) -> Result<PathBuf, AdapterErr
 /// # Errors
 /// As [`adapter::read`], a state or an optimiser file that is missing, damaged or does not fit, and an adapter that
 /// is not the one that was saved.
-pub fn load(checkpoint_dir: &Path, name: &str, base: &BaseSpec) -> Result<Snapshot, AdapterError> {
+pub fn load(
+    checkpoint_dir: &Path,
+    name: &CheckpointName,
+    base: &BaseSpec,
+) -> Result<Snapshot, AdapterError> {
     let folder = existing(checkpoint_dir, name)?;
     let state = State::read(&folder)?;
     let lora = read_lora(&folder, base)?;

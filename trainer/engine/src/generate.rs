@@ -4,6 +4,7 @@ mod reply;
 mod request;
 mod stop;
 
+use metaclaw_trainer_terms::AdapterName;
 use tch::TchError;
 use tokio::sync::mpsc;
 
@@ -103,7 +104,7 @@ pub enum GenerateError {
     #[error("adapter {name}: {detail}")]
     Adapter {
         /// Its name.
-        name: String,
+        name: AdapterName,
         /// Why.
         detail: String,
         /// There is none of that name.

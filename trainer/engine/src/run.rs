@@ -2,6 +2,7 @@
 
 mod norms;
 
+use metaclaw_trainer_terms::CheckpointName;
 use tch::{Device, TchError, Tensor};
 
 use self::norms::RecentNorms;
@@ -30,7 +31,7 @@ pub struct Run {
     version: ParamsVersion,
     norms: RecentNorms,
     /// The checkpoint that it was last saved as or loaded from: whoever trains it may go back there.
-    checkpoint: Option<String>,
+    checkpoint: Option<CheckpointName>,
 }
 
 /// Which parameters a job was begun with: gradients of others must not be added up with theirs.
@@ -197,7 +198,11 @@ impl Run {
     ///
     /// # Errors
     /// What libtorch refuses; the run is as it was.
-    pub fn restore(&mut self, name: &str, snapshot: &Snapshot) -> Result<u64, AdapterError> {
+    pub fn restore(
+        &mut self,
+        name: CheckpointName,
+        snapshot: &Snapshot,
+    ) -> Result<u64, AdapterError> {
         self.state = snapshot.to_device(self.device())?;
         self.forget();
         self.norms = RecentNorms::default();
@@ -207,13 +212,13 @@ impl Run {
     }
 
     /// Notes that the checkpoint `name` holds what the run was when it was last asked for a snapshot.
-    pub fn saved_as(&mut self, name: &str) {
-        self.checkpoint = Some(name.to_owned());
+    pub fn saved_as(&mut self, name: CheckpointName) {
+        self.checkpoint = Some(name);
     }
 
     /// The checkpoint that it was last saved as or loaded from.
-    pub fn checkpoint(&self) -> Option<&str> {
-        self.checkpoint.as_deref()
+    pub fn checkpoint(&self) -> Option<&CheckpointName> {
+        self.checkpoint.as_ref()
     }
 
     /// Begins the line of checkpoints `id`, unless it goes on in another.

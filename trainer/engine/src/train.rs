@@ -23,6 +23,7 @@ mod work;
 
 use std::time::{Duration, Instant};
 
+use metaclaw_trainer_terms::Datum;
 use tch::TchError;
 
 use self::pass::Pass;
@@ -31,7 +32,7 @@ use self::plan::{Costs, budget, rank};
 pub use self::sizes::SliceSizes;
 use self::work::Work;
 pub use self::work::{Slices, TrainError, TrainOut};
-use crate::datum::{self, Limits, Sample, TrainDatum};
+use crate::datum::{self, Limits, Sample};
 use crate::lora::Lora;
 use crate::loss::Loss;
 use crate::model::Model;
@@ -79,7 +80,7 @@ impl TrainJob {
     pub fn forward_backward(
         model: &Model,
         lora: &Lora,
-        datums: &[TrainDatum],
+        datums: &[Datum],
         loss: Loss,
         sizes: SliceSizes,
     ) -> Result<Self, TrainError> {
@@ -107,7 +108,7 @@ impl TrainJob {
     pub fn forward(
         model: &Model,
         lora: Option<&Lora>,
-        datums: &[TrainDatum],
+        datums: &[Datum],
         wanted: &Wanted,
         sizes: SliceSizes,
     ) -> Result<Self, TrainError> {

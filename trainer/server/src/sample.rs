@@ -6,10 +6,7 @@ use axum::{
 };
 use futures_util::future::try_join_all;
 use metaclaw_engine::generate::GenerateRequest;
-use metaclaw_trainer_api::{
-    AdapterName,
-    wire::{SampleReply, SampleRequest, Sampled, SampledSequence},
-};
+use metaclaw_trainer_api::wire::{SampleReply, SampleRequest, Sampled, SampledSequence};
 
 use crate::{
     error::ApiError,
@@ -71,9 +68,7 @@ fn draw(app: &App, body: SampleBody) -> Result<GenerateRequest, ApiError> {
     let sampling = body.sampling.or(own.temperature, own.top_p, own.top_k);
     Ok(GenerateRequest {
         prompt_ids: own.tokens,
-        adapter: adapter
-            .as_ref()
-            .map(|name| AdapterName::as_str(name).to_owned()),
+        adapter,
         max_tokens: room.min(own.max_tokens as usize),
         ..sampling.request()?
     })

@@ -1,7 +1,7 @@
 //! How tokens are drawn, as requests say it: the fields that chats and sampling by ids share.
 
 use metaclaw_engine::generate::GenerateRequest;
-use metaclaw_trainer_api::wire::{DEFAULT_TEMPERATURE, Stop};
+use metaclaw_trainer_api::{DEFAULT_TEMPERATURE, wire::Stop};
 use serde::Deserialize;
 use serde_json::Number;
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use metaclaw_engine::engine::Engine;
 use metaclaw_engine::generate::{Finished, GenerateEvent, GenerateRequest};
+use metaclaw_trainer_terms::AdapterName;
 
 use crate::failure::Failure;
 
@@ -23,7 +24,7 @@ pub(crate) struct Heard {
 pub(crate) fn request(
     prompt_ids: &[u32],
     max_tokens: usize,
-    adapter: Option<String>,
+    adapter: Option<AdapterName>,
 ) -> GenerateRequest {
     GenerateRequest {
         prompt_ids: prompt_ids.to_vec(),

@@ -1,5 +1,7 @@
 //! What a reply is asked for with, and which values are allowed.
 
+use metaclaw_trainer_terms::AdapterName;
+
 use super::GenerateError;
 use crate::sampler::{ParamError, SamplingParams};
 
@@ -9,7 +11,7 @@ pub struct GenerateRequest {
     /// The whole prompt; at least one id, fewer than the context.
     pub prompt_ids: Vec<u32>,
     /// An adapter of the checkpoint folder; `None` is the base.
-    pub adapter: Option<String>,
+    pub adapter: Option<AdapterName>,
     /// At most so many tokens; what the context leaves if that is less.
     pub max_tokens: usize,
     /// 0 takes the likeliest token.

@@ -1,13 +1,14 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
+use metaclaw_trainer_terms::{Datum, NameError, RunId};
 use serde_json::Value;
 use tch::Kind;
 
 use super::*;
 use crate::adapter::{self, BaseId, BaseSpec};
 use crate::checkpoint;
-use crate::datum::TrainDatum;
 use crate::loss::Loss;
 use crate::runs::{RunLimit, Runs};
 use crate::testing::write_tiny_model;
@@ -40,24 +41,22 @@ fn spec(model: &Model) -> BaseSpec {
     BaseSpec::new(base(), &model.family)
 }
 
-fn save(run: &Run, dir: &Path, name: &str, manifest: &Value) -> PathBuf {
+fn name<T: FromStr<Err = NameError>>(text: &str) -> T {
+    text.parse().unwrap()
+}
+
+fn save(run: &Run, dir: &Path, as_name: &str, manifest: &Value) -> PathBuf {
     let snapshot = run.snapshot().unwrap();
-    checkpoint::save(dir, name, &base(), &snapshot, manifest).unwrap()
+    checkpoint::save(dir, &name(as_name), &base(), &snapshot, manifest).unwrap()
 }
 
 fn list(dir: &Path) -> Vec<checkpoint::CheckpointInfo> {
     checkpoint::CheckpointIndex::default().list(dir).unwrap()
 }
 
-fn datum(salt: u32) -> TrainDatum {
+fn datum(salt: u32) -> Datum {
     let ids: Vec<u32> = (0..12).map(|i| (i * 17 + salt * 31) % 259).collect();
-    TrainDatum {
-        input_ids: ids[..11].to_vec(),
-        target_ids: ids[1..].to_vec(),
-        targets_per_position: 1,
-        weights: Some(vec![1.0; 11]),
-        ..TrainDatum::default()
-    }
+    Datum::cross_entropy(ids[..11].to_vec(), ids[1..].to_vec(), vec![1.0; 11]).unwrap()
 }
 
 fn forward_backward(run: &mut Run, model: &Model, salt: u32) -> f64 {
@@ -123,8 +122,8 @@ fn going_on_from_a_checkpoint_changes_no_bit() {
     };
     let mut resumed = Run::new(&model, &other).unwrap();
     forward_backward(&mut resumed, &model, 3);
-    let saved = checkpoint::load(dir.path(), "one", &spec(&model)).unwrap();
-    assert_eq!(resumed.restore("one", &saved).unwrap(), 1);
+    let saved = checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();
+    assert_eq!(resumed.restore(name("one"), &saved).unwrap(), 1);
     let error = resumed.optim_step(&AdamConfig::default()).unwrap_err();
     assert!(
         matches!(error, StepError::NoGradients),
@@ -273,8 +272,8 @@ fn a_damaged_checkpoint_is_named() {
     let mut run = Run::new(&model, &config()).unwrap();
     train(&mut run, &model, 1);
     let folder = save(&run, dir.path(), "x", &Value::Null);
-    let error = |name: &str| {
-        let loaded = checkpoint::load(dir.path(), name, &spec(&model));
+    let error = |text: &str| {
+        let loaded = checkpoint::load(dir.path(), &name(text), &spec(&model));
         loaded.unwrap_err().to_string()
     };
     let damage = |name: &str, change: &dyn Fn(Vec<u8>) -> Vec<u8>| {
@@ -304,8 +303,6 @@ fn a_damaged_checkpoint_is_named() {
         said.starts_with("there is no checkpoint \"y\" in "),
         "{said}"
     );
-    let said = error("../x");
-    assert!(said.starts_with("name \"../x\" is not allowed"), "{said}");
     assert_eq!(list(dir.path()).len(), 1);
     std::fs::remove_file(folder.join("state.json")).unwrap();
     assert!(list(dir.path()).is_empty(), "left out, not fatal");
@@ -319,8 +316,8 @@ fn a_checkpoint_that_is_being_written_sees_no_later_step() {
     train(&mut run, &model, 1);
     let (snapshot, then) = (run.snapshot().unwrap(), run.snapshot().unwrap());
     train(&mut run, &model, 2);
-    checkpoint::save(dir.path(), "one", &base(), &snapshot, &Value::Null).unwrap();
-    let saved = checkpoint::load(dir.path(), "one", &spec(&model)).unwrap();
+    checkpoint::save(dir.path(), &name("one"), &base(), &snapshot, &Value::Null).unwrap();
+    let saved = checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();
     assert!(same(&Run::from(saved), &Run::from(then)));
 }
 
@@ -333,8 +330,8 @@ fn adapter_and_checkpoint_of_one_name_share_their_numbers() {
         let file = folder.join("adapter_model.safetensors");
         std::fs::metadata(file).unwrap().ino()
     };
-    let adapter = |run: &Run, name: &str| {
-        let saved = adapter::save(dir.path(), name, run.lora(), &base(), run.step());
+    let adapter = |run: &Run, text: &str| {
+        let saved = adapter::save(dir.path(), &name(text), run.lora(), &base(), run.step());
         saved.unwrap()
     };
     train(&mut run, &model, 1);
@@ -357,7 +354,7 @@ fn adapter_and_checkpoint_of_one_name_share_their_numbers() {
     let other = adapter(&run, "one");
     assert_ne!(other.sha256, saved.sha256);
     assert_ne!(inode(&other.folder), inode(&checkpoint));
-    checkpoint::load(dir.path(), "one", &spec(&model)).unwrap();
+    checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();
 }
 
 #[test]
@@ -391,7 +388,7 @@ fn several_runs_live_side_by_side() {
     );
     let open = |runs: &mut Runs| runs.open(Run::new(&model, &config()).unwrap());
     let (a, b) = (open(&mut runs), open(&mut runs));
-    assert!(a != b && a.len() == 8);
+    assert_ne!(a, b);
     train(runs.get(&a).unwrap(), &model, 1);
     assert_eq!(
         (runs.get(&b).unwrap().step(), runs.get(&a).unwrap().step()),
@@ -400,8 +397,8 @@ fn several_runs_live_side_by_side() {
     let c = open(&mut runs);
     assert!(runs.get(&b).is_err(), "the one not used for longest");
     assert!(runs.get(&a).is_ok() && runs.get(&c).is_ok());
-    let error = runs.get("nope").unwrap_err().to_string();
-    assert!(error.starts_with("training run \"nope\" is not open here"));
+    let error = runs.get(&RunId::from(10)).unwrap_err().to_string();
+    assert!(error.starts_with("training run \"0000000a\" is not open here"));
     assert_eq!(runs.get(&a).unwrap().lora().n_params(), 4096);
     let text = runs.get(&a).unwrap().trainable_params(5_000_000);
     assert_eq!(text, "0.00M / 5.00M");
@@ -442,13 +439,13 @@ fn a_line_of_checkpoints_goes_on_in_the_run_that_loads_one() {
     let new = || Run::new(&model, &config()).unwrap();
     let (a, b) = (runs.open(new()), runs.open(new()));
     save(runs.get(&a).unwrap(), dir.path(), "one", &Value::Null);
-    let saved = checkpoint::load(dir.path(), "one", &spec(&model)).unwrap();
-    runs.get(&b).unwrap().restore("one", &saved).unwrap();
+    let saved = checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();
+    runs.get(&b).unwrap().restore(name("one"), &saved).unwrap();
     save(runs.get(&b).unwrap(), dir.path(), "two", &Value::Null);
     let lines: Vec<_> = list(dir.path()).into_iter().map(|it| it.line).collect();
-    assert_eq!(lines, [a.clone(), a.clone()]);
-    assert_eq!(runs.checkpoints(), ["one"]);
-    runs.get(&a).unwrap().saved_as("one");
+    assert_eq!(lines, [a.as_str(), a.as_str()]);
+    assert_eq!(runs.checkpoints(), [name("one")]);
+    runs.get(&a).unwrap().saved_as(name("one"));
     runs.close(&b).unwrap();
-    assert_eq!(runs.checkpoints(), ["one"]);
+    assert_eq!(runs.checkpoints(), [name("one")]);
 }

@@ -114,7 +114,7 @@ fn add_term(
     let term = loss.term(f64::from(logprob), signal);
     if !(term.loss.is_finite() && term.grad_logprob.abs() <= f64::from(f32::MAX)) {
         return Err(TrainError::NotFinite {
-            loss: loss.name(),
+            loss: loss.loss_fn(),
             datum,
             position,
             logprob,

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use metaclaw_trainer_terms::LossFn;
 use tch::{TchError, Tensor};
 
 use super::sizes::SliceSizes;
-use crate::datum::{DatumError, Sample};
+use crate::datum::{Sample, TrainInputError};
 use crate::head::TopK;
 use crate::lora::{LayerLora, Lora};
 use crate::loss::Loss;
@@ -13,9 +14,9 @@ use crate::loss::Loss;
 /// Why a job stopped. Nothing of it remains.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
-    /// A datum is wrong.
+    /// Datums, or positions of them, that do not fit.
     #[error(transparent)]
-    Datum(#[from] DatumError),
+    Input(#[from] TrainInputError),
     /// More tokens asked for than there are.
     #[error("top_k is {found}, allowed are 0 to {max}, the vocabulary")]
     TopK {
@@ -55,7 +56,7 @@ pub enum TrainError {
     )]
     NotFinite {
         /// The loss.
-        loss: &'static str,
+        loss: LossFn,
         /// Which datum.
         datum: usize,
         /// Which position.

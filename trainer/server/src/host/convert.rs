@@ -1,38 +1,21 @@
 //! Between the API's terms and the engine's.
 
 use metaclaw_engine::{
-    datum::TrainDatum,
     head::TopK,
     lora::{LoraSpec, Projection},
     loss::Loss,
     optim::AdamConfig,
 };
 use metaclaw_trainer_api::{
-    Datum, LossConfig, LossFn,
+    LossConfig, LossFn,
     wire::{CreateRequest, ForwardReply, OptimStepRequest},
 };
 
 use crate::error::ApiError;
 
-/// A datum for the engine, which checks the rest: ids, length, what the loss needs.
-pub(super) fn train_datum(datum: Datum) -> TrainDatum {
-    let parts = datum.into_parts();
-    TrainDatum {
-        input_ids: parts.model_input_tokens,
-        targets_per_position: parts.target_tokens.width(),
-        target_ids: parts.target_tokens.into_values(),
-        weights: parts
-            .weights
-            .map(metaclaw_trainer_api::Tensor2::into_values),
-        logprobs: parts.logprobs,
-        advantages: parts.advantages,
-    }
-}
-
 /// The loss with its constants.
 pub(super) fn loss(name: LossFn, config: &LossConfig) -> Result<Loss, ApiError> {
-    Loss::named(name.as_str(), config)
-        .map_err(|error| ApiError::field("loss_fn_config", error.to_string()))
+    Loss::new(name, config).map_err(|error| ApiError::field("loss_fn_config", error.to_string()))
 }
 
 /// What is not said has Tinker's default.

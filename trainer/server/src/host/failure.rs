@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use metaclaw_engine::{
-    adapter::AdapterError, datum::DatumError, engine::EngineError, generate::GenerateError,
+    adapter::AdapterError, datum::TrainInputError, engine::EngineError, generate::GenerateError,
     lora::LoraError, optim::StepError, run::AbsorbError, runs::UnknownRun, template::RenderError,
     tensors::FileError, tokenizer::EncodeError, train::TrainError,
 };
@@ -114,10 +114,10 @@ fn lora(error: &LoraError, text: String) -> ApiError {
 
 fn train(error: &TrainError, text: String) -> ApiError {
     match error {
-        TrainError::Datum(DatumError::Positions { .. } | DatumError::Position { .. }) => {
+        TrainError::Input(TrainInputError::Positions { .. } | TrainInputError::Position { .. }) => {
             ApiError::field("positions", text)
         }
-        TrainError::Datum(_) | TrainError::NotFinite { .. } => ApiError::field("datums", text),
+        TrainError::Input(_) | TrainError::NotFinite { .. } => ApiError::field("datums", text),
         TrainError::Memory { .. } => ApiError::field("datums", text).with_code("out_of_memory"),
         TrainError::TopK { .. } => ApiError::field("top_k", text),
         TrainError::Layers { .. } | TrainError::Torch(_) => ApiError::internal(text),
@@ -135,7 +135,6 @@ fn step(error: &StepError, text: String) -> ApiError {
 
 fn adapter(error: &AdapterError, text: String) -> ApiError {
     match error {
-        AdapterError::Name(_) => ApiError::field("name", text),
         AdapterError::Unknown { .. } => ApiError::unknown_model(text),
         AdapterError::NoCheckpoint { .. } => ApiError::not_found("checkpoint_not_found", text),
         AdapterError::Field { .. } | AdapterError::Base { .. } | AdapterError::Tensors { .. } => {

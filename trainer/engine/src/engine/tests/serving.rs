@@ -75,12 +75,12 @@ fn eight_adapters_at_once_say_what_each_says_alone() {
     let place = Place::new();
     let requests: Vec<GenerateRequest> = (0..9_u32)
         .map(|i| {
-            let name = format!("a{i}");
+            let adapter = format!("a{i}");
             if i < 8 {
-                place.adapter(&name, u64::from(i) + 1);
+                place.adapter(&adapter, u64::from(i) + 1);
             }
             GenerateRequest {
-                adapter: (i < 8).then_some(name),
+                adapter: (i < 8).then(|| name(&adapter)),
                 temperature: if i % 2 == 0 { 0.0 } else { 1.0 },
                 seed: Some(u64::from(i)),
                 ..request(&prompt(20 + 17 * i), 12)
