@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use metaclaw_engine::engine::{Dtype, Engine, EngineConfig};
 use metaclaw_engine::generate::{Finished, GenerateError, GenerateEvent, GenerateRequest};
+use metaclaw_engine::sampler::SamplingParams;
 use metaclaw_trainer_terms::AdapterName;
 use serde_json::json;
 
@@ -72,7 +73,7 @@ async fn answer(
     let text = tokenizer.render(&[json!({"role": "user", "content": prompt})], None, true)?;
     let request = GenerateRequest {
         prompt_ids: tokenizer.encode_rendered(&text)?,
-        temperature: 0.0,
+        sampling: SamplingParams::greedy(),
         max_tokens: 64,
         adapter: adapter.cloned(),
         ..GenerateRequest::default()
@@ -161,7 +162,7 @@ fn request(
     GenerateRequest {
         prompt_ids,
         max_tokens,
-        temperature: 0.0,
+        sampling: SamplingParams::greedy(),
         ignore_eos: true,
         seed: Some(1),
         adapter: adapter.cloned(),
@@ -232,7 +233,10 @@ async fn timed(
     let first_id = n_prompt + u32::try_from(n_reply).unwrap_or(0);
     let ids = (0..n_prompt).map(|i| 1000 + (first_id * 31 + i * 17) % 20_000);
     let request = GenerateRequest {
-        temperature,
+        sampling: SamplingParams {
+            temperature,
+            ..SamplingParams::default()
+        },
         ..request(adapter, ids.collect(), n_reply)
     };
     let (begun, cpu) = (Instant::now(), cpu_seconds());

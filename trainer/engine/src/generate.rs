@@ -24,7 +24,7 @@ pub struct Token {
     /// Of its probability as drawn.
     pub sampling_logprob: f32,
     /// The likeliest tokens of the model itself, likeliest first, with their `logprob`: as many as
-    /// [`GenerateRequest::top_logprobs`] asks for; the token need not be among them.
+    /// [`crate::sampler::SamplingParams::top_logprobs`] asks for; the token need not be among them.
     pub top: Vec<(u32, f32)>,
 }
 

@@ -11,6 +11,7 @@ use metaclaw_engine::adapter;
 use metaclaw_engine::engine::{Dtype, Engine, EngineConfig};
 use metaclaw_engine::generate::{Finished, GenerateEvent, GenerateRequest};
 use metaclaw_engine::lora::{Lora, LoraSpec};
+use metaclaw_engine::sampler::SamplingParams;
 use metaclaw_engine::testing::write_tiny_model;
 use metaclaw_trainer_terms::AdapterName;
 
@@ -31,7 +32,7 @@ async fn run(engine: &Engine, adapter: &AdapterName, prompt_ids: Vec<u32>) -> (V
         prompt_ids,
         adapter: Some(adapter.clone()),
         max_tokens: 8,
-        temperature: 0.0,
+        sampling: SamplingParams::greedy(),
         ignore_eos: true,
         ..GenerateRequest::default()
     };

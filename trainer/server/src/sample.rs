@@ -60,9 +60,6 @@ fn draw(app: &App, body: SampleBody) -> Result<GenerateRequest, ApiError> {
         );
         return Err(ApiError::field("num_samples", text));
     }
-    if own.max_tokens == 0 {
-        return Err(ApiError::field("max_tokens", "max_tokens is 0: at least 1"));
-    }
     let room = app.host.room_after(own.tokens.len())?;
     let adapter = app.models.resolve(own.model.as_deref(), &app.host)?;
     let sampling = body.sampling.or(own.temperature, own.top_p, own.top_k);

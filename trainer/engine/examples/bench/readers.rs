@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use metaclaw_engine::engine::Engine;
 use metaclaw_engine::generate::{Finished, GenerateEvent, GenerateRequest};
+use metaclaw_engine::sampler::SamplingParams;
 use metaclaw_trainer_terms::AdapterName;
 
 use crate::failure::Failure;
@@ -29,7 +30,7 @@ pub(crate) fn request(
     GenerateRequest {
         prompt_ids: prompt_ids.to_vec(),
         max_tokens,
-        temperature: 0.0,
+        sampling: SamplingParams::greedy(),
         ignore_eos: true,
         seed: Some(1),
         adapter,

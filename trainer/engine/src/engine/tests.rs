@@ -12,6 +12,7 @@ use crate::adapter::{self, BaseId};
 use crate::generate::{FinishReason, Finished, GenerateEvent, Token};
 use crate::lora::{LayerDims, Lora, LoraSpec};
 use crate::model::Model;
+use crate::sampler::SamplingParams;
 use crate::testing::write_tiny_model;
 
 /// A tiny model on disk, and settings for it.
@@ -82,9 +83,16 @@ fn request(prompt_ids: &[u32], max_tokens: usize) -> GenerateRequest {
     GenerateRequest {
         prompt_ids: prompt_ids.to_vec(),
         max_tokens,
-        temperature: 0.0,
+        sampling: SamplingParams::greedy(),
         ignore_eos: true,
         ..GenerateRequest::default()
+    }
+}
+
+fn at_temperature(temperature: f64) -> SamplingParams {
+    SamplingParams {
+        temperature,
+        ..SamplingParams::default()
     }
 }
 
@@ -183,7 +191,7 @@ async fn seeds_repeat_and_no_seed_does_not() {
     let draw = async |seed| {
         let request = GenerateRequest {
             seed,
-            temperature: 1.0,
+            sampling: at_temperature(1.0),
             ..request(&prompt(9), 30)
         };
         ids(&run(&engine, request).await.unwrap().0)
@@ -252,7 +260,7 @@ async fn what_cannot_be_served_is_said_with_its_numbers() {
         "max_tokens is 0, allowed: 1 or more"
     );
     let hot = GenerateRequest {
-        temperature: -2.0,
+        sampling: at_temperature(-2.0),
         ..request(&[1], 1)
     };
     assert_eq!(
