@@ -15,6 +15,7 @@ pub use self::{
     remote::{ApiKey, Endpoint, RemoteBackend, RemoteConfig},
 };
 pub use metaclaw_trainer_terms::{
-    AdapterName, CheckpointName, DEFAULT_TEMPERATURE, Datum, DatumError, DatumParts, LossConfig,
-    LossFn, NameError, RunId, ShapeError, Tensor2, UnknownLoss,
+    AdapterName, CheckpointName, DEFAULT_ALPHA, DEFAULT_LEARNING_RATE, DEFAULT_RANK,
+    DEFAULT_TEMPERATURE, Datum, DatumError, DatumParts, LossConfig, LossFn, NameError, RunId,
+    ShapeError, Tensor2, UnknownLoss,
 };

@@ -20,9 +20,8 @@ pub use self::{
     train::{
         AdamSettings, CheckpointInfo, CheckpointLoadReply, CheckpointLoadRequest,
         CheckpointSaveReply, CheckpointSaveRequest, CheckpointsReply, CreateReply, CreateRequest,
-        DEFAULT_LEARNING_RATE, DEFAULT_RANK, ForwardBackwardReply, ForwardBackwardRequest,
-        ForwardReply, ForwardRequest, LossFnOutput, OptimStepReply, OptimStepRequest,
-        SaveWeightsReply, SaveWeightsRequest,
+        ForwardBackwardReply, ForwardBackwardRequest, ForwardReply, ForwardRequest, LossFnOutput,
+        OptimStepReply, OptimStepRequest, SaveWeightsReply, SaveWeightsRequest,
     },
 };
 

@@ -12,6 +12,7 @@ mod target;
 
 use std::collections::BTreeMap;
 
+use metaclaw_trainer_terms::{DEFAULT_ALPHA, DEFAULT_RANK};
 use tch::{Kind, TchError, Tensor};
 
 pub use self::layer::{LayerLora, LoraPair};
@@ -23,7 +24,7 @@ use crate::rng::SplitMix64;
 pub struct LoraSpec {
     /// Width of the bottleneck; 1 or more.
     pub rank: i64,
-    /// The numerator of the scale `alpha / rank`. Tinker and PEFT users know 32, whatever the rank.
+    /// The numerator of the scale `alpha / rank`.
     pub alpha: u32,
     /// The projections that get a pair, each once, in the order of [`Projection::ALL`].
     pub targets: Vec<Projection>,
@@ -44,8 +45,8 @@ pub struct Lora {
 impl Default for LoraSpec {
     fn default() -> Self {
         Self {
-            rank: 32,
-            alpha: 32,
+            rank: DEFAULT_RANK.into(),
+            alpha: DEFAULT_ALPHA,
             targets: Projection::ALL.to_vec(),
         }
     }

@@ -5,6 +5,7 @@
 //! in place, so whoever still samples with the old parameters is not disturbed, and a step that is
 //! refused has changed nothing.
 
+use metaclaw_trainer_terms::DEFAULT_LEARNING_RATE;
 use tch::{Kind, TchError, Tensor};
 
 use crate::lora::Lora;
@@ -92,7 +93,7 @@ const CLIP_EPS: f64 = 1e-6;
 impl Default for AdamConfig {
     fn default() -> Self {
         Self {
-            learning_rate: 1e-4,
+            learning_rate: DEFAULT_LEARNING_RATE,
             beta1: 0.9,
             beta2: 0.95,
             eps: 1e-12,

@@ -21,6 +21,7 @@ mod sizes;
 mod vjp;
 mod work;
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use metaclaw_trainer_terms::Datum;
@@ -37,19 +38,6 @@ use crate::lora::Lora;
 use crate::loss::Loss;
 use crate::model::Model;
 use crate::pack::{Row, pack};
-
-/// What [`TrainJob::advance`] left.
-#[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "moved once a slice, which takes milliseconds"
-)]
-pub enum Progress {
-    /// The rest.
-    More(TrainJob),
-    /// The result.
-    Done(TrainOut),
-}
 
 /// One forward_backward or forward on its way.
 #[derive(Debug)]
@@ -176,11 +164,16 @@ impl TrainJob {
         })
     }
 
-    /// Runs slices for about `budget`: at least one, and no further one that would likely exceed it.
+    /// Runs slices for about `budget`: at least one, and no further one that would likely exceed it. Goes on with the
+    /// rest, or ends with the result.
     ///
     /// # Errors
     /// [`TrainError::NotFinite`] or [`TrainError::Torch`]; the job and its gradients are gone.
-    pub fn advance(mut self, model: &Model, budget: Duration) -> Result<Progress, TrainError> {
+    pub fn advance(
+        mut self,
+        model: &Model,
+        budget: Duration,
+    ) -> Result<ControlFlow<TrainOut, Self>, TrainError> {
         let begun = Instant::now();
         loop {
             let slice = Instant::now();
@@ -191,10 +184,10 @@ impl TrainJob {
             slices.longest = slices.longest.max(took);
             slices.total += took;
             if !more {
-                return Ok(Progress::Done(self.out));
+                return Ok(ControlFlow::Break(self.out));
             }
             if begun.elapsed() + took > budget {
-                return Ok(Progress::More(self));
+                return Ok(ControlFlow::Continue(self));
             }
         }
     }
@@ -205,9 +198,9 @@ impl TrainJob {
     /// As [`TrainJob::advance`].
     pub fn finish(self, model: &Model) -> Result<TrainOut, TrainError> {
         match self.advance(model, Duration::MAX / 2)? {
-            Progress::Done(out) => Ok(out),
+            ControlFlow::Break(out) => Ok(out),
             // Not reached within the lifetime of the universe, and right all the same.
-            Progress::More(rest) => rest.finish(model),
+            ControlFlow::Continue(rest) => rest.finish(model),
         }
     }
 

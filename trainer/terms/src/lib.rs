@@ -16,6 +16,15 @@ pub use self::{
     tensor::{ShapeError, Tensor2},
 };
 
+/// A new adapter's rank when none is asked for.
+pub const DEFAULT_RANK: u32 = 32;
+
+/// A new adapter's alpha when none is given: Tinker and PEFT users know 32, whatever the rank.
+pub const DEFAULT_ALPHA: u32 = 32;
+
+/// Learning rate when none is given: the fork's default, and Tinker's.
+pub const DEFAULT_LEARNING_RATE: f64 = 1e-4;
+
 /// The temperature that replies are drawn at when a request names none: a training decision.
 ///
 /// At 0.7 replies are good to read and still vary enough to learn from; without top-p every log-probability is that

@@ -1,5 +1,6 @@
 //! Training cells. All that knows the interface of training is in [`Trainer`].
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use metaclaw_engine::engine::{EngineState, Job, Progress};
@@ -9,7 +10,7 @@ use metaclaw_engine::loss::Loss;
 use metaclaw_engine::model::Model;
 use metaclaw_engine::optim::AdamConfig;
 use metaclaw_engine::run::{Run, RunConfig};
-use metaclaw_engine::train::{self, SliceSizes, TrainJob, Wanted};
+use metaclaw_engine::train::{SliceSizes, TrainJob, TrainOut, Wanted};
 use metaclaw_trainer_terms::{Datum, DatumError};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -135,7 +136,7 @@ impl Trainer {
     }
 
     /// Nobody else changes the run between [`Trainer::begin`] and this.
-    fn end(&mut self, mut out: train::TrainOut) -> Result<f64, Failure> {
+    fn end(&mut self, mut out: TrainOut) -> Result<f64, Failure> {
         self.run.accumulate_grads(self.run.version(), &mut out)?;
         self.run.optim_step(&AdamConfig::default())?;
         Ok(out.loss)
@@ -174,11 +175,11 @@ impl StepJob {
             None => trainer.begin(&state.model, &self.datums)?,
         };
         match job.advance(&state.model, slice)? {
-            train::Progress::More(job) => {
+            ControlFlow::Continue(job) => {
                 self.going = Some(job);
                 Ok(None)
             }
-            train::Progress::Done(out) => trainer.end(out).map(Some),
+            ControlFlow::Break(out) => trainer.end(out).map(Some),
         }
     }
 }

@@ -221,8 +221,8 @@ fn what_runs_between_slices_changes_no_bit() {
             .logits(&model.forward(&ids, Some(&lora)).unwrap())
             .unwrap();
         match rest.advance(&model, Duration::ZERO).unwrap() {
-            Progress::Done(out) => break out,
-            Progress::More(more) => rest = more,
+            ControlFlow::Break(out) => break out,
+            ControlFlow::Continue(more) => rest = more,
         }
         pauses += 1;
     };

@@ -60,21 +60,10 @@ fn alpha(given: f64) -> Result<u32, ApiError> {
     Err(ApiError::field("lora_alpha", text))
 }
 
-/// Each once, in the engine's order.
 fn projections(names: &[String]) -> Result<Vec<Projection>, ApiError> {
-    let mut found = Vec::new();
-    for name in names {
-        let projection = Projection::from_peft(name)
-            .map_err(|error| ApiError::field("targets", error.to_string()))?;
-        found.push(projection);
-    }
-    found.sort_unstable();
-    found.dedup();
-    if found.is_empty() {
-        let text = "targets is empty: at least one projection, or leave it out for all seven";
-        return Err(ApiError::field("targets", text));
-    }
-    Ok(found)
+    let found = names.iter().map(|name| Projection::from_peft(name));
+    let found: Result<_, _> = found.collect();
+    found.map_err(|error| ApiError::field("targets", error.to_string()))
 }
 
 /// What was computed, and the likeliest ids of each position as lists of lists.
