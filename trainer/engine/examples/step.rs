@@ -3,7 +3,7 @@
 //! `cargo run --release -p metaclaw-engine --example step -- MODEL CACHE NUMBERS..`, where MODEL is a GGUF file and the
 //! numbers, all of which may be left out from the end: samples (4), tokens of each (120), tokens of each that have
 //! a loss (a third), first tokens that all have in common (0), megabytes for activations (half of what is free),
-//! tokens of a chunk, positions of the unembedding. Rank 16. Set `OMP_WAIT_POLICY=passive`, as the trainer does.
+//! tokens of a chunk, positions of the LM head. Rank 16. Set `OMP_WAIT_POLICY=passive`, as the trainer does.
 
 use std::error::Error;
 use std::path::Path;

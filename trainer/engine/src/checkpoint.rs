@@ -52,8 +52,8 @@ impl Snapshot {
         Ok(Self {
             lora: self.lora.to_kind(Kind::Float, device)?,
             adam: AdamState {
-                mean: moved(&self.adam.mean)?,
-                square: moved(&self.adam.square)?,
+                exp_avg: moved(&self.adam.exp_avg)?,
+                exp_avg_sq: moved(&self.adam.exp_avg_sq)?,
                 steps: self.adam.steps,
             },
             seed: self.seed,
@@ -90,7 +90,8 @@ pub fn save(
         files.write(folder, &twin)?;
         let names = lora.names();
         let of = |which: &'static str, tensors| moments(&names, which, tensors);
-        let all = of("mean", &adam.mean).chain(of("square", &adam.square));
+        let [first, second] = state.moments();
+        let all = of(first, &adam.exp_avg).chain(of(second, &adam.exp_avg_sq));
         tensors::write(&folder.join(OPTIMIZER), all)?;
         tensors::write_bytes(&folder.join(state::FILE), pretty(&state).as_bytes())?;
         tensors::write_bytes(&folder.join(MANIFEST), pretty(manifest).as_bytes())?;
@@ -129,12 +130,13 @@ pub fn load(
     let lora = read_lora(&folder, base)?;
     let file = folder.join(OPTIMIZER);
     let mut tensors = tensors::read(&file)?;
-    let fits = take(&mut tensors, &lora, "mean")
-        .and_then(|mean| Ok((mean, take(&mut tensors, &lora, "square")?)));
-    let (mean, square) = fits.map_err(|source| AdapterError::Tensors { file, source })?;
+    let [first, second] = state.moments();
+    let fits = take(&mut tensors, &lora, first)
+        .and_then(|mean| Ok((mean, take(&mut tensors, &lora, second)?)));
+    let (exp_avg, exp_avg_sq) = fits.map_err(|source| AdapterError::Tensors { file, source })?;
     let adam = AdamState {
-        mean,
-        square,
+        exp_avg,
+        exp_avg_sq,
         steps: state.step,
     };
     Ok(Snapshot {
@@ -158,7 +160,7 @@ fn read_lora(folder: &Path, base: &BaseSpec) -> Result<Lora, AdapterError> {
     }
 }
 
-/// The optimiser's tensors by name: `mean.<PEFT name>`, `square.<PEFT name>`.
+/// The optimiser's tensors by name: `exp_avg.<PEFT name>`, `exp_avg_sq.<PEFT name>`.
 fn moments<'a>(
     names: &'a [String],
     which: &'static str,

@@ -1,4 +1,4 @@
-//! A whole model: embedding, layers, last norm, unembedding.
+//! A whole model: embedding, layers, last norm, LM head.
 
 use std::path::Path;
 
@@ -92,7 +92,7 @@ impl Model {
         if let Some(last) = shape.last_mut() {
             *last = vocab;
         }
-        head::logits(&hidden_nd, &self.weights.unembed)?.f_reshape(&shape)
+        head::logits(&hidden_nd, &self.weights.lm_head)?.f_reshape(&shape)
     }
 }
 

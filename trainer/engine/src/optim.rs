@@ -32,13 +32,16 @@ pub struct AdamConfig {
     pub skip_over: f64,
 }
 
-/// Running means, one pair a parameter.
+/// Running means, one pair a parameter, named as torch names them.
+///
+/// # Shapes
+/// Each that of its parameter, f32, in [`Lora::params`]' order.
 #[derive(Debug)]
 pub struct AdamState {
     /// Mean of gradients.
-    pub mean: Vec<Tensor>,
+    pub exp_avg: Vec<Tensor>,
     /// Mean of their squares.
-    pub square: Vec<Tensor>,
+    pub exp_avg_sq: Vec<Tensor>,
     /// Steps taken.
     pub steps: u64,
 }
@@ -170,8 +173,8 @@ impl AdamState {
                 .collect::<Result<_, _>>()
         };
         Ok(Self {
-            mean: zeros()?,
-            square: zeros()?,
+            exp_avg: zeros()?,
+            exp_avg_sq: zeros()?,
             steps: 0,
         })
     }
@@ -199,20 +202,22 @@ impl AdamState {
         if !(grad_norm * rates.clip_coef).is_finite() || grad_norm * rates.clip_coef > LONGEST {
             return Err(StepError::NotFinite { norm: grad_norm });
         }
-        let (mut mean, mut square) = (Vec::new(), Vec::new());
-        let mut old = gradients.iter().zip(self.mean.iter().zip(&self.square));
+        let (mut exp_avg, mut exp_avg_sq) = (Vec::new(), Vec::new());
+        let mut old = gradients
+            .iter()
+            .zip(self.exp_avg.iter().zip(&self.exp_avg_sq));
         let lora = lora.try_map(|param| {
             let Some((gradient, (m, v))) = old.next() else {
                 return Err(StepError::NoGradients);
             };
             let (param, m, v) = rates.apply(param, gradient, m, v)?;
-            mean.push(m);
-            square.push(v);
+            exp_avg.push(m);
+            exp_avg_sq.push(v);
             Ok(param)
         })?;
         let state = Self {
-            mean,
-            square,
+            exp_avg,
+            exp_avg_sq,
             steps: self.steps + 1,
         };
         Ok(Stepped {
@@ -256,8 +261,8 @@ impl Rates {
         &self,
         param: &Tensor,
         gradient: &Tensor,
-        mean: &Tensor,
-        square: &Tensor,
+        exp_avg: &Tensor,
+        exp_avg_sq: &Tensor,
     ) -> Result<(Tensor, Tensor, Tensor), TchError> {
         let AdamConfig {
             learning_rate,
@@ -268,16 +273,16 @@ impl Rates {
             ..
         } = self.config;
         let gradient = gradient.f_mul_scalar(self.clip_coef)?;
-        let mean = mean.f_lerp(&gradient, 1.0 - beta1)?;
+        let exp_avg = exp_avg.f_lerp(&gradient, 1.0 - beta1)?;
         let fresh = gradient.f_square()?.f_mul_scalar(1.0 - beta2)?;
-        let square = square.f_mul_scalar(beta2)?.f_add(&fresh)?;
-        let scale = square
+        let exp_avg_sq = exp_avg_sq.f_mul_scalar(beta2)?.f_add(&fresh)?;
+        let denom = exp_avg_sq
             .f_sqrt()?
             .f_div_scalar(self.bias_correction2_sqrt)?
             .f_add_scalar(eps)?;
         let kept = param.f_mul_scalar(1.0 - learning_rate * weight_decay)?;
-        let param = kept.f_sub(&mean.f_div(&scale)?.f_mul_scalar(self.step_size)?)?;
-        Ok((param, mean, square))
+        let param = kept.f_sub(&exp_avg.f_div(&denom)?.f_mul_scalar(self.step_size)?)?;
+        Ok((param, exp_avg, exp_avg_sq))
     }
 }
 

@@ -121,7 +121,7 @@ impl Run {
         &mut self,
         begun: ParamsVersion,
         out: &mut TrainOut,
-    ) -> Result<(), AbsorbError> {
+    ) -> Result<(), AccumulateError> {
         if begun != self.version {
             return Err(Stale.into());
         }
@@ -256,7 +256,7 @@ impl From<Snapshot> for Run {
 
 /// Why gradients were not added.
 #[derive(Debug, thiserror::Error)]
-pub enum AbsorbError {
+pub enum AccumulateError {
     /// They came too late.
     #[error(transparent)]
     Stale(#[from] Stale),

@@ -3,7 +3,7 @@
 //! One call of `backward` over a whole model cannot be interrupted, and a chat that shares the thread
 //! would wait for it. So a job takes the vector-Jacobian product of one layer at a time, from a graph that it kept
 //! on the way up where memory allows, else from one that it computes again. Samples that begin alike are
-//! computed once ([`crate::pack`]). A *slice* is a layer of a chunk of positions, or a chunk of the unembedding;
+//! computed once ([`crate::pack`]). A *slice* is a layer of a chunk of positions, or a chunk of the LM head;
 //! [`TrainJob::advance`] runs as many as fit a time budget. What is computed, and in
 //! which order, depends on the batch and on [`SliceSizes`] alone: time decides only where a job pauses.
 //!
@@ -51,7 +51,7 @@ pub struct TrainJob {
 /// What a forward job is asked for, beside the log-probabilities of targets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Positions of each datum, ascending; `None` is every position. The unembedding, most of the work for
+    /// Positions of each datum, ascending; `None` is every position. The LM head, most of the work for
     /// a small model, is computed at no others.
     pub positions: Option<Vec<Vec<usize>>>,
     /// How many of the likeliest tokens at each; 0 is none.

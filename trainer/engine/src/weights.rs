@@ -35,7 +35,7 @@ pub struct Weights {
     /// The last RMSNorm, `[d]`.
     pub norm: Tensor,
     /// `[vocab, d]`; the embedding itself where tied.
-    pub unembed: Tensor,
+    pub lm_head: Tensor,
 }
 
 /// Loads all weights of a directory as `kind`.
@@ -50,7 +50,7 @@ pub fn load(dir: &Path, family: &Family, kind: Kind) -> Result<Weights, LoadErro
     let layers = (0..family.n_layers)
         .map(|i| layer(family, i, &files, kind))
         .collect::<Result<_, LoadError>>()?;
-    let unembed = if family.tied {
+    let lm_head = if family.tied {
         embed.shallow_clone()
     } else {
         get(UNEMBED)?
@@ -59,7 +59,7 @@ pub fn load(dir: &Path, family: &Family, kind: Kind) -> Result<Weights, LoadErro
         embed,
         layers,
         norm: files.tensor(NORM, Kind::Float)?,
-        unembed,
+        lm_head,
     })
 }
 

@@ -11,6 +11,7 @@ use crate::adapter::{self, BaseId, BaseSpec};
 use crate::checkpoint;
 use crate::loss::Loss;
 use crate::runs::{RunLimit, Runs};
+use crate::tensors;
 use crate::testing::write_tiny_model;
 use crate::train::{SliceSizes, TrainJob};
 
@@ -80,7 +81,7 @@ fn train(run: &mut Run, model: &Model, salt: u32) -> StepOut {
 fn same(a: &Run, b: &Run) -> bool {
     let tensors = |run: &Run| -> Vec<Tensor> {
         let adam = &run.state.adam;
-        let moments = adam.mean.iter().chain(&adam.square);
+        let moments = adam.exp_avg.iter().chain(&adam.exp_avg_sq);
         run.lora()
             .params()
             .chain(moments)
@@ -140,6 +141,30 @@ fn going_on_from_a_checkpoint_changes_no_bit() {
 }
 
 #[test]
+fn a_checkpoint_of_the_first_format_is_read() {
+    let model = model();
+    let dir = tempfile::tempdir().unwrap();
+    let mut run = Run::new(&model, &config()).unwrap();
+    train(&mut run, &model, 1);
+    let folder = save(&run, dir.path(), "one", &Value::Null);
+    let file = folder.join("optimizer.safetensors");
+    let moments = tensors::read(&file).unwrap();
+    assert!(moments.keys().all(|name| name.starts_with("exp_avg")));
+    let older = moments.iter().map(|(name, tensor)| {
+        let name = name.replace("exp_avg_sq.", "square.");
+        (name.replace("exp_avg.", "mean."), tensor)
+    });
+    tensors::write(&file, older).unwrap();
+    let file = folder.join("state.json");
+    let state = std::fs::read_to_string(&file).unwrap();
+    let older = state.replace("\"format\": 2", "\"format\": 1");
+    assert_ne!(older, state);
+    std::fs::write(&file, older).unwrap();
+    let saved = checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();
+    assert!(same(&run, &Run::from(saved)));
+}
+
+#[test]
 fn gradients_add_up_until_the_step() {
     let model = model();
     let mut apart = Run::new(&model, &config()).unwrap();
@@ -182,7 +207,7 @@ fn a_job_that_is_dropped_or_late_leaves_nothing() {
     let refused = run
         .accumulate_grads(version, &mut late.finish(&model).unwrap())
         .unwrap_err();
-    assert!(matches!(refused, AbsorbError::Stale(_)));
+    assert!(matches!(refused, AccumulateError::Stale(_)));
     assert!(run.gradients.is_empty());
 }
 
@@ -258,8 +283,8 @@ fn only_the_adapter_is_trained() {
     let adam = &run.state.adam;
     let sizes = |tensors: &[Tensor]| tensors.iter().map(Tensor::size).collect::<Vec<_>>();
     let params: Vec<_> = run.lora().params().map(Tensor::size).collect();
-    assert_eq!(sizes(&adam.mean), params);
-    assert_eq!(sizes(&adam.square), params);
+    assert_eq!(sizes(&adam.exp_avg), params);
+    assert_eq!(sizes(&adam.exp_avg_sq), params);
     assert_eq!(params.len(), 2 * 7 * 2);
     let n: i64 = params.iter().map(|size| size.iter().product::<i64>()).sum();
     assert_eq!(usize::try_from(n).unwrap(), run.lora().n_params());

@@ -11,7 +11,7 @@ use crate::head::TopK;
 use crate::loss::{Loss, Signal};
 use crate::pack::{Row, to_i64};
 
-/// A place of a row that goes through the unembedding.
+/// A place of a row that goes through the LM head.
 #[derive(Debug)]
 pub(super) struct LossPosition {
     place: usize,

@@ -97,9 +97,9 @@ fn by_autograd(model: &Model, lora: &Lora, datums: &[Datum], loss: Loss) -> (f64
             .map(|(&l, &signal)| loss.term(f64::from(l), signal))
             .collect();
         total += terms.iter().map(|term| term.loss).sum::<f64>();
-        let slopes: Vec<f64> = terms.iter().map(|term| term.grad_logprob).collect();
-        let slopes = Tensor::from_slice(&slopes).to_kind(Kind::Float);
-        (logprobs * slopes).sum(Kind::Float).backward();
+        let grads: Vec<f64> = terms.iter().map(|term| term.grad_logprob).collect();
+        let grads = Tensor::from_slice(&grads).to_kind(Kind::Float);
+        (logprobs * grads).sum(Kind::Float).backward();
     }
     (total, leaves.params().map(Tensor::grad).collect())
 }

@@ -106,7 +106,7 @@ pub struct Slices {
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) samples: Vec<Sample>,
-    /// Of each sample, which positions go through the unembedding.
+    /// Of each sample, which positions go through the LM head.
     pub(super) wanted: Vec<Vec<bool>>,
     pub(super) loss: Option<Loss>,
     pub(super) top_k: usize,
@@ -124,7 +124,7 @@ impl Work {
         self.lora.as_ref()?.layer(layer)
     }
 
-    /// Whether a position goes through the unembedding for this sample.
+    /// Whether a position goes through the LM head for this sample.
     pub(super) fn is_wanted(&self, sample: usize, position: usize) -> bool {
         self.wanted[sample][position]
     }

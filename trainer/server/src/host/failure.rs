@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 
 use metaclaw_engine::{
     adapter::AdapterError, datum::TrainInputError, engine::EngineError, generate::GenerateError,
-    lora::LoraError, optim::StepError, run::AbsorbError, runs::UnknownRun, template::RenderError,
-    tensors::FileError, tokenizer::EncodeError, train::TrainError,
+    lora::LoraError, optim::StepError, run::AccumulateError, runs::UnknownRun,
+    template::RenderError, tensors::FileError, tokenizer::EncodeError, train::TrainError,
 };
 
 use crate::error::ApiError;
@@ -20,7 +20,7 @@ pub(super) enum RunError {
     #[error("{0}")]
     Train(#[from] TrainError),
     #[error("{0}")]
-    Absorb(#[from] AbsorbError),
+    Accumulate(#[from] AccumulateError),
     #[error("{0}")]
     Step(#[from] StepError),
     #[error("{0}")]
@@ -34,8 +34,8 @@ impl From<RunError> for ApiError {
             RunError::Unknown(_) => Self::not_found("run_not_found", text),
             RunError::Lora(error) => lora(&error, text),
             RunError::Train(error) => train(&error, text),
-            RunError::Absorb(AbsorbError::Stale(_)) => Self::conflict(text),
-            RunError::Absorb(AbsorbError::Torch(_)) => Self::internal(text),
+            RunError::Accumulate(AccumulateError::Stale(_)) => Self::conflict(text),
+            RunError::Accumulate(AccumulateError::Torch(_)) => Self::internal(text),
             RunError::Step(error) => step(&error, text),
             RunError::Adapter(error) => adapter(&error, text),
         }
