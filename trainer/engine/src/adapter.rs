@@ -64,6 +64,9 @@ pub fn folder_of(checkpoint_dir: &Path, name: &AdapterName) -> PathBuf {
 /// One that is there with the same content is left as it is; one of that content in
 /// `<checkpoint_dir>/checkpoints/<name>` lends its numbers by hard link.
 ///
+/// # Shapes
+/// Of `lora` those that [`Lora::init`] makes; f32, f16 or bf16, written as f32.
+///
 /// # Errors
 /// The system's refusal.
 pub fn save(
@@ -101,6 +104,9 @@ pub fn existing(checkpoint_dir: &Path, name: &AdapterName) -> Result<PathBuf, Ad
 }
 
 /// Loads the adapter `<checkpoint_dir>/adapters/<name>`.
+///
+/// # Shapes
+/// As [`read`].
 ///
 /// # Errors
 /// As [`existing`] and [`read`].
@@ -196,6 +202,9 @@ pub fn bytes(folder: &Path, base: &BaseSpec) -> Result<usize, AdapterError> {
 ///
 /// Of another base: refused by `metaclaw.json` where it is there, else by the last part of
 /// `base_model_name_or_path`, which is all that PEFT keeps.
+///
+/// # Shapes
+/// Those that [`Lora::init`] makes; f32, on the CPU.
 ///
 /// # Errors
 /// [`AdapterError`] naming the file, and the field or tensor.

@@ -42,6 +42,9 @@ impl Snapshot {
     /// Handles of its own on the same numbers, on `device` and, if that is another, copied: parameters and state
     /// are never written in place, so another thread can save them while training goes on.
     ///
+    /// # Shapes
+    /// As they are, f32.
+    ///
     /// # Errors
     /// What libtorch refuses.
     pub fn to_device(&self, device: Device) -> Result<Self, TchError> {
@@ -71,6 +74,9 @@ pub fn folder_of(checkpoint_dir: &Path, name: &CheckpointName) -> PathBuf {
 /// Gradients that wait for a step are not part of it.
 ///
 /// The numbers of `<checkpoint_dir>/adapters/<name>` are linked where they are the same.
+///
+/// # Shapes
+/// Of `snapshot`: parameters as [`Lora::init`] makes them and moments of their shapes; written as f32.
 ///
 /// # Errors
 /// The system's refusal.
@@ -116,6 +122,9 @@ pub fn existing(checkpoint_dir: &Path, name: &CheckpointName) -> Result<PathBuf,
 }
 
 /// Loads `<checkpoint_dir>/checkpoints/<name>`.
+///
+/// # Shapes
+/// Parameters as [`Lora::init`] makes them and moments of their shapes; f32, on the CPU.
 ///
 /// # Errors
 /// As [`adapter::read`], a state or an optimiser file that is missing, damaged or does not fit, and an adapter that

@@ -33,7 +33,8 @@ const N_EXACT: i64 = 64;
 /// probability, and their rows are little to read beside the whole LM head.
 ///
 /// # Shapes
-/// `hidden_nd`: after the last norm, f32. `lm_head_vd`: the LM head. Returns `[n, v]`.
+/// `hidden_nd`: `[n, d]`, after the last norm, f32. `lm_head_vd`: `[v, d]`, the LM head, any float dtype. Returns
+/// `[n, v]`, f32.
 ///
 /// # Errors
 /// What libtorch refuses.
@@ -62,7 +63,7 @@ impl LogProbs {
     /// Untempered, over the full vocabulary.
     ///
     /// # Shapes
-    /// As [`logits`].
+    /// As [`logits`]: `[n, d]` f32, and `[v, d]` in any float dtype.
     ///
     /// # Errors
     /// What libtorch refuses.
@@ -74,7 +75,7 @@ impl LogProbs {
     /// Those of the targets, row-major.
     ///
     /// # Shapes
-    /// `targets_nk`: i64. Returns `n * k` numbers.
+    /// `targets_nk`: `[n, k]`, i64. Returns `n * k` numbers, f32.
     ///
     /// # Errors
     /// When a target is beyond the vocabulary.
@@ -104,7 +105,8 @@ impl LogProbs {
     /// By the logits it is the gradient at each target minus `softmax * sum of the position's gradients`.
     ///
     /// # Shapes
-    /// `targets_nk`: i64, `gradients_nk`: f32. Returns `[n, d]` in the dtype of `lm_head_vd`.
+    /// `targets_nk`: `[n, k]`, i64. `gradients_nk`: `[n, k]`, f32. `lm_head_vd`: `[v, d]`. Returns `[n, d]` in the dtype of
+    /// `lm_head_vd`.
     ///
     /// # Errors
     /// What libtorch refuses.

@@ -86,6 +86,9 @@ impl Lora {
     ///
     /// Every matrix draws from a generator of its own, so a seed gives the same values whatever else is adapted.
     ///
+    /// # Shapes
+    /// `A`: `[rank, d_in]`, `B`: `[d_out, rank]` of each target, widths as [`LayerDims`] has them; f32, on the CPU.
+    ///
     /// # Errors
     /// What [`LoraSpec::checked`] refuses, and libtorch.
     pub fn init(
@@ -111,6 +114,9 @@ impl Lora {
     }
 
     /// A set from tensors by their PEFT names, as f32.
+    ///
+    /// # Shapes
+    /// `tensors`: as [`Lora::init`] makes them, in any float dtype. Returns f32.
     ///
     /// # Errors
     /// A missing, unexpected or misshaped tensor, by name.
@@ -165,6 +171,9 @@ impl Lora {
     }
 
     /// The adapters of layer `i`, if the model has that many layers.
+    ///
+    /// # Shapes
+    /// As [`Lora::init`] makes them, in the dtype of the set.
     pub fn layer(&self, i: usize) -> Option<&LayerLora> {
         self.layers.get(i)
     }
@@ -180,6 +189,9 @@ impl Lora {
     }
 
     /// Every parameter in the one order that gradients and optimiser state share.
+    ///
+    /// # Shapes
+    /// Of each adapted projection `[rank, d_in]`, then `[d_out, rank]`; f32 but for what [`Lora::to_kind`] made.
     pub fn params(&self) -> impl Iterator<Item = &Tensor> {
         self.layers.iter().flat_map(LayerLora::params)
     }
@@ -197,6 +209,9 @@ impl Lora {
 
     /// The same set with every parameter replaced, in the order of [`Lora::params`].
     ///
+    /// # Shapes
+    /// `f` is given, and must return, those of [`Lora::params`]; the dtype may change.
+    ///
     /// # Errors
     /// The first that `f` returns.
     pub fn try_map<E>(&self, mut f: impl FnMut(&Tensor) -> Result<Tensor, E>) -> Result<Self, E> {
@@ -209,6 +224,9 @@ impl Lora {
     }
 
     /// A second handle on the same storage.
+    ///
+    /// # Shapes
+    /// As they are.
     #[must_use]
     pub fn shallow_clone(&self) -> Self {
         let clone = |t: &Tensor| Ok::<_, std::convert::Infallible>(t.shallow_clone());
@@ -219,6 +237,9 @@ impl Lora {
     }
 
     /// A copy for serving: no gradients, f32, the scale multiplied into every `B`.
+    ///
+    /// # Shapes
+    /// As they are, f32.
     ///
     /// # Errors
     /// What libtorch refuses.
@@ -231,6 +252,9 @@ impl Lora {
     }
 
     /// A copy without gradients, in another dtype or on another device.
+    ///
+    /// # Shapes
+    /// As they are, in `kind`.
     ///
     /// # Errors
     /// What libtorch refuses.

@@ -164,6 +164,9 @@ impl AdamConfig {
 impl AdamState {
     /// Before the first step.
     ///
+    /// # Shapes
+    /// The state is `[rank, d_in]` or `[d_out, rank]`, as each parameter is; f32.
+    ///
     /// # Errors
     /// What libtorch refuses.
     pub fn new(lora: &Lora) -> Result<Self, TchError> {

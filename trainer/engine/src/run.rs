@@ -99,6 +99,9 @@ impl Run {
     }
 
     /// The parameters as they are.
+    ///
+    /// # Shapes
+    /// As [`Lora::init`] makes them; f32, on the device of the base.
     pub fn lora(&self) -> &Lora {
         &self.state.lora
     }
@@ -114,6 +117,9 @@ impl Run {
     }
 
     /// Adds a finished job's gradients to those that wait.
+    ///
+    /// # Shapes
+    /// Of `out` one gradient a parameter, of its shape, f32, in [`Lora::params`]' order.
     ///
     /// # Errors
     /// [`Stale`] when the parameters have changed since the job began; nothing is added.
@@ -187,6 +193,9 @@ impl Run {
 
     /// Handles on all that training goes on from, for another thread to save: nothing is copied on this one.
     ///
+    /// # Shapes
+    /// As [`AdamState`] and [`Lora`] have them; f32.
+    ///
     /// # Errors
     /// What libtorch refuses.
     pub fn snapshot(&self) -> Result<Snapshot, AdapterError> {
@@ -195,6 +204,9 @@ impl Run {
 
     /// Goes on from a snapshot of the checkpoint `name`; rank, alpha and targets become its own, waiting gradients
     /// are dropped. Returns the steps behind it.
+    ///
+    /// # Shapes
+    /// As [`Run::snapshot`] gives them; those of its own rank and targets take the place of the run's.
     ///
     /// # Errors
     /// What libtorch refuses; the run is as it was.

@@ -63,6 +63,9 @@ pub struct Wanted {
 impl TrainJob {
     /// Gradients of a loss by the parameters of `lora`, which is not changed.
     ///
+    /// # Shapes
+    /// `lora`: as [`Lora::init`] makes it for the model, f32. The gradients of the result: one a parameter, of its shape, f32.
+    ///
     /// # Errors
     /// A datum that does not fit the model, the loss or the memory, or an adapter of another depth.
     pub fn forward_backward(
@@ -89,6 +92,9 @@ impl TrainJob {
     }
 
     /// Log-probabilities of the targets, and the likeliest tokens; without `lora` they are the base's.
+    ///
+    /// # Shapes
+    /// `lora`: as [`Lora::init`] makes it for the model, f32.
     ///
     /// # Errors
     /// A datum that does not fit the model or the memory, positions that are not there, `top_k` over the vocabulary,

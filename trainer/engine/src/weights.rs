@@ -18,7 +18,7 @@ pub use self::error::LoadError;
 pub use self::fingerprint::fingerprint;
 use self::index::SafeFiles;
 pub use self::shapes::expected;
-use self::shapes::{EMBED, NORM, UNEMBED};
+use self::shapes::{EMBED, LM_HEAD, NORM};
 use crate::family::Family;
 use crate::layer::LayerWeights;
 use crate::linear::Linear;
@@ -40,6 +40,9 @@ pub struct Weights {
 
 /// Loads all weights of a directory as `kind`.
 ///
+/// # Shapes
+/// Those of [`Weights`], and of each layer those of [`LayerWeights`].
+///
 /// # Errors
 /// [`LoadError`] naming the file, and the tensor that is missing, unexpected or misshaped.
 pub fn load(dir: &Path, family: &Family, kind: Kind) -> Result<Weights, LoadError> {
@@ -53,7 +56,7 @@ pub fn load(dir: &Path, family: &Family, kind: Kind) -> Result<Weights, LoadErro
     let lm_head = if family.tied {
         embed.shallow_clone()
     } else {
-        get(UNEMBED)?
+        get(LM_HEAD)?
     };
     Ok(Weights {
         embed,
