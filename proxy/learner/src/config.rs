@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use metaclaw_chat::{AgentId, Span};
 use metaclaw_reward::Rule;
+use metaclaw_trainer_api::{DEFAULT_ALPHA, DEFAULT_RANK};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Everything that the learner reads of the configuration: deserialised from its root.
@@ -178,8 +179,8 @@ impl Default for RlConfig {
             weight_decay: 0.0,
             clip_norm: 1.0,
             warmup_steps: 3,
-            lora_rank: 32,
-            lora_alpha: 32.0,
+            lora_rank: DEFAULT_RANK,
+            lora_alpha: f64::from(DEFAULT_ALPHA),
             targets: Words(targets.map(str::to_owned).to_vec()),
             batch_size: 4,
             max_wait: Span::mins(8 * 60),

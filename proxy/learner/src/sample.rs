@@ -10,7 +10,7 @@ use std::{
 
 use metaclaw_chat::{Role, Score, TurnId};
 use metaclaw_reward::{Evidence, count_words};
-use metaclaw_trainer_api::wire::DEFAULT_TEMPERATURE;
+use metaclaw_trainer_api::DEFAULT_TEMPERATURE;
 use metaclaw_turns::{StreamEnd, Tokens, Turn, TurnKind, TurnState};
 
 use crate::config::Methods;

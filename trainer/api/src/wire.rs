@@ -15,15 +15,13 @@ pub use self::{
     },
     health::{Capabilities, Health},
     text::{
-        DEFAULT_TEMPERATURE, SampleReply, SampleRequest, Sampled, SampledSequence, Stop,
-        TokenizeReply, TokenizeRequest,
+        SampleReply, SampleRequest, Sampled, SampledSequence, Stop, TokenizeReply, TokenizeRequest,
     },
     train::{
         AdamSettings, CheckpointInfo, CheckpointLoadReply, CheckpointLoadRequest,
         CheckpointSaveReply, CheckpointSaveRequest, CheckpointsReply, CreateReply, CreateRequest,
-        DEFAULT_LEARNING_RATE, DEFAULT_RANK, ForwardBackwardReply, ForwardBackwardRequest,
-        ForwardReply, ForwardRequest, LossFnOutput, OptimStepReply, OptimStepRequest,
-        SaveWeightsReply, SaveWeightsRequest,
+        ForwardBackwardReply, ForwardBackwardRequest, ForwardReply, ForwardRequest, LossFnOutput,
+        OptimStepReply, OptimStepRequest, SaveWeightsReply, SaveWeightsRequest,
     },
 };
 

@@ -6,13 +6,15 @@ use std::time::Instant;
 
 use metaclaw_engine::engine::{Dtype, Engine, EngineConfig};
 use metaclaw_engine::generate::{Finished, GenerateError, GenerateEvent, GenerateRequest};
+use metaclaw_engine::sampler::SamplingParams;
+use metaclaw_trainer_terms::AdapterName;
 use serde_json::json;
 
 type Failure = Box<dyn std::error::Error>;
 
 struct Options {
     config: EngineConfig,
-    adapter: Option<String>,
+    adapter: Option<AdapterName>,
     prompt: String,
 }
 
@@ -32,8 +34,8 @@ fn main() -> Result<(), Failure> {
     ));
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     runtime.block_on(async {
-        answer(&engine, &options.prompt, options.adapter.as_deref()).await?;
-        measure(&engine, options.adapter.as_deref()).await
+        answer(&engine, &options.prompt, options.adapter.as_ref()).await?;
+        measure(&engine, options.adapter.as_ref()).await
     })
 }
 
@@ -50,7 +52,7 @@ fn options() -> Result<Options, Failure> {
             "--threads" => config.threads = args.next().ok_or("how many threads?")?.parse()?,
             "--adapter" => {
                 config.checkpoint_dir = args.next().ok_or("which checkpoint folder?")?.into();
-                adapter = args.next();
+                adapter = args.next().map(|name| name.parse()).transpose()?;
             }
             _ => prompt = arg,
         }
@@ -62,14 +64,18 @@ fn options() -> Result<Options, Failure> {
     })
 }
 
-async fn answer(engine: &Engine, prompt: &str, adapter: Option<&str>) -> Result<(), Failure> {
+async fn answer(
+    engine: &Engine,
+    prompt: &str,
+    adapter: Option<&AdapterName>,
+) -> Result<(), Failure> {
     let tokenizer = engine.tokenizer();
     let text = tokenizer.render(&[json!({"role": "user", "content": prompt})], None, true)?;
     let request = GenerateRequest {
         prompt_ids: tokenizer.encode_rendered(&text)?,
-        temperature: 0.0,
+        sampling: SamplingParams::greedy(),
         max_tokens: 64,
-        adapter: adapter.map(str::to_owned),
+        adapter: adapter.cloned(),
         ..GenerateRequest::default()
     };
     let mut stream = engine.generate(request).await?;
@@ -82,7 +88,7 @@ async fn answer(engine: &Engine, prompt: &str, adapter: Option<&str>) -> Result<
     Ok(())
 }
 
-async fn measure(engine: &Engine, adapter: Option<&str>) -> Result<(), Failure> {
+async fn measure(engine: &Engine, adapter: Option<&AdapterName>) -> Result<(), Failure> {
     say("(in brackets: processor time, which a busy machine does not change much)\n");
     for (n_prompt, n_reply, temperature) in [
         (1024, 1, 0.0),
@@ -108,7 +114,7 @@ async fn measure(engine: &Engine, adapter: Option<&str>) -> Result<(), Failure> 
 }
 
 /// Replies at once: tokens of all of them, and the processor time of each.
-async fn together(engine: &Engine, adapter: Option<&str>, n: u32) -> Result<(), Failure> {
+async fn together(engine: &Engine, adapter: Option<&AdapterName>, n: u32) -> Result<(), Failure> {
     const N_REPLY: usize = 64;
     let mut streams = Vec::new();
     let (begun, cpu) = (Instant::now(), cpu_seconds());
@@ -128,7 +134,7 @@ async fn together(engine: &Engine, adapter: Option<&str>, n: u32) -> Result<(), 
 }
 
 /// The first token of a conversation of 1,500 ids, and of its next turn.
-async fn next_turn(engine: &Engine, adapter: Option<&str>) -> Result<(), Failure> {
+async fn next_turn(engine: &Engine, adapter: Option<&AdapterName>) -> Result<(), Failure> {
     let mut ids: Vec<u32> = (0..1500).map(|i| 2000 + i * 7 % 30_000).collect();
     for turn in ["first turn", "next turn"] {
         let (begun, cpu) = (Instant::now(), cpu_seconds());
@@ -148,14 +154,18 @@ async fn next_turn(engine: &Engine, adapter: Option<&str>) -> Result<(), Failure
     Ok(())
 }
 
-fn request(adapter: Option<&str>, prompt_ids: Vec<u32>, max_tokens: usize) -> GenerateRequest {
+fn request(
+    adapter: Option<&AdapterName>,
+    prompt_ids: Vec<u32>,
+    max_tokens: usize,
+) -> GenerateRequest {
     GenerateRequest {
         prompt_ids,
         max_tokens,
-        temperature: 0.0,
+        sampling: SamplingParams::greedy(),
         ignore_eos: true,
         seed: Some(1),
-        adapter: adapter.map(str::to_owned),
+        adapter: adapter.cloned(),
         ..GenerateRequest::default()
     }
 }
@@ -215,7 +225,7 @@ fn cpu_seconds() -> f64 {
 /// Times one reply. Prompts differ, so that no prefix is kept.
 async fn timed(
     engine: &Engine,
-    adapter: Option<&str>,
+    adapter: Option<&AdapterName>,
     n_prompt: u32,
     n_reply: usize,
     temperature: f64,
@@ -223,7 +233,10 @@ async fn timed(
     let first_id = n_prompt + u32::try_from(n_reply).unwrap_or(0);
     let ids = (0..n_prompt).map(|i| 1000 + (first_id * 31 + i * 17) % 20_000);
     let request = GenerateRequest {
-        temperature,
+        sampling: SamplingParams {
+            temperature,
+            ..SamplingParams::default()
+        },
         ..request(adapter, ids.collect(), n_reply)
     };
     let (begun, cpu) = (Instant::now(), cpu_seconds());

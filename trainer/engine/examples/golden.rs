@@ -7,7 +7,6 @@ use std::error::Error;
 use std::path::Path;
 
 use metaclaw_engine::adapter::{self, BaseId};
-use metaclaw_engine::datum::TrainDatum;
 use metaclaw_engine::lora::LoraSpec;
 use metaclaw_engine::loss::Loss;
 use metaclaw_engine::model::Model;
@@ -15,6 +14,7 @@ use metaclaw_engine::optim::AdamConfig;
 use metaclaw_engine::run::{Run, RunConfig};
 use metaclaw_engine::train::{SliceSizes, TrainJob};
 use metaclaw_engine::{tensors, weights};
+use metaclaw_trainer_terms::Datum;
 use tch::{Kind, Tensor};
 
 /// "What is the capital of France?" and a wrong answer, as SmolLM2 counts them, cut anywhere: any ids will do.
@@ -42,13 +42,7 @@ fn write(folder: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
         ..LoraSpec::default()
     };
     let mut run = Run::new(&model, &RunConfig { lora, seed: 1 })?;
-    let datum = TrainDatum {
-        input_ids: IDS[..15].to_vec(),
-        target_ids: IDS[1..].to_vec(),
-        targets_per_position: 1,
-        weights: Some(vec![1.0; 15]),
-        ..TrainDatum::default()
-    };
+    let datum = Datum::cross_entropy(IDS[..15].to_vec(), IDS[1..].to_vec(), vec![1.0; 15])?;
     for _ in 0..3 {
         let (version, sizes) = (run.version(), SliceSizes::default());
         let (datums, loss) = ([datum.clone()], Loss::CrossEntropy);
@@ -63,7 +57,7 @@ fn write(folder: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
         name: "golden".into(),
         fingerprint: "golden".into(),
     };
-    let saved = adapter::save(out, "golden", run.lora(), &base, run.step())?.folder;
+    let saved = adapter::save(out, &"golden".parse()?, run.lora(), &base, run.step())?.folder;
     let adapter = out.join("adapter");
     if adapter.exists() {
         std::fs::remove_dir_all(&adapter)?;

@@ -3,13 +3,12 @@
 //! `cargo run --release -p metaclaw-engine --example step -- MODEL CACHE NUMBERS..`, where MODEL is a GGUF file and the
 //! numbers, all of which may be left out from the end: samples (4), tokens of each (120), tokens of each that have
 //! a loss (a third), first tokens that all have in common (0), megabytes for activations (half of what is free),
-//! tokens of a chunk, positions of the unembedding. Rank 16. Set what the trainer's launcher sets.
+//! tokens of a chunk, positions of the LM head. Rank 16. Set what the trainer's launcher sets.
 
 use std::error::Error;
 use std::path::Path;
 use std::time::Instant;
 
-use metaclaw_engine::datum::TrainDatum;
 use metaclaw_engine::lora::LoraSpec;
 use metaclaw_engine::loss::Loss;
 use metaclaw_engine::model::Model;
@@ -18,6 +17,7 @@ use metaclaw_engine::rng::SplitMix64;
 use metaclaw_engine::run::{Run, RunConfig};
 use metaclaw_engine::train::{SliceSizes, TrainJob, TrainOut};
 use metaclaw_engine::weights;
+use metaclaw_trainer_terms::{Datum, DatumError};
 use tch::{Kind, Tensor};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let default = SliceSizes::default();
     let or = |i: usize, default: usize| numbers.get(i).copied().unwrap_or(default);
     let n_tokens = or(1, 120);
-    let batch = noise(or(0, 4), n_tokens, or(2, n_tokens / 3), or(3, 0));
+    let batch = noise(or(0, 4), n_tokens, or(2, n_tokens / 3), or(3, 0))?;
     let sizes = SliceSizes {
         memory: numbers.get(4).map(|megabytes| megabytes << 20),
         chunk_tokens: or(5, default.chunk_tokens),
@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Four steps; the run after them.
-fn measure(model: &Model, batch: &[TrainDatum], sizes: SliceSizes) -> Result<Run, Box<dyn Error>> {
+fn measure(model: &Model, batch: &[Datum], sizes: SliceSizes) -> Result<Run, Box<dyn Error>> {
     let lora = LoraSpec {
         rank: 16,
         ..LoraSpec::default()
@@ -102,10 +102,10 @@ fn measure(model: &Model, batch: &[TrainDatum], sizes: SliceSizes) -> Result<Run
 fn apart(
     model: &Model,
     run: &Run,
-    batch: &[TrainDatum],
+    batch: &[Datum],
     sizes: SliceSizes,
 ) -> Result<TrainOut, Box<dyn Error>> {
-    let one = |datum: &TrainDatum| {
+    let one = |datum: &Datum| {
         let (datums, loss) = (std::slice::from_ref(datum), Loss::CrossEntropy);
         TrainJob::forward_backward(model, run.lora(), datums, loss, sizes)?.finish(model)
     };
@@ -119,7 +119,12 @@ fn apart(
 }
 
 /// Random ids, the first `shared` of which are the same in every sample; the loss is on the last `reply`.
-fn noise(n_samples: usize, n_tokens: usize, reply: usize, shared: usize) -> Vec<TrainDatum> {
+fn noise(
+    n_samples: usize,
+    n_tokens: usize,
+    reply: usize,
+    shared: usize,
+) -> Result<Vec<Datum>, DatumError> {
     let mut rng = SplitMix64::new(3);
     let prompt: Vec<u32> = (7..49_000).step_by(31).cycle().take(shared).collect();
     let mut datum = || {
@@ -128,13 +133,7 @@ fn noise(n_samples: usize, n_tokens: usize, reply: usize, shared: usize) -> Vec<
         ids[..shared].copy_from_slice(&prompt);
         let mut weights = vec![0.0; n_tokens - reply];
         weights.resize(n_tokens, 1.0 / (reply * n_samples) as f32);
-        TrainDatum {
-            input_ids: ids[..n_tokens].to_vec(),
-            target_ids: ids[1..].to_vec(),
-            targets_per_position: 1,
-            weights: Some(weights),
-            ..TrainDatum::default()
-        }
+        Datum::cross_entropy(ids[..n_tokens].to_vec(), ids[1..].to_vec(), weights)
     };
     (0..n_samples).map(|_| datum()).collect()
 }
@@ -159,21 +158,20 @@ fn peak_megabytes() -> usize {
 }
 
 /// The samples of the golden values: text, on which a model is surer than on noise.
-fn text() -> Result<Vec<TrainDatum>, Box<dyn Error>> {
+fn text() -> Result<Vec<Datum>, Box<dyn Error>> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/smollm2/values.json");
     let values: serde_json::Value = serde_json::from_slice(&std::fs::read(file)?)?;
     let datums = values["datums"].as_array().ok_or("no datums")?;
     let datum = |datum: &serde_json::Value| {
-        let input_ids: Vec<u32> = serde_json::from_value(datum["input_ids"].clone())?;
+        let ids = |field: &str| serde_json::from_value(datum[field].clone());
         let weights: Vec<f32> = serde_json::from_value(datum["weights"].clone())?;
-        Ok(TrainDatum {
-            input_ids,
-            target_ids: serde_json::from_value(datum["target_ids"].clone())?,
-            targets_per_position: 1,
-            // All pull one way, as accepted replies do.
-            weights: Some(weights.into_iter().map(f32::abs).collect()),
-            ..TrainDatum::default()
-        })
+        // All pull one way, as accepted replies do.
+        let weights = weights.into_iter().map(f32::abs).collect();
+        Ok(Datum::cross_entropy(
+            ids("input_ids")?,
+            ids("target_ids")?,
+            weights,
+        )?)
     };
     datums.iter().map(datum).collect()
 }

@@ -12,11 +12,13 @@ mod origin;
 
 use std::path::{Path, PathBuf};
 
+use metaclaw_trainer_terms::AdapterName;
+
 pub use self::base::{BaseId, BaseSpec};
 pub use self::error::AdapterError;
 pub(crate) use self::json::{from_json, pretty};
 use self::origin::{FILE as ORIGIN, Origin};
-use crate::folder::{self, NameError, Stamp};
+use crate::folder::{self, Stamp};
 use crate::lora::{Lora, LoraSpec};
 use crate::tensors;
 
@@ -53,11 +55,8 @@ const CONFIG: &str = "adapter_config.json";
 const TENSORS: &str = "adapter_model.safetensors";
 
 /// The folder of an adapter under a trainer's checkpoint folder.
-///
-/// # Errors
-/// A name that leads elsewhere.
-pub fn folder_of(checkpoint_dir: &Path, name: &str) -> Result<PathBuf, NameError> {
-    folder::within(&checkpoint_dir.join("adapters"), name)
+pub fn folder_of(checkpoint_dir: &Path, name: &AdapterName) -> PathBuf {
+    folder::adapters(checkpoint_dir).join(name.as_str())
 }
 
 /// Saves an adapter as `<checkpoint_dir>/adapters/<name>`, whole or not at all.
@@ -65,19 +64,22 @@ pub fn folder_of(checkpoint_dir: &Path, name: &str) -> Result<PathBuf, NameError
 /// One that is there with the same content is left as it is; one of that content in
 /// `<checkpoint_dir>/checkpoints/<name>` lends its numbers by hard link.
 ///
+/// # Shapes
+/// Of `lora` those that [`Lora::init`] makes; f32, f16 or bf16, written as f32.
+///
 /// # Errors
-/// A name that leads elsewhere, or the system's refusal.
+/// The system's refusal.
 pub fn save(
     checkpoint_dir: &Path,
-    name: &str,
+    name: &AdapterName,
     lora: &Lora,
     base: &BaseId,
     step: u64,
 ) -> Result<SavedAdapter, AdapterError> {
-    let target = folder_of(checkpoint_dir, name)?;
+    let target = folder_of(checkpoint_dir, name);
     let files = Files::of(lora, base, step)?;
     if !files.are_in(&target) {
-        let twin = folder::within(&checkpoint_dir.join("checkpoints"), name)?;
+        let twin = folder::checkpoints(checkpoint_dir).join(name.as_str());
         folder::replace(&target, |folder| files.write(folder, &twin))?;
     }
     Ok(SavedAdapter {
@@ -89,25 +91,28 @@ pub fn save(
 /// The folder `<checkpoint_dir>/adapters/<name>`, if an adapter is there.
 ///
 /// # Errors
-/// A name that leads elsewhere, and [`AdapterError::Unknown`].
-pub fn existing(checkpoint_dir: &Path, name: &str) -> Result<PathBuf, AdapterError> {
-    let folder = folder_of(checkpoint_dir, name)?;
+/// [`AdapterError::Unknown`].
+pub fn existing(checkpoint_dir: &Path, name: &AdapterName) -> Result<PathBuf, AdapterError> {
+    let folder = folder_of(checkpoint_dir, name);
     if folder.join(CONFIG).exists() {
         return Ok(folder);
     }
     Err(AdapterError::Unknown {
-        name: name.into(),
-        folder: checkpoint_dir.join("adapters"),
+        name: name.clone(),
+        folder: folder::adapters(checkpoint_dir),
     })
 }
 
 /// Loads the adapter `<checkpoint_dir>/adapters/<name>`.
 ///
+/// # Shapes
+/// As [`read`].
+///
 /// # Errors
 /// As [`existing`] and [`read`].
 pub fn load(
     checkpoint_dir: &Path,
-    name: &str,
+    name: &AdapterName,
     base: &BaseSpec,
 ) -> Result<LoadedAdapter, AdapterError> {
     read(&existing(checkpoint_dir, name)?, base)
@@ -197,6 +202,9 @@ pub fn bytes(folder: &Path, base: &BaseSpec) -> Result<usize, AdapterError> {
 ///
 /// Of another base: refused by `metaclaw.json` where it is there, else by the last part of
 /// `base_model_name_or_path`, which is all that PEFT keeps.
+///
+/// # Shapes
+/// Those that [`Lora::init`] makes; f32, on the CPU.
 ///
 /// # Errors
 /// [`AdapterError`] naming the file, and the field or tensor.

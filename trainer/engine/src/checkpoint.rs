@@ -11,6 +11,7 @@ mod state;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use metaclaw_trainer_terms::{AdapterName, CheckpointName};
 use serde_json::Value;
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -41,6 +42,9 @@ impl Snapshot {
     /// Handles of its own on the same numbers, on `device` and, if that is another, copied: parameters and state
     /// are never written in place, so another thread can save them while training goes on.
     ///
+    /// # Shapes
+    /// As they are, f32.
+    ///
     /// # Errors
     /// What libtorch refuses.
     pub fn to_device(&self, device: Device) -> Result<Self, TchError> {
@@ -51,8 +55,8 @@ impl Snapshot {
         Ok(Self {
             lora: self.lora.to_kind(Kind::Float, device)?,
             adam: AdamState {
-                mean: moved(&self.adam.mean)?,
-                square: moved(&self.adam.square)?,
+                exp_avg: moved(&self.adam.exp_avg)?,
+                exp_avg_sq: moved(&self.adam.exp_avg_sq)?,
                 steps: self.adam.steps,
             },
             seed: self.seed,
@@ -62,11 +66,8 @@ impl Snapshot {
 }
 
 /// The folder of a checkpoint under a trainer's checkpoint folder.
-///
-/// # Errors
-/// A name that leads elsewhere.
-pub fn folder_of(checkpoint_dir: &Path, name: &str) -> Result<PathBuf, AdapterError> {
-    Ok(folder::within(&checkpoint_dir.join("checkpoints"), name)?)
+pub fn folder_of(checkpoint_dir: &Path, name: &CheckpointName) -> PathBuf {
+    folder::checkpoints(checkpoint_dir).join(name.as_str())
 }
 
 /// Saves `<checkpoint_dir>/checkpoints/<name>`, whole or not at all, and returns that folder.
@@ -74,17 +75,20 @@ pub fn folder_of(checkpoint_dir: &Path, name: &str) -> Result<PathBuf, AdapterEr
 ///
 /// The numbers of `<checkpoint_dir>/adapters/<name>` are linked where they are the same.
 ///
+/// # Shapes
+/// Of `snapshot`: parameters as [`Lora::init`] makes them and moments of their shapes; written as f32.
+///
 /// # Errors
-/// A name that leads elsewhere, or the system's refusal.
+/// The system's refusal.
 pub fn save(
     checkpoint_dir: &Path,
-    name: &str,
+    name: &CheckpointName,
     base: &BaseId,
     snapshot: &Snapshot,
     manifest: &Value,
 ) -> Result<PathBuf, AdapterError> {
-    let target = folder_of(checkpoint_dir, name)?;
-    let twin = adapter::folder_of(checkpoint_dir, name)?;
+    let target = folder_of(checkpoint_dir, name);
+    let twin = adapter::folder_of(checkpoint_dir, &AdapterName::from(name));
     let Snapshot { lora, adam, .. } = snapshot;
     let state = State::new(adam.steps, snapshot.seed, &snapshot.line);
     let files = Files::of(lora, base, adam.steps)?;
@@ -92,7 +96,8 @@ pub fn save(
         files.write(folder, &twin)?;
         let names = lora.names();
         let of = |which: &'static str, tensors| moments(&names, which, tensors);
-        let all = of("mean", &adam.mean).chain(of("square", &adam.square));
+        let [first, second] = state.moments();
+        let all = of(first, &adam.exp_avg).chain(of(second, &adam.exp_avg_sq));
         tensors::write(&folder.join(OPTIMIZER), all)?;
         tensors::write_bytes(&folder.join(state::FILE), pretty(&state).as_bytes())?;
         tensors::write_bytes(&folder.join(MANIFEST), pretty(manifest).as_bytes())?;
@@ -104,35 +109,43 @@ pub fn save(
 /// The folder `<checkpoint_dir>/checkpoints/<name>`, if it is there.
 ///
 /// # Errors
-/// A name that leads elsewhere, and [`AdapterError::NoCheckpoint`].
-pub fn existing(checkpoint_dir: &Path, name: &str) -> Result<PathBuf, AdapterError> {
-    let folder = folder_of(checkpoint_dir, name)?;
+/// [`AdapterError::NoCheckpoint`].
+pub fn existing(checkpoint_dir: &Path, name: &CheckpointName) -> Result<PathBuf, AdapterError> {
+    let folder = folder_of(checkpoint_dir, name);
     if folder.exists() {
         return Ok(folder);
     }
     Err(AdapterError::NoCheckpoint {
-        name: name.into(),
-        folder: checkpoint_dir.join("checkpoints"),
+        name: name.clone(),
+        folder: folder::checkpoints(checkpoint_dir),
     })
 }
 
 /// Loads `<checkpoint_dir>/checkpoints/<name>`.
 ///
+/// # Shapes
+/// Parameters as [`Lora::init`] makes them and moments of their shapes; f32, on the CPU.
+///
 /// # Errors
 /// As [`adapter::read`], a state or an optimiser file that is missing, damaged or does not fit, and an adapter that
 /// is not the one that was saved.
-pub fn load(checkpoint_dir: &Path, name: &str, base: &BaseSpec) -> Result<Snapshot, AdapterError> {
+pub fn load(
+    checkpoint_dir: &Path,
+    name: &CheckpointName,
+    base: &BaseSpec,
+) -> Result<Snapshot, AdapterError> {
     let folder = existing(checkpoint_dir, name)?;
     let state = State::read(&folder)?;
     let lora = read_lora(&folder, base)?;
     let file = folder.join(OPTIMIZER);
     let mut tensors = tensors::read(&file)?;
-    let fits = take(&mut tensors, &lora, "mean")
-        .and_then(|mean| Ok((mean, take(&mut tensors, &lora, "square")?)));
-    let (mean, square) = fits.map_err(|source| AdapterError::Tensors { file, source })?;
+    let [first, second] = state.moments();
+    let fits = take(&mut tensors, &lora, first)
+        .and_then(|mean| Ok((mean, take(&mut tensors, &lora, second)?)));
+    let (exp_avg, exp_avg_sq) = fits.map_err(|source| AdapterError::Tensors { file, source })?;
     let adam = AdamState {
-        mean,
-        square,
+        exp_avg,
+        exp_avg_sq,
         steps: state.step,
     };
     Ok(Snapshot {
@@ -156,7 +169,7 @@ fn read_lora(folder: &Path, base: &BaseSpec) -> Result<Lora, AdapterError> {
     }
 }
 
-/// The optimiser's tensors by name: `mean.<PEFT name>`, `square.<PEFT name>`.
+/// The optimiser's tensors by name: `exp_avg.<PEFT name>`, `exp_avg_sq.<PEFT name>`.
 fn moments<'a>(
     names: &'a [String],
     which: &'static str,

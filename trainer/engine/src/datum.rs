@@ -1,29 +1,13 @@
-//! One training sample, checked once.
+//! What a model and a loss need of a datum, checked once.
+//!
+//! That its fields have one shape and finite numbers a [`Datum`] says by being one.
 
 mod error;
 
-pub use self::error::DatumError;
-use crate::loss::{Loss, Signal};
+use metaclaw_trainer_terms::{Datum, LossFn};
 
-/// A sequence and what is to be learned at its positions.
-///
-/// With a full sequence `s` of N + 1 tokens `input_ids = s[..N]`; entry `i` of everything else is
-/// about predicting `s[i + 1]`. `K` targets a position are possible for cross_entropy alone.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct TrainDatum {
-    /// `[N]`.
-    pub input_ids: Vec<u32>,
-    /// `[N, K]`, row-major.
-    pub target_ids: Vec<u32>,
-    /// K; 1 or more.
-    pub targets_per_position: usize,
-    /// `[N, K]`, for cross_entropy.
-    pub weights: Option<Vec<f32>>,
-    /// `[N]`, log-probabilities under the sampler, for the others.
-    pub logprobs: Option<Vec<f32>>,
-    /// `[N]`, for the others.
-    pub advantages: Option<Vec<f32>>,
-}
+pub use self::error::TrainInputError;
+use crate::loss::{Loss, Signal};
 
 /// What a model can take.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +31,7 @@ pub struct Sample {
     pub signals: Vec<Signal>,
 }
 
+const INPUT: &str = "model_input_tokens";
 const TARGETS: &str = "target_tokens";
 const ADVANTAGES: &str = "advantages";
 const LOGPROBS: &str = "logprobs";
@@ -58,14 +43,15 @@ impl Sample {
     /// # Errors
     /// The first thing wrong, by datum, field, value and what is allowed.
     pub fn check_all(
-        datums: &[TrainDatum],
+        datums: &[Datum],
         loss: Option<&Loss>,
         limits: Limits,
-    ) -> Result<Vec<Self>, DatumError> {
+    ) -> Result<Vec<Self>, TrainInputError> {
         if datums.is_empty() {
-            return Err(DatumError::None);
+            return Err(TrainInputError::None);
         }
-        let check = |(datum, d)| Checked { d, datum }.sample(loss, limits);
+        let loss = loss.map(Loss::loss_fn);
+        let check = |(index, datum)| Numbered { index, datum }.sample(loss, limits);
         datums.iter().enumerate().map(check).collect()
     }
 
@@ -87,11 +73,11 @@ impl Sample {
 /// Of each position of each sample, whether it is listed; `None` lists all.
 ///
 /// # Errors
-/// [`DatumError::Positions`] and [`DatumError::Position`].
+/// [`TrainInputError::Positions`] and [`TrainInputError::Position`].
 pub fn wanted(
     samples: &[Sample],
     positions: Option<&[Vec<usize>]>,
-) -> Result<Vec<Vec<bool>>, DatumError> {
+) -> Result<Vec<Vec<bool>>, TrainInputError> {
     let Some(positions) = positions else {
         let all = samples
             .iter()
@@ -99,7 +85,7 @@ pub fn wanted(
         return Ok(all.collect());
     };
     if positions.len() != samples.len() {
-        return Err(DatumError::Positions {
+        return Err(TrainInputError::Positions {
             found: positions.len(),
             wanted: samples.len(),
         });
@@ -111,7 +97,7 @@ pub fn wanted(
             match wanted.get_mut(position) {
                 Some(is_wanted) if ascends => *is_wanted = true,
                 Some(_) | None => {
-                    return Err(DatumError::Position {
+                    return Err(TrainInputError::Position {
                         datum,
                         index,
                         position,
@@ -127,78 +113,62 @@ pub fn wanted(
 }
 
 /// A datum and its number, for messages.
-struct Checked<'a> {
-    d: &'a TrainDatum,
-    datum: usize,
+struct Numbered<'a> {
+    index: usize,
+    datum: &'a Datum,
 }
 
-impl Checked<'_> {
-    fn sample(&self, loss: Option<&Loss>, limits: Limits) -> Result<Sample, DatumError> {
-        let Self { d, datum } = *self;
-        let (n, k) = (d.input_ids.len(), d.targets_per_position);
-        if n == 0 {
-            return Err(DatumError::Empty { datum });
-        }
+impl Numbered<'_> {
+    fn sample(&self, loss: Option<LossFn>, limits: Limits) -> Result<Sample, TrainInputError> {
+        let (n, parts) = (self.datum.n_tokens(), self.datum.parts());
         if n > limits.context {
-            return Err(DatumError::TooLong {
-                datum,
+            return Err(TrainInputError::TooLong {
+                datum: self.index,
                 found: n,
                 max: limits.context,
             });
         }
-        let many = matches!(loss, None | Some(Loss::CrossEntropy));
-        if k == 0 || (k > 1 && !many) {
-            let allowed = if many {
-                "1 or more"
-            } else {
-                "1 with this loss"
-            };
-            return Err(DatumError::Targets {
-                datum,
+        let k = parts.target_tokens.width();
+        if let Some(loss) = loss
+            && loss != LossFn::CrossEntropy
+            && k > 1
+        {
+            return Err(TrainInputError::Targets {
+                datum: self.index,
                 found: k,
-                allowed,
+                loss,
             });
         }
-        self.length(TARGETS, d.target_ids.len(), k)?;
-        let input_ids = self.ids("model_input_tokens", &d.input_ids, limits.vocab)?;
-        let target_ids = self.ids(TARGETS, &d.target_ids, limits.vocab)?;
-        let signals = match loss {
-            None => Vec::new(),
-            Some(Loss::CrossEntropy) => self.weights()?,
-            Some(loss) => self.advantages(loss.name())?,
-        };
         Ok(Sample {
-            input_ids,
-            target_ids,
+            input_ids: self.ids(INPUT, &parts.model_input_tokens, limits.vocab)?,
+            target_ids: self.ids(TARGETS, parts.target_tokens.values(), limits.vocab)?,
             targets_per_position: k,
-            signals,
+            signals: match loss {
+                None => Vec::new(),
+                Some(LossFn::CrossEntropy) => self.weights()?,
+                Some(loss) => self.advantages(loss)?,
+            },
         })
     }
 
-    fn weights(&self) -> Result<Vec<Signal>, DatumError> {
-        const LOSS: &str = "cross_entropy";
+    fn weights(&self) -> Result<Vec<Signal>, TrainInputError> {
+        let (loss, parts) = (LossFn::CrossEntropy, self.datum.parts());
         let instead = "give the reply's weight in weights";
-        self.unused(ADVANTAGES, self.d.advantages.as_ref(), LOSS, instead)?;
-        let weights = self.numbers(
-            WEIGHTS,
-            self.d.weights.as_ref(),
-            self.d.targets_per_position,
-            LOSS,
-        )?;
-        Ok(weights
-            .iter()
-            .map(|&weight| Signal {
-                weight,
-                sampled: 0.0,
-            })
-            .collect())
+        self.unused(ADVANTAGES, parts.advantages.is_some(), loss, instead)?;
+        let weights = self.needed(WEIGHTS, parts.weights.as_ref(), loss)?;
+        let signal = |&weight| Signal {
+            weight,
+            sampled: 0.0,
+        };
+        Ok(weights.values().iter().map(signal).collect())
     }
 
-    fn advantages(&self, loss: &'static str) -> Result<Vec<Signal>, DatumError> {
+    fn advantages(&self, loss: LossFn) -> Result<Vec<Signal>, TrainInputError> {
+        let parts = self.datum.parts();
         let instead = "multiply the advantages by it";
-        self.unused(WEIGHTS, self.d.weights.as_ref(), loss, instead)?;
-        let advantages = self.numbers(ADVANTAGES, self.d.advantages.as_ref(), 1, loss)?;
-        let sampled = self.numbers(LOGPROBS, self.d.logprobs.as_ref(), 1, loss)?;
+        self.unused(WEIGHTS, parts.weights.is_some(), loss, instead)?;
+        let advantages = self.needed(ADVANTAGES, parts.advantages.as_ref(), loss)?;
+        let sampled = self.needed(LOGPROBS, parts.logprobs.as_ref(), loss)?;
         let pairs = advantages.iter().zip(sampled);
         Ok(pairs
             .map(|(&weight, &sampled)| Signal { weight, sampled })
@@ -208,78 +178,45 @@ impl Checked<'_> {
     fn unused(
         &self,
         field: &'static str,
-        given: Option<&Vec<f32>>,
-        loss: &'static str,
+        is_given: bool,
+        loss: LossFn,
         instead: &'static str,
-    ) -> Result<(), DatumError> {
-        match given {
-            Some(_) => Err(DatumError::Unused {
-                datum: self.datum,
-                field,
-                loss,
-                instead,
-            }),
-            None => Ok(()),
-        }
-    }
-
-    fn numbers<'a>(
-        &self,
-        field: &'static str,
-        given: Option<&'a Vec<f32>>,
-        k: usize,
-        loss: &'static str,
-    ) -> Result<&'a [f32], DatumError> {
-        let datum = self.datum;
-        let numbers = given.ok_or(DatumError::Missing { datum, field, loss })?;
-        self.length(field, numbers.len(), k)?;
-        match numbers.iter().position(|x| !x.is_finite()) {
-            Some(index) => {
-                let value = numbers[index];
-                Err(DatumError::NotFinite {
-                    datum,
-                    field,
-                    index,
-                    value,
-                })
-            }
-            None => Ok(numbers),
-        }
-    }
-
-    fn length(&self, field: &'static str, found: usize, k: usize) -> Result<(), DatumError> {
-        let n = self.d.input_ids.len();
-        if Some(found) == n.checked_mul(k) {
+    ) -> Result<(), TrainInputError> {
+        if !is_given {
             return Ok(());
         }
-        let times = if k == 1 {
-            String::new()
-        } else {
-            format!(", times {k} targets")
-        };
-        let wanted = n.saturating_mul(k);
-        Err(DatumError::Length {
-            datum: self.datum,
+        Err(TrainInputError::Unused {
+            datum: self.index,
             field,
-            found,
-            wanted,
-            n,
-            times,
+            loss,
+            instead,
         })
     }
 
-    fn ids(&self, field: &'static str, ids: &[u32], vocab: u32) -> Result<Vec<i64>, DatumError> {
+    fn needed<'a, T>(
+        &self,
+        field: &'static str,
+        given: Option<&'a T>,
+        loss: LossFn,
+    ) -> Result<&'a T, TrainInputError> {
+        let datum = self.index;
+        given.ok_or(TrainInputError::Missing { datum, field, loss })
+    }
+
+    fn ids(
+        &self,
+        field: &'static str,
+        ids: &[u32],
+        vocab: u32,
+    ) -> Result<Vec<i64>, TrainInputError> {
         match ids.iter().position(|&id| id >= vocab) {
-            Some(index) => {
-                let (id, max) = (ids[index], vocab.saturating_sub(1));
-                Err(DatumError::Id {
-                    datum: self.datum,
-                    field,
-                    index,
-                    id,
-                    max,
-                })
-            }
+            Some(index) => Err(TrainInputError::Id {
+                datum: self.index,
+                field,
+                index,
+                id: ids[index],
+                max: vocab.saturating_sub(1),
+            }),
             None => Ok(ids.iter().copied().map(i64::from).collect()),
         }
     }

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread;
 
+use metaclaw_trainer_terms::AdapterName;
 use tokio::sync::oneshot;
 
 use self::adapters::refusal;
@@ -132,14 +133,14 @@ impl Engine {
     ///
     /// # Cancel safety
     /// A load that was begun is finished, and found by whoever asks next.
-    pub async fn load_adapter(&self, name: &str) -> Result<AdapterLease, AdapterError> {
-        if let Some(ready) = self.adapters.ready(name)? {
+    pub async fn load_adapter(&self, name: &AdapterName) -> Result<AdapterLease, AdapterError> {
+        if let Some(ready) = self.adapters.ready(name) {
             return Ok(ready);
         }
-        let (adapters, wanted) = (self.adapters.clone(), name.to_owned());
+        let (adapters, wanted) = (self.adapters.clone(), name.clone());
         let read = tokio::task::spawn_blocking(move || adapters.load(&wanted)).await;
         read.map_err(|error| AdapterError::Interrupted {
-            name: name.to_owned(),
+            name: name.clone(),
             detail: error.to_string(),
         })?
     }

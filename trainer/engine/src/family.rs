@@ -76,7 +76,7 @@ pub struct Family {
     pub o_bias: bool,
     /// Each head of q and k is normalised.
     pub qk_norm: bool,
-    /// The unembedding is the embedding.
+    /// The LM head is the embedding.
     pub tied: bool,
     /// Longest sequence, tokens: a sliding window caps it, since up to the window it changes nothing.
     pub context: usize,
@@ -137,7 +137,7 @@ impl Family {
         self.eos_ids.extend(new);
     }
 
-    /// Number of weights, the tied unembedding counted once.
+    /// Number of weights, the tied LM head counted once.
     pub fn n_params(&self) -> u64 {
         let (q, kv) = (
             self.n_heads * self.head_dim,

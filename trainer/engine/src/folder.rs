@@ -1,37 +1,23 @@
-//! Folders that appear whole or not at all, under names that stay inside.
+//! Where adapters and checkpoints are, in folders that appear whole or not at all.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::tensors::FileError;
 
-/// A name that leads elsewhere.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("name {name:?} is not allowed: one that stays in its folder and is not hidden")]
-pub struct NameError {
-    /// What was given.
-    pub name: String,
+/// Where a trainer's adapters are: each in a folder of its name.
+pub fn adapters(checkpoint_dir: &Path) -> PathBuf {
+    checkpoint_dir.join("adapters")
 }
 
-/// The folder `name` in `parent`. What a name may be made of is the caller's rule, who has parsed it; this
-/// room opens nothing outside `parent`, whoever asks.
-///
-/// # Errors
-/// [`NameError`] for what is not one visible component of a path.
-pub fn within(parent: &Path, name: &str) -> Result<PathBuf, NameError> {
-    let mut components = Path::new(name).components();
-    match (components.next(), components.next()) {
-        // A trailing slash or dot is no component, and yet not part of a name.
-        (Some(Component::Normal(only)), None) if only == name && !name.starts_with('.') => {
-            Ok(parent.join(name))
-        }
-        _ => Err(NameError { name: name.into() }),
-    }
+/// Where a trainer's checkpoints are: each in a folder of its name.
+pub fn checkpoints(checkpoint_dir: &Path) -> PathBuf {
+    checkpoint_dir.join("checkpoints")
 }
 
 /// Tells files that were changed or replaced from those that were read.
@@ -181,18 +167,6 @@ fn sync(folder: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::tensors::write_bytes;
-
-    #[test]
-    fn names_stay_in_their_folder() {
-        let parent = Path::new("/kept");
-        assert_eq!(within(parent, "run@12").unwrap(), Path::new("/kept/run@12"));
-        for bad in [
-            "", ".", "..", ".hidden", "../up", "a/b", "a/", "a/.", "/etc",
-        ] {
-            let error = within(parent, bad).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("name {bad:?} is not allowed")));
-        }
-    }
 
     #[test]
     fn only_what_a_killed_process_left_is_swept() {

@@ -4,6 +4,7 @@ mod reply;
 mod request;
 mod stop;
 
+use metaclaw_trainer_terms::AdapterName;
 use tch::TchError;
 use tokio::sync::mpsc;
 
@@ -23,7 +24,7 @@ pub struct Token {
     /// Of its probability as drawn.
     pub sampling_logprob: f32,
     /// The likeliest tokens of the model itself, likeliest first, with their `logprob`: as many as
-    /// [`GenerateRequest::top_logprobs`] asks for; the token need not be among them.
+    /// [`crate::sampler::SamplingParams::top_logprobs`] asks for; the token need not be among them.
     pub top: Vec<(u32, f32)>,
 }
 
@@ -103,7 +104,7 @@ pub enum GenerateError {
     #[error("adapter {name}: {detail}")]
     Adapter {
         /// Its name.
-        name: String,
+        name: AdapterName,
         /// Why.
         detail: String,
         /// There is none of that name.

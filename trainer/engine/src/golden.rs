@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use metaclaw_trainer_terms::{Datum, LossConfig, LossFn};
 use serde::Deserialize;
 use tch::{Kind, TchError, Tensor};
 
 use crate::adapter::{self, BaseId, BaseSpec};
-use crate::datum::TrainDatum;
 use crate::lora::{LayerDims, Lora, LoraSpec};
 use crate::loss::Loss;
 use crate::model::Model;
@@ -30,7 +30,7 @@ struct Golden {
 
 #[derive(Deserialize)]
 struct Text {
-    datums: Vec<Datum>,
+    datums: Vec<GoldenDatum>,
     losses: BTreeMap<String, f64>,
 }
 
@@ -39,12 +39,12 @@ struct Text {
 struct Families {
     seed: u64,
     configs: BTreeMap<String, serde_json::Value>,
-    datums: Vec<Datum>,
+    datums: Vec<GoldenDatum>,
     losses: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
 #[derive(Clone, Deserialize)]
-struct Datum {
+struct GoldenDatum {
     input_ids: Vec<u32>,
     target_ids: Vec<u32>,
     weights: Vec<f32>,
@@ -78,34 +78,34 @@ impl Golden {
         }
     }
 
-    fn datums(&self, loss: &str) -> Vec<TrainDatum> {
-        let plain = loss == "cross_entropy";
-        let datum = |d: &Datum| TrainDatum {
-            input_ids: d.input_ids.clone(),
-            target_ids: d.target_ids.clone(),
-            targets_per_position: 1,
-            weights: plain.then(|| d.weights.clone()),
-            logprobs: (!plain).then(|| d.logprobs.clone()),
-            advantages: (!plain).then(|| d.advantages.clone()),
+    fn datums(&self, loss: LossFn) -> Vec<Datum> {
+        let datum = |d: &GoldenDatum| {
+            let d = d.clone();
+            let made = if loss == LossFn::CrossEntropy {
+                Datum::cross_entropy(d.input_ids, d.target_ids, d.weights)
+            } else {
+                Datum::policy(d.input_ids, d.target_ids, d.logprobs, d.advantages)
+            };
+            made.unwrap()
         };
         self.text.datums.iter().map(datum).collect()
     }
 
     /// Gradients by name, after the loss was compared.
-    fn gradients(&self, model: &Model, lora: &Lora, name: &str) -> Vec<(String, Tensor)> {
+    fn gradients(&self, model: &Model, lora: &Lora, loss: LossFn) -> Vec<(String, Tensor)> {
         // As the engine cuts them: datums share rows, so packing is part of what is compared.
-        self.gradients_cut(model, lora, name, SliceSizes::default())
+        self.gradients_cut(model, lora, loss, SliceSizes::default())
     }
 
     fn gradients_cut(
         &self,
         model: &Model,
         lora: &Lora,
-        name: &str,
+        loss: LossFn,
         sizes: SliceSizes,
     ) -> Vec<(String, Tensor)> {
-        let loss = Loss::named(name, &BTreeMap::new()).unwrap();
-        let datums = self.datums(name);
+        let (name, datums) = (loss.as_str(), self.datums(loss));
+        let loss = Loss::new(loss, &LossConfig::new()).unwrap();
         let job = TrainJob::forward_backward(model, lora, &datums, loss, sizes).unwrap();
         let out = job.finish(model).unwrap();
         let wanted = self.text.losses[name];
@@ -115,7 +115,7 @@ impl Golden {
     }
 }
 
-fn logits(model: &Model, lora: &Lora, datum: &Datum) -> Tensor {
+fn logits(model: &Model, lora: &Lora, datum: &GoldenDatum) -> Tensor {
     let _guard = tch::no_grad_guard();
     let ids: Vec<i64> = datum.input_ids.iter().copied().map(i64::from).collect();
     let ids = Tensor::from_slice(&ids).unsqueeze(0);
@@ -186,7 +186,7 @@ fn small_llama_under_every_loss_is_that_of_pytorch() {
         let found = logits(&model, &lora, &golden.text.datums[i]);
         golden.compare(&format!("logits.{i}"), &found);
     }
-    for loss in Loss::NAMES {
+    for loss in LossFn::ALL {
         for (name, gradient) in golden.gradients(&model, &lora, loss) {
             golden.compare(&format!("{loss}.{name}"), &gradient);
         }
@@ -224,7 +224,7 @@ fn every_family_under_every_loss_is_that_of_pytorch() {
             tensors: by_family.remove(family).unwrap(),
             worst: (0.0, String::new()),
         };
-        for loss in Loss::NAMES {
+        for loss in LossFn::ALL {
             for chunk_tokens in [128, 8] {
                 let sizes = SliceSizes {
                     chunk_tokens,
@@ -260,7 +260,7 @@ fn smollm2_is_that_of_pytorch() {
         let rows: Vec<Tensor> = rows.collect();
         golden.compare(&format!("logits.{i}.projected"), &Tensor::stack(&rows, 0));
     }
-    let gradients = golden.gradients(&model, &lora, "cross_entropy");
+    let gradients = golden.gradients(&model, &lora, LossFn::CrossEntropy);
     for (index, (name, gradient)) in gradients.into_iter().enumerate() {
         golden.compare(&name, &project(&gradient, seed_of(8, index)));
     }

@@ -26,21 +26,22 @@ pub struct TopK {
 /// Logits that are computed again in f32 where the model's dtype is narrower.
 const N_EXACT: i64 = 64;
 
-/// Logits, f32: of all tokens in the dtype of the unembedding, and of the likeliest ones once more in f32.
+/// Logits, f32: of all tokens in the dtype of the LM head, and of the likeliest ones once more in f32.
 ///
 /// From 16 on, numbers are 0.125 apart in bf16: enough to turn a close choice, and to make the
 /// log-probabilities of sampling and of training disagree. The likeliest tokens hold nearly all of the
-/// probability, and their rows are little to read beside the whole unembedding.
+/// probability, and their rows are little to read beside the whole LM head.
 ///
 /// # Shapes
-/// `hidden_nd`: after the last norm, f32. `unembed_vd`: the unembedding. Returns `[n, v]`.
+/// `hidden_nd`: `[n, d]`, after the last norm, f32. `lm_head_vd`: `[v, d]`, the LM head, any float dtype. Returns
+/// `[n, v]`, f32.
 ///
 /// # Errors
 /// What libtorch refuses.
-pub fn logits(hidden_nd: &Tensor, unembed_vd: &Tensor) -> Result<Tensor, TchError> {
-    let kind = unembed_vd.f_kind()?;
+pub fn logits(hidden_nd: &Tensor, lm_head_vd: &Tensor) -> Result<Tensor, TchError> {
+    let kind = lm_head_vd.f_kind()?;
     let narrow = hidden_nd.f_to_kind(kind)?;
-    let rough_nv = narrow.f_linear(unembed_vd, None::<Tensor>)?;
+    let rough_nv = narrow.f_linear(lm_head_vd, None::<Tensor>)?;
     if kind == Kind::Float {
         return Ok(rough_nv);
     }
@@ -48,7 +49,7 @@ pub fn logits(hidden_nd: &Tensor, unembed_vd: &Tensor) -> Result<Tensor, TchErro
     let (n, v) = rough_nv.size2()?;
     let k = N_EXACT.min(v);
     let (_, ids_nk) = rough_nv.f_topk(k, -1, true, false)?;
-    let rows = unembed_vd.f_index_select(0, &ids_nk.f_reshape([-1])?)?;
+    let rows = lm_head_vd.f_index_select(0, &ids_nk.f_reshape([-1])?)?;
     let rows_nkd = rows.f_to_kind(Kind::Float)?.f_view([n, k, -1])?;
     let exact_nk = rows_nkd
         .f_bmm(&hidden_nd.f_unsqueeze(-1)?)?
@@ -62,19 +63,19 @@ impl LogProbs {
     /// Untempered, over the full vocabulary.
     ///
     /// # Shapes
-    /// As [`logits`].
+    /// As [`logits`]: `[n, d]` f32, and `[v, d]` in any float dtype.
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn new(hidden_nd: &Tensor, unembed_vd: &Tensor) -> Result<Self, TchError> {
-        let all_nv = logits(hidden_nd, unembed_vd)?.f_log_softmax(-1, Kind::Float)?;
+    pub fn new(hidden_nd: &Tensor, lm_head_vd: &Tensor) -> Result<Self, TchError> {
+        let all_nv = logits(hidden_nd, lm_head_vd)?.f_log_softmax(-1, Kind::Float)?;
         Ok(Self { all_nv })
     }
 
     /// Those of the targets, row-major.
     ///
     /// # Shapes
-    /// `targets_nk`: i64. Returns `n * k` numbers.
+    /// `targets_nk`: `[n, k]`, i64. Returns `n * k` numbers, f32.
     ///
     /// # Errors
     /// When a target is beyond the vocabulary.
@@ -104,7 +105,8 @@ impl LogProbs {
     /// By the logits it is the gradient at each target minus `softmax * sum of the position's gradients`.
     ///
     /// # Shapes
-    /// `targets_nk`: i64, `gradients_nk`: f32. Returns `[n, d]` in the dtype of `unembed_vd`.
+    /// `targets_nk`: `[n, k]`, i64. `gradients_nk`: `[n, k]`, f32. `lm_head_vd`: `[v, d]`. Returns `[n, d]` in the dtype of
+    /// `lm_head_vd`.
     ///
     /// # Errors
     /// What libtorch refuses.
@@ -112,7 +114,7 @@ impl LogProbs {
         self,
         targets_nk: &Tensor,
         gradients_nk: &Tensor,
-        unembed_vd: &Tensor,
+        lm_head_vd: &Tensor,
     ) -> Result<Tensor, TchError> {
         let total_n1 = gradients_nk.f_sum_dim_intlist([-1i64].as_slice(), true, Kind::Float)?;
         // In place: the largest tensor of a step stands in memory once.
@@ -120,8 +122,8 @@ impl LogProbs {
         let mut logits_nv = logits_nv.f_exp_()?.f_mul_(&total_n1.f_neg()?)?;
         let logits_nv = logits_nv.f_scatter_add_(1, targets_nk, gradients_nk)?;
         logits_nv
-            .f_to_kind(unembed_vd.f_kind()?)?
-            .f_matmul(unembed_vd)
+            .f_to_kind(lm_head_vd.f_kind()?)?
+            .f_matmul(lm_head_vd)
     }
 }
 
@@ -140,7 +142,7 @@ mod tests {
 
     #[test]
     fn gradient_is_that_of_autograd() {
-        let (hidden, unembed) = (
+        let (hidden, lm_head) = (
             Tensor::randn([3, 5], OPTIONS),
             Tensor::randn([11, 5], OPTIONS),
         );
@@ -149,22 +151,22 @@ mod tests {
         let gradients = Tensor::from_slice(&[0.5f32, -1.0, 2.0, 1.0, 0.0, 0.25]).reshape([3, 2]);
 
         let leaf = hidden.copy().set_requires_grad(true);
-        let logprobs = leaf.matmul(&unembed.tr()).log_softmax(-1, Kind::Float);
+        let logprobs = leaf.matmul(&lm_head.tr()).log_softmax(-1, Kind::Float);
         (logprobs.gather(1, &targets, false) * &gradients)
             .sum(Kind::Float)
             .backward();
 
-        let chunk = LogProbs::new(&hidden, &unembed).unwrap();
-        let found = chunk.backward(&targets, &gradients, &unembed).unwrap();
+        let chunk = LogProbs::new(&hidden, &lm_head).unwrap();
+        let found = chunk.backward(&targets, &gradients, &lm_head).unwrap();
         assert!(found.allclose(&leaf.grad(), 1e-5, 1e-6, false));
     }
 
     #[test]
-    fn the_likeliest_logits_are_exact_over_a_narrow_unembedding() {
-        let unembed = Tensor::randn([300, 16], OPTIONS).to_kind(Kind::BFloat16);
+    fn the_likeliest_logits_are_exact_over_a_narrow_lm_head() {
+        let lm_head = Tensor::randn([300, 16], OPTIONS).to_kind(Kind::BFloat16);
         let hidden = Tensor::randn([3, 16], OPTIONS) * 8.0;
-        let exact = hidden.matmul(&unembed.to_kind(Kind::Float).tr());
-        let found = logits(&hidden, &unembed).unwrap();
+        let exact = hidden.matmul(&lm_head.to_kind(Kind::Float).tr());
+        let found = logits(&hidden, &lm_head).unwrap();
         let (wanted, ids) = exact.topk(20, -1, true, true);
         assert!(
             found
@@ -177,8 +179,8 @@ mod tests {
     #[test]
     fn the_likeliest_come_first() {
         let hidden = Tensor::from_slice(&[1f32, 0.0, 0.0, 2.0]).reshape([2, 2]);
-        let unembed = Tensor::from_slice(&[0f32, 1.0, 3.0, 0.0, 1.0, 2.0]).reshape([3, 2]);
-        let chunk = LogProbs::new(&hidden, &unembed).unwrap();
+        let lm_head = Tensor::from_slice(&[0f32, 1.0, 3.0, 0.0, 1.0, 2.0]).reshape([3, 2]);
+        let chunk = LogProbs::new(&hidden, &lm_head).unwrap();
         let top = chunk.top(2).unwrap();
         assert_eq!(top.ids, [1, 2, 2, 0]);
         let wanted = chunk

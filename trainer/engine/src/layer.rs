@@ -74,6 +74,9 @@ pub fn layer_forward<'a>(
 
 /// The first half of [`layer_forward`]: `x` and what attention adds to it.
 ///
+/// # Shapes
+/// `x`: `[b, t, d]`, f32; returns the same. Paged rows have `b = 1`.
+///
 /// # Errors
 /// As [`layer_forward`].
 #[expect(
@@ -99,6 +102,9 @@ pub fn attention_half<'a>(
 
 /// The second half of [`layer_forward`], in which positions do not meet: `x` may be any of them.
 ///
+/// # Shapes
+/// `x`: `[b, t, d]`, f32; returns the same.
+///
 /// # Errors
 /// As [`layer_forward`].
 pub fn mlp_half<'a>(
@@ -118,6 +124,9 @@ pub fn mlp_half<'a>(
 }
 
 /// Root-mean-square normalisation over the last axis, computed in f32 and given in `kind`.
+///
+/// # Shapes
+/// `x`: `[.., d]`, any float dtype. `weight`: `[d]`, f32. Returns `[.., d]` in `kind`.
 ///
 /// # Errors
 /// When `weight` does not fit the last axis.

@@ -87,7 +87,10 @@ impl Linear {
         }
     }
 
-    /// The weight of one projection, `[width, in]`; a view.
+    /// The weight of one projection; a view.
+    ///
+    /// # Shapes
+    /// Returns `[width of the projection, in]` in the engine's dtype.
     ///
     /// # Errors
     /// Never for a projection that is a part; else what libtorch says of an empty slice.

@@ -12,6 +12,7 @@ mod target;
 
 use std::collections::BTreeMap;
 
+use metaclaw_trainer_terms::{DEFAULT_ALPHA, DEFAULT_RANK};
 use tch::{Kind, TchError, Tensor};
 
 pub use self::layer::{LayerLora, LoraPair};
@@ -23,7 +24,7 @@ use crate::rng::SplitMix64;
 pub struct LoraSpec {
     /// Width of the bottleneck; 1 or more.
     pub rank: i64,
-    /// The numerator of the scale `alpha / rank`. Tinker and PEFT users know 32, whatever the rank.
+    /// The numerator of the scale `alpha / rank`.
     pub alpha: u32,
     /// The projections that get a pair, each once, in the order of [`Projection::ALL`].
     pub targets: Vec<Projection>,
@@ -44,8 +45,8 @@ pub struct Lora {
 impl Default for LoraSpec {
     fn default() -> Self {
         Self {
-            rank: 32,
-            alpha: 32,
+            rank: DEFAULT_RANK.into(),
+            alpha: DEFAULT_ALPHA,
             targets: Projection::ALL.to_vec(),
         }
     }
@@ -85,6 +86,9 @@ impl Lora {
     ///
     /// Every matrix draws from a generator of its own, so a seed gives the same values whatever else is adapted.
     ///
+    /// # Shapes
+    /// `A`: `[rank, d_in]`, `B`: `[d_out, rank]` of each target, widths as [`LayerDims`] has them; f32, on the CPU.
+    ///
     /// # Errors
     /// What [`LoraSpec::checked`] refuses, and libtorch.
     pub fn init(
@@ -110,6 +114,9 @@ impl Lora {
     }
 
     /// A set from tensors by their PEFT names, as f32.
+    ///
+    /// # Shapes
+    /// `tensors`: as [`Lora::init`] makes them, in any float dtype. Returns f32.
     ///
     /// # Errors
     /// A missing, unexpected or misshaped tensor, by name.
@@ -164,6 +171,9 @@ impl Lora {
     }
 
     /// The adapters of layer `i`, if the model has that many layers.
+    ///
+    /// # Shapes
+    /// As [`Lora::init`] makes them, in the dtype of the set.
     pub fn layer(&self, i: usize) -> Option<&LayerLora> {
         self.layers.get(i)
     }
@@ -179,6 +189,9 @@ impl Lora {
     }
 
     /// Every parameter in the one order that gradients and optimiser state share.
+    ///
+    /// # Shapes
+    /// Of each adapted projection `[rank, d_in]`, then `[d_out, rank]`; f32 but for what [`Lora::to_kind`] made.
     pub fn params(&self) -> impl Iterator<Item = &Tensor> {
         self.layers.iter().flat_map(LayerLora::params)
     }
@@ -196,6 +209,9 @@ impl Lora {
 
     /// The same set with every parameter replaced, in the order of [`Lora::params`].
     ///
+    /// # Shapes
+    /// `f` is given, and must return, those of [`Lora::params`]; the dtype may change.
+    ///
     /// # Errors
     /// The first that `f` returns.
     pub fn try_map<E>(&self, mut f: impl FnMut(&Tensor) -> Result<Tensor, E>) -> Result<Self, E> {
@@ -208,6 +224,9 @@ impl Lora {
     }
 
     /// A second handle on the same storage.
+    ///
+    /// # Shapes
+    /// As they are.
     #[must_use]
     pub fn shallow_clone(&self) -> Self {
         let clone = |t: &Tensor| Ok::<_, std::convert::Infallible>(t.shallow_clone());
@@ -218,6 +237,9 @@ impl Lora {
     }
 
     /// A copy for serving: no gradients, f32, the scale multiplied into every `B`.
+    ///
+    /// # Shapes
+    /// As they are, f32.
     ///
     /// # Errors
     /// What libtorch refuses.
@@ -230,6 +252,9 @@ impl Lora {
     }
 
     /// A copy without gradients, in another dtype or on another device.
+    ///
+    /// # Shapes
+    /// As they are, in `kind`.
     ///
     /// # Errors
     /// What libtorch refuses.

@@ -4,29 +4,26 @@
 //! mask. Each term depends on the parameters through one log-probability alone, so a loss is one
 //! pure function: log-probability in, term and its derivative out. `head.rs` turns derivatives into gradients.
 
-use std::collections::BTreeMap;
+use metaclaw_trainer_terms::{LossConfig, LossFn};
 
-/// A loss and its constants.
-///
-/// With `l` the log-probability of the target now, `q` when it was sampled, `A` the advantage and
-/// `ratio = exp(l - q)`. Clip bounds are absolute bounds of the ratio, not distances from 1.
+/// A loss and its constants; [`LossFn`] says what each computes, and of what.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Loss {
-    /// `-w l`; weights may be negative, and there may be several targets a position.
+    /// [`LossFn::CrossEntropy`].
     CrossEntropy,
-    /// `-ratio A`.
+    /// [`LossFn::ImportanceSampling`].
     ImportanceSampling,
-    /// `-min(ratio A, clip(ratio) A)` (<https://arxiv.org/abs/1707.06347>).
+    /// [`LossFn::Ppo`].
     Ppo {
         /// Bounds of the ratio.
         clip: Clip,
     },
-    /// `-sg[clip(ratio)] l A` (<https://arxiv.org/abs/2506.13585>): bounds a token's pull, never removes it.
+    /// [`LossFn::Cispo`].
     Cispo {
         /// Bounds of the ratio.
         clip: Clip,
     },
-    /// `-(l A - beta/2 (l - q)^2)` (<https://arxiv.org/abs/2405.19107>).
+    /// [`LossFn::Dro`].
     Dro {
         /// Pull towards the sampler; above 0.
         beta: f64,
@@ -60,22 +57,16 @@ pub struct Term {
     pub grad_logprob: f64,
 }
 
-/// Why a loss cannot be had.
+/// Why a loss cannot have these constants.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LossError {
-    /// No such loss.
-    #[error("loss_fn {name:?} is unknown: allowed are {}", Loss::NAMES.join(", "))]
-    Unknown {
-        /// What was given.
-        name: String,
-    },
     /// A key that the loss does not read.
     #[error("loss_fn_config {key:?} is not a key of {loss}: allowed are {allowed}")]
     Key {
         /// What was given.
         key: String,
         /// The loss.
-        loss: &'static str,
+        loss: LossFn,
         /// Its keys.
         allowed: String,
     },
@@ -85,7 +76,7 @@ pub enum LossError {
         /// The key.
         key: &'static str,
         /// The loss.
-        loss: &'static str,
+        loss: LossFn,
         /// What was given.
         value: f64,
         /// What is allowed.
@@ -98,60 +89,51 @@ const CLIP_HIGH: &str = "clip_high_threshold";
 const BETA: &str = "beta";
 
 impl Loss {
-    /// The names of Tinker's interface that are known here.
-    pub const NAMES: [&'static str; 5] = [
-        "cross_entropy",
-        "importance_sampling",
-        "ppo",
-        "cispo",
-        "dro",
-    ];
-
-    /// A loss by name with `loss_fn_config`.
+    /// A loss with the constants that `loss_fn_config` gives.
     ///
     /// Defaults: ppo 0.8 and 1.2, cispo 0 and 4 (Tinker's tutorial 202), dro beta 0.05 (the example in
     /// Tinker's documentation, which names no default).
     ///
     /// # Errors
-    /// An unknown name or key, or a value out of range.
-    pub fn named(name: &str, config: &BTreeMap<String, f64>) -> Result<Self, LossError> {
-        let loss = match name {
-            "cross_entropy" => Self::CrossEntropy,
-            "importance_sampling" => Self::ImportanceSampling,
-            "ppo" => Self::Ppo {
-                clip: Clip::read("ppo", config, 0.8, 1.2)?,
+    /// An unknown key, or a value out of range.
+    pub fn new(loss: LossFn, config: &LossConfig) -> Result<Self, LossError> {
+        let clip = |low, high| Clip::read(loss, config, low, high);
+        let made = match loss {
+            LossFn::CrossEntropy => Self::CrossEntropy,
+            LossFn::ImportanceSampling => Self::ImportanceSampling,
+            LossFn::Ppo => Self::Ppo {
+                clip: clip(0.8, 1.2)?,
             },
-            "cispo" => Self::Cispo {
-                clip: Clip::read("cispo", config, 0.0, 4.0)?,
+            LossFn::Cispo => Self::Cispo {
+                clip: clip(0.0, 4.0)?,
             },
-            "dro" => Self::Dro {
+            LossFn::Dro => Self::Dro {
                 beta: read_beta(config)?,
             },
-            _ => return Err(LossError::Unknown { name: name.into() }),
         };
-        let known = loss.keys();
+        let known = made.keys();
         match config.keys().find(|key| !known.contains(&key.as_str())) {
             Some(key) => Err(LossError::Key {
                 key: key.clone(),
-                loss: loss.name(),
+                loss,
                 allowed: if known.is_empty() {
                     "none".into()
                 } else {
                     known.join(", ")
                 },
             }),
-            None => Ok(loss),
+            None => Ok(made),
         }
     }
 
-    /// Its name on the wire.
-    pub const fn name(&self) -> &'static str {
+    /// Which it is.
+    pub const fn loss_fn(&self) -> LossFn {
         match self {
-            Self::CrossEntropy => "cross_entropy",
-            Self::ImportanceSampling => "importance_sampling",
-            Self::Ppo { .. } => "ppo",
-            Self::Cispo { .. } => "cispo",
-            Self::Dro { .. } => "dro",
+            Self::CrossEntropy => LossFn::CrossEntropy,
+            Self::ImportanceSampling => LossFn::ImportanceSampling,
+            Self::Ppo { .. } => LossFn::Ppo,
+            Self::Cispo { .. } => LossFn::Cispo,
+            Self::Dro { .. } => LossFn::Dro,
         }
     }
 
@@ -231,12 +213,7 @@ impl Clip {
         ratio.clamp(self.low, self.high)
     }
 
-    fn read(
-        loss: &'static str,
-        config: &BTreeMap<String, f64>,
-        low: f64,
-        high: f64,
-    ) -> Result<Self, LossError> {
+    fn read(loss: LossFn, config: &LossConfig, low: f64, high: f64) -> Result<Self, LossError> {
         let low = config.get(CLIP_LOW).copied().unwrap_or(low);
         let high = config.get(CLIP_HIGH).copied().unwrap_or(high);
         if !(0.0..f64::INFINITY).contains(&low) {
@@ -261,7 +238,7 @@ impl Clip {
     }
 }
 
-fn read_beta(config: &BTreeMap<String, f64>) -> Result<f64, LossError> {
+fn read_beta(config: &LossConfig) -> Result<f64, LossError> {
     let beta = config.get(BETA).copied().unwrap_or(0.05);
     if beta > 0.0 && beta.is_finite() {
         return Ok(beta);
@@ -269,7 +246,7 @@ fn read_beta(config: &BTreeMap<String, f64>) -> Result<f64, LossError> {
     let allowed = "a number above 0";
     Err(LossError::Value {
         key: BETA,
-        loss: "dro",
+        loss: LossFn::Dro,
         value: beta,
         allowed,
     })

@@ -1,4 +1,4 @@
-//! A whole model: embedding, layers, last norm, unembedding.
+//! A whole model: embedding, layers, last norm, LM head.
 
 use std::path::Path;
 
@@ -45,7 +45,10 @@ impl Model {
         })
     }
 
-    /// Embeds ids, `[b, t]` i64, to `[b, t, d]`, f32.
+    /// The embeddings of ids, which begin the residual stream.
+    ///
+    /// # Shapes
+    /// `ids`: `[b, t]`, i64. Returns `[b, t, d]`, f32.
     ///
     /// # Errors
     /// When an id is not below `vocab`.
@@ -56,7 +59,7 @@ impl Model {
     /// Runs whole rows through all layers; differentiable with respect to `lora`.
     ///
     /// # Shapes
-    /// `ids`: `[b, t]` i64, positions from 0. Returns the hidden states before the last norm, `[b, t, d]`.
+    /// `ids`: `[b, t]`, i64, positions from 0. Returns the hidden states before the last norm, `[b, t, d]`, f32.
     ///
     /// # Errors
     /// When an id is not below `vocab` or a row is beyond the context.
@@ -72,7 +75,10 @@ impl Model {
         Ok(x)
     }
 
-    /// The last norm, f32.
+    /// The last norm.
+    ///
+    /// # Shapes
+    /// `hidden`: `[.., d]`, f32; returns the same.
     ///
     /// # Errors
     /// When the last axis is not `d`.
@@ -81,7 +87,10 @@ impl Model {
         rms_norm(hidden, &self.weights.norm, eps, Kind::Float)
     }
 
-    /// Logits of hidden states, `[.., d]` to `[.., vocab]`, f32.
+    /// Logits of hidden states, the last norm included.
+    ///
+    /// # Shapes
+    /// `hidden`: `[.., d]`, before the last norm, f32. Returns `[.., vocab]`, f32.
     ///
     /// # Errors
     /// When the last axis is not `d`.
@@ -92,7 +101,7 @@ impl Model {
         if let Some(last) = shape.last_mut() {
             *last = vocab;
         }
-        head::logits(&hidden_nd, &self.weights.unembed)?.f_reshape(&shape)
+        head::logits(&hidden_nd, &self.weights.lm_head)?.f_reshape(&shape)
     }
 }
 

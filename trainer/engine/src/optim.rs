@@ -5,6 +5,7 @@
 //! in place, so whoever still samples with the old parameters is not disturbed, and a step that is
 //! refused has changed nothing.
 
+use metaclaw_trainer_terms::DEFAULT_LEARNING_RATE;
 use tch::{Kind, TchError, Tensor};
 
 use crate::lora::Lora;
@@ -31,13 +32,16 @@ pub struct AdamConfig {
     pub skip_over: f64,
 }
 
-/// Running means, one pair a parameter.
+/// Running means, one pair a parameter, named as torch names them.
+///
+/// # Shapes
+/// Each that of its parameter, f32, in [`Lora::params`]' order.
 #[derive(Debug)]
 pub struct AdamState {
     /// Mean of gradients.
-    pub mean: Vec<Tensor>,
+    pub exp_avg: Vec<Tensor>,
     /// Mean of their squares.
-    pub square: Vec<Tensor>,
+    pub exp_avg_sq: Vec<Tensor>,
     /// Steps taken.
     pub steps: u64,
 }
@@ -92,7 +96,7 @@ const CLIP_EPS: f64 = 1e-6;
 impl Default for AdamConfig {
     fn default() -> Self {
         Self {
-            learning_rate: 1e-4,
+            learning_rate: DEFAULT_LEARNING_RATE,
             beta1: 0.9,
             beta2: 0.95,
             eps: 1e-12,
@@ -160,6 +164,9 @@ impl AdamConfig {
 impl AdamState {
     /// Before the first step.
     ///
+    /// # Shapes
+    /// The state is `[rank, d_in]` or `[d_out, rank]`, as each parameter is; f32.
+    ///
     /// # Errors
     /// What libtorch refuses.
     pub fn new(lora: &Lora) -> Result<Self, TchError> {
@@ -169,8 +176,8 @@ impl AdamState {
                 .collect::<Result<_, _>>()
         };
         Ok(Self {
-            mean: zeros()?,
-            square: zeros()?,
+            exp_avg: zeros()?,
+            exp_avg_sq: zeros()?,
             steps: 0,
         })
     }
@@ -198,20 +205,22 @@ impl AdamState {
         if !(grad_norm * rates.clip_coef).is_finite() || grad_norm * rates.clip_coef > LONGEST {
             return Err(StepError::NotFinite { norm: grad_norm });
         }
-        let (mut mean, mut square) = (Vec::new(), Vec::new());
-        let mut old = gradients.iter().zip(self.mean.iter().zip(&self.square));
+        let (mut exp_avg, mut exp_avg_sq) = (Vec::new(), Vec::new());
+        let mut old = gradients
+            .iter()
+            .zip(self.exp_avg.iter().zip(&self.exp_avg_sq));
         let lora = lora.try_map(|param| {
             let Some((gradient, (m, v))) = old.next() else {
                 return Err(StepError::NoGradients);
             };
             let (param, m, v) = rates.apply(param, gradient, m, v)?;
-            mean.push(m);
-            square.push(v);
+            exp_avg.push(m);
+            exp_avg_sq.push(v);
             Ok(param)
         })?;
         let state = Self {
-            mean,
-            square,
+            exp_avg,
+            exp_avg_sq,
             steps: self.steps + 1,
         };
         Ok(Stepped {
@@ -255,8 +264,8 @@ impl Rates {
         &self,
         param: &Tensor,
         gradient: &Tensor,
-        mean: &Tensor,
-        square: &Tensor,
+        exp_avg: &Tensor,
+        exp_avg_sq: &Tensor,
     ) -> Result<(Tensor, Tensor, Tensor), TchError> {
         let AdamConfig {
             learning_rate,
@@ -267,16 +276,16 @@ impl Rates {
             ..
         } = self.config;
         let gradient = gradient.f_mul_scalar(self.clip_coef)?;
-        let mean = mean.f_lerp(&gradient, 1.0 - beta1)?;
+        let exp_avg = exp_avg.f_lerp(&gradient, 1.0 - beta1)?;
         let fresh = gradient.f_square()?.f_mul_scalar(1.0 - beta2)?;
-        let square = square.f_mul_scalar(beta2)?.f_add(&fresh)?;
-        let scale = square
+        let exp_avg_sq = exp_avg_sq.f_mul_scalar(beta2)?.f_add(&fresh)?;
+        let denom = exp_avg_sq
             .f_sqrt()?
             .f_div_scalar(self.bias_correction2_sqrt)?
             .f_add_scalar(eps)?;
         let kept = param.f_mul_scalar(1.0 - learning_rate * weight_decay)?;
-        let param = kept.f_sub(&mean.f_div(&scale)?.f_mul_scalar(self.step_size)?)?;
-        Ok((param, mean, square))
+        let param = kept.f_sub(&exp_avg.f_div(&denom)?.f_mul_scalar(self.step_size)?)?;
+        Ok((param, exp_avg, exp_avg_sq))
     }
 }
 

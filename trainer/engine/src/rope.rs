@@ -108,7 +108,10 @@ impl Rope {
 }
 
 impl RopeSlice {
-    /// Rotates `x`, `[b, t, heads, head_dim]`; differentiable.
+    /// Rotates queries or keys; differentiable.
+    ///
+    /// # Shapes
+    /// `x`: `[b, t, heads, head_dim]`, the dtype of the angles; returns the same.
     ///
     /// # Errors
     /// When shapes do not broadcast.

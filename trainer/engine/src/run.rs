@@ -2,6 +2,7 @@
 
 mod norms;
 
+use metaclaw_trainer_terms::CheckpointName;
 use tch::{Device, TchError, Tensor};
 
 use self::norms::RecentNorms;
@@ -30,7 +31,7 @@ pub struct Run {
     version: ParamsVersion,
     norms: RecentNorms,
     /// The checkpoint that it was last saved as or loaded from: whoever trains it may go back there.
-    checkpoint: Option<String>,
+    checkpoint: Option<CheckpointName>,
 }
 
 /// Which parameters a job was begun with: gradients of others must not be added up with theirs.
@@ -98,6 +99,9 @@ impl Run {
     }
 
     /// The parameters as they are.
+    ///
+    /// # Shapes
+    /// As [`Lora::init`] makes them; f32, on the device of the base.
     pub fn lora(&self) -> &Lora {
         &self.state.lora
     }
@@ -114,13 +118,16 @@ impl Run {
 
     /// Adds a finished job's gradients to those that wait.
     ///
+    /// # Shapes
+    /// Of `out` one gradient a parameter, of its shape, f32, in [`Lora::params`]' order.
+    ///
     /// # Errors
     /// [`Stale`] when the parameters have changed since the job began; nothing is added.
     pub fn accumulate_grads(
         &mut self,
         begun: ParamsVersion,
         out: &mut TrainOut,
-    ) -> Result<(), AbsorbError> {
+    ) -> Result<(), AccumulateError> {
         if begun != self.version {
             return Err(Stale.into());
         }
@@ -186,6 +193,9 @@ impl Run {
 
     /// Handles on all that training goes on from, for another thread to save: nothing is copied on this one.
     ///
+    /// # Shapes
+    /// As [`AdamState`] and [`Lora`] have them; f32.
+    ///
     /// # Errors
     /// What libtorch refuses.
     pub fn snapshot(&self) -> Result<Snapshot, AdapterError> {
@@ -195,9 +205,16 @@ impl Run {
     /// Goes on from a snapshot of the checkpoint `name`; rank, alpha and targets become its own, waiting gradients
     /// are dropped. Returns the steps behind it.
     ///
+    /// # Shapes
+    /// As [`Run::snapshot`] gives them; those of its own rank and targets take the place of the run's.
+    ///
     /// # Errors
     /// What libtorch refuses; the run is as it was.
-    pub fn restore(&mut self, name: &str, snapshot: &Snapshot) -> Result<u64, AdapterError> {
+    pub fn restore(
+        &mut self,
+        name: CheckpointName,
+        snapshot: &Snapshot,
+    ) -> Result<u64, AdapterError> {
         self.state = snapshot.to_device(self.device())?;
         self.forget();
         self.norms = RecentNorms::default();
@@ -207,13 +224,13 @@ impl Run {
     }
 
     /// Notes that the checkpoint `name` holds what the run was when it was last asked for a snapshot.
-    pub fn saved_as(&mut self, name: &str) {
-        self.checkpoint = Some(name.to_owned());
+    pub fn saved_as(&mut self, name: CheckpointName) {
+        self.checkpoint = Some(name);
     }
 
     /// The checkpoint that it was last saved as or loaded from.
-    pub fn checkpoint(&self) -> Option<&str> {
-        self.checkpoint.as_deref()
+    pub fn checkpoint(&self) -> Option<&CheckpointName> {
+        self.checkpoint.as_ref()
     }
 
     /// Begins the line of checkpoints `id`, unless it goes on in another.
@@ -251,7 +268,7 @@ impl From<Snapshot> for Run {
 
 /// Why gradients were not added.
 #[derive(Debug, thiserror::Error)]
-pub enum AbsorbError {
+pub enum AccumulateError {
     /// They came too late.
     #[error(transparent)]
     Stale(#[from] Stale),

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use metaclaw_trainer_terms::{CheckpointName, RunId};
+
 use crate::rng::SplitMix64;
 use crate::run::Run;
 
 /// Runs by id.
 #[derive(Debug)]
 pub struct Runs {
-    open: BTreeMap<String, Run>,
+    open: BTreeMap<RunId, Run>,
     /// Ids by last use, the latest last.
-    recent: Vec<String>,
+    recent: Vec<RunId>,
     limit: RunLimit,
     ids: SplitMix64,
 }
@@ -27,11 +29,11 @@ pub struct RunLimit {
 /// No such run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "training run {id:?} is not open here: create one, then load a checkpoint to go on from it"
+    "training run \"{id}\" is not open here: create one, then load a checkpoint to go on from it"
 )]
 pub struct UnknownRun {
     /// What was asked for.
-    pub id: String,
+    pub id: RunId,
 }
 
 // === impl Runs ===
@@ -47,16 +49,18 @@ impl Runs {
         }
     }
 
-    /// Opens a run and returns its id, 8 hexadecimal digits. Closes others, and says so, where that is too much.
-    pub fn open(&mut self, mut run: Run) -> String {
+    /// Opens a run and returns its id. Closes others, and says so, where that is too much.
+    pub fn open(&mut self, mut run: Run) -> RunId {
         self.make_room(run.bytes());
         let id = loop {
-            let id = format!("{:08x}", self.ids.next_u64() >> 32);
+            // The upper half.
+            let [.., a, b, c, d] = self.ids.next_u64().to_le_bytes();
+            let id = RunId::from(u32::from_le_bytes([a, b, c, d]));
             if !self.open.contains_key(&id) {
                 break id;
             }
         };
-        run.begin_line(&id);
+        run.begin_line(id.as_str());
         self.open.insert(id.clone(), run);
         self.recent.push(id.clone());
         id
@@ -71,7 +75,7 @@ impl Runs {
         while !self.recent.is_empty() && is_full(self) {
             let oldest = self.recent.remove(0);
             self.open.remove(&oldest);
-            tracing::warn!(run = oldest, ?limit, "closed: too many training runs");
+            tracing::warn!(run = %oldest, ?limit, "closed: too many training runs");
         }
     }
 
@@ -79,10 +83,10 @@ impl Runs {
     ///
     /// # Errors
     /// [`UnknownRun`].
-    pub fn close(&mut self, id: &str) -> Result<(), UnknownRun> {
+    pub fn close(&mut self, id: &RunId) -> Result<(), UnknownRun> {
         self.recent.retain(|other| other != id);
         let closed = self.open.remove(id).map(|_| ());
-        closed.ok_or_else(|| UnknownRun { id: id.into() })
+        closed.ok_or_else(|| UnknownRun { id: id.clone() })
     }
 
     /// Bytes of all open runs.
@@ -91,8 +95,8 @@ impl Runs {
     }
 
     /// The checkpoints that open runs were saved as or loaded from.
-    pub fn checkpoints(&self) -> Vec<String> {
-        let of_run = |run: &Run| run.checkpoint().map(str::to_owned);
+    pub fn checkpoints(&self) -> Vec<CheckpointName> {
+        let of_run = |run: &Run| run.checkpoint().cloned();
         self.open.values().filter_map(of_run).collect()
     }
 
@@ -100,12 +104,12 @@ impl Runs {
     ///
     /// # Errors
     /// [`UnknownRun`].
-    pub fn get(&mut self, id: &str) -> Result<&mut Run, UnknownRun> {
+    pub fn get(&mut self, id: &RunId) -> Result<&mut Run, UnknownRun> {
         let Some(run) = self.open.get_mut(id) else {
-            return Err(UnknownRun { id: id.into() });
+            return Err(UnknownRun { id: id.clone() });
         };
         self.recent.retain(|other| other != id);
-        self.recent.push(id.into());
+        self.recent.push(id.clone());
         Ok(run)
     }
 }

@@ -146,6 +146,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<SafeTensors<'_>, String> {
 
 /// Reads all tensors of a file, each as f32.
 ///
+/// # Shapes
+/// Any; f32, on the CPU.
+///
 /// # Errors
 /// A file that is missing or truncated, or a tensor that is neither f32, f16 nor bf16, by name.
 pub fn read(file: &Path) -> Result<BTreeMap<String, Tensor>, FileError> {

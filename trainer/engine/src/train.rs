@@ -3,7 +3,7 @@
 //! One call of `backward` over a whole model cannot be interrupted, and a chat that shares the thread
 //! would wait for it. So a job takes the vector-Jacobian product of one layer at a time, from a graph that it kept
 //! on the way up where memory allows, else from one that it computes again. Samples that begin alike are
-//! computed once ([`crate::pack`]). A *slice* is a layer of a chunk of positions, or a chunk of the unembedding;
+//! computed once ([`crate::pack`]). A *slice* is a layer of a chunk of positions, or a chunk of the LM head;
 //! [`TrainJob::advance`] runs as many as fit a time budget. What is computed, and in
 //! which order, depends on the batch and on [`SliceSizes`] alone: time decides only where a job pauses.
 //!
@@ -21,8 +21,10 @@ mod sizes;
 mod vjp;
 mod work;
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use metaclaw_trainer_terms::Datum;
 use tch::TchError;
 
 use self::pass::Pass;
@@ -31,24 +33,11 @@ use self::plan::{Costs, budget, rank};
 pub use self::sizes::SliceSizes;
 use self::work::Work;
 pub use self::work::{Slices, TrainError, TrainOut};
-use crate::datum::{self, Limits, Sample, TrainDatum};
+use crate::datum::{self, Limits, Sample};
 use crate::lora::Lora;
 use crate::loss::Loss;
 use crate::model::Model;
 use crate::pack::{Row, pack};
-
-/// What [`TrainJob::advance`] left.
-#[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "moved once a slice, which takes milliseconds"
-)]
-pub enum Progress {
-    /// The rest.
-    More(TrainJob),
-    /// The result.
-    Done(TrainOut),
-}
 
 /// One forward_backward or forward on its way.
 #[derive(Debug)]
@@ -62,7 +51,7 @@ pub struct TrainJob {
 /// What a forward job is asked for, beside the log-probabilities of targets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Positions of each datum, ascending; `None` is every position. The unembedding, most of the work for
+    /// Positions of each datum, ascending; `None` is every position. The LM head, most of the work for
     /// a small model, is computed at no others.
     pub positions: Option<Vec<Vec<usize>>>,
     /// How many of the likeliest tokens at each; 0 is none.
@@ -74,12 +63,15 @@ pub struct Wanted {
 impl TrainJob {
     /// Gradients of a loss by the parameters of `lora`, which is not changed.
     ///
+    /// # Shapes
+    /// `lora`: as [`Lora::init`] makes it for the model, f32. The gradients of the result: one a parameter, of its shape, f32.
+    ///
     /// # Errors
     /// A datum that does not fit the model, the loss or the memory, or an adapter of another depth.
     pub fn forward_backward(
         model: &Model,
         lora: &Lora,
-        datums: &[TrainDatum],
+        datums: &[Datum],
         loss: Loss,
         sizes: SliceSizes,
     ) -> Result<Self, TrainError> {
@@ -101,13 +93,16 @@ impl TrainJob {
 
     /// Log-probabilities of the targets, and the likeliest tokens; without `lora` they are the base's.
     ///
+    /// # Shapes
+    /// `lora`: as [`Lora::init`] makes it for the model, f32.
+    ///
     /// # Errors
     /// A datum that does not fit the model or the memory, positions that are not there, `top_k` over the vocabulary,
     /// or an adapter of another depth.
     pub fn forward(
         model: &Model,
         lora: Option<&Lora>,
-        datums: &[TrainDatum],
+        datums: &[Datum],
         wanted: &Wanted,
         sizes: SliceSizes,
     ) -> Result<Self, TrainError> {
@@ -175,11 +170,16 @@ impl TrainJob {
         })
     }
 
-    /// Runs slices for about `budget`: at least one, and no further one that would likely exceed it.
+    /// Runs slices for about `budget`: at least one, and no further one that would likely exceed it. Goes on with the
+    /// rest, or ends with the result.
     ///
     /// # Errors
     /// [`TrainError::NotFinite`] or [`TrainError::Torch`]; the job and its gradients are gone.
-    pub fn advance(mut self, model: &Model, budget: Duration) -> Result<Progress, TrainError> {
+    pub fn advance(
+        mut self,
+        model: &Model,
+        budget: Duration,
+    ) -> Result<ControlFlow<TrainOut, Self>, TrainError> {
         let begun = Instant::now();
         loop {
             let slice = Instant::now();
@@ -190,10 +190,10 @@ impl TrainJob {
             slices.longest = slices.longest.max(took);
             slices.total += took;
             if !more {
-                return Ok(Progress::Done(self.out));
+                return Ok(ControlFlow::Break(self.out));
             }
             if begun.elapsed() + took > budget {
-                return Ok(Progress::More(self));
+                return Ok(ControlFlow::Continue(self));
             }
         }
     }
@@ -204,9 +204,9 @@ impl TrainJob {
     /// As [`TrainJob::advance`].
     pub fn finish(self, model: &Model) -> Result<TrainOut, TrainError> {
         match self.advance(model, Duration::MAX / 2)? {
-            Progress::Done(out) => Ok(out),
+            ControlFlow::Break(out) => Ok(out),
             // Not reached within the lifetime of the universe, and right all the same.
-            Progress::More(rest) => rest.finish(model),
+            ControlFlow::Continue(rest) => rest.finish(model),
         }
     }
 

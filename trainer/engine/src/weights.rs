@@ -19,7 +19,7 @@ pub use self::error::LoadError;
 pub use self::fingerprint::fingerprint;
 use self::index::SafeFiles;
 pub use self::shapes::expected;
-use self::shapes::{EMBED, NORM, UNEMBED};
+use self::shapes::{EMBED, LM_HEAD, NORM};
 use crate::family::Family;
 use crate::layer::LayerWeights;
 use crate::linear::Linear;
@@ -36,10 +36,13 @@ pub struct Weights {
     /// The last RMSNorm, `[d]`.
     pub norm: Tensor,
     /// `[vocab, d]`; the embedding itself where tied.
-    pub unembed: Tensor,
+    pub lm_head: Tensor,
 }
 
 /// Loads all weights of a directory as `kind`.
+///
+/// # Shapes
+/// Those of [`Weights`], and of each layer those of [`LayerWeights`].
 ///
 /// # Errors
 /// [`LoadError`] naming the file, and the tensor that is missing, unexpected or misshaped.
@@ -51,16 +54,16 @@ pub fn load(dir: &Path, family: &Family, kind: Kind) -> Result<Weights, LoadErro
     let layers = (0..family.n_layers)
         .map(|i| layer(family, i, &files, kind))
         .collect::<Result<_, LoadError>>()?;
-    let unembed = if family.tied {
+    let lm_head = if family.tied {
         embed.shallow_clone()
     } else {
-        get(UNEMBED)?
+        get(LM_HEAD)?
     };
     Ok(Weights {
         embed,
         layers,
         norm: files.tensor(NORM, Kind::Float)?,
-        unembed,
+        lm_head,
     })
 }
 

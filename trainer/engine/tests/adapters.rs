@@ -11,7 +11,9 @@ use metaclaw_engine::adapter;
 use metaclaw_engine::engine::{Dtype, Engine, EngineConfig};
 use metaclaw_engine::generate::{Finished, GenerateEvent, GenerateRequest};
 use metaclaw_engine::lora::{Lora, LoraSpec};
+use metaclaw_engine::sampler::SamplingParams;
 use metaclaw_engine::testing::write_tiny_model;
+use metaclaw_trainer_terms::AdapterName;
 
 fn config(dir: &Path) -> EngineConfig {
     let model = dir.join("tiny");
@@ -25,12 +27,12 @@ fn config(dir: &Path) -> EngineConfig {
     config
 }
 
-async fn run(engine: &Engine, adapter: &str, prompt_ids: Vec<u32>) -> (Vec<u32>, Finished) {
+async fn run(engine: &Engine, adapter: &AdapterName, prompt_ids: Vec<u32>) -> (Vec<u32>, Finished) {
     let request = GenerateRequest {
         prompt_ids,
-        adapter: Some(adapter.to_owned()),
+        adapter: Some(adapter.clone()),
         max_tokens: 8,
-        temperature: 0.0,
+        sampling: SamplingParams::greedy(),
         ignore_eos: true,
         ..GenerateRequest::default()
     };
@@ -51,7 +53,9 @@ async fn nine_agents_in_rotation_keep_their_prefixes() {
     let dir = tempfile::tempdir().unwrap();
     let base = Engine::start(config(dir.path())).unwrap().base().clone();
     let mut bytes = 0;
-    let agents: Vec<String> = (0..9).map(|n| format!("agent-{n}")).collect();
+    let agents: Vec<AdapterName> = (0..9)
+        .map(|n| format!("agent-{n}").parse().unwrap())
+        .collect();
     for (seed, name) in agents.iter().enumerate() {
         let spec = LoraSpec {
             rank: 4,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use metaclaw_engine::engine::{Dtype, Engine, EngineConfig};
 use metaclaw_engine::generate::{FinishReason, GenerateEvent, GenerateRequest};
+use metaclaw_engine::sampler::SamplingParams;
 use serde_json::json;
 
 const TEXTS: [(&str, &[u32]); 6] = [
@@ -77,7 +78,7 @@ async fn ids_template_and_reply_are_those_of_transformers() {
     assert_eq!(prompt_ids, tokenizer.encode(RENDERED).unwrap());
     let request = GenerateRequest {
         prompt_ids,
-        temperature: 0.0,
+        sampling: SamplingParams::greedy(),
         max_tokens: 24,
         ..GenerateRequest::default()
     };

@@ -55,7 +55,7 @@ pub(crate) async fn completions(
     let room = app.host.room_after(prompt.ids.len())?;
     let draw = GenerateRequest {
         prompt_ids: prompt.ids.clone(),
-        adapter: adapter.as_ref().map(|name| name.as_str().to_owned()),
+        adapter: adapter.clone(),
         max_tokens: draw.max_tokens.min(room),
         ..draw
     };

@@ -6,10 +6,7 @@ use axum::{
 };
 use futures_util::future::try_join_all;
 use metaclaw_engine::generate::GenerateRequest;
-use metaclaw_trainer_api::{
-    AdapterName,
-    wire::{SampleReply, SampleRequest, Sampled, SampledSequence},
-};
+use metaclaw_trainer_api::wire::{SampleReply, SampleRequest, Sampled, SampledSequence};
 
 use crate::{
     error::ApiError,
@@ -63,17 +60,12 @@ fn draw(app: &App, body: SampleBody) -> Result<GenerateRequest, ApiError> {
         );
         return Err(ApiError::field("num_samples", text));
     }
-    if own.max_tokens == 0 {
-        return Err(ApiError::field("max_tokens", "max_tokens is 0: at least 1"));
-    }
     let room = app.host.room_after(own.tokens.len())?;
     let adapter = app.models.resolve(own.model.as_deref(), &app.host)?;
     let sampling = body.sampling.or(own.temperature, own.top_p, own.top_k);
     Ok(GenerateRequest {
         prompt_ids: own.tokens,
-        adapter: adapter
-            .as_ref()
-            .map(|name| AdapterName::as_str(name).to_owned()),
+        adapter,
         max_tokens: room.min(own.max_tokens as usize),
         ..sampling.request()?
     })

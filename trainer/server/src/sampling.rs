@@ -1,7 +1,7 @@
 //! How tokens are drawn, as requests say it: the fields that chats and sampling by ids share.
 
-use metaclaw_engine::generate::GenerateRequest;
-use metaclaw_trainer_api::wire::{DEFAULT_TEMPERATURE, Stop};
+use metaclaw_engine::{generate::GenerateRequest, sampler::SamplingParams};
+use metaclaw_trainer_api::wire::Stop;
 use serde::Deserialize;
 use serde_json::Number;
 
@@ -38,26 +38,30 @@ impl SamplingBody {
         self
     }
 
-    /// What the engine is to be asked, but for the prompt. What is not said is off; the temperature is the policy's.
+    /// What the engine is to be asked, but for the prompt. What is not said has the engine's defaults.
     ///
     /// # Errors
     /// 400 naming what the engine's fields cannot hold.
     pub(crate) fn request(self) -> Result<GenerateRequest, ApiError> {
-        let off = GenerateRequest::default();
+        let default = SamplingParams::default();
+        let or = |given: Option<f64>, default| given.unwrap_or(default);
         Ok(GenerateRequest {
-            temperature: self.temperature.unwrap_or(DEFAULT_TEMPERATURE),
-            top_p: self.top_p.unwrap_or(1.0),
-            top_k: top_k(self.top_k.unwrap_or(0))?,
-            min_p: self.min_p.unwrap_or(off.min_p),
-            repetition_penalty: self.repetition_penalty.unwrap_or(off.repetition_penalty),
-            presence_penalty: self.presence_penalty.unwrap_or(off.presence_penalty),
-            frequency_penalty: self.frequency_penalty.unwrap_or(off.frequency_penalty),
+            sampling: SamplingParams {
+                temperature: or(self.temperature, default.temperature),
+                top_p: or(self.top_p, default.top_p),
+                top_k: self.top_k.map_or(Ok(default.top_k), top_k)?,
+                min_p: or(self.min_p, default.min_p),
+                repetition_penalty: or(self.repetition_penalty, default.repetition_penalty),
+                presence_penalty: or(self.presence_penalty, default.presence_penalty),
+                frequency_penalty: or(self.frequency_penalty, default.frequency_penalty),
+                min_tokens: self.min_tokens.unwrap_or(default.min_tokens),
+                top_logprobs: default.top_logprobs,
+            },
             seed: self.seed.as_ref().map(seed).transpose()?,
             stop: stops(self.stop)?,
             stop_token_ids: self.stop_token_ids.unwrap_or_default(),
-            ignore_eos: self.ignore_eos.unwrap_or(off.ignore_eos),
-            min_tokens: self.min_tokens.unwrap_or(off.min_tokens),
-            ..off
+            ignore_eos: self.ignore_eos.unwrap_or(false),
+            ..GenerateRequest::default()
         })
     }
 }

@@ -6,12 +6,6 @@ use serde_json::{Map, Value};
 use super::yes;
 use crate::AdapterName;
 
-/// The temperature that replies are drawn at when a request names none: a training decision.
-///
-/// At 0.7 replies are good to read and still vary enough to learn from; without top-p every log-probability is that
-/// of the whole distribution. The fork's default for `/v1/sample` is the same.
-pub const DEFAULT_TEMPERATURE: f64 = 0.7;
-
 /// `POST /v1/sample`; the defaults are the fork's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SampleRequest {
@@ -49,7 +43,7 @@ mod sample_defaults {
         1
     }
     pub(super) fn temperature() -> f64 {
-        super::DEFAULT_TEMPERATURE
+        crate::DEFAULT_TEMPERATURE
     }
     pub(super) fn max_tokens() -> u32 {
         2048

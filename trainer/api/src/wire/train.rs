@@ -4,12 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{ok, yes};
-use crate::{CheckpointName, Datum, LossConfig, LossFn, RunId};
-
-/// Rank when none is asked for.
-pub const DEFAULT_RANK: u32 = 32;
-/// Learning rate when none is given: the fork's default, and Tinker's.
-pub const DEFAULT_LEARNING_RATE: f64 = 1e-4;
+use crate::{
+    CheckpointName, DEFAULT_LEARNING_RATE, DEFAULT_RANK, Datum, LossConfig, LossFn, RunId,
+};
 
 fn rank() -> u32 {
     DEFAULT_RANK

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use metaclaw_engine::adapter;
 use metaclaw_engine::engine::Engine;
 use metaclaw_engine::run::{Run, RunConfig};
+use metaclaw_trainer_terms::AdapterName;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -83,7 +84,7 @@ pub(crate) fn scratch() -> Result<std::path::PathBuf, Failure> {
 ///
 /// # Errors
 /// What the engine says.
-pub(crate) fn save_adapters(engine: &Engine, names: Vec<String>) -> Result<(), Failure> {
+pub(crate) fn save_adapters(engine: &Engine, names: Vec<AdapterName>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     runtime.block_on(engine.call(move |state| -> Result<(), Failure> {
         for (seed, name) in names.iter().enumerate() {

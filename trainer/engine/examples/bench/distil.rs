@@ -1,7 +1,7 @@
 //! A distillation batch, with its teacher and without.
 
-use metaclaw_engine::datum::TrainDatum;
 use metaclaw_engine::head::TopK;
+use metaclaw_trainer_terms::{Datum, DatumParts, Tensor2};
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -48,7 +48,7 @@ fn hinted(work: &Distil) -> Vec<Sample> {
 }
 
 /// The student's samples, towards what the surest of its hinted teachers says: `[N, K]` targets.
-fn targets(work: &Distil, tops: &[TopK]) -> Result<Vec<TrainDatum>, Failure> {
+fn targets(work: &Distil, tops: &[TopK]) -> Result<Vec<Datum>, Failure> {
     let n_batch: usize = work.samples.iter().map(Sample::n_targets).sum();
     let mut rest = tops;
     let mut datums = Vec::new();
@@ -60,12 +60,15 @@ fn targets(work: &Distil, tops: &[TopK]) -> Result<Vec<TrainDatum>, Failure> {
         let surest = surest.ok_or("a sample without hints")?;
         let silent = sample.loss_from * work.top_k;
         let weights = surest.logprobs.iter().map(|l| l.exp() / n_batch as f32);
-        datums.push(TrainDatum {
-            target_ids: [vec![0; silent], surest.ids.clone()].concat(),
-            targets_per_position: work.top_k,
-            weights: Some([vec![0.0; silent], weights.collect::<Vec<f32>>()].concat()),
-            ..sample.datum(n_batch)
-        });
+        let parts = sample.datum(n_batch)?.into_parts();
+        let shape = [parts.model_input_tokens.len(), work.top_k];
+        let targets = [vec![0; silent], surest.ids.clone()].concat();
+        let weights = [vec![0.0; silent], weights.collect::<Vec<f32>>()].concat();
+        datums.push(Datum::new(DatumParts {
+            target_tokens: Tensor2::shaped(targets, &shape)?,
+            weights: Some(Tensor2::shaped(weights, &shape)?),
+            ..parts
+        })?);
     }
     Ok(datums)
 }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use metaclaw_engine::datum::TrainDatum;
 use metaclaw_engine::engine::{Dtype, Engine, EngineConfig};
+use metaclaw_trainer_terms::{Datum, DatumError};
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -140,17 +140,15 @@ impl Input {
 
 impl Sample {
     /// With cross_entropy of the mean over `n_batch` predictions.
-    pub(crate) fn datum(&self, n_batch: usize) -> TrainDatum {
+    ///
+    /// # Errors
+    /// One with no prediction.
+    pub(crate) fn datum(&self, n_batch: usize) -> Result<Datum, DatumError> {
         let n = self.ids.len() - 1;
         let weight = 1.0 / n_batch as f32;
         let weights = (0..n).map(|i| if i < self.loss_from { 0.0 } else { weight });
-        TrainDatum {
-            input_ids: self.ids[..n].to_vec(),
-            target_ids: self.ids[1..].to_vec(),
-            targets_per_position: 1,
-            weights: Some(weights.collect()),
-            ..TrainDatum::default()
-        }
+        let (input, targets) = (self.ids[..n].to_vec(), self.ids[1..].to_vec());
+        Datum::cross_entropy(input, targets, weights.collect())
     }
 
     /// Predictions that count.

@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use metaclaw_engine::engine::Engine;
 use metaclaw_engine::generate::{Finished, GenerateEvent, GenerateRequest};
+use metaclaw_engine::sampler::SamplingParams;
+use metaclaw_trainer_terms::AdapterName;
 
 use crate::failure::Failure;
 
@@ -23,12 +25,12 @@ pub(crate) struct Heard {
 pub(crate) fn request(
     prompt_ids: &[u32],
     max_tokens: usize,
-    adapter: Option<String>,
+    adapter: Option<AdapterName>,
 ) -> GenerateRequest {
     GenerateRequest {
         prompt_ids: prompt_ids.to_vec(),
         max_tokens,
-        temperature: 0.0,
+        sampling: SamplingParams::greedy(),
         ignore_eos: true,
         seed: Some(1),
         adapter,

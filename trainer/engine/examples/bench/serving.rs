@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use metaclaw_engine::engine::Engine;
 use metaclaw_engine::generate::GenerateRequest;
+use metaclaw_trainer_terms::AdapterName;
 use serde_json::{Value, json};
 
 use crate::decode::{save_adapters, scratch};
@@ -27,12 +28,11 @@ const LONG: usize = 3_500;
 pub(crate) fn adapters(input: &Input, work: &Decode) -> Result<Value, Failure> {
     let folder = scratch()?;
     let engine = input.engine(folder.clone(), 16)?;
-    let names: Vec<String> = (0..=work.prompts.len())
-        .map(|i| format!("agent-{i}"))
-        .collect();
+    let names = (0..=work.prompts.len()).map(|i| format!("agent-{i}").parse());
+    let names: Vec<AdapterName> = names.collect::<Result<_, _>>()?;
     save_adapters(&engine, names.clone())?;
     let never = AtomicBool::new(false);
-    let all = |from: usize, n: usize, name: &dyn Fn(usize) -> String| {
+    let all = |from: usize, n: usize, name: &dyn Fn(usize) -> AdapterName| {
         let prompts = work.prompts.iter().enumerate();
         let requests = prompts.map(|(i, p)| request(&p[from..], n, Some(name(i))));
         read_all(&engine, requests.collect(), &never)
@@ -52,7 +52,7 @@ pub(crate) fn adapters(input: &Input, work: &Decode) -> Result<Value, Failure> {
 }
 
 /// Two turns of each agent, one agent after the other: the smallest share of a second turn's history that was kept.
-fn rotation(engine: &Engine, names: &[String], work: &Decode) -> Result<f64, Failure> {
+fn rotation(engine: &Engine, names: &[AdapterName], work: &Decode) -> Result<f64, Failure> {
     let never = AtomicBool::new(false);
     // Ids of the agent's own, so that nothing is shared but with its own first turn.
     let history = |agent: u32| -> Vec<u32> {
@@ -113,7 +113,7 @@ pub(crate) fn served(input: &Input, work: &Served) -> Result<Value, Failure> {
 /// Seconds that a step takes.
 fn train(engine: &Engine, samples: &[Sample]) -> Result<f64, Failure> {
     let begun = Instant::now();
-    let (job, answer) = StepJob::new(samples);
+    let (job, answer) = StepJob::new(samples)?;
     engine.submit(Box::new(job))?;
     answer.blocking_recv()??;
     Ok(begun.elapsed().as_secs_f64())
@@ -156,7 +156,8 @@ pub(crate) fn arrivals(input: &Input, work: &Arrivals) -> Result<Value, Failure>
 pub(crate) fn swaps(input: &Input, work: &Swaps) -> Result<Value, Failure> {
     let folder = scratch()?;
     let engine = input.engine(folder.clone(), work.prompts.len())?;
-    let names: Vec<String> = (0..=work.times).map(|i| format!("version-{i}")).collect();
+    let names = (0..=work.times).map(|i| format!("version-{i}").parse());
+    let names: Vec<AdapterName> = names.collect::<Result<_, _>>()?;
     save_adapters(&engine, names.clone())?;
     let never = AtomicBool::new(false);
     let warm = work.prompts.iter().map(|p| request(p, 4, None));

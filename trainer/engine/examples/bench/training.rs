@@ -1,8 +1,8 @@
 //! Training cells. All that knows the interface of training is in [`Trainer`].
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use metaclaw_engine::datum::TrainDatum;
 use metaclaw_engine::engine::{EngineState, Job, Progress};
 use metaclaw_engine::head::TopK;
 use metaclaw_engine::lora::LoraSpec;
@@ -10,7 +10,8 @@ use metaclaw_engine::loss::Loss;
 use metaclaw_engine::model::Model;
 use metaclaw_engine::optim::AdamConfig;
 use metaclaw_engine::run::{Run, RunConfig};
-use metaclaw_engine::train::{self, SliceSizes, TrainJob, Wanted};
+use metaclaw_engine::train::{SliceSizes, TrainJob, TrainOut, Wanted};
+use metaclaw_trainer_terms::{Datum, DatumError};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -29,7 +30,7 @@ pub(crate) struct Trainer {
 
 /// A training step on an engine's thread, in slices between the streams.
 pub(crate) struct StepJob {
-    datums: Vec<TrainDatum>,
+    datums: Vec<Datum>,
     trainer: Option<Trainer>,
     going: Option<TrainJob>,
     answer: Option<oneshot::Sender<Result<f64, Failure>>>,
@@ -42,12 +43,12 @@ pub(crate) struct StepJob {
 pub(crate) fn run(input: &Input, work: &Train) -> Result<Value, Failure> {
     let model = load(input)?;
     let mut trainer = Trainer::new(&model)?;
-    let batch = batch(&work.samples);
+    let batch = batch(&work.samples)?;
     let warm = work.warm_tokens.map(|n| work.samples[0].cut(n));
-    trainer.step(
-        &model,
-        &warm.map_or_else(|| batch.clone(), |sample| self::batch(&[sample])),
-    )?;
+    match warm {
+        Some(sample) => trainer.step(&model, &self::batch(&[sample])?)?,
+        None => trainer.step(&model, &batch)?,
+    };
     let clock = Clock::start()?;
     let loss = trainer.step(&model, &batch)?;
     let mut figures = clock.figures()?;
@@ -67,7 +68,10 @@ pub(crate) fn load(input: &Input) -> Result<Model, Failure> {
 }
 
 /// Samples with the mean loss over all that counts.
-pub(crate) fn batch(samples: &[Sample]) -> Vec<TrainDatum> {
+///
+/// # Errors
+/// A sample with no prediction.
+pub(crate) fn batch(samples: &[Sample]) -> Result<Vec<Datum>, DatumError> {
     let n_targets = samples.iter().map(Sample::n_targets).sum();
     samples.iter().map(|it| it.datum(n_targets)).collect()
 }
@@ -92,7 +96,7 @@ impl Trainer {
     ///
     /// # Errors
     /// What the engine says.
-    pub(crate) fn step(&mut self, model: &Model, datums: &[TrainDatum]) -> Result<f64, Failure> {
+    pub(crate) fn step(&mut self, model: &Model, datums: &[Datum]) -> Result<f64, Failure> {
         let job = self.begin(model, datums)?;
         let out = job.finish(model)?;
         self.end(out)
@@ -108,7 +112,8 @@ impl Trainer {
         samples: &[Sample],
         top_k: usize,
     ) -> Result<Vec<TopK>, Failure> {
-        let datums: Vec<TrainDatum> = samples.iter().map(|it| it.datum(1)).collect();
+        let datums = samples.iter().map(|it| it.datum(1));
+        let datums: Vec<Datum> = datums.collect::<Result<_, _>>()?;
         let positions = samples
             .iter()
             .map(|it| (it.loss_from..it.ids.len() - 1).collect());
@@ -123,7 +128,7 @@ impl Trainer {
         )
     }
 
-    fn begin(&self, model: &Model, datums: &[TrainDatum]) -> Result<TrainJob, Failure> {
+    fn begin(&self, model: &Model, datums: &[Datum]) -> Result<TrainJob, Failure> {
         let (lora, loss) = (self.run.lora(), Loss::CrossEntropy);
         Ok(TrainJob::forward_backward(
             model, lora, datums, loss, self.sizes,
@@ -131,7 +136,7 @@ impl Trainer {
     }
 
     /// Nobody else changes the run between [`Trainer::begin`] and this.
-    fn end(&mut self, mut out: train::TrainOut) -> Result<f64, Failure> {
+    fn end(&mut self, mut out: TrainOut) -> Result<f64, Failure> {
         self.run.accumulate_grads(self.run.version(), &mut out)?;
         self.run.optim_step(&AdamConfig::default())?;
         Ok(out.loss)
@@ -142,15 +147,20 @@ impl Trainer {
 
 impl StepJob {
     /// A step, and where its loss is told.
-    pub(crate) fn new(samples: &[Sample]) -> (Self, oneshot::Receiver<Result<f64, Failure>>) {
+    ///
+    /// # Errors
+    /// A sample with no prediction.
+    pub(crate) fn new(
+        samples: &[Sample],
+    ) -> Result<(Self, oneshot::Receiver<Result<f64, Failure>>), DatumError> {
         let (answer, receiver) = oneshot::channel();
         let job = Self {
-            datums: batch(samples),
+            datums: batch(samples)?,
             trainer: None,
             going: None,
             answer: Some(answer),
         };
-        (job, receiver)
+        Ok((job, receiver))
     }
 
     /// The loss, at the end.
@@ -165,11 +175,11 @@ impl StepJob {
             None => trainer.begin(&state.model, &self.datums)?,
         };
         match job.advance(&state.model, slice)? {
-            train::Progress::More(job) => {
+            ControlFlow::Continue(job) => {
                 self.going = Some(job);
                 Ok(None)
             }
-            train::Progress::Done(out) => trainer.end(out).map(Some),
+            ControlFlow::Break(out) => trainer.end(out).map(Some),
         }
     }
 }

@@ -2,31 +2,28 @@
 
 use std::path::PathBuf;
 
+use metaclaw_trainer_terms::{AdapterName, CheckpointName};
 use tch::TchError;
 
-use crate::folder::NameError;
 use crate::lora::LoraError;
 use crate::tensors::FileError;
 
 /// Why an adapter cannot be saved or loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum AdapterError {
-    /// The name is no folder's.
-    #[error(transparent)]
-    Name(#[from] NameError),
     /// Nothing under that name.
-    #[error("there is no adapter {name:?} in {folder}", folder = folder.display())]
+    #[error("there is no adapter \"{name}\" in {folder}", folder = folder.display())]
     Unknown {
         /// What was asked for.
-        name: String,
+        name: AdapterName,
         /// Where.
         folder: PathBuf,
     },
     /// Nothing under that name.
-    #[error("there is no checkpoint {name:?} in {folder}", folder = folder.display())]
+    #[error("there is no checkpoint \"{name}\" in {folder}", folder = folder.display())]
     NoCheckpoint {
         /// What was asked for.
-        name: String,
+        name: CheckpointName,
         /// Where.
         folder: PathBuf,
     },
@@ -75,11 +72,11 @@ pub enum AdapterError {
     },
     /// Other adapters are in use and leave no room for it.
     #[error(
-        "adapter {name:?} takes {needed} bytes of memory, adapters in use leave {free} of {limit}: try again when their replies have ended"
+        "adapter \"{name}\" takes {needed} bytes of memory, adapters in use leave {free} of {limit}: try again when their replies have ended"
     )]
     Memory {
         /// The adapter.
-        name: String,
+        name: AdapterName,
         /// What it takes.
         needed: usize,
         /// What is left.
@@ -88,10 +85,10 @@ pub enum AdapterError {
         limit: usize,
     },
     /// The thread that read it ended early.
-    #[error("adapter {name:?} was not read: {detail}")]
+    #[error("adapter \"{name}\" was not read: {detail}")]
     Interrupted {
         /// The adapter.
-        name: String,
+        name: AdapterName,
         /// How it ended.
         detail: String,
     },

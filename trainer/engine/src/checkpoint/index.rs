@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use metaclaw_trainer_terms::CheckpointName;
 use serde_json::Value;
 
 use super::state::{self, MANIFEST, State};
@@ -15,7 +16,7 @@ use crate::tensors::FileError;
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckpointInfo {
     /// Its name.
-    pub name: String,
+    pub name: CheckpointName,
     /// Its folder.
     pub path: PathBuf,
     /// Optimiser steps behind it.
@@ -33,7 +34,7 @@ pub struct CheckpointInfo {
 /// What is known of the checkpoints of a folder: each is read once, and again when it was replaced.
 #[derive(Debug, Default)]
 pub struct CheckpointIndex {
-    known: BTreeMap<String, (Stamp, CheckpointInfo)>,
+    known: BTreeMap<CheckpointName, (Stamp, CheckpointInfo)>,
 }
 
 impl CheckpointIndex {
@@ -42,10 +43,10 @@ impl CheckpointIndex {
     /// # Errors
     /// When the folder is there and cannot be listed.
     pub fn list(&mut self, checkpoint_dir: &Path) -> Result<Vec<CheckpointInfo>, AdapterError> {
-        let root = checkpoint_dir.join("checkpoints");
+        let root = folder::checkpoints(checkpoint_dir);
         let mut known = std::mem::take(&mut self.known);
         for name in names_in(&root)? {
-            let stamp = Stamp::of(&root.join(&name), &[state::FILE]);
+            let stamp = Stamp::of(&root.join(name.as_str()), &[state::FILE]);
             let found = match known.remove(&name) {
                 Some(found) if found.0 == stamp => Ok(found),
                 Some(_) | None => info(&root, name.clone()).map(|info| (stamp, info)),
@@ -54,7 +55,7 @@ impl CheckpointIndex {
                 Ok(found) => {
                     self.known.insert(name, found);
                 }
-                Err(error) => tracing::warn!(checkpoint = name, %error, "not listed"),
+                Err(error) => tracing::warn!(checkpoint = %name, %error, "not listed"),
             }
         }
         let infos = self.known.values().map(|(_, info)| info.clone());
@@ -64,8 +65,9 @@ impl CheckpointIndex {
     }
 }
 
-/// Names of the folders that can be checkpoints: hidden ones are being written, or were when a process was killed.
-fn names_in(root: &Path) -> Result<Vec<String>, AdapterError> {
+/// Names of the folders that can be checkpoints: hidden ones, whose names are none, are being written, or were when a
+/// process was killed.
+fn names_in(root: &Path) -> Result<Vec<CheckpointName>, AdapterError> {
     if !root.exists() {
         return Ok(Vec::new());
     }
@@ -76,16 +78,13 @@ fn names_in(root: &Path) -> Result<Vec<String>, AdapterError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(root).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
-        let name = name.to_string_lossy().into_owned();
-        if folder::within(root, &name).is_ok() {
-            names.push(name);
-        }
+        names.extend(name.to_str().and_then(|name| name.parse().ok()));
     }
     Ok(names)
 }
 
-fn info(root: &Path, name: String) -> Result<CheckpointInfo, AdapterError> {
-    let path = root.join(&name);
+fn info(root: &Path, name: CheckpointName) -> Result<CheckpointInfo, AdapterError> {
+    let path = root.join(name.as_str());
     let State {
         step,
         line,

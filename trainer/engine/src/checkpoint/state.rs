@@ -11,7 +11,8 @@ use crate::adapter::{AdapterError, from_json};
 pub(super) const FILE: &str = "state.json";
 /// The file beside it that is the caller's own.
 pub(super) const MANIFEST: &str = "manifest.json";
-const FORMAT: u32 = 1;
+/// 1 called the moments of the optimiser by names of its own.
+const FORMATS: std::ops::RangeInclusive<u32> = 1..=2;
 
 /// `state.json`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -33,7 +34,7 @@ impl State {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let since = since.unwrap_or_default().as_millis();
         Self {
-            format: FORMAT,
+            format: *FORMATS.end(),
             step,
             seed,
             line: line.to_owned(),
@@ -41,13 +42,22 @@ impl State {
         }
     }
 
+    /// What the optimiser's file calls the means of gradients and of their squares, before a parameter's name.
+    pub(super) fn moments(&self) -> [&'static str; 2] {
+        if self.format == 1 {
+            ["mean", "square"]
+        } else {
+            ["exp_avg", "exp_avg_sq"]
+        }
+    }
+
     pub(super) fn read(folder: &Path) -> Result<Self, AdapterError> {
         let file = folder.join(FILE);
         let state: Self = from_json(&file)?;
-        if state.format == FORMAT {
+        if FORMATS.contains(&state.format) {
             return Ok(state);
         }
-        let (field, value, allowed) = ("format", state.format.to_string(), "1");
+        let (field, value, allowed) = ("format", state.format.to_string(), "1 or 2");
         Err(AdapterError::Field {
             file,
             field,

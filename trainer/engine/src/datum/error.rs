@@ -1,17 +1,13 @@
-//! What is wrong with a datum, in words.
+//! What is wrong with the input of a training pass, in words.
 
-/// Why a datum cannot be trained on. `datum` counts from 0.
+use metaclaw_trainer_terms::LossFn;
+
+/// Why datums cannot be computed with this model and this loss. `datum` counts from 0.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum DatumError {
+pub enum TrainInputError {
     /// There is none.
     #[error("datums is empty: at least one is needed")]
     None,
-    /// Nothing to read.
-    #[error("datums[{datum}].model_input_tokens is empty: at least one token is needed")]
-    Empty {
-        /// Which.
-        datum: usize,
-    },
     /// Longer than the model can hold.
     #[error(
         "datums[{datum}].model_input_tokens has {found} tokens, allowed are at most {max}, the model's context"
@@ -38,33 +34,15 @@ pub enum DatumError {
         /// The largest id.
         max: u32,
     },
-    /// A field whose length does not follow from the input's.
-    #[error(
-        "datums[{datum}].{field} has {found} entries, {wanted} are needed: one for each of the {n} input tokens{times}"
-    )]
-    Length {
-        /// Which.
-        datum: usize,
-        /// The field.
-        field: &'static str,
-        /// Entries.
-        found: usize,
-        /// Entries needed.
-        wanted: usize,
-        /// Input tokens.
-        n: usize,
-        /// `""`, or how many targets a token has.
-        times: String,
-    },
-    /// Targets without K.
-    #[error("datums[{datum}].target_tokens has {found} targets a position, allowed: {allowed}")]
+    /// Several targets a position, of a loss that takes one.
+    #[error("datums[{datum}].target_tokens has {found} targets a position, allowed: 1 with {loss}")]
     Targets {
         /// Which.
         datum: usize,
         /// K.
         found: usize,
-        /// What the loss takes.
-        allowed: &'static str,
+        /// The loss.
+        loss: LossFn,
     },
     /// A field that the loss needs.
     #[error("datums[{datum}].{field} is missing: {loss} needs it")]
@@ -74,7 +52,7 @@ pub enum DatumError {
         /// The field.
         field: &'static str,
         /// The loss.
-        loss: &'static str,
+        loss: LossFn,
     },
     /// A field that the loss would not read.
     #[error("datums[{datum}].{field} is given, but {loss} does not use it: {instead}")]
@@ -84,7 +62,7 @@ pub enum DatumError {
         /// The field.
         field: &'static str,
         /// The loss.
-        loss: &'static str,
+        loss: LossFn,
         /// What to do.
         instead: &'static str,
     },
@@ -109,17 +87,5 @@ pub enum DatumError {
         position: usize,
         /// The last position.
         max: usize,
-    },
-    /// Infinity, or no number.
-    #[error("datums[{datum}].{field}[{index}] is {value}, allowed: a finite number")]
-    NotFinite {
-        /// Which.
-        datum: usize,
-        /// The field.
-        field: &'static str,
-        /// Where in it.
-        index: usize,
-        /// What was given.
-        value: f32,
     },
 }

@@ -1,3 +1,5 @@
+use metaclaw_trainer_terms::{DatumParts, Tensor2};
+
 use super::*;
 
 const LIMITS: Limits = Limits {
@@ -5,42 +7,43 @@ const LIMITS: Limits = Limits {
     context: 4,
 };
 
-fn datum() -> TrainDatum {
-    TrainDatum {
-        input_ids: vec![1, 2, 3],
-        target_ids: vec![2, 3, 4],
-        targets_per_position: 1,
-        weights: Some(vec![0.0, 1.0, 0.5]),
-        ..TrainDatum::default()
-    }
+fn datum() -> Datum {
+    Datum::cross_entropy(vec![1, 2, 3], vec![2, 3, 4], vec![0.0, 1.0, 0.5]).unwrap()
 }
 
-fn error(change: impl Fn(&mut TrainDatum), loss: Loss) -> String {
-    let mut d = datum();
-    change(&mut d);
-    Sample::check_all(&[d], Some(&loss), LIMITS)
-        .unwrap_err()
-        .to_string()
+fn check(datum: Datum, loss: &Loss) -> Result<Sample, TrainInputError> {
+    let checked = Sample::check_all(&[datum], Some(loss), LIMITS);
+    checked.map(|mut samples| samples.remove(0))
+}
+
+fn error(change: impl Fn(&mut DatumParts), loss: Loss) -> String {
+    let mut parts = datum().into_parts();
+    change(&mut parts);
+    let datum = Datum::new(parts).unwrap();
+    check(datum, &loss).unwrap_err().to_string()
 }
 
 #[test]
 fn only_positions_with_a_loss_are_computed() {
     let loss = Loss::CrossEntropy;
-    let samples = Sample::check_all(&[datum()], Some(&loss), LIMITS).unwrap();
-    assert_eq!(samples[0].loss_positions(&loss), [false, true, true]);
+    let sample = check(datum(), &loss).unwrap();
+    assert_eq!(sample.loss_positions(&loss), [false, true, true]);
+}
+
+/// Two targets a position.
+fn twofold(parts: &mut DatumParts) {
+    parts.target_tokens = Tensor2::shaped(vec![2, 3, 4, 5, 6, 7], &[3, 2]).unwrap();
+    let weights = vec![0.0, 0.0, 0.0, 1.0, 0.0, 0.0];
+    parts.weights = Some(Tensor2::shaped(weights, &[3, 2]).unwrap());
 }
 
 #[test]
 fn several_targets_share_a_position() {
-    let d = TrainDatum {
-        target_ids: vec![2, 3, 4, 5, 6, 7],
-        targets_per_position: 2,
-        weights: Some(vec![0.0, 0.0, 0.0, 1.0, 0.0, 0.0]),
-        ..datum()
-    };
+    let mut parts = datum().into_parts();
+    twofold(&mut parts);
     let loss = Loss::CrossEntropy;
-    let samples = Sample::check_all(&[d], Some(&loss), LIMITS).unwrap();
-    assert_eq!(samples[0].loss_positions(&loss), [false, true, false]);
+    let sample = check(Datum::new(parts).unwrap(), &loss).unwrap();
+    assert_eq!(sample.loss_positions(&loss), [false, true, false]);
 }
 
 #[test]
@@ -69,47 +72,40 @@ fn says_what_is_wrong() {
     let is = Loss::ImportanceSampling;
     let cases = [
         (
-            error(|d| d.input_ids.clear(), ce),
-            "datums[0].model_input_tokens is empty: at least one token is needed",
-        ),
-        (
-            error(|d| d.input_ids = vec![1; 5], ce),
+            error(
+                |d| {
+                    let ids = || vec![1; 5];
+                    let parts = Datum::cross_entropy(ids(), ids(), vec![1.0; 5]);
+                    *d = parts.unwrap().into_parts();
+                },
+                ce,
+            ),
             "datums[0].model_input_tokens has 5 tokens, allowed are at most 4, the model's context",
         ),
         (
-            error(|d| d.input_ids[1] = 10, ce),
+            error(|d| d.model_input_tokens[1] = 10, ce),
             "datums[0].model_input_tokens[1] is 10, allowed are 0 to 9",
         ),
         (
-            error(|d| d.targets_per_position = 2, ce),
-            "datums[0].target_tokens has 3 entries, 6 are needed: one for each of the 3 input tokens, times 2 targets",
-        ),
-        (
-            error(|d| d.targets_per_position = 0, ce),
-            "datums[0].target_tokens has 0 targets a position, allowed: 1 or more",
-        ),
-        (
-            error(|d| d.targets_per_position = 2, is),
-            "datums[0].target_tokens has 2 targets a position, allowed: 1 with this loss",
+            error(twofold, is),
+            "datums[0].target_tokens has 2 targets a position, allowed: 1 with importance_sampling",
         ),
         (
             error(|d| d.weights = None, ce),
             "datums[0].weights is missing: cross_entropy needs it",
         ),
         (
-            error(|_| (), is),
-            "datums[0].weights is given, but importance_sampling does not use it: multiply the advantages by it",
+            error(|d| d.weights = None, is),
+            "datums[0].advantages is missing: importance_sampling needs it",
         ),
         (
-            error(|d| d.weights = Some(vec![1.0, f32::NAN, 0.0]), ce),
-            "datums[0].weights[1] is NaN, allowed: a finite number",
+            error(|_| (), is),
+            "datums[0].weights is given, but importance_sampling does not use it: multiply the advantages by it",
         ),
     ];
     for (found, wanted) in cases {
         assert_eq!(found, wanted);
     }
-    let none = Sample::check_all(&[], None, LIMITS)
-        .unwrap_err()
-        .to_string();
-    assert_eq!(none, "datums is empty: at least one is needed");
+    let none = Sample::check_all(&[], None, LIMITS).unwrap_err();
+    assert_eq!(none.to_string(), "datums is empty: at least one is needed");
 }

@@ -11,6 +11,7 @@ mod pool;
 
 use std::rc::{Rc, Weak};
 
+use metaclaw_trainer_terms::AdapterName;
 use tch::{Device, TchError};
 
 pub use self::lease::AdapterLease;
@@ -24,7 +25,7 @@ use crate::lora::Lora;
 #[derive(Debug)]
 pub struct ServedAdapter {
     /// As it was asked for.
-    pub name: String,
+    pub name: AdapterName,
     /// Its weights, detached, with the scale in B; f32 whatever the base is: for one token a small
     /// product in bf16 costs six times as much on a CPU.
     pub lora: Lora,
@@ -54,7 +55,7 @@ impl ServedAdapter {
             .next()
             .map_or(Device::Cpu, tch::Tensor::device);
         let own = Rc::new(Self {
-            name: lease.name().to_owned(),
+            name: lease.name().clone(),
             lora: lora.to_kind(tch::Kind::Float, device)?,
             step: lease.step(),
             key: lease.key(),
@@ -66,10 +67,10 @@ impl ServedAdapter {
 }
 
 /// What a reply that needs the adapter `name` is told.
-pub(super) fn refusal(name: &str, error: &AdapterError) -> GenerateError {
-    let (name, detail) = (name.to_owned(), error.to_string());
+pub(super) fn refusal(name: &AdapterName, error: &AdapterError) -> GenerateError {
+    let (name, detail) = (name.clone(), error.to_string());
     match error {
-        AdapterError::Unknown { .. } | AdapterError::Name(_) => GenerateError::Adapter {
+        AdapterError::Unknown { .. } => GenerateError::Adapter {
             name,
             detail,
             missing: true,

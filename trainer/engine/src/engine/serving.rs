@@ -160,7 +160,7 @@ impl Serving {
         tokenizer: &ChatTokenizer,
     ) -> Option<Waiting> {
         let Waiting { request, reply } = waiting;
-        let adapter = request.adapter.as_deref();
+        let adapter = request.adapter.as_ref();
         let adapter =
             adapter.map(|name| state.adapter(name).map_err(|error| refusal(name, &error)));
         let adapter = match adapter.transpose() {

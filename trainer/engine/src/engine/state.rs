@@ -5,6 +5,8 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
+use metaclaw_trainer_terms::AdapterName;
+
 use super::adapters::{AdapterPool, ServedAdapter};
 use crate::adapter::{AdapterError, BaseSpec};
 use crate::model::Model;
@@ -70,7 +72,7 @@ impl EngineState {
     ///
     /// # Errors
     /// [`AdapterError::Unknown`] where it is not loaded.
-    pub fn adapter(&mut self, name: &str) -> Result<Rc<ServedAdapter>, AdapterError> {
+    pub fn adapter(&mut self, name: &AdapterName) -> Result<Rc<ServedAdapter>, AdapterError> {
         let lease = self.adapters.held(name)?;
         Ok(ServedAdapter::of(&lease, &mut self.served)?)
     }

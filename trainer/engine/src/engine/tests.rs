@@ -12,6 +12,7 @@ use crate::adapter::{self, BaseId};
 use crate::generate::{FinishReason, Finished, GenerateEvent, Token};
 use crate::lora::{LayerDims, Lora, LoraSpec};
 use crate::model::Model;
+use crate::sampler::SamplingParams;
 use crate::testing::write_tiny_model;
 
 /// A tiny model on disk, and settings for it.
@@ -62,18 +63,36 @@ impl Place {
             name: info.name,
             fingerprint: info.sha,
         };
-        adapter::save(&self.config().checkpoint_dir, name, &lora, &base, 1).unwrap();
+        adapter::save(
+            &self.config().checkpoint_dir,
+            &self::name(name),
+            &lora,
+            &base,
+            1,
+        )
+        .unwrap();
         lora
     }
+}
+
+fn name(text: &str) -> AdapterName {
+    text.parse().unwrap()
 }
 
 fn request(prompt_ids: &[u32], max_tokens: usize) -> GenerateRequest {
     GenerateRequest {
         prompt_ids: prompt_ids.to_vec(),
         max_tokens,
-        temperature: 0.0,
+        sampling: SamplingParams::greedy(),
         ignore_eos: true,
         ..GenerateRequest::default()
+    }
+}
+
+fn at_temperature(temperature: f64) -> SamplingParams {
+    SamplingParams {
+        temperature,
+        ..SamplingParams::default()
     }
 }
 
@@ -172,7 +191,7 @@ async fn seeds_repeat_and_no_seed_does_not() {
     let draw = async |seed| {
         let request = GenerateRequest {
             seed,
-            temperature: 1.0,
+            sampling: at_temperature(1.0),
             ..request(&prompt(9), 30)
         };
         ids(&run(&engine, request).await.unwrap().0)
@@ -241,24 +260,22 @@ async fn what_cannot_be_served_is_said_with_its_numbers() {
         "max_tokens is 0, allowed: 1 or more"
     );
     let hot = GenerateRequest {
-        temperature: -2.0,
+        sampling: at_temperature(-2.0),
         ..request(&[1], 1)
     };
     assert_eq!(
         message(hot).await,
         "temperature is -2, allowed: 0, or 0.001 to 100"
     );
-    for name in ["nobody", "../tiny"] {
-        let request = GenerateRequest {
-            adapter: Some(name.into()),
-            ..request(&[1], 1)
-        };
-        let error = run(&engine, request).await.unwrap_err();
-        assert!(
-            matches!(error, GenerateError::Adapter { missing: true, .. }),
-            "{error}"
-        );
-    }
+    let unknown = GenerateRequest {
+        adapter: Some(name("nobody")),
+        ..request(&[1], 1)
+    };
+    let error = run(&engine, unknown).await.unwrap_err();
+    assert!(
+        matches!(error, GenerateError::Adapter { missing: true, .. }),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -267,7 +284,7 @@ async fn a_reply_ends_on_the_adapter_that_it_began_with() {
     let (one, prompt) = (place.adapter("a", 1), prompt(50));
     let engine = place.engine();
     let with = GenerateRequest {
-        adapter: Some("a".into()),
+        adapter: Some(name("a")),
         ..request(&prompt, 40)
     };
     let model = place.model();
@@ -292,8 +309,8 @@ async fn a_reply_ends_on_the_adapter_that_it_began_with() {
         ids(&run(&engine, request(&prompt, 40)).await.unwrap().0),
         of_base
     );
-    assert!(engine.adapters().unload("a"));
-    assert!(!engine.adapters().unload("a"));
+    assert!(engine.adapters().unload(&name("a")));
+    assert!(!engine.adapters().unload(&name("a")));
 }
 
 /// Counts its slices and panics at the third.

@@ -34,7 +34,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// A reply of at most `max_tokens`; `eos_ids` are the model's own.
+    /// A reply of at most `max_tokens`; `eos_ids` are the model's own, `seed` is for a request without one.
     ///
     /// # Errors
     /// A sampling parameter that is out of range.
@@ -44,18 +44,18 @@ impl Reply {
         decoder: StreamDecoder,
         events: mpsc::Sender<Result<GenerateEvent, GenerateError>>,
     ) -> Result<Self, GenerateError> {
-        let params = request.sampling(seed);
+        let (params, seed) = (request.sampling, request.seed.unwrap_or(seed));
         let mut end_ids = request.stop_token_ids;
         if !request.ignore_eos {
             end_ids.extend(eos_ids);
         }
         Ok(Self {
-            sampler: Sampler::new(params, &request.prompt_ids, &end_ids)?,
+            sampler: Sampler::new(params, seed, &request.prompt_ids, &end_ids)?,
             n_prompt: request.prompt_ids.len(),
             n_prefilled: 0,
             ids: request.prompt_ids,
             max_tokens,
-            min_tokens: request.min_tokens,
+            min_tokens: params.min_tokens,
             end_ids,
             decoder,
             stops: StopMatcher::new(request.stop),

@@ -44,6 +44,9 @@ impl LayerKv {
 impl KvPool {
     /// As many whole pages as `budget` bytes hold; memory that was never written is not taken from the system.
     ///
+    /// # Shapes
+    /// Of each layer keys and values `[n_kv_heads, positions, head_dim]`, in `kind`.
+    ///
     /// # Errors
     /// What libtorch reports, such as lack of address space.
     pub fn new(

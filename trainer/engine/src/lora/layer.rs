@@ -32,10 +32,10 @@ const GROUPS: [&[Projection]; 2] = [
 // === impl LoraPair ===
 
 impl LoraPair {
-    /// `scale * B A x`, computed in the dtype of the pair and returned in that of `x`.
+    /// `scale * B A x`, computed in the dtype of the pair.
     ///
     /// # Shapes
-    /// `x`: `[.., d_in]`. Returns `[.., d_out]`.
+    /// `x`: `[.., d_in]`, any float dtype. Returns `[.., d_out]` in that dtype.
     ///
     /// # Errors
     /// What libtorch refuses, a width that does not fit above all.
@@ -67,6 +67,9 @@ impl LayerLora {
     }
 
     /// The pair of a projection, if it is adapted.
+    ///
+    /// # Shapes
+    /// `a`: `[rank, d_in]`, `b`: `[d_out, rank]`, in the dtype of the set.
     pub fn get(&self, projection: Projection) -> Option<&LoraPair> {
         self.pairs[projection as usize].as_ref()
     }
@@ -76,7 +79,7 @@ impl LayerLora {
     /// Several are computed with one product for all `A`.
     ///
     /// # Shapes
-    /// `x`: `[.., d_in]`. Returns `[.., sum of the parts' widths]` in the dtype of `x`.
+    /// `x`: `[.., d_in]`, any float dtype. Returns `[.., sum of the parts' widths]` in that dtype.
     ///
     /// # Errors
     /// What libtorch refuses, a width that does not fit above all.
@@ -164,6 +167,9 @@ impl LayerLora {
     }
 
     /// All parameters, `A` before `B`, projections in order.
+    ///
+    /// # Shapes
+    /// `[rank, d_in]`, then `[d_out, rank]` of each adapted projection, in the dtype of the set.
     pub fn params(&self) -> impl Iterator<Item = &Tensor> {
         self.pairs
             .iter()
@@ -178,6 +184,9 @@ impl LayerLora {
     }
 
     /// The same layer with every parameter replaced.
+    ///
+    /// # Shapes
+    /// `f` is given, and must return, those of [`LayerLora::params`]; the dtype may change.
     ///
     /// # Errors
     /// The first that `f` returns.

@@ -121,5 +121,5 @@ fn refuses_what_would_ruin_the_adapter() {
     };
     let stepped = state.step(&lora, &grads, &clipped).unwrap();
     let finite = |t: &Tensor| t.isfinite().all().int64_value(&[]) == 1;
-    assert!(stepped.state.square.iter().all(finite));
+    assert!(stepped.state.exp_avg_sq.iter().all(finite));
 }

@@ -1,15 +1,17 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
+use metaclaw_trainer_terms::{Datum, NameError, RunId};
 use serde_json::Value;
 use tch::Kind;
 
 use super::*;
 use crate::adapter::{self, BaseId, BaseSpec};
 use crate::checkpoint;
-use crate::datum::TrainDatum;
 use crate::loss::Loss;
 use crate::runs::{RunLimit, Runs};
+use crate::tensors;
 use crate::testing::write_tiny_model;
 use crate::train::{SliceSizes, TrainJob};
 
@@ -40,24 +42,22 @@ fn spec(model: &Model) -> BaseSpec {
     BaseSpec::new(base(), &model.family)
 }
 
-fn save(run: &Run, dir: &Path, name: &str, manifest: &Value) -> PathBuf {
+fn name<T: FromStr<Err = NameError>>(text: &str) -> T {
+    text.parse().unwrap()
+}
+
+fn save(run: &Run, dir: &Path, as_name: &str, manifest: &Value) -> PathBuf {
     let snapshot = run.snapshot().unwrap();
-    checkpoint::save(dir, name, &base(), &snapshot, manifest).unwrap()
+    checkpoint::save(dir, &name(as_name), &base(), &snapshot, manifest).unwrap()
 }
 
 fn list(dir: &Path) -> Vec<checkpoint::CheckpointInfo> {
     checkpoint::CheckpointIndex::default().list(dir).unwrap()
 }
 
-fn datum(salt: u32) -> TrainDatum {
+fn datum(salt: u32) -> Datum {
     let ids: Vec<u32> = (0..12).map(|i| (i * 17 + salt * 31) % 259).collect();
-    TrainDatum {
-        input_ids: ids[..11].to_vec(),
-        target_ids: ids[1..].to_vec(),
-        targets_per_position: 1,
-        weights: Some(vec![1.0; 11]),
-        ..TrainDatum::default()
-    }
+    Datum::cross_entropy(ids[..11].to_vec(), ids[1..].to_vec(), vec![1.0; 11]).unwrap()
 }
 
 fn forward_backward(run: &mut Run, model: &Model, salt: u32) -> f64 {
@@ -81,7 +81,7 @@ fn train(run: &mut Run, model: &Model, salt: u32) -> StepOut {
 fn same(a: &Run, b: &Run) -> bool {
     let tensors = |run: &Run| -> Vec<Tensor> {
         let adam = &run.state.adam;
-        let moments = adam.mean.iter().chain(&adam.square);
+        let moments = adam.exp_avg.iter().chain(&adam.exp_avg_sq);
         run.lora()
             .params()
             .chain(moments)
@@ -123,8 +123,8 @@ fn going_on_from_a_checkpoint_changes_no_bit() {
     };
     let mut resumed = Run::new(&model, &other).unwrap();
     forward_backward(&mut resumed, &model, 3);
-    let saved = checkpoint::load(dir.path(), "one", &spec(&model)).unwrap();
-    assert_eq!(resumed.restore("one", &saved).unwrap(), 1);
+    let saved = checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();
+    assert_eq!(resumed.restore(name("one"), &saved).unwrap(), 1);
     let error = resumed.optim_step(&AdamConfig::default()).unwrap_err();
     assert!(
         matches!(error, StepError::NoGradients),
@@ -138,6 +138,30 @@ fn going_on_from_a_checkpoint_changes_no_bit() {
     assert_eq!((listed[0].name.as_str(), listed[0].step), ("one", 1));
     assert_eq!(listed[0].manifest.to_string(), manifest.to_string());
     assert!(listed[0].created_ms > 1_700_000_000_000);
+}
+
+#[test]
+fn a_checkpoint_of_the_first_format_is_read() {
+    let model = model();
+    let dir = tempfile::tempdir().unwrap();
+    let mut run = Run::new(&model, &config()).unwrap();
+    train(&mut run, &model, 1);
+    let folder = save(&run, dir.path(), "one", &Value::Null);
+    let file = folder.join("optimizer.safetensors");
+    let moments = tensors::read(&file).unwrap();
+    assert!(moments.keys().all(|name| name.starts_with("exp_avg")));
+    let older = moments.iter().map(|(name, tensor)| {
+        let name = name.replace("exp_avg_sq.", "square.");
+        (name.replace("exp_avg.", "mean."), tensor)
+    });
+    tensors::write(&file, older).unwrap();
+    let file = folder.join("state.json");
+    let state = std::fs::read_to_string(&file).unwrap();
+    let older = state.replace("\"format\": 2", "\"format\": 1");
+    assert_ne!(older, state);
+    std::fs::write(&file, older).unwrap();
+    let saved = checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();
+    assert!(same(&run, &Run::from(saved)));
 }
 
 #[test]
@@ -183,7 +207,7 @@ fn a_job_that_is_dropped_or_late_leaves_nothing() {
     let refused = run
         .accumulate_grads(version, &mut late.finish(&model).unwrap())
         .unwrap_err();
-    assert!(matches!(refused, AbsorbError::Stale(_)));
+    assert!(matches!(refused, AccumulateError::Stale(_)));
     assert!(run.gradients.is_empty());
 }
 
@@ -259,8 +283,8 @@ fn only_the_adapter_is_trained() {
     let adam = &run.state.adam;
     let sizes = |tensors: &[Tensor]| tensors.iter().map(Tensor::size).collect::<Vec<_>>();
     let params: Vec<_> = run.lora().params().map(Tensor::size).collect();
-    assert_eq!(sizes(&adam.mean), params);
-    assert_eq!(sizes(&adam.square), params);
+    assert_eq!(sizes(&adam.exp_avg), params);
+    assert_eq!(sizes(&adam.exp_avg_sq), params);
     assert_eq!(params.len(), 2 * 7 * 2);
     let n: i64 = params.iter().map(|size| size.iter().product::<i64>()).sum();
     assert_eq!(usize::try_from(n).unwrap(), run.lora().n_params());
@@ -273,8 +297,8 @@ fn a_damaged_checkpoint_is_named() {
     let mut run = Run::new(&model, &config()).unwrap();
     train(&mut run, &model, 1);
     let folder = save(&run, dir.path(), "x", &Value::Null);
-    let error = |name: &str| {
-        let loaded = checkpoint::load(dir.path(), name, &spec(&model));
+    let error = |text: &str| {
+        let loaded = checkpoint::load(dir.path(), &name(text), &spec(&model));
         loaded.unwrap_err().to_string()
     };
     let damage = |name: &str, change: &dyn Fn(Vec<u8>) -> Vec<u8>| {
@@ -304,8 +328,6 @@ fn a_damaged_checkpoint_is_named() {
         said.starts_with("there is no checkpoint \"y\" in "),
         "{said}"
     );
-    let said = error("../x");
-    assert!(said.starts_with("name \"../x\" is not allowed"), "{said}");
     assert_eq!(list(dir.path()).len(), 1);
     std::fs::remove_file(folder.join("state.json")).unwrap();
     assert!(list(dir.path()).is_empty(), "left out, not fatal");
@@ -319,8 +341,8 @@ fn a_checkpoint_that_is_being_written_sees_no_later_step() {
     train(&mut run, &model, 1);
     let (snapshot, then) = (run.snapshot().unwrap(), run.snapshot().unwrap());
     train(&mut run, &model, 2);
-    checkpoint::save(dir.path(), "one", &base(), &snapshot, &Value::Null).unwrap();
-    let saved = checkpoint::load(dir.path(), "one", &spec(&model)).unwrap();
+    checkpoint::save(dir.path(), &name("one"), &base(), &snapshot, &Value::Null).unwrap();
+    let saved = checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();
     assert!(same(&Run::from(saved), &Run::from(then)));
 }
 
@@ -333,8 +355,8 @@ fn adapter_and_checkpoint_of_one_name_share_their_numbers() {
         let file = folder.join("adapter_model.safetensors");
         std::fs::metadata(file).unwrap().ino()
     };
-    let adapter = |run: &Run, name: &str| {
-        let saved = adapter::save(dir.path(), name, run.lora(), &base(), run.step());
+    let adapter = |run: &Run, text: &str| {
+        let saved = adapter::save(dir.path(), &name(text), run.lora(), &base(), run.step());
         saved.unwrap()
     };
     train(&mut run, &model, 1);
@@ -357,7 +379,7 @@ fn adapter_and_checkpoint_of_one_name_share_their_numbers() {
     let other = adapter(&run, "one");
     assert_ne!(other.sha256, saved.sha256);
     assert_ne!(inode(&other.folder), inode(&checkpoint));
-    checkpoint::load(dir.path(), "one", &spec(&model)).unwrap();
+    checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();
 }
 
 #[test]
@@ -391,7 +413,7 @@ fn several_runs_live_side_by_side() {
     );
     let open = |runs: &mut Runs| runs.open(Run::new(&model, &config()).unwrap());
     let (a, b) = (open(&mut runs), open(&mut runs));
-    assert!(a != b && a.len() == 8);
+    assert_ne!(a, b);
     train(runs.get(&a).unwrap(), &model, 1);
     assert_eq!(
         (runs.get(&b).unwrap().step(), runs.get(&a).unwrap().step()),
@@ -400,8 +422,8 @@ fn several_runs_live_side_by_side() {
     let c = open(&mut runs);
     assert!(runs.get(&b).is_err(), "the one not used for longest");
     assert!(runs.get(&a).is_ok() && runs.get(&c).is_ok());
-    let error = runs.get("nope").unwrap_err().to_string();
-    assert!(error.starts_with("training run \"nope\" is not open here"));
+    let error = runs.get(&RunId::from(10)).unwrap_err().to_string();
+    assert!(error.starts_with("training run \"0000000a\" is not open here"));
     assert_eq!(runs.get(&a).unwrap().lora().n_params(), 4096);
     let text = runs.get(&a).unwrap().trainable_params(5_000_000);
     assert_eq!(text, "0.00M / 5.00M");
@@ -442,13 +464,13 @@ fn a_line_of_checkpoints_goes_on_in_the_run_that_loads_one() {
     let new = || Run::new(&model, &config()).unwrap();
     let (a, b) = (runs.open(new()), runs.open(new()));
     save(runs.get(&a).unwrap(), dir.path(), "one", &Value::Null);
-    let saved = checkpoint::load(dir.path(), "one", &spec(&model)).unwrap();
-    runs.get(&b).unwrap().restore("one", &saved).unwrap();
+    let saved = checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();
+    runs.get(&b).unwrap().restore(name("one"), &saved).unwrap();
     save(runs.get(&b).unwrap(), dir.path(), "two", &Value::Null);
     let lines: Vec<_> = list(dir.path()).into_iter().map(|it| it.line).collect();
-    assert_eq!(lines, [a.clone(), a.clone()]);
-    assert_eq!(runs.checkpoints(), ["one"]);
-    runs.get(&a).unwrap().saved_as("one");
+    assert_eq!(lines, [a.as_str(), a.as_str()]);
+    assert_eq!(runs.checkpoints(), [name("one")]);
+    runs.get(&a).unwrap().saved_as(name("one"));
     runs.close(&b).unwrap();
-    assert_eq!(runs.checkpoints(), ["one"]);
+    assert_eq!(runs.checkpoints(), [name("one")]);
 }

@@ -1,5 +1,7 @@
 //! How tokens are drawn, and which values are allowed.
 
+use metaclaw_trainer_terms::DEFAULT_TEMPERATURE;
+
 /// How the tokens of one sequence are drawn; meanings and defaults are vLLM's, but for the temperature.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SamplingParams {
@@ -17,13 +19,10 @@ pub struct SamplingParams {
     pub presence_penalty: f64,
     /// Taken from the logits of ids once for each time that the reply holds them; 0 is off.
     pub frequency_penalty: f64,
-    /// No id that would end the reply is drawn before so many tokens.
+    /// Nothing ends the reply before so many tokens.
     pub min_tokens: usize,
-    /// So many of the likeliest tokens are told with each token.
+    /// So many of the likeliest tokens are told with each token, 0 to 20.
     pub top_logprobs: usize,
-    /// The same seed, prompt, adapter and parameters give the same reply in f32, alone or beside others. In
-    /// bf16 a prompt that was read in other portions, or found in the cache, may round to another one.
-    pub seed: u64,
 }
 
 /// A parameter that is out of range.
@@ -48,10 +47,10 @@ const MAX_TOP_LOGPROBS: usize = 20;
 // === impl SamplingParams ===
 
 impl Default for SamplingParams {
-    /// The policy server's defaults: all of the distribution, T = 0.7.
+    /// All of the distribution, at the policy's temperature.
     fn default() -> Self {
         Self {
-            temperature: 0.7,
+            temperature: DEFAULT_TEMPERATURE,
             top_p: 1.0,
             top_k: 0,
             min_p: 0.0,
@@ -60,12 +59,19 @@ impl Default for SamplingParams {
             frequency_penalty: 0.0,
             min_tokens: 0,
             top_logprobs: 0,
-            seed: 0,
         }
     }
 }
 
 impl SamplingParams {
+    /// The likeliest token each time.
+    pub fn greedy() -> Self {
+        Self {
+            temperature: 0.0,
+            ..Self::default()
+        }
+    }
+
     /// Checks the ranges.
     ///
     /// # Errors

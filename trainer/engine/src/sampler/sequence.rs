@@ -10,6 +10,7 @@ use crate::rng::SplitMix64;
 #[derive(Debug, Clone)]
 pub struct Sampler {
     pub(super) params: SamplingParams,
+    seed: u64,
     /// Ids that are not drawn before `min_tokens`.
     pub(super) end_ids: Vec<i64>,
     pub(super) counts: Counts,
@@ -25,6 +26,7 @@ impl Sampler {
     /// As [`SamplingParams::check`].
     pub fn new(
         params: SamplingParams,
+        seed: u64,
         prompt_ids: &[u32],
         end_ids: &[u32],
     ) -> Result<Self, ParamError> {
@@ -33,6 +35,7 @@ impl Sampler {
             counts: Counts::new(&params, prompt_ids),
             end_ids: end_ids.iter().copied().map(i64::from).collect(),
             params,
+            seed,
             n_generated: 0,
         })
     }
@@ -46,7 +49,7 @@ impl Sampler {
     /// A number in `[0, 1)` by the seed and the place in the reply: whatever was computed twice or beside others
     /// meanwhile, it is the same.
     pub(super) fn point(&self) -> f64 {
-        SplitMix64::stream(self.params.seed, self.n_generated as u64).unit()
+        SplitMix64::stream(self.seed, self.n_generated as u64).unit()
     }
 
     pub(super) fn is_greedy(&self) -> bool {

@@ -12,22 +12,24 @@ fn params(temperature: f64, top_p: f64, top_k: usize) -> SamplingParams {
         temperature,
         top_p,
         top_k,
-        seed: 11,
         ..SamplingParams::default()
     }
-}
-
-fn greedy() -> SamplingParams {
-    params(0.0, 1.0, 0)
 }
 
 fn one(logits: &Tensor, sampler: &Sampler) -> Result<SampledToken, SampleError> {
     sample(&logits.unsqueeze(0), &[sampler]).unwrap().remove(0)
 }
 
+fn seeded(params: SamplingParams, prompt_ids: &[u32], end_ids: &[u32]) -> Sampler {
+    Sampler::new(params, 11, prompt_ids, end_ids).unwrap()
+}
+
 /// How often each id comes, and its two log-probabilities.
 fn draws(params: SamplingParams, n: usize) -> ([f64; 4], Vec<SampledToken>) {
-    let mut sampler = Sampler::new(params, &[], &[]).unwrap();
+    draws_of(seeded(params, &[], &[]), n)
+}
+
+fn draws_of(mut sampler: Sampler, n: usize) -> ([f64; 4], Vec<SampledToken>) {
     let mut shares = [0.0; 4];
     let mut drawn = Vec::new();
     for _ in 0..n {
@@ -45,7 +47,7 @@ fn close(a: f64, b: f64, tolerance: f64) -> bool {
 
 #[test]
 fn greedy_takes_the_likeliest_and_knows_its_probability() {
-    let (_, drawn) = draws(greedy(), 3);
+    let (_, drawn) = draws(SamplingParams::greedy(), 3);
     for d in drawn {
         assert_eq!((d.id, d.sampling_logprob), (2, 0.0));
         assert!(close(f64::from(d.logprob), 0.5_f64.ln(), 1e-6));
@@ -115,7 +117,7 @@ fn top_p_is_a_share_of_what_min_p_left() {
 #[test]
 fn top_p_looks_further_when_the_first_look_is_too_short() {
     let flat = Tensor::zeros([5000], (Kind::Float, Device::Cpu));
-    let sampler = Sampler::new(params(1.0, 0.9, 0), &[], &[]).unwrap();
+    let sampler = seeded(params(1.0, 0.9, 0), &[], &[]);
     let drawn = one(&flat, &sampler).unwrap();
     let drawn_at = f64::from(drawn.sampling_logprob);
     assert!(close(drawn_at, -(4500.0_f64).ln(), 1e-3), "{drawn:?}");
@@ -125,15 +127,15 @@ fn top_p_looks_further_when_the_first_look_is_too_short() {
 fn the_repetition_penalty_counts_prompt_and_reply_and_shrinks_either_sign() {
     let params = SamplingParams {
         repetition_penalty: 2.0,
-        ..greedy()
+        ..SamplingParams::greedy()
     };
     // Logits 2.3 (id 2), 1.6 (0), 0.92 (1 and 3).
-    let mut sampler = Sampler::new(params, &[2, 2], &[]).unwrap();
+    let mut sampler = seeded(params, &[2, 2], &[]);
     assert_eq!(one(&logits(), &sampler).unwrap().id, 0, "2.3 / 2 < 1.6");
     sampler.accept(0);
     assert_eq!(one(&logits(), &sampler).unwrap().id, 2, "1.15 > 0.8");
     let negative = Tensor::from_slice(&[-1.0_f32, -1.5]);
-    let sampler = Sampler::new(params, &[0], &[]).unwrap();
+    let sampler = seeded(params, &[0], &[]);
     assert_eq!(one(&negative, &sampler).unwrap().id, 1, "-2 < -1.5");
 }
 
@@ -141,11 +143,11 @@ fn the_repetition_penalty_counts_prompt_and_reply_and_shrinks_either_sign() {
 fn presence_and_frequency_penalties_count_the_reply_alone() {
     let presence = |presence_penalty| SamplingParams {
         presence_penalty,
-        ..greedy()
+        ..SamplingParams::greedy()
     };
     let frequency = |frequency_penalty| SamplingParams {
         frequency_penalty,
-        ..greedy()
+        ..SamplingParams::greedy()
     };
     // The lead of id 2 over id 0 is 0.69.
     for (params, n, want) in [
@@ -156,7 +158,7 @@ fn presence_and_frequency_penalties_count_the_reply_alone() {
         (frequency(0.4), 1, 2),
         (frequency(0.4), 2, 0),
     ] {
-        let mut sampler = Sampler::new(params, &[2, 2, 2], &[]).unwrap();
+        let mut sampler = seeded(params, &[2, 2, 2], &[]);
         (0..n).for_each(|_| sampler.accept(2));
         let token = one(&logits(), &sampler).unwrap();
         assert_eq!(token.id, want, "{params:?} after {n}");
@@ -175,7 +177,7 @@ fn nothing_ends_a_reply_before_min_tokens() {
             min_tokens: 2,
             ..params(temperature, 1.0, 0)
         };
-        let mut sampler = Sampler::new(params, &[], &[2]).unwrap();
+        let mut sampler = seeded(params, &[], &[2]);
         for _ in 0..2 {
             assert_ne!(one(&logits(), &sampler).unwrap().id, 2);
             sampler.accept(0);
@@ -191,7 +193,7 @@ fn the_likeliest_are_told_with_the_models_own_probabilities() {
         top_logprobs: 2,
         ..params(0.3, 1.0, 1)
     };
-    let token = one(&logits(), &Sampler::new(params, &[], &[]).unwrap()).unwrap();
+    let token = one(&logits(), &seeded(params, &[], &[])).unwrap();
     let [(first, p), (second, q)] = token.top[..] else {
         panic!("{token:?}")
     };
@@ -202,11 +204,8 @@ fn the_likeliest_are_told_with_the_models_own_probabilities() {
 #[test]
 fn a_seed_repeats_and_another_differs() {
     let ids = |seed| -> Vec<u32> {
-        let params = SamplingParams {
-            seed,
-            ..params(1.0, 1.0, 0)
-        };
-        draws(params, 40).1.iter().map(|d| d.id).collect()
+        let sampler = Sampler::new(params(1.0, 1.0, 0), seed, &[], &[]).unwrap();
+        draws_of(sampler, 40).1.iter().map(|d| d.id).collect()
     };
     assert_eq!(ids(5), ids(5));
     assert_ne!(ids(5), ids(6));
@@ -215,7 +214,7 @@ fn a_seed_repeats_and_another_differs() {
 #[test]
 fn a_batch_draws_what_each_row_draws_alone() {
     let all = [
-        greedy(),
+        SamplingParams::greedy(),
         params(1.0, 1.0, 0),
         params(0.7, 0.9, 0),
         params(1.3, 1.0, 7),
@@ -231,7 +230,7 @@ fn a_batch_draws_what_each_row_draws_alone() {
         },
     ];
     let samplers = all.map(|p| {
-        let mut sampler = Sampler::new(p, &[1, 2, 3], &[9]).unwrap();
+        let mut sampler = seeded(p, &[1, 2, 3], &[9]);
         sampler.accept(4);
         sampler
     });
@@ -252,7 +251,7 @@ fn broken_logits_end_one_row_and_not_the_others() {
     let nan = Tensor::from_slice(&[0.0_f32, f32::NAN, 1.0, 0.0]);
     let rows = Tensor::stack(&[logits(), nan], 0);
     for temperature in [0.0, 1.0] {
-        let sampler = Sampler::new(params(temperature, 0.9, 0), &[], &[]).unwrap();
+        let sampler = seeded(params(temperature, 0.9, 0), &[], &[]);
         let drawn = sample(&rows, &[&sampler, &sampler]).unwrap();
         assert!(drawn[0].is_ok());
         assert!(matches!(drawn[1], Err(SampleError::NotFinite)));

@@ -1,4 +1,4 @@
-//! Over the unembedding: where log-probabilities are read and gradients begin.
+//! Over the LM head: where log-probabilities are read and gradients begin.
 
 use tch::{Kind, TchError, Tensor};
 
@@ -8,7 +8,7 @@ use super::work::{TrainError, TrainOut, Work};
 use crate::head::LogProbs;
 use crate::model::Model;
 
-/// How far the unembedding of a row is.
+/// How far the LM head of a row is.
 #[derive(Debug)]
 pub(super) struct LmHeadPass {
     /// The last layer's output, `[1, t, d]`.
@@ -54,7 +54,7 @@ impl LmHeadPass {
             let hidden = model.last_norm(&rows)?;
             Ok((rows, hidden))
         })?;
-        let lm_head = &model.weights.unembed;
+        let lm_head = &model.weights.lm_head;
         let targets_nk = positions::targets(positions, model.device)?;
         let chunk = LogProbs::new(&hidden.f_detach()?, lm_head)?;
         let gradients = positions::record(positions, work, &chunk.of(&targets_nk)?, out)?;

@@ -1,4 +1,4 @@
-//! One row on its way up through the layers, over the unembedding, and down again.
+//! One row on its way up through the layers, over the LM head, and down again.
 
 use tch::{TchError, Tensor};
 
@@ -29,7 +29,7 @@ pub(super) struct Pass {
 enum Stage {
     /// A chunk of a layer on the way up.
     Up(Box<LayerForward>),
-    /// A chunk of the unembedding.
+    /// A chunk of the LM head.
     LmHead(LmHeadPass),
     /// A chunk of a layer on the way down.
     Down(Box<LayerBackward>),

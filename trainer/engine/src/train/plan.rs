@@ -43,7 +43,7 @@ pub(super) struct Costs {
     keys: usize,
     /// A position of the layer at work: input, gradients, keys and values and their gradients.
     at_work: usize,
-    /// The unembedding of one chunk.
+    /// The LM head of one chunk.
     lm_head: usize,
     n_layers: usize,
     chunk: usize,

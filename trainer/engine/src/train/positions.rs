@@ -11,7 +11,7 @@ use crate::head::TopK;
 use crate::loss::{Loss, Signal};
 use crate::pack::{Row, to_i64};
 
-/// A place of a row that goes through the unembedding.
+/// A place of a row that goes through the LM head.
 #[derive(Debug)]
 pub(super) struct LossPosition {
     place: usize,
@@ -114,7 +114,7 @@ fn add_term(
     let term = loss.term(f64::from(logprob), signal);
     if !(term.loss.is_finite() && term.grad_logprob.abs() <= f64::from(f32::MAX)) {
         return Err(TrainError::NotFinite {
-            loss: loss.name(),
+            loss: loss.loss_fn(),
             datum,
             position,
             logprob,

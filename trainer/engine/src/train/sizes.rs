@@ -17,7 +17,7 @@ pub struct SliceSizes {
     /// Positions of a row of samples that share a beginning, unless a single sample is longer. What is over
     /// goes to another row, with a copy of the shared part.
     pub row_tokens: usize,
-    /// Positions that go through the unembedding at once.
+    /// Positions that go through the LM head at once.
     pub head_positions: usize,
     /// Bytes for the activations of a row; `None` is half of what is free when a job begins.
     pub memory: Option<usize>,
@@ -32,11 +32,11 @@ const PASSES: u32 = 4;
 const FEWEST: usize = 32;
 /// Beyond this a chunk gains nothing.
 const MOST: usize = 256;
-/// The same of the unembedding.
+/// The same of the LM head.
 const HEAD: std::ops::RangeInclusive<usize> = 8..=64;
 
 impl Default for SliceSizes {
-    /// For a small model on a few CPU cores: around 30 ms a slice. Rows of 128 and 32 positions of the unembedding took
+    /// For a small model on a few CPU cores: around 30 ms a slice. Rows of 128 and 32 positions of the LM head took
     /// 1.25 times the processor's time (SmolLM2, two cores, bf16, 4 x 256).
     fn default() -> Self {
         Self {

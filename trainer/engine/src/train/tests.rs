@@ -5,8 +5,7 @@
 mod memory;
 mod trees;
 
-use std::collections::BTreeMap;
-
+use metaclaw_trainer_terms::{DatumParts, LossConfig, LossFn, Tensor2};
 use tch::{Device, Kind, Tensor};
 
 use super::*;
@@ -41,7 +40,7 @@ fn lora(model: &Model, targets: &[Projection]) -> Lora {
 }
 
 /// Lengths 9, 30, 6: two share a row of 40, their prompts have no loss.
-fn datums(rl: bool) -> Vec<TrainDatum> {
+fn datums(rl: bool) -> Vec<Datum> {
     let mut rng = SplitMix64::new(9);
     let datum = |n: usize| {
         let ids: Vec<u32> = (0..=n).map(|_| rng.next_u64() as u32 % 259).collect();
@@ -53,14 +52,13 @@ fn datums(rl: bool) -> Vec<TrainDatum> {
         let mut pull = numbers(-1.0, 1.0);
         pull[..n / 3].fill(0.0);
         let sampled = numbers(-6.0, -4.0);
-        TrainDatum {
-            input_ids: ids[..n].to_vec(),
-            target_ids: ids[1..].to_vec(),
-            targets_per_position: 1,
-            weights: (!rl).then(|| pull.clone()),
-            logprobs: rl.then_some(sampled),
-            advantages: rl.then_some(pull),
-        }
+        let (input, targets) = (ids[..n].to_vec(), ids[1..].to_vec());
+        let made = if rl {
+            Datum::policy(input, targets, sampled, pull)
+        } else {
+            Datum::cross_entropy(input, targets, pull)
+        };
+        made.unwrap()
     };
     [9, 30, 6].into_iter().map(datum).collect()
 }
@@ -75,12 +73,7 @@ fn sizes() -> SliceSizes {
 }
 
 /// Loss and gradients by one `backward` through the whole model, sample by sample, unpacked.
-fn by_autograd(
-    model: &Model,
-    lora: &Lora,
-    datums: &[TrainDatum],
-    loss: Loss,
-) -> (f64, Vec<Tensor>) {
+fn by_autograd(model: &Model, lora: &Lora, datums: &[Datum], loss: Loss) -> (f64, Vec<Tensor>) {
     let leaves = lora
         .try_map(|t| t.f_detach()?.f_set_requires_grad(true))
         .unwrap();
@@ -104,9 +97,9 @@ fn by_autograd(
             .map(|(&l, &signal)| loss.term(f64::from(l), signal))
             .collect();
         total += terms.iter().map(|term| term.loss).sum::<f64>();
-        let slopes: Vec<f64> = terms.iter().map(|term| term.grad_logprob).collect();
-        let slopes = Tensor::from_slice(&slopes).to_kind(Kind::Float);
-        (logprobs * slopes).sum(Kind::Float).backward();
+        let grads: Vec<f64> = terms.iter().map(|term| term.grad_logprob).collect();
+        let grads = Tensor::from_slice(&grads).to_kind(Kind::Float);
+        (logprobs * grads).sum(Kind::Float).backward();
     }
     (total, leaves.params().map(Tensor::grad).collect())
 }
@@ -141,15 +134,18 @@ fn close((a, b): (&Option<f32>, &Option<f32>)) -> bool {
 fn layer_by_layer_is_the_gradient_of_the_whole() {
     let model = model();
     for (name, targets) in [
-        ("cross_entropy", Projection::ALL.as_slice()),
-        ("importance_sampling", &[Projection::Q, Projection::Down]),
-        ("ppo", &Projection::ALL),
-        ("cispo", &[Projection::V]),
-        ("dro", &Projection::ALL),
+        (LossFn::CrossEntropy, Projection::ALL.as_slice()),
+        (
+            LossFn::ImportanceSampling,
+            &[Projection::Q, Projection::Down],
+        ),
+        (LossFn::Ppo, &Projection::ALL),
+        (LossFn::Cispo, &[Projection::V]),
+        (LossFn::Dro, &Projection::ALL),
     ] {
         let lora = lora(&model, targets);
-        let loss = Loss::named(name, &BTreeMap::new()).unwrap();
-        let datums = datums(name != "cross_entropy");
+        let loss = Loss::new(name, &LossConfig::new()).unwrap();
+        let datums = datums(name != LossFn::CrossEntropy);
         let (total, wanted) = by_autograd(&model, &lora, &datums, loss);
         // Rows of 39 and 6 positions, and rows of one sample each that are cut into chunks of 8.
         for chunk_tokens in [40, 8] {
@@ -167,37 +163,32 @@ fn layer_by_layer_is_the_gradient_of_the_whole() {
     }
 }
 
+/// Two values a position.
+fn beside<T: Copy>(firsts: &[T], seconds: &[T]) -> Tensor2<T> {
+    let pairs = firsts.iter().zip(seconds);
+    let values = pairs.flat_map(|(a, b)| [*a, *b]).collect();
+    Tensor2::shaped(values, &[firsts.len(), 2]).unwrap()
+}
+
 #[test]
 fn targets_side_by_side_are_the_sum_of_their_losses() {
     let model = model();
     let lora = lora(&model, &Projection::ALL);
     let one = datums(false).remove(0);
-    let second: Vec<u32> = one.target_ids.iter().map(|id| (id + 7) % 259).collect();
-    let half: Vec<f32> = one.weights.iter().flatten().map(|w| w * 0.5).collect();
-    let other = TrainDatum {
-        target_ids: second.clone(),
-        weights: Some(half.clone()),
-        ..one.clone()
-    };
-    let both = TrainDatum {
-        target_ids: one
-            .target_ids
-            .iter()
-            .zip(&second)
-            .flat_map(|(a, b)| [*a, *b])
-            .collect(),
-        weights: Some(
-            one.weights
-                .iter()
-                .flatten()
-                .zip(&half)
-                .flat_map(|(a, b)| [*a, *b])
-                .collect(),
-        ),
-        targets_per_position: 2,
-        ..one.clone()
-    };
-    let run = |datums: &[TrainDatum]| {
+    let parts = one.parts();
+    let firsts = parts.target_tokens.values();
+    let seconds: Vec<u32> = firsts.iter().map(|id| (id + 7) % 259).collect();
+    let weights = parts.weights.as_ref().unwrap().values();
+    let halves: Vec<f32> = weights.iter().map(|weight| weight * 0.5).collect();
+    let both = Datum::new(DatumParts {
+        target_tokens: beside(firsts, &seconds),
+        weights: Some(beside(weights, &halves)),
+        ..parts.clone()
+    });
+    let both = both.unwrap();
+    let input = parts.model_input_tokens.clone();
+    let other = Datum::cross_entropy(input, seconds, halves).unwrap();
+    let run = |datums: &[Datum]| {
         let loss = Loss::CrossEntropy;
         let job = TrainJob::forward_backward(&model, &lora, datums, loss, sizes()).unwrap();
         job.finish(&model).unwrap()
@@ -230,8 +221,8 @@ fn what_runs_between_slices_changes_no_bit() {
             .logits(&model.forward(&ids, Some(&lora)).unwrap())
             .unwrap();
         match rest.advance(&model, Duration::ZERO).unwrap() {
-            Progress::Done(out) => break out,
-            Progress::More(more) => rest = more,
+            ControlFlow::Break(out) => break out,
+            ControlFlow::Continue(more) => rest = more,
         }
         pauses += 1;
     };
@@ -266,7 +257,9 @@ fn forward_gives_every_position_and_needs_no_adapter() {
     let out = run(Some(&lora), 3);
     assert_eq!(out.gradients.len(), 0);
     for (i, d) in datums.iter().enumerate() {
-        let ids: Vec<i64> = d.input_ids.iter().copied().map(i64::from).collect();
+        let parts = d.parts();
+        let input = parts.model_input_tokens.iter().copied();
+        let ids: Vec<i64> = input.map(i64::from).collect();
         let hidden = model
             .forward(&Tensor::from_slice(&ids).unsqueeze(0), Some(&lora))
             .unwrap();
@@ -276,7 +269,8 @@ fn forward_gives_every_position_and_needs_no_adapter() {
             .squeeze_dim(0)
             .log_softmax(-1, Kind::Float);
         let (top, ids) = all.topk(3, -1, true, true);
-        let targets: Vec<i64> = d.target_ids.iter().copied().map(i64::from).collect();
+        let targets = parts.target_tokens.values().iter().copied();
+        let targets: Vec<i64> = targets.map(i64::from).collect();
         let targets = Tensor::from_slice(&targets).unsqueeze(1);
         let near = |found: &[f32], wanted: &Tensor| {
             let wanted = wanted.reshape([-1]);

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use metaclaw_trainer_terms::LossFn;
 use tch::{TchError, Tensor};
 
 use super::sizes::SliceSizes;
-use crate::datum::{DatumError, Sample};
+use crate::datum::{Sample, TrainInputError};
 use crate::head::TopK;
 use crate::lora::{LayerLora, Lora};
 use crate::loss::Loss;
@@ -13,9 +14,9 @@ use crate::loss::Loss;
 /// Why a job stopped. Nothing of it remains.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
-    /// A datum is wrong.
+    /// Datums, or positions of them, that do not fit.
     #[error(transparent)]
-    Datum(#[from] DatumError),
+    Input(#[from] TrainInputError),
     /// More tokens asked for than there are.
     #[error("top_k is {found}, allowed are 0 to {max}, the vocabulary")]
     TopK {
@@ -55,7 +56,7 @@ pub enum TrainError {
     )]
     NotFinite {
         /// The loss.
-        loss: &'static str,
+        loss: LossFn,
         /// Which datum.
         datum: usize,
         /// Which position.
@@ -105,7 +106,7 @@ pub struct Slices {
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) samples: Vec<Sample>,
-    /// Of each sample, which positions go through the unembedding.
+    /// Of each sample, which positions go through the LM head.
     pub(super) wanted: Vec<Vec<bool>>,
     pub(super) loss: Option<Loss>,
     pub(super) top_k: usize,
@@ -123,7 +124,7 @@ impl Work {
         self.lora.as_ref()?.layer(layer)
     }
 
-    /// Whether a position goes through the unembedding for this sample.
+    /// Whether a position goes through the LM head for this sample.
     pub(super) fn is_wanted(&self, sample: usize, position: usize) -> bool {
         self.wanted[sample][position]
     }

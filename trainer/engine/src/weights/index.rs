@@ -8,7 +8,7 @@ use serde_json::Value;
 use tch::{Kind, Tensor};
 
 use super::finite::has_non_finite;
-use super::shapes::UNEMBED;
+use super::shapes::LM_HEAD;
 use super::{LoadError, blob};
 use crate::tensors::parse;
 
@@ -65,7 +65,7 @@ impl SafeFiles {
         }
         let known: BTreeSet<&str> = expected.iter().map(|(name, _)| name.as_str()).collect();
         let harmless =
-            |name: &str| name.ends_with(".rotary_emb.inv_freq") || (tied && name == UNEMBED);
+            |name: &str| name.ends_with(".rotary_emb.inv_freq") || (tied && name == LM_HEAD);
         let other =
             |(name, _): &(&String, &Entry)| !known.contains(name.as_str()) && !harmless(name);
         match self.entries.iter().find(other) {

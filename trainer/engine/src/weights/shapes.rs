@@ -4,7 +4,7 @@ use crate::family::Family;
 
 pub(super) const EMBED: &str = "model.embed_tokens.weight";
 pub(super) const NORM: &str = "model.norm.weight";
-pub(super) const UNEMBED: &str = "lm_head.weight";
+pub(super) const LM_HEAD: &str = "lm_head.weight";
 
 /// Names and shapes that a directory must hold for this family, in file order.
 pub fn expected(family: &Family) -> Vec<(String, Vec<i64>)> {
@@ -16,7 +16,7 @@ pub fn expected(family: &Family) -> Vec<(String, Vec<i64>)> {
     }
     all.push((NORM.to_owned(), vec![d]));
     if !family.tied {
-        all.push((UNEMBED.to_owned(), vec![family.vocab, d]));
+        all.push((LM_HEAD.to_owned(), vec![family.vocab, d]));
     }
     all
 }

@@ -113,13 +113,14 @@ impl ChatBody {
         }
         let logprobs = own.logprobs.unwrap_or(false);
         let options = own.stream_options;
+        let max_tokens = max_tokens(own.max_completion_tokens, own.max_tokens)?;
+        let top_logprobs = top_logprobs(own.top_logprobs.unwrap_or(0), logprobs)?;
+        let mut draw = self.sampling.request()?;
+        draw.max_tokens = max_tokens;
+        draw.sampling.top_logprobs = top_logprobs;
         Ok(ChatRequest {
             model: own.model,
-            draw: GenerateRequest {
-                max_tokens: max_tokens(own.max_completion_tokens, own.max_tokens)?,
-                top_logprobs: top_logprobs(own.top_logprobs.unwrap_or(0), logprobs)?,
-                ..self.sampling.request()?
-            },
+            draw,
             conversation: Conversation {
                 messages: own.messages,
                 tools: tools(own.tools, own.tool_choice.as_ref())?,

@@ -16,7 +16,7 @@ use crate::error::ApiError;
 impl Host {
     /// Whether there is such an adapter on disk.
     pub(crate) fn has_adapter(&self, name: &AdapterName) -> bool {
-        adapter::existing(&self.store.folder, name.as_str()).is_ok()
+        adapter::existing(&self.store.folder, name).is_ok()
     }
 
     /// Every adapter on disk, by name, and what is known of it.
@@ -30,14 +30,14 @@ impl Host {
         let engine = self.engine.get().ok();
         let loaded = engine.map_or_else(Vec::new, |engine| engine.adapters().loaded());
         let info = |name: AdapterName| {
-            let lease = loaded.iter().find(|lease| lease.name() == name.as_str());
+            let lease = loaded.iter().find(|lease| *lease.name() == name);
             self.adapter_info(name, lease)
         };
         Ok(names.into_iter().map(info).collect())
     }
 
     fn adapter_info(&self, name: AdapterName, lease: Option<&AdapterLease>) -> AdapterInfo {
-        let folder = self.adapter_folder().join(name.as_str());
+        let folder = adapter::folder_of(&self.store.folder, &name);
         // What is wrong with one is told to whoever asks for it.
         let said = adapter::info(&folder).ok();
         let step = said.as_ref().map_or(0, |said| said.step);
@@ -62,7 +62,7 @@ impl Host {
         &self,
         name: &AdapterName,
     ) -> Result<LoadAdapterReply, ApiError> {
-        let lease = self.engine.get()?.load_adapter(name.as_str()).await;
+        let lease = self.engine.get()?.load_adapter(name).await;
         let lease = lease.map_err(RunError::from)?;
         Ok(LoadAdapterReply {
             status: "ok".to_owned(),
@@ -75,7 +75,7 @@ impl Host {
     /// Takes an adapter out of memory once the replies that use it have ended; whether it was there.
     pub(crate) fn unload(&self, name: &AdapterName) -> bool {
         let engine = self.engine.get();
-        engine.is_ok_and(|engine| engine.adapters().unload(name.as_str()))
+        engine.is_ok_and(|engine| engine.adapters().unload(name))
     }
 
     /// Deletes an adapter. The checkpoint of its name stays.
@@ -85,14 +85,14 @@ impl Host {
     pub(crate) async fn delete_adapter(&self, name: AdapterName) -> Result<(), ApiError> {
         let turn = self.store.turn().await;
         let adapters = self.engine.get()?.adapters().clone();
-        if adapters.is_in_use(name.as_str()) {
+        if adapters.is_in_use(&name) {
             let text = format!("adapter {name} is in use: replies that it makes have not ended");
             return Err(ApiError::adapter_in_use(text));
         }
         let folder = self.store.folder.clone();
         let delete = move |_: &mut _| {
-            let folder = adapter::existing(&folder, name.as_str())?;
-            adapters.unload(name.as_str());
+            let folder = adapter::existing(&folder, &name)?;
+            adapters.unload(&name);
             folder::remove(&folder)?;
             tracing::info!(path = %folder.display(), "adapter deleted");
             Ok(())
@@ -124,11 +124,11 @@ impl Host {
 
     /// Where adapters are.
     pub(crate) fn adapter_folder(&self) -> PathBuf {
-        self.store.folder.join("adapters")
+        folder::adapters(&self.store.folder)
     }
 
     /// Where checkpoints are.
     pub(crate) fn checkpoint_folder(&self) -> PathBuf {
-        self.store.folder.join("checkpoints")
+        folder::checkpoints(&self.store.folder)
     }
 }

@@ -34,8 +34,7 @@ impl Host {
             self.store.folder.clone(),
             self.engine.get()?.base().id.clone(),
         );
-        let save =
-            move |_: &mut _| adapter::save(&folder, name.as_str(), &snapshot.lora, &base, step);
+        let save = move |_: &mut _| adapter::save(&folder, &name, &snapshot.lora, &base, step);
         let saved = turn.work(save).await?;
         tracing::info!(path = %saved.folder.display(), step, sha256 = saved.sha256, "adapter saved");
         Ok(SaveWeightsReply {
@@ -65,14 +64,13 @@ impl Host {
             self.engine.get()?.base().id.clone(),
         );
         let (saved_as, manifest) = (name.clone(), request.manifest);
-        let save = move |_: &mut _| {
-            checkpoint::save(&folder, saved_as.as_str(), &base, &snapshot, &manifest)
-        };
+        let save =
+            move |_: &mut _| checkpoint::save(&folder, &saved_as, &base, &snapshot, &manifest);
         let path = turn.work(save).await?;
         let note = move |state: &mut EngineState| {
             // One that was closed meanwhile stands nowhere.
-            if let Ok(run) = state.runs.get(run.as_str()) {
-                run.saved_as(name.as_str());
+            if let Ok(run) = state.runs.get(&run) {
+                run.saved_as(name);
             }
         };
         self.engine.call_now(note).await?;
@@ -96,11 +94,11 @@ impl Host {
         self.check_run(&run).await?;
         let (folder, base) = (self.store.folder.clone(), self.engine.get()?.base().clone());
         let wanted = name.clone();
-        let load = move |_: &mut _| checkpoint::load(&folder, wanted.as_str(), &base);
+        let load = move |_: &mut _| checkpoint::load(&folder, &wanted, &base);
         let snapshot = turn.work(load).await?;
         let restore = move |state: &mut EngineState| -> Result<_, RunError> {
-            let run = state.runs.get(run.as_str())?;
-            Ok(run.restore(name.as_str(), &snapshot)?)
+            let run = state.runs.get(&run)?;
+            Ok(run.restore(name, &snapshot)?)
         };
         let step = self.engine.call(restore).await??;
         self.last_step.set(step);
@@ -118,16 +116,13 @@ impl Host {
         let folder = self.store.folder.clone();
         let turn = self.store.turn().await;
         let listed = turn.work(move |index| index.list(&folder)).await?;
-        let infos = listed.into_iter().filter_map(|checkpoint| {
-            Some(CheckpointInfo {
-                // What others put into the folder under names that are none of ours is not listed.
-                name: checkpoint.name.parse().ok()?,
-                path: checkpoint.path.display().to_string(),
-                step: checkpoint.step,
-                sha256: checkpoint.sha256,
-                manifest: checkpoint.manifest,
-                created_ms: checkpoint.created_ms,
-            })
+        let infos = listed.into_iter().map(|checkpoint| CheckpointInfo {
+            name: checkpoint.name,
+            path: checkpoint.path.display().to_string(),
+            step: checkpoint.step,
+            sha256: checkpoint.sha256,
+            manifest: checkpoint.manifest,
+            created_ms: checkpoint.created_ms,
         });
         Ok(infos.collect())
     }
@@ -138,7 +133,7 @@ impl Host {
     /// 404 for an unknown one, 409 while an open run stands there.
     pub(crate) async fn delete_checkpoint(&self, name: CheckpointName) -> Result<(), ApiError> {
         let turn = self.store.turn().await;
-        if self.standing().await?.iter().any(|it| it == name.as_str()) {
+        if self.standing().await?.contains(&name) {
             let text = format!(
                 "checkpoint {name} is in use: an open run was saved as it or loaded from it; close the run first"
             );
@@ -146,7 +141,7 @@ impl Host {
         }
         let folder = self.store.folder.clone();
         let delete = move |_: &mut _| {
-            let folder = checkpoint::existing(&folder, name.as_str())?;
+            let folder = checkpoint::existing(&folder, &name)?;
             folder::remove(&folder)?;
             tracing::info!(path = %folder.display(), "checkpoint deleted");
             Ok(())
@@ -167,22 +162,24 @@ impl Host {
     ) -> Result<Vec<CheckpointName>, ApiError> {
         let turn = self.store.turn().await;
         let mut kept = self.standing().await?;
-        kept.extend(keep.into_iter().map(|name| name.as_str().to_owned()));
-        kept.extend(default.map(|name| name.as_str().to_owned()));
+        kept.extend(keep);
+        kept.extend(default.as_ref().map(CheckpointName::from));
         let (folder, n) = (self.store.folder.clone(), self.store.keep);
         let adapters = self.engine.get()?.adapters().clone();
         let prune = move |index: &mut checkpoint::CheckpointIndex| {
             let listed = index.list(&folder)?;
-            let is_needed =
-                |name: &str| kept.iter().any(|it| it == name) || adapters.is_in_use(name);
+            let is_needed = |name: &CheckpointName| {
+                kept.contains(name) || adapters.is_in_use(&AdapterName::from(name))
+            };
             let mut deleted = Vec::new();
             for name in retention::outdated(&listed, n, is_needed) {
-                adapters.unload(name);
-                if let Ok(adapter) = adapter::existing(&folder, name) {
+                let adapter = AdapterName::from(name);
+                adapters.unload(&adapter);
+                if let Ok(adapter) = adapter::existing(&folder, &adapter) {
                     folder::remove(&adapter)?;
                 }
-                folder::remove(&checkpoint::folder_of(&folder, name)?)?;
-                deleted.push(name.to_owned());
+                folder::remove(&checkpoint::folder_of(&folder, name))?;
+                deleted.push(name.clone());
             }
             Ok(deleted)
         };
@@ -190,17 +187,14 @@ impl Host {
         if !deleted.is_empty() {
             tracing::info!(?deleted, "checkpoints pruned");
         }
-        Ok(deleted
-            .iter()
-            .filter_map(|name| name.parse().ok())
-            .collect())
+        Ok(deleted)
     }
 
     /// A run as it is after the jobs that were submitted before.
     async fn snapshot(&self, run: &RunId) -> Result<Snapshot, ApiError> {
         let run = run.clone();
         let snapshot = move |state: &mut EngineState| -> Result<_, RunError> {
-            Ok(state.runs.get(run.as_str())?.snapshot()?)
+            Ok(state.runs.get(&run)?.snapshot()?)
         };
         Ok(self.engine.call(snapshot).await??)
     }
@@ -208,13 +202,13 @@ impl Host {
     async fn check_run(&self, run: &RunId) -> Result<(), ApiError> {
         let run = run.clone();
         let check = move |state: &mut EngineState| -> Result<(), RunError> {
-            Ok(state.runs.get(run.as_str()).map(|_| ())?)
+            Ok(state.runs.get(&run).map(|_| ())?)
         };
         Ok(self.engine.call_now(check).await??)
     }
 
     /// The checkpoints that open runs stand at.
-    async fn standing(&self) -> Result<Vec<String>, ApiError> {
+    async fn standing(&self) -> Result<Vec<CheckpointName>, ApiError> {
         let standing = |state: &mut EngineState| state.runs.checkpoints();
         self.engine.call_now(standing).await
     }

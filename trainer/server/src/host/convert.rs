@@ -1,38 +1,21 @@
 //! Between the API's terms and the engine's.
 
 use metaclaw_engine::{
-    datum::TrainDatum,
     head::TopK,
     lora::{LoraSpec, Projection},
     loss::Loss,
     optim::AdamConfig,
 };
 use metaclaw_trainer_api::{
-    Datum, LossConfig, LossFn,
+    LossConfig, LossFn,
     wire::{CreateRequest, ForwardReply, OptimStepRequest},
 };
 
 use crate::error::ApiError;
 
-/// A datum for the engine, which checks the rest: ids, length, what the loss needs.
-pub(super) fn train_datum(datum: Datum) -> TrainDatum {
-    let parts = datum.into_parts();
-    TrainDatum {
-        input_ids: parts.model_input_tokens,
-        targets_per_position: parts.target_tokens.width(),
-        target_ids: parts.target_tokens.into_values(),
-        weights: parts
-            .weights
-            .map(metaclaw_trainer_api::Tensor2::into_values),
-        logprobs: parts.logprobs,
-        advantages: parts.advantages,
-    }
-}
-
 /// The loss with its constants.
 pub(super) fn loss(name: LossFn, config: &LossConfig) -> Result<Loss, ApiError> {
-    Loss::named(name.as_str(), config)
-        .map_err(|error| ApiError::field("loss_fn_config", error.to_string()))
+    Loss::new(name, config).map_err(|error| ApiError::field("loss_fn_config", error.to_string()))
 }
 
 /// What is not said has Tinker's default.
@@ -77,21 +60,10 @@ fn alpha(given: f64) -> Result<u32, ApiError> {
     Err(ApiError::field("lora_alpha", text))
 }
 
-/// Each once, in the engine's order.
 fn projections(names: &[String]) -> Result<Vec<Projection>, ApiError> {
-    let mut found = Vec::new();
-    for name in names {
-        let projection = Projection::from_peft(name)
-            .map_err(|error| ApiError::field("targets", error.to_string()))?;
-        found.push(projection);
-    }
-    found.sort_unstable();
-    found.dedup();
-    if found.is_empty() {
-        let text = "targets is empty: at least one projection, or leave it out for all seven";
-        return Err(ApiError::field("targets", text));
-    }
-    Ok(found)
+    let found = names.iter().map(|name| Projection::from_peft(name));
+    let found: Result<_, _> = found.collect();
+    found.map_err(|error| ApiError::field("targets", error.to_string()))
 }
 
 /// What was computed, and the likeliest ids of each position as lists of lists.

@@ -3,9 +3,9 @@
 use std::io::ErrorKind;
 
 use metaclaw_engine::{
-    adapter::AdapterError, datum::DatumError, engine::EngineError, generate::GenerateError,
-    lora::LoraError, optim::StepError, run::AbsorbError, runs::UnknownRun, template::RenderError,
-    tensors::FileError, tokenizer::EncodeError, train::TrainError,
+    adapter::AdapterError, datum::TrainInputError, engine::EngineError, generate::GenerateError,
+    lora::LoraError, optim::StepError, run::AccumulateError, runs::UnknownRun,
+    template::RenderError, tensors::FileError, tokenizer::EncodeError, train::TrainError,
 };
 
 use crate::error::ApiError;
@@ -20,7 +20,7 @@ pub(super) enum RunError {
     #[error("{0}")]
     Train(#[from] TrainError),
     #[error("{0}")]
-    Absorb(#[from] AbsorbError),
+    Accumulate(#[from] AccumulateError),
     #[error("{0}")]
     Step(#[from] StepError),
     #[error("{0}")]
@@ -34,8 +34,8 @@ impl From<RunError> for ApiError {
             RunError::Unknown(_) => Self::not_found("run_not_found", text),
             RunError::Lora(error) => lora(&error, text),
             RunError::Train(error) => train(&error, text),
-            RunError::Absorb(AbsorbError::Stale(_)) => Self::conflict(text),
-            RunError::Absorb(AbsorbError::Torch(_)) => Self::internal(text),
+            RunError::Accumulate(AccumulateError::Stale(_)) => Self::conflict(text),
+            RunError::Accumulate(AccumulateError::Torch(_)) => Self::internal(text),
             RunError::Step(error) => step(&error, text),
             RunError::Adapter(error) => adapter(&error, text),
         }
@@ -114,10 +114,10 @@ fn lora(error: &LoraError, text: String) -> ApiError {
 
 fn train(error: &TrainError, text: String) -> ApiError {
     match error {
-        TrainError::Datum(DatumError::Positions { .. } | DatumError::Position { .. }) => {
+        TrainError::Input(TrainInputError::Positions { .. } | TrainInputError::Position { .. }) => {
             ApiError::field("positions", text)
         }
-        TrainError::Datum(_) | TrainError::NotFinite { .. } => ApiError::field("datums", text),
+        TrainError::Input(_) | TrainError::NotFinite { .. } => ApiError::field("datums", text),
         TrainError::Memory { .. } => ApiError::field("datums", text).with_code("out_of_memory"),
         TrainError::TopK { .. } => ApiError::field("top_k", text),
         TrainError::Layers { .. } | TrainError::Torch(_) => ApiError::internal(text),
@@ -135,7 +135,6 @@ fn step(error: &StepError, text: String) -> ApiError {
 
 fn adapter(error: &AdapterError, text: String) -> ApiError {
     match error {
-        AdapterError::Name(_) => ApiError::field("name", text),
         AdapterError::Unknown { .. } => ApiError::unknown_model(text),
         AdapterError::NoCheckpoint { .. } => ApiError::not_found("checkpoint_not_found", text),
         AdapterError::Field { .. } | AdapterError::Base { .. } | AdapterError::Tensors { .. } => {

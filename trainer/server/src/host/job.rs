@@ -1,11 +1,11 @@
 //! Training passes as jobs of the engine's thread.
 
-use std::time::Duration;
+use std::{ops::ControlFlow, time::Duration};
 
 use metaclaw_engine::{
     engine::{EngineState, Job, Progress},
     run::ParamsVersion,
-    train::{self, TrainJob, TrainOut},
+    train::{TrainJob, TrainOut},
 };
 use tokio::sync::oneshot;
 
@@ -65,13 +65,13 @@ impl<T> PassJob<T> {
         let progress =
             job.and_then(|(job, version)| Ok((job.advance(&state.model, slice)?, version)));
         match progress {
-            Ok((train::Progress::More(job), version)) => {
+            Ok((ControlFlow::Continue(job), version)) => {
                 self.stage = Stage::Going(Box::new(job), version);
                 None
             }
             // Whoever left during the last slice will ask again: nothing of it may count.
-            Ok((train::Progress::Done(_), _)) if self.has_left() => None,
-            Ok((train::Progress::Done(out), version)) => {
+            Ok((ControlFlow::Break(_), _)) if self.has_left() => None,
+            Ok((ControlFlow::Break(out), version)) => {
                 Some(self.finish.take()?(state, version, out))
             }
             Err(error) => Some(Err(error)),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use metaclaw_engine::checkpoint::CheckpointInfo;
+use metaclaw_trainer_api::CheckpointName;
 
 /// Those that are not among the last `n` of their line and are not needed, oldest first.
 ///
@@ -11,14 +12,14 @@ use metaclaw_engine::checkpoint::CheckpointInfo;
 pub(super) fn outdated(
     oldest_first: &[CheckpointInfo],
     n: usize,
-    is_needed: impl Fn(&str) -> bool,
-) -> Vec<&str> {
+    is_needed: impl Fn(&CheckpointName) -> bool,
+) -> Vec<&CheckpointName> {
     let mut newer: BTreeMap<&str, usize> = BTreeMap::new();
     let mut outdated = Vec::new();
     for info in oldest_first.iter().rev() {
         let newer = newer.entry(&info.line).or_default();
         if *newer >= n && !is_needed(&info.name) {
-            outdated.push(info.name.as_str());
+            outdated.push(&info.name);
         }
         *newer += 1;
     }
@@ -34,7 +35,7 @@ mod tests {
 
     fn info(line: &str, step: u64) -> CheckpointInfo {
         CheckpointInfo {
-            name: format!("{line}-{step}"),
+            name: format!("{line}-{step}").parse().unwrap(),
             path: "x".into(),
             step,
             line: line.to_owned(),
@@ -48,7 +49,10 @@ mod tests {
     fn the_last_of_each_line_and_what_is_needed_stay() {
         let listed = [("a", 1), ("a", 2), ("b", 3), ("a", 4), ("a", 5), ("a", 6)];
         let listed = listed.map(|(line, step)| info(line, step));
-        let outdated = |n, needed: &str| outdated(&listed, n, |name| name == needed);
+        let outdated = |n, needed: &str| -> Vec<&str> {
+            let outdated = outdated(&listed, n, |name| name.as_str() == needed);
+            outdated.into_iter().map(CheckpointName::as_str).collect()
+        };
         assert_eq!(outdated(2, ""), ["a-1", "a-2", "a-4"]);
         // One that is needed takes nobody's place.
         assert_eq!(outdated(2, "a-2"), ["a-1", "a-4"]);

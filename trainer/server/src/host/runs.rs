@@ -43,16 +43,14 @@ impl Host {
         };
         let (id, trainable_params) = self.engine.call(create).await??;
         tracing::info!(
-            run = id,
+            run = %id,
             rank = request.rank,
             trainable_params,
             "run opened"
         );
         self.last_step.set(0);
         Ok(CreateReply {
-            session_id: id
-                .parse()
-                .map_err(|error| ApiError::internal(format!("{error}")))?,
+            session_id: id,
             status: "ready".to_owned(),
             model: self.base().to_owned(),
             rank: request.rank,
@@ -70,15 +68,10 @@ impl Host {
             positions: request.positions,
             top_k,
         };
-        let datums: Vec<_> = request
-            .datums
-            .into_iter()
-            .map(convert::train_datum)
-            .collect();
         let begin = move |state: &mut EngineState| {
-            let run = state.runs.get(request.session_id.as_str())?;
+            let run = state.runs.get(&request.session_id)?;
             let lora = request.adapter.then(|| run.lora());
-            let job = TrainJob::forward(&state.model, lora, &datums, &wanted, state.sizes)?;
+            let job = TrainJob::forward(&state.model, lora, &request.datums, &wanted, state.sizes)?;
             Ok((job, run.version()))
         };
         let (job, answer) = PassJob::new(
@@ -102,22 +95,18 @@ impl Host {
         request: ForwardBackwardRequest,
     ) -> Result<ForwardBackwardReply, ApiError> {
         let loss = convert::loss(request.loss_fn, &request.loss_fn_config)?;
-        let n_datums = request.datums.len();
-        let datums: Vec<_> = request
-            .datums
-            .into_iter()
-            .map(convert::train_datum)
-            .collect();
+        let datums = request.datums;
+        let n_datums = datums.len();
         let run = request.session_id;
         let id = run.clone();
         let begin = move |state: &mut EngineState| {
-            let run = state.runs.get(id.as_str())?;
+            let run = state.runs.get(&id)?;
             let (model, sizes) = (&state.model, state.sizes);
             let job = TrainJob::forward_backward(model, run.lora(), &datums, loss, sizes)?;
             Ok((job, run.version()))
         };
         let finish = move |state: &mut EngineState, version, mut out: TrainOut| {
-            let run = state.runs.get(run.as_str())?;
+            let run = state.runs.get(&run)?;
             run.accumulate_grads(version, &mut out)?;
             Ok((out.loss, out.n_loss_tokens, out.logprobs))
         };
@@ -148,7 +137,7 @@ impl Host {
         let run = request.session_id;
         let id = run.clone();
         let step = move |state: &mut EngineState| -> Result<_, RunError> {
-            Ok(state.runs.get(id.as_str())?.optim_step(&adam)?)
+            Ok(state.runs.get(&id)?.optim_step(&adam)?)
         };
         let out = self.engine.call(step).await??;
         if out.skipped {
@@ -174,7 +163,7 @@ impl Host {
     /// 404 for an unknown run.
     pub(crate) async fn step_of(&self, run: RunId) -> Result<u64, ApiError> {
         let step = move |state: &mut EngineState| -> Result<_, RunError> {
-            Ok(state.runs.get(run.as_str())?.step())
+            Ok(state.runs.get(&run)?.step())
         };
         Ok(self.engine.call(step).await??)
     }
@@ -185,9 +174,8 @@ impl Host {
     /// 404 for an unknown run.
     pub(crate) async fn close_run(&self, run: RunId) -> Result<(), ApiError> {
         let id = run.clone();
-        let close = move |state: &mut EngineState| -> Result<(), RunError> {
-            Ok(state.runs.close(id.as_str())?)
-        };
+        let close =
+            move |state: &mut EngineState| -> Result<(), RunError> { Ok(state.runs.close(&id)?) };
         self.engine.call(close).await??;
         tracing::info!(%run, "run closed");
         Ok(())

@@ -37,9 +37,8 @@ pub(super) struct Turn {
 impl Store {
     /// Removes what a killed process left half written: the caller has locked the folder.
     pub(super) fn new(folder: PathBuf, keep: usize) -> Self {
-        for kept in ["adapters", "checkpoints"] {
-            folder::sweep(&folder.join(kept));
-        }
+        folder::sweep(&folder::adapters(&folder));
+        folder::sweep(&folder::checkpoints(&folder));
         Self {
             folder,
             keep: keep.max(1),

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use metaclaw_trainer_terms::AdapterName;
+
 use super::budget::Reserved;
 use crate::kv::WeightsKey;
 use crate::lora::Lora;
@@ -13,7 +15,7 @@ pub struct AdapterLease(pub(super) Arc<Loaded>);
 /// A loaded adapter.
 #[derive(Debug)]
 pub(super) struct Loaded {
-    pub(super) name: String,
+    pub(super) name: AdapterName,
     pub(super) step: u64,
     pub(super) sha256: String,
     /// As [`super::ServedAdapter::lora`]. No two threads may use one tensor at a time, even to make another handle of it.
@@ -25,7 +27,7 @@ pub(super) struct Loaded {
 
 impl AdapterLease {
     /// As it was asked for.
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> &AdapterName {
         &self.0.name
     }
 

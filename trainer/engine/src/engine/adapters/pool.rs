@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 
+use metaclaw_trainer_terms::AdapterName;
 use tch::Device;
 
 use super::budget::{Budget, Reserved};
 use super::lease::{AdapterLease, Loaded, lock};
 use crate::adapter::{self, AdapterError, BaseSpec};
-use crate::folder::Stamp;
+use crate::folder::{self, Stamp};
 
 /// The adapters of an engine. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -62,53 +63,48 @@ impl AdapterPool {
     ///
     /// # Errors
     /// As [`adapter::load`], and [`AdapterError::Memory`] where adapters in use leave no room.
-    pub fn load(&self, name: &str) -> Result<AdapterLease, AdapterError> {
-        if let Some(ready) = self.ready(name)? {
+    pub fn load(&self, name: &AdapterName) -> Result<AdapterLease, AdapterError> {
+        if let Some(ready) = self.ready(name) {
             return Ok(ready);
         }
         let _reading = lock(&self.0.reading);
         for _ in 0..READS {
-            if let Some(ready) = self.ready(name)? {
+            if let Some(ready) = self.ready(name) {
                 return Ok(ready);
             }
             self.read(name)?;
         }
-        let folder = adapter::folder_of(&self.0.checkpoint_dir, name)?;
+        let folder = adapter::folder_of(&self.0.checkpoint_dir, name);
         Err(AdapterError::Changing { folder })
     }
 
     /// The adapter of a name, if what is loaded is what its folder holds.
-    ///
-    /// # Errors
-    /// A name that leads elsewhere.
-    pub fn ready(&self, name: &str) -> Result<Option<AdapterLease>, AdapterError> {
-        let stamp = adapter::stamp(&adapter::folder_of(&self.0.checkpoint_dir, name)?);
+    pub fn ready(&self, name: &AdapterName) -> Option<AdapterLease> {
+        let stamp = adapter::stamp(&adapter::folder_of(&self.0.checkpoint_dir, name));
         let mut names = lock(&self.0.names);
         let is_it = |(was, lease): &(Stamp, AdapterLease)| lease.name() == name && *was == stamp;
-        let Some(found) = names.loaded.iter().position(is_it) else {
-            return Ok(None);
-        };
-        let found = names.loaded.remove(found);
-        let lease = found.as_ref().map(|(_, lease)| lease.clone());
-        names.loaded.extend(found);
-        Ok(lease)
+        let found = names.loaded.iter().position(is_it)?;
+        let found = names.loaded.remove(found)?;
+        let lease = found.1.clone();
+        names.loaded.push_back(found);
+        Some(lease)
     }
 
     /// The loaded adapter of a name, or one that was and that somebody still holds; the disk is not asked.
-    pub(in crate::engine) fn held(&self, name: &str) -> Result<AdapterLease, AdapterError> {
+    pub(in crate::engine) fn held(&self, name: &AdapterName) -> Result<AdapterLease, AdapterError> {
         let names = lock(&self.0.names);
         let loaded = names.loaded.iter().map(|(_, lease)| lease.clone());
         let leaving = names.leaving.iter().filter_map(Weak::upgrade);
         let mut all = loaded.chain(leaving.map(AdapterLease));
         let found = all.find(|lease| lease.name() == name);
         found.ok_or_else(|| AdapterError::Unknown {
-            name: name.to_owned(),
-            folder: self.0.checkpoint_dir.join("adapters"),
+            name: name.clone(),
+            folder: folder::adapters(&self.0.checkpoint_dir),
         })
     }
 
     /// Forgets an adapter; its memory goes with the last reply that holds it. False when it was not loaded.
-    pub fn unload(&self, name: &str) -> bool {
+    pub fn unload(&self, name: &AdapterName) -> bool {
         let mut names = lock(&self.0.names);
         let before = names.loaded.len();
         names.forget(|_, lease| lease.name() == name);
@@ -126,12 +122,12 @@ impl AdapterPool {
     }
 
     /// Whether a reply holds an adapter of this name.
-    pub fn is_in_use(&self, name: &str) -> bool {
+    pub fn is_in_use(&self, name: &AdapterName) -> bool {
         let names = lock(&self.0.names);
         let loaded = names.loaded.iter().map(|(_, lease)| lease);
         let mut in_use = loaded.filter(|lease| lease.is_in_use());
         let mut leaving = names.leaving.iter().filter_map(Weak::upgrade);
-        in_use.any(|lease| lease.name() == name) || leaving.any(|it| it.name == name)
+        in_use.any(|lease| lease.name() == name) || leaving.any(|it| it.name == *name)
     }
 
     /// Bytes of the adapters that are loaded or held.
@@ -140,7 +136,7 @@ impl AdapterPool {
     }
 
     /// Reads an adapter and puts it in the place of the one of its name.
-    fn read(&self, name: &str) -> Result<(), AdapterError> {
+    fn read(&self, name: &AdapterName) -> Result<(), AdapterError> {
         let Pool { base, device, .. } = &*self.0;
         let folder = adapter::existing(&self.0.checkpoint_dir, name)?;
         let stamp = adapter::stamp(&folder);
@@ -159,7 +155,7 @@ impl AdapterPool {
         }
         names.forget(|_, lease| lease.name() == name);
         let loaded = Loaded {
-            name: name.to_owned(),
+            name: name.clone(),
             step: read.step,
             sha256: read.sha256,
             lora: Mutex::new(lora),
@@ -172,7 +168,7 @@ impl AdapterPool {
     }
 
     /// Takes bytes from the budget; adapters that nobody holds make room, the least recently used first.
-    fn reserve(&self, name: &str, bytes: usize) -> Result<Reserved, AdapterError> {
+    fn reserve(&self, name: &AdapterName, bytes: usize) -> Result<Reserved, AdapterError> {
         let budget = &self.0.budget;
         loop {
             if let Some(reserved) = Reserved::take(budget, bytes) {
@@ -185,7 +181,7 @@ impl AdapterPool {
                 .position(|(_, lease)| !lease.is_in_use());
             let Some(idle) = idle else {
                 return Err(AdapterError::Memory {
-                    name: name.to_owned(),
+                    name: name.clone(),
                     needed: bytes,
                     free: budget.limit().saturating_sub(self.bytes()),
                     limit: budget.limit(),

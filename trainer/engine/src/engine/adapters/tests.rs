@@ -34,14 +34,14 @@ impl Place {
         }
     }
 
-    fn save(&self, name: &str, seed: u64) {
+    fn save(&self, text: &str, seed: u64) {
         let spec = LoraSpec {
             rank: 2,
             alpha: 32,
             targets: vec![Projection::Q],
         };
         let lora = Lora::init(spec, DIMS, 2, seed).unwrap();
-        adapter::save(self.0.path(), name, &lora, &Self::base().id, 1).unwrap();
+        adapter::save(self.0.path(), &name(text), &lora, &Self::base().id, 1).unwrap();
     }
 
     /// Room for `n` adapters.
@@ -51,9 +51,16 @@ impl Place {
     }
 }
 
+fn name(text: &str) -> AdapterName {
+    text.parse().unwrap()
+}
+
 fn names(pool: &AdapterPool) -> Vec<String> {
     let loaded = pool.loaded();
-    loaded.iter().map(|lease| lease.name().to_owned()).collect()
+    loaded
+        .iter()
+        .map(|lease| lease.name().to_string())
+        .collect()
 }
 
 #[test]
@@ -63,11 +70,11 @@ fn the_least_recently_asked_for_makes_room() {
     for (seed, name) in ["a", "b", "c"].into_iter().enumerate() {
         place.save(name, seed as u64);
     }
-    assert_eq!(pool.load("a").unwrap().bytes(), BYTES);
-    pool.load("b").unwrap();
-    pool.load("a").unwrap();
+    assert_eq!(pool.load(&name("a")).unwrap().bytes(), BYTES);
+    pool.load(&name("b")).unwrap();
+    pool.load(&name("a")).unwrap();
     assert_eq!(pool.bytes(), 2 * BYTES);
-    pool.load("c").unwrap();
+    pool.load(&name("c")).unwrap();
     assert_eq!(names(&pool), ["a", "c"]);
     assert_eq!(pool.bytes(), 2 * BYTES);
 }
@@ -78,23 +85,23 @@ fn what_is_held_stays_and_leaves_with_its_last_lease() {
     let pool = place.pool(1);
     place.save("a", 1);
     place.save("b", 2);
-    let (lease, mut served) = (pool.load("a").unwrap(), Vec::new());
+    let (lease, mut served) = (pool.load(&name("a")).unwrap(), Vec::new());
     let reply = ServedAdapter::of(&lease, &mut served).unwrap();
-    assert!(pool.is_in_use("a"));
-    let error = pool.load("b").unwrap_err();
+    assert!(pool.is_in_use(&name("a")));
+    let error = pool.load(&name("b")).unwrap_err();
     assert_eq!(
         error.to_string(),
         "adapter \"b\" takes 256 bytes of memory, adapters in use leave 0 of 256: try again when their replies have ended"
     );
-    assert!(pool.unload("a"));
+    assert!(pool.unload(&name("a")));
     // It is still found by the reply that has it, or waits with it, and by no other.
-    assert!(pool.held("a").is_ok() && pool.is_in_use("a"));
-    assert!(pool.ready("a").unwrap().is_none());
+    assert!(pool.held(&name("a")).is_ok() && pool.is_in_use(&name("a")));
+    assert!(pool.ready(&name("a")).is_none());
     assert_eq!(pool.bytes(), BYTES);
     drop((lease, reply));
-    assert!(pool.held("a").is_err() && !pool.is_in_use("a"));
+    assert!(pool.held(&name("a")).is_err() && !pool.is_in_use(&name("a")));
     assert_eq!(pool.bytes(), 0);
-    pool.load("b").unwrap();
+    pool.load(&name("b")).unwrap();
 }
 
 #[test]
@@ -104,7 +111,7 @@ fn replies_share_what_they_are_made_with() {
     place.save("a", 1);
     let mut served = Vec::new();
     let mut of = |pool: &AdapterPool| {
-        let lease = pool.load("a").unwrap();
+        let lease = pool.load(&name("a")).unwrap();
         ServedAdapter::of(&lease, &mut served).unwrap()
     };
     let (one, two) = (of(&pool), of(&pool));
@@ -120,8 +127,8 @@ fn the_same_content_has_the_same_key_whenever_it_is_read() {
     let pool = place.pool(1);
     place.save("a", 1);
     place.save("b", 2);
-    let key = |name: &str| {
-        let lease = pool.load(name).unwrap();
+    let key = |text: &str| {
+        let lease = pool.load(&name(text)).unwrap();
         (lease.key(), lease.sha256().to_owned())
     };
     let (a, b) = (key("a"), key("b"));
@@ -154,20 +161,20 @@ fn a_changed_adapter_is_told_by_its_content_alone() {
     let pool = place.pool(4);
     place.save("a", 1);
     place.save("b", 2);
-    let folder = |name: &str| adapter::folder_of(place.0.path(), name).unwrap();
-    let first = pool.load("a").unwrap();
+    let folder = |text: &str| adapter::folder_of(place.0.path(), &name(text));
+    let first = pool.load(&name("a")).unwrap();
 
     let tensors = "adapter_model.safetensors";
     let other = fs::read(folder("b").join(tensors)).unwrap();
     rewrite(&folder("a").join(tensors), &other);
-    let second = pool.load("a").unwrap();
-    assert_eq!(second.sha256(), pool.load("b").unwrap().sha256());
+    let second = pool.load(&name("a")).unwrap();
+    assert_eq!(second.sha256(), pool.load(&name("b")).unwrap().sha256());
     assert_ne!(second.sha256(), first.sha256());
 
     let config = folder("a").join("adapter_config.json");
     let text = fs::read_to_string(&config).unwrap();
     rewrite(&config, text.replace(": 32,", ": 64,").as_bytes());
-    let third = pool.load("a").unwrap();
+    let third = pool.load(&name("a")).unwrap();
     assert_ne!(third.sha256(), second.sha256());
     let b = |lease: &AdapterLease| -> Tensor {
         let lora = lease.lora();
@@ -179,7 +186,7 @@ fn a_changed_adapter_is_told_by_its_content_alone() {
     // Written again with the same content, it is the same, and no second one is loaded.
     let again = third.clone();
     rewrite(&config, &fs::read(&config).unwrap());
-    assert!(pool.load("a").unwrap().is(&again));
+    assert!(pool.load(&name("a")).unwrap().is(&again));
 }
 
 #[test]
@@ -187,12 +194,10 @@ fn an_adapter_that_is_gone_or_replaced_is_not_served_from_memory() {
     let place = Place::new();
     let pool = place.pool(4);
     place.save("a", 1);
-    let one = pool.load("a").unwrap();
+    let one = pool.load(&name("a")).unwrap();
     place.save("a", 2);
-    assert_ne!(pool.load("a").unwrap().sha256(), one.sha256());
+    assert_ne!(pool.load(&name("a")).unwrap().sha256(), one.sha256());
     fs::remove_dir_all(place.0.path().join("adapters/a")).unwrap();
-    let error = pool.load("a").unwrap_err();
+    let error = pool.load(&name("a")).unwrap_err();
     assert!(matches!(error, AdapterError::Unknown { .. }), "{error}");
-    let error = pool.load("../a").unwrap_err();
-    assert!(matches!(error, AdapterError::Name(_)), "{error}");
 }

@@ -75,13 +75,13 @@ fn eight_adapters_at_once_say_what_each_says_alone() {
     let place = Place::new();
     let requests: Vec<GenerateRequest> = (0..9_u32)
         .map(|i| {
-            let name = format!("a{i}");
+            let adapter = format!("a{i}");
             if i < 8 {
-                place.adapter(&name, u64::from(i) + 1);
+                place.adapter(&adapter, u64::from(i) + 1);
             }
             GenerateRequest {
-                adapter: (i < 8).then_some(name),
-                temperature: if i % 2 == 0 { 0.0 } else { 1.0 },
+                adapter: (i < 8).then(|| name(&adapter)),
+                sampling: at_temperature(if i % 2 == 0 { 0.0 } else { 1.0 }),
                 seed: Some(u64::from(i)),
                 ..request(&prompt(20 + 17 * i), 12)
             }
@@ -272,7 +272,7 @@ fn who_is_put_off_says_the_same_in_the_end() {
             let mut ids = prompt(30 + i);
             ids[0] = i;
             GenerateRequest {
-                temperature: 0.8,
+                sampling: at_temperature(0.8),
                 seed: Some(u64::from(i)),
                 ..request(&ids, 150)
             }
@@ -326,8 +326,11 @@ async fn min_tokens_and_stop_ids_are_obeyed_together() {
     let (tokens, _) = run(&engine, request(&prompt(40), 24)).await.unwrap();
     let stopping = GenerateRequest {
         stop_token_ids: vec![tokens[2].id],
-        min_tokens: 5,
-        top_logprobs: 3,
+        sampling: SamplingParams {
+            min_tokens: 5,
+            top_logprobs: 3,
+            ..SamplingParams::greedy()
+        },
         ..request(&prompt(40), 24)
     };
     let (tokens, _) = run(&engine, stopping.clone()).await.unwrap();
@@ -336,7 +339,10 @@ async fn min_tokens_and_stop_ids_are_obeyed_together() {
     assert!(tokens.iter().all(|token| token.top.len() == 3));
     let error = async |request| run(&engine, request).await.unwrap_err().to_string();
     let more = GenerateRequest {
-        min_tokens: 25,
+        sampling: SamplingParams {
+            min_tokens: 25,
+            ..stopping.sampling
+        },
         ..stopping.clone()
     };
     assert_eq!(

@@ -24,7 +24,7 @@ impl Maker {
 
     /// Turns that go on from one another; thinking is stripped from what came before, at times the system text
     /// changes, at times two replies answer one prompt.
-    fn conversation(&mut self, system: &[u32], n_turns: usize) -> Vec<TrainDatum> {
+    fn conversation(&mut self, system: &[u32], n_turns: usize) -> Vec<Datum> {
         let mut history = system.to_vec();
         let mut turns = Vec::new();
         for _ in 0..n_turns {
@@ -45,7 +45,7 @@ impl Maker {
     }
 
     /// A turn whose reply counts 1 however long it is, sampled by whatever adapter served then.
-    fn turn(&mut self, prompt: &[u32], reply: &[u32]) -> TrainDatum {
+    fn turn(&mut self, prompt: &[u32], reply: &[u32]) -> Datum {
         let whole = [prompt, reply].concat();
         let n = whole.len() - 1;
         let masked = prompt.len() - 1;
@@ -60,17 +60,19 @@ impl Maker {
         }
         let targets = |i: usize| (0..k).map(move |j| (i + j * 7) % 259);
         let target_ids = whole[1..].iter().flat_map(|&id| targets(id as usize));
+        let target_ids = target_ids.map(|id| id as u32).collect();
+        let shape: &[usize] = if k > 1 { &[n, k] } else { &[n] };
         let sampled = (0..n)
             .map(|_| self.rng.uniform(-6.0, -4.0) as f32)
             .collect();
-        TrainDatum {
-            input_ids: whole[..n].to_vec(),
-            target_ids: target_ids.map(|id| id as u32).collect(),
-            targets_per_position: k,
-            weights: (!self.policy).then(|| weights.clone()),
+        let made = Datum::new(DatumParts {
+            model_input_tokens: whole[..n].to_vec(),
+            target_tokens: Tensor2::shaped(target_ids, shape).unwrap(),
+            weights: (!self.policy).then(|| Tensor2::shaped(weights.clone(), shape).unwrap()),
             logprobs: self.policy.then_some(sampled),
             advantages: self.policy.then_some(weights),
-        }
+        });
+        made.unwrap()
     }
 }
 
@@ -101,7 +103,7 @@ proptest! {
         batch.extend(maker.conversation(&system, 2));
         // One and the same sample twice counts twice.
         batch.push(batch[0].clone());
-        let longest = batch.iter().map(|d| d.input_ids.len()).max().unwrap();
+        let longest = batch.iter().map(Datum::n_tokens).max().unwrap();
         let mut sizes = SliceSizes { chunk_tokens, row_tokens, ..sizes() };
         if little_memory {
             sizes.memory = Some(Costs::new(&model, 4, sizes).recomputed(longest + 10));
@@ -114,11 +116,13 @@ proptest! {
             let distance = distance(found, wanted);
             prop_assert!(distance <= 1e-4, "parameter {i}: {distance:e}");
         }
-        let apart: usize = batch.iter().map(|d| d.input_ids.len()).sum();
+        let apart: usize = batch.iter().map(Datum::n_tokens).sum();
         prop_assert!(little_memory || out.n_tokens < apart, "{} of {apart}", out.n_tokens);
         for (datum, logprobs) in batch.iter().zip(&out.logprobs) {
-            let signals = datum.weights.iter().chain(&datum.advantages).flatten();
-            for (signal, logprob) in signals.zip(logprobs) {
+            let parts = datum.parts();
+            let weights = parts.weights.as_ref().map(Tensor2::values);
+            let signals = weights.or(parts.advantages.as_deref()).unwrap();
+            for (signal, logprob) in signals.iter().zip(logprobs) {
                 prop_assert!(*signal == 0.0 || logprob.is_some());
             }
         }

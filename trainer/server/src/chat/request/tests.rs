@@ -1,3 +1,4 @@
+use metaclaw_engine::sampler::SamplingParams;
 use serde_json::json;
 
 use super::*;
@@ -15,9 +16,12 @@ fn what_is_not_said_has_the_policys_defaults() {
     assert_eq!(
         request.draw,
         GenerateRequest {
-            temperature: 0.7,
-            top_p: 1.0,
-            top_k: 0,
+            sampling: SamplingParams {
+                temperature: 0.7,
+                top_p: 1.0,
+                top_k: 0,
+                ..SamplingParams::default()
+            },
             max_tokens: usize::MAX,
             ..GenerateRequest::default()
         }
@@ -42,19 +46,21 @@ fn every_way_to_draw_reaches_the_engine() {
             prompt_ids: vec![],
             adapter: None,
             max_tokens: 9,
-            temperature: 1.0,
-            top_p: 0.5,
-            top_k: 3,
-            min_p: 0.1,
-            repetition_penalty: 1.1,
-            presence_penalty: 0.5,
-            frequency_penalty: -0.5,
+            sampling: SamplingParams {
+                temperature: 1.0,
+                top_p: 0.5,
+                top_k: 3,
+                min_p: 0.1,
+                repetition_penalty: 1.1,
+                presence_penalty: 0.5,
+                frequency_penalty: -0.5,
+                min_tokens: 2,
+                top_logprobs: 4,
+            },
             seed: Some(7),
             stop: vec!["x".to_owned()],
             stop_token_ids: vec![5],
             ignore_eos: true,
-            min_tokens: 2,
-            top_logprobs: 4,
         }
     );
     assert_eq!((request.form.n, request.form.logprobs), (3, true));

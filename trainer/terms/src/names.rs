@@ -82,7 +82,27 @@ impl FromStr for CheckpointName {
     }
 }
 
+/// Both are kept under one name where both are of one step.
+impl From<&CheckpointName> for AdapterName {
+    fn from(name: &CheckpointName) -> Self {
+        Self(Arc::clone(&name.0))
+    }
+}
+
+/// Both are kept under one name where both are of one step.
+impl From<&AdapterName> for CheckpointName {
+    fn from(name: &AdapterName) -> Self {
+        Self(Arc::clone(&name.0))
+    }
+}
+
 // === impl RunId ===
+
+impl From<u32> for RunId {
+    fn from(number: u32) -> Self {
+        Self(format!("{number:08x}").into())
+    }
+}
 
 impl FromStr for RunId {
     type Err = NameError;
@@ -156,7 +176,11 @@ mod tests {
             ".",
             "..",
             "../x",
+            "../up",
             "a/b",
+            "a/",
+            "a/.",
+            "/etc",
             "a\\b",
             ".hidden",
             "a\0",
@@ -175,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_run_id_is_eight_hex_digits() {
-        assert!("0000001f".parse::<RunId>().is_ok());
+        assert_eq!("0000001f".parse::<RunId>(), Ok(RunId::from(31)));
         for bad in ["", "0000001F", "1f", "0000001f0", "../00000"] {
             assert!(bad.parse::<RunId>().is_err(), "{bad:?}");
         }

@@ -1,4 +1,4 @@
-//! The names of the losses.
+//! The losses, by name.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -9,19 +9,19 @@ pub type LossConfig = BTreeMap<String, f64>;
 
 /// The name of a loss. All are sums over tokens and datums, to be minimised.
 ///
-/// With l = log p(target), q = `logprobs`, A = `advantages`, r = exp(l - q); formulas after
-/// Tinker's documentation.
+/// With w = `weights`, l = log p(target), q = `logprobs`, A = `advantages`, r = exp(l - q); formulas after
+/// Tinker's documentation. `clip` keeps r within lo and hi, which are absolute bounds, not distances from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LossFn {
-    /// -sum w l; targets `[N]` or `[N, K]`.
+    /// -sum w l; targets `[N]` or `[N, K]`, weights may be negative.
     CrossEntropy,
     /// -sum r A.
     ImportanceSampling,
-    /// -sum min(r A, clip(r, lo, hi) A).
+    /// -sum min(r A, clip(r) A) (<https://arxiv.org/abs/1707.06347>).
     Ppo,
-    /// -sum stop_gradient(clip(r, lo, hi)) l A.
+    /// -sum stop_gradient(clip(r)) l A (<https://arxiv.org/abs/2506.13585>): bounds a token's pull, never removes it.
     Cispo,
-    /// -sum (l A - beta/2 (l - q)^2).
+    /// -sum (l A - beta/2 (l - q)^2) (<https://arxiv.org/abs/2405.19107>).
     Dro,
 }
 
