@@ -72,6 +72,13 @@ impl FromStr for AdapterName {
     }
 }
 
+impl From<&CheckpointName> for AdapterName {
+    /// The adapter that goes with a checkpoint: both alphabets are one.
+    fn from(checkpoint: &CheckpointName) -> Self {
+        Self(Arc::clone(&checkpoint.0))
+    }
+}
+
 // === impl CheckpointName ===
 
 impl FromStr for CheckpointName {

@@ -123,3 +123,23 @@ pub enum DatumError {
         value: f32,
     },
 }
+
+// === impl DatumError ===
+
+impl DatumError {
+    /// Which datum it is about, from 0; none where it is about the list.
+    pub fn datum(&self) -> Option<usize> {
+        match self {
+            Self::None | Self::Positions { .. } => None,
+            Self::Empty { datum }
+            | Self::TooLong { datum, .. }
+            | Self::Id { datum, .. }
+            | Self::Length { datum, .. }
+            | Self::Targets { datum, .. }
+            | Self::Missing { datum, .. }
+            | Self::Unused { datum, .. }
+            | Self::Position { datum, .. }
+            | Self::NotFinite { datum, .. } => Some(*datum),
+        }
+    }
+}
