@@ -1,43 +1,21 @@
-//! When samples make a batch, and what a batch asks the trainer to do.
+//! The samples of one step, and what they ask the trainer to do.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use metaclaw_chat::{Score, TurnId};
 use metaclaw_trainer_api::{Datum, DatumError, LossFn};
 use metaclaw_turns::Turn;
 
-use crate::{
-    advantage::advantage,
-    config::RlConfig,
-    datum,
-    sample::{is_tool_turn, reason, sampled_fairly},
+use super::{
+    baselines::Baselines,
+    datum, reason,
+    turns::sampled_fairly,
+    waiting::{Correction, Samples},
 };
-
-/// A batch goes early only with this many samples: one alone is noise.
-const MIN_EARLY: usize = 2;
-
-/// A failed turn and the reply that was accepted after it.
-#[derive(Debug, Clone)]
-pub(crate) struct Correction {
-    pub(crate) failed: Arc<Turn>,
-    pub(crate) accepted: Arc<Turn>,
-}
-
-/// What an agent has to train on, the oldest first.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Samples {
-    /// For redo.
-    pub(crate) corrections: Vec<Correction>,
-    /// For binary_rl.
-    pub(crate) verdicts: Vec<Arc<Turn>>,
-}
-
-/// The usual reward of an agent's recent turns, tool turns and others apart.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Baselines {
-    pub(crate) tool: f32,
-    pub(crate) chat: f32,
-}
+use crate::config::RlConfig;
 
 /// The samples of one step.
 #[derive(Debug, Clone, Default)]
@@ -48,51 +26,47 @@ pub(crate) struct Batch {
     pub(crate) spent: Vec<(TurnId, &'static str)>,
 }
 
-/// One forward_backward call.
+/// The sequences of one loss.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Group {
     pub(crate) loss: LossFn,
-    pub(crate) datums: Vec<Datum>,
+    pub(crate) sequences: Vec<Sequence>,
 }
 
-// === impl Samples ===
+/// What the trainer is given of one sample.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Sequence {
+    pub(crate) datum: Datum,
+    /// The turns that it is made of.
+    pub(crate) turns: Vec<TurnId>,
+}
 
-impl Samples {
-    /// How many there are, of redo and of binary_rl.
-    pub(crate) fn counts(&self) -> (usize, usize) {
-        (self.corrections.len(), self.verdicts.len())
-    }
+/// A sample that is no sequence.
+#[derive(Debug, thiserror::Error)]
+#[error("the token ids of {turns:?} are no sequence: {error}")]
+pub(crate) struct NoSequence {
+    pub(crate) turns: Vec<TurnId>,
+    #[source]
+    error: DatumError,
+}
 
-    /// Whether a step is due: one method has a batch, or what there is has waited long enough.
-    pub(crate) fn are_due(&self, config: &RlConfig, now_ms: u64) -> bool {
-        let (n_redo, n_rl) = self.counts();
-        let oldest = self
-            .oldest_ms()
-            .map(|ms| Duration::from_millis(now_ms.saturating_sub(ms)));
-        n_redo >= config.batch_size
-            || n_rl >= config.batch_size
-            || (n_redo + n_rl >= MIN_EARLY && oldest.is_some_and(|age| age >= config.max_wait.0))
-    }
+// === impl Batch ===
 
-    /// When the oldest became complete.
-    fn oldest_ms(&self) -> Option<u64> {
-        let corrections = self
-            .corrections
-            .iter()
-            .map(|pair| pair.accepted.meta.ended_ms);
-        corrections
-            .chain(self.verdicts.iter().map(|turn| turn.meta.ended_ms))
-            .min()
-    }
-
-    /// The first `limit` of each method.
-    pub(crate) fn batch(&self, config: &RlConfig, baselines: Baselines, limit: usize) -> Batch {
-        let corrections: Vec<Correction> = self.corrections.iter().take(limit).cloned().collect();
-        let mut batch = Batch {
+impl Batch {
+    /// The first `limit` samples of each method.
+    pub(crate) fn new(
+        samples: &Samples,
+        config: &RlConfig,
+        baselines: Baselines,
+        limit: usize,
+    ) -> Self {
+        let corrections: Vec<Correction> =
+            samples.corrections.iter().take(limit).cloned().collect();
+        let mut batch = Self {
             corrections,
-            ..Batch::default()
+            ..Self::default()
         };
-        for turn in &self.verdicts {
+        for turn in &samples.verdicts {
             let given = baselines.advantage(turn);
             if given == 0.0 {
                 batch.spent.push((turn.id, reason::NO_ADVANTAGE));
@@ -105,28 +79,7 @@ impl Samples {
         }
         batch
     }
-}
 
-// === impl Baselines ===
-
-impl Baselines {
-    /// A of a turn, times the weight of its verdict.
-    fn advantage(self, turn: &Turn) -> f32 {
-        let Some(verdict) = &turn.verdict else {
-            return 0.0;
-        };
-        let usual = if is_tool_turn(turn) {
-            self.tool
-        } else {
-            self.chat
-        };
-        verdict.weight * advantage(verdict.score.value(), usual)
-    }
-}
-
-// === impl Batch ===
-
-impl Batch {
     /// The turns of corrections have verdicts as well, and are taken once: this is their only step.
     fn push_corrections_too(&mut self, baselines: Baselines) {
         let turns = self
@@ -176,38 +129,87 @@ impl Batch {
         redo.into_iter().chain(rl).collect()
     }
 
-    /// One call for each method; the gradients of both add up. Each sample has the weight w/(B·|M|).
+    /// A group for each method; the gradients of both add up. Each sample has the weight w/(B·|M|).
     ///
     /// # Errors
-    /// [`DatumError`] when a turn's ids are no sequence.
-    pub(crate) fn groups(&self, config: &RlConfig) -> Result<Vec<Group>, DatumError> {
+    /// [`NoSequence`] for the first sample that is none.
+    pub(crate) fn groups(&self, config: &RlConfig) -> Result<Vec<Group>, NoSequence> {
         let share = config.w_redo / self.corrections.len().max(1) as f32;
-        let redo = self
-            .corrections
-            .iter()
-            .map(|pair| pair.datum(share))
-            .collect::<Result<Vec<_>, _>>()?;
+        let redo = self.corrections.iter();
+        let redo = redo.map(|pair| Sequence::new(pair.turns(), pair.datum(share)));
         let share = config.w_rl / self.verdicts.len().max(1) as f32;
         let pushed = self
             .verdicts
             .iter()
-            .filter_map(|(turn, given)| Some((turn.tokens.as_ref()?, given)));
-        let pushed = pushed.map(|(tokens, given)| datum::verdict(tokens, share * given));
-        let pushed = pushed.collect::<Result<Vec<_>, _>>()?;
+            .filter_map(|(turn, given)| Some((turn.id, turn.tokens.as_ref()?, given)));
+        let pushed = pushed.map(|(id, tokens, given)| {
+            Sequence::new(vec![id], datum::verdict(tokens, share * given))
+        });
         let groups = [
             Group {
                 loss: LossFn::CrossEntropy,
-                datums: redo,
+                sequences: redo.collect::<Result<_, _>>()?,
             },
             Group {
                 loss: LossFn::ImportanceSampling,
-                datums: pushed,
+                sequences: pushed.collect::<Result<_, _>>()?,
             },
         ];
         Ok(groups
             .into_iter()
-            .filter(|group| !group.datums.is_empty())
+            .filter(|group| !group.sequences.is_empty())
             .collect())
+    }
+
+    /// The same without these turns, and without the corrections that have one of them.
+    pub(crate) fn without(&self, turns: &[TurnId]) -> Self {
+        self.filtered(|id| !turns.contains(&id))
+    }
+
+    /// Whether it is of one sample, which cannot be halved.
+    pub(crate) fn is_one_sample(&self) -> bool {
+        self.samples().len() <= 1
+    }
+
+    /// Two halves; the first is empty where there is one sample alone.
+    pub(crate) fn halves(&self) -> [Self; 2] {
+        let samples = self.samples();
+        let (first, second) = samples.split_at(samples.len() / 2);
+        let of = |half: &[Vec<TurnId>]| {
+            let turns: BTreeSet<TurnId> = half.iter().flatten().copied().collect();
+            self.filtered(|id| turns.contains(&id))
+        };
+        [of(first), of(second)]
+    }
+
+    /// The turns of each sample. A correction stays with the verdicts of its turns.
+    fn samples(&self) -> Vec<Vec<TurnId>> {
+        let mut samples: Vec<Vec<TurnId>> =
+            self.corrections.iter().map(Correction::turns).collect();
+        let corrected: BTreeSet<TurnId> = samples.iter().flatten().copied().collect();
+        let alone = self.verdicts.iter().map(|(turn, _)| turn.id);
+        samples.extend(
+            alone
+                .filter(|id| !corrected.contains(id))
+                .map(|id| vec![id]),
+        );
+        samples
+    }
+
+    fn filtered(&self, keeps: impl Fn(TurnId) -> bool) -> Self {
+        let corrections = self.corrections.iter();
+        let verdicts = self.verdicts.iter();
+        Self {
+            corrections: corrections
+                .filter(|pair| pair.turns().into_iter().all(&keeps))
+                .cloned()
+                .collect(),
+            verdicts: verdicts
+                .filter(|(turn, _)| keeps(turn.id))
+                .cloned()
+                .collect(),
+            spent: Vec::new(),
+        }
     }
 
     fn by_id(&self) -> BTreeMap<TurnId, &Turn> {
@@ -220,16 +222,19 @@ impl Batch {
     }
 }
 
-// === impl Correction ===
+// === impl Sequence ===
 
-impl Correction {
-    fn datum(&self, share: f32) -> Result<Datum, DatumError> {
-        let ids = |turn: &Arc<Turn>| turn.tokens.clone().unwrap_or_default();
-        datum::target(
-            &ids(&self.failed).prompt_ids,
-            &ids(&self.accepted).ids,
-            share,
-        )
+impl Sequence {
+    fn new(turns: Vec<TurnId>, datum: Result<Datum, DatumError>) -> Result<Self, NoSequence> {
+        match datum {
+            Ok(datum) => Ok(Self { datum, turns }),
+            Err(error) => Err(NoSequence { turns, error }),
+        }
+    }
+
+    /// How many ids the model reads.
+    pub(crate) fn n_tokens(&self) -> usize {
+        self.datum.parts().model_input_tokens.len()
     }
 }
 

@@ -1,61 +1,30 @@
 //! What each judged turn is good for: a correction, a verdict to learn from, or nothing, and why.
 //!
 //! Works on the turns of one session at a time, since a correction is made within one. Every judged
-//! turn gets a [`Fate`], so none is forgotten and none is used twice.
+//! turn gets a [`SampleDecision`], so none is forgotten and none is used twice.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
-use metaclaw_chat::{Role, Score, TurnId};
-use metaclaw_reward::{Evidence, count_words};
-use metaclaw_trainer_api::wire::DEFAULT_TEMPERATURE;
-use metaclaw_turns::{StreamEnd, Tokens, Turn, TurnKind, TurnState};
+use metaclaw_chat::{Score, TurnId};
+use metaclaw_turns::{Turn, TurnState};
 
-use crate::config::Methods;
+use super::{
+    reason,
+    turns::{POLICY_UPSTREAM, is_owners_answer, is_usable, is_whole_target, sampled_fairly, score},
+};
+use crate::{config::Methods, lineage::BaseModel};
 
-/// The upstream whose replies our own trainer samples: the policy model.
-pub const POLICY_UPSTREAM: &str = "policy";
-/// A target of fewer words teaches silence.
-const MIN_TARGET_WORDS: usize = 3;
-/// Colder replies are nearly the argmax and hotter ones noise: neither says much about the policy at T = 1.
-const TEMPERATURES: std::ops::RangeInclusive<f64> = 0.3..=1.2;
-/// What else bends the distribution that a reply is drawn from, each with its value when off.
-const SHAPING: [(&str, f64); 5] = [
-    ("min_p", 0.0),
-    ("repetition_penalty", 1.0),
-    ("presence_penalty", 0.0),
-    ("frequency_penalty", 0.0),
-    ("min_tokens", 0.0),
-];
 /// The trainer keeps what it sampled for 15 minutes; after these, ids that have not come never will.
 const TOKENS_WAIT: Duration = Duration::from_secs(20 * 60);
 /// An owner who has not gone on after so long has left: a failed turn waits no longer for its correction.
 const CORRECTION_WAIT: Duration = Duration::from_secs(12 * 3_600);
 
-/// Why a turn is never trained on: the funnel's reasons.
-pub(crate) mod reason {
-    pub(crate) const SIDE: &str = "side turn";
-    pub(crate) const INCOMPLETE: &str = "reply incomplete";
-    pub(crate) const NO_RULE: &str = "no rule fits";
-    pub(crate) const NO_VOTE: &str = "no vote could be read";
-    pub(crate) const UNCLEAR: &str = "verdict unclear";
-    pub(crate) const NOT_POLICY: &str = "not answered by the policy model";
-    pub(crate) const NO_IDS: &str = "token ids were not kept";
-    pub(crate) const MASKED: &str = "a secret in it was masked: no token ids are kept";
-    pub(crate) const TOO_OLD: &str = "older than rl.max_age";
-    pub(crate) const NOT_CORRECTED: &str = "failed, and no correction was accepted";
-    pub(crate) const ACCEPTED: &str = "accepted, and no correction";
-    pub(crate) const BAD_SAMPLING: &str = "sampled too cold, too hot or cut off";
-    pub(crate) const NO_ADVANTAGE: &str = "as good as usual: no advantage";
-    pub(crate) const OTHER_BASE: &str = "sampled from another base model";
-    pub(crate) const REFUSED: &str = "refused by the training server";
-}
-
 /// What becomes of a judged turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum SampleDecision {
     /// The corrected reply becomes the target of the failed turn's prompt; both turns are used.
     Redo {
         /// Judged -1.
@@ -86,46 +55,27 @@ pub(crate) struct Rules<'a> {
 
 /// Whether a turn has what training needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Material {
+enum Readiness {
     Ready,
     Coming,
     Never(&'static str),
 }
 
-/// The fates of a session's judged turns. `turns` are those and the captured ones of the session, and the
+/// The decisions about a session's judged turns. `turns` are those and the captured ones of the session, and the
 /// failures behind each accepted one, whatever became of them.
-pub(crate) fn fates<'a>(turns: impl IntoIterator<Item = &'a Turn>, rules: Rules<'a>) -> Vec<Fate> {
+pub(crate) fn decisions<'a>(
+    turns: impl IntoIterator<Item = &'a Turn>,
+    rules: Rules<'a>,
+) -> Vec<SampleDecision> {
     let session = Session::new(turns, rules);
-    let mut fates = session.corrections();
-    let used: BTreeSet<TurnId> = fates.iter().flat_map(Fate::concerns).collect();
+    let mut decisions = session.corrections();
+    let used: BTreeSet<TurnId> = decisions
+        .iter()
+        .flat_map(SampleDecision::concerns)
+        .collect();
     let rest = session.judged().filter(|turn| !used.contains(&turn.id));
-    fates.extend(rest.map(|turn| session.alone(turn)));
-    fates
-}
-
-/// Whether a reply may be pushed by its verdict: drawn from (nearly) the policy's own distribution.
-pub(crate) fn sampled_fairly(turn: &Turn) -> bool {
-    let number = |name: &str| {
-        turn.request
-            .params
-            .get(name)
-            .and_then(serde_json::Value::as_f64)
-    };
-    let temperature = number("temperature").unwrap_or(DEFAULT_TEMPERATURE);
-    let whole =
-        number("top_p").is_none_or(|p| p >= 1.0) && number("top_k").is_none_or(|k| k <= 0.0);
-    let is_off = |(name, off): &(&str, f64)| {
-        number(name).is_none_or(|value| (value - off).abs() < f64::EPSILON)
-    };
-    let ends_itself = turn.request.params.get("ignore_eos") != Some(&true.into());
-    TEMPERATURES.contains(&temperature) && whole && SHAPING.iter().all(is_off) && ends_itself
-}
-
-/// Whether the turn called tools: such turns succeed so often that they have a baseline of their own.
-pub(crate) fn is_tool_turn(turn: &Turn) -> bool {
-    turn.reply
-        .as_ref()
-        .is_some_and(|reply| !reply.tool_calls().is_empty())
+    decisions.extend(rest.map(|turn| session.alone(turn)));
+    decisions
 }
 
 struct Session<'a> {
@@ -135,9 +85,9 @@ struct Session<'a> {
     rules: Rules<'a>,
 }
 
-// === impl Fate ===
+// === impl SampleDecision ===
 
-impl Fate {
+impl SampleDecision {
     /// The turns that it decides about.
     pub(crate) fn concerns(&self) -> Vec<TurnId> {
         match self {
@@ -178,7 +128,7 @@ impl<'a> Session<'a> {
 
     /// Pairs of a failed turn and the reply that was accepted after it; after several failures in a
     /// row the first one, which had no help yet.
-    fn corrections(&self) -> Vec<Fate> {
+    fn corrections(&self) -> Vec<SampleDecision> {
         if !self.rules.methods.redo {
             return Vec::new();
         }
@@ -196,7 +146,7 @@ impl<'a> Session<'a> {
                 && self.can_teach(failed, accepted)
             {
                 used.extend([failed.id, accepted.id]);
-                pairs.push(Fate::Redo {
+                pairs.push(SampleDecision::Redo {
                     failed: failed.id,
                     accepted: accepted.id,
                 });
@@ -217,32 +167,39 @@ impl<'a> Session<'a> {
     }
 
     fn can_teach(&self, failed: &Turn, accepted: &Turn) -> bool {
-        let ready = |turn| self.material(turn) == Material::Ready;
-        let base = |turn: &Turn| turn.tokens.as_ref().map(|tokens| tokens.base.clone());
+        let ready = |turn| self.readiness(turn) == Readiness::Ready;
+        let base = |turn: &Turn| turn.tokens.as_ref().map(BaseModel::of);
+        let bases = base(failed).zip(base(accepted));
         ready(failed)
             && ready(accepted)
-            && base(failed) == base(accepted)
+            && bases.is_some_and(|(one, other)| one.is(&other))
             && is_whole_target(accepted)
     }
 
     /// What a turn is good for when it is part of no correction.
-    fn alone(&self, turn: &Turn) -> Fate {
+    fn alone(&self, turn: &Turn) -> SampleDecision {
         let id = turn.id;
-        match (self.material(turn), score(turn)) {
-            (Material::Never(why), _) => Fate::Spend(id, why),
-            (_, None | Some(Score::Unclear)) => Fate::Spend(id, reason::UNCLEAR),
-            (Material::Coming, _) => Fate::Wait,
-            (Material::Ready, Some(Score::Bad)) if self.may_be_corrected(turn) => Fate::Wait,
-            (Material::Ready, Some(Score::Good)) if self.may_be_a_correction(turn) => Fate::Wait,
-            (Material::Ready, Some(_)) if self.rules.methods.binary_rl => {
+        match (self.readiness(turn), score(turn)) {
+            (Readiness::Never(why), _) => SampleDecision::Spend(id, why),
+            (_, None | Some(Score::Unclear)) => SampleDecision::Spend(id, reason::UNCLEAR),
+            (Readiness::Coming, _) => SampleDecision::Wait,
+            (Readiness::Ready, Some(Score::Bad)) if self.may_be_corrected(turn) => {
+                SampleDecision::Wait
+            }
+            (Readiness::Ready, Some(Score::Good)) if self.may_be_a_correction(turn) => {
+                SampleDecision::Wait
+            }
+            (Readiness::Ready, Some(_)) if self.rules.methods.binary_rl => {
                 if sampled_fairly(turn) {
-                    Fate::Verdict(id)
+                    SampleDecision::Verdict(id)
                 } else {
-                    Fate::Spend(id, reason::BAD_SAMPLING)
+                    SampleDecision::Spend(id, reason::BAD_SAMPLING)
                 }
             }
-            (Material::Ready, Some(Score::Bad)) => Fate::Spend(id, reason::NOT_CORRECTED),
-            (Material::Ready, Some(Score::Good)) => Fate::Spend(id, reason::ACCEPTED),
+            (Readiness::Ready, Some(Score::Bad)) => {
+                SampleDecision::Spend(id, reason::NOT_CORRECTED)
+            }
+            (Readiness::Ready, Some(Score::Good)) => SampleDecision::Spend(id, reason::ACCEPTED),
         }
     }
 
@@ -254,7 +211,9 @@ impl<'a> Session<'a> {
             && answers.any(|answer| match (&answer.state, score(answer)) {
                 (TurnState::Captured, None) => self.age(answer) < CORRECTION_WAIT,
                 (TurnState::Judged, Some(Score::Bad)) => self.may_be_corrected(answer),
-                (TurnState::Judged, Some(Score::Good)) => self.material(answer) == Material::Coming,
+                (TurnState::Judged, Some(Score::Good)) => {
+                    self.readiness(answer) == Readiness::Coming
+                }
                 _ => false,
             })
     }
@@ -266,25 +225,27 @@ impl<'a> Session<'a> {
             && is_owners_answer(turn)
             && parent.is_some_and(|parent| match (&parent.state, score(parent)) {
                 (TurnState::Captured, None) => self.age(parent) < CORRECTION_WAIT,
-                (TurnState::Judged, Some(Score::Bad)) => self.material(parent) == Material::Coming,
+                (TurnState::Judged, Some(Score::Bad)) => {
+                    self.readiness(parent) == Readiness::Coming
+                }
                 _ => false,
             })
     }
 
-    fn material(&self, turn: &Turn) -> Material {
+    fn readiness(&self, turn: &Turn) -> Readiness {
         if self.is_too_old(turn) {
-            return Material::Never(reason::TOO_OLD);
+            return Readiness::Never(reason::TOO_OLD);
         }
         if turn.served.upstream != POLICY_UPSTREAM {
-            return Material::Never(reason::NOT_POLICY);
+            return Readiness::Never(reason::NOT_POLICY);
         }
         if turn.meta.masked {
-            return Material::Never(reason::MASKED);
+            return Readiness::Never(reason::MASKED);
         }
         match &turn.tokens {
-            Some(tokens) if is_usable(tokens) => Material::Ready,
-            None if turn.meta.reply_id.is_some() && self.ids_may_come(turn) => Material::Coming,
-            Some(_) | None => Material::Never(reason::NO_IDS),
+            Some(tokens) if is_usable(tokens) => Readiness::Ready,
+            None if turn.meta.reply_id.is_some() && self.ids_may_come(turn) => Readiness::Coming,
+            Some(_) | None => Readiness::Never(reason::NO_IDS),
         }
     }
 
@@ -299,49 +260,6 @@ impl<'a> Session<'a> {
     fn age(&self, turn: &Turn) -> Duration {
         Duration::from_millis(self.rules.now_ms.saturating_sub(turn.meta.ended_ms))
     }
-}
-
-pub(crate) fn score(turn: &Turn) -> Option<Score> {
-    turn.verdict.as_ref().map(|verdict| verdict.score)
-}
-
-/// Whether a main turn goes on from its parent by the owner's words alone: no tool spoke in between.
-fn is_owners_answer(turn: &Turn) -> bool {
-    let evidence = turn.evidence();
-    turn.meta.kind == TurnKind::Main
-        && evidence.iter().any(metaclaw_chat::Message::is_owners)
-        && !evidence.iter().any(|message| message.role() == Role::Tool)
-}
-
-/// Whether a reply can be a target: it ended by itself, is no tool call, and says something.
-///
-/// One that a stop text may have ended has that text among its ids, and no end: it would teach the model to
-/// write on.
-fn is_whole_target(turn: &Turn) -> bool {
-    let Some(reply) = &turn.reply else {
-        return false;
-    };
-    let said = Evidence::new(&[], reply.clone(), &[]).said();
-    turn.meta.end == StreamEnd::Complete
-        && !may_be_stopped(turn)
-        && turn.meta.finish_reason.as_deref() == Some("stop")
-        && reply.tool_calls().is_empty()
-        && count_words(&said) >= MIN_TARGET_WORDS
-}
-
-fn may_be_stopped(turn: &Turn) -> bool {
-    use serde_json::Value;
-    match turn.request.params.get("stop") {
-        None | Some(Value::Null) => false,
-        Some(Value::Array(texts)) => !texts.is_empty(),
-        Some(_) => true,
-    }
-}
-
-fn is_usable(tokens: &Tokens) -> bool {
-    !tokens.prompt_ids.is_empty()
-        && !tokens.ids.is_empty()
-        && tokens.logprobs.len() == tokens.ids.len()
 }
 
 #[cfg(test)]

@@ -1,126 +1,140 @@
-//! Settling the steps that an earlier process left open, before anything else is trained.
+//! Settling the steps that an earlier process left open, before their agents train anything else.
 //!
 //! A checkpoint with the step's hash means that the step was made: its turns are trained and its
-//! adapter is served. Without one it was not: its turns are free again, and the weights are those of
-//! checkpoint n-1, since nothing without a checkpoint is ever loaded.
+//! adapter is promoted. Without one, or with one that cannot be used, it was not: its turns are free again, and the
+//! next step starts from a checkpoint that the log knows. Each agent is settled apart.
 
 use metaclaw_chat::AgentId;
-use metaclaw_turns::{Step, StepOutcome};
+use metaclaw_trainer_api::AdapterName;
+use metaclaw_turns::{LogError, Step, StepOutcome};
 
-use crate::{
-    context::TrainingContext,
-    error::TrainError,
-    lineage::{Head, Known, names},
-    shared::Shared,
-    step::{Bench, Trouble},
+use super::{
+    candidate::Candidate, context::TrainingContext, error::StepError, promotion::conclude,
+    runner::StepRunner,
 };
+use crate::{
+    error::TrainError,
+    lineage::{Known, ResumePoint},
+    shared::Shared,
+};
+
+/// Failures to settle a step that may pass, before it counts as not made.
+const MOST_FAILURES: usize = 5;
 
 /// The settling of one step that was left open.
 struct Recovery<'a> {
     context: &'a mut TrainingContext,
-    bench: &'a Bench,
+    runner: &'a StepRunner,
     step: &'a Step,
 }
 
-/// Settles every open step, once.
+/// Settles the open steps, each for itself; whether there are none left.
 ///
 /// # Errors
-/// [`TrainError::NoTrainer`] while the checkpoints cannot be asked: then nothing was changed for the rest.
-pub(crate) async fn recover(context: &mut TrainingContext) -> Result<(), TrainError> {
+/// [`TrainError::NoTrainer`] while the checkpoints cannot be asked.
+pub(crate) async fn recover(context: &mut TrainingContext) -> Result<bool, TrainError> {
     let shared = &context.shared;
     let open = shared.persist(|| shared.log.open_steps()).await?;
     if open.is_empty() {
-        return Ok(());
+        return Ok(true);
     }
-    let bench = &context.bench().await?;
+    let runner = &context.runner().await?;
+    // Answered only after whatever the earlier process had asked to be written.
+    let checkpoints = runner.checkpoints().await;
+    let checkpoints = checkpoints.map_err(|error| context.no_trainer(&error))?;
+    let checkpoints = checkpoints.unwrap_or_default();
+    let mut all = true;
     for step in &open {
-        let recovery = Recovery {
+        let made = checkpoints.iter().find(|known| is_of(known, step));
+        let mut recovery = Recovery {
             context,
-            bench,
+            runner,
             step,
         };
-        recovery.settle().await?;
+        all &= recovery.settle(made).await?;
     }
-    Ok(())
+    Ok(all)
+}
+
+/// Whether a checkpoint is that of a step.
+fn is_of(known: &Known, step: &Step) -> bool {
+    let (manifest, begun) = (&known.manifest, &step.begun);
+    manifest.agent == begun.agent
+        && manifest.lineage == begun.lineage
+        && manifest.n == begun.n
+        && manifest.hash == begun.hash
 }
 
 impl Recovery<'_> {
-    async fn settle(mut self) -> Result<(), TrainError> {
-        let step = self.step;
-        let outcome = match self.made().await {
-            Ok(Some(known)) => self.adopt(&known).await?,
-            Ok(None) => StepOutcome::Released {
-                why: "interrupted before its checkpoint".to_owned(),
-            },
-            Err(trouble) => return Err(self.context.no_trainer(&trouble)),
+    /// Whether it is settled now.
+    async fn settle(&mut self, made: Option<&Known>) -> Result<bool, LogError> {
+        let agent = &self.step.begun.agent;
+        let Some(made) = made else {
+            let why = "interrupted before its checkpoint".to_owned();
+            return self.release(why).await;
         };
-        tracing::info!(agent = %step.begun.agent, n = step.begun.n, ?outcome, "settled a step that was interrupted");
-        let is_served = self.context.finish(&step.begun, outcome).await?;
-        if is_served
-            && let Ok((adapter, _)) = names(&step.begun.agent, &step.begun.lineage, step.begun.n)
-        {
-            self.bench.preload(&adapter).await;
-            (self.context.shared.on_swap)(&step.begun.agent, &adapter);
+        match self.adopt(made).await {
+            Ok(candidate) => {
+                tracing::info!(%agent, adapter = %candidate.adapter, "a step that was interrupted is done");
+                conclude(self.context, self.runner, &candidate).await?;
+                Ok(true)
+            }
+            Err(failed) if self.may_wait(&failed) => {
+                tracing::warn!(%agent, error = %failed, "a step that was interrupted cannot be settled yet");
+                Ok(false)
+            }
+            Err(failed) => {
+                let state = self.context.agent(agent);
+                state.set_unfit(made.name.clone());
+                let why = format!("its checkpoint {} cannot be used: {failed}", made.name);
+                self.release(why).await
+            }
         }
-        Ok(())
     }
 
-    /// The step's checkpoint, if there is one.
-    async fn made(&mut self) -> Result<Option<Known>, Trouble> {
-        let (bench, step) = (self.bench, self.step);
-        if !bench.capabilities.manifests {
-            return Ok(None);
+    fn may_wait(&mut self, failed: &StepError) -> bool {
+        if failed.error.is_unreachable() {
+            return true;
         }
-        // Answered only after whatever the earlier process had asked for.
-        let desk = &mut self.context.agent(&step.begun.agent).desk;
-        bench.barrier(desk, &before(step)).await?;
-        let checkpoints = bench.checkpoints().await?;
-        let is_it = |known: &Known| {
-            known.manifest.agent == step.begun.agent
-                && known.manifest.lineage == step.begun.lineage
-                && known.manifest.n == step.begun.n
-                && known.manifest.hash == step.begun.hash
-        };
-        Ok(checkpoints.into_iter().find(is_it))
+        let state = self.context.agent(&self.step.begun.agent);
+        state.n_unsettled += 1;
+        failed.may_pass() && state.n_unsettled < MOST_FAILURES
+    }
+
+    async fn release(&mut self, why: String) -> Result<bool, LogError> {
+        let begun = &self.step.begun;
+        tracing::warn!(agent = %begun.agent, n = begun.n, why, "a step that was interrupted was not made: its turns are free again");
+        let outcome = StepOutcome::Released { why };
+        self.context.finish(&begun.agent, begun.n, outcome).await?;
+        Ok(true)
     }
 
     /// Sees that the checkpoint's adapter can be served.
-    async fn adopt(&mut self, known: &Known) -> Result<StepOutcome, TrainError> {
-        let step = self.step;
-        let (adapter, checkpoint) = names(&step.begun.agent, &step.begun.lineage, step.begun.n)
-            .map_err(|error| TrainError::NotTaken {
-                why: error.to_string(),
-            })?;
-        let head = Head {
-            lineage: step.begun.lineage.clone(),
-            n: step.begun.n,
-            checkpoint: Some(checkpoint.clone()),
+    async fn adopt(&mut self, made: &Known) -> Result<Candidate, StepError> {
+        let begun = &self.step.begun;
+        let point = ResumePoint {
+            lineage: begun.lineage.clone(),
+            n: begun.n,
+            steps: made.steps,
+            checkpoint: Some(made.name.clone()),
             choice_ms: None,
         };
-        let state = self.context.agent(&step.begun.agent);
-        match self.bench.adopt(&mut state.desk, &head, &adapter).await {
-            Ok(()) => state.stepped(head, known.manifest.shape.clone()),
-            Err(trouble) => return Err(self.context.no_trainer(&trouble)),
-        }
-        Ok(StepOutcome::Trained {
-            adapter: adapter.to_string(),
-            checkpoint: checkpoint.to_string(),
+        let state = self.context.agent(&begun.agent);
+        let run = &mut state.run;
+        let id = self.runner.put_at(run, &point).await?;
+        // An adapter has the name of its checkpoint.
+        let adapter = AdapterName::from(&made.name);
+        let sha256 = self.runner.save_made(run, &id, made, &adapter).await?;
+        run.at = Some(point.clone());
+        state.stepped(point, made.manifest.shape.clone());
+        Ok(Candidate {
+            agent: begun.agent.clone(),
+            n: begun.n,
+            adapter,
+            checkpoint: made.name.clone(),
+            choice_ms: begun.choice_ms,
+            sha256,
         })
-    }
-}
-
-/// Where the step began.
-fn before(step: &Step) -> Head {
-    let checkpoint = step
-        .begun
-        .parent
-        .as_ref()
-        .and_then(|name| name.parse().ok());
-    Head {
-        lineage: step.begun.lineage.clone(),
-        n: step.begun.n.saturating_sub(1),
-        checkpoint,
-        choice_ms: step.begun.choice_ms,
     }
 }
 
@@ -128,13 +142,11 @@ fn before(step: &Step) -> Head {
 ///
 /// # Errors
 /// The log's.
-pub(crate) async fn serve_again(
-    shared: &Shared,
-) -> Result<Vec<(AgentId, String)>, metaclaw_turns::LogError> {
+pub(crate) async fn serve_again(shared: &Shared) -> Result<Vec<(AgentId, String)>, LogError> {
     let serving = shared.persist(|| shared.log.serving()).await?;
     for (agent, adapter) in &serving {
         match adapter.parse() {
-            Ok(name) => (shared.on_swap)(agent, &name),
+            Ok(name) => (shared.on_swap)(agent, Some(&name)),
             Err(error) => {
                 tracing::error!(%agent, %error, "the log names an adapter that cannot be one");
             }

@@ -1,43 +1,48 @@
 //! A step as a transaction over two stores.
 //!
-//! The log takes the turns; the trainer goes from checkpoint n-1 to n (`step`); the log notes them as
-//! trained, and the new adapter is served. The checkpoint decides: whatever happens in between, at
-//! the next look either it is there and the step is done, or it is not and the turns are as they were.
+//! The log takes the turns; the trainer goes from checkpoint n-1 to n ([`make`]); its adapter is promoted and the log
+//! notes the turns as trained ([`conclude`]). The checkpoint decides: whatever happens in between, at the next look
+//! either it is there and the step is done, or it is not and the turns are as they were.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use metaclaw_chat::{AgentId, now_ms};
-use metaclaw_trainer_api::BackendError;
+use metaclaw_chat::{AgentId, TurnId, now_ms};
+use metaclaw_trainer_api::CheckpointName;
 use metaclaw_turns::{LogError, Step, StepOutcome};
 use tokio::time::Instant;
 
-use crate::{
-    batch::Batch,
+use super::{
     context::TrainingContext,
+    making::{Refusal, make},
+    plan::{Plan, PlanError},
+    promotion::{conclude, withdraw},
+    runner::StepRunner,
+    trials::Blame,
+};
+use crate::{
     error::TrainError,
-    lineage::{Numbers, Shape},
-    plan::Plan,
-    sample::reason,
+    lineage::{BaseModel, Numbers, ResumePoint, Resumed, Shape, Wanted},
+    samples::{Batch, reason},
     status::{Phase, StepReport},
-    step::{Bench, Trouble},
 };
 
-/// Pause before a training server is tried again; doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Attempts at one step whose answer was lost or was a failure of the server, before it counts as refused.
-const MAX_FAILURES: usize = 5;
-
-/// How the calls to the trainer ended.
-enum Drove {
-    Made(Numbers),
-    Refused { samples: bool, error: BackendError },
+/// What became of a batch.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// A step.
+    Made(Box<StepReport>),
+    /// These of its turns are spent; the others are free.
+    SetAside(Vec<TurnId>),
+    /// One of its samples is to be set aside, and which is not known: its halves tell.
+    Halves,
+    /// What it was to start from turned out to be of no use: another start is to be tried.
+    Elsewhere,
 }
 
 /// The making of one step.
 pub(crate) struct StepTransaction<'a> {
     context: &'a mut TrainingContext,
-    bench: Bench,
+    runner: StepRunner,
     agent: &'a AgentId,
     began: Instant,
 }
@@ -52,10 +57,10 @@ impl<'a> StepTransaction<'a> {
         agent: &'a AgentId,
     ) -> Result<Self, TrainError> {
         let began = Instant::now();
-        let bench = context.bench().await?;
+        let runner = context.runner().await?;
         Ok(Self {
             context,
-            bench,
+            runner,
             agent,
             began,
         })
@@ -64,16 +69,27 @@ impl<'a> StepTransaction<'a> {
     /// The whole transaction.
     pub(crate) async fn run(
         mut self,
-        base: String,
+        base: &BaseModel,
         batch: &Batch,
-    ) -> Result<Option<StepReport>, TrainError> {
-        self.bench.has(&batch.losses())?;
-        let Some(plan) = self.plan(base, batch).await? else {
-            return Ok(None);
+    ) -> Result<Ended, TrainError> {
+        self.runner.has(&batch.losses())?;
+        if !base.may_be(self.runner.base.as_deref()) {
+            return self.set_aside(batch.turns(), reason::OTHER_BASE).await;
+        }
+        let plan = match self.plan(base, batch).await? {
+            Ok(plan) => plan,
+            Err(PlanError::Sequence(error)) => {
+                tracing::error!(agent = %self.agent, %error, "a sample cannot be trained on");
+                return self.set_aside(error.turns, reason::NO_IDS).await;
+            }
+            Err(PlanError::Name(error)) => {
+                let why = error.to_string();
+                return Err(TrainError::NotTaken { why });
+            }
         };
         if let Err(error) = self.take(&plan).await {
-            // The log knows something that this head does not.
-            self.context.agent(self.agent).head = None;
+            // The log knows something that was not known where it starts.
+            self.context.agent(self.agent).resume = None;
             return Err(error);
         }
         let phase = Phase::Stepping {
@@ -81,65 +97,74 @@ impl<'a> StepTransaction<'a> {
             n: plan.n(),
             since_ms: now_ms(),
         };
-        self.context.shared.board.phase(phase.clone());
-        match self.drive(&plan, &phase).await {
-            Drove::Made(numbers) => {
-                self.commit(&plan).await?;
-                Ok(Some(self.report(&plan, numbers)))
+        match make(self.context, &self.runner, &plan, &phase).await {
+            Ok((candidate, numbers)) => {
+                let state = self.context.agent(self.agent);
+                state.stepped(plan.after(), plan.shape.clone());
+                conclude(self.context, &self.runner, &candidate).await?;
+                let needed = self.context.needed_checkpoints().await?;
+                self.runner.prune(needed).await;
+                Ok(Ended::Made(Box::new(self.report(&plan, numbers))))
             }
-            Drove::Refused { samples, error } => {
-                self.release(&plan, samples, &error).await?;
-                Err(TrainError::Refused {
-                    why: error.to_string(),
-                })
-            }
+            Err(refusal) => self.release(&plan, refusal).await,
         }
     }
 
-    /// What exactly the step is to be. None if its turns turned out to be no sequences, and were spent.
-    async fn plan(&mut self, base: String, batch: &Batch) -> Result<Option<Plan>, TrainError> {
-        let (agent, shared) = (self.agent, Arc::clone(&self.context.shared));
+    /// What exactly the step is to be.
+    async fn plan(
+        &mut self,
+        base: &BaseModel,
+        batch: &Batch,
+    ) -> Result<Result<Plan, PlanError>, TrainError> {
+        let shared = Arc::clone(&self.context.shared);
         let rl = &shared.config.rl;
         let shape = Shape {
-            base,
+            base: base.clone(),
             rank: rl.lora_rank,
             alpha: rl.lora_alpha,
             targets: rl.targets.0.clone(),
         };
-        let steps = shared.persist(|| shared.log.steps(agent)).await?;
+        let steps = shared.persist(|| shared.log.steps(self.agent)).await?;
+        let point = self.start(&shape, &steps).await?;
+        let of_step =
+            |step: &&Step| step.begun.lineage == point.lineage && step.begun.n == point.n + 1;
+        let attempts = steps.iter().filter(of_step);
+        let attempt = attempts.map(|step| step.begun.attempt + 1).max();
+        let attempt = attempt.unwrap_or(0);
+        Ok(Plan::new(self.agent, point, shape, attempt, (batch, rl)))
+    }
+
+    /// Where the step starts. What is not continued of what the agent had learned is said.
+    async fn start(&mut self, shape: &Shape, steps: &[Step]) -> Result<ResumePoint, TrainError> {
+        let (agent, shared) = (self.agent, Arc::clone(&self.context.shared));
         let choice = shared.persist(|| shared.log.choice(agent)).await?;
         let choice_ms = choice.as_ref().map(|choice| choice.at_ms);
         let state = self.context.agent(agent);
-        let known = state.head.as_ref();
-        let known = known.filter(|(head, of)| *of == shape && head.choice_ms == choice_ms);
-        let head = match (known, &choice) {
-            (Some((head, _)), _) => Ok(head.clone()),
-            (None, Some(choice)) => self.bench.chosen(choice, &shape).await,
-            (None, None) => self.bench.head(&steps, &shape).await,
-        };
-        let head = head.map_err(|trouble| TrainError::NoTrainer {
-            why: trouble.to_string(),
-        })?;
-        // Kept, so that a step that is put off has the same beginning later.
-        state.head = Some((head.clone(), shape.clone()));
-        let of_step =
-            |step: &&Step| step.begun.lineage == head.lineage && step.begun.n == head.n + 1;
-        let attempt = steps
-            .iter()
-            .filter(of_step)
-            .map(|step| step.begun.attempt + 1)
-            .max()
-            .unwrap_or(0);
-        match Plan::new(agent, head, shape, attempt, (batch, rl)) {
-            Ok(plan) => Ok(Some(plan)),
-            Err(error) => {
-                tracing::error!(%agent, %error, "a batch cannot be trained on; its turns are left out");
-                for id in batch.turns() {
-                    shared.spend(id, reason::NO_IDS).await?;
-                }
-                Ok(None)
-            }
+        if let Some((point, of)) = &state.resume
+            && of.fits(shape)
+            && point.choice_ms == choice_ms
+        {
+            return Ok(point.clone());
         }
+        let checkpoints = self.runner.checkpoints().await;
+        let checkpoints = checkpoints.map_err(|error| self.context.no_trainer(&error))?;
+        let state = self.context.agent(agent);
+        let unfit = &state.unfit;
+        let wanted = Wanted { shape, unfit };
+        let resumed = match (&choice, &checkpoints) {
+            (Some(choice), known) => Resumed::chosen(choice, known.as_deref(), wanted),
+            (None, Some(known)) => Resumed::of(steps, known, wanted),
+            (None, None) => Resumed::by_log(steps, wanted),
+        };
+        if let Some(why) = resumed.lost {
+            let from = resumed.point.checkpoint.as_ref();
+            let from = from.map_or("the base model", CheckpointName::as_str);
+            tracing::warn!(%agent, why, from, "a fresh lineage begins; what served before serves until its first step is made");
+            shared.status.began_anew(agent, &why, now_ms());
+        }
+        // Kept, so that a step that is put off has the same beginning later.
+        state.resume = Some((resumed.point.clone(), shape.clone()));
+        Ok(resumed.point)
     }
 
     /// The first transaction: the step is written down and its turns are taken.
@@ -167,85 +192,56 @@ impl<'a> StepTransaction<'a> {
         }
     }
 
-    /// Attempts until one gets through, or the server refuses.
-    async fn drive(&mut self, plan: &Plan, phase: &Phase) -> Drove {
-        let shared = Arc::clone(&self.context.shared);
-        let (bench, state) = (&self.bench, self.context.agent(&plan.agent));
-        let (mut pause, mut n_failures) = (FIRST_PAUSE, 0);
-        loop {
-            let error = match bench.attempt(&mut state.desk, plan).await {
-                Ok(numbers) => return Drove::Made(numbers),
-                Err(Trouble::Refused { samples, error }) => {
-                    return Drove::Refused { samples, error };
-                }
-                Err(Trouble::Again(error)) => error,
-            };
-            tracing::warn!(agent = %plan.agent, n = plan.n(), %error, "the step is tried again");
-            n_failures += usize::from(error.is_ambiguous());
-            if n_failures >= MAX_FAILURES && bench.has_not(&mut state.desk, plan).await {
-                return Drove::Refused {
-                    samples: false,
-                    error,
-                };
-            }
-            shared.board.phase(Phase::WaitingForTrainer {
-                why: error.to_string(),
-            });
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-            shared.board.phase(phase.clone());
-        }
-    }
-
-    /// The second transaction, and the swap. The checkpoint is there.
-    async fn commit(&mut self, plan: &Plan) -> Result<(), LogError> {
-        let outcome = StepOutcome::Trained {
-            adapter: plan.adapter.to_string(),
-            checkpoint: plan.checkpoint.to_string(),
-        };
-        let is_served = self.context.finish(&plan.entry(), outcome).await?;
-        let state = self.context.agent(&plan.agent);
-        state.stepped(plan.after(), plan.shape.clone());
-        if is_served {
-            self.bench.preload(&plan.adapter).await;
-            (self.context.shared.on_swap)(&plan.agent, &plan.adapter);
-        } else {
-            tracing::info!(agent = %plan.agent, adapter = %plan.adapter, "this step ended after its owner chose another adapter: it is not served");
-        }
-        self.bench
-            .prune(self.context.needed_checkpoints().await?)
-            .await;
-        Ok(())
-    }
-
-    /// Gives the turns back; if it is they that the server refuses, for good.
-    async fn release(
-        &mut self,
-        plan: &Plan,
-        samples: bool,
-        error: &BackendError,
-    ) -> Result<(), LogError> {
-        let why = error.to_string();
-        tracing::warn!(agent = %plan.agent, n = plan.n(), why, "the training server refuses the step");
+    /// Gives the turns back, but for those that are at fault.
+    async fn release(&mut self, plan: &Plan, refusal: Refusal) -> Result<Ended, TrainError> {
+        let Refusal { blame, why } = refusal;
+        tracing::warn!(agent = %plan.agent, n = plan.n(), why, ?blame, "the step is not made");
         let outcome = StepOutcome::Released { why: why.clone() };
-        self.context.finish(&plan.entry(), outcome).await?;
-        self.context.shared.board.refused();
-        let state = self.context.agent(&plan.agent);
-        if samples {
-            state.head = None;
-            for id in &plan.turns {
-                self.context.shared.spend(*id, reason::REFUSED).await?;
-            }
-            return Ok(());
+        self.context.finish(self.agent, plan.n(), outcome).await?;
+        let state = self.context.agent(self.agent);
+        if state.run.save_asked {
+            // It may be written yet: its name is not used again.
+            state.resume = None;
         }
-        state.refused(why, now_ms());
-        Ok(())
+        let parent = plan.point.checkpoint.clone();
+        match (blame, parent) {
+            (Blame::Sample { turns, why }, _) => self.set_aside(turns, why).await,
+            (Blame::SomeSample, _) => Ok(Ended::Halves),
+            (Blame::Parent, Some(parent)) => Ok(self.starts_elsewhere(parent)),
+            (Blame::ParentOrServer, Some(parent)) if state.was_refused() => {
+                Ok(self.starts_elsewhere(parent))
+            }
+            (Blame::ParentsNumbers, Some(parent)) => {
+                let name = parent.as_str();
+                withdraw(&self.context.shared, self.agent, name, &why).await?;
+                Ok(self.starts_elsewhere(parent))
+            }
+            (Blame::Parent | Blame::ParentOrServer | Blame::ParentsNumbers, _)
+            | (Blame::Server, _) => {
+                state.refused(why.clone(), now_ms());
+                self.context.shared.status.refused();
+                Err(TrainError::Refused { why })
+            }
+        }
+    }
+
+    fn starts_elsewhere(&mut self, parent: CheckpointName) -> Ended {
+        self.context.agent(self.agent).set_unfit(parent);
+        Ended::Elsewhere
+    }
+
+    async fn set_aside(&self, turns: Vec<TurnId>, why: &'static str) -> Result<Ended, TrainError> {
+        for id in &turns {
+            tracing::warn!(agent = %self.agent, turn = %id, why, "a turn is set aside");
+            self.context.shared.spend(*id, why).await?;
+        }
+        Ok(Ended::SetAside(turns))
     }
 
     fn report(&self, plan: &Plan, numbers: Numbers) -> StepReport {
         let report = StepReport {
             agent: plan.agent.clone(),
-            lineage: plan.head.lineage.clone(),
+            lineage: plan.point.lineage.clone(),
             n: plan.n(),
             adapter: plan.adapter.to_string(),
             n_redo: plan.n_samples.0,
@@ -257,7 +253,7 @@ impl<'a> StepTransaction<'a> {
             seconds: self.began.elapsed().as_secs_f64(),
             ended_ms: now_ms(),
         };
-        self.context.shared.board.stepped(&report);
+        self.context.shared.status.stepped(&report);
         tracing::info!(
             agent = %report.agent, adapter = report.adapter, turns = report.n_turns, loss = report.numbers.loss,
             seconds = report.seconds, "learned"

@@ -1,0 +1,26 @@
+//! One step: planned, taken from the log, made by the trainer, promoted, written down.
+//!
+//! [`make`](making::make) turns a plan into a candidate adapter, whatever fails on the way, or says who is at fault;
+//! [`promote`](promotion::promote) decides whether a candidate serves. [`StepTransaction`] holds the two stores together.
+
+mod agent;
+mod attempt;
+mod calls;
+mod candidate;
+mod context;
+mod error;
+mod making;
+mod plan;
+mod promotion;
+mod rate;
+mod recovery;
+mod run;
+mod runner;
+mod transaction;
+mod trials;
+
+pub(crate) use self::{
+    context::TrainingContext,
+    recovery::{recover, serve_again},
+    transaction::{Ended, StepTransaction},
+};
