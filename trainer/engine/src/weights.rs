@@ -6,6 +6,7 @@
 mod blob;
 mod error;
 mod fingerprint;
+mod finite;
 pub mod gguf;
 mod index;
 mod shapes;

@@ -73,7 +73,7 @@ async fn a_trainer_knows_what_it_needs_and_no_more() {
     until(ready).await.unwrap();
     let read = |name: &str| std::fs::read_to_string(home.path().join(name)).unwrap();
     let arguments = home.neutral(&read("arguments"));
-    insta::assert_snapshot!(arguments.trim(), @r#"--parent-stdin --host=127.0.0.1 --port=0 --model=HOME/model.gguf --checkpoint-dir=HOME/trainer --cache-dir=HOME/cache"#);
+    insta::assert_snapshot!(arguments.trim(), @r#"--parent-stdin --host=127.0.0.1 --port=0 --model=HOME/model.gguf --checkpoint-dir=HOME/trainer --cache-dir=HOME/cache --keep=5 --max-queue=256"#);
     let environment = read("environment");
     let of = |name: &str| environment.lines().find_map(|line| line.strip_prefix(name));
     assert_eq!(of("METACLAW_API_KEY=").map(str::len), Some(32));

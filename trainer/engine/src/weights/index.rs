@@ -7,6 +7,7 @@ use safetensors::Dtype;
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
+use super::finite::has_non_finite;
 use super::shapes::UNEMBED;
 use super::{LoadError, blob};
 use crate::tensors::parse;
@@ -41,8 +42,8 @@ impl SafeFiles {
         })
     }
 
-    /// Every expected tensor is there in its shape, and no other: an unexpected bias or norm would
-    /// mean that the forward pass leaves something out.
+    /// Every expected tensor is there in its shape and of finite numbers, and no other: an unexpected bias or norm
+    /// would mean that the forward pass leaves something out.
     pub(super) fn check(
         &self,
         expected: &[(String, Vec<i64>)],
@@ -57,6 +58,9 @@ impl SafeFiles {
                     value: format!("{:?}", entry.shape),
                     allowed: format!("{shape:?} by config.json"),
                 });
+            }
+            if has_non_finite(entry.bytes, entry.dtype) {
+                return Err(entry.not_finite(name, "its file"));
             }
         }
         let known: BTreeSet<&str> = expected.iter().map(|(name, _)| name.as_str()).collect();
@@ -81,14 +85,7 @@ impl SafeFiles {
         let entries = names.iter().map(|name| self.entry(name));
         let entries = entries.collect::<Result<Vec<_>, _>>()?;
         if let Some(joint) = joint(&entries) {
-            let whole = of_entry(&joint, names.first().map_or("", String::as_str), kind)?;
-            let mut start = 0;
-            for (name, entry) in names.iter().zip(&entries) {
-                let n_rows = entry.shape.first().copied().unwrap_or(0);
-                refuse_non_finite(&whole.f_narrow(0, start, n_rows)?, name, &entry.file)?;
-                start += n_rows;
-            }
-            return Ok(whole);
+            return joint.tensor(names.first().map_or("", String::as_str), kind);
         }
         let parts = names.iter().map(|name| self.tensor(name, kind));
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
@@ -96,10 +93,7 @@ impl SafeFiles {
     }
 
     pub(super) fn tensor(&self, name: &str, kind: Kind) -> Result<Tensor, LoadError> {
-        let entry = self.entry(name)?;
-        let tensor = of_entry(entry, name, kind)?;
-        refuse_non_finite(&tensor, name, &entry.file)?;
-        Ok(tensor)
+        self.entry(name)?.tensor(name, kind)
     }
 
     /// A tensor as it lies in its file.
@@ -116,26 +110,45 @@ impl SafeFiles {
     }
 }
 
-fn of_entry(entry: &Entry, name: &str, kind: Kind) -> Result<Tensor, LoadError> {
-    let stored = match entry.dtype {
-        Dtype::BF16 => Kind::BFloat16,
-        Dtype::F16 => Kind::Half,
-        Dtype::F32 => Kind::Float,
-        other => {
-            return Err(LoadError::Unsupported {
-                file: entry.file.clone(),
-                what: format!("the dtype of {name}"),
-                value: format!("{other:?}"),
-                allowed: "BF16, F16, F32".into(),
-            });
+// === impl Entry ===
+
+impl Entry {
+    fn tensor(&self, name: &str, kind: Kind) -> Result<Tensor, LoadError> {
+        let stored = match self.dtype {
+            Dtype::BF16 => Kind::BFloat16,
+            Dtype::F16 => Kind::Half,
+            Dtype::F32 => Kind::Float,
+            other => {
+                return Err(LoadError::Unsupported {
+                    file: self.file.clone(),
+                    what: format!("the dtype of {name}"),
+                    value: format!("{other:?}"),
+                    allowed: "BF16, F16, F32".into(),
+                });
+            }
+        };
+        let tensor = match blob::view(self.bytes, &self.shape, stored) {
+            Some(mapped) => mapped?,
+            // Only a file whose header length is odd is not aligned; it costs a copy.
+            None => Tensor::f_from_data_size(self.bytes, &self.shape, stored)?,
+        };
+        let tensor = tensor.f_to_kind(kind)?;
+        // Of all dtypes f16 alone has a smaller range than what may be stored.
+        if kind == Kind::Half && stored != kind {
+            let is_finite = tensor.f_isfinite()?.f_all()?.f_int64_value(&[])? == 1;
+            if !is_finite {
+                return Err(self.not_finite(name, "f16, whose largest number is 65504"));
+            }
         }
-    };
-    let tensor = match blob::view(entry.bytes, &entry.shape, stored) {
-        Some(mapped) => mapped?,
-        // Only a file whose header length is odd is not aligned; it costs a copy.
-        None => Tensor::f_from_data_size(entry.bytes, &entry.shape, stored)?,
-    };
-    Ok(tensor.f_to_kind(kind)?)
+        Ok(tensor)
+    }
+
+    fn not_finite(&self, name: &str, place: &str) -> LoadError {
+        LoadError::Damaged {
+            file: self.file.clone(),
+            detail: format!("tensor {name} holds NaN or infinity in {place}"),
+        }
+    }
 }
 
 /// Entries that lie one behind the other in one file as one, if they do.
@@ -161,32 +174,6 @@ fn joint(entries: &[&Entry]) -> Option<Entry> {
         shape,
         bytes: first.map.get(start..end)?,
         map: first.map,
-    })
-}
-
-/// One such number makes every reply of the model nonsense, and would be met at the first token only. The sum
-/// tells: it costs one reading of the weights.
-fn refuse_non_finite(tensor: &Tensor, name: &str, file: &Path) -> Result<(), LoadError> {
-    let sum = tensor.f_sum(Kind::Float)?.f_double_value(&[])?;
-    if sum.is_finite() {
-        return Ok(());
-    }
-    // Large numbers may sum to infinity and be finite each.
-    let finite = tensor
-        .f_isfinite()?
-        .f_sum(Kind::Int64)?
-        .f_int64_value(&[])?;
-    let (n, all) = (tensor.numel(), usize::try_from(finite).unwrap_or(0));
-    if all == n {
-        return Ok(());
-    }
-    Err(LoadError::Damaged {
-        file: file.to_owned(),
-        detail: format!(
-            "tensor {name} holds NaN or infinity in {} of its {n} numbers ({:?})",
-            n - all,
-            tensor.kind()
-        ),
     })
 }
 

@@ -114,12 +114,19 @@ fn nan_and_infinity_are_found_at_load_and_large_numbers_are_not() {
     let dir = model();
     // The last norm is the last tensor.
     poke(dir.path(), 1, f32::NAN);
-    insta::assert_snapshot!(error(dir.path()), @"DIR/model.safetensors is damaged or no model file: tensor model.norm.weight holds NaN or infinity in 1 of its 32 numbers (Float)");
+    insta::assert_snapshot!(error(dir.path()), @"DIR/model.safetensors is damaged or no model file: tensor model.norm.weight holds NaN or infinity in its file");
     for n in 1..=32 {
         poke(dir.path(), n, 3e38);
     }
     let family = Family::read(dir.path()).unwrap();
     assert!(load(dir.path(), &family, Kind::Float).is_ok());
+    // The first number of the first tensor.
+    let bytes = std::fs::read(dir.path().join("model.safetensors")).unwrap();
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    poke(dir.path(), (bytes.len() - 8 - header as usize) / 4, 1e6);
+    let error = load(dir.path(), &family, Kind::Half).unwrap_err();
+    let text = "tensor model.embed_tokens.weight holds NaN or infinity in f16, whose largest number is 65504";
+    assert!(error.to_string().ends_with(text), "{error}");
 }
 
 #[test]

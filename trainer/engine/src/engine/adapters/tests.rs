@@ -91,7 +91,7 @@ fn what_is_held_stays_and_leaves_with_its_last_lease() {
     assert!(pool.held("a").is_ok() && pool.is_in_use("a"));
     assert!(pool.ready("a").unwrap().is_none());
     assert_eq!(pool.bytes(), BYTES);
-    drop(reply);
+    drop((lease, reply));
     assert!(pool.held("a").is_err() && !pool.is_in_use("a"));
     assert_eq!(pool.bytes(), 0);
     pool.load("b").unwrap();
