@@ -132,5 +132,6 @@ fn tokens(sampled: Sampled, served: &Served) -> Tokens {
         adapter: served.adapter.clone(),
         version: None,
         base: served.model.clone(),
+        base_fingerprint: None,
     }
 }

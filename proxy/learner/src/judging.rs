@@ -15,7 +15,7 @@ use crate::{
     feed::{Feed, Next},
     judge::{AskFailed, NoVerdict, Price},
     said::owner_says,
-    sample::reason,
+    samples::reason,
     shared::Shared,
 };
 
@@ -52,7 +52,7 @@ pub(crate) async fn judge_now(shared: &Shared, agent: &AgentId) -> Result<(), Lo
     let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
     while let Some(looked) = looks.next().await {
         if let Looked::Waits(failed) = looked? {
-            shared.board.judge_failed(&failed);
+            shared.status.judge_failed(&failed);
             break;
         }
     }
@@ -66,7 +66,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut patience = Patience::default();
     loop {
         shared
-            .board
+            .status
             .judging(feed.len() + running.len() + patience.len());
         let due = patience.next();
         tokio::select! {
@@ -82,7 +82,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             Some(looked) = running.join_next() => match looked {
                 Ok((id, Ok(Looked::Done))) => patience.settled(id),
                 Ok((id, Ok(Looked::Waits(failed)))) => {
-                    shared.board.judge_failed(&failed);
+                    shared.status.judge_failed(&failed);
                     patience.failed(id);
                 }
                 Ok((id, Ok(Looked::Later))) => patience.failed(id),
@@ -176,12 +176,12 @@ async fn look(shared: &Shared, id: TurnId, why: Why) -> Result<Looked, LogError>
     };
     match shared.judge.verdict(&evidence, price).await {
         Ok(Ok(verdict)) => {
-            shared.board.judge_answered();
+            shared.status.judge_answered();
             let is_first = shared
                 .persist(|| shared.log.judge(before.id, verdict.clone()))
                 .await?;
             if is_first {
-                shared.board.judged(verdict.score);
+                shared.status.judged(verdict.score);
                 tracing::info!(turn = %before.id, score = i8::from(verdict.score), "judged");
             }
             shared.wake.notify_one();

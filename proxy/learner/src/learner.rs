@@ -12,12 +12,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     config::Mode,
-    context::TrainingContext,
     counts::LearnerCounts,
     error::{MAX_ASKED, TrainError},
-    evolution, hearing, judging, recovery,
+    evolution, hearing, judging,
     shared::{Parts, Shared},
     status::{AgentStatus, LearnerStatus, Phase, StepReport},
+    step::{self, TrainingContext},
     tokens,
     training::{TrainNow, Training},
 };
@@ -51,7 +51,7 @@ impl Learner {
                 "this part of rl.method is not built yet and is left out"
             );
         }
-        recovery::serve_again(&shared).await?;
+        step::serve_again(&shared).await?;
         if let Some(library) = shared.library.clone() {
             let appended = shared.log.subscribe();
             tracker.spawn(hearing::run(Arc::clone(&shared), library, appended));
@@ -61,7 +61,7 @@ impl Learner {
         }
         tracker.spawn(judging::run(Arc::clone(&shared)));
         let Some(backend) = shared.backend.clone() else {
-            shared.board.phase(Phase::Off);
+            shared.status.phase(Phase::Off);
             return Ok(Self {
                 shared,
                 asked: None,
@@ -108,7 +108,7 @@ impl Learner {
 
     /// What it counts, from memory.
     pub fn counts(&self) -> LearnerCounts {
-        self.shared.board.totals()
+        self.shared.status.totals()
     }
 
     /// Whether learning that costs something, as evolving skills, may begin for an agent now: in mode `rl` at any time,
@@ -125,7 +125,7 @@ impl Learner {
     /// # Errors
     /// The log's.
     pub async fn status(&self) -> Result<LearnerStatus, LogError> {
-        let notes = self.shared.board.read();
+        let notes = self.shared.status.read();
         let config = &self.shared.config;
         let serving = self.shared.log.serving().await?;
         let mut agents = Vec::new();
@@ -140,6 +140,7 @@ impl Learner {
                 n_redo: known.counts.0,
                 n_binary_rl: known.counts.1,
                 last_step: known.last_step,
+                began_anew: known.began_anew,
                 last_window_ms: known.last_window_ms,
                 funnel: self.shared.log.funnel(Some(&agent)).await?,
                 agent,

@@ -10,14 +10,8 @@
 //! turn -> (what follows) -> verdict -> sample -> batch -> step -> adapter -> served
 //! ```
 
-mod advantage;
-mod agent;
-mod batch;
-mod collect;
 mod config;
-mod context;
 mod counts;
-mod datum;
 mod error;
 mod evolution;
 mod evolver;
@@ -27,12 +21,9 @@ mod judge;
 mod judging;
 mod learner;
 mod lineage;
-mod plan;
 mod queue;
-mod rate;
-mod recovery;
 mod said;
-mod sample;
+mod samples;
 mod shared;
 mod status;
 mod step;
@@ -40,7 +31,6 @@ mod step;
 mod testing;
 mod tokens;
 mod training;
-mod transaction;
 mod window;
 
 pub use self::{
@@ -52,7 +42,7 @@ pub use self::{
     judge::{Ask, AskFailed, Judge},
     learner::Learner,
     lineage::Numbers,
-    sample::POLICY_UPSTREAM,
+    samples::POLICY_UPSTREAM,
     shared::{IsOff, OnSwap, Parts},
-    status::{AgentStatus, JudgingStatus, LearnerStatus, Phase, StepReport},
+    status::{AgentStatus, BeganAnew, JudgingStatus, LearnerStatus, Phase, StepReport},
 };

@@ -19,7 +19,7 @@ use crate::{
     config::{LearnerConfig, Mode},
     evolver::Evolver,
     judge::Judge,
-    status::Board,
+    status::StatusCell,
 };
 
 /// Pause between two attempts at a log that is being reopened.
@@ -27,8 +27,8 @@ const LOG_PAUSE: Duration = Duration::from_millis(500);
 /// Turns whose ids are remembered as gone; the log says so of each once it is judged.
 const MAX_WITHOUT_IDS: usize = 10_000;
 
-/// Told when an agent is to be served by another adapter.
-pub type OnSwap = Arc<dyn Fn(&AgentId, &AdapterName) + Send + Sync>;
+/// Told when an agent is to be served by another adapter; none is the base model.
+pub type OnSwap = Arc<dyn Fn(&AgentId, Option<&AdapterName>) + Send + Sync>;
 
 /// Whether an agent is only relayed for now (`metaclaw off`): nothing is heard, judged or trained then.
 pub type IsOff = Arc<dyn Fn(&AgentId) -> bool + Send + Sync>;
@@ -70,7 +70,7 @@ pub(crate) struct Shared {
     pub(crate) cancel: CancellationToken,
     /// Something new to train on.
     pub(crate) wake: Notify,
-    pub(crate) board: Board,
+    pub(crate) status: StatusCell,
     without_ids: Mutex<BTreeSet<TurnId>>,
 }
 
@@ -100,7 +100,7 @@ impl Shared {
             on_swap: parts.on_swap,
             cancel,
             wake: Notify::new(),
-            board: Board::default(),
+            status: StatusCell::default(),
             without_ids: Mutex::default(),
         }
     }

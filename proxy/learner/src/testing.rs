@@ -7,6 +7,6 @@ mod talk;
 mod world;
 
 pub(crate) use self::{
-    talk::{append, corrected_talk, new_turn, said},
-    world::{Failure, World},
+    talk::{append, append_for, corrected_talk, new_turn, said},
+    world::{Damage, Failure, Poison, World},
 };

@@ -8,7 +8,7 @@ use metaclaw_turns::{LogError, StateKind, StreamEnd, Tokens, Turn, TurnKind};
 
 use crate::{
     feed::{Feed, Next},
-    sample::POLICY_UPSTREAM,
+    samples::POLICY_UPSTREAM,
     shared::Shared,
 };
 
@@ -125,6 +125,7 @@ impl FromSampled for Tokens {
             adapter: sampled.adapter.map(|name| name.to_string()),
             version: sampled.version,
             base: sampled.base,
+            base_fingerprint: sampled.base_fingerprint,
         }
     }
 }

@@ -7,21 +7,20 @@ use metaclaw_turns::LogError;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    batch::Baselines,
-    collect,
     config::Mode,
-    context::TrainingContext,
     error::TrainError,
-    judging, recovery,
+    judging,
+    lineage::BaseModel,
+    samples::{self, Baselines, Batch},
     status::{Phase, StepReport},
-    transaction::StepTransaction,
+    step::{self, Ended, StepTransaction, TrainingContext},
 };
 
 /// The longest pause between two looks: a batch may be due by its age alone.
 const TICK: Duration = Duration::from_secs(20);
 /// The pause after a look that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(3);
-/// Samples of each method in a step that was asked for: one call must end before its deadline.
+/// Samples of each method in a step that was asked for: more is a rate of learning that nobody chose.
 const MOST_AT_ONCE: usize = 64;
 
 /// A step that was asked for.
@@ -63,7 +62,8 @@ impl Training {
     async fn work(&mut self, asked: &mut mpsc::Receiver<TrainNow>) {
         loop {
             let pause = match self.look().await {
-                Ok(()) => TICK,
+                Ok(()) if self.is_recovered => TICK,
+                Ok(()) => AFTER_FAILURE,
                 Err(TrainError::Log(LogError::Closed)) => return,
                 Err(error) => {
                     tracing::debug!(%error, "no step for now");
@@ -96,14 +96,14 @@ impl Training {
             }
         }
         if !self.context.waits {
-            self.context.shared.board.phase(Phase::Collecting);
+            self.context.shared.status.phase(Phase::Collecting);
         }
         failed.map_or(Ok(()), Err)
     }
 
     /// Every step of an agent that is due: a full batch may stand behind the one just made.
     async fn all_due(&mut self, agent: &AgentId) -> Result<(), TrainError> {
-        while self.pass(agent, false).await?.is_some() {}
+        while !self.pass(agent, false).await?.is_empty() {}
         Ok(())
     }
 
@@ -112,11 +112,10 @@ impl Training {
         shared.persist(|| shared.log.agents()).await
     }
 
-    /// Settles what an earlier process left open, once.
+    /// Settles what an earlier process left open. An agent of which that cannot be done yet keeps no other waiting.
     async fn recover(&mut self) -> Result<(), TrainError> {
         if !self.is_recovered {
-            recovery::recover(&mut self.context).await?;
-            self.is_recovered = true;
+            self.is_recovered = step::recover(&mut self.context).await?;
         }
         Ok(())
     }
@@ -129,35 +128,71 @@ impl Training {
         };
         let is_off = &self.context.shared.is_off;
         let agents: Vec<AgentId> = agents.into_iter().filter(|it| !is_off(it)).collect();
-        let mut reports = Vec::new();
+        let (mut reports, mut failed) = (Vec::new(), None);
         for agent in agents {
             let shared = &self.context.shared;
             if shared.trains_when_asked(&agent) {
                 judging::judge_now(shared, &agent).await?;
             }
-            reports.extend(self.pass(&agent, true).await?);
+            match self.pass(&agent, true).await {
+                Ok(made) => reports.extend(made),
+                Err(error) if error.concerns_everyone() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%agent, %error, "no step");
+                    failed = failed.or(Some(error));
+                }
+            }
+        }
+        match failed {
+            Some(error) if reports.is_empty() => Err(error),
+            Some(_) | None => Ok(reports),
+        }
+    }
+
+    /// Makes a step for an agent if one is due (or, when forced, if there is anything to train on). Samples that are
+    /// at fault are set aside, and the rest trained: where that takes several steps, several.
+    async fn pass(&mut self, agent: &AgentId, forced: bool) -> Result<Vec<StepReport>, TrainError> {
+        let Some((base, batch)) = self.batch(agent, forced).await? else {
+            return Ok(Vec::new());
+        };
+        let mut reports = Vec::new();
+        let mut batches = vec![batch];
+        while let Some(batch) = batches.pop() {
+            if batch.is_empty() {
+                continue;
+            }
+            let step = StepTransaction::new(&mut self.context, agent).await?;
+            match step.run(&base, &batch).await? {
+                Ended::Made(report) => reports.push(*report),
+                Ended::SetAside(turns) => batches.push(batch.without(&turns)),
+                Ended::Elsewhere => batches.push(batch),
+                Ended::Halves => {
+                    let [first, second] = batch.halves();
+                    batches.extend([second, first]);
+                }
+            }
         }
         Ok(reports)
     }
 
-    /// Makes a step for an agent if one is due (or, when forced, if there is anything to train on).
-    async fn pass(
+    /// What an agent's next step is of, if one is due, and the base model that it was sampled from.
+    async fn batch(
         &mut self,
         agent: &AgentId,
         forced: bool,
-    ) -> Result<Option<StepReport>, TrainError> {
+    ) -> Result<Option<(BaseModel, Batch)>, TrainError> {
         let shared = Arc::clone(&self.context.shared);
         let seen = &mut self.context.agent(agent).seen;
-        let (samples, base) = collect::samples(&shared, seen, agent).await?;
-        shared.board.counts(agent, samples.counts());
+        let (samples, base) = samples::collect(&shared, seen, agent).await?;
+        shared.status.counts(agent, samples.counts());
         let rl = &shared.config.rl;
         let due = forced || (samples.are_due(rl, now_ms()) && self.may_begin(agent));
         let Some(base) = base.filter(|_| due) else {
             return Ok(None);
         };
-        shared.board.window(agent, now_ms());
+        shared.status.window(agent, now_ms());
         let baselines = if rl.method.binary_rl {
-            collect::baselines(&shared, agent).await?
+            samples::baselines(&shared, agent).await?
         } else {
             Baselines::default()
         };
@@ -166,7 +201,7 @@ impl Training {
         } else {
             rl.batch_size
         };
-        let batch = samples.batch(rl, baselines, limit);
+        let batch = Batch::new(&samples, rl, baselines, limit);
         for (id, why) in &batch.spent {
             shared.spend(*id, why).await?;
         }
@@ -175,8 +210,7 @@ impl Training {
             shared.wake.notify_one();
             return Ok(None);
         }
-        let step = StepTransaction::new(&mut self.context, agent).await?;
-        step.run(base, &batch).await
+        Ok(Some((base, batch)))
     }
 
     /// Whether a step may begin without being asked for.

@@ -28,6 +28,8 @@ struct Header {
     adapter: Option<String>,
     version: Option<u64>,
     base: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base_fingerprint: Option<String>,
     /// The turn whose prompt and reply this prompt begins with, and with how many of their ids.
     shared: Option<(u32, usize)>,
     /// Turns whose ids these build on, one upon the other.
@@ -164,6 +166,7 @@ fn write(
         adapter: tokens.adapter.clone(),
         version: tokens.version,
         base: tokens.base.clone(),
+        base_fingerprint: tokens.base_fingerprint.clone(),
         shared,
         depth,
         n_prompt: prompt.len(),
@@ -197,6 +200,7 @@ fn read(bytes: &[u8]) -> Option<(Header, Tokens)> {
         adapter: head.adapter.clone(),
         version: head.version,
         base: head.base.clone(),
+        base_fingerprint: head.base_fingerprint.clone(),
     };
     let is_whole = [0, head.n_ids].contains(&sampling.len());
     is_whole.then_some((head, tokens))
@@ -216,6 +220,7 @@ mod tests {
             adapter: Some("main-3".to_owned()),
             version: Some(u64::MAX),
             base: "demo".to_owned(),
+            base_fingerprint: Some("0badcafe".to_owned()),
         }
     }
 

@@ -181,6 +181,9 @@ pub struct Tokens {
     pub version: Option<u64>,
     /// The base model; of an upstream that is not ours, the model that it was asked for.
     pub base: String,
+    /// The same by content, where the upstream tells it: names of files change hands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_fingerprint: Option<String>,
 }
 
 /// That a finished training step used a turn.

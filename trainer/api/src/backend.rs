@@ -82,6 +82,9 @@ pub trait TrainingBackend: fmt::Debug + Send + Sync {
     /// Messages or text to ids, by the model's own template.
     fn tokenize(&self, request: TokenizeRequest) -> BackendFuture<'_, TokenizeReply>;
 
+    /// How long a call that trains may take before it counts as lost.
+    fn deadline(&self) -> Duration;
+
     /// What was sampled for a reply; `None` when it is not (or no longer) kept.
     fn sampled(&self, reply_id: String) -> BackendFuture<'_, Option<Sampled>>;
 }
@@ -138,6 +141,8 @@ pub enum BackendError {
         status: u16,
         /// The stable word of the error body, if it has one.
         code: Option<String>,
+        /// The field that was wrong, if it says: `datums[3]` where one datum is.
+        param: Option<String>,
         /// The error body's message, or its text.
         message: String,
     },
@@ -203,8 +208,45 @@ impl BackendError {
         matches!(self, Self::Status { status: 404, code: Some(code), .. } if code == "run_not_found")
     }
 
-    /// Whether the samples gave a gradient that is not finite, as they will the next time.
+    /// The stable word of the error body, if it has one.
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            Self::Status { code, .. } => code.as_deref(),
+            Self::NoEndpoint { .. }
+            | Self::Connect { .. }
+            | Self::Timeout { .. }
+            | Self::Broken { .. }
+            | Self::Unreadable { .. }
+            | Self::Request { .. } => None,
+        }
+    }
+
+    /// Whether no answer came in time: the same work takes as long the next time.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Timeout { .. })
+    }
+
+    /// Whether the samples together gave a gradient that is not finite, as they will the next time.
     pub fn is_not_finite(&self) -> bool {
-        matches!(self, Self::Status { status: 400, code: Some(code), .. } if code == "gradient_not_finite")
+        self.code() == Some("gradient_not_finite")
+    }
+
+    /// Whether weights answer what is no number: of no sample's doing.
+    pub fn is_of_weights(&self) -> bool {
+        self.code() == Some("weights_not_finite")
+    }
+
+    /// The datum of the request that the server refuses, counted from 0, where it names one.
+    pub fn datum(&self) -> Option<usize> {
+        let Self::Status {
+            status: 400..500,
+            param: Some(param),
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let (at, _field) = param.strip_prefix("datums[")?.split_once(']')?;
+        at.parse().ok()
     }
 }

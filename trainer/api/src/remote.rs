@@ -203,6 +203,10 @@ impl TrainingBackend for RemoteBackend {
         })
     }
 
+    fn deadline(&self) -> Duration {
+        self.config.timeout
+    }
+
     fn sampled(&self, reply_id: String) -> BackendFuture<'_, Option<Sampled>> {
         Box::pin(async move {
             let call = self.quick("sampled")?;

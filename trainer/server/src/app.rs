@@ -77,6 +77,7 @@ async fn health(State(app): State<App>) -> Json<Health> {
         status: "healthy".to_owned(),
         gpu_count: 0,
         model: model.to_owned(),
+        base_fingerprint: app.host.base_fingerprint(),
         step: step.unwrap_or(0),
         inference_backend: "builtin".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -111,6 +111,12 @@ impl Host {
         self.engine.info().map_or("", |info| &info.name)
     }
 
+    /// Which base model it is, by content; none before there is one.
+    pub(crate) fn base_fingerprint(&self) -> Option<String> {
+        let engine = self.engine.get().ok()?;
+        Some(engine.base().id.fingerprint.clone())
+    }
+
     /// The longest sequence, in tokens; 0 before there is a model.
     pub(crate) fn context(&self) -> usize {
         self.engine.info().map_or(0, |info| info.context)

@@ -122,6 +122,7 @@ mod tests {
             adapter: None,
             version: None,
             base: "tiny".to_owned(),
+            base_fingerprint: None,
         }
     }
 

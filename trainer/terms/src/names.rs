@@ -72,6 +72,13 @@ impl FromStr for AdapterName {
     }
 }
 
+impl From<&CheckpointName> for AdapterName {
+    /// The adapter that goes with a checkpoint: both alphabets are one.
+    fn from(checkpoint: &CheckpointName) -> Self {
+        Self(Arc::clone(&checkpoint.0))
+    }
+}
+
 // === impl CheckpointName ===
 
 impl FromStr for CheckpointName {
@@ -79,13 +86,6 @@ impl FromStr for CheckpointName {
 
     fn from_str(value: &str) -> Result<Self, NameError> {
         component("checkpoint", value).map(Self)
-    }
-}
-
-/// Both are kept under one name where both are of one step.
-impl From<&CheckpointName> for AdapterName {
-    fn from(name: &CheckpointName) -> Self {
-        Self(Arc::clone(&name.0))
     }
 }
 

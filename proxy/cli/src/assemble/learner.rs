@@ -10,7 +10,7 @@ use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client, is_azure};
 use metaclaw_reward::Rules;
 use metaclaw_schedule::Schedule;
 use metaclaw_skills::Library;
-use metaclaw_trainer_api::TrainingBackend;
+use metaclaw_trainer_api::{AdapterName, TrainingBackend};
 use metaclaw_turns::TurnLog;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -146,7 +146,9 @@ pub(super) async fn start(
         schedule,
         library,
         evolver,
-        on_swap: Arc::new(move |agent, adapter| serving.set(agent, Some(adapter.as_str()))),
+        on_swap: Arc::new(move |agent, adapter| {
+            serving.set(agent, adapter.map(AdapterName::as_str));
+        }),
     };
     Ok(Learner::start(parts, tasks, ending.clone()).await?)
 }

@@ -18,8 +18,13 @@ use crate::{app::one_token, supervise::TrainerState};
 
 /// How long loading may keep chats waiting; what is not loaded then is loaded when it is asked for.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// What a trainer answers that does not have an adapter, or cannot use it.
-const LACKING: [&str; 2] = ["model_not_found", "adapter_refused"];
+/// What a trainer answers that does not have an adapter, cannot use it, or draws what is no number from it.
+const LACKING: [&str; 4] = [
+    "model_not_found",
+    "adapter_refused",
+    "adapter_damaged",
+    "weights_not_finite",
+];
 
 /// Keeps the gateway's pointer to the local trainer.
 pub(super) struct Served {

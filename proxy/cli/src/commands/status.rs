@@ -260,6 +260,10 @@ fn learner(learner: &Value) -> Vec<String> {
             "agent:   {} on {adapter}; {ready}; {last}",
             said(&agent["agent"])
         ));
+        if agent["began_anew"].is_object() {
+            let why = said(&agent["began_anew"]["why"]);
+            lines.push(format!("         its weights began anew: {why}"));
+        }
     }
     lines
 }
@@ -342,7 +346,8 @@ mod tests {
             "learner": {
                 "phase": {"is": "collecting"}, "judging": {"waiting": 1, "failing": null},
                 "window": {"is": "closed", "why": {"is": "chatting", "until_ms": 7}},
-                "agents": [{"agent": "_default", "adapter": null, "n_redo": 1, "n_binary_rl": 2, "last_step": null}],
+                "agents": [{"agent": "_default", "adapter": null, "n_redo": 1, "n_binary_rl": 2, "last_step": null,
+                    "began_anew": {"why": "the base model has changed (a to b)", "at_ms": 1}}],
             },
         });
         insta::assert_snapshot!(text(&status, 61_000), @r#"
@@ -357,6 +362,7 @@ mod tests {
         learner: collecting; turns that wait for a verdict: 1
         window:  closed: you chatted a moment ago  (metaclaw scheduler status)
         agent:   _default on the base model; 1 redo and 2 binary_rl samples ready; no step yet
+                 its weights began anew: the base model has changed (a to b)
         today:   9000 tokens of chat; 300 of learning (2 questions, 1 not answered; 49700 left)
         review:  2 skills that a model wrote wait for your look  (metaclaw skills review)
         review:  1 wish waits for your look  (metaclaw wishes review --agent main)

@@ -133,10 +133,22 @@ async fn models(headers: HeaderMap) -> Response {
     }
 }
 
-/// As a trainer that has every adapter but those called `lost…`.
+/// As a trainer that has every adapter but those called `lost…`; of those called `nan…` it can draw nothing.
 async fn sample(Json(request): Json<Value>) -> Response {
     if let Some(lost) = lost(&request) {
         return lost;
+    }
+    if request["model"]
+        .as_str()
+        .is_some_and(|it| it.starts_with("nan"))
+    {
+        let error =
+            json!({"message": "the model's logits are not finite", "code": "weights_not_finite"});
+        let answer = (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            Json(json!({"error": error})),
+        );
+        return answer.into_response();
     }
     let sequence = json!({"tokens": [1], "logprobs": [0.0], "stop_reason": "length"});
     Json(json!({"sequences": [sequence]})).into_response()

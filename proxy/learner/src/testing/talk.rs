@@ -5,7 +5,7 @@ use metaclaw_trainer_api::wire::Sampled;
 use metaclaw_turns::{NewMessage, NewTurn, Served, StreamEnd, TurnKind, TurnLog, TurnMeta};
 
 use super::World;
-use crate::sample::POLICY_UPSTREAM;
+use crate::samples::POLICY_UPSTREAM;
 
 /// One thing that the owner said, and the reply.
 #[derive(Debug, Clone)]
@@ -36,13 +36,23 @@ pub(crate) fn corrected_talk(number: u32) -> Vec<Said> {
 
 /// Writes a conversation into the log, turn by turn, and lets the trainer remember what it sampled.
 pub(crate) async fn append(log: &TurnLog, world: &World, session: &str, talk: &[Said]) {
+    append_for(&AgentId::default_agent(), (log, world), session, talk).await;
+}
+
+/// The same of an agent's conversation.
+pub(crate) async fn append_for(
+    agent: &AgentId,
+    (log, world): (&TurnLog, &World),
+    session: &str,
+    talk: &[Said],
+) {
     let mut messages = Vec::new();
     for said in talk {
         messages.push(Message::user(said.owner.clone()));
         let reply_id = format!("{session}-{}", said.mark);
         world.remember(sampled(&reply_id, said.mark));
         let reply = Message::assistant(said.reply.clone());
-        let turn = new_turn(session, &reply_id, &messages, reply);
+        let turn = turn_of(agent, session, &reply_id, &messages, reply);
         log.append(turn).await.unwrap();
         messages.push(Message::assistant(said.reply.clone()));
     }
@@ -55,7 +65,23 @@ pub(crate) fn new_turn(
     messages: &[Message],
     reply: Message,
 ) -> NewTurn {
-    let agent = AgentId::default_agent();
+    turn_of(
+        &AgentId::default_agent(),
+        session,
+        reply_id,
+        messages,
+        reply,
+    )
+}
+
+fn turn_of(
+    agent: &AgentId,
+    session: &str,
+    reply_id: &str,
+    messages: &[Message],
+    reply: Message,
+) -> NewTurn {
+    let agent = agent.clone();
     NewTurn {
         session: session.parse().unwrap(),
         meta: TurnMeta {
@@ -94,6 +120,8 @@ fn sampled(id: &str, mark: u32) -> Sampled {
         sampling_logprobs: vec![-0.4, -0.5],
         adapter: None,
         version: None,
-        base: "base".to_owned(),
+        // The world knows its own.
+        base: String::new(),
+        base_fingerprint: None,
     }
 }

@@ -311,6 +311,7 @@ async fn ids_share_the_parents_and_read_back() {
             adapter: Some("main-3".to_owned()),
             version: Some(3),
             base: "demo".to_owned(),
+            base_fingerprint: None,
         };
         assert!(log.add_tokens(id, tokens.clone()).await.unwrap());
         assert!(!log.add_tokens(id, Tokens::default()).await.unwrap());

@@ -20,6 +20,7 @@ async fn a_turn_stays_small_however_long_its_session_and_reads_back() {
             logprobs: vec![-1.0],
             sampling_logprobs: vec![-1.0],
             base: "b".to_owned(),
+            base_fingerprint: None,
             ..Tokens::default()
         };
         assert!(log.add_tokens(id, tokens.clone()).await.unwrap());

@@ -108,15 +108,16 @@ impl<'a> Call<'a> {
             Ok(body) => body,
             Err(error) => return self.failed(error),
         };
-        let (message, code) = match serde_json::from_slice::<ErrorBody>(&body) {
-            Ok(body) => (body.error.message, body.error.code),
-            Err(_) => (String::from_utf8_lossy(&body).into_owned(), None),
+        let (message, code, param) = match serde_json::from_slice::<ErrorBody>(&body) {
+            Ok(body) => (body.error.message, body.error.code, body.error.param),
+            Err(_) => (String::from_utf8_lossy(&body).into_owned(), None, None),
         };
         BackendError::Status {
             call: self.name,
             url: self.endpoint.url.clone(),
             status,
             code,
+            param,
             message: message.chars().take(SHOWN).collect(),
         }
     }

@@ -15,6 +15,10 @@ pub struct Health {
     /// The model; empty before a run exists, as the fork has it.
     #[serde(default)]
     pub model: String,
+    /// Which base model is loaded, by content: another file of the same name has another one, and the same model under
+    /// another name the same. Null before a model is loaded. Ours.
+    #[serde(default)]
+    pub base_fingerprint: Option<String>,
     /// Optimiser steps of the newest run; 0 before one exists.
     #[serde(default)]
     pub step: u64,

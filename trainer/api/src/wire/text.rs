@@ -154,4 +154,7 @@ pub struct Sampled {
     pub version: Option<u64>,
     /// The base model.
     pub base: String,
+    /// The same by content, as [`Health`](super::Health) has it.
+    #[serde(default)]
+    pub base_fingerprint: Option<String>,
 }

@@ -89,3 +89,20 @@ pub enum TrainInputError {
         max: usize,
     },
 }
+
+// === impl TrainInputError ===
+
+impl TrainInputError {
+    /// Which datum it is about, from 0; none where it is about the list.
+    pub fn datum(&self) -> Option<usize> {
+        match self {
+            Self::None | Self::Positions { .. } => None,
+            Self::TooLong { datum, .. }
+            | Self::Id { datum, .. }
+            | Self::Targets { datum, .. }
+            | Self::Missing { datum, .. }
+            | Self::Unused { datum, .. }
+            | Self::Position { datum, .. } => Some(*datum),
+        }
+    }
+}

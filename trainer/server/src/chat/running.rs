@@ -66,6 +66,7 @@ impl Running {
             adapter,
             version: generation.version(),
             base: app.host.base().to_owned(),
+            base_fingerprint: app.host.base_fingerprint(),
         };
         Self {
             app: app.clone(),

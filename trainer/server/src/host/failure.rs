@@ -5,7 +5,8 @@ use std::io::ErrorKind;
 use metaclaw_engine::{
     adapter::AdapterError, datum::TrainInputError, engine::EngineError, generate::GenerateError,
     lora::LoraError, optim::StepError, run::AccumulateError, runs::UnknownRun,
-    template::RenderError, tensors::FileError, tokenizer::EncodeError, train::TrainError,
+    sampler::SampleError, template::RenderError, tensors::FileError, tokenizer::EncodeError,
+    train::TrainError,
 };
 
 use crate::error::ApiError;
@@ -69,6 +70,9 @@ impl From<GenerateError> for ApiError {
             }
             GenerateError::AdapterBusy { .. } | GenerateError::Stopped => Self::unavailable(text),
             GenerateError::Busy { .. } => Self::busy(text),
+            GenerateError::Sample(SampleError::NotFinite) => {
+                Self::internal(text).with_code("weights_not_finite")
+            }
             GenerateError::Sample(_) | GenerateError::Torch(_) | GenerateError::Panicked(_) => {
                 Self::internal(text)
             }
@@ -117,11 +121,28 @@ fn train(error: &TrainError, text: String) -> ApiError {
         TrainError::Input(TrainInputError::Positions { .. } | TrainInputError::Position { .. }) => {
             ApiError::field("positions", text)
         }
-        TrainError::Input(_) | TrainError::NotFinite { .. } => ApiError::field("datums", text),
-        TrainError::Memory { .. } => ApiError::field("datums", text).with_code("out_of_memory"),
+        TrainError::Input(error) => match error.datum() {
+            Some(at) => ApiError::field(datum(at), text),
+            None => ApiError::field("datums", text),
+        },
+        // A model that computes with numbers answers with one: these weights do not, whatever they are shown.
+        TrainError::NotFinite { logprob, .. } if logprob.is_nan() => {
+            ApiError::bad(text).with_code("weights_not_finite")
+        }
+        TrainError::NotFinite { datum: at, .. } => {
+            ApiError::field(datum(*at), text).with_code("loss_not_finite")
+        }
+        TrainError::Memory { datum: at, .. } => {
+            ApiError::field(datum(*at), text).with_code("out_of_memory")
+        }
         TrainError::TopK { .. } => ApiError::field("top_k", text),
         TrainError::Layers { .. } | TrainError::Torch(_) => ApiError::internal(text),
     }
+}
+
+/// A client that is told which one is wrong can go on without it.
+fn datum(at: usize) -> String {
+    format!("datums[{at}]")
 }
 
 fn step(error: &StepError, text: String) -> ApiError {
@@ -153,5 +174,50 @@ fn adapter(error: &AdapterError, text: String) -> ApiError {
         AdapterError::File(_) | AdapterError::Interrupted { .. } | AdapterError::Torch(_) => {
             ApiError::internal(text)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metaclaw_trainer_api::LossFn;
+
+    use super::*;
+
+    /// `param` and `code` of what a client is told.
+    fn told(error: TrainError) -> (Option<String>, Option<String>) {
+        let detail = ApiError::from(RunError::Train(error)).body().error;
+        (detail.param, detail.code)
+    }
+
+    #[test]
+    fn a_client_is_told_which_datum_is_wrong_and_when_none_is() {
+        let not_finite = |logprob: f32| TrainError::NotFinite {
+            loss: LossFn::ImportanceSampling,
+            datum: 3,
+            position: 1,
+            logprob,
+            sampled: -1e30,
+        };
+        let third = || Some("datums[3]".to_owned());
+        let code = |code: &str| Some(code.to_owned());
+        assert_eq!(told(not_finite(-9.0)), (third(), code("loss_not_finite")));
+        let weights = (None, code("weights_not_finite"));
+        assert_eq!(told(not_finite(f32::NAN)), weights);
+        let long = TrainError::Memory {
+            datum: 3,
+            n_tokens: 9,
+            needed: 9,
+            budget: 1,
+            max_tokens: 1,
+        };
+        assert_eq!(told(long), (third(), code("out_of_memory")));
+        let long = TrainInputError::TooLong {
+            datum: 3,
+            found: 9,
+            max: 8,
+        };
+        assert_eq!(told(TrainError::Input(long)), (third(), None));
+        let none = TrainError::Input(TrainInputError::None);
+        assert_eq!(told(none), (Some("datums".to_owned()), None));
     }
 }

@@ -298,3 +298,50 @@ async fn what_nobody_needs_is_pruned_with_its_adapter() {
         assert_eq!(folders, [6, 6]);
     }
 }
+
+/// An adapter whose numbers were lost is told from a server that fails.
+#[tokio::test]
+async fn an_adapter_of_no_numbers_says_so() {
+    let rig = rig();
+    let run = create(&rig).await;
+    let named = json!({"session_id": run, "name": "sound"});
+    rig.ok("/v1/weights/save", &named).await;
+    let adapters = rig.folder.path().join("checkpoints/adapters");
+    let (from, to) = (adapters.join("sound"), adapters.join("spoilt"));
+    std::fs::create_dir(&to).unwrap();
+    for name in ["adapter_config.json", "metaclaw.json"] {
+        std::fs::copy(from.join(name), to.join(name)).unwrap();
+    }
+    let mut bytes = std::fs::read(from.join("adapter_model.safetensors")).unwrap();
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    let (numbers, []) = bytes[8 + usize::try_from(header).unwrap()..].as_chunks_mut::<4>() else {
+        panic!("these are f32");
+    };
+    numbers.fill(f32::NAN.to_le_bytes());
+    std::fs::write(to.join("adapter_model.safetensors"), &bytes).unwrap();
+    let body = json!({"tokens": [1, 2], "max_tokens": 1, "model": "spoilt"});
+    let (status, reply) = rig.post("/v1/sample", &body).await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(reply["error"]["code"], "weights_not_finite", "{reply}");
+}
+
+/// A file may be renamed, and another take its name.
+#[tokio::test]
+async fn the_base_model_is_told_by_its_content() {
+    let rig = rig();
+    let (_, health) = rig.get("/v1/health").await;
+    let fingerprint = health["base_fingerprint"].as_str().unwrap().to_owned();
+    let run = create(&rig).await;
+    let named = json!({"session_id": run, "name": "kept"});
+    rig.ok("/v1/weights/save", &named).await;
+    let origin = rig
+        .folder
+        .path()
+        .join("checkpoints/adapters/kept/metaclaw.json");
+    let origin: Value = serde_json::from_slice(&std::fs::read(origin).unwrap()).unwrap();
+    assert_eq!(origin["base_fingerprint"], fingerprint);
+    let reply = rig.ok("/v1/chat/completions", &chat(&json!({}))).await;
+    let id = reply["id"].as_str().unwrap();
+    let (_, sampled) = rig.get(&format!("/v1/sampled/{id}")).await;
+    assert_eq!(sampled["base_fingerprint"], fingerprint, "{sampled}");
+}

@@ -4,14 +4,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use metaclaw_chat::AgentId;
 use metaclaw_trainer_api::{CheckpointName, TrainingBackend};
-use metaclaw_turns::{LogError, NewStep, StepOutcome};
+use metaclaw_turns::{LogError, StepOutcome};
 
+use super::{agent::AgentState, runner::StepRunner};
 use crate::{
-    agent::AgentState,
     error::{NoTokenIds, TrainError},
     shared::Shared,
     status::Phase,
-    step::Bench,
 };
 
 /// The training task's own state.
@@ -20,7 +19,7 @@ pub(crate) struct TrainingContext {
     pub(crate) shared: Arc<Shared>,
     backend: Arc<dyn TrainingBackend>,
     agents: BTreeMap<AgentId, AgentState>,
-    /// Whether this look ended in waiting for something, which the board shows.
+    /// Whether this look ended in waiting for something, which the status shows.
     pub(crate) waits: bool,
 }
 
@@ -42,19 +41,20 @@ impl TrainingContext {
     /// Shows what training waits for.
     pub(crate) fn waits_for(&mut self, phase: Phase) {
         self.waits = true;
-        self.shared.board.phase(phase);
+        self.shared.status.phase(phase);
     }
 
     /// The trainer as it is now, with what it can do.
-    pub(crate) async fn bench(&mut self) -> Result<Bench, TrainError> {
+    pub(crate) async fn runner(&mut self) -> Result<StepRunner, TrainError> {
         let health = self.backend.health().await;
         let health = health.map_err(|error| self.no_trainer(&error))?;
         if !health.capabilities.sampled {
             return Err(self.no_trainer(&NoTokenIds));
         }
-        Ok(Bench {
+        Ok(StepRunner {
             backend: Arc::clone(&self.backend),
             rl: self.shared.config.rl.clone(),
+            base: health.base_fingerprint,
             capabilities: health.capabilities,
         })
     }
@@ -75,36 +75,27 @@ impl TrainingContext {
         let shared = &self.shared;
         let serving = shared.persist(|| shared.log.serving()).await?;
         let open = shared.persist(|| shared.log.open_steps()).await?;
-        let of_agents = self.agents.values().filter_map(|state| state.head.as_ref());
-        let heads = of_agents.filter_map(|(head, _)| head.checkpoint.clone());
+        let of_agents = self
+            .agents
+            .values()
+            .filter_map(|state| state.resume.as_ref());
+        let starts = of_agents.filter_map(|(point, _)| point.checkpoint.clone());
         let adapters = serving.into_iter().map(|(_, adapter)| adapter);
         let parents = open.into_iter().filter_map(|step| step.begun.parent);
         // An adapter's checkpoint has its name.
         let names = adapters.chain(parents).filter_map(|name| name.parse().ok());
-        Ok(names.chain(heads).collect())
+        Ok(names.chain(starts).collect())
     }
 
-    /// Notes what a step came to; whether what it trained is served from then on: not where the owner has chosen
-    /// another adapter meanwhile.
-    ///
-    /// The pointer is written first: if the process ends in between, the step is still open, and
-    /// recovery writes both again.
+    /// Notes what a step came to.
     pub(crate) async fn finish(
         &self,
-        step: &NewStep,
+        agent: &AgentId,
+        n: u64,
         outcome: StepOutcome,
-    ) -> Result<bool, LogError> {
-        let (log, agent) = (&self.shared.log, &step.agent);
-        let is_served = match &outcome {
-            StepOutcome::Trained { adapter, .. } => {
-                let serve = || log.serve_step(agent, adapter.clone(), step.choice_ms);
-                self.shared.persist(serve).await?
-            }
-            StepOutcome::Released { .. } => false,
-        };
-        let finish = || log.finish_step(agent, step.n, outcome.clone());
+    ) -> Result<(), LogError> {
+        let finish = || self.shared.log.finish_step(agent, n, outcome.clone());
         // It is not open after a failure whose first try was written all the same.
-        self.shared.persist(finish).await?;
-        Ok(is_served)
+        self.shared.persist(finish).await.map(|_| ())
     }
 }

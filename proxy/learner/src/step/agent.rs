@@ -1,14 +1,15 @@
 //! What the training task remembers of one agent between two looks at the log.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use metaclaw_trainer_api::CheckpointName;
 use tokio::time::Instant;
 
+use super::run::RunHandle;
 use crate::{
-    collect::Seen,
-    lineage::{Head, Shape},
-    step::Desk,
+    lineage::{ResumePoint, Shape},
+    samples::Seen,
 };
 
 /// The first rest after a refusal; each further one in a row doubles it.
@@ -24,11 +25,15 @@ const RESTS: ExponentialBuilder = ExponentialBuilder::new()
 #[derive(Debug, Default)]
 pub(crate) struct AgentState {
     /// Its training run.
-    pub(crate) desk: Desk,
+    pub(crate) run: RunHandle,
     /// What its next step continues, and the shape that this was worked out for.
-    pub(crate) head: Option<(Head, Shape)>,
+    pub(crate) resume: Option<(ResumePoint, Shape)>,
     /// What it had to train on at the last look.
     pub(crate) seen: Seen,
+    /// Checkpoints that the server cannot use, or whose weights are no numbers.
+    pub(crate) unfit: BTreeSet<CheckpointName>,
+    /// Failures to settle the step that an earlier process left open.
+    pub(crate) n_unsettled: usize,
     rest: Option<Rest>,
 }
 
@@ -60,13 +65,25 @@ impl AgentState {
             until_ms: now_ms.saturating_add(length_ms),
         });
         // What was known may be what was wrong.
-        self.head = None;
-        self.desk = Desk::default();
+        self.resume = None;
+        self.run = RunHandle::default();
+    }
+
+    /// Nothing goes on from this checkpoint any more.
+    pub(crate) fn set_unfit(&mut self, checkpoint: CheckpointName) {
+        self.unfit.insert(checkpoint);
+        self.resume = None;
+        self.run.at = None;
+    }
+
+    /// Whether the last step was refused as well.
+    pub(crate) fn was_refused(&self) -> bool {
+        self.rest.is_some()
     }
 
     /// A step was made.
-    pub(crate) fn stepped(&mut self, head: Head, shape: Shape) {
-        self.head = Some((head, shape));
+    pub(crate) fn stepped(&mut self, point: ResumePoint, shape: Shape) {
+        self.resume = Some((point, shape));
         self.rest = None;
     }
 

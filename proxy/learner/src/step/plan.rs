@@ -1,14 +1,14 @@
 //! One step, planned in full before anything is touched.
 
 use metaclaw_chat::{AgentId, TurnId};
-use metaclaw_trainer_api::{AdapterName, CheckpointName, DatumError, NameError};
+use metaclaw_trainer_api::{AdapterName, CheckpointName, NameError};
 use metaclaw_turns::NewStep;
 
+use super::{candidate::Candidate, rate};
 use crate::{
-    batch::{Batch, Group},
     config::RlConfig,
-    lineage::{Head, Manifest, Numbers, Shape, names},
-    rate,
+    lineage::{Manifest, Numbers, ResumePoint, Shape, names},
+    samples::{Batch, Group, NoSequence},
 };
 
 /// Everything that a step is made of. Made once; every attempt at it does the same.
@@ -16,7 +16,7 @@ use crate::{
 pub(crate) struct Plan {
     pub(crate) agent: AgentId,
     /// What it continues.
-    pub(crate) head: Head,
+    pub(crate) point: ResumePoint,
     pub(crate) attempt: u32,
     pub(crate) turns: Vec<TurnId>,
     pub(crate) groups: Vec<Group>,
@@ -25,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) hash: String,
     pub(crate) adapter: AdapterName,
     pub(crate) checkpoint: CheckpointName,
+    /// Whether it is of one sample alone.
+    pub(crate) is_one_sample: bool,
     /// Samples of redo and of binary_rl.
     pub(crate) n_samples: (usize, usize),
     /// The mean score of its turns, and the share of good ones.
@@ -34,8 +36,8 @@ pub(crate) struct Plan {
 /// Why a batch cannot become a step.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlanError {
-    #[error("a turn's token ids are no sequence: {0}")]
-    Datum(#[from] DatumError),
+    #[error(transparent)]
+    Sequence(#[from] NoSequence),
     #[error(transparent)]
     Name(#[from] NameError),
 }
@@ -45,15 +47,15 @@ pub(crate) enum PlanError {
 impl Plan {
     pub(crate) fn new(
         agent: &AgentId,
-        head: Head,
+        point: ResumePoint,
         shape: Shape,
         attempt: u32,
         (batch, rl): (&Batch, &RlConfig),
     ) -> Result<Self, PlanError> {
-        let (adapter, checkpoint) = names(agent, &head.lineage, head.n + 1)?;
+        let (adapter, checkpoint) = names(agent, &point.lineage, point.n + 1)?;
         let mut plan = Self {
             agent: agent.clone(),
-            head,
+            point,
             attempt,
             turns: batch.turns(),
             groups: batch.groups(rl)?,
@@ -61,6 +63,7 @@ impl Plan {
             hash: String::new(),
             adapter,
             checkpoint,
+            is_one_sample: batch.is_one_sample(),
             n_samples: batch.counts(),
             rewards: batch.rewards(),
         };
@@ -70,21 +73,21 @@ impl Plan {
 
     /// Its number in the lineage.
     pub(crate) fn n(&self) -> u64 {
-        self.head.n + 1
+        self.point.n + 1
     }
 
     /// What the log writes down before the step begins.
     pub(crate) fn entry(&self) -> NewStep {
         NewStep {
             agent: self.agent.clone(),
-            lineage: self.head.lineage.clone(),
+            lineage: self.point.lineage.clone(),
             n: self.n(),
             attempt: self.attempt,
             turns: self.turns.clone(),
             max_uses: 1,
-            parent: self.head.checkpoint.as_ref().map(ToString::to_string),
+            parent: self.point.checkpoint.as_ref().map(ToString::to_string),
             hash: self.hash.clone(),
-            choice_ms: self.head.choice_ms,
+            choice_ms: self.point.choice_ms,
         }
     }
 
@@ -92,21 +95,34 @@ impl Plan {
     pub(crate) fn manifest(&self, numbers: Numbers) -> Manifest {
         Manifest {
             agent: self.agent.clone(),
-            lineage: self.head.lineage.clone(),
+            lineage: self.point.lineage.clone(),
             n: self.n(),
             turns: self.turns.clone(),
             hash: self.hash.clone(),
-            parent: self.head.checkpoint.clone(),
+            parent: self.point.checkpoint.clone(),
             shape: self.shape.clone(),
             numbers,
         }
     }
 
-    /// The head of the lineage once the step is made.
-    pub(crate) fn after(&self) -> Head {
-        Head {
-            lineage: self.head.lineage.clone(),
+    /// What the attempts at it come to.
+    pub(crate) fn candidate(&self, sha256: Option<String>) -> Candidate {
+        Candidate {
+            agent: self.agent.clone(),
             n: self.n(),
+            adapter: self.adapter.clone(),
+            checkpoint: self.checkpoint.clone(),
+            choice_ms: self.point.choice_ms,
+            sha256,
+        }
+    }
+
+    /// What the step after it continues.
+    pub(crate) fn after(&self) -> ResumePoint {
+        ResumePoint {
+            lineage: self.point.lineage.clone(),
+            n: self.n(),
+            steps: self.point.steps + 1,
             checkpoint: Some(self.checkpoint.clone()),
             choice_ms: None,
         }
@@ -118,7 +134,7 @@ impl Plan {
         let by_size = || rate::for_size(n_params.unwrap_or(f64::INFINITY));
         rate::warmed_up(
             rl.learning_rate.unwrap_or_else(by_size),
-            self.n(),
+            self.point.steps + 1,
             rl.warmup_steps,
         )
     }
@@ -132,7 +148,7 @@ impl Plan {
         add(self.checkpoint.as_str());
         add(&self.attempt.to_string());
         add(self
-            .head
+            .point
             .checkpoint
             .as_ref()
             .map_or("", |name| name.as_str()));
@@ -141,9 +157,9 @@ impl Plan {
         }
         for group in &self.groups {
             add(group.loss.as_str());
-            for datum in &group.datums {
+            for sequence in &group.sequences {
                 // Of numbers, ids and lists only, which JSON can hold.
-                add(&serde_json::to_string(datum).unwrap_or_default());
+                add(&serde_json::to_string(&sequence.datum).unwrap_or_default());
             }
         }
         hasher.finalize().to_hex().to_string()

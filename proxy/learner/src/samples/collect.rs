@@ -8,22 +8,25 @@ use std::{
 use metaclaw_chat::{AgentId, Score, TurnId, now_ms};
 use metaclaw_turns::{LogError, StateKind, StreamEnd, Turn, TurnFilter, TurnState};
 
-use crate::{
+use super::{
     advantage::{MEMORY, baseline},
-    batch::{Baselines, Correction, Samples},
-    sample::{Fate, Rules, fates, is_tool_turn, reason, score},
-    shared::Shared,
+    baselines::Baselines,
+    decision::{Rules, SampleDecision, decisions},
+    reason,
+    turns::{is_tool_turn, score},
+    waiting::{Correction, Samples},
 };
+use crate::{lineage::BaseModel, shared::Shared};
 
 /// Turns of a list in which the last verdicts are looked for.
 const LOOK_BACK: usize = 400;
 
 /// What an agent has to train on, and the base model that it was sampled from. Turns of no use are spent on the way.
-pub(crate) async fn samples(
+pub(crate) async fn collect(
     shared: &Shared,
     seen: &mut Seen,
     agent: &AgentId,
-) -> Result<(Samples, Option<String>), LogError> {
+) -> Result<(Samples, Option<BaseModel>), LogError> {
     let free = free_turns(shared, seen, agent).await?;
     let without_ids = shared.without_ids();
     let rules = Rules {
@@ -34,14 +37,18 @@ pub(crate) async fn samples(
     };
     let mut found = Vec::new();
     for session in free.sessions.values() {
-        for fate in fates(session.iter().map(|turn| &**turn), rules) {
-            if !fate.concerns().iter().all(|id| free.judged.contains(id)) {
+        for decision in decisions(session.iter().map(|turn| &**turn), rules) {
+            if !decision
+                .concerns()
+                .iter()
+                .all(|id| free.judged.contains(id))
+            {
                 continue;
             }
-            if let Fate::Spend(id, why) = fate {
+            if let SampleDecision::Spend(id, why) = decision {
                 shared.spend(id, why).await?;
             } else {
-                found.extend(taken(&fate, session));
+                found.extend(taken(&decision, session));
             }
         }
     }
@@ -119,15 +126,15 @@ async fn failures_behind(
 #[derive(Debug, Default)]
 pub(crate) struct Seen(BTreeMap<TurnId, Arc<Turn>>);
 
-fn taken(fate: &Fate, session: &[Arc<Turn>]) -> Option<Sample> {
+fn taken(decision: &SampleDecision, session: &[Arc<Turn>]) -> Option<Sample> {
     let turn = |id: &TurnId| session.iter().find(|turn| turn.id == *id).cloned();
-    match fate {
-        Fate::Redo { failed, accepted } => Some(Sample::Correction(Correction {
+    match decision {
+        SampleDecision::Redo { failed, accepted } => Some(Sample::Correction(Correction {
             failed: turn(failed)?,
             accepted: turn(accepted)?,
         })),
-        Fate::Verdict(id) => Some(Sample::Verdict(turn(id)?)),
-        Fate::Wait | Fate::Spend(..) => None,
+        SampleDecision::Verdict(id) => Some(Sample::Verdict(turn(id)?)),
+        SampleDecision::Wait | SampleDecision::Spend(..) => None,
     }
 }
 
@@ -135,12 +142,13 @@ fn taken(fate: &Fate, session: &[Arc<Turn>]) -> Option<Sample> {
 async fn of_one_base(
     shared: &Shared,
     mut found: Vec<Sample>,
-) -> Result<(Samples, Option<String>), LogError> {
+) -> Result<(Samples, Option<BaseModel>), LogError> {
     found.sort_by_key(Sample::ended_ms);
-    let base = found.last().and_then(Sample::base).map(str::to_owned);
+    let base = found.last().and_then(Sample::base);
     let mut samples = Samples::default();
     for sample in found {
-        if sample.base() != base.as_deref() {
+        let of = sample.base().zip(base.as_ref());
+        if of.is_none_or(|(own, newest)| !own.is(newest)) {
             for id in sample.turns() {
                 shared.spend(id, reason::OTHER_BASE).await?;
             }
@@ -237,11 +245,8 @@ impl Sample {
         self.last().meta.ended_ms
     }
 
-    fn base(&self) -> Option<&str> {
-        self.last()
-            .tokens
-            .as_ref()
-            .map(|tokens| tokens.base.as_str())
+    fn base(&self) -> Option<BaseModel> {
+        self.last().tokens.as_ref().map(BaseModel::of)
     }
 
     fn turns(&self) -> Vec<TurnId> {

@@ -80,17 +80,20 @@ fn every_sample_counts_alike_however_long() {
         corrections: vec![correction(0, 2), correction(2, 8)],
         ..Samples::default()
     };
-    let batch = samples.batch(&rl, Baselines::default(), 4);
+    let batch = Batch::new(&samples, &rl, Baselines::default(), 4);
     assert_eq!(batch.turns().len(), 4);
     assert_eq!(batch.losses(), [LossFn::CrossEntropy]);
     let groups = batch.groups(&rl).unwrap();
-    for datum in &groups[0].datums {
-        let weights = datum.parts().weights.clone().unwrap();
+    for sequence in &groups[0].sequences {
+        let weights = sequence.datum.parts().weights.clone().unwrap();
         let sum: f32 = weights.values().iter().sum();
         assert!((sum - 1.0).abs() < 1e-6, "w / B = 2 / 2: {sum}");
     }
     // The failed turn's prompt, the accepted turn's reply.
-    assert_eq!(groups[0].datums[0].parts().model_input_tokens, [100, 1, 0]);
+    assert_eq!(
+        groups[0].sequences[0].datum.parts().model_input_tokens,
+        [100, 1, 0]
+    );
 }
 
 #[test]
@@ -100,7 +103,7 @@ fn two_methods_are_two_calls_and_a_turn_is_taken_once() {
         corrections: vec![correction(0, 2)],
         verdicts: vec![turn(5, Score::Bad, 4)],
     };
-    let batch = samples.batch(&rl, Baselines::default(), 4);
+    let batch = Batch::new(&samples, &rl, Baselines::default(), 4);
     assert_eq!(batch.counts(), (1, 3));
     assert_eq!(batch.turns().len(), 3);
     let groups = batch.groups(&rl).unwrap();
@@ -109,9 +112,18 @@ fn two_methods_are_two_calls_and_a_turn_is_taken_once() {
         batch.losses()
     );
     let sums: Vec<f32> = groups[1]
-        .datums
+        .sequences
         .iter()
-        .map(|datum| datum.parts().advantages.as_ref().unwrap().iter().sum())
+        .map(|sequence| {
+            sequence
+                .datum
+                .parts()
+                .advantages
+                .as_ref()
+                .unwrap()
+                .iter()
+                .sum()
+        })
         .collect();
     // w A / B = 0.6 · (-1, -1, +1) / 3, the verdict's own turn first.
     for (sum, expected) in sums.iter().zip([-0.2, -0.2, 0.2]) {
@@ -131,7 +143,7 @@ fn what_is_as_good_as_usual_teaches_nothing() {
         tool: 0.0,
         chat: 0.95,
     };
-    let batch = samples.batch(&rl, usual, 4);
+    let batch = Batch::new(&samples, &rl, usual, 4);
     assert_eq!(
         batch.spent,
         [(TurnId { session: 1, seq: 0 }, reason::NO_ADVANTAGE)]
@@ -141,7 +153,7 @@ fn what_is_as_good_as_usual_teaches_nothing() {
         verdicts: vec![turn(0, Score::Good, 1)],
         ..Samples::default()
     };
-    assert!(saturated.batch(&rl, usual, 4).is_empty());
+    assert!(Batch::new(&saturated, &rl, usual, 4).is_empty());
 }
 
 #[test]
@@ -151,9 +163,46 @@ fn a_limit_holds_for_each_method() {
         corrections: (0..6).map(|i| correction(2 * i, 1)).collect(),
         ..Samples::default()
     };
-    assert_eq!(samples.batch(&rl, Baselines::default(), 4).counts(), (4, 0));
     assert_eq!(
-        samples.batch(&rl, Baselines::default(), 64).counts(),
+        Batch::new(&samples, &rl, Baselines::default(), 4).counts(),
+        (4, 0)
+    );
+    assert_eq!(
+        Batch::new(&samples, &rl, Baselines::default(), 64).counts(),
         (6, 0)
     );
+}
+
+#[test]
+fn a_batch_goes_on_without_what_is_set_aside() {
+    let rl = config(json!({"method": "redo+binary_rl"}));
+    let samples = Samples {
+        corrections: vec![correction(0, 2), correction(2, 2)],
+        verdicts: vec![turn(9, Score::Bad, 2)],
+    };
+    let batch = Batch::new(&samples, &rl, Baselines::default(), 4);
+    assert_eq!(batch.counts(), (2, 5));
+    let id = |seq| TurnId { session: 1, seq };
+    // A correction needs both of its turns; the verdict of the other one stays.
+    let rest = batch.without(&[id(1)]);
+    assert_eq!(rest.counts(), (1, 4));
+    assert_eq!(rest.turns(), [0, 2, 3, 9].map(id));
+    let [first, second] = batch.halves();
+    assert_eq!((first.counts(), second.counts()), ((1, 2), (1, 3)));
+    assert!(first.is_one_sample() && !second.is_one_sample());
+    let [none, alone] = first.halves();
+    assert!(none.is_empty());
+    assert_eq!(alone.turns(), [0, 1].map(id));
+}
+
+#[test]
+fn a_sample_that_is_no_sequence_is_named() {
+    let rl = config(json!({"method": "redo"}));
+    let samples = Samples {
+        corrections: vec![correction(0, 2), correction(2, 0)],
+        ..Samples::default()
+    };
+    let batch = Batch::new(&samples, &rl, Baselines::default(), 4);
+    let turns = batch.groups(&rl).unwrap_err().turns;
+    assert_eq!(turns, [2, 3].map(|seq| TurnId { session: 1, seq }));
 }

@@ -1,5 +1,5 @@
 use metaclaw_chat::{AgentId, ChainHash, JudgedBy, Message, Verdict};
-use metaclaw_turns::{Request, Served, TurnMeta};
+use metaclaw_turns::{Request, Served, StreamEnd, Tokens, TurnKind, TurnMeta};
 use serde_json::json;
 
 use super::*;
@@ -78,11 +78,11 @@ fn pending(seq: u32, parent: Option<u32>) -> Turn {
     turn(seq, parent, None, "just said")
 }
 
-fn with(methods: &str, turns: &[Turn]) -> Vec<Fate> {
+fn with(methods: &str, turns: &[Turn]) -> Vec<SampleDecision> {
     let methods: Methods = serde_json::from_value(json!(methods)).unwrap();
     let gone = BTreeSet::from([id(9)]);
     let max_age = Duration::from_secs(14 * 24 * 3_600);
-    fates(
+    decisions(
         turns,
         Rules {
             methods: &methods,
@@ -93,19 +93,19 @@ fn with(methods: &str, turns: &[Turn]) -> Vec<Fate> {
     )
 }
 
-fn redo(turns: &[Turn]) -> Vec<Fate> {
+fn redo(turns: &[Turn]) -> Vec<SampleDecision> {
     with("redo", turns)
 }
 
-fn pair(failed: u32, accepted: u32) -> Fate {
-    Fate::Redo {
+fn pair(failed: u32, accepted: u32) -> SampleDecision {
+    SampleDecision::Redo {
         failed: id(failed),
         accepted: id(accepted),
     }
 }
 
-fn spend(seq: u32, why: &'static str) -> Fate {
-    Fate::Spend(id(seq), why)
+fn spend(seq: u32, why: &'static str) -> SampleDecision {
+    SampleDecision::Spend(id(seq), why)
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn after_several_failures_the_first_is_corrected() {
     assert_eq!(redo(&turns), [pair(0, 2), spend(1, reason::NOT_CORRECTED)]);
     assert_eq!(
         with("redo+binary_rl", &turns),
-        [pair(0, 2), Fate::Verdict(id(1))]
+        [pair(0, 2), SampleDecision::Verdict(id(1))]
     );
 }
 
@@ -135,10 +135,13 @@ fn one_correction_is_used_once() {
 
 #[test]
 fn a_failed_turn_waits_for_the_verdict_on_its_correction() {
-    assert_eq!(redo(&[bad(0, None), pending(1, Some(0))]), [Fate::Wait]);
+    assert_eq!(
+        redo(&[bad(0, None), pending(1, Some(0))]),
+        [SampleDecision::Wait]
+    );
     assert_eq!(
         redo(&[bad(0, None), bad(1, Some(0)), pending(2, Some(1))]),
-        [Fate::Wait, Fate::Wait]
+        [SampleDecision::Wait, SampleDecision::Wait]
     );
     let unclear = turn(1, Some(0), Some(Score::Unclear), "x");
     assert_eq!(
@@ -153,7 +156,10 @@ fn a_failed_turn_waits_for_the_verdict_on_its_correction() {
         [spend(0, reason::NOT_CORRECTED)]
     );
     // And an accepted one for the verdict on what it may have corrected.
-    assert_eq!(redo(&[pending(0, None), good(1, Some(0))]), [Fate::Wait]);
+    assert_eq!(
+        redo(&[pending(0, None), good(1, Some(0))]),
+        [SampleDecision::Wait]
+    );
 }
 
 #[test]
@@ -162,7 +168,7 @@ fn both_wait_for_ids_that_may_still_come() {
     late.tokens = None;
     assert_eq!(
         redo(&[bad(0, None), late.clone()]),
-        [Fate::Wait, Fate::Wait]
+        [SampleDecision::Wait, SampleDecision::Wait]
     );
     late.meta.ended_ms = NOW - 3_600_000;
     assert_eq!(
@@ -237,7 +243,7 @@ fn only_replies_from_near_the_policy_itself_are_pushed_by_their_verdict() {
         let mut turn = good(0, None);
         turn.request.params = params.as_object().unwrap().clone();
         let expected = if fair {
-            Fate::Verdict(id(0))
+            SampleDecision::Verdict(id(0))
         } else {
             spend(0, reason::BAD_SAMPLING)
         };

@@ -1,0 +1,236 @@
+//! Where an agent's next step starts.
+
+use std::{
+    collections::BTreeSet,
+    hash::{BuildHasher, Hasher, RandomState},
+};
+
+use metaclaw_trainer_api::CheckpointName;
+use metaclaw_turns::{Choice, Step, StepOutcome};
+
+use super::manifest::{Known, Shape, name};
+
+/// Hex digits of a lineage.
+const DIGITS: usize = 8;
+
+/// What an agent's next step continues.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ResumePoint {
+    pub(crate) lineage: String,
+    /// Steps that the lineage has.
+    pub(crate) n: u64,
+    /// Optimiser steps behind it, those of the lineages before among them.
+    pub(crate) steps: u64,
+    /// The checkpoint to start from; none is a fresh adapter.
+    pub(crate) checkpoint: Option<CheckpointName>,
+    /// When the owner chose to start from there; none where the lineage goes on by itself.
+    pub(crate) choice_ms: Option<u64>,
+}
+
+/// What was found out about where to start.
+#[derive(Debug)]
+pub(crate) struct Resumed {
+    pub(crate) point: ResumePoint,
+    /// Why it is not where the agent's last step ended, if something that was learned is not continued.
+    pub(crate) lost: Option<String>,
+}
+
+/// What the next step has to fit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) shape: &'a Shape,
+    /// Checkpoints that turned out not to be of use, whatever they say.
+    pub(crate) unfit: &'a BTreeSet<CheckpointName>,
+}
+
+// === impl ResumePoint ===
+
+impl ResumePoint {
+    /// A fresh lineage that starts from nothing.
+    pub(crate) fn from_nothing() -> Self {
+        Self::fresh(None)
+    }
+
+    /// A fresh lineage that starts from a checkpoint of another.
+    fn fresh(checkpoint: Option<&Known>) -> Self {
+        // Random keys are what std has of randomness; two lineages of one agent must differ, no more.
+        let random = RandomState::new().build_hasher().finish();
+        Self {
+            lineage: format!("{random:016x}")[..DIGITS].to_owned(),
+            n: 0,
+            steps: checkpoint.map_or(0, |known| known.steps),
+            checkpoint: checkpoint.map(|known| known.name.clone()),
+            choice_ms: None,
+        }
+    }
+
+    /// The seed of the first weights: the same for every attempt at the first step.
+    pub(crate) fn seed(&self) -> u64 {
+        u64::from_str_radix(&self.lineage, 16).unwrap_or(0)
+    }
+}
+
+// === impl Resumed ===
+
+impl Resumed {
+    /// A fresh lineage from the adapter that the owner chose: its checkpoint has the same name. Where the server
+    /// lists its checkpoints (`known`) and has none of that name and shape, from nothing. Turns that later steps
+    /// of the old lineage took stay trained: what went too far is not learned again.
+    pub(crate) fn chosen(choice: &Choice, known: Option<&[Known]>, wanted: Wanted<'_>) -> Self {
+        let mut point = ResumePoint::from_nothing();
+        point.choice_ms = Some(choice.at_ms);
+        let mut lost = None;
+        if let Some(chosen) = &choice.adapter {
+            let found = known.and_then(|known| wanted.find(known, chosen));
+            point.steps = found.map_or(0, |found| found.steps);
+            point.checkpoint = match known {
+                Some(_) => found.map(|found| found.name.clone()),
+                None => chosen.parse().ok().filter(|it| !wanted.unfit.contains(it)),
+            };
+            if point.checkpoint.is_none() {
+                lost = Some(wanted.why_not(known.unwrap_or_default(), chosen));
+            }
+        }
+        Self { point, lost }
+    }
+
+    /// What an agent's next step continues, by its steps in the log and the server's checkpoints.
+    ///
+    /// The lineage of its newest step, if that was made, its checkpoint is there and is the last one. After a step
+    /// that was released another lineage starts where that step did: what it asked the server to write may still
+    /// come, and names that nobody else has cannot be written over. Only what the log knows as trained is started
+    /// from: the turns of other checkpoints are free, and would be learned twice. Where a checkpoint cannot be used,
+    /// the one before it is looked at, and where none can be, the next step starts from nothing.
+    pub(crate) fn of(steps: &[Step], checkpoints: &[Known], wanted: Wanted<'_>) -> Self {
+        let Some(newest) = steps.iter().max_by_key(|step| step.taken_ms) else {
+            return Self {
+                point: ResumePoint::from_nothing(),
+                lost: None,
+            };
+        };
+        let last = last_of(steps, &newest.begun.lineage);
+        let end = last.map_or(newest.begun.parent.as_deref(), trained_as);
+        let line = Line { steps, checkpoints };
+        let start = line.usable(end, wanted);
+        let lost = end.filter(|end| start.is_none_or(|start| start.name.as_str() != *end));
+        let lost = lost.map(|end| wanted.why_not(checkpoints, end));
+        let goes_on = lost.is_none() && !line.is_ahead(newest) && trained_as(newest).is_some();
+        let point = match start.filter(|_| goes_on) {
+            Some(start) => ResumePoint {
+                lineage: newest.begun.lineage.clone(),
+                n: newest.begun.n,
+                steps: start.steps,
+                checkpoint: Some(start.name.clone()),
+                choice_ms: None,
+            },
+            None => ResumePoint::fresh(start),
+        };
+        Self { point, lost }
+    }
+
+    /// The same by the log alone, for a server that cannot list its checkpoints.
+    pub(crate) fn by_log(steps: &[Step], wanted: Wanted<'_>) -> Self {
+        let trained = steps.iter().filter(|step| trained_as(step).is_some());
+        let mut point = ResumePoint::from_nothing();
+        let mut lost = None;
+        if let Some(last) = trained.max_by_key(|step| (step.taken_ms, step.begun.n)) {
+            let begun = &last.begun;
+            match name(&begun.agent, &begun.lineage, begun.n).parse::<CheckpointName>() {
+                Ok(checkpoint) if !wanted.unfit.contains(&checkpoint) => {
+                    point.lineage.clone_from(&begun.lineage);
+                    (point.n, point.steps) = (begun.n, begun.n);
+                    point.checkpoint = Some(checkpoint);
+                }
+                Ok(checkpoint) => lost = Some(wanted.why_not(&[], checkpoint.as_str())),
+                Err(error) => lost = Some(error.to_string()),
+            }
+        }
+        Self { point, lost }
+    }
+}
+
+// === impl Wanted ===
+
+impl Wanted<'_> {
+    /// The checkpoint of this name, if a step of the shape can start from it.
+    fn find<'k>(self, known: &'k [Known], name: &str) -> Option<&'k Known> {
+        let mut known = known.iter();
+        known.find(|it| it.name.as_str() == name && self.takes(it))
+    }
+
+    fn takes(self, known: &Known) -> bool {
+        !self.unfit.contains(&known.name) && known.manifest.shape.fits(self.shape)
+    }
+
+    /// Why a checkpoint is not started from.
+    fn why_not(self, known: &[Known], name: &str) -> String {
+        match known.iter().find(|it| it.name.as_str() == name) {
+            Some(known) if !known.manifest.shape.fits(self.shape) => {
+                self.shape.change_from(&known.manifest.shape)
+            }
+            None if !self.unfit.iter().any(|unfit| unfit.as_str() == name) => {
+                format!("the training server has no checkpoint {name}")
+            }
+            Some(_) | None => format!("the training server cannot use its checkpoint {name}"),
+        }
+    }
+}
+
+/// What the log and the server know of an agent's steps.
+struct Line<'a> {
+    steps: &'a [Step],
+    checkpoints: &'a [Known],
+}
+
+// === impl Line ===
+
+impl<'a> Line<'a> {
+    /// The checkpoint of this name or, where it cannot be used, the nearest one before it that can.
+    fn usable(&self, end: Option<&'a str>, wanted: Wanted<'_>) -> Option<&'a Known> {
+        let mut at = end;
+        // Parents are older than their children; what is written otherwise ends here.
+        for _ in 0..=self.steps.len() {
+            let name = at?;
+            let step = self
+                .steps
+                .iter()
+                .find(|step| trained_as(step) == Some(name));
+            let is_its =
+                |known: &&Known| step.is_none_or(|step| step.begun.hash == known.manifest.hash);
+            if let Some(known) = wanted.find(self.checkpoints, name).filter(is_its) {
+                return Some(known);
+            }
+            let of_log = step.and_then(|step| step.begun.parent.as_deref());
+            let listed = self.checkpoints.iter().find(|it| it.name.as_str() == name);
+            let listed = listed.and_then(|known| known.manifest.parent.as_ref());
+            at = of_log.or(listed.map(CheckpointName::as_str));
+        }
+        None
+    }
+
+    /// Whether the server has checkpoints of the lineage that the log knows nothing of.
+    fn is_ahead(&self, newest: &Step) -> bool {
+        let own = &newest.begun;
+        let mut ahead = self.checkpoints.iter().map(|known| &known.manifest);
+        ahead.any(|it| it.agent == own.agent && it.lineage == own.lineage && it.n > own.n)
+    }
+}
+
+/// The last step of a lineage that was made.
+fn last_of<'a>(steps: &'a [Step], lineage: &str) -> Option<&'a Step> {
+    let made = steps
+        .iter()
+        .filter(|step| step.begun.lineage == lineage && trained_as(step).is_some());
+    made.max_by_key(|step| step.begun.n)
+}
+
+/// The checkpoint of a step that was made.
+fn trained_as(step: &Step) -> Option<&str> {
+    match &step.outcome {
+        Some(StepOutcome::Trained { checkpoint, .. }) => Some(checkpoint),
+        Some(StepOutcome::Released { .. }) | None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

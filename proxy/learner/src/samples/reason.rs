@@ -1,0 +1,23 @@
+//! Why a turn is never trained on: the funnel's reasons.
+
+pub(crate) const SIDE: &str = "side turn";
+pub(crate) const INCOMPLETE: &str = "reply incomplete";
+pub(crate) const NO_RULE: &str = "no rule fits";
+pub(crate) const NO_VOTE: &str = "no vote could be read";
+pub(crate) const UNCLEAR: &str = "verdict unclear";
+pub(crate) const NOT_POLICY: &str = "not answered by the policy model";
+pub(crate) const NO_IDS: &str = "token ids were not kept";
+pub(crate) const MASKED: &str = "a secret in it was masked: no token ids are kept";
+pub(crate) const TOO_OLD: &str = "older than rl.max_age";
+pub(crate) const NOT_CORRECTED: &str = "failed, and no correction was accepted";
+pub(crate) const ACCEPTED: &str = "accepted, and no correction";
+pub(crate) const BAD_SAMPLING: &str = "sampled too cold, too hot or cut off";
+pub(crate) const NO_ADVANTAGE: &str = "as good as usual: no advantage";
+pub(crate) const OTHER_BASE: &str = "sampled from another base model";
+/// By name, or alone.
+pub(crate) const REFUSED: &str = "refused by the training server";
+/// Alone, while it could train on something else.
+pub(crate) const FAILS: &str = "the training server fails at it";
+pub(crate) const TOO_LONG: &str = "longer than the training server has memory for";
+pub(crate) const LOSS_NOT_FINITE: &str = "its loss is no number";
+pub(crate) const GRADIENT_NOT_FINITE: &str = "its gradient is no number";

@@ -1,0 +1,118 @@
+//! Where the tasks write down what they do, and whoever asks reads it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use metaclaw_chat::{AgentId, Score};
+
+use super::report::{BeganAnew, JudgingStatus, Phase, StepReport};
+use crate::{counts::LearnerCounts, judge::AskFailed};
+
+/// Where the tasks write down what they do.
+#[derive(Debug, Default)]
+pub(crate) struct StatusCell(Mutex<Notes>);
+
+/// What was written down.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Notes {
+    pub(crate) judging: JudgingStatus,
+    pub(crate) phase: Phase,
+    pub(crate) agents: BTreeMap<AgentId, AgentNotes>,
+    counts: LearnerCounts,
+}
+
+/// What was written down about one agent.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AgentNotes {
+    pub(crate) counts: (usize, usize),
+    pub(crate) last_step: Option<StepReport>,
+    pub(crate) began_anew: Option<BeganAnew>,
+    pub(crate) last_window_ms: Option<u64>,
+}
+
+// === impl StatusCell ===
+
+impl StatusCell {
+    /// All of it.
+    pub(crate) fn read(&self) -> Notes {
+        self.notes().clone()
+    }
+
+    /// What was counted, and what waits.
+    pub(crate) fn totals(&self) -> LearnerCounts {
+        let notes = self.notes();
+        let samples = notes.agents.values().map(|agent| agent.counts);
+        let (n_redo, n_binary_rl) = samples.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        LearnerCounts {
+            n_waiting: notes.judging.waiting,
+            n_redo,
+            n_binary_rl,
+            ..notes.counts
+        }
+    }
+
+    pub(crate) fn judged(&self, score: Score) {
+        self.notes().counts.judged(score);
+    }
+
+    pub(crate) fn refused(&self) {
+        self.notes().counts.n_refused += 1;
+    }
+
+    pub(crate) fn judging(&self, waiting: usize) {
+        self.notes().judging.waiting = waiting;
+    }
+
+    pub(crate) fn judge_failed(&self, failed: &AskFailed) {
+        let why = Some(failed.why.clone());
+        let mut notes = self.notes();
+        if notes.judging.failing != why {
+            tracing::warn!(why = failed.why, "the judge does not answer; turns wait");
+            notes.judging.failing = why;
+        }
+    }
+
+    pub(crate) fn judge_answered(&self) {
+        self.notes().judging.failing = None;
+    }
+
+    pub(crate) fn phase(&self, phase: Phase) {
+        let mut notes = self.notes();
+        if notes.phase != phase {
+            tracing::debug!(?phase, "training");
+            notes.phase = phase;
+        }
+    }
+
+    pub(crate) fn counts(&self, agent: &AgentId, counts: (usize, usize)) {
+        self.notes().agent(agent).counts = counts;
+    }
+
+    pub(crate) fn window(&self, agent: &AgentId, now_ms: u64) {
+        self.notes().agent(agent).last_window_ms = Some(now_ms);
+    }
+
+    pub(crate) fn stepped(&self, report: &StepReport) {
+        let mut notes = self.notes();
+        notes.counts.n_steps += 1;
+        notes.agent(&report.agent).last_step = Some(report.clone());
+    }
+
+    pub(crate) fn began_anew(&self, agent: &AgentId, why: &str, at_ms: u64) {
+        let why = why.to_owned();
+        self.notes().agent(agent).began_anew = Some(BeganAnew { why, at_ms });
+    }
+
+    /// A panic elsewhere leaves notes usable: each change is one assignment.
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Notes {
+    fn agent(&mut self, agent: &AgentId) -> &mut AgentNotes {
+        self.agents.entry(agent.clone()).or_default()
+    }
+}

@@ -1,0 +1,90 @@
+//! What is told of judging, of the training task and of its steps.
+
+use metaclaw_chat::AgentId;
+use serde::Serialize;
+
+use crate::lineage::Numbers;
+
+/// How judging goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct JudgingStatus {
+    /// Turns that wait for a verdict.
+    pub waiting: usize,
+    /// Why the judge does not answer, while it does not.
+    pub failing: Option<String>,
+}
+
+/// What the training task does.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Phase {
+    /// No batch is ready.
+    #[default]
+    Collecting,
+    /// A batch is ready, and mode `auto` trains none by itself before a gate stands between training and serving.
+    AwaitingRequest,
+    /// The training server does not answer, or does not do what it is asked.
+    WaitingForTrainer {
+        /// Why.
+        why: String,
+    },
+    /// A step is being made.
+    Stepping {
+        /// Whose.
+        agent: AgentId,
+        /// Its number in the lineage.
+        n: u64,
+        /// Since when, in Unix milliseconds.
+        since_ms: u64,
+    },
+    /// The training server refused a step; it is tried again later.
+    Resting {
+        /// Whose.
+        agent: AgentId,
+        /// What it said.
+        why: String,
+        /// When it is tried again, in Unix milliseconds.
+        until_ms: u64,
+    },
+    /// There is no training server: weights do not learn.
+    Off,
+}
+
+/// One step that was made.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StepReport {
+    /// Whose.
+    pub agent: AgentId,
+    /// The lineage of its checkpoints.
+    pub lineage: String,
+    /// Its number there, from 1.
+    pub n: u64,
+    /// The adapter that it made.
+    pub adapter: String,
+    /// Samples of redo.
+    pub n_redo: usize,
+    /// Samples of binary_rl.
+    pub n_binary_rl: usize,
+    /// Turns that it took.
+    pub n_turns: usize,
+    /// The mean score of its turns.
+    pub mean_reward: f32,
+    /// The share of good ones among them.
+    pub success_rate: f32,
+    /// What it measured.
+    #[serde(flatten)]
+    pub numbers: Numbers,
+    /// From taking its turns to serving its adapter.
+    pub seconds: f64,
+    /// When it ended, in Unix milliseconds.
+    pub ended_ms: u64,
+}
+
+/// That something which was learned is not continued.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BeganAnew {
+    /// Why: the base model or the adapter's shape has changed, or a checkpoint is gone or of no use.
+    pub why: String,
+    /// When, in Unix milliseconds.
+    pub at_ms: u64,
+}

@@ -1,0 +1,113 @@
+//! The calls that a step's sequences go in: none takes too long, and one that fails is halved.
+
+use std::ops::Range;
+
+use metaclaw_chat::TurnId;
+
+use crate::samples::{Group, Sequence};
+
+/// One forward_backward call: some sequences of one group. The gradients of all calls of a step add up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Call {
+    pub(crate) group: usize,
+    range: Range<usize>,
+}
+
+/// Cuts groups into calls of at most so many tokens; what is longer alone is alone.
+pub(crate) fn cut(groups: &[Group], most_tokens: usize) -> Vec<Call> {
+    let mut calls: Vec<Call> = Vec::new();
+    for (group, sequences) in groups.iter().enumerate() {
+        let mut room = 0;
+        for (at, sequence) in sequences.sequences.iter().enumerate() {
+            let n_tokens = sequence.n_tokens();
+            match calls.last_mut() {
+                Some(call) if call.group == group && n_tokens <= room => {
+                    call.range.end = at + 1;
+                    room -= n_tokens;
+                }
+                Some(_) | None => {
+                    let range = at..at + 1;
+                    calls.push(Call { group, range });
+                    room = most_tokens.saturating_sub(n_tokens);
+                }
+            }
+        }
+    }
+    calls
+}
+
+/// Makes two calls of one; false where it has one sequence alone.
+pub(crate) fn halve(calls: &mut Vec<Call>, at: usize) -> bool {
+    let Some(call) = calls.get_mut(at).filter(|call| call.range.len() > 1) else {
+        return false;
+    };
+    let middle = call.range.start + call.range.len() / 2;
+    let second = Call {
+        group: call.group,
+        range: middle..call.range.end,
+    };
+    call.range.end = middle;
+    calls.insert(at + 1, second);
+    true
+}
+
+// === impl Call ===
+
+impl Call {
+    /// What it carries.
+    pub(crate) fn sequences<'a>(&self, groups: &'a [Group]) -> &'a [Sequence] {
+        let group = groups.get(self.group);
+        let sequences = group.and_then(|group| group.sequences.get(self.range.clone()));
+        sequences.unwrap_or_default()
+    }
+
+    /// The turns of its `at`th sequence.
+    pub(crate) fn turns(&self, groups: &[Group], at: usize) -> Option<Vec<TurnId>> {
+        self.sequences(groups).get(at).map(|it| it.turns.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metaclaw_trainer_api::{Datum, LossFn};
+
+    use super::*;
+
+    fn group(lengths: &[usize]) -> Group {
+        let sequence = |n: &usize| Sequence {
+            datum: Datum::cross_entropy(vec![1; *n], vec![1; *n], vec![1.0; *n]).unwrap(),
+            turns: Vec::new(),
+        };
+        Group {
+            loss: LossFn::CrossEntropy,
+            sequences: lengths.iter().map(sequence).collect(),
+        }
+    }
+
+    fn shown(calls: &[Call]) -> Vec<(usize, Range<usize>)> {
+        let shown = |call: &Call| (call.group, call.range.clone());
+        calls.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn a_call_has_one_loss_and_no_more_tokens_than_it_may() {
+        let groups = [group(&[4, 4, 4, 20, 1]), group(&[2])];
+        let calls = cut(&groups, 10);
+        let expected = [(0, 0..2), (0, 2..3), (0, 3..4), (0, 4..5), (1, 0..1)];
+        assert_eq!(shown(&calls), expected);
+        assert_eq!(shown(&cut(&groups, 1_000)), [(0, 0..5), (1, 0..1)]);
+        let n: usize = calls.iter().map(|call| call.sequences(&groups).len()).sum();
+        assert_eq!(n, 6);
+    }
+
+    #[test]
+    fn halves_come_down_to_one_alone() {
+        let mut calls = cut(&[group(&[1, 1, 1])], 10);
+        assert!(halve(&mut calls, 0));
+        assert_eq!(shown(&calls), [(0, 0..1), (0, 1..3)]);
+        assert!(!halve(&mut calls, 0));
+        assert!(halve(&mut calls, 1));
+        assert_eq!(shown(&calls), [(0, 0..1), (0, 1..2), (0, 2..3)]);
+        assert!(!halve(&mut calls, 3), "there is none");
+    }
+}

@@ -1,0 +1,156 @@
+//! Settling the steps that an earlier process left open, before their agents train anything else.
+//!
+//! A checkpoint with the step's hash means that the step was made: its turns are trained and its
+//! adapter is promoted. Without one, or with one that cannot be used, it was not: its turns are free again, and the
+//! next step starts from a checkpoint that the log knows. Each agent is settled apart.
+
+use metaclaw_chat::AgentId;
+use metaclaw_trainer_api::AdapterName;
+use metaclaw_turns::{LogError, Step, StepOutcome};
+
+use super::{
+    candidate::Candidate, context::TrainingContext, error::StepError, promotion::conclude,
+    runner::StepRunner,
+};
+use crate::{
+    error::TrainError,
+    lineage::{Known, ResumePoint},
+    shared::Shared,
+};
+
+/// Failures to settle a step that may pass, before it counts as not made.
+const MOST_FAILURES: usize = 5;
+
+/// The settling of one step that was left open.
+struct Recovery<'a> {
+    context: &'a mut TrainingContext,
+    runner: &'a StepRunner,
+    step: &'a Step,
+}
+
+/// Settles the open steps, each for itself; whether there are none left.
+///
+/// # Errors
+/// [`TrainError::NoTrainer`] while the checkpoints cannot be asked.
+pub(crate) async fn recover(context: &mut TrainingContext) -> Result<bool, TrainError> {
+    let shared = &context.shared;
+    let open = shared.persist(|| shared.log.open_steps()).await?;
+    if open.is_empty() {
+        return Ok(true);
+    }
+    let runner = &context.runner().await?;
+    // Answered only after whatever the earlier process had asked to be written.
+    let checkpoints = runner.checkpoints().await;
+    let checkpoints = checkpoints.map_err(|error| context.no_trainer(&error))?;
+    let checkpoints = checkpoints.unwrap_or_default();
+    let mut all = true;
+    for step in &open {
+        let made = checkpoints.iter().find(|known| is_of(known, step));
+        let mut recovery = Recovery {
+            context,
+            runner,
+            step,
+        };
+        all &= recovery.settle(made).await?;
+    }
+    Ok(all)
+}
+
+/// Whether a checkpoint is that of a step.
+fn is_of(known: &Known, step: &Step) -> bool {
+    let (manifest, begun) = (&known.manifest, &step.begun);
+    manifest.agent == begun.agent
+        && manifest.lineage == begun.lineage
+        && manifest.n == begun.n
+        && manifest.hash == begun.hash
+}
+
+impl Recovery<'_> {
+    /// Whether it is settled now.
+    async fn settle(&mut self, made: Option<&Known>) -> Result<bool, LogError> {
+        let agent = &self.step.begun.agent;
+        let Some(made) = made else {
+            let why = "interrupted before its checkpoint".to_owned();
+            return self.release(why).await;
+        };
+        match self.adopt(made).await {
+            Ok(candidate) => {
+                tracing::info!(%agent, adapter = %candidate.adapter, "a step that was interrupted is done");
+                conclude(self.context, self.runner, &candidate).await?;
+                Ok(true)
+            }
+            Err(failed) if self.may_wait(&failed) => {
+                tracing::warn!(%agent, error = %failed, "a step that was interrupted cannot be settled yet");
+                Ok(false)
+            }
+            Err(failed) => {
+                let state = self.context.agent(agent);
+                state.set_unfit(made.name.clone());
+                let why = format!("its checkpoint {} cannot be used: {failed}", made.name);
+                self.release(why).await
+            }
+        }
+    }
+
+    fn may_wait(&mut self, failed: &StepError) -> bool {
+        if failed.error.is_unreachable() {
+            return true;
+        }
+        let state = self.context.agent(&self.step.begun.agent);
+        state.n_unsettled += 1;
+        failed.may_pass() && state.n_unsettled < MOST_FAILURES
+    }
+
+    async fn release(&mut self, why: String) -> Result<bool, LogError> {
+        let begun = &self.step.begun;
+        tracing::warn!(agent = %begun.agent, n = begun.n, why, "a step that was interrupted was not made: its turns are free again");
+        let outcome = StepOutcome::Released { why };
+        self.context.finish(&begun.agent, begun.n, outcome).await?;
+        Ok(true)
+    }
+
+    /// Sees that the checkpoint's adapter can be served.
+    async fn adopt(&mut self, made: &Known) -> Result<Candidate, StepError> {
+        let begun = &self.step.begun;
+        let point = ResumePoint {
+            lineage: begun.lineage.clone(),
+            n: begun.n,
+            steps: made.steps,
+            checkpoint: Some(made.name.clone()),
+            choice_ms: None,
+        };
+        let state = self.context.agent(&begun.agent);
+        let run = &mut state.run;
+        let id = self.runner.put_at(run, &point).await?;
+        // An adapter has the name of its checkpoint.
+        let adapter = AdapterName::from(&made.name);
+        let sha256 = self.runner.save_made(run, &id, made, &adapter).await?;
+        run.at = Some(point.clone());
+        state.stepped(point, made.manifest.shape.clone());
+        Ok(Candidate {
+            agent: begun.agent.clone(),
+            n: begun.n,
+            adapter,
+            checkpoint: made.name.clone(),
+            choice_ms: begun.choice_ms,
+            sha256,
+        })
+    }
+}
+
+/// Serves again what the log says was served.
+///
+/// # Errors
+/// The log's.
+pub(crate) async fn serve_again(shared: &Shared) -> Result<Vec<(AgentId, String)>, LogError> {
+    let serving = shared.persist(|| shared.log.serving()).await?;
+    for (agent, adapter) in &serving {
+        match adapter.parse() {
+            Ok(name) => (shared.on_swap)(agent, Some(&name)),
+            Err(error) => {
+                tracing::error!(%agent, %error, "the log names an adapter that cannot be one");
+            }
+        }
+    }
+    Ok(serving)
+}

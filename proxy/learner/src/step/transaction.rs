@@ -1,0 +1,263 @@
+//! A step as a transaction over two stores.
+//!
+//! The log takes the turns; the trainer goes from checkpoint n-1 to n ([`make`]); its adapter is promoted and the log
+//! notes the turns as trained ([`conclude`]). The checkpoint decides: whatever happens in between, at the next look
+//! either it is there and the step is done, or it is not and the turns are as they were.
+
+use std::sync::Arc;
+
+use metaclaw_chat::{AgentId, TurnId, now_ms};
+use metaclaw_trainer_api::CheckpointName;
+use metaclaw_turns::{LogError, Step, StepOutcome};
+use tokio::time::Instant;
+
+use super::{
+    context::TrainingContext,
+    making::{Refusal, make},
+    plan::{Plan, PlanError},
+    promotion::{conclude, withdraw},
+    runner::StepRunner,
+    trials::Blame,
+};
+use crate::{
+    error::TrainError,
+    lineage::{BaseModel, Numbers, ResumePoint, Resumed, Shape, Wanted},
+    samples::{Batch, reason},
+    status::{Phase, StepReport},
+};
+
+/// What became of a batch.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// A step.
+    Made(Box<StepReport>),
+    /// These of its turns are spent; the others are free.
+    SetAside(Vec<TurnId>),
+    /// One of its samples is to be set aside, and which is not known: its halves tell.
+    Halves,
+    /// What it was to start from turned out to be of no use: another start is to be tried.
+    Elsewhere,
+}
+
+/// The making of one step.
+pub(crate) struct StepTransaction<'a> {
+    context: &'a mut TrainingContext,
+    runner: StepRunner,
+    agent: &'a AgentId,
+    began: Instant,
+}
+
+impl<'a> StepTransaction<'a> {
+    /// Nothing is taken yet.
+    ///
+    /// # Errors
+    /// [`TrainError::NoTrainer`].
+    pub(crate) async fn new(
+        context: &'a mut TrainingContext,
+        agent: &'a AgentId,
+    ) -> Result<Self, TrainError> {
+        let began = Instant::now();
+        let runner = context.runner().await?;
+        Ok(Self {
+            context,
+            runner,
+            agent,
+            began,
+        })
+    }
+
+    /// The whole transaction.
+    pub(crate) async fn run(
+        mut self,
+        base: &BaseModel,
+        batch: &Batch,
+    ) -> Result<Ended, TrainError> {
+        self.runner.has(&batch.losses())?;
+        if !base.may_be(self.runner.base.as_deref()) {
+            return self.set_aside(batch.turns(), reason::OTHER_BASE).await;
+        }
+        let plan = match self.plan(base, batch).await? {
+            Ok(plan) => plan,
+            Err(PlanError::Sequence(error)) => {
+                tracing::error!(agent = %self.agent, %error, "a sample cannot be trained on");
+                return self.set_aside(error.turns, reason::NO_IDS).await;
+            }
+            Err(PlanError::Name(error)) => {
+                let why = error.to_string();
+                return Err(TrainError::NotTaken { why });
+            }
+        };
+        if let Err(error) = self.take(&plan).await {
+            // The log knows something that was not known where it starts.
+            self.context.agent(self.agent).resume = None;
+            return Err(error);
+        }
+        let phase = Phase::Stepping {
+            agent: self.agent.clone(),
+            n: plan.n(),
+            since_ms: now_ms(),
+        };
+        match make(self.context, &self.runner, &plan, &phase).await {
+            Ok((candidate, numbers)) => {
+                let state = self.context.agent(self.agent);
+                state.stepped(plan.after(), plan.shape.clone());
+                conclude(self.context, &self.runner, &candidate).await?;
+                let needed = self.context.needed_checkpoints().await?;
+                self.runner.prune(needed).await;
+                Ok(Ended::Made(Box::new(self.report(&plan, numbers))))
+            }
+            Err(refusal) => self.release(&plan, refusal).await,
+        }
+    }
+
+    /// What exactly the step is to be.
+    async fn plan(
+        &mut self,
+        base: &BaseModel,
+        batch: &Batch,
+    ) -> Result<Result<Plan, PlanError>, TrainError> {
+        let shared = Arc::clone(&self.context.shared);
+        let rl = &shared.config.rl;
+        let shape = Shape {
+            base: base.clone(),
+            rank: rl.lora_rank,
+            alpha: rl.lora_alpha,
+            targets: rl.targets.0.clone(),
+        };
+        let steps = shared.persist(|| shared.log.steps(self.agent)).await?;
+        let point = self.start(&shape, &steps).await?;
+        let of_step =
+            |step: &&Step| step.begun.lineage == point.lineage && step.begun.n == point.n + 1;
+        let attempts = steps.iter().filter(of_step);
+        let attempt = attempts.map(|step| step.begun.attempt + 1).max();
+        let attempt = attempt.unwrap_or(0);
+        Ok(Plan::new(self.agent, point, shape, attempt, (batch, rl)))
+    }
+
+    /// Where the step starts. What is not continued of what the agent had learned is said.
+    async fn start(&mut self, shape: &Shape, steps: &[Step]) -> Result<ResumePoint, TrainError> {
+        let (agent, shared) = (self.agent, Arc::clone(&self.context.shared));
+        let choice = shared.persist(|| shared.log.choice(agent)).await?;
+        let choice_ms = choice.as_ref().map(|choice| choice.at_ms);
+        let state = self.context.agent(agent);
+        if let Some((point, of)) = &state.resume
+            && of.fits(shape)
+            && point.choice_ms == choice_ms
+        {
+            return Ok(point.clone());
+        }
+        let checkpoints = self.runner.checkpoints().await;
+        let checkpoints = checkpoints.map_err(|error| self.context.no_trainer(&error))?;
+        let state = self.context.agent(agent);
+        let unfit = &state.unfit;
+        let wanted = Wanted { shape, unfit };
+        let resumed = match (&choice, &checkpoints) {
+            (Some(choice), known) => Resumed::chosen(choice, known.as_deref(), wanted),
+            (None, Some(known)) => Resumed::of(steps, known, wanted),
+            (None, None) => Resumed::by_log(steps, wanted),
+        };
+        if let Some(why) = resumed.lost {
+            let from = resumed.point.checkpoint.as_ref();
+            let from = from.map_or("the base model", CheckpointName::as_str);
+            tracing::warn!(%agent, why, from, "a fresh lineage begins; what served before serves until its first step is made");
+            shared.status.began_anew(agent, &why, now_ms());
+        }
+        // Kept, so that a step that is put off has the same beginning later.
+        state.resume = Some((resumed.point.clone(), shape.clone()));
+        Ok(resumed.point)
+    }
+
+    /// The first transaction: the step is written down and its turns are taken.
+    async fn take(&self, plan: &Plan) -> Result<(), TrainError> {
+        let shared = &self.context.shared;
+        match shared.log.take(plan.entry()).await {
+            Ok(()) => Ok(()),
+            Err(LogError::Broken { .. }) => {
+                // It may have been written all the same.
+                let open = shared.persist(|| shared.log.open_steps()).await?;
+                let taken = open
+                    .iter()
+                    .any(|step| step.begun.agent == plan.agent && step.begun.hash == plan.hash);
+                let why = || "the turn log failed while the step was written down".to_owned();
+                if taken {
+                    Ok(())
+                } else {
+                    Err(TrainError::NotTaken { why: why() })
+                }
+            }
+            Err(LogError::NotTaken(error)) => Err(TrainError::NotTaken {
+                why: error.to_string(),
+            }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives the turns back, but for those that are at fault.
+    async fn release(&mut self, plan: &Plan, refusal: Refusal) -> Result<Ended, TrainError> {
+        let Refusal { blame, why } = refusal;
+        tracing::warn!(agent = %plan.agent, n = plan.n(), why, ?blame, "the step is not made");
+        let outcome = StepOutcome::Released { why: why.clone() };
+        self.context.finish(self.agent, plan.n(), outcome).await?;
+        let state = self.context.agent(self.agent);
+        if state.run.save_asked {
+            // It may be written yet: its name is not used again.
+            state.resume = None;
+        }
+        let parent = plan.point.checkpoint.clone();
+        match (blame, parent) {
+            (Blame::Sample { turns, why }, _) => self.set_aside(turns, why).await,
+            (Blame::SomeSample, _) => Ok(Ended::Halves),
+            (Blame::Parent, Some(parent)) => Ok(self.starts_elsewhere(parent)),
+            (Blame::ParentOrServer, Some(parent)) if state.was_refused() => {
+                Ok(self.starts_elsewhere(parent))
+            }
+            (Blame::ParentsNumbers, Some(parent)) => {
+                let name = parent.as_str();
+                withdraw(&self.context.shared, self.agent, name, &why).await?;
+                Ok(self.starts_elsewhere(parent))
+            }
+            (Blame::Parent | Blame::ParentOrServer | Blame::ParentsNumbers, _)
+            | (Blame::Server, _) => {
+                state.refused(why.clone(), now_ms());
+                self.context.shared.status.refused();
+                Err(TrainError::Refused { why })
+            }
+        }
+    }
+
+    fn starts_elsewhere(&mut self, parent: CheckpointName) -> Ended {
+        self.context.agent(self.agent).set_unfit(parent);
+        Ended::Elsewhere
+    }
+
+    async fn set_aside(&self, turns: Vec<TurnId>, why: &'static str) -> Result<Ended, TrainError> {
+        for id in &turns {
+            tracing::warn!(agent = %self.agent, turn = %id, why, "a turn is set aside");
+            self.context.shared.spend(*id, why).await?;
+        }
+        Ok(Ended::SetAside(turns))
+    }
+
+    fn report(&self, plan: &Plan, numbers: Numbers) -> StepReport {
+        let report = StepReport {
+            agent: plan.agent.clone(),
+            lineage: plan.point.lineage.clone(),
+            n: plan.n(),
+            adapter: plan.adapter.to_string(),
+            n_redo: plan.n_samples.0,
+            n_binary_rl: plan.n_samples.1,
+            n_turns: plan.turns.len(),
+            mean_reward: plan.rewards.0,
+            success_rate: plan.rewards.1,
+            numbers,
+            seconds: self.began.elapsed().as_secs_f64(),
+            ended_ms: now_ms(),
+        };
+        self.context.shared.status.stepped(&report);
+        tracing::info!(
+            agent = %report.agent, adapter = report.adapter, turns = report.n_turns, loss = report.numbers.loss,
+            seconds = report.seconds, "learned"
+        );
+        report
+    }
+}

@@ -1,0 +1,168 @@
+//! What failures of a step come to: another attempt, smaller calls, or somebody at fault.
+//!
+//! A call that fails twice is halved until one sequence is left. That one is at fault if the server, from where the
+//! step starts, can train on something else; else it is the server, or the weights, and no sample is lost.
+
+use metaclaw_chat::TurnId;
+use metaclaw_trainer_api::BackendError;
+
+use super::{
+    calls::{Call, halve},
+    error::{Stage, StepError},
+    plan::Plan,
+};
+use crate::samples::reason;
+
+/// Failures that may pass, before they count as the server's refusal.
+const MOST_FAILURES: usize = 5;
+/// Failures of passes before a sequence is doubted.
+const STRIKES: usize = 2;
+
+/// Who is at fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Blame {
+    /// The sample of these turns, and why they are set aside.
+    Sample {
+        turns: Vec<TurnId>,
+        why: &'static str,
+    },
+    /// A sample among several, whose gradients are only known together.
+    SomeSample,
+    /// The checkpoint that the step starts from: it is refused.
+    Parent,
+    /// The same: its weights answer what is no number.
+    ParentsNumbers,
+    /// The same, or the server for now: it fails at loading it.
+    ParentOrServer,
+    /// The server, or how it is asked.
+    Server,
+}
+
+/// A sequence that was left after halving.
+#[derive(Debug)]
+pub(crate) struct Suspect {
+    pub(crate) turns: Vec<TurnId>,
+    pub(crate) why: &'static str,
+    /// Whether it failed at the step that follows the passes.
+    pub(crate) at_step: bool,
+    /// What the server said.
+    pub(crate) said: String,
+}
+
+/// The failures of one step so far.
+#[derive(Debug, Default)]
+pub(crate) struct Trials {
+    n_failures: usize,
+    strikes: usize,
+    suspect: Option<Suspect>,
+}
+
+// === impl Trials ===
+
+impl Trials {
+    /// What is to be compared with something harmless next.
+    pub(crate) fn suspect(&self) -> Option<&Suspect> {
+        self.suspect.as_ref()
+    }
+
+    /// Takes note of a failure; who is at fault, if that is known now.
+    pub(crate) fn failed(
+        &mut self,
+        failed: &StepError,
+        plan: &Plan,
+        calls: &mut Vec<Call>,
+    ) -> Option<Blame> {
+        let error = &failed.error;
+        match failed.stage {
+            Stage::Pass(_) | Stage::Step | Stage::Control if error.is_of_weights() => {
+                Some(Blame::ParentsNumbers)
+            }
+            Stage::Control if error.is_not_finite() => Some(Blame::ParentsNumbers),
+            _ if error.is_unreachable() => None,
+            Stage::Pass(at) => self.pass_failed(error, at, (plan, calls)),
+            Stage::Step if error.is_not_finite() => self.gradient_failed(error, plan),
+            Stage::Parent if failed.may_pass() => self.count(Blame::ParentOrServer),
+            Stage::Parent => Some(Blame::Parent),
+            Stage::Control if error.is_unknown_run() => self.count(Blame::Server),
+            Stage::Server | Stage::Step | Stage::Save if failed.may_pass() => {
+                self.count(Blame::Server)
+            }
+            Stage::Server | Stage::Step | Stage::Save | Stage::Control => Some(Blame::Server),
+        }
+    }
+
+    fn pass_failed(
+        &mut self,
+        error: &BackendError,
+        at: usize,
+        (plan, calls): (&Plan, &mut Vec<Call>),
+    ) -> Option<Blame> {
+        let turns = |datum: usize| calls.get(at)?.turns(&plan.groups, datum);
+        if let Some(turns) = error.datum().and_then(turns) {
+            let why = refusal(error);
+            return Some(Blame::Sample { turns, why });
+        }
+        if error.is_unknown_run() {
+            return self.count(Blame::Server);
+        }
+        let is_refused = matches!(error.status(), Some(400 | 413 | 422));
+        if !is_refused && !error.is_ambiguous() {
+            let busy = matches!(error.status(), Some(409 | 425 | 429));
+            let blame = Blame::Server;
+            return if busy { self.count(blame) } else { Some(blame) };
+        }
+        self.strikes += 1;
+        // The same again would take as long, or be refused as well.
+        let at_once = is_refused || error.is_timeout();
+        if (at_once || self.strikes >= STRIKES) && halve(calls, at) {
+            return None;
+        }
+        if self.strikes >= STRIKES {
+            self.suspect = Some(Suspect {
+                turns: turns_of(plan, calls, at),
+                why: if is_refused {
+                    reason::REFUSED
+                } else {
+                    reason::FAILS
+                },
+                at_step: false,
+                said: error.to_string(),
+            });
+        }
+        None
+    }
+
+    /// Each sequence's gradient would have to be asked for alone.
+    fn gradient_failed(&mut self, error: &BackendError, plan: &Plan) -> Option<Blame> {
+        if !plan.is_one_sample {
+            return Some(Blame::SomeSample);
+        }
+        self.suspect = Some(Suspect {
+            turns: plan.turns.clone(),
+            why: reason::GRADIENT_NOT_FINITE,
+            at_step: true,
+            said: error.to_string(),
+        });
+        None
+    }
+
+    fn count(&mut self, blame: Blame) -> Option<Blame> {
+        self.n_failures += 1;
+        (self.n_failures >= MOST_FAILURES).then_some(blame)
+    }
+}
+
+fn turns_of(plan: &Plan, calls: &[Call], at: usize) -> Vec<TurnId> {
+    let call = calls.get(at);
+    let turns = call.and_then(|call| call.turns(&plan.groups, 0));
+    turns.unwrap_or_default()
+}
+
+/// Why a datum that the server names is set aside.
+fn refusal(error: &BackendError) -> &'static str {
+    match error.code() {
+        Some("out_of_memory") => reason::TOO_LONG,
+        Some("loss_not_finite") => reason::LOSS_NOT_FINITE,
+        Some(_) | None => reason::REFUSED,
+    }
+}

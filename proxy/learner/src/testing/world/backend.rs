@@ -1,0 +1,245 @@
+//! The training server's calls.
+
+use std::time::Duration;
+
+use metaclaw_trainer_api::{
+    AdapterName, BackendFuture, CheckpointName, LossFn, RunId, TrainingBackend,
+    wire::{
+        AdapterInfo, Capabilities, CheckpointInfo, CheckpointSaveReply, CreateReply, CreateRequest,
+        ForwardBackwardReply, ForwardBackwardRequest, ForwardReply, ForwardRequest, Health,
+        LoadAdapterReply, OptimStepReply, OptimStepRequest, SampleReply, SampleRequest, Sampled,
+        SaveWeightsReply, TokenizeReply, TokenizeRequest,
+    },
+};
+use serde_json::Value;
+
+use super::{
+    World,
+    state::{Damage, Run, Saved, Weights, mark, refusal},
+};
+
+/// What identifies an adapter by its content.
+fn content(weights: &Weights) -> String {
+    format!("{weights:?}")
+}
+
+impl TrainingBackend for World {
+    fn deadline(&self) -> Duration {
+        Duration::from_secs(600)
+    }
+
+    fn health(&self) -> BackendFuture<'_, Health> {
+        Box::pin(async {
+            let json = r#"{"status":"healthy"}"#;
+            let health: Health = serde_json::from_str(json).unwrap();
+            Ok(Health {
+                base_fingerprint: Some(self.inner().base.1.clone()),
+                capabilities: Capabilities::builtin(),
+                ..health
+            })
+        })
+    }
+
+    fn create_run(&self, request: CreateRequest) -> BackendFuture<'_, CreateReply> {
+        self.call("create", |inner| {
+            if request.rank > inner.max_rank {
+                return Err(refusal("create", 400, None));
+            }
+            let rank = request.rank;
+            inner.created.push(request);
+            inner.next_run += 1;
+            let session_id: RunId = format!("{:08x}", inner.next_run).parse().unwrap();
+            let run = Run {
+                is_finite: true,
+                ..Run::default()
+            };
+            inner.runs.insert(session_id.clone(), run);
+            Ok(CreateReply {
+                session_id,
+                status: "ready".to_owned(),
+                model: inner.base.0.clone(),
+                rank,
+                trainable_params: "9.77M / 134.52M".to_owned(),
+            })
+        })
+    }
+
+    fn forward(&self, _: ForwardRequest) -> BackendFuture<'_, ForwardReply> {
+        Box::pin(async { panic!("the learner asks for no forward pass") })
+    }
+
+    fn forward_backward(
+        &self,
+        request: ForwardBackwardRequest,
+    ) -> BackendFuture<'_, ForwardBackwardReply> {
+        let call = "forward_backward";
+        self.call(call, move |inner| {
+            let marks: Weights = request.datums.iter().map(mark).collect();
+            inner.passes.push(marks.clone());
+            let run = inner.run(call, &request.session_id)?;
+            if !run.is_finite {
+                return Err(refusal(call, 400, Some("weights_not_finite")));
+            }
+            inner.suffers(&request.datums)?;
+            for datum in &request.datums {
+                let needed = match request.loss_fn {
+                    LossFn::CrossEntropy => datum.parts().weights.is_some(),
+                    _ => datum.parts().advantages.is_some(),
+                };
+                assert!(needed, "{datum:?}");
+            }
+            let run = inner.run(call, &request.session_id)?;
+            run.gradients.extend(marks);
+            Ok(ForwardBackwardReply {
+                status: "ok".to_owned(),
+                loss: 1.0,
+                total_tokens: 1,
+                num_datums: 1,
+                loss_fn_outputs: Vec::new(),
+            })
+        })
+    }
+
+    fn optim_step(&self, request: OptimStepRequest) -> BackendFuture<'_, OptimStepReply> {
+        let call = "optim_step";
+        self.call(call, move |inner| {
+            let gradients = inner.run(call, &request.session_id)?.gradients.clone();
+            if inner.ruins(&gradients) {
+                inner.run(call, &request.session_id)?.gradients.clear();
+                return Err(refusal(call, 400, Some("gradient_not_finite")));
+            }
+            inner.stepped.push(request.clone());
+            let run = inner.run(call, &request.session_id)?;
+            run.weights.append(&mut run.gradients);
+            run.step += 1;
+            let (step, learning_rate) = (run.step, request.learning_rate);
+            Ok(OptimStepReply {
+                status: "ok".to_owned(),
+                step,
+                grad_norm: 0.5,
+                skipped: false,
+                median_grad_norm: None,
+                avg_loss: 1.0,
+                learning_rate,
+            })
+        })
+    }
+
+    fn save_adapter(&self, run: RunId, name: AdapterName) -> BackendFuture<'_, SaveWeightsReply> {
+        self.call("save_adapter", move |inner| {
+            let run = inner.run("save_adapter", &run)?.clone();
+            let sha256 = Some(content(&run.weights));
+            let keeps = inner.keeps_adapters && inner.adapters.contains_key(&name);
+            if !keeps {
+                inner.adapters.insert(name, run.weights);
+            }
+            Ok(SaveWeightsReply {
+                status: "ok".to_owned(),
+                adapter_path: String::new(),
+                step: run.step,
+                sha256,
+            })
+        })
+    }
+
+    fn save_checkpoint(
+        &self,
+        run: RunId,
+        name: CheckpointName,
+        manifest: Value,
+    ) -> BackendFuture<'_, CheckpointSaveReply> {
+        self.call("save_checkpoint", move |inner| {
+            let run = inner.run("save_checkpoint", &run)?.clone();
+            let info = CheckpointInfo {
+                name,
+                path: String::new(),
+                step: run.step,
+                sha256: Some(content(&run.weights)),
+                manifest,
+                created_ms: 0,
+            };
+            let others = |saved: &Saved| saved.info.name != info.name;
+            inner.checkpoints.retain(others);
+            let base = inner.base.1.clone();
+            inner.checkpoints.push(Saved { info, run, base });
+            Ok(CheckpointSaveReply {
+                status: "ok".to_owned(),
+                path: String::new(),
+            })
+        })
+    }
+
+    fn load_checkpoint(&self, run: RunId, path: String) -> BackendFuture<'_, u64> {
+        self.call("load_checkpoint", move |inner| {
+            let saved = inner.load(&path)?;
+            let run = inner.run("load_checkpoint", &run)?;
+            *run = saved;
+            Ok(run.step)
+        })
+    }
+
+    fn checkpoints(&self) -> BackendFuture<'_, Vec<CheckpointInfo>> {
+        self.call("checkpoints", |inner| {
+            let saved = inner.checkpoints.iter();
+            Ok(saved.map(|saved| saved.info.clone()).collect())
+        })
+    }
+
+    fn adapters(&self) -> BackendFuture<'_, Vec<AdapterInfo>> {
+        Box::pin(async { panic!("the learner lists no adapters") })
+    }
+
+    fn load_adapter(&self, name: AdapterName) -> BackendFuture<'_, LoadAdapterReply> {
+        Box::pin(async move {
+            let mut inner = self.inner();
+            let weights = inner.adapters.get(&name);
+            let weights = weights.ok_or_else(|| refusal("load", 404, Some("model_not_found")))?;
+            let sha256 = content(weights);
+            inner.loaded.push(name);
+            Ok(LoadAdapterReply {
+                status: "ok".to_owned(),
+                step: 0,
+                sha256,
+                bytes: 0,
+            })
+        })
+    }
+
+    fn prune(&self, keep: Vec<CheckpointName>) -> BackendFuture<'_, Vec<CheckpointName>> {
+        Box::pin(async move {
+            self.inner().kept.push(keep);
+            Ok(Vec::new())
+        })
+    }
+
+    fn close_run(&self, run: RunId) -> BackendFuture<'_, ()> {
+        Box::pin(async move {
+            let closed = self.inner().runs.remove(&run).map(|_| ());
+            closed.ok_or_else(|| refusal("close_run", 404, Some("run_not_found")))
+        })
+    }
+
+    fn unload_adapter(&self, _: AdapterName) -> BackendFuture<'_, bool> {
+        Box::pin(async { panic!("the learner unloads nothing") })
+    }
+
+    fn sample(&self, request: SampleRequest) -> BackendFuture<'_, SampleReply> {
+        Box::pin(async move {
+            let inner = self.inner();
+            let model = request.model.unwrap_or_default();
+            if inner.damage_of(&model) == Some(Damage::NotFinite) {
+                return Err(refusal("sample", 500, Some("weights_not_finite")));
+            }
+            let sequences = Vec::new();
+            Ok(SampleReply { sequences })
+        })
+    }
+
+    fn tokenize(&self, _: TokenizeRequest) -> BackendFuture<'_, TokenizeReply> {
+        Box::pin(async { panic!("the learner tokenises nothing") })
+    }
+
+    fn sampled(&self, reply_id: String) -> BackendFuture<'_, Option<Sampled>> {
+        Box::pin(async move { Ok(self.inner().sampled.get(&reply_id).cloned()) })
+    }
+}

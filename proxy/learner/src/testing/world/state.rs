@@ -1,0 +1,241 @@
+//! What the training server holds, and what it answers.
+
+use std::{collections::BTreeMap, fmt};
+
+use metaclaw_trainer_api::{
+    AdapterName, BackendError, CheckpointName, Datum, RunId,
+    wire::{CheckpointInfo, CreateRequest, OptimStepRequest, Sampled},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{Failure, lost};
+
+/// What was trained on: the first id of each datum, in order.
+pub(crate) type Weights = Vec<u32>;
+
+/// What a datum does to the pass that it is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Poison {
+    /// 500.
+    Panics,
+    /// No answer in time.
+    TooSlow,
+    /// The server dies of it, and comes back without its runs.
+    Kills,
+    /// 400, naming the datum.
+    Named,
+    /// 400, naming the datum: it alone needs more memory than there is.
+    TooLong,
+    /// 400 that names nothing.
+    Refused,
+    /// The gradient of everything is no number.
+    NoGradient,
+}
+
+/// What is wrong with a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Damage {
+    /// 400 `adapter_damaged`.
+    Told,
+    /// 500 each time.
+    Untold,
+    /// It loads, and its weights are no numbers.
+    NotFinite,
+}
+
+#[derive(Debug, Default, Clone)]
+pub(super) struct Run {
+    pub(super) weights: Weights,
+    pub(super) gradients: Weights,
+    pub(super) step: u64,
+    pub(super) is_finite: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Saved {
+    pub(super) info: CheckpointInfo,
+    pub(super) run: Run,
+    /// The fingerprint of the base model that it is of.
+    pub(super) base: String,
+}
+
+/// What is done when so many calls have been made.
+type Late = (usize, Box<dyn FnOnce(&mut Inner) + Send>);
+
+pub(super) struct Inner {
+    pub(super) runs: BTreeMap<RunId, Run>,
+    pub(super) checkpoints: Vec<Saved>,
+    pub(super) adapters: BTreeMap<AdapterName, Weights>,
+    pub(super) sampled: BTreeMap<String, Sampled>,
+    /// Name and fingerprint.
+    pub(super) base: (String, String),
+    pub(super) max_rank: u32,
+    /// Whether an adapter that is there by its name is left as it is.
+    pub(super) keeps_adapters: bool,
+    pub(super) poison: BTreeMap<u32, Poison>,
+    pub(super) damaged: BTreeMap<String, Damage>,
+    /// Calls that may fail, counted; and which of them do.
+    pub(super) n_calls: usize,
+    pub(super) failures: BTreeMap<usize, Failure>,
+    late: Vec<Late>,
+    pub(super) next_run: u32,
+    /// What each run and each optim_step was asked for.
+    pub(super) created: Vec<CreateRequest>,
+    pub(super) stepped: Vec<OptimStepRequest>,
+    pub(super) passes: Vec<Weights>,
+    /// What was taken into memory, in order.
+    pub(super) loaded: Vec<AdapterName>,
+    /// What each prune was told to keep.
+    pub(super) kept: Vec<Vec<CheckpointName>>,
+    pub(super) client: CancellationToken,
+}
+
+// === impl Inner ===
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    pub(super) fn new() -> Self {
+        Self {
+            runs: BTreeMap::new(),
+            checkpoints: Vec::new(),
+            adapters: BTreeMap::new(),
+            sampled: BTreeMap::new(),
+            base: ("base".to_owned(), "0badcafe".to_owned()),
+            max_rank: u32::MAX,
+            keeps_adapters: false,
+            poison: BTreeMap::new(),
+            damaged: BTreeMap::new(),
+            n_calls: 0,
+            failures: BTreeMap::new(),
+            late: Vec::new(),
+            next_run: 0,
+            created: Vec::new(),
+            stepped: Vec::new(),
+            passes: Vec::new(),
+            loaded: Vec::new(),
+            kept: Vec::new(),
+            client: CancellationToken::new(),
+        }
+    }
+
+    /// Counts a call, and does what was put off until it; how it fails, if it does.
+    pub(super) fn next_call(&mut self) -> Option<Failure> {
+        let at = self.n_calls;
+        self.n_calls += 1;
+        let (due, late) = std::mem::take(&mut self.late)
+            .into_iter()
+            .partition(|(when, _)| *when <= at);
+        self.late = late;
+        let due: Vec<Late> = due;
+        for (_, work) in due {
+            work(self);
+        }
+        self.failures.remove(&at)
+    }
+
+    /// Does something `n` calls later.
+    pub(super) fn put_off(&mut self, n: usize, work: Box<dyn FnOnce(&mut Self) + Send>) {
+        self.late.push((self.n_calls + n, work));
+    }
+
+    pub(super) fn run(
+        &mut self,
+        call: &'static str,
+        run: &RunId,
+    ) -> Result<&mut Run, BackendError> {
+        self.runs
+            .get_mut(run)
+            .ok_or_else(|| refusal(call, 404, Some("run_not_found")))
+    }
+
+    /// The checkpoint of this name, where it can be loaded.
+    pub(super) fn load(&self, name: &str) -> Result<Run, BackendError> {
+        let call = "load_checkpoint";
+        let saved = self.checkpoints.iter();
+        let saved = saved
+            .filter(|saved| saved.info.name.as_str() == name)
+            .last();
+        let saved = saved.ok_or_else(|| refusal(call, 404, Some("checkpoint_not_found")))?;
+        if saved.base != self.base.1 {
+            return Err(refusal(call, 400, Some("adapter_refused")));
+        }
+        let run = Run {
+            gradients: Weights::new(),
+            ..saved.run.clone()
+        };
+        match self.damage_of(name) {
+            None => Ok(run),
+            Some(Damage::Told) => Err(refusal(call, 400, Some("adapter_damaged"))),
+            Some(Damage::Untold) => Err(refusal(call, 500, None)),
+            Some(Damage::NotFinite) => Ok(Run {
+                is_finite: false,
+                ..run
+            }),
+        }
+    }
+
+    /// What the worst of these datums does to the pass.
+    pub(super) fn suffers(&mut self, datums: &[Datum]) -> Result<(), BackendError> {
+        let call = "forward_backward";
+        let poison = |datum: &Datum| self.poison.get(&mark(datum)).copied();
+        let found = datums.iter().enumerate();
+        let found = found.filter_map(|(at, datum)| Some((at, poison(datum)?)));
+        let mut found = found.filter(|(_, poison)| *poison != Poison::NoGradient);
+        let Some((at, poison)) = found.next() else {
+            return Ok(());
+        };
+        Err(match poison {
+            Poison::Panics => refusal(call, 500, None),
+            Poison::TooSlow => lost(call),
+            Poison::Kills => {
+                self.runs.clear();
+                lost(call)
+            }
+            Poison::Named => naming(refusal(call, 400, None), at),
+            Poison::TooLong => naming(refusal(call, 400, Some("out_of_memory")), at),
+            Poison::Refused | Poison::NoGradient => refusal(call, 400, None),
+        })
+    }
+
+    /// Whether one of these has no gradient.
+    pub(super) fn ruins(&self, marks: &[u32]) -> bool {
+        let ruins = |mark| self.poison.get(mark) == Some(&Poison::NoGradient);
+        marks.iter().any(ruins)
+    }
+
+    /// What is wrong with the checkpoint, and the adapter, of this name.
+    pub(super) fn damage_of(&self, name: &str) -> Option<Damage> {
+        let mut damaged = self.damaged.iter();
+        let found = damaged.find(|(end, _)| name.ends_with(end.as_str()));
+        found.map(|(_, damage)| *damage)
+    }
+}
+
+/// By which a test knows a datum again.
+pub(super) fn mark(datum: &Datum) -> u32 {
+    datum.parts().model_input_tokens[0]
+}
+
+pub(super) fn refusal(call: &'static str, status: u16, code: Option<&str>) -> BackendError {
+    let (url, message) = ("world".to_owned(), "no".to_owned());
+    BackendError::Status {
+        call,
+        url,
+        status,
+        code: code.map(str::to_owned),
+        param: None,
+        message,
+    }
+}
+
+fn naming(mut error: BackendError, at: usize) -> BackendError {
+    if let BackendError::Status { param, .. } = &mut error {
+        *param = Some(format!("datums[{at}]"));
+    }
+    error
+}
