@@ -194,6 +194,9 @@ async fn what_the_server_fails_at_is_set_aside_alone() {
         rig.talk(&world, &[1, 2, 3, 4]).await;
         assert!(rig.trained(6).await);
         assert_eq!(rig.weights(&world).await, [10, 30, 40]);
+        let passes = world.passes();
+        assert!(passes.contains(&vec![20]), "alone: {passes:?}");
+        assert!(passes.contains(&vec![0]), "and something harmless");
         let expected = match poison {
             Poison::Refused => "refused by the training server",
             _ => "the training server fails at it",

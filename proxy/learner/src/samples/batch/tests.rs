@@ -197,12 +197,15 @@ fn a_batch_goes_on_without_what_is_set_aside() {
 
 #[test]
 fn a_sample_that_is_no_sequence_is_named() {
-    let rl = config(json!({"method": "redo"}));
+    let rl = config(json!({"method": "redo+binary_rl"}));
+    let mut uneven = turn(9, Score::Bad, 3);
+    let tokens = Arc::get_mut(&mut uneven).unwrap().tokens.as_mut();
+    tokens.unwrap().logprobs.pop();
     let samples = Samples {
-        corrections: vec![correction(0, 2), correction(2, 0)],
-        ..Samples::default()
+        corrections: vec![correction(0, 2)],
+        verdicts: vec![uneven],
     };
     let batch = Batch::new(&samples, &rl, Baselines::default(), 4);
-    let turns = batch.groups(&rl).unwrap_err().turns;
-    assert_eq!(turns, [2, 3].map(|seq| TurnId { session: 1, seq }));
+    let error = batch.groups(&rl).unwrap_err();
+    assert_eq!(error.turns, [TurnId { session: 1, seq: 9 }]);
 }
