@@ -203,7 +203,7 @@ impl<'a> Line<'a> {
             let of_log = step.and_then(|step| step.begun.parent.as_deref());
             let listed = self.checkpoints.iter().find(|it| it.name.as_str() == name);
             let listed = listed.and_then(|known| known.manifest.parent.as_ref());
-            at = of_log.or(listed.map(CheckpointName::as_str));
+            at = of_log.or_else(|| listed.map(CheckpointName::as_str));
         }
         None
     }

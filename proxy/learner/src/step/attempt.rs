@@ -19,7 +19,10 @@ use super::{
     run::RunHandle,
     runner::StepRunner,
 };
-use crate::lineage::{Known, Numbers, ResumePoint, known};
+use crate::{
+    lineage::{Known, Numbers, ResumePoint, known},
+    samples::Sequence,
+};
 
 /// What an attempt came to.
 #[derive(Debug)]
@@ -147,7 +150,7 @@ impl StepRunner {
             };
             let sequences = call.sequences(&plan.groups);
             let datums = sequences.iter().map(|it| it.datum.clone()).collect();
-            let n_tokens = sequences.iter().map(|it| it.n_tokens()).sum();
+            let n_tokens = sequences.iter().map(Sequence::n_tokens).sum();
             let began = Instant::now();
             let passed = self.pass(run, (id, group.loss), datums, Stage::Pass(at));
             loss += passed.await?;
@@ -283,6 +286,7 @@ fn seen<T>(
 ) -> Result<T, StepError> {
     result.map_err(|error| {
         run.failed(&error);
+        let error = Box::new(error);
         StepError { stage, error }
     })
 }

@@ -25,7 +25,7 @@ pub(crate) enum Stage {
 pub(crate) struct StepError {
     pub(crate) stage: Stage,
     #[source]
-    pub(crate) error: BackendError,
+    pub(crate) error: Box<BackendError>,
 }
 
 // === impl StepError ===

@@ -216,8 +216,7 @@ impl<'a> StepTransaction<'a> {
                 withdraw(&self.context.shared, self.agent, name, &why).await?;
                 Ok(self.starts_elsewhere(parent))
             }
-            (Blame::Parent | Blame::ParentOrServer | Blame::ParentsNumbers, _)
-            | (Blame::Server, _) => {
+            (Blame::Parent | Blame::ParentOrServer | Blame::ParentsNumbers | Blame::Server, _) => {
                 state.refused(why.clone(), now_ms());
                 self.context.shared.status.refused();
                 Err(TrainError::Refused { why })

@@ -170,14 +170,11 @@ impl World {
     }
 
     /// One call that may fail.
-    fn call<'a, T: Send + 'a>(
-        &'a self,
+    fn call<T: Send + 'static>(
+        &self,
         call: &'static str,
         work: impl FnOnce(&mut Inner) -> Result<T, BackendError> + Send + 'static,
-    ) -> BackendFuture<'a, T>
-    where
-        T: 'static,
-    {
+    ) -> BackendFuture<'_, T> {
         Box::pin(async move {
             let failure = self.inner().next_call();
             let timeout = || lost(call);

@@ -123,7 +123,8 @@ fn nan_and_infinity_are_found_at_load_and_large_numbers_are_not() {
     // The first number of the first tensor.
     let bytes = std::fs::read(dir.path().join("model.safetensors")).unwrap();
     let header = u64::from_le_bytes(bytes[..8].try_into().unwrap());
-    poke(dir.path(), (bytes.len() - 8 - header as usize) / 4, 1e6);
+    let n_data = bytes.len() - 8 - usize::try_from(header).unwrap();
+    poke(dir.path(), n_data / 4, 1e6);
     let error = load(dir.path(), &family, Kind::Half).unwrap_err();
     let text = "tensor model.embed_tokens.weight holds NaN or infinity in f16, whose largest number is 65504";
     assert!(error.to_string().ends_with(text), "{error}");

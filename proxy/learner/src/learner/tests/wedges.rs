@@ -95,11 +95,12 @@ async fn one_step(dir: &Path, world: &World) -> String {
 /// C1: any refusal while settling ended each look for every agent.
 #[tokio::test]
 async fn a_step_that_cannot_be_settled_stops_no_other_agent() {
-    let spoil: [(&str, fn(&World)); 4] = [
+    type Spoil = fn(&World);
+    let spoil: [(&str, Spoil); 4] = [
         ("another base", |world| world.set_base("other", "f00d")),
         ("damaged", |world| world.damage("-000001", Damage::Told)),
         ("unreadable", |world| {
-            world.damage("-000001", Damage::Untold)
+            world.damage("-000001", Damage::Untold);
         }),
         ("gone", World::delete_checkpoints),
     ];

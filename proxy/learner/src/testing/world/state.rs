@@ -156,10 +156,8 @@ impl Inner {
     /// The checkpoint of this name, where it can be loaded.
     pub(super) fn load(&self, name: &str) -> Result<Run, BackendError> {
         let call = "load_checkpoint";
-        let saved = self.checkpoints.iter();
-        let saved = saved
-            .filter(|saved| saved.info.name.as_str() == name)
-            .last();
+        let mut saved = self.checkpoints.iter();
+        let saved = saved.rfind(|saved| saved.info.name.as_str() == name);
         let saved = saved.ok_or_else(|| refusal(call, 404, Some("checkpoint_not_found")))?;
         if saved.base != self.base.1 {
             return Err(refusal(call, 400, Some("adapter_refused")));
