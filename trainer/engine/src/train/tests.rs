@@ -63,6 +63,12 @@ fn datums(rl: bool) -> Vec<Datum> {
     [9, 30, 6].into_iter().map(datum).collect()
 }
 
+fn changed(datum: &Datum, change: impl FnOnce(&mut DatumParts)) -> Datum {
+    let mut parts = datum.parts().clone();
+    change(&mut parts);
+    Datum::new(parts).unwrap()
+}
+
 fn sizes() -> SliceSizes {
     SliceSizes {
         chunk_tokens: 40,
@@ -300,7 +306,9 @@ fn positions_without_a_loss_are_not_computed() {
     let model = model();
     let lora = lora(&model, &Projection::ALL);
     let mut datums = datums(false);
-    datums[1].weights = Some(vec![0.0; 30]);
+    datums[1] = changed(&datums[1], |parts| {
+        parts.weights = Some(Tensor2::vector(vec![0.0; 30]));
+    });
     let (sizes, loss) = (
         SliceSizes {
             chunk_tokens: 1,
@@ -323,9 +331,9 @@ fn an_infinite_loss_is_refused_with_its_place() {
     let model = model();
     let lora = lora(&model, &Projection::ALL);
     let mut datums = datums(true);
-    if let Some(sampled) = &mut datums[2].logprobs {
-        sampled[4] = -1e30;
-    }
+    datums[2] = changed(&datums[2], |parts| {
+        parts.logprobs.as_mut().unwrap()[4] = -1e30;
+    });
     let loss = Loss::ImportanceSampling;
     let job = TrainJob::forward_backward(&model, &lora, &datums, loss, sizes()).unwrap();
     let error = job.finish(&model).unwrap_err().to_string();
