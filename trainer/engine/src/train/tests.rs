@@ -26,8 +26,8 @@ fn lora(model: &Model, targets: &[Projection]) -> Lora {
         alpha: 8,
         targets: targets.to_vec(),
     };
-    let dims = LayerDims::of(&model.family);
-    let fresh = Lora::init(spec, dims, model.family.n_layers, 3).unwrap();
+    let dims = LayerDims::of(&model.config);
+    let fresh = Lora::init(spec, dims, model.config.n_layers, 3).unwrap();
     let mut rng = SplitMix64::new(5);
     let noise = |t: &Tensor| {
         let n = t.numel();
@@ -233,7 +233,7 @@ fn what_runs_between_slices_changes_no_bit() {
         pauses += 1;
     };
     // Two rows, each up and down every layer.
-    assert!(pauses > 2 * 2 * model.family.n_layers, "{pauses} pauses");
+    assert!(pauses > 2 * 2 * model.config.n_layers, "{pauses} pauses");
     assert!((whole.loss - sliced.loss).abs() == 0.0);
     assert_eq!(whole.logprobs, sliced.logprobs);
     assert!(
@@ -344,7 +344,7 @@ fn an_infinite_loss_is_refused_with_its_place() {
 #[test]
 fn an_adapter_of_another_depth_is_refused() {
     let model = model();
-    let dims = LayerDims::of(&model.family);
+    let dims = LayerDims::of(&model.config);
     let deep = Lora::init(LoraSpec::default(), dims, 5, 0);
     assert!(deep.is_err(), "rank 32 is over this model's narrowest side");
     let spec = LoraSpec {
