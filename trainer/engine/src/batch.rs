@@ -64,7 +64,7 @@ impl Model {
                 layer,
             };
             let attention = Attention::Paged { kv, plan: &plan };
-            x = layer_forward(&self.family, w, adapters, &x, &rope, attention)?;
+            x = layer_forward(&self.config, w, adapters, &x, &rope, attention)?;
         }
         x.f_select(0, 0)?.f_index_select(0, &tensor(last)?)
     }

@@ -129,7 +129,7 @@ fn random_adapter(model: &Model, seed: u64) -> Lora {
         rank: 4,
         ..LoraSpec::default()
     };
-    let empty = Lora::init(spec, LayerDims::of(&model.family), model.family.n_layers, 0).unwrap();
+    let empty = Lora::init(spec, LayerDims::of(&model.config), model.config.n_layers, 0).unwrap();
     let mut index = 0;
     let filled = empty.try_map::<TchError>(|param| {
         // A stands before B.
@@ -178,7 +178,7 @@ fn small_llama_under_every_loss_is_that_of_pytorch() {
         name: "small".into(),
         fingerprint: String::new(),
     };
-    let base = BaseSpec::new(base, &model.family);
+    let base = BaseSpec::new(base, &model.config);
     let lora = adapter::read(&golden.folder.join("adapter"), &base)
         .unwrap()
         .lora;

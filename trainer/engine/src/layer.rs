@@ -7,9 +7,9 @@
 use tch::{Kind, TchError, Tensor};
 
 use crate::attention::{self, PagePlan};
-use crate::family::Family;
 use crate::kv::LayerKv;
 use crate::linear::{Adapters, Linear};
+use crate::model_config::ModelConfig;
 use crate::rope::RopeSlice;
 
 /// Base weights of one layer; norms in f32.
@@ -60,7 +60,7 @@ pub enum Attention<'a> {
 /// # Errors
 /// What libtorch reports; with checked weights and reserved pages, only lack of memory.
 pub fn layer_forward<'a>(
-    family: &Family,
+    config: &ModelConfig,
     w: &LayerWeights,
     adapters: impl Into<Adapters<'a>>,
     x: &Tensor,
@@ -68,8 +68,8 @@ pub fn layer_forward<'a>(
     attention: Attention<'_>,
 ) -> Result<Tensor, TchError> {
     let adapters = adapters.into();
-    let mid = attention_half(family, w, adapters, x, rope, attention)?;
-    mlp_half(family, w, adapters, &mid)
+    let mid = attention_half(config, w, adapters, x, rope, attention)?;
+    mlp_half(config, w, adapters, &mid)
 }
 
 /// The first half of [`layer_forward`]: `x` and what attention adds to it.
@@ -84,7 +84,7 @@ pub fn layer_forward<'a>(
     reason = "the axes and the three projections are called so everywhere"
 )]
 pub fn attention_half<'a>(
-    family: &Family,
+    config: &ModelConfig,
     w: &LayerWeights,
     adapters: impl Into<Adapters<'a>>,
     x: &Tensor,
@@ -92,7 +92,7 @@ pub fn attention_half<'a>(
     attention: Attention<'_>,
 ) -> Result<Tensor, TchError> {
     let adapters = adapters.into();
-    let [q, k, v] = qkv(family, w, adapters, x, rope)?;
+    let [q, k, v] = qkv(config, w, adapters, x, rope)?;
     let mixed = match attention {
         Attention::Causal { mask } => causal(&q, &k, &v, mask)?,
         Attention::Paged { kv, plan } => attention::paged([&q, &k, &v], kv, plan)?,
@@ -108,15 +108,15 @@ pub fn attention_half<'a>(
 /// # Errors
 /// As [`layer_forward`].
 pub fn mlp_half<'a>(
-    family: &Family,
+    config: &ModelConfig,
     w: &LayerWeights,
     adapters: impl Into<Adapters<'a>>,
     x: &Tensor,
 ) -> Result<Tensor, TchError> {
     let adapters = adapters.into();
     let kind = w.gate_up.weight.f_kind()?;
-    let normed = rms_norm(x, &w.post_norm, family.norm_eps, kind)?;
-    let width = family.intermediate;
+    let normed = rms_norm(x, &w.post_norm, config.norm_eps, kind)?;
+    let width = config.intermediate;
     let both = w.gate_up.forward(&normed, adapters)?;
     let [gate, up] = split(&both, [width, width], -1)?;
     let wide = gate.f_silu()?.f_mul(&up)?;
@@ -148,16 +148,16 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64, kind: Kind) -> Result<Ten
     reason = "the axes and the three projections are called so everywhere"
 )]
 pub fn qkv<'a>(
-    family: &Family,
+    config: &ModelConfig,
     w: &LayerWeights,
     adapters: impl Into<Adapters<'a>>,
     x: &Tensor,
     rope: &RopeSlice,
 ) -> Result<[Tensor; 3], TchError> {
     let (b, t, _) = x.size3()?;
-    let (h, kv, e) = (family.n_heads, family.n_kv_heads, family.head_dim);
+    let (h, kv, e) = (config.n_heads, config.n_kv_heads, config.head_dim);
     let kind = w.qkv.weight.f_kind()?;
-    let normed = rms_norm(x, &w.input_norm, family.norm_eps, kind)?;
+    let normed = rms_norm(x, &w.input_norm, config.norm_eps, kind)?;
     let all = w.qkv.forward(&normed, adapters.into())?;
     let [qk, v] = split(&all, [(h + kv) * e, kv * e], -1)?;
     let qk = qk.f_view([b, t, h + kv, e])?;
@@ -165,7 +165,7 @@ pub fn qkv<'a>(
         Some(weight) => {
             let kind = qk.f_kind()?;
             let plain = qk.f_to_kind(Kind::Float)?;
-            let plain = plain.f_rms_norm([e], None::<Tensor>, family.norm_eps)?;
+            let plain = plain.f_rms_norm([e], None::<Tensor>, config.norm_eps)?;
             plain.f_mul(weight)?.f_to_kind(kind)?
         }
         None => qk,

@@ -1,7 +1,7 @@
 //! Model, LoRA, losses, optimiser, sampling on libtorch; no HTTP.
 //!
 //! [`engine::Engine`] is the way in: a handle on the one thread that owns all tensors. Below it, from
-//! the ground up: [`family`] (config.json), [`weights`] (mapped files, GGUF), [`layer`] and [`model`]
+//! the ground up: [`model_config`] (config.json), [`weights`] (mapped files, GGUF), [`layer`] and [`model`]
 //! (the forward pass), [`kv`], [`attention`] and [`batch`] (many sequences in one pass), [`sampler`] and [`generate`] (replies), [`tokenizer`] and [`template`]
 //! (text), [`lora`], [`loss`], [`train`], [`optim`], [`run`] and [`runs`] (training), [`adapter`] and
 //! [`checkpoint`] (what is kept).
@@ -17,7 +17,6 @@ mod content;
 pub mod datum;
 mod digest;
 pub mod engine;
-pub mod family;
 pub mod folder;
 pub mod free_memory;
 pub mod generate;
@@ -30,6 +29,7 @@ pub mod linear;
 pub mod lora;
 pub mod loss;
 pub mod model;
+pub mod model_config;
 pub mod optim;
 pub mod pack;
 pub mod precision;

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::family::Family;
 use crate::head;
 use crate::layer::{Attention, layer_forward, rms_norm};
 use crate::lora::Lora;
+use crate::model_config::ModelConfig;
 use crate::rope::Rope;
 use crate::weights::{self, LoadError, Weights};
 
@@ -15,7 +15,7 @@ use crate::weights::{self, LoadError, Weights};
 #[derive(Debug)]
 pub struct Model {
     /// Shapes and constants.
-    pub family: Family,
+    pub config: ModelConfig,
     /// Base weights; read-only memory where mapped.
     pub weights: Weights,
     /// Angles of every position up to the context.
@@ -30,14 +30,14 @@ impl Model {
     /// Loads a Hugging Face directory on the CPU.
     ///
     /// # Errors
-    /// As [`Family::read`] and [`weights::load`].
+    /// As [`ModelConfig::read`] and [`weights::load`].
     pub fn load(dir: &Path, kind: Kind) -> Result<Self, LoadError> {
-        let family = Family::read(dir)?;
-        let weights = weights::load(dir, &family, kind)?;
+        let config = ModelConfig::read(dir)?;
+        let weights = weights::load(dir, &config, kind)?;
         let device = Device::Cpu;
-        let rope = Rope::new(&family, family.context, kind, device)?;
+        let rope = Rope::new(&config, config.context, kind, device)?;
         Ok(Self {
-            family,
+            config,
             weights,
             rope,
             kind,
@@ -70,7 +70,7 @@ impl Model {
         for (i, w) in self.weights.layers.iter().enumerate() {
             let lora = lora.and_then(|l| l.layer(i));
             let attention = Attention::Causal { mask: None };
-            x = layer_forward(&self.family, w, lora, &x, &rope, attention)?;
+            x = layer_forward(&self.config, w, lora, &x, &rope, attention)?;
         }
         Ok(x)
     }
@@ -83,7 +83,7 @@ impl Model {
     /// # Errors
     /// When the last axis is not `d`.
     pub fn last_norm(&self, hidden: &Tensor) -> Result<Tensor, TchError> {
-        let eps = self.family.norm_eps;
+        let eps = self.config.norm_eps;
         rms_norm(hidden, &self.weights.norm, eps, Kind::Float)
     }
 
@@ -96,7 +96,7 @@ impl Model {
     /// When the last axis is not `d`.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor, TchError> {
         let mut shape = hidden.size();
-        let (d, vocab) = (self.family.hidden, self.family.vocab);
+        let (d, vocab) = (self.config.hidden, self.config.vocab);
         let hidden_nd = self.last_norm(hidden)?.f_reshape([-1, d])?;
         if let Some(last) = shape.last_mut() {
             *last = vocab;

@@ -9,7 +9,7 @@ mod frequencies;
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::family::Family;
+use crate::model_config::ModelConfig;
 
 /// Angles of every position a model can hold.
 #[derive(Debug)]
@@ -37,15 +37,15 @@ impl Rope {
     /// # Errors
     /// What libtorch reports, such as lack of memory.
     pub fn new(
-        family: &Family,
+        config: &ModelConfig,
         positions: usize,
         kind: Kind,
         device: Device,
     ) -> Result<Self, TchError> {
-        let frequencies = frequencies::of_pairs(family);
+        let frequencies = frequencies::of_pairs(config);
         Ok(Self {
             frequencies: Tensor::f_from_slice(&frequencies)?.f_to_device(device)?,
-            attention: frequencies::attention(family),
+            attention: frequencies::attention(config),
             n_positions: positions,
             kind,
         })
@@ -143,12 +143,12 @@ mod tests {
 
     #[test]
     fn rotation_is_the_textbook_one() {
-        let family = crate::testing::tiny_family();
-        let rope = Rope::new(&family, 16, Kind::Float, Device::Cpu).unwrap();
-        let x = Tensor::randn([1, 3, 2, family.head_dim], (Kind::Float, Device::Cpu));
+        let config = crate::testing::tiny_model_config();
+        let rope = Rope::new(&config, 16, Kind::Float, Device::Cpu).unwrap();
+        let x = Tensor::randn([1, 3, 2, config.head_dim], (Kind::Float, Device::Cpu));
         let turned = rope.range(5, 3).unwrap().rotate(&x).unwrap();
         for t in 0..3 {
-            let want = reference(&x.narrow(1, t, 1), 5.0 + t as f64, family.rope_theta);
+            let want = reference(&x.narrow(1, t, 1), 5.0 + t as f64, config.rope_theta);
             assert!(
                 turned.narrow(1, t, 1).allclose(&want, 1e-5, 1e-5, false),
                 "position {t}"
@@ -164,10 +164,10 @@ mod tests {
 
     #[test]
     fn angles_of_a_million_positions_cost_what_is_asked_for() {
-        let family = crate::testing::tiny_family();
-        let rope = Rope::new(&family, 1 << 20, Kind::Float, Device::Cpu).unwrap();
+        let config = crate::testing::tiny_model_config();
+        let rope = Rope::new(&config, 1 << 20, Kind::Float, Device::Cpu).unwrap();
         let last = rope.range((1 << 20) - 1, 1).unwrap();
-        assert_eq!(last.cos.size(), [1, 1, family.head_dim]);
+        assert_eq!(last.cos.size(), [1, 1, config.head_dim]);
         let beyond = rope.range((1 << 20) - 1, 2).unwrap_err().to_string();
         assert!(beyond.contains("beyond the context of 1048576"), "{beyond}");
     }

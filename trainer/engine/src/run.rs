@@ -75,11 +75,11 @@ impl Run {
     /// # Errors
     /// Rank, alpha or targets that do not fit it.
     pub fn new(model: &Model, config: &RunConfig) -> Result<Self, LoraError> {
-        let dims = LayerDims::of(&model.family);
+        let dims = LayerDims::of(&model.config);
         let lora = Lora::init(
             config.lora.clone(),
             dims,
-            model.family.n_layers,
+            model.config.n_layers,
             config.seed,
         )?;
         // Masters live where the base does.

@@ -9,7 +9,7 @@ use std::path::Path;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Map, Value, json};
 
-use crate::family::{self, Family};
+use crate::model_config::{self, ModelConfig};
 use crate::rng::SplitMix64;
 use crate::tokenizer::byte_letters;
 use crate::weights::{LoadError, expected};
@@ -38,20 +38,20 @@ pub fn tiny_config() -> Value {
     })
 }
 
-/// The family of [`tiny_config`].
+/// What [`tiny_config`] says.
 ///
 /// # Panics
 /// Never: the configuration is a constant.
 #[expect(clippy::expect_used, reason = "the configuration is a constant")]
-pub fn tiny_family() -> Family {
-    family::from_json(Path::new("config.json"), tiny_config()).expect("a valid constant")
+pub fn tiny_model_config() -> ModelConfig {
+    model_config::from_json(Path::new("config.json"), tiny_config()).expect("a valid constant")
 }
 
 /// Writes a random model (f32, by `seed`) into `dir`.
 ///
 /// # Errors
 /// When `dir` cannot be written.
-pub fn write_tiny_model(dir: &Path, seed: u64) -> Result<Family, LoadError> {
+pub fn write_tiny_model(dir: &Path, seed: u64) -> Result<ModelConfig, LoadError> {
     write_model(dir, &tiny_config(), seed)
 }
 
@@ -59,8 +59,8 @@ pub fn write_tiny_model(dir: &Path, seed: u64) -> Result<Family, LoadError> {
 ///
 /// # Errors
 /// When the configuration is refused or `dir` cannot be written.
-pub fn write_model(dir: &Path, config: &Value, seed: u64) -> Result<Family, LoadError> {
-    let family = family::from_json(&dir.join("config.json"), config.clone())?;
+pub fn write_model(dir: &Path, config: &Value, seed: u64) -> Result<ModelConfig, LoadError> {
+    let model_config = model_config::from_json(&dir.join("config.json"), config.clone())?;
     let text = |name: &str, value: &Value| write(dir, name, value.to_string().as_bytes());
     text("config.json", config)?;
     text("generation_config.json", &json!({"eos_token_id": [258]}))?;
@@ -72,13 +72,13 @@ pub fn write_model(dir: &Path, config: &Value, seed: u64) -> Result<Family, Load
             "bos_token": "<|endoftext|>", "eos_token": "<|im_end|>",
         }),
     )?;
-    write_weights(dir, &family, seed)?;
-    Ok(family)
+    write_weights(dir, &model_config, seed)?;
+    Ok(model_config)
 }
 
-fn write_weights(dir: &Path, family: &Family, seed: u64) -> Result<(), LoadError> {
+fn write_weights(dir: &Path, model_config: &ModelConfig, seed: u64) -> Result<(), LoadError> {
     let mut tensors = BTreeMap::new();
-    for (i, (name, shape)) in expected(family).into_iter().enumerate() {
+    for (i, (name, shape)) in expected(model_config).into_iter().enumerate() {
         let mut rng = SplitMix64::stream(seed, i as u64);
         let n: i64 = shape.iter().product();
         // Norms around 1; matrices wide enough that attention and MLP are felt in the logits.

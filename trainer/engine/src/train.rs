@@ -237,8 +237,8 @@ impl TrainJob {
 
 fn limits(model: &Model) -> Limits {
     Limits {
-        vocab: u32::try_from(model.family.vocab).unwrap_or(u32::MAX),
-        context: model.family.context,
+        vocab: u32::try_from(model.config.vocab).unwrap_or(u32::MAX),
+        context: model.config.context,
     }
 }
 

@@ -20,11 +20,11 @@ pub use self::fingerprint::fingerprint;
 use self::index::SafeFiles;
 pub use self::shapes::expected;
 use self::shapes::{EMBED, LM_HEAD, NORM};
-use crate::family::Family;
 use crate::layer::LayerWeights;
 use crate::linear::Linear;
 use crate::lora::Part;
 use crate::lora::{LayerDims, Projection};
+use crate::model_config::ModelConfig;
 
 /// All base weights of a model, in the engine's dtype.
 #[derive(Debug)]
@@ -46,15 +46,15 @@ pub struct Weights {
 ///
 /// # Errors
 /// [`LoadError`] naming the file, and the tensor that is missing, unexpected or misshaped.
-pub fn load(dir: &Path, family: &Family, kind: Kind) -> Result<Weights, LoadError> {
+pub fn load(dir: &Path, config: &ModelConfig, kind: Kind) -> Result<Weights, LoadError> {
     let files = SafeFiles::open(dir)?;
-    files.check(&expected(family), family.tied)?;
+    files.check(&expected(config), config.tied)?;
     let get = |name: &str| files.tensor(name, kind);
     let embed = get(EMBED)?;
-    let layers = (0..family.n_layers)
-        .map(|i| layer(family, i, &files, kind))
+    let layers = (0..config.n_layers)
+        .map(|i| layer(config, i, &files, kind))
         .collect::<Result<_, LoadError>>()?;
-    let lm_head = if family.tied {
+    let lm_head = if config.tied {
         embed.shallow_clone()
     } else {
         get(LM_HEAD)?
@@ -68,14 +68,14 @@ pub fn load(dir: &Path, family: &Family, kind: Kind) -> Result<Weights, LoadErro
 }
 
 fn layer(
-    family: &Family,
+    config: &ModelConfig,
     i: usize,
     files: &SafeFiles,
     kind: Kind,
 ) -> Result<LayerWeights, LoadError> {
     // Small, and what they scale is f32.
     let norm = |part: &str| files.tensor(&format!("model.layers.{i}.{part}"), Kind::Float);
-    let linear = |parts: &[(Projection, &str)], bias| linear(family, files, kind, (i, parts, bias));
+    let linear = |parts: &[(Projection, &str)], bias| linear(config, files, kind, (i, parts, bias));
     let qkv = [
         (Projection::Q, "self_attn.q_proj"),
         (Projection::K, "self_attn.k_proj"),
@@ -87,9 +87,9 @@ fn layer(
     ];
     Ok(LayerWeights {
         input_norm: norm("input_layernorm.weight")?,
-        qkv: linear(&qkv, family.qkv_bias)?,
-        o: linear(&[(Projection::O, "self_attn.o_proj")], family.o_bias)?,
-        qk_norm: family.qk_norm.then(|| qk_norm(family, &norm)).transpose()?,
+        qkv: linear(&qkv, config.qkv_bias)?,
+        o: linear(&[(Projection::O, "self_attn.o_proj")], config.o_bias)?,
+        qk_norm: config.qk_norm.then(|| qk_norm(config, &norm)).transpose()?,
         post_norm: norm("post_attention_layernorm.weight")?,
         gate_up: linear(&gate_up, false)?,
         down: linear(&[(Projection::Down, "mlp.down_proj")], false)?,
@@ -98,7 +98,7 @@ fn layer(
 
 /// One map of the projections that read the same input.
 fn linear(
-    family: &Family,
+    config: &ModelConfig,
     files: &SafeFiles,
     kind: Kind,
     (layer, parts, bias): (usize, &[(Projection, &str)], bool),
@@ -110,7 +110,7 @@ fn linear(
             .collect();
         files.stacked(&names, kind)
     };
-    let dims = LayerDims::of(family);
+    let dims = LayerDims::of(config);
     let part = |&(projection, _): &(Projection, &str)| Part {
         projection,
         width: dims.widths(projection).1,
@@ -124,7 +124,7 @@ fn linear(
 
 /// The norm of every query and key head, `[n_heads + n_kv_heads, e]`.
 fn qk_norm(
-    family: &Family,
+    config: &ModelConfig,
     norm: &impl Fn(&str) -> Result<Tensor, LoadError>,
 ) -> Result<Tensor, LoadError> {
     let heads = |name: &str, n: i64| {
@@ -132,8 +132,8 @@ fn qk_norm(
             .f_expand([n, -1], false)
             .map_err(LoadError::from)
     };
-    let q = heads("self_attn.q_norm.weight", family.n_heads)?;
-    let k = heads("self_attn.k_norm.weight", family.n_kv_heads)?;
+    let q = heads("self_attn.q_norm.weight", config.n_heads)?;
+    let k = heads("self_attn.k_norm.weight", config.n_kv_heads)?;
     Ok(Tensor::f_cat(&[q, k], 0)?)
 }
 

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::family::Family;
 use crate::lora::LayerDims;
+use crate::model_config::ModelConfig;
 
 /// The base model that an adapter belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,11 +31,11 @@ pub struct BaseSpec {
 
 impl BaseSpec {
     /// What fits a model of this family.
-    pub fn new(id: BaseId, family: &Family) -> Self {
+    pub fn new(id: BaseId, config: &ModelConfig) -> Self {
         Self {
             id,
-            dims: LayerDims::of(family),
-            n_layers: family.n_layers,
+            dims: LayerDims::of(config),
+            n_layers: config.n_layers,
         }
     }
 }

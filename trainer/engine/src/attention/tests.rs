@@ -1,13 +1,13 @@
 use super::*;
-use crate::family::Family;
 use crate::kv::KvPool;
-use crate::testing::tiny_family;
+use crate::model_config::ModelConfig;
+use crate::testing::tiny_model_config;
 
 const T: usize = 40;
 
-fn pool(family: &Family, kind: Kind) -> KvPool {
-    let budget = KvPool::position_bytes(family, kind) * 256;
-    KvPool::new(family, budget, kind, Device::Cpu).unwrap()
+fn pool(config: &ModelConfig, kind: Kind) -> KvPool {
+    let budget = KvPool::position_bytes(config, kind) * 256;
+    KvPool::new(config, budget, kind, Device::Cpu).unwrap()
 }
 
 fn slots(at: &[usize]) -> Tensor {
@@ -32,8 +32,8 @@ fn runs(at: &[usize]) -> Vec<Run> {
     reason = "the axes and the three projections are called so everywhere"
 )]
 fn check(kind: Kind, place: impl Fn(usize) -> usize, chunks: &[usize], tolerance: f64) {
-    let family = tiny_family();
-    let (h, kv, e) = (family.n_heads, family.n_kv_heads, family.head_dim);
+    let config = tiny_model_config();
+    let (h, kv, e) = (config.n_heads, config.n_kv_heads, config.head_dim);
     let options = (Kind::Float, Device::Cpu);
     let of = |heads| Tensor::randn([1, to_i64(T), heads, e], options).to_kind(kind);
     let (q, k, v) = (of(h), of(kv), of(kv));
@@ -50,7 +50,7 @@ fn check(kind: Kind, place: impl Fn(usize) -> usize, chunks: &[usize], tolerance
     );
     let want = want.transpose(1, 2).reshape([1, to_i64(T), h * e]);
 
-    let mut pool = pool(&family, kind);
+    let mut pool = pool(&config, kind);
     let at: Vec<usize> = (0..T).map(place).collect();
     let (mut start, mut got) = (0, Vec::new());
     for &n in chunks {
@@ -96,13 +96,13 @@ fn many_runs_are_gathered_and_give_the_same() {
 
 #[test]
 fn sequences_of_one_batch_do_not_see_one_another() {
-    let family = tiny_family();
-    let e = family.head_dim;
+    let config = tiny_model_config();
+    let e = config.head_dim;
     let options = (Kind::Float, Device::Cpu);
-    let q = Tensor::randn([1, 5, family.n_heads, e], options);
-    let k = Tensor::randn([1, 5, family.n_kv_heads, e], options);
-    let v = Tensor::randn([1, 5, family.n_kv_heads, e], options);
-    let mut pool = pool(&family, Kind::Float);
+    let q = Tensor::randn([1, 5, config.n_heads, e], options);
+    let k = Tensor::randn([1, 5, config.n_kv_heads, e], options);
+    let v = Tensor::randn([1, 5, config.n_kv_heads, e], options);
+    let mut pool = pool(&config, Kind::Float);
     let layer = &mut pool.layers_mut()[0];
     let both = PagePlan {
         slots: slots(&[0, 1, 2, 32, 33]),

@@ -55,29 +55,29 @@ impl Core {
             None => Dtype::fastest()?,
         };
         let mut model = Model::load(&dir, dtype.kind())?;
-        model.family.also_ends_with(tokenizer.end_id());
-        let sha = weights::fingerprint(&dir, &model.family)?;
+        model.config.also_ends_with(tokenizer.end_id());
+        let sha = weights::fingerprint(&dir, &model.config)?;
         let pool = kv_pool(config, &model)?;
         let for_training = config.memory.map(|all| all.saturating_sub(pool.bytes()));
         let sizes = SliceSizes::measured(&model, for_training)?;
         let plan = Plan::new(&model, &LoraSpec::default(), sizes, pool.bytes());
         tracing::info!(chunk_tokens = sizes.chunk_tokens, "memory: {plan}");
-        let family = &model.family;
+        let model_config = &model.config;
         let info = ModelInfo {
             name: name.clone(),
-            family: family.architecture.name(),
-            context: family.context,
-            vocab: usize::try_from(family.vocab).unwrap_or(usize::MAX),
-            n_params: family.n_params(),
+            family: model_config.architecture.name(),
+            context: model_config.context,
+            vocab: usize::try_from(model_config.vocab).unwrap_or(usize::MAX),
+            n_params: model_config.n_params(),
             sha: sha.clone(),
-            end_ids: family.eos_ids.clone(),
+            end_ids: model_config.eos_ids.clone(),
             dtype,
             kv_positions: pool.n_pages() * PAGE,
             dir,
         };
         let mut seeds = SplitMix64::new(clock_seed());
         let fingerprint = sha;
-        let base = Arc::new(BaseSpec::new(BaseId { name, fingerprint }, family));
+        let base = Arc::new(BaseSpec::new(BaseId { name, fingerprint }, model_config));
         let adapters = AdapterPool::new(
             config.checkpoint_dir.clone(),
             Arc::clone(&base),
@@ -179,16 +179,19 @@ impl Core {
 
 /// Memory for keys and values: what the settings say, or a share of what is free.
 fn kv_pool(config: &EngineConfig, model: &Model) -> Result<KvPool, LoadError> {
-    let family = &model.family;
-    let position = KvPool::position_bytes(family, model.kind);
-    let most = config.max_streams.max(1) * family.context.next_multiple_of(PAGE) * position;
+    let model_config = &model.config;
+    let position = KvPool::position_bytes(model_config, model.kind);
+    let most = config.max_streams.max(1) * model_config.context.next_multiple_of(PAGE) * position;
     let free = config.memory.or_else(free_memory::available);
     let (field, budget) = match (config.kv_budget, config.memory) {
         (Some(budget), _) => ("kv_budget", budget),
-        (None, Some(_)) => ("memory", kv::default_budget(free, position, family.context)),
+        (None, Some(_)) => (
+            "memory",
+            kv::default_budget(free, position, model_config.context),
+        ),
         (None, None) => (
             "free memory",
-            kv::default_budget(free, position, family.context),
+            kv::default_budget(free, position, model_config.context),
         ),
     };
     if budget < PAGE * position {
@@ -198,7 +201,7 @@ fn kv_pool(config: &EngineConfig, model: &Model) -> Result<KvPool, LoadError> {
             allowed: "room for the keys and values of 16 positions or more",
         });
     }
-    let pool = KvPool::new(family, budget.min(most), model.kind, model.device)?;
+    let pool = KvPool::new(model_config, budget.min(most), model.kind, model.device)?;
     let (positions, bytes) = (pool.n_pages() * PAGE, pool.bytes());
     tracing::info!(positions, bytes, "memory for keys and values");
     Ok(pool)

@@ -177,12 +177,12 @@ impl Serving {
             self.blocks.release(table);
             return Some(Waiting { request, reply });
         }
-        let family = &state.model.family;
-        let longest = family.context.min(self.blocks.n_pages() * PAGE);
+        let config = &state.model.config;
+        let longest = config.context.min(self.blocks.n_pages() * PAGE);
         let max_tokens = request.max_new_tokens(longest).max(1);
         // Room for a whole reply, so that a slow reader never blocks the thread.
         let (events, received) = mpsc::channel(max_tokens + 2);
-        let limits = (max_tokens, &*family.eos_ids, self.seeds.next_u64());
+        let limits = (max_tokens, &*config.eos_ids, self.seeds.next_u64());
         match Reply::new(request, limits, tokenizer.stream_decoder(), events) {
             Ok(begun) => {
                 let step = adapter.as_ref().map(|adapter| adapter.step);
@@ -212,7 +212,7 @@ impl Serving {
 
     fn beyond_memory(&self, state: &EngineState, n_prompt: usize) -> GenerateError {
         let model = &state.model;
-        let position = KvPool::position_bytes(&model.family, model.kind);
+        let position = KvPool::position_bytes(&model.config, model.kind);
         GenerateError::Memory {
             n_prompt,
             needed: pages_of(n_prompt + 1) * PAGE * position,

@@ -49,12 +49,12 @@ impl Place {
     /// An adapter that is felt: B is not zero.
     fn adapter(&self, name: &str, seed: u64) -> Lora {
         let (model, info) = (self.model(), self.engine().info().clone());
-        let dims = LayerDims::of(&model.family);
+        let dims = LayerDims::of(&model.config);
         let spec = LoraSpec {
             rank: 4,
             ..LoraSpec::default()
         };
-        let lora = Lora::init(spec, dims, model.family.n_layers, seed).unwrap();
+        let lora = Lora::init(spec, dims, model.config.n_layers, seed).unwrap();
         tch::manual_seed(i64::try_from(seed).unwrap());
         let lora = lora
             .try_map(|t| (t.f_randn_like()? * 0.3).f_add(t))

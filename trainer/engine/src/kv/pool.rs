@@ -3,7 +3,7 @@
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::PAGE;
-use crate::family::Family;
+use crate::model_config::ModelConfig;
 
 /// Keys and values of one layer.
 #[derive(Debug)]
@@ -50,16 +50,16 @@ impl KvPool {
     /// # Errors
     /// What libtorch reports, such as lack of address space.
     pub fn new(
-        family: &Family,
+        config: &ModelConfig,
         budget: usize,
         kind: Kind,
         device: Device,
     ) -> Result<Self, TchError> {
-        let n_pages = budget / Self::position_bytes(family, kind).max(1) / PAGE;
+        let n_pages = budget / Self::position_bytes(config, kind).max(1) / PAGE;
         let shape = [
-            family.n_kv_heads,
+            config.n_kv_heads,
             i64::try_from(n_pages * PAGE).unwrap_or(i64::MAX),
-            family.head_dim,
+            config.head_dim,
         ];
         let empty = || Tensor::f_empty(shape, (kind, device));
         let layer = |_| {
@@ -68,7 +68,7 @@ impl KvPool {
                 v: empty()?,
             })
         };
-        let layers = (0..family.n_layers).map(layer);
+        let layers = (0..config.n_layers).map(layer);
         Ok(Self {
             layers: layers.collect::<Result<_, TchError>>()?,
             n_pages,
@@ -76,9 +76,9 @@ impl KvPool {
     }
 
     /// Memory of one position in all layers, bytes.
-    pub fn position_bytes(family: &Family, kind: Kind) -> usize {
-        let numbers = usize::try_from(family.n_kv_heads * family.head_dim * 2).unwrap_or(0);
-        numbers * family.n_layers * kind.elt_size_in_bytes()
+    pub fn position_bytes(config: &ModelConfig, kind: Kind) -> usize {
+        let numbers = usize::try_from(config.n_kv_heads * config.head_dim * 2).unwrap_or(0);
+        numbers * config.n_layers * kind.elt_size_in_bytes()
     }
 
     /// How many pages there are.

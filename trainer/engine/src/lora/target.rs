@@ -4,7 +4,7 @@ use std::fmt;
 
 use tch::TchError;
 
-use crate::family::Family;
+use crate::model_config::ModelConfig;
 
 /// One of the seven linear maps of a decoder layer that an adapter can follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -179,12 +179,12 @@ impl fmt::Display for Projection {
 
 impl LayerDims {
     /// The widths of a model's layers.
-    pub const fn of(family: &Family) -> Self {
+    pub const fn of(config: &ModelConfig) -> Self {
         Self {
-            hidden: family.hidden,
-            q_out: family.n_heads * family.head_dim,
-            kv_out: family.n_kv_heads * family.head_dim,
-            ffn: family.intermediate,
+            hidden: config.hidden,
+            q_out: config.n_heads * config.head_dim,
+            kv_out: config.n_kv_heads * config.head_dim,
+            ffn: config.intermediate,
         }
     }
 

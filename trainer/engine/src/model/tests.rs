@@ -22,8 +22,8 @@ fn whole(model: &Model) -> Tensor {
 }
 
 fn pool(model: &Model) -> KvPool {
-    let budget = KvPool::position_bytes(&model.family, model.kind) * 256;
-    KvPool::new(&model.family, budget, model.kind, model.device).unwrap()
+    let budget = KvPool::position_bytes(&model.config, model.kind) * 256;
+    KvPool::new(&model.config, budget, model.kind, model.device).unwrap()
 }
 
 /// Rows of a sequence whose positions follow one another in the pool from `slot` on.
@@ -90,12 +90,12 @@ fn cached_decoding_equals_the_full_forward() {
 
 /// An adapter that is felt: B is not zero.
 fn adapter(model: &Model, seed: i64) -> Lora {
-    let dims = LayerDims::of(&model.family);
+    let dims = LayerDims::of(&model.config);
     let spec = LoraSpec {
         rank: 2,
         ..LoraSpec::default()
     };
-    let lora = Lora::init(spec, dims, model.family.n_layers, 1).unwrap();
+    let lora = Lora::init(spec, dims, model.config.n_layers, 1).unwrap();
     tch::manual_seed(seed);
     lora.try_map(|t| (t.f_randn_like()? * 0.3).f_add(t))
         .unwrap()
@@ -168,7 +168,7 @@ fn an_id_beyond_the_vocabulary_is_an_error() {
 
 #[test]
 fn a_qwen3_4b_has_room_for_a_prompt_of_15000_tokens() {
-    let family = crate::family::from_json(
+    let model_config = crate::model_config::from_json(
         Path::new("config.json"),
         json!({
             "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 151_936,
@@ -178,10 +178,13 @@ fn a_qwen3_4b_has_room_for_a_prompt_of_15000_tokens() {
             "hidden_act": "silu", "tie_word_embeddings": true, "eos_token_id": 151_645,
         }),
     );
-    let family = family.unwrap();
-    assert_eq!(KvPool::position_bytes(&family, Kind::BFloat16), 147_456);
+    let model_config = model_config.unwrap();
+    assert_eq!(
+        KvPool::position_bytes(&model_config, Kind::BFloat16),
+        147_456
+    );
     // Nothing of it is written, so nothing of it is taken.
-    let pool = KvPool::new(&family, 4 << 30, Kind::BFloat16, tch::Device::Cpu).unwrap();
+    let pool = KvPool::new(&model_config, 4 << 30, Kind::BFloat16, tch::Device::Cpu).unwrap();
     assert!(pool.bytes() <= 4 << 30);
     assert_eq!(pool.n_pages() * crate::kv::PAGE, 29_120);
 }

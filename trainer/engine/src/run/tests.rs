@@ -39,7 +39,7 @@ fn base() -> BaseId {
 }
 
 fn spec(model: &Model) -> BaseSpec {
-    BaseSpec::new(base(), &model.family)
+    BaseSpec::new(base(), &model.config)
 }
 
 fn name<T: FromStr<Err = NameError>>(text: &str) -> T {

@@ -24,7 +24,7 @@ struct Piece {
     special: bool,
 }
 
-/// Models have fewer (`family` refuses more); an id beyond comes from a damaged file and has no text.
+/// Models have fewer (`model_config` refuses more); an id beyond comes from a damaged file and has no text.
 const MOST_IDS: usize = 1 << 20;
 
 /// How a vocabulary spells bytes.

@@ -90,7 +90,7 @@ impl LayerContext<'_> {
                 }
             };
             let mid = x.f_add(&self.attend(chunk, &qkv)?)?;
-            let y = mlp_half(&self.model.family, self.weights(), self.lora, &mid)?;
+            let y = mlp_half(&self.model.config, self.weights(), self.lora, &mid)?;
             Ok(OutputChunk { input, seen, y })
         })
     }
@@ -119,7 +119,7 @@ impl LayerContext<'_> {
     }
 
     fn qkv(&self, x: &Tensor, rope: &RopeSlice) -> Result<[Tensor; 3], TchError> {
-        let [q, k, v] = layer::qkv(&self.model.family, self.weights(), self.lora, x, rope)?;
+        let [q, k, v] = layer::qkv(&self.model.config, self.weights(), self.lora, x, rope)?;
         Ok([
             q.f_transpose(1, 2)?,
             k.f_transpose(1, 2)?,
@@ -129,9 +129,9 @@ impl LayerContext<'_> {
 
     /// What attention adds to the residual stream, `[1, c, d]`.
     fn attend(&self, chunk: &Chunk, [q, k, v]: &[Tensor; 3]) -> Result<Tensor, TchError> {
-        let (w, family) = (self.weights(), &self.model.family);
+        let (w, config) = (self.weights(), &self.model.config);
         let mask = chunk.mask(self.model.kind, self.model.device)?;
-        let grouped = family.n_heads != family.n_kv_heads;
+        let grouped = config.n_heads != config.n_kv_heads;
         let mixed = Tensor::f_scaled_dot_product_attention(
             q,
             k,
@@ -142,7 +142,7 @@ impl LayerContext<'_> {
             None,
             grouped,
         )?;
-        let width = family.n_heads * family.head_dim;
+        let width = config.n_heads * config.head_dim;
         let mixed = mixed.f_transpose(1, 2)?.f_reshape([1, -1, width])?;
         w.o.forward(&mixed, self.lora.into())
     }

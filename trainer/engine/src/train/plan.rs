@@ -57,21 +57,21 @@ const UNKNOWN: usize = 2 << 30;
 impl Plan {
     /// For runs of `spec` on a model; `cache` bytes are for the caches of replies.
     pub fn new(model: &Model, spec: &LoraSpec, sizes: SliceSizes, cache: usize) -> Self {
-        let family = &model.family;
+        let config = &model.config;
         let costs = Costs::new(model, spec.rank, sizes);
-        let rows = family.context.min(sizes.row_tokens);
-        let dims = LayerDims::of(family);
+        let rows = config.context.min(sizes.row_tokens);
+        let dims = LayerDims::of(config);
         let widths = spec.targets.iter().map(|&target| dims.widths(target));
         let n_lora: i64 = widths.map(|(d_in, d_out)| spec.rank * (d_in + d_out)).sum();
-        let n_lora = usize::try_from(n_lora).unwrap_or(0) * family.n_layers;
-        let n_base = usize::try_from(family.n_params()).unwrap_or(usize::MAX);
+        let n_lora = usize::try_from(n_lora).unwrap_or(0) * config.n_layers;
+        let n_base = usize::try_from(config.n_params()).unwrap_or(usize::MAX);
         let recomputed = costs.recomputed(rows);
         Self {
             weights: n_base.saturating_mul(width(model.kind)),
             run: n_lora * 4 * size_of::<f32>(),
             row_tokens: rows,
             recomputed,
-            kept: recomputed + rows * costs.graph * family.n_layers,
+            kept: recomputed + rows * costs.graph * config.n_layers,
             budget: budget(sizes),
             cache,
         }
@@ -99,12 +99,12 @@ impl fmt::Display for Plan {
 impl Costs {
     /// With adapters of rank `rank` on all projections; 0 for none.
     pub(super) fn new(model: &Model, rank: i64, sizes: SliceSizes) -> Self {
-        let family = &model.family;
+        let config = &model.config;
         let n = |x: i64| usize::try_from(x).unwrap_or(0);
         let (narrow, wide) = (width(model.kind), size_of::<f32>());
-        let (d, f) = (n(family.hidden), n(family.intermediate));
-        let q = n(family.n_heads * family.head_dim);
-        let kv = n(family.n_kv_heads * family.head_dim);
+        let (d, f) = (n(config.hidden), n(config.intermediate));
+        let q = n(config.n_heads * config.head_dim);
+        let kv = n(config.n_kv_heads * config.head_dim);
         // What autograd saves. Attention: the input; the normed input in f32 for A of q, k and v; queries, keys,
         // values, the mix and the mix in f32. MLP: its input; the normed one in f32 for gate and up; gate, its silu, up;
         // their product in f32. The narrow side of every adapter, twice.
@@ -117,8 +117,8 @@ impl Costs {
             keys: 2 * kv * narrow,
             at_work: 6 * d * wide + kv * (4 * narrow + 2 * wide),
             // Rough and exact logits, log-probabilities, their gradient in f32 and in the dtype of the weights.
-            lm_head: sizes.head_positions * n(family.vocab) * (4 * wide + 2 * narrow),
-            n_layers: family.n_layers,
+            lm_head: sizes.head_positions * n(config.vocab) * (4 * wide + 2 * narrow),
+            n_layers: config.n_layers,
             chunk: sizes.chunk_tokens + sizes.chunk_tokens / 4,
         }
     }

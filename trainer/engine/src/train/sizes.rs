@@ -60,7 +60,7 @@ impl SliceSizes {
         let _guard = tch::no_grad_guard();
         let n = to_i64(FEWEST);
         let x = Tensor::f_zeros(
-            [1, n, model.family.hidden],
+            [1, n, model.config.hidden],
             (tch::Kind::Float, model.device),
         )?;
         let mut best = Duration::MAX;
@@ -68,7 +68,7 @@ impl SliceSizes {
             // The first run reads the weights from disk.
             for _ in 0..4 {
                 let begun = Instant::now();
-                let _computed = mlp_half(&model.family, layer, None, &x)?;
+                let _computed = mlp_half(&model.config, layer, None, &x)?;
                 best = best.min(begun.elapsed());
             }
         }
@@ -78,9 +78,9 @@ impl SliceSizes {
             chunk_tokens *= 2;
             slice *= 2;
         }
-        let family = &model.family;
-        let layer = family.hidden * (family.intermediate + family.n_heads * family.head_dim) * 3;
-        let head = family.hidden * family.vocab;
+        let config = &model.config;
+        let layer = config.hidden * (config.intermediate + config.n_heads * config.head_dim) * 3;
+        let head = config.hidden * config.vocab;
         // A position there is two products, in a layer on its way down twice as many.
         let fitting = to_i64(chunk_tokens) * 2 * layer / head.max(1);
         let fitting = usize::try_from(fitting).unwrap_or(0).next_power_of_two();

@@ -26,8 +26,8 @@ fn lora(model: &Model, targets: &[Projection]) -> Lora {
         alpha: 8,
         targets: targets.to_vec(),
     };
-    let dims = LayerDims::of(&model.family);
-    let fresh = Lora::init(spec, dims, model.family.n_layers, 3).unwrap();
+    let dims = LayerDims::of(&model.config);
+    let fresh = Lora::init(spec, dims, model.config.n_layers, 3).unwrap();
     let mut rng = SplitMix64::new(5);
     let noise = |t: &Tensor| {
         let n = t.numel();
@@ -63,10 +63,10 @@ fn datums(rl: bool) -> Vec<Datum> {
     [9, 30, 6].into_iter().map(datum).collect()
 }
 
-fn change(datum: &mut Datum, change: impl FnOnce(&mut DatumParts)) {
-    let mut parts = datum.clone().into_parts();
+fn changed(datum: &Datum, change: impl FnOnce(&mut DatumParts)) -> Datum {
+    let mut parts = datum.parts().clone();
     change(&mut parts);
-    *datum = Datum::new(parts).unwrap();
+    Datum::new(parts).unwrap()
 }
 
 fn sizes() -> SliceSizes {
@@ -233,7 +233,7 @@ fn what_runs_between_slices_changes_no_bit() {
         pauses += 1;
     };
     // Two rows, each up and down every layer.
-    assert!(pauses > 2 * 2 * model.family.n_layers, "{pauses} pauses");
+    assert!(pauses > 2 * 2 * model.config.n_layers, "{pauses} pauses");
     assert!((whole.loss - sliced.loss).abs() == 0.0);
     assert_eq!(whole.logprobs, sliced.logprobs);
     assert!(
@@ -306,7 +306,7 @@ fn positions_without_a_loss_are_not_computed() {
     let model = model();
     let lora = lora(&model, &Projection::ALL);
     let mut datums = datums(false);
-    change(&mut datums[1], |parts| {
+    datums[1] = changed(&datums[1], |parts| {
         parts.weights = Some(Tensor2::vector(vec![0.0; 30]));
     });
     let (sizes, loss) = (
@@ -331,10 +331,8 @@ fn an_infinite_loss_is_refused_with_its_place() {
     let model = model();
     let lora = lora(&model, &Projection::ALL);
     let mut datums = datums(true);
-    change(&mut datums[2], |parts| {
-        if let Some(sampled) = &mut parts.logprobs {
-            sampled[4] = -1e30;
-        }
+    datums[2] = changed(&datums[2], |parts| {
+        parts.logprobs.as_mut().unwrap()[4] = -1e30;
     });
     let loss = Loss::ImportanceSampling;
     let job = TrainJob::forward_backward(&model, &lora, &datums, loss, sizes()).unwrap();
@@ -346,7 +344,7 @@ fn an_infinite_loss_is_refused_with_its_place() {
 #[test]
 fn an_adapter_of_another_depth_is_refused() {
     let model = model();
-    let dims = LayerDims::of(&model.family);
+    let dims = LayerDims::of(&model.config);
     let deep = Lora::init(LoraSpec::default(), dims, 5, 0);
     assert!(deep.is_err(), "rank 32 is over this model's narrowest side");
     let spec = LoraSpec {

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use tch::TchError;
 
-use crate::family::FamilyError;
+use crate::model_config::ModelConfigError;
 
 /// Why a model cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// config.json is not usable.
     #[error(transparent)]
-    Family(#[from] FamilyError),
+    ModelConfig(#[from] ModelConfigError),
     /// A file of the model cannot be read.
     #[error("cannot read {file}: {source}", file = file.display())]
     Read {

@@ -8,7 +8,7 @@ use super::LoadError;
 use super::index::SafeFiles;
 use super::shapes::expected;
 use crate::digest::hex;
-use crate::family::{Family, RopeScaling};
+use crate::model_config::{ModelConfig, RopeScaling};
 
 /// Bytes looked at in each place of a tensor, and how many places of a large one, spread evenly: the whole of
 /// a large model would take seconds at each start.
@@ -23,11 +23,11 @@ const PLACES: usize = 16;
 ///
 /// # Errors
 /// When a file cannot be read or is not what config.json calls for.
-pub fn fingerprint(dir: &Path, family: &Family) -> Result<String, LoadError> {
+pub fn fingerprint(dir: &Path, config: &ModelConfig) -> Result<String, LoadError> {
     let files = SafeFiles::open(dir)?;
     let mut hash = Sha256::new();
-    hash.update(numbers_of(family));
-    for (name, shape) in expected(family) {
+    hash.update(numbers_of(config));
+    for (name, shape) in expected(config) {
         let (dtype, bytes) = files.stored(&name)?;
         hash.update(format!("\n{name} {dtype:?} {shape:?} "));
         sample(bytes, &mut hash);
@@ -36,8 +36,8 @@ pub fn fingerprint(dir: &Path, family: &Family) -> Result<String, LoadError> {
 }
 
 /// What config.json says that changes a number. A field added here changes every fingerprint.
-fn numbers_of(family: &Family) -> String {
-    let rope = match family.rope_scaling {
+fn numbers_of(config: &ModelConfig) -> String {
+    let rope = match config.rope_scaling {
         RopeScaling::None => String::new(),
         RopeScaling::Linear { factor } => format!("linear {factor}"),
         RopeScaling::Llama3 {
@@ -55,10 +55,10 @@ fn numbers_of(family: &Family) -> String {
             attention,
         } => format!("yarn {factor} {beta_fast} {beta_slow} {original} {whole_pairs} {attention}"),
     };
-    let name = family.architecture.name();
+    let name = config.architecture.name();
     // Sizes are in the tensors' shapes, biases and norms in their names; of heads only the number is not.
-    let (heads, kv_heads) = (family.n_heads, family.n_kv_heads);
-    let (eps, theta) = (family.norm_eps, family.rope_theta);
+    let (heads, kv_heads) = (config.n_heads, config.n_kv_heads);
+    let (eps, theta) = (config.norm_eps, config.rope_theta);
     format!("{name} heads {heads} {kv_heads} eps {eps} rope {theta} {rope}")
 }
 

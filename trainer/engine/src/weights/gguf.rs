@@ -63,7 +63,7 @@ pub fn directory(gguf: &Path, cache_dir: &Path) -> Result<PathBuf, LoadError> {
 fn convert(gguf: &Path, file: &mut File, out: &Path) -> Result<(), LoadError> {
     let header = Header::read(gguf, file)?;
     let config = config::config(&header, file)?;
-    let family = crate::family::from_json(gguf, config.clone())?;
+    let model_config = crate::model_config::from_json(gguf, config.clone())?;
     let text = |name: &str, json: &serde_json::Value| {
         let pretty = format!("{json:#}\n");
         write(&out.join(name), |f| {
@@ -80,7 +80,7 @@ fn convert(gguf: &Path, file: &mut File, out: &Path) -> Result<(), LoadError> {
         "tokenizer_config.json",
         &tokenizer::tokenizer_config(&header)?,
     )?;
-    tensors::convert(&header, file, &family, &out.join("model.safetensors"))
+    tensors::convert(&header, file, &model_config, &out.join("model.safetensors"))
 }
 
 fn sha256(file: &mut File) -> io::Result<String> {

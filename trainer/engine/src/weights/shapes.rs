@@ -1,30 +1,30 @@
 //! What a model's files must hold.
 
-use crate::family::Family;
+use crate::model_config::ModelConfig;
 
 pub(super) const EMBED: &str = "model.embed_tokens.weight";
 pub(super) const NORM: &str = "model.norm.weight";
 pub(super) const LM_HEAD: &str = "lm_head.weight";
 
 /// Names and shapes that a directory must hold for this family, in file order.
-pub fn expected(family: &Family) -> Vec<(String, Vec<i64>)> {
-    let (d, m) = (family.hidden, family.intermediate);
-    let mut all = vec![(EMBED.to_owned(), vec![family.vocab, d])];
-    for i in 0..family.n_layers {
-        let named = layer_shapes(family, d, m).into_iter();
+pub fn expected(config: &ModelConfig) -> Vec<(String, Vec<i64>)> {
+    let (d, m) = (config.hidden, config.intermediate);
+    let mut all = vec![(EMBED.to_owned(), vec![config.vocab, d])];
+    for i in 0..config.n_layers {
+        let named = layer_shapes(config, d, m).into_iter();
         all.extend(named.map(|(part, shape)| (format!("model.layers.{i}.{part}"), shape)));
     }
     all.push((NORM.to_owned(), vec![d]));
-    if !family.tied {
-        all.push((LM_HEAD.to_owned(), vec![family.vocab, d]));
+    if !config.tied {
+        all.push((LM_HEAD.to_owned(), vec![config.vocab, d]));
     }
     all
 }
 
-fn layer_shapes(family: &Family, d: i64, m: i64) -> Vec<(&'static str, Vec<i64>)> {
+fn layer_shapes(config: &ModelConfig, d: i64, m: i64) -> Vec<(&'static str, Vec<i64>)> {
     let (q, kv) = (
-        family.n_heads * family.head_dim,
-        family.n_kv_heads * family.head_dim,
+        config.n_heads * config.head_dim,
+        config.n_kv_heads * config.head_dim,
     );
     let mut shapes = vec![
         ("input_layernorm.weight", vec![d]),
@@ -37,19 +37,19 @@ fn layer_shapes(family: &Family, d: i64, m: i64) -> Vec<(&'static str, Vec<i64>)
         ("mlp.up_proj.weight", vec![m, d]),
         ("mlp.down_proj.weight", vec![d, m]),
     ];
-    if family.qkv_bias {
+    if config.qkv_bias {
         shapes.extend([
             ("self_attn.q_proj.bias", vec![q]),
             ("self_attn.k_proj.bias", vec![kv]),
             ("self_attn.v_proj.bias", vec![kv]),
         ]);
     }
-    if family.o_bias {
+    if config.o_bias {
         shapes.push(("self_attn.o_proj.bias", vec![d]));
     }
-    if family.qk_norm {
-        shapes.push(("self_attn.q_norm.weight", vec![family.head_dim]));
-        shapes.push(("self_attn.k_norm.weight", vec![family.head_dim]));
+    if config.qk_norm {
+        shapes.push(("self_attn.q_norm.weight", vec![config.head_dim]));
+        shapes.push(("self_attn.k_norm.weight", vec![config.head_dim]));
     }
     shapes
 }

@@ -4,8 +4,10 @@ use crate::testing::{tiny_config, write_model, write_tiny_model};
 use serde_json::json;
 
 fn error(dir: &Path) -> String {
-    let family = Family::read(dir).unwrap();
-    let message = load(dir, &family, Kind::Float).unwrap_err().to_string();
+    let model_config = ModelConfig::read(dir).unwrap();
+    let message = load(dir, &model_config, Kind::Float)
+        .unwrap_err()
+        .to_string();
     message.replace(&dir.display().to_string(), "DIR")
 }
 
@@ -18,16 +20,16 @@ fn model() -> tempfile::TempDir {
 #[test]
 fn a_stored_dtype_is_mapped_and_another_converted() {
     let dir = model();
-    let family = Family::read(dir.path()).unwrap();
-    let f32 = load(dir.path(), &family, Kind::Float).unwrap();
-    let bf16 = load(dir.path(), &family, Kind::BFloat16).unwrap();
+    let model_config = ModelConfig::read(dir.path()).unwrap();
+    let f32 = load(dir.path(), &model_config, Kind::Float).unwrap();
+    let bf16 = load(dir.path(), &model_config, Kind::BFloat16).unwrap();
     assert_eq!(bf16.embed.kind(), Kind::BFloat16);
     assert!(
         bf16.embed
             .to_kind(Kind::Float)
             .allclose(&f32.embed, 1e-2, 1e-2, false)
     );
-    let again = load(dir.path(), &family, Kind::Float).unwrap();
+    let again = load(dir.path(), &model_config, Kind::Float).unwrap();
     assert!(
         again.layers[1]
             .down
@@ -118,14 +120,14 @@ fn nan_and_infinity_are_found_at_load_and_large_numbers_are_not() {
     for n in 1..=32 {
         poke(dir.path(), n, 3e38);
     }
-    let family = Family::read(dir.path()).unwrap();
-    assert!(load(dir.path(), &family, Kind::Float).is_ok());
+    let model_config = ModelConfig::read(dir.path()).unwrap();
+    assert!(load(dir.path(), &model_config, Kind::Float).is_ok());
     // The first number of the first tensor.
     let bytes = std::fs::read(dir.path().join("model.safetensors")).unwrap();
     let header = u64::from_le_bytes(bytes[..8].try_into().unwrap());
     let n_data = bytes.len() - 8 - usize::try_from(header).unwrap();
     poke(dir.path(), n_data / 4, 1e6);
-    let error = load(dir.path(), &family, Kind::Half).unwrap_err();
+    let error = load(dir.path(), &model_config, Kind::Half).unwrap_err();
     let text = "tensor model.embed_tokens.weight holds NaN or infinity in f16, whose largest number is 65504";
     assert!(error.to_string().ends_with(text), "{error}");
 }
@@ -185,7 +187,7 @@ fn what_does_not_fit_together_is_told_in_words() {
 #[test]
 fn a_fingerprint_is_of_numbers_and_not_of_what_is_written_beside_them() {
     let dir = model();
-    let of = || fingerprint(dir.path(), &Family::read(dir.path()).unwrap()).unwrap();
+    let of = || fingerprint(dir.path(), &ModelConfig::read(dir.path()).unwrap()).unwrap();
     let with = |key: &str, value: serde_json::Value| {
         let mut config = tiny_config();
         config[key] = value;

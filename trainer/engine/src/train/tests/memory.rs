@@ -100,9 +100,7 @@ fn a_group_over_the_memory_goes_on_in_another_row() {
     let model = model();
     let lora = lora(&model, &Projection::ALL);
     let one = datums(false).remove(1);
-    let mut parts = one.parts().clone();
-    parts.model_input_tokens[20..].fill(7);
-    let other = Datum::new(parts).unwrap();
+    let other = changed(&one, |parts| parts.model_input_tokens[20..].fill(7));
     let batch = [one, other];
     let run = |memory| {
         let sizes = SliceSizes {

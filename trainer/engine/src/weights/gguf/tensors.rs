@@ -11,7 +11,7 @@ use tch::{Kind, TchError, Tensor};
 use super::blocks::Format;
 use super::header::{Header, Info};
 use super::output::write;
-use crate::family::{Architecture, Family};
+use crate::model_config::{Architecture, ModelConfig};
 use crate::weights::{LoadError, expected};
 
 /// Types that are turned into numbers; the others are refused by these names.
@@ -31,12 +31,12 @@ struct Plan {
 pub(super) fn convert(
     header: &Header,
     file: &mut File,
-    family: &Family,
+    config: &ModelConfig,
     out: &Path,
 ) -> Result<(), LoadError> {
-    let plans = expected(family)
+    let plans = expected(config)
         .into_iter()
-        .map(|(name, shape)| plan(header, family, name, &shape))
+        .map(|(name, shape)| plan(header, config, name, &shape))
         .collect::<Result<Vec<_>, _>>()?;
     refuse_unknown(header, &plans)?;
     let mut failed = None;
@@ -60,7 +60,12 @@ pub(super) fn convert(
     }
 }
 
-fn plan(header: &Header, family: &Family, name: String, shape: &[i64]) -> Result<Plan, LoadError> {
+fn plan(
+    header: &Header,
+    config: &ModelConfig,
+    name: String,
+    shape: &[i64],
+) -> Result<Plan, LoadError> {
     let source = gguf_name(&name);
     let damaged = |detail: String| LoadError::Damaged {
         file: header.file.clone(),
@@ -82,7 +87,7 @@ fn plan(header: &Header, family: &Family, name: String, shape: &[i64]) -> Result
         )));
     }
     let format = stored_format(header, &source, &info)?;
-    let interleaved = interleaved(family, &source);
+    let interleaved = interleaved(config, &source);
     Ok(Plan {
         name,
         shape,
@@ -129,13 +134,13 @@ pub(super) fn read(header: &Header, file: &mut File, source: &str) -> Result<Vec
     Ok(numbers.into_iter().map(f64::from).collect())
 }
 
-fn interleaved(family: &Family, source: &str) -> Option<usize> {
-    let heads = if family.architecture != Architecture::Llama {
+fn interleaved(config: &ModelConfig, source: &str) -> Option<usize> {
+    let heads = if config.architecture != Architecture::Llama {
         return None;
     } else if source.contains(".attn_q.") {
-        family.n_heads
+        config.n_heads
     } else if source.contains(".attn_k.") {
-        family.n_kv_heads
+        config.n_kv_heads
     } else {
         return None;
     };

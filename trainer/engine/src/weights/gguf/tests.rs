@@ -10,27 +10,27 @@ mod writer;
 
 use self::writer::Gguf;
 use super::*;
-use crate::family::Family;
-use crate::testing::tiny_family;
+use crate::model_config::ModelConfig;
+use crate::testing::tiny_model_config;
 use tch::Kind;
 
-fn metadata(family: &Family, pre: &str) -> Gguf {
+fn metadata(model_config: &ModelConfig, pre: &str) -> Gguf {
     let mut gguf = Gguf::default();
     gguf.text("general.architecture", "llama");
-    gguf.int("llama.block_count", family.n_layers as i64);
-    gguf.int("llama.context_length", family.context as i64);
-    gguf.int("llama.embedding_length", family.hidden);
-    gguf.int("llama.feed_forward_length", family.intermediate);
-    gguf.int("llama.attention.head_count", family.n_heads);
-    gguf.int("llama.attention.head_count_kv", family.n_kv_heads);
+    gguf.int("llama.block_count", model_config.n_layers as i64);
+    gguf.int("llama.context_length", model_config.context as i64);
+    gguf.int("llama.embedding_length", model_config.hidden);
+    gguf.int("llama.feed_forward_length", model_config.intermediate);
+    gguf.int("llama.attention.head_count", model_config.n_heads);
+    gguf.int("llama.attention.head_count_kv", model_config.n_kv_heads);
     gguf.key("llama.attention.layer_norm_rms_epsilon", 6)
         .extend(1e-5_f32.to_le_bytes());
     gguf.text("tokenizer.ggml.model", "gpt2");
     gguf.text("tokenizer.ggml.pre", pre);
-    let mut tokens: Vec<String> = (0..family.vocab).map(|id| format!("t{id}")).collect();
+    let mut tokens: Vec<String> = (0..model_config.vocab).map(|id| format!("t{id}")).collect();
     tokens[258] = "<|im_end|>".into();
     gguf.texts("tokenizer.ggml.tokens", &tokens);
-    let types: Vec<i32> = (0..family.vocab)
+    let types: Vec<i32> = (0..model_config.vocab)
         .map(|id| if id == 258 { 3 } else { 1 })
         .collect();
     gguf.ints("tokenizer.ggml.token_type", &types);
@@ -42,18 +42,18 @@ fn metadata(family: &Family, pre: &str) -> Gguf {
 
 /// All tensors, each element its own number; `kind` is the type that the table claims for one layer's v.
 fn model(pre: &str, kind: u32) -> Gguf {
-    let family = tiny_family();
-    let mut gguf = metadata(&family, pre);
-    let (d, m) = (family.hidden, family.intermediate);
-    let kv = family.n_kv_heads * family.head_dim;
+    let model_config = tiny_model_config();
+    let mut gguf = metadata(&model_config, pre);
+    let (d, m) = (model_config.hidden, model_config.intermediate);
+    let kv = model_config.n_kv_heads * model_config.head_dim;
     let counted = |n: i64| (0..n).map(|i| (i % 256) as f32).collect::<Vec<_>>();
     gguf.tensor(
         "token_embd.weight",
-        &[family.vocab, d],
+        &[model_config.vocab, d],
         0,
-        &counted(family.vocab * d),
+        &counted(model_config.vocab * d),
     );
-    for i in 0..family.n_layers {
+    for i in 0..model_config.n_layers {
         let mut put = |name: &str, shape: &[i64], kind: u32| {
             let values = counted(shape.iter().product());
             gguf.tensor(&format!("blk.{i}.{name}.weight"), shape, kind, &values);
@@ -96,10 +96,13 @@ fn error(bytes: &[u8]) -> String {
 fn converts_once_and_puts_query_rows_back_in_order() {
     let place = place(&model("smollm", 0).bytes());
     let out = directory(&place.gguf, place.dir.path()).unwrap();
-    let family = Family::read(&out).unwrap();
-    assert!(family.tied);
-    assert_eq!((family.norm_eps, &family.eos_ids[..]), (1e-5, &[258][..]));
-    let weights = crate::weights::load(&out, &family, Kind::Float).unwrap();
+    let model_config = ModelConfig::read(&out).unwrap();
+    assert!(model_config.tied);
+    assert_eq!(
+        (model_config.norm_eps, &model_config.eos_ids[..]),
+        (1e-5, &[258][..])
+    );
+    let weights = crate::weights::load(&out, &model_config, Kind::Float).unwrap();
     // Row r of a head of 8 was stored at 2r (first half) or 2(r - 4) + 1: each row starts with its own number.
     let qkv = &weights.layers[0].qkv;
     let k = qkv.weight_of(crate::lora::Projection::K).unwrap();
@@ -227,13 +230,13 @@ fn llama3s_divisors_become_its_scaling() {
     };
     let place = place(&with(&llama3_divisors(32.0)));
     let out = directory(&place.gguf, place.dir.path()).unwrap();
-    let expected = crate::family::RopeScaling::Llama3 {
+    let expected = crate::model_config::RopeScaling::Llama3 {
         factor: 32.0,
         low: 1.0,
         high: 4.0,
         original: 8192.0,
     };
-    assert_eq!(Family::read(&out).unwrap().rope_scaling, expected);
+    assert_eq!(ModelConfig::read(&out).unwrap().rope_scaling, expected);
     insta::assert_snapshot!(error(&with(&[1.0, 2.0, 3.0, 4.0])), @"DIR/m.gguf: divisor 1 of rope_freqs.weight is 2, allowed: 1 as in Llama 3 (low 1, high 4, original 8192; for others use the model's Hugging Face folder)");
 }
 
@@ -254,7 +257,7 @@ fn linear_and_yarn_are_read_and_other_scalings_named() {
         let config: serde_json::Value = serde_json::from_str(&text).unwrap();
         (
             config["rope_scaling"].to_string(),
-            Family::read(&out).unwrap().context,
+            ModelConfig::read(&out).unwrap().context,
         )
     };
     assert_eq!(
@@ -274,7 +277,7 @@ fn every_id_that_ends_a_turn_is_read() {
     let place = place(&gguf.bytes());
     let out = directory(&place.gguf, place.dir.path()).unwrap();
     // 258 is `<|im_end|>`, a control token.
-    assert_eq!(Family::read(&out).unwrap().eos_ids, [258, 7, 9]);
+    assert_eq!(ModelConfig::read(&out).unwrap().eos_ids, [258, 7, 9]);
 }
 
 #[test]

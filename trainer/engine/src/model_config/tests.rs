@@ -10,7 +10,7 @@ fn base() -> Value {
     })
 }
 
-fn with(key: &str, value: Value) -> Result<Family, FamilyError> {
+fn with(key: &str, value: Value) -> Result<ModelConfig, ModelConfigError> {
     let mut json = base();
     json[key] = value;
     from_json(Path::new("m/config.json"), json)
@@ -22,15 +22,15 @@ fn refusal(key: &str, value: Value) -> String {
 
 #[test]
 fn reads_a_llama() {
-    let family = with("model_type", json!("llama")).unwrap();
+    let config = with("model_type", json!("llama")).unwrap();
     assert_eq!(
-        (family.head_dim, family.n_kv_heads, family.context),
+        (config.head_dim, config.n_kv_heads, config.context),
         (4, 2, 64)
     );
-    assert_eq!(family.eos_ids, [2, 3]);
-    assert!(family.tied && !family.qkv_bias && !family.qk_norm);
+    assert_eq!(config.eos_ids, [2, 3]);
+    assert!(config.tied && !config.qkv_bias && !config.qk_norm);
     // embedding 1600 + final norm 16 + 2 layers of (2*16 norms + 16*48 attention + 3*16*32 MLP)
-    assert_eq!(family.n_params(), 1600 + 16 + 2 * (32 + 768 + 1536));
+    assert_eq!(config.n_params(), 1600 + 16 + 2 * (32 + 768 + 1536));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn rope_is_read_in_both_forms() {
 #[test]
 fn yarn_is_read_with_its_defaults() {
     let given = json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32});
-    let family = with("rope_scaling", given).unwrap();
+    let config = with("rope_scaling", given).unwrap();
     let attention = 0.1 * 4_f64.ln() + 1.0;
     let expected = RopeScaling::Yarn {
         factor: 4.0,
@@ -68,18 +68,18 @@ fn yarn_is_read_with_its_defaults() {
         whole_pairs: true,
         attention,
     };
-    assert_eq!((family.rope_scaling, family.context), (expected, 128));
+    assert_eq!((config.rope_scaling, config.context), (expected, 128));
     let given = json!({"rope_type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 1.0});
-    let family = with("rope_scaling", given).unwrap();
+    let config = with("rope_scaling", given).unwrap();
     let RopeScaling::Yarn {
         attention,
         original,
         ..
-    } = family.rope_scaling
+    } = config.rope_scaling
     else {
-        panic!("{:?}", family.rope_scaling);
+        panic!("{:?}", config.rope_scaling);
     };
-    assert_eq!((attention, original, family.context), (1.0, 64.0, 256));
+    assert_eq!((attention, original, config.context), (1.0, 64.0, 256));
     let swapped = json!({"rope_type": "yarn", "factor": 4.0, "beta_fast": 0.5});
     assert_eq!(
         refusal("rope_scaling", swapped),

@@ -1,6 +1,6 @@
 //! How rotary angles are stretched, as config.json says it.
 
-use super::FamilyError;
+use super::ModelConfigError;
 use super::fields::{Fields, LARGEST};
 
 /// How rotary angles are stretched beyond the length trained first.
@@ -55,14 +55,14 @@ impl RopeScaling {
 }
 
 /// Newer files keep both the base and its scaling in `rope_parameters`.
-pub(super) fn theta(c: &Fields) -> Result<f64, FamilyError> {
+pub(super) fn theta(c: &Fields) -> Result<f64, ModelConfigError> {
     match c.object("rope_parameters")? {
         Some(rope) if rope.has("rope_theta") => rope.positive("rope_theta", None),
         _ => c.positive("rope_theta", Some(10_000.0)),
     }
 }
 
-pub(super) fn scaling(c: &Fields) -> Result<RopeScaling, FamilyError> {
+pub(super) fn scaling(c: &Fields) -> Result<RopeScaling, ModelConfigError> {
     let Some(rope) = c.object("rope_scaling")?.or(c.object("rope_parameters")?) else {
         return Ok(RopeScaling::None);
     };
@@ -82,7 +82,7 @@ pub(super) fn scaling(c: &Fields) -> Result<RopeScaling, FamilyError> {
     }
 }
 
-fn llama3(rope: &Fields) -> Result<RopeScaling, FamilyError> {
+fn llama3(rope: &Fields) -> Result<RopeScaling, ModelConfigError> {
     let (low, high) = (
         rope.positive("low_freq_factor", None)?,
         rope.positive("high_freq_factor", None)?,
@@ -102,7 +102,7 @@ fn llama3(rope: &Fields) -> Result<RopeScaling, FamilyError> {
 }
 
 /// As `_compute_yarn_parameters` of transformers reads it.
-fn yarn(rope: &Fields, c: &Fields) -> Result<RopeScaling, FamilyError> {
+fn yarn(rope: &Fields, c: &Fields) -> Result<RopeScaling, ModelConfigError> {
     let factor = rope.positive("factor", None)?;
     let (beta_fast, beta_slow) = (
         rope.positive("beta_fast", Some(32.0))?,

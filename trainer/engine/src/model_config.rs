@@ -12,7 +12,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-pub use self::error::FamilyError;
+pub use self::error::ModelConfigError;
 use self::fields::Fields;
 pub use self::rope::RopeScaling;
 
@@ -47,7 +47,7 @@ impl Architecture {
     clippy::struct_excessive_bools,
     reason = "they are independent in config.json"
 )]
-pub struct Family {
+pub struct ModelConfig {
     /// Which architecture.
     pub architecture: Architecture,
     /// Tokens in the embedding.
@@ -84,24 +84,24 @@ pub struct Family {
     pub eos_ids: Vec<u32>,
 }
 
-impl Family {
+impl ModelConfig {
     /// Reads `config.json` and, for the ids that end a reply, `generation_config.json` of a model directory.
     ///
     /// # Errors
-    /// [`FamilyError`] naming file, field, value and what is allowed.
-    pub fn read(dir: &Path) -> Result<Self, FamilyError> {
-        let config = Fields::read(&dir.join("config.json"))?;
-        let mut family = Self::from_fields(&config)?;
+    /// [`ModelConfigError`] naming file, field, value and what is allowed.
+    pub fn read(dir: &Path) -> Result<Self, ModelConfigError> {
+        let fields = Fields::read(&dir.join("config.json"))?;
+        let mut config = Self::from_fields(&fields)?;
         let generation = dir.join("generation_config.json");
         if generation.exists() {
             for id in Fields::read(&generation)?.ids("eos_token_id")? {
-                family.also_ends_with(Some(id));
+                config.also_ends_with(Some(id));
             }
         }
-        Ok(family)
+        Ok(config)
     }
 
-    fn from_fields(c: &Fields) -> Result<Self, FamilyError> {
+    fn from_fields(c: &Fields) -> Result<Self, ModelConfigError> {
         let architecture = architecture(c)?;
         refuse_unsupported(c)?;
         let hidden = c.size("hidden_size")?;
@@ -153,7 +153,7 @@ impl Family {
     }
 }
 
-fn architecture(c: &Fields) -> Result<Architecture, FamilyError> {
+fn architecture(c: &Fields) -> Result<Architecture, ModelConfigError> {
     const ALL: [Architecture; 4] = [
         Architecture::Llama,
         Architecture::Mistral,
@@ -171,7 +171,7 @@ fn architecture(c: &Fields) -> Result<Architecture, FamilyError> {
         })
 }
 
-fn refuse_unsupported(c: &Fields) -> Result<(), FamilyError> {
+fn refuse_unsupported(c: &Fields) -> Result<(), ModelConfigError> {
     if !matches!(c.text("hidden_act")?, None | Some("silu" | "swish")) {
         return Err(c.wrong("hidden_act", "silu"));
     }
@@ -184,7 +184,7 @@ fn refuse_unsupported(c: &Fields) -> Result<(), FamilyError> {
     Ok(())
 }
 
-fn heads(c: &Fields, hidden: i64, n_heads: i64) -> Result<(i64, i64), FamilyError> {
+fn heads(c: &Fields, hidden: i64, n_heads: i64) -> Result<(i64, i64), ModelConfigError> {
     let n_kv_heads = c.size_or("num_key_value_heads", n_heads)?;
     if n_heads % n_kv_heads != 0 {
         let allowed = format!("a divisor of num_attention_heads ({n_heads})");
@@ -201,7 +201,7 @@ fn context(
     c: &Fields,
     architecture: Architecture,
     rope: RopeScaling,
-) -> Result<usize, FamilyError> {
+) -> Result<usize, ModelConfigError> {
     let longest = c.size("max_position_embeddings")?.max(rope.context());
     // Qwen files carry a window that is switched off by `use_sliding_window`.
     let on = match architecture {
@@ -217,12 +217,12 @@ fn context(
     Ok(usize::try_from(longest.min(window)).unwrap_or(usize::MAX))
 }
 
-/// Parses a family from JSON text, as [`Family::read`] does from a file (tests, converters).
+/// Parses a configuration from JSON text, as [`ModelConfig::read`] does from a file (tests, converters).
 ///
 /// # Errors
-/// As [`Family::read`].
-pub fn from_json(file: &Path, json: Value) -> Result<Family, FamilyError> {
-    Family::from_fields(&Fields::from_value(file, json)?)
+/// As [`ModelConfig::read`].
+pub fn from_json(file: &Path, json: Value) -> Result<ModelConfig, ModelConfigError> {
+    ModelConfig::from_fields(&Fields::from_value(file, json)?)
 }
 
 #[cfg(test)]

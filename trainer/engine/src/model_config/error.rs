@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// Why a config.json cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum FamilyError {
+pub enum ModelConfigError {
     /// The file cannot be read.
     #[error("cannot read {file}: {source}", file = file.display())]
     Read {

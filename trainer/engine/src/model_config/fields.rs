@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::FamilyError;
+use super::ModelConfigError;
 
 /// Sizes beyond this are typing errors or attacks; products of three still fit an `i64`.
 pub(super) const LARGEST: i64 = 1 << 20;
@@ -17,26 +17,26 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    pub(super) fn read(file: &Path) -> Result<Self, FamilyError> {
-        let text = std::fs::read_to_string(file).map_err(|source| FamilyError::Read {
+    pub(super) fn read(file: &Path) -> Result<Self, ModelConfigError> {
+        let text = std::fs::read_to_string(file).map_err(|source| ModelConfigError::Read {
             file: file.to_owned(),
             source,
         })?;
-        let json = serde_json::from_str(&text).map_err(|error| FamilyError::Json {
+        let json = serde_json::from_str(&text).map_err(|error| ModelConfigError::Json {
             file: file.to_owned(),
             detail: error.to_string(),
         })?;
         Self::from_value(file, json)
     }
 
-    pub(super) fn from_value(file: &Path, json: Value) -> Result<Self, FamilyError> {
+    pub(super) fn from_value(file: &Path, json: Value) -> Result<Self, ModelConfigError> {
         match json {
             Value::Object(map) => Ok(Self {
                 file: file.to_owned(),
                 prefix: String::new(),
                 map,
             }),
-            other => Err(FamilyError::Json {
+            other => Err(ModelConfigError::Json {
                 file: file.to_owned(),
                 detail: format!("it holds {}", shorten(&other.to_string())),
             }),
@@ -52,8 +52,8 @@ impl Fields {
         self.get(name).is_some()
     }
 
-    pub(super) fn wrong(&self, name: &str, allowed: &str) -> FamilyError {
-        FamilyError::Field {
+    pub(super) fn wrong(&self, name: &str, allowed: &str) -> ModelConfigError {
+        ModelConfigError::Field {
             file: self.file.clone(),
             field: format!("{}{name}", self.prefix),
             value: self
@@ -63,14 +63,14 @@ impl Fields {
         }
     }
 
-    pub(super) fn size(&self, name: &str) -> Result<i64, FamilyError> {
+    pub(super) fn size(&self, name: &str) -> Result<i64, ModelConfigError> {
         self.get(name)
             .and_then(Value::as_i64)
             .filter(|n| (1..=LARGEST).contains(n))
             .ok_or_else(|| self.wrong(name, &format!("a whole number from 1 to {LARGEST}")))
     }
 
-    pub(super) fn size_or(&self, name: &str, default: i64) -> Result<i64, FamilyError> {
+    pub(super) fn size_or(&self, name: &str, default: i64) -> Result<i64, ModelConfigError> {
         if self.has(name) {
             self.size(name)
         } else {
@@ -78,7 +78,11 @@ impl Fields {
         }
     }
 
-    pub(super) fn positive(&self, name: &str, default: Option<f64>) -> Result<f64, FamilyError> {
+    pub(super) fn positive(
+        &self,
+        name: &str,
+        default: Option<f64>,
+    ) -> Result<f64, ModelConfigError> {
         match (self.get(name), default) {
             (None, Some(default)) => Ok(default),
             (value, _) => value
@@ -88,7 +92,7 @@ impl Fields {
         }
     }
 
-    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, FamilyError> {
+    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, ModelConfigError> {
         match self.get(name) {
             None => Ok(default),
             Some(value) => value
@@ -97,7 +101,7 @@ impl Fields {
         }
     }
 
-    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, FamilyError> {
+    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, ModelConfigError> {
         match self.get(name) {
             None => Ok(None),
             Some(value) => value
@@ -107,7 +111,7 @@ impl Fields {
         }
     }
 
-    pub(super) fn object(&self, name: &str) -> Result<Option<Self>, FamilyError> {
+    pub(super) fn object(&self, name: &str) -> Result<Option<Self>, ModelConfigError> {
         match self.get(name) {
             None => Ok(None),
             Some(Value::Object(map)) => Ok(Some(Self {
@@ -120,7 +124,7 @@ impl Fields {
     }
 
     /// One id or a list of ids; absent is none.
-    pub(super) fn ids(&self, name: &str) -> Result<Vec<u32>, FamilyError> {
+    pub(super) fn ids(&self, name: &str) -> Result<Vec<u32>, ModelConfigError> {
         let one = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
         let ids = match self.get(name) {
             None => Some(Vec::new()),
