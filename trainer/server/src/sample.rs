@@ -77,6 +77,7 @@ async fn whole(mut generation: Generation) -> Result<SampledSequence, ApiError> 
         logprobs: Vec::new(),
         sampling_logprobs: Vec::new(),
         stop_reason: String::new(),
+        text: String::new(),
     };
     loop {
         match generation.next().await? {
@@ -84,6 +85,7 @@ async fn whole(mut generation: Generation) -> Result<SampledSequence, ApiError> 
                 sequence.tokens.push(token.id);
                 sequence.logprobs.push(token.logprob);
                 sequence.sampling_logprobs.push(token.sampling_logprob);
+                sequence.text.push_str(&token.text);
             }
             Event::End(end) => {
                 end.reason.clone_into(&mut sequence.stop_reason);

@@ -96,6 +96,9 @@ pub struct SampledSequence {
     pub sampling_logprobs: Vec<f32>,
     /// `stop` or `length`.
     pub stop_reason: String,
+    /// What the ids say, without special tokens and without the stop text. Ours.
+    #[serde(default)]
+    pub text: String,
 }
 
 /// `POST /tokenize`, in vLLM's shape: a text, or messages through the chat template. Ours.
