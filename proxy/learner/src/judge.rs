@@ -72,6 +72,13 @@ impl Judge {
         }
     }
 
+    /// The rules, which come before any model.
+    pub(crate) fn rules(&self) -> &Rules {
+        match self {
+            Self::Rules(rules) | Self::Model { rules, .. } => rules,
+        }
+    }
+
     /// Whether anybody judges at this price: where nobody does turns wait, and are judged once somebody does.
     pub(crate) fn judges(&self, price: Price) -> bool {
         match self {

@@ -137,8 +137,10 @@ impl Learner {
                 .map(|(_, adapter)| adapter.clone());
             agents.push(AgentStatus {
                 adapter,
-                n_redo: known.counts.0,
-                n_binary_rl: known.counts.1,
+                n_redo: known.counts.redo,
+                n_unanswered: known.counts.unanswered,
+                not_taught: known.not_taught,
+                n_binary_rl: known.counts.binary_rl,
                 last_step: known.last_step,
                 began_anew: known.began_anew,
                 last_window_ms: known.last_window_ms,

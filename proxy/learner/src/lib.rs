@@ -21,10 +21,6 @@ mod judge;
 mod judging;
 mod learner;
 mod lineage;
-#[expect(
-    dead_code,
-    reason = "the teacher and the gate, which are being built, ask it"
-)]
 mod policy;
 mod queue;
 mod said;
@@ -32,6 +28,7 @@ mod samples;
 mod shared;
 mod status;
 mod step;
+mod teacher;
 #[cfg(test)]
 mod testing;
 mod tokens;
@@ -39,7 +36,10 @@ mod training;
 mod window;
 
 pub use self::{
-    config::{AgentConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig, Words},
+    config::{
+        AgentConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig, TargetForm,
+        Teacher, Words,
+    },
     counts::LearnerCounts,
     error::{NoTokenIds, TrainError},
     evolver::{Evolver, MayStart},

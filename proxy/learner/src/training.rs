@@ -1,17 +1,17 @@
 //! The training task: looks for batches, makes steps where the mode lets it, swaps.
 
-use std::{sync::Arc, time::Duration};
+mod next;
 
-use metaclaw_chat::{AgentId, now_ms};
+use std::time::Duration;
+
+use metaclaw_chat::AgentId;
 use metaclaw_turns::LogError;
 use tokio::sync::{mpsc, oneshot};
 
+use self::next::NextBatch;
 use crate::{
-    config::Mode,
     error::TrainError,
     judging,
-    lineage::BaseModel,
-    samples::{self, Baselines, Batch},
     status::{Phase, StepReport},
     step::{self, Ended, StepTransaction, TrainingContext},
 };
@@ -20,8 +20,6 @@ use crate::{
 const TICK: Duration = Duration::from_secs(20);
 /// The pause after a look that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(3);
-/// Samples of each method in a step that was asked for: more is a rate of learning that nobody chose.
-const MOST_AT_ONCE: usize = 64;
 
 /// A step that was asked for.
 #[derive(Debug)]
@@ -152,7 +150,9 @@ impl Training {
     /// Makes a step for an agent if one is due (or, when forced, if there is anything to train on). Samples that are
     /// at fault are set aside, and the rest trained: where that takes several steps, several.
     async fn pass(&mut self, agent: &AgentId, forced: bool) -> Result<Vec<StepReport>, TrainError> {
-        let Some((base, batch)) = self.batch(agent, forced).await? else {
+        let Some((base, batch)) = NextBatch::new(&mut self.context, agent)
+            .made(forced)
+            .await? else {
             return Ok(Vec::new());
         };
         let mut reports = Vec::new();
@@ -173,69 +173,5 @@ impl Training {
             }
         }
         Ok(reports)
-    }
-
-    /// What an agent's next step is of, if one is due, and the base model that it was sampled from.
-    async fn batch(
-        &mut self,
-        agent: &AgentId,
-        forced: bool,
-    ) -> Result<Option<(BaseModel, Batch)>, TrainError> {
-        let shared = Arc::clone(&self.context.shared);
-        let seen = &mut self.context.agent(agent).seen;
-        let (samples, base) = samples::collect(&shared, seen, agent).await?;
-        shared.status.counts(agent, samples.counts());
-        let rl = &shared.config.rl;
-        let due = forced || (samples.are_due(rl, now_ms()) && self.may_begin(agent));
-        let Some(base) = base.filter(|_| due) else {
-            return Ok(None);
-        };
-        shared.status.window(agent, now_ms());
-        let baselines = if rl.method.binary_rl {
-            samples::baselines(&shared, agent).await?
-        } else {
-            Baselines::default()
-        };
-        let limit = if forced {
-            rl.batch_size.max(MOST_AT_ONCE)
-        } else {
-            rl.batch_size
-        };
-        let batch = Batch::new(&samples, rl, baselines, limit);
-        for (id, why) in &batch.spent {
-            shared.spend(*id, why).await?;
-        }
-        if batch.is_empty() || (!forced && !batch.spent.is_empty()) {
-            // What was spent may have been what made the batch full: look again.
-            shared.wake.notify_one();
-            return Ok(None);
-        }
-        Ok(Some((base, batch)))
-    }
-
-    /// Whether a step may begin without being asked for.
-    fn may_begin(&mut self, agent: &AgentId) -> bool {
-        if (self.context.shared.is_off)(agent) {
-            return false;
-        }
-        if let Some(rest) = self.context.agent(agent).resting() {
-            let (why, until_ms) = (rest.why.clone(), rest.until_ms);
-            self.context.waits_for(Phase::Resting {
-                agent: agent.clone(),
-                why,
-                until_ms,
-            });
-            return false;
-        }
-        match self.context.shared.config.mode_of(agent) {
-            Mode::Rl => true,
-            Mode::SkillsOnly => false,
-            // Nothing tests what would serve before it does: until then somebody has to want it. Afterwards the
-            // window decides ([`crate::shared::Shared::window`]).
-            Mode::Auto => {
-                self.context.waits_for(Phase::AwaitingRequest);
-                false
-            }
-        }
     }
 }

@@ -88,6 +88,11 @@ fn of_learner(counts: &LearnerCounts, asked: &AskCounts) -> Vec<Series> {
         one(SAMPLES, Some(("method", "redo")), counts.n_redo as u64),
         one(
             SAMPLES,
+            Some(("method", "redo_unanswered")),
+            counts.n_unanswered as u64,
+        ),
+        one(
+            SAMPLES,
             Some(("method", "binary_rl")),
             counts.n_binary_rl as u64,
         ),

@@ -9,6 +9,7 @@ use metaclaw_turns::{LogError, StepOutcome};
 use super::{agent::AgentState, runner::StepRunner};
 use crate::{
     error::{NoTokenIds, TrainError},
+    policy::Policy,
     shared::Shared,
     status::Phase,
 };
@@ -18,6 +19,8 @@ use crate::{
 pub(crate) struct TrainingContext {
     pub(crate) shared: Arc<Shared>,
     backend: Arc<dyn TrainingBackend>,
+    /// The same server, asked without training.
+    pub(crate) policy: Arc<Policy>,
     agents: BTreeMap<AgentId, AgentState>,
     /// Whether this look ended in waiting for something, which the status shows.
     pub(crate) waits: bool,
@@ -27,6 +30,7 @@ impl TrainingContext {
     pub(crate) fn new(shared: Arc<Shared>, backend: Arc<dyn TrainingBackend>) -> Self {
         Self {
             shared,
+            policy: Arc::new(Policy::new(Arc::clone(&backend))),
             backend,
             agents: BTreeMap::new(),
             waits: false,

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     error::TrainError,
-    lineage::{BaseModel, Numbers, ResumePoint, Resumed, Shape, Wanted},
+    lineage::{Ancestry, BaseModel, Numbers, ResumePoint, Resumed, Shape, Wanted},
     samples::{Batch, reason},
     status::{Phase, StepReport},
 };
@@ -110,6 +110,28 @@ impl<'a> StepTransaction<'a> {
         }
     }
 
+    /// What is in the weights that the step would start from; nothing where it could not be made at all.
+    pub(crate) async fn ancestry(mut self, base: &BaseModel) -> Result<Ancestry, TrainError> {
+        if !base.may_be(self.runner.base.as_deref()) {
+            return Ok(Ancestry::default());
+        }
+        let shared = Arc::clone(&self.context.shared);
+        let steps = shared.persist(|| shared.log.steps(self.agent)).await?;
+        let shape = self.shape(base);
+        let point = self.start(&shape, &steps).await?;
+        Ok(Ancestry::of(&steps, &point))
+    }
+
+    fn shape(&self, base: &BaseModel) -> Shape {
+        let rl = &self.context.shared.config.rl;
+        Shape {
+            base: base.clone(),
+            rank: rl.lora_rank,
+            alpha: rl.lora_alpha,
+            targets: rl.targets.0.clone(),
+        }
+    }
+
     /// What exactly the step is to be.
     async fn plan(
         &mut self,
@@ -117,13 +139,7 @@ impl<'a> StepTransaction<'a> {
         batch: &Batch,
     ) -> Result<Result<Plan, PlanError>, TrainError> {
         let shared = Arc::clone(&self.context.shared);
-        let rl = &shared.config.rl;
-        let shape = Shape {
-            base: base.clone(),
-            rank: rl.lora_rank,
-            alpha: rl.lora_alpha,
-            targets: rl.targets.0.clone(),
-        };
+        let shape = self.shape(base);
         let steps = shared.persist(|| shared.log.steps(self.agent)).await?;
         let point = self.start(&shape, &steps).await?;
         let of_step =
@@ -131,7 +147,10 @@ impl<'a> StepTransaction<'a> {
         let attempts = steps.iter().filter(of_step);
         let attempt = attempts.map(|step| step.begun.attempt + 1).max();
         let attempt = attempt.unwrap_or(0);
-        Ok(Plan::new(self.agent, point, shape, attempt, (batch, rl)))
+        let ancestry = Ancestry::of(&steps, &point);
+        let start = (point, &ancestry);
+        let made_of = (batch, &shared.config.rl);
+        Ok(Plan::new(self.agent, start, shape, attempt, made_of))
     }
 
     /// Where the step starts. What is not continued of what the agent had learned is said.
@@ -229,10 +248,17 @@ impl<'a> StepTransaction<'a> {
         Ended::Elsewhere
     }
 
-    async fn set_aside(&self, turns: Vec<TurnId>, why: &'static str) -> Result<Ended, TrainError> {
+    async fn set_aside(
+        &mut self,
+        turns: Vec<TurnId>,
+        why: &'static str,
+    ) -> Result<Ended, TrainError> {
         for id in &turns {
             tracing::warn!(agent = %self.agent, turn = %id, why, "a turn is set aside");
             self.context.shared.spend(*id, why).await?;
+            // One that was trained before stays so, and is not taken again.
+            let state = self.context.agent(self.agent);
+            state.teacher.targets.decline(*id, why);
         }
         Ok(Ended::SetAside(turns))
     }
@@ -245,6 +271,7 @@ impl<'a> StepTransaction<'a> {
             adapter: plan.adapter.to_string(),
             n_redo: plan.n_samples.0,
             n_binary_rl: plan.n_samples.1,
+            n_again: plan.n_again,
             n_turns: plan.turns.len(),
             mean_reward: plan.rewards.0,
             success_rate: plan.rewards.1,

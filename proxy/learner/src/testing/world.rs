@@ -2,20 +2,25 @@
 
 mod backend;
 mod state;
+mod text;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
+use metaclaw_chat::Message;
 use metaclaw_trainer_api::{
-    AdapterName, BackendError, BackendFuture, CheckpointName,
+    AdapterName, BackendError, BackendFuture, CheckpointName, Datum,
     wire::{CreateRequest, OptimStepRequest, Sampled},
 };
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::state::{Damage, Poison, Weights};
+pub(crate) use self::{
+    state::{Damage, Poison, Weights},
+    text::{Answers, END},
+};
 use self::state::{Inner, refusal};
 
 /// What a call does instead of answering.
@@ -75,7 +80,7 @@ impl World {
     pub(crate) fn set_base(&self, name: &str, fingerprint: &str) {
         let mut inner = self.inner();
         inner.base = (name.to_owned(), fingerprint.to_owned());
-        inner.runs.clear();
+        inner.restart();
     }
 
     /// Refuses ranks above this one from now on.
@@ -110,6 +115,50 @@ impl World {
             .iter()
             .map(|saved| (saved.info.manifest.clone(), saved.run.weights.clone()))
             .collect()
+    }
+
+    /// Calls about text fail so from now on, or not.
+    pub(crate) fn fail_text(&self, failure: Option<Failure>) {
+        self.inner().text_failure = failure;
+    }
+
+    /// What its base model says from now on.
+    pub(crate) fn set_answers(&self, answers: Answers) {
+        self.inner().answers = answers;
+    }
+
+    /// What its base model was told last of all, each time that it drew.
+    pub(crate) fn told(&self) -> Vec<String> {
+        self.inner().told.clone()
+    }
+
+    /// The ids of a text.
+    pub(crate) fn ids_of(&self, text: &str) -> Vec<u32> {
+        self.inner().ids_of(text)
+    }
+
+    /// The ids of a conversation.
+    pub(crate) fn ids_of_messages(&self, messages: &[Message]) -> Vec<u32> {
+        let messages = messages.iter().map(|it| Value::Object(it.as_map().clone()));
+        let request = serde_json::json!({"messages": messages.collect::<Vec<_>>()});
+        let request = serde_json::from_value(request).unwrap();
+        self.inner().tokenize(&request)
+    }
+
+    /// What was taught in each pass of cross_entropy: prompt and reply.
+    pub(crate) fn taught(&self) -> Vec<(String, String)> {
+        let inner = self.inner();
+        let text = |datum: &Datum| {
+            let parts = datum.parts();
+            let weights = parts.weights.as_ref().unwrap();
+            let width = weights.width();
+            let rows = weights.values().chunks(width);
+            let n_prompt = rows.take_while(|row| row.iter().all(|it| *it == 0.0)).count() + 1;
+            let targets: Vec<u32> = parts.target_tokens.values().chunks(width).map(|it| it[0]).collect();
+            let prompt = inner.text_of(&parts.model_input_tokens[..n_prompt]);
+            (prompt, inner.text_of(&targets[n_prompt - 1..]))
+        };
+        inner.targets.iter().map(text).collect()
     }
 
     /// Deletes every checkpoint, and leaves the adapters of their names.
@@ -188,7 +237,7 @@ impl World {
                 }
                 Some(Failure::Refused) => Err(refusal(call, 400, None)),
                 Some(Failure::Killed) => {
-                    self.inner().runs.clear();
+                    self.inner().restart();
                     Err(BackendError::NoEndpoint { call })
                 }
                 Some(Failure::ClientKilledBefore) => self.kill_client().await,

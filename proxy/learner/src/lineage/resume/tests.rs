@@ -35,6 +35,7 @@ fn step(lineage: &str, n: u64, taken_ms: u64, trained: bool) -> Step {
             attempt: 0,
             turns: Vec::new(),
             max_uses: 1,
+            ancestors: Vec::new(),
             parent,
             hash: "h".to_owned(),
             choice_ms: None,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use metaclaw_trainer_api::{
-    AdapterName, BackendFuture, CheckpointName, LossFn, RunId, TrainingBackend,
+    AdapterName, BackendError, BackendFuture, CheckpointName, LossFn, RunId, TrainingBackend,
     wire::{
         AdapterInfo, Capabilities, CheckpointInfo, CheckpointSaveReply, CreateReply, CreateRequest,
         ForwardBackwardReply, ForwardBackwardRequest, ForwardReply, ForwardRequest, Health,
@@ -21,6 +21,26 @@ use super::{
 /// What identifies an adapter by its content.
 fn content(weights: &Weights) -> String {
     format!("{weights:?}")
+}
+
+/// The rank of a run by which the base model scores; steps are made with others.
+const SCORING: u32 = 1;
+
+impl World {
+    fn scoring_run(&self) -> Result<CreateReply, BackendError> {
+        let mut inner = self.inner();
+        inner.text_fails("create")?;
+        inner.next_run += 1;
+        let session_id: RunId = format!("{:08x}", inner.next_run).parse().unwrap();
+        inner.scoring.insert(session_id.clone());
+        Ok(CreateReply {
+            session_id,
+            status: "ready".to_owned(),
+            model: inner.base.0.clone(),
+            rank: SCORING,
+            trainable_params: String::new(),
+        })
+    }
 }
 
 impl TrainingBackend for World {
@@ -41,6 +61,9 @@ impl TrainingBackend for World {
     }
 
     fn create_run(&self, request: CreateRequest) -> BackendFuture<'_, CreateReply> {
+        if request.rank == SCORING {
+            return Box::pin(async { self.scoring_run() });
+        }
         self.call("create", |inner| {
             if request.rank > inner.max_rank {
                 return Err(refusal("create", 400, None));
@@ -64,8 +87,12 @@ impl TrainingBackend for World {
         })
     }
 
-    fn forward(&self, _: ForwardRequest) -> BackendFuture<'_, ForwardReply> {
-        Box::pin(async { panic!("the learner asks for no forward pass") })
+    fn forward(&self, request: ForwardRequest) -> BackendFuture<'_, ForwardReply> {
+        Box::pin(async move {
+            let inner = self.inner();
+            inner.text_fails("forward")?;
+            inner.forward(&request)
+        })
     }
 
     fn forward_backward(
@@ -87,6 +114,9 @@ impl TrainingBackend for World {
                     _ => datum.parts().advantages.is_some(),
                 };
                 assert!(needed, "{datum:?}");
+            }
+            if request.loss_fn == LossFn::CrossEntropy {
+                inner.targets.extend(request.datums);
             }
             let run = inner.run(call, &request.session_id)?;
             run.gradients.extend(marks);
@@ -225,8 +255,12 @@ impl TrainingBackend for World {
 
     fn sample(&self, request: SampleRequest) -> BackendFuture<'_, SampleReply> {
         Box::pin(async move {
-            let inner = self.inner();
-            let model = request.model.unwrap_or_default();
+            let mut inner = self.inner();
+            let model = request.model.clone().unwrap_or_default();
+            if model == "base" {
+                inner.text_fails("sample")?;
+                return Ok(inner.draw(&request));
+            }
             if inner.damage_of(&model) == Some(Damage::NotFinite) {
                 return Err(refusal("sample", 500, Some("weights_not_finite")));
             }
@@ -235,8 +269,17 @@ impl TrainingBackend for World {
         })
     }
 
-    fn tokenize(&self, _: TokenizeRequest) -> BackendFuture<'_, TokenizeReply> {
-        Box::pin(async { panic!("the learner tokenises nothing") })
+    fn tokenize(&self, request: TokenizeRequest) -> BackendFuture<'_, TokenizeReply> {
+        Box::pin(async move {
+            let mut inner = self.inner();
+            inner.text_fails("tokenize")?;
+            let tokens = inner.tokenize(&request);
+            Ok(TokenizeReply {
+                count: u32::try_from(tokens.len()).unwrap(),
+                max_model_len: 8_192,
+                tokens,
+            })
+        })
     }
 
     fn sampled(&self, reply_id: String) -> BackendFuture<'_, Option<Sampled>> {

@@ -1,6 +1,9 @@
 //! What the training server holds, and what it answers.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use metaclaw_trainer_api::{
     AdapterName, BackendError, CheckpointName, Datum, RunId,
@@ -8,7 +11,10 @@ use metaclaw_trainer_api::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, lost};
+use super::{
+    Failure, lost,
+    text::{Answers, usual_answers},
+};
 
 /// What was trained on: the first id of each datum, in order.
 pub(crate) type Weights = Vec<u32>;
@@ -88,6 +94,17 @@ pub(super) struct Inner {
     /// What each prune was told to keep.
     pub(super) kept: Vec<Vec<CheckpointName>>,
     pub(super) client: CancellationToken,
+    /// The words that have an id, in its order.
+    pub(super) words: Vec<String>,
+    pub(super) answers: Answers,
+    /// How calls about text fail now.
+    pub(super) text_failure: Option<Failure>,
+    /// Runs by which the base model scores.
+    pub(super) scoring: BTreeSet<RunId>,
+    /// What the base model was told last of all, each time that it drew.
+    pub(super) told: Vec<String>,
+    /// Every datum of cross_entropy that was passed.
+    pub(super) targets: Vec<Datum>,
 }
 
 // === impl Inner ===
@@ -120,6 +137,12 @@ impl Inner {
             loaded: Vec::new(),
             kept: Vec::new(),
             client: CancellationToken::new(),
+            words: Vec::new(),
+            answers: usual_answers,
+            text_failure: None,
+            scoring: BTreeSet::new(),
+            told: Vec::new(),
+            targets: Vec::new(),
         }
     }
 
@@ -136,6 +159,12 @@ impl Inner {
             work(self);
         }
         self.failures.remove(&at)
+    }
+
+    /// Forgets its runs.
+    pub(super) fn restart(&mut self) {
+        self.runs.clear();
+        self.scoring.clear();
     }
 
     /// Does something `n` calls later.
@@ -191,7 +220,7 @@ impl Inner {
             Poison::Panics => refusal(call, 500, None),
             Poison::TooSlow => lost(call),
             Poison::Kills => {
-                self.runs.clear();
+                self.restart();
                 lost(call)
             }
             Poison::Named => naming(refusal(call, 400, None), at),
