@@ -36,7 +36,10 @@ pub(crate) fn system_block(skills: &[Arc<Skill>], wishes: &[Wish]) -> Option<Str
 pub fn without_wishes(block: &str) -> Option<&str> {
     let own_line = |at: &usize| *at == 0 || block[..*at].ends_with('\n');
     let at = block.rmatch_indices(WISHES_HEADING).map(|(at, _)| at);
-    let skills = at.into_iter().find(own_line).map_or(block, |at| &block[..at]);
+    let skills = at
+        .into_iter()
+        .find(own_line)
+        .map_or(block, |at| &block[..at]);
     let skills = skills.trim_end_matches('\n');
     (!skills.is_empty()).then_some(skills)
 }

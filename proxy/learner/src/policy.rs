@@ -91,13 +91,26 @@ impl Policy {
         messages: Vec<Value>,
         tools: Option<Value>,
     ) -> Result<Vec<u32>, BackendError> {
+        self.render_with(messages, tools, Map::new()).await
+    }
+
+    /// The same with variables of the chat template.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) async fn render_with(
+        &self,
+        messages: Vec<Value>,
+        tools: Option<Value>,
+        chat_template_kwargs: Map<String, Value>,
+    ) -> Result<Vec<u32>, BackendError> {
         let request = TokenizeRequest {
             model: None,
             prompt: None,
             messages: Some(messages),
             tools,
             add_generation_prompt: true,
-            chat_template_kwargs: Map::new(),
+            chat_template_kwargs,
         };
         Ok(self.backend.tokenize(request).await?.tokens)
     }
@@ -176,7 +189,9 @@ impl Policy {
         let likely: Vec<Vec<(u32, f32)>> = likely.collect();
         if likely.len() != n {
             let n_lists = likely.len();
-            return Err(unreadable(format!("{n_lists} lists of likely ids for {n} ids")));
+            return Err(unreadable(format!(
+                "{n_lists} lists of likely ids for {n} ids"
+            )));
         }
         Ok(likely)
     }

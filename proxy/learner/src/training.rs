@@ -152,7 +152,8 @@ impl Training {
     async fn pass(&mut self, agent: &AgentId, forced: bool) -> Result<Vec<StepReport>, TrainError> {
         let Some((base, batch)) = NextBatch::new(&mut self.context, agent)
             .made(forced)
-            .await? else {
+            .await?
+        else {
             return Ok(Vec::new());
         };
         let mut reports = Vec::new();

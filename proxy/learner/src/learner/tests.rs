@@ -7,8 +7,8 @@ use std::{
 
 use futures_util::future::join_all;
 use metaclaw_reward::Rules;
-use metaclaw_skills::Library;
 use metaclaw_schedule::{Keyboard, Obstacle, Schedule, Window};
+use metaclaw_skills::Library;
 use metaclaw_trainer_api::AdapterName;
 use metaclaw_turns::{StateKind, TurnLog, TurnsConfig};
 use tempfile::TempDir;

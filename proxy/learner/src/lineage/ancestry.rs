@@ -42,7 +42,11 @@ impl Ancestry {
         let is_undone = |step: &&&Step| {
             chosen_ms.is_some_and(|ms| step.taken_ms < ms) && !ancestry.steps.contains(&key(step))
         };
-        ancestry.undone = trained.values().filter(is_undone).map(|it| key(it)).collect();
+        ancestry.undone = trained
+            .values()
+            .filter(is_undone)
+            .map(|it| key(it))
+            .collect();
         ancestry
     }
 
@@ -87,7 +91,13 @@ mod tests {
     use super::*;
 
     /// A step that was made: lineage, number, checkpoint that it started from, when, when the owner chose that.
-    fn step(lineage: &str, n: u64, parent: Option<&str>, taken_ms: u64, choice: Option<u64>) -> Step {
+    fn step(
+        lineage: &str,
+        n: u64,
+        parent: Option<&str>,
+        taken_ms: u64,
+        choice: Option<u64>,
+    ) -> Step {
         Step {
             begun: NewStep {
                 agent: AgentId::default_agent(),

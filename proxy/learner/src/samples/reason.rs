@@ -11,7 +11,8 @@ pub(crate) const MASKED: &str = "a secret in it was masked: no token ids are kep
 pub(crate) const TOO_OLD: &str = "older than rl.max_age";
 pub(crate) const FAILED: &str = "failed, and redo is not among rl.method";
 pub(crate) const ACCEPTED: &str = "accepted, and no wish stands that could be consolidated";
-pub(crate) const TOOL_FAILED: &str = "failed, and calls tools: nothing is said that could be said better";
+pub(crate) const TOOL_FAILED: &str =
+    "failed, and calls tools: nothing is said that could be said better";
 pub(crate) const NOT_HINTED: &str = "failed, and nobody said what would have been better";
 pub(crate) const NO_DRAW: &str = "no draw of the teacher does what is wished";
 pub(crate) const NOT_RELEVANT: &str = "no draw of the teacher answers the question well enough";

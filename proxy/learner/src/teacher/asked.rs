@@ -17,16 +17,16 @@ pub(super) fn line(wishes: Option<&str>, hint: Option<&str>) -> Option<String> {
 
 /// Two questions that are not this one, the same for a turn each time.
 pub(super) fn others(id: TurnId, question: &str) -> Vec<&'static str> {
-    let others = OTHERS.lines().map(str::trim);
-    let mut others: Vec<&str> = others
+    let all = OTHERS.lines().map(str::trim);
+    let others: Vec<&str> = all
         .filter(|other| !other.is_empty() && !question.contains(other))
         .collect();
     let n = others.len().max(1);
     let first = usize::try_from(seed(id)).unwrap_or(0) % n;
-    // Two that do not stand side by side, so that neighbours in the list come together with others each.
+    // Two that do not stand side by side: neighbours in the list come together with others each.
     let second = (first + n / 2) % n;
-    others = vec![others[first], others[second]];
-    others
+    let two = [first, second].into_iter();
+    two.filter_map(|at| others.get(at).copied()).collect()
 }
 
 /// What a turn's draws begin from: the same after a restart.

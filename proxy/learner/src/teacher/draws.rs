@@ -2,6 +2,7 @@
 
 use metaclaw_chat::Message;
 use metaclaw_turns::Turn;
+use serde_json::Value;
 
 use super::{
     TeachError,
@@ -99,13 +100,13 @@ impl Draws<'_> {
         }
     }
 
-    async fn render(
-        self,
-        turn: &Turn,
-        messages: Vec<serde_json::Value>,
-    ) -> Result<Vec<u32>, TeachError> {
+    async fn render(self, turn: &Turn, messages: Vec<Value>) -> Result<Vec<u32>, TeachError> {
         let tools = turn.request.tools.clone();
-        Ok(self.policy.render(messages, tools).await?)
+        let variables = turn.request.params.get("chat_template_kwargs");
+        let variables = variables.and_then(Value::as_object);
+        let variables = variables.cloned().unwrap_or_default();
+        let rendered = self.policy.render_with(messages, tools, variables);
+        Ok(rendered.await?)
     }
 
     async fn draw(self, turn: &Turn, told: &[u32]) -> Result<Vec<Candidate>, TeachError> {

@@ -1,5 +1,6 @@
 //! The training server: what a test reads of it, and how it is made to fail.
 
+mod answers;
 mod backend;
 mod state;
 mod text;
@@ -17,11 +18,12 @@ use metaclaw_trainer_api::{
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::{
-    state::{Damage, Poison, Weights},
-    text::{Answers, END},
-};
 use self::state::{Inner, refusal};
+pub(crate) use self::{
+    answers::Answers,
+    state::{Damage, Poison, Weights},
+    text::END,
+};
 
 /// What a call does instead of answering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,8 +155,16 @@ impl World {
             let weights = parts.weights.as_ref().unwrap();
             let width = weights.width();
             let rows = weights.values().chunks(width);
-            let n_prompt = rows.take_while(|row| row.iter().all(|it| *it == 0.0)).count() + 1;
-            let targets: Vec<u32> = parts.target_tokens.values().chunks(width).map(|it| it[0]).collect();
+            let n_prompt = rows
+                .take_while(|row| row.iter().all(|it| *it == 0.0))
+                .count()
+                + 1;
+            let targets: Vec<u32> = parts
+                .target_tokens
+                .values()
+                .chunks(width)
+                .map(|it| it[0])
+                .collect();
             let prompt = inner.text_of(&parts.model_input_tokens[..n_prompt]);
             (prompt, inner.text_of(&targets[n_prompt - 1..]))
         };

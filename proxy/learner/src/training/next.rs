@@ -101,18 +101,18 @@ impl<'a> NextBatch<'a> {
     }
 
     /// As many samples again that earlier steps had as are new, the least used first.
-    async fn again(
-        &mut self,
-        base: &BaseModel,
-        n_new: usize,
-    ) -> Result<Vec<Redo>, TrainError> {
+    async fn again(&mut self, base: &BaseModel, n_new: usize) -> Result<Vec<Redo>, TrainError> {
         let shared = Arc::clone(&self.context.shared);
         if n_new == 0 || shared.config.rl.reuse <= 1 {
             return Ok(Vec::new());
         }
         let step = StepTransaction::new(self.context, self.agent).await?;
         let ancestry = step.ancestry(base).await?;
-        let teaching = self.context.agent(self.agent).teacher.teaching(&shared.config.rl);
+        let teaching = self
+            .context
+            .agent(self.agent)
+            .teacher
+            .teaching(&shared.config.rl);
         let used = samples::used(&shared, self.agent, (&ancestry, base), teaching).await?;
         let mut again = Vec::new();
         for turn in used {
@@ -120,7 +120,12 @@ impl<'a> NextBatch<'a> {
                 break;
             }
             // After a restart it is drawn again.
-            if !self.context.agent(self.agent).teacher.targets.knows(turn.id)
+            if !self
+                .context
+                .agent(self.agent)
+                .teacher
+                .targets
+                .knows(turn.id)
                 && !self.teach(turn.id).await?
             {
                 break;

@@ -33,7 +33,12 @@ async fn wished(rig: &Rig, world: &World, number: u32, served: Served) {
         messages.push(Message::user(said));
         let reply_id = format!("{session}-{at}");
         let reply = Message::assistant("It is a short one.");
-        world.remember(crate::testing::sampled(world, &reply_id, &messages, &reply.text()));
+        world.remember(crate::testing::sampled(
+            world,
+            &reply_id,
+            &messages,
+            &reply.text(),
+        ));
         let mut turn = new_turn(&session, &reply_id, &messages, reply.clone());
         turn.served = Served {
             upstream: turn.served.upstream,
@@ -241,7 +246,11 @@ fn behind(world: &World, adapter: &str) -> Vec<(String, u64)> {
     while let Some(manifest) = at.and_then(|at| manifests.iter().rfind(|it| name(it) == at)) {
         let turns = manifest["turns"].as_array().unwrap().iter();
         let uses = manifest["uses"].as_array().unwrap().iter();
-        found.extend(turns.zip(uses).map(|(turn, n)| (turn.to_string(), n.as_u64().unwrap())));
+        found.extend(
+            turns
+                .zip(uses)
+                .map(|(turn, n)| (turn.to_string(), n.as_u64().unwrap())),
+        );
         at = manifest["parent"].as_str().map(str::to_owned);
     }
     let unique: BTreeSet<_> = found.iter().collect();
@@ -279,7 +288,9 @@ async fn a_batch_is_of_new_samples_and_as_many_again() {
     let mut uses: Vec<u64> = behind(&world, &serving).iter().map(|it| it.1).collect();
     uses.sort_unstable();
     assert_eq!(uses, [1, 1, 1, 1, 1, 1, 2, 2, 2, 2]);
-    let step = rig.learner.status().await.unwrap().agents[0].last_step.clone();
+    let step = rig.learner.status().await.unwrap().agents[0]
+        .last_step
+        .clone();
     assert_eq!(step.map(|it| (it.n_redo, it.n_again)), Some((4, 2)));
     rig.stop().await;
 }
@@ -298,7 +309,11 @@ async fn no_turn_is_used_more_often_than_it_may() {
     let serving = rig.log.serving().await.unwrap()[0].1.clone();
     let most = behind(&world, &serving).iter().map(|it| it.1).max();
     assert_eq!(most, Some(2));
-    assert_eq!(rig.learner.train_now(None).await, Ok(Vec::new()), "none is new");
+    assert_eq!(
+        rig.learner.train_now(None).await,
+        Ok(Vec::new()),
+        "none is new"
+    );
     rig.stop().await;
 }
 
@@ -353,7 +368,9 @@ async fn each_use_is_in_a_lineage_once_wherever_it_fails() {
         ClientKilledAfter,
     ];
     for seeds in (0..28_usize).collect::<Vec<_>>().chunks(7) {
-        let runs = seeds.iter().map(|seed| survive_with_reuse(seed % 19, failures[seed % 7]));
+        let runs = seeds
+            .iter()
+            .map(|seed| survive_with_reuse(seed % 19, failures[seed % 7]));
         join_all(runs).await;
     }
 }

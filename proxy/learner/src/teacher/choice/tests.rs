@@ -70,7 +70,10 @@ async fn obeying_alone_is_not_enough() {
     ]);
     assert_eq!(chosen(&brief(), &of, 0.8).await, Err(NoChoice::NotRelevant));
     let none = f64::NEG_INFINITY;
-    assert_eq!(chosen(&brief(), &of, none).await.unwrap(), "I am a chatbot.");
+    assert_eq!(
+        chosen(&brief(), &of, none).await.unwrap(),
+        "I am a chatbot."
+    );
 }
 
 /// Says yes to replies with this word.

@@ -78,6 +78,9 @@ fn the_owner_is_last_heard_before_tools_and_after_replies() {
 
 #[test]
 fn without_a_word_of_the_owner_there_is_nothing_to_answer() {
-    let turn = turn(json!([{"role": "system", "content": "S."}]), Served::default());
+    let turn = turn(
+        json!([{"role": "system", "content": "S."}]),
+        Served::default(),
+    );
     assert!(Conversation::of(&turn).is_none());
 }

@@ -12,8 +12,9 @@ use metaclaw_trainer_api::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Failure, lost,
-    text::{Answers, usual_answers},
+    Failure,
+    answers::{Answers, usual_answers},
+    lost,
 };
 
 /// What was trained on: the first id of each datum, in order.

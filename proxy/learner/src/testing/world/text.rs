@@ -29,23 +29,6 @@ const ROLES: [(&str, u32); 5] = [
 /// The first word's.
 const FIRST_WORD: u32 = 1_000;
 
-/// What the base model says to a text of the owner: its `k`th reply, and whether that ends by itself.
-pub(crate) type Answers = fn(&str, usize) -> (String, bool);
-
-/// A model that may greet, go on without end, be vague, be right in a short or shorter sentence, or be long.
-pub(crate) fn usual_answers(said: &str, k: usize) -> (String, bool) {
-    let topic: Vec<&str> = said.split_whitespace().take(2).collect();
-    let topic = topic.join(" ");
-    match k % 6 {
-        0 => ("Hello!".to_owned(), true),
-        1 => ("and ".repeat(60), false),
-        2 => ("That may well be so.".to_owned(), true),
-        3 => (format!("{topic} has a short answer here."), true),
-        4 => (format!("{topic} {}", "word ".repeat(60)), true),
-        _ => (format!("{topic} is answered."), true),
-    }
-}
-
 // === impl Inner ===
 
 impl Inner {
@@ -73,7 +56,9 @@ impl Inner {
 
     /// A text's ids.
     pub(super) fn ids_of(&mut self, text: &str) -> Vec<u32> {
-        text.split_whitespace().map(|word| self.word(word)).collect()
+        text.split_whitespace()
+            .map(|word| self.word(word))
+            .collect()
     }
 
     fn word(&mut self, word: &str) -> u32 {
@@ -124,7 +109,10 @@ impl Inner {
         let positions = request.positions.as_ref().unwrap();
         let mut reply = ForwardReply::default();
         for (datum, positions) in request.datums.iter().zip(positions) {
-            let logprobs: Vec<f32> = positions.iter().map(|at| logprob(datum, positions, *at)).collect();
+            let logprobs: Vec<f32> = positions
+                .iter()
+                .map(|at| logprob(datum, positions, *at))
+                .collect();
             if request.top_k > 0 {
                 let target = |at: &usize| datum.parts().target_tokens.values()[*at];
                 let ids = positions.iter().map(|at| vec![target(at), END]).collect();
