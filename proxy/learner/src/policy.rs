@@ -60,6 +60,7 @@ pub(crate) enum By<'a> {
     /// The base model's.
     Base,
     /// Those of a run, with its adapter.
+    #[expect(dead_code, reason = "the gate, which is being built, asks it")]
     Run(&'a RunId),
 }
 
@@ -86,6 +87,7 @@ impl Policy {
     ///
     /// # Errors
     /// The server's.
+    #[expect(dead_code, reason = "the gate, which is being built, asks it")]
     pub(crate) async fn render(
         &self,
         messages: Vec<Value>,

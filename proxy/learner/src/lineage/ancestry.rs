@@ -55,9 +55,9 @@ impl Ancestry {
         turn.uses.iter().filter(|it| has(&self.steps, it)).count()
     }
 
-    /// Whether the owner went back behind a use of it.
+    /// Whether the owner went back behind every use of it: what stands in the weights that were chosen may be used again.
     pub(crate) fn is_undone(&self, turn: &Turn) -> bool {
-        turn.uses.iter().any(|it| has(&self.undone, it))
+        self.n_uses(turn) == 0 && turn.uses.iter().any(|it| has(&self.undone, it))
     }
 
     /// How far each lineage but this one is behind the weights.

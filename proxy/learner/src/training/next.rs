@@ -55,13 +55,18 @@ impl<'a> NextBatch<'a> {
                 }
             }
             (samples, base) = self.collect().await?;
-        } else if !samples.are_due(rl, now_ms()) {
-            if let Some(turn) = samples.unanswered.first()
+        } else {
+            // What it is to be answered with comes first, so that a step has both.
+            let next = samples.unanswered.first();
+            if let Some(turn) = next.filter(|_| samples.redo.len() < limit)
                 && self.teach(turn.id).await?
             {
                 shared.wake.notify_one();
+                return Ok(None);
             }
-            return Ok(None);
+            if !samples.are_due(rl, now_ms()) {
+                return Ok(None);
+            }
         }
         let Some(base) = base else {
             return Ok(None);

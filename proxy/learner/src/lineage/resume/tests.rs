@@ -53,6 +53,7 @@ fn checkpoint(lineage: &str, n: u64) -> Known {
         lineage: lineage.to_owned(),
         n,
         turns: Vec::new(),
+        uses: Vec::new(),
         hash: "h".to_owned(),
         parent: None,
         shape: shape(),

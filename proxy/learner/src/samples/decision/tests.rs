@@ -1,9 +1,9 @@
 use metaclaw_chat::{AgentId, ChainHash, JudgedBy, Message, Verdict};
-use metaclaw_turns::{Request, Served, StreamEnd, Tokens, TurnKind, TurnMeta};
+use metaclaw_turns::{Request, Served, StreamEnd, Tokens, TurnKind, TurnMeta, TurnState};
 use serde_json::json;
 
 use super::{
-    SampleDecision::{Redo, Spend, Verdict, Wait},
+    SampleDecision::{Redo, Spend, Wait},
     *,
 };
 
@@ -111,8 +111,11 @@ fn what_failed_is_answered_again_and_what_was_accepted_where_wishes_stand() {
         assert_eq!(with("redo", false, &turn), alone);
         assert_eq!(with("redo", true, &turn), consolidated);
     }
-    assert_eq!(with("binary_rl", true, &good(0)), Verdict);
-    assert_eq!(with("redo+binary_rl", false, &good(0)), Verdict);
+    assert_eq!(with("binary_rl", true, &good(0)), SampleDecision::Verdict);
+    assert_eq!(
+        with("redo+binary_rl", false, &good(0)),
+        SampleDecision::Verdict
+    );
 }
 
 #[test]
@@ -121,7 +124,7 @@ fn what_the_teacher_declined_is_left_to_the_verdict() {
     targets.decline(id(0), reason::NOT_RELEVANT);
     let of = |methods, turn: &Turn| decide(methods, true, &targets, turn);
     assert_eq!(of("redo", &bad(0)), Spend(reason::NOT_RELEVANT));
-    assert_eq!(of("redo+binary_rl", &bad(0)), Verdict);
+    assert_eq!(of("redo+binary_rl", &bad(0)), SampleDecision::Verdict);
     assert_eq!(of("redo", &bad(1)), Redo, "another turn");
 }
 
@@ -133,7 +136,10 @@ fn a_turn_that_calls_tools_is_not_answered_again() {
     ]});
     calls.reply = Some(serde_json::from_value(reply).unwrap());
     assert_eq!(with("redo", true, &calls), Spend(reason::TOOL_FAILED));
-    assert_eq!(with("redo+binary_rl", true, &calls), Verdict);
+    assert_eq!(
+        with("redo+binary_rl", true, &calls),
+        SampleDecision::Verdict
+    );
 }
 
 #[test]
@@ -186,7 +192,7 @@ fn only_replies_from_near_the_policy_itself_are_pushed_by_their_verdict() {
         let mut turn = good(0);
         turn.request.params = params.as_object().unwrap().clone();
         let expected = if fair {
-            Verdict
+            SampleDecision::Verdict
         } else {
             Spend(reason::BAD_SAMPLING)
         };
