@@ -111,23 +111,12 @@ pub struct RlConfig {
     /// Whether standing wishes go from the prompt into the weights: then every turn of an agent that has some is
     /// answered again.
     pub consolidate: bool,
-    /// Who answers again what is to be learned from.
-    pub teacher: Teacher,
     /// Its replies to one turn, of which the best is taught, 1 to 64.
     pub draws: u32,
     /// How relevant a reply must be to be taught: a share of the mean of the teacher's replies; 0 asks for nothing.
     pub min_relevance: f64,
     /// What is asked of the weights at each id of a reply that is taught.
     pub target: TargetForm,
-}
-
-/// `rl.teacher`: who answers, with the wishes in the prompt, what is to be learned from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Teacher {
-    /// The model without any adapter: it stays what it was, whatever was learned.
-    #[default]
-    Base,
 }
 
 /// `rl.target`.
@@ -220,7 +209,6 @@ impl Default for RlConfig {
             max_age: Span::mins(14 * 24 * 60),
             reuse: 4,
             consolidate: true,
-            teacher: Teacher::Base,
             draws: 6,
             min_relevance: 0.8,
             target: TargetForm::OneHot,

@@ -38,7 +38,7 @@ mod window;
 pub use self::{
     config::{
         AgentConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig, TargetForm,
-        Teacher, Words,
+        Words,
     },
     counts::LearnerCounts,
     error::{NoTokenIds, TrainError},

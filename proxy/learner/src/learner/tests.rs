@@ -348,7 +348,12 @@ async fn both_methods_make_one_step() {
     assert_eq!(weights[..2], [10, 20], "the teacher's replies first");
     weights.sort_unstable();
     assert_eq!(weights, [10, 10, 11, 20, 20, 21]);
-    assert!(world.rates().iter().all(|rate| *rate == 0.001));
+    assert!(
+        world
+            .rates()
+            .iter()
+            .all(|rate| (rate - 0.001).abs() < 1e-12)
+    );
     rig.stop().await;
 }
 

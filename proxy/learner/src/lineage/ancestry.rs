@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use metaclaw_trainer_api::CheckpointName;
 use metaclaw_turns::{Step, Turn, Use};
 
 use super::resume::{ResumePoint, trained_as};
@@ -30,7 +31,7 @@ impl Ancestry {
         let trained: BTreeMap<&str, &Step> = trained.collect();
         let mut ancestry = Self::default();
         let mut chosen_ms = point.choice_ms;
-        let mut at = point.checkpoint.as_ref().map(|name| name.as_str());
+        let mut at = point.checkpoint.as_ref().map(CheckpointName::as_str);
         while let Some(step) = at.and_then(|name| trained.get(name)) {
             if !ancestry.steps.insert(key(step)) {
                 // Parents are older than their children; what is written otherwise ends here.

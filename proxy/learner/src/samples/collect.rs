@@ -182,13 +182,12 @@ impl Seen {
         for id in ids {
             // Its ids may have come.
             let whole = self.0.get(&id).filter(|turn| turn.tokens.is_some());
-            let turn = match whole {
-                Some(turn) => Some(Arc::clone(turn)),
-                None => {
-                    let turn = shared.persist(|| shared.log.get(id)).await?;
-                    let judged = turn.filter(|turn| turn.state == TurnState::Judged);
-                    judged.map(|turn| Arc::new(slim(turn)))
-                }
+            let turn = if let Some(turn) = whole {
+                Some(Arc::clone(turn))
+            } else {
+                let turn = shared.persist(|| shared.log.get(id)).await?;
+                let judged = turn.filter(|turn| turn.state == TurnState::Judged);
+                judged.map(|turn| Arc::new(slim(turn)))
             };
             turns.extend(turn.map(|turn| (id, turn)));
         }

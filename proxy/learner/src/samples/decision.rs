@@ -91,7 +91,7 @@ impl Rules<'_> {
     /// Why no method has a use for a turn.
     fn why_not(self, turn: &Turn) -> &'static str {
         let declined = self.targets.declined(turn.id);
-        declined.unwrap_or(match score(turn) {
+        declined.unwrap_or_else(|| match score(turn) {
             None | Some(Score::Unclear) => reason::UNCLEAR,
             Some(Score::Bad) if self.methods.redo => reason::TOOL_FAILED,
             Some(Score::Bad) => reason::FAILED,

@@ -26,12 +26,11 @@ impl Conversation {
         let mut messages: Vec<_> = asked.iter().map(|it| it.as_map().clone()).collect();
         if let Some(block) = skills_block(turn) {
             let opening = asked.iter().take_while(|it| is_system(it)).count();
-            match opening.checked_sub(1) {
-                Some(last) => append(&mut messages[last], block),
-                None => {
-                    messages.insert(0, message("system", block));
-                    owner += 1;
-                }
+            if let Some(last) = opening.checked_sub(1) {
+                append(&mut messages[last], block);
+            } else {
+                messages.insert(0, message("system", block));
+                owner += 1;
             }
         }
         Some(Self { messages, owner })

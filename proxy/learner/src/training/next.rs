@@ -39,7 +39,8 @@ impl<'a> NextBatch<'a> {
         let (mut samples, mut base) = self.collect().await?;
         let shared = Arc::clone(&self.context.shared);
         let rl = &shared.config.rl;
-        if !forced && !(samples.may_be_due(rl, now_ms()) && self.may_begin()) {
+        let may_begin = forced || (samples.may_be_due(rl, now_ms()) && self.may_begin());
+        if !may_begin {
             return Ok(None);
         }
         let limit = if forced {

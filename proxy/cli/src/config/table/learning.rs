@@ -188,11 +188,10 @@ pub(super) const RL: &[Key] = &[
         "standing wishes go into the weights: every judged turn of an agent that has some is answered again; false: only those that failed",
     ),
     inert("rl.support_query", Text, LATER),
-    key(
+    inert(
         "rl.teacher",
-        OneOf(&["base"]),
-        "base",
-        "who answers again, with the wishes in the prompt, what is to be learned from: the model without adapters",
+        Text,
+        "the model without adapters teaches: what was learned wrongly cannot teach itself",
     ),
     key(
         "rl.draws",
