@@ -106,7 +106,7 @@ impl AdaptersArgs {
             }
             What::Rollback { agent } => {
                 let choice = roll_back(context, agent).await?;
-                for agent in &choice.agent {
+                if let Some(agent) = &choice.agent {
                     out::line(told(agent, choice.adapter.as_deref()))?;
                 }
             }

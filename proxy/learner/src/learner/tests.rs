@@ -82,7 +82,7 @@ impl Rig {
             evolver: None,
             recorder: Recorder::new(
                 dir.join("learning"),
-                &[ReportTo::Jsonl, ReportTo::Tensorboard],
+                &[ReportTo::Tensorboard, ReportTo::Jsonl],
             ),
             judge: Judge::Rules(Rules::compile(&config.judge.rules).unwrap()),
             config,
