@@ -177,7 +177,7 @@ pub(super) const RL: &[Key] = &[
     key("rl.max_age", Span, "14 d", "older samples are not used"),
     key(
         "rl.report_to",
-        AnyOf(&["jsonl", "tensorboard"]),
+        AnyOf(&["tensorboard", "jsonl"]),
         "[jsonl]",
         "the numbers of each step: jsonl: a line in steps.jsonl; tensorboard: event files (docs/metrics.md); []: nowhere",
     ),
