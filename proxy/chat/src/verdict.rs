@@ -34,6 +34,8 @@ pub enum JudgedBy {
     Llm,
     /// The owner, through the feedback call.
     Owner,
+    /// Whoever judged it where it was had, before it was imported.
+    Import,
 }
 
 /// The judgement of one turn, written once.

@@ -2,9 +2,13 @@
 
 use anyhow::{Context as _, ensure};
 use metaclaw_chat::AgentId;
-use metaclaw_turns::TurnLog;
+use metaclaw_turns::{StepOutcome, TurnLog};
 
 use crate::control::AdapterChoice;
+
+mod detail;
+
+pub(crate) use self::detail::{AdapterDetail, add_outcomes, details, on_disk};
 
 /// Notes the choice for each agent that it is for.
 pub(crate) async fn choose(log: &TurnLog, choice: &AdapterChoice) -> anyhow::Result<Vec<AgentId>> {
@@ -41,6 +45,38 @@ fn trained_for(adapter: &str) -> Option<AgentId> {
     let is_number = n.len() >= 6 && n.bytes().all(|b| b.is_ascii_digit());
     let is_lineage = lineage.len() == 8 && lineage.bytes().all(|b| b.is_ascii_hexdigit());
     agent.parse().ok().filter(|_| is_number && is_lineage)
+}
+
+/// What an agent's adapter was trained from: what served before it, as far as training goes. None is the base model.
+///
+/// # Errors
+/// When nobody, or more than one, is served with an adapter and no agent is named; when no step made what serves.
+pub(crate) async fn before(log: &TurnLog, agent: Option<AgentId>) -> anyhow::Result<AdapterChoice> {
+    let mut served = log.serving().await?;
+    if let Some(agent) = &agent {
+        served.retain(|(name, _)| name == agent);
+    }
+    let names: Vec<String> = served.iter().map(|(name, _)| name.to_string()).collect();
+    let [(agent, adapter)] = &served[..] else {
+        ensure!(
+            !served.is_empty(),
+            "the base model answers already: no adapter is served, so there is none to go back from"
+        );
+        anyhow::bail!("say which agent: {}", names.join(", "));
+    };
+    let steps = log.steps(agent).await?;
+    let made = steps.iter().find(|step| {
+        matches!(&step.outcome, Some(StepOutcome::Trained { adapter: it, .. }) if it == adapter)
+    });
+    let made = made.with_context(|| {
+        format!(
+            "{adapter} was made by no step that the log knows: `metaclaw adapters use NAME` names what is to serve"
+        )
+    })?;
+    Ok(AdapterChoice {
+        agent: Some(agent.clone()),
+        adapter: made.begun.parent.clone(),
+    })
 }
 
 #[cfg(test)]

@@ -159,7 +159,7 @@ impl Learning {
                 Some(library.clone()).filter(|_| wishes.enabled),
                 evolver.map(|evolver| (library.clone(), evolver)),
             ),
-            log,
+            (log, learner::recorder(plan)),
             training.backend.clone().filter(|_| may_train),
             (serving, privacy),
             (tasks, background),

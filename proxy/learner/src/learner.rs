@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_turns::LogError;
 use tokio::sync::{
     mpsc::{self, error::TrySendError},
@@ -15,18 +15,19 @@ use crate::{
     counts::LearnerCounts,
     error::{MAX_ASKED, TrainError},
     evolution, hearing, judging,
+    preview::{self, StepPreview, TurnPreview},
     shared::{Parts, Shared},
     status::{AgentStatus, LearnerStatus, Phase, StepReport},
     step::{self, TrainingContext},
     tokens,
-    training::{TrainNow, Training},
+    training::{Reply, Training, TrainingRequest},
 };
 
 /// The loop behind the chat. Clones are one learner.
 #[derive(Debug, Clone)]
 pub struct Learner {
     shared: Arc<Shared>,
-    asked: Option<mpsc::Sender<TrainNow>>,
+    asked: Option<mpsc::Sender<TrainingRequest>>,
 }
 
 // === impl Learner ===
@@ -95,20 +96,53 @@ impl Learner {
             let agent = agent.clone();
             return Err(TrainError::Off { agent });
         }
+        self.ask(|answer| TrainingRequest::Step(agent, answer))
+            .await
+    }
+
+    /// What [`Learner::train_now`] would do, of what is judged by now: nothing is judged, taken or trained. An empty
+    /// list: there is nothing to train on.
+    ///
+    /// # Errors
+    /// [`TrainError`].
+    pub async fn dry_run(&self, agent: Option<AgentId>) -> Result<Vec<StepPreview>, TrainError> {
+        self.ask(|answer| TrainingRequest::DryRun(agent, answer))
+            .await
+    }
+
+    /// What it would use of one turn; none where there is no such turn.
+    ///
+    /// # Errors
+    /// The log's.
+    pub async fn turn_preview(&self, id: TurnId) -> Result<Option<TurnPreview>, LogError> {
+        let shared = &self.shared;
+        let Some(turn) = shared.log.get(id).await? else {
+            return Ok(None);
+        };
+        preview::turn(shared, &turn.agent, id).await.map(Some)
+    }
+
+    async fn ask<T>(
+        &self,
+        ask: impl FnOnce(Reply<T>) -> TrainingRequest,
+    ) -> Result<Vec<T>, TrainError> {
         let asked = self.asked.as_ref().ok_or(TrainError::NoBackend)?;
         let (answer, answered) = oneshot::channel();
-        asked
-            .try_send(TrainNow { agent, answer })
-            .map_err(|error| match error {
-                TrySendError::Full(_) => TrainError::Busy,
-                TrySendError::Closed(_) => TrainError::Interrupted,
-            })?;
+        asked.try_send(ask(answer)).map_err(|error| match error {
+            TrySendError::Full(_) => TrainError::Busy,
+            TrySendError::Closed(_) => TrainError::Interrupted,
+        })?;
         answered.await.unwrap_or(Err(TrainError::Interrupted))
     }
 
     /// What it counts, from memory.
     pub fn counts(&self) -> LearnerCounts {
         self.shared.status.totals()
+    }
+
+    /// Each agent's last step of this process, from memory.
+    pub fn last_steps(&self) -> Vec<StepReport> {
+        self.shared.status.last_steps()
     }
 
     /// Whether learning that costs something, as evolving skills, may begin for an agent now: in mode `rl` at any time,

@@ -21,11 +21,13 @@ mod judge;
 mod judging;
 mod learner;
 mod lineage;
+mod metrics;
 #[expect(
     dead_code,
     reason = "the teacher and the gate, which are being built, ask it"
 )]
 mod policy;
+mod preview;
 mod queue;
 mod said;
 mod samples;
@@ -46,7 +48,9 @@ pub use self::{
     hearing::{WITH_WORDS, WITHOUT_WORDS},
     judge::{Ask, AskFailed, Judge},
     learner::Learner,
-    lineage::Numbers,
+    lineage::{BatchStats, Drift, Numbers, Spread},
+    metrics::{Recorder, ReportTo},
+    preview::{SamplePreview, SpentTurn, StepPreview, TokenPreview, TurnPreview},
     samples::POLICY_UPSTREAM,
     shared::{IsOff, OnSwap, Parts},
     status::{AgentStatus, BeganAnew, JudgingStatus, LearnerStatus, Phase, StepReport},

@@ -4,12 +4,15 @@
 //! server's checkpoints are the truth about it; the log says which lineage is the agent's.
 
 mod base;
+mod made;
 mod manifest;
+mod numbers;
 mod resume;
 
-pub use self::manifest::Numbers;
+pub use self::numbers::{BatchStats, Drift, Numbers, Spread};
 pub(crate) use self::{
     base::BaseModel,
+    made::Made,
     manifest::{Known, Manifest, Shape, known, names},
     resume::{ResumePoint, Resumed, Wanted},
 };

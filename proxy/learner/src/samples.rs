@@ -13,6 +13,6 @@ mod waiting;
 pub use self::turns::POLICY_UPSTREAM;
 pub(crate) use self::{
     baselines::Baselines,
-    batch::{Batch, Group, NoSequence, Sequence},
-    collect::{Seen, baselines, collect},
+    batch::{Batch, Group, MOST_AT_ONCE, NoSequence, Sequence},
+    collect::{Seen, baselines, collect, look},
 };

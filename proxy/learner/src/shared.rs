@@ -19,6 +19,7 @@ use crate::{
     config::{LearnerConfig, Mode},
     evolver::Evolver,
     judge::Judge,
+    metrics::Recorder,
     status::StatusCell,
 };
 
@@ -51,6 +52,8 @@ pub struct Parts {
     pub is_off: IsOff,
     /// Who writes skills from what went wrong, into which library; none where nobody is to.
     pub evolver: Option<(Library, Evolver)>,
+    /// Where the numbers of each step are written.
+    pub recorder: Recorder,
     /// Told when an agent is to be served by another adapter: before [`crate::Learner::start`] returns for the
     /// adapters that the log names, then after each step.
     pub on_swap: OnSwap,
@@ -67,6 +70,7 @@ pub(crate) struct Shared {
     pub(crate) skills_learn: bool,
     pub(crate) is_off: IsOff,
     pub(crate) on_swap: OnSwap,
+    pub(crate) recorder: Recorder,
     pub(crate) cancel: CancellationToken,
     /// Something new to train on.
     pub(crate) wake: Notify,
@@ -98,6 +102,7 @@ impl Shared {
             skills_learn: parts.evolver.is_some(),
             is_off: parts.is_off,
             on_swap: parts.on_swap,
+            recorder: parts.recorder,
             cancel,
             wake: Notify::new(),
             status: StatusCell::default(),

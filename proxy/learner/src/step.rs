@@ -8,8 +8,10 @@ mod attempt;
 mod calls;
 mod candidate;
 mod context;
+mod dry_run;
 mod error;
 mod making;
+mod passes;
 mod plan;
 mod promotion;
 mod rate;
@@ -21,6 +23,7 @@ mod trials;
 
 pub(crate) use self::{
     context::TrainingContext,
+    dry_run::dry_run,
     recovery::{recover, serve_again},
     transaction::{Ended, StepTransaction},
 };

@@ -11,7 +11,8 @@ use crate::{
     error::TrainError,
     judging,
     lineage::BaseModel,
-    samples::{self, Baselines, Batch},
+    preview::StepPreview,
+    samples::{self, Baselines, Batch, MOST_AT_ONCE},
     status::{Phase, StepReport},
     step::{self, Ended, StepTransaction, TrainingContext},
 };
@@ -20,16 +21,18 @@ use crate::{
 const TICK: Duration = Duration::from_secs(20);
 /// The pause after a look that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(3);
-/// Samples of each method in a step that was asked for: more is a rate of learning that nobody chose.
-const MOST_AT_ONCE: usize = 64;
 
-/// A step that was asked for.
+/// What the training task is asked. For whom; none: everyone.
 #[derive(Debug)]
-pub(crate) struct TrainNow {
-    /// For whom; none: everyone.
-    pub(crate) agent: Option<AgentId>,
-    pub(crate) answer: oneshot::Sender<Result<Vec<StepReport>, TrainError>>,
+pub(crate) enum TrainingRequest {
+    /// A step now.
+    Step(Option<AgentId>, Reply<StepReport>),
+    /// What that would be.
+    DryRun(Option<AgentId>, Reply<StepPreview>),
 }
+
+/// Who asked, and may have gone.
+pub(crate) type Reply<T> = oneshot::Sender<Result<Vec<T>, TrainError>>;
 
 /// The training task.
 #[derive(Debug)]
@@ -51,7 +54,7 @@ impl Training {
 
     /// Runs until the log closes or the learner ends; then at once, wherever it stands: a step that was begun
     /// is settled at the next start.
-    pub(crate) async fn run(mut self, mut asked: mpsc::Receiver<TrainNow>) {
+    pub(crate) async fn run(mut self, mut asked: mpsc::Receiver<TrainingRequest>) {
         let cancel = self.context.shared.cancel.clone();
         tokio::select! {
             () = cancel.cancelled() => {}
@@ -59,7 +62,7 @@ impl Training {
         }
     }
 
-    async fn work(&mut self, asked: &mut mpsc::Receiver<TrainNow>) {
+    async fn work(&mut self, asked: &mut mpsc::Receiver<TrainingRequest>) {
         loop {
             let pause = match self.look().await {
                 Ok(()) if self.is_recovered => TICK,
@@ -73,13 +76,29 @@ impl Training {
             tokio::select! {
                 () = self.context.shared.wake.notified() => {}
                 () = tokio::time::sleep(pause) => {}
-                Some(now) = asked.recv() => {
-                    let result = self.train_now(now.agent).await;
-                    // Whoever asked may have gone.
-                    let _ = now.answer.send(result);
-                }
+                Some(request) = asked.recv() => self.answer(request).await,
             }
         }
+    }
+
+    async fn answer(&mut self, request: TrainingRequest) {
+        // Nobody listening is no error.
+        match request {
+            TrainingRequest::Step(agent, answer) => drop(answer.send(self.train_now(agent).await)),
+            TrainingRequest::DryRun(agent, answer) => drop(answer.send(self.dry_run(agent).await)),
+        }
+    }
+
+    async fn dry_run(&mut self, agent: Option<AgentId>) -> Result<Vec<StepPreview>, TrainError> {
+        let agents = match agent {
+            Some(agent) => vec![agent],
+            None => self.agents_in_log().await?,
+        };
+        let mut previews = Vec::new();
+        for agent in agents {
+            previews.extend(step::dry_run(&mut self.context, &agent).await?);
+        }
+        Ok(previews)
     }
 
     /// One look at what there is to do.

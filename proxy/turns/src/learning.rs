@@ -87,7 +87,12 @@ fn masked(txn: &Txn<'_>, mut verdict: Verdict) -> Verdict {
 }
 
 /// Adds a verdict, unless there is one and this does not overrule it; whether it is the first.
-fn add(txn: &mut Txn<'_>, id: TurnId, verdict: Verdict, overrules: bool) -> Result<bool, TxnError> {
+pub(crate) fn add(
+    txn: &mut Txn<'_>,
+    id: TurnId,
+    verdict: Verdict,
+    overrules: bool,
+) -> Result<bool, TxnError> {
     let (agent, state) = state::of_turn(txn, id)?;
     let mut verdicts = verdicts(txn, id)?;
     let is_first = verdicts.is_empty();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use metaclaw_chat::{Secret, Span};
 use metaclaw_gateway::{LLM, Privacy, Serving};
-use metaclaw_learner::{Evolver, Judge, JudgeKind, Learner, LearnerConfig, Parts};
+use metaclaw_learner::{Evolver, Judge, JudgeKind, Learner, LearnerConfig, Parts, Recorder};
 use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client, is_azure};
 use metaclaw_reward::Rules;
 use metaclaw_schedule::Schedule;
@@ -127,11 +127,18 @@ impl Address<'_> {
     }
 }
 
+/// Where the numbers of steps are written.
+pub(super) fn recorder(plan: &Plan) -> Recorder {
+    let rl = &plan.loaded.config.rl;
+    let dir = rl.log_dir.clone();
+    Recorder::new(dir.unwrap_or_else(|| plan.home.learning()), &rl.report_to)
+}
+
 /// Starts the loop behind the chat; the adapters that the log names serve when it returns.
 pub(super) async fn start(
     (config, schedule): (LearnerConfig, Schedule),
     (judge, library, evolver): (Judge, Option<Library>, Option<(Library, Evolver)>),
-    log: &TurnLog,
+    (log, recorder): (&TurnLog, Recorder),
     backend: Option<Arc<dyn TrainingBackend>>,
     (serving, privacy): (&Arc<Serving>, &Arc<Privacy>),
     (tasks, ending): (&TaskTracker, &CancellationToken),
@@ -146,6 +153,7 @@ pub(super) async fn start(
         schedule,
         library,
         evolver,
+        recorder,
         on_swap: Arc::new(move |agent, adapter| {
             serving.set(agent, adapter.map(AdapterName::as_str));
         }),

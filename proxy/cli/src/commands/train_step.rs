@@ -1,4 +1,4 @@
-//! `metaclaw train-step`: trains one batch now, whatever the mode says about when.
+//! `metaclaw train-step`: trains one batch now, whatever the mode says about when; or says what that would be.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -8,12 +8,17 @@ use metaclaw_chat::AgentId;
 use super::{context::Context, source::running};
 use crate::out;
 
+mod dry_run;
+
 /// Arguments of `train-step`.
 #[derive(Debug, Args)]
 pub(crate) struct TrainStepArgs {
     /// The agent whose turns are trained on.
     #[arg(long)]
     agent: Option<AgentId>,
+    /// Make no step: show what it would be made of. Nothing is judged, taken or trained.
+    #[arg(long)]
+    dry_run: bool,
     /// Seconds to wait for the step.
     #[arg(long, default_value_t = 600)]
     timeout: u64,
@@ -34,15 +39,24 @@ impl TrainStepArgs {
             );
         };
         let deadline = Duration::from_secs(self.timeout);
-        let steps: Vec<serde_json::Value> =
-            client.order("train_step", &self.agent, deadline).await?;
+        let what = if self.dry_run {
+            "dry_run"
+        } else {
+            "train_step"
+        };
+        let steps: Vec<serde_json::Value> = client.order(what, &self.agent, deadline).await?;
         if self.json {
             out::json(&steps)?;
         } else if steps.is_empty() {
             out::line("there was nothing to train on: `metaclaw status` shows how far turns got")?;
         } else {
             for step in &steps {
-                out::line(step_line(step))?;
+                let text = if self.dry_run {
+                    dry_run::text(step)
+                } else {
+                    step_line(step)
+                };
+                out::line(text)?;
             }
         }
         Ok(ExitCode::SUCCESS)

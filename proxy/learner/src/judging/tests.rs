@@ -16,6 +16,7 @@ use super::*;
 use crate::{
     config::LearnerConfig,
     judge::{Ask, Judge},
+    metrics::Recorder,
     shared::Parts,
     testing::{World, append, corrected_talk},
 };
@@ -61,6 +62,7 @@ impl Room {
             library: None,
             is_off: Arc::new(|_| false),
             evolver: None,
+            recorder: Recorder::default(),
             on_swap: Arc::new(|_, _| ()),
         };
         let shared = Shared::new(parts, CancellationToken::new());

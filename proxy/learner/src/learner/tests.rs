@@ -16,9 +16,12 @@ use super::*;
 use crate::{
     config::LearnerConfig,
     judge::Judge,
+    metrics::{Recorder, ReportTo},
     testing::{Failure, Poison, World, append, corrected_talk, said},
 };
 
+mod dry_run;
+mod records;
 mod wedges;
 
 /// A learner over a log in a folder and a trainer that outlives it.
@@ -77,6 +80,10 @@ impl Rig {
             is_off: Arc::new(|_| false),
             library: None,
             evolver: None,
+            recorder: Recorder::new(
+                dir.join("learning"),
+                &[ReportTo::Tensorboard, ReportTo::Jsonl],
+            ),
             judge: Judge::Rules(Rules::compile(&config.judge.rules).unwrap()),
             config,
             log: log.clone(),

@@ -17,6 +17,11 @@ use super::{
 };
 use crate::config::RlConfig;
 
+mod stats;
+
+/// Samples of each method in a step that was asked for: more is a rate of learning that nobody chose.
+pub(crate) const MOST_AT_ONCE: usize = 64;
+
 /// The samples of one step.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Batch {
@@ -219,6 +224,18 @@ impl Batch {
             .flat_map(|pair| [&pair.failed, &pair.accepted]);
         let alone = self.verdicts.iter().map(|(turn, _)| turn);
         pairs.chain(alone).map(|turn| (turn.id, &**turn)).collect()
+    }
+}
+
+// === impl Group ===
+
+impl Group {
+    /// The method that it is of.
+    pub(crate) fn method(&self) -> &'static str {
+        match self.loss {
+            LossFn::CrossEntropy => "redo",
+            LossFn::ImportanceSampling | LossFn::Ppo | LossFn::Cispo | LossFn::Dro => "binary_rl",
+        }
     }
 }
 

@@ -21,12 +21,35 @@ use crate::{lineage::BaseModel, shared::Shared};
 /// Turns of a list in which the last verdicts are looked for.
 const LOOK_BACK: usize = 400;
 
+/// What a look at the log found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) samples: Samples,
+    /// The base model that they were sampled from.
+    pub(crate) base: Option<BaseModel>,
+    /// Turns of no use, and why.
+    pub(crate) spent: Vec<(TurnId, &'static str)>,
+}
+
 /// What an agent has to train on, and the base model that it was sampled from. Turns of no use are spent on the way.
 pub(crate) async fn collect(
     shared: &Shared,
     seen: &mut Seen,
     agent: &AgentId,
 ) -> Result<(Samples, Option<BaseModel>), LogError> {
+    let found = look(shared, seen, agent).await?;
+    for (id, why) in found.spent {
+        shared.spend(id, why).await?;
+    }
+    Ok((found.samples, found.base))
+}
+
+/// The same, with nothing spent.
+pub(crate) async fn look(
+    shared: &Shared,
+    seen: &mut Seen,
+    agent: &AgentId,
+) -> Result<Found, LogError> {
     let free = free_turns(shared, seen, agent).await?;
     let without_ids = shared.without_ids();
     let rules = Rules {
@@ -35,7 +58,7 @@ pub(crate) async fn collect(
         now_ms: now_ms(),
         max_age: shared.config.rl.max_age.0,
     };
-    let mut found = Vec::new();
+    let (mut found, mut spent) = (Vec::new(), Vec::new());
     for session in free.sessions.values() {
         for decision in decisions(session.iter().map(|turn| &**turn), rules) {
             if !decision
@@ -46,13 +69,13 @@ pub(crate) async fn collect(
                 continue;
             }
             if let SampleDecision::Spend(id, why) = decision {
-                shared.spend(id, why).await?;
+                spent.push((id, why));
             } else {
                 found.extend(taken(&decision, session));
             }
         }
     }
-    of_one_base(shared, found).await
+    Ok(of_one_base(found, spent))
 }
 
 /// A sample with the turns that it is made of.
@@ -139,27 +162,29 @@ fn taken(decision: &SampleDecision, session: &[Arc<Turn>]) -> Option<Sample> {
 }
 
 /// Ids of one base model mean nothing to another: the newest sample's base counts, the rest is spent.
-async fn of_one_base(
-    shared: &Shared,
-    mut found: Vec<Sample>,
-) -> Result<(Samples, Option<BaseModel>), LogError> {
+fn of_one_base(mut found: Vec<Sample>, spent: Vec<(TurnId, &'static str)>) -> Found {
     found.sort_by_key(Sample::ended_ms);
     let base = found.last().and_then(Sample::base);
-    let mut samples = Samples::default();
+    let mut result = Found {
+        base,
+        spent,
+        ..Found::default()
+    };
     for sample in found {
-        let of = sample.base().zip(base.as_ref());
+        let of = sample.base().zip(result.base.as_ref());
         if of.is_none_or(|(own, newest)| !own.is(newest)) {
-            for id in sample.turns() {
-                shared.spend(id, reason::OTHER_BASE).await?;
-            }
+            let turns = sample.turns().into_iter();
+            result
+                .spent
+                .extend(turns.map(|id| (id, reason::OTHER_BASE)));
             continue;
         }
         match sample {
-            Sample::Correction(pair) => samples.corrections.push(pair),
-            Sample::Verdict(turn) => samples.verdicts.push(turn),
+            Sample::Correction(pair) => result.samples.corrections.push(pair),
+            Sample::Verdict(turn) => result.samples.verdicts.push(turn),
         }
     }
-    Ok((samples, base))
+    result
 }
 
 /// The usual reward of an agent's last 100 verdicts, tool turns and others apart.

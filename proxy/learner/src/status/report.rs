@@ -3,7 +3,7 @@
 use metaclaw_chat::AgentId;
 use serde::Serialize;
 
-use crate::lineage::Numbers;
+use crate::lineage::{BatchStats, Numbers};
 
 /// How judging goes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -59,6 +59,8 @@ pub struct StepReport {
     pub lineage: String,
     /// Its number there, from 1.
     pub n: u64,
+    /// Optimiser steps behind its weights, this one and those of earlier lineages among them.
+    pub step: u64,
     /// The adapter that it made.
     pub adapter: String,
     /// Samples of redo.
@@ -74,6 +76,8 @@ pub struct StepReport {
     /// What it measured.
     #[serde(flatten)]
     pub numbers: Numbers,
+    /// What its samples were like.
+    pub batch: BatchStats,
     /// From taking its turns to serving its adapter.
     pub seconds: f64,
     /// When it ended, in Unix milliseconds.

@@ -1,13 +1,15 @@
 //! One step, planned in full before anything is touched.
 
-use metaclaw_chat::{AgentId, TurnId};
+use std::collections::BTreeMap;
+
+use metaclaw_chat::{AgentId, Score, TurnId};
 use metaclaw_trainer_api::{AdapterName, CheckpointName, NameError};
 use metaclaw_turns::NewStep;
 
 use super::{candidate::Candidate, rate};
 use crate::{
     config::RlConfig,
-    lineage::{Manifest, Numbers, ResumePoint, Shape, names},
+    lineage::{BatchStats, Made, Manifest, Numbers, ResumePoint, Shape, names},
     samples::{Batch, Group, NoSequence},
 };
 
@@ -31,6 +33,10 @@ pub(crate) struct Plan {
     pub(crate) n_samples: (usize, usize),
     /// The mean score of its turns, and the share of good ones.
     pub(crate) rewards: (f32, f32),
+    /// What its samples are like.
+    pub(crate) stats: BatchStats,
+    /// The scores of its turns.
+    pub(crate) scores: BTreeMap<TurnId, Score>,
 }
 
 /// Why a batch cannot become a step.
@@ -53,12 +59,15 @@ impl Plan {
         (batch, rl): (&Batch, &RlConfig),
     ) -> Result<Self, PlanError> {
         let (adapter, checkpoint) = names(agent, &point.lineage, point.n + 1)?;
+        let groups = batch.groups(rl)?;
         let mut plan = Self {
             agent: agent.clone(),
             point,
             attempt,
             turns: batch.turns(),
-            groups: batch.groups(rl)?,
+            stats: batch.stats(&groups),
+            scores: batch.scores(),
+            groups,
             shape,
             hash: String::new(),
             adapter,
@@ -92,7 +101,7 @@ impl Plan {
     }
 
     /// What its checkpoint says about itself.
-    pub(crate) fn manifest(&self, numbers: Numbers) -> Manifest {
+    pub(crate) fn manifest(&self, numbers: Numbers, rl: &RlConfig) -> Manifest {
         Manifest {
             agent: self.agent.clone(),
             lineage: self.point.lineage.clone(),
@@ -102,6 +111,9 @@ impl Plan {
             parent: self.point.checkpoint.clone(),
             shape: self.shape.clone(),
             numbers,
+            batch: self.stats.clone(),
+            scores: self.scores.clone(),
+            made: Some(Made::here(self.point.seed(), rl)),
         }
     }
 

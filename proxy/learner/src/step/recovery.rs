@@ -4,7 +4,7 @@
 //! adapter is promoted. Without one, or with one that cannot be used, it was not: its turns are free again, and the
 //! next step starts from a checkpoint that the log knows. Each agent is settled apart.
 
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_trainer_api::AdapterName;
 use metaclaw_turns::{LogError, Step, StepOutcome};
 
@@ -15,6 +15,7 @@ use super::{
 use crate::{
     error::TrainError,
     lineage::{Known, ResumePoint},
+    metrics::StepRecord,
     shared::Shared,
 };
 
@@ -77,6 +78,8 @@ impl Recovery<'_> {
             Ok(candidate) => {
                 tracing::info!(%agent, adapter = %candidate.adapter, "a step that was interrupted is done");
                 conclude(self.context, self.runner, &candidate).await?;
+                let recorder = &self.context.shared.recorder;
+                recorder.record(StepRecord::recovered(made, now_ms())).await;
                 Ok(true)
             }
             Err(failed) if self.may_wait(&failed) => {

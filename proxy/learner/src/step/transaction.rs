@@ -22,6 +22,7 @@ use super::{
 use crate::{
     error::TrainError,
     lineage::{BaseModel, Numbers, ResumePoint, Resumed, Shape, Wanted},
+    metrics::StepRecord,
     samples::{Batch, reason},
     status::{Phase, StepReport},
 };
@@ -41,9 +42,9 @@ pub(crate) enum Ended {
 
 /// The making of one step.
 pub(crate) struct StepTransaction<'a> {
-    context: &'a mut TrainingContext,
-    runner: StepRunner,
-    agent: &'a AgentId,
+    pub(super) context: &'a mut TrainingContext,
+    pub(super) runner: StepRunner,
+    pub(super) agent: &'a AgentId,
     began: Instant,
 }
 
@@ -104,7 +105,7 @@ impl<'a> StepTransaction<'a> {
                 conclude(self.context, &self.runner, &candidate).await?;
                 let needed = self.context.needed_checkpoints().await?;
                 self.runner.prune(needed).await;
-                Ok(Ended::Made(Box::new(self.report(&plan, numbers))))
+                Ok(Ended::Made(Box::new(self.report(&plan, numbers).await)))
             }
             Err(refusal) => self.release(&plan, refusal).await,
         }
@@ -116,26 +117,68 @@ impl<'a> StepTransaction<'a> {
         base: &BaseModel,
         batch: &Batch,
     ) -> Result<Result<Plan, PlanError>, TrainError> {
-        let shared = Arc::clone(&self.context.shared);
-        let rl = &shared.config.rl;
-        let shape = Shape {
+        let shape = self.shape(base);
+        let steps = self.steps().await?;
+        let point = self.start(&shape, &steps).await?;
+        Ok(self.plan_from(point, shape, &steps, batch))
+    }
+
+    /// The adapter's shape, as the settings want it.
+    pub(super) fn shape(&self, base: &BaseModel) -> Shape {
+        let rl = &self.context.shared.config.rl;
+        Shape {
             base: base.clone(),
             rank: rl.lora_rank,
             alpha: rl.lora_alpha,
             targets: rl.targets.0.clone(),
-        };
-        let steps = shared.persist(|| shared.log.steps(self.agent)).await?;
-        let point = self.start(&shape, &steps).await?;
+        }
+    }
+
+    /// The agent's steps in the log.
+    pub(super) async fn steps(&self) -> Result<Vec<Step>, LogError> {
+        let shared = &self.context.shared;
+        shared.persist(|| shared.log.steps(self.agent)).await
+    }
+
+    pub(super) fn plan_from(
+        &self,
+        point: ResumePoint,
+        shape: Shape,
+        steps: &[Step],
+        batch: &Batch,
+    ) -> Result<Plan, PlanError> {
         let of_step =
             |step: &&Step| step.begun.lineage == point.lineage && step.begun.n == point.n + 1;
         let attempts = steps.iter().filter(of_step);
         let attempt = attempts.map(|step| step.begun.attempt + 1).max();
         let attempt = attempt.unwrap_or(0);
-        Ok(Plan::new(self.agent, point, shape, attempt, (batch, rl)))
+        let rl = &self.context.shared.config.rl;
+        Plan::new(self.agent, point, shape, attempt, (batch, rl))
     }
 
     /// Where the step starts. What is not continued of what the agent had learned is said.
     async fn start(&mut self, shape: &Shape, steps: &[Step]) -> Result<ResumePoint, TrainError> {
+        let resumed = self.resumed(shape, steps).await?;
+        let agent = self.agent;
+        if let Some(why) = resumed.lost {
+            let from = resumed.point.checkpoint.as_ref();
+            let from = from.map_or("the base model", CheckpointName::as_str);
+            tracing::warn!(%agent, why, from, "a fresh lineage begins; what served before serves until its first step is made");
+            let status = &self.context.shared.status;
+            status.began_anew(agent, &why, now_ms());
+        }
+        // Kept, so that a step that is put off has the same beginning later.
+        let state = self.context.agent(agent);
+        state.resume = Some((resumed.point.clone(), shape.clone()));
+        Ok(resumed.point)
+    }
+
+    /// The same, with nothing said and nothing kept.
+    pub(super) async fn resumed(
+        &mut self,
+        shape: &Shape,
+        steps: &[Step],
+    ) -> Result<Resumed, TrainError> {
         let (agent, shared) = (self.agent, Arc::clone(&self.context.shared));
         let choice = shared.persist(|| shared.log.choice(agent)).await?;
         let choice_ms = choice.as_ref().map(|choice| choice.at_ms);
@@ -144,27 +187,18 @@ impl<'a> StepTransaction<'a> {
             && of.fits(shape)
             && point.choice_ms == choice_ms
         {
-            return Ok(point.clone());
+            let (point, lost) = (point.clone(), None);
+            return Ok(Resumed { point, lost });
         }
         let checkpoints = self.runner.checkpoints().await;
         let checkpoints = checkpoints.map_err(|error| self.context.no_trainer(&error))?;
-        let state = self.context.agent(agent);
-        let unfit = &state.unfit;
+        let unfit = &self.context.agent(agent).unfit;
         let wanted = Wanted { shape, unfit };
-        let resumed = match (&choice, &checkpoints) {
+        Ok(match (&choice, &checkpoints) {
             (Some(choice), known) => Resumed::chosen(choice, known.as_deref(), wanted),
             (None, Some(known)) => Resumed::of(steps, known, wanted),
             (None, None) => Resumed::by_log(steps, wanted),
-        };
-        if let Some(why) = resumed.lost {
-            let from = resumed.point.checkpoint.as_ref();
-            let from = from.map_or("the base model", CheckpointName::as_str);
-            tracing::warn!(%agent, why, from, "a fresh lineage begins; what served before serves until its first step is made");
-            shared.status.began_anew(agent, &why, now_ms());
-        }
-        // Kept, so that a step that is put off has the same beginning later.
-        state.resume = Some((resumed.point.clone(), shape.clone()));
-        Ok(resumed.point)
+        })
     }
 
     /// The first transaction: the step is written down and its turns are taken.
@@ -237,11 +271,12 @@ impl<'a> StepTransaction<'a> {
         Ok(Ended::SetAside(turns))
     }
 
-    fn report(&self, plan: &Plan, numbers: Numbers) -> StepReport {
+    async fn report(&self, plan: &Plan, numbers: Numbers) -> StepReport {
         let report = StepReport {
             agent: plan.agent.clone(),
             lineage: plan.point.lineage.clone(),
             n: plan.n(),
+            step: plan.after().steps,
             adapter: plan.adapter.to_string(),
             n_redo: plan.n_samples.0,
             n_binary_rl: plan.n_samples.1,
@@ -249,10 +284,13 @@ impl<'a> StepTransaction<'a> {
             mean_reward: plan.rewards.0,
             success_rate: plan.rewards.1,
             numbers,
+            batch: plan.stats.clone(),
             seconds: self.began.elapsed().as_secs_f64(),
             ended_ms: now_ms(),
         };
-        self.context.shared.status.stepped(&report);
+        let shared = &self.context.shared;
+        shared.status.stepped(&report);
+        shared.recorder.record(StepRecord::of(&report)).await;
         tracing::info!(
             agent = %report.agent, adapter = report.adapter, turns = report.n_turns, loss = report.numbers.loss,
             seconds = report.seconds, "learned"

@@ -96,6 +96,7 @@ pub(super) fn served() -> Served {
         wish_ids: vec!["5c1d".to_owned()],
         system_block: Some("## Active Skills\n\nBe brief.".repeat(60)),
         user_line: None,
+        imported: None,
     }
 }
 

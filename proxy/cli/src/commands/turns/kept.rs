@@ -112,6 +112,7 @@ fn votes(name: &str, verdict: &Verdict) -> Vec<String> {
         JudgedBy::Rules => "a rule",
         JudgedBy::Llm => "a model",
         JudgedBy::Owner => "the owner",
+        JudgedBy::Import => "the file that it is from",
     };
     let of_all = format!(
         "{} by {by}, weight {}",

@@ -8,8 +8,8 @@ use crate::config::{
         alias, inert, key,
     },
     kind::Kind::{
-        Bool, Calendars, Count, Minutes, Number, OneOf, Path, Secret, Size, SomeOf, Span, Text,
-        Time, Tree, Url,
+        AnyOf, Bool, Calendars, Count, Minutes, Number, OneOf, Path, Secret, Size, SomeOf, Span,
+        Text, Time, Tree, Url,
     },
 };
 
@@ -175,6 +175,18 @@ pub(super) const RL: &[Key] = &[
         "a batch of two goes after so long",
     ),
     key("rl.max_age", Span, "14 d", "older samples are not used"),
+    key(
+        "rl.report_to",
+        AnyOf(&["tensorboard", "jsonl"]),
+        "[jsonl]",
+        "the numbers of each step: jsonl: a line in steps.jsonl; tensorboard: event files (docs/metrics.md); []: nowhere",
+    ),
+    key(
+        "rl.log_dir",
+        Path,
+        "",
+        "folder of those files; without one, learning in the home folder",
+    ),
     inert("rl.reuse", ANY, LATER),
     inert("rl.support_query", Text, LATER),
     inert("rl.teacher", Text, LATER),

@@ -130,6 +130,22 @@ fn two_methods_are_two_calls_and_a_turn_is_taken_once() {
         assert!((sum - expected).abs() < 1e-6, "{sums:?}");
     }
     assert_eq!(batch.rewards(), (-1.0 / 3.0, 1.0 / 3.0));
+    let stats = batch.stats(&groups);
+    assert_eq!((stats.samples["redo"], stats.samples["binary_rl"]), (1, 3));
+    assert_eq!(
+        (stats.reward.n, stats.reward.min, stats.reward.max),
+        (3, -1.0, 1.0)
+    );
+    assert!((stats.reward.mean + 1.0 / 3.0).abs() < 1e-9);
+    assert!((stats.reward.std - (8.0_f64 / 9.0).sqrt()).abs() < 1e-9);
+    assert!((stats.advantage.mean + 1.0 / 3.0).abs() < 1e-9);
+    let length = stats.response_len;
+    assert_eq!(
+        (length.n, length.mean, length.min, length.max),
+        (3, 3.0, 2.0, 4.0)
+    );
+    assert_eq!((stats.logprob.mean, stats.version.n), (-1.0, 0));
+    assert_eq!(batch.scores().len(), 3);
 }
 
 #[test]
