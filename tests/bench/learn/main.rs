@@ -76,6 +76,9 @@ struct Flags {
     /// These seeds of each run.
     #[arg(long, value_delimiter = ',')]
     seeds: Option<Vec<u64>>,
+    /// So many test questions, instead of 60, or 20 with --quick.
+    #[arg(long)]
+    test_questions: Option<usize>,
     /// Runs at once: agents of one training server.
     #[arg(long, default_value_t = 8)]
     at_once: usize,
@@ -114,7 +117,7 @@ struct Settings {
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     let flags = Flags::parse();
-    let content = Content::read(if flags.quick { N_TEST_QUICK } else { N_TEST })?;
+    let content = Content::read(flags.n_test())?;
     let selection = flags.selection();
     let rows = rows::select(&selection, &content)?;
     if flags.again && flags.out.exists() {
@@ -186,7 +189,10 @@ fn report(
 
 /// How long all of it took, where that is promised: of the whole default bench, and of the quick one.
 fn time(out: &Path, flags: &Flags) -> Option<Promise> {
-    let is_part = flags.full || flags.sessions.is_some() || flags.seeds.is_some();
+    let is_part = flags.full
+        || flags.test_questions.is_some()
+        || flags.sessions.is_some()
+        || flags.seeds.is_some();
     if is_part || !flags.only.is_empty() || !flags.wishes.is_empty() {
         return None;
     }
@@ -261,6 +267,11 @@ fn write(file: &Path, bytes: &[u8]) -> Result<()> {
 // === impl Flags ===
 
 impl Flags {
+    fn n_test(&self) -> usize {
+        let usual = if self.quick { N_TEST_QUICK } else { N_TEST };
+        self.test_questions.unwrap_or(usual)
+    }
+
     async fn judge(&self) -> Result<Judge> {
         Ok(match self.judge {
             JudgeKind::Http => Judge::Http(Function::start().await?),

@@ -173,7 +173,7 @@ impl WrittenRun {
             // Of several wishes each keeps its own number.
             let alone = self.wishes.len() == 1;
             let sessions = if alone {
-                quick.or(selection.sessions).unwrap_or(full)
+                selection.sessions.or(quick).unwrap_or(full)
             } else {
                 own
             };

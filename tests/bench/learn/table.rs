@@ -23,7 +23,7 @@ pub fn table(records: &[Record], references: &References, content: &Content) -> 
     );
     let _ = writeln!(
         text,
-        "{:<14} {:<12} {:>4} {:>8} {:>6} {:>5} {:>5} {:>5} {:>5} {:>5} {:>5} {:>5} {:>7} {:>3} {:>3} {:>7} {:>5} {:>6}",
+        "{:<14} {:<12} {:>4} {:>8} {:>6} {:>5} {:>5} {:>5} {:>5} {:>5} {:>5} {:>5} {:>7} {:>3} {:>7} {:>7} {:>5} {:>6}",
         "row",
         "wish",
         "seed",
@@ -64,7 +64,7 @@ fn line(record: &Record, references: &References, content: &Content) -> String {
         let at_end = |it: String| if is_last { it } else { String::new() };
         let _ = writeln!(
             text,
-            "{:<14} {:<12} {:>4} {:>8} {:>6} {:>5.2} {:>5.2} {:>5.2} {:>5} {:>5} {:>5} {:>5} {:>7} {:>3} {:>3} {:>7} {:>5} {:>6}",
+            "{:<14} {:<12} {:>4} {:>8} {:>6} {:>5.2} {:>5.2} {:>5.2} {:>5} {:>5} {:>5} {:>5} {:>7} {:>3} {:>7} {:>7} {:>5} {:>6}",
             record.id.row,
             measured.wish,
             record.id.seed,
@@ -83,7 +83,7 @@ fn line(record: &Record, references: &References, content: &Content) -> String {
                 .and(Some(figures.fluency_of(told.as_ref()?)))),
             format!("{}+{}", measured.probed.known, measured.probed.hidden),
             figures.n_short,
-            at_end(record.n_held().to_string()),
+            at_end(format!("{}/{}", record.n_held(), record.n_requests())),
             at_end(format!("{}/{}", record.served.len(), record.made.len())),
             at_end(
                 record
@@ -161,14 +161,14 @@ mod tests {
         };
         references.told.insert(
             "terse".to_owned(),
-            vec![scored("q", "ten words that say what is to be done with it")],
+            vec![scored("q", "words that say what is to be done with it")],
         );
         let text = table(&[record("default", "terse", 3)], &references, &content);
         let line = text.lines().last().unwrap();
         let cells: Vec<&str> = line.split_whitespace().collect();
         let expected = [
             "default", "terse", "3", "40", "-", "NaN", "0.00", "0.90", "1.00", "1.40", "2.00",
-            "1.10", "57+58", "0", "0", "1/1", "40%", "1.7",
+            "1.10", "57+58", "0", "0/0", "1/1", "40%", "1.7",
         ];
         assert_eq!(cells, expected, "{line}");
     }

@@ -95,7 +95,7 @@ pub mod testing {
                 Some("terse") if i < n_right => "word ".repeat(20),
                 _ => "word ".repeat(100),
             };
-            let reply = |i| Scored {
+            let reply = |i: usize| Scored {
                 question: content.test[i].clone(),
                 text: text(i),
                 ended: true,
