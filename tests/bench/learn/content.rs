@@ -35,8 +35,8 @@ pub struct Content {
 pub struct Wish {
     pub name: String,
     pub complaint: String,
-    /// The sentence that asks.
-    pub wish: String,
+    /// What of it asks.
+    pub sentence: String,
     /// A wish that does not hold any more once this one does.
     pub undoes: Option<String>,
     /// As in `judge.rules`.
@@ -115,7 +115,7 @@ impl TryFrom<Written> for Wish {
             compiled: compiled.with_context(|| format!("the wish {:?}", written.name))?,
             name: written.name,
             complaint: written.complaint,
-            wish: written.wish,
+            sentence: written.wish,
             undoes: written.undoes,
             rules: written.rules,
         })
@@ -132,7 +132,7 @@ impl Wish {
 
     /// A question with the wish as a paragraph of its own: what the reference is given.
     pub fn told(&self, question: &str) -> String {
-        format!("{question}\n\n{}", self.wish)
+        format!("{question}\n\n{}", self.sentence)
     }
 }
 
@@ -149,7 +149,7 @@ mod tests {
         for wish in &content.wishes {
             let undone = wish.undoes.as_deref().map(|name| content.wish(name));
             assert!(undone.is_none_or(|it| it.is_ok()), "{}", wish.name);
-            assert!(wish.complaint.ends_with(&wish.wish), "{}", wish.name);
+            assert!(wish.complaint.ends_with(&wish.sentence), "{}", wish.name);
         }
         assert!(content.wish("magic").is_err());
     }

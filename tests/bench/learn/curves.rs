@@ -19,11 +19,14 @@ const COLOURS: [&str; 10] = [
     "#bcbd22", "#17becf",
 ];
 
+/// A figure of a window; none where it has no reference.
+type Value<'a> = Box<dyn Fn(&Window) -> Option<f64> + 'a>;
+
 /// A panel: what it shows, what is at its top, and the value of a window.
 struct Panel<'a> {
     title: &'static str,
     most: f64,
-    value: Box<dyn Fn(&Window) -> Option<f64> + 'a>,
+    value: Value<'a>,
 }
 
 /// An SVG; one line a run, all seeds of a row and wish in one colour.

@@ -24,6 +24,7 @@ mod table;
 mod trainer;
 
 use std::{
+    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -167,7 +168,7 @@ fn report(
     write(&out.join("curves.svg"), picture.as_bytes())?;
     let mut text = table::table(&records, &references, content);
     for row in unsound {
-        text.push_str(&format!("{row}\n"));
+        let _ = writeln!(text, "{row}");
     }
     let mut promises = limits::promises(Results {
         records: &records,

@@ -2,7 +2,7 @@
 
 use super::promise::{Promise, Results, highest, lowest};
 use crate::{
-    measure::{median, share, three_in_a_row},
+    measure::{Figures, median, share, three_in_a_row},
     record::{Measured, Record},
 };
 
@@ -23,7 +23,7 @@ pub fn of_default(results: Results<'_>, row: &str) -> Vec<Promise> {
             .map(figure)
             .collect()
     };
-    let against = |figure: fn(&crate::measure::Figures, &crate::measure::Figures) -> f64| {
+    let against = |figure: fn(&Figures, &Figures) -> f64| {
         let told = told.as_ref();
         of_each(&|it| Some(figure(&it.figures, told?)))
     };
@@ -54,14 +54,14 @@ pub fn of_default(results: Results<'_>, row: &str) -> Vec<Promise> {
         Promise::at_least(
             what("relevance of the reference's"),
             0.8,
-            lowest(against(|it, told| it.relevance_of(told))),
+            lowest(against(Figures::relevance_of)),
         ),
         Promise::at_least(what("probes right"), base - 2.0, lowest(probes)),
         Promise::at_most(what("fluency ratio throughout"), 1.6, highest(throughout)),
         Promise::at_most(
             what("fluency ratio when measured"),
             1.3,
-            highest(against(|it, told| it.fluency_of(told))),
+            highest(against(Figures::fluency_of)),
         ),
         Promise::at_most(what("share of replies under 3 words"), 0.02, highest(short)),
         Promise::at_least(what("median words"), 8.0, lowest(words.clone())),
@@ -118,7 +118,7 @@ pub fn of_other_wishes(results: Results<'_>) -> Vec<Promise> {
     // Where the base model serves nothing was lost.
     let runs = results.runs("default", UNFIT);
     let measured: Vec<&Measured> = runs.iter().flat_map(|run| &run.measured).collect();
-    let of_each = |figure: fn(&crate::measure::Figures, &crate::measure::Figures) -> f64| {
+    let of_each = |figure: fn(&Figures, &Figures) -> f64| {
         lowest(measured.iter().map(|it| match it.adapter {
             Some(_) => Some(figure(&it.figures, &results.told(UNFIT)?)),
             None => Some(1.0),
@@ -128,12 +128,12 @@ pub fn of_other_wishes(results: Results<'_>) -> Vec<Promise> {
         Promise::at_least(
             format!("default, {UNFIT}: relevance of the reference's, of what serves"),
             0.8,
-            of_each(|it, told| it.relevance_of(told)),
+            of_each(Figures::relevance_of),
         ),
         Promise::at_least(
             format!("default, {UNFIT}: median words of the reference's, of what serves"),
             0.5,
-            of_each(|it, told| it.words_of(told)),
+            of_each(Figures::words_of),
         ),
     ]);
     promises

@@ -12,11 +12,11 @@ const FLUENCY: f64 = 2.0;
 pub fn seen(results: Results<'_>) -> Vec<Promise> {
     ["today", "hybrid"].map(|row| {
         let runs = results.records.iter().filter(|it| it.id.row == row);
-        let ruins: Vec<f64> = runs.filter_map(|run| ruin(results, run)).collect();
+        let found: Vec<f64> = runs.filter_map(|run| ruin(results, run)).collect();
         Promise::at_least(
             format!("{row}: the ruin is seen (relevance under {RELEVANCE} or fluency over {FLUENCY}, 1 of 1)"),
             1.0,
-            ruins.into_iter().max_by(f64::total_cmp),
+            found.into_iter().max_by(f64::total_cmp),
         )
     }).into()
 }
