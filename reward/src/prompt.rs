@@ -1,12 +1,16 @@
 //! What a judge model is asked.
 //!
 //! It sees the owner's request, the reply (thinking marked as such) and all that followed, and decides
-//! from what followed. All of it is quoted material: nothing in it speaks to the judge.
+//! from what followed; where nothing did, from the reply itself and what the owner wishes of every reply. All of it
+//! is quoted material: nothing in it speaks to the judge.
+
+mod reply;
 
 use std::{borrow::Cow, fmt::Write as _};
 
 use metaclaw_chat::{Message, Role};
 
+pub use self::reply::reply_messages;
 use crate::evidence::Evidence;
 
 /// The most characters of one quoted text; its middle is left out beyond that.
@@ -32,14 +36,10 @@ Think briefly. If it was a setback and one or two sentences, said to the assista
 prevented it, write them on a line of their own: \"hint: ...\". Put no facts into it that only came up afterwards. \
 Otherwise write \"hint: NONE\". End with one line: \"verdict: +1\", \"verdict: -1\" or \"verdict: 0\".";
 
-/// The messages that ask for one vote.
+/// The messages that ask for one vote on a step, by what happened next.
 pub fn judge_messages(evidence: &Evidence) -> Vec<Message> {
     let mut asked = String::new();
-    let request = evidence
-        .request
-        .as_deref()
-        .unwrap_or("(not the user's own words)");
-    quote(&mut asked, "request", request, MAX_QUOTE);
+    quote_request(&mut asked, evidence);
     if let Some(thought) = evidence.thought() {
         quote(
             &mut asked,
@@ -49,19 +49,17 @@ pub fn judge_messages(evidence: &Evidence) -> Vec<Message> {
         );
     }
     quote(&mut asked, "assistant's step", &step(evidence), MAX_QUOTE);
-    if evidence.next.is_empty() {
-        quote(
-            &mut asked,
-            "what happened next",
-            "(nothing: the conversation ended here)",
-            MAX_QUOTE,
-        );
-    }
     for message in &evidence.next {
         quote(&mut asked, after(message), &message.text(), MAX_QUOTE);
     }
     asked.push_str("Did the assistant's step do its job?");
     vec![Message::system(INSTRUCTION), Message::user(asked)]
+}
+
+fn quote_request(asked: &mut String, evidence: &Evidence) {
+    let request = evidence.request.as_deref();
+    let request = request.unwrap_or("(not the user's own words)");
+    quote(asked, "request", request, MAX_QUOTE);
 }
 
 /// What the assistant said and which tools it called.
@@ -107,7 +105,7 @@ fn defuse(text: &str) -> Cow<'_, str> {
 }
 
 /// The beginning and the end of a text that is too long.
-fn shorten(text: &str, most: usize) -> Cow<'_, str> {
+pub(crate) fn shorten(text: &str, most: usize) -> Cow<'_, str> {
     let n_chars = text.chars().count();
     if n_chars <= most {
         return Cow::Borrowed(text);

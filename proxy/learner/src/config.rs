@@ -1,11 +1,14 @@
 //! The settings of this room: `mode`, `agents.<id>.mode`, `judge.*`, `rl.*`.
 
+mod judge;
+
 use std::{collections::BTreeMap, fmt};
 
 use metaclaw_chat::{AgentId, Span};
-use metaclaw_reward::Rule;
 use metaclaw_trainer_api::{DEFAULT_ALPHA, DEFAULT_RANK};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+pub use self::judge::{JudgeConfig, JudgeKind};
 
 /// Everything that the learner reads of the configuration: deserialised from its root.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -42,32 +45,6 @@ pub enum Mode {
     Rl,
     /// Never.
     SkillsOnly,
-}
-
-/// `judge.*`, but for the judge's address and key, which belong to whoever builds its client.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct JudgeConfig {
-    /// Who judges; none: a model where there is one to ask, else rules.
-    pub kind: Option<JudgeKind>,
-    /// Votes for one verdict, 1 to 15; asking stops when they have decided.
-    pub votes: usize,
-    /// The deadline of one vote.
-    pub timeout: Span,
-    /// Rules: the first that fits a turn decides.
-    pub rules: Vec<Rule>,
-}
-
-/// Who judges.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum JudgeKind {
-    /// A judge model, by majority; rules, where there are some, come first.
-    Llm,
-    /// Rules alone.
-    Rules,
-    /// Nobody: turns wait for a judge.
-    Off,
 }
 
 /// `rl.*`, but for the training server's address.
@@ -139,19 +116,6 @@ impl LearnerConfig {
     pub fn learns(&self) -> bool {
         let own = self.agents.values().filter_map(|own| own.mode);
         own.chain([self.mode]).any(|mode| mode != Mode::SkillsOnly)
-    }
-}
-
-// === impl JudgeConfig ===
-
-impl Default for JudgeConfig {
-    fn default() -> Self {
-        Self {
-            kind: None,
-            votes: 3,
-            timeout: Span::secs(60),
-            rules: Vec::new(),
-        }
     }
 }
 

@@ -14,7 +14,9 @@ use crate::{
     config::Mode,
     counts::LearnerCounts,
     error::{MAX_ASKED, TrainError},
-    evolution, hearing, judging,
+    evolution,
+    feedback::{self, Feedback, FeedbackError, Rated},
+    hearing, judging,
     preview::{self, StepPreview, TurnPreview},
     shared::{Parts, Shared},
     status::{AgentStatus, LearnerStatus, Phase, StepReport},
@@ -133,6 +135,15 @@ impl Learner {
             TrySendError::Closed(_) => TrainError::Interrupted,
         })?;
         answered.await.unwrap_or(Err(TrainError::Interrupted))
+    }
+
+    /// Takes the owner's own verdict on replies of an agent: it overrules every other, and what is said with it is
+    /// heard as if it stood in the chat.
+    ///
+    /// # Errors
+    /// [`FeedbackError`].
+    pub async fn rate(&self, agent: &AgentId, feedback: &Feedback) -> Result<Rated, FeedbackError> {
+        feedback::rate(&self.shared, agent, feedback).await
     }
 
     /// What it counts, from memory.

@@ -2,7 +2,7 @@
 //!
 //! Tasks, none of which the chat ever waits for. `tokens` fetches what the trainer sampled as
 //! soon as a turn is in the log; `judging` judges a turn when the next one of its session shows what
-//! came of it; `training` turns judged turns into samples and samples into steps. The log holds all
+//! came of it, or when nobody speaks there any more; `training` turns judged turns into samples and samples into steps. The log holds all
 //! state between them, so that a killed process goes on where it was. Beside them `hearing` writes wishes down, and
 //! `evolution` asks a model for skills that would have prevented what went wrong.
 //!
@@ -16,6 +16,7 @@ mod error;
 mod evolution;
 mod evolver;
 mod feed;
+mod feedback;
 mod hearing;
 mod judge;
 mod judging;
@@ -45,8 +46,9 @@ pub use self::{
     counts::LearnerCounts,
     error::{NoTokenIds, TrainError},
     evolver::{Evolver, MayStart},
+    feedback::{About, Feedback, FeedbackError, Rated},
     hearing::{WITH_WORDS, WITHOUT_WORDS},
-    judge::{Ask, AskFailed, Judge},
+    judge::{Ask, AskFailed, Judge, Post, PostFailed, RewardFunction},
     learner::Learner,
     lineage::{BatchStats, Drift, Numbers, Spread},
     metrics::{Recorder, ReportTo},

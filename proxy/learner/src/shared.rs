@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeSet,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -76,6 +79,7 @@ pub(crate) struct Shared {
     pub(crate) wake: Notify,
     pub(crate) status: StatusCell,
     without_ids: Mutex<BTreeSet<TurnId>>,
+    n_changed_verdicts: AtomicU64,
 }
 
 // === impl Parts ===
@@ -107,6 +111,7 @@ impl Shared {
             wake: Notify::new(),
             status: StatusCell::default(),
             without_ids: Mutex::default(),
+            n_changed_verdicts: AtomicU64::new(0),
         }
     }
 
@@ -150,6 +155,23 @@ impl Shared {
             tracing::debug!(turn = %id, why, "not trained on");
         }
         Ok(())
+    }
+
+    /// The wishes that are in force for an agent; none where none are heard.
+    pub(crate) fn wishes(&self, agent: &AgentId) -> Vec<String> {
+        let wishes = self.library.as_ref().map(|library| library.wishes(agent));
+        let wishes = wishes.into_iter().flatten();
+        wishes.map(|wish| wish.text).collect()
+    }
+
+    /// Another verdict than before is in force on some turn: what was read of turns is to be read again.
+    pub(crate) fn verdict_changed(&self) {
+        self.n_changed_verdicts.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How many changes of verdicts there were.
+    pub(crate) fn n_changed_verdicts(&self) -> u64 {
+        self.n_changed_verdicts.load(Ordering::Acquire)
     }
 
     /// Counts lessons of an agent that came into force, in the day of `at_ms`.

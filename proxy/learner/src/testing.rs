@@ -7,6 +7,6 @@ mod talk;
 mod world;
 
 pub(crate) use self::{
-    talk::{append, append_for, corrected_talk, new_turn, said},
+    talk::{append, append_for, corrected_talk, new_turn, said, turn_with},
     world::{Damage, Failure, Poison, World},
 };

@@ -91,7 +91,7 @@ fn import(
         }
         outcome.n_new += 1;
         if let Some(verdict) = imported.verdict.clone() {
-            learning::add(txn, id, verdict, false).map_err(all_or_none)?;
+            learning::add(txn, id, verdict).map_err(all_or_none)?;
         }
     }
     Ok(outcome)

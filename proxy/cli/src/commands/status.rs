@@ -171,12 +171,16 @@ fn funnel(funnel: &Value, weights: bool) -> String {
     let counts: Vec<String> = stages.iter().map(count).collect();
     let (first, rest) = (&counts[0], &counts[1..]);
     let first = first.trim_start_matches("turns ");
+    let at_end = funnel["judged_at_session_end"].as_u64();
+    let at_end = at_end.filter(|n| *n > 0);
+    let at_end = at_end.map(|n| format!("; of the judged {n} at their session's end"));
     let open = funnel["taken"].as_u64().filter(|n| *n > 0);
     let open = open.map(|n| format!(" (+ {n} in an open step)"));
     format!(
-        "turns:   {first} -> {}{}",
+        "turns:   {first} -> {}{}{}",
         rest.join(" -> "),
-        open.unwrap_or_default()
+        open.unwrap_or_default(),
+        at_end.unwrap_or_default()
     )
 }
 
@@ -339,7 +343,7 @@ mod tests {
             "dropped_lines": 3, "pid": 7, "proxy": "127.0.0.1:30000", "since_ms": 1_000,
             "about": {"mode": "rl", "serves": "demo", "learns": "weights", "leaves": "nothing"},
             "trainer": {"is": "ready", "address": "127.0.0.1:1", "pid": 8},
-            "funnel": {"turns": 5, "main": 5, "complete": 4, "with_ids": 4, "judged": 3, "trained": 0, "taken": 2, "spent": {"unclear": 1}},
+            "funnel": {"turns": 5, "main": 5, "complete": 4, "with_ids": 4, "judged": 3, "judged_at_session_end": 1, "trained": 0, "taken": 2, "spent": {"unclear": 1}},
             "log": {"broken": null, "moved_aside": "/h/turns/damaged-1", "n_lost": 0},
             "spend": {"day": 1, "chat": 9000, "learning": 300, "n_answered": 2, "n_failed": 1, "limit": 50000},
             "waiting": {"skills": 2, "wishes": {"main": 1}},
@@ -356,7 +360,7 @@ mod tests {
         learns:  weights
         leaves:  nothing
         trainer: ready at 127.0.0.1:1 (PID=8)
-        turns:   5 -> main 5 -> complete 4 -> with ids 4 -> judged 3 -> trained 0 (+ 2 in an open step)
+        turns:   5 -> main 5 -> complete 4 -> with ids 4 -> judged 3 -> trained 0 (+ 2 in an open step); of the judged 1 at their session's end
                  1 not used: unclear
         log:     it was damaged, or of an older format, and lies in /h/turns/damaged-1 now; an empty one began
         learner: collecting; turns that wait for a verdict: 1

@@ -35,11 +35,8 @@ fn turn(session: &str, at_ms: u64, end: StreamEnd) -> NewTurn {
 
 fn verdict(score: Score, hint: Option<&str>) -> Verdict {
     Verdict {
-        score,
-        by: JudgedBy::Rules,
-        votes: Vec::new(),
         hint: hint.map(str::to_owned),
-        weight: 1.0,
+        ..Verdict::new(score, JudgedBy::Rules)
     }
 }
 

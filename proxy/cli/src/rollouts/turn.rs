@@ -54,14 +54,12 @@ impl Rollout {
         };
         let (score, hint) = (self.score, self.hint);
         let verdict = score.map(|score| Verdict {
-            score,
-            by: JudgedBy::Import,
             votes: vec![Vote {
                 score,
                 hint: hint.clone(),
             }],
             hint,
-            weight: 1.0,
+            ..Verdict::new(score, JudgedBy::Import)
         });
         let turn = NewTurn {
             session: self.session,

@@ -96,6 +96,7 @@ struct Free {
 /// Judging goes on meanwhile. A turn is judged after the one that follows it came into the log; so what follows
 /// one that is judged at the first look is captured at the second or judged by the third, and cannot be missed.
 async fn free_turns(shared: &Shared, seen: &mut Seen, agent: &AgentId) -> Result<Free, LogError> {
+    seen.forget_if(shared.n_changed_verdicts());
     let judged = shared.persist(|| shared.log.in_state(agent, StateKind::Judged));
     let judged: BTreeSet<TurnId> = judged.await?.into_iter().collect();
     let numbers: BTreeSet<u64> = judged.iter().map(|id| id.session).collect();
@@ -116,7 +117,7 @@ async fn free_turns(shared: &Shared, seen: &mut Seen, agent: &AgentId) -> Result
         kept.extend(turns.iter().map(|(id, turn)| (*id, Arc::clone(turn))));
         sessions.insert(number, turns.into_values().collect());
     }
-    seen.0 = kept;
+    seen.turns = kept;
     Ok(Free { sessions, judged })
 }
 
@@ -147,7 +148,11 @@ async fn failures_behind(
 /// Turns as they were read at the last look, so that a look costs what is new: all day long samples may wait
 /// for their owner to leave.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(BTreeMap<TurnId, Arc<Turn>>);
+pub(crate) struct Seen {
+    turns: BTreeMap<TurnId, Arc<Turn>>,
+    /// The changes of verdicts that it knows of.
+    n_changed: u64,
+}
 
 fn taken(decision: &SampleDecision, session: &[Arc<Turn>]) -> Option<Sample> {
     let turn = |id: &TurnId| session.iter().find(|turn| turn.id == *id).cloned();
@@ -217,6 +222,14 @@ pub(crate) async fn baselines(shared: &Shared, agent: &AgentId) -> Result<Baseli
 // === impl Seen ===
 
 impl Seen {
+    /// Forgets all where some verdict is another one by now: that is seldom.
+    fn forget_if(&mut self, n_changed: u64) {
+        if n_changed != self.n_changed {
+            self.turns.clear();
+            self.n_changed = n_changed;
+        }
+    }
+
     /// A turn that the log lists in this state (none: it is not listed), without what no sample needs.
     async fn read(
         &self,
@@ -225,7 +238,7 @@ impl Seen {
         listed: Option<StateKind>,
     ) -> Result<Option<Arc<Turn>>, LogError> {
         let same = |turn: &&Arc<Turn>| is_still(turn, listed);
-        if let Some(turn) = self.0.get(&id).filter(same) {
+        if let Some(turn) = self.turns.get(&id).filter(same) {
             return Ok(Some(Arc::clone(turn)));
         }
         let turn = shared.persist(|| shared.log.get(id)).await?;

@@ -1,8 +1,10 @@
 //! Conversations, as the gateway would write them down.
 
-use metaclaw_chat::{AgentId, ChainHash, Message, now_ms};
+use metaclaw_chat::{AgentId, ChainHash, Message, TurnId, now_ms};
 use metaclaw_trainer_api::wire::Sampled;
-use metaclaw_turns::{NewMessage, NewTurn, Served, StreamEnd, TurnKind, TurnLog, TurnMeta};
+use metaclaw_turns::{
+    NewMessage, NewTurn, Request, Served, StreamEnd, Turn, TurnKind, TurnLog, TurnMeta, TurnState,
+};
 
 use super::World;
 use crate::samples::POLICY_UPSTREAM;
@@ -123,5 +125,29 @@ fn sampled(id: &str, mark: u32) -> Sampled {
         // The world knows its own.
         base: String::new(),
         base_fingerprint: None,
+    }
+}
+
+/// A whole main turn of its own, as the log would give it: what was asked is new in it.
+pub(crate) fn turn_with(owner: &str, reply: &str) -> Turn {
+    let new = new_turn("s", "r", &[Message::user(owner)], Message::assistant(reply));
+    Turn {
+        id: TurnId { session: 1, seq: 0 },
+        agent: new.agent,
+        session: new.session,
+        meta: new.meta,
+        parent: None,
+        new_from: 0,
+        request: Request {
+            messages: vec![Message::user(owner)],
+            ..Request::default()
+        },
+        reply: new.reply,
+        served: new.served,
+        state: TurnState::Captured,
+        verdict: None,
+        overruled: Vec::new(),
+        uses: Vec::new(),
+        tokens: None,
     }
 }

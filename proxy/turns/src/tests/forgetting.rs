@@ -1,6 +1,6 @@
 //! What goes again, and what stays of it.
 
-use metaclaw_chat::{AgentId, Score, SessionId, TurnId};
+use metaclaw_chat::{AgentId, Score, SessionId, TurnId, Verdict};
 
 use super::kit::{Client, as_put, open, verdict};
 use crate::{
@@ -261,4 +261,27 @@ async fn a_kill_within_the_swap_loses_nothing() {
         log.close().await;
         assert!(!at("sled.new").exists() && !at("sled.old").exists());
     }
+}
+
+#[tokio::test]
+async fn a_hint_is_masked_with_the_session_that_it_came_from() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let turn = Client::new("s", "sys").turn("hello", "hi");
+    let id = log.append(turn).await.unwrap();
+    let told = "Do not say sk-secret.".to_owned();
+    let judged = Verdict {
+        hint: Some(told.clone()),
+        judge_hints: vec![told],
+        ..verdict(Score::Bad)
+    };
+    log.judge(id, judged).await.unwrap();
+    let mask = |text: &str| {
+        text.contains("sk-secret")
+            .then(|| text.replace("sk-secret", "[key]"))
+    };
+    log.mask(&agent(), &session("s"), mask).await.unwrap();
+    let verdict = log.get(id).await.unwrap().unwrap().verdict.unwrap();
+    assert_eq!(verdict.hint.as_deref(), Some("Do not say [key]."));
+    assert_eq!(verdict.judge_hints, ["Do not say [key]."]);
 }

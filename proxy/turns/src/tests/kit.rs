@@ -102,11 +102,8 @@ pub(super) fn served() -> Served {
 
 pub(super) fn verdict(score: Score) -> Verdict {
     Verdict {
-        score,
-        by: JudgedBy::Rules,
         votes: vec![Vote { score, hint: None }],
-        hint: None,
-        weight: 1.0,
+        ..Verdict::new(score, JudgedBy::Rules)
     }
 }
 

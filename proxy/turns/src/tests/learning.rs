@@ -1,6 +1,6 @@
 //! The moves of a turn towards the weights.
 
-use metaclaw_chat::{AgentId, Score, TurnId};
+use metaclaw_chat::{AgentId, Score, TurnId, Verdict};
 
 use super::kit::{Client, open, verdict};
 use crate::{
@@ -329,4 +329,62 @@ async fn a_turn_is_used_as_often_as_a_step_allows() {
     let expected = [used("main-a", 1), used("main-a", 2), used("main-b", 1)];
     assert_eq!(uses, expected);
     assert_eq!(log.funnel(None).await.unwrap().trained, 2);
+}
+
+fn at_session_end(score: Score) -> Verdict {
+    Verdict {
+        at_session_end: true,
+        weight: 0.3,
+        ..verdict(score)
+    }
+}
+
+#[tokio::test]
+async fn a_verdict_of_a_sessions_end_gives_way_to_what_follows_and_to_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let id = log
+        .append(Client::new("s", "sys").turn("q", "a"))
+        .await
+        .unwrap();
+    let at_end = async || {
+        let funnel = log.funnel(None).await.unwrap();
+        (funnel.judged, funnel.judged_at_session_end)
+    };
+    assert!(log.judge(id, at_session_end(Score::Good)).await.unwrap());
+    assert_eq!(at_end().await, (1, 1));
+    assert!(!log.judge(id, at_session_end(Score::Bad)).await.unwrap());
+    assert!(log.judge(id, verdict(Score::Bad)).await.unwrap());
+    assert_eq!(at_end().await, (1, 0));
+    assert!(!log.judge(id, verdict(Score::Good)).await.unwrap());
+    assert!(!log.judge(id, at_session_end(Score::Good)).await.unwrap());
+    let turn = log.get(id).await.unwrap().unwrap();
+    assert_eq!(turn.verdict, Some(verdict(Score::Bad)));
+    assert_eq!(turn.overruled, [at_session_end(Score::Good)]);
+    let days = log.statistics(0).await.unwrap();
+    assert_eq!((days[0].counts.good, days[0].counts.bad), (0, 1));
+}
+
+#[tokio::test]
+async fn a_spent_turn_is_reopened_for_the_reasons_given_and_once_it_has_a_verdict() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let id = log
+        .append(Client::new("s", "sys").turn("q", "a"))
+        .await
+        .unwrap();
+    log.spend(id, "no rule fits").await.unwrap();
+    assert!(!log.reopen(id, &["no rule fits"]).await.unwrap());
+    assert!(!log.overrule(id, verdict(Score::Bad)).await.unwrap());
+    assert!(!log.reopen(id, &["side turn"]).await.unwrap());
+    assert!(
+        log.reopen(id, &["side turn", "no rule fits"])
+            .await
+            .unwrap()
+    );
+    let turn = log.get(id).await.unwrap().unwrap();
+    assert_eq!(turn.state, TurnState::Judged);
+    assert!(log.funnel(None).await.unwrap().spent.is_empty());
+    log.take(step(1, 0, &[id])).await.unwrap();
+    assert!(!log.reopen(id, &["no rule fits"]).await.unwrap());
 }

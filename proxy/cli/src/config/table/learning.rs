@@ -4,7 +4,7 @@ use super::shared::{ANY, LATER, NO_BEDROCK, NO_CLOUD, NO_GOOGLE, POSITIVE, SOME}
 use crate::config::{
     key::{
         Key,
-        State::{Done, Inert, Refused},
+        State::{Done, Inert},
         alias, inert, key,
     },
     kind::Kind::{
@@ -29,13 +29,14 @@ pub(super) const JUDGE: &[Key] = &[
         "judge.kind",
         OneOf(&["llm", "rules", "off", "http", "base"]),
         "",
-        "without one: llm where there is a model to ask, else rules; off: turns wait",
-    )
-    .values(&[
-        ("http", Refused("not built yet: use llm or rules")),
-        ("base", Refused("not built yet: use llm or rules")),
-    ]),
-    key("judge.url", Url, "", "without one, llm.api_base"),
+        "without one: llm where there is a model to ask, else rules; http: a reward function of yours at judge.url; base: the policy model without its adapter; off: turns wait (docs/judging.md)",
+    ),
+    key(
+        "judge.url",
+        Url,
+        "",
+        "of the judge model, without one llm.api_base; of judge.kind http, the reward function",
+    ),
     key("judge.model", Text, "", "without one, llm.model_id"),
     key(
         "judge.key",
@@ -62,8 +63,24 @@ pub(super) const JUDGE: &[Key] = &[
         "[]",
         "first match wins",
     ),
-    inert("judge.policy", Text, "next_state is used"),
-    inert("judge.session_end", Bool, LATER),
+    key(
+        "judge.policy",
+        OneOf(&["next_state", "metaclaw", "openclaw_rl"]),
+        "next_state",
+        "how a model is asked, and its votes are counted: ours, MetaClaw's or OpenClaw-RL's rules",
+    ),
+    key(
+        "judge.session_end",
+        Bool,
+        "true",
+        "whether a session's last turn is judged too, by request and reply alone; it counts 0.3",
+    ),
+    key(
+        "judge.session_idle",
+        Span,
+        "30 min",
+        "a session has ended when nobody spoke in it for so long",
+    ),
     alias("rl.prm_url", Url, "judge.url"),
     alias("rl.prm_model", Text, "judge.model"),
     alias("rl.prm_api_key", Secret, "judge.key"),

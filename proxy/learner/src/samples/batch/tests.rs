@@ -31,13 +31,7 @@ fn turn(seq: u32, score: Score, n_ids: u32) -> Arc<Turn> {
         overruled: Vec::new(),
         uses: Vec::new(),
         state: TurnState::Judged,
-        verdict: Some(Verdict {
-            score,
-            by: JudgedBy::Rules,
-            votes: Vec::new(),
-            hint: None,
-            weight: 1.0,
-        }),
+        verdict: Some(Verdict::new(score, JudgedBy::Rules)),
         tokens: Some(Tokens {
             prompt_ids: vec![100 + seq, 1],
             ids: (0..n_ids).collect(),

@@ -12,13 +12,7 @@ fn id(seq: u32) -> TurnId {
 
 /// A main turn of the policy model: judged if it has a score, with ids, just ended.
 fn turn(seq: u32, parent: Option<u32>, score: Option<Score>, reply: &str) -> Turn {
-    let verdict = score.map(|score| Verdict {
-        score,
-        by: JudgedBy::Rules,
-        votes: Vec::new(),
-        hint: None,
-        weight: 1.0,
-    });
+    let verdict = score.map(|score| Verdict::new(score, JudgedBy::Rules));
     Turn {
         id: id(seq),
         agent: AgentId::default_agent(),
