@@ -16,15 +16,12 @@ mod error;
 mod evolution;
 mod evolver;
 mod feed;
+mod gate;
 mod hearing;
 mod judge;
 mod judging;
 mod learner;
 mod lineage;
-#[expect(
-    dead_code,
-    reason = "the teacher and the gate, which are being built, ask it"
-)]
 mod policy;
 mod queue;
 mod said;
@@ -39,15 +36,19 @@ mod training;
 mod window;
 
 pub use self::{
-    config::{AgentConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig, Words},
+    config::{
+        AgentConfig, GateConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig,
+        Words,
+    },
     counts::LearnerCounts,
     error::{NoTokenIds, TrainError},
     evolver::{Evolver, MayStart},
+    gate::{GateReport, GateTest},
     hearing::{WITH_WORDS, WITHOUT_WORDS},
     judge::{Ask, AskFailed, Judge},
     learner::Learner,
     lineage::Numbers,
     samples::POLICY_UPSTREAM,
     shared::{IsOff, OnSwap, Parts},
-    status::{AgentStatus, BeganAnew, JudgingStatus, LearnerStatus, Phase, StepReport},
+    status::{AgentStatus, BeganAnew, Declined, JudgingStatus, LearnerStatus, Phase, StepReport},
 };

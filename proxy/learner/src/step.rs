@@ -9,6 +9,7 @@ mod calls;
 mod candidate;
 mod context;
 mod error;
+mod gating;
 mod making;
 mod plan;
 mod promotion;

@@ -5,6 +5,7 @@ use std::{io, path::Path, process::ExitCode};
 use anyhow::ensure;
 use clap::{Args, Subcommand};
 use metaclaw_chat::AgentId;
+use metaclaw_learner::GateConfig;
 use metaclaw_trainer_api::AdapterName;
 
 use super::{
@@ -106,9 +107,10 @@ async fn choose(context: &Context, choice: &AdapterChoice) -> anyhow::Result<Vec
             "there is no adapter {name} here: `metaclaw adapters list` shows those there are"
         );
     }
+    let gate: GateConfig = context.settings(None, Vec::new())?.section("gate")?;
     let log = TurnSource::open(context, "adapters use").await?;
     let chosen = match &log {
-        TurnSource::Files { log, .. } => adapters::choose(log, choice).await,
+        TurnSource::Files { log, .. } => adapters::choose(log, choice, gate.enabled).await,
         // It was started meanwhile.
         TurnSource::Running(client) => Ok(client.ask("use_adapter", choice).await?),
     };

@@ -229,8 +229,10 @@ fn learner(learner: &Value) -> Vec<String> {
         let doing = match phase {
             "off" => "no weights are trained".to_owned(),
             "awaiting_request" => {
-                "a batch is ready: `metaclaw train-step` trains it (mode auto trains none by itself before a gate stands)".to_owned()
+                "a batch is ready: `metaclaw train-step` trains it (gate.enabled is false, so that mode auto trains none by itself)".to_owned()
             }
+            "awaiting_window" => "a batch is ready, and waits until you are away".to_owned(),
+            "resting" => format!("rests: {}", said(&learner["phase"]["why"])),
             other => other.replace('_', " "),
         };
         lines.push(format!(
@@ -260,10 +262,34 @@ fn learner(learner: &Value) -> Vec<String> {
             "agent:   {} on {adapter}; {ready}; {last}",
             said(&agent["agent"])
         ));
+        lines.extend(declined(&agent["declined"], now_ms));
         if agent["began_anew"].is_object() {
             let why = said(&agent["began_anew"]["why"]);
             lines.push(format!("         its weights began anew: {why}"));
         }
+    }
+    lines
+}
+
+/// What the gate declined since an adapter last passed.
+fn declined(declined: &Value, now_ms: u64) -> Vec<String> {
+    if !declined.is_object() {
+        return Vec::new();
+    }
+    let in_a_row = match declined["in_a_row"].as_u64() {
+        Some(n) if n > 1 => format!(", {n} in a row"),
+        Some(_) | None => String::new(),
+    };
+    let mut lines = vec![format!(
+        "         declined: {}{in_a_row}: {}",
+        said(&declined["adapter"]),
+        said(&declined["why"])
+    )];
+    if let Some(until_ms) = declined["rests_until_ms"].as_u64() {
+        let rest = Span::secs(until_ms.saturating_sub(now_ms) / 1_000);
+        lines.push(format!(
+            "         it rests for {rest}, or until 8 turns more are judged; its wishes are kept by their lines"
+        ));
     }
     lines
 }

@@ -31,6 +31,8 @@ pub(crate) struct Plan {
     pub(crate) n_samples: (usize, usize),
     /// The mean score of its turns, and the share of good ones.
     pub(crate) rewards: (f32, f32),
+    /// What the rate is multiplied with: below 1 after steps that the gate declined.
+    pub(crate) rate_factor: f64,
 }
 
 /// Why a batch cannot become a step.
@@ -66,6 +68,7 @@ impl Plan {
             is_one_sample: batch.is_one_sample(),
             n_samples: batch.counts(),
             rewards: batch.rewards(),
+            rate_factor: 1.0,
         };
         plan.hash = plan.digest();
         Ok(plan)
@@ -110,8 +113,10 @@ impl Plan {
         Candidate {
             agent: self.agent.clone(),
             n: self.n(),
+            turns: self.turns.clone(),
             adapter: self.adapter.clone(),
             checkpoint: self.checkpoint.clone(),
+            point: self.after(),
             choice_ms: self.point.choice_ms,
             sha256,
         }
@@ -132,11 +137,12 @@ impl Plan {
     pub(crate) fn rate(&self, rl: &RlConfig, n_params: Option<f64>) -> f64 {
         // A size that no one tells is taken for large: the careful end.
         let by_size = || rate::for_size(n_params.unwrap_or(f64::INFINITY));
-        rate::warmed_up(
+        let rate = rate::warmed_up(
             rl.learning_rate.unwrap_or_else(by_size),
             self.point.steps + 1,
             rl.warmup_steps,
-        )
+        );
+        rate * self.rate_factor
     }
 
     fn digest(&self) -> String {

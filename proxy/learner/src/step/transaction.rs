@@ -15,12 +15,13 @@ use super::{
     context::TrainingContext,
     making::{Refusal, make},
     plan::{Plan, PlanError},
-    promotion::{conclude, withdraw},
+    promotion::{Promotion, conclude, withdraw},
     runner::StepRunner,
     trials::Blame,
 };
 use crate::{
     error::TrainError,
+    gate::Series,
     lineage::{BaseModel, Numbers, ResumePoint, Resumed, Shape, Wanted},
     samples::{Batch, reason},
     status::{Phase, StepReport},
@@ -101,10 +102,27 @@ impl<'a> StepTransaction<'a> {
             Ok((candidate, numbers)) => {
                 let state = self.context.agent(self.agent);
                 state.stepped(plan.after(), plan.shape.clone());
-                conclude(self.context, &self.runner, &candidate).await?;
+                let promotion = conclude(self.context, &self.runner, &candidate).await?;
                 let needed = self.context.needed_checkpoints().await?;
                 self.runner.prune(needed).await;
-                Ok(Ended::Made(Box::new(self.report(&plan, numbers))))
+                let report = self.report(&plan, numbers);
+                let (serves, gate) = match promotion {
+                    Promotion::Serves(gate) => (true, gate),
+                    Promotion::ChosenOtherwise(gate) | Promotion::Declined(gate) => {
+                        (false, Some(gate))
+                    }
+                    Promotion::Untested(why) => {
+                        self.context.shared.status.refused();
+                        return Err(TrainError::Refused { why });
+                    }
+                };
+                let report = StepReport {
+                    serves,
+                    gate,
+                    ..report
+                };
+                self.told(&report);
+                Ok(Ended::Made(Box::new(report)))
             }
             Err(refusal) => self.release(&plan, refusal).await,
         }
@@ -131,7 +149,12 @@ impl<'a> StepTransaction<'a> {
         let attempts = steps.iter().filter(of_step);
         let attempt = attempts.map(|step| step.begun.attempt + 1).max();
         let attempt = attempt.unwrap_or(0);
-        Ok(Plan::new(self.agent, point, shape, attempt, (batch, rl)))
+        let rate_factor = Series::of(&steps).rate_factor();
+        let plan = Plan::new(self.agent, point, shape, attempt, (batch, rl));
+        Ok(plan.map(|plan| Plan {
+            rate_factor,
+            ..plan
+        }))
     }
 
     /// Where the step starts. What is not continued of what the agent had learned is said.
@@ -238,7 +261,7 @@ impl<'a> StepTransaction<'a> {
     }
 
     fn report(&self, plan: &Plan, numbers: Numbers) -> StepReport {
-        let report = StepReport {
+        StepReport {
             agent: plan.agent.clone(),
             lineage: plan.point.lineage.clone(),
             n: plan.n(),
@@ -249,14 +272,18 @@ impl<'a> StepTransaction<'a> {
             mean_reward: plan.rewards.0,
             success_rate: plan.rewards.1,
             numbers,
+            serves: false,
+            gate: None,
             seconds: self.began.elapsed().as_secs_f64(),
             ended_ms: now_ms(),
-        };
-        self.context.shared.status.stepped(&report);
+        }
+    }
+
+    fn told(&self, report: &StepReport) {
+        self.context.shared.status.stepped(report);
         tracing::info!(
             agent = %report.agent, adapter = report.adapter, turns = report.n_turns, loss = report.numbers.loss,
-            seconds = report.seconds, "learned"
+            seconds = report.seconds, serves = report.serves, "learned"
         );
-        report
     }
 }
