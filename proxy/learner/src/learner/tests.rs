@@ -288,6 +288,14 @@ async fn the_next_step_starts_from_what_the_owner_chose() {
     assert_eq!(served, std::slice::from_ref(&first));
     let last = talk(&rig, 7).await;
     assert_eq!(world.adapter(&last).unwrap(), [10, 20, 70, 80]);
+    // It is counted a moment after its turns are trained.
+    let counted = async {
+        while rig.learner.counts().n_steps == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let counted = tokio::time::timeout(Duration::from_secs(20), counted).await;
+    counted.expect("the step is counted");
     let counts = rig.learner.counts();
     assert_eq!((counts.n_steps, counts.n_refused), (1, 0));
     assert_eq!((counts.n_bad, counts.n_good), (2, 2));
