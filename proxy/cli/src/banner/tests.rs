@@ -153,7 +153,7 @@ fn leaves(text: &str, trainer: Option<&str>, judge: &JudgedWith) -> String {
             key: None,
         },
     };
-    About::new(&config(&allowed), &policy, judge, "redo").leaves
+    About::new(&config(&allowed), &policy, judge, &LearnerConfig::default()).leaves
 }
 
 #[test]
@@ -242,7 +242,14 @@ fn nothing_leaves_to_train_on_before_it_is_allowed_or_where_nothing_is_kept() {
         url: "https://train.example".to_owned(),
         key: None,
     };
-    let about = |text: &str| About::new(&config(text), &policy, &JudgedWith::Rules(1), "redo");
+    let about = |text: &str| {
+        About::new(
+            &config(text),
+            &policy,
+            &JudgedWith::Rules(1),
+            &LearnerConfig::default(),
+        )
+    };
     let asked = about("privacy: {cloud_training_ok: false}\n");
     insta::assert_snapshot!(asked.leaves, @"chat -> train.example, judge -> nowhere (1 rules), training -> nowhere (privacy.cloud_training_ok is not true)");
     assert!(
@@ -261,7 +268,12 @@ fn auto_trains_only_when_asked_and_calendars_are_named_by_host() {
         model: "/models/demo.gguf".into(),
     };
     let config = config("mode: auto\n");
-    let about = About::new(&config, &policy, &JudgedWith::Rules(0), "redo");
+    let about = About::new(
+        &config,
+        &policy,
+        &JudgedWith::Rules(0),
+        &LearnerConfig::default(),
+    );
     assert!(
         about
             .learns

@@ -99,7 +99,7 @@ fn text(status: &Value, now_ms: u64) -> String {
         lines.push(format!("         {n} not used: {why}"));
     }
     lines.extend(log(&status["log"]));
-    lines.extend(learner(&status["learner"]));
+    lines.extend(learner(&status["learner"], now_ms));
     lines.extend(spend(&status["spend"]).map(|it| format!("today:   {it}")));
     lines.extend(review(status).map(|it| format!("review:  {it}")));
     if let Some(n) = status["dropped_lines"].as_u64().filter(|n| *n > 0) {
@@ -222,7 +222,7 @@ pub(super) fn spend(spend: &Value) -> Option<String> {
 }
 
 /// What the learner does, and how each agent's weights are.
-fn learner(learner: &Value) -> Vec<String> {
+fn learner(learner: &Value, now_ms: u64) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(phase) = learner["phase"]["is"].as_str() {
         let waiting = &learner["judging"]["waiting"];
