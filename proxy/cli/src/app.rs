@@ -268,7 +268,7 @@ impl App {
                 format!("{name} cannot be served: `metaclaw adapters list` shows those there are")
             })?;
         }
-        let chosen = adapters::choose(&self.log, choice).await?;
+        let chosen = adapters::choose(&self.log, choice, self.learner.tests_adapters()).await?;
         for agent in &chosen {
             self.serving.choose(agent, choice.adapter.as_deref());
         }

@@ -362,8 +362,7 @@ fn about(
         JudgedWith::Model { .. } | JudgedWith::Base if !is_used => JudgedWith::Unused,
         judged_with => judged_with,
     };
-    let method = settings.rl.method.to_string();
-    let about = About::new(&plan.loaded.config, &plan.policy, &judged_with, &method);
+    let about = About::new(&plan.loaded.config, &plan.policy, &judged_with, settings);
     let scheduler: SchedulerConfig = plan.loaded.section("scheduler")?;
     let calendars = scheduler.ics.iter().map(Secret::expose);
     let calendars: Vec<&str> = calendars.filter(|it| it.contains("://")).collect();

@@ -1,4 +1,4 @@
-//! The settings of this room: `mode`, `agents.<id>.mode`, `judge.*`, `rl.*`.
+//! The settings of this room: `mode`, `agents.<id>.mode`, `judge.*`, `rl.*`, `gate.*`.
 
 mod judge;
 
@@ -22,6 +22,8 @@ pub struct LearnerConfig {
     pub judge: JudgeConfig,
     /// How weights are trained.
     pub rl: RlConfig,
+    /// What they have to pass before they serve.
+    pub gate: GateConfig,
 }
 
 /// `agents.<id>`, as far as it is this room's.
@@ -36,8 +38,8 @@ pub struct AgentConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Not by themselves yet: only when asked to. A gate is to stand before a swap of weights first; then when a batch is
-    /// ready and the owner is away.
+    /// When a batch is ready and the owner is away; where no gate tests what would serve ([`GateConfig::enabled`]), only when
+    /// asked to.
     #[default]
     #[serde(alias = "madmax")]
     Auto,
@@ -83,6 +85,17 @@ pub struct RlConfig {
     pub max_wait: Span,
     /// Older turns are not trained on.
     pub max_age: Span,
+}
+
+/// `gate.*`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GateConfig {
+    /// Whether an adapter is tested before it serves.
+    pub enabled: bool,
+    /// How relevant its replies must be, as a share of the reference's relevance, 0 to 1. Where the reference is denser than the
+    /// plain base model, three quarters of the base's are enough.
+    pub min_relevance: f64,
 }
 
 /// Words joined by `+`, or a list of them.
@@ -149,6 +162,17 @@ impl Default for RlConfig {
             batch_size: 4,
             max_wait: Span::mins(8 * 60),
             max_age: Span::mins(14 * 24 * 60),
+        }
+    }
+}
+
+// === impl GateConfig ===
+
+impl Default for GateConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            min_relevance: 0.5,
         }
     }
 }

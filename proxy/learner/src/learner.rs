@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_chat::{AgentId, TurnId, now_ms};
 use metaclaw_turns::LogError;
 use tokio::sync::{
     mpsc::{self, error::TrySendError},
@@ -16,10 +16,11 @@ use crate::{
     error::{MAX_ASKED, TrainError},
     evolution,
     feedback::{self, Feedback, FeedbackError, Rated},
+    gate::Series,
     hearing, judging,
     preview::{self, StepPreview, TurnPreview},
     shared::{Parts, Shared},
-    status::{AgentStatus, LearnerStatus, Phase, StepReport},
+    status::{AgentStatus, Declined, LearnerStatus, Phase, StepReport},
     step::{self, TrainingContext},
     tokens,
     training::{Reply, Training, TrainingRequest},
@@ -146,6 +147,11 @@ impl Learner {
         feedback::rate(&self.shared, agent, feedback).await
     }
 
+    /// Whether weights are tested before they serve.
+    pub fn tests_adapters(&self) -> bool {
+        self.shared.config.gate.enabled
+    }
+
     /// What it counts, from memory.
     pub fn counts(&self) -> LearnerCounts {
         self.shared.status.totals()
@@ -180,14 +186,24 @@ impl Learner {
                 .iter()
                 .find(|(name, _)| *name == agent)
                 .map(|(_, adapter)| adapter.clone());
+            let funnel = self.shared.log.funnel(Some(&agent)).await?;
+            let series = Series::of(&self.shared.log.steps(&agent).await?);
+            let declined = series.last_declined().map(|last| Declined {
+                adapter: last.adapter.clone(),
+                why: last.why.clone(),
+                at_ms: last.at_ms,
+                in_a_row: series.n_declined,
+                rests_until_ms: series.rests_until(now_ms(), funnel.judged),
+            });
             agents.push(AgentStatus {
                 adapter,
+                declined,
                 n_redo: known.counts.0,
                 n_binary_rl: known.counts.1,
                 last_step: known.last_step,
                 began_anew: known.began_anew,
                 last_window_ms: known.last_window_ms,
-                funnel: self.shared.log.funnel(Some(&agent)).await?,
+                funnel,
                 agent,
             });
         }

@@ -17,16 +17,13 @@ mod evolution;
 mod evolver;
 mod feed;
 mod feedback;
+mod gate;
 mod hearing;
 mod judge;
 mod judging;
 mod learner;
 mod lineage;
 mod metrics;
-#[expect(
-    dead_code,
-    reason = "the teacher and the gate, which are being built, ask it"
-)]
 mod policy;
 mod preview;
 mod queue;
@@ -42,11 +39,15 @@ mod training;
 mod window;
 
 pub use self::{
-    config::{AgentConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig, Words},
+    config::{
+        AgentConfig, GateConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig,
+        Words,
+    },
     counts::LearnerCounts,
     error::{NoTokenIds, TrainError},
     evolver::{Evolver, MayStart},
     feedback::{About, Feedback, FeedbackError, Rated},
+    gate::{GateReport, GateTest},
     hearing::{WITH_WORDS, WITHOUT_WORDS},
     judge::{Ask, AskFailed, Judge, Post, PostFailed, RewardFunction},
     learner::Learner,
@@ -55,5 +56,5 @@ pub use self::{
     preview::{SamplePreview, SpentTurn, StepPreview, TokenPreview, TurnPreview},
     samples::POLICY_UPSTREAM,
     shared::{IsOff, OnSwap, Parts},
-    status::{AgentStatus, BeganAnew, JudgingStatus, LearnerStatus, Phase, StepReport},
+    status::{AgentStatus, BeganAnew, Declined, JudgingStatus, LearnerStatus, Phase, StepReport},
 };

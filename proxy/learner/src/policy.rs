@@ -102,6 +102,22 @@ impl Policy {
         Ok(self.backend.tokenize(request).await?.tokens)
     }
 
+    /// A text as ids, without the marks of a conversation around it.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) async fn encode(&self, text: &str) -> Result<Vec<u32>, BackendError> {
+        let request = TokenizeRequest {
+            model: None,
+            prompt: Some(text.to_owned()),
+            messages: None,
+            tools: None,
+            add_generation_prompt: false,
+            chat_template_kwargs: Map::new(),
+        };
+        Ok(self.backend.tokenize(request).await?.tokens)
+    }
+
     /// Replies from the model's whole distribution.
     ///
     /// # Errors

@@ -138,14 +138,22 @@ impl Shared {
         }
     }
 
-    /// Whether an agent's weights learn from every verdict by themselves.
+    /// Whether an agent's weights learn from every verdict by themselves. In mode `auto` only if the gate tests what they come
+    /// to.
     pub(crate) fn trains(&self, agent: &AgentId) -> bool {
-        self.backend.is_some() && self.config.mode_of(agent) == Mode::Rl
+        let by_itself = match self.config.mode_of(agent) {
+            Mode::Rl => true,
+            Mode::Auto => self.config.gate.enabled,
+            Mode::SkillsOnly => false,
+        };
+        self.backend.is_some() && by_itself
     }
 
     /// Whether they do when their owner asks for a step, and not before.
     pub(crate) fn trains_when_asked(&self, agent: &AgentId) -> bool {
-        self.backend.is_some() && self.config.mode_of(agent) == Mode::Auto
+        self.backend.is_some()
+            && self.config.mode_of(agent) == Mode::Auto
+            && !self.config.gate.enabled
     }
 
     /// Puts a turn aside, for good.

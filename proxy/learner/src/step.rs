@@ -10,6 +10,7 @@ mod candidate;
 mod context;
 mod dry_run;
 mod error;
+mod gating;
 mod making;
 mod passes;
 mod plan;

@@ -8,5 +8,5 @@ mod world;
 
 pub(crate) use self::{
     talk::{append, append_for, corrected_talk, new_turn, said, turn_with},
-    world::{Damage, Failure, Poison, World},
+    world::{Damage, Failure, Habit, Poison, World},
 };

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     config::Mode,
     error::TrainError,
+    gate::Series,
     judging,
     lineage::BaseModel,
     preview::StepPreview,
@@ -150,7 +151,8 @@ impl Training {
         let (mut reports, mut failed) = (Vec::new(), None);
         for agent in agents {
             let shared = &self.context.shared;
-            if shared.trains_when_asked(&agent) {
+            // Else they wait until its owner is away.
+            if shared.config.mode_of(&agent) == Mode::Auto {
                 judging::judge_now(shared, &agent).await?;
             }
             match self.pass(&agent, true).await {
@@ -205,7 +207,7 @@ impl Training {
         let (samples, base) = samples::collect(&shared, seen, agent).await?;
         shared.status.counts(agent, samples.counts());
         let rl = &shared.config.rl;
-        let due = forced || (samples.are_due(rl, now_ms()) && self.may_begin(agent));
+        let due = forced || (samples.are_due(rl, now_ms()) && self.may_begin(agent).await?);
         let Some(base) = base.filter(|_| due) else {
             return Ok(None);
         };
@@ -233,28 +235,47 @@ impl Training {
     }
 
     /// Whether a step may begin without being asked for.
-    fn may_begin(&mut self, agent: &AgentId) -> bool {
-        if (self.context.shared.is_off)(agent) {
-            return false;
+    /// Whether a step of an agent that is due may begin now; what it waits for is shown.
+    async fn may_begin(&mut self, agent: &AgentId) -> Result<bool, LogError> {
+        let shared = Arc::clone(&self.context.shared);
+        if (shared.is_off)(agent) || shared.config.mode_of(agent) == Mode::SkillsOnly {
+            return Ok(false);
         }
+        let waits_for = if let Some(phase) = self.resting(agent).await? {
+            Some(phase)
+        } else if shared.trains_when_asked(agent) {
+            // Nothing tests what would serve: somebody has to want it.
+            Some(Phase::AwaitingRequest)
+        } else if shared.may_cost(agent).await? {
+            None
+        } else {
+            Some(Phase::AwaitingWindow)
+        };
+        let may = waits_for.is_none();
+        if let Some(phase) = waits_for {
+            self.context.waits_for(phase);
+        }
+        Ok(may)
+    }
+
+    /// Whether no step of an agent is made for a while: the training server refused one, or the gate declined several adapters in
+    /// a row.
+    async fn resting(&mut self, agent: &AgentId) -> Result<Option<Phase>, LogError> {
+        let rests = |why: &str, until_ms| Phase::Resting {
+            agent: agent.clone(),
+            why: why.to_owned(),
+            until_ms,
+        };
         if let Some(rest) = self.context.agent(agent).resting() {
-            let (why, until_ms) = (rest.why.clone(), rest.until_ms);
-            self.context.waits_for(Phase::Resting {
-                agent: agent.clone(),
-                why,
-                until_ms,
-            });
-            return false;
+            return Ok(Some(rests(&rest.why, rest.until_ms)));
         }
-        match self.context.shared.config.mode_of(agent) {
-            Mode::Rl => true,
-            Mode::SkillsOnly => false,
-            // Nothing tests what would serve before it does: until then somebody has to want it. Afterwards the
-            // window decides ([`crate::shared::Shared::window`]).
-            Mode::Auto => {
-                self.context.waits_for(Phase::AwaitingRequest);
-                false
-            }
-        }
+        let shared = &self.context.shared;
+        let series = Series::of(&shared.persist(|| shared.log.steps(agent)).await?);
+        let Some(last) = series.given_up() else {
+            return Ok(None);
+        };
+        let funnel = shared.persist(|| shared.log.funnel(Some(agent))).await?;
+        let until_ms = series.rests_until(now_ms(), funnel.judged);
+        Ok(until_ms.map(|until_ms| rests(&last.why, until_ms)))
     }
 }

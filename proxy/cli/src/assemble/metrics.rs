@@ -241,6 +241,8 @@ mod tests {
 
     fn step() -> StepReport {
         StepReport {
+            serves: true,
+            gate: None,
             agent: "main".parse().unwrap(),
             lineage: "0badcafe".to_owned(),
             n: 1,

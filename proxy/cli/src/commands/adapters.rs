@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
 use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_learner::GateConfig;
 use metaclaw_trainer_api::AdapterName;
 
 use super::{
@@ -172,7 +173,8 @@ async fn roll_back(context: &Context, agent: Option<AgentId>) -> anyhow::Result<
             match choice {
                 Ok(choice) => {
                     is_there(context, choice.adapter.as_deref())?;
-                    adapters::choose(log, &choice).await.map(|_| choice)
+                    let chosen = adapters::choose(log, &choice, is_gated(context)?).await;
+                    chosen.map(|_| choice)
                 }
                 Err(error) => Err(error),
             }
@@ -210,14 +212,21 @@ async fn choose(context: &Context, choice: &AdapterChoice) -> anyhow::Result<Vec
         return Ok(client.ask("use_adapter", choice).await?);
     }
     is_there(context, choice.adapter.as_deref())?;
+    let is_gated = is_gated(context)?;
     let log = TurnSource::open(context, "adapters use").await?;
     let chosen = match &log {
-        TurnSource::Files { log, .. } => adapters::choose(log, choice).await,
+        TurnSource::Files { log, .. } => adapters::choose(log, choice, is_gated).await,
         // It was started meanwhile.
         TurnSource::Running(client) => Ok(client.ask("use_adapter", choice).await?),
     };
     log.close().await?;
     chosen
+}
+
+/// Whether adapters are tested before they serve.
+fn is_gated(context: &Context) -> anyhow::Result<bool> {
+    let gate: GateConfig = context.settings(None, Vec::new())?.section("gate")?;
+    Ok(gate.enabled)
 }
 
 /// Where the local trainer keeps adapters and checkpoints.

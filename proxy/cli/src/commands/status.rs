@@ -99,7 +99,7 @@ fn text(status: &Value, now_ms: u64) -> String {
         lines.push(format!("         {n} not used: {why}"));
     }
     lines.extend(log(&status["log"]));
-    lines.extend(learner(&status["learner"]));
+    lines.extend(learner(&status["learner"], now_ms));
     lines.extend(spend(&status["spend"]).map(|it| format!("today:   {it}")));
     lines.extend(review(status).map(|it| format!("review:  {it}")));
     if let Some(n) = status["dropped_lines"].as_u64().filter(|n| *n > 0) {
@@ -226,15 +226,17 @@ pub(super) fn spend(spend: &Value) -> Option<String> {
 }
 
 /// What the learner does, and how each agent's weights are.
-fn learner(learner: &Value) -> Vec<String> {
+fn learner(learner: &Value, now_ms: u64) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(phase) = learner["phase"]["is"].as_str() {
         let waiting = &learner["judging"]["waiting"];
         let doing = match phase {
             "off" => "no weights are trained".to_owned(),
             "awaiting_request" => {
-                "a batch is ready: `metaclaw train-step` trains it (mode auto trains none by itself before a gate stands)".to_owned()
+                "a batch is ready: `metaclaw train-step` trains it (gate.enabled is false, so that mode auto trains none by itself)".to_owned()
             }
+            "awaiting_window" => "a batch is ready, and waits until you are away".to_owned(),
+            "resting" => format!("rests: {}", said(&learner["phase"]["why"])),
             other => other.replace('_', " "),
         };
         lines.push(format!(
@@ -264,10 +266,34 @@ fn learner(learner: &Value) -> Vec<String> {
             "agent:   {} on {adapter}; {ready}; {last}",
             said(&agent["agent"])
         ));
+        lines.extend(declined(&agent["declined"], now_ms));
         if agent["began_anew"].is_object() {
             let why = said(&agent["began_anew"]["why"]);
             lines.push(format!("         its weights began anew: {why}"));
         }
+    }
+    lines
+}
+
+/// What the gate declined since an adapter last passed.
+fn declined(declined: &Value, now_ms: u64) -> Vec<String> {
+    if !declined.is_object() {
+        return Vec::new();
+    }
+    let in_a_row = match declined["in_a_row"].as_u64() {
+        Some(n) if n > 1 => format!(", {n} in a row"),
+        Some(_) | None => String::new(),
+    };
+    let mut lines = vec![format!(
+        "         declined: {}{in_a_row}: {}",
+        said(&declined["adapter"]),
+        said(&declined["why"])
+    )];
+    if let Some(until_ms) = declined["rests_until_ms"].as_u64() {
+        let rest = Span::secs(until_ms.saturating_sub(now_ms) / 1_000);
+        lines.push(format!(
+            "         it rests for {rest}, or until 8 turns more are judged; its wishes are kept by their lines"
+        ));
     }
     lines
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Mode {
-    /// When asked to, before a gate stands; without a policy model like `skills_only`.
+    /// When a batch is ready and the owner is away; without a policy model like `skills_only`.
     #[default]
     Auto,
     /// When a batch is ready.

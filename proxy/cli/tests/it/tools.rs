@@ -80,6 +80,7 @@ async fn made(log: &TurnLog, (n, turn): (u64, TurnId), adapter: &str, parent: Op
     let outcome = StepOutcome::Trained {
         adapter: adapter.to_owned(),
         checkpoint: adapter.to_owned(),
+        gate: None,
     };
     log.finish_step(&agent, n, outcome).await.unwrap();
     log.set_serving(&agent, Some(adapter.to_owned()))

@@ -42,6 +42,7 @@ impl Room {
             judge: Judge::Rules(Rules::default()),
             library: Some(library.clone()),
             evolver: None,
+            recorder: crate::metrics::Recorder::default(),
             is_off: std::sync::Arc::new(is_off),
             on_swap: std::sync::Arc::new(|_, _| {}),
         };

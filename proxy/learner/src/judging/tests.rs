@@ -141,7 +141,7 @@ async fn nothing_is_asked_whose_verdict_nobody_would_use() {
     for (mode, trains, asked) in [
         ("rl", true, (4, 2)),
         ("rl", false, (0, 0)),
-        ("auto", true, (0, 0)),
+        ("auto", true, (4, 2)),
         ("auto", false, (0, 0)),
         ("skills_only", true, (0, 0)),
     ] {
@@ -152,11 +152,12 @@ async fn nothing_is_asked_whose_verdict_nobody_would_use() {
     }
 }
 
-/// Until a gate stands, `auto` trains when its owner asks: the votes are spent then, and once.
+/// Where no gate tests what would serve, `auto` trains when its owner asks: the votes are spent then, and once.
 #[tokio::test]
 async fn in_auto_a_step_that_is_asked_for_brings_the_verdicts() {
     let dir = tempfile::tempdir().unwrap();
-    let auto = serde_json::json!({"mode": "auto", "judge": {"votes": 5}});
+    let off = serde_json::json!({"enabled": false});
+    let auto = serde_json::json!({"mode": "auto", "gate": off, "judge": {"votes": 5}});
     let room = Room::new(dir.path(), &auto, true).await;
     assert_eq!(room.as_they_come().await, (0, 0));
     assert_eq!(
@@ -173,7 +174,8 @@ async fn in_auto_a_step_that_is_asked_for_brings_the_verdicts() {
 async fn in_auto_rules_judge_as_turns_come() {
     let dir = tempfile::tempdir().unwrap();
     let rules = serde_json::json!([{"on": "next", "pattern": "too long", "score": -1}]);
-    let auto = serde_json::json!({"mode": "auto", "judge": {"rules": rules}});
+    let off = serde_json::json!({"enabled": false});
+    let auto = serde_json::json!({"mode": "auto", "gate": off, "judge": {"rules": rules}});
     let room = Room::new(dir.path(), &auto, true).await;
     assert_eq!(room.as_they_come().await, (0, 1));
     room.log.close().await;

@@ -37,6 +37,8 @@ pub(crate) struct Plan {
     pub(crate) stats: BatchStats,
     /// The scores of its turns.
     pub(crate) scores: BTreeMap<TurnId, Score>,
+    /// What the rate is multiplied with: below 1 after steps that the gate declined.
+    pub(crate) rate_factor: f64,
 }
 
 /// Why a batch cannot become a step.
@@ -75,6 +77,7 @@ impl Plan {
             is_one_sample: batch.is_one_sample(),
             n_samples: batch.counts(),
             rewards: batch.rewards(),
+            rate_factor: 1.0,
         };
         plan.hash = plan.digest();
         Ok(plan)
@@ -122,8 +125,10 @@ impl Plan {
         Candidate {
             agent: self.agent.clone(),
             n: self.n(),
+            turns: self.turns.clone(),
             adapter: self.adapter.clone(),
             checkpoint: self.checkpoint.clone(),
+            point: self.after(),
             choice_ms: self.point.choice_ms,
             sha256,
         }
@@ -144,11 +149,12 @@ impl Plan {
     pub(crate) fn rate(&self, rl: &RlConfig, n_params: Option<f64>) -> f64 {
         // A size that no one tells is taken for large: the careful end.
         let by_size = || rate::for_size(n_params.unwrap_or(f64::INFINITY));
-        rate::warmed_up(
+        let rate = rate::warmed_up(
             rl.learning_rate.unwrap_or_else(by_size),
             self.point.steps + 1,
             rl.warmup_steps,
-        )
+        );
+        rate * self.rate_factor
     }
 
     fn digest(&self) -> String {

@@ -15,12 +15,13 @@ use super::{
     context::TrainingContext,
     making::{Refusal, make},
     plan::{Plan, PlanError},
-    promotion::{conclude, withdraw},
+    promotion::{Promotion, conclude, withdraw},
     runner::StepRunner,
     trials::Blame,
 };
 use crate::{
     error::TrainError,
+    gate::Series,
     lineage::{BaseModel, Numbers, ResumePoint, Resumed, Shape, Wanted},
     metrics::StepRecord,
     samples::{Batch, reason},
@@ -102,10 +103,27 @@ impl<'a> StepTransaction<'a> {
             Ok((candidate, numbers)) => {
                 let state = self.context.agent(self.agent);
                 state.stepped(plan.after(), plan.shape.clone());
-                conclude(self.context, &self.runner, &candidate).await?;
+                let promotion = conclude(self.context, &self.runner, &candidate).await?;
                 let needed = self.context.needed_checkpoints().await?;
                 self.runner.prune(needed).await;
-                Ok(Ended::Made(Box::new(self.report(&plan, numbers).await)))
+                let report = self.report(&plan, numbers);
+                let (serves, gate) = match promotion {
+                    Promotion::Serves(gate) => (true, gate),
+                    Promotion::ChosenOtherwise(gate) | Promotion::Declined(gate) => {
+                        (false, Some(gate))
+                    }
+                    Promotion::Untested(why) => {
+                        self.context.shared.status.refused();
+                        return Err(TrainError::Refused { why });
+                    }
+                };
+                let report = StepReport {
+                    serves,
+                    gate,
+                    ..report
+                };
+                self.told(&report).await;
+                Ok(Ended::Made(Box::new(report)))
             }
             Err(refusal) => self.release(&plan, refusal).await,
         }
@@ -153,7 +171,12 @@ impl<'a> StepTransaction<'a> {
         let attempt = attempts.map(|step| step.begun.attempt + 1).max();
         let attempt = attempt.unwrap_or(0);
         let rl = &self.context.shared.config.rl;
-        Plan::new(self.agent, point, shape, attempt, (batch, rl))
+        let rate_factor = Series::of(&steps).rate_factor();
+        let plan = Plan::new(self.agent, point, shape, attempt, (batch, rl));
+        plan.map(|plan| Plan {
+            rate_factor,
+            ..plan
+        })
     }
 
     /// Where the step starts. What is not continued of what the agent had learned is said.
@@ -271,8 +294,8 @@ impl<'a> StepTransaction<'a> {
         Ok(Ended::SetAside(turns))
     }
 
-    async fn report(&self, plan: &Plan, numbers: Numbers) -> StepReport {
-        let report = StepReport {
+    fn report(&self, plan: &Plan, numbers: Numbers) -> StepReport {
+        StepReport {
             agent: plan.agent.clone(),
             lineage: plan.point.lineage.clone(),
             n: plan.n(),
@@ -285,16 +308,20 @@ impl<'a> StepTransaction<'a> {
             success_rate: plan.rewards.1,
             numbers,
             batch: plan.stats.clone(),
+            serves: false,
+            gate: None,
             seconds: self.began.elapsed().as_secs_f64(),
             ended_ms: now_ms(),
-        };
+        }
+    }
+
+    async fn told(&self, report: &StepReport) {
         let shared = &self.context.shared;
-        shared.status.stepped(&report);
-        shared.recorder.record(StepRecord::of(&report)).await;
+        shared.status.stepped(report);
+        shared.recorder.record(StepRecord::of(report)).await;
         tracing::info!(
             agent = %report.agent, adapter = report.adapter, turns = report.n_turns, loss = report.numbers.loss,
-            seconds = report.seconds, "learned"
+            seconds = report.seconds, serves = report.serves, "learned"
         );
-        report
     }
 }

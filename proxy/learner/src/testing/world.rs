@@ -1,6 +1,7 @@
 //! The training server: what a test reads of it, and how it is made to fail.
 
 mod backend;
+mod model;
 mod state;
 
 use std::{
@@ -10,13 +11,16 @@ use std::{
 
 use metaclaw_trainer_api::{
     AdapterName, BackendError, BackendFuture, CheckpointName,
-    wire::{CreateRequest, OptimStepRequest, Sampled},
+    wire::{CreateReply, CreateRequest, OptimStepRequest, Sampled},
 };
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::state::{Damage, Poison, Weights};
 use self::state::{Inner, refusal};
+pub(crate) use self::{
+    model::Habit,
+    state::{Damage, Poison, Weights},
+};
 
 /// What a call does instead of answering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +85,30 @@ impl World {
     /// Refuses ranks above this one from now on.
     pub(crate) fn set_max_rank(&self, max: u32) {
         self.inner().max_rank = max;
+    }
+
+    /// What the adapters to be saved from now on do: the first ones, in order, and all after them.
+    pub(crate) fn train_into(&self, first: &[Habit], then: Habit) {
+        let mut inner = self.inner();
+        inner.coming = first.iter().copied().collect();
+        inner.then = then;
+    }
+
+    /// How calls fail that score replies, after `n` of them.
+    pub(crate) fn fail_scoring(&self, n: usize, failures: &[Failure]) {
+        let mut inner = self.inner();
+        inner.unscored = std::iter::repeat_n(None, n).collect();
+        inner.unscored.extend(failures.iter().copied().map(Some));
+    }
+
+    /// What replies were drawn to, in order.
+    pub(crate) fn prompts(&self) -> Vec<String> {
+        self.inner().prompts.clone()
+    }
+
+    /// How many times replies were scored.
+    pub(crate) fn n_forward(&self) -> usize {
+        self.inner().n_forward
     }
 
     /// What ends when the client is killed.
@@ -177,32 +205,53 @@ impl World {
     ) -> BackendFuture<'_, T> {
         Box::pin(async move {
             let failure = self.inner().next_call();
-            let timeout = || lost(call);
-            match failure {
-                None => work(&mut self.inner()),
-                Some(Failure::Unreachable) => Err(BackendError::NoEndpoint { call }),
-                Some(Failure::LostBefore) => Err(timeout()),
-                Some(Failure::LostAfter) => work(&mut self.inner()).and_then(|_| Err(timeout())),
-                Some(Failure::ErrorAfter) => {
-                    work(&mut self.inner()).and_then(|_| Err(refusal(call, 500, None)))
-                }
-                Some(Failure::Refused) => Err(refusal(call, 400, None)),
-                Some(Failure::Killed) => {
-                    self.inner().runs.clear();
-                    Err(BackendError::NoEndpoint { call })
-                }
-                Some(Failure::ClientKilledBefore) => self.kill_client().await,
-                Some(Failure::ClientKilledAfter) => {
-                    work(&mut self.inner())?;
-                    self.kill_client().await
-                }
-                Some(Failure::WrittenLate(n)) => {
-                    let late = |inner: &mut Inner| drop(work(inner));
-                    self.inner().put_off(n, Box::new(late));
-                    self.kill_client().await
-                }
-            }
+            self.or_fails(call, failure, work).await
         })
+    }
+
+    /// What a call comes to that fails so, if it does.
+    async fn or_fails<T: Send + 'static>(
+        &self,
+        call: &'static str,
+        failure: Option<Failure>,
+        work: impl FnOnce(&mut Inner) -> Result<T, BackendError> + Send + 'static,
+    ) -> Result<T, BackendError> {
+        let timeout = || lost(call);
+        match failure {
+            None => work(&mut self.inner()),
+            Some(Failure::Unreachable) => Err(BackendError::NoEndpoint { call }),
+            Some(Failure::LostBefore) => Err(timeout()),
+            Some(Failure::LostAfter) => work(&mut self.inner()).and_then(|_| Err(timeout())),
+            Some(Failure::ErrorAfter) => {
+                work(&mut self.inner()).and_then(|_| Err(refusal(call, 500, None)))
+            }
+            Some(Failure::Refused) => Err(refusal(call, 400, None)),
+            Some(Failure::Killed) => {
+                self.inner().runs.clear();
+                Err(BackendError::NoEndpoint { call })
+            }
+            Some(Failure::ClientKilledBefore) => self.kill_client().await,
+            Some(Failure::ClientKilledAfter) => {
+                work(&mut self.inner())?;
+                self.kill_client().await
+            }
+            Some(Failure::WrittenLate(n)) => {
+                let late = |inner: &mut Inner| drop(work(inner));
+                self.inner().put_off(n, Box::new(late));
+                self.kill_client().await
+            }
+        }
+    }
+
+    /// A run that no step is of.
+    fn scoring_run(&self) -> CreateReply {
+        CreateReply {
+            session_id: "0000ffff".parse().unwrap(),
+            status: "ready".to_owned(),
+            model: self.inner().base.0.clone(),
+            rank: 1,
+            trainable_params: String::new(),
+        }
     }
 
     async fn kill_client<T>(&self) -> T {

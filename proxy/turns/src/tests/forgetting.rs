@@ -142,6 +142,7 @@ async fn a_step_ends_though_a_turn_of_it_was_forgotten() {
     let outcome = StepOutcome::Trained {
         adapter: "main-1".to_owned(),
         checkpoint: "main-a@1".to_owned(),
+        gate: None,
     };
     log.finish_step(&agent(), 1, outcome).await.unwrap();
     let trained = log.in_state(&agent(), StateKind::Trained).await.unwrap();

@@ -43,6 +43,7 @@ fn trained() -> StepOutcome {
     StepOutcome::Trained {
         adapter: "main-1".to_owned(),
         checkpoint: "main-a@1".to_owned(),
+        gate: None,
     }
 }
 
@@ -198,6 +199,38 @@ async fn a_released_step_gives_its_turns_back_and_may_be_tried_again() {
     log.take(step(1, 1, &ids)).await.unwrap();
     assert_eq!(log.steps(&agent()).await.unwrap().len(), 2);
     assert_eq!(log.open_steps().await.unwrap()[0].begun.attempt, 1);
+}
+
+#[tokio::test]
+async fn a_declined_step_gives_its_turns_back_and_says_why_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let ids = judged(&log, 2).await;
+    log.take(step(1, 0, &ids)).await.unwrap();
+    let declined = StepOutcome::Declined {
+        adapter: "main-1".to_owned(),
+        checkpoint: "main-1".to_owned(),
+        why: "relevance 0.31".to_owned(),
+        gate: serde_json::json!({"tests": []}),
+        at_ms: 5,
+        n_judged: 2,
+    };
+    let ended = log.finish_step(&agent(), 1, declined.clone()).await;
+    assert_eq!(ended, Ok(true));
+    let free = log.in_state(&agent(), StateKind::Judged).await.unwrap();
+    assert_eq!(free, ids);
+    log.close().await;
+    let log = open(dir.path());
+    assert_eq!(
+        log.steps(&agent()).await.unwrap()[0].outcome,
+        Some(declined)
+    );
+    // In a lineage of its own the same turns may be taken: in this one they were not used.
+    let other = NewStep {
+        lineage: "other".to_owned(),
+        ..step(1, 0, &ids)
+    };
+    log.take(other).await.unwrap();
 }
 
 #[tokio::test]

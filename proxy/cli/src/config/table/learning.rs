@@ -220,8 +220,23 @@ pub(super) const RL: &[Key] = &[
     inert("rl.base_url", Url, NO_CLOUD),
     inert("rl.tinker_api_key", Secret, NO_CLOUD),
     inert("rl.tinker_base_url", Url, NO_CLOUD),
-    inert("gate.enabled", Bool, LATER),
-    inert("gate.max_kl", POSITIVE, LATER),
+    key(
+        "gate.enabled",
+        Bool,
+        "true",
+        "whether weights are tested before they serve; false: whatever was learned serves at once, and mode auto trains only when asked to",
+    ),
+    key(
+        "gate.min_relevance",
+        Number(0.0, 1.0),
+        "0.5",
+        "how well replies must fit their questions, as a share of the base model's with your wishes in its prompt",
+    ),
+    inert(
+        "gate.max_kl",
+        POSITIVE,
+        "relevance and fluency of replies are tested instead",
+    ),
     inert("gate.probes", Text, LATER),
 ];
 

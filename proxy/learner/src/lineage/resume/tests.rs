@@ -22,6 +22,7 @@ fn step(lineage: &str, n: u64, taken_ms: u64, trained: bool) -> Step {
         StepOutcome::Trained {
             adapter: checkpoint.clone(),
             checkpoint,
+            gate: None,
         }
     } else {
         StepOutcome::Released {

@@ -14,7 +14,7 @@ use metaclaw_trainer_api::{
 use serde_json::Value;
 
 use super::{
-    World,
+    World, model,
     state::{Damage, Run, Saved, Weights, mark, refusal},
 };
 
@@ -41,6 +41,10 @@ impl TrainingBackend for World {
     }
 
     fn create_run(&self, request: CreateRequest) -> BackendFuture<'_, CreateReply> {
+        if request.rank == 1 {
+            // Only to score by the base model: no step's.
+            return Box::pin(async move { Ok(self.scoring_run()) });
+        }
         self.call("create", |inner| {
             if request.rank > inner.max_rank {
                 return Err(refusal("create", 400, None));
@@ -64,8 +68,12 @@ impl TrainingBackend for World {
         })
     }
 
-    fn forward(&self, _: ForwardRequest) -> BackendFuture<'_, ForwardReply> {
-        Box::pin(async { panic!("the learner asks for no forward pass") })
+    fn forward(&self, request: ForwardRequest) -> BackendFuture<'_, ForwardReply> {
+        Box::pin(async move {
+            let failure = self.inner().unscored.pop_front().flatten();
+            self.or_fails("forward", failure, move |inner| inner.forward(&request))
+                .await
+        })
     }
 
     fn forward_backward(
@@ -127,6 +135,9 @@ impl TrainingBackend for World {
 
     fn save_adapter(&self, run: RunId, name: AdapterName) -> BackendFuture<'_, SaveWeightsReply> {
         self.call("save_adapter", move |inner| {
+            let habit = inner.coming.pop_front().unwrap_or(inner.then);
+            inner.run("save_adapter", &run)?.habit = habit;
+            inner.habits.insert(name.clone(), habit);
             let run = inner.run("save_adapter", &run)?.clone();
             let sha256 = Some(content(&run.weights));
             let keeps = inner.keeps_adapters && inner.adapters.contains_key(&name);
@@ -225,18 +236,24 @@ impl TrainingBackend for World {
 
     fn sample(&self, request: SampleRequest) -> BackendFuture<'_, SampleReply> {
         Box::pin(async move {
-            let inner = self.inner();
-            let model = request.model.unwrap_or_default();
+            let mut inner = self.inner();
+            let model = request.model.clone().unwrap_or_default();
             if inner.damage_of(&model) == Some(Damage::NotFinite) {
                 return Err(refusal("sample", 500, Some("weights_not_finite")));
             }
-            let sequences = Vec::new();
-            Ok(SampleReply { sequences })
+            inner.sample(&request)
         })
     }
 
-    fn tokenize(&self, _: TokenizeRequest) -> BackendFuture<'_, TokenizeReply> {
-        Box::pin(async { panic!("the learner tokenises nothing") })
+    fn tokenize(&self, request: TokenizeRequest) -> BackendFuture<'_, TokenizeReply> {
+        Box::pin(async move {
+            let tokens = model::tokenize(&request);
+            Ok(TokenizeReply {
+                count: 0,
+                max_model_len: 0,
+                tokens,
+            })
+        })
     }
 
     fn sampled(&self, reply_id: String) -> BackendFuture<'_, Option<Sampled>> {

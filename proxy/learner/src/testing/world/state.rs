@@ -1,6 +1,9 @@
 //! What the training server holds, and what it answers.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+};
 
 use metaclaw_trainer_api::{
     AdapterName, BackendError, CheckpointName, Datum, RunId,
@@ -8,7 +11,7 @@ use metaclaw_trainer_api::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, lost};
+use super::{Failure, lost, model::Habit};
 
 /// What was trained on: the first id of each datum, in order.
 pub(crate) type Weights = Vec<u32>;
@@ -49,6 +52,8 @@ pub(super) struct Run {
     pub(super) gradients: Weights,
     pub(super) step: u64,
     pub(super) is_finite: bool,
+    /// Of its adapter, since it was saved.
+    pub(super) habit: Habit,
 }
 
 #[derive(Debug)]
@@ -85,6 +90,15 @@ pub(super) struct Inner {
     pub(super) passes: Vec<Weights>,
     /// What was taken into memory, in order.
     pub(super) loaded: Vec<AdapterName>,
+    /// What the next adapters to be saved will do, and all after them.
+    pub(super) coming: VecDeque<Habit>,
+    pub(super) then: Habit,
+    pub(super) habits: BTreeMap<AdapterName, Habit>,
+    /// What replies were drawn to.
+    pub(super) prompts: Vec<String>,
+    /// How many times replies were scored, and how the next times fail.
+    pub(super) n_forward: usize,
+    pub(super) unscored: VecDeque<Option<Failure>>,
     /// What each prune was told to keep.
     pub(super) kept: Vec<Vec<CheckpointName>>,
     pub(super) client: CancellationToken,
@@ -118,6 +132,12 @@ impl Inner {
             stepped: Vec::new(),
             passes: Vec::new(),
             loaded: Vec::new(),
+            coming: VecDeque::new(),
+            then: Habit::Fine,
+            habits: BTreeMap::new(),
+            prompts: Vec::new(),
+            n_forward: 0,
+            unscored: VecDeque::new(),
             kept: Vec::new(),
             client: CancellationToken::new(),
         }
