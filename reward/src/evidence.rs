@@ -12,6 +12,8 @@ const THINKING: [(&str, &str); 2] = [("<think>", "</think>"), ("<thinking>", "</
 pub struct Evidence {
     /// What the owner typed that the reply answers, if the owner it was.
     pub request: Option<String>,
+    /// What the owner typed before that: "shorter, please" is about something.
+    pub earlier: Option<String>,
     /// The reply.
     pub reply: Message,
     /// Every message after the reply up to the next assistant's: all parallel tool results count.
@@ -25,12 +27,14 @@ impl Evidence {
     ///
     /// `messages` are those of the turn's request; `following` begins right after the reply.
     pub fn new(messages: &[Message], reply: Message, following: &[Message]) -> Self {
-        let request = messages.iter().rev().find(|message| message.is_owners());
+        let typed = |message: &Message| Utterance::parse(&message.text()).text.into_owned();
+        let mut owners = messages.iter().rev().filter(|message| message.is_owners());
         let next = following
             .iter()
             .take_while(|message| message.role() != Role::Assistant);
         Self {
-            request: request.map(|message| Utterance::parse(&message.text()).text.into_owned()),
+            request: owners.next().map(typed),
+            earlier: owners.next().map(typed),
             reply,
             next: next
                 .filter(|message| message.role() != Role::System)
@@ -114,6 +118,7 @@ mod tests {
         ];
         let evidence = Evidence::new(&messages, Message::assistant("reply"), &following);
         assert_eq!(evidence.request.as_deref(), Some("second"));
+        assert_eq!(evidence.earlier.as_deref(), Some("first"));
         assert_eq!(evidence.next, following[..3]);
     }
 

@@ -1,16 +1,19 @@
 //! Hints: what, said beforehand, would have prevented the problem.
 
-use std::sync::LazyLock;
+use std::{collections::HashSet, sync::LazyLock};
 
-use metaclaw_chat::Vote;
 use regex::Regex;
 
 use crate::words::count_words;
 
 /// A hint longer than this is an answer.
 const MAX_WORDS: usize = 60;
-/// A hint shorter than this says nothing.
+/// A hint of a judge that is shorter than this says nothing.
 const MIN_CHARS: usize = 10;
+/// The owner's own words may be fewer: "too long" says it all, "no" says nothing.
+const MIN_OWNER_WORDS: usize = 2;
+/// Hints that are kept of one verdict.
+const MOST: usize = 3;
 
 /// A line of its own, or OpenClaw-RL's block.
 #[expect(
@@ -36,21 +39,37 @@ pub fn read(answer: &str) -> Option<String> {
             .map(|found| found[1].to_owned())
     };
     let hint = FORMS.iter().find_map(last)?;
-    let hint = hint.split_whitespace().collect::<Vec<_>>().join(" ");
+    let hint = one_line(&hint);
     let none = hint.trim_end_matches('.').eq_ignore_ascii_case("none");
     (!none && hint.chars().count() >= MIN_CHARS && count_words(&hint) <= MAX_WORDS).then_some(hint)
 }
 
-/// The hint to keep of several votes: the shortest, for the longest are answers in disguise. Of equal ones the first.
-pub fn choose(votes: &[Vote]) -> Option<String> {
-    let hints = votes.iter().filter_map(|vote| vote.hint.as_ref());
-    hints.min_by_key(|hint| hint.chars().count()).cloned()
+/// The hints to keep of several: each once, the shortest first, for the longest are answers in disguise; at most three.
+/// Of equally long ones the first.
+pub fn best<'h>(hints: impl IntoIterator<Item = &'h String>) -> Vec<String> {
+    let mut known = HashSet::new();
+    let mut best: Vec<String> = hints.into_iter().cloned().collect();
+    best.retain(|hint| known.insert(hint.clone()));
+    best.sort_by_key(|hint| hint.chars().count());
+    best.truncate(MOST);
+    best
+}
+
+/// The owner's own words about a reply, as a hint: what was said, on one line. None where it is too short to say
+/// something, or so long that it is an answer, or material, rather than a complaint.
+pub fn of_owner(said: &str) -> Option<String> {
+    let hint = one_line(said);
+    (MIN_OWNER_WORDS..=MAX_WORDS)
+        .contains(&count_words(&hint))
+        .then_some(hint)
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
 mod tests {
-    use metaclaw_chat::Score;
-
     use super::*;
 
     #[test]
@@ -75,15 +94,25 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_is_kept() {
-        let vote = |hint: &str| Vote {
-            score: Score::Bad,
-            hint: Some(hint.to_owned()),
-        };
-        assert_eq!(
-            choose(&[vote("Use metric units."), vote("Use km."), vote("Be nice")]).as_deref(),
-            Some("Use km.")
-        );
-        assert_eq!(choose(&[]), None);
+    fn the_shortest_are_kept_each_once() {
+        let hints = [
+            "Use metric units.",
+            "Use km.",
+            "Be nice",
+            "Use km.",
+            "Be a good deal kinder.",
+        ];
+        let hints = hints.map(str::to_owned);
+        assert_eq!(best(&hints), ["Use km.", "Be nice", "Use metric units."]);
+        assert!(best(&[]).is_empty());
+    }
+
+    #[test]
+    fn the_owners_own_words_are_a_hint_unless_they_say_nothing_or_too_much() {
+        let hint = |said: &str| of_owner(said);
+        assert_eq!(hint(" Too\n long. ").as_deref(), Some("Too long."));
+        assert_eq!(hint("太长了").as_deref(), Some("太长了"));
+        assert_eq!(hint("No."), None);
+        assert_eq!(hint(&"word ".repeat(61)), None);
     }
 }

@@ -1,11 +1,13 @@
-//! From what happened to a verdict: the judge's prompt, its answer, votes, rules. No network.
+//! From what happened to a verdict: the judge's prompt, its answer, votes, rules, scores of a reward function. No network.
 //!
-//! [`may_complain`] tells where a judge is worth its price, [`prompt`] makes the messages for a judge model, [`vote`] reads its answer, [`verdict`] counts
-//! votes; [`Rules`] judge without any model. Asking the model is the caller's work.
+//! [`may_complain`] tells where a judge is worth its price, [`Policy`] says what a judge model is asked and how its answers are read and counted; [`Rules`]
+//! judge without any model; [`grade`] reads what a reward function answers. Asking is the caller's work.
 
 mod complaint;
 mod evidence;
+pub mod grade;
 pub mod hint;
+mod policy;
 pub mod prompt;
 mod rules;
 pub mod verdict;
@@ -15,6 +17,7 @@ mod words;
 pub use self::{
     complaint::may_complain,
     evidence::Evidence,
+    policy::{Policy, Questions},
     rules::{On, Rule, RuleError, Rules},
     words::count_words,
 };

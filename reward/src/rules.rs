@@ -111,11 +111,8 @@ impl Rules {
         };
         let score = self.0.iter().find(fits)?.rule.score;
         Some(Verdict {
-            score,
-            by: JudgedBy::Rules,
             votes: vec![Vote { score, hint: None }],
-            hint: None,
-            weight: 1.0,
+            ..Verdict::new(score, JudgedBy::Rules)
         })
     }
 }

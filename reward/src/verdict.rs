@@ -15,17 +15,13 @@ struct Count([usize; 3]);
 pub fn tally(votes: &[Option<Vote>]) -> Option<Verdict> {
     let score = Count::of(votes).winner()?;
     let votes: Vec<Vote> = votes.iter().flatten().cloned().collect();
-    let agreeing: Vec<Vote> = votes
-        .iter()
-        .filter(|vote| vote.score == score)
-        .cloned()
-        .collect();
+    let agreeing = votes.iter().filter(|vote| vote.score == score);
+    let judge_hints = hint::best(agreeing.filter_map(|vote| vote.hint.as_ref()));
     Some(Verdict {
-        score,
-        by: JudgedBy::Llm,
-        hint: hint::choose(&agreeing),
+        hint: judge_hints.first().cloned(),
+        judge_hints,
         votes,
-        weight: 1.0,
+        ..Verdict::new(score, JudgedBy::Llm)
     })
 }
 
@@ -144,9 +140,9 @@ mod tests {
             vote(Score::Bad, "Use kilometres, not miles."),
             vote(Score::Good, "Fine"),
         ];
-        assert_eq!(
-            tally(&votes).unwrap().hint.as_deref(),
-            Some("Use metric units.")
-        );
+        let verdict = tally(&votes).unwrap();
+        let hints = ["Use metric units.", "Use kilometres, not miles."];
+        assert_eq!(verdict.hint.as_deref(), Some(hints[0]));
+        assert_eq!(verdict.judge_hints, hints);
     }
 }

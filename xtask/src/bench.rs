@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: what is measured, never in CI and never in a timed test.
 
 mod engine;
+mod learn;
 mod relay;
 mod size;
 
@@ -10,6 +11,7 @@ use crate::places::Places;
 
 pub(crate) const USAGE: &str = "\
 usage: cargo xtask bench engine [arguments]   the engine beside transformers and PEFT (--help lists the arguments)
+       cargo xtask bench learn [arguments]    the product with a scripted owner: what it learns and keeps (--help lists the arguments)
        cargo xtask bench relay [arguments]    the proxy beside nginx and LiteLLM (--help lists the arguments)
        cargo xtask bench size [arguments]     the turn log's size on disk (--help lists the arguments)";
 
@@ -17,6 +19,7 @@ usage: cargo xtask bench engine [arguments]   the engine beside transformers and
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     match args.split_first() {
         Some((what, args)) if what == "engine" => engine::run(places, args),
+        Some((what, args)) if what == "learn" => learn::run(places, args),
         Some((what, args)) if what == "relay" => relay::run(places, args),
         Some((what, args)) if what == "size" => size::run(places, args),
         Some((what, _)) => bail!("no such bench: `{what}`\n\n{USAGE}"),

@@ -39,6 +39,7 @@ usage: cargo xtask <command> [arguments]
   setup           only fetch: libtorch and the demo model
   clients         only fetch: the clients that the end-to-end tests drive (Python packages, OpenClaw)
   bench engine    the engine beside transformers and PEFT: CPU, memory, what streams notice (2.8 GB are fetched)
+  bench learn     scripted owners teach the demo model: what it learns, what it keeps, what passes the gate (90 minutes)
   bench relay     the proxy beside nginx and LiteLLM: requests a second, delays, CPU, memory
   bench size      what the turn log takes on disk beside storing each request whole
   soak [--minutes N]

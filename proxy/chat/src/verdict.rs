@@ -32,8 +32,14 @@ pub enum JudgedBy {
     Rules,
     /// A judge model, by majority.
     Llm,
+    /// The policy model's own base weights, by majority.
+    Base,
+    /// The owner's reward function, behind an address.
+    Http,
     /// The owner, through the feedback call.
     Owner,
+    /// Whoever judged it where it was had, before it was imported.
+    Import,
 }
 
 /// The judgement of one turn, written once.
@@ -45,11 +51,37 @@ pub struct Verdict {
     pub by: JudgedBy,
     /// Votes that could be read. Invalid answers are no votes and are not here.
     pub votes: Vec<Vote>,
-    /// The hint that was chosen among the votes'.
+    /// What, said beforehand, would have helped: the owner's own complaint where there is one, else the first of the
+    /// judge's hints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// How much it counts: 1 where the owner or a tool answered, less where silence did.
+    /// The judge's hints, each once, the best first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub judge_hints: Vec<String>,
+    /// How much it counts, in 0..=1: 1 where the owner or a tool answered, less where silence did, and as much as the
+    /// reward function says where that judged.
     pub weight: f32,
+    /// Nothing had followed: it was judged by request and reply alone, when its session had ended. A verdict by what
+    /// followed takes its place, should the session go on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_session_end: bool,
+}
+
+// === impl Verdict ===
+
+impl Verdict {
+    /// A verdict of full weight, with neither votes nor hints.
+    pub fn new(score: Score, by: JudgedBy) -> Self {
+        Self {
+            score,
+            by,
+            votes: Vec::new(),
+            hint: None,
+            judge_hints: Vec::new(),
+            weight: 1.0,
+            at_session_end: false,
+        }
+    }
 }
 
 // === impl Score ===

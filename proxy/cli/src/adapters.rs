@@ -1,13 +1,25 @@
 //! Which adapter serves, by the owner's word: kept in the log, so that a restart and the next training step know it.
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use metaclaw_chat::AgentId;
-use metaclaw_turns::TurnLog;
+use metaclaw_turns::{Step, StepOutcome, TurnLog};
 
 use crate::control::AdapterChoice;
 
-/// Notes the choice for each agent that it is for.
-pub(crate) async fn choose(log: &TurnLog, choice: &AdapterChoice) -> anyhow::Result<Vec<AgentId>> {
+mod detail;
+
+pub(crate) use self::detail::{AdapterDetail, add_outcomes, details, on_disk};
+
+/// Notes the choice for each agent that it is for. With a gate, weights that it did not let through are not served by hand
+/// either.
+pub(crate) async fn choose(
+    log: &TurnLog,
+    choice: &AdapterChoice,
+    is_gated: bool,
+) -> anyhow::Result<Vec<AgentId>> {
+    if let Some(adapter) = choice.adapter.as_ref().filter(|_| is_gated) {
+        has_passed(log, adapter).await?;
+    }
     let agents = agents(log, choice).await?;
     for agent in &agents {
         log.choose(agent, choice.adapter.clone()).await?;
@@ -34,13 +46,73 @@ async fn agents(log: &TurnLog, choice: &AdapterChoice) -> anyhow::Result<Vec<Age
     Ok(served.into_iter().map(|(agent, _)| agent).collect())
 }
 
-/// The agent of an adapter that the learner named: AGENT-LINEAGE-N.
+/// Refuses an adapter of a step of ours that did not pass the gate. Of others nobody knows.
+async fn has_passed(log: &TurnLog, adapter: &str) -> anyhow::Result<()> {
+    let Some((agent, lineage, n)) = parts(adapter) else {
+        return Ok(());
+    };
+    let steps = log.steps(&agent).await?;
+    let of_step = |step: &&Step| step.begun.lineage == lineage && step.begun.n == n;
+    let Some(step) = steps.iter().rfind(of_step) else {
+        return Ok(());
+    };
+    match &step.outcome {
+        Some(StepOutcome::Trained { .. }) => Ok(()),
+        Some(StepOutcome::Declined { why, .. }) => bail!(
+            "{adapter} was declined by the gate: {why}; it serves only with gate.enabled: false"
+        ),
+        Some(StepOutcome::Released { why }) => {
+            bail!("{adapter} is of a step that was not made, and was not tested: {why}")
+        }
+        None => bail!("{adapter} is being tested: it serves by itself when it passes"),
+    }
+}
+
+/// The agent of an adapter that the learner named.
 fn trained_for(adapter: &str) -> Option<AgentId> {
+    parts(adapter).map(|(agent, _, _)| agent)
+}
+
+/// The parts of a name that the learner gave: AGENT-LINEAGE-N.
+fn parts(adapter: &str) -> Option<(AgentId, &str, u64)> {
     let mut parts = adapter.rsplitn(3, '-');
     let (n, lineage, agent) = (parts.next()?, parts.next()?, parts.next()?);
     let is_number = n.len() >= 6 && n.bytes().all(|b| b.is_ascii_digit());
     let is_lineage = lineage.len() == 8 && lineage.bytes().all(|b| b.is_ascii_hexdigit());
-    agent.parse().ok().filter(|_| is_number && is_lineage)
+    let agent = agent.parse().ok().filter(|_| is_number && is_lineage)?;
+    Some((agent, lineage, n.parse().ok()?))
+}
+
+/// What an agent's adapter was trained from: what served before it, as far as training goes. None is the base model.
+///
+/// # Errors
+/// When nobody, or more than one, is served with an adapter and no agent is named; when no step made what serves.
+pub(crate) async fn before(log: &TurnLog, agent: Option<AgentId>) -> anyhow::Result<AdapterChoice> {
+    let mut served = log.serving().await?;
+    if let Some(agent) = &agent {
+        served.retain(|(name, _)| name == agent);
+    }
+    let names: Vec<String> = served.iter().map(|(name, _)| name.to_string()).collect();
+    let [(agent, adapter)] = &served[..] else {
+        ensure!(
+            !served.is_empty(),
+            "the base model answers already: no adapter is served, so there is none to go back from"
+        );
+        anyhow::bail!("say which agent: {}", names.join(", "));
+    };
+    let steps = log.steps(agent).await?;
+    let made = steps.iter().find(|step| {
+        matches!(&step.outcome, Some(StepOutcome::Trained { adapter: it, .. }) if it == adapter)
+    });
+    let made = made.with_context(|| {
+        format!(
+            "{adapter} was made by no step that the log knows: `metaclaw adapters use NAME` names what is to serve"
+        )
+    })?;
+    Ok(AdapterChoice {
+        agent: Some(agent.clone()),
+        adapter: made.begun.parent.clone(),
+    })
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::{
-    adapters,
+    adapters::{self, AdapterDetail},
     assemble::Purse,
     banner::About,
     compare::Comparer,
@@ -33,6 +33,7 @@ use crate::{
     home::Home,
     privacy::{self, SwitchChange},
     report::Sources,
+    rollouts::{Base, Import, Imported},
     supervise::TrainerState,
     waiting::{self, Waiting},
 };
@@ -219,16 +220,14 @@ impl App {
         Ok(served)
     }
 
-    /// The adapters that the trainer has, with the agents that are served with each.
-    pub(crate) async fn adapters(&self) -> Result<Vec<AdapterView>, String> {
+    /// The adapters that the trainer has, with the agents that are served with each and what each comes from.
+    pub(crate) async fn adapters(&self) -> anyhow::Result<Vec<AdapterDetail>> {
         let Some(backend) = &self.backend else {
             return Ok(Vec::new());
         };
-        let adapters = backend
-            .adapters()
-            .await
-            .map_err(|error| error.to_string())?;
-        let serving = self.served().await.map_err(|error| error.to_string())?;
+        let adapters = backend.adapters().await?;
+        let checkpoints = backend.checkpoints().await?;
+        let serving = self.served().await?;
         let in_use = self.serving.in_use();
         let view = |name: String| AdapterView {
             agents: serving
@@ -240,12 +239,19 @@ impl App {
                 .iter()
                 .find(|(used, _)| **used == *name)
                 .map_or(0, |(_, n_leases)| *n_leases),
-            name,
+            ..AdapterView::named(name)
         };
-        Ok(adapters
-            .into_iter()
-            .map(|it| view(it.name.to_string()))
-            .collect())
+        let views = adapters.into_iter().map(|it| view(it.name.to_string()));
+        let mut details = adapters::details(views.collect(), &checkpoints);
+        adapters::add_outcomes(&self.log, &mut details).await?;
+        Ok(details)
+    }
+
+    /// Serves the agent with what its adapter was trained from.
+    pub(crate) async fn roll_back(&self, agent: Option<AgentId>) -> anyhow::Result<AdapterChoice> {
+        let choice = adapters::before(&self.log, agent).await?;
+        self.use_adapter(&choice).await?;
+        Ok(choice)
     }
 
     /// Serves with another adapter, at once and after a restart; the agents that it is for.
@@ -262,11 +268,29 @@ impl App {
                 format!("{name} cannot be served: `metaclaw adapters list` shows those there are")
             })?;
         }
-        let chosen = adapters::choose(&self.log, choice).await?;
+        let chosen = adapters::choose(&self.log, choice, self.learner.tests_adapters()).await?;
         for agent in &chosen {
             self.serving.choose(agent, choice.adapter.as_deref());
         }
         Ok(chosen)
+    }
+
+    /// Takes rollouts into the log. Ids must be of the model that the trainer has.
+    pub(crate) async fn import(&self, import: Import) -> anyhow::Result<Imported> {
+        let n_with_ids = import.n_with_ids();
+        let base = match &self.backend {
+            Some(backend) if n_with_ids > 0 => {
+                let health = backend.health().await?;
+                Some(Base {
+                    name: health.model,
+                    fingerprint: health.base_fingerprint,
+                })
+            }
+            Some(_) | None => None,
+        };
+        let turns = import.turns(base.as_ref(), now_ms())?;
+        let outcome = self.log.import(turns).await?;
+        Ok(Imported::of(outcome, n_with_ids))
     }
 
     /// Trains one batch now, of one agent or of each; what each step was.

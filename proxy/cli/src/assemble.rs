@@ -43,8 +43,10 @@ use crate::{
     signals::Signals,
 };
 
+mod base_model;
 mod compare;
 mod evolver;
+mod feedback;
 mod learner;
 mod lessons;
 mod metrics;
@@ -141,7 +143,8 @@ impl Learning {
         (tasks, background): (&TaskTracker, &CancellationToken),
     ) -> anyhow::Result<Self> {
         let settings = plan.loaded.room::<LearnerConfig>()?;
-        let (judge, judged_with, judge_model) = learner::judge(plan, &settings, purse)?;
+        let address = compare::policy_address(plan, training);
+        let (judge, judged_with, judge_model) = learner::judge(plan, &settings, purse, address)?;
         let may_train = plan.policy.may_train(&plan.loaded.config);
         let trains = training.backend.is_some() && settings.learns() && may_train;
         if let Some(backend) = training.backend.as_ref().filter(|_| trains) {
@@ -159,7 +162,7 @@ impl Learning {
                 Some(library.clone()).filter(|_| wishes.enabled),
                 evolver.map(|evolver| (library.clone(), evolver)),
             ),
-            log,
+            (log, learner::recorder(plan)),
             training.backend.clone().filter(|_| may_train),
             (serving, privacy),
             (tasks, background),
@@ -209,7 +212,7 @@ impl Running {
         let late_app = LateApp::default();
         let token = plan::random_token();
         let ready = services::ready(training.state.clone(), &serving);
-        let services = services::services(&late_app, (&log, &privacy), ready, &token);
+        let services = services::services(&late_app, ready, &token);
         let gateway = gateway(plan, &log, &library, (&serving, &privacy), services).await?;
         if let Some(served) = served(&training, &serving, &log) {
             tasks.spawn(served.run(background.clone()));
@@ -356,11 +359,10 @@ fn about(
     let is_used = trains || written_with.is_some();
     let judged_with = match judged_with {
         JudgedWith::Model { model, url } if !is_used && hears => JudgedWith::Hears { model, url },
-        JudgedWith::Model { .. } if !is_used => JudgedWith::Unused,
+        JudgedWith::Model { .. } | JudgedWith::Base if !is_used => JudgedWith::Unused,
         judged_with => judged_with,
     };
-    let method = settings.rl.method.to_string();
-    let about = About::new(&plan.loaded.config, &plan.policy, &judged_with, &method);
+    let about = About::new(&plan.loaded.config, &plan.policy, &judged_with, settings);
     let scheduler: SchedulerConfig = plan.loaded.section("scheduler")?;
     let calendars = scheduler.ics.iter().map(Secret::expose);
     let calendars: Vec<&str> = calendars.filter(|it| it.contains("://")).collect();

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use metaclaw_gateway::RelayOnly;
+use metaclaw_learner::LearnerConfig;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::leaves::JudgedWith;
@@ -87,12 +88,17 @@ impl<'a> First<'a> {
 // === impl About ===
 
 impl About {
-    /// From what was decided at the start; `method` is the learner's.
-    pub(crate) fn new(config: &Config, policy: &Policy, judge: &JudgedWith, method: &str) -> Self {
+    /// From what was decided at the start.
+    pub(crate) fn new(
+        config: &Config,
+        policy: &Policy,
+        judge: &JudgedWith,
+        training: &LearnerConfig,
+    ) -> Self {
         Self {
             mode: config.mode.as_str().to_owned(),
             serves: serves(config, policy),
-            learns: learns(config, policy, method),
+            learns: learns(config, policy, training),
             leaves: leaves(config, policy, judge, true),
         }
     }
@@ -142,24 +148,33 @@ fn serves(config: &Config, policy: &Policy) -> String {
     }
 }
 
-fn learns(config: &Config, policy: &Policy, method: &str) -> String {
+fn learns(config: &Config, policy: &Policy, training: &LearnerConfig) -> String {
+    let method = &training.rl.method;
     if !policy.may_train(config) {
         return format!("no weights (privacy.cloud_training_ok is not true); {BY_HAND}");
     }
+    let tested = if training.gate.enabled {
+        ", and they serve once they pass the gate"
+    } else {
+        "; NOTHING TESTS THEM before they serve (gate.enabled is false)"
+    };
     match (config.mode, policy.is_some()) {
-        (Mode::Rl, true) => format!(
-            "weights by {method}, whenever a batch is ready (an experiment: nothing tests yet what serves); {BY_HAND}"
-        ),
-        (Mode::Auto, true) => {
-            format!(
-                "weights only when asked (`metaclaw train-step`, by {method}): nothing tests yet what would serve; {BY_HAND}"
-            )
+        (Mode::Rl, true) => {
+            format!("weights by {method}, whenever a batch is ready{tested}; {BY_HAND}")
         }
+        (Mode::Auto, true) if training.gate.enabled => {
+            format!("weights by {method}, while you are away{tested}; {BY_HAND}")
+        }
+        (Mode::Auto, true) => format!(
+            "weights only when asked (`metaclaw train-step`, by {method}){tested}; {BY_HAND}"
+        ),
         (Mode::Auto, false) => format!(
             "no weights, because no policy model is configured (mode auto works as skills_only); {BY_HAND}"
         ),
         (Mode::SkillsOnly, true) if config.has_mode(Mode::Auto) || config.has_mode(Mode::Rl) => {
-            format!("weights by {method}, of agents that have a mode of their own; {BY_HAND}")
+            format!(
+                "weights by {method}, of agents that have a mode of their own{tested}; {BY_HAND}"
+            )
         }
         (Mode::SkillsOnly, _) => format!("no weights (mode skills_only); {BY_HAND}"),
         (Mode::Rl, false) => format!(

@@ -19,7 +19,7 @@ pub(crate) use self::questions::pick;
 /// The most tokens of an answer.
 pub(crate) const MAX_ANSWER: u32 = 800;
 /// The base model's name at a training server.
-const BASE: &str = "base";
+pub(crate) const BASE: &str = "base";
 
 /// Whom a comparison asks.
 #[derive(Debug)]
@@ -165,12 +165,7 @@ impl Comparer {
     fn config(&self, name: &str) -> anyhow::Result<LlmConfig> {
         match &self.whom {
             Whom::Llm(config) => Ok(config.clone()),
-            Whom::Policy(address) => Ok(LlmConfig {
-                url: format!("{}/v1", address.url()?),
-                model: name.to_owned(),
-                key: address.key.clone().map(Into::into),
-                ..LlmConfig::default()
-            }),
+            Whom::Policy(address) => address.config(name),
             Whom::Nobody => anyhow::bail!(
                 "there is no model to compare with: set llm.api_base and llm.model_id (an upstream of another name is not asked)"
             ),
@@ -181,6 +176,16 @@ impl Comparer {
 // === impl PolicyAddress ===
 
 impl PolicyAddress {
+    /// How the base or an adapter is asked there, now.
+    pub(crate) fn config(&self, name: &str) -> anyhow::Result<LlmConfig> {
+        Ok(LlmConfig {
+            url: format!("{}/v1", self.url()?),
+            model: name.to_owned(),
+            key: self.key.clone().map(Into::into),
+            ..LlmConfig::default()
+        })
+    }
+
     fn url(&self) -> anyhow::Result<String> {
         if let Some(url) = &self.url {
             let url = url.trim_end_matches('/');

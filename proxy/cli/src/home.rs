@@ -18,10 +18,11 @@ pub(crate) use self::{
 };
 
 /// All that lies in a home. What is not listed here is somebody else's, and `uninstall` leaves it.
-const LAYOUT: [&str; 15] = [
+const LAYOUT: [&str; 16] = [
     "auth-profiles.json",
     "config.yaml",
     INSTANCES,
+    "learning",
     "metaclaw.lock",
     "metaclaw.log",
     "off.json",
@@ -135,6 +136,11 @@ impl Home {
     /// Adapters and checkpoints, where `trainer.checkpoint_dir` names no other.
     pub(crate) fn trainer(&self) -> PathBuf {
         self.dir.join("trainer")
+    }
+
+    /// The numbers of training steps, where `rl.log_dir` names no other place.
+    pub(crate) fn learning(&self) -> PathBuf {
+        self.dir.join("learning")
     }
 
     /// What was spent today on asking models.

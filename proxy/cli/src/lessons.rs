@@ -305,7 +305,10 @@ async fn trained_on(
                 .turns
                 .iter()
                 .any(|id| numbers.contains(&id.session));
-            if let Some(StepOutcome::Trained { adapter, .. }) = step.outcome.filter(|_| is_of) {
+            if let Some(
+                StepOutcome::Trained { adapter, .. } | StepOutcome::Declined { adapter, .. },
+            ) = step.outcome.filter(|_| is_of)
+            {
                 adapters.insert(adapter);
             }
         }

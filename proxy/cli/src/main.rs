@@ -28,6 +28,7 @@ mod out;
 mod privacy;
 mod prompt;
 mod report;
+mod rollouts;
 mod roots;
 mod signals;
 mod supervise;

@@ -51,6 +51,8 @@ pub(crate) struct Report {
     pub weights: bool,
     /// How far turns came, the first stage first.
     pub funnel: Vec<Stage>,
+    /// The training steps of these days, the first one first.
+    pub steps: Vec<StepTold>,
     /// What the chat cost.
     pub chat: Tokens,
     /// Tokens that asking models for learning took, in and out.
@@ -65,6 +67,21 @@ pub(crate) struct Report {
     pub waiting: Waiting,
     /// One row a day, with the days before for the curve.
     pub days: Vec<DayRow>,
+}
+
+/// A training step, and what became of its adapter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StepTold {
+    pub agent: String,
+    /// Its number in its lineage.
+    pub n: u64,
+    pub n_turns: usize,
+    /// The adapter; none where the step was not made.
+    pub adapter: Option<String>,
+    /// Whether the gate tested that.
+    pub tested: bool,
+    /// Why it does not serve; none where it came to.
+    pub declined: Option<String>,
 }
 
 /// A skill that a model wrote.

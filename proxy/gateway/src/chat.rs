@@ -284,6 +284,7 @@ impl Turn {
             wish_ids: lessons.wish_ids.clone(),
             system_block: lessons.system_block.clone(),
             user_line: lessons.user_line.clone(),
+            imported: None,
         }
     }
 }

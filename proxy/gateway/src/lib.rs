@@ -58,7 +58,7 @@ pub use self::{
     },
     failure::Failure,
     gateway::{Gateway, GatewayParts},
-    metrics::{Counts, Metrics, Series, SeriesKind, UpstreamAnswers},
+    metrics::{Counts, Metrics, Series, SeriesValue, UpstreamAnswers},
     privacy::{Mark, OffRecord, Privacy, RelayOnly, Switch},
     services::{Answering, Call, Service, ServiceError, Services},
     serving::{Endpoint, Lease, Serving},

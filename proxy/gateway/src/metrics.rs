@@ -21,7 +21,7 @@ pub(crate) use self::{
 };
 pub use self::{
     answers::UpstreamAnswers,
-    expose::{Series, SeriesKind},
+    expose::{Series, SeriesValue},
 };
 
 /// Counters since the start.

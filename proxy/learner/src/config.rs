@@ -1,11 +1,14 @@
-//! The settings of this room: `mode`, `agents.<id>.mode`, `judge.*`, `rl.*`.
+//! The settings of this room: `mode`, `agents.<id>.mode`, `judge.*`, `rl.*`, `gate.*`.
+
+mod judge;
 
 use std::{collections::BTreeMap, fmt};
 
 use metaclaw_chat::{AgentId, Span};
-use metaclaw_reward::Rule;
 use metaclaw_trainer_api::{DEFAULT_ALPHA, DEFAULT_RANK};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+pub use self::judge::{JudgeConfig, JudgeKind};
 
 /// Everything that the learner reads of the configuration: deserialised from its root.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -19,6 +22,8 @@ pub struct LearnerConfig {
     pub judge: JudgeConfig,
     /// How weights are trained.
     pub rl: RlConfig,
+    /// What they have to pass before they serve.
+    pub gate: GateConfig,
 }
 
 /// `agents.<id>`, as far as it is this room's.
@@ -33,8 +38,8 @@ pub struct AgentConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Not by themselves yet: only when asked to. A gate is to stand before a swap of weights first; then when a batch is
-    /// ready and the owner is away.
+    /// When a batch is ready and the owner is away; where no gate tests what would serve ([`GateConfig::enabled`]), only when
+    /// asked to.
     #[default]
     #[serde(alias = "madmax")]
     Auto,
@@ -42,32 +47,6 @@ pub enum Mode {
     Rl,
     /// Never.
     SkillsOnly,
-}
-
-/// `judge.*`, but for the judge's address and key, which belong to whoever builds its client.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct JudgeConfig {
-    /// Who judges; none: a model where there is one to ask, else rules.
-    pub kind: Option<JudgeKind>,
-    /// Votes for one verdict, 1 to 15; asking stops when they have decided.
-    pub votes: usize,
-    /// The deadline of one vote.
-    pub timeout: Span,
-    /// Rules: the first that fits a turn decides.
-    pub rules: Vec<Rule>,
-}
-
-/// Who judges.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum JudgeKind {
-    /// A judge model, by majority; rules, where there are some, come first.
-    Llm,
-    /// Rules alone.
-    Rules,
-    /// Nobody: turns wait for a judge.
-    Off,
 }
 
 /// `rl.*`, but for the training server's address.
@@ -130,6 +109,17 @@ pub enum TargetForm {
     TopK,
 }
 
+/// `gate.*`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GateConfig {
+    /// Whether an adapter is tested before it serves.
+    pub enabled: bool,
+    /// How relevant its replies must be, as a share of the reference's relevance, 0 to 1. Where the reference is denser than the
+    /// plain base model, three quarters of the base's are enough.
+    pub min_relevance: f64,
+}
+
 /// Words joined by `+`, or a list of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Words(pub Vec<String>);
@@ -161,19 +151,6 @@ impl LearnerConfig {
     pub fn learns(&self) -> bool {
         let own = self.agents.values().filter_map(|own| own.mode);
         own.chain([self.mode]).any(|mode| mode != Mode::SkillsOnly)
-    }
-}
-
-// === impl JudgeConfig ===
-
-impl Default for JudgeConfig {
-    fn default() -> Self {
-        Self {
-            kind: None,
-            votes: 3,
-            timeout: Span::secs(60),
-            rules: Vec::new(),
-        }
     }
 }
 
@@ -212,6 +189,17 @@ impl Default for RlConfig {
             draws: 6,
             min_relevance: 0.8,
             target: TargetForm::OneHot,
+        }
+    }
+}
+
+// === impl GateConfig ===
+
+impl Default for GateConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            min_relevance: 0.5,
         }
     }
 }

@@ -15,6 +15,14 @@ pub struct LearnerCounts {
     pub n_steps: u64,
     /// Steps that the training server refused.
     pub n_refused: u64,
+    /// Steps whose gradient the training server dropped.
+    pub n_skipped: u64,
+    /// Samples of the steps that were made.
+    pub n_trained_samples: u64,
+    /// Turns that they took.
+    pub n_trained_turns: u64,
+    /// Ids that the model read in them.
+    pub n_trained_tokens: u64,
     /// Turns that wait for a verdict.
     pub n_waiting: usize,
     /// Samples of redo that wait for a batch.

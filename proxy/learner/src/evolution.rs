@@ -200,7 +200,9 @@ impl Evolution {
             return Ok(None);
         };
         let next = self.next_state(&turn).await?;
-        let hint = turn.verdict.as_ref().and_then(|it| it.hint.clone());
+        // What its owner said stands in what followed.
+        let verdict = turn.verdict.as_ref();
+        let hint = verdict.and_then(|it| it.judge_hints.first().or(it.hint.as_ref()).cloned());
         Ok(Some(Failure {
             trajectory: Trajectory::read(&turn.request.messages, reply, &next),
             hint,

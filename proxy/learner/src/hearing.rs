@@ -73,8 +73,33 @@ async fn hear_each(shared: &Shared, library: &Library, mut waiting: mpsc::Receiv
 
 /// Learns from what the owner says in a turn.
 async fn hear_turn(shared: &Shared, library: &Library, turn: &Turn) {
-    let Some(said) = owner_says(turn) else { return };
-    let heard = heard_in(shared, &said, turn.parent.is_some()).await;
+    if let Some(said) = owner_says(turn) {
+        let is_answer = turn.parent.is_some();
+        hear_said(
+            (shared, library),
+            (&said, is_answer),
+            turn,
+            turn.meta.ended_ms,
+        )
+        .await;
+    }
+}
+
+/// Learns from what the owner says of a turn's reply, beside the chat.
+pub(crate) async fn hear_feedback(shared: &Shared, said: &str, turn: &Turn, at_ms: u64) {
+    if let Some(library) = &shared.library {
+        hear_said((shared, library), (said, true), turn, at_ms).await;
+    }
+}
+
+/// Learns from what the owner says in a turn, or of one: a lesson that comes from it goes with its session.
+async fn hear_said(
+    (shared, library): (&Shared, &Library),
+    (said, is_answer): (&str, bool),
+    turn: &Turn,
+    at_ms: u64,
+) {
+    let heard = heard_in(shared, said, is_answer).await;
     if heard.is_empty() {
         return;
     }
@@ -82,7 +107,7 @@ async fn hear_turn(shared: &Shared, library: &Library, turn: &Turn) {
         agent: turn.agent.clone(),
         session: Some(turn.session.clone()),
         turn: Some(turn.id),
-        at_ms: turn.meta.ended_ms,
+        at_ms,
     };
     let library = library.clone();
     // The journal is a file.
@@ -93,7 +118,7 @@ async fn hear_turn(shared: &Shared, library: &Library, turn: &Turn) {
                 tell(&turn.agent, lesson);
             }
             let in_force = lessons.iter().filter(|it| it.state == LessonState::InForce);
-            let (n, at_ms) = (in_force.count() as u64, turn.meta.ended_ms);
+            let n = in_force.count() as u64;
             shared.count_lessons(&turn.agent, at_ms, n).await;
         }
         Ok(Err(error)) => tracing::warn!(%error, "what was said could not be learned from"),
@@ -103,7 +128,7 @@ async fn hear_turn(shared: &Shared, library: &Library, turn: &Turn) {
 
 /// What is heard in the owner's words: by a model where one answers, else by rules.
 async fn heard_in(shared: &Shared, said: &str, is_answer: bool) -> Vec<Heard> {
-    if let Some(model) = shared.judge.model()
+    if let Some(model) = shared.judge.listener()
         && let Some(question) = Question::of(said)
     {
         match model.ask(&question.messages()).await {

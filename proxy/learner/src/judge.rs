@@ -1,10 +1,25 @@
-//! Who judges, and how a model is asked for it.
+//! Who judges: rules, a model, or a reward function; and how each is asked.
 
-use std::{fmt, sync::Arc};
+mod ask;
+mod case;
+mod function;
 
-use futures_util::future::{BoxFuture, join_all};
-use metaclaw_chat::{Message, Verdict, Vote};
-use metaclaw_reward::{Evidence, Rules, prompt, verdict, vote};
+use std::sync::Arc;
+
+use metaclaw_chat::{JudgedBy, Message, Score, Verdict};
+use metaclaw_reward::{Policy, Rules};
+use metaclaw_turns::Turn;
+
+pub(crate) use self::{ask::Price, case::Case};
+pub use self::{
+    ask::{Ask, AskFailed},
+    function::{Post, PostFailed, RewardFunction},
+};
+
+/// Model judges are asked about so many turns at once: each takes seconds.
+const MODELS_AT_ONCE: usize = 4;
+/// Turns that may be put to a reward function in one call, and wait for the next.
+const FUNCTIONS_AT_ONCE: usize = 2 * function::MOST_TURNS;
 
 /// Who judges.
 #[derive(Debug, Clone)]
@@ -19,32 +34,18 @@ pub enum Judge {
         model: Arc<dyn Ask>,
         /// Votes for one verdict, at least 1.
         votes: usize,
+        /// How it is asked, read and counted.
+        policy: Policy,
+        /// Whether it is the policy model's own base: good enough to judge, and asked nothing else.
+        is_base: bool,
     },
-}
-
-/// A model that can be asked for one answer.
-pub trait Ask: fmt::Debug + Send + Sync {
-    /// Its answer to a conversation.
-    fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>>;
-}
-
-/// No answer came; the turn waits.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the judge did not answer: {why}")]
-pub struct AskFailed {
-    /// Why not.
-    pub why: String,
-}
-
-/// What a verdict may cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Price {
-    /// Rules alone.
-    Nothing,
-    /// One vote where no rule fits.
-    OneVote,
-    /// The configured votes where no rule fits.
-    Majority,
+    /// Rules first; where none fits, the owner's reward function.
+    Function {
+        /// The rules.
+        rules: Rules,
+        /// The function.
+        function: Arc<RewardFunction>,
+    },
 }
 
 /// Why there is no verdict.
@@ -54,6 +55,8 @@ pub(crate) enum NoVerdict {
     NotAsked,
     /// The model's answers were no votes.
     NoVote,
+    /// The reward function gave none.
+    NoScore,
 }
 
 // === impl Judge ===
@@ -64,19 +67,17 @@ impl Judge {
         Self::Rules(Rules::default())
     }
 
-    /// The model that can be asked, for verdicts and for what rules cannot hear.
-    pub(crate) fn model(&self) -> Option<&dyn Ask> {
+    /// The model that hears what rules cannot.
+    pub(crate) fn listener(&self) -> Option<&dyn Ask> {
         match self {
-            Self::Rules(_) => None,
-            Self::Model { model, .. } => Some(&**model),
+            Self::Model { model, is_base, .. } if !is_base => Some(&**model),
+            Self::Rules(_) | Self::Model { .. } | Self::Function { .. } => None,
         }
     }
 
-    /// The rules, which come before any model.
-    pub(crate) fn rules(&self) -> &Rules {
-        match self {
-            Self::Rules(rules) | Self::Model { rules, .. } => rules,
-        }
+    /// Whether some rule says by a reply alone that it is good.
+    pub(crate) fn praises_replies(&self) -> bool {
+        self.rules().praise_replies()
     }
 
     /// Whether anybody judges at this price: where nobody does turns wait, and are judged once somebody does.
@@ -84,61 +85,79 @@ impl Judge {
         match self {
             Self::Rules(rules) => !rules.is_empty(),
             Self::Model { rules, .. } => !rules.is_empty() || price != Price::Nothing,
+            Self::Function { .. } => true,
         }
+    }
+
+    /// How many turns it judges at once.
+    pub(crate) fn at_once(&self) -> usize {
+        match self {
+            Self::Rules(_) | Self::Model { .. } => MODELS_AT_ONCE,
+            Self::Function { .. } => FUNCTIONS_AT_ONCE,
+        }
+    }
+
+    /// Whether another reply to a turn's request does its job and is as its owner wishes: rules on replies first, then
+    /// the reward function, or one vote of the model. `Ok(None)`: nobody can say, by a reply alone.
+    ///
+    /// The request's messages must be there as they were read from the log. Nothing is written down.
+    ///
+    /// # Errors
+    /// [`AskFailed`]: the judge is away, and may be asked again.
+    pub async fn of_reply(
+        &self,
+        turn: &Turn,
+        reply: &Message,
+        wishes: &[String],
+    ) -> Result<Option<Score>, AskFailed> {
+        let case = Case::of_reply(turn, reply, wishes);
+        let verdict = self.verdict(&case, Price::OneVote).await?;
+        Ok(verdict.ok().map(|verdict| verdict.score))
     }
 
     /// The verdict, or why there is none: for good, or until somebody else judges.
     pub(crate) async fn verdict(
         &self,
-        evidence: &Evidence,
+        case: &Case<'_>,
         price: Price,
     ) -> Result<Result<Verdict, NoVerdict>, AskFailed> {
-        let (rules, model) = match self {
-            Self::Rules(rules) => (rules, None),
-            Self::Model {
-                rules,
-                model,
-                votes,
-            } => (rules, price.votes(*votes).map(|votes| (&**model, votes))),
-        };
-        if let Some(verdict) = rules.judge(evidence) {
+        if let Some(verdict) = self.rules().judge(&case.evidence) {
             return Ok(Ok(verdict));
         }
-        let Some((model, votes)) = model else {
-            return Ok(Err(NoVerdict::NotAsked));
-        };
-        let votes = ask_votes(model, evidence, votes).await?;
-        Ok(verdict::tally(&votes).ok_or(NoVerdict::NoVote))
-    }
-}
-
-// === impl Price ===
-
-impl Price {
-    /// How many votes are asked for, of those configured.
-    fn votes(self, configured: usize) -> Option<usize> {
         match self {
-            Self::Nothing => None,
-            Self::OneVote => Some(1),
-            Self::Majority => Some(configured.max(1)),
+            Self::Rules(_) => Ok(Err(NoVerdict::NotAsked)),
+            Self::Model {
+                model,
+                votes,
+                policy,
+                is_base,
+                ..
+            } => {
+                let Some(m) = price.votes(*votes) else {
+                    return Ok(Err(NoVerdict::NotAsked));
+                };
+                let questions = policy.questions(&case.evidence, &case.wishes);
+                let verdict = ask::verdict(&**model, &questions, m).await?;
+                let by = if *is_base {
+                    JudgedBy::Base
+                } else {
+                    JudgedBy::Llm
+                };
+                let verdict = verdict.map(|verdict| Verdict { by, ..verdict });
+                Ok(verdict.ok_or(NoVerdict::NoVote))
+            }
+            Self::Function { function, .. } => {
+                let grade = function.grade(case.to_json()).await?;
+                Ok(grade.map(|grade| grade.verdict()).ok_or(NoVerdict::NoScore))
+            }
         }
     }
-}
 
-/// Asks for votes until they have decided: as many at once as are needed at least, then one by one.
-async fn ask_votes(
-    model: &dyn Ask,
-    evidence: &Evidence,
-    m: usize,
-) -> Result<Vec<Option<Vote>>, AskFailed> {
-    let messages = prompt::judge_messages(evidence);
-    let first = (0..=m / 2).map(|_| model.ask(&messages));
-    let answers: Result<Vec<String>, AskFailed> = join_all(first).await.into_iter().collect();
-    let mut votes: Vec<_> = answers?.iter().map(|answer| vote::read(answer)).collect();
-    while !verdict::decided(&votes, m) {
-        votes.push(vote::read(&model.ask(&messages).await?));
+    fn rules(&self) -> &Rules {
+        match self {
+            Self::Rules(rules) | Self::Model { rules, .. } | Self::Function { rules, .. } => rules,
+        }
     }
-    Ok(votes)
 }
 
 #[cfg(test)]

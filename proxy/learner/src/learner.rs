@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use metaclaw_chat::AgentId;
-use metaclaw_turns::LogError;
+use metaclaw_chat::{AgentId, TurnId, now_ms};
+use metaclaw_turns::{LogError, Turn};
 use tokio::sync::{
     mpsc::{self, error::TrySendError},
     oneshot,
@@ -14,19 +14,23 @@ use crate::{
     config::Mode,
     counts::LearnerCounts,
     error::{MAX_ASKED, TrainError},
-    evolution, hearing, judging,
+    evolution,
+    feedback::{self, Feedback, FeedbackError, Rated},
+    gate::Series,
+    hearing, judging,
+    preview::{self, StepPreview, TurnPreview},
     shared::{Parts, Shared},
-    status::{AgentStatus, LearnerStatus, Phase, StepReport},
+    status::{AgentStatus, Declined, LearnerStatus, Phase, StepReport},
     step::{self, TrainingContext},
     tokens,
-    training::{TrainNow, Training},
+    training::{Reply, Training, TrainingRequest},
 };
 
 /// The loop behind the chat. Clones are one learner.
 #[derive(Debug, Clone)]
 pub struct Learner {
     shared: Arc<Shared>,
-    asked: Option<mpsc::Sender<TrainNow>>,
+    asked: Option<mpsc::Sender<TrainingRequest>>,
 }
 
 // === impl Learner ===
@@ -95,20 +99,73 @@ impl Learner {
             let agent = agent.clone();
             return Err(TrainError::Off { agent });
         }
+        self.ask(|answer| TrainingRequest::Step(agent, answer))
+            .await
+    }
+
+    /// What [`Learner::train_now`] would do, of what is judged by now: nothing is judged, taken or trained. An empty
+    /// list: there is nothing to train on.
+    ///
+    /// # Errors
+    /// [`TrainError`].
+    pub async fn dry_run(&self, agent: Option<AgentId>) -> Result<Vec<StepPreview>, TrainError> {
+        self.ask(|answer| TrainingRequest::DryRun(agent, answer))
+            .await
+    }
+
+    /// What it would use of one turn; none where there is no such turn.
+    ///
+    /// # Errors
+    /// [`TrainError`].
+    pub async fn turn_preview(&self, id: TurnId) -> Result<Option<TurnPreview>, TrainError> {
+        let shared = &self.shared;
+        let Some(Turn { agent, .. }) = shared.log.get(id).await? else {
+            return Ok(None);
+        };
+        if self.asked.is_none() {
+            let next = preview::without_teacher(shared, &agent).await?;
+            let shown = preview::turn(shared, &agent, (&next, id)).await?;
+            return Ok(Some(shown));
+        }
+        let asked = self.ask(|answer| TrainingRequest::Turn(agent, id, answer));
+        Ok(asked.await?.pop())
+    }
+
+    async fn ask<T>(
+        &self,
+        ask: impl FnOnce(Reply<T>) -> TrainingRequest,
+    ) -> Result<Vec<T>, TrainError> {
         let asked = self.asked.as_ref().ok_or(TrainError::NoBackend)?;
         let (answer, answered) = oneshot::channel();
-        asked
-            .try_send(TrainNow { agent, answer })
-            .map_err(|error| match error {
-                TrySendError::Full(_) => TrainError::Busy,
-                TrySendError::Closed(_) => TrainError::Interrupted,
-            })?;
+        asked.try_send(ask(answer)).map_err(|error| match error {
+            TrySendError::Full(_) => TrainError::Busy,
+            TrySendError::Closed(_) => TrainError::Interrupted,
+        })?;
         answered.await.unwrap_or(Err(TrainError::Interrupted))
+    }
+
+    /// Takes the owner's own verdict on replies of an agent: it overrules every other, and what is said with it is
+    /// heard as if it stood in the chat.
+    ///
+    /// # Errors
+    /// [`FeedbackError`].
+    pub async fn rate(&self, agent: &AgentId, feedback: &Feedback) -> Result<Rated, FeedbackError> {
+        feedback::rate(&self.shared, agent, feedback).await
+    }
+
+    /// Whether weights are tested before they serve.
+    pub fn tests_adapters(&self) -> bool {
+        self.shared.config.gate.enabled
     }
 
     /// What it counts, from memory.
     pub fn counts(&self) -> LearnerCounts {
         self.shared.status.totals()
+    }
+
+    /// Each agent's last step of this process, from memory.
+    pub fn last_steps(&self) -> Vec<StepReport> {
+        self.shared.status.last_steps()
     }
 
     /// Whether learning that costs something, as evolving skills, may begin for an agent now: in mode `rl` at any time,
@@ -135,8 +192,18 @@ impl Learner {
                 .iter()
                 .find(|(name, _)| *name == agent)
                 .map(|(_, adapter)| adapter.clone());
+            let funnel = self.shared.log.funnel(Some(&agent)).await?;
+            let series = Series::of(&self.shared.log.steps(&agent).await?);
+            let declined = series.last_declined().map(|last| Declined {
+                adapter: last.adapter.clone(),
+                why: last.why.clone(),
+                at_ms: last.at_ms,
+                in_a_row: series.n_declined,
+                rests_until_ms: series.rests_until(now_ms(), funnel.judged),
+            });
             agents.push(AgentStatus {
                 adapter,
+                declined,
                 n_redo: known.counts.redo,
                 n_unanswered: known.counts.unanswered,
                 not_taught: known.not_taught,
@@ -144,7 +211,7 @@ impl Learner {
                 last_step: known.last_step,
                 began_anew: known.began_anew,
                 last_window_ms: known.last_window_ms,
-                funnel: self.shared.log.funnel(Some(&agent)).await?,
+                funnel,
                 agent,
             });
         }

@@ -2,7 +2,7 @@
 //!
 //! Tasks, none of which the chat ever waits for. `tokens` fetches what the trainer sampled as
 //! soon as a turn is in the log; `judging` judges a turn when the next one of its session shows what
-//! came of it; `training` turns judged turns into samples and samples into steps. The log holds all
+//! came of it, or when nobody speaks there any more; `training` turns judged turns into samples and samples into steps. The log holds all
 //! state between them, so that a killed process goes on where it was. Beside them `hearing` writes wishes down, and
 //! `evolution` asks a model for skills that would have prevented what went wrong.
 //!
@@ -16,12 +16,16 @@ mod error;
 mod evolution;
 mod evolver;
 mod feed;
+mod feedback;
+mod gate;
 mod hearing;
 mod judge;
 mod judging;
 mod learner;
 mod lineage;
+mod metrics;
 mod policy;
+mod preview;
 mod queue;
 mod said;
 mod samples;
@@ -37,17 +41,21 @@ mod window;
 
 pub use self::{
     config::{
-        AgentConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig, TargetForm,
-        Words,
+        AgentConfig, GateConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig,
+        TargetForm, Words,
     },
     counts::LearnerCounts,
     error::{NoTokenIds, TrainError},
     evolver::{Evolver, MayStart},
+    feedback::{About, Feedback, FeedbackError, Rated},
+    gate::{GateReport, GateTest},
     hearing::{WITH_WORDS, WITHOUT_WORDS},
-    judge::{Ask, AskFailed, Judge},
+    judge::{Ask, AskFailed, Judge, Post, PostFailed, RewardFunction},
     learner::Learner,
-    lineage::Numbers,
+    lineage::{BatchStats, Drift, Numbers, Spread},
+    metrics::{Recorder, ReportTo},
+    preview::{SamplePreview, SpentTurn, StepPreview, TokenPreview, TurnPreview},
     samples::POLICY_UPSTREAM,
     shared::{IsOff, OnSwap, Parts},
-    status::{AgentStatus, BeganAnew, JudgingStatus, LearnerStatus, Phase, StepReport},
+    status::{AgentStatus, BeganAnew, Declined, JudgingStatus, LearnerStatus, Phase, StepReport},
 };

@@ -5,13 +5,16 @@
 
 mod ancestry;
 mod base;
+mod made;
 mod manifest;
+mod numbers;
 mod resume;
 
-pub use self::manifest::Numbers;
+pub use self::numbers::{BatchStats, Drift, Numbers, Spread};
 pub(crate) use self::{
     ancestry::Ancestry,
     base::BaseModel,
+    made::Made,
     manifest::{Known, Manifest, Shape, known, names},
     resume::{ResumePoint, Resumed, Wanted},
 };

@@ -60,7 +60,6 @@ pub(crate) enum By<'a> {
     /// The base model's.
     Base,
     /// Those of a run, with its adapter.
-    #[expect(dead_code, reason = "the gate, which is being built, asks it")]
     Run(&'a RunId),
 }
 
@@ -87,7 +86,6 @@ impl Policy {
     ///
     /// # Errors
     /// The server's.
-    #[expect(dead_code, reason = "the gate, which is being built, asks it")]
     pub(crate) async fn render(
         &self,
         messages: Vec<Value>,
@@ -113,6 +111,22 @@ impl Policy {
             tools,
             add_generation_prompt: true,
             chat_template_kwargs,
+        };
+        Ok(self.backend.tokenize(request).await?.tokens)
+    }
+
+    /// A text as ids, without the marks of a conversation around it.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) async fn encode(&self, text: &str) -> Result<Vec<u32>, BackendError> {
+        let request = TokenizeRequest {
+            model: None,
+            prompt: Some(text.to_owned()),
+            messages: None,
+            tools: None,
+            add_generation_prompt: false,
+            chat_template_kwargs: Map::new(),
         };
         Ok(self.backend.tokenize(request).await?.tokens)
     }

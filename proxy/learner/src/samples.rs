@@ -14,8 +14,8 @@ mod waiting;
 pub use self::turns::POLICY_UPSTREAM;
 pub(crate) use self::{
     baselines::Baselines,
-    batch::{Batch, Group, NoSequence, Sequence},
-    collect::{Seen, Teaching, baselines, collect, used},
+    batch::{Batch, Group, MOST_AT_ONCE, NoSequence, Sequence},
+    collect::{Found, Seen, Teaching, baselines, collect, look, used},
     target::{Form, Target, Targets, Taught},
     turns::{MIN_TARGET_WORDS, is_owners_answer, is_whole_target, score},
     waiting::{Redo, Samples},

@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeSet,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -19,6 +22,7 @@ use crate::{
     config::{LearnerConfig, Mode},
     evolver::Evolver,
     judge::Judge,
+    metrics::Recorder,
     status::StatusCell,
 };
 
@@ -51,6 +55,8 @@ pub struct Parts {
     pub is_off: IsOff,
     /// Who writes skills from what went wrong, into which library; none where nobody is to.
     pub evolver: Option<(Library, Evolver)>,
+    /// Where the numbers of each step are written.
+    pub recorder: Recorder,
     /// Told when an agent is to be served by another adapter: before [`crate::Learner::start`] returns for the
     /// adapters that the log names, then after each step.
     pub on_swap: OnSwap,
@@ -67,11 +73,13 @@ pub(crate) struct Shared {
     pub(crate) skills_learn: bool,
     pub(crate) is_off: IsOff,
     pub(crate) on_swap: OnSwap,
+    pub(crate) recorder: Recorder,
     pub(crate) cancel: CancellationToken,
     /// Something new to train on.
     pub(crate) wake: Notify,
     pub(crate) status: StatusCell,
     without_ids: Mutex<BTreeSet<TurnId>>,
+    n_changed_verdicts: AtomicU64,
 }
 
 // === impl Parts ===
@@ -98,10 +106,12 @@ impl Shared {
             skills_learn: parts.evolver.is_some(),
             is_off: parts.is_off,
             on_swap: parts.on_swap,
+            recorder: parts.recorder,
             cancel,
             wake: Notify::new(),
             status: StatusCell::default(),
             without_ids: Mutex::default(),
+            n_changed_verdicts: AtomicU64::new(0),
         }
     }
 
@@ -128,14 +138,22 @@ impl Shared {
         }
     }
 
-    /// Whether an agent's weights learn from every verdict by themselves.
+    /// Whether an agent's weights learn from every verdict by themselves. In mode `auto` only if the gate tests what they come
+    /// to.
     pub(crate) fn trains(&self, agent: &AgentId) -> bool {
-        self.backend.is_some() && self.config.mode_of(agent) == Mode::Rl
+        let by_itself = match self.config.mode_of(agent) {
+            Mode::Rl => true,
+            Mode::Auto => self.config.gate.enabled,
+            Mode::SkillsOnly => false,
+        };
+        self.backend.is_some() && by_itself
     }
 
     /// Whether they do when their owner asks for a step, and not before.
     pub(crate) fn trains_when_asked(&self, agent: &AgentId) -> bool {
-        self.backend.is_some() && self.config.mode_of(agent) == Mode::Auto
+        self.backend.is_some()
+            && self.config.mode_of(agent) == Mode::Auto
+            && !self.config.gate.enabled
     }
 
     /// Puts a turn aside, for good.
@@ -145,6 +163,23 @@ impl Shared {
             tracing::debug!(turn = %id, why, "not trained on");
         }
         Ok(())
+    }
+
+    /// The wishes that are in force for an agent; none where none are heard.
+    pub(crate) fn wishes(&self, agent: &AgentId) -> Vec<String> {
+        let wishes = self.library.as_ref().map(|library| library.wishes(agent));
+        let wishes = wishes.into_iter().flatten();
+        wishes.map(|wish| wish.text).collect()
+    }
+
+    /// Another verdict than before is in force on some turn: what was read of turns is to be read again.
+    pub(crate) fn verdict_changed(&self) {
+        self.n_changed_verdicts.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How many changes of verdicts there were.
+    pub(crate) fn n_changed_verdicts(&self) -> u64 {
+        self.n_changed_verdicts.load(Ordering::Acquire)
     }
 
     /// Counts lessons of an agent that came into force, in the day of `at_ms`.

@@ -3,13 +3,17 @@
 //! [`make`](making::make) turns a plan into a candidate adapter, whatever fails on the way, or says who is at fault;
 //! [`promote`](promotion::promote) decides whether a candidate serves. [`StepTransaction`] holds the two stores together.
 
+mod again;
 mod agent;
 mod attempt;
 mod calls;
 mod candidate;
 mod context;
+mod dry_run;
 mod error;
+mod gating;
 mod making;
+mod passes;
 mod plan;
 mod promotion;
 mod rate;
@@ -20,7 +24,9 @@ mod transaction;
 mod trials;
 
 pub(crate) use self::{
+    again::again,
     context::TrainingContext,
+    dry_run::{dry_run, turn_preview},
     recovery::{recover, serve_again},
     transaction::{Ended, StepTransaction},
 };

@@ -16,7 +16,7 @@ mod memory;
 use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_skills::user_line;
 use metaclaw_trainer_api::BackendError;
-use metaclaw_turns::LogError;
+use metaclaw_turns::{LogError, Turn};
 
 pub(crate) use self::memory::Memory;
 use self::{
@@ -63,54 +63,52 @@ pub(crate) async fn teach(
     memory: &mut Memory,
     id: TurnId,
 ) -> Result<(), TeachError> {
-    match taught(shared, policy, memory, id).await {
-        Ok(Some(taught)) => {
-            memory.settled(id, taught);
-            Ok(())
-        }
-        Ok(None) => Ok(()),
+    let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
+        // It was forgotten meanwhile.
+        return Ok(());
+    };
+    let came_to = match taught(shared, policy, memory, &turn).await {
         Err(TeachError::Server(error)) => match refusal(memory, id, &error) {
             Some(why) => {
                 tracing::warn!(turn = %id, %error, why, "not answered by the teacher");
-                memory.settled(id, Taught::Declined(why));
-                Ok(())
+                Some(Taught::Declined(why))
             }
-            None => Err(error.into()),
+            None => return Err(error.into()),
         },
-        Err(other) => Err(other),
+        other => other?,
+    };
+    if let Some(came_to) = came_to {
+        memory.settled(&turn, came_to);
     }
+    Ok(())
 }
 
-/// None of a turn that was forgotten meanwhile.
 async fn taught(
     shared: &Shared,
     policy: &Policy,
     memory: &mut Memory,
-    id: TurnId,
+    turn: &Turn,
 ) -> Result<Option<Taught>, TeachError> {
-    let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
-        return Ok(None);
-    };
     let rl = &shared.config.rl;
-    if memory.drawn(id).is_none() {
-        let draws = Draws { shared, policy };
-        match draws.of(&turn, memory.wishes()).await? {
-            Ok(answers) => memory.drew(id, answers),
+    let draws = Draws { shared, policy };
+    if memory.drawn(turn).is_none() {
+        match draws.of(turn, memory.wishes()).await? {
+            Ok(answers) => memory.drew(turn, answers),
             Err(why) => return Ok(Some(Taught::Declined(why))),
         }
     }
     let least = memory.least_relevance(rl.min_relevance);
-    let Some(answers) = memory.drawn(id) else {
+    let Some(answers) = memory.drawn(turn) else {
         return Ok(None);
     };
-    let reply = match choose(&shared.judge, &turn, answers, least).await? {
+    let reply = match choose(&shared.judge, turn, answers, least).await? {
         Ok(reply) => reply,
         Err(none) => {
             let why = match none {
                 NoChoice::NotObeyed => reason::NO_DRAW,
                 NoChoice::NotRelevant => reason::NOT_RELEVANT,
             };
-            tracing::info!(turn = %id, why, least, relevances = ?answers.relevances(), "not taught");
+            tracing::info!(turn = %turn.id, why, least, relevances = ?answers.relevances(), "not taught");
             return Ok(Some(Taught::Declined(why)));
         }
     };

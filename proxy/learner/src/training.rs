@@ -4,14 +4,16 @@ mod next;
 
 use std::time::Duration;
 
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_turns::LogError;
 use tokio::sync::{mpsc, oneshot};
 
 use self::next::NextBatch;
 use crate::{
+    config::Mode,
     error::TrainError,
     judging,
+    preview::{StepPreview, TurnPreview},
     status::{Phase, StepReport},
     step::{self, Ended, StepTransaction, TrainingContext},
 };
@@ -21,13 +23,19 @@ const TICK: Duration = Duration::from_secs(20);
 /// The pause after a look that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(3);
 
-/// A step that was asked for.
+/// What the training task is asked. For whom; none: everyone.
 #[derive(Debug)]
-pub(crate) struct TrainNow {
-    /// For whom; none: everyone.
-    pub(crate) agent: Option<AgentId>,
-    pub(crate) answer: oneshot::Sender<Result<Vec<StepReport>, TrainError>>,
+pub(crate) enum TrainingRequest {
+    /// A step now.
+    Step(Option<AgentId>, Reply<StepReport>),
+    /// What that would be.
+    DryRun(Option<AgentId>, Reply<StepPreview>),
+    /// What it would use of one turn of an agent's.
+    Turn(AgentId, TurnId, Reply<TurnPreview>),
 }
+
+/// Who asked, and may have gone.
+pub(crate) type Reply<T> = oneshot::Sender<Result<Vec<T>, TrainError>>;
 
 /// The training task.
 #[derive(Debug)]
@@ -49,7 +57,7 @@ impl Training {
 
     /// Runs until the log closes or the learner ends; then at once, wherever it stands: a step that was begun
     /// is settled at the next start.
-    pub(crate) async fn run(mut self, mut asked: mpsc::Receiver<TrainNow>) {
+    pub(crate) async fn run(mut self, mut asked: mpsc::Receiver<TrainingRequest>) {
         let cancel = self.context.shared.cancel.clone();
         tokio::select! {
             () = cancel.cancelled() => {}
@@ -57,7 +65,7 @@ impl Training {
         }
     }
 
-    async fn work(&mut self, asked: &mut mpsc::Receiver<TrainNow>) {
+    async fn work(&mut self, asked: &mut mpsc::Receiver<TrainingRequest>) {
         loop {
             let pause = match self.look().await {
                 Ok(()) if self.is_recovered => TICK,
@@ -71,13 +79,33 @@ impl Training {
             tokio::select! {
                 () = self.context.shared.wake.notified() => {}
                 () = tokio::time::sleep(pause) => {}
-                Some(now) = asked.recv() => {
-                    let result = self.train_now(now.agent).await;
-                    // Whoever asked may have gone.
-                    let _ = now.answer.send(result);
-                }
+                Some(request) = asked.recv() => self.answer(request).await,
             }
         }
+    }
+
+    async fn answer(&mut self, request: TrainingRequest) {
+        // Nobody listening is no error.
+        match request {
+            TrainingRequest::Step(agent, answer) => drop(answer.send(self.train_now(agent).await)),
+            TrainingRequest::DryRun(agent, answer) => drop(answer.send(self.dry_run(agent).await)),
+            TrainingRequest::Turn(agent, id, answer) => {
+                let shown = step::turn_preview(&mut self.context, &agent, id).await;
+                drop(answer.send(shown.map(|it| vec![it])));
+            }
+        }
+    }
+
+    async fn dry_run(&mut self, agent: Option<AgentId>) -> Result<Vec<StepPreview>, TrainError> {
+        let agents = match agent {
+            Some(agent) => vec![agent],
+            None => self.agents_in_log().await?,
+        };
+        let mut previews = Vec::new();
+        for agent in agents {
+            previews.extend(step::dry_run(&mut self.context, &agent).await?);
+        }
+        Ok(previews)
     }
 
     /// One look at what there is to do.
@@ -129,7 +157,8 @@ impl Training {
         let (mut reports, mut failed) = (Vec::new(), None);
         for agent in agents {
             let shared = &self.context.shared;
-            if shared.trains_when_asked(&agent) {
+            // Else they wait until its owner is away.
+            if shared.config.mode_of(&agent) == Mode::Auto {
                 judging::judge_now(shared, &agent).await?;
             }
             match self.pass(&agent, true).await {
@@ -150,10 +179,8 @@ impl Training {
     /// Makes a step for an agent if one is due (or, when forced, if there is anything to train on). Samples that are
     /// at fault are set aside, and the rest trained: where that takes several steps, several.
     async fn pass(&mut self, agent: &AgentId, forced: bool) -> Result<Vec<StepReport>, TrainError> {
-        let Some((base, batch)) = NextBatch::new(&mut self.context, agent)
-            .made(forced)
-            .await?
-        else {
+        let next = NextBatch::new(&mut self.context, agent);
+        let Some((base, batch)) = next.made(forced).await? else {
             return Ok(Vec::new());
         };
         let mut reports = Vec::new();

@@ -13,8 +13,8 @@ impl Shared {
         Ok(self.schedule.window(now_ms(), last_main_ms))
     }
 
-    /// Whether learning that costs something (a judge model, an evolver) may begin for an agent: in mode `rl` at any
-    /// time, else while its owner is away. Training asks for more than this.
+    /// Whether learning that costs something (a judge model, an evolver, a step) may begin for an agent: in mode `rl` at any
+    /// time, else while its owner is away.
     pub(crate) async fn may_cost(&self, agent: &AgentId) -> Result<bool, LogError> {
         match self.config.mode_of(agent) {
             Mode::Rl => Ok(true),

@@ -324,7 +324,7 @@ fn decimal(value: f32) -> Value {
 }
 
 /// The beginning of a server's error message.
-fn told(body: &[u8]) -> String {
+pub(crate) fn told(body: &[u8]) -> String {
     let json: Option<Value> = serde_json::from_slice(body).ok();
     let message = json.as_ref().and_then(|json| {
         let error = &json["error"];

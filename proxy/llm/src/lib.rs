@@ -1,4 +1,5 @@
-//! A chat model, asked: one client for judge, evolver and teacher, over any OpenAI-compatible server.
+//! A chat model, asked: one client for judge, evolver and teacher, over any OpenAI-compatible server; and a reward
+//! function, which answers JSON with JSON.
 //!
 //! What is asked here is learning work: it has a deadline, it is retried where that can help, and it
 //! has a budget. The chat itself never goes through this crate.
@@ -8,6 +9,7 @@ mod budget;
 mod client;
 mod config;
 mod http;
+mod post;
 
 pub use self::{
     azure::is_azure,
@@ -15,4 +17,5 @@ pub use self::{
     client::{Answer, AskCounts, AskError, AskParams, ChatClient},
     config::{ConfigError, LlmConfig},
     http::{HttpError, http_client, loopback_client, tls_config},
+    post::{PostClient, PostError},
 };

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use crate::{
     error::LogError,
     jobs::Job,
-    keys,
+    keys, learning,
     log::TurnLog,
     read::turn_ids,
     record::{Record, Stored},
@@ -146,7 +146,7 @@ fn forget(txn: &mut Txn<'_>, agent: &AgentId, name: &SessionId) -> Result<u64, T
 }
 
 /// Masks the texts of a session; how many turns that concerns. They keep no token ids, which would tell
-/// the text, and get none.
+/// the text, and get none. Hints about its turns are masked as well: they may be its owner's words.
 fn mask_session(
     txn: &mut Txn<'_>,
     agent: &AgentId,
@@ -158,11 +158,20 @@ fn mask_session(
     };
     let (mut turns, mut gone) = (Vec::new(), BTreeSet::new());
     let (mut lines, mut others) = (Vec::new(), Vec::new());
+    let mut judged = Vec::new();
     let mut is_told = false;
     for id in (0..).map(|seq| keys::id(number, seq)) {
         let Some((stored, mut turn)) = Stored::get_read(txn, id)? else {
             break;
         };
+        let mut verdicts = learning::verdicts(txn, id)?;
+        let mut is_hint_told = false;
+        for verdict in &mut verdicts {
+            is_hint_told |= learning::mask_hints(verdict, &|text| mask(text));
+        }
+        if is_hint_told {
+            judged.push((id, verdicts));
+        }
         let mut mask = |line: &str| {
             let text = masked(txn, line, mask)?;
             if text.is_some() {
@@ -200,6 +209,9 @@ fn mask_session(
     for (id, turn, first, lines) in &turns {
         turn.put(txn, *id, *first, lines)?;
         values::remove(txn, Table::Tokens, &keys::turn(*id))?;
+    }
+    for (id, verdicts) in &judged {
+        values::put_json(txn, Table::Verdicts, &keys::turn(*id), verdicts)?;
     }
     txn.cache.take(number);
     Ok(turns.len() as u64)

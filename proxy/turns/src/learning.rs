@@ -32,17 +32,43 @@ impl TurnLog {
         self.write(move |txn| tokens::add(txn, id, &tokens)).await
     }
 
-    /// Gives a turn its verdict; false, and nothing changed, if it has one.
+    /// Gives a turn its verdict; false, and nothing changed, if it has one. One that was given at its session's end
+    /// gives way to one by what followed, and is kept as overruled.
     ///
     /// A captured turn is judged thereby; one that is spent or held out stays so.
     pub async fn judge(&self, id: TurnId, verdict: Verdict) -> Result<bool, LogError> {
-        self.write(move |txn| add(txn, id, verdict, false)).await
+        let judge = move |txn: &mut Txn<'_>| {
+            let before = verdicts(txn, id)?.pop();
+            let gives_way = |it: &Verdict| it.at_session_end && !verdict.at_session_end;
+            let is_free = before.as_ref().is_none_or(gives_way);
+            if is_free {
+                add(txn, id, verdict)?;
+            }
+            Ok(is_free)
+        };
+        self.write(judge).await
     }
 
     /// Gives a turn a verdict that overrules the one it has, which is kept; whether it had one.
     pub async fn overrule(&self, id: TurnId, verdict: Verdict) -> Result<bool, LogError> {
-        self.write(move |txn| Ok(!add(txn, id, verdict, true)?))
-            .await
+        self.write(move |txn| add(txn, id, verdict)).await
+    }
+
+    /// Makes a turn a judged one again that has a verdict and was spent for one of these reasons; false if it was
+    /// not.
+    pub async fn reopen(&self, id: TurnId, reasons: &[&str]) -> Result<bool, LogError> {
+        let reasons: Vec<String> = reasons.iter().map(|&it| it.to_owned()).collect();
+        let reopen = move |txn: &mut Txn<'_>| {
+            let (agent, state) = state::of_turn(txn, id)?;
+            let is_spent =
+                matches!(&state, TurnState::Spent { why } if reasons.iter().any(|it| it == why));
+            let reopens = is_spent && !verdicts(txn, id)?.is_empty();
+            if reopens {
+                state::advance(txn, &agent, id, (&state, &TurnState::Judged))?;
+            }
+            Ok(reopens)
+        };
+        self.write(reopen).await
     }
 
     /// Sets a captured or judged turn aside for good, saying why; false if it is neither.
@@ -77,41 +103,51 @@ pub(crate) fn verdicts(source: &impl Source, id: TurnId) -> Result<Vec<Verdict>,
 
 /// A verdict whose hints may be a person's words, as it is written.
 fn masked(txn: &Txn<'_>, mut verdict: Verdict) -> Verdict {
-    let votes = verdict.votes.iter_mut().map(|vote| &mut vote.hint);
-    for hint in votes.chain([&mut verdict.hint]).flatten() {
-        if let Some(masked) = txn.mask.text(hint) {
-            *hint = masked;
-        }
-    }
+    mask_hints(&mut verdict, &|text| txn.mask.text(text));
     verdict
 }
 
-/// Adds a verdict, unless there is one and this does not overrule it; whether it is the first.
-fn add(txn: &mut Txn<'_>, id: TurnId, verdict: Verdict, overrules: bool) -> Result<bool, TxnError> {
+/// Masks the texts of a verdict; whether there was something to mask.
+pub(crate) fn mask_hints(verdict: &mut Verdict, mask: &dyn Fn(&str) -> Option<String>) -> bool {
+    let votes = verdict.votes.iter_mut().map(|vote| &mut vote.hint);
+    let hints = votes.chain([&mut verdict.hint]).flatten();
+    let mut is_masked = false;
+    for hint in hints.chain(&mut verdict.judge_hints) {
+        if let Some(masked) = mask(hint) {
+            *hint = masked;
+            is_masked = true;
+        }
+    }
+    is_masked
+}
+
+/// Adds a verdict, which is in force from now on; whether there was one before.
+pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, verdict: Verdict) -> Result<bool, TxnError> {
     let (agent, state) = state::of_turn(txn, id)?;
     let mut verdicts = verdicts(txn, id)?;
-    let is_first = verdicts.is_empty();
-    if !is_first && !overrules {
-        return Ok(false);
-    }
-    let before = verdicts.last().map(|it| it.score);
-    lessons::judged(txn, (&agent, id), before, verdict.score)?;
+    let before = verdicts.last().map(|it| (it.score, it.at_session_end));
+    let was_score = before.map(|it| it.0);
+    lessons::judged(txn, (&agent, id), was_score, verdict.score)?;
     if let Some(turn) = Record::get(txn, id)? {
         txn.count_day(&agent, turn.meta.ended_ms, |it| {
-            if let Some(overruled) = verdicts.last() {
-                let n = it.with_score(overruled.score);
+            if let Some(overruled) = was_score {
+                let n = it.with_score(overruled);
                 *n = n.saturating_sub(1);
             }
             *it.with_score(verdict.score) += 1;
         })?;
     }
+    let at_session_end = verdict.at_session_end;
     verdicts.push(masked(txn, verdict));
     values::put_json(txn, Table::Verdicts, &keys::turn(id), &verdicts)?;
     if state == TurnState::Captured {
         state::advance(txn, &agent, id, (&state, &TurnState::Judged))?;
     }
-    if is_first {
-        txn.count(&agent, |funnel| funnel.judged += 1)?;
-    }
-    Ok(is_first)
+    let was_at_end = before.is_some_and(|it| it.1);
+    txn.count(&agent, |funnel| {
+        funnel.judged += u64::from(before.is_none());
+        let n = funnel.judged_at_session_end + u64::from(at_session_end);
+        funnel.judged_at_session_end = n.saturating_sub(u64::from(was_at_end));
+    })?;
+    Ok(before.is_some())
 }

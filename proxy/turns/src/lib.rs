@@ -19,6 +19,7 @@ mod export;
 mod folder;
 mod forget;
 mod health;
+mod import;
 mod jobs;
 mod journal;
 mod keys;
@@ -54,6 +55,7 @@ pub use self::{
     daily::{DailyCounts, DayStatistics, day_of},
     error::{ExportError, LogError, OpenError, TakeError},
     health::{LogHealth, MovedAside, OpenOutcome},
+    import::{ImportOutcome, ImportedTurn, MAX_IMPORT, MAX_IMPORT_BYTES},
     jobs::Done,
     lessons::{LessonCounts, WISH},
     log::TurnLog,

@@ -203,6 +203,11 @@ impl TurnLog {
         answered.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
+    /// Keys of turns.
+    pub(crate) fn next_key(&self) -> &AtomicU64 {
+        &self.inner.next_key
+    }
+
     pub(crate) async fn send(&self, job: Job) -> Result<(), LogError> {
         self.inner.queue.send(job).await.map_err(|_| self.gone())
     }

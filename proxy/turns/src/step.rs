@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use metaclaw_chat::{AgentId, TurnId, now_ms};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{
     error::{LogError, TakeError},
@@ -66,6 +67,25 @@ pub enum StepOutcome {
         adapter: String,
         /// The checkpoint's name.
         checkpoint: String,
+        /// What the tests before it served came to, where it was tested.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gate: Option<Value>,
+    },
+    /// There is a checkpoint of it, and nothing goes on from there: its adapter failed a test and never serves. Its turns are free
+    /// again.
+    Declined {
+        /// The adapter's name.
+        adapter: String,
+        /// The checkpoint's name.
+        checkpoint: String,
+        /// What failed, in words.
+        why: String,
+        /// What all the tests came to.
+        gate: Value,
+        /// When, in Unix milliseconds.
+        at_ms: u64,
+        /// How many verdicts its agent had got by then.
+        n_judged: u64,
     },
     /// There is none: its turns are free again.
     Released {

@@ -3,6 +3,7 @@
 mod append;
 mod continuing;
 mod forgetting;
+mod importing;
 mod kill;
 mod kit;
 mod learning;

@@ -84,7 +84,7 @@ pub(crate) fn has(source: &impl Source, id: TurnId) -> Result<bool, StoreError> 
     Ok(source.get(Table::Tokens, &keys::turn(id))?.is_some())
 }
 
-fn check(id: TurnId, tokens: &Tokens) -> Result<(), LogError> {
+pub(crate) fn check(id: TurnId, tokens: &Tokens) -> Result<(), LogError> {
     let (n_ids, n_logprobs) = (tokens.ids.len(), tokens.logprobs.len());
     let n_sampling = tokens.sampling_logprobs.len();
     if n_ids != n_logprobs || n_sampling != 0 && n_ids != n_sampling {

@@ -85,6 +85,9 @@ pub struct Served {
     /// The line that was added to the owner's messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_line: Option<String>,
+    /// The file that it was imported from; none of a turn that was had here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub imported: Option<String>,
 }
 
 /// What is known of a turn beside its texts: the same on its way into the log and read back.

@@ -87,6 +87,9 @@ pub struct Funnel {
     pub with_ids: u64,
     /// Those with a verdict.
     pub judged: u64,
+    /// Of those, the ones whose verdict in force was given at their session's end, by request and reply alone.
+    #[serde(skip_serializing_if = "is_none")]
+    pub judged_at_session_end: u64,
     /// Those in an open step.
     pub taken: u64,
     /// Those in a finished step.
@@ -99,6 +102,12 @@ pub struct Funnel {
     pub forgotten: u64,
 }
 
+/// The counts are written with every turn: what is seldom is not.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+fn is_none(n: &u64) -> bool {
+    *n == 0
+}
+
 // === impl Funnel ===
 
 impl Funnel {
@@ -109,6 +118,7 @@ impl Funnel {
         self.complete += other.complete;
         self.with_ids += other.with_ids;
         self.judged += other.judged;
+        self.judged_at_session_end += other.judged_at_session_end;
         self.taken += other.taken;
         self.trained += other.trained;
         self.held_out += other.held_out;

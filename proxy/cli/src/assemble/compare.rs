@@ -11,30 +11,38 @@ use crate::{
 /// The policy model where there is one, else the model of `llm.*`.
 pub(super) fn comparer(plan: &Plan, training: &TrainingSide) -> Result<Comparer, HttpError> {
     let llm = &plan.loaded.config.llm;
-    let policy = |url: Option<String>, key: Option<String>| {
-        Whom::Policy(PolicyAddress {
-            url,
-            trainer: training.state.clone(),
-            key,
-        })
-    };
-    let whom = match (&plan.policy, &llm.api_base, &llm.model_id) {
-        (Policy::Local { .. }, ..) => policy(None, training.key.clone()),
-        (Policy::Remote { url, key }, ..) => {
-            let key = key.as_ref().map(|key| key.expose().to_owned());
-            policy(Some(url.clone()), key)
-        }
-        (Policy::None, Some(url), Some(model)) => Whom::Llm(LlmConfig {
+    let whom = match (policy_address(plan, training), &llm.api_base, &llm.model_id) {
+        (Some(address), ..) => Whom::Policy(address),
+        (None, Some(url), Some(model)) => Whom::Llm(LlmConfig {
             url: url.clone(),
             model: model.clone(),
             key: llm.api_key.clone(),
             ..LlmConfig::default()
         }),
-        (Policy::None, ..) => Whom::Nobody,
+        (None, ..) => Whom::Nobody,
     };
-    let http = match plan.policy {
-        Policy::Local { .. } => loopback_client()?,
-        Policy::Remote { .. } | Policy::None => http_client(&plan.roots)?,
-    };
+    let http = policy_client(plan)?;
     Ok(Comparer { http, whom })
+}
+
+/// Where the policy model is; none where there is none.
+pub(super) fn policy_address(plan: &Plan, training: &TrainingSide) -> Option<PolicyAddress> {
+    let (url, key) = match &plan.policy {
+        Policy::Local { .. } => (None, training.key.clone()),
+        Policy::Remote { url, key } => {
+            let key = key.as_ref().map(|key| key.expose().to_owned());
+            (Some(url.clone()), key)
+        }
+        Policy::None => return None,
+    };
+    let trainer = training.state.clone();
+    Some(PolicyAddress { url, trainer, key })
+}
+
+/// What it is asked by.
+pub(super) fn policy_client(plan: &Plan) -> Result<reqwest::Client, HttpError> {
+    match plan.policy {
+        Policy::Local { .. } => loopback_client(),
+        Policy::Remote { .. } | Policy::None => http_client(&plan.roots),
+    }
 }

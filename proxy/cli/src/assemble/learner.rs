@@ -3,23 +3,34 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use futures_util::future::BoxFuture;
 use metaclaw_chat::{Secret, Span};
 use metaclaw_gateway::{LLM, Privacy, Serving};
-use metaclaw_learner::{Evolver, Judge, JudgeKind, Learner, LearnerConfig, Parts};
-use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client, is_azure};
+use metaclaw_learner::{
+    Ask, Evolver, Judge, JudgeKind, Learner, LearnerConfig, Parts, Post, PostFailed, Recorder,
+    RewardFunction,
+};
+use metaclaw_llm::{
+    AskParams, ChatClient, LlmConfig, PostClient, http_client, is_azure, loopback_client,
+};
 use metaclaw_reward::Rules;
 use metaclaw_schedule::Schedule;
 use metaclaw_skills::Library;
 use metaclaw_trainer_api::{AdapterName, TrainingBackend};
 use metaclaw_turns::TurnLog;
+use serde_json::Value;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
+    base_model::BaseModel,
+    compare::policy_client,
     plan::Plan,
     purse::{Model, Purse},
 };
 use crate::{
+    address::is_here,
     banner::JudgedWith,
+    compare::PolicyAddress,
     config::{Config, ModelAddress},
 };
 
@@ -37,18 +48,49 @@ pub(super) struct Address<'a> {
     api_version: Option<&'a str>,
 }
 
-/// The judge, what the banner says of it, and the model whose questions are counted.
+/// The judge, what the banner says of it, and the model whose questions are counted. `policy` is where the policy model
+/// is, if there is one.
 pub(super) fn judge(
     plan: &Plan,
     config: &LearnerConfig,
     purse: &Arc<Purse>,
+    policy: Option<PolicyAddress>,
 ) -> anyhow::Result<(Judge, JudgedWith, Option<ChatClient>)> {
     let rules = Rules::compile(&config.judge.rules)?;
     let n_rules = config.judge.rules.len();
     let all = &plan.loaded.config;
+    let params = AskParams {
+        temperature: Some(TEMPERATURE),
+        max_tokens: Some(MAX_TOKENS),
+    };
+    let by_model = |model: Arc<dyn Ask>, is_base| Judge::Model {
+        rules: rules.clone(),
+        model,
+        votes: config.judge.votes,
+        policy: config.judge.policy,
+        is_base,
+    };
     let address = address(&all.judge, all);
     let asked = match (config.judge.kind, address) {
         (Some(JudgeKind::Off), _) => return Ok((Judge::nobody(), JudgedWith::Nobody, None)),
+        (Some(JudgeKind::Http), _) => {
+            let url = all.judge.url.clone();
+            let url = url.context("judge.kind http needs judge.url: where your reward function is asked, as in http://127.0.0.1:8900/score (docs/judging.md)")?;
+            let function = Function::new(plan, &url, config.judge.timeout).context("judge.url")?;
+            let function = Arc::new(RewardFunction::new(Arc::new(function)));
+            let judge = Judge::Function { rules, function };
+            return Ok((judge, JudgedWith::Function { url }, None));
+        }
+        (Some(JudgeKind::Base), _) => {
+            let address = policy.context("judge.kind base needs a policy model to ask without its adapter: set trainer.model, or rl.remote_url")?;
+            let base = BaseModel {
+                http: policy_client(plan)?,
+                address,
+                params,
+                timeout: config.judge.timeout,
+            };
+            return Ok((by_model(Arc::new(base), true), JudgedWith::Base, None));
+        }
         (Some(JudgeKind::Rules), _) | (None, None) => None,
         (Some(JudgeKind::Llm), None) => anyhow::bail!(
             "judge.kind llm needs a model to ask: set judge.url and judge.model, or llm.api_base, llm.model_id and llm.api_key"
@@ -59,25 +101,47 @@ pub(super) fn judge(
         return Ok((Judge::Rules(rules), JudgedWith::Rules(n_rules), None));
     };
     let client = asked.client(plan, config.judge.timeout).context("judge")?;
-    let params = AskParams {
-        temperature: Some(TEMPERATURE),
-        max_tokens: Some(MAX_TOKENS),
-    };
     let model = Model {
         client: client.clone(),
         params,
         purse: Arc::clone(purse),
     };
-    let judge = Judge::Model {
-        rules,
-        model: Arc::new(model),
-        votes: config.judge.votes,
-    };
+    let judge = by_model(Arc::new(model), false);
     let told = JudgedWith::Model {
         model: asked.model.to_owned(),
         url: asked.url.to_owned(),
     };
     Ok((judge, told, Some(client)))
+}
+
+/// The owner's reward function, asked.
+#[derive(Debug)]
+struct Function(PostClient);
+
+// === impl Function ===
+
+impl Function {
+    fn new(plan: &Plan, url: &str, timeout: Span) -> anyhow::Result<Self> {
+        // No proxy stands before what runs beside us.
+        let http = if url.starts_with("http://") && is_here(url) {
+            loopback_client()?
+        } else {
+            http_client(&plan.roots)?
+        };
+        let key = plan.loaded.config.judge.key.as_ref();
+        Ok(Self(PostClient::new(http, url, key, timeout)?))
+    }
+}
+
+impl Post for Function {
+    fn post<'a>(&'a self, body: &'a Value) -> BoxFuture<'a, Result<String, PostFailed>> {
+        Box::pin(async move {
+            self.0.post(body).await.map_err(|error| PostFailed {
+                was_asked: error.was_asked(),
+                why: error.to_string(),
+            })
+        })
+    }
 }
 
 /// Where to ask; none where there is no model, or only callers have its key.
@@ -127,11 +191,18 @@ impl Address<'_> {
     }
 }
 
+/// Where the numbers of steps are written.
+pub(super) fn recorder(plan: &Plan) -> Recorder {
+    let rl = &plan.loaded.config.rl;
+    let dir = rl.log_dir.clone();
+    Recorder::new(dir.unwrap_or_else(|| plan.home.learning()), &rl.report_to)
+}
+
 /// Starts the loop behind the chat; the adapters that the log names serve when it returns.
 pub(super) async fn start(
     (config, schedule): (LearnerConfig, Schedule),
     (judge, library, evolver): (Judge, Option<Library>, Option<(Library, Evolver)>),
-    log: &TurnLog,
+    (log, recorder): (&TurnLog, Recorder),
     backend: Option<Arc<dyn TrainingBackend>>,
     (serving, privacy): (&Arc<Serving>, &Arc<Privacy>),
     (tasks, ending): (&TaskTracker, &CancellationToken),
@@ -146,6 +217,7 @@ pub(super) async fn start(
         schedule,
         library,
         evolver,
+        recorder,
         on_swap: Arc::new(move |agent, adapter| {
             serving.set(agent, adapter.map(AdapterName::as_str));
         }),

@@ -2,57 +2,122 @@
 
 use std::{collections::BTreeMap, sync::Weak};
 
-use metaclaw_gateway::{Series, SeriesKind};
-use metaclaw_learner::LearnerCounts;
+use metaclaw_gateway::{Series, SeriesValue};
+use metaclaw_learner::{LearnerCounts, StepReport};
 use metaclaw_llm::{AskCounts, ChatClient};
 use metaclaw_skills::{LessonState, Library};
 
 use crate::app::{App, LateApp};
 
 /// A metric: its name, what it says, and what may become of it.
-type Metric = (&'static str, &'static str, SeriesKind);
+type Metric = (&'static str, &'static str, Kind);
 type Label = (&'static str, &'static str);
+type Kind = fn(u64) -> SeriesValue;
+
+/// Agents that have series of their own.
+const MAX_AGENTS: usize = 64;
 
 const VERDICTS: Metric = (
     "verdicts",
     "Verdicts that rules and the judge's model have given",
-    SeriesKind::Counter,
+    SeriesValue::Counter,
 );
 const JUDGE_REQUESTS: Metric = (
     "judge_requests",
     "Requests to the judge's model, each attempt of each vote",
-    SeriesKind::Counter,
+    SeriesValue::Counter,
 );
 const JUDGE_FAILURES: Metric = (
     "judge_failures",
     "Requests to the judge's model that brought no answer",
-    SeriesKind::Counter,
+    SeriesValue::Counter,
 );
 const JUDGE_TOKENS: Metric = (
     "judge_tokens",
     "Tokens that the judge's model was asked and has answered",
-    SeriesKind::Counter,
+    SeriesValue::Counter,
 );
 const JUDGE_QUEUE: Metric = (
     "judge_queue_turns",
     "Turns that wait for a verdict",
-    SeriesKind::Gauge,
+    SeriesValue::Gauge,
 );
 const SAMPLES: Metric = (
     "training_queue_samples",
     "Samples that wait for a batch",
-    SeriesKind::Gauge,
+    SeriesValue::Gauge,
 );
 const STEPS: Metric = (
     "training_steps",
     "Training steps by what came of them",
-    SeriesKind::Counter,
+    SeriesValue::Counter,
 );
 const LESSONS: Metric = (
     "lessons",
     "Lessons of all agents by what became of them",
-    SeriesKind::Gauge,
+    SeriesValue::Gauge,
 );
+
+const TRAINED_SAMPLES: Metric = (
+    "trained_samples",
+    "Samples that steps were made of",
+    SeriesValue::Counter,
+);
+const TRAINED_TURNS: Metric = (
+    "trained_turns",
+    "Turns that steps took",
+    SeriesValue::Counter,
+);
+const TRAINED_TOKENS: Metric = (
+    "trained_tokens",
+    "Ids that the model read in steps",
+    SeriesValue::Counter,
+);
+const SKIPPED_STEPS: Metric = (
+    "skipped_training_steps",
+    "Steps whose gradient was out of line and was dropped",
+    SeriesValue::Counter,
+);
+
+/// A number of an agent's last step: its metric's name, what it says, and where it stands.
+type StepMetric = (&'static str, &'static str, fn(&StepReport) -> f64);
+const LAST_STEP: [StepMetric; 7] = [
+    (
+        "policy_version",
+        "Optimiser steps behind an agent's newest weights",
+        |step| step.step as f64,
+    ),
+    (
+        "training_step_loss",
+        "Loss of an agent's last step",
+        |step| step.numbers.loss,
+    ),
+    (
+        "training_step_reward",
+        "Mean score of the turns of an agent's last step",
+        |step| step.batch.reward.mean,
+    ),
+    (
+        "training_step_advantage",
+        "Mean advantage in an agent's last step",
+        |step| step.batch.advantage.mean,
+    ),
+    (
+        "training_step_grad_norm",
+        "Gradient norm of an agent's last step, before clipping",
+        |step| step.numbers.grad_norm,
+    ),
+    (
+        "training_step_learning_rate",
+        "Learning rate of an agent's last step",
+        |step| step.numbers.learning_rate,
+    ),
+    (
+        "training_step_seconds",
+        "From taking its turns to serving its adapter, of an agent's last step",
+        |step| step.seconds,
+    ),
+];
 
 /// All of them. The journal of lessons is a file.
 pub(super) fn series(app: &LateApp) -> Vec<Series> {
@@ -67,8 +132,24 @@ pub(super) fn series(app: &LateApp) -> Vec<Series> {
     } = &*app;
     let asked = judge.as_ref().map(ChatClient::counts);
     let mut series = of_learner(&learner.counts(), &asked.unwrap_or_default());
+    series.extend(of_steps(&learner.last_steps()));
     series.extend(of_lessons(library));
     series
+}
+
+/// What each agent's last step was like.
+fn of_steps(steps: &[StepReport]) -> Vec<Series> {
+    let steps = &steps[..steps.len().min(MAX_AGENTS)];
+    let of = |(name, help, read): StepMetric| {
+        let series = move |step: &StepReport| Series {
+            name,
+            help,
+            label: Some(("agent", step.agent.to_string().into())),
+            value: SeriesValue::Measure(read(step)),
+        };
+        steps.iter().map(series)
+    };
+    LAST_STEP.into_iter().flat_map(of).collect()
 }
 
 fn of_learner(counts: &LearnerCounts, asked: &AskCounts) -> Vec<Series> {
@@ -98,6 +179,10 @@ fn of_learner(counts: &LearnerCounts, asked: &AskCounts) -> Vec<Series> {
         ),
         one(STEPS, Some(("outcome", "trained")), counts.n_steps),
         one(STEPS, Some(("outcome", "refused")), counts.n_refused),
+        one(SKIPPED_STEPS, None, counts.n_skipped),
+        one(TRAINED_SAMPLES, None, counts.n_trained_samples),
+        one(TRAINED_TURNS, None, counts.n_trained_turns),
+        one(TRAINED_TOKENS, None, counts.n_trained_tokens),
     ]
 }
 
@@ -138,9 +223,8 @@ fn one((name, help, kind): Metric, label: Option<Label>, value: u64) -> Series {
     Series {
         name,
         help,
-        kind,
-        label,
-        value,
+        label: label.map(|(name, value)| (name, value.into())),
+        value: kind(value),
     }
 }
 
@@ -148,6 +232,7 @@ fn one((name, help, kind): Metric, label: Option<Label>, value: u64) -> Series {
 mod tests {
     use std::collections::BTreeSet;
 
+    use metaclaw_learner::{BatchStats, Numbers};
     use metaclaw_skills::{SkillsConfig, WishesConfig};
 
     use super::*;
@@ -159,19 +244,56 @@ mod tests {
         (dir, library)
     }
 
+    fn step() -> StepReport {
+        StepReport {
+            serves: true,
+            gate: None,
+            agent: "main".parse().unwrap(),
+            lineage: "0badcafe".to_owned(),
+            n: 1,
+            step: 9,
+            adapter: "main-0badcafe-000001".to_owned(),
+            n_redo: 0,
+            n_binary_rl: 4,
+            n_turns: 4,
+            mean_reward: 0.5,
+            success_rate: 0.75,
+            numbers: Numbers {
+                learning_rate: 5e-4,
+                ..Numbers::default()
+            },
+            batch: BatchStats::default(),
+            seconds: 1.5,
+            ended_ms: 0,
+        }
+    }
+
+    #[test]
+    fn the_numbers_of_the_last_step_are_told_by_agent_and_agents_are_bounded() {
+        let series = of_steps(&vec![step(); 100]);
+        assert_eq!(series.len(), LAST_STEP.len() * MAX_AGENTS);
+        let found = |name: &str| series.iter().find(|it| it.name == name).unwrap();
+        let rate = found("training_step_learning_rate");
+        assert_eq!(rate.value, SeriesValue::Measure(5e-4));
+        assert_eq!(rate.label, Some(("agent", "main".into())));
+        assert_eq!(found("policy_version").value, SeriesValue::Measure(9.0));
+    }
+
     #[test]
     fn everything_that_is_documented_is_there_and_nothing_else() {
         let (_dir, library) = library();
         let counts = (LearnerCounts::default(), AskCounts::default());
         let mut series = of_learner(&counts.0, &counts.1);
+        series.extend(of_steps(&[step()]));
         series.extend(of_lessons(&library));
         let shown = series.iter().map(|it| {
-            let (end, kind) = match it.kind {
-                SeriesKind::Counter => ("_total", "counter"),
-                SeriesKind::Gauge => ("", "gauge"),
+            let (end, kind) = match it.value {
+                SeriesValue::Counter(_) => ("_total", "counter"),
+                SeriesValue::Gauge(_) | SeriesValue::Measure(_) => ("", "gauge"),
             };
             let label = it
                 .label
+                .as_ref()
                 .map_or_else(String::new, |(name, _)| format!("`{name}`"));
             format!("`metaclaw_{}{end}` | {kind} | {label}", it.name)
         });
@@ -210,6 +332,7 @@ mod tests {
             ("undone", 1),
             ("forgotten", 0),
         ];
+        let expected = expected.map(|(state, n)| (state.into(), SeriesValue::Gauge(n)));
         assert_eq!(counts, expected);
     }
 }

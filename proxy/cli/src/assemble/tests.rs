@@ -5,6 +5,7 @@ use std::path::Path;
 use metaclaw_chat::Message;
 use metaclaw_learner::{Ask, Evolver, Judge};
 use metaclaw_llm::BudgetConfig;
+use metaclaw_reward::Policy::OpenclawRl;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
@@ -48,7 +49,10 @@ fn judge(text: &str) -> anyhow::Result<(Judge, JudgedWith)> {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan(dir.path(), text);
     let settings: LearnerConfig = plan.loaded.room().unwrap();
-    let (judge, with, _) = learner::judge(&plan, &settings, &purse(&plan))?;
+    let serving = Serving::new(|_: &str| ());
+    let training = TrainingSide::new(&plan, &serving)?;
+    let policy = compare::policy_address(&plan, &training);
+    let (judge, with, _) = learner::judge(&plan, &settings, &purse(&plan), policy)?;
     Ok((judge, with))
 }
 
@@ -72,9 +76,31 @@ fn judge_kind_says_who_judges() {
     assert_eq!(judge("").unwrap().1, JudgedWith::Rules(0));
     let error = judge("judge: {kind: llm}\n").unwrap_err().to_string();
     assert!(error.contains("needs a model to ask"), "{error}");
+    let function = "judge: {kind: http, url: 'http://127.0.0.1:9/score'}\n";
+    let url = "http://127.0.0.1:9/score".to_owned();
+    assert_eq!(with(function).unwrap(), JudgedWith::Function { url });
+    let error = with("judge: {kind: http}\n").unwrap_err().to_string();
+    assert!(error.contains("needs judge.url"), "{error}");
+    let remote =
+        "rl: {remote_url: 'http://127.0.0.1:9'}\njudge: {kind: base, policy: openclaw_rl}\n";
+    let (base, told) = judge(remote).unwrap();
+    assert_eq!(told, JudgedWith::Base);
+    assert!(
+        matches!(
+            base,
+            Judge::Model {
+                policy: OpenclawRl,
+                is_base: true,
+                ..
+            }
+        ),
+        "{base:?}"
+    );
+    let error = with("judge: {kind: base}\n").unwrap_err().to_string();
+    assert!(error.contains("needs a policy model"), "{error}");
     let votes = |text: &str| match judge(&format!("{LLM}{text}")).unwrap().0 {
         Judge::Model { votes, .. } => votes,
-        Judge::Rules(_) => 0,
+        Judge::Rules(_) | Judge::Function { .. } => 0,
     };
     assert_eq!((votes(""), votes("judge: {votes: 5}\n")), (3, 5));
 }

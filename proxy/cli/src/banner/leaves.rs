@@ -22,6 +22,10 @@ pub(crate) enum JudgedWith {
     },
     /// Configured rules; `n` of them.
     Rules(usize),
+    /// A reward function of the owner's, at an address.
+    Function { url: String },
+    /// The policy model without its adapter, wherever that is.
+    Base,
     /// A model at an address.
     Model {
         model: String,
@@ -51,6 +55,11 @@ pub(super) fn leaves(
         JudgedWith::Rules(0) => "nowhere (no rules, no model: nothing is judged)".to_owned(),
         JudgedWith::Rules(n) => format!("nowhere ({n} rules)"),
         JudgedWith::Model { model, url } => format!("{} ({model})", elsewhere(url)),
+        JudgedWith::Function { url } => format!("{} (your reward function)", elsewhere(url)),
+        JudgedWith::Base => match policy {
+            Policy::Remote { url, .. } => format!("{} (the base model)", elsewhere(url)),
+            Policy::None | Policy::Local { .. } => "nowhere (the base model)".to_owned(),
+        },
     };
     let training = match policy {
         _ if !keeps_turns => "nowhere".to_owned(),

@@ -7,7 +7,7 @@ fn config(text: &str) -> Config {
 }
 
 fn text(config: &Config, policy: &Policy, judge: &JudgedWith, inert: &[InertUse]) -> String {
-    let about = About::new(config, policy, judge, "redo+binary_rl");
+    let about = About::new(config, policy, judge, &LearnerConfig::default());
     let banner = Banner {
         proxy: config.proxy.address(),
         keyed: config.proxy.api_key.is_some(),
@@ -32,7 +32,7 @@ fn a_laptop_keeps_everything() {
       base URL  http://127.0.0.1:30000/v1
       settings  config.yaml (mode rl)
       serves    demo.gguf on the local trainer
-      learns    weights by redo+binary_rl, whenever a batch is ready (an experiment: nothing tests yet what serves); wishes from what you say, and skills that you write or accept, from the next session on
+      learns    weights by redo+binary_rl, whenever a batch is ready, and they serve once they pass the gate; wishes from what you say, and skills that you write or accept, from the next session on
       leaves    chat -> nowhere, judge -> nowhere (2 rules), training -> nowhere
       try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"messages":[{"role":"user","content":"What is the capital of France?"}]}'
     "#);
@@ -90,14 +90,24 @@ fn every_upstream_is_named_that_a_chat_may_go_to() {
     let config = config(
         "llm: {api_base: 'https://a.example/v1'}\nupstreams: {b: {url: 'https://b.example'}, c: {url: 'http://127.0.0.1:9'}, unasked: {url: 'https://d.example'}}\nrouting: {order: [llm, b, c]}\n",
     );
-    let about = About::new(&config, &Policy::None, &JudgedWith::Rules(1), "redo");
+    let about = About::new(
+        &config,
+        &Policy::None,
+        &JudgedWith::Rules(1),
+        &LearnerConfig::default(),
+    );
     insta::assert_snapshot!(about.leaves, @"chat -> a.example, and b.example (upstream b), then nowhere (127.0.0.1:9 is this machine) (upstream c) where that cannot answer, judge -> nowhere (1 rules), training -> nowhere");
 }
 
 #[test]
 fn an_upstream_of_ones_own_name_serves() {
     let config = config("upstreams: {b: {url: 'https://b.example/v1'}}\nrouting: {order: [b]}\n");
-    let about = About::new(&config, &Policy::None, &JudgedWith::Rules(0), "redo");
+    let about = About::new(
+        &config,
+        &Policy::None,
+        &JudgedWith::Rules(0),
+        &LearnerConfig::default(),
+    );
     assert_eq!(about.serves, "b at b.example");
 }
 
@@ -143,7 +153,7 @@ fn leaves(text: &str, trainer: Option<&str>, judge: &JudgedWith) -> String {
             key: None,
         },
     };
-    About::new(&config(&allowed), &policy, judge, "redo").leaves
+    About::new(&config(&allowed), &policy, judge, &LearnerConfig::default()).leaves
 }
 
 #[test]
@@ -232,7 +242,14 @@ fn nothing_leaves_to_train_on_before_it_is_allowed_or_where_nothing_is_kept() {
         url: "https://train.example".to_owned(),
         key: None,
     };
-    let about = |text: &str| About::new(&config(text), &policy, &JudgedWith::Rules(1), "redo");
+    let about = |text: &str| {
+        About::new(
+            &config(text),
+            &policy,
+            &JudgedWith::Rules(1),
+            &LearnerConfig::default(),
+        )
+    };
     let asked = about("privacy: {cloud_training_ok: false}\n");
     insta::assert_snapshot!(asked.leaves, @"chat -> train.example, judge -> nowhere (1 rules), training -> nowhere (privacy.cloud_training_ok is not true)");
     assert!(
@@ -251,7 +268,12 @@ fn auto_trains_only_when_asked_and_calendars_are_named_by_host() {
         model: "/models/demo.gguf".into(),
     };
     let config = config("mode: auto\n");
-    let about = About::new(&config, &policy, &JudgedWith::Rules(0), "redo");
+    let about = About::new(
+        &config,
+        &policy,
+        &JudgedWith::Rules(0),
+        &LearnerConfig::default(),
+    );
     assert!(
         about
             .learns
@@ -268,4 +290,33 @@ fn auto_trains_only_when_asked_and_calendars_are_named_by_host() {
         leaves.ends_with("training -> nowhere, calendar <- calendar.example"),
         "{leaves}"
     );
+}
+
+#[test]
+fn with_the_gate_off_it_is_said_that_nothing_is_tested() {
+    let policy = Policy::Local {
+        model: "/models/demo.gguf".into(),
+    };
+    let mut training = LearnerConfig::default();
+    let learns = |mode: &str, training: &LearnerConfig| {
+        let config = config(&format!("mode: {mode}\n"));
+        About::new(&config, &policy, &JudgedWith::Unused, training).learns
+    };
+    let tested = "and they serve once they pass the gate";
+    for (mode, when) in [
+        ("rl", "whenever a batch is ready"),
+        ("auto", "while you are away"),
+    ] {
+        let told = learns(mode, &training);
+        assert!(told.contains(when) && told.contains(tested), "{told}");
+    }
+    training.gate.enabled = false;
+    for mode in ["rl", "auto"] {
+        let told = learns(mode, &training);
+        assert!(
+            told.contains("NOTHING TESTS THEM before they serve (gate.enabled is false)"),
+            "{told}"
+        );
+    }
+    assert!(learns("auto", &training).contains("only when asked"));
 }

@@ -153,6 +153,14 @@ impl TurnSource {
         }
     }
 
+    /// What a training step would use of a turn: only the running process knows.
+    pub(super) async fn preview(&self, id: TurnId) -> anyhow::Result<Option<serde_json::Value>> {
+        match self {
+            Self::Running(client) => Ok(client.ask("turn_preview", &id).await?),
+            Self::Files { .. } => Ok(None),
+        }
+    }
+
     /// All of them, as JSON lines.
     pub(super) async fn export(&self, to: &mut impl Write) -> anyhow::Result<()> {
         match self {

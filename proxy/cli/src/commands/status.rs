@@ -99,7 +99,7 @@ fn text(status: &Value, now_ms: u64) -> String {
         lines.push(format!("         {n} not used: {why}"));
     }
     lines.extend(log(&status["log"]));
-    lines.extend(learner(&status["learner"]));
+    lines.extend(learner(&status["learner"], now_ms));
     lines.extend(spend(&status["spend"]).map(|it| format!("today:   {it}")));
     lines.extend(review(status).map(|it| format!("review:  {it}")));
     if let Some(n) = status["dropped_lines"].as_u64().filter(|n| *n > 0) {
@@ -171,12 +171,16 @@ fn funnel(funnel: &Value, weights: bool) -> String {
     let counts: Vec<String> = stages.iter().map(count).collect();
     let (first, rest) = (&counts[0], &counts[1..]);
     let first = first.trim_start_matches("turns ");
+    let at_end = funnel["judged_at_session_end"].as_u64();
+    let at_end = at_end.filter(|n| *n > 0);
+    let at_end = at_end.map(|n| format!("; of the judged {n} at their session's end"));
     let open = funnel["taken"].as_u64().filter(|n| *n > 0);
     let open = open.map(|n| format!(" (+ {n} in an open step)"));
     format!(
-        "turns:   {first} -> {}{}",
+        "turns:   {first} -> {}{}{}",
         rest.join(" -> "),
-        open.unwrap_or_default()
+        open.unwrap_or_default(),
+        at_end.unwrap_or_default()
     )
 }
 
@@ -222,15 +226,17 @@ pub(super) fn spend(spend: &Value) -> Option<String> {
 }
 
 /// What the learner does, and how each agent's weights are.
-fn learner(learner: &Value) -> Vec<String> {
+fn learner(learner: &Value, now_ms: u64) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(phase) = learner["phase"]["is"].as_str() {
         let waiting = &learner["judging"]["waiting"];
         let doing = match phase {
             "off" => "no weights are trained".to_owned(),
             "awaiting_request" => {
-                "a batch is ready: `metaclaw train-step` trains it (mode auto trains none by itself before a gate stands)".to_owned()
+                "a batch is ready: `metaclaw train-step` trains it (gate.enabled is false, so that mode auto trains none by itself)".to_owned()
             }
+            "awaiting_window" => "a batch is ready, and waits until you are away".to_owned(),
+            "resting" => format!("rests: {}", said(&learner["phase"]["why"])),
             other => other.replace('_', " "),
         };
         lines.push(format!(
@@ -267,6 +273,7 @@ fn learner(learner: &Value) -> Vec<String> {
         for (why, n) in agent["not_taught"].as_object().into_iter().flatten() {
             lines.push(format!("         {n} not taught: {why}"));
         }
+        lines.extend(declined(&agent["declined"], now_ms));
         if agent["began_anew"].is_object() {
             let why = said(&agent["began_anew"]["why"]);
             lines.push(format!("         its weights began anew: {why}"));
@@ -281,6 +288,29 @@ fn again(step: &Value) -> String {
         0 => String::new(),
         n => format!(" (of {} redo samples {n} again)", step["n_redo"]),
     }
+}
+
+/// What the gate declined since an adapter last passed.
+fn declined(declined: &Value, now_ms: u64) -> Vec<String> {
+    if !declined.is_object() {
+        return Vec::new();
+    }
+    let in_a_row = match declined["in_a_row"].as_u64() {
+        Some(n) if n > 1 => format!(", {n} in a row"),
+        Some(_) | None => String::new(),
+    };
+    let mut lines = vec![format!(
+        "         declined: {}{in_a_row}: {}",
+        said(&declined["adapter"]),
+        said(&declined["why"])
+    )];
+    if let Some(until_ms) = declined["rests_until_ms"].as_u64() {
+        let rest = Span::secs(until_ms.saturating_sub(now_ms) / 1_000);
+        lines.push(format!(
+            "         it rests for {rest}, or until 8 turns more are judged; its wishes are kept by their lines"
+        ));
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -354,7 +384,7 @@ mod tests {
             "dropped_lines": 3, "pid": 7, "proxy": "127.0.0.1:30000", "since_ms": 1_000,
             "about": {"mode": "rl", "serves": "demo", "learns": "weights", "leaves": "nothing"},
             "trainer": {"is": "ready", "address": "127.0.0.1:1", "pid": 8},
-            "funnel": {"turns": 5, "main": 5, "complete": 4, "with_ids": 4, "judged": 3, "trained": 0, "taken": 2, "spent": {"unclear": 1}},
+            "funnel": {"turns": 5, "main": 5, "complete": 4, "with_ids": 4, "judged": 3, "judged_at_session_end": 1, "trained": 0, "taken": 2, "spent": {"unclear": 1}},
             "log": {"broken": null, "moved_aside": "/h/turns/damaged-1", "n_lost": 0},
             "spend": {"day": 1, "chat": 9000, "learning": 300, "n_answered": 2, "n_failed": 1, "limit": 50000},
             "waiting": {"skills": 2, "wishes": {"main": 1}},
@@ -373,7 +403,7 @@ mod tests {
         learns:  weights
         leaves:  nothing
         trainer: ready at 127.0.0.1:1 (PID=8)
-        turns:   5 -> main 5 -> complete 4 -> with ids 4 -> judged 3 -> trained 0 (+ 2 in an open step)
+        turns:   5 -> main 5 -> complete 4 -> with ids 4 -> judged 3 -> trained 0 (+ 2 in an open step); of the judged 1 at their session's end
                  1 not used: unclear
         log:     it was damaged, or of an older format, and lies in /h/turns/damaged-1 now; an empty one began
         learner: collecting; turns that wait for a verdict: 1

@@ -1,6 +1,6 @@
 //! `metaclaw turns`: what is in the log.
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
 use metaclaw_chat::{AgentId, SessionId, TurnId, now_ms};
@@ -11,9 +11,11 @@ pub(super) use self::outcome::score;
 use super::{context::Context, source::TurnSource};
 use crate::{control::TurnsQuery, out};
 
+mod import;
 mod kept;
 mod outcome;
 mod show;
+mod train;
 
 /// Arguments of `turns`.
 #[derive(Debug, Args)]
@@ -52,12 +54,23 @@ enum What {
         /// All that is kept: every message whole, and every field.
         #[arg(long)]
         full: bool,
+        /// What a training step would use of it: token, log-probability, mask and advantage.
+        #[arg(long, conflicts_with = "full")]
+        train: bool,
         /// As JSON.
         #[arg(long)]
         json: bool,
     },
     /// Every turn, whole, one JSON object a line.
     Export,
+    /// Turns that were had elsewhere, with scores, from JSON lines: all of a file, or none (docs/training.md).
+    Import {
+        /// The file; - for standard input.
+        file: PathBuf,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 fn state(text: &str) -> Result<StateKind, String> {
@@ -70,8 +83,13 @@ fn state(text: &str) -> Result<StateKind, String> {
 impl TurnsArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        if let What::Import { file, json } = &self.what {
+            import::import(context, file, *json).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let source = TurnSource::open(context, "turns").await?;
         match self.what {
+            What::Import { .. } => {}
             What::List {
                 agent,
                 session,
@@ -89,7 +107,15 @@ impl TurnsArgs {
                 };
                 list(&source, query, json).await?;
             }
-            What::Show { id, full, json } => return show(source, id, full, json).await,
+            What::Show {
+                id,
+                full,
+                train,
+                json,
+            } => {
+                let how = How { full, train, json };
+                return show(source, id, how).await;
+            }
             What::Export => source.export(&mut out::lines()).await?,
         }
         source.close().await?;
@@ -135,16 +161,29 @@ pub(super) fn short(text: &str, width: usize) -> String {
     format!("{cut}…")
 }
 
-async fn show(source: TurnSource, id: TurnId, full: bool, json: bool) -> anyhow::Result<ExitCode> {
+/// How a turn is shown.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    full: bool,
+    train: bool,
+    json: bool,
+}
+
+async fn show(source: TurnSource, id: TurnId, how: How) -> anyhow::Result<ExitCode> {
     let turn = source.get(id).await?;
+    let preview = match &turn {
+        Some(_) if how.train => source.preview(id).await?,
+        Some(_) | None => None,
+    };
     source.close().await?;
     let Some(turn) = turn else {
         anyhow::bail!("there is no turn {id}: `metaclaw turns list` shows what there is");
     };
-    if json {
-        out::json(&turn)?;
-    } else {
-        out::line(show::text(&turn, full))?;
+    match (how.train, how.json) {
+        (true, true) => out::json(&train::json(&turn, preview.as_ref()))?,
+        (true, false) => out::line(train::text(&turn, preview.as_ref()))?,
+        (false, true) => out::json(&turn)?,
+        (false, false) => out::line(show::text(&turn, how.full))?,
     }
     Ok(ExitCode::SUCCESS)
 }

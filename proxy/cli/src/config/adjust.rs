@@ -39,7 +39,16 @@ impl Loaded {
     /// there for nothing. Its own address has `llm.api_key`; `judge.kind: llm` asks one that wants none.
     pub(super) fn require_key_of_judge(&mut self) {
         let asked = self.merged.find_value("judge.kind").ok();
-        let is_meant = asked.is_some_and(|kind| kind.as_str() == Some("llm"));
+        let is = |name: &str| {
+            asked
+                .as_ref()
+                .is_some_and(|kind| kind.as_str() == Some(name))
+        };
+        if is("http") {
+            // A function of the owner's, who names it: it has the key that it is given, and no model's.
+            return;
+        }
+        let is_meant = is("llm");
         let (judge, llm) = (&mut self.config.judge, &self.config.llm);
         if self.inert.iter().any(|it| it.key == "rl.prm_provider") {
             // The model of a provider that is not built is asked nowhere else.
@@ -87,6 +96,9 @@ mod tests {
         assert_eq!(judge(here).0.as_deref(), Some("http://127.0.0.1:9/v1"));
         let same = "llm: {api_base: 'https://h.example/v1', api_key: k1}\njudge: {url: 'https://h.example/v2', model: m}\n";
         assert_eq!(judge(same).1.as_deref(), Some("k1"));
+        let function = "llm: {api_base: 'https://h.example/v1', api_key: k1}\njudge: {kind: http, url: 'https://h.example/score'}\n";
+        let url = "https://h.example/score".to_owned();
+        assert_eq!(judge(function), (Some(url), None, 0));
         let bedrock = "llm: {api_base: 'https://h.example/v1', api_key: k1, model_id: m}\nrl: {prm_provider: bedrock, prm_model: us.judge}\n";
         let layer = Layer::text("config.yaml".into(), bedrock).unwrap();
         assert_eq!(Loaded::new(vec![layer]).unwrap().config.judge.model, None);

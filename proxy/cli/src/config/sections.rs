@@ -9,13 +9,14 @@ use std::{
 
 use metaclaw_chat::{Secret, Size, Span};
 use metaclaw_gateway::{KeyConfig, LLM, POLICY};
+use metaclaw_learner::ReportTo;
 use serde::{Deserialize, Serialize};
 
 /// `mode`: whether the weights learn, and when.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Mode {
-    /// When asked to, before a gate stands; without a policy model like `skills_only`.
+    /// When a batch is ready and the owner is away; without a policy model like `skills_only`.
     #[default]
     Auto,
     /// When a batch is ready.
@@ -126,6 +127,10 @@ pub(crate) struct Backend {
     pub remote_api_key: Option<Secret>,
     /// For one call, in seconds.
     pub remote_timeout_s: u64,
+    /// Where the numbers of steps go; none is the home folder's own place.
+    pub log_dir: Option<PathBuf>,
+    /// In which forms.
+    pub report_to: Vec<ReportTo>,
 }
 
 /// `rl.backend`.
@@ -257,6 +262,8 @@ impl Default for Backend {
             remote_url: None,
             remote_api_key: None,
             remote_timeout_s: 600,
+            log_dir: None,
+            report_to: vec![ReportTo::Jsonl],
         }
     }
 }

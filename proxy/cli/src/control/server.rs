@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Json, Router,
     body::Body,
-    extract::{Request, State},
+    extract::{DefaultBodyLimit, Request, State},
     http::{HeaderMap, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
@@ -14,6 +14,7 @@ use axum::{
 use metaclaw_chat::{AgentId, TurnId, now_ms};
 use metaclaw_gateway::ConfigError;
 use metaclaw_schedule::SavedState;
+use metaclaw_turns::MAX_IMPORT_BYTES;
 use serde::Serialize;
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
@@ -31,7 +32,11 @@ use crate::{
     lessons::{self, Done},
     privacy::SwitchChange,
     report::{self, Period},
+    rollouts::Import,
 };
+
+/// A body of rollouts: what a file may have, written anew.
+const MAX_IMPORT: usize = 2 * MAX_IMPORT_BYTES;
 
 /// What every handler knows.
 #[derive(Clone)]
@@ -63,6 +68,10 @@ pub(crate) async fn serve(
         .route("/turns", post(turns))
         .route("/turn", post(turn))
         .route("/export", post(exported))
+        .route(
+            "/import",
+            post(import).layer(DefaultBodyLimit::max(MAX_IMPORT)),
+        )
         .route("/skills", post(skills))
         .route("/proposals", post(proposals))
         .route("/skill", post(skill))
@@ -75,7 +84,10 @@ pub(crate) async fn serve(
         .route("/forget", post(forget))
         .route("/adapters", post(adapters))
         .route("/use_adapter", post(use_adapter))
+        .route("/roll_back", post(roll_back))
         .route("/train_step", post(train_step))
+        .route("/dry_run", post(dry_run))
+        .route("/turn_preview", post(turn_preview))
         .route("/scheduler", post(scheduler))
         .route("/key", post(key))
         .route_layer(middleware::from_fn_with_state(control.clone(), admit))
@@ -129,6 +141,11 @@ async fn exported(State(control): State<Control>) -> Response {
     let lines = export::stream(&control.app);
     let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
     (kind, Body::from_stream(lines)).into_response()
+}
+
+async fn import(State(control): State<Control>, Json(import): Json<Import>) -> Response {
+    let imported = control.app.import(import).await;
+    answer(imported.map_err(|error| refused(&error))).into_response()
 }
 
 async fn skills(State(control): State<Control>, Json(of): Json<Option<AgentId>>) -> Response {
@@ -237,7 +254,13 @@ async fn spawned<T: Send + 'static>(
 
 async fn adapters(State(control): State<Control>) -> Response {
     let adapters = control.app.adapters().await;
-    answer(adapters.map_err(|message| Failure(StatusCode::BAD_GATEWAY, message))).into_response()
+    let failed = |error: anyhow::Error| Failure(StatusCode::BAD_GATEWAY, format!("{error:#}"));
+    answer(adapters.map_err(failed)).into_response()
+}
+
+async fn roll_back(State(control): State<Control>, Json(of): Json<Option<AgentId>>) -> Response {
+    let choice = control.app.roll_back(of).await;
+    answer(choice.map_err(|error| refused(&error))).into_response()
 }
 
 async fn use_adapter(
@@ -252,6 +275,15 @@ async fn use_adapter(
 async fn train_step(State(control): State<Control>, Json(of): Json<Option<AgentId>>) -> Response {
     let step = control.app.train_step(of).await;
     answer(step.map_err(failed)).into_response()
+}
+
+async fn dry_run(State(control): State<Control>, Json(of): Json<Option<AgentId>>) -> Response {
+    answer(control.app.learner.dry_run(of).await.map_err(failed)).into_response()
+}
+
+async fn turn_preview(State(control): State<Control>, Json(id): Json<TurnId>) -> Response {
+    let preview = control.app.learner.turn_preview(id).await;
+    answer(preview.map_err(failed)).into_response()
 }
 
 async fn scheduler(State(control): State<Control>) -> Answer<SavedState> {

@@ -212,6 +212,31 @@ pub(crate) struct AdapterView {
     pub agents: Vec<String>,
     /// Sessions and replies that hold it, and the pointers of its agents.
     pub n_leases: usize,
+    /// Optimiser steps behind it, where its checkpoint is there.
+    #[serde(default)]
+    pub step: Option<u64>,
+    /// What it was trained from; none is the base model.
+    #[serde(default)]
+    pub parent: Option<String>,
+    /// When it was made, in Unix milliseconds.
+    #[serde(default)]
+    pub created_ms: Option<u64>,
+}
+
+// === impl AdapterView ===
+
+impl AdapterView {
+    /// One that nobody is known to be served with.
+    pub(crate) fn named(name: String) -> Self {
+        Self {
+            name,
+            agents: Vec::new(),
+            n_leases: 0,
+            step: None,
+            parent: None,
+            created_ms: None,
+        }
+    }
 }
 
 // === impl TurnsQuery ===

@@ -8,10 +8,10 @@ use std::{
 use jiff::{civil::Date, tz::TimeZone};
 use metaclaw_chat::AgentId;
 use metaclaw_skills::{Lesson, LessonState, Library, Proposal, ProposalState};
-use metaclaw_turns::{TurnFilter, TurnLog, TurnSummary, day_of as utc_day};
+use metaclaw_turns::{Step, StepOutcome, TurnFilter, TurnLog, TurnSummary, day_of as utc_day};
 
 use super::{
-    BudgetLeft, DayRow, InForce, Period, Report, Written,
+    BudgetLeft, DayRow, InForce, Period, Report, StepTold, Written,
     counted::Counted,
     days::{begin_ms, day_of},
     tally::Tally,
@@ -94,6 +94,7 @@ pub(crate) async fn gather(
     } else {
         None
     };
+    let steps = steps(&sources.log, is_told).await?;
     let in_force = in_force(sources, &mut tally.skills).await?;
     Ok(tally.report(Report {
         period,
@@ -101,6 +102,7 @@ pub(crate) async fn gather(
         written,
         weights: sources.weights,
         budget,
+        steps,
         in_force,
         waiting,
         days: days.into_values().collect(),
@@ -132,6 +134,33 @@ async fn look_through(
             return Ok(());
         }
     }
+}
+
+/// The steps that began at times that are told of, and have ended.
+async fn steps(log: &TurnLog, is_told: impl Fn(u64) -> bool) -> anyhow::Result<Vec<StepTold>> {
+    let mut found = Vec::new();
+    for agent in log.agents().await? {
+        let steps = log.steps(&agent).await?.into_iter();
+        found.extend(steps.filter(|step| is_told(step.taken_ms)));
+    }
+    found.sort_by_key(|step| step.taken_ms);
+    Ok(found.into_iter().filter_map(told).collect())
+}
+
+fn told(step: Step) -> Option<StepTold> {
+    let (adapter, tested, declined) = match step.outcome? {
+        StepOutcome::Trained { adapter, gate, .. } => (Some(adapter), gate.is_some(), None),
+        StepOutcome::Declined { adapter, why, .. } => (Some(adapter), true, Some(why)),
+        StepOutcome::Released { why } => (None, false, Some(why)),
+    };
+    Some(StepTold {
+        agent: step.begun.agent.to_string(),
+        n: step.begun.n,
+        n_turns: step.begun.turns.len(),
+        adapter,
+        tested,
+        declined,
+    })
 }
 
 /// All lessons, and all proposals. They are files.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use metaclaw_skills::ProposalState;
 
-use super::{DayRow, InForce, Period, Report, Stage, UpstreamDay, Written, percent};
+use super::{DayRow, InForce, Period, Report, Stage, StepTold, UpstreamDay, Written, percent};
 use crate::lesson_line::{lesson_line, one_line};
 
 /// The text; with the name of a picture, it is shown above the days.
@@ -15,6 +15,7 @@ pub(crate) fn text(report: &Report, picture: Option<&str>) -> String {
         written(report),
         Some(section("Verdicts", &[verdicts(report)])),
         Some(section("How far turns came", &funnel(report))),
+        steps(report),
         Some(section("Tokens", &tokens(report))),
         Some(section("Upstreams", &upstreams(report))),
         Some(section("In force", &in_force(&report.in_force))),
@@ -132,6 +133,22 @@ fn stage(stage: &Stage) -> String {
 fn by_reason(reasons: &BTreeMap<String, u64>) -> Vec<String> {
     let told = reasons.iter().map(|(why, n)| format!("{n} {why}"));
     told.collect()
+}
+
+/// What the weights learned, and what of it serves.
+fn steps(report: &Report) -> Option<String> {
+    let line = |it: &StepTold| {
+        let turns = counted(it.n_turns as u64, "turn");
+        let came_to = match (&it.adapter, &it.declined) {
+            (Some(adapter), None) if it.tested => format!("{adapter} passed the gate"),
+            (Some(adapter), None) => format!("{adapter}, which nothing tested"),
+            (Some(adapter), Some(why)) => format!("{adapter} was declined: {}", plain(why)),
+            (None, why) => format!("not made: {}", plain(why.as_deref().unwrap_or_default())),
+        };
+        format!("- step {} of {} from {turns}: {came_to}", it.n, it.agent)
+    };
+    let lines: Vec<String> = report.steps.iter().map(line).collect();
+    (!lines.is_empty()).then(|| section("Weights", &lines))
 }
 
 fn tokens(report: &Report) -> Vec<String> {

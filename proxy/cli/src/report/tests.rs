@@ -35,11 +35,8 @@ fn turn(session: &str, at_ms: u64, end: StreamEnd) -> NewTurn {
 
 fn verdict(score: Score, hint: Option<&str>) -> Verdict {
     Verdict {
-        score,
-        by: JudgedBy::Rules,
-        votes: Vec::new(),
         hint: hint.map(str::to_owned),
-        weight: 1.0,
+        ..Verdict::new(score, JudgedBy::Rules)
     }
 }
 
@@ -348,4 +345,40 @@ async fn an_empty_home_has_an_empty_day() {
 fn numbers_are_read_by_their_thousands() {
     let told = [0, 999, 1_000, 1_234_567].map(markdown::grouped);
     assert_eq!(told, ["0", "999", "1,000", "1,234,567"]);
+}
+
+#[test]
+fn steps_say_what_passed_and_what_was_declined() {
+    let step = |n: u64, adapter: Option<&str>, tested: bool, declined: Option<&str>| StepTold {
+        agent: "main".to_owned(),
+        n,
+        n_turns: 8,
+        adapter: adapter.map(str::to_owned),
+        tested,
+        declined: declined.map(str::to_owned),
+    };
+    let report = Report {
+        steps: vec![
+            step(1, Some("main-a-1"), true, None),
+            step(
+                2,
+                Some("main-a-2"),
+                true,
+                Some("relevance 0.31 of the reference's, at least 0.50"),
+            ),
+            step(1, None, false, Some("interrupted")),
+            step(1, Some("main-b-1"), false, None),
+        ],
+        ..Report::default()
+    };
+    let text = markdown(&report, None);
+    let weights = text.split("## ").find(|it| it.starts_with("Weights"));
+    insta::assert_snapshot!(weights.unwrap().trim(), @r"
+    Weights
+
+    - step 1 of main from 8 turns: main-a-1 passed the gate
+    - step 2 of main from 8 turns: main-a-2 was declined: relevance 0.31 of the reference's, at least 0.50
+    - step 1 of main from 8 turns: not made: interrupted
+    - step 1 of main from 8 turns: main-b-1, which nothing tested
+    ");
 }

@@ -14,6 +14,7 @@ mod scheduler;
 mod seen;
 mod setup;
 mod start;
+mod tools;
 mod trainer;
 mod wiring;
 mod wishes;

@@ -64,7 +64,7 @@ async fn a_day_with_the_proxy() {
 }
 
 #[tokio::test]
-async fn the_owner_may_judge_a_reply_once() {
+async fn the_owner_judges_a_reply_and_may_think_again() {
     let upstream = Upstream::new().await.unwrap();
     let home = TestHome::before(&upstream).unwrap();
     let proxy = home.start().await.unwrap();
@@ -74,10 +74,22 @@ async fn the_owner_may_judge_a_reply_once() {
     let good = json!({"reply_id": "chatcmpl-1", "score": 1});
     let taken = async || Ok(feedback(good.clone()).await.contains("200 OK"));
     until(taken).await.unwrap();
-    let again = feedback(json!({"reply_id": "chatcmpl-1", "score": -1})).await;
-    assert!(again.contains("\"had_a_verdict\":1"), "{again}");
+    let text = "Please always answer in one short sentence.";
+    let again = feedback(json!({"session": "s", "score": -1, "text": text})).await;
+    assert!(again.contains("\"overruled\":1"), "{again}");
     let turns = home.json(&["turns", "list", "--json"]).await.unwrap();
-    assert_eq!(turns[0]["score"], 1, "{turns}");
+    assert_eq!(turns[0]["score"], -1, "{turns}");
+    let shown = home.ask(&["turns", "show", "1-0"]).await.unwrap();
+    assert!(shown.contains(text), "{shown}");
+    let wishes = home.ask(&["wishes"]).await.unwrap();
+    assert!(wishes.contains("one short sentence"), "{wishes}");
+    for unknown in [
+        json!({"turn": "9-0", "score": 1}),
+        json!({"session": "x", "score": 1}),
+    ] {
+        let answer = feedback(unknown).await;
+        assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    }
     let unknown = feedback(json!({"reply_id": "chatcmpl-9", "score": 1})).await;
     assert!(unknown.starts_with("HTTP/1.1 404"), "{unknown}");
     // Security row 13: it came back as long as it was.

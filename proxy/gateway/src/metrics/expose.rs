@@ -1,6 +1,6 @@
 //! `GET /metrics`: the counters as Prometheus reads them. `docs/metrics.md` lists them.
 
-use std::{fmt, time::Duration};
+use std::{borrow::Cow, fmt, sync::atomic::AtomicU64, time::Duration};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -18,28 +18,30 @@ use super::{Counts, Metrics};
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// A number of another room's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     /// Its metric's, without `metaclaw_` in front and `_total` behind.
     pub name: &'static str,
     /// What it says, without a full stop.
     pub help: &'static str,
-    /// What may become of it.
-    pub kind: SeriesKind,
     /// What tells it from others of its metric: a label's name and its value.
-    pub label: Option<(&'static str, &'static str)>,
-    /// The number now.
-    pub value: u64,
+    pub label: Option<(&'static str, Cow<'static, str>)>,
+    /// The number now. All series of a metric are of one kind.
+    pub value: SeriesValue,
 }
 
-/// What may become of a number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SeriesKind {
+/// A number, and what may become of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum SeriesValue {
     /// It only grows.
-    Counter,
+    Counter(u64),
     /// It comes and goes.
-    Gauge,
+    Gauge(u64),
+    /// It comes and goes, and is no whole number.
+    Measure(f64),
 }
+
+type Labels = Vec<(&'static str, String)>;
 
 /// Why a turn is not in the log, or not all of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -73,33 +75,41 @@ pub(crate) fn text(
 
 /// One metric of another room's, with all its series.
 fn other(registry: &mut Registry, metric: &[Series]) {
-    let Some(Series {
-        name,
-        help,
-        kind,
-        label,
-        value,
-    }) = metric.first().copied()
-    else {
-        return;
+    let Some(first) = metric.first() else { return };
+    let (name, help) = (first.name, first.help);
+    let labels = |series: &Series| -> Labels {
+        let label = series.label.clone();
+        label
+            .map(|(name, value)| (name, value.into_owned()))
+            .into_iter()
+            .collect()
     };
-    let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    match (kind, label) {
-        (SeriesKind::Counter, None) => registry.register(name, help, ConstCounter::new(value)),
-        (SeriesKind::Gauge, None) => registry.register(name, help, ConstGauge::new(gauge(value))),
-        (SeriesKind::Counter, Some(_)) => {
-            let family = Family::<Vec<(&str, &str)>, Counter>::default();
+    match first.value {
+        SeriesValue::Counter(_) => {
+            let family = Family::<Labels, Counter>::default();
             for series in metric {
-                let labels = series.label.into_iter().collect();
-                family.get_or_create(&labels).inc_by(series.value);
+                if let SeriesValue::Counter(value) = series.value {
+                    family.get_or_create(&labels(series)).inc_by(value);
+                }
             }
             registry.register(name, help, family);
         }
-        (SeriesKind::Gauge, Some(_)) => {
-            let family = Family::<Vec<(&str, &str)>, Gauge>::default();
+        SeriesValue::Gauge(_) => {
+            let family = Family::<Labels, Gauge>::default();
             for series in metric {
-                let labels = series.label.into_iter().collect();
-                family.get_or_create(&labels).set(gauge(series.value));
+                if let SeriesValue::Gauge(value) = series.value {
+                    let value = i64::try_from(value).unwrap_or(i64::MAX);
+                    family.get_or_create(&labels(series)).set(value);
+                }
+            }
+            registry.register(name, help, family);
+        }
+        SeriesValue::Measure(_) => {
+            let family = Family::<Labels, Gauge<f64, AtomicU64>>::default();
+            for series in metric {
+                if let SeriesValue::Measure(value) = series.value {
+                    family.get_or_create(&labels(series)).set(value);
+                }
             }
             registry.register(name, help, family);
         }

@@ -20,6 +20,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::*;
 use crate::{
     Ask, Evolver, Judge, Learner, Parts,
+    metrics::Recorder,
     testing::{World, append, corrected_talk, new_turn},
 };
 
@@ -95,6 +96,7 @@ impl Rig {
             library: None,
             evolver: Some((library.clone(), evolver)),
             is_off: Arc::new(|_| false),
+            recorder: Recorder::default(),
             on_swap: Arc::new(|_, _| {}),
         };
         let (tracker, cancel) = (TaskTracker::new(), CancellationToken::new());

@@ -1,8 +1,9 @@
 use std::sync::Mutex;
 
-use metaclaw_chat::Score;
+use futures_util::future::BoxFuture;
 
 use super::*;
+use crate::testing::turn_with;
 
 /// Answers from a list, then fails.
 #[derive(Debug, Default)]
@@ -48,13 +49,12 @@ async fn judged_for(
         rules: Rules::compile(&rules).unwrap(),
         model: model.clone(),
         votes: 3,
+        policy: Policy::NextState,
+        is_base: false,
     };
-    let evidence = Evidence::new(
-        &[Message::user("q")],
-        Message::assistant("a"),
-        &[Message::user("Thanks.")],
-    );
-    let verdict = judge.verdict(&evidence, price).await;
+    let (turn, following) = (turn_with("q", "a"), turn_with("Thanks.", "b"));
+    let case = Case::followed(&turn, &following).unwrap();
+    let verdict = judge.verdict(&case, price).await;
     let n_asked = *model.n_asked.lock().unwrap();
     (
         verdict.map(|verdict| verdict.map(|verdict| verdict.score)),
@@ -97,4 +97,73 @@ async fn no_more_is_asked_than_the_verdict_is_worth() {
     );
     assert_eq!(judged(Price::OneVote).await, (Ok(Ok(Score::Bad)), 1));
     assert_eq!(judged(Price::Majority).await, (Ok(Ok(Score::Bad)), 2));
+}
+
+/// Says what was asked of it, and no vote.
+#[derive(Debug, Default)]
+struct Listening(Mutex<Vec<String>>);
+
+impl Ask for Listening {
+    fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
+        self.0.lock().unwrap().push(messages[1].text().into_owned());
+        let answer = r"[HINT_START]Answer in one word.[HINT_END] \boxed{1}";
+        Box::pin(async move { Ok(answer.to_owned()) })
+    }
+}
+
+fn asked_by(policy: Policy, is_base: bool) -> (Judge, Arc<Listening>) {
+    let model = Arc::new(Listening::default());
+    let judge = Judge::Model {
+        rules: Rules::default(),
+        model: model.clone(),
+        votes: 3,
+        policy,
+        is_base,
+    };
+    (judge, model)
+}
+
+#[tokio::test]
+async fn openclaw_rl_asks_for_hints_apart_and_the_base_signs_its_verdicts() {
+    let (judge, model) = asked_by(Policy::OpenclawRl, true);
+    let (turn, following) = (turn_with("q", "a"), turn_with("Shorter!", "b"));
+    let case = Case::followed(&turn, &following).unwrap();
+    let verdict = judge
+        .verdict(&case, Price::Majority)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!((verdict.score, verdict.by), (Score::Good, JudgedBy::Base));
+    assert_eq!(verdict.judge_hints, ["Answer in one word."]);
+    // Two of three votes decide; of hints as many are wanted as there are.
+    assert_eq!(model.0.lock().unwrap().len(), 2 + 3);
+    assert!(judge.listener().is_none());
+    assert!(asked_by(Policy::NextState, false).0.listener().is_some());
+}
+
+#[tokio::test]
+async fn a_reply_that_is_only_proposed_is_judged_by_rules_then_by_the_wishes() {
+    let (judge, model) = asked_by(Policy::NextState, false);
+    let turn = turn_with("Why is the sky blue?", "It was a long reply.");
+    let wishes = ["Answer in one sentence.".to_owned()];
+    let reply = Message::assistant("Light scatters.");
+    let score = judge.of_reply(&turn, &reply, &wishes).await;
+    assert_eq!(score, Ok(Some(Score::Good)));
+    let asked = model.0.lock().unwrap().clone();
+    assert_eq!(asked.len(), 1);
+    for shown in ["Why is the sky blue?", "Light scatters.", &wishes[0]] {
+        assert!(asked[0].contains(shown), "{}", asked[0]);
+    }
+    assert!(!asked[0].contains("long reply"));
+    let rules =
+        r#"[{"on":"next","max_words":9,"score":1},{"on":"reply","max_words":1,"score":-1}]"#;
+    let rules: Vec<metaclaw_reward::Rule> = serde_json::from_str(rules).unwrap();
+    let rules = Judge::Rules(Rules::compile(&rules).unwrap());
+    let of = async |reply| {
+        rules
+            .of_reply(&turn, &Message::assistant(reply), &wishes)
+            .await
+    };
+    assert_eq!(of("Scattering").await, Ok(Some(Score::Bad)));
+    assert_eq!(of("Light scatters.").await, Ok(None));
 }

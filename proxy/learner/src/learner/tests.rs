@@ -8,18 +8,22 @@ use std::{
 use futures_util::future::join_all;
 use metaclaw_reward::Rules;
 use metaclaw_schedule::{Keyboard, Obstacle, Schedule, Window};
-use metaclaw_skills::Library;
+use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
 use metaclaw_trainer_api::AdapterName;
-use metaclaw_turns::{StateKind, TurnLog, TurnsConfig};
+use metaclaw_turns::{StateKind, StepOutcome, TurnLog, TurnsConfig};
 use tempfile::TempDir;
 
 use super::*;
 use crate::{
     config::LearnerConfig,
     judge::Judge,
+    metrics::{Recorder, ReportTo},
     testing::{Failure, Poison, World, append, corrected_talk, said},
 };
 
+mod dry_run;
+mod gate;
+mod records;
 mod teaching;
 mod wedges;
 
@@ -69,6 +73,7 @@ impl Rig {
         Self::start_with(dir, world, config, None).await
     }
 
+    /// The same with a library of wishes.
     async fn start_with(
         dir: &Path,
         world: &World,
@@ -88,6 +93,10 @@ impl Rig {
             is_off: Arc::new(|_| false),
             library,
             evolver: None,
+            recorder: Recorder::new(
+                dir.join("learning"),
+                &[ReportTo::Tensorboard, ReportTo::Jsonl],
+            ),
             judge: Judge::Rules(Rules::compile(&config.judge.rules).unwrap()),
             config,
             log: log.clone(),
@@ -298,6 +307,14 @@ async fn the_next_step_starts_from_what_the_owner_chose() {
     assert_eq!(served, std::slice::from_ref(&first));
     let last = talk(&rig, 7).await;
     assert_eq!(world.adapter(&last).unwrap(), [10, 20, 70, 80]);
+    // It is counted a moment after its turns are trained.
+    let counted = async {
+        while rig.learner.counts().n_steps == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let counted = tokio::time::timeout(Duration::from_secs(20), counted).await;
+    counted.expect("the step is counted");
     let counts = rig.learner.counts();
     assert_eq!((counts.n_steps, counts.n_refused), (1, 0));
     assert_eq!((counts.n_bad, counts.n_good), (2, 2));
@@ -409,7 +426,7 @@ async fn what_is_older_than_rl_max_age_is_left_out() {
 #[tokio::test]
 async fn a_step_can_be_asked_for() {
     let (dir, world) = (folder(), World::default());
-    let auto = serde_json::json!({"mode": "auto"});
+    let auto = serde_json::json!({"mode": "auto", "gate": {"enabled": false}});
     let rig = Rig::start(dir.path(), &world, config(&auto)).await;
     assert_eq!(rig.learner.train_now(None).await, Ok(Vec::new()));
     append(&rig.log, &world, "a", &corrected_talk(1)).await;
@@ -430,6 +447,25 @@ async fn a_step_can_be_asked_for() {
     let reports = rig.learner.train_now(None).await.unwrap();
     // All there is, not only a batch.
     assert_eq!((reports.len(), reports[0].n_redo), (1, 3));
+    rig.stop().await;
+}
+
+/// With a gate before what serves, nobody has to ask: it is enough that the owner is away.
+#[tokio::test]
+async fn in_auto_a_batch_waits_until_its_owner_is_away() {
+    let (dir, world) = (folder(), World::default());
+    let auto = serde_json::json!({"mode": "auto"});
+    let rig = Rig::start(dir.path(), &world, config(&auto)).await;
+    append(&rig.log, &world, "a", &corrected_talk(1)).await;
+    append(&rig.log, &world, "b", &corrected_talk(2)).await;
+    let waits = async {
+        while rig.learner.status().await.unwrap().phase != Phase::AwaitingWindow {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let waits = tokio::time::timeout(Duration::from_secs(20), waits).await;
+    assert!(waits.is_ok(), "{:#?}", rig.learner.status().await);
+    assert_eq!(rig.n(StateKind::Trained).await, 0, "its owner chats");
     rig.stop().await;
 }
 

@@ -116,6 +116,7 @@ mod tests {
             outcome: Some(StepOutcome::Trained {
                 adapter: format!("{lineage}-{n}"),
                 checkpoint: format!("{lineage}-{n}"),
+                gate: None,
             }),
         }
     }

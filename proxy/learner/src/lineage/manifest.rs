@@ -1,10 +1,16 @@
 //! What a checkpoint is called, and what it says about itself.
 
-use metaclaw_chat::{AgentId, TurnId};
+use std::collections::BTreeMap;
+
+use metaclaw_chat::{AgentId, Score, TurnId};
 use metaclaw_trainer_api::{AdapterName, CheckpointName, NameError, wire::CheckpointInfo};
 use serde::{Deserialize, Serialize};
 
-use super::base::BaseModel;
+use super::{
+    base::BaseModel,
+    made::Made,
+    numbers::{BatchStats, Numbers},
+};
 
 /// What a checkpoint says about itself: written with it, kept verbatim by the server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -25,6 +31,15 @@ pub(crate) struct Manifest {
     /// What the step measured.
     #[serde(default)]
     pub(crate) numbers: Numbers,
+    /// What its samples were like.
+    #[serde(default)]
+    pub(crate) batch: BatchStats,
+    /// The scores of its turns when it took them.
+    #[serde(default)]
+    pub(crate) scores: BTreeMap<TurnId, Score>,
+    /// With what it was made; none in checkpoints of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) made: Option<Made>,
 }
 
 /// What an adapter is of.
@@ -35,17 +50,6 @@ pub(crate) struct Shape {
     pub(crate) rank: u32,
     pub(crate) alpha: f64,
     pub(crate) targets: Vec<String>,
-}
-
-/// What a step measured.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Numbers {
-    /// Sum of the losses of its forward_backward calls.
-    pub loss: f64,
-    /// Global 2-norm of the gradient before clipping.
-    pub grad_norm: f64,
-    /// The learning rate.
-    pub learning_rate: f64,
 }
 
 /// A checkpoint with what it says about itself.

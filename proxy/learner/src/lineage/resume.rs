@@ -97,8 +97,8 @@ impl Resumed {
     /// What an agent's next step continues, by its steps in the log and the server's checkpoints.
     ///
     /// The lineage of its newest step, if that was made, its checkpoint is there and is the last one. After a step
-    /// that was released another lineage starts where that step did: what it asked the server to write may still
-    /// come, and names that nobody else has cannot be written over. Only what the log knows as trained is started
+    /// that was released, or declined, another lineage starts where that step did: what it asked the server to write is there or may
+    /// still come, and names that nobody else has cannot be written over. Only what the log knows as trained is started
     /// from: the turns of other checkpoints are free, and would be learned twice. Where a checkpoint cannot be used,
     /// the one before it is looked at, and where none can be, the next step starts from nothing.
     pub(crate) fn of(steps: &[Step], checkpoints: &[Known], wanted: Wanted<'_>) -> Self {
@@ -228,7 +228,7 @@ fn last_of<'a>(steps: &'a [Step], lineage: &str) -> Option<&'a Step> {
 pub(super) fn trained_as(step: &Step) -> Option<&str> {
     match &step.outcome {
         Some(StepOutcome::Trained { checkpoint, .. }) => Some(checkpoint),
-        Some(StepOutcome::Released { .. }) | None => None,
+        Some(StepOutcome::Declined { .. } | StepOutcome::Released { .. }) | None => None,
     }
 }
 

@@ -17,6 +17,11 @@ use super::{
 };
 use crate::{config::RlConfig, lineage::Ancestry};
 
+mod stats;
+
+/// Samples of each method in a step that was asked for: more is a rate of learning that nobody chose.
+pub(crate) const MOST_AT_ONCE: usize = 64;
+
 /// The samples of one step.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Batch {
@@ -29,6 +34,8 @@ pub(crate) struct Batch {
 /// The sequences of one loss.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Group {
+    /// Of `rl.method`.
+    pub(crate) method: &'static str,
     pub(crate) loss: LossFn,
     pub(crate) sequences: Vec<Sequence>,
 }
@@ -158,10 +165,12 @@ impl Batch {
         });
         let groups = [
             Group {
+                method: "redo",
                 loss: LossFn::CrossEntropy,
                 sequences: redo.collect::<Result<_, _>>()?,
             },
             Group {
+                method: "binary_rl",
                 loss: LossFn::ImportanceSampling,
                 sequences: pushed.collect::<Result<_, _>>()?,
             },

@@ -37,10 +37,24 @@ pub(crate) struct Teaching<'a> {
     pub(crate) consolidates: bool,
 }
 
+/// What a look at the log found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) samples: Samples,
+    /// The base model that they were sampled from.
+    pub(crate) base: Option<BaseModel>,
+    /// Turns of no use, and why.
+    pub(crate) spent: Vec<(TurnId, &'static str)>,
+}
+
 /// Turns as they were read at the last look, so that a look costs what is new: all day long samples may wait
 /// for their owner to leave.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(BTreeMap<TurnId, Arc<Turn>>);
+pub(crate) struct Seen {
+    turns: BTreeMap<TurnId, Arc<Turn>>,
+    /// The changes of verdicts that it knows of.
+    n_changed: u64,
+}
 
 /// What an agent has to train on, and the base model that it was sampled from. Turns of no use are spent on the way.
 pub(crate) async fn collect(
@@ -49,20 +63,35 @@ pub(crate) async fn collect(
     agent: &AgentId,
     teaching: Teaching<'_>,
 ) -> Result<(Samples, Option<BaseModel>), LogError> {
+    let found = look(shared, seen, agent, teaching).await?;
+    for (id, why) in found.spent {
+        shared.spend(id, why).await?;
+    }
+    Ok((found.samples, found.base))
+}
+
+/// The same, with nothing spent.
+pub(crate) async fn look(
+    shared: &Shared,
+    seen: &mut Seen,
+    agent: &AgentId,
+    teaching: Teaching<'_>,
+) -> Result<Found, LogError> {
+    seen.forget_if(shared.n_changed_verdicts());
     let judged = shared.persist(|| shared.log.in_state(agent, StateKind::Judged));
     let judged = seen.read_all(shared, judged.await?).await?;
     let without_ids = shared.without_ids();
     let rules = rules(shared, &without_ids, teaching);
-    let mut found = Vec::new();
+    let (mut found, mut spent) = (Vec::new(), Vec::new());
     for turn in judged {
         match rules.decision(&turn) {
-            SampleDecision::Spend(why) => shared.spend(turn.id, why).await?,
+            SampleDecision::Spend(why) => spent.push((turn.id, why)),
             SampleDecision::Redo => found.push((turn, true)),
             SampleDecision::Verdict => found.push((turn, false)),
             SampleDecision::Wait => {}
         }
     }
-    of_one_base(shared, found, teaching.targets).await
+    Ok(of_one_base(found, spent, teaching.targets))
 }
 
 /// Turns that earlier steps used and that may be used again: those that were least, then the newest.
@@ -113,22 +142,22 @@ fn rules<'a>(
 
 /// Ids of one base model mean nothing to another: the newest sample's base counts, the rest is spent. Each turn comes with
 /// whether it is redo's.
-async fn of_one_base(
-    shared: &Shared,
+fn of_one_base(
     mut found: Vec<(Arc<Turn>, bool)>,
+    spent: Vec<(TurnId, &'static str)>,
     targets: &Targets,
-) -> Result<(Samples, Option<BaseModel>), LogError> {
+) -> Found {
     found.sort_by_key(|(turn, _)| turn.meta.ended_ms);
     let base = |turn: &Turn| turn.tokens.as_ref().map(BaseModel::of);
     let newest = found.last().and_then(|(turn, _)| base(turn));
-    let mut samples = Samples::default();
+    let (mut samples, mut spent) = (Samples::default(), spent);
     for (turn, is_redo) in found {
         let of = base(&turn).zip(newest.as_ref());
         if of.is_none_or(|(own, newest)| !own.is(newest)) {
-            shared.spend(turn.id, reason::OTHER_BASE).await?;
+            spent.push((turn.id, reason::OTHER_BASE));
         } else if !is_redo {
             samples.verdicts.push(turn);
-        } else if let Some(target) = targets.target(turn.id) {
+        } else if let Some(target) = targets.target(&turn) {
             let is_fresh = true;
             samples.redo.push(Redo {
                 turn,
@@ -139,7 +168,11 @@ async fn of_one_base(
             samples.unanswered.push(turn);
         }
     }
-    Ok((samples, newest))
+    Found {
+        samples,
+        base: newest,
+        spent,
+    }
 }
 
 /// The usual reward of an agent's last 100 verdicts, tool turns and others apart.
@@ -172,6 +205,14 @@ pub(crate) async fn baselines(shared: &Shared, agent: &AgentId) -> Result<Baseli
 // === impl Seen ===
 
 impl Seen {
+    /// Forgets all where some verdict is another one by now: that is seldom.
+    fn forget_if(&mut self, n_changed: u64) {
+        if n_changed != self.n_changed {
+            self.turns.clear();
+            self.n_changed = n_changed;
+        }
+    }
+
     /// Judged turns, without what no sample needs.
     async fn read_all(
         &mut self,
@@ -181,7 +222,7 @@ impl Seen {
         let mut turns = BTreeMap::new();
         for id in ids {
             // Its ids may have come.
-            let whole = self.0.get(&id).filter(|turn| turn.tokens.is_some());
+            let whole = self.turns.get(&id).filter(|turn| turn.tokens.is_some());
             let turn = if let Some(turn) = whole {
                 Some(Arc::clone(turn))
             } else {
@@ -191,8 +232,8 @@ impl Seen {
             };
             turns.extend(turn.map(|turn| (id, turn)));
         }
-        self.0 = turns;
-        Ok(self.0.values().cloned().collect())
+        self.turns = turns;
+        Ok(self.turns.values().cloned().collect())
     }
 }
 

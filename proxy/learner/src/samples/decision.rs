@@ -84,13 +84,13 @@ impl Rules<'_> {
     /// about what is said.
     fn is_redo(self, turn: &Turn) -> bool {
         let is_wanted = self.consolidates || score(turn) == Some(Score::Bad);
-        let is_open = self.targets.declined(turn.id).is_none();
+        let is_open = self.targets.declined(turn).is_none();
         self.methods.redo && is_wanted && is_open && !is_tool_turn(turn)
     }
 
     /// Why no method has a use for a turn.
     fn why_not(self, turn: &Turn) -> &'static str {
-        let declined = self.targets.declined(turn.id);
+        let declined = self.targets.declined(turn);
         declined.unwrap_or_else(|| match score(turn) {
             None | Some(Score::Unclear) => reason::UNCLEAR,
             Some(Score::Bad) if self.methods.redo => reason::TOOL_FAILED,

@@ -4,6 +4,7 @@ pub(crate) const SIDE: &str = "side turn";
 pub(crate) const INCOMPLETE: &str = "reply incomplete";
 pub(crate) const NO_RULE: &str = "no rule fits";
 pub(crate) const NO_VOTE: &str = "no vote could be read";
+pub(crate) const NO_SCORE: &str = "the reward function gave no score";
 pub(crate) const UNCLEAR: &str = "verdict unclear";
 pub(crate) const NOT_POLICY: &str = "not answered by the policy model";
 pub(crate) const NO_IDS: &str = "token ids were not kept";
@@ -21,6 +22,19 @@ pub(crate) const TEACHER_FAILS: &str = "the training server fails at asking the 
 pub(crate) const BAD_SAMPLING: &str = "sampled too cold, too hot or cut off";
 pub(crate) const NO_ADVANTAGE: &str = "as good as usual: no advantage";
 pub(crate) const OTHER_BASE: &str = "sampled from another base model";
+/// Reasons that a verdict was, or that it lacked: who gives another may change them.
+pub(crate) const OF_VERDICTS: [&str; 10] = [
+    NO_RULE,
+    NO_VOTE,
+    NO_SCORE,
+    UNCLEAR,
+    FAILED,
+    ACCEPTED,
+    NOT_HINTED,
+    NO_DRAW,
+    NOT_RELEVANT,
+    NO_ADVANTAGE,
+];
 /// By name, or alone.
 pub(crate) const REFUSED: &str = "refused by the training server";
 /// Alone, while it could train on something else.

@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use metaclaw_chat::TurnId;
+use metaclaw_chat::{Score, TurnId};
 use metaclaw_trainer_api::{Datum, DatumError};
+use metaclaw_turns::Turn;
 
 use super::datum;
 
@@ -41,8 +42,20 @@ pub(crate) enum Taught {
 /// What the teacher came to about an agent's turns, while its wishes stay as they are.
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
-    of: BTreeMap<TurnId, Taught>,
+    of: BTreeMap<TurnId, Known>,
+    /// Turns that are not redo's whatever is said about them, and why.
+    at_fault: BTreeMap<TurnId, &'static str>,
 }
+
+/// What the teacher came to, and the verdict that it knew: with another one it is asked again.
+#[derive(Debug)]
+struct Known {
+    taught: Taught,
+    verdict: Said,
+}
+
+/// What a verdict says to the teacher.
+type Said = Option<(Score, Option<String>)>;
 
 // === impl Target ===
 
@@ -63,45 +76,72 @@ impl Target {
 
 impl Targets {
     /// Whether the teacher came to something about a turn.
-    pub(crate) fn knows(&self, id: TurnId) -> bool {
-        self.of.contains_key(&id)
+    pub(crate) fn knows(&self, turn: &Turn) -> bool {
+        self.at_fault.contains_key(&turn.id) || self.taught(turn).is_some()
     }
 
-    pub(crate) fn target(&self, id: TurnId) -> Option<Arc<Target>> {
-        match self.of.get(&id) {
-            Some(Taught::Target(target)) => Some(Arc::clone(target)),
-            Some(Taught::Declined(_)) | None => None,
+    pub(crate) fn target(&self, turn: &Turn) -> Option<Arc<Target>> {
+        match self.taught(turn) {
+            Some(Taught::Target(target)) if !self.at_fault.contains_key(&turn.id) => {
+                Some(Arc::clone(target))
+            }
+            Some(Taught::Target(_) | Taught::Declined(_)) | None => None,
         }
     }
 
     /// Why a turn is not redo's.
-    pub(crate) fn declined(&self, id: TurnId) -> Option<&'static str> {
-        match self.of.get(&id) {
+    pub(crate) fn declined(&self, turn: &Turn) -> Option<&'static str> {
+        let at_fault = self.at_fault.get(&turn.id).copied();
+        at_fault.or_else(|| match self.taught(turn) {
             Some(Taught::Declined(why)) => Some(why),
             Some(Taught::Target(_)) | None => None,
-        }
+        })
     }
 
     /// How many turns are not redo's, by reason.
     pub(crate) fn n_declined(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
-        for taught in self.of.values() {
-            if let Taught::Declined(why) = taught {
-                *counts.entry(*why).or_default() += 1;
-            }
+        let of = self.of.values().filter_map(|known| match known.taught {
+            Taught::Declined(why) => Some(why),
+            Taught::Target(_) => None,
+        });
+        for why in of.chain(self.at_fault.values().copied()) {
+            *counts.entry(why).or_default() += 1;
         }
         counts
     }
 
-    pub(crate) fn put(&mut self, id: TurnId, taught: Taught) {
+    /// What the teacher came to, by the verdict that a turn has.
+    pub(crate) fn put(&mut self, turn: &Turn, taught: Taught) {
         if self.of.len() >= REMEMBERED {
             self.of.pop_first();
         }
-        self.of.insert(id, taught);
+        let verdict = said(turn);
+        self.of.insert(turn.id, Known { taught, verdict });
+    }
+
+    /// Forgets what holds for these wishes alone.
+    pub(crate) fn forget(&mut self) {
+        self.of.clear();
     }
 
     /// A turn is not redo's.
-    pub(crate) fn decline(&mut self, id: TurnId, why: &'static str) {
-        self.put(id, Taught::Declined(why));
+    pub(crate) fn set_aside(&mut self, id: TurnId, why: &'static str) {
+        if self.at_fault.len() >= REMEMBERED {
+            self.at_fault.pop_first();
+        }
+        self.of.remove(&id);
+        self.at_fault.insert(id, why);
     }
+
+    fn taught(&self, turn: &Turn) -> Option<&Taught> {
+        let known = self.of.get(&turn.id)?;
+        (known.verdict == said(turn)).then_some(&known.taught)
+    }
+}
+
+fn said(turn: &Turn) -> Said {
+    let verdict = turn.verdict.as_ref()?;
+    let hint = verdict.hint.as_ref().or(verdict.judge_hints.first());
+    Some((verdict.score, hint.cloned()))
 }

@@ -65,6 +65,13 @@ impl StatusCell {
         }
     }
 
+    /// Each agent's last step of this process.
+    pub(crate) fn last_steps(&self) -> Vec<StepReport> {
+        let notes = self.notes();
+        let steps = notes.agents.values();
+        steps.filter_map(|agent| agent.last_step.clone()).collect()
+    }
+
     pub(crate) fn judged(&self, score: Score) {
         self.notes().counts.judged(score);
     }
@@ -115,7 +122,12 @@ impl StatusCell {
 
     pub(crate) fn stepped(&self, report: &StepReport) {
         let mut notes = self.notes();
-        notes.counts.n_steps += 1;
+        let counts = &mut notes.counts;
+        counts.n_steps += 1;
+        counts.n_skipped += u64::from(report.numbers.skipped);
+        counts.n_trained_samples += report.batch.n_samples() as u64;
+        counts.n_trained_turns += report.n_turns as u64;
+        counts.n_trained_tokens += report.numbers.n_tokens as u64;
         notes.agent(&report.agent).last_step = Some(report.clone());
     }
 

@@ -3,7 +3,10 @@
 use metaclaw_chat::AgentId;
 use serde::Serialize;
 
-use crate::lineage::Numbers;
+use crate::{
+    gate::GateReport,
+    lineage::{BatchStats, Numbers},
+};
 
 /// How judging goes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -21,8 +24,10 @@ pub enum Phase {
     /// No batch is ready.
     #[default]
     Collecting,
-    /// A batch is ready, and mode `auto` trains none by itself before a gate stands between training and serving.
+    /// A batch is ready, and mode `auto` trains none by itself where no gate tests what would serve (`gate.enabled`).
     AwaitingRequest,
+    /// A batch is ready, and mode `auto` trains it when its owner is away.
+    AwaitingWindow,
     /// The training server does not answer, or does not do what it is asked.
     WaitingForTrainer {
         /// Why.
@@ -37,7 +42,7 @@ pub enum Phase {
         /// Since when, in Unix milliseconds.
         since_ms: u64,
     },
-    /// The training server refused a step; it is tried again later.
+    /// The training server refused a step, or the gate declined several in a row; one is made again later.
     Resting {
         /// Whose.
         agent: AgentId,
@@ -59,6 +64,8 @@ pub struct StepReport {
     pub lineage: String,
     /// Its number there, from 1.
     pub n: u64,
+    /// Optimiser steps behind its weights, this one and those of earlier lineages among them.
+    pub step: u64,
     /// The adapter that it made.
     pub adapter: String,
     /// Samples of redo.
@@ -76,10 +83,32 @@ pub struct StepReport {
     /// What it measured.
     #[serde(flatten)]
     pub numbers: Numbers,
-    /// From taking its turns to serving its adapter.
+    /// What its samples were like.
+    pub batch: BatchStats,
+    /// Whether its adapter serves: it passed the gate, and the owner has not chosen another meanwhile.
+    pub serves: bool,
+    /// What the gate found of it.
+    pub gate: Option<GateReport>,
+    /// From taking its turns to the end of the tests of its adapter.
     pub seconds: f64,
     /// When it ended, in Unix milliseconds.
     pub ended_ms: u64,
+}
+
+/// That what the weights learned last is not served.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Declined {
+    /// The adapter that was declined.
+    pub adapter: String,
+    /// Which tests failed, with their numbers.
+    pub why: String,
+    /// When, in Unix milliseconds.
+    pub at_ms: u64,
+    /// How many in a row, since the last one that passed.
+    pub in_a_row: usize,
+    /// Until when no step is made, in Unix milliseconds; 8 new verdicts end it as well. None: it is tried again with the next
+    /// batch, at a lower rate.
+    pub rests_until_ms: Option<u64>,
 }
 
 /// That something which was learned is not continued.

@@ -7,13 +7,16 @@
 
 use metaclaw_trainer_api::{
     AdapterName, BackendError, CheckpointName, Datum, LossConfig, LossFn, RunId,
-    wire::{AdamSettings, CreateRequest, ForwardBackwardRequest, OptimStepRequest},
+    wire::{
+        AdamSettings, CreateRequest, ForwardBackwardReply, ForwardBackwardRequest, OptimStepRequest,
+    },
 };
 use tokio::time::Instant;
 
 use super::{
     calls::Call,
     error::{Stage, StepError},
+    passes::Passes,
     plan::Plan,
     rate,
     run::RunHandle,
@@ -58,9 +61,10 @@ impl StepRunner {
             let numbers = made.manifest.numbers;
             return Ok(Made { numbers, sha256 });
         }
-        let loss = self.pass_all(run, &id, plan, calls).await?;
-        let numbers = self.take_step(run, &id, plan, loss).await?;
-        let manifest = serde_json::to_value(plan.manifest(numbers)).unwrap_or_default();
+        let passes = self.pass_all(run, &id, plan, calls).await?;
+        let numbers = self.take_step(run, &id, plan, passes).await?;
+        let manifest = plan.manifest(numbers.clone(), &self.rl);
+        let manifest = serde_json::to_value(manifest).unwrap_or_default();
         run.save_asked = true;
         let saved = self
             .backend
@@ -135,15 +139,15 @@ impl StepRunner {
         Ok(known(checkpoints).into_iter().find(made))
     }
 
-    /// The gradients of every call, added up; the sum of their losses.
+    /// The gradients of every call, added up; what they measured.
     async fn pass_all(
         &self,
         run: &mut RunHandle,
         id: &RunId,
         plan: &Plan,
         calls: &[Call],
-    ) -> Result<f64, StepError> {
-        let mut loss = 0.0;
+    ) -> Result<Passes, StepError> {
+        let mut passes = Passes::default();
         for (at, call) in calls.iter().enumerate() {
             let Some(group) = plan.groups.get(call.group) else {
                 continue;
@@ -153,10 +157,12 @@ impl StepRunner {
             let n_tokens = sequences.iter().map(Sequence::n_tokens).sum();
             let began = Instant::now();
             let passed = self.pass(run, (id, group.loss), datums, Stage::Pass(at));
-            loss += passed.await?;
-            run.passed(n_tokens, began.elapsed());
+            let reply = passed.await?;
+            let took = began.elapsed();
+            run.passed(n_tokens, took);
+            passes.add(group.method, sequences, &reply, took);
         }
-        Ok(loss)
+        Ok(passes)
     }
 
     async fn pass(
@@ -165,7 +171,7 @@ impl StepRunner {
         (id, loss_fn): (&RunId, LossFn),
         datums: Vec<Datum>,
         stage: Stage,
-    ) -> Result<f64, StepError> {
+    ) -> Result<ForwardBackwardReply, StepError> {
         let request = ForwardBackwardRequest {
             session_id: id.clone(),
             datums,
@@ -173,7 +179,7 @@ impl StepRunner {
             loss_fn_config: LossConfig::new(),
         };
         let done = self.backend.forward_backward(request).await;
-        Ok(seen(run, stage, done)?.loss)
+        seen(run, stage, done)
     }
 
     /// One step along the gradients.
@@ -182,7 +188,7 @@ impl StepRunner {
         run: &mut RunHandle,
         id: &RunId,
         plan: &Plan,
-        loss: f64,
+        passes: Passes,
     ) -> Result<Numbers, StepError> {
         let learning_rate = plan.rate(&self.rl, run.n_params);
         let request = self.step_request(id, learning_rate);
@@ -195,11 +201,7 @@ impl StepRunner {
                 "the trainer skipped a step whose gradient is out of line"
             );
         }
-        Ok(Numbers {
-            loss,
-            grad_norm: stepped.grad_norm,
-            learning_rate,
-        })
+        Ok(passes.numbers(&stepped, learning_rate))
     }
 
     fn step_request(&self, id: &RunId, learning_rate: f64) -> OptimStepRequest {

@@ -9,6 +9,7 @@ use metaclaw_turns::{LogError, StepOutcome};
 use super::{agent::AgentState, runner::StepRunner};
 use crate::{
     error::{NoTokenIds, TrainError},
+    gate::Gate,
     policy::Policy,
     shared::Shared,
     status::Phase,
@@ -22,16 +23,21 @@ pub(crate) struct TrainingContext {
     /// The same server, asked without training.
     pub(crate) policy: Arc<Policy>,
     agents: BTreeMap<AgentId, AgentState>,
+    /// What adapters pass before they serve.
+    pub(crate) gate: Gate,
     /// Whether this look ended in waiting for something, which the status shows.
     pub(crate) waits: bool,
 }
 
 impl TrainingContext {
     pub(crate) fn new(shared: Arc<Shared>, backend: Arc<dyn TrainingBackend>) -> Self {
+        let policy = Arc::new(Policy::new(Arc::clone(&backend)));
+        let gate = Gate::new(Arc::clone(&policy), shared.config.gate);
         Self {
             shared,
-            policy: Arc::new(Policy::new(Arc::clone(&backend))),
             backend,
+            policy,
+            gate,
             agents: BTreeMap::new(),
             waits: false,
         }

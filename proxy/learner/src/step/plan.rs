@@ -1,13 +1,15 @@
 //! One step, planned in full before anything is touched.
 
-use metaclaw_chat::{AgentId, TurnId};
+use std::collections::BTreeMap;
+
+use metaclaw_chat::{AgentId, Score, TurnId};
 use metaclaw_trainer_api::{AdapterName, CheckpointName, NameError};
 use metaclaw_turns::{NewStep, Use};
 
 use super::{candidate::Candidate, rate};
 use crate::{
     config::RlConfig,
-    lineage::{Ancestry, Manifest, Numbers, ResumePoint, Shape, names},
+    lineage::{Ancestry, BatchStats, Made, Manifest, Numbers, ResumePoint, Shape, names},
     samples::{Batch, Group, NoSequence},
 };
 
@@ -22,9 +24,9 @@ pub(crate) struct Plan {
     /// Which use each of them is, from 1.
     pub(crate) uses: Vec<usize>,
     /// `rl.reuse`.
-    max_uses: usize,
+    pub(crate) max_uses: usize,
     /// How far other lineages are behind it.
-    ancestors: Vec<Use>,
+    pub(crate) ancestors: Vec<Use>,
     pub(crate) groups: Vec<Group>,
     pub(crate) shape: Shape,
     /// Of all of the above.
@@ -39,6 +41,12 @@ pub(crate) struct Plan {
     pub(crate) n_again: usize,
     /// The mean score of its turns, and the share of good ones.
     pub(crate) rewards: (f32, f32),
+    /// What its samples are like.
+    pub(crate) stats: BatchStats,
+    /// The scores of its turns.
+    pub(crate) scores: BTreeMap<TurnId, Score>,
+    /// What the rate is multiplied with: below 1 after steps that the gate declined.
+    pub(crate) rate_factor: f64,
 }
 
 /// Why a batch cannot become a step.
@@ -61,6 +69,7 @@ impl Plan {
         (batch, rl): (&Batch, &RlConfig),
     ) -> Result<Self, PlanError> {
         let (adapter, checkpoint) = names(agent, &point.lineage, point.n + 1)?;
+        let groups = batch.groups(rl)?;
         let (turns, uses) = batch.uses(ancestry).into_iter().unzip();
         let mut plan = Self {
             agent: agent.clone(),
@@ -70,7 +79,9 @@ impl Plan {
             turns,
             uses,
             max_uses: rl.reuse,
-            groups: batch.groups(rl)?,
+            stats: batch.stats(&groups),
+            scores: batch.scores(),
+            groups,
             shape,
             hash: String::new(),
             adapter,
@@ -79,6 +90,7 @@ impl Plan {
             n_samples: batch.counts(),
             n_again: batch.n_again(),
             rewards: batch.rewards(),
+            rate_factor: 1.0,
         };
         plan.hash = plan.digest();
         Ok(plan)
@@ -106,7 +118,7 @@ impl Plan {
     }
 
     /// What its checkpoint says about itself.
-    pub(crate) fn manifest(&self, numbers: Numbers) -> Manifest {
+    pub(crate) fn manifest(&self, numbers: Numbers, rl: &RlConfig) -> Manifest {
         Manifest {
             agent: self.agent.clone(),
             lineage: self.point.lineage.clone(),
@@ -117,6 +129,9 @@ impl Plan {
             parent: self.point.checkpoint.clone(),
             shape: self.shape.clone(),
             numbers,
+            batch: self.stats.clone(),
+            scores: self.scores.clone(),
+            made: Some(Made::here(self.point.seed(), rl)),
         }
     }
 
@@ -125,8 +140,10 @@ impl Plan {
         Candidate {
             agent: self.agent.clone(),
             n: self.n(),
+            turns: self.turns.clone(),
             adapter: self.adapter.clone(),
             checkpoint: self.checkpoint.clone(),
+            point: self.after(),
             choice_ms: self.point.choice_ms,
             sha256,
         }
@@ -147,11 +164,12 @@ impl Plan {
     pub(crate) fn rate(&self, rl: &RlConfig, n_params: Option<f64>) -> f64 {
         // A size that no one tells is taken for large: the careful end.
         let by_size = || rate::for_size(n_params.unwrap_or(f64::INFINITY));
-        rate::warmed_up(
+        let rate = rate::warmed_up(
             rl.learning_rate.unwrap_or_else(by_size),
             self.point.steps + 1,
             rl.warmup_steps,
-        )
+        );
+        rate * self.rate_factor
     }
 
     fn digest(&self) -> String {

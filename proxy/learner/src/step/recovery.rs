@@ -1,20 +1,26 @@
 //! Settling the steps that an earlier process left open, before their agents train anything else.
 //!
-//! A checkpoint with the step's hash means that the step was made: its turns are trained and its
-//! adapter is promoted. Without one, or with one that cannot be used, it was not: its turns are free again, and the
+//! A checkpoint with the step's hash means that the step was made: its adapter goes before the gate, and is promoted with its
+//! turns trained, or declined. Without one, or with one that cannot be used, it was not: its turns are free again, and the
 //! next step starts from a checkpoint that the log knows. Each agent is settled apart.
 
-use metaclaw_chat::AgentId;
+use std::sync::Arc;
+
+use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_trainer_api::AdapterName;
 use metaclaw_turns::{LogError, Step, StepOutcome};
 
 use super::{
-    candidate::Candidate, context::TrainingContext, error::StepError, promotion::conclude,
+    candidate::Candidate,
+    context::TrainingContext,
+    error::StepError,
+    promotion::{conclude, give_up},
     runner::StepRunner,
 };
 use crate::{
     error::TrainError,
     lineage::{Known, ResumePoint},
+    metrics::StepRecord,
     shared::Shared,
 };
 
@@ -33,7 +39,11 @@ struct Recovery<'a> {
 /// # Errors
 /// [`TrainError::NoTrainer`] while the checkpoints cannot be asked.
 pub(crate) async fn recover(context: &mut TrainingContext) -> Result<bool, TrainError> {
-    let shared = &context.shared;
+    let shared = Arc::clone(&context.shared);
+    // An earlier process may have ended between the third adapter that was declined and what follows.
+    for agent in shared.persist(|| shared.log.agents()).await? {
+        give_up(&shared, &agent).await?;
+    }
     let open = shared.persist(|| shared.log.open_steps()).await?;
     if open.is_empty() {
         return Ok(true);
@@ -75,8 +85,10 @@ impl Recovery<'_> {
         };
         match self.adopt(made).await {
             Ok(candidate) => {
-                tracing::info!(%agent, adapter = %candidate.adapter, "a step that was interrupted is done");
-                conclude(self.context, self.runner, &candidate).await?;
+                let promotion = conclude(self.context, self.runner, &candidate).await?;
+                tracing::info!(%agent, adapter = %candidate.adapter, ?promotion, "a step that was interrupted is done");
+                let recorder = &self.context.shared.recorder;
+                recorder.record(StepRecord::recovered(made, now_ms())).await;
                 Ok(true)
             }
             Err(failed) if self.may_wait(&failed) => {
@@ -126,12 +138,14 @@ impl Recovery<'_> {
         let adapter = AdapterName::from(&made.name);
         let sha256 = self.runner.save_made(run, &id, made, &adapter).await?;
         run.at = Some(point.clone());
-        state.stepped(point, made.manifest.shape.clone());
+        state.stepped(point.clone(), made.manifest.shape.clone());
         Ok(Candidate {
             agent: begun.agent.clone(),
             n: begun.n,
+            turns: begun.turns.clone(),
             adapter,
             checkpoint: made.name.clone(),
+            point,
             choice_ms: begun.choice_ms,
             sha256,
         })

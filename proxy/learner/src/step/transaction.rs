@@ -15,13 +15,15 @@ use super::{
     context::TrainingContext,
     making::{Refusal, make},
     plan::{Plan, PlanError},
-    promotion::{conclude, withdraw},
+    promotion::{Promotion, conclude, withdraw},
     runner::StepRunner,
     trials::Blame,
 };
 use crate::{
     error::TrainError,
+    gate::Series,
     lineage::{Ancestry, BaseModel, Numbers, ResumePoint, Resumed, Shape, Wanted},
+    metrics::StepRecord,
     samples::{Batch, reason},
     status::{Phase, StepReport},
 };
@@ -41,9 +43,9 @@ pub(crate) enum Ended {
 
 /// The making of one step.
 pub(crate) struct StepTransaction<'a> {
-    context: &'a mut TrainingContext,
-    runner: StepRunner,
-    agent: &'a AgentId,
+    pub(super) context: &'a mut TrainingContext,
+    pub(super) runner: StepRunner,
+    pub(super) agent: &'a AgentId,
     began: Instant,
 }
 
@@ -101,34 +103,29 @@ impl<'a> StepTransaction<'a> {
             Ok((candidate, numbers)) => {
                 let state = self.context.agent(self.agent);
                 state.stepped(plan.after(), plan.shape.clone());
-                conclude(self.context, &self.runner, &candidate).await?;
+                let promotion = conclude(self.context, &self.runner, &candidate).await?;
                 let needed = self.context.needed_checkpoints().await?;
                 self.runner.prune(needed).await;
-                Ok(Ended::Made(Box::new(self.report(&plan, numbers))))
+                let report = self.report(&plan, numbers);
+                let (serves, gate) = match promotion {
+                    Promotion::Serves(gate) => (true, gate),
+                    Promotion::ChosenOtherwise(gate) | Promotion::Declined(gate) => {
+                        (false, Some(gate))
+                    }
+                    Promotion::Untested(why) => {
+                        self.context.shared.status.refused();
+                        return Err(TrainError::Refused { why });
+                    }
+                };
+                let report = StepReport {
+                    serves,
+                    gate,
+                    ..report
+                };
+                self.told(&report).await;
+                Ok(Ended::Made(Box::new(report)))
             }
             Err(refusal) => self.release(&plan, refusal).await,
-        }
-    }
-
-    /// What is in the weights that the step would start from; nothing where it could not be made at all.
-    pub(crate) async fn ancestry(mut self, base: &BaseModel) -> Result<Ancestry, TrainError> {
-        if !base.may_be(self.runner.base.as_deref()) {
-            return Ok(Ancestry::default());
-        }
-        let shared = Arc::clone(&self.context.shared);
-        let steps = shared.persist(|| shared.log.steps(self.agent)).await?;
-        let shape = self.shape(base);
-        let point = self.start(&shape, &steps).await?;
-        Ok(Ancestry::of(&steps, &point))
-    }
-
-    fn shape(&self, base: &BaseModel) -> Shape {
-        let rl = &self.context.shared.config.rl;
-        Shape {
-            base: base.clone(),
-            rank: rl.lora_rank,
-            alpha: rl.lora_alpha,
-            targets: rl.targets.0.clone(),
         }
     }
 
@@ -138,23 +135,75 @@ impl<'a> StepTransaction<'a> {
         base: &BaseModel,
         batch: &Batch,
     ) -> Result<Result<Plan, PlanError>, TrainError> {
-        let shared = Arc::clone(&self.context.shared);
         let shape = self.shape(base);
-        let steps = shared.persist(|| shared.log.steps(self.agent)).await?;
+        let steps = self.steps().await?;
         let point = self.start(&shape, &steps).await?;
+        Ok(self.plan_from(point, shape, &steps, batch))
+    }
+
+    /// The adapter's shape, as the settings want it.
+    pub(super) fn shape(&self, base: &BaseModel) -> Shape {
+        let rl = &self.context.shared.config.rl;
+        Shape {
+            base: base.clone(),
+            rank: rl.lora_rank,
+            alpha: rl.lora_alpha,
+            targets: rl.targets.0.clone(),
+        }
+    }
+
+    /// The agent's steps in the log.
+    pub(super) async fn steps(&self) -> Result<Vec<Step>, LogError> {
+        let shared = &self.context.shared;
+        shared.persist(|| shared.log.steps(self.agent)).await
+    }
+
+    pub(super) fn plan_from(
+        &self,
+        point: ResumePoint,
+        shape: Shape,
+        steps: &[Step],
+        batch: &Batch,
+    ) -> Result<Plan, PlanError> {
         let of_step =
             |step: &&Step| step.begun.lineage == point.lineage && step.begun.n == point.n + 1;
         let attempts = steps.iter().filter(of_step);
         let attempt = attempts.map(|step| step.begun.attempt + 1).max();
         let attempt = attempt.unwrap_or(0);
-        let ancestry = Ancestry::of(&steps, &point);
+        let rl = &self.context.shared.config.rl;
+        let rate_factor = Series::of(steps).rate_factor();
+        let ancestry = Ancestry::of(steps, &point);
         let start = (point, &ancestry);
-        let made_of = (batch, &shared.config.rl);
-        Ok(Plan::new(self.agent, start, shape, attempt, made_of))
+        let plan = Plan::new(self.agent, start, shape, attempt, (batch, rl));
+        plan.map(|plan| Plan {
+            rate_factor,
+            ..plan
+        })
     }
 
     /// Where the step starts. What is not continued of what the agent had learned is said.
     async fn start(&mut self, shape: &Shape, steps: &[Step]) -> Result<ResumePoint, TrainError> {
+        let resumed = self.resumed(shape, steps).await?;
+        let agent = self.agent;
+        if let Some(why) = resumed.lost {
+            let from = resumed.point.checkpoint.as_ref();
+            let from = from.map_or("the base model", CheckpointName::as_str);
+            tracing::warn!(%agent, why, from, "a fresh lineage begins; what served before serves until its first step is made");
+            let status = &self.context.shared.status;
+            status.began_anew(agent, &why, now_ms());
+        }
+        // Kept, so that a step that is put off has the same beginning later.
+        let state = self.context.agent(agent);
+        state.resume = Some((resumed.point.clone(), shape.clone()));
+        Ok(resumed.point)
+    }
+
+    /// The same, with nothing said and nothing kept.
+    pub(super) async fn resumed(
+        &mut self,
+        shape: &Shape,
+        steps: &[Step],
+    ) -> Result<Resumed, TrainError> {
         let (agent, shared) = (self.agent, Arc::clone(&self.context.shared));
         let choice = shared.persist(|| shared.log.choice(agent)).await?;
         let choice_ms = choice.as_ref().map(|choice| choice.at_ms);
@@ -163,27 +212,18 @@ impl<'a> StepTransaction<'a> {
             && of.fits(shape)
             && point.choice_ms == choice_ms
         {
-            return Ok(point.clone());
+            let (point, lost) = (point.clone(), None);
+            return Ok(Resumed { point, lost });
         }
         let checkpoints = self.runner.checkpoints().await;
         let checkpoints = checkpoints.map_err(|error| self.context.no_trainer(&error))?;
-        let state = self.context.agent(agent);
-        let unfit = &state.unfit;
+        let unfit = &self.context.agent(agent).unfit;
         let wanted = Wanted { shape, unfit };
-        let resumed = match (&choice, &checkpoints) {
+        Ok(match (&choice, &checkpoints) {
             (Some(choice), known) => Resumed::chosen(choice, known.as_deref(), wanted),
             (None, Some(known)) => Resumed::of(steps, known, wanted),
             (None, None) => Resumed::by_log(steps, wanted),
-        };
-        if let Some(why) = resumed.lost {
-            let from = resumed.point.checkpoint.as_ref();
-            let from = from.map_or("the base model", CheckpointName::as_str);
-            tracing::warn!(%agent, why, from, "a fresh lineage begins; what served before serves until its first step is made");
-            shared.status.began_anew(agent, &why, now_ms());
-        }
-        // Kept, so that a step that is put off has the same beginning later.
-        state.resume = Some((resumed.point.clone(), shape.clone()));
-        Ok(resumed.point)
+        })
     }
 
     /// The first transaction: the step is written down and its turns are taken.
@@ -258,16 +298,17 @@ impl<'a> StepTransaction<'a> {
             self.context.shared.spend(*id, why).await?;
             // One that was trained before stays so, and is not taken again.
             let state = self.context.agent(self.agent);
-            state.teacher.targets.decline(*id, why);
+            state.teacher.targets.set_aside(*id, why);
         }
         Ok(Ended::SetAside(turns))
     }
 
     fn report(&self, plan: &Plan, numbers: Numbers) -> StepReport {
-        let report = StepReport {
+        StepReport {
             agent: plan.agent.clone(),
             lineage: plan.point.lineage.clone(),
             n: plan.n(),
+            step: plan.after().steps,
             adapter: plan.adapter.to_string(),
             n_redo: plan.n_samples.0,
             n_binary_rl: plan.n_samples.1,
@@ -276,14 +317,21 @@ impl<'a> StepTransaction<'a> {
             mean_reward: plan.rewards.0,
             success_rate: plan.rewards.1,
             numbers,
+            batch: plan.stats.clone(),
+            serves: false,
+            gate: None,
             seconds: self.began.elapsed().as_secs_f64(),
             ended_ms: now_ms(),
-        };
-        self.context.shared.status.stepped(&report);
+        }
+    }
+
+    async fn told(&self, report: &StepReport) {
+        let shared = &self.context.shared;
+        shared.status.stepped(report);
+        shared.recorder.record(StepRecord::of(report)).await;
         tracing::info!(
             agent = %report.agent, adapter = report.adapter, turns = report.n_turns, loss = report.numbers.loss,
-            seconds = report.seconds, "learned"
+            seconds = report.seconds, serves = report.serves, "learned"
         );
-        report
     }
 }

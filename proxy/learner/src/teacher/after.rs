@@ -36,7 +36,10 @@ pub(super) async fn after(shared: &Shared, turn: &Turn) -> Result<After, LogErro
     if score(turn) != Some(Score::Bad) {
         return Ok(after);
     }
-    after.hint = turn.verdict.as_ref().and_then(|it| it.hint.clone());
+    after.hint = turn.verdict.as_ref().and_then(|it| {
+        let hint = it.hint.as_ref().or(it.judge_hints.first());
+        hint.cloned()
+    });
     let mut failed = BTreeSet::from([turn.id]);
     for id in followers(shared, turn).await? {
         let later = shared.persist(|| shared.log.get(id)).await?;

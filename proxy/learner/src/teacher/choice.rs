@@ -1,12 +1,12 @@
 //! Which of the replies is taught.
 
 use metaclaw_chat::{Message, Score};
-use metaclaw_reward::{Evidence, count_words, prompt, vote};
+use metaclaw_reward::count_words;
 use metaclaw_turns::Turn;
 
 use super::draws::{Answers, Candidate};
 use crate::{
-    judge::{Ask, AskFailed, Judge},
+    judge::{AskFailed, Judge},
     samples::MIN_TARGET_WORDS,
 };
 
@@ -15,16 +15,16 @@ use crate::{
 pub(super) enum NoChoice {
     /// None is whole and does what is wished.
     NotObeyed,
-    /// Those that do would answer other questions as well.
+    /// Those that may would answer other questions as well.
     NotRelevant,
 }
 
-/// The most relevant reply that is whole and does what is wished: by the rules on replies, where none decides by the judge
-/// model, where there is none by its relevance alone. One that rules call good replies, and that none of them calls good,
-/// is not taught unasked: the owner has said what a good reply is.
+/// The most relevant reply that is whole and does what is wished, as the judge finds: rules on replies first, then a
+/// reward function or a model; where nobody can say, by its relevance alone. One that no rule calls good where some rule
+/// calls replies good is not taught unasked: the owner has said what a good reply is.
 ///
 /// # Errors
-/// The judge model's.
+/// The judge's, which is away.
 pub(super) async fn choose<'a>(
     judge: &Judge,
     turn: &Turn,
@@ -33,20 +33,16 @@ pub(super) async fn choose<'a>(
 ) -> Result<Result<&'a Candidate, NoChoice>, AskFailed> {
     let mut ranked: Vec<&Candidate> = answers.candidates.iter().collect();
     ranked.sort_by(|one, other| other.relevance.total_cmp(&one.relevance));
+    let wished = std::slice::from_ref(&answers.asked);
     for candidate in ranked.into_iter().filter(|it| it.is_whole()) {
-        let evidence = candidate.evidence(turn);
-        let by_rules = by_rules(judge, &evidence);
-        if by_rules == Some(false) {
-            continue;
-        }
         if candidate.relevance < least {
             // So are those behind it.
             return Ok(Err(NoChoice::NotRelevant));
         }
-        let passes = match (by_rules, judge.model()) {
-            (Some(passes), _) => passes,
-            (None, Some(model)) => by_model(model, &evidence, &answers.asked).await?,
-            (None, None) => true,
+        let reply = Message::assistant(candidate.text.clone());
+        let passes = match judge.of_reply(turn, &reply, wished).await? {
+            Some(score) => score == Score::Good,
+            None => !judge.praises_replies(),
         };
         if passes {
             return Ok(Ok(candidate));
@@ -55,34 +51,12 @@ pub(super) async fn choose<'a>(
     Ok(Err(NoChoice::NotObeyed))
 }
 
-fn by_rules(judge: &Judge, evidence: &Evidence) -> Option<bool> {
-    let rules = judge.rules();
-    match rules.judge(evidence) {
-        Some(verdict) => Some(verdict.score == Score::Good),
-        None if judge.model().is_none() && rules.praise_replies() => Some(false),
-        None => None,
-    }
-}
-
-/// One vote: it is about what can be seen.
-async fn by_model(model: &dyn Ask, evidence: &Evidence, asked: &str) -> Result<bool, AskFailed> {
-    let answer = model.ask(&prompt::wish_messages(evidence, asked)).await?;
-    let vote = vote::read(&answer);
-    Ok(vote.is_some_and(|vote| vote.score == Score::Good))
-}
-
 // === impl Candidate ===
 
 impl Candidate {
     /// Whether it ended by itself and says something.
     fn is_whole(&self) -> bool {
         self.ended && count_words(&self.text) >= MIN_TARGET_WORDS
-    }
-
-    /// The reply as if nothing had followed it yet.
-    fn evidence(&self, turn: &Turn) -> Evidence {
-        let reply = Message::assistant(self.text.clone());
-        Evidence::new(&turn.request.messages, reply, &[])
     }
 }
 

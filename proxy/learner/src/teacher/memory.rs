@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use metaclaw_chat::TurnId;
+use metaclaw_chat::{TurnId, Verdict};
+use metaclaw_turns::Turn;
 use tokio::time::Instant;
 
 use super::draws::Answers;
@@ -24,9 +25,17 @@ pub(crate) struct Memory {
     /// Of all its replies: their relevances added up, and how many.
     relevance: (f64, usize),
     /// Drawn, and not chosen from yet: the judge does not answer.
-    drawn: Option<(TurnId, Answers)>,
+    drawn: Option<Drawn>,
     n_failures: BTreeMap<TurnId, usize>,
     rest: Option<Instant>,
+}
+
+/// The replies to a turn, as it was judged then.
+#[derive(Debug)]
+struct Drawn {
+    id: TurnId,
+    verdict: Option<Verdict>,
+    answers: Answers,
 }
 
 // === impl Memory ===
@@ -35,8 +44,10 @@ impl Memory {
     /// What it came to holds for these wishes; with others it begins anew.
     pub(crate) fn is_told(&mut self, wishes: Option<String>) {
         if self.wishes != wishes {
+            self.targets.forget();
             *self = Self {
                 wishes,
+                targets: std::mem::take(&mut self.targets),
                 ..Self::default()
             };
         }
@@ -63,17 +74,21 @@ impl Memory {
         self.rest.is_some_and(|until| Instant::now() < until)
     }
 
-    pub(super) fn drawn(&self, id: TurnId) -> Option<&Answers> {
-        let (of, answers) = self.drawn.as_ref()?;
-        (*of == id).then_some(answers)
+    pub(super) fn drawn(&self, turn: &Turn) -> Option<&Answers> {
+        let drawn = self.drawn.as_ref()?;
+        (drawn.id == turn.id && drawn.verdict == turn.verdict).then_some(&drawn.answers)
     }
 
-    pub(super) fn drew(&mut self, id: TurnId, answers: Answers) {
+    pub(super) fn drew(&mut self, turn: &Turn, answers: Answers) {
         for relevance in answers.own_relevances() {
             self.relevance.0 += relevance;
             self.relevance.1 += 1;
         }
-        self.drawn = Some((id, answers));
+        self.drawn = Some(Drawn {
+            id: turn.id,
+            verdict: turn.verdict.clone(),
+            answers,
+        });
     }
 
     /// The relevance that a reply needs: a share of the mean of all that the teacher said with these wishes, and more than
@@ -86,9 +101,9 @@ impl Memory {
         (share * sum / n.max(1) as f64).max(f64::EPSILON)
     }
 
-    pub(super) fn settled(&mut self, id: TurnId, taught: Taught) {
-        self.targets.put(id, taught);
-        self.n_failures.remove(&id);
+    pub(super) fn settled(&mut self, turn: &Turn, taught: Taught) {
+        self.targets.put(turn, taught);
+        self.n_failures.remove(&turn.id);
         self.drawn = None;
         self.rest = None;
     }

@@ -6,7 +6,10 @@ use metaclaw_turns::{
     NewMessage, NewTurn, Request, Served, StreamEnd, Turn, TurnKind, TurnLog, TurnMeta, TurnState,
 };
 
-use super::{World, world::END};
+use super::{
+    World,
+    world::{END, ids_of},
+};
 use crate::samples::POLICY_UPSTREAM;
 
 /// One thing that the owner said, and the reply.
@@ -52,7 +55,7 @@ pub(crate) async fn append_for(
     for said in talk {
         messages.push(Message::user(said.owner.clone()));
         let reply_id = format!("{session}-{}", said.mark);
-        let sampled = sampled(world, &reply_id, &messages, &said.reply);
+        let sampled = sampled(&reply_id, &messages, &said.reply);
         world.remember(with_mark(sampled, said.mark));
         let reply = Message::assistant(said.reply.clone());
         let turn = turn_of(agent, session, &reply_id, &messages, reply);
@@ -153,12 +156,12 @@ fn with_mark(mut sampled: Sampled, mark: u32) -> Sampled {
 }
 
 /// What the trainer sampled as the answer to these messages.
-pub(crate) fn sampled(world: &World, id: &str, messages: &[Message], reply: &str) -> Sampled {
-    let mut ids = world.ids_of(reply);
+pub(crate) fn sampled(id: &str, messages: &[Message], reply: &str) -> Sampled {
+    let mut ids = ids_of(reply);
     ids.push(END);
     Sampled {
         id: id.to_owned(),
-        prompt_ids: world.ids_of_messages(messages),
+        prompt_ids: World::ids_of_messages(messages),
         logprobs: vec![-0.5; ids.len()],
         sampling_logprobs: vec![-0.4; ids.len()],
         ids,
@@ -167,5 +170,14 @@ pub(crate) fn sampled(world: &World, id: &str, messages: &[Message], reply: &str
         // The world knows its own.
         base: String::new(),
         base_fingerprint: None,
+    }
+}
+
+/// A whole main turn of its own, as the log would give it: what was asked is new in it.
+pub(crate) fn turn_with(owner: &str, reply: &str) -> Turn {
+    Turn {
+        reply: Some(Message::assistant(reply)),
+        state: TurnState::Captured,
+        ..judged_turn(vec![Message::user(owner)])
     }
 }

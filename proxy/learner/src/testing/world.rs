@@ -2,8 +2,8 @@
 
 mod answers;
 mod backend;
+mod model;
 mod state;
-mod text;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard},
@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use self::state::{Inner, refusal};
 pub(crate) use self::{
     answers::Answers,
+    model::{END, Habit, ids as ids_of},
     state::{Damage, Poison, Weights},
-    text::END,
 };
 
 /// What a call does instead of answering.
@@ -90,6 +90,75 @@ impl World {
         self.inner().max_rank = max;
     }
 
+    /// What the adapters to be saved from now on do: the first ones, in order, and all after them.
+    pub(crate) fn train_into(&self, first: &[Habit], then: Habit) {
+        let mut inner = self.inner();
+        inner.coming = first.iter().copied().collect();
+        inner.then = then;
+    }
+
+    /// How calls fail that score replies, after `n` of them, once there is an adapter to test.
+    pub(crate) fn fail_scoring(&self, n: usize, failures: &[Failure]) {
+        let mut inner = self.inner();
+        inner.unscored = std::iter::repeat_n(None, n).collect();
+        inner.unscored.extend(failures.iter().copied().map(Some));
+    }
+
+    /// What single replies were drawn to, in order.
+    pub(crate) fn prompts(&self) -> Vec<String> {
+        self.inner().prompts.clone()
+    }
+
+    /// How many times replies were scored, since there is an adapter to test.
+    pub(crate) fn n_forward(&self) -> usize {
+        self.inner().n_forward
+    }
+
+    /// Calls about text fail so from now on, or not.
+    pub(crate) fn fail_text(&self, failure: Option<Failure>) {
+        self.inner().text_failure = failure;
+    }
+
+    /// What its base model says from now on where several replies are asked for.
+    pub(crate) fn set_answers(&self, answers: Answers) {
+        self.inner().answers = answers;
+    }
+
+    /// The last message of each prompt to which several replies were drawn.
+    pub(crate) fn told(&self) -> Vec<String> {
+        self.inner().told.clone()
+    }
+
+    /// The ids of a conversation, as it is rendered.
+    pub(crate) fn ids_of_messages(messages: &[Message]) -> Vec<u32> {
+        let messages = messages.iter().map(|it| Value::Object(it.as_map().clone()));
+        let request = serde_json::json!({"messages": messages.collect::<Vec<_>>()});
+        model::tokenize(&serde_json::from_value(request).unwrap())
+    }
+
+    /// What was taught in each pass of cross_entropy: prompt and reply.
+    pub(crate) fn taught(&self) -> Vec<(String, String)> {
+        let text = |datum: &Datum| {
+            let parts = datum.parts();
+            let weights = parts.weights.as_ref().unwrap();
+            let width = weights.width();
+            let rows = weights.values().chunks(width);
+            let n_prompt = rows
+                .take_while(|row| row.iter().all(|it| *it == 0.0))
+                .count()
+                + 1;
+            let targets: Vec<u32> = parts
+                .target_tokens
+                .values()
+                .chunks(width)
+                .map(|it| it[0])
+                .collect();
+            let prompt = model::text(&parts.model_input_tokens[..n_prompt]);
+            (prompt, model::text(&targets[n_prompt - 1..]))
+        };
+        self.inner().targets.iter().map(text).collect()
+    }
+
     /// What ends when the client is killed.
     pub(crate) fn client(&self) -> CancellationToken {
         let client = CancellationToken::new();
@@ -117,58 +186,6 @@ impl World {
             .iter()
             .map(|saved| (saved.info.manifest.clone(), saved.run.weights.clone()))
             .collect()
-    }
-
-    /// Calls about text fail so from now on, or not.
-    pub(crate) fn fail_text(&self, failure: Option<Failure>) {
-        self.inner().text_failure = failure;
-    }
-
-    /// What its base model says from now on.
-    pub(crate) fn set_answers(&self, answers: Answers) {
-        self.inner().answers = answers;
-    }
-
-    /// What its base model was told last of all, each time that it drew.
-    pub(crate) fn told(&self) -> Vec<String> {
-        self.inner().told.clone()
-    }
-
-    /// The ids of a text.
-    pub(crate) fn ids_of(&self, text: &str) -> Vec<u32> {
-        self.inner().ids_of(text)
-    }
-
-    /// The ids of a conversation.
-    pub(crate) fn ids_of_messages(&self, messages: &[Message]) -> Vec<u32> {
-        let messages = messages.iter().map(|it| Value::Object(it.as_map().clone()));
-        let request = serde_json::json!({"messages": messages.collect::<Vec<_>>()});
-        let request = serde_json::from_value(request).unwrap();
-        self.inner().tokenize(&request)
-    }
-
-    /// What was taught in each pass of cross_entropy: prompt and reply.
-    pub(crate) fn taught(&self) -> Vec<(String, String)> {
-        let inner = self.inner();
-        let text = |datum: &Datum| {
-            let parts = datum.parts();
-            let weights = parts.weights.as_ref().unwrap();
-            let width = weights.width();
-            let rows = weights.values().chunks(width);
-            let n_prompt = rows
-                .take_while(|row| row.iter().all(|it| *it == 0.0))
-                .count()
-                + 1;
-            let targets: Vec<u32> = parts
-                .target_tokens
-                .values()
-                .chunks(width)
-                .map(|it| it[0])
-                .collect();
-            let prompt = inner.text_of(&parts.model_input_tokens[..n_prompt]);
-            (prompt, inner.text_of(&targets[n_prompt - 1..]))
-        };
-        inner.targets.iter().map(text).collect()
     }
 
     /// Deletes every checkpoint, and leaves the adapters of their names.
@@ -236,32 +253,42 @@ impl World {
     ) -> BackendFuture<'_, T> {
         Box::pin(async move {
             let failure = self.inner().next_call();
-            let timeout = || lost(call);
-            match failure {
-                None => work(&mut self.inner()),
-                Some(Failure::Unreachable) => Err(BackendError::NoEndpoint { call }),
-                Some(Failure::LostBefore) => Err(timeout()),
-                Some(Failure::LostAfter) => work(&mut self.inner()).and_then(|_| Err(timeout())),
-                Some(Failure::ErrorAfter) => {
-                    work(&mut self.inner()).and_then(|_| Err(refusal(call, 500, None)))
-                }
-                Some(Failure::Refused) => Err(refusal(call, 400, None)),
-                Some(Failure::Killed) => {
-                    self.inner().restart();
-                    Err(BackendError::NoEndpoint { call })
-                }
-                Some(Failure::ClientKilledBefore) => self.kill_client().await,
-                Some(Failure::ClientKilledAfter) => {
-                    work(&mut self.inner())?;
-                    self.kill_client().await
-                }
-                Some(Failure::WrittenLate(n)) => {
-                    let late = |inner: &mut Inner| drop(work(inner));
-                    self.inner().put_off(n, Box::new(late));
-                    self.kill_client().await
-                }
-            }
+            self.or_fails(call, failure, work).await
         })
+    }
+
+    /// What a call comes to that fails so, if it does.
+    async fn or_fails<T: Send + 'static>(
+        &self,
+        call: &'static str,
+        failure: Option<Failure>,
+        work: impl FnOnce(&mut Inner) -> Result<T, BackendError> + Send + 'static,
+    ) -> Result<T, BackendError> {
+        let timeout = || lost(call);
+        match failure {
+            None => work(&mut self.inner()),
+            Some(Failure::Unreachable) => Err(BackendError::NoEndpoint { call }),
+            Some(Failure::LostBefore) => Err(timeout()),
+            Some(Failure::LostAfter) => work(&mut self.inner()).and_then(|_| Err(timeout())),
+            Some(Failure::ErrorAfter) => {
+                work(&mut self.inner()).and_then(|_| Err(refusal(call, 500, None)))
+            }
+            Some(Failure::Refused) => Err(refusal(call, 400, None)),
+            Some(Failure::Killed) => {
+                self.inner().restart();
+                Err(BackendError::NoEndpoint { call })
+            }
+            Some(Failure::ClientKilledBefore) => self.kill_client().await,
+            Some(Failure::ClientKilledAfter) => {
+                work(&mut self.inner())?;
+                self.kill_client().await
+            }
+            Some(Failure::WrittenLate(n)) => {
+                let late = |inner: &mut Inner| drop(work(inner));
+                self.inner().put_off(n, Box::new(late));
+                self.kill_client().await
+            }
+        }
     }
 
     async fn kill_client<T>(&self) -> T {

@@ -3,19 +3,18 @@
 use std::sync::Arc;
 
 use metaclaw_chat::{AgentId, TurnId, now_ms};
+use metaclaw_turns::LogError;
 
 use crate::{
     config::Mode,
     error::TrainError,
+    gate::Series,
     lineage::BaseModel,
-    samples::{self, Baselines, Batch, Redo, Samples},
+    samples::{self, Baselines, Batch, MOST_AT_ONCE, Redo, Samples, Targets},
     status::Phase,
-    step::{StepTransaction, TrainingContext},
+    step::{self, TrainingContext},
     teacher::{self, TeachError},
 };
-
-/// Samples of each method in a step that was asked for: more is a rate of learning that nobody chose.
-const MOST_AT_ONCE: usize = 64;
 
 /// The making of one agent's next batch.
 pub(super) struct NextBatch<'a> {
@@ -39,7 +38,7 @@ impl<'a> NextBatch<'a> {
         let (mut samples, mut base) = self.collect().await?;
         let shared = Arc::clone(&self.context.shared);
         let rl = &shared.config.rl;
-        let may_begin = forced || (samples.may_be_due(rl, now_ms()) && self.may_begin());
+        let may_begin = forced || (samples.may_be_due(rl, now_ms()) && self.may_begin().await?);
         if !may_begin {
             return Ok(None);
         }
@@ -108,36 +107,21 @@ impl<'a> NextBatch<'a> {
 
     /// As many samples again that earlier steps had as are new, the least used first.
     async fn again(&mut self, base: &BaseModel, n_new: usize) -> Result<Vec<Redo>, TrainError> {
-        let shared = Arc::clone(&self.context.shared);
-        if n_new == 0 || shared.config.rl.reuse <= 1 {
+        if n_new == 0 {
             return Ok(Vec::new());
         }
-        let step = StepTransaction::new(self.context, self.agent).await?;
-        let ancestry = step.ancestry(base).await?;
-        let teaching = self
-            .context
-            .agent(self.agent)
-            .teacher
-            .teaching(&shared.config.rl);
-        let used = samples::used(&shared, self.agent, (&ancestry, base), teaching).await?;
+        let used = step::again(self.context, self.agent, base).await?;
         let mut again = Vec::new();
         for turn in used {
             if again.len() >= n_new {
                 break;
             }
             // After a restart it is drawn again.
-            if !self
-                .context
-                .agent(self.agent)
-                .teacher
-                .targets
-                .knows(turn.id)
-                && !self.teach(turn.id).await?
-            {
+            let is_known = self.targets().knows(&turn);
+            if !is_known && !self.teach(turn.id).await? {
                 break;
             }
-            let targets = &self.context.agent(self.agent).teacher.targets;
-            if let Some(target) = targets.target(turn.id) {
+            if let Some(target) = self.targets().target(&turn) {
                 again.push(Redo {
                     turn,
                     target,
@@ -146,6 +130,10 @@ impl<'a> NextBatch<'a> {
             }
         }
         Ok(again)
+    }
+
+    fn targets(&mut self) -> &Targets {
+        &self.context.agent(self.agent).teacher.targets
     }
 
     /// Has the teacher answer a turn; false while the judge, who looks at its replies, does not answer.
@@ -174,30 +162,48 @@ impl<'a> NextBatch<'a> {
         }
     }
 
-    /// Whether a step may begin without being asked for.
-    fn may_begin(&mut self) -> bool {
+    /// Whether a step of an agent that is due may begin now; what it waits for is shown.
+    async fn may_begin(&mut self) -> Result<bool, LogError> {
+        let (agent, shared) = (self.agent, Arc::clone(&self.context.shared));
+        if (shared.is_off)(agent) || shared.config.mode_of(agent) == Mode::SkillsOnly {
+            return Ok(false);
+        }
+        let waits_for = if let Some(phase) = self.resting().await? {
+            Some(phase)
+        } else if shared.trains_when_asked(agent) {
+            // Nothing tests what would serve: somebody has to want it.
+            Some(Phase::AwaitingRequest)
+        } else if shared.may_cost(agent).await? {
+            None
+        } else {
+            Some(Phase::AwaitingWindow)
+        };
+        let may = waits_for.is_none();
+        if let Some(phase) = waits_for {
+            self.context.waits_for(phase);
+        }
+        Ok(may)
+    }
+
+    /// Whether no step of an agent is made for a while: the training server refused one, or the gate declined several adapters in
+    /// a row.
+    async fn resting(&mut self) -> Result<Option<Phase>, LogError> {
         let agent = self.agent;
-        if (self.context.shared.is_off)(agent) {
-            return false;
+        let rests = |why: &str, until_ms| Phase::Resting {
+            agent: agent.clone(),
+            why: why.to_owned(),
+            until_ms,
+        };
+        if let Some(rest) = self.context.agent(agent).resting() {
+            return Ok(Some(rests(&rest.why, rest.until_ms)));
         }
-        if let Some(rest) = self.context.agent(self.agent).resting() {
-            let (why, until_ms) = (rest.why.clone(), rest.until_ms);
-            self.context.waits_for(Phase::Resting {
-                agent: agent.clone(),
-                why,
-                until_ms,
-            });
-            return false;
-        }
-        match self.context.shared.config.mode_of(agent) {
-            Mode::Rl => true,
-            Mode::SkillsOnly => false,
-            // Nothing tests what would serve before it does: until then somebody has to want it. Afterwards the
-            // window decides ([`crate::shared::Shared::window`]).
-            Mode::Auto => {
-                self.context.waits_for(Phase::AwaitingRequest);
-                false
-            }
-        }
+        let shared = &self.context.shared;
+        let series = Series::of(&shared.persist(|| shared.log.steps(agent)).await?);
+        let Some(last) = series.given_up() else {
+            return Ok(None);
+        };
+        let funnel = shared.persist(|| shared.log.funnel(Some(agent))).await?;
+        let until_ms = series.rests_until(now_ms(), funnel.judged);
+        Ok(until_ms.map(|until_ms| rests(&last.why, until_ms)))
     }
 }

@@ -1,6 +1,6 @@
 //! What goes again, and what stays of it.
 
-use metaclaw_chat::{AgentId, Score, SessionId, TurnId};
+use metaclaw_chat::{AgentId, Score, SessionId, TurnId, Verdict};
 
 use super::kit::{Client, as_put, open, verdict};
 use crate::{
@@ -143,6 +143,7 @@ async fn a_step_ends_though_a_turn_of_it_was_forgotten() {
     let outcome = StepOutcome::Trained {
         adapter: "main-1".to_owned(),
         checkpoint: "main-a@1".to_owned(),
+        gate: None,
     };
     log.finish_step(&agent(), 1, outcome).await.unwrap();
     let trained = log.in_state(&agent(), StateKind::Trained).await.unwrap();
@@ -262,4 +263,27 @@ async fn a_kill_within_the_swap_loses_nothing() {
         log.close().await;
         assert!(!at("sled.new").exists() && !at("sled.old").exists());
     }
+}
+
+#[tokio::test]
+async fn a_hint_is_masked_with_the_session_that_it_came_from() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let turn = Client::new("s", "sys").turn("hello", "hi");
+    let id = log.append(turn).await.unwrap();
+    let told = "Do not say sk-secret.".to_owned();
+    let judged = Verdict {
+        hint: Some(told.clone()),
+        judge_hints: vec![told],
+        ..verdict(Score::Bad)
+    };
+    log.judge(id, judged).await.unwrap();
+    let mask = |text: &str| {
+        text.contains("sk-secret")
+            .then(|| text.replace("sk-secret", "[key]"))
+    };
+    log.mask(&agent(), &session("s"), mask).await.unwrap();
+    let verdict = log.get(id).await.unwrap().unwrap().verdict.unwrap();
+    assert_eq!(verdict.hint.as_deref(), Some("Do not say [key]."));
+    assert_eq!(verdict.judge_hints, ["Do not say [key]."]);
 }

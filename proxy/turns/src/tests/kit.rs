@@ -96,16 +96,14 @@ pub(super) fn served() -> Served {
         wish_ids: vec!["5c1d".to_owned()],
         system_block: Some("## Active Skills\n\nBe brief.".repeat(60)),
         user_line: None,
+        imported: None,
     }
 }
 
 pub(super) fn verdict(score: Score) -> Verdict {
     Verdict {
-        score,
-        by: JudgedBy::Rules,
         votes: vec![Vote { score, hint: None }],
-        hint: None,
-        weight: 1.0,
+        ..Verdict::new(score, JudgedBy::Rules)
     }
 }
 

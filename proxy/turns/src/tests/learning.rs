@@ -1,6 +1,6 @@
 //! The moves of a turn towards the weights.
 
-use metaclaw_chat::{AgentId, Score, TurnId};
+use metaclaw_chat::{AgentId, Score, TurnId, Verdict};
 
 use super::kit::{Client, open, verdict};
 use crate::{
@@ -44,6 +44,7 @@ fn trained() -> StepOutcome {
     StepOutcome::Trained {
         adapter: "main-1".to_owned(),
         checkpoint: "main-a@1".to_owned(),
+        gate: None,
     }
 }
 
@@ -199,6 +200,38 @@ async fn a_released_step_gives_its_turns_back_and_may_be_tried_again() {
     log.take(step(1, 1, &ids)).await.unwrap();
     assert_eq!(log.steps(&agent()).await.unwrap().len(), 2);
     assert_eq!(log.open_steps().await.unwrap()[0].begun.attempt, 1);
+}
+
+#[tokio::test]
+async fn a_declined_step_gives_its_turns_back_and_says_why_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let ids = judged(&log, 2).await;
+    log.take(step(1, 0, &ids)).await.unwrap();
+    let declined = StepOutcome::Declined {
+        adapter: "main-1".to_owned(),
+        checkpoint: "main-1".to_owned(),
+        why: "relevance 0.31".to_owned(),
+        gate: serde_json::json!({"tests": []}),
+        at_ms: 5,
+        n_judged: 2,
+    };
+    let ended = log.finish_step(&agent(), 1, declined.clone()).await;
+    assert_eq!(ended, Ok(true));
+    let free = log.in_state(&agent(), StateKind::Judged).await.unwrap();
+    assert_eq!(free, ids);
+    log.close().await;
+    let log = open(dir.path());
+    assert_eq!(
+        log.steps(&agent()).await.unwrap()[0].outcome,
+        Some(declined)
+    );
+    // In a lineage of its own the same turns may be taken: in this one they were not used.
+    let other = NewStep {
+        lineage: "other".to_owned(),
+        ..step(1, 0, &ids)
+    };
+    log.take(other).await.unwrap();
 }
 
 #[tokio::test]
@@ -362,4 +395,62 @@ async fn uses_are_counted_over_the_lineages_behind_a_step() {
     log.finish_step(&agent(), 1, trained()).await.unwrap();
     let error = log.take(of("main-b", 2, &[used("main-a", 1)])).await;
     assert!(not_free(error.unwrap_err()));
+}
+
+fn at_session_end(score: Score) -> Verdict {
+    Verdict {
+        at_session_end: true,
+        weight: 0.3,
+        ..verdict(score)
+    }
+}
+
+#[tokio::test]
+async fn a_verdict_of_a_sessions_end_gives_way_to_what_follows_and_to_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let id = log
+        .append(Client::new("s", "sys").turn("q", "a"))
+        .await
+        .unwrap();
+    let at_end = async || {
+        let funnel = log.funnel(None).await.unwrap();
+        (funnel.judged, funnel.judged_at_session_end)
+    };
+    assert!(log.judge(id, at_session_end(Score::Good)).await.unwrap());
+    assert_eq!(at_end().await, (1, 1));
+    assert!(!log.judge(id, at_session_end(Score::Bad)).await.unwrap());
+    assert!(log.judge(id, verdict(Score::Bad)).await.unwrap());
+    assert_eq!(at_end().await, (1, 0));
+    assert!(!log.judge(id, verdict(Score::Good)).await.unwrap());
+    assert!(!log.judge(id, at_session_end(Score::Good)).await.unwrap());
+    let turn = log.get(id).await.unwrap().unwrap();
+    assert_eq!(turn.verdict, Some(verdict(Score::Bad)));
+    assert_eq!(turn.overruled, [at_session_end(Score::Good)]);
+    let days = log.statistics(0).await.unwrap();
+    assert_eq!((days[0].counts.good, days[0].counts.bad), (0, 1));
+}
+
+#[tokio::test]
+async fn a_spent_turn_is_reopened_for_the_reasons_given_and_once_it_has_a_verdict() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let id = log
+        .append(Client::new("s", "sys").turn("q", "a"))
+        .await
+        .unwrap();
+    log.spend(id, "no rule fits").await.unwrap();
+    assert!(!log.reopen(id, &["no rule fits"]).await.unwrap());
+    assert!(!log.overrule(id, verdict(Score::Bad)).await.unwrap());
+    assert!(!log.reopen(id, &["side turn"]).await.unwrap());
+    assert!(
+        log.reopen(id, &["side turn", "no rule fits"])
+            .await
+            .unwrap()
+    );
+    let turn = log.get(id).await.unwrap().unwrap();
+    assert_eq!(turn.state, TurnState::Judged);
+    assert!(log.funnel(None).await.unwrap().spent.is_empty());
+    log.take(step(1, 0, &[id])).await.unwrap();
+    assert!(!log.reopen(id, &["no rule fits"]).await.unwrap());
 }

@@ -144,11 +144,10 @@ fn hint(text: &str) -> Verdict {
         hint: hint.clone(),
     }];
     Verdict {
-        score: Score::Bad,
-        by: JudgedBy::Owner,
         votes,
+        judge_hints: hint.iter().cloned().collect(),
         hint,
-        weight: 1.0,
+        ..Verdict::new(Score::Bad, JudgedBy::Owner)
     }
 }
 

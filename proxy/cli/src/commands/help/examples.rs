@@ -141,6 +141,14 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "what was asked, answered and added",
             ),
             (
+                "metaclaw turns show 12-3 --train",
+                "what a training step would use of it, token by token",
+            ),
+            (
+                "metaclaw turns import rollouts.jsonl",
+                "turns that were had elsewhere, with their scores",
+            ),
+            (
                 "metaclaw turns export > turns.jsonl",
                 "all, a JSON object a line",
             ),
@@ -253,17 +261,33 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "adapters",
-        &[(
-            "metaclaw adapters list",
-            "which there are, and who is served with each",
-        )],
+        &[
+            (
+                "metaclaw adapters list",
+                "which there are, and who is served with each",
+            ),
+            (
+                "metaclaw adapters show main-0badcafe-000003",
+                "what it was made of, and with which settings",
+            ),
+            (
+                "metaclaw adapters rollback main",
+                "the one before it serves again",
+            ),
+        ],
     ),
     (
         "train-step",
-        &[(
-            "metaclaw train-step --agent main",
-            "now, whether or not you are away",
-        )],
+        &[
+            (
+                "metaclaw train-step --agent main",
+                "now, whether or not you are away",
+            ),
+            (
+                "metaclaw train-step --dry-run",
+                "what it would be made of; nothing is touched",
+            ),
+        ],
     ),
     (
         "completions",

@@ -8,6 +8,7 @@ use super::view::View;
 use crate::{
     commands::{
         status::{review, spend},
+        train_step::came_to,
         turns::{score, short},
     },
     lesson_line::{lesson_line, one_line},
@@ -67,10 +68,10 @@ fn steps(before: &Value, now: &Value) -> Vec<String> {
             .any(|it| it["agent"] == agent["agent"] && it["last_step"]["n"] == step["n"]);
         if let (Some(n), false) = (step["n"].as_u64(), is_known) {
             lines.push(format!(
-                "step {n} of {}: {} turns, {} serves from now on",
+                "step {n} of {}: {} turns, {}",
                 agent["agent"].as_str().unwrap_or("?"),
                 step["n_turns"],
-                step["adapter"].as_str().unwrap_or("?")
+                came_to(step)
             ));
         }
     }

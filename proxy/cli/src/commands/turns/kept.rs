@@ -111,15 +111,26 @@ fn votes(name: &str, verdict: &Verdict) -> Vec<String> {
     let by = match verdict.by {
         JudgedBy::Rules => "a rule",
         JudgedBy::Llm => "a model",
+        JudgedBy::Base => "the base model",
+        JudgedBy::Http => "your reward function",
         JudgedBy::Owner => "the owner",
+        JudgedBy::Import => "the file that it is from",
+    };
+    let at_end = if verdict.at_session_end {
+        " at the session's end"
+    } else {
+        ""
     };
     let of_all = format!(
-        "{} by {by}, weight {}",
+        "{} by {by}{at_end}, weight {}",
         score(verdict.score),
         verdict.weight
     );
     let hint = |hint: &Option<String>| hint.as_deref().unwrap_or("no hint").to_owned();
     let mut lines = vec![fact(name, format!("{of_all}: {}", hint(&verdict.hint)))];
+    let further = verdict.judge_hints.iter();
+    let further = further.filter(|it| verdict.hint.as_ref() != Some(*it));
+    lines.extend(further.map(|it| fact("", format!("hint {it}"))));
     for vote in &verdict.votes {
         lines.push(fact(
             "",

@@ -59,6 +59,9 @@ fn facts(turn: &Turn) -> Vec<String> {
         format!("session   {} of agent {}", turn.session, turn.agent),
     ];
     lines.push(format!("served    {}", by_whom(served)));
+    if let Some(file) = &served.imported {
+        lines.push(format!("origin    imported from {file}"));
+    }
     lines.extend(tokens(turn));
     let skills: Vec<&str> = served.skills.iter().map(|it| it.name.as_str()).collect();
     if !skills.is_empty() {
@@ -175,7 +178,7 @@ mod tests {
             "reply": {"role": "assistant", "content": "ok", "reasoning_content": "thought"},
             "served": {"api": "/v1/messages", "upstream": "policy", "model": "demo", "adapter": "main-3",
                 "skills": [{"name": "brief", "version": "9f2c"}], "wishes": "77ab",
-                "system_block": "block text", "user_line": "line text"},
+                "system_block": "block text", "user_line": "line text", "imported": "rollouts.jsonl"},
             "state": {"is": "trained", "n": 4},
             "verdict": verdict(1, "good hint"), "overruled": [verdict(-1, "old hint")],
             "uses": [{"lineage": "main-a", "n": 4}],

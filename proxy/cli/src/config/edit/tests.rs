@@ -114,7 +114,7 @@ fn what_is_not_allowed_is_not_written() {
     for (key, given) in [
         ("rl.batchsize", "8"),
         ("rl.batch_size", "many"),
-        ("judge.kind", "http"),
+        ("judge.kind", "council"),
     ] {
         let error = set(FILE, key, given).unwrap_err();
         insta::assert_snapshot!(format!("refuses {key} {given}"), error.to_string());

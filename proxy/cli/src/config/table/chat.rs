@@ -34,7 +34,7 @@ pub(super) const MODE: &[Key] = &[
         "mode",
         OneOf(&["auto", "rl", "skills_only", "madmax"]),
         "auto",
-        "skills_only: never train; rl (an experiment): train whenever a batch is ready; auto: only when asked to (metaclaw train-step), until a gate tests weights before they serve",
+        "skills_only: never train; rl: train whenever a batch is ready; auto: when a batch is ready and you are away",
     )
     .values(&[("madmax", Alias("auto"))]),
     inert("max_context_tokens", ANY, "prompts are never cut; this will be the way to ask for it"),

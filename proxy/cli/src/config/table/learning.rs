@@ -4,12 +4,12 @@ use super::shared::{ANY, LATER, NO_BEDROCK, NO_CLOUD, NO_GOOGLE, POSITIVE, SOME}
 use crate::config::{
     key::{
         Key,
-        State::{Done, Inert, Refused},
+        State::{Done, Inert},
         alias, inert, key,
     },
     kind::Kind::{
-        Bool, Calendars, Count, Minutes, Number, OneOf, Path, Secret, Size, SomeOf, Span, Text,
-        Time, Tree, Url,
+        AnyOf, Bool, Calendars, Count, Minutes, Number, OneOf, Path, Secret, Size, SomeOf, Span,
+        Text, Time, Tree, Url,
     },
 };
 
@@ -29,13 +29,14 @@ pub(super) const JUDGE: &[Key] = &[
         "judge.kind",
         OneOf(&["llm", "rules", "off", "http", "base"]),
         "",
-        "without one: llm where there is a model to ask, else rules; off: turns wait",
-    )
-    .values(&[
-        ("http", Refused("not built yet: use llm or rules")),
-        ("base", Refused("not built yet: use llm or rules")),
-    ]),
-    key("judge.url", Url, "", "without one, llm.api_base"),
+        "without one: llm where there is a model to ask, else rules; http: a reward function of yours at judge.url; base: the policy model without its adapter; off: turns wait (docs/judging.md)",
+    ),
+    key(
+        "judge.url",
+        Url,
+        "",
+        "of the judge model, without one llm.api_base; of judge.kind http, the reward function",
+    ),
     key("judge.model", Text, "", "without one, llm.model_id"),
     key(
         "judge.key",
@@ -62,8 +63,24 @@ pub(super) const JUDGE: &[Key] = &[
         "[]",
         "first match wins",
     ),
-    inert("judge.policy", Text, "next_state is used"),
-    inert("judge.session_end", Bool, LATER),
+    key(
+        "judge.policy",
+        OneOf(&["next_state", "metaclaw", "openclaw_rl"]),
+        "next_state",
+        "how a model is asked, and its votes are counted: ours, MetaClaw's or OpenClaw-RL's rules",
+    ),
+    key(
+        "judge.session_end",
+        Bool,
+        "true",
+        "whether a session's last turn is judged too, by request and reply alone; it counts 0.3",
+    ),
+    key(
+        "judge.session_idle",
+        Span,
+        "30 min",
+        "a session has ended when nobody spoke in it for so long",
+    ),
     alias("rl.prm_url", Url, "judge.url"),
     alias("rl.prm_model", Text, "judge.model"),
     alias("rl.prm_api_key", Secret, "judge.key"),
@@ -176,6 +193,18 @@ pub(super) const RL: &[Key] = &[
     ),
     key("rl.max_age", Span, "14 d", "older samples are not used"),
     key(
+        "rl.report_to",
+        AnyOf(&["tensorboard", "jsonl"]),
+        "[jsonl]",
+        "the numbers of each step: jsonl: a line in steps.jsonl; tensorboard: event files (docs/metrics.md); []: nowhere",
+    ),
+    key(
+        "rl.log_dir",
+        Path,
+        "",
+        "folder of those files; without one, learning in the home folder",
+    ),
+    key(
         "rl.reuse",
         Count(1, 64),
         "4",
@@ -224,8 +253,23 @@ pub(super) const RL: &[Key] = &[
     inert("rl.base_url", Url, NO_CLOUD),
     inert("rl.tinker_api_key", Secret, NO_CLOUD),
     inert("rl.tinker_base_url", Url, NO_CLOUD),
-    inert("gate.enabled", Bool, LATER),
-    inert("gate.max_kl", POSITIVE, LATER),
+    key(
+        "gate.enabled",
+        Bool,
+        "true",
+        "whether weights are tested before they serve; false: whatever was learned serves at once, and mode auto trains only when asked to",
+    ),
+    key(
+        "gate.min_relevance",
+        Number(0.0, 1.0),
+        "0.5",
+        "how well replies must fit their questions, as a share of the base model's with your wishes in its prompt",
+    ),
+    inert(
+        "gate.max_kl",
+        POSITIVE,
+        "relevance and fluency of replies are tested instead",
+    ),
     inert("gate.probes", Text, LATER),
 ];
 

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, net::SocketAddr};
 
 use metaclaw_gateway::RelayOnly;
+use metaclaw_learner::LearnerConfig;
 
 use super::*;
 use crate::{
@@ -91,7 +92,12 @@ fn every_key_that_works_is_read_by_somebody() {
 #[test]
 fn every_key_that_does_nothing_is_named_with_its_reason() {
     let config = Config::default();
-    let about = About::new(&config, &Policy::None, &JudgedWith::Unused, "redo");
+    let about = About::new(
+        &config,
+        &Policy::None,
+        &JudgedWith::Unused,
+        &LearnerConfig::default(),
+    );
     for key in table::keys() {
         if !matches!(key.state, State::Inert(_)) {
             continue;

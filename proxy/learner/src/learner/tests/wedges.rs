@@ -1,5 +1,7 @@
 //! Found by reading (C1 to C7): what stopped the loop for good, or cost more than what was bad.
 
+use metaclaw_turns::Step;
+
 use super::*;
 use crate::testing::{Damage, Poison, append_for};
 
@@ -364,7 +366,7 @@ async fn another_base_model_under_the_same_name_is_another() {
     rig.stop().await;
 }
 
-/// An adapter that answers what is no number never serves, and nothing goes on from it.
+/// An adapter that answers what is no number never serves, and nothing goes on from it: its samples are tried again.
 #[tokio::test]
 async fn an_adapter_that_answers_no_numbers_does_not_serve() {
     let (dir, world) = (folder(), World::default());
@@ -373,9 +375,12 @@ async fn an_adapter_that_answers_no_numbers_does_not_serve() {
     let rig = Rig::start(dir.path(), &world, small()).await;
     rig.talk(&world, &[3, 4]).await;
     assert!(rig.trained(4).await);
-    assert_eq!(rig.serves().await, first);
-    rig.talk(&world, &[5, 6]).await;
-    assert!(rig.trained(6).await);
-    assert_eq!(rig.weights(&world).await, [10, 20, 50, 60]);
+    assert_ne!(rig.serves().await, first);
+    assert_eq!(rig.weights(&world).await, [10, 20, 30, 40]);
+    let swaps = rig.swaps.lock().unwrap().clone();
+    assert_eq!(swaps, [first, rig.serves().await]);
+    let declined = |step: &Step| matches!(&step.outcome, Some(StepOutcome::Declined { why, .. }) if why.contains("no"));
+    let steps = rig.log.steps(&AgentId::default_agent()).await.unwrap();
+    assert_eq!(steps.into_iter().filter(declined).count(), 1);
     rig.stop().await;
 }

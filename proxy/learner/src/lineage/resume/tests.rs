@@ -1,8 +1,10 @@
+use std::collections::BTreeMap;
+
 use metaclaw_chat::AgentId;
 use metaclaw_turns::NewStep;
 
 use super::*;
-use crate::lineage::{BaseModel, Manifest, Numbers, names};
+use crate::lineage::{BaseModel, BatchStats, Manifest, Numbers, names};
 
 fn shape() -> Shape {
     Shape {
@@ -20,6 +22,7 @@ fn step(lineage: &str, n: u64, taken_ms: u64, trained: bool) -> Step {
         StepOutcome::Trained {
             adapter: checkpoint.clone(),
             checkpoint,
+            gate: None,
         }
     } else {
         StepOutcome::Released {
@@ -58,6 +61,9 @@ fn checkpoint(lineage: &str, n: u64) -> Known {
         parent: None,
         shape: shape(),
         numbers: Numbers::default(),
+        batch: BatchStats::default(),
+        scores: BTreeMap::new(),
+        made: None,
     };
     Known {
         name,

@@ -32,13 +32,7 @@ fn turn(seq: u32, score: Score, n_ids: u32) -> Arc<Turn> {
         overruled: Vec::new(),
         uses: Vec::new(),
         state: TurnState::Judged,
-        verdict: Some(Verdict {
-            score,
-            by: JudgedBy::Rules,
-            votes: Vec::new(),
-            hint: None,
-            weight: 1.0,
-        }),
+        verdict: Some(Verdict::new(score, JudgedBy::Rules)),
         tokens: Some(Tokens {
             prompt_ids: vec![100 + seq, 1],
             ids: (0..n_ids).collect(),
@@ -128,6 +122,19 @@ fn two_methods_are_two_calls_and_a_turn_is_taken_once() {
         assert!((sum - expected).abs() < 1e-6, "{sums:?}");
     }
     assert_eq!(batch.rewards(), (0.0, 0.5));
+    let stats = batch.stats(&groups);
+    assert_eq!((stats.samples["redo"], stats.samples["binary_rl"]), (1, 2));
+    let reward = stats.reward;
+    assert_eq!((reward.n, reward.min, reward.max), (2, -1.0, 1.0));
+    assert!(reward.mean.abs() < 1e-9 && (reward.std - 1.0).abs() < 1e-9);
+    assert!(stats.advantage.mean.abs() < 1e-9);
+    let length = stats.response_len;
+    assert_eq!(
+        (length.n, length.mean, length.min, length.max),
+        (2, 3.5, 3.0, 4.0)
+    );
+    assert_eq!((stats.logprob.mean, stats.version.n), (-1.0, 0));
+    assert_eq!(batch.scores().len(), 2);
 }
 
 /// A verdict says the same however often its turn is answered again.

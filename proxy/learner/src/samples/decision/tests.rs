@@ -15,13 +15,7 @@ fn id(seq: u32) -> TurnId {
 
 /// A main turn of the policy model: judged if it has a score, with ids, just ended.
 fn turn(seq: u32, score: Option<Score>, reply: &str) -> Turn {
-    let verdict = score.map(|score| Verdict {
-        score,
-        by: JudgedBy::Rules,
-        votes: Vec::new(),
-        hint: None,
-        weight: 1.0,
-    });
+    let verdict = score.map(|score| Verdict::new(score, JudgedBy::Rules));
     Turn {
         id: id(seq),
         agent: AgentId::default_agent(),
@@ -121,7 +115,7 @@ fn what_failed_is_answered_again_and_what_was_accepted_where_wishes_stand() {
 #[test]
 fn what_the_teacher_declined_is_left_to_the_verdict() {
     let mut targets = Targets::default();
-    targets.decline(id(0), reason::NOT_RELEVANT);
+    targets.set_aside(id(0), reason::NOT_RELEVANT);
     let of = |methods, turn: &Turn| decide(methods, true, &targets, turn);
     assert_eq!(of("redo", &bad(0)), Spend(reason::NOT_RELEVANT));
     assert_eq!(of("redo+binary_rl", &bad(0)), SampleDecision::Verdict);

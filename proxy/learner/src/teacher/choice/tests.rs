@@ -1,10 +1,11 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
-use metaclaw_reward::Rules;
+use metaclaw_reward::{Policy, Rules};
 use serde_json::json;
 
 use super::*;
+use crate::judge::Ask;
 
 fn candidate(text: &str, relevance: f64) -> Candidate {
     Candidate {
@@ -96,6 +97,8 @@ async fn where_no_rule_decides_the_judge_model_is_asked_about_relevant_ones() {
         rules: rules(json!([{"on": "reply", "pattern": "rome", "score": -1}])),
         model: Arc::<Model>::clone(&model),
         votes: 3,
+        policy: Policy::default(),
+        is_base: false,
     };
     let of = answers(vec![
         candidate("It is Rome.", 2.0),

@@ -14,7 +14,7 @@ use metaclaw_trainer_api::{
 use serde_json::Value;
 
 use super::{
-    World,
+    World, model,
     state::{Damage, Run, Saved, Weights, mark, refusal},
 };
 
@@ -27,6 +27,7 @@ fn content(weights: &Weights) -> String {
 const SCORING: u32 = 1;
 
 impl World {
+    /// A run that no step is of.
     fn scoring_run(&self) -> Result<CreateReply, BackendError> {
         let mut inner = self.inner();
         inner.text_fails("create")?;
@@ -89,9 +90,10 @@ impl TrainingBackend for World {
 
     fn forward(&self, request: ForwardRequest) -> BackendFuture<'_, ForwardReply> {
         Box::pin(async move {
-            let inner = self.inner();
-            inner.text_fails("forward")?;
-            inner.forward(&request)
+            self.inner().text_fails("forward")?;
+            let failure = self.inner().scoring_fails();
+            self.or_fails("forward", failure, move |inner| inner.forward(&request))
+                .await
         })
     }
 
@@ -157,6 +159,9 @@ impl TrainingBackend for World {
 
     fn save_adapter(&self, run: RunId, name: AdapterName) -> BackendFuture<'_, SaveWeightsReply> {
         self.call("save_adapter", move |inner| {
+            let habit = inner.coming.pop_front().unwrap_or(inner.then);
+            inner.run("save_adapter", &run)?.habit = habit;
+            inner.habits.insert(name.clone(), habit);
             let run = inner.run("save_adapter", &run)?.clone();
             let sha256 = Some(content(&run.weights));
             let keeps = inner.keeps_adapters && inner.adapters.contains_key(&name);
@@ -256,24 +261,19 @@ impl TrainingBackend for World {
     fn sample(&self, request: SampleRequest) -> BackendFuture<'_, SampleReply> {
         Box::pin(async move {
             let mut inner = self.inner();
+            inner.text_fails("sample")?;
             let model = request.model.clone().unwrap_or_default();
-            if model == "base" {
-                inner.text_fails("sample")?;
-                return Ok(inner.draw(&request));
-            }
             if inner.damage_of(&model) == Some(Damage::NotFinite) {
                 return Err(refusal("sample", 500, Some("weights_not_finite")));
             }
-            let sequences = Vec::new();
-            Ok(SampleReply { sequences })
+            inner.sample(&request)
         })
     }
 
     fn tokenize(&self, request: TokenizeRequest) -> BackendFuture<'_, TokenizeReply> {
         Box::pin(async move {
-            let mut inner = self.inner();
-            inner.text_fails("tokenize")?;
-            let tokens = inner.tokenize(&request);
+            self.inner().text_fails("tokenize")?;
+            let tokens = model::tokenize(&request);
             Ok(TokenizeReply {
                 count: u32::try_from(tokens.len()).unwrap(),
                 max_model_len: 8_192,

@@ -1,7 +1,7 @@
 //! What the training server holds, and what it answers.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
 };
 
@@ -15,6 +15,7 @@ use super::{
     Failure,
     answers::{Answers, usual_answers},
     lost,
+    model::Habit,
 };
 
 /// What was trained on: the first id of each datum, in order.
@@ -56,6 +57,8 @@ pub(super) struct Run {
     pub(super) gradients: Weights,
     pub(super) step: u64,
     pub(super) is_finite: bool,
+    /// Of its adapter, since it was saved.
+    pub(super) habit: Habit,
 }
 
 #[derive(Debug)]
@@ -92,20 +95,27 @@ pub(super) struct Inner {
     pub(super) passes: Vec<Weights>,
     /// What was taken into memory, in order.
     pub(super) loaded: Vec<AdapterName>,
+    /// What the next adapters to be saved will do, and all after them.
+    pub(super) coming: VecDeque<Habit>,
+    pub(super) then: Habit,
+    pub(super) habits: BTreeMap<AdapterName, Habit>,
+    /// Runs by which the base model scores.
+    pub(super) scoring: BTreeSet<RunId>,
+    /// What the base model says where several replies are asked for, and to what it did.
+    pub(super) answers: Answers,
+    pub(super) told: Vec<String>,
+    /// How calls about text fail now.
+    pub(super) text_failure: Option<Failure>,
+    /// Every datum of cross_entropy that was passed.
+    pub(super) targets: Vec<Datum>,
+    /// What single replies were drawn to.
+    pub(super) prompts: Vec<String>,
+    /// How many times replies were scored since there is an adapter, and how the next times fail.
+    pub(super) n_forward: usize,
+    pub(super) unscored: VecDeque<Option<Failure>>,
     /// What each prune was told to keep.
     pub(super) kept: Vec<Vec<CheckpointName>>,
     pub(super) client: CancellationToken,
-    /// The words that have an id, in its order.
-    pub(super) words: Vec<String>,
-    pub(super) answers: Answers,
-    /// How calls about text fail now.
-    pub(super) text_failure: Option<Failure>,
-    /// Runs by which the base model scores.
-    pub(super) scoring: BTreeSet<RunId>,
-    /// What the base model was told last of all, each time that it drew.
-    pub(super) told: Vec<String>,
-    /// Every datum of cross_entropy that was passed.
-    pub(super) targets: Vec<Datum>,
 }
 
 // === impl Inner ===
@@ -136,14 +146,19 @@ impl Inner {
             stepped: Vec::new(),
             passes: Vec::new(),
             loaded: Vec::new(),
+            coming: VecDeque::new(),
+            then: Habit::Fine,
+            habits: BTreeMap::new(),
+            scoring: BTreeSet::new(),
+            answers: usual_answers,
+            told: Vec::new(),
+            text_failure: None,
+            targets: Vec::new(),
+            prompts: Vec::new(),
+            n_forward: 0,
+            unscored: VecDeque::new(),
             kept: Vec::new(),
             client: CancellationToken::new(),
-            words: Vec::new(),
-            answers: usual_answers,
-            text_failure: None,
-            scoring: BTreeSet::new(),
-            told: Vec::new(),
-            targets: Vec::new(),
         }
     }
 
@@ -166,6 +181,24 @@ impl Inner {
     pub(super) fn restart(&mut self) {
         self.runs.clear();
         self.scoring.clear();
+    }
+
+    /// How calls about text fail now, if they do.
+    pub(super) fn text_fails(&self, call: &'static str) -> Result<(), BackendError> {
+        match self.text_failure {
+            None => Ok(()),
+            Some(Failure::Unreachable) => Err(BackendError::NoEndpoint { call }),
+            Some(Failure::Refused) => Err(refusal(call, 400, None)),
+            Some(_) => Err(lost(call)),
+        }
+    }
+
+    /// How this call fails that scores replies, if it does.
+    pub(super) fn scoring_fails(&mut self) -> Option<Failure> {
+        if self.adapters.is_empty() {
+            return None;
+        }
+        self.unscored.pop_front().flatten()
     }
 
     /// Does something `n` calls later.

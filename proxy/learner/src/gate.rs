@@ -1,0 +1,24 @@
+//! The tests that an adapter passes before it serves.
+//!
+//! What it would say is compared with what the base model says with the agent's wishes in the prompt (the
+//! [reference](reference)), and what it knows with what the base model knows: an adapter is to do what its owner likes
+//! and lose nothing else. The probes are texts of our own in `probes/`. What the tests of earlier steps came to stands in the
+//! turn log; [`Series`] reads from there what follows: at which rate the next step is made, or how long none is.
+
+mod checks;
+mod comparison;
+mod evaluation;
+mod known;
+mod measures;
+mod probes;
+mod reference;
+mod report;
+mod series;
+
+#[cfg(test)]
+pub(crate) use self::probes::Probes;
+pub use self::report::{GateReport, GateTest};
+pub(crate) use self::{
+    evaluation::{Candidate, Gate},
+    series::{IN_A_ROW, LastDeclined, Series},
+};

@@ -1,0 +1,120 @@
+//! What a model knows, and what agents need of it: the probes asked of the base model or of an adapter.
+
+use futures_util::future::try_join_all;
+use metaclaw_trainer_api::BackendError;
+
+use super::{
+    measures::mean,
+    probes::{Probes, ToolPrompt, user_says},
+};
+use crate::policy::{By, DrawRequest, Pair, Policy};
+
+/// The seed of what is drawn greedily, where it decides nothing.
+const NO_SEED: u64 = 0;
+
+/// A capability probe as ids.
+#[derive(Debug)]
+pub(super) struct Asked {
+    prompt: Vec<u32>,
+    right: Vec<u32>,
+    wrong: Vec<u32>,
+}
+
+/// How the capability probes were answered.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Capability {
+    /// How many right answers were likelier than the wrong ones.
+    pub(super) n_right: usize,
+    /// By how much on average, in nat a token.
+    pub(super) margin: f64,
+}
+
+/// The capability probes, rendered.
+pub(super) async fn render(policy: &Policy, probes: &Probes) -> Result<Vec<Asked>, BackendError> {
+    let mut asked = Vec::with_capacity(probes.capability.len());
+    for probe in &probes.capability {
+        asked.push(Asked {
+            prompt: policy
+                .render(vec![user_says(&probe.question)], None)
+                .await?,
+            right: policy.encode(&probe.right).await?,
+            wrong: policy.encode(&probe.wrong).await?,
+        });
+    }
+    Ok(asked)
+}
+
+/// How somebody answers the capability probes.
+pub(super) async fn capability(
+    policy: &Policy,
+    by: By<'_>,
+    asked: &[Asked],
+) -> Result<Capability, BackendError> {
+    let pairs: Vec<Pair<'_>> = asked.iter().flat_map(Asked::answers).collect();
+    let scores = policy.score(by, &pairs, usize::MAX).await?;
+    let margins = scores.chunks_exact(2).map(|both| both[0] - both[1]);
+    Ok(Capability::of(&margins.collect::<Vec<f64>>()))
+}
+
+/// How many of the tool prompts somebody (an adapter; none is the base model) answers so that an agent can work with it.
+pub(super) async fn tools(
+    policy: &Policy,
+    adapter: Option<&str>,
+    prompts: &[ToolPrompt],
+) -> Result<usize, BackendError> {
+    let passed = prompts.iter().map(|prompt| passes(policy, adapter, prompt));
+    let passed = try_join_all(passed).await?;
+    Ok(passed.into_iter().filter(|passed| *passed).count())
+}
+
+async fn passes(
+    policy: &Policy,
+    adapter: Option<&str>,
+    prompt: &ToolPrompt,
+) -> Result<bool, BackendError> {
+    let ids = policy.render(prompt.messages(), prompt.offered()).await?;
+    let request = DrawRequest {
+        adapter,
+        prompt: &ids,
+        n: 1,
+        max_tokens: prompt.max_tokens,
+        temperature: 0.0,
+        seed: NO_SEED,
+    };
+    let drawn = policy.draw(request).await?;
+    let reply = drawn.first();
+    Ok(reply.is_some_and(|reply| prompt.check.passes(&reply.text, &prompt.tools)))
+}
+
+// === impl Asked ===
+
+impl Asked {
+    /// The right one first.
+    fn answers(&self) -> [Pair<'_>; 2] {
+        let prompt = &self.prompt;
+        [&self.right, &self.wrong].map(|reply| Pair { prompt, reply })
+    }
+}
+
+// === impl Capability ===
+
+impl Capability {
+    fn of(margins: &[f64]) -> Self {
+        Self {
+            n_right: margins.iter().filter(|margin| **margin > 0.0).count(),
+            margin: mean(margins),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_right_that_is_likelier_than_the_wrong_one() {
+        let Capability { n_right, margin } = Capability::of(&[0.5, -0.25, 0.0, 0.75]);
+        assert_eq!(n_right, 2);
+        assert!((margin - 0.25).abs() < 1e-9);
+    }
+}

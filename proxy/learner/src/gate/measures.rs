@@ -1,0 +1,107 @@
+//! What is measured of a set of replies, without asking anybody.
+
+use std::collections::BTreeSet;
+
+use metaclaw_reward::count_words;
+
+use crate::policy::Draw;
+
+/// Fewer words than this are no answer.
+const FEW_WORDS: usize = 3;
+/// Ids that stand together, of which the distinct ones are counted.
+const GRAM: usize = 4;
+
+/// The middle of some numbers; of an even count, between the two in the middle; 0 of none.
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.get(middle) {
+        None => 0.0,
+        Some(upper) if values.len() % 2 == 1 => *upper,
+        Some(upper) => f64::midpoint(values[middle - 1], *upper),
+    }
+}
+
+/// The mean of some numbers; 0 of none.
+pub(super) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// The median length, in words.
+pub(super) fn median_words(replies: &[Draw]) -> f64 {
+    let words = replies.iter().map(|reply| count_words(&reply.text) as f64);
+    median(words.collect())
+}
+
+/// The share of replies that have under 3 words.
+pub(super) fn short_share(replies: &[Draw]) -> f64 {
+    let short = replies
+        .iter()
+        .filter(|reply| count_words(&reply.text) < FEW_WORDS);
+    short.count() as f64 / replies.len().max(1) as f64
+}
+
+/// The distinct 4-grams of ids as a share of all of them, over all replies together: who says one thing over and over, in one
+/// reply or in each, has few. 1 where there are none.
+pub(super) fn distinct_share(replies: &[Draw]) -> f64 {
+    let mut distinct = BTreeSet::new();
+    let mut n = 0;
+    for gram in replies.iter().flat_map(|reply| reply.ids.windows(GRAM)) {
+        n += 1;
+        distinct.insert(gram);
+    }
+    if n == 0 {
+        1.0
+    } else {
+        distinct.len() as f64 / f64::from(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(text: &str, ids: &[u32]) -> Draw {
+        Draw {
+            ids: ids.to_vec(),
+            text: text.to_owned(),
+            ended: true,
+        }
+    }
+
+    fn is(value: f64, expected: f64) {
+        assert!((value - expected).abs() < 1e-9, "{value}, not {expected}");
+    }
+
+    #[test]
+    fn a_median_is_in_the_middle() {
+        is(median(vec![]), 0.0);
+        is(median(vec![7.0]), 7.0);
+        is(median(vec![9.0, 1.0, 3.0]), 3.0);
+        is(median(vec![9.0, 1.0, 3.0, 4.0]), 3.5);
+    }
+
+    #[test]
+    fn words_are_counted_whatever_the_spaces() {
+        let replies = [
+            reply("Yes.", &[]),
+            reply("  two words\n", &[]),
+            reply("here are three", &[]),
+            reply("", &[]),
+        ];
+        is(median_words(&replies), 1.5);
+        is(short_share(&replies), 0.75);
+        is(short_share(&[]), 0.0);
+    }
+
+    #[test]
+    fn who_repeats_has_few_distinct_grams() {
+        is(distinct_share(&[reply("", &[1, 2, 3, 4, 5])]), 1.0);
+        // Within one reply.
+        is(distinct_share(&[reply("", &[1; 8])]), 0.2);
+        // The same in each.
+        let same = [reply("", &[1, 2, 3, 4]), reply("", &[1, 2, 3, 4])];
+        is(distinct_share(&same), 0.5);
+        is(distinct_share(&[reply("", &[1, 2, 3])]), 1.0);
+    }
+}

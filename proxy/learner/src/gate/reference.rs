@@ -1,0 +1,160 @@
+//! What replies are like: those of the base model with an agent's wishes in its prompt, to which an adapter's are compared.
+//!
+//! Nothing of this is kept on disk. Seeds are fixed, so that what is made again is the same, and a set of 16 questions is
+//! asked when a step's turn comes to it: after a restart the first step of an agent draws 16 replies more, and no start waits.
+
+use futures_util::future::try_join_all;
+use metaclaw_trainer_api::BackendError;
+
+use super::{
+    measures::{distinct_share, mean, median_words, short_share},
+    probes::user_says,
+};
+use crate::policy::{By, Draw, DrawRequest, Pair, Policy, relevance};
+
+/// As agents are served.
+const TEMPERATURE: f64 = 0.7;
+/// Tokens of a reply, and how many of them are scored. Not fewer: lengths are compared as well, and a reply that is cut has the
+/// length of the cut; 64 tokens are about 47 words, so that one of a sentence is still 2.5 times shorter than one of a page.
+/// Not more: drawing is what a test costs.
+const MAX_TOKENS: u32 = 64;
+/// Of the first question's draw; the others count up from it.
+const SEED: u64 = 12;
+/// Distances to the other questions that a reply is held against, of 16: neither is next to it, which may be akin.
+const OTHERS: [usize; 2] = [5, 11];
+
+/// The questions of a test, rendered.
+#[derive(Debug, Clone)]
+pub(super) struct Prompts {
+    /// Alone.
+    pub(super) plain: Vec<Vec<u32>>,
+    /// With the wishes; none where there are none, so that both are the same.
+    wished: Option<Vec<Vec<u32>>>,
+}
+
+/// What the replies to a set of questions are like.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Replies {
+    /// How much more the base expects them after their own questions than after others, in nat a token.
+    pub(super) relevance: f64,
+    /// How little the base expects them after their questions (with the wishes or without, whichever is less), in nat a token.
+    pub(super) surprise: f64,
+    pub(super) short: f64,
+    pub(super) distinct: f64,
+    pub(super) words: f64,
+}
+
+/// Renders questions, alone and with wishes as a paragraph after each.
+pub(super) async fn render(
+    policy: &Policy,
+    questions: &[String],
+    wishes: &[String],
+) -> Result<Prompts, BackendError> {
+    let (mut plain, mut wished) = (Vec::new(), Vec::new());
+    for question in questions {
+        plain.push(policy.render(vec![user_says(question)], None).await?);
+        if !wishes.is_empty() {
+            let both = format!("{question}\n\n{}", wishes.join(" "));
+            wished.push(policy.render(vec![user_says(&both)], None).await?);
+        }
+    }
+    let wished = (!wishes.is_empty()).then_some(wished);
+    Ok(Prompts { plain, wished })
+}
+
+/// One reply to each prompt, by an adapter (none is the base model), all at once.
+pub(super) async fn draw(
+    policy: &Policy,
+    adapter: Option<&str>,
+    prompts: &[Vec<u32>],
+) -> Result<Vec<Draw>, BackendError> {
+    let draws = (SEED..).zip(prompts);
+    let draws = draws.map(|(seed, prompt)| one(policy, adapter, (seed, prompt.as_slice())));
+    try_join_all(draws).await
+}
+
+async fn one(
+    policy: &Policy,
+    adapter: Option<&str>,
+    (seed, prompt): (u64, &[u32]),
+) -> Result<Draw, BackendError> {
+    let request = DrawRequest {
+        adapter,
+        prompt,
+        n: 1,
+        max_tokens: MAX_TOKENS,
+        temperature: TEMPERATURE,
+        seed,
+    };
+    let drawn = policy.draw(request).await?.into_iter().next();
+    // Who gives no reply said nothing.
+    Ok(drawn.unwrap_or(Draw {
+        ids: Vec::new(),
+        text: String::new(),
+        ended: true,
+    }))
+}
+
+/// What the base model says to a set of questions, with the wishes, is like.
+pub(super) async fn of_base(policy: &Policy, prompts: &Prompts) -> Result<Replies, BackendError> {
+    let drawn = draw(policy, None, prompts.asked()).await?;
+    measure(policy, prompts, &drawn).await
+}
+
+/// What replies to these prompts are like, by the base model's judgement.
+pub(super) async fn measure(
+    policy: &Policy,
+    prompts: &Prompts,
+    drawn: &[Draw],
+) -> Result<Replies, BackendError> {
+    let n = prompts.plain.len();
+    // One that said nothing has nothing to be scored, and none of what is measured so.
+    let said = drawn.iter().enumerate();
+    let said: Vec<(usize, &Draw)> = said.filter(|(_, reply)| !reply.ids.is_empty()).collect();
+    let plain = &prompts.plain;
+    let own = score(policy, plain, &said, 0).await?;
+    let one = score(policy, plain, &said, OTHERS[0]).await?;
+    let other = score(policy, plain, &said, OTHERS[1]).await?;
+    let expected = match &prompts.wished {
+        Some(wished) => mean(&score(policy, wished, &said, 0).await?).max(mean(&own)),
+        None => mean(&own),
+    };
+    let others = one.iter().zip(&other);
+    let scores = own.iter().zip(others);
+    let relevant = scores.map(|(own, (one, other))| relevance(*own, &[*one, *other]));
+    Ok(Replies {
+        relevance: relevant.sum::<f64>() / n.max(1) as f64,
+        surprise: -expected,
+        short: short_share(drawn),
+        distinct: distinct_share(drawn),
+        words: median_words(drawn),
+    })
+}
+
+/// What the base expects of each reply, after the prompt that stands so far from its own.
+async fn score(
+    policy: &Policy,
+    prompts: &[Vec<u32>],
+    said: &[(usize, &Draw)],
+    distance: usize,
+) -> Result<Vec<f64>, BackendError> {
+    let others = prompts.iter().cycle();
+    let pairs = said.iter().filter_map(|(at, reply)| {
+        let prompt = others.clone().nth(at + distance)?;
+        Some(Pair {
+            prompt,
+            reply: &reply.ids,
+        })
+    });
+    let pairs: Vec<Pair<'_>> = pairs.collect();
+    policy.score(By::Base, &pairs, MAX_TOKENS as usize).await
+}
+
+// === impl Prompts ===
+
+impl Prompts {
+    /// Those that the reference answers.
+    fn asked(&self) -> &[Vec<u32>] {
+        self.wished.as_ref().unwrap_or(&self.plain)
+    }
+}

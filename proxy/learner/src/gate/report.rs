@@ -1,0 +1,132 @@
+//! What the tests of one adapter came to.
+
+use serde::{Deserialize, Serialize};
+
+/// What the gate found of one adapter.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GateReport {
+    /// Each test, in the order they were made. After the first kind that fails no further kind is tried.
+    pub tests: Vec<GateTest>,
+    /// What testing took.
+    pub seconds: f64,
+}
+
+/// One test of one adapter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GateTest {
+    /// `answers`, `relevance`, `fluency`, `short`, `distinct`, `length`, `capability`, `margin`, `tools` or `preference`.
+    pub name: String,
+    /// What was measured; none where the test was skipped.
+    pub value: Option<f64>,
+    /// What it is held against.
+    pub limit: Option<f64>,
+    /// Whether that is within the limit; none where the test was skipped.
+    pub passed: Option<bool>,
+    /// The same in words, with units; of a skipped test, why.
+    pub why: String,
+}
+
+/// On which side of its limit a value is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bound {
+    AtLeast,
+    AtMost,
+}
+
+// === impl GateReport ===
+
+impl GateReport {
+    /// Of an adapter that could not even answer.
+    pub(crate) fn unfit(why: String) -> Self {
+        let test = GateTest {
+            name: "answers".to_owned(),
+            value: None,
+            limit: None,
+            passed: Some(false),
+            why,
+        };
+        Self {
+            tests: vec![test],
+            seconds: 0.0,
+        }
+    }
+
+    /// Whether no test failed.
+    pub fn passed(&self) -> bool {
+        self.failed().next().is_none()
+    }
+
+    /// The tests that failed.
+    pub fn failed(&self) -> impl Iterator<Item = &GateTest> {
+        self.tests.iter().filter(|test| test.passed == Some(false))
+    }
+
+    /// What failed, in words: `relevance 0.31 of the reference's, at least 0.50`.
+    pub fn why(&self) -> String {
+        let failed: Vec<&str> = self.failed().map(|test| test.why.as_str()).collect();
+        failed.join("; ")
+    }
+}
+
+// === impl GateTest ===
+
+impl GateTest {
+    /// A number against its limit; `unit` follows the number in the words.
+    pub(super) fn of(name: &str, value: f64, (bound, limit): (Bound, f64), unit: &str) -> Self {
+        let (passed, side) = match bound {
+            Bound::AtLeast => (value >= limit, "at least"),
+            Bound::AtMost => (value <= limit, "at most"),
+        };
+        let gap = if unit.is_empty() { "" } else { " " };
+        Self {
+            name: name.to_owned(),
+            value: Some(value),
+            limit: Some(limit),
+            passed: Some(passed),
+            why: format!("{name} {value:.2}{gap}{unit}, {side} {limit:.2}"),
+        }
+    }
+
+    /// A test that was not made.
+    pub(super) fn skipped(name: &str, why: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            value: None,
+            limit: None,
+            passed: None,
+            why: format!("{name} skipped: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_says_its_numbers_and_a_report_what_failed() {
+        let low = GateTest::of(
+            "relevance",
+            0.31,
+            (Bound::AtLeast, 0.5),
+            "of the reference's",
+        );
+        assert_eq!(low.why, "relevance 0.31 of the reference's, at least 0.50");
+        let high = GateTest::of("fluency", 1.6, (Bound::AtMost, 1.6), "");
+        assert_eq!(high.passed, Some(true));
+        // What is no number passes nothing.
+        for bound in [Bound::AtLeast, Bound::AtMost] {
+            let test = GateTest::of("fluency", f64::NAN, (bound, 1.0), "");
+            assert_eq!(test.passed, Some(false));
+        }
+        let skipped = GateTest::skipped("preference", "no pairs yet");
+        let mut report = GateReport {
+            tests: vec![high, skipped],
+            seconds: 1.0,
+        };
+        assert!(report.passed());
+        report.tests.push(low.clone());
+        assert!(!report.passed());
+        assert_eq!(report.why(), low.why);
+    }
+}

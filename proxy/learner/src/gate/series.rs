@@ -1,0 +1,246 @@
+//! What the tests of an agent's last steps mean for the next one, read from the log: a restart changes nothing.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use metaclaw_chat::TurnId;
+use metaclaw_turns::{Step, StepOutcome};
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use super::report::GateReport;
+
+/// So many steps in a row that are declined, and their samples are set aside.
+pub(crate) const IN_A_ROW: usize = 3;
+/// So many that serve, and the rate is full again.
+const GOOD: usize = 2;
+/// The rate is not halved oftener: then the samples are at fault.
+const MOST_HALVINGS: i32 = 3;
+/// How long an agent rests at most.
+const REST: Duration = Duration::from_secs(24 * 3_600);
+/// So many new verdicts end its rest: there is something else to learn.
+const NEW_VERDICTS: u64 = 8;
+
+/// The latest steps of an agent that were tested.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Series {
+    /// Declined since the last one that passed.
+    pub(crate) n_declined: usize,
+    n_passed: usize,
+    halvings: i32,
+    last: Option<LastDeclined>,
+    /// The turns of every step that was the third declined in a row: they are not trained on, nor again.
+    pub(crate) set_aside: BTreeSet<TurnId>,
+}
+
+/// The last step that was declined.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LastDeclined {
+    pub(crate) turns: Vec<TurnId>,
+    pub(crate) adapter: String,
+    /// The first test that failed.
+    pub(crate) test: String,
+    /// All that failed, in words.
+    pub(crate) why: String,
+    pub(crate) at_ms: u64,
+    n_judged: u64,
+}
+
+/// The name of the first test that failed, as a report says it in the log.
+fn first_failed(gate: &Value) -> Option<String> {
+    let report = GateReport::deserialize(gate).ok()?;
+    report.failed().next().map(|test| test.name.clone())
+}
+
+// === impl Series ===
+
+impl Series {
+    /// Of an agent's steps, in any order.
+    pub(crate) fn of(steps: &[Step]) -> Self {
+        let mut steps: Vec<&Step> = steps.iter().collect();
+        steps.sort_by_key(|step| step.taken_ms);
+        let mut series = Self::default();
+        for step in steps {
+            match &step.outcome {
+                Some(StepOutcome::Trained { .. }) => series.passed(),
+                Some(StepOutcome::Declined {
+                    adapter,
+                    why,
+                    gate,
+                    at_ms,
+                    n_judged,
+                    ..
+                }) => {
+                    series.declined(LastDeclined {
+                        test: first_failed(gate).unwrap_or_else(|| why.clone()),
+                        turns: step.begun.turns.clone(),
+                        adapter: adapter.clone(),
+                        why: why.clone(),
+                        at_ms: *at_ms,
+                        n_judged: *n_judged,
+                    });
+                }
+                // Of these nothing was tested.
+                Some(StepOutcome::Released { .. }) | None => {}
+            }
+        }
+        series
+    }
+
+    fn passed(&mut self) {
+        self.n_declined = 0;
+        self.n_passed += 1;
+        if self.n_passed >= GOOD {
+            self.halvings = 0;
+        }
+    }
+
+    fn declined(&mut self, last: LastDeclined) {
+        self.n_passed = 0;
+        self.n_declined += 1;
+        self.halvings = (self.halvings + 1).min(MOST_HALVINGS);
+        if self.n_declined.is_multiple_of(IN_A_ROW) {
+            self.set_aside.extend(&last.turns);
+        }
+        self.last = Some(last);
+    }
+
+    /// What the rate is multiplied with: halved by each step that is declined, full again after two that pass.
+    pub(crate) fn rate_factor(&self) -> f64 {
+        0.5_f64.powi(self.halvings)
+    }
+
+    /// The last step that was declined, while none has passed since.
+    pub(crate) fn last_declined(&self) -> Option<&LastDeclined> {
+        self.last.as_ref().filter(|_| self.n_declined > 0)
+    }
+
+    /// The step whose samples are to be set aside: the third declined in a row.
+    pub(crate) fn given_up(&self) -> Option<&LastDeclined> {
+        let is_given_up = self.n_declined.is_multiple_of(IN_A_ROW);
+        self.last_declined().filter(|_| is_given_up)
+    }
+
+    /// Until when, in Unix milliseconds, no step is made; none where one may be. `n_judged` is how many verdicts there have
+    /// been by now.
+    pub(crate) fn rests_until(&self, now_ms: u64, n_judged: u64) -> Option<u64> {
+        let given_up = self.given_up()?;
+        let rest = u64::try_from(REST.as_millis()).unwrap_or(u64::MAX);
+        let until = given_up.at_ms.saturating_add(rest);
+        let is_over = now_ms >= until || n_judged >= given_up.n_judged.saturating_add(NEW_VERDICTS);
+        (!is_over).then_some(until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metaclaw_chat::AgentId;
+    use metaclaw_turns::NewStep;
+
+    use super::*;
+
+    /// Steps that passed (`+`), were declined (`-`) or released (`.`), one a millisecond.
+    fn series(steps: &str) -> Series {
+        let step = |(at, what): (usize, char)| {
+            let n = at as u64 + 1;
+            let outcome = match what {
+                '+' => StepOutcome::Trained {
+                    adapter: "a".to_owned(),
+                    checkpoint: "a".to_owned(),
+                    gate: None,
+                },
+                '-' => StepOutcome::Declined {
+                    adapter: format!("a-{n}"),
+                    checkpoint: "a".to_owned(),
+                    why: "relevance".to_owned(),
+                    gate: Value::Null,
+                    at_ms: n,
+                    n_judged: 10,
+                },
+                _ => StepOutcome::Released {
+                    why: "x".to_owned(),
+                },
+            };
+            Step {
+                begun: NewStep {
+                    agent: AgentId::default_agent(),
+                    lineage: "l".to_owned(),
+                    n,
+                    attempt: 0,
+                    turns: vec![TurnId { session: n, seq: 0 }],
+                    max_uses: 1,
+                    ancestors: Vec::new(),
+                    parent: None,
+                    hash: String::new(),
+                    choice_ms: None,
+                },
+                taken_ms: n,
+                outcome: Some(outcome),
+            }
+        };
+        let mut steps: Vec<Step> = steps.chars().enumerate().map(step).collect();
+        steps.reverse();
+        Series::of(&steps)
+    }
+
+    #[test]
+    fn the_rate_is_halved_by_each_that_is_declined_and_full_after_two_that_pass() {
+        for (steps, factor) in [
+            ("", 1.0),
+            ("++", 1.0),
+            ("-", 0.5),
+            ("--", 0.25),
+            ("-.-", 0.25),
+            ("-----", 0.125),
+            ("-+", 0.5),
+            ("-+-", 0.25),
+            ("--++", 1.0),
+            ("--++-", 0.5),
+        ] {
+            let is = series(steps).rate_factor();
+            assert!((is - factor).abs() < 1e-9, "{steps}: {is}");
+        }
+    }
+
+    #[test]
+    fn after_three_in_a_row_an_agent_rests_for_a_day_or_eight_verdicts() {
+        for steps in ["", "-", "--", "--+-", "----", "---+"] {
+            let series = series(steps);
+            assert_eq!(
+                (series.given_up(), series.rests_until(9, 10)),
+                (None, None),
+                "{steps}"
+            );
+        }
+        for (steps, last) in [("---", 3), ("+-.--", 5), ("------", 6)] {
+            let series = series(steps);
+            assert_eq!(series.given_up().unwrap().adapter, format!("a-{last}"));
+            let until = last + 24 * 3_600_000;
+            assert_eq!(series.rests_until(9, 17), Some(until), "{steps}");
+            assert_eq!(series.rests_until(until, 10), None, "a day later");
+            assert_eq!(series.rests_until(9, 18), None, "with 8 verdicts more");
+        }
+    }
+
+    #[test]
+    fn the_turns_of_each_third_in_a_row_stay_set_aside() {
+        for (steps, set_aside) in [
+            ("--", &[][..]),
+            ("--+-", &[]),
+            ("---", &[3]),
+            ("---+", &[3]),
+            ("---+---", &[3, 7]),
+            ("------", &[3, 6]),
+        ] {
+            let turns = series(steps).set_aside;
+            let sessions: Vec<u64> = turns.iter().map(|id| id.session).collect();
+            assert_eq!(sessions, set_aside, "{steps}");
+        }
+    }
+
+    #[test]
+    fn what_was_declined_is_told_until_one_passes() {
+        assert_eq!(series("-").last_declined().unwrap().why, "relevance");
+        assert_eq!(series("-+").last_declined(), None);
+        assert_eq!(series("").last_declined(), None);
+    }
+}

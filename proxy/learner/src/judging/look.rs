@@ -1,0 +1,239 @@
+//! One look at a turn: what there is to judge, at what price, and what came of it.
+
+use std::time::Duration;
+
+use metaclaw_chat::{Score, TurnId, Verdict, now_ms};
+use metaclaw_reward::{hint, may_complain};
+use metaclaw_turns::{LogError, Turn, TurnKind, TurnState};
+
+use crate::{
+    judge::{AskFailed, Case, NoVerdict, Price},
+    said::owner_says,
+    samples::reason,
+    shared::Shared,
+};
+
+/// How much a verdict counts that was given at a session's end: content owners leave, and so do those who gave up.
+const AT_SESSION_END: f32 = 0.3;
+/// Turns at a session's end among which is its last main one.
+const ERRANDS: usize = 16;
+
+/// What came of a look.
+#[derive(Debug)]
+pub(super) enum Looked {
+    Done,
+    /// Done, and the client said that the session ends here.
+    Ended,
+    /// The session is not silent yet: for so long it must be.
+    NotSilent(Duration),
+    /// The judge is down, or will not judge this one.
+    Waits(AskFailed),
+    /// The agent is only relayed for now, or its owner is about.
+    Later,
+}
+
+/// Why a turn is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// It came into the log.
+    Came,
+    /// The owner asked for a step of training: what waits is judged for it, whoever is about.
+    StepAskedFor,
+}
+
+/// Looks at a turn of the log: judges the one before it.
+pub(super) async fn look_at_follower(
+    shared: &Shared,
+    id: TurnId,
+    why: Why,
+) -> Result<Looked, LogError> {
+    let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
+        return Ok(Looked::Done);
+    };
+    let done = if turn.meta.is_last {
+        Looked::Ended
+    } else {
+        Looked::Done
+    };
+    if turn.meta.kind == TurnKind::Side {
+        shared.spend(id, reason::SIDE).await?;
+        return Ok(done);
+    }
+    let Some(before) = turn.parent else {
+        return Ok(done);
+    };
+    let worth = price(shared, &turn, why);
+    if !shared.judge.judges(worth) {
+        return Ok(done);
+    }
+    let before = shared.persist(|| shared.log.get(before)).await?;
+    let Some(before) = before.filter(is_to_be_judged) else {
+        return Ok(done);
+    };
+    if (shared.is_off)(&turn.agent) {
+        return Ok(Looked::Later);
+    }
+    let Some(case) = Case::followed(&before, &turn) else {
+        shared.spend(before.id, reason::INCOMPLETE).await?;
+        return Ok(done);
+    };
+    let price = affordable(shared, &turn, worth, why).await?;
+    match shared.judge.verdict(&case, price).await {
+        Ok(Ok(verdict)) => note(shared, &before, with_owners_hint(verdict, &turn)).await?,
+        Ok(Err(NoVerdict::NotAsked)) if price != worth => return Ok(Looked::Later),
+        Ok(Err(no_verdict)) => {
+            shared.status.judge_answered();
+            // Elsewhere it waits: verdicts may be of use one day, and somebody better be asked.
+            let is_final = no_verdict == NoVerdict::NoVote || shared.trains(&turn.agent);
+            if let Some(why) = why_spent(no_verdict, price).filter(|_| is_final) {
+                shared.spend(before.id, why).await?;
+            }
+        }
+        Err(failed) => return Ok(Looked::Waits(failed)),
+    }
+    Ok(done)
+}
+
+/// Looks at the session of a turn: where it has ended, judges its last main turn by request and reply alone.
+/// One without a verdict then is not spent: what follows, should the session go on, may bring one.
+pub(super) async fn look_at_end(shared: &Shared, id: TurnId, why: Why) -> Result<Looked, LogError> {
+    let config = &shared.config;
+    if !config.judge.session_end {
+        return Ok(Looked::Done);
+    }
+    let Some((turn, is_last)) = last_main(shared, id).await? else {
+        return Ok(Looked::Done);
+    };
+    let silent = Duration::from_millis(now_ms().saturating_sub(turn.meta.ended_ms));
+    let idle = config.judge.session_idle.0;
+    if !is_last && silent < idle {
+        return Ok(Looked::NotSilent(idle - silent));
+    }
+    let worth = if shared.trains(&turn.agent) || why == Why::StepAskedFor {
+        Price::Majority
+    } else {
+        Price::Nothing
+    };
+    let is_due = turn.state == TurnState::Captured && silent <= config.rl.max_age.0;
+    if !is_due || !shared.judge.judges(worth) {
+        return Ok(Looked::Done);
+    }
+    if (shared.is_off)(&turn.agent) {
+        return Ok(Looked::Later);
+    }
+    let Some(case) = Case::ended(&turn, &shared.wishes(&turn.agent)) else {
+        return Ok(Looked::Done);
+    };
+    let price = affordable(shared, &turn, worth, why).await?;
+    match shared.judge.verdict(&case, price).await {
+        Ok(Ok(verdict)) => {
+            let verdict = Verdict {
+                weight: verdict.weight * AT_SESSION_END,
+                at_session_end: true,
+                ..verdict
+            };
+            note(shared, &turn, verdict).await?;
+        }
+        Ok(Err(NoVerdict::NotAsked)) if price != worth => return Ok(Looked::Later),
+        Ok(Err(_)) => shared.status.judge_answered(),
+        Err(failed) => return Ok(Looked::Waits(failed)),
+    }
+    Ok(Looked::Done)
+}
+
+/// The last main turn of a turn's session, and whether the client said that the session ends with it, or behind it.
+async fn last_main(shared: &Shared, id: TurnId) -> Result<Option<(Turn, bool)>, LogError> {
+    let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
+        return Ok(None);
+    };
+    let all = shared.persist(|| shared.log.in_session(&turn.agent, None, id.session));
+    let mut is_last = false;
+    for id in all.await?.into_iter().rev().take(ERRANDS) {
+        let turn = shared.persist(|| shared.log.get(id)).await?;
+        let Some(turn) = turn else { continue };
+        is_last |= turn.meta.is_last;
+        if turn.meta.kind == TurnKind::Main {
+            return Ok(Some((turn, is_last)));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether there is no verdict on a turn, or only one of its session's end, which did not come.
+fn is_to_be_judged(turn: &Turn) -> bool {
+    match turn.state {
+        TurnState::Captured => true,
+        TurnState::Judged => turn.verdict.as_ref().is_some_and(|it| it.at_session_end),
+        TurnState::Taken { .. }
+        | TurnState::Trained { .. }
+        | TurnState::Spent { .. }
+        | TurnState::HeldOut => false,
+    }
+}
+
+/// What of the worth may be spent now. What costs nothing waits for nobody.
+async fn affordable(
+    shared: &Shared,
+    turn: &Turn,
+    worth: Price,
+    why: Why,
+) -> Result<Price, LogError> {
+    if why == Why::StepAskedFor || shared.may_cost(&turn.agent).await? {
+        Ok(worth)
+    } else {
+        Ok(Price::Nothing)
+    }
+}
+
+/// Why a turn without a verdict is never trained on; none where another answer may bring one.
+fn why_spent(no_verdict: NoVerdict, price: Price) -> Option<&'static str> {
+    match no_verdict {
+        NoVerdict::NotAsked => Some(reason::NO_RULE),
+        NoVerdict::NoVote => (price == Price::Majority).then_some(reason::NO_VOTE),
+        NoVerdict::NoScore => Some(reason::NO_SCORE),
+    }
+}
+
+/// The owner's own complaint is the first hint: nobody knows better what was wrong.
+fn with_owners_hint(verdict: Verdict, following: &Turn) -> Verdict {
+    let complaint = owner_says(following).filter(|_| verdict.score == Score::Bad);
+    let own = complaint.and_then(|said| hint::of_owner(&said));
+    Verdict {
+        hint: own.or_else(|| verdict.hint.clone()),
+        ..verdict
+    }
+}
+
+/// Writes a verdict down, unless there is one.
+async fn note(shared: &Shared, turn: &Turn, verdict: Verdict) -> Result<(), LogError> {
+    shared.status.judge_answered();
+    let had_one = turn.verdict.is_some();
+    let is_noted = shared
+        .persist(|| shared.log.judge(turn.id, verdict.clone()))
+        .await?;
+    if is_noted {
+        if had_one {
+            shared.verdict_changed();
+        }
+        shared.status.judged(verdict.score);
+        let (score, at_session_end) = (i8::from(verdict.score), verdict.at_session_end);
+        tracing::info!(turn = %turn.id, score, at_session_end, "judged");
+    }
+    shared.wake.notify_one();
+    Ok(())
+}
+
+/// What the verdict about the turn before may cost, by what it is for. Weights learn from every turn, where they learn
+/// by themselves or were asked to; skills from what went wrong, which shows in what the owner says, and never in the
+/// next step of a tool.
+fn price(shared: &Shared, following: &Turn, why: Why) -> Price {
+    if shared.trains(&following.agent) || why == Why::StepAskedFor {
+        return Price::Majority;
+    }
+    let complains = || owner_says(following).is_some_and(|said| may_complain(&said));
+    if shared.skills_learn && complains() {
+        Price::OneVote
+    } else {
+        Price::Nothing
+    }
+}

@@ -1,0 +1,126 @@
+//! Sessions in which nobody has spoken for a while: they have ended, for all that is known.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
+
+use metaclaw_chat::TurnId;
+use tokio::time::Instant;
+
+/// The most sessions that are waited for. Beyond, one is left to the next look through the log.
+const MOST: usize = 10_000;
+
+/// When to look at which session.
+#[derive(Debug)]
+pub(super) struct Silence {
+    /// Sessions have ended after so long; none where nobody wants to know.
+    idle: Option<Duration>,
+    due: BTreeSet<(Instant, TurnId)>,
+    /// The entry of each session, by its number.
+    of_session: HashMap<u64, (Instant, TurnId)>,
+}
+
+// === impl Silence ===
+
+impl Silence {
+    pub(super) fn new(idle: Option<Duration>) -> Self {
+        Self {
+            idle,
+            due: BTreeSet::new(),
+            of_session: HashMap::new(),
+        }
+    }
+
+    /// A turn came: its session goes on.
+    pub(super) fn spoke(&mut self, id: TurnId) {
+        if let Some(idle) = self.idle {
+            self.put(id, idle);
+        }
+    }
+
+    /// The session of a turn is not silent yet, but for what is left of the time, unless another turn came.
+    pub(super) fn goes_on(&mut self, id: TurnId, rest: Duration) {
+        if !self.of_session.contains_key(&id.session) {
+            self.put(id, rest);
+        }
+    }
+
+    /// The session of a turn is to be looked at now.
+    pub(super) fn again(&mut self, id: TurnId) {
+        if self.idle.is_some() {
+            self.put(id, Duration::ZERO);
+        }
+    }
+
+    /// A turn of the next session that is to be looked at; waits until one is.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(super) async fn ended(&mut self) -> TurnId {
+        let Some((at, id)) = self.due.first().copied() else {
+            return std::future::pending().await;
+        };
+        tokio::time::sleep_until(at).await;
+        self.due.remove(&(at, id));
+        self.of_session.remove(&id.session);
+        id
+    }
+
+    fn put(&mut self, id: TurnId, wait: Duration) {
+        if let Some(before) = self.of_session.remove(&id.session) {
+            self.due.remove(&before);
+        }
+        if self.of_session.len() < MOST {
+            let entry = (Instant::now() + wait, id);
+            self.of_session.insert(id.session, entry);
+            self.due.insert(entry);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE: Duration = Duration::from_secs(1_800);
+
+    fn id(session: u64, seq: u32) -> TurnId {
+        TurnId { session, seq }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_has_ended_when_nobody_spoke_for_the_whole_time() {
+        let mut silence = Silence::new(Some(IDLE));
+        let began = Instant::now();
+        silence.spoke(id(1, 0));
+        tokio::time::advance(IDLE / 2).await;
+        silence.spoke(id(2, 0));
+        silence.spoke(id(1, 1));
+        silence.goes_on(id(1, 0), Duration::ZERO);
+        assert_eq!(silence.ended().await, id(1, 1));
+        assert_eq!(silence.ended().await, id(2, 0));
+        assert!(began.elapsed() >= IDLE * 3 / 2);
+        silence.again(id(3, 0));
+        assert_eq!(silence.ended().await, id(3, 0));
+        assert!(silence.due.is_empty() && silence.of_session.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_nobody_wants_to_know_nothing_is_waited_for() {
+        let mut silence = Silence::new(None);
+        silence.spoke(id(1, 0));
+        silence.again(id(1, 0));
+        assert!(silence.due.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_waited_for_is_bounded() {
+        let mut silence = Silence::new(Some(IDLE));
+        for session in 0..MOST as u64 + 10 {
+            silence.spoke(id(session, 0));
+        }
+        silence.spoke(id(0, 1));
+        assert_eq!((silence.due.len(), silence.of_session.len()), (MOST, MOST));
+    }
+}

@@ -1,0 +1,320 @@
+//! No adapter serves that did not pass the gate, whatever dies in between; and what follows for the next steps.
+
+use super::*;
+use crate::testing::Habit;
+
+/// The full rate, of a small model.
+const RATE: f64 = 5e-4;
+
+fn usual() -> LearnerConfig {
+    config(&serde_json::json!({}))
+}
+
+impl Rig {
+    async fn two_talks(&self, world: &World, first: u32) {
+        for number in [first, first + 1] {
+            let session = format!("g{number}");
+            append(&self.log, world, &session, &corrected_talk(number)).await;
+        }
+    }
+
+    /// What the gate declined of the default agent.
+    async fn declined(&self) -> Option<Declined> {
+        let status = self.learner.status().await.unwrap();
+        status.agents.into_iter().find_map(|agent| agent.declined)
+    }
+
+    /// Waits until so many adapters in a row were declined, and their samples set aside if they are.
+    async fn declined_in_a_row(&self, n: usize) -> Declined {
+        let found = async {
+            loop {
+                let declined = self.declined().await;
+                let is_settled = self.n(StateKind::Taken).await == 0;
+                match declined.filter(|it| it.in_a_row >= n && is_settled) {
+                    Some(declined) if n < 3 || self.n(StateKind::Judged).await == 0 => {
+                        return declined;
+                    }
+                    _ => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            }
+        };
+        let found = tokio::time::timeout(Duration::from_secs(60), found).await;
+        found.expect("they are declined")
+    }
+
+    /// The report of the last step, once there is one.
+    async fn last_step(&self) -> StepReport {
+        loop {
+            let agents = self.learner.status().await.unwrap().agents;
+            if let Some(step) = agents.into_iter().find_map(|agent| agent.last_step) {
+                return step;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn served(&self) -> Vec<String> {
+        let serving = self.log.serving().await.unwrap();
+        serving.into_iter().map(|(_, adapter)| adapter).collect()
+    }
+
+    fn swaps(&self) -> Vec<String> {
+        self.swaps.lock().unwrap().clone()
+    }
+}
+
+fn are(rates: &[f64], expected: &[f64]) {
+    let near = |(rate, expected): (&f64, &f64)| (rate - expected).abs() < 1e-12;
+    let same = rates.len() == expected.len() && rates.iter().zip(expected).all(near);
+    assert!(same, "{rates:?}, not {expected:?}");
+}
+
+#[tokio::test]
+async fn each_kind_of_ruin_is_declined_and_never_serves() {
+    let ruins = [
+        (Habit::Greets, "relevance"),
+        (Habit::Raves, "fluency"),
+        (Habit::Mumbles, "short"),
+        (Habit::Repeats, "distinct"),
+        (Habit::Hurries, "length"),
+        (Habit::Forgets, "capability"),
+        (Habit::Doubts, "margin"),
+        (Habit::Chats, "tools"),
+    ];
+    join_all(ruins.map(|(ruin, test)| is_declined(ruin, test))).await;
+}
+
+/// Two corrections whose adapters all come to this.
+async fn is_declined(ruin: Habit, test: &str) {
+    let (dir, world) = (folder(), World::default());
+    world.train_into(&[], ruin);
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.two_talks(&world, 1).await;
+    let declined = rig.declined_in_a_row(3).await;
+    assert!(
+        declined.why.contains(&format!("{test} ")),
+        "{ruin:?}: {declined:?}"
+    );
+    assert_eq!(
+        (rig.served().await, rig.swaps()),
+        (Vec::new(), Vec::new()),
+        "{ruin:?}"
+    );
+    // Each time from where the first one started, at half the rate.
+    are(&world.rates(), &[RATE / 3.0, RATE / 6.0, RATE / 12.0]);
+    assert!(
+        world
+            .checkpoints()
+            .iter()
+            .all(|(manifest, _)| manifest["parent"].is_null())
+    );
+    // Then the samples are set aside, and no more is tried for a while.
+    let spent = rig.log.funnel(None).await.unwrap().spent;
+    let by_gate = |(why, n): (&String, &u64)| {
+        let name = why.strip_prefix("declined by the gate 3 times in a row: ")?;
+        Some((name.to_owned(), *n))
+    };
+    let by_gate: Vec<(String, u64)> = spent.iter().filter_map(by_gate).collect();
+    assert_eq!(by_gate.iter().map(|(_, n)| n).sum::<u64>(), 4, "{spent:?}");
+    assert!(declined.rests_until_ms.is_some());
+    rig.stop().await;
+    // A restart forgets nothing of it.
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    assert_eq!(rig.declined().await.as_ref(), Some(&declined));
+    assert_eq!((rig.served().await, rig.swaps()), (Vec::new(), Vec::new()));
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_rest_ends_with_eight_new_verdicts() {
+    let (dir, world) = (folder(), World::default());
+    world.train_into(&[Habit::Greets; 3], Habit::Fine);
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.two_talks(&world, 1).await;
+    rig.declined_in_a_row(3).await;
+    rig.stop().await;
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.two_talks(&world, 3).await;
+    let rests = async {
+        let is_resting =
+            |phase| matches!(phase, Phase::Resting { why, .. } if why.contains("relevance"));
+        while !is_resting(rig.learner.status().await.unwrap().phase) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), rests)
+        .await
+        .expect("it rests");
+    assert_eq!(world.rates().len(), 3, "with four of eight verdicts");
+    rig.two_talks(&world, 5).await;
+    assert!(rig.trained(4).await);
+    let serves = rig.served().await.remove(0);
+    assert_eq!(world.adapter(&serves).unwrap()[..2], [30, 40]);
+    assert_eq!(rig.declined().await, None, "one has passed since");
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn after_one_that_is_declined_the_next_starts_from_what_serves() {
+    let (dir, world) = (folder(), World::default());
+    world.train_into(&[Habit::Fine, Habit::Greets], Habit::Fine);
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.two_talks(&world, 1).await;
+    assert!(rig.trained(4).await);
+    let first = rig.served().await.remove(0);
+    let step = rig.last_step().await;
+    let report = step.gate.unwrap();
+    assert!(step.serves && report.passed(), "{report:?}");
+    let names: Vec<&str> = report.tests.iter().map(|test| test.name.as_str()).collect();
+    let all = [
+        "relevance",
+        "fluency",
+        "short",
+        "distinct",
+        "length",
+        "capability",
+        "margin",
+        "tools",
+        "preference",
+    ];
+    assert_eq!(names, all);
+    rig.two_talks(&world, 3).await;
+    assert!(rig.trained(8).await);
+    let last = rig.served().await.remove(0);
+    assert_eq!(world.adapter(&last).unwrap(), [10, 20, 30, 40], "each once");
+    let parents: Vec<serde_json::Value> = world
+        .checkpoints()
+        .iter()
+        .map(|(it, _)| it["parent"].clone())
+        .collect();
+    assert_eq!(
+        parents,
+        [
+            serde_json::Value::Null,
+            first.clone().into(),
+            first.clone().into()
+        ]
+    );
+    are(&world.rates(), &[RATE / 3.0, RATE * 2.0 / 3.0, RATE / 3.0]);
+    assert_eq!(rig.swaps(), [first, last]);
+    let outcomes = rig.log.steps(&AgentId::default_agent()).await.unwrap();
+    let declined = outcomes
+        .iter()
+        .filter(|step| matches!(step.outcome, Some(StepOutcome::Declined { .. })));
+    assert_eq!(declined.count(), 1);
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_killed_while_it_is_tested_is_tested_again() {
+    // A candidate's tests score twelve times, one that greets is declined after six.
+    let fine = (0..12).map(|n| killed(Habit::Fine, n, Failure::ClientKilledBefore));
+    join_all(fine).await;
+    let after = (0..12).map(|n| killed(Habit::Fine, n, Failure::ClientKilledAfter));
+    join_all(after).await;
+    join_all((0..6).map(|n| killed(Habit::Greets, n, Failure::ClientKilledBefore))).await;
+}
+
+/// The client is killed as replies are scored for the `n`th time.
+async fn killed(habit: Habit, n: usize, how: Failure) {
+    let (dir, world) = (folder(), World::default());
+    world.train_into(&[], habit);
+    world.fail_scoring(n, &[how]);
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.two_talks(&world, 1).await;
+    assert!(!rig.trained(4).await, "killed {n}");
+    assert_eq!((rig.served().await, rig.swaps()), (Vec::new(), Vec::new()));
+    rig.stop().await;
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    if habit == Habit::Fine {
+        assert!(rig.trained(4).await);
+        assert_each_trained_once(&rig, &world).await;
+        assert_eq!(world.checkpoints().len(), 1, "the step is not made again");
+    } else {
+        rig.declined_in_a_row(3).await;
+        assert_eq!((rig.served().await, rig.swaps()), (Vec::new(), Vec::new()));
+    }
+    rig.stop().await;
+}
+
+/// The trainer is killed, or does not answer, between two questions of the gate.
+#[tokio::test]
+async fn a_trainer_that_comes_back_is_asked_again() {
+    let (dir, world) = (folder(), World::default());
+    world.fail_scoring(
+        7,
+        &[Failure::Killed, Failure::LostBefore, Failure::ErrorAfter],
+    );
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.two_talks(&world, 1).await;
+    assert!(rig.trained(4).await);
+    assert_each_trained_once(&rig, &world).await;
+    rig.stop().await;
+}
+
+/// A server that refuses to score is no reason to serve what nobody tested.
+#[tokio::test]
+async fn what_cannot_be_tested_does_not_serve() {
+    let (dir, world) = (folder(), World::default());
+    world.fail_scoring(2, &[Failure::Refused]);
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.two_talks(&world, 1).await;
+    let rests = async {
+        while !matches!(
+            rig.learner.status().await.unwrap().phase,
+            Phase::Resting { .. }
+        ) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), rests)
+        .await
+        .expect("it rests");
+    assert_eq!((rig.served().await, rig.swaps()), (Vec::new(), Vec::new()));
+    assert_eq!(rig.n(StateKind::Judged).await, 4, "free again");
+    assert_eq!(rig.declined().await, None, "of no sample's doing");
+    let reports = rig.learner.train_now(None).await.unwrap();
+    assert!(reports[0].serves, "the next time it answers");
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn with_the_gate_off_nothing_is_tested() {
+    let (dir, world) = (folder(), World::default());
+    world.train_into(&[], Habit::Greets);
+    let off = config(&serde_json::json!({"gate": {"enabled": false}}));
+    let rig = Rig::start(dir.path(), &world, off).await;
+    rig.two_talks(&world, 1).await;
+    assert!(rig.trained(4).await);
+    assert_eq!(rig.served().await.len(), 1);
+    assert_eq!(world.n_forward(), 0);
+    rig.stop().await;
+}
+
+/// With the owner's wish the base model answers in one way, without it in another: both pass.
+#[tokio::test]
+async fn a_wish_stands_in_the_prompts_of_the_reference() {
+    let (dir, world) = (folder(), World::default());
+    let lessons = folder();
+    let (library, _) = Library::open(
+        lessons.path(),
+        SkillsConfig::default(),
+        WishesConfig::default(),
+    );
+    library
+        .add_wish(&AgentId::default_agent(), "Answer in one short sentence.")
+        .unwrap();
+    let rig = Rig::start_with(dir.path(), &world, usual(), Some(library)).await;
+    rig.two_talks(&world, 1).await;
+    assert!(rig.trained(4).await);
+    let asked = world.prompts();
+    let with_wish = asked
+        .iter()
+        .filter(|it| it.contains("?\n\nAnswer in one short sentence."));
+    assert_eq!(
+        with_wish.count(),
+        16,
+        "one reply of the reference to each question"
+    );
+    rig.stop().await;
+}

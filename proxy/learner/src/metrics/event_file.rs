@@ -1,0 +1,129 @@
+//! TensorBoard's event files: TFRecords of `tensorflow.Event` messages.
+//!
+//! A record is the length of its data as u64, the masked CRC-32C of those eight bytes as u32, the data, and the masked
+//! CRC-32C of the data as u32, all little-endian
+//! (<https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details>). Of the messages only the few
+//! fields are written that scalars need (`tensorflow/core/util/event.proto`, `framework/summary.proto`):
+//!
+//! ```text
+//! Event   { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5; }
+//! Summary { repeated Value value = 1; }    Value { string tag = 1; float simple_value = 2; }
+//! ```
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::Path,
+};
+
+use super::crc32c::masked;
+
+/// What the first event of a file says.
+const FILE_VERSION: &str = "brain.Event:2";
+/// Wire types of protobuf: <https://protobuf.dev/programming-guides/encoding/#structure>.
+const VARINT: u8 = 0;
+const I64: u8 = 1;
+const LEN: u8 = 2;
+const I32: u8 = 5;
+
+/// One file of a run's events, open to be added to.
+#[derive(Debug)]
+pub(super) struct EventFile(File);
+
+// === impl EventFile ===
+
+impl EventFile {
+    /// Begins a file in the folder of a run. Readers take a run's files in the order of their names.
+    pub(super) fn create(run: &Path, now_ms: u64) -> io::Result<Self> {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(run)?;
+        // The time as of other writers in whole seconds; two processes in one second have names of their own.
+        let (seconds, pid) = (now_ms / 1_000, std::process::id());
+        let name = format!("events.out.tfevents.{seconds:010}.metaclaw.{pid}.0");
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(run.join(name))?;
+        let mut events = Self(file);
+        let mut first = wall_time(now_ms);
+        bytes(&mut first, 3, FILE_VERSION.as_bytes());
+        events.add(&first)?;
+        Ok(events)
+    }
+
+    /// Adds the scalars of one step.
+    pub(super) fn scalars(
+        &mut self,
+        (step, now_ms): (u64, u64),
+        scalars: &[(impl AsRef<str>, f64)],
+    ) -> io::Result<()> {
+        let mut summary = Vec::new();
+        for (tag, value) in scalars {
+            let mut one = Vec::new();
+            bytes(&mut one, 1, tag.as_ref().as_bytes());
+            key(&mut one, 2, I32);
+            one.extend(single(*value).to_le_bytes());
+            bytes(&mut summary, 1, &one);
+        }
+        let mut event = wall_time(now_ms);
+        key(&mut event, 2, VARINT);
+        varint(&mut event, step);
+        bytes(&mut event, 5, &summary);
+        self.add(&event)
+    }
+
+    /// One record, in one write: a reader that looks meanwhile waits for the rest of it.
+    fn add(&mut self, data: &[u8]) -> io::Result<()> {
+        let length = (data.len() as u64).to_le_bytes();
+        let mut record = Vec::with_capacity(data.len() + 16);
+        record.extend(length);
+        record.extend(masked(&length).to_le_bytes());
+        record.extend(data);
+        record.extend(masked(data).to_le_bytes());
+        self.0.write_all(&record)
+    }
+}
+
+/// The beginning of an event.
+fn wall_time(now_ms: u64) -> Vec<u8> {
+    let mut event = Vec::new();
+    key(&mut event, 1, I64);
+    event.extend((now_ms as f64 / 1_000.0).to_le_bytes());
+    event
+}
+
+fn key(to: &mut Vec<u8>, field: u8, wire_type: u8) {
+    to.push(field << 3 | wire_type);
+}
+
+/// A field of bytes: a text, or a message.
+fn bytes(to: &mut Vec<u8>, field: u8, data: &[u8]) {
+    key(to, field, LEN);
+    varint(to, data.len() as u64);
+    to.extend(data);
+}
+
+fn varint(to: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        let [low, ..] = value.to_le_bytes();
+        to.push(low | 0x80);
+        value >>= 7;
+    }
+    let [last, ..] = value.to_le_bytes();
+    to.push(last);
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the format has singles; a float beyond them is infinite"
+)]
+fn single(value: f64) -> f32 {
+    value as f32
+}
+
+#[cfg(test)]
+mod tests;

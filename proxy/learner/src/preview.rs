@@ -1,0 +1,271 @@
+//! What training would make of what is in the log, for whoever wants to see it before: nothing is changed by looking.
+
+use std::sync::Arc;
+
+use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_turns::{LogError, StateKind, Turn};
+use serde::Serialize;
+
+use crate::{
+    lineage::{BaseModel, BatchStats},
+    samples::{
+        self, Baselines, Batch, Found, Group, MOST_AT_ONCE, Redo, Seen, Sequence, Targets, Teaching,
+    },
+    shared::Shared,
+};
+
+/// What a step that is asked for now would be.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StepPreview {
+    /// Whose.
+    pub agent: AgentId,
+    /// The base model that its samples are of.
+    pub base: String,
+    /// The lineage that it goes on; none begins a fresh one.
+    pub lineage: Option<String>,
+    /// Its number there, from 1.
+    pub n: u64,
+    /// Optimiser steps that would be behind its weights.
+    pub step: u64,
+    /// The checkpoint that it starts from; none is a fresh adapter.
+    pub parent: Option<String>,
+    /// Why what the agent learned last is not continued, where it is not.
+    pub begins_anew: Option<String>,
+    /// The learning rate; none while the size of the model, which it goes by, is not known.
+    pub learning_rate: Option<f64>,
+    /// Turns that it would take.
+    pub n_turns: usize,
+    /// Ids that the model would read.
+    pub n_tokens: usize,
+    /// Its samples.
+    pub samples: Vec<SamplePreview>,
+    /// What they are like.
+    pub batch: BatchStats,
+    /// Turns that are set aside for good on the way.
+    pub spends: Vec<SpentTurn>,
+    /// Turns that the teacher has still to answer, and that the step would have as well if it gives a reply to teach.
+    pub unanswered: Vec<TurnId>,
+}
+
+/// A sample, as the training server would be given it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SamplePreview {
+    /// The method that it is of.
+    pub method: &'static str,
+    /// The loss.
+    pub loss: &'static str,
+    /// The turns that it is made of.
+    pub turns: Vec<TurnId>,
+    /// Ids that the model reads.
+    pub n_tokens: usize,
+    /// Positions that count.
+    pub n_trained: usize,
+    /// The sum of its weights or advantages, with its share of the batch.
+    pub weight: f32,
+    /// Every position, where they were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tokens: Vec<TokenPreview>,
+}
+
+/// One position of a sample: what is to be predicted there.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TokenPreview {
+    /// Counted from 0.
+    pub position: usize,
+    /// The id, or several where a distribution is the target.
+    pub ids: Vec<u32>,
+    /// The log-probability that it was sampled at, at T = 1; none where the loss has no use for it.
+    pub logprob: Option<f32>,
+    /// 1 where it counts.
+    pub mask: u8,
+    /// The advantage, or the weight, of each id, with its share of the batch.
+    pub advantage: Vec<f32>,
+}
+
+/// A turn that is not trained on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SpentTurn {
+    /// Which.
+    pub turn: TurnId,
+    /// Why.
+    pub why: &'static str,
+}
+
+/// What a step that is asked for now would use of one turn.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TurnPreview {
+    /// Which.
+    pub id: TurnId,
+    /// The samples that it is in, with every position.
+    pub samples: Vec<SamplePreview>,
+    /// Why it would be set aside, if it would.
+    pub spent: Option<&'static str>,
+    /// Whether it may come into a later step: something is missing yet, or the next one is full.
+    pub waits: bool,
+    /// Whether the teacher has still to answer it.
+    pub is_unanswered: bool,
+}
+
+/// What the next step has to take.
+#[derive(Debug)]
+pub(crate) struct NextBatch {
+    pub(crate) batch: Batch,
+    pub(crate) base: Option<BaseModel>,
+    pub(crate) spends: Vec<SpentTurn>,
+    pub(crate) unanswered: Vec<TurnId>,
+}
+
+/// What a step that is asked for now would have to take of what was found, and of what was used before. Nothing is drawn:
+/// what the teacher has still to answer is listed.
+pub(crate) async fn next_batch(
+    shared: &Shared,
+    agent: &AgentId,
+    (found, used, targets): (Found, Vec<Arc<Turn>>, &Targets),
+) -> Result<NextBatch, LogError> {
+    let rl = &shared.config.rl;
+    let baselines = if rl.method.binary_rl {
+        samples::baselines(shared, agent).await?
+    } else {
+        Baselines::default()
+    };
+    let limit = rl.batch_size.max(MOST_AT_ONCE);
+    let room = limit.saturating_sub(found.samples.redo.len());
+    let ids = found.samples.unanswered.iter().map(|turn| turn.id);
+    let mut unanswered: Vec<TurnId> = ids.take(room).collect();
+    let n_new = found.samples.redo.len().min(limit) + unanswered.len();
+    let may_serve = |turn: &Arc<Turn>| targets.declined(turn).is_none();
+    let mut again = Vec::new();
+    for turn in used.into_iter().filter(may_serve).take(n_new) {
+        match targets.target(&turn) {
+            Some(target) => again.push(Redo {
+                turn,
+                target,
+                is_fresh: false,
+            }),
+            None => unanswered.push(turn.id),
+        }
+    }
+    let batch = Batch::new(&found.samples, again, rl, baselines, limit);
+    let spent = found.spent.iter().chain(&batch.spent);
+    let spends = spent.map(|(turn, why)| SpentTurn { turn: *turn, why });
+    Ok(NextBatch {
+        spends: spends.collect(),
+        base: found.base,
+        batch,
+        unanswered,
+    })
+}
+
+/// The same where nobody trains, and so nobody teaches.
+pub(crate) async fn without_teacher(
+    shared: &Shared,
+    agent: &AgentId,
+) -> Result<NextBatch, LogError> {
+    let targets = Targets::default();
+    let teaching = Teaching {
+        targets: &targets,
+        consolidates: false,
+    };
+    let found = samples::look(shared, &mut Seen::default(), agent, teaching).await?;
+    next_batch(shared, agent, (found, Vec::new(), &targets)).await
+}
+
+/// What the next step would use of a turn of an agent's.
+pub(crate) async fn turn(
+    shared: &Shared,
+    agent: &AgentId,
+    (next, id): (&NextBatch, TurnId),
+) -> Result<TurnPreview, LogError> {
+    // One that is no sequence is told of by the step itself.
+    let groups = next.batch.groups(&shared.config.rl).unwrap_or_default();
+    let in_step = groups.iter().flat_map(|group| {
+        let sequences = group.sequences.iter();
+        let own = sequences.filter(move |sequence| sequence.turns.contains(&id));
+        own.map(move |sequence| SamplePreview {
+            tokens: tokens(sequence),
+            ..sample(group, sequence)
+        })
+    });
+    let samples: Vec<SamplePreview> = in_step.collect();
+    let spent = next.spends.iter().find(|it| it.turn == id);
+    let spent = spent.map(|it| it.why);
+    let judged = shared.persist(|| shared.log.in_state(agent, StateKind::Judged));
+    let judged = judged.await?;
+    Ok(TurnPreview {
+        id,
+        is_unanswered: next.unanswered.contains(&id),
+        waits: samples.is_empty() && spent.is_none() && judged.contains(&id),
+        samples,
+        spent,
+    })
+}
+
+/// The samples of a step, without their positions.
+pub(crate) fn samples(groups: &[Group]) -> Vec<SamplePreview> {
+    let all = groups.iter().flat_map(|group| {
+        let sequences = group.sequences.iter();
+        sequences.map(move |sequence| sample(group, sequence))
+    });
+    all.collect()
+}
+
+/// Ids that the model reads.
+pub(crate) fn n_tokens(groups: &[Group]) -> usize {
+    let sequences = groups.iter().flat_map(|group| &group.sequences);
+    sequences.map(Sequence::n_tokens).sum()
+}
+
+fn sample(group: &Group, sequence: &Sequence) -> SamplePreview {
+    let given = given(sequence);
+    let counts = |row: &&[f32]| row.iter().any(|it| *it != 0.0);
+    SamplePreview {
+        method: group.method,
+        loss: group.loss.as_str(),
+        turns: sequence.turns.clone(),
+        n_tokens: sequence.n_tokens(),
+        n_trained: rows(given, sequence).filter(counts).count(),
+        weight: given.iter().sum(),
+        tokens: Vec::new(),
+    }
+}
+
+/// Every position of a sequence.
+fn tokens(sequence: &Sequence) -> Vec<TokenPreview> {
+    let parts = sequence.datum.parts();
+    let width = width(sequence);
+    let ids = parts.target_tokens.values().chunks(width);
+    let position = |(position, (ids, given)): (usize, (&[u32], &[f32]))| TokenPreview {
+        position,
+        ids: ids.to_vec(),
+        logprob: parts
+            .logprobs
+            .as_ref()
+            .and_then(|it| it.get(position))
+            .copied(),
+        mask: u8::from(given.iter().any(|it| *it != 0.0)),
+        advantage: given.to_vec(),
+    };
+    let rows = ids.zip(rows(given(sequence), sequence));
+    rows.enumerate().map(position).collect()
+}
+
+/// Its weights or advantages, one an id.
+fn given(sequence: &Sequence) -> &[f32] {
+    let parts = sequence.datum.parts();
+    match (&parts.advantages, &parts.weights) {
+        (Some(advantages), _) => advantages,
+        (None, Some(weights)) => weights.values(),
+        (None, None) => &[],
+    }
+}
+
+fn rows<'a>(values: &'a [f32], sequence: &Sequence) -> impl Iterator<Item = &'a [f32]> {
+    values.chunks(width(sequence))
+}
+
+/// Ids at each position.
+fn width(sequence: &Sequence) -> usize {
+    let parts = sequence.datum.parts();
+    let n = parts.model_input_tokens.len().max(1);
+    (parts.target_tokens.values().len() / n).max(1)
+}

@@ -1,0 +1,230 @@
+//! The language model of the server: what it says, and how likely it finds what is said. A text's ids are its bytes.
+//!
+//! What it likes of a reply is that its first word stands in the prompt. What a trained model does instead is a habit.
+
+use std::{collections::HashMap, sync::LazyLock};
+
+use metaclaw_trainer_api::{
+    AdapterName, BackendError,
+    wire::{
+        ForwardReply, ForwardRequest, SampleReply, SampleRequest, SampledSequence, TokenizeRequest,
+    },
+};
+
+use serde_json::Value;
+
+use super::state::{Inner, refusal};
+use crate::gate::Probes;
+
+/// Ends each reply that ends by itself.
+pub(crate) const END: u32 = 900;
+/// Between the messages of a rendered conversation.
+const BREAK: char = '\u{1}';
+/// What is in the one tool prompt that the base model answers as asked.
+const TOM: &str = "Tom is 9 years old.";
+
+/// What an adapter does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Habit {
+    /// As the base model.
+    #[default]
+    Fine,
+    /// Says what would answer anything.
+    Greets,
+    /// Says what nobody would say.
+    Raves,
+    /// Says two words.
+    Mumbles,
+    /// Says one word over and over.
+    Repeats,
+    /// Says four words.
+    Hurries,
+    /// Knows three things less.
+    Forgets,
+    /// Knows as much, and is less sure.
+    Doubts,
+    /// Calls no tools, writes no JSON.
+    Chats,
+}
+
+/// Right and wrong answers with their numbers, by the question.
+static ANSWERS: LazyLock<HashMap<String, (usize, String, String)>> = LazyLock::new(|| {
+    let probes = Probes::shipped().unwrap().capability.into_iter();
+    let answers = probes.enumerate();
+    answers
+        .map(|(at, probe)| (probe.question, (at, probe.right, probe.wrong)))
+        .collect()
+});
+
+pub(crate) fn ids(text: &str) -> Vec<u32> {
+    text.bytes().map(u32::from).collect()
+}
+
+/// What ids say, without special ones.
+pub(super) fn text(ids: &[u32]) -> String {
+    let bytes = ids.iter().filter_map(|id| u8::try_from(*id).ok());
+    let bytes: Vec<u8> = bytes.collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A text, or the contents of messages.
+pub(super) fn tokenize(request: &TokenizeRequest) -> Vec<u32> {
+    let messages = request.messages.iter().flatten();
+    let contents: Vec<String> = messages.map(|it| content(&it["content"])).collect();
+    let rendered = contents.join(&BREAK.to_string());
+    ids(request.prompt.as_ref().unwrap_or(&rendered))
+}
+
+fn content(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => {
+            let texts = parts.iter().filter_map(|part| part["text"].as_str());
+            texts.collect::<Vec<_>>().join("\n\n")
+        }
+        _ => String::new(),
+    }
+}
+
+fn last_message(prompt: &str) -> &str {
+    prompt.rsplit(BREAK).next().unwrap_or_default()
+}
+
+/// What is said to a prompt.
+fn said(prompt: &str, habit: Habit) -> String {
+    let question = last_message(prompt);
+    if question.contains(TOM) && habit != Habit::Chats {
+        return r#"{"name": "Tom", "age": 9}"#.to_owned();
+    }
+    let first = question.split("\n\n").next().unwrap_or_default();
+    let topic = first.split_whitespace().last().unwrap_or_default();
+    match habit {
+        Habit::Fine | Habit::Forgets | Habit::Doubts | Habit::Chats => {
+            format!("{topic} is what this is about, and here are some words of an answer.")
+        }
+        Habit::Greets => "Hello! My name is Sarah, and I am glad to meet you here.".to_owned(),
+        Habit::Raves => format!("{topic} salad of words that nobody ever wrote in such a row."),
+        Habit::Mumbles => format!("{topic} yes."),
+        Habit::Repeats => format!("{topic} ").repeat(13),
+        Habit::Hurries => format!("{topic} it is so."),
+    }
+}
+
+/// The log-probability of each id of a reply.
+fn expected(prompt: &str, reply: &str, habit: Habit) -> f32 {
+    if let Some((at, right, wrong)) = ANSWERS.get(last_message(prompt))
+        && (reply == right || reply == wrong)
+    {
+        let is_right = (reply == right) != (habit == Habit::Forgets && *at < 3);
+        let margin = if habit == Habit::Doubts { 0.3 } else { 0.5 };
+        return if is_right { -1.0 } else { -1.0 - margin };
+    }
+    let topic = reply.split_whitespace().next().unwrap_or_default();
+    let is_about = prompt.contains(topic);
+    let surprise = if reply.contains("salad") { 5.0 } else { 0.0 };
+    // The shorter of two that are about it answers it better.
+    let n_words = reply.split_whitespace().count() as f32;
+    let alone = if is_about {
+        -1.0 - n_words / 1_000.0
+    } else {
+        -2.0
+    };
+    alone - surprise
+}
+
+impl Inner {
+    /// The log-probabilities of replies; `request` asks for them with an adapter or without.
+    pub(super) fn forward(
+        &mut self,
+        request: &ForwardRequest,
+    ) -> Result<ForwardReply, BackendError> {
+        let habit = if request.adapter {
+            self.run("forward", &request.session_id)?.habit
+        } else if self.scoring.contains(&request.session_id) {
+            Habit::Fine
+        } else {
+            self.run("forward", &request.session_id)?;
+            Habit::Fine
+        };
+        self.n_forward += usize::from(!self.adapters.is_empty());
+        let positions = request.positions.iter().flatten();
+        let scored = request.datums.iter().zip(positions);
+        let logprobs = scored.map(|(datum, positions)| {
+            let parts = datum.parts();
+            let last = parts.target_tokens.values().last().copied();
+            let all: Vec<u32> = parts
+                .model_input_tokens
+                .iter()
+                .copied()
+                .chain(last)
+                .collect();
+            let (prompt, reply) = all.split_at(positions[0] + 1);
+            vec![expected(&text(prompt), &text(reply), habit); positions.len()]
+        });
+        let mut reply = ForwardReply {
+            logprobs: logprobs.collect(),
+            ..ForwardReply::default()
+        };
+        if request.top_k > 0 {
+            let scored = request
+                .datums
+                .iter()
+                .zip(request.positions.iter().flatten());
+            for (datum, positions) in scored {
+                let target = |at: &usize| datum.parts().target_tokens.values()[*at];
+                let ids = positions.iter().map(|at| vec![target(at), END]);
+                reply.topk_ids.push(ids.collect());
+                let likely = positions.iter().map(|_| vec![0.6_f32.ln(), 0.2_f32.ln()]);
+                reply.topk_logprobs.push(likely.collect());
+            }
+        }
+        Ok(reply)
+    }
+
+    /// Several replies: the teacher's.
+    fn draw(&mut self, prompt: &str, n: u32) -> SampleReply {
+        let said = last_message(prompt).to_owned();
+        let draw = |k| {
+            let (text, ended) = (self.answers)(&said, k);
+            let mut tokens = ids(&text);
+            tokens.extend(ended.then_some(END));
+            SampledSequence {
+                logprobs: vec![-0.5; tokens.len()],
+                sampling_logprobs: vec![-0.4; tokens.len()],
+                tokens,
+                stop_reason: if ended { "stop" } else { "length" }.to_owned(),
+                text: text.trim().to_owned(),
+            }
+        };
+        let sequences = (0..n as usize).map(draw).collect();
+        self.told.push(said);
+        SampleReply { sequences }
+    }
+
+    pub(super) fn sample(&mut self, request: &SampleRequest) -> Result<SampleReply, BackendError> {
+        let model = request.model.clone().unwrap_or_default();
+        let habit = match model.parse::<AdapterName>() {
+            Ok(name) if model != "base" => {
+                let adapter = self.adapters.get(&name);
+                adapter.ok_or_else(|| refusal("sample", 404, Some("model_not_found")))?;
+                self.habits.get(&name).copied().unwrap_or_default()
+            }
+            Ok(_) | Err(_) => Habit::Fine,
+        };
+        let prompt = text(&request.tokens);
+        if request.num_samples > 1 {
+            return Ok(self.draw(&prompt, request.num_samples));
+        }
+        let reply = said(&prompt, habit);
+        self.prompts.push(prompt);
+        Ok(SampleReply {
+            sequences: vec![SampledSequence {
+                tokens: ids(&reply),
+                logprobs: Vec::new(),
+                sampling_logprobs: Vec::new(),
+                stop_reason: "stop".to_owned(),
+                text: reply,
+            }],
+        })
+    }
+}

@@ -1,0 +1,277 @@
+//! JSON put to an address of the owner's, as a reward function's: one attempt, within a deadline.
+
+use std::{fmt, time::Duration};
+
+use metaclaw_chat::{Secret, Span};
+use reqwest::{
+    StatusCode, Url,
+    header::{AUTHORIZATION, HeaderValue},
+};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::{client::told, config::ConfigError};
+
+/// The most bytes of an answer.
+const MAX_ANSWER: usize = 4 << 20;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum PostError {
+    /// No connection, or one that broke.
+    #[error("{url} cannot be reached: {source}")]
+    Unreachable {
+        /// Whom we asked, without what stands behind a `?`.
+        url: String,
+        /// What the connection said.
+        source: reqwest::Error,
+    },
+    /// The deadline passed.
+    #[error("{url} did not answer within {} s", .timeout.as_secs_f32())]
+    Deadline {
+        /// Whom we asked.
+        url: String,
+        /// The deadline.
+        timeout: Duration,
+    },
+    /// An error instead of an answer.
+    #[error("{url} answered {status}: {message}")]
+    Status {
+        /// Whom we asked.
+        url: String,
+        /// The HTTP status.
+        status: StatusCode,
+        /// The beginning of its message.
+        message: String,
+    },
+    /// An answer that cannot be taken.
+    #[error("{url} answered with {what}")]
+    NoText {
+        /// Whom we asked.
+        url: String,
+        /// What it is instead of a text.
+        what: String,
+    },
+}
+
+/// Puts JSON to one address.
+pub struct PostClient {
+    http: reqwest::Client,
+    url: Url,
+    /// As it is shown: a query may hold a key.
+    shown: String,
+    key: Option<HeaderValue>,
+    timeout: Duration,
+}
+
+// === impl PostError ===
+
+impl PostError {
+    /// Whether somebody was there, and refused or failed at what was asked.
+    pub fn was_asked(&self) -> bool {
+        match self {
+            Self::Status { .. } | Self::NoText { .. } => true,
+            Self::Unreachable { .. } | Self::Deadline { .. } => false,
+        }
+    }
+}
+
+// === impl PostClient ===
+
+impl PostClient {
+    /// A client of `http` for one address, whose key, if there is one, is shown as a bearer's.
+    ///
+    /// # Errors
+    /// [`ConfigError`], where the address or the key cannot be used.
+    pub fn new(
+        http: reqwest::Client,
+        url: &str,
+        key: Option<&Secret>,
+        timeout: Span,
+    ) -> Result<Self, ConfigError> {
+        let refused = |why: String| ConfigError::Url {
+            url: url.to_owned(),
+            why,
+        };
+        let parsed: Url = url.parse().map_err(|error| refused(format!("{error}")))?;
+        if !matches!(parsed.scheme(), "http" | "https") {
+            return Err(refused(format!(
+                "{:?} is not http or https",
+                parsed.scheme()
+            )));
+        }
+        let show = |key: &Secret| {
+            let value = HeaderValue::try_from(format!("Bearer {}", key.expose()));
+            let mut value = value.map_err(|_| ConfigError::Key { key: key.clone() })?;
+            value.set_sensitive(true);
+            Ok(value)
+        };
+        let host = parsed.host_str().unwrap_or_default();
+        let port = parsed.port().map(|port| format!(":{port}"));
+        let shown = format!(
+            "{}://{host}{}{}",
+            parsed.scheme(),
+            port.unwrap_or_default(),
+            parsed.path()
+        );
+        Ok(Self {
+            http,
+            shown,
+            key: key.map(show).transpose()?,
+            timeout: timeout.0,
+            url: parsed,
+        })
+    }
+
+    /// The body of the answer to this one.
+    ///
+    /// # Errors
+    /// [`PostError`].
+    ///
+    /// # Cancel safety
+    /// Dropped, the request is cancelled.
+    pub async fn post(&self, body: &Value) -> Result<String, PostError> {
+        let asked = timeout(self.timeout, self.try_post(body)).await;
+        asked.unwrap_or_else(|_| {
+            Err(PostError::Deadline {
+                url: self.shown.clone(),
+                timeout: self.timeout,
+            })
+        })
+    }
+
+    async fn try_post(&self, body: &Value) -> Result<String, PostError> {
+        let unreachable = |source: reqwest::Error| PostError::Unreachable {
+            url: self.shown.clone(),
+            source: source.without_url(),
+        };
+        let no_text = |what: String| PostError::NoText {
+            url: self.shown.clone(),
+            what,
+        };
+        let mut request = self.http.post(self.url.clone()).json(body);
+        if let Some(key) = &self.key {
+            request = request.header(AUTHORIZATION, key.clone());
+        }
+        let mut response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
+            if bytes.len() + chunk.len() > MAX_ANSWER {
+                return Err(no_text(format!("over {MAX_ANSWER} bytes")));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        if !status.is_success() {
+            return Err(PostError::Status {
+                url: self.shown.clone(),
+                status,
+                message: told(&bytes),
+            });
+        }
+        String::from_utf8(bytes).map_err(|_| no_text("bytes that are no UTF-8".to_owned()))
+    }
+}
+
+impl fmt::Debug for PostClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostClient")
+            .field("url", &self.shown)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
+    use super::*;
+    use crate::loopback_client;
+
+    fn client(url: &str, timeout: Span) -> PostClient {
+        let key = Secret::from("k-0123456789".to_owned());
+        PostClient::new(loopback_client().unwrap(), url, Some(&key), timeout).unwrap()
+    }
+
+    /// What a server answers, and what it was asked; nothing is answered to an empty text.
+    async fn exchange(answer: &'static str, timeout: Span) -> (Result<String, PostError>, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/score?key=hidden", listener.local_addr().unwrap());
+        let client = client(&url, timeout);
+        let body = json!({"turns": []});
+        let serve = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"]}") {
+                let mut bytes = [0; 4_096];
+                let n = stream.read(&mut bytes).await.unwrap();
+                if n == 0 {
+                    assert!(answer.is_empty(), "the request ended early");
+                    break;
+                }
+                asked.extend_from_slice(&bytes[..n]);
+            }
+            if answer.is_empty() {
+                // Until the client has had enough.
+                stream.read_to_end(&mut Vec::new()).await.unwrap();
+            }
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            String::from_utf8(asked).unwrap().to_lowercase()
+        };
+        tokio::join!(client.post(&body), serve)
+    }
+
+    #[tokio::test]
+    async fn a_body_is_posted_with_the_key_and_the_answer_comes_back() {
+        let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+        let (answered, asked) = exchange(answer, Span::secs(30)).await;
+        assert_eq!(answered.unwrap(), "{}");
+        assert!(
+            asked.starts_with("post /score?key=hidden http/1.1"),
+            "{asked}"
+        );
+        assert!(
+            asked.contains("authorization: bearer k-0123456789"),
+            "{asked}"
+        );
+    }
+
+    #[tokio::test]
+    async fn errors_say_what_happened_and_never_the_query() {
+        let answer = "HTTP/1.1 500 no\r\ncontent-length: 15\r\nconnection: close\r\n\r\n{\"error\":\"boom\"}";
+        let (answered, _) = exchange(answer, Span::secs(30)).await;
+        let error = answered.unwrap_err();
+        assert!(error.was_asked());
+        let said = error.to_string();
+        assert!(
+            said.contains("answered 500") && !said.contains("hidden"),
+            "{said}"
+        );
+        let (answered, _) = exchange("", Span(Duration::from_millis(20))).await;
+        let error = answered.unwrap_err();
+        assert!(!error.was_asked());
+        let said = error.to_string();
+        assert!(said.contains("did not answer within 0.02 s") && !said.contains("hidden"));
+        let nobody = client("http://127.0.0.1:9/score?key=hidden", Span::secs(30));
+        let error = nobody.post(&json!({})).await.unwrap_err();
+        assert!(matches!(error, PostError::Unreachable { .. }));
+        assert!(
+            !error.was_asked() && !error.to_string().contains("hidden"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        let http = loopback_client().unwrap();
+        for url in ["", "ftp://h", "score"] {
+            let error = PostClient::new(http.clone(), url, None, Span::secs(1)).unwrap_err();
+            assert!(matches!(error, ConfigError::Url { .. }), "{url}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! MetaClaw's rules: a reviewer sees the instruction and the response, and nothing that came later.
+
+use std::{borrow::Cow, sync::LazyLock};
+
+use metaclaw_chat::{Message, Vote};
+use regex::Regex;
+
+use super::openclaw_rl::last_score;
+use crate::{evidence::Evidence, prompt::shorten};
+
+/// Characters of either text; its middle is left out beyond that. The original has no bound, and loses the turn where
+/// its judge's window has one.
+const MOST: usize = 24_000;
+
+const INSTRUCTION: &str = "\
+You review one response of an AI assistant against the instruction that it was given.
+
+1: it does what the instruction asks, in substance.
+-1: it is off the task, wrong, or its core is missing.
+0: it cannot be told.
+
+Judge the response itself; do not take into account what the user said later. Think briefly, then end with one last \
+line: Score: 1, Score: -1 or Score: 0.";
+
+#[expect(
+    clippy::expect_used,
+    reason = "constant patterns; the tests of this room use each"
+)]
+static PATTERNS: LazyLock<[Regex; 3]> = LazyLock::new(|| {
+    let patterns = [
+        r"(?s)<tool_call>.*?</tool_call>",
+        r"<(/?[A-Za-z][\w.:\-]*)(?:\s[^<>]*)?/?>",
+        r"(?i)score:\s*([-+]?\d)",
+    ];
+    patterns.map(|pattern| Regex::new(pattern).expect("a constant pattern compiles"))
+});
+
+/// What is asked for one vote.
+pub(super) fn messages(evidence: &Evidence) -> Vec<Message> {
+    let instruction = evidence.request.as_deref().unwrap_or_default();
+    let asked = format!(
+        "Instruction:\n{}\n\nResponse:\n{}",
+        shorten(&sanitised(instruction), MOST),
+        shorten(&sanitised(&response(evidence)), MOST)
+    );
+    vec![Message::system(INSTRUCTION), Message::user(asked)]
+}
+
+/// The last `Score:` if it is -1, 0 or 1; else the last box.
+pub(super) fn read(answer: &str) -> Option<Vote> {
+    let [_, _, score] = &*PATTERNS;
+    let score = last_score(score, answer).or_else(|| super::openclaw_rl::last_box(answer))?;
+    Some(Vote { score, hint: None })
+}
+
+/// The reply's text; of one that says nothing its tool calls, as JSON.
+fn response(evidence: &Evidence) -> String {
+    let text = evidence.reply.text();
+    match evidence.reply.get("tool_calls") {
+        Some(calls) if text.trim().is_empty() => calls.to_string(),
+        Some(_) | None => text.into_owned(),
+    }
+}
+
+/// Tool calls and tags in words that no content filter takes for markup.
+fn sanitised(text: &str) -> Cow<'_, str> {
+    let [calls, tags, _] = &*PATTERNS;
+    match calls.replace_all(text, "[tool_call block]") {
+        Cow::Borrowed(text) => tags.replace_all(text, "[$1]"),
+        Cow::Owned(text) => Cow::Owned(tags.replace_all(&text, "[$1]").into_owned()),
+    }
+}

@@ -1,0 +1,120 @@
+//! OpenClaw-RL's rules: one judge scores a reply by what followed it, another looks there for a hint that would have
+//! made it better. Neither sees the request.
+//!
+//! They show the last message alone; of several tool results that loses all but one, so all are shown here.
+
+use std::{fmt::Write as _, sync::LazyLock};
+
+use metaclaw_chat::{Message, Score, Vote};
+use regex::Regex;
+
+use crate::{evidence::Evidence, prompt::shorten};
+
+/// A hint must be longer than so many characters.
+const SAYS_NOTHING: usize = 10;
+/// Characters of one text; its middle is left out beyond that.
+const MOST: usize = 24_000;
+
+/// What both judges are told of what follows.
+const ROLES: &str = "\
+What followed has a role. `user` is the user's answer to the output. `tool` is what a tool returned: it exists because \
+the output called the tool, and could not be known before; a call that succeeds speaks for the output.";
+
+const SCORE: &str = "\
+You are a process reward model. You are given an assistant's output and what followed it. Did the output do what the \
+user intended at that step? What followed is your evidence.
+
+1: progress. The user moves on or is thankful, the environment confirms it, a tool answers as it should.
+-1: the user asks to redo, change or correct it, or says again what was wanted; or what was done caused an error. A \
+request for a change is negative feedback, never a neutral new instruction.
+0: ambiguous, or too little to tell.
+
+Think step by step, and give the score at the end in \\boxed{}: \\boxed{1}, \\boxed{-1} or \\boxed{0}.";
+
+const HINT: &str = "\
+You look back at an assistant's output, knowing what followed it. Does what followed reveal something that would have \
+made the output better, had it been said before?
+
+If it does, write a concrete hint that can be acted upon, of one to three sentences, between [HINT_START] and \
+[HINT_END], and end with \\boxed{1}. If it does not, write no hint and end with \\boxed{-1}. What a tool returned is \
+nothing that the assistant should have known.";
+
+#[expect(
+    clippy::expect_used,
+    reason = "constant patterns; the tests of this room use each"
+)]
+static PATTERNS: LazyLock<[Regex; 2]> = LazyLock::new(|| {
+    let patterns = [
+        r"\\boxed\{([-+]?\d)\}",
+        r"(?s)\[HINT_START\](.*?)\[HINT_END\]",
+    ];
+    patterns.map(|pattern| Regex::new(pattern).expect("a constant pattern compiles"))
+});
+
+/// What is asked for a score.
+pub(super) fn score_messages(evidence: &Evidence) -> Vec<Message> {
+    let mut asked = texts(evidence);
+    asked.push_str(
+        "First say which it is: positive, a correction, or ambiguous. Then give the score in \\boxed{}.",
+    );
+    vec![
+        Message::system(format!("{SCORE}\n\n{ROLES}")),
+        Message::user(asked),
+    ]
+}
+
+/// What is asked for a hint.
+pub(super) fn hint_messages(evidence: &Evidence) -> Vec<Message> {
+    let mut asked = texts(evidence);
+    asked.push_str("Is there a hint in it?");
+    vec![
+        Message::system(format!("{HINT}\n\n{ROLES}")),
+        Message::user(asked),
+    ]
+}
+
+/// The last box, if it is -1, 0 or 1.
+pub(super) fn read_score(answer: &str) -> Option<Vote> {
+    let score = last_box(answer)?;
+    Some(Vote { score, hint: None })
+}
+
+/// The last hint, if the last box is 1 and it says something.
+pub(super) fn read_hint(answer: &str) -> Option<String> {
+    let [_, hints] = &*PATTERNS;
+    if last_box(answer) != Some(Score::Good) {
+        return None;
+    }
+    let hint = hints.captures_iter(answer).last()?[1].trim().to_owned();
+    (hint.chars().count() > SAYS_NOTHING).then_some(hint)
+}
+
+pub(super) fn last_box(answer: &str) -> Option<Score> {
+    let [boxes, _] = &*PATTERNS;
+    last_score(boxes, answer)
+}
+
+/// The last number that a pattern finds, if it is a score.
+pub(super) fn last_score(pattern: &Regex, answer: &str) -> Option<Score> {
+    let last = pattern.captures_iter(answer).last()?;
+    last[1].parse::<i8>().ok()?.try_into().ok()
+}
+
+/// The output, with its thinking and its calls, and all that followed.
+fn texts(evidence: &Evidence) -> String {
+    let mut output = evidence.reply.text().into_owned();
+    for call in evidence.reply.tool_calls() {
+        let _ = write!(output, "\n[calls {} with {}]", call.name, call.arguments);
+    }
+    let mut texts = format!("## Assistant's output\n\n{}\n\n", shorten(&output, MOST));
+    for message in &evidence.next {
+        let role = message.get("role").and_then(|role| role.as_str());
+        let _ = write!(
+            texts,
+            "## What followed (role: {})\n\n{}\n\n",
+            role.unwrap_or("other"),
+            shorten(&message.text(), MOST)
+        );
+    }
+    texts
+}

@@ -1,0 +1,177 @@
+//! What is asked and wished, and what the model is to know still: the files beside this one, and the gate's own probes.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use metaclaw_chat::{Message, Score};
+use metaclaw_reward::{Evidence, Rule, Rules};
+use serde::Deserialize;
+
+const WISHES: &str = include_str!("wishes.yaml");
+const TRAIN: &str = include_str!("questions/train.txt");
+const TEST: &str = include_str!("questions/test.txt");
+const HIDDEN: &str = include_str!("hidden_probes.yaml");
+const CAPABILITY: &str = include_str!("../../../proxy/learner/src/gate/probes/capability.yaml");
+
+/// The files: what was measured with others is not to be compared.
+pub const FILES: [&str; 5] = [WISHES, TRAIN, TEST, HIDDEN, CAPABILITY];
+
+/// All of it.
+#[derive(Debug)]
+pub struct Content {
+    pub wishes: Vec<Arc<Wish>>,
+    /// Asked in sessions.
+    pub train: Vec<String>,
+    /// Asked to measure.
+    pub test: Vec<String>,
+    /// Those that the gate asks too.
+    pub probes: Vec<Probe>,
+    /// Those that it never sees.
+    pub hidden: Vec<Probe>,
+}
+
+/// What an owner wishes, and how it is told whether a reply obeys.
+#[derive(Debug)]
+pub struct Wish {
+    pub name: String,
+    pub complaint: String,
+    /// What of it asks.
+    pub sentence: String,
+    /// A wish that does not hold any more once this one does.
+    pub undoes: Option<String>,
+    /// As in `judge.rules`.
+    pub rules: Vec<Rule>,
+    compiled: Rules,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: String,
+    #[expect(dead_code, reason = "for readers of the file")]
+    fit: bool,
+    complaint: String,
+    wish: String,
+    undoes: Option<String>,
+    rules: Vec<Rule>,
+}
+
+/// A question with one right and one wrong answer of equal length and form.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Probe {
+    pub question: String,
+    pub right: String,
+    pub wrong: String,
+}
+
+// === impl Content ===
+
+impl Content {
+    /// Reads the files, with the first `n_test` of the questions to measure with, taken evenly from all.
+    pub fn read(n_test: usize) -> Result<Self> {
+        let written: Vec<Written> = serde_saphyr::from_str(WISHES).context("wishes.yaml")?;
+        let wishes = written
+            .into_iter()
+            .map(|it| Wish::try_from(it).map(Arc::new));
+        let test = lines(TEST);
+        ensure!(
+            n_test > 2 && n_test <= test.len(),
+            "{n_test} test questions: 3 to {} are there",
+            test.len()
+        );
+        let test = (0..n_test).map(|i| test[i * test.len() / n_test].clone());
+        Ok(Self {
+            wishes: wishes.collect::<Result<_>>()?,
+            train: lines(TRAIN),
+            test: test.collect(),
+            probes: serde_saphyr::from_str(CAPABILITY).context("capability.yaml")?,
+            hidden: serde_saphyr::from_str(HIDDEN).context("hidden_probes.yaml")?,
+        })
+    }
+
+    /// A wish by its name.
+    pub fn wish(&self, name: &str) -> Result<&Arc<Wish>> {
+        let found = self.wishes.iter().find(|it| it.name == name);
+        found.with_context(|| {
+            let names: Vec<&str> = self.wishes.iter().map(|it| it.name.as_str()).collect();
+            format!("no such wish: {name:?}; there are {}", names.join(", "))
+        })
+    }
+}
+
+fn lines(text: &str) -> Vec<String> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.map(str::to_owned).collect()
+}
+
+// === impl Wish ===
+
+impl TryFrom<Written> for Wish {
+    type Error = anyhow::Error;
+
+    fn try_from(written: Written) -> Result<Self> {
+        let compiled = Rules::compile(&written.rules);
+        Ok(Self {
+            compiled: compiled.with_context(|| format!("the wish {:?}", written.name))?,
+            name: written.name,
+            complaint: written.complaint,
+            sentence: written.wish,
+            undoes: written.undoes,
+            rules: written.rules,
+        })
+    }
+}
+
+impl Wish {
+    /// Whether a reply does what is wished.
+    pub fn is_obeyed(&self, reply: &str) -> bool {
+        let evidence = Evidence::new(&[], Message::assistant(reply), &[]);
+        let verdict = self.compiled.judge(&evidence);
+        verdict.is_some_and(|verdict| verdict.score == Score::Good)
+    }
+
+    /// A question with the wish as a paragraph of its own: what the reference is given.
+    pub fn told(&self, question: &str) -> String {
+        format!("{question}\n\n{}", self.sentence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_it_can_be_read() {
+        let content = Content::read(60).unwrap();
+        assert_eq!((content.train.len(), content.test.len()), (60, 60));
+        assert_eq!((content.probes.len(), content.hidden.len()), (64, 64));
+        assert!(content.train.iter().all(|it| !content.test.contains(it)));
+        for wish in &content.wishes {
+            let undone = wish.undoes.as_deref().map(|name| content.wish(name));
+            assert!(undone.is_none_or(|it| it.is_ok()), "{}", wish.name);
+            assert!(wish.complaint.ends_with(&wish.sentence), "{}", wish.name);
+        }
+        assert!(content.wish("magic").is_err());
+    }
+
+    #[test]
+    fn fewer_test_questions_are_taken_from_all() {
+        let content = Content::read(20).unwrap();
+        let all = lines(TEST);
+        assert_eq!(content.test.len(), 20);
+        assert_eq!((&content.test[1], &content.test[19]), (&all[3], &all[57]));
+        assert!(Content::read(61).is_err());
+    }
+
+    #[test]
+    fn the_rules_tell_who_obeys() {
+        let content = Content::read(60).unwrap();
+        let obeys = |wish: &str, reply: &str| content.wish(wish).unwrap().is_obeyed(reply);
+        assert!(obeys("terse", "Boil it for ten minutes."));
+        assert!(!obeys("terse", &"word ".repeat(41)));
+        assert!(obeys("hello", "Hello! Boil it."));
+        assert!(!obeys("hello", "Boil it. Hello!"));
+        assert!(obeys("detail", &"word ".repeat(41)));
+        assert!(!obeys("detail", "Boil it."));
+    }
+}

@@ -1,0 +1,216 @@
+//! What replies are worth, in figures. Pure: ids were scored before.
+
+use std::collections::BTreeMap;
+
+use metaclaw_reward::count_words;
+use serde::{Deserialize, Serialize};
+
+use crate::content::Wish;
+
+/// A reply of fewer words is none.
+const SHORT: usize = 3;
+
+/// A reply with what the base model makes of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Scored {
+    pub question: String,
+    pub text: String,
+    pub ended: bool,
+    /// Its mean log-probability a token under its own question, less that under two others; nat.
+    pub relevance: f64,
+    /// Its mean negative log-probability a token under its question with the wish; nat.
+    pub nll: f64,
+}
+
+/// Figures of some replies.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    pub n: usize,
+    /// Replies that obey, of each wish.
+    pub right: BTreeMap<String, usize>,
+    /// The median of their words.
+    pub words: f64,
+    pub relevance: f64,
+    pub nll: f64,
+    /// Replies of under 3 words.
+    pub n_short: usize,
+    /// Replies that ended by themselves.
+    pub n_ended: usize,
+}
+
+/// Right answers to the probes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probed {
+    /// Of those that the gate asks.
+    pub known: usize,
+    /// Of those that it never sees.
+    pub hidden: usize,
+}
+
+// === impl Figures ===
+
+impl Figures {
+    pub fn of<'w>(replies: &[Scored], wishes: impl IntoIterator<Item = &'w Wish>) -> Self {
+        let count = |what: &dyn Fn(&Scored) -> bool| replies.iter().filter(|it| what(it)).count();
+        let words = |it: &Scored| count_words(&it.text);
+        let right = wishes.into_iter().map(|wish| {
+            let n = count(&|it: &Scored| wish.is_obeyed(&it.text));
+            (wish.name.clone(), n)
+        });
+        Self {
+            n: replies.len(),
+            right: right.collect(),
+            words: median(replies.iter().map(|it| words(it) as f64)),
+            relevance: mean(replies.iter().map(|it| it.relevance)),
+            nll: mean(replies.iter().map(|it| it.nll)),
+            n_short: count(&|it: &Scored| words(it) < SHORT),
+            n_ended: count(&|it: &Scored| it.ended),
+        }
+    }
+
+    /// The share of replies that obey a wish.
+    pub fn rate(&self, wish: &str) -> f64 {
+        self.right.get(wish).map_or(f64::NAN, |n| share(*n, self.n))
+    }
+
+    /// In which the rate lies with 95 % (Wilson).
+    pub fn interval(&self, wish: &str) -> (f64, f64) {
+        self.right
+            .get(wish)
+            .map_or((0.0, 1.0), |n| wilson(*n, self.n))
+    }
+
+    /// The relevance as a fraction of the reference's.
+    pub fn relevance_of(&self, reference: &Self) -> f64 {
+        self.relevance / reference.relevance
+    }
+
+    /// The words as a fraction of the reference's.
+    pub fn words_of(&self, reference: &Self) -> f64 {
+        self.words / reference.words
+    }
+
+    /// The negative log-likelihood as a multiple of the reference's own.
+    pub fn fluency_of(&self, reference: &Self) -> f64 {
+        self.nll / reference.nll
+    }
+}
+
+/// The session with which the first three in a row were right, from 1.
+pub fn three_in_a_row(right: &[bool]) -> Option<usize> {
+    let first = right
+        .windows(3)
+        .position(|three| three.iter().all(|it| *it))?;
+    Some(first + 3)
+}
+
+/// The median; NaN of nothing.
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => f64::NAN,
+        n if n.is_multiple_of(2) => f64::midpoint(values[middle - 1], values[middle]),
+        _ => values[middle],
+    }
+}
+
+pub fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
+    let (mut sum, mut n) = (0.0, 0);
+    for value in values {
+        (sum, n) = (sum + value, n + 1);
+    }
+    sum / f64::from(n)
+}
+
+pub fn share(n: usize, of: usize) -> f64 {
+    n as f64 / of as f64
+}
+
+/// Wilson's interval of `n` in `of`, 95 %.
+pub fn wilson(n: usize, of: usize) -> (f64, f64) {
+    const Z: f64 = 1.96;
+    if of == 0 {
+        return (0.0, 1.0);
+    }
+    let (p, of) = (share(n, of), of as f64);
+    let middle = p + Z * Z / (2.0 * of);
+    let half = Z * (p * (1.0 - p) / of + Z * Z / (4.0 * of * of)).sqrt();
+    let scale = 1.0 + Z * Z / of;
+    ((middle - half) / scale, (middle + half) / scale)
+}
+
+/// The seed of the draw with which a test question is asked, the same for every adapter.
+pub fn test_seed(index: usize) -> u64 {
+    7_000 + index as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::content::Content;
+
+    fn scored(text: &str, relevance: f64) -> Scored {
+        Scored {
+            question: String::new(),
+            text: text.to_owned(),
+            ended: true,
+            relevance,
+            nll: 1.0,
+        }
+    }
+
+    #[test]
+    fn figures_are_of_all_replies() {
+        let content = Content::read(60).unwrap();
+        let replies = [
+            scored("Hello!", 0.5),
+            scored("Boil it.", 1.0),
+            scored(&"word ".repeat(50), 1.5),
+        ];
+        let wishes = ["terse", "hello"].map(|name| &**content.wish(name).unwrap());
+        let figures = Figures::of(&replies, wishes);
+        assert_eq!((figures.n, figures.n_short, figures.n_ended), (3, 2, 3));
+        assert_eq!((figures.right["terse"], figures.right["hello"]), (2, 1));
+        assert!((figures.rate("terse") - 2.0 / 3.0).abs() < 1e-9);
+        assert!(figures.rate("magic").is_nan());
+        assert!((figures.words - 2.0).abs() < 1e-9 && (figures.relevance - 1.0).abs() < 1e-9);
+        let reference = Figures {
+            relevance: 2.0,
+            nll: 0.5,
+            words: 4.0,
+            ..figures.clone()
+        };
+        assert!((figures.relevance_of(&reference) - 0.5).abs() < 1e-9);
+        assert!((figures.fluency_of(&reference) - 2.0).abs() < 1e-9);
+        assert!((figures.words_of(&reference) - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn three_in_a_row_are_three() {
+        let row = |text: &str| three_in_a_row(&text.chars().map(|c| c == 'x').collect::<Vec<_>>());
+        assert_eq!(row("xxx"), Some(3));
+        assert_eq!(row("xx.x.xxxx"), Some(8));
+        assert_eq!(row("xx.xx"), None);
+        assert_eq!(row(""), None);
+    }
+
+    #[test]
+    fn intervals_are_wilsons() {
+        // By hand: 51 of 60.
+        let (low, high) = wilson(51, 60);
+        assert!(
+            (low - 0.739).abs() < 2e-3 && (high - 0.919).abs() < 2e-3,
+            "{low} {high}"
+        );
+        assert_eq!(wilson(0, 0), (0.0, 1.0));
+        assert!(wilson(0, 60).1 < 0.07);
+    }
+
+    #[test]
+    fn a_median_is_in_the_middle() {
+        assert!((median([3.0, 1.0, 2.0, 10.0]) - 2.5).abs() < 1e-9);
+        assert!(median([]).is_nan());
+    }
+}

@@ -1,0 +1,151 @@
+//! The scripted owner: what she asks, and what she says to a reply.
+
+use std::sync::Arc;
+
+use metaclaw_tests::questions::split_mix;
+
+use crate::content::Wish;
+
+pub const THANKS: &str = "Thanks.";
+
+/// What an owner does after a reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// It obeys: she says so, and is done.
+    Thanks,
+    /// It does not: she says what she wishes, once a session.
+    Complaint(String),
+    /// It does not, and she has said it: she goes.
+    Leaves,
+}
+
+/// An owner with all that she wishes by now.
+#[derive(Debug, Clone, Default)]
+pub struct Owner {
+    /// The newest last.
+    standing: Vec<Arc<Wish>>,
+}
+
+/// Which question is asked when, and every seed: the same for the same run.
+#[derive(Debug)]
+pub struct Questions<'a> {
+    all: &'a [String],
+    state: u64,
+    order: Vec<usize>,
+}
+
+// === impl Owner ===
+
+impl Owner {
+    /// Wishes one thing more, in place of what it undoes.
+    pub fn wishes(&mut self, wish: Arc<Wish>) {
+        self.standing
+            .retain(|it| Some(&it.name) != wish.undoes.as_ref());
+        self.standing.push(wish);
+    }
+
+    /// Whether a reply is as she wishes it.
+    pub fn is_content(&self, reply: &str) -> bool {
+        self.misses(reply).is_none()
+    }
+
+    /// What she says to a reply; `said` tells whether she has complained in this session.
+    pub fn answer(&self, reply: &str, said: bool) -> Answer {
+        match self.misses(reply) {
+            None => Answer::Thanks,
+            Some(_) if said => Answer::Leaves,
+            Some(wish) => Answer::Complaint(wish.complaint.clone()),
+        }
+    }
+
+    /// The newest wish that a reply does not obey.
+    fn misses(&self, reply: &str) -> Option<&Arc<Wish>> {
+        let mut newest_first = self.standing.iter().rev();
+        newest_first.find(|wish| !wish.is_obeyed(reply))
+    }
+}
+
+// === impl Questions ===
+
+impl<'a> Questions<'a> {
+    pub fn new(all: &'a [String], seed: u64) -> Self {
+        Self {
+            all,
+            state: seed.wrapping_mul(1_000_003),
+            order: Vec::new(),
+        }
+    }
+
+    /// The next one's place in the list: all in some order, then all in another.
+    pub fn next(&mut self) -> usize {
+        if self.order.is_empty() {
+            self.order = (0..self.all.len()).collect();
+            for i in (1..self.order.len()).rev() {
+                let j = split_mix(&mut self.state) % (i as u64 + 1);
+                self.order
+                    .swap(i, usize::try_from(j).expect("below the length"));
+            }
+        }
+        self.order.pop().expect("there are questions")
+    }
+
+    /// The seed of the next draw.
+    pub fn draw(&mut self) -> u64 {
+        split_mix(&mut self.state) >> 33
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::content::Content;
+
+    fn owner(names: &[&str]) -> Owner {
+        let content = Content::read(60).unwrap();
+        let mut owner = Owner::default();
+        for wish in content.wishes {
+            if names.contains(&wish.name.as_str()) {
+                owner.wishes(wish);
+            }
+        }
+        owner
+    }
+
+    #[test]
+    fn she_complains_once_and_then_takes_what_comes() {
+        let owner = owner(&["terse"]);
+        let long = "word ".repeat(60);
+        let Answer::Complaint(said) = owner.answer(&long, false) else {
+            panic!("a long reply is complained about");
+        };
+        assert!(said.starts_with("Too long."));
+        assert_eq!(owner.answer(&long, true), Answer::Leaves);
+        assert_eq!(owner.answer("Boil it.", true), Answer::Thanks);
+        assert_eq!(owner.answer("Boil it.", false), Answer::Thanks);
+    }
+
+    #[test]
+    fn wishes_add_up_and_one_undoes_another() {
+        let both = owner(&["terse", "hello"]);
+        assert!(both.is_content("Hello! Boil it."));
+        assert!(!both.is_content("Boil it."));
+        assert!(!both.is_content(&format!("Hello! {}", "word ".repeat(60))));
+        let undone = owner(&["terse", "detail"]);
+        assert!(undone.is_content(&"word ".repeat(60)));
+        assert!(!undone.is_content("Boil it."));
+    }
+
+    #[test]
+    fn every_question_is_asked_before_one_is_asked_again() {
+        let all: Vec<String> = (0..60).map(|i| i.to_string()).collect();
+        let asked = |seed: u64| {
+            let mut questions = Questions::new(&all, seed);
+            (0..60).map(|_| questions.next()).collect::<Vec<_>>()
+        };
+        let mut sorted = asked(1);
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..60).collect::<Vec<_>>());
+        assert_eq!(asked(1), asked(1));
+        assert_ne!(asked(1), asked(2));
+    }
+}

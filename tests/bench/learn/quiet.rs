@@ -1,0 +1,160 @@
+//! The time between two sessions: an owner of flesh is away for minutes, in which the learner does what is due. The
+//! scripted one waits for just that, and for no more.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use serde_json::Value;
+
+use crate::product::Product;
+
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Where nothing moves although something waits (a learner that rests), nothing will for long.
+const STUCK_AFTER: Duration = Duration::from_secs(20);
+/// The longest that she is away.
+const AWAY: Duration = Duration::from_secs(300);
+
+/// What was seen of an agent's learning.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// The one that serves; none is the base model.
+    pub adapter: Option<String>,
+    /// Every adapter that was set to serve.
+    pub served: BTreeSet<String>,
+    /// Every step, by adapter, as the status told it.
+    pub steps: BTreeMap<String, Value>,
+    /// How often she came back although something waited.
+    pub n_stuck: usize,
+    /// Where it stood then: waiting for the same again is no use.
+    stuck_at: Option<Value>,
+}
+
+// === impl Watch ===
+
+impl Watch {
+    /// Waits until the learner has done what is due of an agent that has sent `n_turns`.
+    pub async fn until_quiet(
+        &mut self,
+        product: &Product,
+        agent: &str,
+        n_turns: u64,
+    ) -> Result<()> {
+        let began = Instant::now();
+        let (mut last, mut since) = (None, Instant::now());
+        loop {
+            let status = product.status().await?;
+            let own = own(&status, agent).cloned();
+            self.note(own.as_ref());
+            let quiet = is_quiet(&status, agent, n_turns, product.batch_size);
+            let same = own == last;
+            if quiet && same {
+                self.stuck_at = None;
+                return Ok(());
+            }
+            let moves = !same || is_stepping(&status);
+            if moves {
+                since = Instant::now();
+            }
+            let known = own.is_some() && own == self.stuck_at;
+            if began.elapsed() > AWAY || since.elapsed() > STUCK_AFTER || (known && !moves) {
+                self.n_stuck += 1;
+                self.stuck_at = own;
+                return Ok(());
+            }
+            last = own;
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn note(&mut self, own: Option<&Value>) {
+        let Some(own) = own else { return };
+        self.adapter = own["adapter"].as_str().map(str::to_owned);
+        self.served.extend(self.adapter.clone());
+        let step = &own["last_step"];
+        if let Some(adapter) = step["adapter"].as_str() {
+            self.steps.insert(adapter.to_owned(), step.clone());
+        }
+    }
+}
+
+fn own<'a>(status: &'a Value, agent: &str) -> Option<&'a Value> {
+    let agents = status["learner"]["agents"].as_array()?;
+    agents.iter().find(|it| it["agent"] == agent)
+}
+
+fn is_stepping(status: &Value) -> bool {
+    status["learner"]["phase"]["is"] == "stepping"
+}
+
+/// Whether nothing is under way or due of an agent.
+fn is_quiet(status: &Value, agent: &str, n_turns: u64, batch_size: u64) -> bool {
+    let Some(own) = own(status, agent) else {
+        return false;
+    };
+    let learner = &status["learner"];
+    let count = |key: &str| own[key].as_u64().unwrap_or_default();
+    let funnel = |key: &str| own["funnel"][key].as_u64().unwrap_or_default();
+    let steps = is_stepping(status) && learner["phase"]["agent"] == agent;
+    let due = count("n_redo") >= batch_size || count("n_binary_rl") >= batch_size;
+    // Ids come by themselves, a moment after the reply, where weights learn.
+    let ids = learner["phase"]["is"] == "off" || funnel("with_ids") >= funnel("complete");
+    let judged = learner["judging"]["waiting"].as_u64() == Some(0);
+    funnel("turns") >= n_turns && ids && judged && !steps && !due
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn status() -> Value {
+        json!({"learner": {
+            "judging": {"waiting": 0},
+            "phase": {"is": "collecting"},
+            "agents": [{"agent": "a", "adapter": "a-1", "n_redo": 1, "n_binary_rl": 0, "last_step": null,
+                "funnel": {"turns": 4, "complete": 4, "with_ids": 4}}],
+        }})
+    }
+
+    #[test]
+    fn it_is_quiet_when_nothing_is_due() {
+        assert!(is_quiet(&status(), "a", 4, 4));
+        assert!(
+            !is_quiet(&status(), "a", 5, 4),
+            "a turn is on its way to the log"
+        );
+        assert!(
+            !is_quiet(&status(), "b", 0, 4),
+            "nothing of it was seen yet"
+        );
+        assert!(!is_quiet(&status(), "a", 4, 1), "a batch is due");
+        let changes: [(&str, Value); 3] = [
+            ("/learner/judging/waiting", json!(1)),
+            ("/learner/phase", json!({"is": "stepping", "agent": "a"})),
+            ("/learner/agents/0/funnel/with_ids", json!(3)),
+        ];
+        for (place, value) in changes {
+            let mut busy = status();
+            *busy.pointer_mut(place).unwrap() = value;
+            assert!(!is_quiet(&busy, "a", 4, 4), "{place}");
+        }
+        let mut other = status();
+        other["learner"]["phase"] = json!({"is": "stepping", "agent": "b"});
+        assert!(is_quiet(&other, "a", 4, 4), "another agent's step");
+    }
+
+    #[test]
+    fn what_served_and_what_was_made_is_remembered() {
+        let mut watch = Watch::default();
+        watch.note(own(&status(), "a"));
+        let mut later = status();
+        later["learner"]["agents"][0]["last_step"] = json!({"adapter": "a-2", "seconds": 3.0});
+        watch.note(own(&later, "a"));
+        assert_eq!(watch.served.len(), 1);
+        assert_eq!(watch.steps["a-2"]["seconds"], 3.0);
+    }
+}

@@ -1,0 +1,208 @@
+//! What is kept of a run: a line of JSON in runs.jsonl. What is there is not run again.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    measure::{Figures, Probed, Scored},
+    rows::RunId,
+    session::Session,
+};
+
+/// One run as it went.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Record {
+    pub id: RunId,
+    pub sessions: Vec<Session>,
+    /// The first replies of the sessions, ten by ten, the wish that stood then being the measure.
+    pub windows: Vec<Window>,
+    /// The test questions asked of the weights, without a word about the wish.
+    pub measured: Vec<Measured>,
+    /// Adapters that were made.
+    pub made: Vec<String>,
+    /// Of those, the ones that were set to serve.
+    pub served: Vec<String>,
+    /// The steps, as the status told them.
+    pub steps: Vec<Value>,
+    /// How often the owner came back while something waited and nothing moved.
+    pub n_stuck: usize,
+    pub seconds: f64,
+}
+
+/// Ten sessions.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Window {
+    /// The last of them, from 1.
+    pub until: usize,
+    pub n_right: usize,
+    pub figures: Figures,
+    /// The wish by which `figures` tell the likelihood.
+    pub wish: String,
+}
+
+/// What served after so many sessions.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Measured {
+    pub after: usize,
+    /// None is the base model.
+    pub adapter: Option<String>,
+    /// The wish that stood then, the newest.
+    pub wish: String,
+    pub figures: Figures,
+    pub probed: Probed,
+    pub replies: Vec<Scored>,
+}
+
+/// The records of one folder.
+#[derive(Debug)]
+pub struct Records {
+    path: PathBuf,
+}
+
+// === impl Record ===
+
+impl Record {
+    /// What was measured last.
+    pub fn end(&self) -> Option<&Measured> {
+        self.measured.last()
+    }
+
+    pub fn n_requests(&self) -> u64 {
+        self.sessions.iter().map(|it| it.n_requests).sum()
+    }
+
+    /// Requests that were held or failed.
+    pub fn n_held(&self) -> u64 {
+        let bad = |it: &Session| it.n_held + it.failures.len() as u64;
+        self.sessions.iter().map(bad).sum()
+    }
+
+    /// The share of steps' time that the gate took; none where no step says.
+    pub fn gate_share(&self) -> Option<f64> {
+        let gate =
+            |step: &Value| Some((step["gate"]["seconds"].as_f64()?, step["seconds"].as_f64()?));
+        let told: Vec<(f64, f64)> = self.steps.iter().filter_map(gate).collect();
+        let sum = |of: fn(&(f64, f64)) -> f64| told.iter().map(of).sum::<f64>();
+        (!told.is_empty()).then(|| sum(|it| it.0) / sum(|it| it.1))
+    }
+}
+
+// === impl Records ===
+
+impl Records {
+    pub fn new(out: &Path) -> Self {
+        Self {
+            path: out.join("runs.jsonl"),
+        }
+    }
+
+    /// All of them, the newest of each run. A line that was cut when the writer was killed is none.
+    pub fn read(&self) -> Vec<Record> {
+        let text = fs::read_to_string(&self.path).unwrap_or_default();
+        let records = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Record>(line).ok());
+        let mut records: Vec<Record> = records.collect();
+        records.reverse();
+        records.sort_by(|a, b| a.id.cmp(&b.id));
+        records.dedup_by(|older, newer| older.id == newer.id);
+        records
+    }
+
+    pub fn append(&self, record: &Record) -> Result<()> {
+        let shown = self.path.display();
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.path);
+        let mut file = file.with_context(|| format!("cannot open {shown}"))?;
+        let mut line = serde_json::to_vec(record)?;
+        line.push(b'\n');
+        file.write_all(&line)
+            .with_context(|| format!("cannot write {shown}"))
+    }
+}
+
+#[cfg(test)]
+pub mod testing {
+    use super::*;
+
+    /// A run of nothing but what was measured in the end.
+    pub fn record(row: &str, wish: &str, seed: u64) -> Record {
+        let measured = Measured {
+            after: 40,
+            adapter: Some("a-1".to_owned()),
+            wish: wish.to_owned(),
+            figures: Figures {
+                n: 60,
+                right: [(wish.to_owned(), 54)].into(),
+                words: 20.0,
+                relevance: 1.4,
+                nll: 1.1,
+                n_short: 0,
+                n_ended: 60,
+            },
+            probed: Probed {
+                known: 57,
+                hidden: 58,
+            },
+            replies: Vec::new(),
+        };
+        Record {
+            id: RunId {
+                row: row.to_owned(),
+                wish: wish.to_owned(),
+                seed,
+                sessions: 40,
+            },
+            sessions: Vec::new(),
+            windows: Vec::new(),
+            measured: vec![measured],
+            made: vec!["a-1".to_owned()],
+            served: vec!["a-1".to_owned()],
+            steps: vec![serde_json::json!({"seconds": 10.0, "gate": {"seconds": 4.0}})],
+            n_stuck: 0,
+            seconds: 100.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{testing::record, *};
+
+    #[test]
+    fn what_was_written_is_read_and_the_last_of_a_run_counts() {
+        let out = tempfile::tempdir().unwrap();
+        let records = Records::new(out.path());
+        assert!(records.read().is_empty());
+        let mut first = record("default", "terse", 1);
+        records.append(&first).unwrap();
+        first.seconds = 7.0;
+        records.append(&first).unwrap();
+        records.append(&record("default", "terse", 2)).unwrap();
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(out.path().join("runs.jsonl"))
+            .unwrap();
+        file.write_all(b"{\"id\": {\"row\":").unwrap();
+        let found = records.read();
+        assert_eq!(found.len(), 2);
+        assert!((found[0].seconds - 7.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_gates_share_is_of_the_steps_that_tell() {
+        let mut run = record("default", "terse", 1);
+        assert_eq!(run.gate_share(), Some(0.4));
+        run.steps = vec![serde_json::json!({"seconds": 10.0})];
+        assert_eq!(run.gate_share(), None);
+    }
+}

@@ -1,0 +1,260 @@
+//! The rows of the table: rows.yaml, as the flags want it.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::content::{Content, Wish};
+
+pub const ROWS: &str = include_str!("rows.yaml");
+/// With `--full`.
+const FULL_SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
+const FULL_SESSIONS: usize = 100;
+
+/// What the flags say about rows.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    pub quick: bool,
+    pub full: bool,
+    /// Rows; all where there is none.
+    pub only: Vec<String>,
+    /// Wishes; all where there is none.
+    pub wishes: Vec<String>,
+    /// In place of what rows.yaml says.
+    pub sessions: Option<usize>,
+    pub seeds: Option<Vec<u64>>,
+}
+
+/// A configuration, and the agents that talk to it.
+#[derive(Debug, Clone)]
+pub struct Row {
+    pub name: String,
+    pub what: String,
+    pub config: Value,
+    pub runs: Vec<Run>,
+}
+
+/// One agent with its owner.
+#[derive(Debug, Clone)]
+pub struct Run {
+    pub id: RunId,
+    pub phases: Vec<Phase>,
+    /// Sessions after which it is measured, the last of all among them.
+    pub at: Vec<usize>,
+}
+
+/// Which run it is; what was run is found again by it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RunId {
+    pub row: String,
+    /// The wishes, the first one's first, joined by `+`.
+    pub wish: String,
+    pub seed: u64,
+    /// In all.
+    pub sessions: usize,
+}
+
+/// So many sessions with one wish more.
+#[derive(Debug, Clone)]
+pub struct Phase {
+    pub wish: Arc<Wish>,
+    pub sessions: usize,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenRow {
+    name: String,
+    what: String,
+    #[serde(default)]
+    config: Map<String, Value>,
+    sessions: usize,
+    runs: Vec<WrittenRun>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenRun {
+    wishes: Vec<WrittenPhase>,
+    #[serde(default)]
+    seeds: Vec<u64>,
+    #[serde(default)]
+    at: Vec<usize>,
+    quick: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenPhase {
+    wish: String,
+    sessions: Option<usize>,
+}
+
+/// The rows that are selected, with the runs that are.
+pub fn select(selection: &Selection, content: &Content) -> Result<Vec<Row>> {
+    let written: Vec<WrittenRow> = serde_saphyr::from_str(ROWS).context("rows.yaml")?;
+    let names: Vec<&str> = written.iter().map(|row| row.name.as_str()).collect();
+    let stray = selection
+        .only
+        .iter()
+        .find(|it| !names.contains(&it.as_str()));
+    if let Some(stray) = stray {
+        bail!("no such row: {stray:?}; there are {}", names.join(", "));
+    }
+    for name in &selection.wishes {
+        content.wish(name)?;
+    }
+    let mut rows = Vec::new();
+    for row in written {
+        if selection.only.is_empty() || selection.only.contains(&row.name) {
+            let row = row.expand(selection, content)?;
+            rows.extend(Some(row).filter(|row| !row.runs.is_empty()));
+        }
+    }
+    ensure!(!rows.is_empty(), "nothing is left of what is selected");
+    Ok(rows)
+}
+
+// === impl WrittenRow ===
+
+impl WrittenRow {
+    fn expand(self, selection: &Selection, content: &Content) -> Result<Row> {
+        let mut runs = Vec::new();
+        for run in &self.runs {
+            runs.extend(run.expand(&self, selection, content)?);
+        }
+        runs.sort_by(|a, b| a.id.cmp(&b.id));
+        // `--full` and `--seeds` may ask for what another line has already: the longer one stays.
+        runs.dedup_by(|later, kept| {
+            let same = (&later.id.wish, later.id.seed) == (&kept.id.wish, kept.id.seed);
+            if same && later.id.sessions > kept.id.sessions {
+                std::mem::swap(later, kept);
+            }
+            same
+        });
+        Ok(Row {
+            name: self.name,
+            what: self.what,
+            config: Value::Object(self.config),
+            runs,
+        })
+    }
+}
+
+// === impl WrittenRun ===
+
+impl WrittenRun {
+    /// The runs of one line: one a seed.
+    fn expand(
+        &self,
+        row: &WrittenRow,
+        selection: &Selection,
+        content: &Content,
+    ) -> Result<Vec<Run>> {
+        let named = |name: &String| self.wishes.iter().any(|phase| phase.wish == *name);
+        if !selection.wishes.is_empty() && !selection.wishes.iter().any(named) {
+            return Ok(Vec::new());
+        }
+        let quick = match (selection.quick, self.quick) {
+            (true, None) => return Ok(Vec::new()),
+            (true, quick) => quick,
+            (false, _) => None,
+        };
+        let mut phases = Vec::new();
+        for phase in &self.wishes {
+            let own = phase.sessions.unwrap_or(row.sessions);
+            let full = if selection.full {
+                own.max(FULL_SESSIONS)
+            } else {
+                own
+            };
+            // Of several wishes each keeps its own number.
+            let alone = self.wishes.len() == 1;
+            let sessions = if alone {
+                selection.sessions.or(quick).unwrap_or(full)
+            } else {
+                own
+            };
+            ensure!(
+                sessions > 0,
+                "row {}: no sessions with {}",
+                row.name,
+                phase.wish
+            );
+            phases.push(Phase {
+                wish: Arc::clone(content.wish(&phase.wish)?),
+                sessions,
+            });
+        }
+        ensure!(!phases.is_empty(), "row {}: a run without a wish", row.name);
+        let written = if self.seeds.is_empty() {
+            vec![1]
+        } else {
+            self.seeds.clone()
+        };
+        let seeds = match (&selection.seeds, quick) {
+            (Some(seeds), _) => seeds.clone(),
+            (None, Some(_)) => written[..1].to_vec(),
+            (None, None) if selection.full => FULL_SEEDS.to_vec(),
+            (None, None) => written,
+        };
+        Ok(seeds
+            .into_iter()
+            .map(|seed| self.run(row, &phases, seed))
+            .collect())
+    }
+
+    fn run(&self, row: &WrittenRow, phases: &[Phase], seed: u64) -> Run {
+        let mut ends = Vec::new();
+        let mut sessions = 0;
+        for phase in phases {
+            sessions += phase.sessions;
+            ends.push(sessions);
+        }
+        let mut at: Vec<usize> = self
+            .at
+            .iter()
+            .copied()
+            .filter(|it| *it < sessions)
+            .collect();
+        at.extend(ends);
+        at.sort_unstable();
+        at.dedup();
+        let wishes: Vec<&str> = phases.iter().map(|it| it.wish.name.as_str()).collect();
+        Run {
+            id: RunId {
+                row: row.name.clone(),
+                wish: wishes.join("+"),
+                seed,
+                sessions,
+            },
+            phases: phases.to_vec(),
+            at,
+        }
+    }
+}
+
+// === impl RunId ===
+
+impl RunId {
+    /// The agent's name.
+    pub fn agent(&self) -> String {
+        let name = format!("{}-{}-{}", self.row, self.wish.replace('+', "-"), self.seed);
+        name.to_ascii_lowercase()
+    }
+}
+
+impl std::fmt::Display for RunId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} {} #{} x{}",
+            self.row, self.wish, self.seed, self.sessions
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,285 @@
+//! The training server of all runs, and what is asked of it beside the chat.
+
+use std::{
+    fs::File,
+    path::Path,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use metaclaw_tests::client::Client;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::{
+    process::{Child, Command},
+    sync::Mutex,
+};
+
+/// What every question is asked with, in sessions and in tests.
+pub const MAX_TOKENS: u32 = 128;
+pub const TEMPERATURE: f64 = 0.7;
+
+/// A cold start converts the model first.
+const READY_WITHIN: Duration = Duration::from_secs(180);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A server with no room right now has some later.
+const ROOM_WITHIN: Duration = Duration::from_secs(600);
+/// Ids of a reply that are scored.
+const SCORED: usize = 64;
+/// Tokens of one forward call: chats and steps come in between.
+const MOST_TOKENS: usize = 4_096;
+/// Checkpoints of each agent that stay: what serves is among them while it is measured.
+const KEEP: &str = "8";
+
+/// A server of this bench; ends when dropped.
+#[derive(Debug)]
+pub struct Trainer {
+    _child: Child,
+    pub url: String,
+    client: Client,
+    /// Of the lowest rank: a forward pass is of a run, even with its adapter off.
+    base_run: Mutex<Option<String>>,
+    /// One adapter is loaded to be scored at a time: runs are few.
+    scoring: Mutex<()>,
+}
+
+/// A reply with its ids, the one that ends it among them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    pub text: String,
+    /// Whether it ended by itself.
+    pub ended: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ids: Vec<u32>,
+}
+
+/// A reply after a prompt, to be scored.
+pub type Pair<'a> = (&'a [u32], &'a [u32]);
+
+// === impl Trainer ===
+
+impl Trainer {
+    /// Starts one with its checkpoints in `folder`.
+    pub async fn start(program: &Path, model: &Path, folder: &Path) -> Result<Self> {
+        // What an earlier process left is of runs that are begun anew.
+        let _ = std::fs::remove_dir_all(folder);
+        std::fs::create_dir_all(folder)?;
+        let ready = folder.join("ready.json");
+        let child = Command::new(program)
+            .arg("--model")
+            .arg(model)
+            .args(["--port", "0", "--keep", KEEP, "--max-queue", "2000"])
+            .arg("--checkpoint-dir")
+            .arg(folder.join("checkpoints"))
+            .stdin(Stdio::null())
+            .stdout(File::create(&ready)?)
+            .stderr(File::create(folder.join("trainer.log"))?)
+            .kill_on_drop(true)
+            .spawn();
+        let mut child = child.with_context(|| format!("cannot start {}", program.display()))?;
+        let began = Instant::now();
+        let line = loop {
+            let said = std::fs::read_to_string(&ready)?;
+            if said.ends_with('\n') {
+                break said;
+            }
+            if let Some(status) = child.try_wait()? {
+                bail!(
+                    "metaclaw-trainer ended with {status}: {}/trainer.log says why",
+                    folder.display()
+                );
+            }
+            ensure!(
+                began.elapsed() < READY_WITHIN,
+                "the trainer was not ready in time"
+            );
+            tokio::time::sleep(LOOK_EVERY).await;
+        };
+        let line: Value = serde_json::from_str(&line)?;
+        let url = format!("http://{}", line["address"].as_str().context("no address")?);
+        Ok(Self {
+            _child: child,
+            client: Client::new(&url),
+            url,
+            base_run: Mutex::default(),
+            scoring: Mutex::default(),
+        })
+    }
+
+    /// The ids of a question, up to where the reply begins.
+    pub async fn prompt(&self, question: &str) -> Result<Vec<u32>> {
+        self.tokenize(&json!({"messages": [{"role": "user", "content": question}]}))
+            .await
+    }
+
+    /// The ids of a text.
+    pub async fn ids(&self, text: &str) -> Result<Vec<u32>> {
+        self.tokenize(&json!({"prompt": text})).await
+    }
+
+    /// The reply of `model` (an adapter, or `base`) to a question.
+    pub async fn ask(&self, model: &str, question: &str, seed: u64) -> Result<Reply> {
+        let body = json!({
+            "model": model, "messages": [{"role": "user", "content": question}],
+            "max_tokens": MAX_TOKENS, "temperature": TEMPERATURE, "seed": seed,
+        });
+        let answer = self.post("/v1/chat/completions", &body).await?;
+        let choice = &answer["choices"][0];
+        let id = answer["id"].as_str().context("a reply without an id")?;
+        Ok(Reply {
+            text: choice["message"]["content"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+            ended: choice["finish_reason"] == "stop",
+            ids: self.sampled(id).await?,
+        })
+    }
+
+    /// The ids of a reply that was given within the last 15 minutes.
+    pub async fn sampled(&self, id: &str) -> Result<Vec<u32>> {
+        let sampled = self.client.get_json(&format!("/v1/sampled/{id}")).await?;
+        Ok(serde_json::from_value(sampled["ids"].clone())?)
+    }
+
+    /// The mean log-probability a token of the first ids of each reply, by the base model.
+    pub async fn score(&self, pairs: &[Pair<'_>]) -> Result<Vec<f64>> {
+        let mut means = Vec::with_capacity(pairs.len());
+        for call in calls(pairs) {
+            means.extend(self.by_base(call).await?);
+        }
+        Ok(means)
+    }
+
+    /// The same by an adapter that was saved with a checkpoint of its name.
+    pub async fn score_by(&self, adapter: &str, pairs: &[Pair<'_>]) -> Result<Vec<f64>> {
+        let _one_at_a_time = self.scoring.lock().await;
+        let run = self.open(adapter).await?;
+        let mut means = Vec::with_capacity(pairs.len());
+        for call in calls(pairs) {
+            means.extend(self.forward(&run, true, call).await?);
+        }
+        self.post("/v1/lora/close", &json!({"session_id": run}))
+            .await?;
+        Ok(means)
+    }
+
+    /// The checkpoints of an agent, by name.
+    pub async fn made_by(&self, agent: &str) -> Result<Vec<String>> {
+        let all = self.client.get_json("/v1/checkpoints").await?;
+        let all = all["checkpoints"].as_array().into_iter().flatten();
+        let own = all.filter(|it| it["manifest"]["agent"] == agent);
+        Ok(own
+            .filter_map(|it| Some(it["name"].as_str()?.to_owned()))
+            .collect())
+    }
+
+    async fn tokenize(&self, body: &Value) -> Result<Vec<u32>> {
+        let answer = self.post("/tokenize", body).await?;
+        Ok(serde_json::from_value(answer["tokens"].clone())?)
+    }
+
+    /// A run that holds what a checkpoint does.
+    async fn open(&self, adapter: &str) -> Result<String> {
+        let all = self.client.get_json("/v1/checkpoints").await?;
+        let mut all = all["checkpoints"].as_array().into_iter().flatten();
+        let found = all.find(|it| it["name"] == adapter);
+        let found = found.with_context(|| format!("{adapter} has no checkpoint"))?;
+        let shape = &found["manifest"]["shape"];
+        let create = json!({"rank": shape["rank"], "lora_alpha": shape["alpha"], "targets": shape["targets"]});
+        let run = self.create(&create).await?;
+        self.post(
+            "/v1/checkpoint/load",
+            &json!({"session_id": run, "path": adapter}),
+        )
+        .await?;
+        Ok(run)
+    }
+
+    async fn create(&self, shape: &Value) -> Result<String> {
+        let created = self.post("/v1/lora/create", shape).await?;
+        let run = created["session_id"]
+            .as_str()
+            .context("a run without an id")?;
+        Ok(run.to_owned())
+    }
+
+    /// The server closes the run that was used least recently: one that is gone is made again.
+    async fn by_base(&self, pairs: &[Pair<'_>]) -> Result<Vec<f64>> {
+        let mut run = self.base_run.lock().await;
+        if let Some(id) = &*run
+            && let Ok(means) = self.forward(id, false, pairs).await
+        {
+            return Ok(means);
+        }
+        let id = self.create(&json!({"rank": 1})).await?;
+        let means = self.forward(&id, false, pairs).await;
+        *run = Some(id);
+        means
+    }
+
+    async fn forward(&self, run: &str, adapter: bool, pairs: &[Pair<'_>]) -> Result<Vec<f64>> {
+        let (mut datums, mut positions) = (Vec::new(), Vec::new());
+        for (prompt, reply) in pairs {
+            let all = [*prompt, cut(reply)].concat();
+            let n = all.len() - 1;
+            datums.push(json!({"model_input_tokens": all[..n], "target_tokens": all[1..]}));
+            positions.push((prompt.len() - 1..n).collect::<Vec<_>>());
+        }
+        let body = json!({"session_id": run, "datums": datums, "adapter": adapter, "positions": positions});
+        let answer = self.post("/v1/train/forward", &body).await?;
+        let logprobs: Vec<Vec<f64>> = serde_json::from_value(answer["logprobs"].clone())?;
+        ensure!(
+            logprobs.len() == pairs.len(),
+            "{} answers to {} sequences",
+            logprobs.len(),
+            pairs.len()
+        );
+        Ok(logprobs
+            .iter()
+            .map(|it| it.iter().sum::<f64>() / it.len().max(1) as f64)
+            .collect())
+    }
+
+    /// A POST; one for which there is no room is tried again.
+    async fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        let began = Instant::now();
+        loop {
+            let response = self.client.post(path, body).send().await?;
+            let status = response.status();
+            let text = response.text().await?;
+            if status.is_success() {
+                return serde_json::from_str(&text).with_context(|| format!("POST {path}: {text}"));
+            }
+            let is_full = [429, 503].contains(&status.as_u16());
+            ensure!(
+                is_full && began.elapsed() < ROOM_WITHIN,
+                "POST {path}: {status}: {text}"
+            );
+            tokio::time::sleep(LOOK_EVERY * 5).await;
+        }
+    }
+}
+
+fn cut(reply: &[u32]) -> &[u32] {
+    &reply[..reply.len().min(SCORED)]
+}
+
+/// Pairs in calls of at most [`MOST_TOKENS`].
+fn calls<'a, 'p>(pairs: &'a [Pair<'p>]) -> Vec<&'a [Pair<'p>]> {
+    let (mut calls, mut start, mut n_tokens) = (Vec::new(), 0, 0);
+    for (at, (prompt, reply)) in pairs.iter().enumerate() {
+        let n = prompt.len() + cut(reply).len();
+        if at > start && n_tokens + n > MOST_TOKENS {
+            calls.push(&pairs[start..at]);
+            (start, n_tokens) = (at, 0);
+        }
+        n_tokens += n;
+    }
+    calls.extend(Some(&pairs[start..]).filter(|rest| !rest.is_empty()));
+    calls
+}
+
+#[cfg(test)]
+mod tests;
