@@ -8,5 +8,5 @@ mod world;
 
 pub(crate) use self::{
     talk::{append, append_for, corrected_talk, judged_turn, new_turn, said, sampled, turn_with},
-    world::{Answers, Damage, Failure, Habit, Poison, World},
+    world::{Answers, Damage, END, Failure, Habit, Poison, World},
 };
