@@ -254,6 +254,7 @@ mod tests {
             step: 9,
             adapter: "main-0badcafe-000001".to_owned(),
             n_redo: 0,
+            n_again: 0,
             n_binary_rl: 4,
             n_turns: 4,
             mean_reward: 0.5,

@@ -72,6 +72,7 @@ async fn made(log: &TurnLog, (n, turn): (u64, TurnId), adapter: &str, parent: Op
         attempt: 0,
         turns: vec![turn],
         max_uses: 1,
+        ancestors: Vec::new(),
         parent: parent.map(str::to_owned),
         hash: "00".repeat(32),
         choice_ms: None,

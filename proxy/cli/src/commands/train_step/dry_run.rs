@@ -106,9 +106,10 @@ mod tests {
         rate      5.000e-4 (optimiser step 3)
         takes     3 turns, 700 tokens read
         scores    mean -0.3330, deviation +0.9428
-        method     loss                 turns       tokens  trained  weight
-        redo       cross_entropy        7-1 -> 7-2  400     30       +1.0000
-        binary_rl  importance_sampling  8-1         300     20       -0.1500
+        method     loss                 turns  tokens  trained  weight
+        redo       cross_entropy        7-1    400     30       +1.0000
+        binary_rl  importance_sampling  8-1    300     20       -0.1500
+        unasked   turn 8-2: the teacher answers it first, and the step has it if a reply is worth teaching
         aside     turn 9-1: verdict unclear
         ");
         let fresh = json!({"agent": "main", "base": "demo", "n": 1, "step": 1, "begins_anew": "it is gone"});
