@@ -171,7 +171,7 @@ impl<'a> StepTransaction<'a> {
         let attempt = attempts.map(|step| step.begun.attempt + 1).max();
         let attempt = attempt.unwrap_or(0);
         let rl = &self.context.shared.config.rl;
-        let rate_factor = Series::of(&steps).rate_factor();
+        let rate_factor = Series::of(steps).rate_factor();
         let plan = Plan::new(self.agent, point, shape, attempt, (batch, rl));
         plan.map(|plan| Plan {
             rate_factor,
