@@ -2,10 +2,6 @@
 
 use std::{path::Path, process::Command};
 
-#[expect(
-    clippy::print_stdout,
-    reason = "it is how a build script speaks to cargo"
-)]
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     // A package that lies in no checkout has no commit.

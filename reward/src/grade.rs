@@ -124,21 +124,21 @@ fn read_one((index, given): (usize, &Value)) -> Result<Option<Grade>, GradeError
 mod tests {
     use super::*;
 
-    fn grade(score: Score, weight: f32) -> Option<Grade> {
-        Some(Grade { score, weight })
+    fn grade(score: Score, weight: f32) -> Grade {
+        Grade { score, weight }
     }
 
     #[test]
     fn a_score_is_a_sign_and_a_weight() {
         let read = read(r#"{"scores": [1, -1, 0, 0.5, -0.25, null, -0.0]}"#, 7).unwrap();
         let read: Vec<Option<Grade>> = read.into_iter().map(Result::unwrap).collect();
-        let unclear = grade(Score::Unclear, 1.0);
+        let unclear = Some(grade(Score::Unclear, 1.0));
         let expected = [
-            grade(Score::Good, 1.0),
-            grade(Score::Bad, 1.0),
+            Some(grade(Score::Good, 1.0)),
+            Some(grade(Score::Bad, 1.0)),
             unclear,
-            grade(Score::Good, 0.5),
-            grade(Score::Bad, 0.25),
+            Some(grade(Score::Good, 0.5)),
+            Some(grade(Score::Bad, 0.25)),
             None,
             unclear,
         ];

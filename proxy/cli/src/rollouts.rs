@@ -24,6 +24,7 @@ pub(crate) struct Import {
 
 /// What became of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_field_names, reason = "counts are n_ everywhere")]
 pub(crate) struct Imported {
     /// Turns that came into the log.
     pub n_new: usize,

@@ -148,7 +148,9 @@ impl Judge {
             }
             Self::Function { function, .. } => {
                 let grade = function.grade(case.to_json()).await?;
-                Ok(grade.map(|grade| grade.verdict()).ok_or(NoVerdict::NoScore))
+                Ok(grade
+                    .map(metaclaw_reward::grade::Grade::verdict)
+                    .ok_or(NoVerdict::NoScore))
             }
         }
     }

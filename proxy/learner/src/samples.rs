@@ -17,6 +17,6 @@ pub(crate) use self::{
     batch::{Batch, Group, MOST_AT_ONCE, NoSequence, Sequence},
     collect::{Found, Seen, Teaching, baselines, collect, look, used},
     target::{Form, Target, Targets, Taught},
-    turns::{MIN_TARGET_WORDS, is_owners_answer, is_whole_target, score},
+    turns::{MIN_TARGET_WORDS, hint, is_owners_answer, is_whole_target, score},
     waiting::{Redo, Samples},
 };

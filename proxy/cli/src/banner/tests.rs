@@ -263,7 +263,7 @@ fn nothing_leaves_to_train_on_before_it_is_allowed_or_where_nothing_is_kept() {
 }
 
 #[test]
-fn auto_trains_only_when_asked_and_calendars_are_named_by_host() {
+fn auto_trains_while_its_owner_is_away_and_calendars_are_named_by_host() {
     let policy = Policy::Local {
         model: "/models/demo.gguf".into(),
     };
@@ -275,9 +275,9 @@ fn auto_trains_only_when_asked_and_calendars_are_named_by_host() {
         &LearnerConfig::default(),
     );
     assert!(
-        about
-            .learns
-            .starts_with("weights only when asked (`metaclaw train-step`"),
+        about.learns.starts_with(
+            "weights by redo+binary_rl, while you are away, and they serve once they pass the gate"
+        ),
         "{}",
         about.learns
     );

@@ -81,7 +81,7 @@ async fn the_owner_judges_a_reply_and_may_think_again() {
     assert_eq!(turns[0]["score"], -1, "{turns}");
     let shown = home.ask(&["turns", "show", "1-0"]).await.unwrap();
     assert!(shown.contains(text), "{shown}");
-    let wishes = home.ask(&["wishes"]).await.unwrap();
+    let wishes = home.ask(&["wishes", "list"]).await.unwrap();
     assert!(wishes.contains("one short sentence"), "{wishes}");
     for unknown in [
         json!({"turn": "9-0", "score": 1}),

@@ -7,19 +7,22 @@ use serde_json::json;
 use crate::harness::TestHome;
 
 /// A home with an empty log.
-async fn home() -> TestHome {
-    let home = TestHome::new("mode: skills_only\nproxy: {port: 0}\n").unwrap();
-    log(&home).close().await;
-    home
+async fn home() -> anyhow::Result<TestHome> {
+    let home = TestHome::new("mode: skills_only\nproxy: {port: 0}\n")?;
+    log(&home)?.close().await;
+    Ok(home)
 }
 
-fn log(home: &TestHome) -> TurnLog {
-    TurnLog::open(&home.path().join("turns"), &TurnsConfig::default()).unwrap()
+fn log(home: &TestHome) -> anyhow::Result<TurnLog> {
+    Ok(TurnLog::open(
+        &home.path().join("turns"),
+        &TurnsConfig::default(),
+    )?)
 }
 
 #[tokio::test]
 async fn rollouts_come_into_the_log_all_or_none() {
-    let home = home().await;
+    let home = home().await.unwrap();
     let file = home.path().join("rollouts.jsonl");
     let good = r#"{"agent": "main", "session": "r-1", "prompt": "What is rain?", "response": "Water.", "score": 1}
 {"agent": "main", "session": "r-1", "prompt": "And snow?", "response": "Cold water.", "score": -1, "hint": "say more"}
@@ -63,7 +66,12 @@ async fn rollouts_come_into_the_log_all_or_none() {
 }
 
 /// A step of the default agent that made this adapter, from that one.
-async fn made(log: &TurnLog, (n, turn): (u64, TurnId), adapter: &str, parent: Option<&str>) {
+async fn made(
+    log: &TurnLog,
+    (n, turn): (u64, TurnId),
+    adapter: &str,
+    parent: Option<&str>,
+) -> anyhow::Result<()> {
     let agent = AgentId::default_agent();
     let step = NewStep {
         agent: agent.clone(),
@@ -77,21 +85,20 @@ async fn made(log: &TurnLog, (n, turn): (u64, TurnId), adapter: &str, parent: Op
         hash: "00".repeat(32),
         choice_ms: None,
     };
-    log.take(step).await.unwrap();
+    log.take(step).await?;
     let outcome = StepOutcome::Trained {
         adapter: adapter.to_owned(),
         checkpoint: adapter.to_owned(),
         gate: None,
     };
-    log.finish_step(&agent, n, outcome).await.unwrap();
-    log.set_serving(&agent, Some(adapter.to_owned()))
-        .await
-        .unwrap();
+    log.finish_step(&agent, n, outcome).await?;
+    log.set_serving(&agent, Some(adapter.to_owned())).await?;
+    Ok(())
 }
 
 #[tokio::test]
 async fn an_adapter_is_shown_and_taken_back_to_what_it_was_trained_from() {
-    let home = home().await;
+    let home = home().await.unwrap();
     let rollouts = r#"{"session": "r-1", "prompt": "a", "response": "b", "score": 1}
 {"session": "r-2", "prompt": "a", "response": "b", "score": 1}"#;
     let file = home.path().join("rollouts.jsonl");
@@ -100,10 +107,12 @@ async fn an_adapter_is_shown_and_taken_back_to_what_it_was_trained_from() {
         .await
         .unwrap();
     let (first, second) = ("_default-0badcafe-000001", "_default-0badcafe-000002");
-    let turns = log(&home);
+    let turns = log(&home).unwrap();
     let turn = |session| TurnId { session, seq: 0 };
-    made(&turns, (1, turn(1)), first, None).await;
-    made(&turns, (2, turn(2)), second, Some(first)).await;
+    made(&turns, (1, turn(1)), first, None).await.unwrap();
+    made(&turns, (2, turn(2)), second, Some(first))
+        .await
+        .unwrap();
     turns.close().await;
     for (name, parent, rate) in [(first, None, 5e-4), (second, Some(first), 2e-4)] {
         let adapter = home.path().join("trainer/adapters").join(name);

@@ -77,6 +77,9 @@ pub(crate) fn text(
 fn other(registry: &mut Registry, metric: &[Series]) {
     let Some(first) = metric.first() else { return };
     let (name, help) = (first.name, first.help);
+    if first.label.is_none() {
+        return alone(registry, first);
+    }
     let labels = |series: &Series| -> Labels {
         let label = series.label.clone();
         label
@@ -112,6 +115,28 @@ fn other(registry: &mut Registry, metric: &[Series]) {
                 }
             }
             registry.register(name, help, family);
+        }
+    }
+}
+
+/// A metric that is one number: without the empty braces of a family.
+fn alone(registry: &mut Registry, series: &Series) {
+    let (name, help) = (series.name, series.help);
+    match series.value {
+        SeriesValue::Counter(value) => {
+            let counter = Counter::<u64>::default();
+            counter.inc_by(value);
+            registry.register(name, help, counter);
+        }
+        SeriesValue::Gauge(value) => {
+            let gauge = Gauge::<i64>::default();
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+            registry.register(name, help, gauge);
+        }
+        SeriesValue::Measure(value) => {
+            let gauge = Gauge::<f64, AtomicU64>::default();
+            gauge.set(value);
+            registry.register(name, help, gauge);
         }
     }
 }

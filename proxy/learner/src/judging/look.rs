@@ -107,7 +107,7 @@ pub(super) async fn look_at_end(shared: &Shared, id: TurnId, why: Why) -> Result
     let silent = Duration::from_millis(now_ms().saturating_sub(turn.meta.ended_ms));
     let idle = config.judge.session_idle.0;
     if !is_last && silent < idle {
-        return Ok(Looked::NotSilent(idle - silent));
+        return Ok(Looked::NotSilent(idle.saturating_sub(silent)));
     }
     let worth = if shared.trains(&turn.agent) || why == Why::StepAskedFor {
         Price::Majority

@@ -6,7 +6,10 @@ use metaclaw_chat::{Score, TurnId};
 use metaclaw_trainer_api::{Datum, DatumError};
 use metaclaw_turns::Turn;
 
-use super::datum;
+use super::{
+    datum,
+    turns::{hint, score},
+};
 
 /// Turns whose targets are remembered; what is forgotten is drawn again, from the same seeds.
 const REMEMBERED: usize = 1_024;
@@ -141,7 +144,5 @@ impl Targets {
 }
 
 fn said(turn: &Turn) -> Said {
-    let verdict = turn.verdict.as_ref()?;
-    let hint = verdict.hint.as_ref().or(verdict.judge_hints.first());
-    Some((verdict.score, hint.cloned()))
+    Some((score(turn)?, hint(turn).cloned()))
 }

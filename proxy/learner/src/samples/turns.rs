@@ -49,6 +49,13 @@ pub(crate) fn score(turn: &Turn) -> Option<Score> {
     turn.verdict.as_ref().map(|verdict| verdict.score)
 }
 
+/// What would have been better, as its verdict says: the owner's words before a judge's.
+pub(crate) fn hint(turn: &Turn) -> Option<&String> {
+    let verdict = turn.verdict.as_ref()?;
+    let of_judge = || verdict.judge_hints.first();
+    verdict.hint.as_ref().or_else(of_judge)
+}
+
 /// Whether a main turn goes on from its parent by the owner's words alone: no tool spoke in between.
 pub(crate) fn is_owners_answer(turn: &Turn) -> bool {
     let evidence = turn.evidence();

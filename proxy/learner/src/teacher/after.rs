@@ -9,7 +9,7 @@ use metaclaw_turns::{LogError, Turn};
 use crate::{
     lineage::BaseModel,
     said::owner_says,
-    samples::{is_owners_answer, is_whole_target, score},
+    samples::{hint, is_owners_answer, is_whole_target, score},
     shared::Shared,
 };
 
@@ -36,10 +36,7 @@ pub(super) async fn after(shared: &Shared, turn: &Turn) -> Result<After, LogErro
     if score(turn) != Some(Score::Bad) {
         return Ok(after);
     }
-    after.hint = turn.verdict.as_ref().and_then(|it| {
-        let hint = it.hint.as_ref().or(it.judge_hints.first());
-        hint.cloned()
-    });
+    after.hint = hint(turn).cloned();
     let mut failed = BTreeSet::from([turn.id]);
     for id in followers(shared, turn).await? {
         let later = shared.persist(|| shared.log.get(id)).await?;

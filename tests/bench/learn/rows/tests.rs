@@ -1,8 +1,8 @@
 use super::*;
 
-fn runs(selection: Selection) -> Vec<String> {
+fn runs(selection: &Selection) -> Vec<String> {
     let content = Content::read(60).unwrap();
-    let rows = select(&selection, &content).unwrap();
+    let rows = select(selection, &content).unwrap();
     let runs = rows.iter().flat_map(|row| &row.runs);
     runs.map(|run| format!("{} {:?}", run.id, run.at)).collect()
 }
@@ -13,14 +13,14 @@ fn the_default_row_is_five_seeds_of_100_and_one_of_them_goes_on() {
         only: vec![row.to_owned()],
         ..Selection::default()
     };
-    let found = runs(only("default"));
+    let found = runs(&only("default"));
     assert!(
         found.contains(&"default terse #1 x200 [100, 200]".to_owned()),
         "{found:?}"
     );
     assert!(found.contains(&"default terse #5 x100 [100]".to_owned()));
     assert_eq!(found.len(), 8, "8 side by side");
-    let phased = runs(only("three-wishes"));
+    let phased = runs(&only("three-wishes"));
     assert_eq!(
         phased,
         ["three-wishes terse+simple+definition+detail #1 x115 [40, 70, 100, 115]"]
@@ -29,7 +29,7 @@ fn the_default_row_is_five_seeds_of_100_and_one_of_them_goes_on() {
 
 #[test]
 fn flags_change_how_much_there_is() {
-    let quick = runs(Selection {
+    let quick = runs(&Selection {
         quick: true,
         ..Selection::default()
     });
@@ -37,7 +37,7 @@ fn flags_change_how_much_there_is() {
         quick,
         ["default terse #1 x16 [16]", "wishes-user terse #1 x8 [8]"]
     );
-    let full = runs(Selection {
+    let full = runs(&Selection {
         full: true,
         only: vec!["default".to_owned()],
         wishes: vec!["terse".to_owned()],

@@ -193,7 +193,7 @@ fn answers_are_written_with_what_they_are_for() {
     let owned = |(key, value): (&str, Option<&str>)| (key.to_owned(), value.map(str::to_owned));
     answer_in_file(&path, &answers.map(owned)).unwrap();
     insta::assert_snapshot!(fs::read_to_string(&path).unwrap(), @r#"
-    # skills_only: never train; rl (an experiment): train whenever a batch is ready; auto: only when asked to (metaclaw train-step), until a gate tests weights before they serve
+    # skills_only: never train; rl: train whenever a batch is ready; auto: when a batch is ready and you are away
     mode: skills_only
     llm:
       # OpenAI-compatible address, as in https://api.openai.com/v1

@@ -37,7 +37,7 @@ fn other(key: &Key) -> Option<Value> {
             .into()
         }
         Kind::Number(low, high) => {
-            let more = default.unwrap_or(low) / 2.0 + 0.25;
+            let more = default.unwrap_or(low) / 2.0 + 0.2;
             more.clamp(low, high).into()
         }
         Kind::Span => "77 s".into(),
