@@ -11,21 +11,21 @@ mod asked;
 mod choice;
 mod conversation;
 mod draws;
+mod error;
 mod memory;
 
 use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_skills::user_line;
 use metaclaw_trainer_api::BackendError;
-use metaclaw_turns::{LogError, Turn};
+use metaclaw_turns::Turn;
 
-pub(crate) use self::memory::Memory;
 use self::{
     choice::{NoChoice, choose},
     draws::{Answers, Draws},
 };
+pub(crate) use self::{error::TeachError, memory::Memory};
 use crate::{
     config::TargetForm,
-    judge::AskFailed,
     policy::{Pair, Policy},
     samples::{Form, Target, Taught, reason},
     shared::Shared,
@@ -35,17 +35,6 @@ use crate::{
 const TOP_K: u32 = 20;
 /// Calls about one turn that fail and may pass, before it is not redo's.
 const MOST_FAILURES: usize = 3;
-
-/// Why the teacher has not answered a turn; it waits.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TeachError {
-    #[error(transparent)]
-    Server(#[from] BackendError),
-    #[error(transparent)]
-    Judge(#[from] AskFailed),
-    #[error(transparent)]
-    Log(#[from] LogError),
-}
 
 /// The standing wishes of an agent that redo is to put into its weights, in one line; none where it has none.
 pub(crate) fn wishes(shared: &Shared, agent: &AgentId) -> Option<String> {

@@ -5,10 +5,10 @@ use metaclaw_turns::Turn;
 use serde_json::Value;
 
 use super::{
-    TeachError,
     after::after,
     asked::{line, others, seed},
     conversation::Conversation,
+    error::TeachError,
 };
 use crate::{
     policy::{By, Draw, DrawRequest, Pair, Policy, relevance},
