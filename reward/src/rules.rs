@@ -94,6 +94,12 @@ impl Rules {
         self.0.is_empty()
     }
 
+    /// Whether some of them say by a reply alone that it is good.
+    pub fn praise_replies(&self) -> bool {
+        let mut rules = self.0.iter().map(|compiled| &compiled.rule);
+        rules.any(|rule| rule.on == On::Reply && rule.score == Score::Good)
+    }
+
     /// The score of the first rule that the turn fits; none if it fits none.
     pub fn judge(&self, evidence: &Evidence) -> Option<Verdict> {
         let said = evidence.said();

@@ -37,6 +37,7 @@ pub use self::{
     journal::{JournalError, Lesson, LessonState, Origin},
     learn::LearnError,
     library::{Lessons, Library, SkillRef},
+    render::{user_line, without_wishes},
     skill::{NameError, Skill, SkillError, SkillName},
     undo::{TakenBack, UndoError},
     warning::{SkillFault, SkillWarning},

@@ -32,8 +32,20 @@ pub(crate) fn system_block(skills: &[Arc<Skill>], wishes: &[Wish]) -> Option<Str
     (!block.is_empty()).then_some(block)
 }
 
+/// A block without the wishes that stand at its end; none if nothing else stands in it.
+pub fn without_wishes(block: &str) -> Option<&str> {
+    let own_line = |at: &usize| *at == 0 || block[..*at].ends_with('\n');
+    let at = block.rmatch_indices(WISHES_HEADING).map(|(at, _)| at);
+    let skills = at
+        .into_iter()
+        .find(own_line)
+        .map_or(block, |at| &block[..at]);
+    let skills = skills.trim_end_matches('\n');
+    (!skills.is_empty()).then_some(skills)
+}
+
 /// The line after the owner's messages: the wishes in their own words, which small models obey best.
-pub(crate) fn user_line(wishes: &[Wish]) -> Option<String> {
+pub fn user_line(wishes: &[Wish]) -> Option<String> {
     let texts: Vec<&str> = wishes.iter().map(|wish| wish.text.as_str()).collect();
     (!texts.is_empty()).then(|| texts.join(" "))
 }
@@ -123,6 +135,17 @@ mod tests {
                 .unwrap()
                 .starts_with(WISHES_HEADING)
         );
+    }
+
+    #[test]
+    fn wishes_are_taken_out_of_the_block_and_skills_stay() {
+        let skills = [skill("a", "# A\nNames ## Standing wishes of the user.")];
+        let wishes = [wish("Be brief.")];
+        let alone = system_block(&skills, &[]).unwrap();
+        let both = system_block(&skills, &wishes).unwrap();
+        assert_eq!(without_wishes(&both), Some(alone.as_str()));
+        assert_eq!(without_wishes(&alone), Some(alone.as_str()));
+        assert_eq!(without_wishes(&system_block(&[], &wishes).unwrap()), None);
     }
 
     #[test]

@@ -85,6 +85,28 @@ pub struct RlConfig {
     pub max_wait: Span,
     /// Older turns are not trained on.
     pub max_age: Span,
+    /// The most steps that one sample of redo serves in, at least 1.
+    pub reuse: usize,
+    /// Whether standing wishes go from the prompt into the weights: then every turn of an agent that has some is
+    /// answered again.
+    pub consolidate: bool,
+    /// Its replies to one turn, of which the best is taught, 1 to 64.
+    pub draws: u32,
+    /// How relevant a reply must be to be taught: a share of the mean of the teacher's replies; 0 asks for nothing.
+    pub min_relevance: f64,
+    /// What is asked of the weights at each id of a reply that is taught.
+    pub target: TargetForm,
+}
+
+/// `rl.target`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TargetForm {
+    /// The id that the teacher drew.
+    #[default]
+    OneHot,
+    /// What the teacher found likely there: the 20 likeliest ids, by their probabilities.
+    TopK,
 }
 
 /// `gate.*`.
@@ -105,7 +127,7 @@ pub struct Words(pub Vec<String>);
 /// `rl.method`: which methods make up a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Methods {
-    /// cross_entropy on the corrected reply, after the failed turn's prompt.
+    /// cross_entropy on the teacher's reply, after the turn's own prompt.
     pub redo: bool,
     /// importance_sampling on the verdict.
     pub binary_rl: bool,
@@ -162,6 +184,11 @@ impl Default for RlConfig {
             batch_size: 4,
             max_wait: Span::mins(8 * 60),
             max_age: Span::mins(14 * 24 * 60),
+            reuse: 4,
+            consolidate: true,
+            draws: 6,
+            min_relevance: 0.8,
+            target: TargetForm::OneHot,
         }
     }
 }
@@ -266,43 +293,4 @@ impl<'de> Deserialize<'de> for Methods {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(json: &str) -> Result<LearnerConfig, String> {
-        serde_json::from_str(json).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn nothing_given_is_the_defaults() {
-        assert_eq!(read("{}").unwrap(), LearnerConfig::default());
-        let json = serde_json::to_string(&LearnerConfig::default()).unwrap();
-        assert_eq!(read(&json).unwrap(), LearnerConfig::default());
-    }
-
-    #[test]
-    fn methods_are_words_joined_by_plus_or_a_list() {
-        let method =
-            |json: &str| read(&format!("{{\"rl\":{{\"method\":{json}}}}}")).map(|c| c.rl.method);
-        assert_eq!(method("\"redo\"").unwrap().to_string(), "redo");
-        let both = method("[\"binary_rl\",\"redo\",\"opd\"]").unwrap();
-        assert!(both.redo && both.binary_rl);
-        assert_eq!(both.later, ["opd"]);
-        assert!(
-            method("\"grpo\"")
-                .unwrap_err()
-                .contains("rl.method grpo is not built yet")
-        );
-        assert!(
-            method("\"redo+magic\"")
-                .unwrap_err()
-                .contains("\"magic\" is not known")
-        );
-    }
-
-    #[test]
-    fn the_originals_names_are_read() {
-        let config = read(r#"{"mode":"madmax"}"#).unwrap();
-        assert_eq!(config.mode, Mode::Auto);
-    }
-}
+mod tests;

@@ -27,6 +27,8 @@ pub struct LearnerCounts {
     pub n_waiting: usize,
     /// Samples of redo that wait for a batch.
     pub n_redo: usize,
+    /// Turns that wait for the teacher's reply.
+    pub n_unanswered: usize,
     /// Samples of binary_rl that wait for a batch.
     pub n_binary_rl: usize,
 }

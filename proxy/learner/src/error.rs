@@ -48,6 +48,12 @@ pub enum TrainError {
         /// What it said.
         why: String,
     },
+    /// The teacher could not be asked; its turn waits.
+    #[error("the teacher could not be asked for now: {why}")]
+    NoTeacher {
+        /// What the server said.
+        why: String,
+    },
     /// The log did not let the step begin.
     #[error("the step could not begin: {why}")]
     NotTaken {
@@ -80,6 +86,7 @@ impl TrainError {
             Self::Off { .. }
             | Self::NoLoss { .. }
             | Self::Refused { .. }
+            | Self::NoTeacher { .. }
             | Self::NotTaken { .. } => false,
         }
     }

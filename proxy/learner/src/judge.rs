@@ -75,6 +75,11 @@ impl Judge {
         }
     }
 
+    /// Whether some rule says by a reply alone that it is good.
+    pub(crate) fn praises_replies(&self) -> bool {
+        self.rules().praise_replies()
+    }
+
     /// Whether anybody judges at this price: where nobody does turns wait, and are judged once somebody does.
     pub(crate) fn judges(&self, price: Price) -> bool {
         match self {

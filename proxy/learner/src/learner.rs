@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use metaclaw_chat::{AgentId, TurnId, now_ms};
-use metaclaw_turns::LogError;
+use metaclaw_turns::{LogError, Turn};
 use tokio::sync::{
     mpsc::{self, error::TrySendError},
     oneshot,
@@ -116,13 +116,19 @@ impl Learner {
     /// What it would use of one turn; none where there is no such turn.
     ///
     /// # Errors
-    /// The log's.
-    pub async fn turn_preview(&self, id: TurnId) -> Result<Option<TurnPreview>, LogError> {
+    /// [`TrainError`].
+    pub async fn turn_preview(&self, id: TurnId) -> Result<Option<TurnPreview>, TrainError> {
         let shared = &self.shared;
-        let Some(turn) = shared.log.get(id).await? else {
+        let Some(Turn { agent, .. }) = shared.log.get(id).await? else {
             return Ok(None);
         };
-        preview::turn(shared, &turn.agent, id).await.map(Some)
+        if self.asked.is_none() {
+            let next = preview::without_teacher(shared, &agent).await?;
+            let shown = preview::turn(shared, &agent, (&next, id)).await?;
+            return Ok(Some(shown));
+        }
+        let asked = self.ask(|answer| TrainingRequest::Turn(agent, id, answer));
+        Ok(asked.await?.pop())
     }
 
     async fn ask<T>(
@@ -198,8 +204,10 @@ impl Learner {
             agents.push(AgentStatus {
                 adapter,
                 declined,
-                n_redo: known.counts.0,
-                n_binary_rl: known.counts.1,
+                n_redo: known.counts.redo,
+                n_unanswered: known.counts.unanswered,
+                not_taught: known.not_taught,
+                n_binary_rl: known.counts.binary_rl,
                 last_step: known.last_step,
                 began_anew: known.began_anew,
                 last_window_ms: known.last_window_ms,

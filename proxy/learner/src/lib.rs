@@ -32,6 +32,7 @@ mod samples;
 mod shared;
 mod status;
 mod step;
+mod teacher;
 #[cfg(test)]
 mod testing;
 mod tokens;
@@ -41,7 +42,7 @@ mod window;
 pub use self::{
     config::{
         AgentConfig, GateConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig,
-        Words,
+        TargetForm, Words,
     },
     counts::LearnerCounts,
     error::{NoTokenIds, TrainError},

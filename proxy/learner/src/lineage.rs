@@ -1,8 +1,9 @@
 //! Lines of checkpoints: what a step continues, and what it is called.
 //!
-//! A lineage is an agent's row of checkpoints 1, 2, 3, … in which no turn stands twice. The training
+//! A lineage is an agent's row of checkpoints 1, 2, 3, … in which each use of a turn stands once. The training
 //! server's checkpoints are the truth about it; the log says which lineage is the agent's.
 
+mod ancestry;
 mod base;
 mod made;
 mod manifest;
@@ -11,6 +12,7 @@ mod resume;
 
 pub use self::numbers::{BatchStats, Drift, Numbers, Spread};
 pub(crate) use self::{
+    ancestry::Ancestry,
     base::BaseModel,
     made::Made,
     manifest::{Known, Manifest, Shape, known, names},

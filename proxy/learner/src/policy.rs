@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use metaclaw_trainer_api::{
     BackendError, Datum, RunId, TrainingBackend,
-    wire::{CreateRequest, ForwardRequest, SampleRequest, TokenizeRequest},
+    wire::{CreateRequest, ForwardReply, ForwardRequest, SampleRequest, TokenizeRequest},
 };
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
@@ -91,13 +91,26 @@ impl Policy {
         messages: Vec<Value>,
         tools: Option<Value>,
     ) -> Result<Vec<u32>, BackendError> {
+        self.render_with(messages, tools, Map::new()).await
+    }
+
+    /// The same with variables of the chat template.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) async fn render_with(
+        &self,
+        messages: Vec<Value>,
+        tools: Option<Value>,
+        chat_template_kwargs: Map<String, Value>,
+    ) -> Result<Vec<u32>, BackendError> {
         let request = TokenizeRequest {
             model: None,
             prompt: None,
             messages: Some(messages),
             tools,
             add_generation_prompt: true,
-            chat_template_kwargs: Map::new(),
+            chat_template_kwargs,
         };
         Ok(self.backend.tokenize(request).await?.tokens)
     }
@@ -155,7 +168,7 @@ impl Policy {
     ) -> Result<Vec<f64>, BackendError> {
         let mut means = Vec::with_capacity(pairs.len());
         for call in calls(pairs, most) {
-            let passed = self.forward(by, call, most).await?;
+            let passed = self.forward(by, call, (most, 0)).await?.logprobs;
             if passed.len() != call.len() {
                 return Err(unreadable(format!(
                     "{} lists of log-probabilities for {} sequences",
@@ -168,12 +181,44 @@ impl Policy {
         Ok(means)
     }
 
+    /// The `k` likeliest ids where each id of a reply stands, with their probabilities (T = 1), by the base model.
+    ///
+    /// # Shapes
+    /// One list for each id of the reply, of `k` entries.
+    ///
+    /// # Errors
+    /// The server's; a pair without a prompt or a reply is one too.
+    pub(crate) async fn likeliest(
+        &self,
+        pair: Pair<'_>,
+        k: u32,
+    ) -> Result<Vec<Vec<(u32, f32)>>, BackendError> {
+        let n = pair.reply.len();
+        let mut passed = self.forward(By::Base, &[pair], (n, k)).await?;
+        let (ids, logprobs) = (passed.topk_ids.pop(), passed.topk_logprobs.pop());
+        let likely = ids.unwrap_or_default().into_iter();
+        let likely = likely.zip(logprobs.unwrap_or_default());
+        let likely = likely.map(|(ids, logprobs)| {
+            let probabilities = logprobs.into_iter().map(f32::exp);
+            ids.into_iter().zip(probabilities).collect()
+        });
+        let likely: Vec<Vec<(u32, f32)>> = likely.collect();
+        if likely.len() != n {
+            let n_lists = likely.len();
+            return Err(unreadable(format!(
+                "{n_lists} lists of likely ids for {n} ids"
+            )));
+        }
+        Ok(likely)
+    }
+
+    /// At most `most` ids of each reply, and the `k` likeliest at each.
     async fn forward(
         &self,
         by: By<'_>,
         pairs: &[Pair<'_>],
-        most: usize,
-    ) -> Result<Vec<Vec<f32>>, BackendError> {
+        (most, top_k): (usize, u32),
+    ) -> Result<ForwardReply, BackendError> {
         let sequences: Result<Vec<_>, _> = pairs.iter().map(|pair| pair.sequence(most)).collect();
         let (datums, positions) = sequences?.into_iter().unzip();
         let request = |session_id: RunId, adapter: bool| ForwardRequest {
@@ -181,12 +226,12 @@ impl Policy {
             datums,
             adapter,
             positions: Some(positions),
-            top_k: 0,
+            top_k,
         };
         match by {
             By::Run(run) => {
                 let request = request(run.clone(), true);
-                Ok(self.backend.forward(request).await?.logprobs)
+                self.backend.forward(request).await
             }
             By::Base => {
                 let mut run = self.scoring_run.lock().await;
@@ -200,7 +245,7 @@ impl Policy {
                     // Whoever answers next may be another process, which does not know the run.
                     *run = None;
                 }
-                Ok(passed?.logprobs)
+                passed
             }
         }
     }

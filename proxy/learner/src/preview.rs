@@ -1,12 +1,16 @@
 //! What training would make of what is in the log, for whoever wants to see it before: nothing is changed by looking.
 
+use std::sync::Arc;
+
 use metaclaw_chat::{AgentId, TurnId};
-use metaclaw_turns::{LogError, StateKind};
+use metaclaw_turns::{LogError, StateKind, Turn};
 use serde::Serialize;
 
 use crate::{
     lineage::{BaseModel, BatchStats},
-    samples::{self, Baselines, Batch, Group, MOST_AT_ONCE, Seen, Sequence},
+    samples::{
+        self, Baselines, Batch, Found, Group, MOST_AT_ONCE, Redo, Seen, Sequence, Targets, Teaching,
+    },
     shared::Shared,
 };
 
@@ -39,6 +43,8 @@ pub struct StepPreview {
     pub batch: BatchStats,
     /// Turns that are set aside for good on the way.
     pub spends: Vec<SpentTurn>,
+    /// Turns that the teacher has still to answer, and that the step would have as well if it gives a reply to teach.
+    pub unanswered: Vec<TurnId>,
 }
 
 /// A sample, as the training server would be given it.
@@ -96,6 +102,8 @@ pub struct TurnPreview {
     pub spent: Option<&'static str>,
     /// Whether it may come into a later step: something is missing yet, or the next one is full.
     pub waits: bool,
+    /// Whether the teacher has still to answer it.
+    pub is_unanswered: bool,
 }
 
 /// What the next step has to take.
@@ -104,11 +112,16 @@ pub(crate) struct NextBatch {
     pub(crate) batch: Batch,
     pub(crate) base: Option<BaseModel>,
     pub(crate) spends: Vec<SpentTurn>,
+    pub(crate) unanswered: Vec<TurnId>,
 }
 
-/// What a step that is asked for now would have to take.
-pub(crate) async fn next_batch(shared: &Shared, agent: &AgentId) -> Result<NextBatch, LogError> {
-    let found = samples::look(shared, &mut Seen::default(), agent).await?;
+/// What a step that is asked for now would have to take of what was found, and of what was used before. Nothing is drawn:
+/// what the teacher has still to answer is listed.
+pub(crate) async fn next_batch(
+    shared: &Shared,
+    agent: &AgentId,
+    (found, used, targets): (Found, Vec<Arc<Turn>>, &Targets),
+) -> Result<NextBatch, LogError> {
     let rl = &shared.config.rl;
     let baselines = if rl.method.binary_rl {
         samples::baselines(shared, agent).await?
@@ -116,23 +129,53 @@ pub(crate) async fn next_batch(shared: &Shared, agent: &AgentId) -> Result<NextB
         Baselines::default()
     };
     let limit = rl.batch_size.max(MOST_AT_ONCE);
-    let batch = Batch::new(&found.samples, rl, baselines, limit);
+    let room = limit.saturating_sub(found.samples.redo.len());
+    let ids = found.samples.unanswered.iter().map(|turn| turn.id);
+    let mut unanswered: Vec<TurnId> = ids.take(room).collect();
+    let n_new = found.samples.redo.len().min(limit) + unanswered.len();
+    let may_serve = |turn: &Arc<Turn>| targets.declined(turn).is_none();
+    let mut again = Vec::new();
+    for turn in used.into_iter().filter(may_serve).take(n_new) {
+        match targets.target(&turn) {
+            Some(target) => again.push(Redo {
+                turn,
+                target,
+                is_fresh: false,
+            }),
+            None => unanswered.push(turn.id),
+        }
+    }
+    let batch = Batch::new(&found.samples, again, rl, baselines, limit);
     let spent = found.spent.iter().chain(&batch.spent);
     let spends = spent.map(|(turn, why)| SpentTurn { turn: *turn, why });
     Ok(NextBatch {
         spends: spends.collect(),
         base: found.base,
         batch,
+        unanswered,
     })
+}
+
+/// The same where nobody trains, and so nobody teaches.
+pub(crate) async fn without_teacher(
+    shared: &Shared,
+    agent: &AgentId,
+) -> Result<NextBatch, LogError> {
+    let targets = Targets::default();
+    let teaching = Teaching {
+        targets: &targets,
+        consolidates: false,
+    };
+    let found = samples::look(shared, &mut Seen::default(), agent, teaching).await?;
+    next_batch(shared, agent, (found, Vec::new(), &targets)).await
 }
 
 /// What the next step would use of a turn of an agent's.
 pub(crate) async fn turn(
     shared: &Shared,
     agent: &AgentId,
-    id: TurnId,
+    (next, id): (&NextBatch, TurnId),
 ) -> Result<TurnPreview, LogError> {
-    let next = next_batch(shared, agent).await?;
     // One that is no sequence is told of by the step itself.
     let groups = next.batch.groups(&shared.config.rl).unwrap_or_default();
     let in_step = groups.iter().flat_map(|group| {
@@ -146,9 +189,11 @@ pub(crate) async fn turn(
     let samples: Vec<SamplePreview> = in_step.collect();
     let spent = next.spends.iter().find(|it| it.turn == id);
     let spent = spent.map(|it| it.why);
-    let judged = shared.log.in_state(agent, StateKind::Judged).await?;
+    let judged = shared.persist(|| shared.log.in_state(agent, StateKind::Judged));
+    let judged = judged.await?;
     Ok(TurnPreview {
         id,
+        is_unanswered: next.unanswered.contains(&id),
         waits: samples.is_empty() && spent.is_none() && judged.contains(&id),
         samples,
         spent,
@@ -174,7 +219,7 @@ fn sample(group: &Group, sequence: &Sequence) -> SamplePreview {
     let given = given(sequence);
     let counts = |row: &&[f32]| row.iter().any(|it| *it != 0.0);
     SamplePreview {
-        method: group.method(),
+        method: group.method,
         loss: group.loss.as_str(),
         turns: sequence.turns.clone(),
         n_tokens: sequence.n_tokens(),

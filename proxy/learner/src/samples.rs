@@ -7,6 +7,7 @@ mod collect;
 mod datum;
 mod decision;
 pub(crate) mod reason;
+mod target;
 mod turns;
 mod waiting;
 
@@ -14,5 +15,8 @@ pub use self::turns::POLICY_UPSTREAM;
 pub(crate) use self::{
     baselines::Baselines,
     batch::{Batch, Group, MOST_AT_ONCE, NoSequence, Sequence},
-    collect::{Seen, baselines, collect, look},
+    collect::{Found, Seen, Teaching, baselines, collect, look, used},
+    target::{Form, Target, Targets, Taught},
+    turns::{MIN_TARGET_WORDS, hint, is_owners_answer, is_whole_target, score},
+    waiting::{Redo, Samples},
 };

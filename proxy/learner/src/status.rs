@@ -3,12 +3,14 @@
 mod cell;
 mod report;
 
+use std::collections::BTreeMap;
+
 use metaclaw_chat::AgentId;
 use metaclaw_schedule::Window;
 use metaclaw_turns::Funnel;
 use serde::Serialize;
 
-pub(crate) use self::cell::StatusCell;
+pub(crate) use self::cell::{SampleCounts, StatusCell};
 pub use self::report::{BeganAnew, Declined, JudgingStatus, Phase, StepReport};
 use crate::config::Mode;
 
@@ -40,6 +42,11 @@ pub struct AgentStatus {
     pub adapter: Option<String>,
     /// Samples of redo that wait for a batch.
     pub n_redo: usize,
+    /// Turns that wait for the teacher's reply, and are samples of redo then.
+    pub n_unanswered: usize,
+    /// Turns that are not redo's in this process, by reason: what the teacher's replies lacked. Their verdicts may be
+    /// learned from.
+    pub not_taught: BTreeMap<&'static str, usize>,
     /// Samples of binary_rl that wait for a batch.
     pub n_binary_rl: usize,
     /// The last step of this process.

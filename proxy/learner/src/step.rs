@@ -3,6 +3,7 @@
 //! [`make`](making::make) turns a plan into a candidate adapter, whatever fails on the way, or says who is at fault;
 //! [`promote`](promotion::promote) decides whether a candidate serves. [`StepTransaction`] holds the two stores together.
 
+mod again;
 mod agent;
 mod attempt;
 mod calls;
@@ -23,8 +24,9 @@ mod transaction;
 mod trials;
 
 pub(crate) use self::{
+    again::again,
     context::TrainingContext,
-    dry_run::dry_run,
+    dry_run::{dry_run, turn_preview},
     recovery::{recover, serve_again},
     transaction::{Ended, StepTransaction},
 };

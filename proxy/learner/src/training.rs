@@ -1,19 +1,19 @@
 //! The training task: looks for batches, makes steps where the mode lets it, swaps.
 
-use std::{sync::Arc, time::Duration};
+mod next;
 
-use metaclaw_chat::{AgentId, now_ms};
+use std::time::Duration;
+
+use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_turns::LogError;
 use tokio::sync::{mpsc, oneshot};
 
+use self::next::NextBatch;
 use crate::{
     config::Mode,
     error::TrainError,
-    gate::Series,
     judging,
-    lineage::BaseModel,
-    preview::StepPreview,
-    samples::{self, Baselines, Batch, MOST_AT_ONCE},
+    preview::{StepPreview, TurnPreview},
     status::{Phase, StepReport},
     step::{self, Ended, StepTransaction, TrainingContext},
 };
@@ -30,6 +30,8 @@ pub(crate) enum TrainingRequest {
     Step(Option<AgentId>, Reply<StepReport>),
     /// What that would be.
     DryRun(Option<AgentId>, Reply<StepPreview>),
+    /// What it would use of one turn of an agent's.
+    Turn(AgentId, TurnId, Reply<TurnPreview>),
 }
 
 /// Who asked, and may have gone.
@@ -87,6 +89,10 @@ impl Training {
         match request {
             TrainingRequest::Step(agent, answer) => drop(answer.send(self.train_now(agent).await)),
             TrainingRequest::DryRun(agent, answer) => drop(answer.send(self.dry_run(agent).await)),
+            TrainingRequest::Turn(agent, id, answer) => {
+                let shown = step::turn_preview(&mut self.context, &agent, id).await;
+                drop(answer.send(shown.map(|it| vec![it])));
+            }
         }
     }
 
@@ -173,7 +179,8 @@ impl Training {
     /// Makes a step for an agent if one is due (or, when forced, if there is anything to train on). Samples that are
     /// at fault are set aside, and the rest trained: where that takes several steps, several.
     async fn pass(&mut self, agent: &AgentId, forced: bool) -> Result<Vec<StepReport>, TrainError> {
-        let Some((base, batch)) = self.batch(agent, forced).await? else {
+        let next = NextBatch::new(&mut self.context, agent);
+        let Some((base, batch)) = next.made(forced).await? else {
             return Ok(Vec::new());
         };
         let mut reports = Vec::new();
@@ -194,88 +201,5 @@ impl Training {
             }
         }
         Ok(reports)
-    }
-
-    /// What an agent's next step is of, if one is due, and the base model that it was sampled from.
-    async fn batch(
-        &mut self,
-        agent: &AgentId,
-        forced: bool,
-    ) -> Result<Option<(BaseModel, Batch)>, TrainError> {
-        let shared = Arc::clone(&self.context.shared);
-        let seen = &mut self.context.agent(agent).seen;
-        let (samples, base) = samples::collect(&shared, seen, agent).await?;
-        shared.status.counts(agent, samples.counts());
-        let rl = &shared.config.rl;
-        let due = forced || (samples.are_due(rl, now_ms()) && self.may_begin(agent).await?);
-        let Some(base) = base.filter(|_| due) else {
-            return Ok(None);
-        };
-        shared.status.window(agent, now_ms());
-        let baselines = if rl.method.binary_rl {
-            samples::baselines(&shared, agent).await?
-        } else {
-            Baselines::default()
-        };
-        let limit = if forced {
-            rl.batch_size.max(MOST_AT_ONCE)
-        } else {
-            rl.batch_size
-        };
-        let batch = Batch::new(&samples, rl, baselines, limit);
-        for (id, why) in &batch.spent {
-            shared.spend(*id, why).await?;
-        }
-        if batch.is_empty() || (!forced && !batch.spent.is_empty()) {
-            // What was spent may have been what made the batch full: look again.
-            shared.wake.notify_one();
-            return Ok(None);
-        }
-        Ok(Some((base, batch)))
-    }
-
-    /// Whether a step may begin without being asked for.
-    /// Whether a step of an agent that is due may begin now; what it waits for is shown.
-    async fn may_begin(&mut self, agent: &AgentId) -> Result<bool, LogError> {
-        let shared = Arc::clone(&self.context.shared);
-        if (shared.is_off)(agent) || shared.config.mode_of(agent) == Mode::SkillsOnly {
-            return Ok(false);
-        }
-        let waits_for = if let Some(phase) = self.resting(agent).await? {
-            Some(phase)
-        } else if shared.trains_when_asked(agent) {
-            // Nothing tests what would serve: somebody has to want it.
-            Some(Phase::AwaitingRequest)
-        } else if shared.may_cost(agent).await? {
-            None
-        } else {
-            Some(Phase::AwaitingWindow)
-        };
-        let may = waits_for.is_none();
-        if let Some(phase) = waits_for {
-            self.context.waits_for(phase);
-        }
-        Ok(may)
-    }
-
-    /// Whether no step of an agent is made for a while: the training server refused one, or the gate declined several adapters in
-    /// a row.
-    async fn resting(&mut self, agent: &AgentId) -> Result<Option<Phase>, LogError> {
-        let rests = |why: &str, until_ms| Phase::Resting {
-            agent: agent.clone(),
-            why: why.to_owned(),
-            until_ms,
-        };
-        if let Some(rest) = self.context.agent(agent).resting() {
-            return Ok(Some(rests(&rest.why, rest.until_ms)));
-        }
-        let shared = &self.context.shared;
-        let series = Series::of(&shared.persist(|| shared.log.steps(agent)).await?);
-        let Some(last) = series.given_up() else {
-            return Ok(None);
-        };
-        let funnel = shared.persist(|| shared.log.funnel(Some(agent))).await?;
-        let until_ms = series.rests_until(now_ms(), funnel.judged);
-        Ok(until_ms.map(|until_ms| rests(&last.why, until_ms)))
     }
 }

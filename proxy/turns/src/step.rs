@@ -31,8 +31,11 @@ pub struct NewStep {
     pub attempt: u32,
     /// The turns that it takes.
     pub turns: Vec<TurnId>,
-    /// How many finished steps of the lineage may have used a turn, this one included: mostly 1.
+    /// How many finished steps behind these weights may have used a turn, this one included.
     pub max_uses: usize,
+    /// The lineages that its own goes on from, and how far: the steps of them that are in its weights.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ancestors: Vec<Use>,
     /// The checkpoint that it starts from; none is a fresh adapter.
     pub parent: Option<String>,
     /// The hash that the checkpoint's manifest will carry, in hexadecimal.
@@ -89,6 +92,17 @@ pub enum StepOutcome {
         /// Why.
         why: String,
     },
+}
+
+// === impl NewStep ===
+
+impl NewStep {
+    /// Whether the weights that it starts from have that use of a turn in them. What a step trained that was gone
+    /// back behind, or did not come to serve, is not in the weights that follow.
+    fn goes_on_from(&self, used: &Use) -> bool {
+        let has = |it: &Use| it.lineage == used.lineage && used.n <= it.n;
+        used.lineage == self.lineage || self.ancestors.iter().any(has)
+    }
 }
 
 // === impl TurnLog ===
@@ -200,8 +214,7 @@ fn free_state(txn: &Txn<'_>, step: &NewStep, id: TurnId) -> Result<TurnState, Tx
         TurnState::Judged => true,
         TurnState::Trained { .. } => {
             let uses = uses(txn, id)?;
-            let here = uses.iter().filter(|it| it.lineage == step.lineage);
-            here.count() < step.max_uses
+            uses.iter().filter(|it| step.goes_on_from(it)).count() < step.max_uses
         }
         TurnState::Captured
         | TurnState::Taken { .. }

@@ -169,6 +169,11 @@ fn of_learner(counts: &LearnerCounts, asked: &AskCounts) -> Vec<Series> {
         one(SAMPLES, Some(("method", "redo")), counts.n_redo as u64),
         one(
             SAMPLES,
+            Some(("method", "redo_unanswered")),
+            counts.n_unanswered as u64,
+        ),
+        one(
+            SAMPLES,
             Some(("method", "binary_rl")),
             counts.n_binary_rl as u64,
         ),
@@ -249,6 +254,7 @@ mod tests {
             step: 9,
             adapter: "main-0badcafe-000001".to_owned(),
             n_redo: 0,
+            n_again: 0,
             n_binary_rl: 4,
             n_turns: 4,
             mean_reward: 0.5,

@@ -258,14 +258,21 @@ fn learner(learner: &Value, now_ms: u64) -> Vec<String> {
             "{} redo and {} binary_rl samples ready",
             agent["n_redo"], agent["n_binary_rl"]
         );
+        let waiting = match agent["n_unanswered"].as_u64().unwrap_or(0) {
+            0 => String::new(),
+            n => format!(", {n} that wait for the teacher's reply"),
+        };
         let last = match agent["last_step"]["n"].as_u64() {
-            Some(n) => format!("last step {n}"),
+            Some(n) => format!("last step {n}{}", again(&agent["last_step"])),
             None => "no step yet".to_owned(),
         };
         lines.push(format!(
-            "agent:   {} on {adapter}; {ready}; {last}",
+            "agent:   {} on {adapter}; {ready}{waiting}; {last}",
             said(&agent["agent"])
         ));
+        for (why, n) in agent["not_taught"].as_object().into_iter().flatten() {
+            lines.push(format!("         {n} not taught: {why}"));
+        }
         lines.extend(declined(&agent["declined"], now_ms));
         if agent["began_anew"].is_object() {
             let why = said(&agent["began_anew"]["why"]);
@@ -273,6 +280,14 @@ fn learner(learner: &Value, now_ms: u64) -> Vec<String> {
         }
     }
     lines
+}
+
+/// How many of a step's samples earlier steps had as well.
+fn again(step: &Value) -> String {
+    match step["n_again"].as_u64().unwrap_or(0) {
+        0 => String::new(),
+        n => format!(" (of {} redo samples {n} again)", step["n_redo"]),
+    }
 }
 
 /// What the gate declined since an adapter last passed.
@@ -376,7 +391,9 @@ mod tests {
             "learner": {
                 "phase": {"is": "collecting"}, "judging": {"waiting": 1, "failing": null},
                 "window": {"is": "closed", "why": {"is": "chatting", "until_ms": 7}},
-                "agents": [{"agent": "_default", "adapter": null, "n_redo": 1, "n_binary_rl": 2, "last_step": null,
+                "agents": [{"agent": "_default", "adapter": null, "n_redo": 1, "n_binary_rl": 2,
+                    "n_unanswered": 3, "not_taught": {"no draw of the teacher does what is wished": 4},
+                    "last_step": {"n": 7, "n_redo": 8, "n_again": 4},
                     "began_anew": {"why": "the base model has changed (a to b)", "at_ms": 1}}],
             },
         });
@@ -391,7 +408,8 @@ mod tests {
         log:     it was damaged, or of an older format, and lies in /h/turns/damaged-1 now; an empty one began
         learner: collecting; turns that wait for a verdict: 1
         window:  closed: you chatted a moment ago  (metaclaw scheduler status)
-        agent:   _default on the base model; 1 redo and 2 binary_rl samples ready; no step yet
+        agent:   _default on the base model; 1 redo and 2 binary_rl samples ready, 3 that wait for the teacher's reply; last step 7 (of 8 redo samples 4 again)
+                 4 not taught: no draw of the teacher does what is wished
                  its weights began anew: the base model has changed (a to b)
         today:   9000 tokens of chat; 300 of learning (2 questions, 1 not answered; 49700 left)
         review:  2 skills that a model wrote wait for your look  (metaclaw skills review)

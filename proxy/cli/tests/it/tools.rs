@@ -80,6 +80,7 @@ async fn made(
         attempt: 0,
         turns: vec![turn],
         max_uses: 1,
+        ancestors: Vec::new(),
         parent: parent.map(str::to_owned),
         hash: "00".repeat(32),
         choice_ms: None,

@@ -1,6 +1,6 @@
 //! What the tests of an agent's last steps mean for the next one, read from the log: a restart changes nothing.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use metaclaw_chat::TurnId;
 use metaclaw_turns::{Step, StepOutcome};
@@ -28,6 +28,8 @@ pub(crate) struct Series {
     n_passed: usize,
     halvings: i32,
     last: Option<LastDeclined>,
+    /// The turns of every step that was the third declined in a row: they are not trained on, nor again.
+    pub(crate) set_aside: BTreeSet<TurnId>,
 }
 
 /// The last step that was declined.
@@ -96,6 +98,9 @@ impl Series {
         self.n_passed = 0;
         self.n_declined += 1;
         self.halvings = (self.halvings + 1).min(MOST_HALVINGS);
+        if self.n_declined.is_multiple_of(IN_A_ROW) {
+            self.set_aside.extend(&last.turns);
+        }
         self.last = Some(last);
     }
 
@@ -161,8 +166,9 @@ mod tests {
                     lineage: "l".to_owned(),
                     n,
                     attempt: 0,
-                    turns: Vec::new(),
+                    turns: vec![TurnId { session: n, seq: 0 }],
                     max_uses: 1,
+                    ancestors: Vec::new(),
                     parent: None,
                     hash: String::new(),
                     choice_ms: None,
@@ -212,6 +218,22 @@ mod tests {
             assert_eq!(series.rests_until(9, 17), Some(until), "{steps}");
             assert_eq!(series.rests_until(until, 10), None, "a day later");
             assert_eq!(series.rests_until(9, 18), None, "with 8 verdicts more");
+        }
+    }
+
+    #[test]
+    fn the_turns_of_each_third_in_a_row_stay_set_aside() {
+        for (steps, set_aside) in [
+            ("--", &[][..]),
+            ("--+-", &[]),
+            ("---", &[3]),
+            ("---+", &[3]),
+            ("---+---", &[3, 7]),
+            ("------", &[3, 6]),
+        ] {
+            let turns = series(steps).set_aside;
+            let sessions: Vec<u64> = turns.iter().map(|id| id.session).collect();
+            assert_eq!(sessions, set_aside, "{steps}");
         }
     }
 

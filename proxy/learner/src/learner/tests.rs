@@ -24,6 +24,7 @@ use crate::{
 mod dry_run;
 mod gate;
 mod records;
+mod teaching;
 mod wedges;
 
 /// A learner over a log in a folder and a trainer that outlives it.
@@ -44,7 +45,7 @@ fn config(json: &serde_json::Value) -> LearnerConfig {
             {"on": "next", "pattern": "too long", "score": -1},
             {"on": "reply", "max_words": 40, "score": 1},
         ]},
-        "rl": {"method": "redo", "batch_size": 2},
+        "rl": {"method": "redo", "batch_size": 2, "reuse": 1},
     });
     for (section, keys) in json.as_object().unwrap() {
         match keys {
@@ -140,6 +141,17 @@ impl Rig {
         ids.map_or(0, |ids| ids.len())
     }
 
+    /// Waits until so many turns have a verdict.
+    async fn judged(&self, n: u64) {
+        let done = async {
+            while self.log.funnel(None).await.unwrap().judged < n {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let done = tokio::time::timeout(Duration::from_secs(30), done).await;
+        assert!(done.is_ok(), "{:?}", self.log.funnel(None).await);
+    }
+
     /// Waits until so many turns are trained, or the client was killed.
     async fn trained(&self, n: usize) -> bool {
         self.trained_by(&AgentId::default_agent(), n).await
@@ -163,13 +175,17 @@ fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// No turn in two manifests of a lineage; the last checkpoint holds exactly what the log calls trained.
+/// No use of a turn in two manifests of a lineage; the last checkpoint holds exactly what the log calls trained.
 async fn assert_each_trained_once(rig: &Rig, world: &World) {
     let mut seen = BTreeSet::new();
     let checkpoints = world.checkpoints();
     for (manifest, _) in &checkpoints {
-        for turn in manifest["turns"].as_array().unwrap() {
-            let key = (manifest["lineage"].to_string(), turn.to_string());
+        let uses = manifest["uses"].as_array().unwrap();
+        let turns = manifest["turns"].as_array().unwrap();
+        assert_eq!(turns.len(), uses.len());
+        for (turn, n) in turns.iter().zip(uses) {
+            let lineage = manifest["lineage"].to_string();
+            let key = (lineage, turn.to_string(), n.to_string());
             assert!(seen.insert(key.clone()), "twice: {key:?}");
         }
     }
@@ -183,11 +199,7 @@ async fn assert_each_trained_once(rig: &Rig, world: &World) {
         weights.len(),
         "a sample was used twice: {weights:?}"
     );
-    assert_eq!(
-        weights.len() * 2,
-        trained,
-        "one sample of two turns each: {weights:?}"
-    );
+    assert_eq!(weights.len(), trained, "{weights:?}");
     let served = async {
         while rig.swaps.lock().unwrap().last() != Some(&serving[0].1) {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -204,7 +216,7 @@ async fn corrections_become_a_step_and_are_served() {
     let rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
     append(&rig.log, &world, "a", &corrected_talk(1)).await;
     append(&rig.log, &world, "b", &corrected_talk(2)).await;
-    assert!(rig.trained(4).await);
+    assert!(rig.trained(2).await);
     assert_each_trained_once(&rig, &world).await;
     // The failed turns' prompts, the questions, were what was trained on.
     let serving = rig.log.serving().await.unwrap();
@@ -231,9 +243,9 @@ async fn corrections_become_a_step_and_are_served() {
     let step = status.agents[0].last_step.as_ref().unwrap();
     assert_eq!(
         (step.n, step.n_redo, step.n_binary_rl, step.n_turns),
-        (1, 2, 0, 4)
+        (1, 2, 0, 2)
     );
-    assert_eq!(status.agents[0].funnel.trained, 4);
+    assert_eq!(status.agents[0].funnel.trained, 2);
     // 5e-4 by size, first of three warm-up steps.
     assert!(
         (world.rates()[0] - 5e-4 / 3.0).abs() < 1e-12,
@@ -249,14 +261,14 @@ async fn a_restart_goes_on_in_the_lineage_and_serves_again() {
     let rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
     append(&rig.log, &world, "a", &corrected_talk(1)).await;
     append(&rig.log, &world, "b", &corrected_talk(2)).await;
-    assert!(rig.trained(4).await);
+    assert!(rig.trained(2).await);
     rig.stop().await;
 
     let rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
     assert!(rig.swaps.lock().unwrap()[0].ends_with("-000001"));
     append(&rig.log, &world, "c", &corrected_talk(3)).await;
     append(&rig.log, &world, "d", &corrected_talk(4)).await;
-    assert!(rig.trained(8).await);
+    assert!(rig.trained(4).await);
     assert_each_trained_once(&rig, &world).await;
     let lineages: BTreeSet<String> = world
         .checkpoints()
@@ -277,7 +289,7 @@ async fn the_next_step_starts_from_what_the_owner_chose() {
             let session = format!("s{number}");
             append(&rig.log, &world, &session, &corrected_talk(number)).await;
         }
-        assert!(rig.trained(2 * (first as usize + 1)).await);
+        assert!(rig.trained(first as usize + 1).await);
         rig.log.serving().await.unwrap()[0].1.clone()
     };
     let first = talk(&rig, 1).await;
@@ -323,7 +335,7 @@ async fn what_is_of_no_use_is_spent_with_a_reason() {
     append(&rig.log, &world, "b", &uncorrected).await;
     let funnel = async || rig.log.funnel(None).await.unwrap();
     let settled = async {
-        while funnel().await.spent.values().sum::<u64>() < 3 {
+        while funnel().await.spent.values().sum::<u64>() < 2 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -332,8 +344,7 @@ async fn what_is_of_no_use_is_spent_with_a_reason() {
         .unwrap();
     let spent = funnel().await.spent;
     let expected = [
-        ("accepted, and no correction", 1),
-        ("failed, and no correction was accepted", 1),
+        ("accepted, and no wish stands that could be consolidated", 1),
         ("no rule fits", 1),
     ];
     assert_eq!(spent, expected.map(|(why, n)| (why.to_owned(), n)).into());
@@ -348,10 +359,18 @@ async fn both_methods_make_one_step() {
     append(&rig.log, &world, "a", &corrected_talk(1)).await;
     append(&rig.log, &world, "b", &corrected_talk(2)).await;
     assert!(rig.trained(4).await);
-    let weights = &world.checkpoints()[0].1;
-    // Two corrections, and the verdicts of their four turns.
-    assert_eq!(weights.len(), 6, "{weights:?}");
-    assert_eq!(world.rates(), [0.001]);
+    let checkpoints = world.checkpoints();
+    // Two replies of the teacher, and the verdicts of four turns, those of the failed ones once.
+    let mut weights = checkpoints.last().unwrap().1.clone();
+    assert_eq!(weights[..2], [10, 20], "the teacher's replies first");
+    weights.sort_unstable();
+    assert_eq!(weights, [10, 10, 11, 20, 20, 21]);
+    assert!(
+        world
+            .rates()
+            .iter()
+            .all(|rate| (rate - 0.001).abs() < 1e-12)
+    );
     rig.stop().await;
 }
 
@@ -366,7 +385,7 @@ async fn the_training_server_is_asked_for_what_is_configured() {
     let rig = Rig::start(dir.path(), &world, config(&other)).await;
     append(&rig.log, &world, "a", &corrected_talk(1)).await;
     append(&rig.log, &world, "b", &corrected_talk(2)).await;
-    assert!(rig.trained(4).await);
+    assert!(rig.trained(2).await);
     let (run, step) = world.asked().unwrap();
     assert_eq!((run.rank, run.lora_alpha), (3, Some(5.0)));
     assert_eq!(run.targets.unwrap(), ["q_proj", "v_proj"]);
@@ -482,20 +501,18 @@ async fn what_the_trainer_refuses_is_said_and_tried_later_or_left_out() {
     )
     .await;
     append(&rig.log, &world, "a", &corrected_talk(1)).await;
-    while rig.n(StateKind::Judged).await < 2 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    rig.judged(2).await;
     // Calls: checkpoints (for the head), create, checkpoints (for the step), forward_backward.
     world.fail(1, Failure::Refused);
     let error = rig.learner.train_now(None).await.unwrap_err();
     assert!(matches!(error, TrainError::Refused { .. }), "{error}");
-    assert_eq!(rig.n(StateKind::Judged).await, 2, "free again");
+    assert_eq!(rig.n(StateKind::Judged).await, 1, "free again");
     world.poison(10, Poison::Refused);
     assert_eq!(rig.learner.train_now(None).await, Ok(Vec::new()));
     let funnel = rig.log.funnel(None).await.unwrap();
     assert_eq!(
         funnel.spent.get("refused by the training server"),
-        Some(&2),
+        Some(&1),
         "{funnel:?}"
     );
     rig.stop().await;
@@ -527,7 +544,7 @@ async fn nothing_is_trained_twice_or_lost_wherever_it_fails() {
     }
 }
 
-/// Eight turns in two steps while calls fail as planned; a killed client is started again.
+/// Four turns in two steps while calls fail as planned; a killed client is started again.
 async fn survive(plan: Vec<(usize, Failure)>) {
     println!("failing {plan:?}");
     let (dir, world) = (folder(), World::default());
@@ -544,7 +561,7 @@ async fn survive(plan: Vec<(usize, Failure)>) {
         )
         .await;
     }
-    while !rig.trained(8).await {
+    while !rig.trained(4).await {
         rig.stop().await;
         rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
     }
@@ -557,7 +574,7 @@ async fn survive(plan: Vec<(usize, Failure)>) {
 }
 
 #[tokio::test]
-async fn a_correction_after_two_complaints_waits_for_its_batch() {
+async fn after_two_complaints_both_prompts_are_answered_again() {
     let (dir, world) = (folder(), World::default());
     let rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
     let long = "word ".repeat(60);
@@ -568,19 +585,9 @@ async fn a_correction_after_two_complaints_waits_for_its_batch() {
         said("Thanks.", "You are welcome.", 4),
     ];
     append(&rig.log, &world, "a", &twice).await;
-    // The failure in between is of no use; the looks after it must still see what it stood between.
-    let spent = async {
-        while rig.log.funnel(None).await.unwrap().spent.is_empty() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), spent)
-        .await
-        .unwrap();
-    append(&rig.log, &world, "b", &corrected_talk(2)).await;
-    assert!(rig.trained(4).await);
+    assert!(rig.trained(2).await);
     let serving = rig.log.serving().await.unwrap();
-    assert_eq!(world.adapter(&serving[0].1).unwrap(), [1, 20]);
+    assert_eq!(world.adapter(&serving[0].1).unwrap(), [1, 2]);
     rig.stop().await;
 }
 
@@ -592,7 +599,7 @@ async fn what_was_said_before_the_start_is_judged_and_learned() {
     append(&log, &world, "b", &corrected_talk(2)).await;
     log.close().await;
     let rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
-    assert!(rig.trained(4).await);
+    assert!(rig.trained(2).await);
     assert_eq!(rig.n(StateKind::Captured).await, 2, "the two last ones");
     assert_each_trained_once(&rig, &world).await;
     rig.stop().await;

@@ -19,6 +19,10 @@ pub(crate) struct Manifest {
     pub(crate) lineage: String,
     pub(crate) n: u64,
     pub(crate) turns: Vec<TurnId>,
+    /// Which use each of them is, from 1: how often it is in these weights. Empty in manifests of before turns were used
+    /// again.
+    #[serde(default)]
+    pub(crate) uses: Vec<usize>,
     /// Of everything that the step was made of: the same hash, the same step.
     pub(crate) hash: String,
     pub(crate) parent: Option<CheckpointName>,

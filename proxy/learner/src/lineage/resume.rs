@@ -225,7 +225,7 @@ fn last_of<'a>(steps: &'a [Step], lineage: &str) -> Option<&'a Step> {
 }
 
 /// The checkpoint of a step that was made.
-fn trained_as(step: &Step) -> Option<&str> {
+pub(super) fn trained_as(step: &Step) -> Option<&str> {
     match &step.outcome {
         Some(StepOutcome::Trained { checkpoint, .. }) => Some(checkpoint),
         Some(StepOutcome::Declined { .. } | StepOutcome::Released { .. }) | None => None,

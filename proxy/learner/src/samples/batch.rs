@@ -13,9 +13,9 @@ use super::{
     baselines::Baselines,
     datum, reason,
     turns::sampled_fairly,
-    waiting::{Correction, Samples},
+    waiting::{Redo, Samples},
 };
-use crate::config::RlConfig;
+use crate::{config::RlConfig, lineage::Ancestry};
 
 mod stats;
 
@@ -25,7 +25,7 @@ pub(crate) const MOST_AT_ONCE: usize = 64;
 /// The samples of one step.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Batch {
-    corrections: Vec<Correction>,
+    redo: Vec<Redo>,
     verdicts: Vec<(Arc<Turn>, f32)>,
     /// Turns that are in no batch, and why: their advantage is 0.
     pub(crate) spent: Vec<(TurnId, &'static str)>,
@@ -34,6 +34,8 @@ pub(crate) struct Batch {
 /// The sequences of one loss.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Group {
+    /// Of `rl.method`.
+    pub(crate) method: &'static str,
     pub(crate) loss: LossFn,
     pub(crate) sequences: Vec<Sequence>,
 }
@@ -58,17 +60,18 @@ pub(crate) struct NoSequence {
 // === impl Batch ===
 
 impl Batch {
-    /// The first `limit` samples of each method.
+    /// The first `limit` samples of each method; of redo, `again` beside them.
     pub(crate) fn new(
         samples: &Samples,
+        again: Vec<Redo>,
         config: &RlConfig,
         baselines: Baselines,
         limit: usize,
     ) -> Self {
-        let corrections: Vec<Correction> =
-            samples.corrections.iter().take(limit).cloned().collect();
+        let mut redo: Vec<Redo> = samples.redo.iter().take(limit).cloned().collect();
+        redo.extend(again);
         let mut batch = Self {
-            corrections,
+            redo,
             ..Self::default()
         };
         for turn in &samples.verdicts {
@@ -80,31 +83,41 @@ impl Batch {
             }
         }
         if config.method.binary_rl {
-            batch.push_corrections_too(baselines);
+            batch.push_redo_too(baselines);
         }
         batch
     }
 
-    /// The turns of corrections have verdicts as well, and are taken once: this is their only step.
-    fn push_corrections_too(&mut self, baselines: Baselines) {
-        let turns = self
-            .corrections
-            .iter()
-            .flat_map(|pair| [&pair.failed, &pair.accepted]);
-        let fair = turns.filter(|turn| sampled_fairly(turn));
-        let pushed = fair.map(|turn| (Arc::clone(turn), baselines.advantage(turn)));
+    /// Turns that are answered again have verdicts as well, which are pushed at their first step.
+    fn push_redo_too(&mut self, baselines: Baselines) {
+        let first = self.redo.iter().filter(|sample| sample.is_fresh);
+        let fair = first.filter(|sample| sampled_fairly(&sample.turn));
+        let pushed = fair.map(|it| (Arc::clone(&it.turn), baselines.advantage(&it.turn)));
         let pushed: Vec<_> = pushed.filter(|(_, given)| *given != 0.0).collect();
         self.verdicts.extend(pushed);
     }
 
     /// Whether there is nothing to train on.
     pub(crate) fn is_empty(&self) -> bool {
-        self.corrections.is_empty() && self.verdicts.is_empty()
+        self.redo.is_empty() && self.verdicts.is_empty()
     }
 
     /// Samples of redo and of binary_rl.
     pub(crate) fn counts(&self) -> (usize, usize) {
-        (self.corrections.len(), self.verdicts.len())
+        (self.redo.len(), self.verdicts.len())
+    }
+
+    /// Samples of redo that earlier steps had as well.
+    pub(crate) fn n_again(&self) -> usize {
+        self.redo.iter().filter(|sample| !sample.is_fresh).count()
+    }
+
+    /// Every turn that the step takes, each once, in order, with which use of it this is in the weights, from 1.
+    pub(crate) fn uses(&self, ancestry: &Ancestry) -> Vec<(TurnId, usize)> {
+        let turns = self.by_id().into_iter();
+        turns
+            .map(|(id, turn)| (id, ancestry.n_uses(turn) + 1))
+            .collect()
     }
 
     /// Every turn that the step takes, each once, in order.
@@ -129,7 +142,7 @@ impl Batch {
 
     /// The losses that it needs.
     pub(crate) fn losses(&self) -> Vec<LossFn> {
-        let redo = (!self.corrections.is_empty()).then_some(LossFn::CrossEntropy);
+        let redo = (!self.redo.is_empty()).then_some(LossFn::CrossEntropy);
         let rl = (!self.verdicts.is_empty()).then_some(LossFn::ImportanceSampling);
         redo.into_iter().chain(rl).collect()
     }
@@ -139,9 +152,9 @@ impl Batch {
     /// # Errors
     /// [`NoSequence`] for the first sample that is none.
     pub(crate) fn groups(&self, config: &RlConfig) -> Result<Vec<Group>, NoSequence> {
-        let share = config.w_redo / self.corrections.len().max(1) as f32;
-        let redo = self.corrections.iter();
-        let redo = redo.map(|pair| Sequence::new(pair.turns(), pair.datum(share)));
+        let share = config.w_redo / self.redo.len().max(1) as f32;
+        let redo = self.redo.iter();
+        let redo = redo.map(|it| Sequence::new(vec![it.id()], it.target.datum(share)));
         let share = config.w_rl / self.verdicts.len().max(1) as f32;
         let pushed = self
             .verdicts
@@ -152,10 +165,12 @@ impl Batch {
         });
         let groups = [
             Group {
+                method: "redo",
                 loss: LossFn::CrossEntropy,
                 sequences: redo.collect::<Result<_, _>>()?,
             },
             Group {
+                method: "binary_rl",
                 loss: LossFn::ImportanceSampling,
                 sequences: pushed.collect::<Result<_, _>>()?,
             },
@@ -166,7 +181,7 @@ impl Batch {
             .collect())
     }
 
-    /// The same without these turns, and without the corrections that have one of them.
+    /// The same without these turns.
     pub(crate) fn without(&self, turns: &[TurnId]) -> Self {
         self.filtered(|id| !turns.contains(&id))
     }
@@ -180,35 +195,24 @@ impl Batch {
     pub(crate) fn halves(&self) -> [Self; 2] {
         let samples = self.samples();
         let (first, second) = samples.split_at(samples.len() / 2);
-        let of = |half: &[Vec<TurnId>]| {
-            let turns: BTreeSet<TurnId> = half.iter().flatten().copied().collect();
-            self.filtered(|id| turns.contains(&id))
-        };
+        let of = |half: &[TurnId]| self.filtered(|id| half.contains(&id));
         [of(first), of(second)]
     }
 
-    /// The turns of each sample. A correction stays with the verdicts of its turns.
-    fn samples(&self) -> Vec<Vec<TurnId>> {
-        let mut samples: Vec<Vec<TurnId>> =
-            self.corrections.iter().map(Correction::turns).collect();
-        let corrected: BTreeSet<TurnId> = samples.iter().flatten().copied().collect();
+    /// The turn of each sample. What is answered again stays with the verdict of its turn.
+    fn samples(&self) -> Vec<TurnId> {
+        let mut samples: Vec<TurnId> = self.redo.iter().map(Redo::id).collect();
+        let redo: BTreeSet<TurnId> = samples.iter().copied().collect();
         let alone = self.verdicts.iter().map(|(turn, _)| turn.id);
-        samples.extend(
-            alone
-                .filter(|id| !corrected.contains(id))
-                .map(|id| vec![id]),
-        );
+        samples.extend(alone.filter(|id| !redo.contains(id)));
         samples
     }
 
     fn filtered(&self, keeps: impl Fn(TurnId) -> bool) -> Self {
-        let corrections = self.corrections.iter();
+        let redo = self.redo.iter().filter(|sample| keeps(sample.id()));
         let verdicts = self.verdicts.iter();
         Self {
-            corrections: corrections
-                .filter(|pair| pair.turns().into_iter().all(&keeps))
-                .cloned()
-                .collect(),
+            redo: redo.cloned().collect(),
             verdicts: verdicts
                 .filter(|(turn, _)| keeps(turn.id))
                 .cloned()
@@ -218,24 +222,9 @@ impl Batch {
     }
 
     fn by_id(&self) -> BTreeMap<TurnId, &Turn> {
-        let pairs = self
-            .corrections
-            .iter()
-            .flat_map(|pair| [&pair.failed, &pair.accepted]);
-        let alone = self.verdicts.iter().map(|(turn, _)| turn);
-        pairs.chain(alone).map(|turn| (turn.id, &**turn)).collect()
-    }
-}
-
-// === impl Group ===
-
-impl Group {
-    /// The method that it is of.
-    pub(crate) fn method(&self) -> &'static str {
-        match self.loss {
-            LossFn::CrossEntropy => "redo",
-            LossFn::ImportanceSampling | LossFn::Ppo | LossFn::Cispo | LossFn::Dro => "binary_rl",
-        }
+        let redo = self.redo.iter().map(|sample| &sample.turn);
+        let pushed = self.verdicts.iter().map(|(turn, _)| turn);
+        redo.chain(pushed).map(|turn| (turn.id, &**turn)).collect()
     }
 }
 

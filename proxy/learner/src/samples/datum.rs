@@ -4,7 +4,7 @@
 //! but the first, so entry i is about id i + 1. The prompt's entries have weight 0; the reply's share
 //! 1/(B·|M|), so that every sample of a batch counts alike, however long it is.
 
-use metaclaw_trainer_api::{Datum, DatumError};
+use metaclaw_trainer_api::{Datum, DatumError, DatumParts, ShapeError, Tensor2};
 use metaclaw_turns::Tokens;
 
 /// cross_entropy on `reply` after `prompt`.
@@ -19,6 +19,43 @@ pub(crate) fn target(prompt: &[u32], reply: &[u32], share: f32) -> Result<Datum,
     let (input, targets) = shifted(prompt, reply);
     let weights = on_reply(prompt, &vec![share / reply.len() as f32; reply.len()]);
     Datum::cross_entropy(input, targets, weights)
+}
+
+/// cross_entropy on what is `likely` at each id of `reply`: K ids with their probabilities, the same K everywhere.
+///
+/// # Shapes
+/// As [`target`], with `[N, K]` targets and weights; the weights of one id of the reply sum up to `share / R`.
+///
+/// # Errors
+/// [`DatumError`] when there is nothing to predict, or the lists do not have one length, one for each id.
+pub(crate) fn soft_target(
+    prompt: &[u32],
+    reply: &[u32],
+    likely: &[Vec<(u32, f32)>],
+    share: f32,
+) -> Result<Datum, DatumError> {
+    let (input, _) = shifted(prompt, reply);
+    let width = likely.first().map_or(1, Vec::len).max(1);
+    let n_before = prompt.len().saturating_sub(1);
+    let each = share / reply.len() as f32;
+    let (mut ids, mut weights) = (vec![0; n_before * width], vec![0.0; n_before * width]);
+    for (id, p) in likely.iter().flatten() {
+        ids.push(*id);
+        weights.push(p * each);
+    }
+    let shape = [input.len(), width];
+    let uneven = |_: ShapeError| DatumError::Shape {
+        field: "target_tokens",
+        given: vec![n_before + likely.len(), width],
+        expected: shape.to_vec(),
+    };
+    Datum::new(DatumParts {
+        target_tokens: Tensor2::shaped(ids, &shape).map_err(uneven)?,
+        weights: Some(Tensor2::shaped(weights, &shape).map_err(uneven)?),
+        model_input_tokens: input,
+        logprobs: None,
+        advantages: None,
+    })
 }
 
 /// importance_sampling on a turn's own ids, at the log-probabilities (T = 1) that they had.
@@ -67,6 +104,19 @@ mod tests {
             parts.weights.as_ref().unwrap().values(),
             [0.0, 0.0, 0.125, 0.125]
         );
+    }
+
+    #[test]
+    fn what_was_likely_shares_the_weight_of_each_id() {
+        let likely = vec![vec![(4, 0.75), (9, 0.25)], vec![(5, 0.5), (8, 0.5)]];
+        let datum = soft_target(&[1, 2], &[4, 5], &likely, 1.0).unwrap();
+        let parts = datum.parts();
+        assert_eq!(parts.model_input_tokens, [1, 2, 4]);
+        assert_eq!(parts.target_tokens.shape(), [3, 2]);
+        assert_eq!(parts.target_tokens.values(), [0, 0, 4, 9, 5, 8]);
+        let weights = parts.weights.as_ref().unwrap().values();
+        assert_eq!(weights, [0.0, 0.0, 0.375, 0.125, 0.25, 0.25]);
+        assert!(soft_target(&[1, 2], &[4, 5], &likely[..1], 1.0).is_err());
     }
 
     #[test]

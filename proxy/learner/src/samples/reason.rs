@@ -10,19 +10,29 @@ pub(crate) const NOT_POLICY: &str = "not answered by the policy model";
 pub(crate) const NO_IDS: &str = "token ids were not kept";
 pub(crate) const MASKED: &str = "a secret in it was masked: no token ids are kept";
 pub(crate) const TOO_OLD: &str = "older than rl.max_age";
-pub(crate) const NOT_CORRECTED: &str = "failed, and no correction was accepted";
-pub(crate) const ACCEPTED: &str = "accepted, and no correction";
+pub(crate) const FAILED: &str = "failed, and redo is not among rl.method";
+pub(crate) const ACCEPTED: &str = "accepted, and no wish stands that could be consolidated";
+pub(crate) const TOOL_FAILED: &str =
+    "failed, and calls tools: nothing is said that could be said better";
+pub(crate) const NOT_HINTED: &str = "failed, and nobody said what would have been better";
+pub(crate) const NO_DRAW: &str = "no draw of the teacher does what is wished";
+pub(crate) const NOT_RELEVANT: &str = "no draw of the teacher answers the question well enough";
+pub(crate) const TEACHER_REFUSED: &str = "the teacher cannot be asked it";
+pub(crate) const TEACHER_FAILS: &str = "the training server fails at asking the teacher";
 pub(crate) const BAD_SAMPLING: &str = "sampled too cold, too hot or cut off";
 pub(crate) const NO_ADVANTAGE: &str = "as good as usual: no advantage";
 pub(crate) const OTHER_BASE: &str = "sampled from another base model";
 /// Reasons that a verdict was, or that it lacked: who gives another may change them.
-pub(crate) const OF_VERDICTS: [&str; 7] = [
+pub(crate) const OF_VERDICTS: [&str; 10] = [
     NO_RULE,
     NO_VOTE,
     NO_SCORE,
     UNCLEAR,
-    NOT_CORRECTED,
+    FAILED,
     ACCEPTED,
+    NOT_HINTED,
+    NO_DRAW,
+    NOT_RELEVANT,
     NO_ADVANTAGE,
 ];
 /// By name, or alone.

@@ -8,7 +8,7 @@ use metaclaw_turns::{StreamEnd, Tokens, Turn, TurnKind};
 /// The upstream whose replies our own trainer samples: the policy model.
 pub const POLICY_UPSTREAM: &str = "policy";
 /// A target of fewer words teaches silence.
-const MIN_TARGET_WORDS: usize = 3;
+pub(crate) const MIN_TARGET_WORDS: usize = 3;
 /// Colder replies are nearly the argmax and hotter ones noise: neither says much about the policy at T = 1.
 const TEMPERATURES: std::ops::RangeInclusive<f64> = 0.3..=1.2;
 /// What else bends the distribution that a reply is drawn from, each with its value when off.
@@ -49,8 +49,15 @@ pub(crate) fn score(turn: &Turn) -> Option<Score> {
     turn.verdict.as_ref().map(|verdict| verdict.score)
 }
 
+/// What would have been better, as its verdict says: the owner's words before a judge's.
+pub(crate) fn hint(turn: &Turn) -> Option<&String> {
+    let verdict = turn.verdict.as_ref()?;
+    let of_judge = || verdict.judge_hints.first();
+    verdict.hint.as_ref().or_else(of_judge)
+}
+
 /// Whether a main turn goes on from its parent by the owner's words alone: no tool spoke in between.
-pub(super) fn is_owners_answer(turn: &Turn) -> bool {
+pub(crate) fn is_owners_answer(turn: &Turn) -> bool {
     let evidence = turn.evidence();
     turn.meta.kind == TurnKind::Main
         && evidence.iter().any(metaclaw_chat::Message::is_owners)
@@ -61,7 +68,7 @@ pub(super) fn is_owners_answer(turn: &Turn) -> bool {
 ///
 /// One that a stop text may have ended has that text among its ids, and no end: it would teach the model to
 /// write on.
-pub(super) fn is_whole_target(turn: &Turn) -> bool {
+pub(crate) fn is_whole_target(turn: &Turn) -> bool {
     let Some(reply) = &turn.reply else {
         return false;
     };

@@ -3,27 +3,30 @@
 use std::{sync::Arc, time::Duration};
 
 use metaclaw_chat::TurnId;
-use metaclaw_trainer_api::{Datum, DatumError};
 use metaclaw_turns::Turn;
 
-use super::datum;
-use crate::config::RlConfig;
+use super::target::Target;
+use crate::{config::RlConfig, status::SampleCounts};
 
 /// A batch goes early only with this many samples: one alone is noise.
 const MIN_EARLY: usize = 2;
 
-/// A failed turn and the reply that was accepted after it.
+/// A turn, and what its prompt is to be answered with.
 #[derive(Debug, Clone)]
-pub(crate) struct Correction {
-    pub(crate) failed: Arc<Turn>,
-    pub(crate) accepted: Arc<Turn>,
+pub(crate) struct Redo {
+    pub(crate) turn: Arc<Turn>,
+    pub(crate) target: Arc<Target>,
+    /// Whether this is its first step: its verdict is pushed then, and once.
+    pub(crate) is_fresh: bool,
 }
 
 /// What an agent has to train on, the oldest first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Samples {
     /// For redo.
-    pub(crate) corrections: Vec<Correction>,
+    pub(crate) redo: Vec<Redo>,
+    /// Those that the teacher is to answer yet.
+    pub(crate) unanswered: Vec<Arc<Turn>>,
     /// For binary_rl.
     pub(crate) verdicts: Vec<Arc<Turn>>,
 }
@@ -31,47 +34,47 @@ pub(crate) struct Samples {
 // === impl Samples ===
 
 impl Samples {
-    /// How many there are, of redo and of binary_rl.
-    pub(crate) fn counts(&self) -> (usize, usize) {
-        (self.corrections.len(), self.verdicts.len())
+    /// How many there are.
+    pub(crate) fn counts(&self) -> SampleCounts {
+        SampleCounts {
+            redo: self.redo.len(),
+            unanswered: self.unanswered.len(),
+            binary_rl: self.verdicts.len(),
+        }
     }
 
     /// Whether a step is due: one method has a batch, or what there is has waited long enough.
     pub(crate) fn are_due(&self, config: &RlConfig, now_ms: u64) -> bool {
-        let (n_redo, n_rl) = self.counts();
-        let oldest = self
-            .oldest_ms()
-            .map(|ms| Duration::from_millis(now_ms.saturating_sub(ms)));
-        n_redo >= config.batch_size
-            || n_rl >= config.batch_size
-            || (n_redo + n_rl >= MIN_EARLY && oldest.is_some_and(|age| age >= config.max_wait.0))
+        let redo = self.redo.iter().map(|sample| &sample.turn);
+        is_due((redo, &self.verdicts), config, now_ms)
     }
 
-    /// When the oldest became complete.
-    fn oldest_ms(&self) -> Option<u64> {
-        let corrections = self
-            .corrections
-            .iter()
-            .map(|pair| pair.accepted.meta.ended_ms);
-        corrections
-            .chain(self.verdicts.iter().map(|turn| turn.meta.ended_ms))
-            .min()
+    /// Whether one is, if the teacher has a reply to every turn that it is to answer.
+    pub(crate) fn may_be_due(&self, config: &RlConfig, now_ms: u64) -> bool {
+        let redo = self.redo.iter().map(|sample| &sample.turn);
+        let redo = redo.chain(&self.unanswered);
+        is_due((redo, &self.verdicts), config, now_ms)
     }
 }
 
-// === impl Correction ===
+fn is_due<'a>(
+    (redo, verdicts): (impl Iterator<Item = &'a Arc<Turn>> + Clone, &'a [Arc<Turn>]),
+    config: &RlConfig,
+    now_ms: u64,
+) -> bool {
+    let (n_redo, n_rl) = (redo.clone().count(), verdicts.len());
+    let ended = redo.chain(verdicts).map(|turn| turn.meta.ended_ms);
+    let oldest = ended.min();
+    let oldest = oldest.map(|ms| Duration::from_millis(now_ms.saturating_sub(ms)));
+    n_redo >= config.batch_size
+        || n_rl >= config.batch_size
+        || (n_redo + n_rl >= MIN_EARLY && oldest.is_some_and(|age| age >= config.max_wait.0))
+}
 
-impl Correction {
-    pub(super) fn turns(&self) -> Vec<TurnId> {
-        vec![self.failed.id, self.accepted.id]
-    }
+// === impl Redo ===
 
-    pub(super) fn datum(&self, share: f32) -> Result<Datum, DatumError> {
-        let ids = |turn: &Arc<Turn>| turn.tokens.clone().unwrap_or_default();
-        datum::target(
-            &ids(&self.failed).prompt_ids,
-            &ids(&self.accepted).ids,
-            share,
-        )
+impl Redo {
+    pub(super) fn id(&self) -> TurnId {
+        self.turn.id
     }
 }

@@ -26,10 +26,22 @@ pub(crate) struct Notes {
 /// What was written down about one agent.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AgentNotes {
-    pub(crate) counts: (usize, usize),
+    pub(crate) counts: SampleCounts,
+    /// Turns that are not redo's, by reason.
+    pub(crate) not_taught: BTreeMap<&'static str, usize>,
     pub(crate) last_step: Option<StepReport>,
     pub(crate) began_anew: Option<BeganAnew>,
     pub(crate) last_window_ms: Option<u64>,
+}
+
+/// How many samples wait.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SampleCounts {
+    /// Of redo, with the teacher's reply.
+    pub(crate) redo: usize,
+    /// Of redo, without one.
+    pub(crate) unanswered: usize,
+    pub(crate) binary_rl: usize,
 }
 
 // === impl StatusCell ===
@@ -43,12 +55,12 @@ impl StatusCell {
     /// What was counted, and what waits.
     pub(crate) fn totals(&self) -> LearnerCounts {
         let notes = self.notes();
-        let samples = notes.agents.values().map(|agent| agent.counts);
-        let (n_redo, n_binary_rl) = samples.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        let samples = || notes.agents.values().map(|agent| agent.counts);
         LearnerCounts {
             n_waiting: notes.judging.waiting,
-            n_redo,
-            n_binary_rl,
+            n_redo: samples().map(|counts| counts.redo).sum(),
+            n_unanswered: samples().map(|counts| counts.unanswered).sum(),
+            n_binary_rl: samples().map(|counts| counts.binary_rl).sum(),
             ..notes.counts
         }
     }
@@ -93,8 +105,15 @@ impl StatusCell {
         }
     }
 
-    pub(crate) fn counts(&self, agent: &AgentId, counts: (usize, usize)) {
-        self.notes().agent(agent).counts = counts;
+    pub(crate) fn counts(
+        &self,
+        agent: &AgentId,
+        counts: SampleCounts,
+        not_taught: BTreeMap<&'static str, usize>,
+    ) {
+        let mut notes = self.notes();
+        let own = notes.agent(agent);
+        (own.counts, own.not_taught) = (counts, not_taught);
     }
 
     pub(crate) fn window(&self, agent: &AgentId, now_ms: u64) {

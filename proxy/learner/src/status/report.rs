@@ -72,6 +72,8 @@ pub struct StepReport {
     pub n_redo: usize,
     /// Samples of binary_rl.
     pub n_binary_rl: usize,
+    /// Of the samples of redo, those that steps before it had as well.
+    pub n_again: usize,
     /// Turns that it took.
     pub n_turns: usize,
     /// The mean score of its turns.

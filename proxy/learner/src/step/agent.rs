@@ -10,6 +10,7 @@ use super::run::RunHandle;
 use crate::{
     lineage::{ResumePoint, Shape},
     samples::Seen,
+    teacher::Memory,
 };
 
 /// The first rest after a refusal; each further one in a row doubles it.
@@ -30,6 +31,8 @@ pub(crate) struct AgentState {
     pub(crate) resume: Option<(ResumePoint, Shape)>,
     /// What it had to train on at the last look.
     pub(crate) seen: Seen,
+    /// What the teacher came to about its turns.
+    pub(crate) teacher: Memory,
     /// Checkpoints that the server cannot use, or whose weights are no numbers.
     pub(crate) unfit: BTreeSet<CheckpointName>,
     /// Failures to settle the step that an earlier process left open.

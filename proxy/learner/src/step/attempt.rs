@@ -160,7 +160,7 @@ impl StepRunner {
             let reply = passed.await?;
             let took = began.elapsed();
             run.passed(n_tokens, took);
-            passes.add(group.method(), sequences, &reply, took);
+            passes.add(group.method, sequences, &reply, took);
         }
         Ok(passes)
     }

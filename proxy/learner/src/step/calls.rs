@@ -79,6 +79,7 @@ mod tests {
             turns: Vec::new(),
         };
         Group {
+            method: "redo",
             loss: LossFn::CrossEntropy,
             sequences: lengths.iter().map(sequence).collect(),
         }

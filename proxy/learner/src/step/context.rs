@@ -20,6 +20,8 @@ use crate::{
 pub(crate) struct TrainingContext {
     pub(crate) shared: Arc<Shared>,
     backend: Arc<dyn TrainingBackend>,
+    /// The same server, asked without training.
+    pub(crate) policy: Arc<Policy>,
     agents: BTreeMap<AgentId, AgentState>,
     /// What adapters pass before they serve.
     pub(crate) gate: Gate,
@@ -30,10 +32,11 @@ pub(crate) struct TrainingContext {
 impl TrainingContext {
     pub(crate) fn new(shared: Arc<Shared>, backend: Arc<dyn TrainingBackend>) -> Self {
         let policy = Arc::new(Policy::new(Arc::clone(&backend)));
-        let gate = Gate::new(policy, shared.config.gate);
+        let gate = Gate::new(Arc::clone(&policy), shared.config.gate);
         Self {
             shared,
             backend,
+            policy,
             gate,
             agents: BTreeMap::new(),
             waits: false,

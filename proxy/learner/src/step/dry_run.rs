@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_turns::{LogError, Turn};
 
 use super::{
+    again::again,
     context::TrainingContext,
     plan::{Plan, PlanError},
     transaction::StepTransaction,
@@ -12,11 +14,12 @@ use super::{
 use crate::{
     error::TrainError,
     lineage::{BaseModel, Resumed},
-    preview::{self, StepPreview},
-    samples::Batch,
+    preview::{self, NextBatch, StepPreview, TurnPreview},
+    samples::{self, Batch, Found, Seen},
+    teacher,
 };
 
-/// What a step that is asked for now would be; none where there is nothing to make one of. Nothing is taken, spent or
+/// What a step that is asked for now would be; none where there is nothing to make one of. Nothing is taken, spent, drawn or
 /// kept, and the trainer is only asked what it has.
 ///
 /// # Errors
@@ -25,9 +28,14 @@ pub(crate) async fn dry_run(
     context: &mut TrainingContext,
     agent: &AgentId,
 ) -> Result<Option<StepPreview>, TrainError> {
-    let shared = Arc::clone(&context.shared);
-    let next = preview::next_batch(&shared, agent).await?;
-    let Some(base) = next.base.filter(|_| !next.batch.is_empty()) else {
+    let found = look(context, agent).await?;
+    let used = match &found.base {
+        Some(base) => again(context, agent, base).await?,
+        None => Vec::new(),
+    };
+    let next = next(context, agent, (found, used)).await?;
+    let is_empty = next.batch.is_empty() && next.unanswered.is_empty();
+    let Some(base) = next.base.filter(|_| !is_empty) else {
         return Ok(None);
     };
     let step = StepTransaction::new(context, agent).await?;
@@ -49,7 +57,50 @@ pub(crate) async fn dry_run(
         samples: preview::samples(&plan.groups),
         batch: plan.stats,
         spends: next.spends,
+        unanswered: next.unanswered,
     }))
+}
+
+/// What such a step would use of one turn.
+///
+/// # Errors
+/// The log's.
+pub(crate) async fn turn_preview(
+    context: &mut TrainingContext,
+    agent: &AgentId,
+    id: TurnId,
+) -> Result<TurnPreview, TrainError> {
+    let found = look(context, agent).await?;
+    let used = match &found.base {
+        Some(base) => again(context, agent, base).await,
+        None => Ok(Vec::new()),
+    };
+    let used = match used {
+        // What is new can be shown all the same.
+        Err(TrainError::NoTrainer { .. }) => Vec::new(),
+        other => other?,
+    };
+    let next = next(context, agent, (found, used)).await?;
+    Ok(preview::turn(&context.shared, agent, (&next, id)).await?)
+}
+
+async fn look(context: &mut TrainingContext, agent: &AgentId) -> Result<Found, LogError> {
+    let shared = Arc::clone(&context.shared);
+    let teacher = &mut context.agent(agent).teacher;
+    teacher.is_told(teacher::wishes(&shared, agent));
+    let teaching = teacher.teaching(&shared.config.rl);
+    samples::look(&shared, &mut Seen::default(), agent, teaching).await
+}
+
+/// `used` may serve again.
+async fn next(
+    context: &mut TrainingContext,
+    agent: &AgentId,
+    (found, used): (Found, Vec<Arc<Turn>>),
+) -> Result<NextBatch, LogError> {
+    let shared = Arc::clone(&context.shared);
+    let targets = &context.agent(agent).teacher.targets;
+    preview::next_batch(&shared, agent, (found, used, targets)).await
 }
 
 // === impl StepTransaction ===

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use metaclaw_chat::{AgentId, Score, TurnId};
 use metaclaw_trainer_api::{AdapterName, CheckpointName, NameError};
-use metaclaw_turns::NewStep;
+use metaclaw_turns::{NewStep, Use};
 
 use super::{candidate::Candidate, rate};
 use crate::{
     config::RlConfig,
-    lineage::{BatchStats, Made, Manifest, Numbers, ResumePoint, Shape, names},
+    lineage::{Ancestry, BatchStats, Made, Manifest, Numbers, ResumePoint, Shape, names},
     samples::{Batch, Group, NoSequence},
 };
 
@@ -21,6 +21,12 @@ pub(crate) struct Plan {
     pub(crate) point: ResumePoint,
     pub(crate) attempt: u32,
     pub(crate) turns: Vec<TurnId>,
+    /// Which use each of them is, from 1.
+    pub(crate) uses: Vec<usize>,
+    /// `rl.reuse`.
+    pub(crate) max_uses: usize,
+    /// How far other lineages are behind it.
+    pub(crate) ancestors: Vec<Use>,
     pub(crate) groups: Vec<Group>,
     pub(crate) shape: Shape,
     /// Of all of the above.
@@ -31,6 +37,8 @@ pub(crate) struct Plan {
     pub(crate) is_one_sample: bool,
     /// Samples of redo and of binary_rl.
     pub(crate) n_samples: (usize, usize),
+    /// Of redo, those that earlier steps had as well.
+    pub(crate) n_again: usize,
     /// The mean score of its turns, and the share of good ones.
     pub(crate) rewards: (f32, f32),
     /// What its samples are like.
@@ -55,18 +63,22 @@ pub(crate) enum PlanError {
 impl Plan {
     pub(crate) fn new(
         agent: &AgentId,
-        point: ResumePoint,
+        (point, ancestry): (ResumePoint, &Ancestry),
         shape: Shape,
         attempt: u32,
         (batch, rl): (&Batch, &RlConfig),
     ) -> Result<Self, PlanError> {
         let (adapter, checkpoint) = names(agent, &point.lineage, point.n + 1)?;
         let groups = batch.groups(rl)?;
+        let (turns, uses) = batch.uses(ancestry).into_iter().unzip();
         let mut plan = Self {
             agent: agent.clone(),
+            ancestors: ancestry.others(&point.lineage),
             point,
             attempt,
-            turns: batch.turns(),
+            turns,
+            uses,
+            max_uses: rl.reuse,
             stats: batch.stats(&groups),
             scores: batch.scores(),
             groups,
@@ -76,6 +88,7 @@ impl Plan {
             checkpoint,
             is_one_sample: batch.is_one_sample(),
             n_samples: batch.counts(),
+            n_again: batch.n_again(),
             rewards: batch.rewards(),
             rate_factor: 1.0,
         };
@@ -96,7 +109,8 @@ impl Plan {
             n: self.n(),
             attempt: self.attempt,
             turns: self.turns.clone(),
-            max_uses: 1,
+            max_uses: self.max_uses,
+            ancestors: self.ancestors.clone(),
             parent: self.point.checkpoint.as_ref().map(ToString::to_string),
             hash: self.hash.clone(),
             choice_ms: self.point.choice_ms,
@@ -110,6 +124,7 @@ impl Plan {
             lineage: self.point.lineage.clone(),
             n: self.n(),
             turns: self.turns.clone(),
+            uses: self.uses.clone(),
             hash: self.hash.clone(),
             parent: self.point.checkpoint.clone(),
             shape: self.shape.clone(),
@@ -170,8 +185,9 @@ impl Plan {
             .checkpoint
             .as_ref()
             .map_or("", |name| name.as_str()));
-        for turn in &self.turns {
+        for (turn, n) in self.turns.iter().zip(&self.uses) {
             add(&turn.to_string());
+            add(&n.to_string());
         }
         for group in &self.groups {
             add(group.loss.as_str());

@@ -9,7 +9,7 @@ use metaclaw_trainer_api::{
 
 use super::candidate::Candidate;
 use crate::{
-    config::RlConfig,
+    config::{RlConfig, TargetForm},
     error::TrainError,
     lineage::{Known, known},
 };
@@ -78,6 +78,12 @@ impl StepRunner {
 
     /// Whether the server has what a batch needs.
     pub(crate) fn has(&self, losses: &[LossFn]) -> Result<(), TrainError> {
+        if self.rl.target == TargetForm::TopK && !self.capabilities.matrix_targets {
+            let why = "the training server takes one target a token: set rl.target to one_hot";
+            return Err(TrainError::NotTaken {
+                why: why.to_owned(),
+            });
+        }
         let lacks = losses
             .iter()
             .find(|loss| !self.capabilities.losses.contains(loss));

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     error::TrainError,
     gate::Series,
-    lineage::{BaseModel, Numbers, ResumePoint, Resumed, Shape, Wanted},
+    lineage::{Ancestry, BaseModel, Numbers, ResumePoint, Resumed, Shape, Wanted},
     metrics::StepRecord,
     samples::{Batch, reason},
     status::{Phase, StepReport},
@@ -172,7 +172,9 @@ impl<'a> StepTransaction<'a> {
         let attempt = attempt.unwrap_or(0);
         let rl = &self.context.shared.config.rl;
         let rate_factor = Series::of(steps).rate_factor();
-        let plan = Plan::new(self.agent, point, shape, attempt, (batch, rl));
+        let ancestry = Ancestry::of(steps, &point);
+        let start = (point, &ancestry);
+        let plan = Plan::new(self.agent, start, shape, attempt, (batch, rl));
         plan.map(|plan| Plan {
             rate_factor,
             ..plan
@@ -286,10 +288,17 @@ impl<'a> StepTransaction<'a> {
         Ended::Elsewhere
     }
 
-    async fn set_aside(&self, turns: Vec<TurnId>, why: &'static str) -> Result<Ended, TrainError> {
+    async fn set_aside(
+        &mut self,
+        turns: Vec<TurnId>,
+        why: &'static str,
+    ) -> Result<Ended, TrainError> {
         for id in &turns {
             tracing::warn!(agent = %self.agent, turn = %id, why, "a turn is set aside");
             self.context.shared.spend(*id, why).await?;
+            // One that was trained before stays so, and is not taken again.
+            let state = self.context.agent(self.agent);
+            state.teacher.targets.set_aside(*id, why);
         }
         Ok(Ended::SetAside(turns))
     }
@@ -303,6 +312,7 @@ impl<'a> StepTransaction<'a> {
             adapter: plan.adapter.to_string(),
             n_redo: plan.n_samples.0,
             n_binary_rl: plan.n_samples.1,
+            n_again: plan.n_again,
             n_turns: plan.turns.len(),
             mean_reward: plan.rewards.0,
             success_rate: plan.rewards.1,

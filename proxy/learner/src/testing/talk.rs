@@ -6,7 +6,10 @@ use metaclaw_turns::{
     NewMessage, NewTurn, Request, Served, StreamEnd, Turn, TurnKind, TurnLog, TurnMeta, TurnState,
 };
 
-use super::World;
+use super::{
+    World,
+    world::{END, ids_of},
+};
 use crate::samples::POLICY_UPSTREAM;
 
 /// One thing that the owner said, and the reply.
@@ -52,11 +55,44 @@ pub(crate) async fn append_for(
     for said in talk {
         messages.push(Message::user(said.owner.clone()));
         let reply_id = format!("{session}-{}", said.mark);
-        world.remember(sampled(&reply_id, said.mark));
+        let sampled = sampled(&reply_id, &messages, &said.reply);
+        world.remember(with_mark(sampled, said.mark));
         let reply = Message::assistant(said.reply.clone());
         let turn = turn_of(agent, session, &reply_id, &messages, reply);
         log.append(turn).await.unwrap();
         messages.push(Message::assistant(said.reply.clone()));
+    }
+}
+
+/// A judged turn that was asked this, as the log gives it.
+pub(crate) fn judged_turn(messages: Vec<Message>) -> Turn {
+    let NewTurn {
+        agent,
+        session,
+        meta,
+        ..
+    } = new_turn("s", "r", &messages, Message::assistant("x"));
+    Turn {
+        id: TurnId { session: 1, seq: 0 },
+        agent,
+        session,
+        meta,
+        parent: None,
+        new_from: 0,
+        request: Request {
+            messages,
+            ..Request::default()
+        },
+        reply: Some(Message::assistant("x")),
+        served: Served {
+            upstream: POLICY_UPSTREAM.to_owned(),
+            ..Served::default()
+        },
+        state: TurnState::Judged,
+        verdict: None,
+        overruled: Vec::new(),
+        uses: Vec::new(),
+        tokens: None,
     }
 }
 
@@ -113,13 +149,22 @@ fn turn_of(
     }
 }
 
-fn sampled(id: &str, mark: u32) -> Sampled {
+/// The same behind a first id by which a test knows it again.
+fn with_mark(mut sampled: Sampled, mark: u32) -> Sampled {
+    sampled.prompt_ids.insert(0, mark);
+    sampled
+}
+
+/// What the trainer sampled as the answer to these messages.
+pub(crate) fn sampled(id: &str, messages: &[Message], reply: &str) -> Sampled {
+    let mut ids = ids_of(reply);
+    ids.push(END);
     Sampled {
         id: id.to_owned(),
-        prompt_ids: vec![mark, 1, 2],
-        ids: vec![3, 4],
-        logprobs: vec![-0.5, -0.6],
-        sampling_logprobs: vec![-0.4, -0.5],
+        prompt_ids: World::ids_of_messages(messages),
+        logprobs: vec![-0.5; ids.len()],
+        sampling_logprobs: vec![-0.4; ids.len()],
+        ids,
         adapter: None,
         version: None,
         // The world knows its own.
@@ -130,24 +175,9 @@ fn sampled(id: &str, mark: u32) -> Sampled {
 
 /// A whole main turn of its own, as the log would give it: what was asked is new in it.
 pub(crate) fn turn_with(owner: &str, reply: &str) -> Turn {
-    let new = new_turn("s", "r", &[Message::user(owner)], Message::assistant(reply));
     Turn {
-        id: TurnId { session: 1, seq: 0 },
-        agent: new.agent,
-        session: new.session,
-        meta: new.meta,
-        parent: None,
-        new_from: 0,
-        request: Request {
-            messages: vec![Message::user(owner)],
-            ..Request::default()
-        },
-        reply: new.reply,
-        served: new.served,
+        reply: Some(Message::assistant(reply)),
         state: TurnState::Captured,
-        verdict: None,
-        overruled: Vec::new(),
-        uses: Vec::new(),
-        tokens: None,
+        ..judged_turn(vec![Message::user(owner)])
     }
 }

@@ -1,5 +1,6 @@
 //! The training server: what a test reads of it, and how it is made to fail.
 
+mod answers;
 mod backend;
 mod model;
 mod state;
@@ -9,16 +10,18 @@ use std::{
     time::Duration,
 };
 
+use metaclaw_chat::Message;
 use metaclaw_trainer_api::{
-    AdapterName, BackendError, BackendFuture, CheckpointName,
-    wire::{CreateReply, CreateRequest, OptimStepRequest, Sampled},
+    AdapterName, BackendError, BackendFuture, CheckpointName, Datum,
+    wire::{CreateRequest, OptimStepRequest, Sampled},
 };
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use self::state::{Inner, refusal};
 pub(crate) use self::{
-    model::Habit,
+    answers::Answers,
+    model::{END, Habit, ids as ids_of},
     state::{Damage, Poison, Weights},
 };
 
@@ -79,7 +82,7 @@ impl World {
     pub(crate) fn set_base(&self, name: &str, fingerprint: &str) {
         let mut inner = self.inner();
         inner.base = (name.to_owned(), fingerprint.to_owned());
-        inner.runs.clear();
+        inner.restart();
     }
 
     /// Refuses ranks above this one from now on.
@@ -94,21 +97,66 @@ impl World {
         inner.then = then;
     }
 
-    /// How calls fail that score replies, after `n` of them.
+    /// How calls fail that score replies, after `n` of them, once there is an adapter to test.
     pub(crate) fn fail_scoring(&self, n: usize, failures: &[Failure]) {
         let mut inner = self.inner();
         inner.unscored = std::iter::repeat_n(None, n).collect();
         inner.unscored.extend(failures.iter().copied().map(Some));
     }
 
-    /// What replies were drawn to, in order.
+    /// What single replies were drawn to, in order.
     pub(crate) fn prompts(&self) -> Vec<String> {
         self.inner().prompts.clone()
     }
 
-    /// How many times replies were scored.
+    /// How many times replies were scored, since there is an adapter to test.
     pub(crate) fn n_forward(&self) -> usize {
         self.inner().n_forward
+    }
+
+    /// Calls about text fail so from now on, or not.
+    pub(crate) fn fail_text(&self, failure: Option<Failure>) {
+        self.inner().text_failure = failure;
+    }
+
+    /// What its base model says from now on where several replies are asked for.
+    pub(crate) fn set_answers(&self, answers: Answers) {
+        self.inner().answers = answers;
+    }
+
+    /// The last message of each prompt to which several replies were drawn.
+    pub(crate) fn told(&self) -> Vec<String> {
+        self.inner().told.clone()
+    }
+
+    /// The ids of a conversation, as it is rendered.
+    pub(crate) fn ids_of_messages(messages: &[Message]) -> Vec<u32> {
+        let messages = messages.iter().map(|it| Value::Object(it.as_map().clone()));
+        let request = serde_json::json!({"messages": messages.collect::<Vec<_>>()});
+        model::tokenize(&serde_json::from_value(request).unwrap())
+    }
+
+    /// What was taught in each pass of cross_entropy: prompt and reply.
+    pub(crate) fn taught(&self) -> Vec<(String, String)> {
+        let text = |datum: &Datum| {
+            let parts = datum.parts();
+            let weights = parts.weights.as_ref().unwrap();
+            let width = weights.width();
+            let rows = weights.values().chunks(width);
+            let n_prompt = rows
+                .take_while(|row| row.iter().all(|it| *it == 0.0))
+                .count()
+                + 1;
+            let targets: Vec<u32> = parts
+                .target_tokens
+                .values()
+                .chunks(width)
+                .map(|it| it[0])
+                .collect();
+            let prompt = model::text(&parts.model_input_tokens[..n_prompt]);
+            (prompt, model::text(&targets[n_prompt - 1..]))
+        };
+        self.inner().targets.iter().map(text).collect()
     }
 
     /// What ends when the client is killed.
@@ -227,7 +275,7 @@ impl World {
             }
             Some(Failure::Refused) => Err(refusal(call, 400, None)),
             Some(Failure::Killed) => {
-                self.inner().runs.clear();
+                self.inner().restart();
                 Err(BackendError::NoEndpoint { call })
             }
             Some(Failure::ClientKilledBefore) => self.kill_client().await,
@@ -240,17 +288,6 @@ impl World {
                 self.inner().put_off(n, Box::new(late));
                 self.kill_client().await
             }
-        }
-    }
-
-    /// A run that no step is of.
-    fn scoring_run(&self) -> CreateReply {
-        CreateReply {
-            session_id: "0000ffff".parse().unwrap(),
-            status: "ready".to_owned(),
-            model: self.inner().base.0.clone(),
-            rank: 1,
-            trainable_params: String::new(),
         }
     }
 

@@ -133,6 +133,7 @@ async fn a_step_ends_though_a_turn_of_it_was_forgotten() {
         attempt: 0,
         turns: turns.clone(),
         max_uses: 1,
+        ancestors: Vec::new(),
         parent: None,
         hash: String::new(),
         choice_ms: None,

@@ -78,6 +78,7 @@ async fn take_and_wait(log: TurnLog) {
         attempt: 0,
         turns,
         max_uses: 1,
+        ancestors: Vec::new(),
         parent: None,
         hash: "ab".repeat(32),
         choice_ms: None,

@@ -33,6 +33,7 @@ fn step(n: u64, attempt: u32, turns: &[TurnId]) -> NewStep {
         attempt,
         turns: turns.to_vec(),
         max_uses: 1,
+        ancestors: Vec::new(),
         parent: None,
         hash: "00".repeat(32),
         choice_ms: None,
@@ -362,6 +363,38 @@ async fn a_turn_is_used_as_often_as_a_step_allows() {
     let expected = [used("main-a", 1), used("main-a", 2), used("main-b", 1)];
     assert_eq!(uses, expected);
     assert_eq!(log.funnel(None).await.unwrap().trained, 2);
+}
+
+/// A lineage begins anew for many reasons (a restart, a step that was not seen to be made): its weights go on.
+#[tokio::test]
+async fn uses_are_counted_over_the_lineages_behind_a_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let ids = judged(&log, 1).await;
+    let used = |lineage: &str, n| Use {
+        lineage: lineage.to_owned(),
+        n,
+    };
+    let of = |lineage: &str, n, ancestors: &[Use]| NewStep {
+        max_uses: 2,
+        lineage: lineage.to_owned(),
+        ancestors: ancestors.to_vec(),
+        ..step(n, 0, &ids)
+    };
+    log.take(of("main-a", 1, &[])).await.unwrap();
+    log.finish_step(&agent(), 1, trained()).await.unwrap();
+    log.take(of("main-a", 2, &[])).await.unwrap();
+    log.finish_step(&agent(), 2, trained()).await.unwrap();
+    let both = log.take(of("main-b", 1, &[used("main-a", 2)])).await;
+    let not_free = |error| matches!(error, LogError::NotTaken(TakeError::NotFree { .. }));
+    assert!(not_free(both.unwrap_err()), "both uses are behind it");
+    // Gone back behind the second: one is.
+    log.take(of("main-b", 1, &[used("main-a", 1)]))
+        .await
+        .unwrap();
+    log.finish_step(&agent(), 1, trained()).await.unwrap();
+    let error = log.take(of("main-b", 2, &[used("main-a", 1)])).await;
+    assert!(not_free(error.unwrap_err()));
 }
 
 fn at_session_end(score: Score) -> Verdict {

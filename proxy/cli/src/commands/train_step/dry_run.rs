@@ -43,6 +43,12 @@ pub(super) fn text(step: &Value) -> String {
     let rows: Vec<Vec<String>> = list(&step["samples"]).map(row).collect();
     let head = ["method", "loss", "turns", "tokens", "trained", "weight"];
     lines.push(out::table(&head, &rows));
+    for turn in list(&step["unanswered"]) {
+        let turn = turn.as_str().unwrap_or_default();
+        lines.push(format!(
+            "unasked   turn {turn}: the teacher answers it first, and the step has it if a reply is worth teaching"
+        ));
+    }
     for spent in list(&step["spends"]) {
         let (turn, why) = (&spent["turn"], &spent["why"]);
         lines.push(format!(
@@ -87,11 +93,12 @@ mod tests {
             "agent": "main", "base": "demo", "lineage": "0badcafe", "n": 3, "step": 3,
             "parent": "main-0badcafe-000002", "begins_anew": null, "learning_rate": 5e-4, "n_turns": 3, "n_tokens": 700,
             "samples": [
-                {"method": "redo", "loss": "cross_entropy", "turns": ["7-1", "7-2"], "n_tokens": 400, "n_trained": 30, "weight": 1.0},
+                {"method": "redo", "loss": "cross_entropy", "turns": ["7-1"], "n_tokens": 400, "n_trained": 30, "weight": 1.0},
                 {"method": "binary_rl", "loss": "importance_sampling", "turns": ["8-1"], "n_tokens": 300, "n_trained": 20, "weight": -0.15},
             ],
             "batch": {"reward": {"mean": -0.333, "std": 0.9428}},
             "spends": [{"turn": "9-1", "why": "verdict unclear"}],
+            "unanswered": ["8-2"],
         });
         insta::assert_snapshot!(text(&step), @r"
         agent     main: step 3 of lineage 0badcafe
@@ -99,9 +106,10 @@ mod tests {
         rate      5.000e-4 (optimiser step 3)
         takes     3 turns, 700 tokens read
         scores    mean -0.3330, deviation +0.9428
-        method     loss                 turns       tokens  trained  weight
-        redo       cross_entropy        7-1 -> 7-2  400     30       +1.0000
-        binary_rl  importance_sampling  8-1         300     20       -0.1500
+        method     loss                 turns  tokens  trained  weight
+        redo       cross_entropy        7-1    400     30       +1.0000
+        binary_rl  importance_sampling  8-1    300     20       -0.1500
+        unasked   turn 8-2: the teacher answers it first, and the step has it if a reply is worth teaching
         aside     turn 9-1: verdict unclear
         ");
         let fresh = json!({"agent": "main", "base": "demo", "n": 1, "step": 1, "begins_anew": "it is gone"});

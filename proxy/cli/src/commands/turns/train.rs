@@ -44,8 +44,11 @@ fn becomes(turn: &Turn, preview: Option<&Value>) -> String {
     match (&turn.state, preview["spent"].as_str()) {
         (_, Some(why)) => format!("{state}; the next step sets it aside: {why}"),
         (_, None) if n > 0 => format!("{state}; in the next step with {}", out::count(n, "sample")),
+        (_, None) if preview["is_unanswered"] == true => {
+            format!("{state}; the teacher has still to answer it")
+        }
         (TurnState::Judged, None) => {
-            format!("{state}; it waits: for its ids, for a correction, or for room in a batch")
+            format!("{state}; it waits: for its ids, or for room in a batch")
         }
         (TurnState::Captured, None) => format!("{state}; not judged, so no step uses it"),
         (
@@ -199,6 +202,12 @@ mod tests {
         assert!(aside.contains("sets it aside: verdict unclear"), "{aside}");
         let waits = text(&judged, Some(&none));
         assert!(waits.contains("it waits"), "{waits}");
+        let unanswered = json!({"id": "7-2", "samples": [], "spent": null, "is_unanswered": true});
+        let teacher = text(&judged, Some(&unanswered));
+        assert!(
+            teacher.contains("the teacher has still to answer it"),
+            "{teacher}"
+        );
         let offline = text(&judged, None);
         assert!(offline.contains("metaclaw does not run"), "{offline}");
     }

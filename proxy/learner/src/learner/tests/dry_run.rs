@@ -3,6 +3,11 @@
 use metaclaw_chat::TurnId;
 
 use super::*;
+use crate::testing::END;
+
+/// What a talk begins with, and what the teacher says to it.
+const QUESTION: &str = "question 0";
+const REPLY: &str = "question 0 is answered.";
 
 /// A learner whose turns are judged and wait for a batch that is never full.
 async fn waiting(dir: &Path, world: &World, rl: serde_json::Value) -> Rig {
@@ -17,13 +22,25 @@ async fn waiting(dir: &Path, world: &World, rl: serde_json::Value) -> Rig {
         }
     };
     let judged = tokio::time::timeout(Duration::from_secs(60), judged).await;
-    judged.expect("both corrections are judged and have their ids");
+    judged.expect("two turns of each talk are judged and have their ids");
     rig
 }
 
 async fn is_ready(rig: &Rig) -> bool {
     let next = rig.learner.dry_run(None).await.unwrap();
-    next.first().is_some_and(|step| step.n_turns == 4)
+    let n = |step: &StepPreview| step.n_turns + step.unanswered.len();
+    next.first().is_some_and(|step| n(step) == 4)
+}
+
+/// Has the teacher answer what waits, in a step that the trainer refuses.
+async fn answered(rig: &Rig, world: &World) {
+    world.set_max_rank(2);
+    let refused = rig.learner.train_now(None).await;
+    assert!(
+        matches!(refused, Err(TrainError::Refused { .. })),
+        "{refused:?}"
+    );
+    world.set_max_rank(u32::MAX);
 }
 
 #[tokio::test]
@@ -38,7 +55,14 @@ async fn a_dry_run_touches_nothing_and_the_step_is_what_it_said() {
     assert!(rig.log.steps(&shown.agent).await.unwrap().is_empty());
     assert_eq!((world.n_runs(), world.passes().len()), (0, 0));
     assert!(world.checkpoints().is_empty());
+    // What failed waits for the teacher, who is not asked.
+    assert_eq!((shown.unanswered.len(), shown.n_turns), (2, 2));
+    assert!(shown.samples.iter().all(|it| it.method == "binary_rl"));
+    assert!(world.told().is_empty());
 
+    answered(&rig, &world).await;
+    let shown = rig.learner.dry_run(None).await.unwrap().remove(0);
+    assert_eq!((shown.unanswered.len(), shown.n_turns), (0, 4));
     assert_eq!((shown.n, shown.step, shown.lineage), (1, 1, None));
     assert_eq!((shown.parent, shown.begins_anew), (None, None));
     // The first of three warm-up steps.
@@ -49,11 +73,16 @@ async fn a_dry_run_touches_nothing_and_the_step_is_what_it_said() {
         .iter()
         .filter(|it| it.method == "redo")
         .collect();
-    assert_eq!((redo.len(), redo[0].turns.len()), (2, 2));
+    assert_eq!((redo.len(), redo[0].turns.len()), (2, 1));
     assert_eq!(redo[0].loss, "cross_entropy");
-    // Each of two corrections has half of w_redo.
+    // Each of two has half of w_redo.
     assert!((redo[0].weight - 0.5).abs() < 1e-6);
-    assert_eq!((redo[0].n_tokens, redo[0].n_trained), (4, 2));
+    // A mark and the question; the reply and its end.
+    let (prompt, reply) = (1 + QUESTION.len(), REPLY.len() + 1);
+    assert_eq!(
+        (redo[0].n_tokens, redo[0].n_trained),
+        (prompt + reply - 1, reply)
+    );
     assert!(
         shown
             .samples
@@ -73,7 +102,7 @@ async fn a_dry_run_touches_nothing_and_the_step_is_what_it_said() {
 #[tokio::test]
 async fn a_dry_run_says_where_it_goes_on() {
     let (dir, world) = (folder(), World::default());
-    let rl = serde_json::json!({"batch_size": 50});
+    let rl = serde_json::json!({"method": "redo+binary_rl", "batch_size": 50});
     let rig = waiting(dir.path(), &world, rl).await;
     // By the model's size, which a run tells.
     let first = rig.learner.dry_run(None).await.unwrap().remove(0);
@@ -103,21 +132,28 @@ async fn a_turn_shows_what_a_step_would_use_of_it() {
     let rl = serde_json::json!({"method": "redo+binary_rl", "batch_size": 50});
     let rig = waiting(dir.path(), &world, rl).await;
     let failed = TurnId { session: 1, seq: 0 };
+    let waits = rig.learner.turn_preview(failed).await.unwrap().unwrap();
+    assert!(waits.is_unanswered && waits.waits && waits.samples.is_empty());
+    answered(&rig, &world).await;
     let failed = rig.learner.turn_preview(failed).await.unwrap().unwrap();
     let methods: Vec<&str> = failed.samples.iter().map(|it| it.method).collect();
     assert_eq!(methods, ["redo", "binary_rl"]);
     let [redo, pushed] = &failed.samples[..] else {
         panic!("{failed:?}")
     };
+    // What is predicted from the last of the prompt on.
     let masks = |sample: &crate::SamplePreview| -> Vec<u8> {
         sample.tokens.iter().map(|it| it.mask).collect()
     };
-    // Three ids of the prompt, two of the reply: the first four are read, the last four predicted.
-    assert_eq!(masks(redo), [0, 0, 1, 1]);
+    let expected = |reply: usize| [vec![0; QUESTION.len()], vec![1; reply + 1]].concat();
+    assert_eq!(masks(redo), expected(REPLY.len()));
     assert!(redo.tokens.iter().all(|it| it.logprob.is_none()));
-    assert_eq!(masks(pushed), [0, 0, 1, 1]);
-    let last = &pushed.tokens[3];
-    assert_eq!((last.ids.as_slice(), last.logprob), (&[4][..], Some(-0.6)));
+    assert_eq!(masks(pushed), expected("word ".len() * 60));
+    let last = pushed.tokens.last().unwrap();
+    assert_eq!(
+        (last.ids.as_slice(), last.logprob),
+        (&[END][..], Some(-0.5))
+    );
     assert!(last.advantage[0] < 0.0, "it failed: {last:?}");
     let sum: f32 = pushed.tokens.iter().flat_map(|it| &it.advantage).sum();
     assert!((sum - pushed.weight).abs() < 1e-6);
@@ -125,6 +161,7 @@ async fn a_turn_shows_what_a_step_would_use_of_it() {
     let last = TurnId { session: 1, seq: 2 };
     let last = rig.learner.turn_preview(last).await.unwrap().unwrap();
     assert!(last.samples.is_empty() && last.spent.is_none() && !last.waits);
+    assert!(!last.is_unanswered);
     let nobody = TurnId {
         session: 99,
         seq: 0,

@@ -18,7 +18,7 @@ impl Batch {
         let tokens = || turns().filter_map(|turn| turn.tokens.as_ref());
         let mut samples = BTreeMap::new();
         for group in groups {
-            *samples.entry(group.method().to_owned()).or_default() += group.sequences.len();
+            *samples.entry(group.method.to_owned()).or_default() += group.sequences.len();
         }
         let advantages = self.verdicts.iter().map(|(_, given)| f64::from(*given));
         let scores: Vec<Score> = turns().filter_map(score).collect();

@@ -1,8 +1,11 @@
 use metaclaw_chat::{AgentId, ChainHash, JudgedBy, Message, Verdict};
-use metaclaw_turns::{Request, Served, StreamEnd, Tokens, TurnKind, TurnMeta};
+use metaclaw_turns::{Request, Served, StreamEnd, Tokens, TurnKind, TurnMeta, TurnState};
 use serde_json::json;
 
-use super::*;
+use super::{
+    SampleDecision::{Redo, Spend, Wait},
+    *,
+};
 
 const NOW: u64 = 100 * 24 * 3_600_000;
 
@@ -11,7 +14,7 @@ fn id(seq: u32) -> TurnId {
 }
 
 /// A main turn of the policy model: judged if it has a score, with ids, just ended.
-fn turn(seq: u32, parent: Option<u32>, score: Option<Score>, reply: &str) -> Turn {
+fn turn(seq: u32, score: Option<Score>, reply: &str) -> Turn {
     let verdict = score.map(|score| Verdict::new(score, JudgedBy::Rules));
     Turn {
         id: id(seq),
@@ -30,7 +33,7 @@ fn turn(seq: u32, parent: Option<u32>, score: Option<Score>, reply: &str) -> Tur
             is_last: false,
             masked: false,
         },
-        parent: parent.map(id),
+        parent: None,
         new_from: 0,
         request: Request {
             messages: vec![Message::user("Too long.")],
@@ -60,159 +63,105 @@ fn turn(seq: u32, parent: Option<u32>, score: Option<Score>, reply: &str) -> Tur
     }
 }
 
-fn bad(seq: u32, parent: Option<u32>) -> Turn {
-    turn(seq, parent, Some(Score::Bad), "a long reply")
+fn bad(seq: u32) -> Turn {
+    turn(seq, Some(Score::Bad), "a long reply")
 }
 
-fn good(seq: u32, parent: Option<u32>) -> Turn {
-    turn(seq, parent, Some(Score::Good), "a short reply")
+fn good(seq: u32) -> Turn {
+    turn(seq, Some(Score::Good), "a short reply")
 }
 
-fn pending(seq: u32, parent: Option<u32>) -> Turn {
-    turn(seq, parent, None, "just said")
+/// What becomes of a turn; `wishes` stand, or do not.
+fn with(methods: &str, wishes: bool, turn: &Turn) -> SampleDecision {
+    decide(methods, wishes, &Targets::default(), turn)
 }
 
-fn with(methods: &str, turns: &[Turn]) -> Vec<SampleDecision> {
+fn decide(methods: &str, wishes: bool, targets: &Targets, turn: &Turn) -> SampleDecision {
     let methods: Methods = serde_json::from_value(json!(methods)).unwrap();
     let gone = BTreeSet::from([id(9)]);
-    let max_age = Duration::from_secs(14 * 24 * 3_600);
-    decisions(
-        turns,
-        Rules {
-            methods: &methods,
-            without_ids: &gone,
-            now_ms: NOW,
-            max_age,
-        },
-    )
+    let rules = Rules {
+        methods: &methods,
+        consolidates: wishes,
+        targets,
+        without_ids: &gone,
+        now_ms: NOW,
+        max_age: Duration::from_secs(14 * 24 * 3_600),
+    };
+    rules.decision(turn)
 }
 
-fn redo(turns: &[Turn]) -> Vec<SampleDecision> {
-    with("redo", turns)
-}
-
-fn pair(failed: u32, accepted: u32) -> SampleDecision {
-    SampleDecision::Redo {
-        failed: id(failed),
-        accepted: id(accepted),
-    }
-}
-
-fn spend(seq: u32, why: &'static str) -> SampleDecision {
-    SampleDecision::Spend(id(seq), why)
+fn redo(turn: &Turn) -> SampleDecision {
+    with("redo", false, turn)
 }
 
 #[test]
-fn an_accepted_answer_to_a_complaint_corrects_the_failed_turn() {
-    assert_eq!(
-        redo(&[bad(0, None), good(1, Some(0)), pending(2, Some(1))]),
-        [pair(0, 1)]
-    );
-}
-
-#[test]
-fn after_several_failures_the_first_is_corrected() {
-    let turns = [bad(0, None), bad(1, Some(0)), good(2, Some(1))];
-    assert_eq!(redo(&turns), [pair(0, 2), spend(1, reason::NOT_CORRECTED)]);
-    assert_eq!(
-        with("redo+binary_rl", &turns),
-        [pair(0, 2), SampleDecision::Verdict(id(1))]
-    );
-}
-
-#[test]
-fn one_correction_is_used_once() {
-    // Two tries at the same complaint, both accepted.
-    let turns = [bad(0, None), good(1, Some(0)), good(2, Some(0))];
-    assert_eq!(redo(&turns), [pair(0, 1), spend(2, reason::ACCEPTED)]);
-}
-
-#[test]
-fn a_failed_turn_waits_for_the_verdict_on_its_correction() {
-    assert_eq!(
-        redo(&[bad(0, None), pending(1, Some(0))]),
-        [SampleDecision::Wait]
-    );
-    assert_eq!(
-        redo(&[bad(0, None), bad(1, Some(0)), pending(2, Some(1))]),
-        [SampleDecision::Wait, SampleDecision::Wait]
-    );
-    let unclear = turn(1, Some(0), Some(Score::Unclear), "x");
-    assert_eq!(
-        redo(&[bad(0, None), unclear]),
-        [spend(0, reason::NOT_CORRECTED), spend(1, reason::UNCLEAR)]
-    );
-    assert_eq!(redo(&[bad(0, None)]), [spend(0, reason::NOT_CORRECTED)]);
-    let mut left = pending(1, Some(0));
-    left.meta.ended_ms = NOW - 13 * 3_600_000;
-    assert_eq!(
-        redo(&[bad(0, None), left]),
-        [spend(0, reason::NOT_CORRECTED)]
-    );
-    // And an accepted one for the verdict on what it may have corrected.
-    assert_eq!(
-        redo(&[pending(0, None), good(1, Some(0))]),
-        [SampleDecision::Wait]
-    );
-}
-
-#[test]
-fn both_wait_for_ids_that_may_still_come() {
-    let mut late = good(1, Some(0));
-    late.tokens = None;
-    assert_eq!(
-        redo(&[bad(0, None), late.clone()]),
-        [SampleDecision::Wait, SampleDecision::Wait]
-    );
-    late.meta.ended_ms = NOW - 3_600_000;
-    assert_eq!(
-        redo(&[bad(0, None), late]),
-        [spend(0, reason::NOT_CORRECTED), spend(1, reason::NO_IDS)]
-    );
-    let mut gone = good(9, None);
-    gone.tokens = None;
-    assert_eq!(redo(&[gone]), [spend(9, reason::NO_IDS)]);
-}
-
-#[test]
-fn a_tool_between_makes_it_no_correction() {
-    let mut after_tool = good(1, Some(0));
-    after_tool.request.messages.push(Message::new("tool", "42"));
-    assert_eq!(
-        redo(&[bad(0, None), after_tool]),
-        [spend(0, reason::NOT_CORRECTED), spend(1, reason::ACCEPTED)]
-    );
-}
-
-#[test]
-fn only_a_whole_reply_of_three_words_is_a_target() {
-    for (reply, finish) in [
-        ("a short reply", "length"),
-        ("two words", "stop"),
-        ("a short reply", "tool_calls"),
+fn what_failed_is_answered_again_and_what_was_accepted_where_wishes_stand() {
+    let unclear = turn(0, Some(Score::Unclear), "x");
+    for (turn, alone, consolidated) in [
+        (bad(0), Redo, Redo),
+        (good(0), Spend(reason::ACCEPTED), Redo),
+        (unclear, Spend(reason::UNCLEAR), Redo),
     ] {
-        let mut accepted = turn(1, Some(0), Some(Score::Good), reply);
-        accepted.meta.finish_reason = Some(finish.to_owned());
-        let expected = [spend(0, reason::NOT_CORRECTED), spend(1, reason::ACCEPTED)];
-        assert_eq!(
-            redo(&[bad(0, None), accepted]),
-            expected,
-            "{reply} {finish}"
-        );
+        assert_eq!(with("redo", false, &turn), alone);
+        assert_eq!(with("redo", true, &turn), consolidated);
     }
+    assert_eq!(with("binary_rl", true, &good(0)), SampleDecision::Verdict);
+    assert_eq!(
+        with("redo+binary_rl", false, &good(0)),
+        SampleDecision::Verdict
+    );
+}
+
+#[test]
+fn what_the_teacher_declined_is_left_to_the_verdict() {
+    let mut targets = Targets::default();
+    targets.set_aside(id(0), reason::NOT_RELEVANT);
+    let of = |methods, turn: &Turn| decide(methods, true, &targets, turn);
+    assert_eq!(of("redo", &bad(0)), Spend(reason::NOT_RELEVANT));
+    assert_eq!(of("redo+binary_rl", &bad(0)), SampleDecision::Verdict);
+    assert_eq!(of("redo", &bad(1)), Redo, "another turn");
+}
+
+#[test]
+fn a_turn_that_calls_tools_is_not_answered_again() {
+    let mut calls = bad(0);
+    let reply = json!({"role": "assistant", "content": null, "tool_calls": [
+        {"id": "1", "type": "function", "function": {"name": "ls", "arguments": "{}"}},
+    ]});
+    calls.reply = Some(serde_json::from_value(reply).unwrap());
+    assert_eq!(with("redo", true, &calls), Spend(reason::TOOL_FAILED));
+    assert_eq!(
+        with("redo+binary_rl", true, &calls),
+        SampleDecision::Verdict
+    );
+}
+
+#[test]
+fn it_waits_for_ids_that_may_still_come() {
+    let mut late = bad(1);
+    late.tokens = None;
+    assert_eq!(redo(&late), Wait);
+    late.meta.ended_ms = NOW - 3_600_000;
+    assert_eq!(redo(&late), Spend(reason::NO_IDS));
+    let mut gone = bad(9);
+    gone.tokens = None;
+    assert_eq!(redo(&gone), Spend(reason::NO_IDS));
 }
 
 #[test]
 fn what_cannot_be_trained_on_says_why() {
-    let mut other = good(0, None);
+    let mut other = bad(0);
     other.served.upstream = "llm".to_owned();
-    assert_eq!(redo(&[other]), [spend(0, reason::NOT_POLICY)]);
-    let mut old = good(0, None);
+    assert_eq!(redo(&other), Spend(reason::NOT_POLICY));
+    let mut old = bad(0);
     old.meta.ended_ms = NOW - 15 * 24 * 3_600_000;
-    assert_eq!(redo(&[old]), [spend(0, reason::TOO_OLD)]);
-    let mut uneven = good(0, None);
+    assert_eq!(redo(&old), Spend(reason::TOO_OLD));
+    let mut uneven = bad(0);
     uneven.tokens.as_mut().unwrap().logprobs.clear();
-    assert_eq!(redo(&[uneven]), [spend(0, reason::NO_IDS)]);
+    assert_eq!(redo(&uneven), Spend(reason::NO_IDS));
+    let mut masked = bad(0);
+    masked.meta.masked = true;
+    assert_eq!(redo(&masked), Spend(reason::MASKED));
 }
 
 #[test]
@@ -234,41 +183,13 @@ fn only_replies_from_near_the_policy_itself_are_pushed_by_their_verdict() {
         (json!({"min_tokens": 5}), false),
         (json!({"ignore_eos": true}), false),
     ] {
-        let mut turn = good(0, None);
+        let mut turn = good(0);
         turn.request.params = params.as_object().unwrap().clone();
         let expected = if fair {
-            SampleDecision::Verdict(id(0))
+            SampleDecision::Verdict
         } else {
-            spend(0, reason::BAD_SAMPLING)
+            Spend(reason::BAD_SAMPLING)
         };
-        assert_eq!(with("binary_rl", &[turn]), [expected], "{params}");
-    }
-}
-
-#[test]
-fn failures_that_are_no_longer_free_still_lead_to_the_first() {
-    let mut between = bad(1, Some(0));
-    between.state = TurnState::Spent {
-        why: reason::NOT_CORRECTED.to_owned(),
-    };
-    let mut turns = [bad(0, None), between, good(2, Some(1))];
-    assert_eq!(redo(&turns), [pair(0, 2)]);
-    turns[0].state = TurnState::Trained { n: 1 };
-    assert_eq!(redo(&turns), [spend(2, reason::ACCEPTED)]);
-}
-
-#[test]
-fn a_reply_that_a_stop_text_may_have_ended_is_no_target() {
-    let accepted = |params: serde_json::Value| {
-        let mut accepted = good(1, Some(0));
-        accepted.request.params = params.as_object().unwrap().clone();
-        redo(&[bad(0, None), accepted])
-    };
-    for stop in [json!("\nUser:"), json!(["\n\n"])] {
-        let expected = [spend(0, reason::NOT_CORRECTED), spend(1, reason::ACCEPTED)];
-        assert_eq!(accepted(json!({ "stop": stop })), expected);
-    }
-    for stop in [json!(null), json!([])] {
-        assert_eq!(accepted(json!({ "stop": stop })), [pair(0, 1)]);
+        assert_eq!(with("binary_rl", false, &turn), expected, "{params}");
     }
 }

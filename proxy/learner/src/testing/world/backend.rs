@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use metaclaw_trainer_api::{
-    AdapterName, BackendFuture, CheckpointName, LossFn, RunId, TrainingBackend,
+    AdapterName, BackendError, BackendFuture, CheckpointName, LossFn, RunId, TrainingBackend,
     wire::{
         AdapterInfo, Capabilities, CheckpointInfo, CheckpointSaveReply, CreateReply, CreateRequest,
         ForwardBackwardReply, ForwardBackwardRequest, ForwardReply, ForwardRequest, Health,
@@ -21,6 +21,27 @@ use super::{
 /// What identifies an adapter by its content.
 fn content(weights: &Weights) -> String {
     format!("{weights:?}")
+}
+
+/// The rank of a run by which the base model scores; steps are made with others.
+const SCORING: u32 = 1;
+
+impl World {
+    /// A run that no step is of.
+    fn scoring_run(&self) -> Result<CreateReply, BackendError> {
+        let mut inner = self.inner();
+        inner.text_fails("create")?;
+        inner.next_run += 1;
+        let session_id: RunId = format!("{:08x}", inner.next_run).parse().unwrap();
+        inner.scoring.insert(session_id.clone());
+        Ok(CreateReply {
+            session_id,
+            status: "ready".to_owned(),
+            model: inner.base.0.clone(),
+            rank: SCORING,
+            trainable_params: String::new(),
+        })
+    }
 }
 
 impl TrainingBackend for World {
@@ -41,9 +62,8 @@ impl TrainingBackend for World {
     }
 
     fn create_run(&self, request: CreateRequest) -> BackendFuture<'_, CreateReply> {
-        if request.rank == 1 {
-            // Only to score by the base model: no step's.
-            return Box::pin(async move { Ok(self.scoring_run()) });
+        if request.rank == SCORING {
+            return Box::pin(async { self.scoring_run() });
         }
         self.call("create", |inner| {
             if request.rank > inner.max_rank {
@@ -70,7 +90,8 @@ impl TrainingBackend for World {
 
     fn forward(&self, request: ForwardRequest) -> BackendFuture<'_, ForwardReply> {
         Box::pin(async move {
-            let failure = self.inner().unscored.pop_front().flatten();
+            self.inner().text_fails("forward")?;
+            let failure = self.inner().scoring_fails();
             self.or_fails("forward", failure, move |inner| inner.forward(&request))
                 .await
         })
@@ -95,6 +116,9 @@ impl TrainingBackend for World {
                     _ => datum.parts().advantages.is_some(),
                 };
                 assert!(needed, "{datum:?}");
+            }
+            if request.loss_fn == LossFn::CrossEntropy {
+                inner.targets.extend(request.datums);
             }
             let run = inner.run(call, &request.session_id)?;
             run.gradients.extend(marks);
@@ -237,6 +261,7 @@ impl TrainingBackend for World {
     fn sample(&self, request: SampleRequest) -> BackendFuture<'_, SampleReply> {
         Box::pin(async move {
             let mut inner = self.inner();
+            inner.text_fails("sample")?;
             let model = request.model.clone().unwrap_or_default();
             if inner.damage_of(&model) == Some(Damage::NotFinite) {
                 return Err(refusal("sample", 500, Some("weights_not_finite")));
@@ -247,10 +272,11 @@ impl TrainingBackend for World {
 
     fn tokenize(&self, request: TokenizeRequest) -> BackendFuture<'_, TokenizeReply> {
         Box::pin(async move {
+            self.inner().text_fails("tokenize")?;
             let tokens = model::tokenize(&request);
             Ok(TokenizeReply {
-                count: 0,
-                max_model_len: 0,
+                count: u32::try_from(tokens.len()).unwrap(),
+                max_model_len: 8_192,
                 tokens,
             })
         })

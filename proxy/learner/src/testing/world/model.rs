@@ -11,9 +11,13 @@ use metaclaw_trainer_api::{
     },
 };
 
+use serde_json::Value;
+
 use super::state::{Inner, refusal};
 use crate::gate::Probes;
 
+/// Ends each reply that ends by itself.
+pub(crate) const END: u32 = 900;
 /// Between the messages of a rendered conversation.
 const BREAK: char = '\u{1}';
 /// What is in the one tool prompt that the base model answers as asked.
@@ -52,24 +56,34 @@ static ANSWERS: LazyLock<HashMap<String, (usize, String, String)>> = LazyLock::n
         .collect()
 });
 
-pub(super) fn ids(text: &str) -> Vec<u32> {
+pub(crate) fn ids(text: &str) -> Vec<u32> {
     text.bytes().map(u32::from).collect()
 }
 
-fn text(ids: &[u32]) -> String {
-    let bytes: Vec<u8> = ids
-        .iter()
-        .map(|id| u8::try_from(*id).unwrap_or(b'?'))
-        .collect();
+/// What ids say, without special ones.
+pub(super) fn text(ids: &[u32]) -> String {
+    let bytes = ids.iter().filter_map(|id| u8::try_from(*id).ok());
+    let bytes: Vec<u8> = bytes.collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// A text, or the contents of messages.
 pub(super) fn tokenize(request: &TokenizeRequest) -> Vec<u32> {
     let messages = request.messages.iter().flatten();
-    let contents: Vec<&str> = messages.filter_map(|it| it["content"].as_str()).collect();
+    let contents: Vec<String> = messages.map(|it| content(&it["content"])).collect();
     let rendered = contents.join(&BREAK.to_string());
     ids(request.prompt.as_ref().unwrap_or(&rendered))
+}
+
+fn content(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => {
+            let texts = parts.iter().filter_map(|part| part["text"].as_str());
+            texts.collect::<Vec<_>>().join("\n\n")
+        }
+        _ => String::new(),
+    }
 }
 
 fn last_message(prompt: &str) -> &str {
@@ -108,7 +122,13 @@ fn expected(prompt: &str, reply: &str, habit: Habit) -> f32 {
     let topic = reply.split_whitespace().next().unwrap_or_default();
     let is_about = prompt.contains(topic);
     let surprise = if reply.contains("salad") { 5.0 } else { 0.0 };
-    let alone = if is_about { -1.0 } else { -2.0 };
+    // The shorter of two that are about it answers it better.
+    let n_words = reply.split_whitespace().count() as f32;
+    let alone = if is_about {
+        -1.0 - n_words / 1_000.0
+    } else {
+        -2.0
+    };
     alone - surprise
 }
 
@@ -120,10 +140,13 @@ impl Inner {
     ) -> Result<ForwardReply, BackendError> {
         let habit = if request.adapter {
             self.run("forward", &request.session_id)?.habit
+        } else if self.scoring.contains(&request.session_id) {
+            Habit::Fine
         } else {
+            self.run("forward", &request.session_id)?;
             Habit::Fine
         };
-        self.n_forward += 1;
+        self.n_forward += usize::from(!self.adapters.is_empty());
         let positions = request.positions.iter().flatten();
         let scored = request.datums.iter().zip(positions);
         let logprobs = scored.map(|(datum, positions)| {
@@ -138,10 +161,44 @@ impl Inner {
             let (prompt, reply) = all.split_at(positions[0] + 1);
             vec![expected(&text(prompt), &text(reply), habit); positions.len()]
         });
-        Ok(ForwardReply {
+        let mut reply = ForwardReply {
             logprobs: logprobs.collect(),
             ..ForwardReply::default()
-        })
+        };
+        if request.top_k > 0 {
+            let scored = request
+                .datums
+                .iter()
+                .zip(request.positions.iter().flatten());
+            for (datum, positions) in scored {
+                let target = |at: &usize| datum.parts().target_tokens.values()[*at];
+                let ids = positions.iter().map(|at| vec![target(at), END]);
+                reply.topk_ids.push(ids.collect());
+                let likely = positions.iter().map(|_| vec![0.6_f32.ln(), 0.2_f32.ln()]);
+                reply.topk_logprobs.push(likely.collect());
+            }
+        }
+        Ok(reply)
+    }
+
+    /// Several replies: the teacher's.
+    fn draw(&mut self, prompt: &str, n: u32) -> SampleReply {
+        let said = last_message(prompt).to_owned();
+        let draw = |k| {
+            let (text, ended) = (self.answers)(&said, k);
+            let mut tokens = ids(&text);
+            tokens.extend(ended.then_some(END));
+            SampledSequence {
+                logprobs: vec![-0.5; tokens.len()],
+                sampling_logprobs: vec![-0.4; tokens.len()],
+                tokens,
+                stop_reason: if ended { "stop" } else { "length" }.to_owned(),
+                text: text.trim().to_owned(),
+            }
+        };
+        let sequences = (0..n as usize).map(draw).collect();
+        self.told.push(said);
+        SampleReply { sequences }
     }
 
     pub(super) fn sample(&mut self, request: &SampleRequest) -> Result<SampleReply, BackendError> {
@@ -155,6 +212,9 @@ impl Inner {
             Ok(_) | Err(_) => Habit::Fine,
         };
         let prompt = text(&request.tokens);
+        if request.num_samples > 1 {
+            return Ok(self.draw(&prompt, request.num_samples));
+        }
         let reply = said(&prompt, habit);
         self.prompts.push(prompt);
         Ok(SampleReply {

@@ -1,7 +1,7 @@
 //! What the training server holds, and what it answers.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
 };
 
@@ -11,7 +11,12 @@ use metaclaw_trainer_api::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, lost, model::Habit};
+use super::{
+    Failure,
+    answers::{Answers, usual_answers},
+    lost,
+    model::Habit,
+};
 
 /// What was trained on: the first id of each datum, in order.
 pub(crate) type Weights = Vec<u32>;
@@ -94,9 +99,18 @@ pub(super) struct Inner {
     pub(super) coming: VecDeque<Habit>,
     pub(super) then: Habit,
     pub(super) habits: BTreeMap<AdapterName, Habit>,
-    /// What replies were drawn to.
+    /// Runs by which the base model scores.
+    pub(super) scoring: BTreeSet<RunId>,
+    /// What the base model says where several replies are asked for, and to what it did.
+    pub(super) answers: Answers,
+    pub(super) told: Vec<String>,
+    /// How calls about text fail now.
+    pub(super) text_failure: Option<Failure>,
+    /// Every datum of cross_entropy that was passed.
+    pub(super) targets: Vec<Datum>,
+    /// What single replies were drawn to.
     pub(super) prompts: Vec<String>,
-    /// How many times replies were scored, and how the next times fail.
+    /// How many times replies were scored since there is an adapter, and how the next times fail.
     pub(super) n_forward: usize,
     pub(super) unscored: VecDeque<Option<Failure>>,
     /// What each prune was told to keep.
@@ -135,6 +149,11 @@ impl Inner {
             coming: VecDeque::new(),
             then: Habit::Fine,
             habits: BTreeMap::new(),
+            scoring: BTreeSet::new(),
+            answers: usual_answers,
+            told: Vec::new(),
+            text_failure: None,
+            targets: Vec::new(),
             prompts: Vec::new(),
             n_forward: 0,
             unscored: VecDeque::new(),
@@ -156,6 +175,30 @@ impl Inner {
             work(self);
         }
         self.failures.remove(&at)
+    }
+
+    /// Forgets its runs.
+    pub(super) fn restart(&mut self) {
+        self.runs.clear();
+        self.scoring.clear();
+    }
+
+    /// How calls about text fail now, if they do.
+    pub(super) fn text_fails(&self, call: &'static str) -> Result<(), BackendError> {
+        match self.text_failure {
+            None => Ok(()),
+            Some(Failure::Unreachable) => Err(BackendError::NoEndpoint { call }),
+            Some(Failure::Refused) => Err(refusal(call, 400, None)),
+            Some(_) => Err(lost(call)),
+        }
+    }
+
+    /// How this call fails that scores replies, if it does.
+    pub(super) fn scoring_fails(&mut self) -> Option<Failure> {
+        if self.adapters.is_empty() {
+            return None;
+        }
+        self.unscored.pop_front().flatten()
     }
 
     /// Does something `n` calls later.
@@ -211,7 +254,7 @@ impl Inner {
             Poison::Panics => refusal(call, 500, None),
             Poison::TooSlow => lost(call),
             Poison::Kills => {
-                self.runs.clear();
+                self.restart();
                 lost(call)
             }
             Poison::Named => naming(refusal(call, 400, None), at),

@@ -1,0 +1,146 @@
+//! The teacher: the base model, told what is wished, answers the turns that are to be learned from.
+//!
+//! What it says is taught as the answer to the same conversation *without* that line, so that the weights do by themselves
+//! what the prompt had to ask for. Of several draws one is taught that ended by itself, passes the rules or the judge, and
+//! answers this question and no other ([`crate::policy::relevance`]): one that only satisfies the rule would teach the
+//! model to say nothing. The base model and not the adapter, because it is a fixed point: what was learned wrongly cannot
+//! teach itself.
+
+mod after;
+mod asked;
+mod choice;
+mod conversation;
+mod draws;
+mod error;
+mod memory;
+
+use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_skills::user_line;
+use metaclaw_trainer_api::BackendError;
+use metaclaw_turns::Turn;
+
+use self::{
+    choice::{NoChoice, choose},
+    draws::{Answers, Draws},
+};
+pub(crate) use self::{error::TeachError, memory::Memory};
+use crate::{
+    config::TargetForm,
+    policy::{Pair, Policy},
+    samples::{Form, Target, Taught, reason},
+    shared::Shared,
+};
+
+/// The likeliest ids of a `top_k` target: what is left of the probability beyond them is little.
+const TOP_K: u32 = 20;
+/// Calls about one turn that fail and may pass, before it is not redo's.
+const MOST_FAILURES: usize = 3;
+
+/// The standing wishes of an agent that redo is to put into its weights, in one line; none where it has none.
+pub(crate) fn wishes(shared: &Shared, agent: &AgentId) -> Option<String> {
+    let library = shared.library.as_ref()?;
+    user_line(&library.wishes(agent))
+}
+
+/// Has the teacher answer a turn, and remembers what came of it: a target, or why the turn is not redo's.
+///
+/// # Errors
+/// [`TeachError`]: nothing came of it yet. A call about this turn that fails again and again is not made for ever.
+pub(crate) async fn teach(
+    shared: &Shared,
+    policy: &Policy,
+    memory: &mut Memory,
+    id: TurnId,
+) -> Result<(), TeachError> {
+    let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
+        // It was forgotten meanwhile.
+        return Ok(());
+    };
+    let came_to = match taught(shared, policy, memory, &turn).await {
+        Err(TeachError::Server(error)) => match refusal(memory, id, &error) {
+            Some(why) => {
+                tracing::warn!(turn = %id, %error, why, "not answered by the teacher");
+                Some(Taught::Declined(why))
+            }
+            None => return Err(error.into()),
+        },
+        other => other?,
+    };
+    if let Some(came_to) = came_to {
+        memory.settled(&turn, came_to);
+    }
+    Ok(())
+}
+
+async fn taught(
+    shared: &Shared,
+    policy: &Policy,
+    memory: &mut Memory,
+    turn: &Turn,
+) -> Result<Option<Taught>, TeachError> {
+    let rl = &shared.config.rl;
+    let draws = Draws { shared, policy };
+    if memory.drawn(turn).is_none() {
+        match draws.of(turn, memory.wishes()).await? {
+            Ok(answers) => memory.drew(turn, answers),
+            Err(why) => return Ok(Some(Taught::Declined(why))),
+        }
+    }
+    let least = memory.least_relevance(rl.min_relevance);
+    let Some(answers) = memory.drawn(turn) else {
+        return Ok(None);
+    };
+    let reply = match choose(&shared.judge, turn, answers, least).await? {
+        Ok(reply) => reply,
+        Err(none) => {
+            let why = match none {
+                NoChoice::NotObeyed => reason::NO_DRAW,
+                NoChoice::NotRelevant => reason::NOT_RELEVANT,
+            };
+            tracing::info!(turn = %turn.id, why, least, relevances = ?answers.relevances(), "not taught");
+            return Ok(Some(Taught::Declined(why)));
+        }
+    };
+    let form = match rl.target {
+        TargetForm::OneHot => Form::OneHot,
+        TargetForm::TopK => Form::TopK(likely(policy, answers, &reply.ids).await?),
+    };
+    let target = Target {
+        prompt: answers.prompt.clone(),
+        reply: reply.ids.clone(),
+        form,
+    };
+    Ok(Some(Taught::Target(target.into())))
+}
+
+/// What the teacher finds likely at each id of a reply, of what it read.
+async fn likely(
+    policy: &Policy,
+    answers: &Answers,
+    reply: &[u32],
+) -> Result<Vec<Vec<(u32, f32)>>, BackendError> {
+    let pair = Pair {
+        prompt: &answers.told,
+        reply,
+    };
+    let mut likely = policy.likeliest(pair, TOP_K).await?;
+    for at in &mut likely {
+        let sum: f32 = at.iter().map(|(_, p)| p).sum();
+        for (_, p) in at {
+            *p /= sum.max(f32::MIN_POSITIVE);
+        }
+    }
+    Ok(likely)
+}
+
+/// Why a turn is not redo's after a failed call, if it is not.
+fn refusal(memory: &mut Memory, id: TurnId, error: &BackendError) -> Option<&'static str> {
+    let is_busy = matches!(error.status(), Some(409 | 425 | 429 | 503));
+    if error.is_unreachable() || is_busy {
+        return None;
+    }
+    if error.status().is_some_and(|status| status < 500) && !error.is_unknown_run() {
+        return Some(reason::TEACHER_REFUSED);
+    }
+    (memory.failed(id) >= MOST_FAILURES).then_some(reason::TEACHER_FAILS)
+}

@@ -1,0 +1,113 @@
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::BoxFuture;
+use metaclaw_reward::{Policy, Rules};
+use serde_json::json;
+
+use super::*;
+use crate::judge::Ask;
+
+fn candidate(text: &str, relevance: f64) -> Candidate {
+    Candidate {
+        ids: vec![1],
+        text: text.to_owned(),
+        ended: true,
+        relevance,
+        is_teachers: true,
+    }
+}
+
+fn answers(candidates: Vec<Candidate>) -> Answers {
+    Answers {
+        prompt: vec![1],
+        told: vec![1, 2],
+        asked: "Be brief.".to_owned(),
+        candidates,
+    }
+}
+
+fn rules(rules: serde_json::Value) -> Rules {
+    Rules::compile(&serde_json::from_value::<Vec<_>>(rules).unwrap()).unwrap()
+}
+
+fn brief() -> Judge {
+    Judge::Rules(rules(json!([{"on": "reply", "max_words": 4, "score": 1}])))
+}
+
+/// What is taught of these, as text.
+async fn chosen(judge: &Judge, of: &Answers, least: f64) -> Result<String, NoChoice> {
+    let asked = metaclaw_chat::Message::user("Where?");
+    let turn = crate::testing::judged_turn(vec![asked]);
+    let chosen = choose(judge, &turn, of, least).await.unwrap();
+    chosen.map(|candidate| candidate.text.clone())
+}
+
+#[tokio::test]
+async fn the_most_relevant_that_obeys_is_taught() {
+    let of = answers(vec![
+        candidate("It is Paris.", 0.5),
+        candidate("Paris it is.", 0.9),
+        candidate("It is of course the city of Paris.", 1.5),
+    ]);
+    assert_eq!(chosen(&brief(), &of, 0.4).await.unwrap(), "Paris it is.");
+    let nobody = Judge::nobody();
+    let longest = chosen(&nobody, &of, 0.4).await.unwrap();
+    assert_eq!(longest, "It is of course the city of Paris.");
+}
+
+#[tokio::test]
+async fn what_says_too_little_or_does_not_end_is_never_taught() {
+    let mut cut = candidate("It is Paris and", 2.0);
+    cut.ended = false;
+    let of = answers(vec![candidate("Paris!", 3.0), cut]);
+    assert_eq!(chosen(&brief(), &of, 0.1).await, Err(NoChoice::NotObeyed));
+}
+
+#[tokio::test]
+async fn obeying_alone_is_not_enough() {
+    let of = answers(vec![
+        candidate("I am a chatbot.", 0.05),
+        candidate("Paris is where it is, in the north of France.", 1.5),
+    ]);
+    assert_eq!(chosen(&brief(), &of, 0.8).await, Err(NoChoice::NotRelevant));
+    let none = f64::NEG_INFINITY;
+    assert_eq!(
+        chosen(&brief(), &of, none).await.unwrap(),
+        "I am a chatbot."
+    );
+}
+
+/// Says yes to replies with this word.
+#[derive(Debug)]
+struct Model(&'static str, Mutex<Vec<String>>);
+
+impl Ask for Model {
+    fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
+        let asked = messages[1].text().into_owned();
+        let vote = if asked.contains(self.0) { "+1" } else { "-1" };
+        self.1.lock().unwrap().push(asked);
+        Box::pin(async move { Ok(format!("verdict: {vote}")) })
+    }
+}
+
+#[tokio::test]
+async fn where_no_rule_decides_the_judge_model_is_asked_about_relevant_ones() {
+    let model = Arc::new(Model("Lyon", Mutex::default()));
+    let judge = Judge::Model {
+        rules: rules(json!([{"on": "reply", "pattern": "rome", "score": -1}])),
+        model: Arc::<Model>::clone(&model),
+        votes: 3,
+        policy: Policy::default(),
+        is_base: false,
+    };
+    let of = answers(vec![
+        candidate("It is Rome.", 2.0),
+        candidate("It is Paris.", 1.5),
+        candidate("It is Lyon.", 1.0),
+        candidate("Lyon, or not.", 0.1),
+    ]);
+    assert_eq!(chosen(&judge, &of, 0.5).await.unwrap(), "It is Lyon.");
+    let asked = model.1.lock().unwrap();
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    assert!(asked[0].contains("Be brief.") && asked[0].contains("Where?"));
+}

@@ -1,0 +1,97 @@
+//! A turn's conversation as messages, with what was put into it and without.
+
+use metaclaw_chat::{Message, Role};
+use metaclaw_skills::without_wishes;
+use metaclaw_turns::Turn;
+use serde_json::{Map, Value, json};
+
+/// Between what the owner said and what is put after it, as the gateway puts it.
+const GAP: &str = "\n\n";
+
+/// A turn's conversation as its client sent it, with the skills that it was served with and without its wishes.
+#[derive(Debug, Clone)]
+pub(super) struct Conversation {
+    messages: Vec<Map<String, Value>>,
+    /// Where the owner last speaks.
+    owner: usize,
+}
+
+// === impl Conversation ===
+
+impl Conversation {
+    /// None if its owner says nothing in it.
+    pub(super) fn of(turn: &Turn) -> Option<Self> {
+        let asked = &turn.request.messages;
+        let mut owner = asked.iter().rposition(Message::is_owners)?;
+        let mut messages: Vec<_> = asked.iter().map(|it| it.as_map().clone()).collect();
+        if let Some(block) = skills_block(turn) {
+            let opening = asked.iter().take_while(|it| is_system(it)).count();
+            if let Some(last) = opening.checked_sub(1) {
+                append(&mut messages[last], block);
+            } else {
+                messages.insert(0, message("system", block));
+                owner += 1;
+            }
+        }
+        Some(Self { messages, owner })
+    }
+
+    /// As it is.
+    pub(super) fn plain(&self) -> Vec<Value> {
+        self.messages.iter().cloned().map(Value::Object).collect()
+    }
+
+    /// With a paragraph after what the owner last said.
+    pub(super) fn told(&self, line: &str) -> Vec<Value> {
+        self.with_owner(|message| append(message, line))
+    }
+
+    /// With another question in place of what the owner last said.
+    pub(super) fn asking(&self, question: &str) -> Vec<Value> {
+        self.with_owner(|message| {
+            message.insert("content".to_owned(), question.into());
+        })
+    }
+
+    fn with_owner(&self, change: impl FnOnce(&mut Map<String, Value>)) -> Vec<Value> {
+        let mut changed = self.clone();
+        change(&mut changed.messages[self.owner]);
+        changed.plain()
+    }
+}
+
+fn is_system(message: &Message) -> bool {
+    message.role() == Role::System
+}
+
+/// What was added to the system text, without the wishes at its end.
+fn skills_block(turn: &Turn) -> Option<&str> {
+    let served = &turn.served;
+    let block = served.system_block.as_deref()?;
+    if served.wishes.is_some() && served.user_line.is_none() {
+        without_wishes(block)
+    } else {
+        Some(block)
+    }
+}
+
+fn message(role: &str, text: &str) -> Map<String, Value> {
+    Message::new(role, text).as_map().clone()
+}
+
+/// Adds a text to a message, by the shape of its content.
+fn append(message: &mut Map<String, Value>, text: &str) {
+    match message.get_mut("content") {
+        Some(Value::String(said)) if !said.is_empty() => {
+            said.push_str(GAP);
+            said.push_str(text);
+        }
+        Some(Value::Array(parts)) => parts.push(json!({"type": "text", "text": text})),
+        _ => {
+            message.insert("content".to_owned(), text.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! The teacher's replies to one turn, and how relevant each is.
+
+use metaclaw_chat::Message;
+use metaclaw_turns::Turn;
+use serde_json::Value;
+
+use super::{
+    after::after,
+    asked::{line, others, seed},
+    conversation::Conversation,
+    error::TeachError,
+};
+use crate::{
+    policy::{By, Draw, DrawRequest, Pair, Policy, relevance},
+    samples::reason,
+    shared::Shared,
+};
+
+/// At which the policy serves by default: what is taught is what it could say.
+const TEMPERATURE: f64 = 0.7;
+/// The longest draw, whatever the client allowed: a reply that takes longer is seldom what a wish is about.
+const MOST_TOKENS: u64 = 512;
+/// Ids of a reply by which it is scored, as the gate scores them.
+const SCORED: usize = 64;
+
+/// A reply that could be taught.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Candidate {
+    pub(super) ids: Vec<u32>,
+    pub(super) text: String,
+    /// Whether it ended by itself.
+    pub(super) ended: bool,
+    /// In nat a token.
+    pub(super) relevance: f64,
+    /// Whether the teacher said it; else it is the session's own, which was accepted.
+    pub(super) is_teachers: bool,
+}
+
+/// The replies to one turn.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Answers {
+    /// What the student reads.
+    pub(super) prompt: Vec<u32>,
+    /// What the teacher read.
+    pub(super) told: Vec<u32>,
+    /// What it was told beside the conversation.
+    pub(super) asked: String,
+    pub(super) candidates: Vec<Candidate>,
+}
+
+/// Who draws.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Draws<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) policy: &'a Policy,
+}
+
+// === impl Draws ===
+
+impl Draws<'_> {
+    /// The replies to a turn; or why it has none.
+    pub(super) async fn of(
+        self,
+        turn: &Turn,
+        wishes: Option<&str>,
+    ) -> Result<Result<Answers, &'static str>, TeachError> {
+        let after = after(self.shared, turn).await?;
+        let Some(asked) = line(wishes, after.hint.as_deref()) else {
+            return Ok(Err(reason::NOT_HINTED));
+        };
+        let Some(conversation) = Conversation::of(turn) else {
+            return Ok(Err(reason::TEACHER_REFUSED));
+        };
+        let prompt = self.students_prompt(turn, &conversation).await?;
+        let told = self.render(turn, conversation.told(&asked)).await?;
+        let mut candidates = self.draw(turn, &told).await?;
+        candidates.extend(after.accepted.and_then(Candidate::accepted));
+        candidates.retain(|candidate| !candidate.ids.is_empty());
+        self.weigh(turn, &conversation, (&prompt, &mut candidates))
+            .await?;
+        Ok(Ok(Answers {
+            prompt,
+            told,
+            asked,
+            candidates,
+        }))
+    }
+
+    /// What is to be answered without being told: the turn's own ids where no wish stood in them, since the same text may
+    /// have others.
+    async fn students_prompt(
+        self,
+        turn: &Turn,
+        conversation: &Conversation,
+    ) -> Result<Vec<u32>, TeachError> {
+        let own = turn.tokens.as_ref().map(|it| &it.prompt_ids);
+        match own.filter(|ids| turn.served.wishes.is_none() && !ids.is_empty()) {
+            Some(ids) => Ok(ids.clone()),
+            None => self.render(turn, conversation.plain()).await,
+        }
+    }
+
+    async fn render(self, turn: &Turn, messages: Vec<Value>) -> Result<Vec<u32>, TeachError> {
+        let tools = turn.request.tools.clone();
+        let variables = turn.request.params.get("chat_template_kwargs");
+        let variables = variables.and_then(Value::as_object);
+        let variables = variables.cloned().unwrap_or_default();
+        let rendered = self.policy.render_with(messages, tools, variables);
+        Ok(rendered.await?)
+    }
+
+    async fn draw(self, turn: &Turn, told: &[u32]) -> Result<Vec<Candidate>, TeachError> {
+        let draws = self.policy.draw(DrawRequest {
+            adapter: None,
+            prompt: told,
+            n: self.shared.config.rl.draws,
+            max_tokens: max_tokens(turn),
+            temperature: TEMPERATURE,
+            seed: seed(turn.id),
+        });
+        let candidate = |draw: Draw| Candidate {
+            ids: draw.ids,
+            text: draw.text,
+            ended: draw.ended,
+            relevance: 0.0,
+            is_teachers: true,
+        };
+        Ok(draws.await?.into_iter().map(candidate).collect())
+    }
+
+    /// Works out how relevant each is: under the same conversation with another question at its end it is less likely.
+    async fn weigh(
+        self,
+        turn: &Turn,
+        conversation: &Conversation,
+        (prompt, candidates): (&[u32], &mut [Candidate]),
+    ) -> Result<(), TeachError> {
+        let said = turn.request.messages.iter().rev().find(|it| it.is_owners());
+        let said = said.map(Message::text).unwrap_or_default();
+        let mut prompts = vec![prompt.to_vec()];
+        for other in others(turn.id, &said) {
+            prompts.push(self.render(turn, conversation.asking(other)).await?);
+        }
+        let pairs = candidates.iter().flat_map(|candidate| {
+            let reply = &candidate.ids;
+            prompts.iter().map(move |prompt| Pair { prompt, reply })
+        });
+        let pairs: Vec<Pair<'_>> = pairs.collect();
+        let scores = self.policy.score(By::Base, &pairs, SCORED).await?;
+        for (candidate, scores) in candidates.iter_mut().zip(scores.chunks(prompts.len())) {
+            if let [own, others @ ..] = scores {
+                candidate.relevance = relevance(*own, others);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As many as the client allowed, up to a bound.
+fn max_tokens(turn: &Turn) -> u32 {
+    let params = &turn.request.params;
+    let most = ["max_completion_tokens", "max_tokens"]
+        .iter()
+        .find_map(|name| params.get(*name)?.as_u64());
+    let most = most.unwrap_or(MOST_TOKENS).clamp(1, MOST_TOKENS);
+    u32::try_from(most).unwrap_or(u32::MAX)
+}
+
+// === impl Candidate ===
+
+impl Candidate {
+    /// The session's own reply that was accepted in the end.
+    fn accepted(turn: Turn) -> Option<Self> {
+        let text = turn.reply.as_ref()?.text().into_owned();
+        Some(Self {
+            ids: turn.tokens?.ids,
+            text,
+            ended: true,
+            relevance: 0.0,
+            is_teachers: false,
+        })
+    }
+}
+
+// === impl Answers ===
+
+impl Answers {
+    /// Of each reply.
+    pub(super) fn relevances(&self) -> Vec<f64> {
+        self.candidates.iter().map(|it| it.relevance).collect()
+    }
+
+    /// Of each that the teacher said.
+    pub(super) fn own_relevances(&self) -> impl Iterator<Item = f64> + '_ {
+        let own = self.candidates.iter().filter(|it| it.is_teachers);
+        own.map(|it| it.relevance)
+    }
+}

@@ -1,0 +1,117 @@
+//! What the teacher remembers of an agent, while its wishes stay as they are.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use metaclaw_chat::{TurnId, Verdict};
+use metaclaw_turns::Turn;
+use tokio::time::Instant;
+
+use super::draws::Answers;
+use crate::{
+    config::RlConfig,
+    samples::{Targets, Taught, Teaching},
+};
+
+/// How long a judge that does not answer is left alone.
+const JUDGE_REST: Duration = Duration::from_secs(60);
+
+/// What the teacher remembers of an agent. All of it can be had again: the same turns have the same seeds.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// What it came to about each turn.
+    pub(crate) targets: Targets,
+    /// What it is told, beside what was said about single turns.
+    wishes: Option<String>,
+    /// Of all its replies: their relevances added up, and how many.
+    relevance: (f64, usize),
+    /// Drawn, and not chosen from yet: the judge does not answer.
+    drawn: Option<Drawn>,
+    n_failures: BTreeMap<TurnId, usize>,
+    rest: Option<Instant>,
+}
+
+/// The replies to a turn, as it was judged then.
+#[derive(Debug)]
+struct Drawn {
+    id: TurnId,
+    verdict: Option<Verdict>,
+    answers: Answers,
+}
+
+// === impl Memory ===
+
+impl Memory {
+    /// What it came to holds for these wishes; with others it begins anew.
+    pub(crate) fn is_told(&mut self, wishes: Option<String>) {
+        if self.wishes != wishes {
+            self.targets.forget();
+            *self = Self {
+                wishes,
+                targets: std::mem::take(&mut self.targets),
+                ..Self::default()
+            };
+        }
+    }
+
+    /// What samples are collected by.
+    pub(crate) fn teaching(&self, rl: &RlConfig) -> Teaching<'_> {
+        Teaching {
+            targets: &self.targets,
+            consolidates: rl.consolidate && self.wishes.is_some(),
+        }
+    }
+
+    pub(crate) fn wishes(&self) -> Option<&str> {
+        self.wishes.as_deref()
+    }
+
+    /// The judge did not answer.
+    pub(crate) fn rests(&mut self) {
+        self.rest = Some(Instant::now() + JUDGE_REST);
+    }
+
+    pub(crate) fn is_resting(&self) -> bool {
+        self.rest.is_some_and(|until| Instant::now() < until)
+    }
+
+    pub(super) fn drawn(&self, turn: &Turn) -> Option<&Answers> {
+        let drawn = self.drawn.as_ref()?;
+        (drawn.id == turn.id && drawn.verdict == turn.verdict).then_some(&drawn.answers)
+    }
+
+    pub(super) fn drew(&mut self, turn: &Turn, answers: Answers) {
+        for relevance in answers.own_relevances() {
+            self.relevance.0 += relevance;
+            self.relevance.1 += 1;
+        }
+        self.drawn = Some(Drawn {
+            id: turn.id,
+            verdict: turn.verdict.clone(),
+            answers,
+        });
+    }
+
+    /// The relevance that a reply needs: a share of the mean of all that the teacher said with these wishes, and more than
+    /// none; with a share of 0 anything.
+    pub(super) fn least_relevance(&self, share: f64) -> f64 {
+        if share <= 0.0 {
+            return f64::NEG_INFINITY;
+        }
+        let (sum, n) = self.relevance;
+        (share * sum / n.max(1) as f64).max(f64::EPSILON)
+    }
+
+    pub(super) fn settled(&mut self, turn: &Turn, taught: Taught) {
+        self.targets.put(turn, taught);
+        self.n_failures.remove(&turn.id);
+        self.drawn = None;
+        self.rest = None;
+    }
+
+    /// A call about a turn failed; how often that happened.
+    pub(super) fn failed(&mut self, id: TurnId) -> usize {
+        let n = self.n_failures.entry(id).or_default();
+        *n += 1;
+        *n
+    }
+}
