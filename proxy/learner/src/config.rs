@@ -199,7 +199,7 @@ impl Default for GateConfig {
     fn default() -> Self {
         Self {
             enabled: true,
-            min_relevance: 0.5,
+            min_relevance: 0.8,
         }
     }
 }

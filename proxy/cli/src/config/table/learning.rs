@@ -262,7 +262,7 @@ pub(super) const RL: &[Key] = &[
     key(
         "gate.min_relevance",
         Number(0.0, 1.0),
-        "0.5",
+        "0.8",
         "how well replies must fit their questions, as a share of the base model's with your wishes in its prompt",
     ),
     inert(

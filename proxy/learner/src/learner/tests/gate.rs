@@ -304,7 +304,9 @@ async fn a_wish_stands_in_the_prompts_of_the_reference() {
     library
         .add_wish(&AgentId::default_agent(), "Answer in one short sentence.")
         .unwrap();
-    let rig = Rig::start_with(dir.path(), &world, usual(), Some(library)).await;
+    // One step alone: a second one asks other questions.
+    let once = config(&serde_json::json!({"rl": {"consolidate": false}}));
+    let rig = Rig::start_with(dir.path(), &world, once, Some(library)).await;
     rig.two_talks(&world, 1).await;
     assert!(rig.trained(2).await);
     let asked = world.prompts();
