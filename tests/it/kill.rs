@@ -172,12 +172,12 @@ fn assert_no_turn_trained_twice(home: &Home) -> usize {
         let uses = manifest["uses"].as_array().expect("their uses");
         assert_eq!(turns.len(), uses.len(), "{}", path.display());
         for (turn, used) in turns.iter().zip(uses) {
-            let used = used.as_u64().expect("a number");
-            assert!((1..=MAX_USES).contains(&used), "use {used} of {turn}");
+            let nth = used.as_u64().expect("a number");
+            assert!((1..=MAX_USES).contains(&nth), "use {nth} of {turn}");
             let id = turn.as_str().expect("an id").to_owned();
-            if let Some(before) = seen.insert((lineage.clone(), id, used), path.clone()) {
+            if let Some(before) = seen.insert((lineage.clone(), id, nth), path.clone()) {
                 panic!(
-                    "use {used} of turn {turn} stands in {} and {}",
+                    "use {nth} of turn {turn} stands in {} and {}",
                     before.display(),
                     path.display()
                 );
