@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use metaclaw_chat::{AgentId, Score, TurnId};
+use metaclaw_chat::{AgentId, Score, TurnId, now_ms};
 use metaclaw_trainer_api::RunId;
 use metaclaw_turns::LogError;
 
@@ -46,7 +46,13 @@ pub(super) async fn test(
     let wishes = wishes(&context.shared, &candidate.agent, &candidate.turns).await?;
     let shared = Arc::clone(&context.shared);
     let (mut n_failures, mut pause) = (0, FIRST_PAUSE);
+    let phase = Phase::Testing {
+        agent: candidate.agent.clone(),
+        adapter: candidate.adapter.to_string(),
+        since_ms: now_ms(),
+    };
     loop {
+        shared.status.phase(phase.clone());
         let failed = match attempt(context, runner, (candidate, &wishes)).await {
             Ok(report) => return Ok(Ok(report)),
             Err(failed) => failed,

@@ -144,6 +144,10 @@ impl<'a> NextBatch<'a> {
         if memory.is_resting() {
             return Ok(false);
         }
+        shared.status.phase(Phase::Teaching {
+            agent: self.agent.clone(),
+            since_ms: now_ms(),
+        });
         match teacher::teach(&shared, &policy, memory, id).await {
             Ok(()) => Ok(true),
             Err(TeachError::Judge(failed)) => {
