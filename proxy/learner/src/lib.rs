@@ -42,7 +42,7 @@ mod window;
 pub use self::{
     config::{
         AgentConfig, GateConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig,
-        TargetForm, Words,
+        RlConfigError, TargetForm, Words,
     },
     counts::LearnerCounts,
     error::{NoTokenIds, TrainError},

@@ -14,7 +14,7 @@ mod waiting;
 pub use self::turns::POLICY_UPSTREAM;
 pub(crate) use self::{
     baselines::Baselines,
-    batch::{Batch, Group, MOST_AT_ONCE, NoSequence, Sequence},
+    batch::{Batch, Group, MOST_AT_ONCE, NoGroups, Sequence},
     collect::{Found, Seen, Teaching, baselines, collect, look, used},
     target::{Form, Target, Targets, Taught},
     turns::{MIN_TARGET_WORDS, hint, is_owners_answer, is_whole_target, score},

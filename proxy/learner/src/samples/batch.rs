@@ -6,7 +6,7 @@ use std::{
 };
 
 use metaclaw_chat::{Score, TurnId};
-use metaclaw_trainer_api::{Datum, DatumError, LossFn};
+use metaclaw_trainer_api::{Datum, DatumError, LossConfig, LossFn};
 use metaclaw_turns::Turn;
 
 use super::{
@@ -15,7 +15,10 @@ use super::{
     turns::sampled_fairly,
     waiting::{Redo, Samples},
 };
-use crate::{config::RlConfig, lineage::Ancestry};
+use crate::{
+    config::{RlConfig, RlConfigError},
+    lineage::Ancestry,
+};
 
 mod stats;
 
@@ -37,6 +40,7 @@ pub(crate) struct Group {
     /// Of `rl.method`.
     pub(crate) method: &'static str,
     pub(crate) loss: LossFn,
+    pub(crate) loss_config: LossConfig,
     pub(crate) sequences: Vec<Sequence>,
 }
 
@@ -48,13 +52,18 @@ pub(crate) struct Sequence {
     pub(crate) turns: Vec<TurnId>,
 }
 
-/// A sample that is no sequence.
+/// Why a batch is nothing to train on.
 #[derive(Debug, thiserror::Error)]
-#[error("the token ids of {turns:?} are no sequence: {error}")]
-pub(crate) struct NoSequence {
-    pub(crate) turns: Vec<TurnId>,
-    #[source]
-    error: DatumError,
+pub(crate) enum NoGroups {
+    /// A sample is no sequence.
+    #[error("the token ids of {turns:?} are no sequence: {error}")]
+    Sequence {
+        turns: Vec<TurnId>,
+        #[source]
+        error: DatumError,
+    },
+    #[error(transparent)]
+    Config(#[from] RlConfigError),
 }
 
 // === impl Batch ===
@@ -140,18 +149,11 @@ impl Batch {
         )
     }
 
-    /// The losses that it needs.
-    pub(crate) fn losses(&self) -> Vec<LossFn> {
-        let redo = (!self.redo.is_empty()).then_some(LossFn::CrossEntropy);
-        let rl = (!self.verdicts.is_empty()).then_some(LossFn::ImportanceSampling);
-        redo.into_iter().chain(rl).collect()
-    }
-
     /// A group for each method; the gradients of both add up. Each sample has the weight w/(B·|M|).
     ///
     /// # Errors
-    /// [`NoSequence`] for the first sample that is none.
-    pub(crate) fn groups(&self, config: &RlConfig) -> Result<Vec<Group>, NoSequence> {
+    /// [`NoGroups`] for the first sample that is no sequence, and settings that do not go together.
+    pub(crate) fn groups(&self, config: &RlConfig) -> Result<Vec<Group>, NoGroups> {
         let share = config.w_redo / self.redo.len().max(1) as f32;
         let redo = self.redo.iter();
         let redo = redo.map(|it| Sequence::new(vec![it.id()], it.target.datum(share)));
@@ -163,15 +165,18 @@ impl Batch {
         let pushed = pushed.map(|(id, tokens, given)| {
             Sequence::new(vec![id], datum::verdict(tokens, share * given))
         });
+        let pushes = config.policy_loss()?;
         let groups = [
             Group {
                 method: "redo",
                 loss: LossFn::CrossEntropy,
+                loss_config: LossConfig::new(),
                 sequences: redo.collect::<Result<_, _>>()?,
             },
             Group {
                 method: "binary_rl",
-                loss: LossFn::ImportanceSampling,
+                loss: pushes.loss,
+                loss_config: pushes.config,
                 sequences: pushed.collect::<Result<_, _>>()?,
             },
         ];
@@ -231,10 +236,10 @@ impl Batch {
 // === impl Sequence ===
 
 impl Sequence {
-    fn new(turns: Vec<TurnId>, datum: Result<Datum, DatumError>) -> Result<Self, NoSequence> {
+    fn new(turns: Vec<TurnId>, datum: Result<Datum, DatumError>) -> Result<Self, NoGroups> {
         match datum {
             Ok(datum) => Ok(Self { datum, turns }),
-            Err(error) => Err(NoSequence { turns, error }),
+            Err(error) => Err(NoGroups::Sequence { turns, error }),
         }
     }
 

@@ -58,7 +58,7 @@ pub(crate) fn soft_target(
     })
 }
 
-/// importance_sampling on a turn's own ids, at the log-probabilities (T = 1) that they had.
+/// A policy loss on a turn's own ids, at the log-probabilities (T = 1) that they had.
 ///
 /// # Shapes
 /// As [`target`], with the turn's ids as the reply; each of them has advantage `share / R`.

@@ -156,7 +156,8 @@ impl StepRunner {
             let datums = sequences.iter().map(|it| it.datum.clone()).collect();
             let n_tokens = sequences.iter().map(Sequence::n_tokens).sum();
             let began = Instant::now();
-            let passed = self.pass(run, (id, group.loss), datums, Stage::Pass(at));
+            let loss = (group.loss, group.loss_config.clone());
+            let passed = self.pass(run, (id, loss), datums, Stage::Pass(at));
             let reply = passed.await?;
             let took = began.elapsed();
             run.passed(n_tokens, took);
@@ -168,7 +169,7 @@ impl StepRunner {
     async fn pass(
         &self,
         run: &mut RunHandle,
-        (id, loss_fn): (&RunId, LossFn),
+        (id, (loss_fn, loss_fn_config)): (&RunId, (LossFn, LossConfig)),
         datums: Vec<Datum>,
         stage: Stage,
     ) -> Result<ForwardBackwardReply, StepError> {
@@ -176,7 +177,7 @@ impl StepRunner {
             session_id: id.clone(),
             datums,
             loss_fn,
-            loss_fn_config: LossConfig::new(),
+            loss_fn_config,
         };
         let done = self.backend.forward_backward(request).await;
         seen(run, stage, done)
@@ -236,6 +237,7 @@ impl StepRunner {
             (LossFn::ImportanceSampling, datum)
         };
         let datums = datum.into_iter().collect();
+        let loss = (loss, LossConfig::new());
         self.pass(run, (&id, loss), datums, Stage::Control).await?;
         if and_step {
             let request = self.step_request(&id, plan.rate(&self.rl, run.n_params));

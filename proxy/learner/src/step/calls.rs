@@ -69,7 +69,7 @@ impl Call {
 
 #[cfg(test)]
 mod tests {
-    use metaclaw_trainer_api::{Datum, LossFn};
+    use metaclaw_trainer_api::{Datum, LossConfig, LossFn};
 
     use super::*;
 
@@ -81,6 +81,7 @@ mod tests {
         Group {
             method: "redo",
             loss: LossFn::CrossEntropy,
+            loss_config: LossConfig::new(),
             sequences: lengths.iter().map(sequence).collect(),
         }
     }

@@ -10,7 +10,7 @@ use super::{candidate::Candidate, rate};
 use crate::{
     config::RlConfig,
     lineage::{Ancestry, BatchStats, Made, Manifest, Numbers, ResumePoint, Shape, names},
-    samples::{Batch, Group, NoSequence},
+    samples::{Batch, Group, NoGroups},
 };
 
 /// Everything that a step is made of. Made once; every attempt at it does the same.
@@ -53,7 +53,7 @@ pub(crate) struct Plan {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlanError {
     #[error(transparent)]
-    Sequence(#[from] NoSequence),
+    Groups(#[from] NoGroups),
     #[error(transparent)]
     Name(#[from] NameError),
 }
@@ -191,6 +191,10 @@ impl Plan {
         }
         for group in &self.groups {
             add(group.loss.as_str());
+            for (key, value) in &group.loss_config {
+                add(key);
+                add(&value.to_string());
+            }
             for sequence in &group.sequences {
                 // Of numbers, ids and lists only, which JSON can hold.
                 add(&serde_json::to_string(&sequence.datum).unwrap_or_default());

@@ -165,6 +165,24 @@ pub(super) const RL: &[Key] = &[
     inert("rl.w_opd", POSITIVE, "opd is not built yet"),
     key("rl.w_rl", POSITIVE, "0.3", "weight of binary_rl"),
     key(
+        "rl.loss_fn",
+        OneOf(&["cispo", "ppo", "importance_sampling"]),
+        "",
+        "loss of what is pushed by its verdict; without one cispo, which bounds what a token counts and never leaves one out (docs/training.md)",
+    ),
+    key(
+        "rl.clip_low",
+        POSITIVE,
+        "",
+        "the least that the probability of a token, by what it was when sampled, counts as; without one 0 for cispo, 0.8 for ppo",
+    ),
+    key(
+        "rl.clip_high",
+        POSITIVE,
+        "",
+        "the most that it counts as; without one 2 for cispo, 1.28 for ppo",
+    ),
+    key(
         "rl.learning_rate",
         Number(0.0, 1.0),
         "",

@@ -91,8 +91,8 @@ fn every_sample_counts_alike_however_long() {
     let rl = config(json!({"method": "redo", "w_redo": 2.0}));
     let batch = batch(&of(vec![redo(0, 2), redo(2, 8)], Vec::new()), &rl, 4);
     assert_eq!(batch.turns().len(), 2);
-    assert_eq!(batch.losses(), [LossFn::CrossEntropy]);
     let groups = batch.groups(&rl).unwrap();
+    assert_eq!((groups.len(), groups[0].loss), (1, LossFn::CrossEntropy));
     for sequence in &groups[0].sequences {
         let weights = sequence.datum.parts().weights.clone().unwrap();
         let sum: f32 = weights.values().iter().sum();
@@ -100,6 +100,23 @@ fn every_sample_counts_alike_however_long() {
     }
     let first = groups[0].sequences[0].datum.parts();
     assert_eq!(first.model_input_tokens, [100, 1, 0]);
+}
+
+/// Acceptance test 13 of OpenClaw-RL's specification.
+#[test]
+fn ten_tokens_and_a_thousand_push_alike() {
+    let rl = config(json!({"method": "binary_rl", "w_rl": 1.0}));
+    let samples = of(
+        Vec::new(),
+        vec![turn(0, Score::Good, 10), turn(1, Score::Good, 1_000)],
+    );
+    let groups = batch(&samples, &rl, 4).groups(&rl).unwrap();
+    for sequence in &groups[0].sequences {
+        let advantages = sequence.datum.parts().advantages.clone().unwrap();
+        // A w / B = 1 · 1 / 2 each.
+        let sum: f32 = advantages.iter().sum();
+        assert!((sum - 0.5).abs() < 1e-4, "{} ids: {sum}", advantages.len());
+    }
 }
 
 #[test]
@@ -111,7 +128,10 @@ fn two_methods_are_two_calls_and_a_turn_is_taken_once() {
     assert_eq!(batch.turns().len(), 2);
     let groups = batch.groups(&rl).unwrap();
     let losses: Vec<LossFn> = groups.iter().map(|group| group.loss).collect();
-    assert_eq!(losses, batch.losses());
+    assert_eq!(losses, [LossFn::CrossEntropy, LossFn::Cispo]);
+    let bounds = [("clip_high_threshold", 2.0), ("clip_low_threshold", 0.0)];
+    let bounds = bounds.map(|(key, value)| (key.to_owned(), value));
+    assert_eq!(groups[1].loss_config, LossConfig::from(bounds));
     let sum = |sequence: &Sequence| {
         let advantages = sequence.datum.parts().advantages.clone();
         advantages.unwrap().iter().sum::<f32>()
@@ -215,5 +235,8 @@ fn a_sample_that_is_no_sequence_is_named() {
     tokens.unwrap().logprobs.pop();
     let samples = of(vec![redo(0, 2)], vec![uneven]);
     let error = batch(&samples, &rl, 4).groups(&rl).unwrap_err();
-    assert_eq!(error.turns, [TurnId { session: 1, seq: 9 }]);
+    let NoGroups::Sequence { turns, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(turns, [TurnId { session: 1, seq: 9 }]);
 }
