@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     judge::{JudgeConfig, JudgeKind},
-    methods::Methods,
+    methods::{Methods, VerdictMethod},
     policy_loss::RlConfigError,
     rl::{RlConfig, TargetForm},
     words::Words,

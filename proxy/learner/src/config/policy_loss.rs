@@ -2,7 +2,8 @@
 
 use metaclaw_trainer_api::{LossConfig, LossFn};
 
-use super::rl::RlConfig;
+use super::{methods::VerdictMethod, rl::RlConfig};
+use crate::methods::Clip;
 
 /// Bounds of the ratio, where none are given: a token that has become likelier since it was sampled counts twice at most.
 /// Without a bound one whose log-probability is -0.1 and was -9 counts 7,300 times. Tinker's own upper bound is 4.
@@ -27,6 +28,14 @@ pub enum RlConfigError {
         loss: LossFn,
         /// Why not.
         why: &'static str,
+    },
+    /// OpenClaw-RL's form has one loss.
+    #[error(
+        "rl.loss_fn is {loss}, and rl.method hybrid is made of ppo: leave rl.loss_fn out, or set it to ppo"
+    )]
+    NotHybrids {
+        /// What was given.
+        loss: LossFn,
     },
     /// A bound where there is none to set.
     #[error("{key} is {value}: rl.loss_fn {loss} has no bounds, only cispo and ppo have")]
@@ -60,7 +69,22 @@ impl RlConfig {
     /// # Errors
     /// [`RlConfigError`]: the field, its value and what is allowed.
     pub fn check(&self) -> Result<(), RlConfigError> {
-        self.policy_loss().map(|_| ())
+        self.policy_loss()?;
+        self.surrogate_clip().map(|_| ())
+    }
+
+    /// Bounds of the ratio in hybrid and opd; those of opd are always ppo's own.
+    ///
+    /// # Errors
+    /// As [`RlConfig::check`].
+    pub(crate) fn surrogate_clip(&self) -> Result<Clip, RlConfigError> {
+        let is_hybrid = self.method.verdict == Some(VerdictMethod::Hybrid);
+        let [low, high] = if is_hybrid {
+            self.checked_bounds(LossFn::Ppo, PPO)?
+        } else {
+            PPO
+        };
+        Ok(Clip { low, high })
     }
 
     /// The loss of what is pushed by its verdict.
@@ -68,7 +92,15 @@ impl RlConfig {
     /// # Errors
     /// As [`RlConfig::check`].
     pub(crate) fn policy_loss(&self) -> Result<PolicyLoss, RlConfigError> {
-        let loss = self.loss_fn.unwrap_or(LossFn::Cispo);
+        let usual = match self.method.verdict {
+            Some(VerdictMethod::Hybrid) => LossFn::Ppo,
+            Some(VerdictMethod::Metaclaw) => LossFn::ImportanceSampling,
+            Some(VerdictMethod::BinaryRl | VerdictMethod::Grpo) | None => LossFn::Cispo,
+        };
+        let loss = self.loss_fn.unwrap_or(usual);
+        if usual == LossFn::Ppo && loss != usual {
+            return Err(RlConfigError::NotHybrids { loss });
+        }
         let config = match loss {
             LossFn::Cispo => self.bounds(loss, CISPO)?,
             LossFn::Ppo => self.bounds(loss, PPO)?,
@@ -87,13 +119,18 @@ impl RlConfig {
     }
 
     fn bounds(&self, loss: LossFn, usual: [f64; 2]) -> Result<LossConfig, RlConfigError> {
+        let [low, high] = self.checked_bounds(loss, usual)?;
+        let bounds = [("clip_low_threshold", low), ("clip_high_threshold", high)];
+        Ok(bounds.map(|(key, value)| (key.to_owned(), value)).into())
+    }
+
+    fn checked_bounds(&self, loss: LossFn, usual: [f64; 2]) -> Result<[f64; 2], RlConfigError> {
         let low = self.clip_low.unwrap_or(usual[0]);
         let high = self.clip_high.unwrap_or(usual[1]);
         if !(low >= 0.0 && high > 0.0 && low <= high && high.is_finite()) {
             return Err(RlConfigError::Bounds { low, high, loss });
         }
-        let bounds = [("clip_low_threshold", low), ("clip_high_threshold", high)];
-        Ok(bounds.map(|(key, value)| (key.to_owned(), value)).into())
+        Ok([low, high])
     }
 
     fn no_bounds(&self, loss: LossFn) -> Result<LossConfig, RlConfigError> {
@@ -139,6 +176,15 @@ mod tests {
                 json!({"loss_fn": "importance_sampling"}),
                 (LossFn::ImportanceSampling, vec![]),
             ),
+            (
+                json!({"method": "metaclaw"}),
+                (LossFn::ImportanceSampling, vec![]),
+            ),
+            (
+                json!({"method": "metaclaw", "loss_fn": "cispo"}),
+                (LossFn::Cispo, vec![0.0, 2.0]),
+            ),
+            (json!({"method": "hybrid"}), (LossFn::Ppo, vec![0.8, 1.28])),
         ] {
             assert_eq!(loss(rl).unwrap(), expected);
         }
@@ -161,6 +207,14 @@ mod tests {
                 "rl.loss_fn is dro, allowed: cispo, ppo, importance_sampling",
             ),
             (json!({"loss_fn": "cross_entropy"}), "allowed: cispo"),
+            (
+                json!({"method": "hybrid", "loss_fn": "cispo"}),
+                "hybrid is made of ppo",
+            ),
+            (
+                json!({"method": "metaclaw", "clip_high": 2}),
+                "importance_sampling has no bounds",
+            ),
         ] {
             let error = loss(rl.clone()).unwrap_err();
             assert!(error.contains(said), "{rl}: {error}");

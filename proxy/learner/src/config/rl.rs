@@ -14,7 +14,9 @@ pub struct RlConfig {
     pub method: Methods,
     /// Weight of redo.
     pub w_redo: f32,
-    /// Weight of binary_rl.
+    /// Weight of opd.
+    pub w_opd: f32,
+    /// Weight of what verdicts push; metaclaw has none.
     pub w_rl: f32,
     /// The loss of what is pushed by its verdict; none: cispo.
     pub loss_fn: Option<LossFn>,
@@ -42,6 +44,8 @@ pub struct RlConfig {
     pub lora_alpha: f64,
     /// The projections that are adapted.
     pub targets: Words,
+    /// Steps that are taken on each batch, at least 1.
+    pub epochs: u64,
     /// Samples of one step, for each method.
     pub batch_size: usize,
     /// A batch of at least two goes when its oldest sample has waited so long.
@@ -88,6 +92,7 @@ impl Default for RlConfig {
         Self {
             method: Methods::default(),
             w_redo: 1.0,
+            w_opd: 1.0,
             w_rl: 0.3,
             loss_fn: None,
             clip_low: None,
@@ -102,6 +107,7 @@ impl Default for RlConfig {
             lora_rank: DEFAULT_RANK,
             lora_alpha: f64::from(DEFAULT_ALPHA),
             targets: Words(targets.map(str::to_owned).to_vec()),
+            epochs: 1,
             batch_size: 4,
             max_wait: Span::mins(8 * 60),
             max_age: Span::mins(14 * 24 * 60),

@@ -88,7 +88,7 @@ impl StepRunner {
             method,
             loss,
             loss_config,
-            ..
+            sequences,
         } in groups
         {
             if !self.capabilities.losses.contains(loss) {
@@ -96,6 +96,13 @@ impl StepRunner {
                     loss: loss.as_str(),
                     method: (*method).to_owned(),
                 });
+            }
+            let is_asked = sequences.iter().any(|it| it.distil.is_some());
+            if is_asked && !(self.capabilities.forward && self.capabilities.matrix_targets) {
+                return not_taken(format!(
+                    "{method} asks the training server for log-probabilities and has it take several targets a token, and this one does not do \
+                     both: run metaclaw-trainer there, or set rl.method to binary_rl"
+                ));
             }
             if !loss_config.is_empty() && !self.capabilities.loss_config {
                 return not_taken(format!(
@@ -133,10 +140,13 @@ fn one_token(adapter: &AdapterName) -> SampleRequest {
 
 #[cfg(test)]
 mod tests {
-    use metaclaw_trainer_api::{LossConfig, LossFn};
+    use metaclaw_trainer_api::{Datum, LossConfig, LossFn};
 
     use super::*;
-    use crate::testing::World;
+    use crate::{
+        samples::{Distil, Sequence},
+        testing::World,
+    };
 
     fn runner(capabilities: Capabilities) -> StepRunner {
         StepRunner {
@@ -150,6 +160,17 @@ mod tests {
     fn refusal(capabilities: Capabilities, group: Group) -> String {
         let lacks = runner(capabilities).has(&[group]).unwrap_err();
         lacks.to_string()
+    }
+
+    fn distil() -> Distil {
+        Distil {
+            prompt: vec![1],
+            reply: vec![2],
+            told: Arc::default(),
+            share: 1.0,
+            push: 0.0,
+            clip: RlConfig::default().surrogate_clip().unwrap(),
+        }
     }
 
     fn group(loss: LossFn, bound: Option<f64>) -> Group {
@@ -168,7 +189,7 @@ mod tests {
         let bounded = group(LossFn::Cispo, Some(2.0));
         assert!(
             runner(Capabilities::builtin())
-                .has(&[bounded.clone()])
+                .has(std::slice::from_ref(&bounded))
                 .is_ok()
         );
         let unbounded = group(LossFn::ImportanceSampling, None);
@@ -183,6 +204,26 @@ mod tests {
         assert_eq!(
             said,
             "the training server has no cross_entropy, which binary_rl needs"
+        );
+        let mut distilled = group(LossFn::CrossEntropy, None);
+        distilled.sequences = vec![Sequence {
+            datum: Datum::cross_entropy(vec![1], vec![2], vec![0.0]).unwrap(),
+            turns: Vec::new(),
+            distil: Some(Arc::new(distil())),
+        }];
+        let without = Capabilities {
+            forward: false,
+            ..Capabilities::builtin()
+        };
+        assert!(
+            runner(Capabilities::builtin())
+                .has(std::slice::from_ref(&distilled))
+                .is_ok()
+        );
+        let said = refusal(without, distilled);
+        assert!(
+            said.contains("asks the training server for log-probabilities"),
+            "{said}"
         );
     }
 }

@@ -159,16 +159,26 @@ pub(super) const RL: &[Key] = &[
         "rl.method",
         SomeOf(METHODS),
         "redo+binary_rl",
-        "what a step is made of; only redo and binary_rl are built",
+        "what a step is made of: redo, opd, and one of binary_rl, hybrid, grpo and metaclaw, joined by + (docs/training.md)",
     ),
     key("rl.w_redo", POSITIVE, "1", "weight of redo"),
-    inert("rl.w_opd", POSITIVE, "opd is not built yet"),
-    key("rl.w_rl", POSITIVE, "0.3", "weight of binary_rl"),
+    key(
+        "rl.w_opd",
+        POSITIVE,
+        "1",
+        "weight of opd, and of that part of hybrid",
+    ),
+    key(
+        "rl.w_rl",
+        POSITIVE,
+        "0.3",
+        "weight of what verdicts push: binary_rl, grpo, that part of hybrid",
+    ),
     key(
         "rl.loss_fn",
         OneOf(&["cispo", "ppo", "importance_sampling"]),
         "",
-        "loss of what is pushed by its verdict; without one cispo, which bounds what a token counts and never leaves one out (docs/training.md)",
+        "loss of what is pushed by its verdict; without one cispo, for metaclaw importance_sampling, for hybrid ppo (docs/training.md)",
     ),
     key(
         "rl.clip_low",
@@ -201,6 +211,12 @@ pub(super) const RL: &[Key] = &[
         SomeOf(TARGETS),
         "q_proj+k_proj+v_proj+o_proj+gate_proj+up_proj+down_proj",
         "which projections have an adapter",
+    ),
+    key(
+        "rl.epochs",
+        Count(1, 16),
+        "1",
+        "steps that are taken on one batch; more than one ages what its samples say",
     ),
     key("rl.batch_size", SOME, "4", "samples of one step"),
     key(
