@@ -17,22 +17,16 @@ fn columns(datum: &Datum) -> Vec<f32> {
     sums
 }
 
-impl Rig {
-    /// It is told after it is written down.
-    async fn newest_step(&self) -> crate::StepReport {
-        let told = async {
-            loop {
-                let status = self.learner.status().await.unwrap();
-                if let Some(step) = status.agents[0].last_step.clone() {
-                    return step;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(20), told)
-            .await
-            .unwrap()
-    }
+/// It is told after it is written down.
+async fn newest_step(rig: &Rig) -> crate::StepReport {
+    let step = async || {
+        rig.learner.status().await.unwrap().agents[0]
+            .last_step
+            .clone()
+    };
+    rig.until("a step is told", async || step().await.is_some())
+        .await;
+    step().await.unwrap()
 }
 
 async fn two_talks(rig: &Rig, world: &World) {
@@ -96,7 +90,7 @@ async fn opd_alone_takes_what_somebody_said_something_about() {
     assert_eq!(world.passes(), [[10, 20]]);
     let widths = world.cross_entropies();
     assert!(widths.iter().all(|it| columns(it).len() == 4));
-    let step = rig.newest_step().await;
+    let step = newest_step(&rig).await;
     assert_eq!(step.batch.samples["opd"], 2);
     let spent = rig.log.funnel(None).await.unwrap().spent;
     assert!(
@@ -117,7 +111,7 @@ async fn epochs_are_steps_on_one_batch() {
     assert_eq!(world.rates().len(), 2);
     assert_eq!(world.passes().len(), 2);
     assert_eq!(world.looked_at().len(), 6, "asked once");
-    let step = rig.newest_step().await;
+    let step = newest_step(&rig).await;
     assert_eq!((step.n, step.step), (1, 2));
     rig.stop().await;
 }
@@ -129,7 +123,7 @@ async fn the_originals_method_trains_through_the_whole_loop() {
     let rig = Rig::start(dir.path(), &world, config(&original)).await;
     two_talks(&rig, &world).await;
     assert!(rig.trained(4).await);
-    let step = rig.newest_step().await;
+    let step = newest_step(&rig).await;
     assert_eq!(step.batch.samples["metaclaw"], 4);
     // Two of each: (r - 0) / 1.
     let advantage = step.batch.advantage;
