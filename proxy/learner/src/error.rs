@@ -35,11 +35,11 @@ pub enum TrainError {
         why: String,
     },
     /// The training server lacks a loss.
-    #[error("the training server has no {loss}, which rl.method {method} needs")]
+    #[error("the training server has no {loss}, which {method} needs")]
     NoLoss {
         /// Which.
         loss: &'static str,
-        /// The configured methods.
+        /// The method.
         method: String,
     },
     /// The training server refused; the turns are free again.

@@ -12,6 +12,7 @@ mod choice;
 mod conversation;
 mod draws;
 mod error;
+mod hinted;
 mod memory;
 
 use metaclaw_chat::{AgentId, TurnId};
@@ -23,7 +24,7 @@ use self::{
     choice::{NoChoice, choose},
     draws::{Answers, Draws},
 };
-pub(crate) use self::{error::TeachError, memory::Memory};
+pub(crate) use self::{error::TeachError, hinted::hint, memory::Memory};
 use crate::{
     config::TargetForm,
     policy::{Pair, Policy},

@@ -217,7 +217,7 @@ fn the_laptop_example_says_what_it_means() {
     let learner: metaclaw_learner::LearnerConfig = loaded.room().unwrap();
     assert_eq!((learner.rl.lora_rank, learner.rl.batch_size), (16, 4));
     assert_eq!(learner.rl.learning_rate, Some(5e-4));
-    assert!(learner.rl.method.redo && !learner.rl.method.binary_rl);
+    assert_eq!(learner.rl.method.to_string(), "redo");
     metaclaw_reward::Rules::compile(&learner.judge.rules).unwrap();
 }
 

@@ -27,6 +27,7 @@ mod dry_run;
 mod faults;
 mod gate;
 mod left_out;
+mod methods;
 mod occasions;
 mod records;
 mod rig;

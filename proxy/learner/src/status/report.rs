@@ -86,7 +86,7 @@ pub struct StepReport {
     pub adapter: String,
     /// Samples of redo.
     pub n_redo: usize,
-    /// Samples of binary_rl.
+    /// Turns whose own ids were pushed.
     pub n_binary_rl: usize,
     /// Of the samples of redo, those that steps before it had as well.
     pub n_again: usize,

@@ -149,6 +149,16 @@ impl World {
         model::tokenize(&serde_json::from_value(request).unwrap())
     }
 
+    /// Every datum of cross_entropy that was passed.
+    pub(crate) fn cross_entropies(&self) -> Vec<Datum> {
+        self.inner().targets.clone()
+    }
+
+    /// What was read where the likeliest ids were asked for, and whether with an adapter.
+    pub(crate) fn looked_at(&self) -> Vec<(bool, String)> {
+        self.inner().looked_at.clone()
+    }
+
     /// What was taught in each pass of cross_entropy: prompt and reply.
     pub(crate) fn taught(&self) -> Vec<(String, String)> {
         let text = |datum: &Datum| {

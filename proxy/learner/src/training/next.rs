@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use metaclaw_chat::{AgentId, TurnId, now_ms};
+use metaclaw_trainer_api::BackendError;
 use metaclaw_turns::LogError;
 
 use crate::{
-    config::Mode,
+    config::{Mode, VerdictMethod},
     error::TrainError,
     gate::Series,
     lineage::BaseModel,
@@ -42,6 +43,12 @@ impl<'a> NextBatch<'a> {
         if !may_begin {
             return Ok(None);
         }
+        if !samples.unhinted.is_empty() {
+            for turn in samples.unhinted.iter().take(MOST_AT_ONCE) {
+                self.hint(turn.id).await?;
+            }
+            (samples, base) = self.collect().await?;
+        }
         let limit = if forced {
             rl.batch_size.max(MOST_AT_ONCE)
         } else {
@@ -72,7 +79,7 @@ impl<'a> NextBatch<'a> {
             return Ok(None);
         };
         shared.status.window(self.agent, now_ms());
-        let baselines = if rl.method.binary_rl {
+        let baselines = if rl.method.verdict == Some(VerdictMethod::BinaryRl) {
             samples::baselines(&shared, self.agent).await?
         } else {
             Baselines::default()
@@ -126,6 +133,7 @@ impl<'a> NextBatch<'a> {
                     turn,
                     target,
                     is_fresh: false,
+                    told: Arc::default(),
                 });
             }
         }
@@ -155,15 +163,34 @@ impl<'a> NextBatch<'a> {
                 shared.status.judge_failed(&failed);
                 Ok(false)
             }
-            Err(TeachError::Server(error)) if error.is_unreachable() => {
-                Err(self.context.no_trainer(&error))
-            }
-            Err(TeachError::Server(error)) => {
-                let why = error.to_string();
-                Err(TrainError::NoTeacher { why })
-            }
+            Err(TeachError::Server(error)) => Err(self.not_taught(&error)),
             Err(TeachError::Log(error)) => Err(error.into()),
         }
+    }
+
+    /// Has a turn's hints put to the teacher.
+    async fn hint(&mut self, id: TurnId) -> Result<(), TrainError> {
+        let shared = Arc::clone(&self.context.shared);
+        let policy = Arc::clone(&self.context.policy);
+        let memory = &mut self.context.agent(self.agent).teacher;
+        match teacher::hint(&shared, &policy, memory, id).await {
+            Ok(()) => Ok(()),
+            Err(TeachError::Server(error)) => Err(self.not_taught(&error)),
+            Err(TeachError::Log(error)) => Err(error.into()),
+            // Nobody is asked what a hint is worth.
+            Err(TeachError::Judge(failed)) => {
+                shared.status.judge_failed(&failed);
+                Ok(())
+            }
+        }
+    }
+
+    fn not_taught(&mut self, error: &BackendError) -> TrainError {
+        if error.is_unreachable() {
+            return self.context.no_trainer(error);
+        }
+        let why = error.to_string();
+        TrainError::NoTeacher { why }
     }
 
     /// Whether a step of an agent that is due may begin now; what it waits for is shown.

@@ -108,6 +108,8 @@ pub(super) struct Inner {
     pub(super) text_failure: Option<Failure>,
     /// Every datum of cross_entropy that was passed.
     pub(super) targets: Vec<Datum>,
+    /// What was read where the likeliest ids were asked for, and whether with an adapter.
+    pub(super) looked_at: Vec<(bool, String)>,
     /// What single replies were drawn to.
     pub(super) prompts: Vec<String>,
     /// How many times replies were scored since there is an adapter, and how the next times fail.
@@ -154,6 +156,7 @@ impl Inner {
             told: Vec::new(),
             text_failure: None,
             targets: Vec::new(),
+            looked_at: Vec::new(),
             prompts: Vec::new(),
             n_forward: 0,
             unscored: VecDeque::new(),
