@@ -11,14 +11,19 @@ mod evaluation;
 mod known;
 mod measures;
 mod probes;
+mod readings;
 mod reference;
 mod report;
 mod series;
 
 #[cfg(test)]
 pub(crate) use self::probes::Probes;
-pub use self::report::{GateReport, GateTest};
 pub(crate) use self::{
     evaluation::{Candidate, Gate},
+    readings::{Heard, Posed, Readings},
     series::{IN_A_ROW, LastDeclined, Series},
+};
+pub use self::{
+    readings::{KnowledgeNumbers, ReplyNumbers},
+    report::{GateReport, GateTest},
 };

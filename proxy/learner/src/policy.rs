@@ -250,6 +250,17 @@ impl Policy {
         }
     }
 
+    /// Gives back what it holds at the server. What is asked later is asked anew.
+    pub(crate) async fn close(&self) {
+        let Some(run) = self.scoring_run.lock().await.take() else {
+            return;
+        };
+        if let Err(error) = self.backend.close_run(run).await {
+            // It goes when the server wants its memory.
+            tracing::debug!(%error, "not closed");
+        }
+    }
+
     async fn create(&self) -> Result<RunId, BackendError> {
         let request = CreateRequest {
             rank: SCORING_RANK,

@@ -15,6 +15,7 @@ mod dry_run;
 mod error;
 mod gating;
 mod making;
+mod named;
 mod passes;
 mod plan;
 mod promotion;
@@ -29,6 +30,7 @@ pub(crate) use self::{
     again::again,
     context::TrainingContext,
     dry_run::{dry_run, turn_preview},
+    named::tested,
     recovery::{recover, serve_again},
     transaction::{Ended, StepTransaction},
 };

@@ -20,11 +20,18 @@ use metaclaw_skills::user_line;
 use metaclaw_trainer_api::BackendError;
 use metaclaw_turns::Turn;
 
+pub(crate) use self::{
+    asked::{others, seed},
+    conversation::Conversation,
+    draws::max_tokens,
+    error::TeachError,
+    hinted::hint,
+    memory::Memory,
+};
 use self::{
     choice::{NoChoice, choose},
     draws::{Answers, Draws},
 };
-pub(crate) use self::{error::TeachError, hinted::hint, memory::Memory};
 use crate::{
     config::TargetForm,
     policy::{Pair, Policy},

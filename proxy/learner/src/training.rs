@@ -1,6 +1,7 @@
 //! The training task: looks for batches, makes steps where the mode lets it, swaps.
 
 mod next;
+mod replaying;
 
 use std::time::Duration;
 

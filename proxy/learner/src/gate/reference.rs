@@ -154,7 +154,7 @@ async fn score(
 
 impl Prompts {
     /// Those that the reference answers.
-    fn asked(&self) -> &[Vec<u32>] {
+    pub(super) fn asked(&self) -> &[Vec<u32>] {
         self.wished.as_ref().unwrap_or(&self.plain)
     }
 }

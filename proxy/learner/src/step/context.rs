@@ -10,6 +10,7 @@ use super::{agent::AgentState, runner::StepRunner};
 use crate::{
     error::{NoTokenIds, TrainError},
     gate::Gate,
+    lineage::Replayed,
     policy::Policy,
     shared::Shared,
     status::Phase,
@@ -25,6 +26,8 @@ pub(crate) struct TrainingContext {
     agents: BTreeMap<AgentId, AgentState>,
     /// What adapters pass before they serve.
     pub(crate) gate: Gate,
+    /// The replay that the steps are of, if they are.
+    pub(crate) replay: Option<Replayed>,
     /// Whether this look ended in waiting for something, which the status shows.
     pub(crate) waits: bool,
 }
@@ -38,9 +41,22 @@ impl TrainingContext {
             backend,
             policy,
             gate,
+            replay: None,
             agents: BTreeMap::new(),
             waits: false,
         }
+    }
+
+    /// Gives back the runs that it has at the training server.
+    pub(crate) async fn close(&mut self) {
+        let runs = self.agents.values_mut().filter_map(|it| it.run.id.take());
+        for run in runs {
+            if let Err(error) = self.backend.close_run(run).await {
+                // It goes when the server wants its memory.
+                tracing::debug!(%error, "not closed");
+            }
+        }
+        self.policy.close().await;
     }
 
     /// What is remembered of an agent.
@@ -65,6 +81,7 @@ impl TrainingContext {
             backend: Arc::clone(&self.backend),
             rl: self.shared.config.rl.clone(),
             base: health.base_fingerprint,
+            replay: self.replay.clone(),
             capabilities: health.capabilities,
         })
     }

@@ -157,7 +157,7 @@ impl Draws<'_> {
 }
 
 /// As many as the client allowed, up to a bound.
-fn max_tokens(turn: &Turn) -> u32 {
+pub(crate) fn max_tokens(turn: &Turn) -> u32 {
     let params = &turn.request.params;
     let most = ["max_completion_tokens", "max_tokens"]
         .iter()
