@@ -46,6 +46,8 @@ pub(crate) enum Failure {
     WrittenLate(usize),
     /// 400.
     Refused,
+    /// Nothing was done, and the answer is this status, with this code.
+    Answers(u16, Option<&'static str>),
 }
 
 /// A training server in memory.
@@ -116,7 +118,12 @@ impl World {
 
     /// Calls about text fail so from now on, or not.
     pub(crate) fn fail_text(&self, failure: Option<Failure>) {
-        self.inner().text_failure = failure;
+        self.inner().text_failure = failure.map(|failure| (String::new(), failure));
+    }
+
+    /// Those that have this among what they are about do; others do not.
+    pub(crate) fn fail_text_with(&self, part: &str, failure: Failure) {
+        self.inner().text_failure = Some((part.to_owned(), failure));
     }
 
     /// What its base model says from now on where several replies are asked for.
@@ -274,6 +281,7 @@ impl World {
                 work(&mut self.inner()).and_then(|_| Err(refusal(call, 500, None)))
             }
             Some(Failure::Refused) => Err(refusal(call, 400, None)),
+            Some(Failure::Answers(status, code)) => Err(refusal(call, status, code)),
             Some(Failure::Killed) => {
                 self.inner().restart();
                 Err(BackendError::NoEndpoint { call })

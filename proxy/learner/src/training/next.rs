@@ -59,6 +59,7 @@ impl<'a> NextBatch<'a> {
             // What it is to be answered with comes first, so that a step has both.
             let next = samples.unanswered.first();
             if let Some(turn) = next.filter(|_| samples.redo.len() < limit)
+                && !self.context.teacher_rests()
                 && self.teach(turn.id).await?
             {
                 shared.wake.notify_one();
@@ -118,7 +119,7 @@ impl<'a> NextBatch<'a> {
             }
             // After a restart it is drawn again.
             let is_known = self.targets().knows(&turn);
-            if !is_known && !self.teach(turn.id).await? {
+            if !is_known && (self.context.teacher_rests() || !self.teach(turn.id).await?) {
                 break;
             }
             if let Some(target) = self.targets().target(&turn) {
@@ -151,10 +152,8 @@ impl<'a> NextBatch<'a> {
                 shared.status.judge_failed(&failed);
                 Ok(false)
             }
-            Err(TeachError::Server(error)) if error.is_unreachable() => {
-                Err(self.context.no_trainer(&error))
-            }
-            Err(TeachError::Server(error)) => {
+            Err(TeachError::Server(error)) => Err(self.context.no_teacher(&error)),
+            Err(TeachError::Turn(error)) => {
                 let why = error.to_string();
                 Err(TrainError::NoTeacher { why })
             }

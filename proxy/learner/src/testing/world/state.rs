@@ -104,8 +104,8 @@ pub(super) struct Inner {
     /// What the base model says where several replies are asked for, and to what it did.
     pub(super) answers: Answers,
     pub(super) told: Vec<String>,
-    /// How calls about text fail now.
-    pub(super) text_failure: Option<Failure>,
+    /// How calls about text fail now that have this part.
+    pub(super) text_failure: Option<(String, Failure)>,
     /// Every datum of cross_entropy that was passed.
     pub(super) targets: Vec<Datum>,
     /// What single replies were drawn to.
@@ -183,12 +183,14 @@ impl Inner {
         self.scoring.clear();
     }
 
-    /// How calls about text fail now, if they do.
-    pub(super) fn text_fails(&self, call: &'static str) -> Result<(), BackendError> {
-        match self.text_failure {
+    /// How a call about a text fails now, if it does.
+    pub(super) fn text_fails(&self, call: &'static str, text: &str) -> Result<(), BackendError> {
+        let failure = self.text_failure.as_ref();
+        match failure.filter(|(part, _)| text.contains(part)) {
             None => Ok(()),
-            Some(Failure::Unreachable) => Err(BackendError::NoEndpoint { call }),
-            Some(Failure::Refused) => Err(refusal(call, 400, None)),
+            Some((_, Failure::Unreachable)) => Err(BackendError::NoEndpoint { call }),
+            Some((_, Failure::Refused)) => Err(refusal(call, 400, None)),
+            Some((_, Failure::Answers(status, code))) => Err(refusal(call, *status, *code)),
             Some(_) => Err(lost(call)),
         }
     }
