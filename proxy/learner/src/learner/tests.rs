@@ -23,6 +23,7 @@ use crate::{
 
 mod dry_run;
 mod gate;
+mod in_turn;
 mod records;
 mod teaching;
 mod wedges;

@@ -16,6 +16,7 @@ use metaclaw_trainer_api::{
     wire::{CreateRequest, OptimStepRequest, Sampled},
 };
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::state::{Inner, refusal};
@@ -134,6 +135,18 @@ impl World {
     /// The last message of each prompt to which several replies were drawn.
     pub(crate) fn told(&self) -> Vec<String> {
         self.inner().told.clone()
+    }
+
+    /// From now on each draw of several replies waits for a permit.
+    pub(crate) fn hold_draws(&self) -> Arc<Semaphore> {
+        let draws = Arc::new(Semaphore::new(0));
+        self.inner().draws = Some(Arc::clone(&draws));
+        draws
+    }
+
+    /// What was drawn, by its prompt, and passed, by its marks, in order.
+    pub(crate) fn events(&self) -> Vec<String> {
+        self.inner().events.clone()
     }
 
     /// The ids of a conversation, as it is rendered.

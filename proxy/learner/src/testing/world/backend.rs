@@ -44,6 +44,19 @@ impl World {
     }
 }
 
+impl World {
+    async fn begin_draw(&self, prompt: &str) {
+        let draws = {
+            let mut inner = self.inner();
+            inner.events.push(format!("draws {prompt}"));
+            inner.draws.clone()
+        };
+        if let Some(draws) = draws {
+            draws.acquire().await.unwrap().forget();
+        }
+    }
+}
+
 impl TrainingBackend for World {
     fn deadline(&self) -> Duration {
         Duration::from_secs(600)
@@ -110,6 +123,7 @@ impl TrainingBackend for World {
         self.call(call, move |inner| {
             let marks: Weights = request.datums.iter().map(mark).collect();
             inner.passes.push(marks.clone());
+            inner.events.push(format!("passed {marks:?}"));
             let run = inner.run(call, &request.session_id)?;
             if !run.is_finite {
                 return Err(refusal(call, 400, Some("weights_not_finite")));
@@ -265,6 +279,9 @@ impl TrainingBackend for World {
 
     fn sample(&self, request: SampleRequest) -> BackendFuture<'_, SampleReply> {
         Box::pin(async move {
+            if request.num_samples > 1 {
+                self.begin_draw(&model::text(&request.tokens)).await;
+            }
             let mut inner = self.inner();
             inner.text_fails("sample", &model::text(&request.tokens))?;
             let model = request.model.clone().unwrap_or_default();

@@ -3,12 +3,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
+    sync::Arc,
 };
 
 use metaclaw_trainer_api::{
     AdapterName, BackendError, CheckpointName, Datum, RunId,
     wire::{CheckpointInfo, CreateRequest, OptimStepRequest, Sampled},
 };
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -104,6 +106,10 @@ pub(super) struct Inner {
     /// What the base model says where several replies are asked for, and to what it did.
     pub(super) answers: Answers,
     pub(super) told: Vec<String>,
+    /// What was drawn and passed, in order.
+    pub(super) events: Vec<String>,
+    /// Each draw of several replies waits for a place here.
+    pub(super) draws: Option<Arc<Semaphore>>,
     /// How calls about text fail now that have this part.
     pub(super) text_failure: Option<(String, Failure)>,
     /// Every datum of cross_entropy that was passed.
@@ -152,6 +158,8 @@ impl Inner {
             scoring: BTreeSet::new(),
             answers: usual_answers,
             told: Vec::new(),
+            events: Vec::new(),
+            draws: None,
             text_failure: None,
             targets: Vec::new(),
             prompts: Vec::new(),
