@@ -51,6 +51,19 @@ pub(crate) enum Failure {
     Answers(u16, Option<&'static str>),
 }
 
+impl Failure {
+    /// What may happen to any call.
+    pub(crate) const OF_ANY_CALL: [Self; 7] = [
+        Self::Unreachable,
+        Self::LostBefore,
+        Self::LostAfter,
+        Self::ErrorAfter,
+        Self::Killed,
+        Self::ClientKilledBefore,
+        Self::ClientKilledAfter,
+    ];
+}
+
 /// A training server in memory.
 #[derive(Debug, Clone)]
 pub(crate) struct World(Arc<Mutex<Inner>>);

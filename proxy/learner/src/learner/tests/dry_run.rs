@@ -16,13 +16,8 @@ async fn waiting(dir: &Path, world: &World, rl: serde_json::Value) -> Rig {
     for n in 0..2 {
         append(&rig.log, world, &format!("s{n}"), &corrected_talk(n)).await;
     }
-    let judged = async {
-        while !is_ready(&rig).await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let judged = tokio::time::timeout(Duration::from_secs(60), judged).await;
-    judged.expect("two turns of each talk are judged and have their ids");
+    let what = "two turns of each talk are judged and have their ids";
+    rig.until(what, async || is_ready(&rig).await).await;
     rig
 }
 

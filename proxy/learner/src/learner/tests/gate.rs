@@ -135,16 +135,11 @@ async fn a_rest_ends_with_eight_new_verdicts() {
     rig.stop().await;
     let rig = Rig::start(dir.path(), &world, usual()).await;
     rig.two_talks(&world, 3).await;
-    let rests = async {
-        let is_resting =
-            |phase| matches!(phase, Phase::Resting { why, .. } if why.contains("relevance"));
-        while !is_resting(rig.learner.status().await.unwrap().phase) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    let rests = async || {
+        let phase = rig.learner.status().await.unwrap().phase;
+        matches!(phase, Phase::Resting { why, .. } if why.contains("relevance"))
     };
-    tokio::time::timeout(Duration::from_secs(30), rests)
-        .await
-        .expect("it rests");
+    rig.until("it rests", rests).await;
     assert_eq!(world.rates().len(), 3, "with four of eight verdicts");
     rig.two_talks(&world, 5).await;
     assert!(rig.trained(2).await);

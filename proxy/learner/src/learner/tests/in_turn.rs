@@ -23,7 +23,7 @@ impl Rig {
 
     /// Waits until so many turns of an agent are judged so and have their ids.
     async fn ready(&self, agent: &AgentId, score: Score, n: usize) {
-        let n_ready = async || {
+        let are_ready = async || {
             let mut n_ready = 0;
             for id in self.log.in_state(agent, StateKind::Judged).await.unwrap() {
                 let turn = self.log.get(id).await.unwrap();
@@ -31,15 +31,9 @@ impl Rig {
                 let verdict = turn.and_then(|turn| turn.verdict);
                 n_ready += usize::from(verdict.is_some_and(|it| it.score == score));
             }
-            n_ready
+            n_ready >= n
         };
-        let ready = async {
-            while n_ready().await < n {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        let ready = tokio::time::timeout(Duration::from_secs(30), ready).await;
-        assert!(ready.is_ok(), "{:#?}", self.log.funnel(None).await);
+        self.until("verdicts and ids", are_ready).await;
     }
 }
 
@@ -60,9 +54,8 @@ async fn a_step_that_is_asked_for_keeps_no_other_agents_waiting() {
     let draws = world.hold_draws();
     let asked = rig.learner.train_now(Some(own.clone()));
     let meanwhile = async {
-        while world.events().is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let has_begun = async || !world.events().is_empty();
+        rig.until("the first draw", has_begun).await;
         rig.talks(&work(), &world, &[5, 6]).await;
         rig.ready(&work(), Score::Bad, 2).await;
         draws.add_permits(1_000);

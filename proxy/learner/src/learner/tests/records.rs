@@ -10,14 +10,10 @@ fn lines(dir: &Path) -> Vec<Value> {
     text.lines().map(read).collect()
 }
 
-async fn recorded(dir: &Path, n: usize) -> Vec<Value> {
-    let written = async {
-        while lines(dir).len() < n {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let written = tokio::time::timeout(Duration::from_secs(60), written).await;
-    written.expect("the numbers of a step are written");
+async fn recorded(rig: &Rig, dir: &Path, n: usize) -> Vec<Value> {
+    let written = async || lines(dir).len() >= n;
+    rig.until("the numbers of a step are written", written)
+        .await;
     lines(dir)
 }
 
@@ -30,7 +26,7 @@ async fn each_step_leaves_its_numbers_and_how_it_was_made() {
         append(&rig.log, &world, &format!("s{n}"), &corrected_talk(n)).await;
     }
     assert!(rig.trained(4).await);
-    let line = recorded(dir.path(), 1).await.remove(0);
+    let line = recorded(&rig, dir.path(), 1).await.remove(0);
     assert_eq!((&line["step"], &line["n"]), (&1.into(), &1.into()));
     assert_eq!(line["samples"]["redo"], 2);
     for name in ["loss/total", "loss/redo", "loss/binary", "reward/std"] {
@@ -72,7 +68,7 @@ async fn a_step_that_was_interrupted_is_recorded_when_it_is_settled() {
     assert!(lines(dir.path()).is_empty());
     let rig = Rig::start(dir.path(), &world, redo).await;
     assert!(rig.trained(2).await);
-    let line = recorded(dir.path(), 1).await.remove(0);
+    let line = recorded(&rig, dir.path(), 1).await.remove(0);
     assert_eq!((&line["step"], &line["n"]), (&1.into(), &1.into()));
     assert_eq!(line["samples"]["redo"], 2);
     assert!(line["perf/step_time"].is_null(), "nobody measured it");

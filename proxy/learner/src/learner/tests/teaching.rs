@@ -53,13 +53,8 @@ impl Rig {
             let spent = spent.into_iter().filter(|(why, _)| why != ordinary);
             spent.collect::<Vec<_>>()
         };
-        let done = async {
-            while spent().await.iter().map(|(_, n)| n).sum::<u64>() < n {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        let done = tokio::time::timeout(Duration::from_secs(30), done).await;
-        assert!(done.is_ok(), "{:#?}", self.learner.status().await);
+        let done = async || spent().await.iter().map(|(_, n)| n).sum::<u64>() >= n;
+        self.until("turns are spent", done).await;
         spent().await
     }
 }
@@ -154,8 +149,12 @@ async fn what_no_draw_passes_is_not_taught_and_says_why() {
         // The other one waits for a batch.
         assert_eq!(rig.spent(1).await, [(why.to_owned(), 1)]);
         assert!(world.passes().is_empty());
-        let status = rig.learner.status().await.unwrap();
-        assert_eq!(status.agents[0].not_taught.get(why), Some(&1));
+        // The status is told a moment after the log.
+        let is_told = async || {
+            let status = rig.learner.status().await.unwrap();
+            status.agents[0].not_taught.get(why) == Some(&1)
+        };
+        rig.until("the status says why", is_told).await;
         rig.stop().await;
     }
 }
@@ -197,13 +196,9 @@ async fn while_the_teacher_is_away_turns_wait() {
         let phase = matches!(status.phase, Phase::WaitingForTrainer { .. });
         (phase, status.agents.first().map(|it| it.n_unanswered))
     };
-    let waited = async {
-        while waits().await != (true, Some(2)) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let waited = tokio::time::timeout(Duration::from_secs(30), waited).await;
-    assert!(waited.is_ok(), "{:#?}", rig.learner.status().await);
+    let is_waiting = async || waits().await == (true, Some(2));
+    rig.until("two turns wait for the teacher", is_waiting)
+        .await;
     assert_eq!(rig.spent(0).await, []);
     world.fail_text(None);
     assert!(rig.trained(2).await);
@@ -443,16 +438,7 @@ async fn what_was_declined_is_tried_again_and_what_was_undone_is_not() {
 
 #[tokio::test]
 async fn each_use_is_in_a_lineage_once_wherever_it_fails() {
-    use Failure::*;
-    let failures = [
-        Unreachable,
-        LostBefore,
-        LostAfter,
-        ErrorAfter,
-        Killed,
-        ClientKilledBefore,
-        ClientKilledAfter,
-    ];
+    let failures = Failure::OF_ANY_CALL;
     for seeds in (0..28_usize).collect::<Vec<_>>().chunks(7) {
         let runs = seeds
             .iter()

@@ -40,13 +40,8 @@ impl Rig {
 
     /// Waits until no turn of the default agent is in an open step.
     async fn settled(&self) {
-        let settled = async {
-            while self.n(StateKind::Taken).await > 0 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        let settled = tokio::time::timeout(Duration::from_secs(30), settled).await;
-        assert!(settled.is_ok(), "{:#?}", self.learner.status().await);
+        let settled = async || self.n(StateKind::Taken).await == 0;
+        self.until("no step is open", settled).await;
     }
 
     /// How many turns were set aside as this says; what was accepted is never trained on.
@@ -171,9 +166,8 @@ async fn a_parent_that_cannot_be_read_stops_no_other_agent() {
     world.damage(&first, Damage::Untold);
     let rig = Rig::start(dir.path(), &world, small()).await;
     rig.talk(&world, &[3, 4]).await;
-    while rig.n(StateKind::Taken).await == 0 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let taken = async || rig.n(StateKind::Taken).await > 0;
+    rig.until("a step is open", taken).await;
     rig.talk_of(&work(), &world, &[5, 6]).await;
     assert!(rig.trained_by(&work(), 2).await);
     // It may be the server's trouble: another time. Then it is the checkpoint's.

@@ -1,0 +1,190 @@
+//! A learner over a log in a folder, and what tests ask of it.
+
+use super::*;
+
+/// Longer than anything that a test waits for takes, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(10);
+
+/// Waits for what tasks do by themselves.
+async fn polled(is_so: impl AsyncFn() -> bool) {
+    while !is_so().await {
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// A learner over a log in a folder and a trainer that outlives it.
+pub(super) struct Rig {
+    pub(super) log: TurnLog,
+    pub(super) learner: Learner,
+    pub(super) tracker: TaskTracker,
+    pub(super) cancel: CancellationToken,
+    pub(super) swaps: Arc<Mutex<Vec<String>>>,
+    /// Whether the trainer had each in memory by then.
+    pub(super) swaps_in_memory: Arc<Mutex<Vec<bool>>>,
+}
+
+pub(super) fn config(json: &serde_json::Value) -> LearnerConfig {
+    let mut all = serde_json::json!({
+        "mode": "rl",
+        "judge": {"rules": [
+            {"on": "next", "pattern": "too long", "score": -1},
+            {"on": "reply", "max_words": 40, "score": 1},
+        ]},
+        "rl": {"method": "redo", "batch_size": 2, "reuse": 1},
+    });
+    for (section, keys) in json.as_object().unwrap() {
+        match keys {
+            serde_json::Value::Object(keys) => {
+                for (key, value) in keys {
+                    all[section][key] = value.clone();
+                }
+            }
+            value => all[section] = value.clone(),
+        }
+    }
+    serde_json::from_value(all).unwrap()
+}
+
+/// A headless host without sleep hours.
+fn away() -> Schedule {
+    let config = serde_json::json!({"sleep_start": "0:00", "sleep_end": "0:00"});
+    let schedule = Schedule::local(serde_json::from_value(config).unwrap(), None);
+    schedule.set_keyboard(Keyboard::Headless);
+    schedule
+}
+
+impl Rig {
+    pub(super) async fn start(dir: &Path, world: &World, config: LearnerConfig) -> Self {
+        Self::start_with(dir, world, config, None).await
+    }
+
+    /// The same with a library of wishes.
+    pub(super) async fn start_with(
+        dir: &Path,
+        world: &World,
+        config: LearnerConfig,
+        library: Option<Library>,
+    ) -> Self {
+        let log = TurnLog::open(dir, &TurnsConfig::default()).unwrap();
+        let (tracker, cancel, swaps) = (
+            TaskTracker::new(),
+            world.client(),
+            Arc::new(Mutex::new(Vec::new())),
+        );
+        let swaps_in_memory = Arc::new(Mutex::new(Vec::new()));
+        let (told, were_loaded) = (Arc::clone(&swaps), Arc::clone(&swaps_in_memory));
+        let trainer = world.clone();
+        let parts = Parts {
+            is_off: Arc::new(|_| false),
+            library,
+            evolver: None,
+            recorder: Recorder::new(
+                dir.join("learning"),
+                &[ReportTo::Tensorboard, ReportTo::Jsonl],
+            ),
+            judge: Judge::Rules(Rules::compile(&config.judge.rules).unwrap()),
+            config,
+            log: log.clone(),
+            schedule: away(),
+            backend: Some(Arc::new(world.clone())),
+            on_swap: Arc::new(move |_, adapter| {
+                let name = adapter.map_or("base", AdapterName::as_str).to_owned();
+                were_loaded
+                    .lock()
+                    .unwrap()
+                    .push(trainer.loaded().contains(&name));
+                told.lock().unwrap().push(name);
+            }),
+        };
+        let learner = Learner::start(parts, &tracker, cancel.clone())
+            .await
+            .unwrap();
+        Self {
+            log,
+            learner,
+            tracker,
+            cancel,
+            swaps,
+            swaps_in_memory,
+        }
+    }
+
+    pub(super) async fn stop(self) {
+        self.cancel.cancel();
+        self.tracker.close();
+        self.tracker.wait().await;
+        drop(self.learner);
+        self.log.close().await;
+    }
+
+    pub(super) async fn n(&self, kind: StateKind) -> usize {
+        self.n_of(&AgentId::default_agent(), kind).await
+    }
+
+    pub(super) async fn n_of(&self, agent: &AgentId, kind: StateKind) -> usize {
+        let ids = self.log.in_state(agent, kind).await;
+        ids.map_or(0, |ids| ids.len())
+    }
+
+    /// Waits for what the learner's tasks do by themselves.
+    pub(super) async fn until(&self, what: &str, is_so: impl AsyncFn() -> bool) {
+        tokio::select! {
+            () = polled(is_so) => {}
+            () = tokio::time::sleep(PATIENCE) => panic!("never came: {what}: {:#?}", self.learner.status().await),
+        }
+    }
+
+    /// Waits until so many turns have a verdict.
+    pub(super) async fn judged(&self, n: u64) {
+        let is_judged = async || self.log.funnel(None).await.unwrap().judged >= n;
+        self.until("verdicts", is_judged).await;
+    }
+
+    /// Waits until so many turns are trained, or the client was killed.
+    pub(super) async fn trained(&self, n: usize) -> bool {
+        self.trained_by(&AgentId::default_agent(), n).await
+    }
+
+    pub(super) async fn trained_by(&self, agent: &AgentId, n: usize) -> bool {
+        let done = async || self.n_of(agent, StateKind::Trained).await >= n;
+        tokio::select! {
+            () = polled(done) => true,
+            () = self.cancel.cancelled() => false,
+            () = tokio::time::sleep(PATIENCE) => panic!("no step: {:#?}", self.learner.status().await),
+        }
+    }
+}
+
+pub(super) fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// No use of a turn in two manifests of a lineage; the last checkpoint holds exactly what the log calls trained.
+pub(super) async fn assert_each_trained_once(rig: &Rig, world: &World) {
+    let mut seen = BTreeSet::new();
+    let checkpoints = world.checkpoints();
+    for (manifest, _) in &checkpoints {
+        let uses = manifest["uses"].as_array().unwrap();
+        let turns = manifest["turns"].as_array().unwrap();
+        assert_eq!(turns.len(), uses.len());
+        for (turn, n) in turns.iter().zip(uses) {
+            let lineage = manifest["lineage"].to_string();
+            let key = (lineage, turn.to_string(), n.to_string());
+            assert!(seen.insert(key.clone()), "twice: {key:?}");
+        }
+    }
+    let trained = rig.n(StateKind::Trained).await;
+    assert_eq!(seen.len(), trained);
+    let serving = rig.log.serving().await.unwrap();
+    let weights = world.adapter(&serving[0].1).unwrap();
+    let unique: BTreeSet<&u32> = weights.iter().collect();
+    assert_eq!(
+        unique.len(),
+        weights.len(),
+        "a sample was used twice: {weights:?}"
+    );
+    assert_eq!(weights.len(), trained, "{weights:?}");
+    let is_served = async || rig.swaps.lock().unwrap().last() == Some(&serving[0].1);
+    rig.until("the new adapter is served", is_served).await;
+}
