@@ -26,6 +26,7 @@ use crate::{
 mod dry_run;
 mod faults;
 mod gate;
+mod in_turn;
 mod left_out;
 mod measuring;
 mod methods;

@@ -3,12 +3,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
+    sync::Arc,
 };
 
 use metaclaw_trainer_api::{
     AdapterName, BackendError, CheckpointName, Datum, RunId,
     wire::{CheckpointInfo, CreateRequest, OptimStepRequest, Sampled},
 };
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -104,8 +106,12 @@ pub(super) struct Inner {
     /// What the base model says where several replies are asked for, and to what it did.
     pub(super) answers: Answers,
     pub(super) told: Vec<String>,
-    /// How calls about text fail now.
-    pub(super) text_failure: Option<Failure>,
+    /// What was drawn and passed, in order.
+    pub(super) events: Vec<String>,
+    /// Each draw of several replies waits for a place here.
+    pub(super) draws: Option<Arc<Semaphore>>,
+    /// How calls about text fail now that have this part.
+    pub(super) text_failure: Option<(String, Failure)>,
     /// Every datum of cross_entropy that was passed.
     pub(super) targets: Vec<Datum>,
     /// What was read where the likeliest ids were asked for, and whether with an adapter.
@@ -154,6 +160,8 @@ impl Inner {
             scoring: BTreeSet::new(),
             answers: usual_answers,
             told: Vec::new(),
+            events: Vec::new(),
+            draws: None,
             text_failure: None,
             targets: Vec::new(),
             looked_at: Vec::new(),
@@ -186,12 +194,14 @@ impl Inner {
         self.scoring.clear();
     }
 
-    /// How calls about text fail now, if they do.
-    pub(super) fn text_fails(&self, call: &'static str) -> Result<(), BackendError> {
-        match self.text_failure {
+    /// How a call about a text fails now, if it does.
+    pub(super) fn text_fails(&self, call: &'static str, text: &str) -> Result<(), BackendError> {
+        let failure = self.text_failure.as_ref();
+        match failure.filter(|(part, _)| text.contains(part)) {
             None => Ok(()),
-            Some(Failure::Unreachable) => Err(BackendError::NoEndpoint { call }),
-            Some(Failure::Refused) => Err(refusal(call, 400, None)),
+            Some((_, Failure::Unreachable)) => Err(BackendError::NoEndpoint { call }),
+            Some((_, Failure::Refused)) => Err(refusal(call, 400, None)),
+            Some((_, Failure::Answers(status, code))) => Err(refusal(call, *status, *code)),
             Some(_) => Err(lost(call)),
         }
     }
