@@ -49,6 +49,11 @@ impl Samples {
         is_due((redo, &self.verdicts), config, now_ms)
     }
 
+    /// Whether nothing waits.
+    pub(crate) fn are_none(&self) -> bool {
+        self.redo.is_empty() && self.unanswered.is_empty() && self.verdicts.is_empty()
+    }
+
     /// Whether one is, if the teacher has a reply to every turn that it is to answer.
     pub(crate) fn may_be_due(&self, config: &RlConfig, now_ms: u64) -> bool {
         let redo = self.redo.iter().map(|sample| &sample.turn);

@@ -42,6 +42,10 @@ impl<'a> NextBatch<'a> {
         if !may_begin {
             return Ok(None);
         }
+        if !samples.are_none() {
+            // Before the teacher is asked, who needs the same.
+            self.context.can_test().await?;
+        }
         let limit = if forced {
             rl.batch_size.max(MOST_AT_ONCE)
         } else {

@@ -53,9 +53,13 @@ impl TrainingBackend for World {
         Box::pin(async {
             let json = r#"{"status":"healthy"}"#;
             let health: Health = serde_json::from_str(json).unwrap();
+            let inner = self.inner();
             Ok(Health {
-                base_fingerprint: Some(self.inner().base.1.clone()),
-                capabilities: Capabilities::builtin(),
+                base_fingerprint: Some(inner.base.1.clone()),
+                capabilities: Capabilities {
+                    forward: inner.scores,
+                    ..Capabilities::builtin()
+                },
                 ..health
             })
         })
@@ -91,6 +95,9 @@ impl TrainingBackend for World {
     fn forward(&self, request: ForwardRequest) -> BackendFuture<'_, ForwardReply> {
         Box::pin(async move {
             self.inner().text_fails("forward")?;
+            if !self.inner().scores {
+                return Err(refusal("forward", 404, Some("unknown_route")));
+            }
             let failure = self.inner().scoring_fails();
             self.or_fails("forward", failure, move |inner| inner.forward(&request))
                 .await
@@ -260,7 +267,10 @@ impl TrainingBackend for World {
 
     fn sample(&self, request: SampleRequest) -> BackendFuture<'_, SampleReply> {
         Box::pin(async move {
+            self.inner().streams(i64::from(request.num_samples));
+            tokio::task::yield_now().await;
             let mut inner = self.inner();
+            inner.streams(-i64::from(request.num_samples));
             inner.text_fails("sample")?;
             let model = request.model.clone().unwrap_or_default();
             if inner.damage_of(&model) == Some(Damage::NotFinite) {
