@@ -25,6 +25,7 @@ mod run;
 mod runner;
 mod transaction;
 mod trials;
+mod wished;
 
 pub(crate) use self::{
     again::again,

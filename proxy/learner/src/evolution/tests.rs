@@ -99,6 +99,7 @@ impl Rig {
             evolver: Some((library.clone(), evolver)),
             is_off: Arc::new(|_| false),
             recorder: Recorder::default(),
+            folder: None,
             on_swap: Arc::new(|_, _| {}),
         };
         let (tracker, cancel) = (TaskTracker::new(), CancellationToken::new());

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{agent::AgentState, runner::StepRunner};
 use crate::{
-    error::{NoTokenIds, TrainError},
+    error::{NoScores, NoTokenIds, TrainError},
     gate::Gate,
     lineage::Replayed,
     policy::Policy,
@@ -41,7 +41,11 @@ pub(crate) struct TrainingContext {
 impl TrainingContext {
     pub(crate) fn new(shared: Arc<Shared>, backend: Arc<dyn TrainingBackend>) -> Self {
         let policy = Arc::new(Policy::new(Arc::clone(&backend)));
-        let gate = Gate::new(Arc::clone(&policy), shared.config.gate);
+        let gate = Gate::new(
+            Arc::clone(&policy),
+            shared.config.gate,
+            shared.folder.as_deref(),
+        );
         Self {
             shared,
             backend,
@@ -91,6 +95,18 @@ impl TrainingContext {
             replay: self.replay.clone(),
             capabilities: health.capabilities,
         })
+    }
+
+    /// Sees to it that what is trained can be tested before it serves: else a step would be made, and its turns given back,
+    /// again and again.
+    ///
+    /// # Errors
+    /// [`TrainError::NoTrainer`].
+    pub(crate) async fn can_test(&mut self) -> Result<(), TrainError> {
+        if !self.gate.is_on() || self.runner().await?.capabilities.forward {
+            return Ok(());
+        }
+        Err(self.no_trainer(&NoScores))
     }
 
     /// The training server cannot be used for now.

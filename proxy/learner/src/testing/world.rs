@@ -120,6 +120,16 @@ impl World {
         inner.unscored.extend(failures.iter().copied().map(Some));
     }
 
+    /// How many replies were drawn at once at most.
+    pub(crate) fn most_streams(&self) -> i64 {
+        self.inner().streams.1
+    }
+
+    /// Scores replies from now on, or does not know that call.
+    pub(crate) fn set_scores(&self, scores: bool) {
+        self.inner().scores = scores;
+    }
+
     /// What single replies were drawn to, in order.
     pub(crate) fn prompts(&self) -> Vec<String> {
         self.inner().prompts.clone()

@@ -59,6 +59,10 @@ impl<'a> NextBatch<'a> {
         if !may_begin {
             return Ok(Next::Nothing);
         }
+        if !samples.are_none() {
+            // Before the teacher is asked, who needs the same.
+            self.context.can_test().await?;
+        }
         if !samples.unhinted.is_empty() && self.may_teach(why) {
             for turn in samples.unhinted.iter().take(MOST_AT_ONCE) {
                 self.hint(turn.id).await?;

@@ -66,9 +66,13 @@ impl TrainingBackend for World {
         Box::pin(async {
             let json = r#"{"status":"healthy"}"#;
             let health: Health = serde_json::from_str(json).unwrap();
+            let inner = self.inner();
             Ok(Health {
-                base_fingerprint: Some(self.inner().base.1.clone()),
-                capabilities: Capabilities::builtin(),
+                base_fingerprint: Some(inner.base.1.clone()),
+                capabilities: Capabilities {
+                    forward: inner.scores,
+                    ..Capabilities::builtin()
+                },
                 ..health
             })
         })
@@ -109,6 +113,9 @@ impl TrainingBackend for World {
                 .map(|it| model::text(&it.parts().model_input_tokens));
             let said = said.collect::<Vec<_>>().concat();
             self.inner().text_fails("forward", &said)?;
+            if !self.inner().scores {
+                return Err(refusal("forward", 404, Some("unknown_route")));
+            }
             let failure = self.inner().scoring_fails();
             self.or_fails("forward", failure, move |inner| inner.forward(&request))
                 .await
@@ -282,7 +289,10 @@ impl TrainingBackend for World {
             if request.num_samples > 1 {
                 self.begin_draw(&model::text(&request.tokens)).await;
             }
+            self.inner().streams(i64::from(request.num_samples));
+            tokio::task::yield_now().await;
             let mut inner = self.inner();
+            inner.streams(-i64::from(request.num_samples));
             inner.text_fails("sample", &model::text(&request.tokens))?;
             let model = request.model.clone().unwrap_or_default();
             if inner.damage_of(&model) == Some(Damage::NotFinite) {

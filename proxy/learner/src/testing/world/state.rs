@@ -82,6 +82,8 @@ pub(super) struct Inner {
     /// Name and fingerprint.
     pub(super) base: (String, String),
     pub(super) max_rank: u32,
+    /// Whether it scores replies.
+    pub(super) scores: bool,
     /// Whether an adapter that is there by its name is left as it is.
     pub(super) keeps_adapters: bool,
     pub(super) poison: BTreeMap<u32, Poison>,
@@ -116,6 +118,8 @@ pub(super) struct Inner {
     pub(super) targets: Vec<Datum>,
     /// What was read where the likeliest ids were asked for, and whether with an adapter.
     pub(super) looked_at: Vec<(bool, String)>,
+    /// Replies that are drawn now, and at once at most.
+    pub(super) streams: (i64, i64),
     /// What single replies were drawn to.
     pub(super) prompts: Vec<String>,
     /// How many times replies were scored since there is an adapter, and how the next times fail.
@@ -143,6 +147,7 @@ impl Inner {
             sampled: BTreeMap::new(),
             base: ("base".to_owned(), "0badcafe".to_owned()),
             max_rank: u32::MAX,
+            scores: true,
             keeps_adapters: false,
             poison: BTreeMap::new(),
             damaged: BTreeMap::new(),
@@ -165,6 +170,7 @@ impl Inner {
             text_failure: None,
             targets: Vec::new(),
             looked_at: Vec::new(),
+            streams: (0, 0),
             prompts: Vec::new(),
             n_forward: 0,
             unscored: VecDeque::new(),
@@ -192,6 +198,12 @@ impl Inner {
     pub(super) fn restart(&mut self) {
         self.runs.clear();
         self.scoring.clear();
+    }
+
+    /// So many more replies are drawn now, or fewer.
+    pub(super) fn streams(&mut self, by: i64) {
+        let (now, most) = self.streams;
+        self.streams = (now + by, most.max(now + by));
     }
 
     /// How a call about a text fails now, if it does.
