@@ -57,12 +57,25 @@ pub struct RlConfig {
     /// Whether standing wishes go from the prompt into the weights: then every turn of an agent that has some is
     /// answered again.
     pub consolidate: bool,
+    /// Who says what is taught.
+    pub teacher: TeacherKind,
     /// Its replies to one turn, of which the best is taught, 1 to 64.
     pub draws: u32,
     /// How relevant a reply must be to be taught: a share of the mean of the teacher's replies; 0 asks for nothing.
     pub min_relevance: f64,
     /// What is asked of the weights at each id of a reply that is taught.
     pub target: TargetForm,
+}
+
+/// `rl.teacher`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TeacherKind {
+    /// The model without adapters, told what is wished; of its replies one is taught that passes.
+    #[default]
+    Base,
+    /// The session: the reply that was accepted after a complaint, whatever it says. To be compared with.
+    Session,
 }
 
 /// `rl.target`.
@@ -113,6 +126,7 @@ impl Default for RlConfig {
             max_age: Span::mins(14 * 24 * 60),
             reuse: 4,
             consolidate: true,
+            teacher: TeacherKind::Base,
             draws: 6,
             min_relevance: 0.8,
             target: TargetForm::OneHot,

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::draws::Answers;
 use crate::{
-    config::RlConfig,
+    config::{RlConfig, TeacherKind},
     samples::{Hints, Targets, Taught, Teaching},
 };
 
@@ -60,7 +60,10 @@ impl Memory {
         Teaching {
             targets: &self.targets,
             hints: &self.hints,
-            consolidates: rl.consolidate && self.wishes.is_some(),
+            // A session tells what a reply to its failures would be, and nothing of the others.
+            consolidates: rl.consolidate
+                && rl.teacher == TeacherKind::Base
+                && self.wishes.is_some(),
         }
     }
 

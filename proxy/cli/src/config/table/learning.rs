@@ -251,10 +251,11 @@ pub(super) const RL: &[Key] = &[
         "standing wishes go into the weights: every judged turn of an agent that has some is answered again; false: only those that failed",
     ),
     inert("rl.support_query", Text, LATER),
-    inert(
+    key(
         "rl.teacher",
-        Text,
-        "the model without adapters teaches: what was learned wrongly cannot teach itself",
+        OneOf(&["base", "session"]),
+        "base",
+        "who says what is taught: the model without adapters, told what is wished, since what was learned wrongly cannot teach itself; session: the reply that was accepted after a complaint, whatever it says, which ruins a model and is there to be compared with",
     ),
     key(
         "rl.draws",
