@@ -29,7 +29,7 @@ pub struct LearnerCounts {
     pub n_redo: usize,
     /// Turns that wait for the teacher's reply.
     pub n_unanswered: usize,
-    /// Samples of binary_rl that wait for a batch.
+    /// Turns whose own ids wait for a batch that pushes them.
     pub n_binary_rl: usize,
 }
 

@@ -13,6 +13,13 @@ pub(crate) const MAX_ASKED: usize = 4;
 )]
 pub struct NoTokenIds;
 
+/// The training server cannot help to test what it trains.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "it scores no replies (POST /v1/train/forward), so that nothing it trains can be tested before it serves, and nothing is trained: run metaclaw-trainer there, or set gate.enabled: false to have untested weights serve"
+)]
+pub(crate) struct NoScores;
+
 /// Why no step was made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TrainError {
@@ -35,11 +42,11 @@ pub enum TrainError {
         why: String,
     },
     /// The training server lacks a loss.
-    #[error("the training server has no {loss}, which rl.method {method} needs")]
+    #[error("the training server has no {loss}, which {method} needs")]
     NoLoss {
         /// Which.
         loss: &'static str,
-        /// The configured methods.
+        /// The method.
         method: String,
     },
     /// The training server refused; the turns are free again.

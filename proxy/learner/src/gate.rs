@@ -5,16 +5,19 @@
 //! and lose nothing else. The probes are texts of our own in `probes/`. What the tests of earlier steps came to stands in the
 //! turn log; [`Series`] reads from there what follows: at which rate the next step is made, or how long none is.
 
+mod base;
+mod capability;
 mod checks;
 mod comparison;
 mod evaluation;
-mod known;
+mod kept;
 mod measures;
 mod probes;
 mod readings;
 mod reference;
 mod report;
 mod series;
+mod tools;
 
 #[cfg(test)]
 pub(crate) use self::probes::Probes;

@@ -52,13 +52,6 @@ impl Learner {
     ) -> Result<Self, LogError> {
         let evolver = parts.evolver.clone();
         let shared = Arc::new(Shared::new(parts, cancel));
-        let left_out = &shared.config.rl.method.later;
-        for name in left_out.iter().filter(|_| shared.backend.is_some()) {
-            tracing::warn!(
-                method = name,
-                "this part of rl.method is not built yet and is left out"
-            );
-        }
         step::serve_again(&shared).await?;
         if let Some(library) = shared.library.clone() {
             let appended = shared.log.subscribe();
@@ -276,7 +269,6 @@ impl Learner {
         Ok(LearnerStatus {
             mode: config.mode,
             method: config.rl.method.to_string(),
-            left_out: config.rl.method.later.clone(),
             judging: notes.judging,
             phase: notes.phase,
             window: self.shared.window().await?,

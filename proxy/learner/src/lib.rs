@@ -24,6 +24,7 @@ mod judge;
 mod judging;
 mod learner;
 mod lineage;
+mod methods;
 mod metrics;
 mod policy;
 mod preview;
@@ -44,7 +45,7 @@ mod window;
 pub use self::{
     config::{
         AgentConfig, GateConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig,
-        TargetForm, Words,
+        RlConfigError, TargetForm, VerdictMethod, Words,
     },
     counts::LearnerCounts,
     error::{NoTokenIds, TrainError},

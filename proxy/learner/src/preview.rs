@@ -7,9 +7,11 @@ use metaclaw_turns::{LogError, StateKind, Turn};
 use serde::Serialize;
 
 use crate::{
+    config::VerdictMethod,
     lineage::{BaseModel, BatchStats},
     samples::{
-        self, Baselines, Batch, Found, Group, MOST_AT_ONCE, Redo, Seen, Sequence, Targets, Teaching,
+        self, Baselines, Batch, Found, Group, Hints, MOST_AT_ONCE, Redo, Seen, Sequence, Targets,
+        Teaching,
     },
     shared::Shared,
 };
@@ -123,7 +125,7 @@ pub(crate) async fn next_batch(
     (found, used, targets): (Found, Vec<Arc<Turn>>, &Targets),
 ) -> Result<NextBatch, LogError> {
     let rl = &shared.config.rl;
-    let baselines = if rl.method.binary_rl {
+    let baselines = if rl.method.verdict == Some(VerdictMethod::BinaryRl) {
         samples::baselines(shared, agent).await?
     } else {
         Baselines::default()
@@ -131,6 +133,7 @@ pub(crate) async fn next_batch(
     let limit = rl.batch_size.max(MOST_AT_ONCE);
     let room = limit.saturating_sub(found.samples.redo.len());
     let ids = found.samples.unanswered.iter().map(|turn| turn.id);
+    let unhinted = found.samples.unhinted.iter().map(|turn| turn.id);
     let mut unanswered: Vec<TurnId> = ids.take(room).collect();
     let n_new = found.samples.redo.len().min(limit) + unanswered.len();
     let may_serve = |turn: &Arc<Turn>| targets.declined(turn).is_none();
@@ -141,10 +144,12 @@ pub(crate) async fn next_batch(
                 turn,
                 target,
                 is_fresh: false,
+                told: Arc::default(),
             }),
             None => unanswered.push(turn.id),
         }
     }
+    unanswered.extend(unhinted);
     let batch = Batch::new(&found.samples, again, rl, baselines, limit);
     let spent = found.spent.iter().chain(&batch.spent);
     let spends = spent.map(|(turn, why)| SpentTurn { turn: *turn, why });
@@ -164,6 +169,7 @@ pub(crate) async fn without_teacher(
     let targets = Targets::default();
     let teaching = Teaching {
         targets: &targets,
+        hints: &Hints::default(),
         consolidates: false,
     };
     let found = samples::look(shared, &mut Seen::default(), agent, teaching).await?;
@@ -223,7 +229,11 @@ fn sample(group: &Group, sequence: &Sequence) -> SamplePreview {
         loss: group.loss.as_str(),
         turns: sequence.turns.clone(),
         n_tokens: sequence.n_tokens(),
-        n_trained: rows(given, sequence).filter(counts).count(),
+        // What its weights are worked out from is known when the step is made: all of the reply has some.
+        n_trained: match &sequence.distil {
+            Some(distil) => distil.reply.len(),
+            None => rows(given, sequence).filter(counts).count(),
+        },
         weight: given.iter().sum(),
         tokens: Vec::new(),
     }

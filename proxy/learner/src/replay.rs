@@ -211,6 +211,7 @@ fn again(of: &Shared, wanted: &ReplayWanted, (log, recorder): (TurnLog, Recorder
         is_off: Arc::new(|_| false),
         evolver: None,
         recorder,
+        folder: of.folder.clone(),
         on_swap: Arc::new(|_, _| ()),
     };
     Shared::new(parts, CancellationToken::new())

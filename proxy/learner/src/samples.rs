@@ -1,22 +1,32 @@
 //! From judged turns to the batch of a step: what each is good for, which wait together, what the trainer is asked.
 
 mod advantage;
+mod asked;
 mod baselines;
 mod batch;
 mod collect;
 mod datum;
 mod decision;
+mod distil;
+mod group;
+mod hints;
+mod pushed;
 pub(crate) mod reason;
 mod target;
 mod turns;
+mod verdicts;
 mod waiting;
 
 pub use self::turns::POLICY_UPSTREAM;
 pub(crate) use self::{
+    asked::Asked,
     baselines::Baselines,
-    batch::{Batch, Group, MOST_AT_ONCE, NoSequence, Sequence},
+    batch::{Batch, MOST_AT_ONCE},
     collect::{Found, Seen, Teaching, baselines, collect, look, used},
+    distil::{Distil, Student, Surrogate, TOP_K},
+    group::{Group, NoGroups, Sequence},
+    hints::Hints,
     target::{Form, Target, Targets, Taught},
-    turns::{MIN_TARGET_WORDS, hint, is_owners_answer, is_whole_target, score},
+    turns::{MIN_TARGET_WORDS, all_hints, hint, is_owners_answer, is_whole_target, score},
     waiting::{Redo, Samples},
 };

@@ -21,8 +21,6 @@ pub struct LearnerStatus {
     pub mode: Mode,
     /// `rl.method`.
     pub method: String,
-    /// What of `rl.method` is not built yet and left out.
-    pub left_out: Vec<String>,
     /// How judging goes.
     pub judging: JudgingStatus,
     /// What the training task does.
@@ -47,7 +45,7 @@ pub struct AgentStatus {
     /// Turns that are not redo's in this process, by reason: what the teacher's replies lacked. Their verdicts may be
     /// learned from.
     pub not_taught: BTreeMap<&'static str, usize>,
-    /// Samples of binary_rl that wait for a batch.
+    /// Turns whose own ids wait for a batch that pushes them.
     pub n_binary_rl: usize,
     /// The last step of this process.
     pub last_step: Option<StepReport>,

@@ -5,10 +5,12 @@
 
 mod again;
 mod agent;
+mod asking;
 mod attempt;
 mod calls;
 mod candidate;
 mod context;
+mod distil;
 mod dry_run;
 mod error;
 mod gating;
@@ -23,6 +25,7 @@ mod run;
 mod runner;
 mod transaction;
 mod trials;
+mod wished;
 
 pub(crate) use self::{
     again::again,

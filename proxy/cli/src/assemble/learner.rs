@@ -213,7 +213,7 @@ fn numbers(plan: &Plan) -> PathBuf {
 pub(super) async fn start(
     (config, schedule): (LearnerConfig, Schedule),
     (judge, library, evolver): (Judge, Option<Library>, Option<(Library, Evolver)>),
-    (log, recorder): (&TurnLog, Recorder),
+    (log, recorder, folder): (&TurnLog, Recorder, PathBuf),
     backend: Option<Arc<dyn TrainingBackend>>,
     (serving, privacy): (&Arc<Serving>, &Arc<Privacy>),
     (tasks, ending): (&TaskTracker, &CancellationToken),
@@ -229,6 +229,7 @@ pub(super) async fn start(
         library,
         evolver,
         recorder,
+        folder: Some(folder),
         on_swap: Arc::new(move |agent, adapter| {
             serving.set(agent, adapter.map(AdapterName::as_str));
         }),

@@ -101,6 +101,7 @@ async fn learner_of(
         is_off: Arc::new(|_| false),
         evolver: None,
         recorder: learner::recorder(plan),
+        folder: Some(plan.home.learning()),
         on_swap: Arc::new(|_, _| ()),
     };
     Ok(Learner::offline(parts))

@@ -44,6 +44,7 @@ impl Loaded {
         rooms.gateway.proxy.host = self.config.proxy.host;
         rooms.gateway.check()?;
         rooms.turns.check()?;
+        rooms.learner.rl.check()?;
         Rules::compile(&rooms.learner.judge.rules)?;
         Ok(rooms)
     }

@@ -16,19 +16,28 @@ fn methods_are_words_joined_by_plus_or_a_list() {
     let method =
         |json: &str| read(&format!("{{\"rl\":{{\"method\":{json}}}}}")).map(|c| c.rl.method);
     assert_eq!(method("\"redo\"").unwrap().to_string(), "redo");
-    let both = method("[\"binary_rl\",\"redo\",\"opd\"]").unwrap();
-    assert!(both.redo && both.binary_rl);
-    assert_eq!(both.later, ["opd"]);
-    assert!(
-        method("\"grpo\"")
-            .unwrap_err()
-            .contains("rl.method grpo is not built yet")
+    let three = method("[\"binary_rl\",\"redo\",\"opd\"]").unwrap();
+    assert_eq!(three.to_string(), "redo+opd+binary_rl");
+    assert_eq!(
+        method("\"grpo\"").unwrap().verdict,
+        Some(VerdictMethod::Grpo)
     );
-    assert!(
-        method("\"redo+magic\"")
-            .unwrap_err()
-            .contains("\"magic\" is not known")
-    );
+    for (given, said) in [
+        (
+            "redo+magic",
+            "rl.method \"magic\" is not known: redo, opd, and one of",
+        ),
+        (
+            "binary_rl+metaclaw",
+            "rl.method binary_rl and metaclaw both say what a verdict does",
+        ),
+        ("opd+hybrid", "rl.method hybrid has opd in it"),
+        ("", "rl.method \"\" is not known"),
+    ] {
+        let error = method(&format!("\"{given}\"")).unwrap_err();
+        assert!(error.contains(said), "{given}: {error}");
+    }
+    assert!(method("[]").unwrap_err().contains("rl.method is empty"));
 }
 
 #[test]

@@ -5,10 +5,11 @@ use metaclaw_trainer_api::BackendError;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    known::{self, Asked, Capability},
+    capability::{self, Asked, Capability},
     measures::{distinct_share, mean, median_words, short_share},
     probes::Probes,
     reference::{self, Prompts, Replies},
+    tools,
 };
 use crate::policy::{By, Draw, DrawRequest, Pair, Policy, relevance};
 
@@ -96,7 +97,7 @@ impl<'a> Readings<'a> {
         };
         let set = set % probes.n_sets().max(1);
         let prompts = reference::render(policy, probes.set(set), wishes).await?;
-        let asked = known::render(policy, &probes).await?;
+        let asked = capability::render(policy, &probes).await?;
         Ok(Ok(Self {
             policy,
             probes,
@@ -127,7 +128,7 @@ impl<'a> Readings<'a> {
         prompts: &[Vec<u32>],
     ) -> Result<Heard, BackendError> {
         let drawn = reference::draw(self.policy, adapter, prompts).await?;
-        let replies = reference::measure(self.policy, &self.prompts, &drawn).await?;
+        let replies = reference::measure(self.policy, &self.prompts, (&drawn, 0.0)).await?;
         Ok(Heard::of(replies, drawn))
     }
 
@@ -138,16 +139,17 @@ impl<'a> Readings<'a> {
         by: Option<By<'_>>,
     ) -> Result<KnowledgeNumbers, BackendError> {
         let known: Option<Capability> = match by {
-            Some(by) => Some(known::capability(self.policy, by, &self.asked).await?),
+            Some(by) => Some(capability::capability(self.policy, by, &self.asked).await?),
             None => None,
         };
-        let tools = &self.probes.tools;
+        let prompts = &self.probes.tools;
+        let answered = tools::each(self.policy, adapter, prompts).await?;
         Ok(KnowledgeNumbers {
             n_right: known.map(|it| it.n_right),
             n_probes: self.asked.len(),
             margin: known.map(|it| it.margin),
-            n_tools: known::tools(self.policy, adapter, tools).await?,
-            n_tool_prompts: tools.len(),
+            n_tools: answered.into_iter().filter(|passed| *passed).count(),
+            n_tool_prompts: prompts.len(),
         })
     }
 }

@@ -26,8 +26,10 @@ use crate::{
 mod dry_run;
 mod faults;
 mod gate;
+mod in_turn;
 mod left_out;
 mod measuring;
+mod methods;
 mod occasions;
 mod records;
 mod replaying;

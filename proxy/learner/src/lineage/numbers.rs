@@ -75,6 +75,18 @@ pub struct Spread {
     pub max: f64,
 }
 
+// === impl Numbers ===
+
+impl Numbers {
+    /// Adds what a later step on the same batch measured: the loss stays the first one's.
+    pub(crate) fn goes_on(&mut self, later: &Self) {
+        self.grad_norm = later.grad_norm;
+        self.skipped |= later.skipped;
+        self.n_tokens += later.n_tokens;
+        self.train_seconds += later.train_seconds;
+    }
+}
+
 // === impl BatchStats ===
 
 impl BatchStats {

@@ -6,13 +6,13 @@ use std::{
 };
 
 use metaclaw_chat::{Score, TurnId};
-use metaclaw_trainer_api::{Datum, DatumError, LossFn};
+use metaclaw_trainer_api::{LossConfig, LossFn};
 use metaclaw_turns::Turn;
 
 use super::{
     baselines::Baselines,
-    datum, reason,
-    turns::sampled_fairly,
+    group::{Group, NoGroups, Sequence, groups},
+    pushed::{Pushed, choose},
     waiting::{Redo, Samples},
 };
 use crate::{config::RlConfig, lineage::Ancestry};
@@ -26,35 +26,11 @@ pub(crate) const MOST_AT_ONCE: usize = 64;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Batch {
     redo: Vec<Redo>,
-    verdicts: Vec<(Arc<Turn>, f32)>,
+    pushed: Vec<Pushed>,
+    /// Turns that the step takes because they are part of what others count for.
+    counted: Vec<Arc<Turn>>,
     /// Turns that are in no batch, and why: their advantage is 0.
     pub(crate) spent: Vec<(TurnId, &'static str)>,
-}
-
-/// The sequences of one loss.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Group {
-    /// Of `rl.method`.
-    pub(crate) method: &'static str,
-    pub(crate) loss: LossFn,
-    pub(crate) sequences: Vec<Sequence>,
-}
-
-/// What the trainer is given of one sample.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Sequence {
-    pub(crate) datum: Datum,
-    /// The turns that it is made of.
-    pub(crate) turns: Vec<TurnId>,
-}
-
-/// A sample that is no sequence.
-#[derive(Debug, thiserror::Error)]
-#[error("the token ids of {turns:?} are no sequence: {error}")]
-pub(crate) struct NoSequence {
-    pub(crate) turns: Vec<TurnId>,
-    #[source]
-    error: DatumError,
 }
 
 // === impl Batch ===
@@ -70,41 +46,23 @@ impl Batch {
     ) -> Self {
         let mut redo: Vec<Redo> = samples.redo.iter().take(limit).cloned().collect();
         redo.extend(again);
-        let mut batch = Self {
+        let choice = choose(samples, &redo, config, baselines, limit);
+        Self {
             redo,
-            ..Self::default()
-        };
-        for turn in &samples.verdicts {
-            let given = baselines.advantage(turn);
-            if given == 0.0 {
-                batch.spent.push((turn.id, reason::NO_ADVANTAGE));
-            } else if batch.verdicts.len() < limit {
-                batch.verdicts.push((Arc::clone(turn), given));
-            }
+            pushed: choice.pushed,
+            counted: choice.counted,
+            spent: choice.spent,
         }
-        if config.method.binary_rl {
-            batch.push_redo_too(baselines);
-        }
-        batch
-    }
-
-    /// Turns that are answered again have verdicts as well, which are pushed at their first step.
-    fn push_redo_too(&mut self, baselines: Baselines) {
-        let first = self.redo.iter().filter(|sample| sample.is_fresh);
-        let fair = first.filter(|sample| sampled_fairly(&sample.turn));
-        let pushed = fair.map(|it| (Arc::clone(&it.turn), baselines.advantage(&it.turn)));
-        let pushed: Vec<_> = pushed.filter(|(_, given)| *given != 0.0).collect();
-        self.verdicts.extend(pushed);
     }
 
     /// Whether there is nothing to train on.
     pub(crate) fn is_empty(&self) -> bool {
-        self.redo.is_empty() && self.verdicts.is_empty()
+        self.redo.is_empty() && self.pushed.is_empty()
     }
 
-    /// Samples of redo and of binary_rl.
+    /// Samples of redo, and turns whose own ids are pushed.
     pub(crate) fn counts(&self) -> (usize, usize) {
-        (self.redo.len(), self.verdicts.len())
+        (self.redo.len(), self.pushed.len())
     }
 
     /// Samples of redo that earlier steps had as well.
@@ -140,45 +98,23 @@ impl Batch {
         )
     }
 
-    /// The losses that it needs.
-    pub(crate) fn losses(&self) -> Vec<LossFn> {
-        let redo = (!self.redo.is_empty()).then_some(LossFn::CrossEntropy);
-        let rl = (!self.verdicts.is_empty()).then_some(LossFn::ImportanceSampling);
-        redo.into_iter().chain(rl).collect()
-    }
-
-    /// A group for each method; the gradients of both add up. Each sample has the weight w/(B·|M|).
+    /// A group for each method; the gradients of all add up. Each sample has the weight w/(B·|M|), but for metaclaw's.
     ///
     /// # Errors
-    /// [`NoSequence`] for the first sample that is none.
-    pub(crate) fn groups(&self, config: &RlConfig) -> Result<Vec<Group>, NoSequence> {
+    /// [`NoGroups`] for the first sample that is no sequence, and settings that do not go together.
+    pub(crate) fn groups(&self, config: &RlConfig) -> Result<Vec<Group>, NoGroups> {
         let share = config.w_redo / self.redo.len().max(1) as f32;
         let redo = self.redo.iter();
         let redo = redo.map(|it| Sequence::new(vec![it.id()], it.target.datum(share)));
-        let share = config.w_rl / self.verdicts.len().max(1) as f32;
-        let pushed = self
-            .verdicts
-            .iter()
-            .filter_map(|(turn, given)| Some((turn.id, turn.tokens.as_ref()?, given)));
-        let pushed = pushed.map(|(id, tokens, given)| {
-            Sequence::new(vec![id], datum::verdict(tokens, share * given))
-        });
-        let groups = [
-            Group {
-                method: "redo",
-                loss: LossFn::CrossEntropy,
-                sequences: redo.collect::<Result<_, _>>()?,
-            },
-            Group {
-                method: "binary_rl",
-                loss: LossFn::ImportanceSampling,
-                sequences: pushed.collect::<Result<_, _>>()?,
-            },
-        ];
-        Ok(groups
-            .into_iter()
-            .filter(|group| !group.sequences.is_empty())
-            .collect())
+        let redo = Group {
+            method: "redo",
+            loss: LossFn::CrossEntropy,
+            loss_config: LossConfig::new(),
+            sequences: redo.collect::<Result<_, _>>()?,
+        };
+        let groups = [redo].into_iter().chain(groups(&self.pushed, config)?);
+        let is_there = |group: &Group| !group.sequences.is_empty();
+        Ok(groups.filter(is_there).collect())
     }
 
     /// The same without these turns.
@@ -203,44 +139,28 @@ impl Batch {
     fn samples(&self) -> Vec<TurnId> {
         let mut samples: Vec<TurnId> = self.redo.iter().map(Redo::id).collect();
         let redo: BTreeSet<TurnId> = samples.iter().copied().collect();
-        let alone = self.verdicts.iter().map(|(turn, _)| turn.id);
+        let alone = self.pushed.iter().map(|it| it.turn.id);
         samples.extend(alone.filter(|id| !redo.contains(id)));
         samples
     }
 
     fn filtered(&self, keeps: impl Fn(TurnId) -> bool) -> Self {
         let redo = self.redo.iter().filter(|sample| keeps(sample.id()));
-        let verdicts = self.verdicts.iter();
+        let pushed = self.pushed.iter().filter(|it| keeps(it.turn.id));
+        let counted = self.counted.iter().filter(|turn| keeps(turn.id));
         Self {
             redo: redo.cloned().collect(),
-            verdicts: verdicts
-                .filter(|(turn, _)| keeps(turn.id))
-                .cloned()
-                .collect(),
+            pushed: pushed.cloned().collect(),
+            counted: counted.cloned().collect(),
             spent: Vec::new(),
         }
     }
 
     fn by_id(&self) -> BTreeMap<TurnId, &Turn> {
         let redo = self.redo.iter().map(|sample| &sample.turn);
-        let pushed = self.verdicts.iter().map(|(turn, _)| turn);
-        redo.chain(pushed).map(|turn| (turn.id, &**turn)).collect()
-    }
-}
-
-// === impl Sequence ===
-
-impl Sequence {
-    fn new(turns: Vec<TurnId>, datum: Result<Datum, DatumError>) -> Result<Self, NoSequence> {
-        match datum {
-            Ok(datum) => Ok(Self { datum, turns }),
-            Err(error) => Err(NoSequence { turns, error }),
-        }
-    }
-
-    /// How many ids the model reads.
-    pub(crate) fn n_tokens(&self) -> usize {
-        self.datum.parts().model_input_tokens.len()
+        let pushed = self.pushed.iter().map(|it| &it.turn);
+        let all = redo.chain(pushed).chain(&self.counted);
+        all.map(|turn| (turn.id, &**turn)).collect()
     }
 }
 

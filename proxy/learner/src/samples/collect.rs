@@ -13,10 +13,11 @@ use super::{
     advantage::{MEMORY, baseline},
     baselines::Baselines,
     decision::{Rules, SampleDecision},
+    hints::Hints,
     reason,
     target::Targets,
     turns::is_tool_turn,
-    waiting::{Redo, Samples},
+    waiting::{Own, Redo, Samples},
 };
 use crate::{
     lineage::{Ancestry, BaseModel},
@@ -33,6 +34,8 @@ const MOST_AGAIN: usize = 64;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Teaching<'a> {
     pub(crate) targets: &'a Targets,
+    /// What it is told of them.
+    pub(crate) hints: &'a Hints,
     /// Whether wishes stand that are to come into the weights.
     pub(crate) consolidates: bool,
 }
@@ -84,14 +87,16 @@ pub(crate) async fn look(
     let rules = rules(shared, &without_ids, teaching);
     let (mut found, mut spent) = (Vec::new(), Vec::new());
     for turn in judged {
-        match rules.decision(&turn) {
+        let decision = rules.decision(&turn);
+        match decision {
             SampleDecision::Spend(why) => spent.push((turn.id, why)),
-            SampleDecision::Redo => found.push((turn, true)),
-            SampleDecision::Verdict => found.push((turn, false)),
             SampleDecision::Wait => {}
+            SampleDecision::Redo | SampleDecision::Own | SampleDecision::Hint => {
+                found.push((turn, decision));
+            }
         }
     }
-    Ok(of_one_base(found, spent, teaching.targets))
+    Ok(of_one_base(found, spent, teaching))
 }
 
 /// Turns that earlier steps used and that may be used again: those that were least, then the newest.
@@ -131,9 +136,10 @@ fn rules<'a>(
     teaching: Teaching<'a>,
 ) -> Rules<'a> {
     Rules {
-        methods: &shared.config.rl.method,
+        methods: shared.config.rl.method,
         consolidates: teaching.consolidates,
         targets: teaching.targets,
+        hints: teaching.hints,
         without_ids,
         now_ms: now_ms(),
         max_age: shared.config.rl.max_age.0,
@@ -141,31 +147,22 @@ fn rules<'a>(
 }
 
 /// Ids of one base model mean nothing to another: the newest sample's base counts, the rest is spent. Each turn comes with
-/// whether it is redo's.
+/// what becomes of it.
 fn of_one_base(
-    mut found: Vec<(Arc<Turn>, bool)>,
+    mut found: Vec<(Arc<Turn>, SampleDecision)>,
     spent: Vec<(TurnId, &'static str)>,
-    targets: &Targets,
+    teaching: Teaching<'_>,
 ) -> Found {
     found.sort_by_key(|(turn, _)| turn.meta.ended_ms);
     let base = |turn: &Turn| turn.tokens.as_ref().map(BaseModel::of);
     let newest = found.last().and_then(|(turn, _)| base(turn));
     let (mut samples, mut spent) = (Samples::default(), spent);
-    for (turn, is_redo) in found {
+    for (turn, decision) in found {
         let of = base(&turn).zip(newest.as_ref());
         if of.is_none_or(|(own, newest)| !own.is(newest)) {
             spent.push((turn.id, reason::OTHER_BASE));
-        } else if !is_redo {
-            samples.verdicts.push(turn);
-        } else if let Some(target) = targets.target(&turn) {
-            let is_fresh = true;
-            samples.redo.push(Redo {
-                turn,
-                target,
-                is_fresh,
-            });
         } else {
-            samples.unanswered.push(turn);
+            samples.add(turn, decision, teaching);
         }
     }
     Found {
@@ -200,6 +197,28 @@ pub(crate) async fn baselines(shared: &Shared, agent: &AgentId) -> Result<Baseli
         tool: baseline(tool),
         chat: baseline(chat),
     })
+}
+
+// === impl Samples ===
+
+impl Samples {
+    fn add(&mut self, turn: Arc<Turn>, decision: SampleDecision, teaching: Teaching<'_>) {
+        let told = teaching.hints.told(&turn).unwrap_or_default();
+        match decision {
+            SampleDecision::Own => self.own.push(Own { turn, told }),
+            SampleDecision::Hint => self.unhinted.push(turn),
+            SampleDecision::Redo => match teaching.targets.target(&turn) {
+                Some(target) => self.redo.push(Redo {
+                    turn,
+                    target,
+                    is_fresh: true,
+                    told,
+                }),
+                None => self.unanswered.push(turn),
+            },
+            SampleDecision::Wait | SampleDecision::Spend(_) => {}
+        }
+    }
 }
 
 // === impl Seen ===

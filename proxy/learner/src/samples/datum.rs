@@ -34,19 +34,37 @@ pub(crate) fn soft_target(
     likely: &[Vec<(u32, f32)>],
     share: f32,
 ) -> Result<Datum, DatumError> {
-    let (input, _) = shifted(prompt, reply);
-    let width = likely.first().map_or(1, Vec::len).max(1);
-    let n_before = prompt.len().saturating_sub(1);
     let each = share / reply.len() as f32;
+    let weigh = |row: &Vec<(u32, f32)>| row.iter().map(|(id, p)| (*id, p * each)).collect();
+    let rows: Vec<Vec<(u32, f32)>> = likely.iter().map(weigh).collect();
+    weighted(prompt, reply, &rows)
+}
+
+/// cross_entropy on the ids of each row in place of an id of `reply`, each with its weight, which may be negative.
+///
+/// # Shapes
+/// `rows`: `[R][K]`, the same K everywhere. The datum has `[N, K]` targets and weights, as [`target`] has `[N]`.
+///
+/// # Errors
+/// [`DatumError`] when there is nothing to predict, the rows do not have one length, one for each id, or a weight is no
+/// number.
+pub(super) fn weighted(
+    prompt: &[u32],
+    reply: &[u32],
+    rows: &[Vec<(u32, f32)>],
+) -> Result<Datum, DatumError> {
+    let (input, _) = shifted(prompt, reply);
+    let width = rows.first().map_or(1, Vec::len).max(1);
+    let n_before = prompt.len().saturating_sub(1);
     let (mut ids, mut weights) = (vec![0; n_before * width], vec![0.0; n_before * width]);
-    for (id, p) in likely.iter().flatten() {
+    for (id, weight) in rows.iter().flatten() {
         ids.push(*id);
-        weights.push(p * each);
+        weights.push(*weight);
     }
     let shape = [input.len(), width];
     let uneven = |_: ShapeError| DatumError::Shape {
         field: "target_tokens",
-        given: vec![n_before + likely.len(), width],
+        given: vec![n_before + rows.len(), width],
         expected: shape.to_vec(),
     };
     Datum::new(DatumParts {
@@ -58,7 +76,7 @@ pub(crate) fn soft_target(
     })
 }
 
-/// importance_sampling on a turn's own ids, at the log-probabilities (T = 1) that they had.
+/// A policy loss on a turn's own ids, at the log-probabilities (T = 1) that they had.
 ///
 /// # Shapes
 /// As [`target`], with the turn's ids as the reply; each of them has advantage `share / R`.

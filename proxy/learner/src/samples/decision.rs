@@ -1,4 +1,4 @@
-//! What a judged turn is good for: to be answered again by the teacher, a verdict to learn from, or nothing, and why.
+//! What a judged turn is good for: to be answered again by the teacher, to have its own ids pushed, or nothing, and why.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -6,6 +6,7 @@ use metaclaw_chat::{Score, TurnId};
 use metaclaw_turns::Turn;
 
 use super::{
+    hints::Hints,
     reason,
     target::Targets,
     turns::{POLICY_UPSTREAM, is_tool_turn, is_usable, sampled_fairly, score},
@@ -20,8 +21,10 @@ const TOKENS_WAIT: Duration = Duration::from_secs(20 * 60);
 pub(crate) enum SampleDecision {
     /// The teacher answers its prompt.
     Redo,
-    /// Its own ids, pushed by its verdict.
-    Verdict,
+    /// Its own ids are pushed: by its verdict, or towards a teacher that was told what would have been better.
+    Own,
+    /// The teacher is to be told that first: then it is one of the others.
+    Hint,
     /// More must happen first.
     Wait,
     /// Of no use, and why.
@@ -32,11 +35,13 @@ pub(crate) enum SampleDecision {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules<'a> {
     /// The methods in use.
-    pub(crate) methods: &'a Methods,
+    pub(crate) methods: Methods,
     /// Whether wishes stand that redo is to put into the weights: then every turn is one to answer again.
     pub(crate) consolidates: bool,
     /// What the teacher came to so far.
     pub(crate) targets: &'a Targets,
+    /// What it is told.
+    pub(crate) hints: &'a Hints,
     /// Turns whose ids are known to be gone.
     pub(crate) without_ids: &'a BTreeSet<TurnId>,
     /// The time, in Unix milliseconds.
@@ -59,18 +64,15 @@ impl Rules<'_> {
     /// What becomes of a judged turn.
     pub(crate) fn decision(self, turn: &Turn) -> SampleDecision {
         let is_redo = self.is_redo(turn);
-        let is_clear = !matches!(score(turn), None | Some(Score::Unclear));
+        let is_own = self.is_hinted(turn) || (self.takes_verdict(turn) && sampled_fairly(turn));
         match self.readiness(turn) {
             Readiness::Never(why) => SampleDecision::Spend(why),
-            Readiness::Coming if is_redo || is_clear => SampleDecision::Wait,
-            Readiness::Ready if is_redo => SampleDecision::Redo,
-            Readiness::Ready if is_clear && self.methods.binary_rl => {
-                if sampled_fairly(turn) {
-                    SampleDecision::Verdict
-                } else {
-                    SampleDecision::Spend(reason::BAD_SAMPLING)
-                }
+            Readiness::Coming if is_redo || is_own => SampleDecision::Wait,
+            Readiness::Ready if self.methods.distils() && self.hints.told(turn).is_none() => {
+                SampleDecision::Hint
             }
+            Readiness::Ready if is_redo => SampleDecision::Redo,
+            Readiness::Ready if is_own => SampleDecision::Own,
             Readiness::Coming | Readiness::Ready => SampleDecision::Spend(self.why_not(turn)),
         }
     }
@@ -88,14 +90,30 @@ impl Rules<'_> {
         self.methods.redo && is_wanted && is_open && !is_tool_turn(turn)
     }
 
+    /// Whether the teacher may have something to say of it, as far as is known.
+    fn is_hinted(self, turn: &Turn) -> bool {
+        let may_be = || self.hints.told(turn).is_none_or(|told| !told.is_empty());
+        self.methods.distils() && may_be()
+    }
+
+    fn takes_verdict(self, turn: &Turn) -> bool {
+        let verdict = self.methods.verdict;
+        verdict.is_some_and(|method| method.takes(score(turn)))
+    }
+
     /// Why no method has a use for a turn.
     fn why_not(self, turn: &Turn) -> &'static str {
+        if self.takes_verdict(turn) {
+            return reason::BAD_SAMPLING;
+        }
         let declined = self.targets.declined(turn);
         declined.unwrap_or_else(|| match score(turn) {
             None | Some(Score::Unclear) => reason::UNCLEAR,
+            Some(Score::Bad) if self.methods.distils() => reason::NOT_HINTED,
             Some(Score::Bad) if self.methods.redo => reason::TOOL_FAILED,
             Some(Score::Bad) => reason::FAILED,
-            Some(Score::Good) => reason::ACCEPTED,
+            Some(Score::Good) if self.methods.redo => reason::ACCEPTED,
+            Some(Score::Good) => reason::NO_USE,
         })
     }
 

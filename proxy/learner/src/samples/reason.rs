@@ -12,6 +12,7 @@ pub(crate) const MASKED: &str = "a secret in it was masked: no token ids are kep
 pub(crate) const TOO_OLD: &str = "older than rl.max_age";
 pub(crate) const FAILED: &str = "failed, and redo is not among rl.method";
 pub(crate) const ACCEPTED: &str = "accepted, and no wish stands that could be consolidated";
+pub(crate) const NO_USE: &str = "accepted: no method of rl.method has a use for it";
 pub(crate) const TOOL_FAILED: &str =
     "failed, and calls tools: nothing is said that could be said better";
 pub(crate) const NOT_HINTED: &str = "failed, and nobody said what would have been better";
@@ -23,13 +24,14 @@ pub(crate) const BAD_SAMPLING: &str = "sampled too cold, too hot or cut off";
 pub(crate) const NO_ADVANTAGE: &str = "as good as usual: no advantage";
 pub(crate) const OTHER_BASE: &str = "sampled from another base model";
 /// Reasons that a verdict was, or that it lacked: who gives another may change them.
-pub(crate) const OF_VERDICTS: [&str; 10] = [
+pub(crate) const OF_VERDICTS: [&str; 11] = [
     NO_RULE,
     NO_VOTE,
     NO_SCORE,
     UNCLEAR,
     FAILED,
     ACCEPTED,
+    NO_USE,
     NOT_HINTED,
     NO_DRAW,
     NOT_RELEVANT,

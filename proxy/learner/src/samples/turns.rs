@@ -56,6 +56,18 @@ pub(crate) fn hint(turn: &Turn) -> Option<&String> {
     verdict.hint.as_ref().or_else(of_judge)
 }
 
+/// All that is said to have been better; `of_owner` where her own words are known from elsewhere.
+pub(crate) fn all_hints(turn: &Turn, of_owner: Option<String>) -> Vec<String> {
+    let verdict = turn.verdict.iter();
+    let of_judge = verdict
+        .clone()
+        .flat_map(|it| it.judge_hints.iter().cloned());
+    let own = verdict.filter_map(|it| it.hint.clone());
+    let all = of_owner.into_iter().chain(own).chain(of_judge);
+    let trimmed = all.map(|hint| hint.trim().to_owned());
+    trimmed.filter(|hint| !hint.is_empty()).collect()
+}
+
 /// Whether a main turn goes on from its parent by the owner's words alone: no tool spoke in between.
 pub(crate) fn is_owners_answer(turn: &Turn) -> bool {
     let evidence = turn.evidence();

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use metaclaw_chat::TurnId;
 use metaclaw_turns::Turn;
 
-use super::target::Target;
+use super::{hints::Told, target::Target};
 use crate::{config::RlConfig, status::SampleCounts};
 
 /// A batch goes early only with this many samples: one alone is noise.
@@ -18,6 +18,16 @@ pub(crate) struct Redo {
     pub(crate) target: Arc<Target>,
     /// Whether this is its first step: its verdict is pushed then, and once.
     pub(crate) is_fresh: bool,
+    /// What the teacher reads in the turn's own prompt's place, for opd.
+    pub(crate) told: Told,
+}
+
+/// A turn whose own ids are pushed.
+#[derive(Debug, Clone)]
+pub(crate) struct Own {
+    pub(crate) turn: Arc<Turn>,
+    /// What the teacher reads in its prompt's place, a prompt a hint.
+    pub(crate) told: Told,
 }
 
 /// What an agent has to train on, the oldest first.
@@ -27,8 +37,10 @@ pub(crate) struct Samples {
     pub(crate) redo: Vec<Redo>,
     /// Those that the teacher is to answer yet.
     pub(crate) unanswered: Vec<Arc<Turn>>,
-    /// For binary_rl.
-    pub(crate) verdicts: Vec<Arc<Turn>>,
+    /// Those whose own ids are pushed, by their verdict or towards a hinted teacher.
+    pub(crate) own: Vec<Own>,
+    /// Those whose hints the teacher is to be told yet.
+    pub(crate) unhinted: Vec<Arc<Turn>>,
 }
 
 // === impl Samples ===
@@ -39,31 +51,43 @@ impl Samples {
         SampleCounts {
             redo: self.redo.len(),
             unanswered: self.unanswered.len(),
-            binary_rl: self.verdicts.len(),
+            binary_rl: self.own.len(),
         }
     }
 
     /// Whether a step is due: one method has a batch, or what there is has waited long enough.
     pub(crate) fn are_due(&self, config: &RlConfig, now_ms: u64) -> bool {
         let redo = self.redo.iter().map(|sample| &sample.turn);
-        is_due((redo, &self.verdicts), config, now_ms)
+        let own = self.own.iter().map(|sample| &sample.turn);
+        is_due((redo, own), config, now_ms)
     }
 
-    /// Whether one is, if the teacher has a reply to every turn that it is to answer.
+    /// Whether nothing waits.
+    pub(crate) fn are_none(&self) -> bool {
+        let waiting = [&self.unanswered, &self.unhinted];
+        self.redo.is_empty() && self.own.is_empty() && waiting.iter().all(|it| it.is_empty())
+    }
+
+    /// Whether one is, if the teacher has a reply to every turn that it is to answer, and something to say of each whose
+    /// hints it is to be told.
     pub(crate) fn may_be_due(&self, config: &RlConfig, now_ms: u64) -> bool {
         let redo = self.redo.iter().map(|sample| &sample.turn);
         let redo = redo.chain(&self.unanswered);
-        is_due((redo, &self.verdicts), config, now_ms)
+        let own = self.own.iter().map(|sample| &sample.turn);
+        is_due((redo, own.chain(&self.unhinted)), config, now_ms)
     }
 }
 
 fn is_due<'a>(
-    (redo, verdicts): (impl Iterator<Item = &'a Arc<Turn>> + Clone, &'a [Arc<Turn>]),
+    (redo, own): (
+        impl Iterator<Item = &'a Arc<Turn>> + Clone,
+        impl Iterator<Item = &'a Arc<Turn>> + Clone,
+    ),
     config: &RlConfig,
     now_ms: u64,
 ) -> bool {
-    let (n_redo, n_rl) = (redo.clone().count(), verdicts.len());
-    let ended = redo.chain(verdicts).map(|turn| turn.meta.ended_ms);
+    let (n_redo, n_rl) = (redo.clone().count(), own.clone().count());
+    let ended = redo.chain(own).map(|turn| turn.meta.ended_ms);
     let oldest = ended.min();
     let oldest = oldest.map(|ms| Duration::from_millis(now_ms.saturating_sub(ms)));
     n_redo >= config.batch_size

@@ -33,12 +33,28 @@ pub enum Phase {
         /// Why.
         why: String,
     },
+    /// The teacher answers a turn, which is learned from afterwards.
+    Teaching {
+        /// Whose.
+        agent: AgentId,
+        /// Since when, in Unix milliseconds.
+        since_ms: u64,
+    },
     /// A step is being made.
     Stepping {
         /// Whose.
         agent: AgentId,
         /// Its number in the lineage.
         n: u64,
+        /// Since when, in Unix milliseconds.
+        since_ms: u64,
+    },
+    /// What a step made is tested before it serves.
+    Testing {
+        /// Whose.
+        agent: AgentId,
+        /// What would serve.
+        adapter: String,
         /// Since when, in Unix milliseconds.
         since_ms: u64,
     },
@@ -70,7 +86,7 @@ pub struct StepReport {
     pub adapter: String,
     /// Samples of redo.
     pub n_redo: usize,
-    /// Samples of binary_rl.
+    /// Turns whose own ids were pushed.
     pub n_binary_rl: usize,
     /// Of the samples of redo, those that steps before it had as well.
     pub n_again: usize,

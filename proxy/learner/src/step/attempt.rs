@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::{
     calls::Call,
+    distil::at_start,
     error::{Stage, StepError},
     passes::Passes,
     plan::Plan,
@@ -24,8 +25,11 @@ use super::{
 };
 use crate::{
     lineage::{Known, Numbers, ResumePoint, known},
-    samples::Sequence,
+    samples::{Sequence, Surrogate},
 };
+
+/// The advantages of a call's samples, once they are worked out.
+type Surrogates = Option<Vec<Surrogate>>;
 
 /// What an attempt came to.
 #[derive(Debug)]
@@ -61,8 +65,7 @@ impl StepRunner {
             let numbers = made.manifest.numbers;
             return Ok(Made { numbers, sha256 });
         }
-        let passes = self.pass_all(run, &id, plan, calls).await?;
-        let numbers = self.take_step(run, &id, plan, passes).await?;
+        let numbers = self.all_epochs(run, &id, plan, calls).await?;
         let manifest = plan.manifest(numbers.clone(), self.made(&plan.point));
         let manifest = serde_json::to_value(manifest).unwrap_or_default();
         run.save_asked = true;
@@ -139,25 +142,53 @@ impl StepRunner {
         Ok(known(checkpoints).into_iter().find(made))
     }
 
-    /// The gradients of every call, added up; what they measured.
-    async fn pass_all(
+    /// The steps on a batch: one, or one an epoch. What they measured is what the first found and how far the last went.
+    async fn all_epochs(
         &self,
         run: &mut RunHandle,
         id: &RunId,
         plan: &Plan,
         calls: &[Call],
+    ) -> Result<Numbers, StepError> {
+        let mut surrogates = vec![None; calls.len()];
+        let passes = self
+            .pass_all(run, id, (plan, calls), &mut surrogates)
+            .await?;
+        let mut numbers = self.take_step(run, id, plan, passes).await?;
+        for _ in 1..plan.epochs {
+            let passes = self
+                .pass_all(run, id, (plan, calls), &mut surrogates)
+                .await?;
+            let later = self.take_step(run, id, plan, passes).await?;
+            numbers.goes_on(&later);
+        }
+        Ok(numbers)
+    }
+
+    /// The gradients of every call, added up; what they measured. What a call's advantages are is worked out in its first
+    /// epoch.
+    async fn pass_all(
+        &self,
+        run: &mut RunHandle,
+        id: &RunId,
+        (plan, calls): (&Plan, &[Call]),
+        surrogates: &mut [Surrogates],
     ) -> Result<Passes, StepError> {
         let mut passes = Passes::default();
-        for (at, call) in calls.iter().enumerate() {
+        for ((at, call), surrogates) in calls.iter().enumerate().zip(surrogates) {
             let Some(group) = plan.groups.get(call.group) else {
                 continue;
             };
             let sequences = call.sequences(&plan.groups);
-            let datums = sequences.iter().map(|it| it.datum.clone()).collect();
             let n_tokens = sequences.iter().map(Sequence::n_tokens).sum();
             let began = Instant::now();
-            let passed = self.pass(run, (id, group.loss), datums, Stage::Pass(at));
-            let reply = passed.await?;
+            let worked_out = self.datums(id, sequences, surrogates).await;
+            let (loss_here, datums) = seen(run, Stage::Pass(at), worked_out)?;
+            let loss = (group.loss, group.loss_config.clone());
+            let passed = self.pass(run, (id, loss), datums, Stage::Pass(at));
+            let mut reply = passed.await?;
+            // cross_entropy has the gradient of such a loss and not its value.
+            reply.loss = loss_here.unwrap_or(reply.loss);
             let took = began.elapsed();
             run.passed(n_tokens, took);
             passes.add(group.method, sequences, &reply, took);
@@ -165,10 +196,33 @@ impl StepRunner {
         Ok(passes)
     }
 
+    /// What a call's sequences are to be passed as; with it, their loss where that is worked out here.
+    async fn datums(
+        &self,
+        id: &RunId,
+        sequences: &[Sequence],
+        surrogates: &mut Surrogates,
+    ) -> Result<(Option<f64>, Vec<Datum>), BackendError> {
+        let distils = sequences.iter().map(|it| it.distil.as_deref());
+        let Some(distils) = distils.collect::<Option<Vec<_>>>() else {
+            let given = sequences.iter().map(|it| it.datum.clone());
+            return Ok((None, given.collect()));
+        };
+        let (loss, datums) = if let Some(surrogates) = surrogates {
+            self.moved_on(id, surrogates).await?
+        } else {
+            let found = self.surrogates(id, &distils).await?;
+            let datums = at_start(&found)?;
+            *surrogates = Some(found);
+            datums
+        };
+        Ok((Some(loss), datums))
+    }
+
     async fn pass(
         &self,
         run: &mut RunHandle,
-        (id, loss_fn): (&RunId, LossFn),
+        (id, (loss_fn, loss_fn_config)): (&RunId, (LossFn, LossConfig)),
         datums: Vec<Datum>,
         stage: Stage,
     ) -> Result<ForwardBackwardReply, StepError> {
@@ -176,7 +230,7 @@ impl StepRunner {
             session_id: id.clone(),
             datums,
             loss_fn,
-            loss_fn_config: LossConfig::new(),
+            loss_fn_config,
         };
         let done = self.backend.forward_backward(request).await;
         seen(run, stage, done)
@@ -236,6 +290,7 @@ impl StepRunner {
             (LossFn::ImportanceSampling, datum)
         };
         let datums = datum.into_iter().collect();
+        let loss = (loss, LossConfig::new());
         self.pass(run, (&id, loss), datums, Stage::Control).await?;
         if and_step {
             let request = self.step_request(&id, plan.rate(&self.rl, run.n_params));

@@ -69,7 +69,7 @@ impl Call {
 
 #[cfg(test)]
 mod tests {
-    use metaclaw_trainer_api::{Datum, LossFn};
+    use metaclaw_trainer_api::{Datum, LossConfig, LossFn};
 
     use super::*;
 
@@ -77,10 +77,12 @@ mod tests {
         let sequence = |n: &usize| Sequence {
             datum: Datum::cross_entropy(vec![1; *n], vec![1; *n], vec![1.0; *n]).unwrap(),
             turns: Vec::new(),
+            distil: None,
         };
         Group {
             method: "redo",
             loss: LossFn::CrossEntropy,
+            loss_config: LossConfig::new(),
             sequences: lengths.iter().map(sequence).collect(),
         }
     }

@@ -112,11 +112,13 @@ impl StepTransaction<'_> {
         base: &BaseModel,
         batch: &Batch,
     ) -> Result<(Result<Plan, PlanError>, Option<String>, Option<f64>), TrainError> {
-        self.runner.has(&batch.losses())?;
         let shape = self.shape(base);
         let steps = self.steps().await?;
         let Resumed { point, lost } = self.resumed(&shape, &steps).await?;
         let plan = self.plan_from(point, shape, &steps, batch);
+        if let Ok(plan) = &plan {
+            self.runner.has(&plan.groups)?;
+        }
         let rl = self.context.shared.config.rl.clone();
         let n_params = self.context.agent(self.agent).run.n_params;
         let is_known = rl.learning_rate.is_some() || n_params.is_some();

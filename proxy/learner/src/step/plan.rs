@@ -10,7 +10,7 @@ use super::{candidate::Candidate, rate};
 use crate::{
     config::RlConfig,
     lineage::{Ancestry, BatchStats, Made, Manifest, Numbers, ResumePoint, Shape, names},
-    samples::{Batch, Group, NoSequence},
+    samples::{Batch, Group, NoGroups},
 };
 
 /// Everything that a step is made of. Made once; every attempt at it does the same.
@@ -35,7 +35,7 @@ pub(crate) struct Plan {
     pub(crate) checkpoint: CheckpointName,
     /// Whether it is of one sample alone.
     pub(crate) is_one_sample: bool,
-    /// Samples of redo and of binary_rl.
+    /// Samples of redo, and turns whose own ids are pushed.
     pub(crate) n_samples: (usize, usize),
     /// Of redo, those that earlier steps had as well.
     pub(crate) n_again: usize,
@@ -45,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) stats: BatchStats,
     /// The scores of its turns.
     pub(crate) scores: BTreeMap<TurnId, Score>,
+    /// Steps that are taken on its batch: `rl.epochs`.
+    pub(crate) epochs: u64,
     /// What the rate is multiplied with: below 1 after steps that the gate declined.
     pub(crate) rate_factor: f64,
 }
@@ -53,7 +55,7 @@ pub(crate) struct Plan {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlanError {
     #[error(transparent)]
-    Sequence(#[from] NoSequence),
+    Groups(#[from] NoGroups),
     #[error(transparent)]
     Name(#[from] NameError),
 }
@@ -90,6 +92,7 @@ impl Plan {
             n_samples: batch.counts(),
             n_again: batch.n_again(),
             rewards: batch.rewards(),
+            epochs: rl.epochs.max(1),
             rate_factor: 1.0,
         };
         plan.hash = plan.digest();
@@ -154,7 +157,7 @@ impl Plan {
         ResumePoint {
             lineage: self.point.lineage.clone(),
             n: self.n(),
-            steps: self.point.steps + 1,
+            steps: self.point.steps + self.epochs,
             checkpoint: Some(self.checkpoint.clone()),
             choice_ms: None,
         }
@@ -166,7 +169,7 @@ impl Plan {
         let by_size = || rate::for_size(n_params.unwrap_or(f64::INFINITY));
         let rate = rate::warmed_up(
             rl.learning_rate.unwrap_or_else(by_size),
-            self.point.steps + 1,
+            self.point.steps + self.epochs,
             rl.warmup_steps,
         );
         rate * self.rate_factor
@@ -180,6 +183,7 @@ impl Plan {
         };
         add(self.checkpoint.as_str());
         add(&self.attempt.to_string());
+        add(&self.epochs.to_string());
         add(self
             .point
             .checkpoint
@@ -191,9 +195,17 @@ impl Plan {
         }
         for group in &self.groups {
             add(group.loss.as_str());
+            for (key, value) in &group.loss_config {
+                add(key);
+                add(&value.to_string());
+            }
             for sequence in &group.sequences {
                 // Of numbers, ids and lists only, which JSON can hold.
                 add(&serde_json::to_string(&sequence.datum).unwrap_or_default());
+                if let Some(distil) = &sequence.distil {
+                    add(&distil.share.to_string());
+                    add(&format!("{:?}", distil.told));
+                }
             }
         }
         hasher.finalize().to_hex().to_string()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use metaclaw_trainer_api::{
-    AdapterName, BackendError, CheckpointName, LossFn, TrainingBackend,
+    AdapterName, BackendError, CheckpointName, TrainingBackend,
     wire::{Capabilities, SampleRequest},
 };
 
@@ -12,6 +12,7 @@ use crate::{
     config::{RlConfig, TargetForm},
     error::TrainError,
     lineage::{Known, Made, Replayed, ResumePoint, known},
+    samples::Group,
 };
 
 /// What a server answers about an adapter that it will never serve.
@@ -90,22 +91,40 @@ impl StepRunner {
     }
 
     /// Whether the server has what a batch needs.
-    pub(crate) fn has(&self, losses: &[LossFn]) -> Result<(), TrainError> {
+    pub(crate) fn has(&self, groups: &[Group]) -> Result<(), TrainError> {
+        let not_taken = |why: String| Err(TrainError::NotTaken { why });
         if self.rl.target == TargetForm::TopK && !self.capabilities.matrix_targets {
             let why = "the training server takes one target a token: set rl.target to one_hot";
-            return Err(TrainError::NotTaken {
-                why: why.to_owned(),
-            });
+            return not_taken(why.to_owned());
         }
-        let lacks = losses
-            .iter()
-            .find(|loss| !self.capabilities.losses.contains(loss));
-        lacks.map_or(Ok(()), |loss| {
-            Err(TrainError::NoLoss {
-                loss: loss.as_str(),
-                method: self.rl.method.to_string(),
-            })
-        })
+        for Group {
+            method,
+            loss,
+            loss_config,
+            sequences,
+        } in groups
+        {
+            if !self.capabilities.losses.contains(loss) {
+                return Err(TrainError::NoLoss {
+                    loss: loss.as_str(),
+                    method: (*method).to_owned(),
+                });
+            }
+            let is_asked = sequences.iter().any(|it| it.distil.is_some());
+            if is_asked && !(self.capabilities.forward && self.capabilities.matrix_targets) {
+                return not_taken(format!(
+                    "{method} asks the training server for log-probabilities and has it take several targets a token, and this one does not do \
+                     both: run metaclaw-trainer there, or set rl.method to binary_rl"
+                ));
+            }
+            if !loss_config.is_empty() && !self.capabilities.loss_config {
+                return not_taken(format!(
+                    "the training server reads no bounds of {loss} (rl.clip_low, rl.clip_high), which {method} is held by: run \
+                     metaclaw-trainer there, or set rl.loss_fn to importance_sampling, which has none"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The server's checkpoints that are ours; none where it cannot list them.
@@ -129,5 +148,96 @@ fn one_token(adapter: &AdapterName) -> SampleRequest {
         stop: None,
         model: Some(adapter.to_string()),
         seed: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metaclaw_trainer_api::{Datum, LossConfig, LossFn};
+
+    use super::*;
+    use crate::{
+        samples::{Distil, Sequence},
+        testing::World,
+    };
+
+    fn runner(capabilities: Capabilities) -> StepRunner {
+        StepRunner {
+            backend: Arc::new(World::default()),
+            rl: RlConfig::default(),
+            base: None,
+            replay: None,
+            capabilities,
+        }
+    }
+
+    fn refusal(capabilities: Capabilities, group: Group) -> String {
+        let lacks = runner(capabilities).has(&[group]).unwrap_err();
+        lacks.to_string()
+    }
+
+    fn distil() -> Distil {
+        Distil {
+            prompt: vec![1],
+            reply: vec![2],
+            told: Arc::default(),
+            share: 1.0,
+            push: 0.0,
+            clip: RlConfig::default().surrogate_clip().unwrap(),
+        }
+    }
+
+    fn group(loss: LossFn, bound: Option<f64>) -> Group {
+        let bound = bound.map(|bound| ("clip_high_threshold".to_owned(), bound));
+        Group {
+            method: "binary_rl",
+            loss,
+            loss_config: LossConfig::from_iter(bound),
+            sequences: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_a_server_lacks_is_said_before_anything_is_taken() {
+        let fork = Capabilities::default;
+        let bounded = group(LossFn::Cispo, Some(2.0));
+        assert!(
+            runner(Capabilities::builtin())
+                .has(std::slice::from_ref(&bounded))
+                .is_ok()
+        );
+        let unbounded = group(LossFn::ImportanceSampling, None);
+        assert!(runner(fork()).has(&[unbounded]).is_ok());
+        let said = refusal(fork(), bounded);
+        assert!(said.contains("reads no bounds of cispo"), "{said}");
+        assert!(
+            said.contains("set rl.loss_fn to importance_sampling"),
+            "{said}"
+        );
+        let said = refusal(fork(), group(LossFn::CrossEntropy, None));
+        assert_eq!(
+            said,
+            "the training server has no cross_entropy, which binary_rl needs"
+        );
+        let mut distilled = group(LossFn::CrossEntropy, None);
+        distilled.sequences = vec![Sequence {
+            datum: Datum::cross_entropy(vec![1], vec![2], vec![0.0]).unwrap(),
+            turns: Vec::new(),
+            distil: Some(Arc::new(distil())),
+        }];
+        let without = Capabilities {
+            forward: false,
+            ..Capabilities::builtin()
+        };
+        assert!(
+            runner(Capabilities::builtin())
+                .has(std::slice::from_ref(&distilled))
+                .is_ok()
+        );
+        let said = refusal(without, distilled);
+        assert!(
+            said.contains("asks the training server for log-probabilities"),
+            "{said}"
+        );
     }
 }

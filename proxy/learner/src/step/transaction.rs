@@ -24,7 +24,7 @@ use crate::{
     gate::Series,
     lineage::{Ancestry, BaseModel, Numbers, ResumePoint, Resumed, Shape, Wanted},
     metrics::StepRecord,
-    samples::{Batch, reason},
+    samples::{Batch, NoGroups, reason},
     status::{Phase, StepReport},
 };
 
@@ -74,21 +74,21 @@ impl<'a> StepTransaction<'a> {
         base: &BaseModel,
         batch: &Batch,
     ) -> Result<Ended, TrainError> {
-        self.runner.has(&batch.losses())?;
         if !base.may_be(self.runner.base.as_deref()) {
             return self.set_aside(batch.turns(), reason::OTHER_BASE).await;
         }
         let plan = match self.plan(base, batch).await? {
             Ok(plan) => plan,
-            Err(PlanError::Sequence(error)) => {
-                tracing::error!(agent = %self.agent, %error, "a sample cannot be trained on");
-                return self.set_aside(error.turns, reason::NO_IDS).await;
+            Err(PlanError::Groups(NoGroups::Sequence { turns, error })) => {
+                tracing::error!(agent = %self.agent, ?turns, %error, "a sample cannot be trained on");
+                return self.set_aside(turns, reason::NO_IDS).await;
             }
-            Err(PlanError::Name(error)) => {
+            Err(error @ (PlanError::Groups(NoGroups::Config(_)) | PlanError::Name(_))) => {
                 let why = error.to_string();
                 return Err(TrainError::NotTaken { why });
             }
         };
+        self.runner.has(&plan.groups)?;
         if let Err(error) = self.take(&plan).await {
             // The log knows something that was not known where it starts.
             self.context.agent(self.agent).resume = None;

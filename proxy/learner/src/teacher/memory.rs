@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::draws::Answers;
 use crate::{
     config::RlConfig,
-    samples::{Targets, Taught, Teaching},
+    samples::{Hints, Targets, Taught, Teaching},
 };
 
 /// How long a judge that does not answer is left alone.
@@ -20,6 +20,8 @@ const JUDGE_REST: Duration = Duration::from_secs(60);
 pub(crate) struct Memory {
     /// What it came to about each turn.
     pub(crate) targets: Targets,
+    /// What it is told of each turn whose own reply it looks at.
+    pub(crate) hints: Hints,
     /// What it is told, beside what was said about single turns.
     wishes: Option<String>,
     /// Of all its replies: their relevances added up, and how many.
@@ -57,6 +59,7 @@ impl Memory {
     pub(crate) fn teaching(&self, rl: &RlConfig) -> Teaching<'_> {
         Teaching {
             targets: &self.targets,
+            hints: &self.hints,
             consolidates: rl.consolidate && self.wishes.is_some(),
         }
     }
@@ -106,6 +109,11 @@ impl Memory {
         self.n_failures.remove(&turn.id);
         self.drawn = None;
         self.rest = None;
+    }
+
+    /// How often a call about a turn failed.
+    pub(crate) fn n_failures(&self, id: TurnId) -> usize {
+        self.n_failures.get(&id).copied().unwrap_or(0)
     }
 
     /// A call about a turn failed; how often that happened.

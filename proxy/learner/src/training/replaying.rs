@@ -1,9 +1,11 @@
 //! The same steps, made of what is there without waiting for more: a replay's.
 
-use futures_util::FutureExt as _;
 use metaclaw_chat::AgentId;
 
-use super::Training;
+use super::{
+    Training,
+    next::{Next, Why},
+};
 use crate::{error::TrainError, status::StepReport};
 
 // === impl Training ===
@@ -21,15 +23,18 @@ impl Training {
     ) -> Result<usize, TrainError> {
         let mut n_steps = 0;
         while n_steps < most {
-            let made = self.pass(agent, false).await?;
-            n_steps += made.len();
-            let is_idle = made.is_empty();
-            made.into_iter().for_each(&mut told);
-            self.judge_answers(agent)?;
-            // Who has more to do for this agent wakes the task.
-            let is_woken = self.context.shared.wake.notified().now_or_never().is_some();
-            if is_idle && !is_woken {
-                break;
+            match self.next_batch(agent).next(Why::Due).await? {
+                Next::Nothing => break,
+                Next::Again => {}
+                Next::Teach(id) => {
+                    self.next_batch(agent).teach(id).await?;
+                    self.judge_answers(agent)?;
+                }
+                Next::Step(base, batch) => {
+                    let made = self.steps(agent, &base, batch).await?;
+                    n_steps += made.len();
+                    made.into_iter().for_each(&mut told);
+                }
             }
         }
         Ok(n_steps)

@@ -45,6 +45,8 @@ pub struct Health {
 pub struct Capabilities {
     /// The losses it has.
     pub losses: Vec<LossFn>,
+    /// Whether `loss_fn_config` is read. A fork's server has bounds of its own, which it does not tell.
+    pub loss_config: bool,
     /// Whether cross_entropy takes `[N, K]` targets.
     pub matrix_targets: bool,
     /// Whether `/v1/train/forward` answers.
@@ -61,6 +63,7 @@ impl Default for Capabilities {
     fn default() -> Self {
         Self {
             losses: vec![LossFn::ImportanceSampling, LossFn::Ppo, LossFn::Cispo],
+            loss_config: false,
             matrix_targets: false,
             forward: false,
             manifests: false,
@@ -74,6 +77,7 @@ impl Capabilities {
     pub fn builtin() -> Self {
         Self {
             losses: LossFn::ALL.to_vec(),
+            loss_config: true,
             matrix_targets: true,
             forward: true,
             manifests: true,

@@ -45,6 +45,32 @@ fn values_by_hand() {
     );
 }
 
+/// Acceptance test 2 of OpenClaw-RL's specification: its clip of 0.2 below and 0.28 above.
+#[test]
+fn the_clip_table_of_openclaw_rl() {
+    let bounds = [("clip_low_threshold", 0.8), ("clip_high_threshold", 1.28)];
+    let ppo = new(LossFn::Ppo, &bounds).unwrap();
+    for (advantage, ratio, loss, grad) in [
+        (1.0, 1.5f64, -1.28, 0.0),
+        (1.0, 0.5, -0.5, -0.5),
+        (-1.0, 0.5, 0.8, 0.0),
+        (-1.0, 1.5, 1.5, 1.5),
+    ] {
+        close(term(ppo, ratio.ln() - 2.0, advantage, -2.0), loss, grad);
+    }
+}
+
+/// The product's bound of what a verdict pushes: min(exp(now - sampled), 2), which has no gradient of its own.
+#[test]
+fn cispo_up_to_2_is_the_truncated_correction() {
+    let bounds = [("clip_low_threshold", 0.0), ("clip_high_threshold", 2.0)];
+    let cispo = new(LossFn::Cispo, &bounds).unwrap();
+    for (l, sampled) in [(-0.1, -9.0f32), (-9.0, -0.1), (-1.0, -1.0), (-0.5, -1.0)] {
+        let ratio = (l - f64::from(sampled)).exp().min(2.0);
+        close(term(cispo, l, -0.5, sampled), 0.5 * ratio * l, 0.5 * ratio);
+    }
+}
+
 #[test]
 fn a_masked_target_gives_zero_where_exp_overflows() {
     for loss in all() {

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use metaclaw_chat::{Score, TurnId};
 use metaclaw_turns::{Tokens, Turn};
 
-use super::{super::turns::score, Batch, Group};
+use super::{
+    super::{group::Group, turns::score},
+    Batch,
+};
 use crate::lineage::{BatchStats, Spread};
 
 // === impl Batch ===
@@ -20,7 +23,8 @@ impl Batch {
         for group in groups {
             *samples.entry(group.method.to_owned()).or_default() += group.sequences.len();
         }
-        let advantages = self.verdicts.iter().map(|(_, given)| f64::from(*given));
+        let advantages = self.pushed.iter().map(|it| f64::from(it.advantage));
+        let advantages = advantages.filter(|given| *given != 0.0);
         let scores: Vec<Score> = turns().filter_map(score).collect();
         let is_good = |score: &Score| f64::from(u8::from(*score == Score::Good));
         let is_cut = |turn: &Turn| turn.meta.finish_reason.as_deref() == Some("length");

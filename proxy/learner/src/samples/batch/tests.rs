@@ -1,9 +1,9 @@
 use metaclaw_chat::{AgentId, ChainHash, JudgedBy, Message, Verdict};
-use metaclaw_turns::{Request, Served, StreamEnd, Tokens, TurnKind, TurnMeta, TurnState};
+use metaclaw_turns::{Request, Served, Tokens, TurnMeta, TurnState};
 use serde_json::json;
 
 use super::*;
-use crate::samples::{Form, Target};
+use crate::samples::{Form, Target, reason, waiting::Own};
 
 fn turn(seq: u32, score: Score, n_ids: u32) -> Arc<Turn> {
     let n = n_ids as usize;
@@ -11,19 +11,7 @@ fn turn(seq: u32, score: Score, n_ids: u32) -> Arc<Turn> {
         id: TurnId { session: 1, seq },
         agent: AgentId::default_agent(),
         session: "s".parse().unwrap(),
-        meta: TurnMeta {
-            kind: TurnKind::Main,
-            chain: ChainHash::start(&AgentId::default_agent()),
-            reply_id: None,
-            finish_reason: None,
-            usage: None,
-            end: StreamEnd::Complete,
-            started_ms: 0,
-            first_byte_ms: None,
-            ended_ms: u64::from(seq),
-            is_last: false,
-            masked: false,
-        },
+        meta: TurnMeta::whole(ChainHash::start(&AgentId::default_agent()), seq.into()),
         parent: None,
         new_from: 0,
         request: Request::default(),
@@ -52,13 +40,19 @@ fn redo(seq: u32, n_ids: u32) -> Redo {
             form: Form::OneHot,
         }),
         is_fresh: true,
+        told: Arc::default(),
     }
+}
+
+fn own(turn: Arc<Turn>) -> Own {
+    let told = Arc::default();
+    Own { turn, told }
 }
 
 fn of(redo: Vec<Redo>, verdicts: Vec<Arc<Turn>>) -> Samples {
     Samples {
         redo,
-        verdicts,
+        own: verdicts.into_iter().map(own).collect(),
         ..Samples::default()
     }
 }
@@ -91,8 +85,8 @@ fn every_sample_counts_alike_however_long() {
     let rl = config(json!({"method": "redo", "w_redo": 2.0}));
     let batch = batch(&of(vec![redo(0, 2), redo(2, 8)], Vec::new()), &rl, 4);
     assert_eq!(batch.turns().len(), 2);
-    assert_eq!(batch.losses(), [LossFn::CrossEntropy]);
     let groups = batch.groups(&rl).unwrap();
+    assert_eq!((groups.len(), groups[0].loss), (1, LossFn::CrossEntropy));
     for sequence in &groups[0].sequences {
         let weights = sequence.datum.parts().weights.clone().unwrap();
         let sum: f32 = weights.values().iter().sum();
@@ -100,6 +94,23 @@ fn every_sample_counts_alike_however_long() {
     }
     let first = groups[0].sequences[0].datum.parts();
     assert_eq!(first.model_input_tokens, [100, 1, 0]);
+}
+
+/// Acceptance test 13 of OpenClaw-RL's specification.
+#[test]
+fn ten_tokens_and_a_thousand_push_alike() {
+    let rl = config(json!({"method": "binary_rl", "w_rl": 1.0}));
+    let samples = of(
+        Vec::new(),
+        vec![turn(0, Score::Good, 10), turn(1, Score::Good, 1_000)],
+    );
+    let groups = batch(&samples, &rl, 4).groups(&rl).unwrap();
+    for sequence in &groups[0].sequences {
+        let advantages = sequence.datum.parts().advantages.clone().unwrap();
+        // A w / B = 1 · 1 / 2 each.
+        let sum: f32 = advantages.iter().sum();
+        assert!((sum - 0.5).abs() < 1e-4, "{} ids: {sum}", advantages.len());
+    }
 }
 
 #[test]
@@ -111,7 +122,10 @@ fn two_methods_are_two_calls_and_a_turn_is_taken_once() {
     assert_eq!(batch.turns().len(), 2);
     let groups = batch.groups(&rl).unwrap();
     let losses: Vec<LossFn> = groups.iter().map(|group| group.loss).collect();
-    assert_eq!(losses, batch.losses());
+    assert_eq!(losses, [LossFn::CrossEntropy, LossFn::Cispo]);
+    let bounds = [("clip_high_threshold", 2.0), ("clip_low_threshold", 0.0)];
+    let bounds = bounds.map(|(key, value)| (key.to_owned(), value));
+    assert_eq!(groups[1].loss_config, LossConfig::from(bounds));
     let sum = |sequence: &Sequence| {
         let advantages = sequence.datum.parts().advantages.clone();
         advantages.unwrap().iter().sum::<f32>()
@@ -215,5 +229,139 @@ fn a_sample_that_is_no_sequence_is_named() {
     tokens.unwrap().logprobs.pop();
     let samples = of(vec![redo(0, 2)], vec![uneven]);
     let error = batch(&samples, &rl, 4).groups(&rl).unwrap_err();
-    assert_eq!(error.turns, [TurnId { session: 1, seq: 9 }]);
+    let NoGroups::Sequence { turns, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(turns, [TurnId { session: 1, seq: 9 }]);
+}
+
+/// A turn whose teacher was told one hint.
+fn hinted(seq: u32, score: Score, n_ids: u32) -> Own {
+    Own {
+        turn: turn(seq, score, n_ids),
+        told: Arc::new(vec![vec![100 + seq, 1, 7, 8]]),
+    }
+}
+
+fn distil(sequence: &Sequence) -> &super::super::distil::Distil {
+    sequence.distil.as_deref().unwrap()
+}
+
+/// OpenClaw-RL's form: both parts over all samples of the batch.
+#[test]
+fn hybrid_weighs_verdict_and_hint_over_the_whole_batch() {
+    let rl = config(json!({"method": "hybrid", "w_rl": 1.0, "w_opd": 0.5}));
+    let samples = Samples {
+        own: vec![hinted(0, Score::Bad, 10), own(turn(1, Score::Good, 4))],
+        ..Samples::default()
+    };
+    let groups = batch(&samples, &rl, 4).groups(&rl).unwrap();
+    assert_eq!((groups.len(), groups[0].method), (1, "hybrid"));
+    let [first, second] = &groups[0].sequences[..] else {
+        panic!("{groups:?}");
+    };
+    // w / (B |M|), B = 2.
+    let near = |found: f32, expected: f32| assert!((found - expected).abs() < 1e-6, "{found}");
+    near(distil(first).push, -1.0 / 20.0);
+    near(distil(first).share, 0.5 / 20.0);
+    near(distil(second).push, 1.0 / 8.0);
+    assert!(distil(second).told.is_empty(), "only pushed by its verdict");
+    let known = first.datum.parts().weights.as_ref().unwrap();
+    near(known.values().iter().sum(), -0.5);
+}
+
+#[test]
+fn opd_stands_beside_the_verdict() {
+    let rl = config(json!({"method": "opd+binary_rl", "w_rl": 0.5}));
+    let samples = Samples {
+        own: vec![hinted(0, Score::Bad, 2), own(turn(1, Score::Good, 4))],
+        ..Samples::default()
+    };
+    let batch = batch(&samples, &rl, 4);
+    let groups = batch.groups(&rl).unwrap();
+    let shown: Vec<_> = groups
+        .iter()
+        .map(|it| (it.method, it.sequences.len()))
+        .collect();
+    assert_eq!(shown, [("binary_rl", 2), ("opd", 1)]);
+    let opd = distil(&groups[1].sequences[0]);
+    assert!((opd.share - 0.5).abs() < 1e-6 && opd.push == 0.0, "{opd:?}");
+    // What has no advantage is of use to opd all the same.
+    let usual = Baselines {
+        tool: 0.0,
+        chat: -1.0,
+    };
+    let batch = Batch::new(&samples, Vec::new(), &rl, usual, 4);
+    let methods = batch.groups(&rl).unwrap().into_iter().map(|it| it.method);
+    assert_eq!(methods.collect::<Vec<_>>(), ["binary_rl", "opd"]);
+    assert_eq!(batch.spent, []);
+}
+
+/// Its formula over the whole batch, and its sum over tokens.
+#[test]
+fn the_originals_method_is_the_originals() {
+    let rl = config(json!({"method": "metaclaw"}));
+    let scores = [Score::Good, Score::Bad, Score::Unclear, Score::Unclear];
+    let turns = (0..4).zip(scores);
+    let samples = of(
+        Vec::new(),
+        turns.map(|(seq, it)| turn(seq, it, 2)).collect(),
+    );
+    let batch = batch(&samples, &rl, 4);
+    let groups = batch.groups(&rl).unwrap();
+    assert_eq!(
+        (groups[0].method, groups[0].loss),
+        ("metaclaw", LossFn::ImportanceSampling)
+    );
+    assert!(groups[0].loss_config.is_empty());
+    let pushed = groups[0].sequences.iter().map(|it| {
+        let advantages = it.datum.parts().advantages.clone().unwrap();
+        advantages[1]
+    });
+    // (r - 0) / sqrt(1/2), at each id: no 1 / |M|, no w_rl. What is unclear counts in the mean.
+    for (found, expected) in pushed.zip([1.0, -1.0].map(|r| r * std::f32::consts::SQRT_2)) {
+        assert!((found - expected).abs() < 1e-4, "{found}");
+    }
+    assert_eq!(groups[0].sequences.len(), 2);
+    assert_eq!(batch.turns().len(), 4, "all four are taken");
+    let same = of(
+        Vec::new(),
+        vec![turn(0, Score::Good, 2), turn(1, Score::Good, 2)],
+    );
+    let batch = super::Batch::new(&same, Vec::new(), &rl, Baselines::default(), 4);
+    assert!(
+        batch.is_empty() && batch.spent.len() == 2,
+        "equal rewards say nothing"
+    );
+}
+
+#[test]
+fn siblings_are_held_against_each_other_and_go_together() {
+    let rl = config(json!({"method": "grpo", "w_rl": 1.0}));
+    let sibling = |seq, score| {
+        let mut turn = turn(seq, score, 1);
+        let tokens = Arc::get_mut(&mut turn).unwrap().tokens.as_mut().unwrap();
+        tokens.prompt_ids = vec![5, 6];
+        turn
+    };
+    let samples = of(
+        Vec::new(),
+        vec![
+            sibling(0, Score::Good),
+            turn(1, Score::Bad, 1),
+            sibling(2, Score::Bad),
+            turn(3, Score::Bad, 1),
+        ],
+    );
+    // The third is taken though two are a batch; the fourth waits.
+    let groups = batch(&samples, &rl, 2).groups(&rl).unwrap();
+    let pushed = groups[0].sequences.iter().map(|it| {
+        let advantages = it.datum.parts().advantages.clone().unwrap();
+        (it.turns[0].seq, advantages.iter().sum::<f32>() * 3.0)
+    });
+    for ((seq, found), (of, expected)) in pushed.zip([(0, 1.0), (1, -1.0), (2, -1.0)]) {
+        assert_eq!(seq, of);
+        assert!((found - expected).abs() < 1e-4, "{seq}: {found}");
+    }
+    assert_eq!(groups[0].sequences.len(), 3);
 }

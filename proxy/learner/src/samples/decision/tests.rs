@@ -1,9 +1,9 @@
 use metaclaw_chat::{AgentId, ChainHash, JudgedBy, Message, Verdict};
-use metaclaw_turns::{Request, Served, StreamEnd, Tokens, TurnKind, TurnMeta, TurnState};
+use metaclaw_turns::{Request, Served, Tokens, TurnMeta, TurnState};
 use serde_json::json;
 
 use super::{
-    SampleDecision::{Redo, Spend, Wait},
+    SampleDecision::{Hint, Own, Redo, Spend, Wait},
     *,
 };
 
@@ -21,17 +21,9 @@ fn turn(seq: u32, score: Option<Score>, reply: &str) -> Turn {
         agent: AgentId::default_agent(),
         session: "s".parse().unwrap(),
         meta: TurnMeta {
-            kind: TurnKind::Main,
-            chain: ChainHash::start(&AgentId::default_agent()),
             reply_id: Some(format!("r{seq}")),
             finish_reason: Some("stop".to_owned()),
-            usage: None,
-            end: StreamEnd::Complete,
-            started_ms: NOW,
-            first_byte_ms: None,
-            ended_ms: NOW,
-            is_last: false,
-            masked: false,
+            ..TurnMeta::whole(ChainHash::start(&AgentId::default_agent()), NOW)
         },
         parent: None,
         new_from: 0,
@@ -73,16 +65,27 @@ fn good(seq: u32) -> Turn {
 
 /// What becomes of a turn; `wishes` stand, or do not.
 fn with(methods: &str, wishes: bool, turn: &Turn) -> SampleDecision {
-    decide(methods, wishes, &Targets::default(), turn)
+    decide(
+        methods,
+        wishes,
+        (&Targets::default(), &Hints::default()),
+        turn,
+    )
 }
 
-fn decide(methods: &str, wishes: bool, targets: &Targets, turn: &Turn) -> SampleDecision {
+fn decide(
+    methods: &str,
+    wishes: bool,
+    (targets, hints): (&Targets, &Hints),
+    turn: &Turn,
+) -> SampleDecision {
     let methods: Methods = serde_json::from_value(json!(methods)).unwrap();
     let gone = BTreeSet::from([id(9)]);
     let rules = Rules {
-        methods: &methods,
+        methods,
         consolidates: wishes,
         targets,
+        hints,
         without_ids: &gone,
         now_ms: NOW,
         max_age: Duration::from_secs(14 * 24 * 3_600),
@@ -105,20 +108,57 @@ fn what_failed_is_answered_again_and_what_was_accepted_where_wishes_stand() {
         assert_eq!(with("redo", false, &turn), alone);
         assert_eq!(with("redo", true, &turn), consolidated);
     }
-    assert_eq!(with("binary_rl", true, &good(0)), SampleDecision::Verdict);
-    assert_eq!(
-        with("redo+binary_rl", false, &good(0)),
-        SampleDecision::Verdict
-    );
+    assert_eq!(with("binary_rl", true, &good(0)), Own);
+    assert_eq!(with("redo+binary_rl", false, &good(0)), Own);
+}
+
+/// OpenClaw-RL's table of what becomes of a turn (its specification, 4.1), and that of opd alone.
+#[test]
+fn a_hint_or_a_verdict_makes_a_sample_and_neither_makes_none() {
+    let unclear = turn(0, Some(Score::Unclear), "x");
+    let mut hinted = unclear.clone();
+    hinted.verdict.as_mut().unwrap().hint = Some("Be brief.".to_owned());
+    let (targets, mut hints) = (Targets::default(), Hints::default());
+    let of = |methods, hints: &Hints, turn: &Turn| decide(methods, false, (&targets, hints), turn);
+    for turn in [&bad(0), &hinted] {
+        assert_eq!(
+            of("hybrid", &hints, turn),
+            Hint,
+            "the teacher is told first"
+        );
+        assert_eq!(of("redo+opd", &hints, turn), Hint);
+        hints.put(turn, vec![vec![1]]);
+        assert_eq!(of("hybrid", &hints, turn), Own);
+        assert_eq!(of("opd", &hints, turn), Own);
+        hints.put(turn, Vec::new());
+    }
+    assert_eq!(of("hybrid", &hints, &hinted), Spend(reason::UNCLEAR));
+    assert_eq!(of("hybrid", &hints, &unclear), Spend(reason::UNCLEAR));
+    assert_eq!(of("hybrid", &hints, &good(0)), Own);
+    assert_eq!(of("opd", &hints, &good(0)), Spend(reason::NO_USE));
+    hints.put(&bad(0), Vec::new());
+    assert_eq!(of("hybrid", &hints, &bad(0)), Own, "by its verdict");
+    assert_eq!(of("opd", &hints, &bad(0)), Spend(reason::NOT_HINTED));
+    assert_eq!(of("redo+opd", &hints, &bad(0)), Redo);
+}
+
+#[test]
+fn only_the_originals_method_counts_what_is_unclear() {
+    let unclear = turn(0, Some(Score::Unclear), "x");
+    assert_eq!(with("metaclaw", false, &unclear), Own);
+    for method in ["binary_rl", "grpo"] {
+        assert_eq!(with(method, false, &unclear), Spend(reason::UNCLEAR));
+    }
 }
 
 #[test]
 fn what_the_teacher_declined_is_left_to_the_verdict() {
     let mut targets = Targets::default();
     targets.set_aside(id(0), reason::NOT_RELEVANT);
-    let of = |methods, turn: &Turn| decide(methods, true, &targets, turn);
+    let hints = Hints::default();
+    let of = |methods, turn: &Turn| decide(methods, true, (&targets, &hints), turn);
     assert_eq!(of("redo", &bad(0)), Spend(reason::NOT_RELEVANT));
-    assert_eq!(of("redo+binary_rl", &bad(0)), SampleDecision::Verdict);
+    assert_eq!(of("redo+binary_rl", &bad(0)), Own);
     assert_eq!(of("redo", &bad(1)), Redo, "another turn");
 }
 
@@ -130,10 +170,7 @@ fn a_turn_that_calls_tools_is_not_answered_again() {
     ]});
     calls.reply = Some(serde_json::from_value(reply).unwrap());
     assert_eq!(with("redo", true, &calls), Spend(reason::TOOL_FAILED));
-    assert_eq!(
-        with("redo+binary_rl", true, &calls),
-        SampleDecision::Verdict
-    );
+    assert_eq!(with("redo+binary_rl", true, &calls), Own);
 }
 
 #[test]
@@ -186,7 +223,7 @@ fn only_replies_from_near_the_policy_itself_are_pushed_by_their_verdict() {
         let mut turn = good(0);
         turn.request.params = params.as_object().unwrap().clone();
         let expected = if fair {
-            SampleDecision::Verdict
+            Own
         } else {
             Spend(reason::BAD_SAMPLING)
         };

@@ -151,7 +151,9 @@ impl Inner {
         let scored = request.datums.iter().zip(positions);
         let logprobs = scored.map(|(datum, positions)| {
             let parts = datum.parts();
-            let last = parts.target_tokens.values().last().copied();
+            let width = parts.target_tokens.width();
+            let last = parts.target_tokens.values().chunks(width).next_back();
+            let last = last.map(|row| row[0]);
             let all: Vec<u32> = parts
                 .model_input_tokens
                 .iter()
@@ -159,7 +161,10 @@ impl Inner {
                 .chain(last)
                 .collect();
             let (prompt, reply) = all.split_at(positions[0] + 1);
-            vec![expected(&text(prompt), &text(reply), habit); positions.len()]
+            let likely = expected(&text(prompt), &text(reply), habit);
+            // Of several ids at one place each is less likely than the one before.
+            let row = (0..width).map(|k| likely - k as f32);
+            row.collect::<Vec<_>>().repeat(positions.len())
         });
         let mut reply = ForwardReply {
             logprobs: logprobs.collect(),
@@ -171,11 +176,18 @@ impl Inner {
                 .iter()
                 .zip(request.positions.iter().flatten());
             for (datum, positions) in scored {
-                let target = |at: &usize| datum.parts().target_tokens.values()[*at];
-                let ids = positions.iter().map(|at| vec![target(at), END]);
+                let parts = datum.parts();
+                let width = parts.target_tokens.width();
+                let target = |at: &usize| parts.target_tokens.values()[*at * width];
+                let ids = positions.iter().map(|at| {
+                    [vec![target(at)], (END..END + request.top_k - 1).collect()].concat()
+                });
                 reply.topk_ids.push(ids.collect());
-                let likely = positions.iter().map(|_| vec![0.6_f32.ln(), 0.2_f32.ln()]);
-                reply.topk_logprobs.push(likely.collect());
+                let likely = (0..request.top_k).map(|k| (0.6 / 3_f32.powi(k.cast_signed())).ln());
+                let likely: Vec<f32> = likely.collect();
+                reply.topk_logprobs.push(vec![likely; positions.len()]);
+                let read = text(&parts.model_input_tokens);
+                self.looked_at.push((request.adapter, read));
             }
         }
         Ok(reply)

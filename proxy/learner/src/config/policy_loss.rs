@@ -1,0 +1,223 @@
+//! The loss of what is pushed by its verdict: `rl.loss_fn`, `rl.clip_low`, `rl.clip_high`.
+
+use metaclaw_trainer_api::{LossConfig, LossFn};
+
+use super::{methods::VerdictMethod, rl::RlConfig};
+use crate::methods::Clip;
+
+/// Bounds of the ratio, where none are given: a token that has become likelier since it was sampled counts twice at most.
+/// Without a bound one whose log-probability is -0.1 and was -9 counts 7,300 times. Tinker's own upper bound is 4.
+const CISPO: [f64; 2] = [0.0, 2.0];
+/// OpenClaw-RL's, whose bounds are distances from 1: 0.2 below and 0.28 above.
+const PPO: [f64; 2] = [0.8, 1.28];
+
+/// A loss with its constants.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PolicyLoss {
+    pub(crate) loss: LossFn,
+    pub(crate) config: LossConfig,
+}
+
+/// Settings of `rl.*` that do not go together.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum RlConfigError {
+    /// A loss that nothing can be pushed with.
+    #[error("rl.loss_fn is {loss}, allowed: cispo, ppo, importance_sampling; {why}")]
+    Loss {
+        /// Which.
+        loss: LossFn,
+        /// Why not.
+        why: &'static str,
+    },
+    /// OpenClaw-RL's form has one loss.
+    #[error(
+        "rl.loss_fn is {loss}, and rl.method hybrid is made of ppo: leave rl.loss_fn out, or set it to ppo"
+    )]
+    NotHybrids {
+        /// What was given.
+        loss: LossFn,
+    },
+    /// A bound where there is none to set.
+    #[error("{key} is {value}: rl.loss_fn {loss} has no bounds, only cispo and ppo have")]
+    Unbounded {
+        /// The key.
+        key: &'static str,
+        /// What was given.
+        value: f64,
+        /// The loss.
+        loss: LossFn,
+    },
+    /// Bounds that hold nothing between them.
+    #[error(
+        "rl.clip_low is {low} and rl.clip_high {high}, with rl.loss_fn {loss}; allowed: 0 or more, low no more than high, high above 0"
+    )]
+    Bounds {
+        /// The lower one that would be in force.
+        low: f64,
+        /// The upper one.
+        high: f64,
+        /// The loss.
+        loss: LossFn,
+    },
+}
+
+// === impl RlConfig ===
+
+impl RlConfig {
+    /// Checks what single values cannot say.
+    ///
+    /// # Errors
+    /// [`RlConfigError`]: the field, its value and what is allowed.
+    pub fn check(&self) -> Result<(), RlConfigError> {
+        self.policy_loss()?;
+        self.surrogate_clip().map(|_| ())
+    }
+
+    /// Bounds of the ratio in hybrid and opd; those of opd are always ppo's own.
+    ///
+    /// # Errors
+    /// As [`RlConfig::check`].
+    pub(crate) fn surrogate_clip(&self) -> Result<Clip, RlConfigError> {
+        let is_hybrid = self.method.verdict == Some(VerdictMethod::Hybrid);
+        let [low, high] = if is_hybrid {
+            self.checked_bounds(LossFn::Ppo, PPO)?
+        } else {
+            PPO
+        };
+        Ok(Clip { low, high })
+    }
+
+    /// The loss of what is pushed by its verdict.
+    ///
+    /// # Errors
+    /// As [`RlConfig::check`].
+    pub(crate) fn policy_loss(&self) -> Result<PolicyLoss, RlConfigError> {
+        let usual = match self.method.verdict {
+            Some(VerdictMethod::Hybrid) => LossFn::Ppo,
+            Some(VerdictMethod::Metaclaw) => LossFn::ImportanceSampling,
+            Some(VerdictMethod::BinaryRl | VerdictMethod::Grpo) | None => LossFn::Cispo,
+        };
+        let loss = self.loss_fn.unwrap_or(usual);
+        if usual == LossFn::Ppo && loss != usual {
+            return Err(RlConfigError::NotHybrids { loss });
+        }
+        let config = match loss {
+            LossFn::Cispo => self.bounds(loss, CISPO)?,
+            LossFn::Ppo => self.bounds(loss, PPO)?,
+            LossFn::ImportanceSampling => self.no_bounds(loss)?,
+            LossFn::CrossEntropy => {
+                let why = "cross_entropy knows no log-probability that a token was sampled at";
+                return Err(RlConfigError::Loss { loss, why });
+            }
+            LossFn::Dro => {
+                let why =
+                    "the square in dro is not weighted, so that long replies would count more";
+                return Err(RlConfigError::Loss { loss, why });
+            }
+        };
+        Ok(PolicyLoss { loss, config })
+    }
+
+    fn bounds(&self, loss: LossFn, usual: [f64; 2]) -> Result<LossConfig, RlConfigError> {
+        let [low, high] = self.checked_bounds(loss, usual)?;
+        let bounds = [("clip_low_threshold", low), ("clip_high_threshold", high)];
+        Ok(bounds.map(|(key, value)| (key.to_owned(), value)).into())
+    }
+
+    fn checked_bounds(&self, loss: LossFn, usual: [f64; 2]) -> Result<[f64; 2], RlConfigError> {
+        let low = self.clip_low.unwrap_or(usual[0]);
+        let high = self.clip_high.unwrap_or(usual[1]);
+        if !(low >= 0.0 && high > 0.0 && low <= high && high.is_finite()) {
+            return Err(RlConfigError::Bounds { low, high, loss });
+        }
+        Ok([low, high])
+    }
+
+    fn no_bounds(&self, loss: LossFn) -> Result<LossConfig, RlConfigError> {
+        let given = [
+            ("rl.clip_low", self.clip_low),
+            ("rl.clip_high", self.clip_high),
+        ];
+        let mut given = given
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?)));
+        match given.next() {
+            Some((key, value)) => Err(RlConfigError::Unbounded { key, value, loss }),
+            None => Ok(LossConfig::new()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn loss(rl: Value) -> Result<(LossFn, Vec<f64>), String> {
+        let rl: RlConfig = serde_json::from_value(rl).unwrap();
+        let loss = rl.policy_loss().map_err(|error| error.to_string())?;
+        let mut bounds: Vec<f64> = loss.config.into_values().collect();
+        bounds.reverse();
+        Ok((loss.loss, bounds))
+    }
+
+    #[test]
+    fn each_loss_has_bounds_of_its_own_unless_others_are_given() {
+        for (rl, expected) in [
+            (json!({}), (LossFn::Cispo, vec![0.0, 2.0])),
+            (json!({"clip_high": 4}), (LossFn::Cispo, vec![0.0, 4.0])),
+            (json!({"loss_fn": "ppo"}), (LossFn::Ppo, vec![0.8, 1.28])),
+            (
+                json!({"loss_fn": "ppo", "clip_low": 0.5, "clip_high": 1.5}),
+                (LossFn::Ppo, vec![0.5, 1.5]),
+            ),
+            (
+                json!({"loss_fn": "importance_sampling"}),
+                (LossFn::ImportanceSampling, vec![]),
+            ),
+            (
+                json!({"method": "metaclaw"}),
+                (LossFn::ImportanceSampling, vec![]),
+            ),
+            (
+                json!({"method": "metaclaw", "loss_fn": "cispo"}),
+                (LossFn::Cispo, vec![0.0, 2.0]),
+            ),
+            (json!({"method": "hybrid"}), (LossFn::Ppo, vec![0.8, 1.28])),
+        ] {
+            assert_eq!(loss(rl).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused_in_words() {
+        for (rl, said) in [
+            (
+                json!({"clip_low": 3}),
+                "rl.clip_low is 3 and rl.clip_high 2, with rl.loss_fn cispo",
+            ),
+            (json!({"clip_high": 0}), "high above 0"),
+            (
+                json!({"loss_fn": "importance_sampling", "clip_high": 2}),
+                "rl.clip_high is 2: rl.loss_fn importance_sampling has no bounds",
+            ),
+            (
+                json!({"loss_fn": "dro"}),
+                "rl.loss_fn is dro, allowed: cispo, ppo, importance_sampling",
+            ),
+            (json!({"loss_fn": "cross_entropy"}), "allowed: cispo"),
+            (
+                json!({"method": "hybrid", "loss_fn": "cispo"}),
+                "hybrid is made of ppo",
+            ),
+            (
+                json!({"method": "metaclaw", "clip_high": 2}),
+                "importance_sampling has no bounds",
+            ),
+        ] {
+            let error = loss(rl.clone()).unwrap_err();
+            assert!(error.contains(said), "{rl}: {error}");
+        }
+    }
+}

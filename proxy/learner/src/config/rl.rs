@@ -1,0 +1,121 @@
+//! `rl.*`: how weights are trained.
+
+use metaclaw_chat::Span;
+use metaclaw_trainer_api::{DEFAULT_ALPHA, DEFAULT_RANK, LossFn};
+use serde::{Deserialize, Serialize};
+
+use super::{methods::Methods, words::Words};
+
+/// `rl.*`, but for the training server's address.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RlConfig {
+    /// What a step is made of.
+    pub method: Methods,
+    /// Weight of redo.
+    pub w_redo: f32,
+    /// Weight of opd.
+    pub w_opd: f32,
+    /// Weight of what verdicts push; metaclaw has none.
+    pub w_rl: f32,
+    /// The loss of what is pushed by its verdict; none: cispo.
+    pub loss_fn: Option<LossFn>,
+    /// Least ratio of a token's probability to that at which it was sampled; none: as the loss has it.
+    pub clip_low: Option<f64>,
+    /// Greatest ratio; none: as the loss has it.
+    pub clip_high: Option<f64>,
+    /// Step size; none: by the model's size, 5e-4 to 200M parameters, 1e-4 from 1B.
+    pub learning_rate: Option<f64>,
+    /// AdamW: decay of the first moment.
+    pub beta1: f64,
+    /// AdamW: decay of the second moment.
+    pub beta2: f64,
+    /// AdamW: added to the root of the second moment.
+    pub eps: f64,
+    /// AdamW: decoupled decay.
+    pub weight_decay: f64,
+    /// Bound of the global gradient norm; 0 is off.
+    pub clip_norm: f64,
+    /// Steps until the full rate; 0 is the full rate at once.
+    pub warmup_steps: u64,
+    /// LoRA rank.
+    pub lora_rank: u32,
+    /// LoRA alpha, whatever the rank.
+    pub lora_alpha: f64,
+    /// The projections that are adapted.
+    pub targets: Words,
+    /// Steps that are taken on each batch, at least 1.
+    pub epochs: u64,
+    /// Samples of one step, for each method.
+    pub batch_size: usize,
+    /// A batch of at least two goes when its oldest sample has waited so long.
+    pub max_wait: Span,
+    /// Older turns are not trained on.
+    pub max_age: Span,
+    /// The most steps that one sample of redo serves in, at least 1.
+    pub reuse: usize,
+    /// Whether standing wishes go from the prompt into the weights: then every turn of an agent that has some is
+    /// answered again.
+    pub consolidate: bool,
+    /// Its replies to one turn, of which the best is taught, 1 to 64.
+    pub draws: u32,
+    /// How relevant a reply must be to be taught: a share of the mean of the teacher's replies; 0 asks for nothing.
+    pub min_relevance: f64,
+    /// What is asked of the weights at each id of a reply that is taught.
+    pub target: TargetForm,
+}
+
+/// `rl.target`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TargetForm {
+    /// The id that the teacher drew.
+    #[default]
+    OneHot,
+    /// What the teacher found likely there: the 20 likeliest ids, by their probabilities.
+    TopK,
+}
+
+// === impl RlConfig ===
+
+impl Default for RlConfig {
+    fn default() -> Self {
+        let targets = [
+            "q_proj",
+            "k_proj",
+            "v_proj",
+            "o_proj",
+            "gate_proj",
+            "up_proj",
+            "down_proj",
+        ];
+        Self {
+            method: Methods::default(),
+            w_redo: 1.0,
+            w_opd: 1.0,
+            w_rl: 0.3,
+            loss_fn: None,
+            clip_low: None,
+            clip_high: None,
+            learning_rate: None,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-8,
+            weight_decay: 0.0,
+            clip_norm: 1.0,
+            warmup_steps: 3,
+            lora_rank: DEFAULT_RANK,
+            lora_alpha: f64::from(DEFAULT_ALPHA),
+            targets: Words(targets.map(str::to_owned).to_vec()),
+            epochs: 1,
+            batch_size: 4,
+            max_wait: Span::mins(8 * 60),
+            max_age: Span::mins(14 * 24 * 60),
+            reuse: 4,
+            consolidate: true,
+            draws: 6,
+            min_relevance: 0.8,
+            target: TargetForm::OneHot,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! PPO's clipped surrogate (<https://arxiv.org/abs/1707.06347>), for a loss that is worked out here.
+//!
+//! A training server's ppo takes one target a token. For several the surrogate is put as cross_entropy: at given
+//! log-probabilities a weight of A·ρ, or none where the clip holds, has the same gradient.
+
+/// Bounds of the ratio between a probability now and then.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Clip {
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+// === impl Clip ===
+
+impl Clip {
+    /// max(-ρ A, -clip(ρ) A), to be minimised.
+    pub(crate) fn loss(self, advantage: f64, ratio: f64) -> f64 {
+        let clipped = ratio.clamp(self.low, self.high);
+        (-advantage * ratio).max(-advantage * clipped)
+    }
+
+    /// What a token's log-probability is to be weighted with for the same gradient: ρ A, or 0 where the clip holds.
+    pub(crate) fn weight(self, advantage: f64, ratio: f64) -> f64 {
+        let is_held = if advantage > 0.0 {
+            ratio > self.high
+        } else {
+            ratio < self.low
+        };
+        if is_held { 0.0 } else { advantage * ratio }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIP: Clip = Clip {
+        low: 0.8,
+        high: 1.28,
+    };
+
+    /// Acceptance test 2 of OpenClaw-RL's specification.
+    #[test]
+    fn the_clip_table() {
+        for (advantage, ratio, loss) in [
+            (1.0, 1.5, -1.28),
+            (1.0, 0.5, -0.5),
+            (-1.0, 0.5, 0.8),
+            (-1.0, 1.5, 1.5),
+        ] {
+            let found = CLIP.loss(advantage, ratio);
+            assert!((found - loss).abs() < 1e-12, "{advantage} {ratio}: {found}");
+        }
+    }
+
+    #[test]
+    fn the_weight_is_the_gradient_with_its_sign_turned() {
+        let h = 1e-6;
+        for advantage in [-2.0, -1.0, 0.5, 1.0] {
+            for l in [-0.7f64, -0.3, -0.1, 0.0, 0.1, 0.2, 0.3, 0.5] {
+                let at = |l: f64| CLIP.loss(advantage, l.exp());
+                let slope = (at(l + h) - at(l - h)) / (2.0 * h);
+                let weight = CLIP.weight(advantage, l.exp());
+                assert!(
+                    (slope + weight).abs() < 1e-5,
+                    "A {advantage}, l {l}: {slope}"
+                );
+            }
+        }
+    }
+}

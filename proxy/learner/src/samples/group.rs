@@ -1,0 +1,152 @@
+//! What the trainer is given of the samples of each method.
+
+use std::sync::Arc;
+
+use metaclaw_chat::TurnId;
+use metaclaw_trainer_api::{Datum, DatumError, LossConfig, LossFn};
+
+use super::{datum, distil::Distil, pushed::Pushed};
+use crate::config::{RlConfig, RlConfigError, VerdictMethod};
+
+/// The sequences of one loss.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Group {
+    /// Of `rl.method`.
+    pub(crate) method: &'static str,
+    pub(crate) loss: LossFn,
+    pub(crate) loss_config: LossConfig,
+    pub(crate) sequences: Vec<Sequence>,
+}
+
+/// What the trainer is given of one sample.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Sequence {
+    pub(crate) datum: Datum,
+    /// The turns that it is made of.
+    pub(crate) turns: Vec<TurnId>,
+    /// What its weights are worked out from when the step is made; none where the datum has them.
+    pub(crate) distil: Option<Arc<Distil>>,
+}
+
+/// Why a batch is nothing to train on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoGroups {
+    /// A sample is no sequence.
+    #[error("the token ids of {turns:?} are no sequence: {error}")]
+    Sequence {
+        turns: Vec<TurnId>,
+        #[source]
+        error: DatumError,
+    },
+    #[error(transparent)]
+    Config(#[from] RlConfigError),
+}
+
+/// The groups of what is pushed on its own ids; they may be empty.
+///
+/// # Errors
+/// [`NoGroups`].
+pub(super) fn groups(pushed: &[Pushed], config: &RlConfig) -> Result<Vec<Group>, NoGroups> {
+    Ok(match config.method.verdict {
+        Some(VerdictMethod::Hybrid) => vec![distilled("hybrid", pushed, config)?],
+        Some(method) => vec![
+            by_verdict(method, pushed, config)?,
+            distilled("opd", pushed, config)?,
+        ],
+        None => vec![distilled("opd", pushed, config)?],
+    })
+}
+
+/// A policy loss on the ids of each turn.
+fn by_verdict(
+    method: VerdictMethod,
+    pushed: &[Pushed],
+    config: &RlConfig,
+) -> Result<Group, NoGroups> {
+    let loss = config.policy_loss()?;
+    let pushed = pushed.iter().filter(|it| it.advantage != 0.0);
+    let share = config.w_rl / pushed.clone().count().max(1) as f32;
+    let sequences = pushed.filter_map(|it| {
+        let tokens = it.turn.tokens.as_ref()?;
+        let share = match method {
+            // The original sums over all ids of a batch, so that long replies count more.
+            VerdictMethod::Metaclaw => tokens.ids.len() as f32,
+            VerdictMethod::BinaryRl | VerdictMethod::Grpo | VerdictMethod::Hybrid => share,
+        };
+        let datum = datum::verdict(tokens, share * it.advantage);
+        Some(Sequence::new(vec![it.turn.id], datum))
+    });
+    Ok(Group {
+        method: method.as_str(),
+        loss: loss.loss,
+        loss_config: loss.config,
+        sequences: sequences.collect::<Result<_, _>>()?,
+    })
+}
+
+/// Both parts of hybrid, or opd alone: cross_entropy with weights that are worked out when the step is made.
+fn distilled(
+    method: &'static str,
+    pushed: &[Pushed],
+    config: &RlConfig,
+) -> Result<Group, NoGroups> {
+    let is_hybrid = config.method.is_openclaw();
+    let clip = config.surrogate_clip()?;
+    let pushed = pushed.iter().filter(|it| is_hybrid || !it.told.is_empty());
+    let n = pushed.clone().count().max(1) as f32;
+    let sequences = pushed.filter_map(|it| {
+        let tokens = it.turn.tokens.as_ref()?;
+        let each = 1.0 / (n * tokens.ids.len().max(1) as f32);
+        let push = if is_hybrid {
+            config.w_rl * it.advantage
+        } else {
+            0.0
+        };
+        let distil = Distil {
+            prompt: tokens.prompt_ids.clone(),
+            reply: tokens.ids.clone(),
+            told: Arc::clone(&it.told),
+            share: config.w_opd * each,
+            push: push * each,
+            clip,
+        };
+        Some(Sequence::distilled(vec![it.turn.id], distil))
+    });
+    Ok(Group {
+        method,
+        loss: LossFn::CrossEntropy,
+        loss_config: LossConfig::new(),
+        sequences: sequences.collect::<Result<_, _>>()?,
+    })
+}
+
+// === impl Sequence ===
+
+impl Sequence {
+    pub(super) fn new(
+        turns: Vec<TurnId>,
+        datum: Result<Datum, DatumError>,
+    ) -> Result<Self, NoGroups> {
+        match datum {
+            Ok(datum) => Ok(Self {
+                datum,
+                turns,
+                distil: None,
+            }),
+            Err(error) => Err(NoGroups::Sequence { turns, error }),
+        }
+    }
+
+    fn distilled(turns: Vec<TurnId>, distil: Distil) -> Result<Self, NoGroups> {
+        let sequence = Self::new(turns, distil.known())?;
+        Ok(Self {
+            distil: Some(distil.into()),
+            ..sequence
+        })
+    }
+
+    /// How many ids the model reads.
+    pub(crate) fn n_tokens(&self) -> usize {
+        self.datum.parts().model_input_tokens.len()
+    }
+}

@@ -1,0 +1,96 @@
+//! What the teacher reads of a turn that the student's own reply is held against: the conversation with one hint in it.
+
+use metaclaw_chat::TurnId;
+use metaclaw_turns::Turn;
+
+use super::{
+    after::after, asked::line, conversation::Conversation, error::TeachError, fault::at_fault,
+    memory::Memory,
+};
+use crate::{policy::Policy, samples::all_hints, shared::Shared};
+
+/// Hints of which the best is taken: OpenClaw-RL's, which found no use for more.
+const MOST_HINTS: usize = 3;
+/// What stands before a hint in OpenClaw-RL's own form.
+const LABEL: &str = "[user's hint / instruction]";
+
+/// Has a turn's conversation rendered with each hint, and remembers it. A turn that nobody said anything about has none.
+///
+/// # Errors
+/// [`TeachError`]: nothing came of it yet.
+pub(crate) async fn hint(
+    shared: &Shared,
+    policy: &Policy,
+    memory: &mut Memory,
+    id: TurnId,
+) -> Result<(), TeachError> {
+    let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
+        // It was forgotten meanwhile.
+        return Ok(());
+    };
+    let told = match told(shared, policy, memory.wishes(), &turn).await {
+        Err(TeachError::Server(error)) => {
+            at_fault(policy, &shared.config.rl, (memory, id), error).await?;
+            Vec::new()
+        }
+        other => other?,
+    };
+    memory.hints.put(&turn, told);
+    Ok(())
+}
+
+async fn told(
+    shared: &Shared,
+    policy: &Policy,
+    wishes: Option<&str>,
+    turn: &Turn,
+) -> Result<Vec<Vec<u32>>, TeachError> {
+    let Some(conversation) = Conversation::of(turn) else {
+        return Ok(Vec::new());
+    };
+    let of_owner = after(shared, turn).await?.hint;
+    let tools = turn.request.tools.clone();
+    let variables = turn.request.params.get("chat_template_kwargs");
+    let variables = variables.and_then(serde_json::Value::as_object);
+    let variables = variables.cloned().unwrap_or_default();
+    let mut told = Vec::new();
+    for hint in first(all_hints(turn, of_owner)) {
+        let said = if shared.config.rl.method.is_openclaw() {
+            Some(format!("{LABEL}\n{hint}"))
+        } else {
+            line(wishes, Some(&hint))
+        };
+        let Some(said) = said else { continue };
+        let messages = conversation.told(&said);
+        let rendered = policy.render_with(messages, tools.clone(), variables.clone());
+        told.push(rendered.await?);
+    }
+    Ok(told)
+}
+
+/// The shortest ones, shortest first: of two that agree with the student equally the shorter one is taken.
+fn first(mut hints: Vec<String>) -> Vec<String> {
+    hints.sort_by_key(String::len);
+    hints.dedup();
+    hints.truncate(MOST_HINTS);
+    hints
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_hints_the_shortest_are_asked_each_once() {
+        let hints = [
+            "Be brief.",
+            "In one sentence.",
+            "Be brief.",
+            "x",
+            "In French, please.",
+        ];
+        let found = first(hints.map(str::to_owned).to_vec());
+        assert_eq!(found, ["x", "Be brief.", "In one sentence."]);
+        assert!(first(Vec::new()).is_empty());
+    }
+}
