@@ -237,6 +237,9 @@ fn learner(learner: &Value, now_ms: u64) -> Vec<String> {
             }
             "awaiting_window" => "a batch is ready, and waits until you are away".to_owned(),
             "resting" => format!("rests: {}", said(&learner["phase"]["why"])),
+            "finished" => {
+                format!("has made the {} steps of rl.max_steps", learner["phase"]["n_steps"])
+            }
             other => other.replace('_', " "),
         };
         lines.push(format!(
