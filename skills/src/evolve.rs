@@ -9,6 +9,7 @@ mod answer;
 mod draft;
 mod failure;
 mod history;
+mod merge;
 mod prompt;
 mod proposal;
 mod review;

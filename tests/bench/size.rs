@@ -17,8 +17,7 @@ use clap::Parser;
 use metaclaw_chat::{AgentId, Message, TurnId, Usage};
 use metaclaw_tests::questions::split_mix;
 use metaclaw_turns::{
-    JsonText, NewMessage, NewTurn, Served, StreamEnd, TurnFilter, TurnKind, TurnLog, TurnMeta,
-    TurnsConfig,
+    JsonText, NewMessage, NewTurn, Served, TurnFilter, TurnLog, TurnMeta, TurnsConfig,
 };
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
@@ -313,8 +312,6 @@ impl Talk {
             agent: self.agent.clone(),
             session: self.session.parse()?,
             meta: TurnMeta {
-                kind: TurnKind::Main,
-                chain: messages.last().context("there are messages")?.chain,
                 reply_id: Some(id),
                 finish_reason: Some("stop".to_owned()),
                 usage: Some(Usage {
@@ -322,12 +319,12 @@ impl Talk {
                     completion_tokens: 100,
                     cached_tokens: 9_000,
                 }),
-                end: StreamEnd::Complete,
                 started_ms: self.now_ms,
                 first_byte_ms: Some(self.now_ms + 800),
-                ended_ms: self.now_ms + 4_000,
-                is_last: false,
-                masked: false,
+                ..TurnMeta::whole(
+                    messages.last().context("there are messages")?.chain,
+                    self.now_ms + 4_000,
+                )
             },
             messages,
             continues: None,

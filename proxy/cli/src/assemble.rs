@@ -162,7 +162,7 @@ impl Learning {
                 Some(library.clone()).filter(|_| wishes.enabled),
                 evolver.map(|evolver| (library.clone(), evolver)),
             ),
-            (log, learner::recorder(plan)),
+            (log, learner::recorder(plan), plan.home.learning()),
             training.backend.clone().filter(|_| may_train),
             (serving, privacy),
             (tasks, background),

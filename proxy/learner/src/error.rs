@@ -13,6 +13,13 @@ pub(crate) const MAX_ASKED: usize = 4;
 )]
 pub struct NoTokenIds;
 
+/// The training server cannot help to test what it trains.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "it scores no replies (POST /v1/train/forward), so that nothing it trains can be tested before it serves, and nothing is trained: run metaclaw-trainer there, or set gate.enabled: false to have untested weights serve"
+)]
+pub(crate) struct NoScores;
+
 /// Why no step was made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TrainError {

@@ -5,20 +5,28 @@
 //! and lose nothing else. The probes are texts of our own in `probes/`. What the tests of earlier steps came to stands in the
 //! turn log; [`Series`] reads from there what follows: at which rate the next step is made, or how long none is.
 
+mod base;
+mod capability;
 mod checks;
 mod comparison;
 mod evaluation;
-mod known;
+mod kept;
 mod measures;
 mod probes;
+mod readings;
 mod reference;
 mod report;
 mod series;
+mod tools;
 
 #[cfg(test)]
 pub(crate) use self::probes::Probes;
-pub use self::report::{GateReport, GateTest};
 pub(crate) use self::{
     evaluation::{Candidate, Gate},
+    readings::{Heard, Posed, Readings},
     series::{IN_A_ROW, LastDeclined, Series},
+};
+pub use self::{
+    readings::{KnowledgeNumbers, ReplyNumbers},
+    report::{GateReport, GateTest},
 };

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use metaclaw_chat::{AgentId, TurnId, now_ms};
-use metaclaw_turns::{LogError, Turn};
+use metaclaw_trainer_api::AdapterName;
+use metaclaw_turns::{LogError, Turn, TurnLog};
 use tokio::sync::{
     mpsc::{self, error::TrySendError},
     oneshot,
@@ -11,14 +12,17 @@ use tokio::sync::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    config::Mode,
+    config::{LearnerConfig, Mode},
     counts::LearnerCounts,
     error::{MAX_ASKED, TrainError},
+    eval::{self, EvalError, EvalReport, EvalWanted},
     evolution,
     feedback::{self, Feedback, FeedbackError, Rated},
-    gate::Series,
+    gate::{GateReport, Series},
     hearing, judging,
+    metrics::Recorder,
     preview::{self, StepPreview, TurnPreview},
+    replay::{self, ReplayEvent, ReplayReport, ReplayWanted},
     shared::{Parts, Shared},
     status::{AgentStatus, Declined, LearnerStatus, Phase, StepReport},
     step::{self, TrainingContext},
@@ -74,6 +78,16 @@ impl Learner {
         })
     }
 
+    /// One of which no task runs: for what is asked of it where nothing is served. It judges and trains nothing by itself.
+    pub fn offline(parts: Parts) -> Self {
+        let shared = Shared::new(parts, CancellationToken::new());
+        shared.status.phase(Phase::Off);
+        Self {
+            shared: Arc::new(shared),
+            asked: None,
+        }
+    }
+
     /// Makes a step now of everything there is to train on, however little, whether or not the user is away;
     /// for one agent, or for each. Waits for it. An empty list: there was nothing.
     ///
@@ -122,6 +136,50 @@ impl Learner {
         }
         let asked = self.ask(|answer| TrainingRequest::Turn(agent, id, answer));
         Ok(asked.await?.pop())
+    }
+
+    /// Measures the base model and adapters side by side. Nothing is written down, and nothing serves by it.
+    ///
+    /// # Errors
+    /// [`EvalError`].
+    pub async fn evaluate(&self, wanted: &EvalWanted) -> Result<EvalReport, EvalError> {
+        let backend = self.shared.backend.as_ref().ok_or(EvalError::NoBackend)?;
+        eval::evaluate(&self.shared, backend, wanted).await
+    }
+
+    /// Trains an agent's weights again from the log, with other settings, into a lineage of their own. Nothing of it serves,
+    /// and the log stays as it is: what is trained on is copied to `scratch`, which is empty. `told` hears how it goes.
+    ///
+    /// # Errors
+    /// [`TrainError`]; what was made until then is there.
+    ///
+    /// # Cancel safety
+    /// A dropped replay ends where it stands.
+    pub async fn replay(
+        &self,
+        wanted: ReplayWanted,
+        (scratch, recorder): (TurnLog, Recorder),
+        told: impl FnMut(ReplayEvent) + Send,
+    ) -> Result<ReplayReport, TrainError> {
+        replay::replay(&self.shared, wanted, (scratch, recorder), told).await
+    }
+
+    /// Tests an adapter as a step's is before it serves; none where it has no checkpoint of ours, so that nothing tells
+    /// whose it is. Whether it serves is for others to say.
+    ///
+    /// # Errors
+    /// [`TrainError`].
+    pub async fn test(&self, adapter: &AdapterName) -> Result<Option<GateReport>, TrainError> {
+        let backend = self.shared.backend.clone().ok_or(TrainError::NoBackend)?;
+        let mut context = TrainingContext::new(Arc::clone(&self.shared), backend);
+        let tested = step::tested(&mut context, adapter).await;
+        context.close().await;
+        tested
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &LearnerConfig {
+        &self.shared.config
     }
 
     async fn ask<T>(

@@ -13,6 +13,7 @@
 mod config;
 mod counts;
 mod error;
+mod eval;
 mod evolution;
 mod evolver;
 mod feed;
@@ -28,6 +29,7 @@ mod metrics;
 mod policy;
 mod preview;
 mod queue;
+mod replay;
 mod said;
 mod samples;
 mod shared;
@@ -47,15 +49,17 @@ pub use self::{
     },
     counts::LearnerCounts,
     error::{NoTokenIds, TrainError},
+    eval::{EvalError, EvalReport, EvalRow, EvalTurns, EvalWanted, Replied},
     evolver::{Evolver, MayStart},
     feedback::{About, Feedback, FeedbackError, Rated},
-    gate::{GateReport, GateTest},
+    gate::{GateReport, GateTest, KnowledgeNumbers, ReplyNumbers},
     hearing::{WITH_WORDS, WITHOUT_WORDS},
     judge::{Ask, AskFailed, Judge, Post, PostFailed, RewardFunction},
     learner::Learner,
     lineage::{BatchStats, Drift, Numbers, Spread},
     metrics::{Recorder, ReportTo},
     preview::{SamplePreview, SpentTurn, StepPreview, TokenPreview, TurnPreview},
+    replay::{ReplayEvent, ReplayReport, ReplayWanted},
     samples::POLICY_UPSTREAM,
     shared::{IsOff, OnSwap, Parts},
     status::{AgentStatus, BeganAnew, Declined, JudgingStatus, LearnerStatus, Phase, StepReport},

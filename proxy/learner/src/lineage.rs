@@ -14,7 +14,7 @@ pub use self::numbers::{BatchStats, Drift, Numbers, Spread};
 pub(crate) use self::{
     ancestry::Ancestry,
     base::BaseModel,
-    made::Made,
+    made::{Made, Replayed},
     manifest::{Known, Manifest, Shape, known, names},
     resume::{ResumePoint, Resumed, Wanted},
 };

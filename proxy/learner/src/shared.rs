@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     fmt,
+    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -57,6 +58,8 @@ pub struct Parts {
     pub evolver: Option<(Library, Evolver)>,
     /// Where the numbers of each step are written.
     pub recorder: Recorder,
+    /// Its own folder, which is made when there is something to keep: what can be had again, and costs. None keeps nothing.
+    pub folder: Option<PathBuf>,
     /// Told when an agent is to be served by another adapter: before [`crate::Learner::start`] returns for the
     /// adapters that the log names, then after each step.
     pub on_swap: OnSwap,
@@ -74,6 +77,7 @@ pub(crate) struct Shared {
     pub(crate) is_off: IsOff,
     pub(crate) on_swap: OnSwap,
     pub(crate) recorder: Recorder,
+    pub(crate) folder: Option<PathBuf>,
     pub(crate) cancel: CancellationToken,
     /// Something new to train on.
     pub(crate) wake: Notify,
@@ -107,6 +111,7 @@ impl Shared {
             is_off: parts.is_off,
             on_swap: parts.on_swap,
             recorder: parts.recorder,
+            folder: parts.folder,
             cancel,
             wake: Notify::new(),
             status: StatusCell::default(),

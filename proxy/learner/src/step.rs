@@ -15,6 +15,7 @@ mod dry_run;
 mod error;
 mod gating;
 mod making;
+mod named;
 mod passes;
 mod plan;
 mod promotion;
@@ -24,11 +25,13 @@ mod run;
 mod runner;
 mod transaction;
 mod trials;
+mod wished;
 
 pub(crate) use self::{
     again::again,
     context::TrainingContext,
     dry_run::{dry_run, turn_preview},
+    named::tested,
     recovery::{recover, serve_again},
     transaction::{Ended, StepTransaction},
 };

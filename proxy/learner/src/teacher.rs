@@ -13,6 +13,7 @@ mod choice;
 mod conversation;
 mod draws;
 mod error;
+mod fault;
 mod hinted;
 mod memory;
 
@@ -21,22 +22,25 @@ use metaclaw_skills::user_line;
 use metaclaw_trainer_api::BackendError;
 use metaclaw_turns::Turn;
 
+pub(crate) use self::{
+    asked::{others, seed},
+    conversation::Conversation,
+    draws::max_tokens,
+    error::TeachError,
+    hinted::hint,
+    memory::Memory,
+};
 use self::{
     choice::{NoChoice, choose},
-    draws::{Answers, Draws},
+    draws::{Answers, Draws, TOP_K},
+    fault::at_fault,
 };
-pub(crate) use self::{error::TeachError, hinted::hint, memory::Memory};
 use crate::{
     config::{TargetForm, Teacher},
     policy::{Pair, Policy},
     samples::{Form, Target, Taught, reason},
     shared::Shared,
 };
-
-/// The likeliest ids of a `top_k` target: what is left of the probability beyond them is little.
-const TOP_K: u32 = 20;
-/// Calls about one turn that fail and may pass, before it is not redo's.
-const MOST_FAILURES: usize = 3;
 
 /// The standing wishes of an agent that redo is to put into its weights, in one line; none where it has none.
 pub(crate) fn wishes(shared: &Shared, agent: &AgentId) -> Option<String> {
@@ -47,7 +51,7 @@ pub(crate) fn wishes(shared: &Shared, agent: &AgentId) -> Option<String> {
 /// Has the teacher answer a turn, and remembers what came of it: a target, or why the turn is not redo's.
 ///
 /// # Errors
-/// [`TeachError`]: nothing came of it yet. A call about this turn that fails again and again is not made for ever.
+/// [`TeachError`]: nothing came of it yet. A call about this turn alone that fails again and again is not made for ever.
 pub(crate) async fn teach(
     shared: &Shared,
     policy: &Policy,
@@ -59,13 +63,12 @@ pub(crate) async fn teach(
         return Ok(());
     };
     let came_to = match taught(shared, policy, memory, &turn).await {
-        Err(TeachError::Server(error)) => match refusal(memory, id, &error) {
-            Some(why) => {
-                tracing::warn!(turn = %id, %error, why, "not answered by the teacher");
-                Some(Taught::Declined(why))
-            }
-            None => return Err(error.into()),
-        },
+        Err(TeachError::Server(error)) => {
+            let rl = &shared.config.rl;
+            Some(Taught::Declined(
+                at_fault(policy, rl, (memory, id), error).await?,
+            ))
+        }
         other => other?,
     };
     if let Some(came_to) = came_to {
@@ -138,16 +141,4 @@ async fn likely(
         }
     }
     Ok(likely)
-}
-
-/// Why a turn is not redo's after a failed call, if it is not.
-fn refusal(memory: &mut Memory, id: TurnId, error: &BackendError) -> Option<&'static str> {
-    let is_busy = matches!(error.status(), Some(409 | 425 | 429 | 503));
-    if error.is_unreachable() || is_busy {
-        return None;
-    }
-    if error.status().is_some_and(|status| status < 500) && !error.is_unknown_run() {
-        return Some(reason::TEACHER_REFUSED);
-    }
-    (memory.failed(id) >= MOST_FAILURES).then_some(reason::TEACHER_FAILS)
 }

@@ -1,19 +1,30 @@
 //! The training task: looks for batches, makes steps where the mode lets it, swaps.
+//!
+//! One look does little: of each agent at most one step, and one turn is put to the teacher, whose turns and whose steps
+//! alternate. So what one agent has to do keeps no other's step waiting for longer than one turn's answer, or one step.
 
 mod next;
+mod replaying;
+mod request;
 
 use std::time::Duration;
 
 use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_turns::LogError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-use self::next::NextBatch;
+pub(crate) use self::request::{Reply, TrainingRequest};
+use self::{
+    next::{Next, NextBatch, Why},
+    request::Wanted,
+};
 use crate::{
     config::Mode,
     error::TrainError,
     judging,
-    preview::{StepPreview, TurnPreview},
+    lineage::BaseModel,
+    preview::StepPreview,
+    samples::Batch,
     status::{Phase, StepReport},
     step::{self, Ended, StepTransaction, TrainingContext},
 };
@@ -23,26 +34,24 @@ const TICK: Duration = Duration::from_secs(20);
 /// The pause after a look that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(3);
 
-/// What the training task is asked. For whom; none: everyone.
-#[derive(Debug)]
-pub(crate) enum TrainingRequest {
-    /// A step now.
-    Step(Option<AgentId>, Reply<StepReport>),
-    /// What that would be.
-    DryRun(Option<AgentId>, Reply<StepPreview>),
-    /// What it would use of one turn of an agent's.
-    Turn(AgentId, TurnId, Reply<TurnPreview>),
-}
-
-/// Who asked, and may have gone.
-pub(crate) type Reply<T> = oneshot::Sender<Result<Vec<T>, TrainError>>;
-
 /// The training task.
 #[derive(Debug)]
 pub(crate) struct Training {
     context: TrainingContext,
     /// Whether steps that an earlier process left open are settled.
     is_recovered: bool,
+    /// A step that was asked for, while it is made.
+    wanted: Option<Wanted>,
+    /// Whose turn was put to the teacher last.
+    last_taught: Option<AgentId>,
+}
+
+/// A piece of the making of a step.
+enum Piece {
+    /// The teacher was asked.
+    Taught,
+    /// It is made, or there was nothing to make one of.
+    Made(Vec<StepReport>),
 }
 
 // === impl Training ===
@@ -52,6 +61,8 @@ impl Training {
         Self {
             context,
             is_recovered: false,
+            wanted: None,
+            last_taught: None,
         }
     }
 
@@ -68,8 +79,7 @@ impl Training {
     async fn work(&mut self, asked: &mut mpsc::Receiver<TrainingRequest>) {
         loop {
             let pause = match self.look().await {
-                Ok(()) if self.is_recovered => TICK,
-                Ok(()) => AFTER_FAILURE,
+                Ok(pause) => pause,
                 Err(TrainError::Log(LogError::Closed)) => return,
                 Err(error) => {
                     tracing::debug!(%error, "no step for now");
@@ -77,9 +87,10 @@ impl Training {
                 }
             };
             tokio::select! {
+                biased;
+                Some(request) = asked.recv(), if self.wanted.is_none() => self.answer(request).await,
                 () = self.context.shared.wake.notified() => {}
                 () = tokio::time::sleep(pause) => {}
-                Some(request) = asked.recv() => self.answer(request).await,
             }
         }
     }
@@ -87,7 +98,13 @@ impl Training {
     async fn answer(&mut self, request: TrainingRequest) {
         // Nobody listening is no error.
         match request {
-            TrainingRequest::Step(agent, answer) => drop(answer.send(self.train_now(agent).await)),
+            TrainingRequest::Step(agent, answer) => match self.wanted(agent).await {
+                Ok(agents) => {
+                    self.wanted = Some(Wanted::new(agents, answer));
+                    self.context.shared.wake.notify_one();
+                }
+                Err(error) => drop(answer.send(Err(error))),
+            },
             TrainingRequest::DryRun(agent, answer) => drop(answer.send(self.dry_run(agent).await)),
             TrainingRequest::Turn(agent, id, answer) => {
                 let shown = step::turn_preview(&mut self.context, &agent, id).await;
@@ -108,29 +125,82 @@ impl Training {
         Ok(previews)
     }
 
-    /// One look at what there is to do.
-    async fn look(&mut self) -> Result<(), TrainError> {
+    /// One look at what there is to do, and how long it may be until the next. Where there may be more to do at once, the
+    /// task is woken.
+    async fn look(&mut self) -> Result<Duration, TrainError> {
         self.context.waits = false;
-        self.recover().await?;
-        let mut failed = None;
+        if let Err(error) = self.recover().await {
+            if let Some(wanted) = self.wanted.take() {
+                wanted.end_with(error.clone());
+            }
+            return Err(error);
+        }
+        self.go_on_with_wanted().await;
+        let mut pause = if self.is_recovered {
+            TICK
+        } else {
+            AFTER_FAILURE
+        };
+        let (mut failed, mut unanswered) = (None, Vec::new());
         for agent in self.agents_in_log().await? {
-            match self.all_due(&agent).await {
-                Ok(()) => {}
+            if self.wanted.as_ref().is_some_and(|it| it.is_for(&agent)) {
+                continue;
+            }
+            match self.step_if_due(&agent).await {
+                Ok(turn) => unanswered.extend(turn.map(|id| (agent, id))),
                 Err(error) if error.concerns_everyone() => return Err(error),
                 // One agent's trouble keeps no other from learning.
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        if let Some((agent, id)) = self.next_taught(unanswered) {
+            let taught = self.next_batch(&agent).teach(id).await;
+            self.last_taught = Some(agent);
+            match taught {
+                Ok(true) => self.context.shared.wake.notify_one(),
+                Ok(false) => pause = AFTER_FAILURE,
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
         if !self.context.waits {
             self.context.shared.status.phase(Phase::Collecting);
         }
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(pause), Err)
     }
 
-    /// Every step of an agent that is due: a full batch may stand behind the one just made.
-    async fn all_due(&mut self, agent: &AgentId) -> Result<(), TrainError> {
-        while !self.pass(agent, false).await?.is_empty() {}
-        Ok(())
+    /// Makes a step for an agent if one is due; the turn that the teacher has to answer first, if there is one.
+    async fn step_if_due(&mut self, agent: &AgentId) -> Result<Option<TurnId>, TrainError> {
+        let next = self.next_batch(agent).next(Why::Due).await?;
+        // A full batch may stand behind this one.
+        let wake = || self.context.shared.wake.notify_one();
+        match next {
+            Next::Nothing => Ok(None),
+            Next::Teach(id) => Ok(Some(id)),
+            Next::Again => {
+                wake();
+                Ok(None)
+            }
+            Next::Step(base, batch) => {
+                wake();
+                self.steps(agent, &base, batch).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whose turn is put to the teacher: agents take turns.
+    fn next_taught(&self, mut unanswered: Vec<(AgentId, TurnId)>) -> Option<(AgentId, TurnId)> {
+        if unanswered.is_empty() {
+            return None;
+        }
+        unanswered.sort();
+        let last = self.last_taught.as_ref();
+        let behind = unanswered.iter().position(|(agent, _)| Some(agent) > last);
+        Some(unanswered.swap_remove(behind.unwrap_or(0)))
+    }
+
+    fn next_batch<'a>(&'a mut self, agent: &'a AgentId) -> NextBatch<'a> {
+        NextBatch::new(&mut self.context, agent)
     }
 
     async fn agents_in_log(&self) -> Result<Vec<AgentId>, LogError> {
@@ -146,43 +216,64 @@ impl Training {
         Ok(())
     }
 
-    async fn train_now(&mut self, agent: Option<AgentId>) -> Result<Vec<StepReport>, TrainError> {
-        self.recover().await?;
-        let agents = match agent {
+    /// For whom a step that is asked for is to be made; what waits of them for a verdict is judged.
+    async fn wanted(&mut self, agent: Option<AgentId>) -> Result<Vec<AgentId>, TrainError> {
+        let mut agents = match agent {
             Some(agent) => vec![agent],
             None => self.agents_in_log().await?,
         };
-        let is_off = &self.context.shared.is_off;
-        let agents: Vec<AgentId> = agents.into_iter().filter(|it| !is_off(it)).collect();
-        let (mut reports, mut failed) = (Vec::new(), None);
-        for agent in agents {
-            let shared = &self.context.shared;
+        let shared = &self.context.shared;
+        agents.retain(|agent| !(shared.is_off)(agent));
+        for agent in &agents {
             // Else they wait until its owner is away.
-            if shared.config.mode_of(&agent) == Mode::Auto {
-                judging::judge_now(shared, &agent).await?;
-            }
-            match self.pass(&agent, true).await {
-                Ok(made) => reports.extend(made),
-                Err(error) if error.concerns_everyone() => return Err(error),
-                Err(error) => {
-                    tracing::warn!(%agent, %error, "no step");
-                    failed = failed.or(Some(error));
-                }
+            if shared.config.mode_of(agent) == Mode::Auto {
+                judging::judge_now(shared, agent).await?;
             }
         }
-        match failed {
-            Some(error) if reports.is_empty() => Err(error),
-            Some(_) | None => Ok(reports),
-        }
+        Ok(agents)
     }
 
-    /// Makes a step for an agent if one is due (or, when forced, if there is anything to train on). Samples that are
-    /// at fault are set aside, and the rest trained: where that takes several steps, several.
-    async fn pass(&mut self, agent: &AgentId, forced: bool) -> Result<Vec<StepReport>, TrainError> {
-        let next = NextBatch::new(&mut self.context, agent);
-        let Some((base, batch)) = next.made(forced).await? else {
-            return Ok(Vec::new());
+    /// Does the next piece of the step that was asked for, if one was.
+    async fn go_on_with_wanted(&mut self) {
+        let Some(mut wanted) = self.wanted.take() else {
+            return;
         };
+        let Some(agent) = wanted.agent().cloned() else {
+            return wanted.end();
+        };
+        match self.piece(&agent, wanted.may_teach()).await {
+            Ok(Piece::Taught) => wanted.taught(),
+            Ok(Piece::Made(reports)) => wanted.made(reports),
+            Err(error) if error.concerns_everyone() => return wanted.end_with(error),
+            Err(error) => wanted.failed(error),
+        }
+        if wanted.agent().is_none() {
+            return wanted.end();
+        }
+        self.wanted = Some(wanted);
+        self.context.shared.wake.notify_one();
+    }
+
+    async fn piece(&mut self, agent: &AgentId, may_teach: bool) -> Result<Piece, TrainError> {
+        let next = self.next_batch(agent).next(Why::AskedFor { may_teach });
+        Ok(match next.await? {
+            Next::Teach(id) => {
+                self.next_batch(agent).teach(id).await?;
+                Piece::Taught
+            }
+            Next::Step(base, batch) => Piece::Made(self.steps(agent, &base, batch).await?),
+            Next::Nothing | Next::Again => Piece::Made(Vec::new()),
+        })
+    }
+
+    /// Makes a step of a batch. Samples that are at fault are set aside, and the rest trained: where that takes several
+    /// steps, several.
+    async fn steps(
+        &mut self,
+        agent: &AgentId,
+        base: &BaseModel,
+        batch: Batch,
+    ) -> Result<Vec<StepReport>, TrainError> {
         let mut reports = Vec::new();
         let mut batches = vec![batch];
         while let Some(batch) = batches.pop() {
@@ -190,7 +281,7 @@ impl Training {
                 continue;
             }
             let step = StepTransaction::new(&mut self.context, agent).await?;
-            match step.run(&base, &batch).await? {
+            match step.run(base, &batch).await? {
                 Ended::Made(report) => reports.push(*report),
                 // What no turn is behind is an anchor, and the server fails at it.
                 Ended::SetAside(turns) if turns.is_empty() => {

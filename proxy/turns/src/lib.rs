@@ -11,6 +11,7 @@ mod append;
 mod cache;
 mod codec;
 mod config;
+mod copy;
 mod counter;
 mod daily;
 mod engine;

@@ -2,6 +2,7 @@
 
 mod append;
 mod continuing;
+mod copying;
 mod forgetting;
 mod importing;
 mod kill;

@@ -246,6 +246,24 @@ pub enum StateKind {
 // === impl TurnMeta ===
 
 impl TurnMeta {
+    /// Of a turn of the conversation with the owner whose reply came whole, all at one time (Unix milliseconds): what a
+    /// turn has beyond that is put over it.
+    pub fn whole(chain: ChainHash, at_ms: u64) -> Self {
+        Self {
+            kind: TurnKind::Main,
+            chain,
+            reply_id: None,
+            finish_reason: None,
+            usage: None,
+            end: StreamEnd::Complete,
+            started_ms: at_ms,
+            first_byte_ms: None,
+            ended_ms: at_ms,
+            is_last: false,
+            masked: false,
+        }
+    }
+
     /// Whether it is part of the conversation with the owner and its reply came whole: such a turn may be
     /// learned from.
     pub(crate) fn is_whole_main(&self) -> bool {

@@ -1,6 +1,6 @@
 //! A skill as a model wrote it, checked: what it is called, how long it is, whether it says anything new.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use metaclaw_chat::excerpt;
 
@@ -101,25 +101,10 @@ impl Draft {
         written_out(&name, &description, category, &content).ok_or(Refusal::NoFrontMatter)
     }
 
-    /// Refuses what the library has already: the same skill, or another that says the same.
-    pub(super) fn is_new(&self, library: &[Arc<Skill>]) -> Result<(), Refusal> {
-        let same = library.iter().find(|skill| {
-            let is_this = skill.name == self.skill.name;
-            (is_this && skill.version == self.skill.version)
-                || (!is_this && overlap(skill, &self.skill) >= ALIKE)
-        });
-        same.map_or(Ok(()), |same| Err(Refusal::Known(same.name.clone())))
-    }
-
-    /// Refuses what was proposed before and waits, or was not wanted.
-    pub(super) fn is_not_proposed(&self, n: u64, text: &str) -> Result<(), Refusal> {
-        let same = |before: &Skill| {
-            let is_this = before.name == self.skill.name;
-            let alike = if is_this { ALIKE_VERSIONS } else { ALIKE };
-            before.version == self.skill.version || overlap(before, &self.skill) >= alike
-        };
+    /// Refuses what was proposed before and not wanted.
+    pub(super) fn is_not_unwanted(&self, n: u64, text: &str) -> Result<(), Refusal> {
         match Skill::parse(text) {
-            Ok(before) if same(&before) => Err(Refusal::Proposed(n)),
+            Ok(before) if says_the_same(&before, &self.skill) => Err(Refusal::Proposed(n)),
             Ok(_) | Err(_) => Ok(()),
         }
     }
@@ -190,7 +175,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// A list item's text: a bullet or a number is no markup that could end a block.
-fn without_bullet(line: &str) -> &str {
+pub(super) fn without_bullet(line: &str) -> &str {
     let line = line.trim();
     let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
     let number = (number.len() < line.len()).then_some(number);
@@ -200,9 +185,16 @@ fn without_bullet(line: &str) -> &str {
     numbered.or(bulleted).unwrap_or(line)
 }
 
-fn words(skill: &Skill) -> BTreeSet<String> {
+pub(super) fn words(skill: &Skill) -> BTreeSet<String> {
     let text = format!("{} {}", skill.description, skill.content);
     terms(&text).into_iter().collect()
+}
+
+/// Whether two skills, or two versions of one, say the same.
+pub(super) fn says_the_same(one: &Skill, other: &Skill) -> bool {
+    let is_this = one.name == other.name;
+    let alike = if is_this { ALIKE_VERSIONS } else { ALIKE };
+    one.version == other.version || overlap(one, other) >= alike
 }
 
 /// The share of the words of both that are in both (Jaccard's index).
@@ -287,31 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_not_proposed_again() {
+    fn what_was_not_wanted_is_not_proposed_again() {
         let draft = |name: &str, content: &str| Draft::new(&written(name, content)).unwrap();
         let content = "1. Ask which city the person is in before looking anything up.";
-        let known = Arc::new(draft("weather", content).skill);
-        let library = [Arc::clone(&known)];
+        let unwanted = draft("weather", content).text;
         let says_same = draft("rain", &content.replace("city", "town"));
-        assert_eq!(
-            says_same.is_new(&library),
-            Err(Refusal::Known(known.name.clone()))
-        );
-        assert!(draft("weather", content).is_new(&library).is_err());
-        let newer = draft(
-            "weather",
-            &format!("{content}\n2. Say how old the forecast is."),
-        );
-        assert_eq!(newer.is_new(&library), Ok(()));
-        assert_eq!(
-            draft("rain", "1. Carry an umbrella.").is_new(&library),
-            Ok(())
-        );
-        assert_eq!(
-            says_same.is_not_proposed(4, &draft("weather", content).text),
-            Err(Refusal::Proposed(4))
-        );
+        let refused = says_same.is_not_unwanted(4, &unwanted);
+        assert_eq!(refused, Err(Refusal::Proposed(4)));
         let unlike = draft("weather", "1. Carry an umbrella.");
-        assert_eq!(unlike.is_not_proposed(4, &newer.text), Ok(()));
+        assert_eq!(unlike.is_not_unwanted(4, &unwanted), Ok(()));
     }
 }

@@ -173,6 +173,19 @@ impl Proposal {
         self.since_ms.unwrap_or(self.source.at_ms)
     }
 
+    /// Becomes what another is that waits, with more in it: what that was made from, this is made from too.
+    pub(super) fn takes_place_of(&mut self, before: &Self) {
+        self.n = before.n;
+        let (own, sources) = (&mut self.source, &before.source);
+        own.sessions.extend(sources.sessions.iter().cloned());
+        own.sessions.sort();
+        own.sessions.dedup();
+        own.turns.splice(0..0, sources.turns.iter().copied());
+        if before.why.contains(&Reason::Others) && !self.why.contains(&Reason::Others) {
+            self.why.push(Reason::Others);
+        }
+    }
+
     /// Whether it waits for the owner's look.
     pub fn is_waiting(&self) -> bool {
         self.state == ProposalState::Waiting

@@ -137,13 +137,13 @@ impl Library {
                 for written in written {
                     let named = written.as_ref().map_or("", |it| &it.name).to_owned();
                     let drafted = written.and_then(|it| {
-                        let draft = Draft::new(&it).and_then(|it| self.unknown(&store, run, it));
+                        let draft = Draft::new(&it).and_then(|it| self.placed(&store, run, it));
                         draft.map_err(|refusal| refusal.to_string())
                     });
                     match drafted {
-                        Ok(draft) => evolved
+                        Ok(placed) => evolved
                             .proposals
-                            .push(self.propose(&mut store, run, draft)?),
+                            .push(self.propose(&mut store, run, placed)?),
                         Err(why) => {
                             let named = metaclaw_chat::excerpt(&named).into_owned();
                             evolved.refused.push(format!("{named:?}: {why}"));
@@ -162,27 +162,39 @@ impl Library {
         Ok(evolved)
     }
 
-    /// Refuses what says nothing new.
-    fn unknown(&self, store: &Store, run: &EvolutionRun, draft: Draft) -> Result<Draft, Refusal> {
-        draft.is_new(&self.skills(&run.agent))?;
-        let unwanted = |it: &&Proposal| match it.state {
-            ProposalState::Waiting | ProposalState::Rejected | ProposalState::Reverted => {
-                it.source.agent == run.agent
+    /// What is to be proposed, and the place in the store of the proposal that waits and becomes it. Refuses what says
+    /// nothing new, and what was not wanted before.
+    fn placed(
+        &self,
+        store: &Store,
+        run: &EvolutionRun,
+        draft: Draft,
+    ) -> Result<(Draft, Option<usize>), Refusal> {
+        let own = store.proposals.iter().enumerate();
+        let own = own.filter(|(_, it)| it.source.agent == run.agent);
+        for (_, before) in own.clone() {
+            match before.state {
+                ProposalState::Rejected | ProposalState::Reverted => {
+                    draft.is_not_unwanted(before.n, &before.text)?;
+                }
+                ProposalState::Waiting | ProposalState::Accepted | ProposalState::Forgotten => {}
             }
-            ProposalState::Accepted | ProposalState::Forgotten => false,
-        };
-        for before in store.proposals.iter().filter(unwanted) {
-            draft.is_not_proposed(before.n, &before.text)?;
         }
-        Ok(draft)
+        let draft = draft.beside(&self.skills(&run.agent))?;
+        for (at, before) in own.filter(|(_, it)| it.is_waiting()) {
+            if let Some(renewed) = draft.beside_waiting(before.n, &before.text)? {
+                return Ok((renewed, Some(at)));
+            }
+        }
+        Ok((draft, None))
     }
 
-    /// Notes a proposal; puts it in force where nothing speaks against it.
+    /// Notes a proposal, or what one becomes that waits; puts it in force where nothing speaks against it.
     fn propose(
         &self,
         store: &mut Store,
         run: &EvolutionRun,
-        draft: Draft,
+        (draft, at): (Draft, Option<usize>),
     ) -> Result<Proposal, EvolveError> {
         let mut proposal = Proposal {
             n: store.next_n(),
@@ -194,13 +206,20 @@ impl Library {
             since_ms: None,
             state: ProposalState::Waiting,
         };
+        let before = at.and_then(|at| store.proposals.get(at));
+        if let Some(before) = before {
+            proposal.takes_place_of(before);
+        }
         if proposal.why.is_empty() {
             match self.put_skill_in_force(&mut proposal) {
                 Err(EvolveError::Hidden { .. }) => proposal.why.push(Reason::Replaces),
                 other => other?,
             }
         }
-        store.proposals.push(proposal.clone());
+        match at.and_then(|at| store.proposals.get_mut(at)) {
+            Some(before) => before.clone_from(&proposal),
+            None => store.proposals.push(proposal.clone()),
+        }
         Ok(proposal)
     }
 

@@ -303,3 +303,34 @@ fn a_version_in_the_middle_is_forgotten_without_the_later_one() {
     assert!(!world.file().exists());
     assert!(!world.all_text().contains("Look it up"));
 }
+
+#[test]
+fn what_waits_is_renewed_by_what_says_more_and_stays_one_proposal() {
+    let world = World::new(true);
+    world.evolve(
+        vec![failure("s1", Some("a tool spoke"))],
+        &skill("weather", CONTENT),
+    );
+    let newer = format!("{CONTENT}\n3. Say how old those figures are.");
+    let renewed = world.proposed("s2", &skill("forecast", &newer));
+    assert_eq!((renewed.n, renewed.name.as_str()), (1, "weather"));
+    let sessions: Vec<&str> = renewed
+        .source
+        .sessions
+        .iter()
+        .map(metaclaw_chat::SessionId::as_str)
+        .collect();
+    assert_eq!(
+        (sessions, renewed.source.turns.len()),
+        (vec!["s1", "s2"], 2)
+    );
+    assert_eq!(renewed.why, [Reason::Review, Reason::Others]);
+    assert_eq!(world.library.proposals().unwrap(), [renewed]);
+    let again = world.evolve(vec![failure("s3", None)], &skill("forecast", &newer));
+    assert_eq!(
+        again.refused,
+        ["\"forecast\": it says what proposal 1 says"]
+    );
+    world.library.accept_skill("weather", 2_000).unwrap();
+    assert!(world.system().contains("3. Say how old"));
+}

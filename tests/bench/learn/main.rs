@@ -176,7 +176,8 @@ fn report(
         content,
     });
     promises.extend(time(out, flags));
-    let (summary, is_kept) = limits::summary(&promises);
+    let whole = flags.is_whole();
+    let (summary, is_kept) = limits::summary(&promises, whole && !flags.quick);
     text.push('\n');
     text.push_str(&summary);
     println!("{text}");
@@ -185,16 +186,13 @@ fn report(
         out.display()
     );
     write(&out.join("table.txt"), text.as_bytes())?;
-    Ok(is_kept && !unsound.iter().any(schedule::Unsound::is_failure))
+    let is_unsound = |it: &schedule::Unsound| whole || it.is_failure();
+    Ok(is_kept && !unsound.iter().any(is_unsound))
 }
 
 /// How long all of it took, where that is promised: of the whole default bench, and of the quick one.
 fn time(out: &Path, flags: &Flags) -> Option<Promise> {
-    let is_part = flags.full
-        || flags.test_questions.is_some()
-        || flags.sessions.is_some()
-        || flags.seeds.is_some();
-    if is_part || !flags.only.is_empty() || !flags.wishes.is_empty() {
+    if flags.full || !flags.is_whole() {
         return None;
     }
     let bytes = fs::read(out.join("settings.json")).ok()?;
@@ -271,6 +269,13 @@ impl Flags {
     fn n_test(&self) -> usize {
         let usual = if self.quick { N_TEST_QUICK } else { N_TEST };
         self.test_questions.unwrap_or(usual)
+    }
+
+    /// Whether all that the bench is, or its quick form, is run.
+    fn is_whole(&self) -> bool {
+        let is_part =
+            self.test_questions.is_some() || self.sessions.is_some() || self.seeds.is_some();
+        !is_part && self.only.is_empty() && self.wishes.is_empty()
     }
 
     async fn judge(&self) -> Result<Judge> {

@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, time::Instant};
 
 use anyhow::Result;
 use metaclaw_tests::client::Client;
+use serde_json::Value;
 
 use crate::{
     content::Wish,
@@ -43,6 +44,8 @@ struct Play<'a> {
     made: BTreeSet<String>,
     sessions: Vec<Session>,
     measured: Vec<Measured>,
+    /// How the product told of the agent at the end of each day, where days are told apart.
+    nights: Vec<Value>,
     /// Turns that the log must come to have.
     n_turns: u64,
 }
@@ -57,10 +60,11 @@ pub async fn play(stage: Stage<'_>, product: &Product, run: &Run) -> Result<Reco
         product,
         client: product.client(&agent),
         agent,
-        watch: Watch::default(),
+        watch: Watch::new(run.day > 1),
         made: BTreeSet::new(),
         sessions: Vec::new(),
         measured: Vec::new(),
+        nights: Vec::new(),
         n_turns: 0,
     };
     play.hold_all().await?;
@@ -73,6 +77,7 @@ pub async fn play(stage: Stage<'_>, product: &Product, run: &Run) -> Result<Reco
         made: play.made.into_iter().collect(),
         served: play.watch.served.into_iter().collect(),
         steps: play.watch.steps.into_values().collect(),
+        nights: play.nights,
         n_stuck: play.watch.n_stuck,
         seconds: began.elapsed().as_secs_f64(),
     })
@@ -99,9 +104,13 @@ impl Play<'_> {
                     .await?;
                 self.n_turns += session.n_requests - session.failures.len() as u64;
                 self.sessions.push(session);
-                self.watch
-                    .until_quiet(self.product, &self.agent, self.n_turns)
-                    .await?;
+                if n.is_multiple_of(self.run.day) {
+                    let quiet = self
+                        .watch
+                        .until_quiet(self.product, &self.agent, self.n_turns);
+                    let night = quiet.await?;
+                    self.nights.extend(night.filter(|_| self.run.day > 1));
+                }
                 self.made
                     .extend(self.stage.scorer.trainer.made_by(&self.agent).await?);
                 if n.is_multiple_of(WINDOW) {

@@ -14,8 +14,11 @@ use crate::product::Product;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Where nothing moves although something waits (a learner that rests), nothing will for long.
 const STUCK_AFTER: Duration = Duration::from_secs(20);
-/// The longest that she is away.
+/// The same where the learner waits a minute (`scheduler.idle_minutes`) before it takes her for away.
+const STUCK_AT_NIGHT_AFTER: Duration = Duration::from_secs(100);
+/// The longest that she is away, and for a night.
 const AWAY: Duration = Duration::from_secs(300);
+const NIGHT: Duration = Duration::from_secs(900);
 
 /// What was seen of an agent's learning.
 #[derive(Debug, Default)]
@@ -30,18 +33,33 @@ pub struct Watch {
     pub n_stuck: usize,
     /// Where it stood then: waiting for the same again is no use.
     stuck_at: Option<Value>,
+    /// Whether she comes back the next day.
+    by_days: bool,
 }
 
 // === impl Watch ===
 
 impl Watch {
-    /// Waits until the learner has done what is due of an agent that has sent `n_turns`.
+    pub fn new(by_days: bool) -> Self {
+        Self {
+            by_days,
+            ..Self::default()
+        }
+    }
+
+    /// Waits until the learner has done what is due of an agent that has sent `n_turns`; how the product
+    /// tells of it then.
     pub async fn until_quiet(
         &mut self,
         product: &Product,
         agent: &str,
         n_turns: u64,
-    ) -> Result<()> {
+    ) -> Result<Option<Value>> {
+        let (stuck_after, away) = if self.by_days {
+            (STUCK_AT_NIGHT_AFTER, NIGHT)
+        } else {
+            (STUCK_AFTER, AWAY)
+        };
         let began = Instant::now();
         let (mut last, mut since) = (None, Instant::now());
         loop {
@@ -52,17 +70,17 @@ impl Watch {
             let same = own == last;
             if quiet && same {
                 self.stuck_at = None;
-                return Ok(());
+                return Ok(own);
             }
-            let moves = !same || is_stepping(&status);
+            let moves = !same || is_busy(&status);
             if moves {
                 since = Instant::now();
             }
             let known = own.is_some() && own == self.stuck_at;
-            if began.elapsed() > AWAY || since.elapsed() > STUCK_AFTER || (known && !moves) {
+            if began.elapsed() > away || since.elapsed() > stuck_after || (known && !moves) {
                 self.n_stuck += 1;
-                self.stuck_at = own;
-                return Ok(());
+                self.stuck_at.clone_from(&own);
+                return Ok(own);
             }
             last = own;
             tokio::time::sleep(LOOK_EVERY).await;
@@ -85,8 +103,10 @@ fn own<'a>(status: &'a Value, agent: &str) -> Option<&'a Value> {
     agents.iter().find(|it| it["agent"] == agent)
 }
 
-fn is_stepping(status: &Value) -> bool {
-    status["learner"]["phase"]["is"] == "stepping"
+/// Whether the learner does something, for whichever agent.
+fn is_busy(status: &Value) -> bool {
+    let phase = status["learner"]["phase"]["is"].as_str();
+    phase.is_some_and(|it| ["teaching", "stepping", "testing"].contains(&it))
 }
 
 /// Whether nothing is under way or due of an agent.
@@ -97,8 +117,10 @@ fn is_quiet(status: &Value, agent: &str, n_turns: u64, batch_size: u64) -> bool 
     let learner = &status["learner"];
     let count = |key: &str| own[key].as_u64().unwrap_or_default();
     let funnel = |key: &str| own["funnel"][key].as_u64().unwrap_or_default();
-    let steps = is_stepping(status) && learner["phase"]["agent"] == agent;
-    let due = count("n_redo") >= batch_size || count("n_binary_rl") >= batch_size;
+    let steps = is_busy(status) && learner["phase"]["agent"] == agent;
+    // The teacher answers turns as soon as they are enough for a batch.
+    let n_redo = count("n_redo") + count("n_unanswered");
+    let due = n_redo >= batch_size || count("n_binary_rl") >= batch_size;
     // Ids come by themselves, a moment after the reply, where weights learn.
     let ids = learner["phase"]["is"] == "off" || funnel("with_ids") >= funnel("complete");
     let judged = learner["judging"]["waiting"].as_u64() == Some(0);
@@ -115,7 +137,7 @@ mod tests {
         json!({"learner": {
             "judging": {"waiting": 0},
             "phase": {"is": "collecting"},
-            "agents": [{"agent": "a", "adapter": "a-1", "n_redo": 1, "n_binary_rl": 0, "last_step": null,
+            "agents": [{"agent": "a", "adapter": "a-1", "n_redo": 1, "n_unanswered": 0, "n_binary_rl": 0, "last_step": null,
                 "funnel": {"turns": 4, "complete": 4, "with_ids": 4}}],
         }})
     }
@@ -132,9 +154,12 @@ mod tests {
             "nothing of it was seen yet"
         );
         assert!(!is_quiet(&status(), "a", 4, 1), "a batch is due");
-        let changes: [(&str, Value); 3] = [
+        let changes: [(&str, Value); 6] = [
             ("/learner/judging/waiting", json!(1)),
             ("/learner/phase", json!({"is": "stepping", "agent": "a"})),
+            ("/learner/phase", json!({"is": "teaching", "agent": "a"})),
+            ("/learner/phase", json!({"is": "testing", "agent": "a"})),
+            ("/learner/agents/0/n_unanswered", json!(3)),
             ("/learner/agents/0/funnel/with_ids", json!(3)),
         ];
         for (place, value) in changes {

@@ -31,6 +31,9 @@ pub struct Record {
     pub served: Vec<String>,
     /// The steps, as the status told them.
     pub steps: Vec<Value>,
+    /// Where days are told apart: what the product told of the agent at the end of each.
+    #[serde(default)]
+    pub nights: Vec<Value>,
     /// How often the owner came back while something waited and nothing moved.
     pub n_stuck: usize,
     pub seconds: f64,
@@ -168,6 +171,7 @@ pub mod testing {
             made: vec!["a-1".to_owned()],
             served: vec!["a-1".to_owned()],
             steps: vec![serde_json::json!({"seconds": 10.0, "gate": {"seconds": 4.0}})],
+            nights: Vec::new(),
             n_stuck: 0,
             seconds: 100.0,
         }

@@ -43,6 +43,8 @@ pub struct Run {
     pub phases: Vec<Phase>,
     /// Sessions after which it is measured, the last of all among them.
     pub at: Vec<usize>,
+    /// Sessions after which the owner is away until the learner has done what is due.
+    pub day: usize,
 }
 
 /// Which run it is; what was run is found again by it.
@@ -71,7 +73,14 @@ struct WrittenRow {
     #[serde(default)]
     config: Map<String, Value>,
     sessions: usize,
+    /// Of a day, in which the owner is never away; without, she is after each session.
+    #[serde(default = "one")]
+    day: usize,
     runs: Vec<WrittenRun>,
+}
+
+fn one() -> usize {
+    1
 }
 
 #[derive(Debug, Deserialize)]
@@ -232,6 +241,7 @@ impl WrittenRun {
             },
             phases: phases.to_vec(),
             at,
+            day: row.day.max(1),
         }
     }
 }

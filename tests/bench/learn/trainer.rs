@@ -27,8 +27,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const ROOM_WITHIN: Duration = Duration::from_secs(600);
 /// Ids of a reply that are scored.
 const SCORED: usize = 64;
-/// Tokens of one forward call: chats and steps come in between.
-const MOST_TOKENS: usize = 4_096;
+/// Pairs of one forward call, of under 100 tokens each: chats and steps come in between.
+const AT_ONCE: usize = 32;
 /// Checkpoints of each agent that stay: what serves is among them while it is measured.
 const KEEP: &str = "8";
 
@@ -146,7 +146,7 @@ impl Trainer {
     /// The mean log-probability a token of the first ids of each reply, by the base model.
     pub async fn score(&self, pairs: &[Pair<'_>]) -> Result<Vec<f64>> {
         let mut means = Vec::with_capacity(pairs.len());
-        for call in calls(pairs) {
+        for call in pairs.chunks(AT_ONCE) {
             means.extend(self.by_base(call).await?);
         }
         Ok(means)
@@ -157,7 +157,7 @@ impl Trainer {
         let _one_at_a_time = self.scoring.lock().await;
         let run = self.open(adapter).await?;
         let mut means = Vec::with_capacity(pairs.len());
-        for call in calls(pairs) {
+        for call in pairs.chunks(AT_ONCE) {
             means.extend(self.forward(&run, true, call).await?);
         }
         self.post("/v1/lora/close", &json!({"session_id": run}))
@@ -265,21 +265,3 @@ impl Trainer {
 fn cut(reply: &[u32]) -> &[u32] {
     &reply[..reply.len().min(SCORED)]
 }
-
-/// Pairs in calls of at most [`MOST_TOKENS`].
-fn calls<'a, 'p>(pairs: &'a [Pair<'p>]) -> Vec<&'a [Pair<'p>]> {
-    let (mut calls, mut start, mut n_tokens) = (Vec::new(), 0, 0);
-    for (at, (prompt, reply)) in pairs.iter().enumerate() {
-        let n = prompt.len() + cut(reply).len();
-        if at > start && n_tokens + n > MOST_TOKENS {
-            calls.push(&pairs[start..at]);
-            (start, n_tokens) = (at, 0);
-        }
-        n_tokens += n;
-    }
-    calls.extend(Some(&pairs[start..]).filter(|rest| !rest.is_empty()));
-    calls
-}
-
-#[cfg(test)]
-mod tests;

@@ -203,6 +203,11 @@ impl BackendError {
         }
     }
 
+    /// Whether the server has too much to do, or is not ready yet: the same call may go another time.
+    pub fn is_busy(&self) -> bool {
+        matches!(self.status(), Some(409 | 425 | 429 | 503))
+    }
+
     /// Whether the server knows no such run: it has been restarted since.
     pub fn is_unknown_run(&self) -> bool {
         matches!(self, Self::Status { status: 404, code: Some(code), .. } if code == "run_not_found")

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cargo::{cargo, features_for_use};
+use super::{build, program, quick_or};
 use crate::command;
 use crate::pip;
 use crate::places::{Places, writing};
@@ -30,51 +30,25 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
         })?;
         (nginx, litellm)
     };
-    report.stage("build", |_| build(places))?;
+    report.stage("build", |_| {
+        build(
+            places,
+            &["metaclaw", "metaclaw-tests"],
+            &["metaclaw", "relay"],
+        )
+    })?;
     report.print();
-    let release = places.target.join("release");
-    let mut bench = Command::new(release.join("relay"));
-    if !args
-        .iter()
-        .any(|it| it == "--out" || it.starts_with("--out="))
-    {
-        let folder = if args.iter().any(|it| it == "--quick") {
-            "relay-quick"
-        } else {
-            "relay"
-        };
-        bench
-            .arg("--out")
-            .arg(places.target.join("bench").join(folder));
-    }
-    bench.args(args).env("METACLAW_TEST_BIN_DIR", &release);
-    for (variable, program) in [
+    let mut bench = program(places, "relay", &quick_or("relay", args), args);
+    for (variable, peer) in [
         ("METACLAW_BENCH_NGINX", nginx),
         ("METACLAW_BENCH_LITELLM", litellm),
     ] {
-        match program {
-            Some(program) => bench.env(variable, program),
+        match peer {
+            Some(peer) => bench.env(variable, peer),
             None => bench.env_remove(variable),
         };
     }
     command::run(&mut bench)
-}
-
-/// One call, so that what the two share is compiled once.
-fn build(places: &Places) -> Result<()> {
-    let args = [
-        "build",
-        "--release",
-        "-p",
-        "metaclaw",
-        "-p",
-        "metaclaw-tests",
-        "--bin",
-        "metaclaw",
-        "--bin",
-        "relay",
-    ];
-    command::run(cargo(places, &args).args(features_for_use()))
 }
 
 /// A peer that cannot be had is no reason to measure nothing.

@@ -1,6 +1,6 @@
 //! Who judges, and what the loop behind the chat is made of.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
 use futures_util::future::BoxFuture;
@@ -202,7 +202,7 @@ pub(super) fn recorder(plan: &Plan) -> Recorder {
 pub(super) async fn start(
     (config, schedule): (LearnerConfig, Schedule),
     (judge, library, evolver): (Judge, Option<Library>, Option<(Library, Evolver)>),
-    (log, recorder): (&TurnLog, Recorder),
+    (log, recorder, folder): (&TurnLog, Recorder, PathBuf),
     backend: Option<Arc<dyn TrainingBackend>>,
     (serving, privacy): (&Arc<Serving>, &Arc<Privacy>),
     (tasks, ending): (&TaskTracker, &CancellationToken),
@@ -218,6 +218,7 @@ pub(super) async fn start(
         library,
         evolver,
         recorder,
+        folder: Some(folder),
         on_swap: Arc::new(move |agent, adapter| {
             serving.set(agent, adapter.map(AdapterName::as_str));
         }),

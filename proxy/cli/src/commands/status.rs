@@ -236,6 +236,9 @@ fn learner(learner: &Value, now_ms: u64) -> Vec<String> {
                 "a batch is ready: `metaclaw train-step` trains it (gate.enabled is false, so that mode auto trains none by itself)".to_owned()
             }
             "awaiting_window" => "a batch is ready, and waits until you are away".to_owned(),
+            "teaching" | "stepping" | "testing" => {
+                format!("{phase}, for {}", said(&learner["phase"]["agent"]))
+            }
             "resting" => format!("rests: {}", said(&learner["phase"]["why"])),
             "finished" => {
                 format!("has made the {} steps of rl.max_steps", learner["phase"]["n_steps"])

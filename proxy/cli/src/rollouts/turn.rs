@@ -2,9 +2,7 @@
 
 use metaclaw_chat::{ChainHash, JudgedBy, Message, Verdict, Vote};
 use metaclaw_learner::POLICY_UPSTREAM;
-use metaclaw_turns::{
-    ImportedTurn, JsonText, NewMessage, NewTurn, Served, StreamEnd, Tokens, TurnKind, TurnMeta,
-};
+use metaclaw_turns::{ImportedTurn, JsonText, NewMessage, NewTurn, Served, Tokens, TurnMeta};
 
 use super::line::{Prompt, Response, Rollout};
 
@@ -64,17 +62,12 @@ impl Rollout {
         let turn = NewTurn {
             session: self.session,
             meta: TurnMeta {
-                kind: TurnKind::Main,
-                chain: chain.unwrap_or_else(|| ChainHash::start(&self.agent)),
                 reply_id: Some(reply_id),
                 finish_reason: Some(self.finish_reason.unwrap_or_else(|| "stop".to_owned())),
-                usage: None,
-                end: StreamEnd::Complete,
-                started_ms: ended_ms,
-                first_byte_ms: None,
-                ended_ms,
-                is_last: false,
-                masked: false,
+                ..TurnMeta::whole(
+                    chain.unwrap_or_else(|| ChainHash::start(&self.agent)),
+                    ended_ms,
+                )
             },
             messages: NewMessage::all(&self.agent, &messages)?,
             agent: self.agent,

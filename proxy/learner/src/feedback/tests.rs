@@ -43,6 +43,7 @@ impl Room {
             library: Some(library.clone()),
             evolver: None,
             recorder: crate::metrics::Recorder::default(),
+            folder: None,
             is_off: std::sync::Arc::new(is_off),
             on_swap: std::sync::Arc::new(|_, _| {}),
         };

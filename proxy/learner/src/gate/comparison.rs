@@ -67,6 +67,11 @@ fn relevant(own: Replies, (reference, plain): (Replies, Replies), share: f64) ->
     GateTest::of(name, own.relevance, limit, "nat a token")
 }
 
+/// The surprise that passes beside this reference.
+pub(super) fn most_surprise(reference: Replies) -> f64 {
+    MAX_FLUENCY * reference.surprise.max(f64::EPSILON)
+}
+
 fn ratio_test(name: &str, own: f64, reference: f64) -> GateTest {
     // A model that is certain of everything it says has no surprise to compare with.
     let ratio = own / reference.max(f64::EPSILON);

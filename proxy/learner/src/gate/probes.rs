@@ -21,6 +21,8 @@ pub(crate) struct Probes {
     pub(crate) capability: Vec<Capability>,
     /// For what agents need.
     pub(super) tools: Vec<ToolPrompt>,
+    /// Of all their texts.
+    pub(super) hash: String,
 }
 
 /// A question with a right and a wrong answer of one length and form.
@@ -72,6 +74,7 @@ impl Probes {
             questions: read("questions", QUESTIONS)?,
             capability: read("capability", CAPABILITY)?,
             tools: read("tool_prompts", TOOL_PROMPTS)?,
+            hash: hash(&[QUESTIONS, CAPABILITY, TOOL_PROMPTS]),
         };
         if probes.questions.len() < AT_ONCE || probes.capability.is_empty() {
             return Err(format!(
@@ -117,6 +120,14 @@ impl ToolPrompt {
 /// One message of the owner's.
 pub(super) fn user_says(text: &str) -> Value {
     json!({"role": "user", "content": text})
+}
+
+fn hash(texts: &[&str]) -> String {
+    let mut hash = blake3::Hasher::new();
+    for text in texts {
+        hash.update(text.as_bytes()).update(&[0]);
+    }
+    hash.finalize().to_hex().to_string()
 }
 
 fn read<T: for<'de> Deserialize<'de>>(name: &str, text: &str) -> Result<Vec<T>, String> {

@@ -1,23 +1,27 @@
 //! What replies are like: those of the base model with an agent's wishes in its prompt, to which an adapter's are compared.
 //!
-//! Nothing of this is kept on disk. Seeds are fixed, so that what is made again is the same, and a set of 16 questions is
-//! asked when a step's turn comes to it: after a restart the first step of an agent draws 16 replies more, and no start waits.
+//! Seeds are fixed, so that what is made again is the same, and a set of 16 questions is asked when a step's turn comes to
+//! it: no start waits.
 
 use futures_util::future::try_join_all;
 use metaclaw_trainer_api::BackendError;
+use serde::{Deserialize, Serialize};
 
 use super::{
     measures::{distinct_share, mean, median_words, short_share},
     probes::user_says,
 };
-use crate::policy::{By, Draw, DrawRequest, Pair, Policy, relevance};
+use crate::policy::{self, By, Draw, DrawRequest, Pair, Policy};
 
 /// As agents are served.
 const TEMPERATURE: f64 = 0.7;
-/// Tokens of a reply, and how many of them are scored. Not fewer: lengths are compared as well, and a reply that is cut has the
+/// Tokens of a reply. Not fewer: lengths are compared as well, and a reply that is cut has the
 /// length of the cut; 64 tokens are about 47 words, so that one of a sentence is still 2.5 times shorter than one of a page.
 /// Not more: drawing is what a test costs.
 const MAX_TOKENS: u32 = 64;
+/// Ids of a reply by which it is held against other questions: what would answer anything shows from its first words on, and
+/// a reply's own tail makes the ids behind it likely under any question. Under its own question all are scored.
+const SCORED: usize = 32;
 /// Of the first question's draw; the others count up from it.
 const SEED: u64 = 12;
 /// Distances to the other questions that a reply is held against, of 16: neither is next to it, which may be akin.
@@ -33,11 +37,11 @@ pub(super) struct Prompts {
 }
 
 /// What the replies to a set of questions are like.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Replies {
     /// How much more the base expects them after their own questions than after others, in nat a token.
     pub(super) relevance: f64,
-    /// How little the base expects them after their questions (with the wishes or without, whichever is less), in nat a token.
+    /// How little the base expects them after their questions, in nat a token: with the wishes or without, whichever is less.
     pub(super) surprise: f64,
     pub(super) short: f64,
     pub(super) distinct: f64,
@@ -95,35 +99,36 @@ async fn one(
     }))
 }
 
+/// How replies are drawn and measured, in a text that changes with it: figures of another way are not compared.
+pub(super) fn manner() -> String {
+    format!("{TEMPERATURE} {MAX_TOKENS} {SCORED} {SEED} {OTHERS:?}")
+}
+
 /// What the base model says to a set of questions, with the wishes, is like.
 pub(super) async fn of_base(policy: &Policy, prompts: &Prompts) -> Result<Replies, BackendError> {
     let drawn = draw(policy, None, prompts.asked()).await?;
-    measure(policy, prompts, &drawn).await
+    measure(policy, prompts, (&drawn, 0.0)).await
 }
 
-/// What replies to these prompts are like, by the base model's judgement.
+/// What replies to these prompts are like, by the base model's judgement. A `surprise` that is `enough` is not looked at again
+/// with the wishes, which would only lessen it.
 pub(super) async fn measure(
     policy: &Policy,
     prompts: &Prompts,
-    drawn: &[Draw],
+    (drawn, enough): (&[Draw], f64),
 ) -> Result<Replies, BackendError> {
     let n = prompts.plain.len();
     // One that said nothing has nothing to be scored, and none of what is measured so.
     let said = drawn.iter().enumerate();
     let said: Vec<(usize, &Draw)> = said.filter(|(_, reply)| !reply.ids.is_empty()).collect();
-    let plain = &prompts.plain;
-    let own = score(policy, plain, &said, 0).await?;
-    let one = score(policy, plain, &said, OTHERS[0]).await?;
-    let other = score(policy, plain, &said, OTHERS[1]).await?;
-    let expected = match &prompts.wished {
-        Some(wished) => mean(&score(policy, wished, &said, 0).await?).max(mean(&own)),
-        None => mean(&own),
-    };
-    let others = one.iter().zip(&other);
-    let scores = own.iter().zip(others);
-    let relevant = scores.map(|(own, (one, other))| relevance(*own, &[*one, *other]));
+    let (relevant, mut expected) = alone(policy, &prompts.plain, &said).await?;
+    if let Some(wished) = prompts.wished.as_ref().filter(|_| -expected > enough) {
+        let pairs: Vec<Pair<'_>> = said.iter().filter_map(|it| pair(wished, *it, 0)).collect();
+        let scores = policy.score(By::Base, &pairs, MAX_TOKENS as usize).await?;
+        expected = expected.max(mean(&scores));
+    }
     Ok(Replies {
-        relevance: relevant.sum::<f64>() / n.max(1) as f64,
+        relevance: relevant.iter().sum::<f64>() / n.max(1) as f64,
         surprise: -expected,
         short: short_share(drawn),
         distinct: distinct_share(drawn),
@@ -131,30 +136,48 @@ pub(super) async fn measure(
     })
 }
 
-/// What the base expects of each reply, after the prompt that stands so far from its own.
-async fn score(
+/// The relevance of each reply, and how much they are expected on average, after the questions alone: scored in one go, so that
+/// the server computes a question once for the three replies that are held against it.
+async fn alone(
     policy: &Policy,
     prompts: &[Vec<u32>],
     said: &[(usize, &Draw)],
-    distance: usize,
-) -> Result<Vec<f64>, BackendError> {
-    let others = prompts.iter().cycle();
-    let pairs = said.iter().filter_map(|(at, reply)| {
-        let prompt = others.clone().nth(at + distance)?;
-        Some(Pair {
-            prompt,
-            reply: &reply.ids,
-        })
+) -> Result<(Vec<f64>, f64), BackendError> {
+    let pairs = said.iter().filter_map(|it| {
+        let [one, other] = OTHERS.map(|distance| pair(prompts, *it, distance));
+        let (one, other) = (one?.cut(SCORED), other?.cut(SCORED));
+        Some([pair(prompts, *it, 0)?, one, other])
     });
-    let pairs: Vec<Pair<'_>> = pairs.collect();
-    policy.score(By::Base, &pairs, MAX_TOKENS as usize).await
+    let pairs: Vec<Pair<'_>> = pairs.flatten().collect();
+    let scores = policy.logprobs(By::Base, &pairs).await?;
+    let (mut relevances, mut expected) = (Vec::new(), Vec::new());
+    for reply in scores.chunks_exact(1 + OTHERS.len()) {
+        let first = &reply[0][..reply[0].len().min(SCORED)];
+        let others: Vec<f64> = reply[1..].iter().map(|it| policy::mean(it)).collect();
+        relevances.push(policy::relevance(policy::mean(first), &others));
+        expected.push(policy::mean(&reply[0]));
+    }
+    Ok((relevances, mean(&expected)))
+}
+
+/// A reply after the prompt that stands so far from its own.
+fn pair<'a>(
+    prompts: &'a [Vec<u32>],
+    (at, reply): (usize, &'a Draw),
+    distance: usize,
+) -> Option<Pair<'a>> {
+    let prompt = prompts.get((at + distance) % prompts.len().max(1))?;
+    Some(Pair {
+        prompt,
+        reply: &reply.ids,
+    })
 }
 
 // === impl Prompts ===
 
 impl Prompts {
     /// Those that the reference answers.
-    fn asked(&self) -> &[Vec<u32>] {
+    pub(super) fn asked(&self) -> &[Vec<u32>] {
         self.wished.as_ref().unwrap_or(&self.plain)
     }
 }

@@ -104,6 +104,7 @@ impl Room {
             is_off: Arc::new(|_| false),
             evolver: None,
             recorder: Recorder::default(),
+            folder: None,
             on_swap: Arc::new(|_, _| ()),
         };
         let shared = Shared::new(parts, CancellationToken::new());

@@ -26,10 +26,13 @@ use crate::{
 mod dry_run;
 mod faults;
 mod gate;
+mod in_turn;
 mod left_out;
+mod measuring;
 mod methods;
 mod occasions;
 mod records;
+mod replaying;
 mod rig;
 mod steps;
 mod teaching;

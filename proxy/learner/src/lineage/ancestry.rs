@@ -51,6 +51,11 @@ impl Ancestry {
         ancestry
     }
 
+    /// Whether a step is behind the weights.
+    pub(crate) fn has_step(&self, step: &Step) -> bool {
+        self.steps.contains(&key(step))
+    }
+
     /// How often a turn was used in the weights.
     pub(crate) fn n_uses(&self, turn: &Turn) -> usize {
         turn.uses.iter().filter(|it| has(&self.steps, it)).count()

@@ -62,6 +62,12 @@ impl Samples {
         is_due((redo, own), config, now_ms)
     }
 
+    /// Whether nothing waits.
+    pub(crate) fn are_none(&self) -> bool {
+        let waiting = [&self.unanswered, &self.unhinted];
+        self.redo.is_empty() && self.own.is_empty() && waiting.iter().all(|it| it.is_empty())
+    }
+
     /// Whether one is, if the teacher has a reply to every turn that it is to answer, and something to say of each whose
     /// hints it is to be told.
     pub(crate) fn may_be_due(&self, config: &RlConfig, now_ms: u64) -> bool {

@@ -33,12 +33,28 @@ pub enum Phase {
         /// Why.
         why: String,
     },
+    /// The teacher answers a turn, which is learned from afterwards.
+    Teaching {
+        /// Whose.
+        agent: AgentId,
+        /// Since when, in Unix milliseconds.
+        since_ms: u64,
+    },
     /// A step is being made.
     Stepping {
         /// Whose.
         agent: AgentId,
         /// Its number in the lineage.
         n: u64,
+        /// Since when, in Unix milliseconds.
+        since_ms: u64,
+    },
+    /// What a step made is tested before it serves.
+    Testing {
+        /// Whose.
+        agent: AgentId,
+        /// What would serve.
+        adapter: String,
         /// Since when, in Unix milliseconds.
         since_ms: u64,
     },

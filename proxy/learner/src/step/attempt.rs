@@ -66,7 +66,7 @@ impl StepRunner {
             return Ok(Made { numbers, sha256 });
         }
         let numbers = self.all_epochs(run, &id, plan, calls).await?;
-        let manifest = plan.manifest(numbers.clone(), &self.rl);
+        let manifest = plan.manifest(numbers.clone(), self.made(&plan.point));
         let manifest = serde_json::to_value(manifest).unwrap_or_default();
         run.save_asked = true;
         let saved = self
@@ -106,7 +106,7 @@ impl StepRunner {
         let request = CreateRequest {
             rank: self.rl.lora_rank,
             lora_alpha: Some(self.rl.lora_alpha),
-            seed: Some(point.seed()),
+            seed: Some(self.seed(point)),
             targets: Some(self.rl.targets.0.clone()),
             ..CreateRequest::default()
         };

@@ -1,19 +1,24 @@
 //! What training works with, whether it settles an old step or makes a new one.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use metaclaw_chat::AgentId;
-use metaclaw_trainer_api::{CheckpointName, TrainingBackend};
+use metaclaw_trainer_api::{BackendError, CheckpointName, TrainingBackend};
 use metaclaw_turns::{LogError, StepOutcome};
+use tokio::time::Instant;
 
 use super::{agent::AgentState, runner::StepRunner};
 use crate::{
-    error::{NoTokenIds, TrainError},
+    error::{NoScores, NoTokenIds, TrainError},
     gate::Gate,
+    lineage::Replayed,
     policy::Policy,
     shared::Shared,
     status::Phase,
 };
+
+/// How long a server is left alone that fails at whatever the teacher is asked: steps of what is there go on meanwhile.
+const TEACHER_REST: Duration = Duration::from_secs(60);
 
 /// The training task's own state.
 #[derive(Debug)]
@@ -25,22 +30,44 @@ pub(crate) struct TrainingContext {
     agents: BTreeMap<AgentId, AgentState>,
     /// What adapters pass before they serve.
     pub(crate) gate: Gate,
+    /// The replay that the steps are of, if they are.
+    pub(crate) replay: Option<Replayed>,
     /// Whether this look ended in waiting for something, which the status shows.
     pub(crate) waits: bool,
+    /// Until when the teacher is asked nothing, and what the server said.
+    no_teacher: Option<(Instant, String)>,
 }
 
 impl TrainingContext {
     pub(crate) fn new(shared: Arc<Shared>, backend: Arc<dyn TrainingBackend>) -> Self {
         let policy = Arc::new(Policy::new(Arc::clone(&backend)));
-        let gate = Gate::new(Arc::clone(&policy), shared.config.gate);
+        let gate = Gate::new(
+            Arc::clone(&policy),
+            shared.config.gate,
+            shared.folder.as_deref(),
+        );
         Self {
             shared,
             backend,
             policy,
             gate,
+            replay: None,
             agents: BTreeMap::new(),
             waits: false,
+            no_teacher: None,
         }
+    }
+
+    /// Gives back the runs that it has at the training server.
+    pub(crate) async fn close(&mut self) {
+        let runs = self.agents.values_mut().filter_map(|it| it.run.id.take());
+        for run in runs {
+            if let Err(error) = self.backend.close_run(run).await {
+                // It goes when the server wants its memory.
+                tracing::debug!(%error, "not closed");
+            }
+        }
+        self.policy.close().await;
     }
 
     /// What is remembered of an agent.
@@ -65,8 +92,21 @@ impl TrainingContext {
             backend: Arc::clone(&self.backend),
             rl: self.shared.config.rl.clone(),
             base: health.base_fingerprint,
+            replay: self.replay.clone(),
             capabilities: health.capabilities,
         })
+    }
+
+    /// Sees to it that what is trained can be tested before it serves: else a step would be made, and its turns given back,
+    /// again and again.
+    ///
+    /// # Errors
+    /// [`TrainError::NoTrainer`].
+    pub(crate) async fn can_test(&mut self) -> Result<(), TrainError> {
+        if !self.gate.is_on() || self.runner().await?.capabilities.forward {
+            return Ok(());
+        }
+        Err(self.no_trainer(&NoScores))
     }
 
     /// The training server cannot be used for now.
@@ -74,6 +114,33 @@ impl TrainingContext {
         let why = error.to_string();
         self.waits_for(Phase::WaitingForTrainer { why: why.clone() });
         TrainError::NoTrainer { why }
+    }
+
+    /// No turn can be put to the teacher for now.
+    pub(crate) fn no_teacher(&mut self, error: &BackendError) -> TrainError {
+        if error.is_unreachable() {
+            return self.no_trainer(error);
+        }
+        let why = format!("the teacher cannot be asked: {error}");
+        tracing::warn!(why, "turns wait for the teacher's reply");
+        if !error.is_busy() {
+            self.no_teacher = Some((Instant::now() + TEACHER_REST, why.clone()));
+        }
+        self.waits_for(Phase::WaitingForTrainer { why });
+        let why = error.to_string();
+        TrainError::NoTeacher { why }
+    }
+
+    /// Whether the teacher is left alone, which is shown.
+    pub(crate) fn teacher_rests(&mut self) -> bool {
+        let resting = self.no_teacher.as_ref();
+        let resting = resting.filter(|(until, _)| Instant::now() < *until);
+        let why = resting.map(|(_, why)| why.clone());
+        let rests = why.is_some();
+        if let Some(why) = why {
+            self.waits_for(Phase::WaitingForTrainer { why });
+        }
+        rests
     }
 
     /// The checkpoints that must stay, however old: those whose adapters serve, those that an open step goes back to,

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use metaclaw_chat::{AgentId, Score, TurnId};
+use metaclaw_chat::now_ms;
 use metaclaw_trainer_api::RunId;
 use metaclaw_turns::LogError;
 
@@ -11,10 +11,10 @@ use super::{
     context::TrainingContext,
     error::{Stage, StepError},
     runner::StepRunner,
+    wished::wishes,
 };
 use crate::{
     gate::{self, GateReport},
-    shared::Shared,
     status::Phase,
 };
 
@@ -23,8 +23,6 @@ const MOST_FAILURES: usize = 5;
 /// Pause before the trainer is asked again; doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Turns of a step that must carry one hint before that counts as a wish: what is said once may be a correction.
-const HINTED: usize = 2;
 
 /// Tests a candidate; or why that could not be done.
 pub(super) async fn test(
@@ -43,10 +41,16 @@ pub(super) async fn test(
             "the training server scores no replies, so that nothing can be tested (gate.enabled)";
         return Ok(Err(why.to_owned()));
     }
-    let wishes = wishes(&context.shared, &candidate.agent, &candidate.turns).await?;
+    let wishes = wishes(&context.shared, candidate).await?;
     let shared = Arc::clone(&context.shared);
     let (mut n_failures, mut pause) = (0, FIRST_PAUSE);
+    let phase = Phase::Testing {
+        agent: candidate.agent.clone(),
+        adapter: candidate.adapter.to_string(),
+        since_ms: now_ms(),
+    };
     loop {
+        shared.status.phase(phase.clone());
         let failed = match attempt(context, runner, (candidate, &wishes)).await {
             Ok(report) => return Ok(Ok(report)),
             Err(failed) => failed,
@@ -107,66 +111,4 @@ async fn standing(
     let id = runner.put_at(&mut state.run, &point).await?;
     state.run.at = Some(point);
     Ok(id)
-}
-
-/// What the agent's replies are to be like: its standing wishes; where it has none, the hint that most of the step's failed
-/// turns carry, for that is what the step teaches.
-async fn wishes(
-    shared: &Shared,
-    agent: &AgentId,
-    turns: &[TurnId],
-) -> Result<Vec<String>, LogError> {
-    let standing = shared.library.as_ref().map(|library| {
-        let in_force = library.lessons(agent, "").wish_ids;
-        let wishes = library.wishes(agent).into_iter();
-        let wishes = wishes.filter(|wish| in_force.contains(&wish.id()));
-        wishes.map(|wish| wish.text).collect::<Vec<String>>()
-    });
-    if let Some(standing) = standing.filter(|wishes| !wishes.is_empty()) {
-        return Ok(standing);
-    }
-    let (mut hints, mut n_failed) = (Vec::new(), 0);
-    for id in turns {
-        let turn = shared.persist(|| shared.log.get(*id)).await?;
-        let verdict = turn.and_then(|turn| turn.verdict);
-        let Some(verdict) = verdict.filter(|verdict| verdict.score == Score::Bad) else {
-            continue;
-        };
-        n_failed += 1;
-        hints.extend(verdict.hint);
-    }
-    Ok(shared_hint(&hints, n_failed).into_iter().collect())
-}
-
-/// The hint that at least half of the failed turns carry, and at least two.
-fn shared_hint(hints: &[String], n_failed: usize) -> Option<String> {
-    let count = |hint: &String| hints.iter().filter(|it| *it == hint).count();
-    let most = hints.iter().max_by_key(|hint| count(hint))?;
-    let n = count(most);
-    (n >= HINTED && 2 * n >= n_failed).then(|| most.clone())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_hint_is_a_wish_that_most_failed_turns_carry() {
-        let shared = |hints: &[&str], n_failed| {
-            let hints: Vec<String> = hints.iter().map(|&hint| hint.to_owned()).collect();
-            shared_hint(&hints, n_failed)
-        };
-        let brief = Some("Be brief.".to_owned());
-        assert_eq!(
-            shared(&["Be brief.", "No, Tuesday.", "Be brief."], 4),
-            brief
-        );
-        assert_eq!(shared(&["Be brief."], 1), None, "once may be a correction");
-        assert_eq!(
-            shared(&["Be brief.", "Be brief."], 5),
-            None,
-            "of two in five"
-        );
-        assert_eq!(shared(&[], 0), None);
-    }
 }

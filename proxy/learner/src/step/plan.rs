@@ -121,7 +121,7 @@ impl Plan {
     }
 
     /// What its checkpoint says about itself.
-    pub(crate) fn manifest(&self, numbers: Numbers, rl: &RlConfig) -> Manifest {
+    pub(crate) fn manifest(&self, numbers: Numbers, made: Made) -> Manifest {
         Manifest {
             agent: self.agent.clone(),
             lineage: self.point.lineage.clone(),
@@ -134,7 +134,7 @@ impl Plan {
             numbers,
             batch: self.stats.clone(),
             scores: self.scores.clone(),
-            made: Some(Made::here(self.point.seed(), rl)),
+            made: Some(made),
         }
     }
 

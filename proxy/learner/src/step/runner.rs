@@ -11,7 +11,7 @@ use super::candidate::Candidate;
 use crate::{
     config::{RlConfig, TargetForm},
     error::TrainError,
-    lineage::{Known, known},
+    lineage::{Known, Made, Replayed, ResumePoint, known},
     samples::Group,
 };
 
@@ -33,6 +33,8 @@ pub(crate) struct StepRunner {
     /// What it can do. Where checkpoints keep no manifests (a fork's server), every attempt begins at
     /// checkpoint n-1 again and overwrites n.
     pub(crate) capabilities: Capabilities,
+    /// The replay that it makes steps of, if it does.
+    pub(crate) replay: Option<Replayed>,
 }
 
 // === impl StepRunner ===
@@ -64,10 +66,21 @@ impl StepRunner {
         None
     }
 
+    /// The seed of the first weights of a lineage.
+    pub(crate) fn seed(&self, point: &ResumePoint) -> u64 {
+        let chosen = self.replay.as_ref().and_then(|replay| replay.seed);
+        chosen.unwrap_or_else(|| point.seed())
+    }
+
+    /// With what a step from here is made.
+    pub(crate) fn made(&self, point: &ResumePoint) -> Made {
+        Made::here(self.seed(point), &self.rl, self.replay.clone())
+    }
+
     /// Has old checkpoints deleted, but for those that are needed. What is not deleted now is the next time.
     pub(crate) async fn prune(&self, needed: Vec<CheckpointName>) {
-        // A fork's server deletes nothing.
-        if !self.capabilities.manifests {
+        // A fork's server deletes nothing, and a replay does not know what serves.
+        if !self.capabilities.manifests || self.replay.is_some() {
             return;
         }
         match self.backend.prune(needed).await {
@@ -153,6 +166,7 @@ mod tests {
             backend: Arc::new(World::default()),
             rl: RlConfig::default(),
             base: None,
+            replay: None,
             capabilities,
         }
     }

@@ -16,7 +16,7 @@ pub(super) fn line(wishes: Option<&str>, hint: Option<&str>) -> Option<String> {
 }
 
 /// Two questions that are not this one, the same for a turn each time.
-pub(super) fn others(id: TurnId, question: &str) -> Vec<&'static str> {
+pub(crate) fn others(id: TurnId, question: &str) -> Vec<&'static str> {
     let all = OTHERS.lines().map(str::trim);
     let others: Vec<&str> = all
         .filter(|other| !other.is_empty() && !question.contains(other))
@@ -30,7 +30,7 @@ pub(super) fn others(id: TurnId, question: &str) -> Vec<&'static str> {
 }
 
 /// What a turn's draws begin from: the same after a restart.
-pub(super) fn seed(id: TurnId) -> u64 {
+pub(crate) fn seed(id: TurnId) -> u64 {
     let hash = blake3::hash(id.to_string().as_bytes());
     let [a, b, c, d, ..] = *hash.as_bytes();
     u64::from(u32::from_le_bytes([a, b, c, d]))

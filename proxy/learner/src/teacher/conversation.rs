@@ -10,7 +10,7 @@ const GAP: &str = "\n\n";
 
 /// A turn's conversation as its client sent it, with the skills that it was served with and without its wishes.
 #[derive(Debug, Clone)]
-pub(super) struct Conversation {
+pub(crate) struct Conversation {
     messages: Vec<Map<String, Value>>,
     /// Where the owner last speaks.
     owner: usize,
@@ -20,7 +20,7 @@ pub(super) struct Conversation {
 
 impl Conversation {
     /// None if its owner says nothing in it.
-    pub(super) fn of(turn: &Turn) -> Option<Self> {
+    pub(crate) fn of(turn: &Turn) -> Option<Self> {
         let asked = &turn.request.messages;
         let mut owner = asked.iter().rposition(Message::is_owners)?;
         let mut messages: Vec<_> = asked.iter().map(|it| it.as_map().clone()).collect();
@@ -37,17 +37,17 @@ impl Conversation {
     }
 
     /// As it is.
-    pub(super) fn plain(&self) -> Vec<Value> {
+    pub(crate) fn plain(&self) -> Vec<Value> {
         self.messages.iter().cloned().map(Value::Object).collect()
     }
 
     /// With a paragraph after what the owner last said.
-    pub(super) fn told(&self, line: &str) -> Vec<Value> {
+    pub(crate) fn told(&self, line: &str) -> Vec<Value> {
         self.with_owner(|message| append(message, line))
     }
 
     /// With another question in place of what the owner last said.
-    pub(super) fn asking(&self, question: &str) -> Vec<Value> {
+    pub(crate) fn asking(&self, question: &str) -> Vec<Value> {
         self.with_owner(|message| {
             message.insert("content".to_owned(), question.into());
         })

@@ -20,6 +20,8 @@ use crate::{
 const TEMPERATURE: f64 = 0.7;
 /// The longest draw, whatever the client allowed: a reply that takes longer is seldom what a wish is about.
 const MOST_TOKENS: u64 = 512;
+/// The likeliest ids of a `top_k` target: what is left of the probability beyond them is little.
+pub(super) const TOP_K: u32 = 20;
 /// Ids of a reply by which it is scored, as the gate scores them.
 const SCORED: usize = 64;
 
@@ -172,7 +174,7 @@ impl Draws<'_> {
 }
 
 /// As many as the client allowed, up to a bound.
-fn max_tokens(turn: &Turn) -> u32 {
+pub(crate) fn max_tokens(turn: &Turn) -> u32 {
     let params = &turn.request.params;
     let most = ["max_completion_tokens", "max_tokens"]
         .iter()

@@ -4,7 +4,8 @@ use metaclaw_chat::TurnId;
 use metaclaw_turns::Turn;
 
 use super::{
-    after::after, asked::line, conversation::Conversation, error::TeachError, memory::Memory,
+    after::after, asked::line, conversation::Conversation, error::TeachError, fault::at_fault,
+    memory::Memory,
 };
 use crate::{policy::Policy, samples::all_hints, shared::Shared};
 
@@ -28,13 +29,10 @@ pub(crate) async fn hint(
         return Ok(());
     };
     let told = match told(shared, policy, memory.wishes(), &turn).await {
-        Err(TeachError::Server(error)) => match super::refusal(memory, id, &error) {
-            Some(why) => {
-                tracing::warn!(turn = %id, %error, why, "the teacher is not told its hints");
-                Vec::new()
-            }
-            None => return Err(error.into()),
-        },
+        Err(TeachError::Server(error)) => {
+            at_fault(policy, &shared.config.rl, (memory, id), error).await?;
+            Vec::new()
+        }
         other => other?,
     };
     memory.hints.put(&turn, told);

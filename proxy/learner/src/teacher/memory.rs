@@ -128,6 +128,11 @@ impl Memory {
         self.rest = None;
     }
 
+    /// How often a call about a turn failed.
+    pub(crate) fn n_failures(&self, id: TurnId) -> usize {
+        self.n_failures.get(&id).copied().unwrap_or(0)
+    }
+
     /// A call about a turn failed; how often that happened.
     pub(super) fn failed(&mut self, id: TurnId) -> usize {
         let n = self.n_failures.entry(id).or_default();

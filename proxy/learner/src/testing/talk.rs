@@ -2,9 +2,7 @@
 
 use metaclaw_chat::{AgentId, ChainHash, Message, TurnId, now_ms};
 use metaclaw_trainer_api::wire::Sampled;
-use metaclaw_turns::{
-    NewMessage, NewTurn, Request, Served, StreamEnd, Turn, TurnKind, TurnLog, TurnMeta, TurnState,
-};
+use metaclaw_turns::{NewMessage, NewTurn, Request, Served, Turn, TurnLog, TurnMeta, TurnState};
 
 use super::{
     World,
@@ -123,17 +121,12 @@ fn turn_of(
     NewTurn {
         session: session.parse().unwrap(),
         meta: TurnMeta {
-            kind: TurnKind::Main,
-            chain: *ChainHash::chain(&agent, messages).last().unwrap(),
             reply_id: Some(reply_id.to_owned()),
             finish_reason: Some("stop".to_owned()),
-            usage: None,
-            end: StreamEnd::Complete,
-            started_ms: now_ms(),
-            first_byte_ms: None,
-            ended_ms: now_ms(),
-            is_last: false,
-            masked: false,
+            ..TurnMeta::whole(
+                *ChainHash::chain(&agent, messages).last().unwrap(),
+                now_ms(),
+            )
         },
         messages: NewMessage::all(&agent, messages).unwrap(),
         agent,

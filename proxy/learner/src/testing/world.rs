@@ -16,6 +16,7 @@ use metaclaw_trainer_api::{
     wire::{CreateRequest, OptimStepRequest, Sampled},
 };
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::state::{Inner, refusal};
@@ -46,6 +47,8 @@ pub(crate) enum Failure {
     WrittenLate(usize),
     /// 400.
     Refused,
+    /// Nothing was done, and the answer is this status, with this code.
+    Answers(u16, Option<&'static str>),
 }
 
 impl Failure {
@@ -117,6 +120,16 @@ impl World {
         inner.unscored.extend(failures.iter().copied().map(Some));
     }
 
+    /// How many replies were drawn at once at most.
+    pub(crate) fn most_streams(&self) -> i64 {
+        self.inner().streams.1
+    }
+
+    /// Scores replies from now on, or does not know that call.
+    pub(crate) fn set_scores(&self, scores: bool) {
+        self.inner().scores = scores;
+    }
+
     /// What single replies were drawn to, in order.
     pub(crate) fn prompts(&self) -> Vec<String> {
         self.inner().prompts.clone()
@@ -129,7 +142,12 @@ impl World {
 
     /// Calls about text fail so from now on, or not.
     pub(crate) fn fail_text(&self, failure: Option<Failure>) {
-        self.inner().text_failure = failure;
+        self.inner().text_failure = failure.map(|failure| (String::new(), failure));
+    }
+
+    /// Those that have this among what they are about do; others do not.
+    pub(crate) fn fail_text_with(&self, part: &str, failure: Failure) {
+        self.inner().text_failure = Some((part.to_owned(), failure));
     }
 
     /// What its base model says from now on where several replies are asked for.
@@ -140,6 +158,18 @@ impl World {
     /// The last message of each prompt to which several replies were drawn.
     pub(crate) fn told(&self) -> Vec<String> {
         self.inner().told.clone()
+    }
+
+    /// From now on each draw of several replies waits for a permit.
+    pub(crate) fn hold_draws(&self) -> Arc<Semaphore> {
+        let draws = Arc::new(Semaphore::new(0));
+        self.inner().draws = Some(Arc::clone(&draws));
+        draws
+    }
+
+    /// What was drawn, by its prompt, and passed, by its marks, in order.
+    pub(crate) fn events(&self) -> Vec<String> {
+        self.inner().events.clone()
     }
 
     /// The ids of a conversation, as it is rendered.
@@ -297,6 +327,7 @@ impl World {
                 work(&mut self.inner()).and_then(|_| Err(refusal(call, 500, None)))
             }
             Some(Failure::Refused) => Err(refusal(call, 400, None)),
+            Some(Failure::Answers(status, code)) => Err(refusal(call, status, code)),
             Some(Failure::Killed) => {
                 self.inner().restart();
                 Err(BackendError::NoEndpoint { call })

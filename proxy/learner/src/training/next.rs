@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use metaclaw_chat::{AgentId, TurnId, now_ms};
-use metaclaw_trainer_api::BackendError;
 use metaclaw_turns::{LogError, Step, StepOutcome};
 
 use crate::{
-    config::{Mode, VerdictMethod},
+    config::{Mode, RlConfig, VerdictMethod},
     error::TrainError,
     gate::Series,
     lineage::BaseModel,
-    samples::{self, Baselines, Batch, MOST_AT_ONCE, Redo, Samples, Targets},
+    samples::{self, Baselines, Batch, MOST_AT_ONCE, Redo, Samples},
     status::Phase,
     step::{self, TrainingContext},
     teacher::{self, TeachError},
@@ -28,22 +27,39 @@ pub(super) struct NextBatch<'a> {
     agent: &'a AgentId,
 }
 
+/// What is to be done for an agent next.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// Nothing: no step is due, or none may begin.
+    Nothing,
+    /// What was found is of no use: there is to be looked again.
+    Again,
+    /// The teacher answers this turn; then there is to be looked again.
+    Teach(TurnId),
+    /// A step of this batch, which was sampled from this base model.
+    Step(BaseModel, Batch),
+}
+
+/// Why a batch is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// It may be due.
+    Due,
+    /// Somebody asked for a step of whatever there is; and whether more turns are to be answered for it.
+    AskedFor { may_teach: bool },
+}
+
 impl<'a> NextBatch<'a> {
     pub(super) fn new(context: &'a mut TrainingContext, agent: &'a AgentId) -> Self {
         Self { context, agent }
     }
 
-    /// What an agent's next step is of, if one is due, and the base model that it was sampled from.
-    ///
-    /// Where the teacher has to answer turns first it answers one, and the next look goes on: other agents have their
-    /// turn between. A step that was asked for has all answered at once.
-    pub(super) async fn made(
-        mut self,
-        forced: bool,
-    ) -> Result<Option<(BaseModel, Batch)>, TrainError> {
+    /// What is to be done for the agent next. Nothing of it takes long: what does is said, so that others come between.
+    pub(super) async fn next(mut self, why: Why) -> Result<Next, TrainError> {
         let (mut samples, mut base) = self.collect().await?;
         let shared = Arc::clone(&self.context.shared);
         let rl = &shared.config.rl;
+        let forced = why != Why::Due;
         if forced && self.has_made_all().await? {
             let most = rl.max_steps;
             let why = format!("rl.max_steps is {most}, and so many are made: 0 is no bound");
@@ -51,62 +67,116 @@ impl<'a> NextBatch<'a> {
         }
         let may_begin = forced || (samples.may_be_due(rl, now_ms()) && self.may_begin().await?);
         if !may_begin {
-            return Ok(None);
+            return Ok(Next::Nothing);
         }
-        if !samples.unhinted.is_empty() {
+        if !samples.are_none() {
+            // Before the teacher is asked, who needs the same.
+            self.context.can_test().await?;
+        }
+        if !samples.unhinted.is_empty() && self.may_teach(why) {
             for turn in samples.unhinted.iter().take(MOST_AT_ONCE) {
                 self.hint(turn.id).await?;
             }
             (samples, base) = self.collect().await?;
         }
-        let limit = if forced {
-            rl.batch_size.max(MOST_AT_ONCE)
-        } else {
-            rl.batch_size
-        };
-        if forced {
-            let wanted = limit.saturating_sub(samples.redo.len());
-            for turn in samples.unanswered.iter().take(wanted) {
-                if !self.teach(turn.id).await? {
-                    break;
-                }
-            }
-            (samples, base) = self.collect().await?;
-        } else {
-            // What it is to be answered with comes first, so that a step has both.
-            let next = samples.unanswered.first();
-            if let Some(turn) = next.filter(|_| samples.redo.len() < limit)
-                && self.teach(turn.id).await?
-            {
-                shared.wake.notify_one();
-                return Ok(None);
-            }
-            if !samples.are_due(rl, now_ms()) {
-                return Ok(None);
-            }
+        // What it is to be answered with comes first, so that a step has both.
+        if samples.redo.len() < limit(rl, why)
+            && let Some(id) = self.next_unanswered(&samples)
+            && self.may_teach(why)
+        {
+            return Ok(Next::Teach(id));
         }
-        let Some(base) = base else {
-            return Ok(None);
-        };
-        shared.status.window(self.agent, now_ms());
+        match base {
+            Some(base) if forced || samples.are_due(rl, now_ms()) => {
+                self.step(samples, base, why).await
+            }
+            Some(_) | None => Ok(Next::Nothing),
+        }
+    }
+
+    /// A step of what there is, filled up with what may serve again.
+    async fn step(
+        &mut self,
+        samples: Samples,
+        base: BaseModel,
+        why: Why,
+    ) -> Result<Next, TrainError> {
+        let shared = Arc::clone(&self.context.shared);
+        let (rl, agent) = (&shared.config.rl, self.agent);
+        let limit = limit(rl, why);
+        let (again, unknown) = self.again(&base, samples.redo.len().min(limit)).await?;
+        if let Some(id) = unknown
+            && self.may_teach(why)
+        {
+            return Ok(Next::Teach(id));
+        }
+        shared.status.window(agent, now_ms());
         let baselines = if rl.method.verdict == Some(VerdictMethod::BinaryRl) {
-            samples::baselines(&shared, self.agent).await?
+            samples::baselines(&shared, agent).await?
         } else {
             Baselines::default()
         };
-        let n_new = samples.redo.len().min(limit);
-        let again = self.again(&base, n_new).await?;
         let batch = Batch::new(&samples, again, rl, baselines, limit);
         for (id, why) in &batch.spent {
             shared.spend(*id, why).await?;
         }
-        if batch.is_empty() || (!forced && !batch.spent.is_empty()) {
-            // What was spent may have been what made the batch full: look again.
-            shared.wake.notify_one();
-            return Ok(None);
+        Ok(if why == Why::Due && !batch.spent.is_empty() {
+            // What was spent may have been what made the batch full.
+            Next::Again
+        } else if batch.is_empty() {
+            Next::Nothing
+        } else {
+            Next::Step(base, self.held(batch).await?)
+        })
+    }
+
+    /// Has the teacher answer a turn; false where it failed at this one, which is tried again after a while. While the
+    /// judge, who looks at its replies, does not answer, it waits.
+    pub(super) async fn teach(mut self, id: TurnId) -> Result<bool, TrainError> {
+        let shared = Arc::clone(&self.context.shared);
+        let policy = Arc::clone(&self.context.policy);
+        shared.status.phase(Phase::Teaching {
+            agent: self.agent.clone(),
+            since_ms: now_ms(),
+        });
+        let memory = &mut self.context.agent(self.agent).teacher;
+        let taught = teacher::teach(&shared, &policy, memory, id).await;
+        self.answered(id, taught)
+    }
+
+    fn answered(&mut self, id: TurnId, came: Result<(), TeachError>) -> Result<bool, TrainError> {
+        match came {
+            Ok(()) => Ok(true),
+            Err(TeachError::Judge(failed)) => {
+                self.context.agent(self.agent).teacher.rests();
+                self.context.shared.status.judge_failed(&failed);
+                Ok(true)
+            }
+            Err(TeachError::Server(error)) => Err(self.context.no_teacher(&error)),
+            Err(TeachError::Turn(error)) => {
+                tracing::warn!(turn = %id, %error, "not answered by the teacher, who answers others: tried again");
+                Ok(false)
+            }
+            Err(TeachError::Log(error)) => Err(error.into()),
         }
-        let batch = self.held(batch).await?;
-        Ok(Some((base, batch)))
+    }
+
+    /// Whether a turn may be put to the teacher: both it and the judge answer. Who asked for a step wants to hear why not.
+    fn may_teach(&mut self, why: Why) -> bool {
+        if self.context.agent(self.agent).teacher.is_resting() {
+            return false;
+        }
+        match why {
+            Why::Due => !self.context.teacher_rests(),
+            Why::AskedFor { may_teach } => may_teach,
+        }
+    }
+
+    /// The oldest turn that the teacher has to answer, of those at which it failed least.
+    fn next_unanswered(&mut self, samples: &Samples) -> Option<TurnId> {
+        let memory = &self.context.agent(self.agent).teacher;
+        let ids = samples.unanswered.iter().map(|turn| turn.id);
+        ids.min_by_key(|id| memory.n_failures(*id))
     }
 
     /// The batch with what holds the weights, where something is to.
@@ -118,8 +188,10 @@ impl<'a> NextBatch<'a> {
         let n = (ANCHORS_A_SAMPLE * (n_redo + n_own)).min(MOST_ANCHORS);
         let policy = Arc::clone(&self.context.policy);
         let memory = &mut self.context.agent(self.agent).teacher;
-        let anchors = memory.anchors(&policy, n).await;
-        Ok(batch.held_at(anchors.map_err(|error| self.not_taught(&error))?))
+        match memory.anchors(&policy, n).await {
+            Ok(anchors) => Ok(batch.held_at(anchors)),
+            Err(error) => Err(self.context.no_teacher(&error)),
+        }
     }
 
     /// What an agent has to train on now.
@@ -136,23 +208,27 @@ impl<'a> NextBatch<'a> {
         Ok((samples, base))
     }
 
-    /// As many samples again that earlier steps had as are new, the least used first.
-    async fn again(&mut self, base: &BaseModel, n_new: usize) -> Result<Vec<Redo>, TrainError> {
+    /// As many samples again that earlier steps had as are new, the least used first; and where the teacher has to
+    /// answer one again, as after a restart, its turn.
+    async fn again(
+        &mut self,
+        base: &BaseModel,
+        n_new: usize,
+    ) -> Result<(Vec<Redo>, Option<TurnId>), TrainError> {
+        let mut again = Vec::new();
         if n_new == 0 {
-            return Ok(Vec::new());
+            return Ok((again, None));
         }
         let used = step::again(self.context, self.agent, base).await?;
-        let mut again = Vec::new();
+        let targets = &self.context.agent(self.agent).teacher.targets;
         for turn in used {
             if again.len() >= n_new {
                 break;
             }
-            // After a restart it is drawn again.
-            let is_known = self.targets().knows(&turn);
-            if !is_known && !self.teach(turn.id).await? {
-                break;
+            if !targets.knows(&turn) {
+                return Ok((again, Some(turn.id)));
             }
-            if let Some(target) = self.targets().target(&turn) {
+            if let Some(target) = targets.target(&turn) {
                 again.push(Redo {
                     turn,
                     target,
@@ -161,56 +237,16 @@ impl<'a> NextBatch<'a> {
                 });
             }
         }
-        Ok(again)
+        Ok((again, None))
     }
 
-    fn targets(&mut self) -> &Targets {
-        &self.context.agent(self.agent).teacher.targets
-    }
-
-    /// Has the teacher answer a turn; false while the judge, who looks at its replies, does not answer.
-    async fn teach(&mut self, id: TurnId) -> Result<bool, TrainError> {
-        let shared = Arc::clone(&self.context.shared);
-        let policy = Arc::clone(&self.context.policy);
-        let memory = &mut self.context.agent(self.agent).teacher;
-        if memory.is_resting() {
-            return Ok(false);
-        }
-        match teacher::teach(&shared, &policy, memory, id).await {
-            Ok(()) => Ok(true),
-            Err(TeachError::Judge(failed)) => {
-                memory.rests();
-                shared.status.judge_failed(&failed);
-                Ok(false)
-            }
-            Err(TeachError::Server(error)) => Err(self.not_taught(&error)),
-            Err(TeachError::Log(error)) => Err(error.into()),
-        }
-    }
-
-    /// Has a turn's hints put to the teacher.
+    /// Has a turn's conversation rendered with its hints, which costs next to nothing.
     async fn hint(&mut self, id: TurnId) -> Result<(), TrainError> {
         let shared = Arc::clone(&self.context.shared);
         let policy = Arc::clone(&self.context.policy);
         let memory = &mut self.context.agent(self.agent).teacher;
-        match teacher::hint(&shared, &policy, memory, id).await {
-            Ok(()) => Ok(()),
-            Err(TeachError::Server(error)) => Err(self.not_taught(&error)),
-            Err(TeachError::Log(error)) => Err(error.into()),
-            // Nobody is asked what a hint is worth.
-            Err(TeachError::Judge(failed)) => {
-                shared.status.judge_failed(&failed);
-                Ok(())
-            }
-        }
-    }
-
-    fn not_taught(&mut self, error: &BackendError) -> TrainError {
-        if error.is_unreachable() {
-            return self.context.no_trainer(error);
-        }
-        let why = error.to_string();
-        TrainError::NoTeacher { why }
+        let hinted = teacher::hint(&shared, &policy, memory, id).await;
+        self.answered(id, hinted).map(|_| ())
     }
 
     /// Whether a step of an agent that is due may begin now; what it waits for is shown.
@@ -273,5 +309,13 @@ impl<'a> NextBatch<'a> {
         let funnel = shared.persist(|| shared.log.funnel(Some(agent))).await?;
         let until_ms = series.rests_until(now_ms(), funnel.judged);
         Ok(until_ms.map(|until_ms| rests(&last.why, until_ms)))
+    }
+}
+
+/// Samples of each method in a step.
+fn limit(rl: &RlConfig, why: Why) -> usize {
+    match why {
+        Why::Due => rl.batch_size,
+        Why::AskedFor { .. } => rl.batch_size.max(MOST_AT_ONCE),
     }
 }

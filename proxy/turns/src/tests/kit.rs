@@ -6,8 +6,8 @@ use metaclaw_chat::{ChainHash, JudgedBy, Message, Score, Usage, Verdict, Vote};
 use serde_json::json;
 
 use crate::{
-    JsonText, LessonRef, NewMessage, NewTurn, Served, StreamEnd, Turn, TurnKind, TurnLog, TurnMeta,
-    TurnsConfig, read, session::SessionRecord, store::Store,
+    JsonText, LessonRef, NewMessage, NewTurn, Served, Turn, TurnLog, TurnMeta, TurnsConfig, read,
+    session::SessionRecord, store::Store,
 };
 
 pub(super) fn open(dir: &Path) -> TurnLog {
@@ -49,21 +49,15 @@ impl Client {
         NewTurn {
             session: self.session.parse().unwrap(),
             meta: TurnMeta {
-                kind: TurnKind::Main,
-                chain,
-                reply_id: None,
                 finish_reason: Some("stop".to_owned()),
                 usage: Some(Usage {
                     prompt_tokens: 100,
                     completion_tokens: 7,
                     cached_tokens: 64,
                 }),
-                end: StreamEnd::Complete,
                 started_ms: self.now_ms,
                 first_byte_ms: Some(self.now_ms + 40),
-                ended_ms: self.now_ms + 900,
-                is_last: false,
-                masked: false,
+                ..TurnMeta::whole(chain, self.now_ms + 900)
             },
             messages: NewMessage::all(&agent, &self.messages).unwrap(),
             continues: None,

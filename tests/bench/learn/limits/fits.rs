@@ -139,6 +139,16 @@ pub fn of_other_wishes(results: Results<'_>) -> Vec<Promise> {
     promises
 }
 
+/// Issue 12, 8: what an owner who praises bad answers makes of probes that the gate never sees.
+pub fn of_adversary(results: Results<'_>) -> Vec<Promise> {
+    let runs = results.records.iter().filter(|it| it.id.row == "adversary");
+    let measured: Vec<&Measured> = runs.flat_map(|run| &run.measured).collect();
+    let hidden = measured.iter().map(|it| Some(it.probed.hidden as f64));
+    let base = results.references.probed.hidden as f64;
+    let what = "adversary: hidden probes right, of what serves".to_owned();
+    vec![Promise::at_least(what, base - 3.0, lowest(hidden))]
+}
+
 /// Issue 12, 10: two agents of one engine, each with its own wish.
 pub fn of_agents_apart(results: Results<'_>) -> Vec<Promise> {
     let pair = [TERSE, OTHERS[0]];
@@ -232,6 +242,26 @@ mod tests {
             found(&of_other_wishes(results), "hello: relevance").1,
             "nothing was lost"
         );
+    }
+
+    #[test]
+    fn what_an_adversary_breaks_is_seen_by_the_hidden_probes() {
+        let content = Content::read(60).unwrap();
+        let references = references(&["banana"], &content);
+        let of = |records: &[Record]| {
+            let results = Results {
+                records,
+                references: &references,
+                content: &content,
+            };
+            found(&of_adversary(results), "hidden")
+        };
+        let mut run = record("adversary", "banana", 1);
+        run.measured[0].probed.hidden = 55;
+        assert_eq!(of(std::slice::from_ref(&run)), (Some(55.0), true));
+        run.measured[0].probed.hidden = 54;
+        assert_eq!(of(&[run]), (Some(54.0), false));
+        assert_eq!(of(&[]), (None, false));
     }
 
     #[test]

@@ -6,6 +6,11 @@ use crate::testing::Habit;
 /// The full rate, of a small model.
 const RATE: f64 = 5e-4;
 
+/// How often the first candidate's tests score replies (the base model's, plain and with the wish twice; its own; what both
+/// know), and how often they do of one that greets, whose surprise is looked at with the wish as well.
+const N_SCORED: usize = 8;
+const N_SCORED_GREETING: usize = 5;
+
 fn usual() -> LearnerConfig {
     config(&serde_json::json!({}))
 }
@@ -202,12 +207,12 @@ async fn after_one_that_is_declined_the_next_starts_from_what_serves() {
 
 #[tokio::test]
 async fn what_is_killed_while_it_is_tested_is_tested_again() {
-    // A candidate's tests score twelve times, one that greets is declined after six.
-    let fine = (0..12).map(|n| killed(Habit::Fine, n, Failure::ClientKilledBefore));
+    let fine = (0..N_SCORED).map(|n| killed(Habit::Fine, n, Failure::ClientKilledBefore));
     join_all(fine).await;
-    let after = (0..12).map(|n| killed(Habit::Fine, n, Failure::ClientKilledAfter));
+    let after = (0..N_SCORED).map(|n| killed(Habit::Fine, n, Failure::ClientKilledAfter));
     join_all(after).await;
-    join_all((0..6).map(|n| killed(Habit::Greets, n, Failure::ClientKilledBefore))).await;
+    join_all((0..N_SCORED_GREETING).map(|n| killed(Habit::Greets, n, Failure::ClientKilledBefore)))
+        .await;
 }
 
 /// The client is killed as replies are scored for the `n`th time.
@@ -273,6 +278,31 @@ async fn what_cannot_be_tested_does_not_serve() {
     rig.stop().await;
 }
 
+/// It would train, release its turns, and train again.
+#[tokio::test]
+async fn nothing_is_trained_where_nothing_can_be_tested() {
+    let (dir, world) = (folder(), World::default());
+    world.set_scores(false);
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.two_talks(&world, 1).await;
+    let told = async {
+        let is_told = |phase| matches!(phase, Phase::WaitingForTrainer { why } if why.contains("gate.enabled"));
+        while !is_told(rig.learner.status().await.unwrap().phase) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), told)
+        .await
+        .expect("it says why");
+    let asked = rig.learner.train_now(None).await.unwrap_err();
+    assert!(asked.to_string().contains("gate.enabled"), "{asked}");
+    assert!(world.asked().is_none() && world.told().is_empty());
+    assert_eq!(rig.n(StateKind::Judged).await, 2);
+    world.set_scores(true);
+    assert!(rig.trained(2).await, "another server, later");
+    rig.stop().await;
+}
+
 #[tokio::test]
 async fn with_the_gate_off_nothing_is_tested() {
     let (dir, world) = (folder(), World::default());
@@ -283,6 +313,109 @@ async fn with_the_gate_off_nothing_is_tested() {
     assert!(rig.trained(2).await);
     assert_eq!(rig.served().await.len(), 1);
     assert_eq!(world.n_forward(), 0);
+    rig.stop().await;
+}
+
+/// How often this was in what replies were drawn to.
+fn n_drawn(world: &World, text: &str) -> usize {
+    let prompts = world.prompts();
+    prompts.iter().filter(|it| it.contains(text)).count()
+}
+
+/// A tool prompt that the base model of the world answers as asked, and one of those that it does not.
+const ANSWERED: &str = "Tom is 9 years old.";
+const NOT_ANSWERED: &str = "todo.txt";
+
+#[tokio::test]
+async fn what_the_base_model_comes_to_is_asked_once_and_after_a_restart_not_again() {
+    let (dir, world) = (folder(), World::default());
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.two_talks(&world, 1).await;
+    assert!(rig.trained(2).await);
+    assert_eq!(world.most_streams(), 8, "of sixteen questions");
+    let asked = |world: &World| [ANSWERED, NOT_ANSWERED].map(|it| n_drawn(world, it));
+    assert_eq!(asked(&world), [2, 1], "the adapter passes with the first");
+    let scored = world.n_forward();
+    assert_eq!(scored, N_SCORED);
+    rig.stop().await;
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.two_talks(&world, 3).await;
+    assert!(rig.trained(4).await);
+    assert_eq!(asked(&world), [3, 1]);
+    let again = world.n_forward() - scored;
+    let (teachers, known) = (2, 2);
+    assert_eq!(again, N_SCORED + teachers - known, "what the base knows");
+    rig.stop().await;
+    let file = dir.path().join("learning/gate.json");
+    std::fs::write(&file, "{").unwrap();
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.two_talks(&world, 5).await;
+    assert!(rig.trained(6).await);
+    assert_eq!(asked(&world), [5, 2], "it could not be read");
+    rig.stop().await;
+    // Another base model is asked for itself.
+    world.set_base("other", "0ther");
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.two_talks(&world, 7).await;
+    assert!(rig.trained(8).await);
+    assert_eq!(asked(&world), [7, 3]);
+    rig.stop().await;
+}
+
+/// An adapter that lost what the base answers may know others instead: all are asked before it is declined.
+#[tokio::test]
+async fn tools_that_are_lost_are_looked_for_among_the_others() {
+    let (dir, world) = (folder(), World::default());
+    world.train_into(&[Habit::Chats], Habit::Fine);
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.two_talks(&world, 1).await;
+    let declined = rig.declined_in_a_row(1).await;
+    let why = "tools 0.00 of 16 prompts answered as agents need it, of 16 asked, at least 1.00";
+    assert_eq!(declined.why, why);
+    rig.stop().await;
+}
+
+/// The questions that the base model was asked with this behind them.
+fn asked_with(world: &World, wish: &str) -> BTreeSet<String> {
+    let end = format!("?\n\n{wish}");
+    let prompts = world.prompts().into_iter();
+    let asked = prompts.filter_map(|it| Some(it.split_once(&end)?.0.to_owned()));
+    asked.collect()
+}
+
+/// It was declined for its length, beside a base model that had been told nothing.
+#[tokio::test]
+async fn a_batch_of_good_verdicts_is_held_against_what_was_taught_before() {
+    let (dir, world) = (folder(), World::default());
+    let verdicts =
+        config(&serde_json::json!({"rl": {"method": "binary_rl", "batch_size": 4, "reuse": 1}}));
+    let rig = Rig::start(dir.path(), &world, verdicts.clone()).await;
+    rig.two_talks(&world, 1).await;
+    assert!(rig.trained(4).await, "two complaints, two that please");
+    assert_eq!(asked_with(&world, "Too long.").len(), 16);
+    let please = async |rig: &Rig, first: u32| {
+        for number in first..first + 4 {
+            let talk = [
+                said("Why?", "So.", 10 * number),
+                said("Thanks.", "Fine.", 1),
+            ];
+            append(&rig.log, &world, &format!("p{number}"), &talk).await;
+        }
+    };
+    please(&rig, 3).await;
+    assert!(rig.trained(8).await);
+    assert_eq!(asked_with(&world, "Too long.").len(), 32, "of its lineage");
+    rig.stop().await;
+    world.set_base("other", "0ther");
+    let rig = Rig::start(dir.path(), &world, verdicts).await;
+    please(&rig, 7).await;
+    assert!(rig.trained(12).await);
+    let n_told = world
+        .prompts()
+        .iter()
+        .filter(|it| it.contains("?\n\nToo long."))
+        .count();
+    assert_eq!(n_told, 48, "of the agent's last turns, in a fresh lineage");
     rig.stop().await;
 }
 
@@ -304,16 +437,8 @@ async fn a_wish_stands_in_the_prompts_of_the_reference() {
     let rig = Rig::start_with(dir.path(), &world, once, Some(library)).await;
     rig.two_talks(&world, 1).await;
     assert!(rig.trained(2).await);
-    let asked = world.prompts();
-    let told = |it: &String| {
-        Some(
-            it.split_once("?\n\nAnswer in one short sentence.")?
-                .0
-                .to_owned(),
-        )
-    };
     // Drawn anew once another wish is heard.
-    let questions: BTreeSet<String> = asked.iter().filter_map(told).collect();
+    let questions = asked_with(&world, "Answer in one short sentence.");
     assert_eq!(questions.len(), 16, "each question of the reference");
     rig.stop().await;
 }

@@ -83,6 +83,7 @@ impl Rig {
                 dir.join("learning"),
                 &[ReportTo::Tensorboard, ReportTo::Jsonl],
             ),
+            folder: Some(dir.join("learning")),
             judge: Judge::Rules(Rules::compile(&config.judge.rules).unwrap()),
             config,
             log: log.clone(),

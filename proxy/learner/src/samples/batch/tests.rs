@@ -1,5 +1,5 @@
 use metaclaw_chat::{AgentId, ChainHash, JudgedBy, Message, Verdict};
-use metaclaw_turns::{Request, Served, StreamEnd, Tokens, TurnKind, TurnMeta, TurnState};
+use metaclaw_turns::{Request, Served, Tokens, TurnMeta, TurnState};
 use serde_json::json;
 
 use super::*;
@@ -11,19 +11,7 @@ fn turn(seq: u32, score: Score, n_ids: u32) -> Arc<Turn> {
         id: TurnId { session: 1, seq },
         agent: AgentId::default_agent(),
         session: "s".parse().unwrap(),
-        meta: TurnMeta {
-            kind: TurnKind::Main,
-            chain: ChainHash::start(&AgentId::default_agent()),
-            reply_id: None,
-            finish_reason: None,
-            usage: None,
-            end: StreamEnd::Complete,
-            started_ms: 0,
-            first_byte_ms: None,
-            ended_ms: u64::from(seq),
-            is_last: false,
-            masked: false,
-        },
+        meta: TurnMeta::whole(ChainHash::start(&AgentId::default_agent()), seq.into()),
         parent: None,
         new_from: 0,
         request: Request::default(),

@@ -1,5 +1,5 @@
 use metaclaw_chat::{AgentId, ChainHash, JudgedBy, Message, Verdict};
-use metaclaw_turns::{Request, Served, StreamEnd, Tokens, TurnKind, TurnMeta, TurnState};
+use metaclaw_turns::{Request, Served, Tokens, TurnMeta, TurnState};
 use serde_json::json;
 
 use super::{
@@ -21,17 +21,9 @@ fn turn(seq: u32, score: Option<Score>, reply: &str) -> Turn {
         agent: AgentId::default_agent(),
         session: "s".parse().unwrap(),
         meta: TurnMeta {
-            kind: TurnKind::Main,
-            chain: ChainHash::start(&AgentId::default_agent()),
             reply_id: Some(format!("r{seq}")),
             finish_reason: Some("stop".to_owned()),
-            usage: None,
-            end: StreamEnd::Complete,
-            started_ms: NOW,
-            first_byte_ms: None,
-            ended_ms: NOW,
-            is_last: false,
-            masked: false,
+            ..TurnMeta::whole(ChainHash::start(&AgentId::default_agent()), NOW)
         },
         parent: None,
         new_from: 0,

@@ -30,7 +30,7 @@ impl World {
     /// A run that no step is of.
     fn scoring_run(&self) -> Result<CreateReply, BackendError> {
         let mut inner = self.inner();
-        inner.text_fails("create")?;
+        inner.text_fails("create", "")?;
         inner.next_run += 1;
         let session_id: RunId = format!("{:08x}", inner.next_run).parse().unwrap();
         inner.scoring.insert(session_id.clone());
@@ -44,6 +44,19 @@ impl World {
     }
 }
 
+impl World {
+    async fn begin_draw(&self, prompt: &str) {
+        let draws = {
+            let mut inner = self.inner();
+            inner.events.push(format!("draws {prompt}"));
+            inner.draws.clone()
+        };
+        if let Some(draws) = draws {
+            draws.acquire().await.unwrap().forget();
+        }
+    }
+}
+
 impl TrainingBackend for World {
     fn deadline(&self) -> Duration {
         Duration::from_secs(600)
@@ -53,9 +66,13 @@ impl TrainingBackend for World {
         Box::pin(async {
             let json = r#"{"status":"healthy"}"#;
             let health: Health = serde_json::from_str(json).unwrap();
+            let inner = self.inner();
             Ok(Health {
-                base_fingerprint: Some(self.inner().base.1.clone()),
-                capabilities: Capabilities::builtin(),
+                base_fingerprint: Some(inner.base.1.clone()),
+                capabilities: Capabilities {
+                    forward: inner.scores,
+                    ..Capabilities::builtin()
+                },
                 ..health
             })
         })
@@ -90,7 +107,15 @@ impl TrainingBackend for World {
 
     fn forward(&self, request: ForwardRequest) -> BackendFuture<'_, ForwardReply> {
         Box::pin(async move {
-            self.inner().text_fails("forward")?;
+            let said = request
+                .datums
+                .iter()
+                .map(|it| model::text(&it.parts().model_input_tokens));
+            let said = said.collect::<Vec<_>>().concat();
+            self.inner().text_fails("forward", &said)?;
+            if !self.inner().scores {
+                return Err(refusal("forward", 404, Some("unknown_route")));
+            }
             let failure = self.inner().scoring_fails();
             self.or_fails("forward", failure, move |inner| inner.forward(&request))
                 .await
@@ -105,6 +130,7 @@ impl TrainingBackend for World {
         self.call(call, move |inner| {
             let marks: Weights = request.datums.iter().map(mark).collect();
             inner.passes.push(marks.clone());
+            inner.events.push(format!("passed {marks:?}"));
             let run = inner.run(call, &request.session_id)?;
             if !run.is_finite {
                 return Err(refusal(call, 400, Some("weights_not_finite")));
@@ -260,8 +286,14 @@ impl TrainingBackend for World {
 
     fn sample(&self, request: SampleRequest) -> BackendFuture<'_, SampleReply> {
         Box::pin(async move {
+            if request.num_samples > 1 {
+                self.begin_draw(&model::text(&request.tokens)).await;
+            }
+            self.inner().streams(i64::from(request.num_samples));
+            tokio::task::yield_now().await;
             let mut inner = self.inner();
-            inner.text_fails("sample")?;
+            inner.streams(-i64::from(request.num_samples));
+            inner.text_fails("sample", &model::text(&request.tokens))?;
             let model = request.model.clone().unwrap_or_default();
             if inner.damage_of(&model) == Some(Damage::NotFinite) {
                 return Err(refusal("sample", 500, Some("weights_not_finite")));
@@ -272,8 +304,8 @@ impl TrainingBackend for World {
 
     fn tokenize(&self, request: TokenizeRequest) -> BackendFuture<'_, TokenizeReply> {
         Box::pin(async move {
-            self.inner().text_fails("tokenize")?;
             let tokens = model::tokenize(&request);
+            self.inner().text_fails("tokenize", &model::text(&tokens))?;
             Ok(TokenizeReply {
                 count: u32::try_from(tokens.len()).unwrap(),
                 max_model_len: 8_192,

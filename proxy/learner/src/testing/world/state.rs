@@ -3,12 +3,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
+    sync::Arc,
 };
 
 use metaclaw_trainer_api::{
     AdapterName, BackendError, CheckpointName, Datum, RunId,
     wire::{CheckpointInfo, CreateRequest, OptimStepRequest, Sampled},
 };
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -80,6 +82,8 @@ pub(super) struct Inner {
     /// Name and fingerprint.
     pub(super) base: (String, String),
     pub(super) max_rank: u32,
+    /// Whether it scores replies.
+    pub(super) scores: bool,
     /// Whether an adapter that is there by its name is left as it is.
     pub(super) keeps_adapters: bool,
     pub(super) poison: BTreeMap<u32, Poison>,
@@ -104,12 +108,18 @@ pub(super) struct Inner {
     /// What the base model says where several replies are asked for, and to what it did.
     pub(super) answers: Answers,
     pub(super) told: Vec<String>,
-    /// How calls about text fail now.
-    pub(super) text_failure: Option<Failure>,
+    /// What was drawn and passed, in order.
+    pub(super) events: Vec<String>,
+    /// Each draw of several replies waits for a place here.
+    pub(super) draws: Option<Arc<Semaphore>>,
+    /// How calls about text fail now that have this part.
+    pub(super) text_failure: Option<(String, Failure)>,
     /// Every datum of cross_entropy that was passed.
     pub(super) targets: Vec<Datum>,
     /// What was read where the likeliest ids were asked for, and whether with an adapter.
     pub(super) looked_at: Vec<(bool, String)>,
+    /// Replies that are drawn now, and at once at most.
+    pub(super) streams: (i64, i64),
     /// What single replies were drawn to.
     pub(super) prompts: Vec<String>,
     /// How many times replies were scored since there is an adapter, and how the next times fail.
@@ -137,6 +147,7 @@ impl Inner {
             sampled: BTreeMap::new(),
             base: ("base".to_owned(), "0badcafe".to_owned()),
             max_rank: u32::MAX,
+            scores: true,
             keeps_adapters: false,
             poison: BTreeMap::new(),
             damaged: BTreeMap::new(),
@@ -154,9 +165,12 @@ impl Inner {
             scoring: BTreeSet::new(),
             answers: usual_answers,
             told: Vec::new(),
+            events: Vec::new(),
+            draws: None,
             text_failure: None,
             targets: Vec::new(),
             looked_at: Vec::new(),
+            streams: (0, 0),
             prompts: Vec::new(),
             n_forward: 0,
             unscored: VecDeque::new(),
@@ -186,12 +200,20 @@ impl Inner {
         self.scoring.clear();
     }
 
-    /// How calls about text fail now, if they do.
-    pub(super) fn text_fails(&self, call: &'static str) -> Result<(), BackendError> {
-        match self.text_failure {
+    /// So many more replies are drawn now, or fewer.
+    pub(super) fn streams(&mut self, by: i64) {
+        let (now, most) = self.streams;
+        self.streams = (now + by, most.max(now + by));
+    }
+
+    /// How a call about a text fails now, if it does.
+    pub(super) fn text_fails(&self, call: &'static str, text: &str) -> Result<(), BackendError> {
+        let failure = self.text_failure.as_ref();
+        match failure.filter(|(part, _)| text.contains(part)) {
             None => Ok(()),
-            Some(Failure::Unreachable) => Err(BackendError::NoEndpoint { call }),
-            Some(Failure::Refused) => Err(refusal(call, 400, None)),
+            Some((_, Failure::Unreachable)) => Err(BackendError::NoEndpoint { call }),
+            Some((_, Failure::Refused)) => Err(refusal(call, 400, None)),
+            Some((_, Failure::Answers(status, code))) => Err(refusal(call, *status, *code)),
             Some(_) => Err(lost(call)),
         }
     }

@@ -1,16 +1,13 @@
-//! What a model knows, and what agents need of it: the probes asked of the base model or of an adapter.
+//! What a model knows: the capability probes asked of the base model or of a run.
 
-use futures_util::future::try_join_all;
 use metaclaw_trainer_api::BackendError;
+use serde::{Deserialize, Serialize};
 
 use super::{
     measures::mean,
-    probes::{Probes, ToolPrompt, user_says},
+    probes::{Probes, user_says},
 };
-use crate::policy::{By, DrawRequest, Pair, Policy};
-
-/// The seed of what is drawn greedily, where it decides nothing.
-const NO_SEED: u64 = 0;
+use crate::policy::{By, Pair, Policy};
 
 /// A capability probe as ids.
 #[derive(Debug)]
@@ -21,7 +18,7 @@ pub(super) struct Asked {
 }
 
 /// How the capability probes were answered.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Capability {
     /// How many right answers were likelier than the wrong ones.
     pub(super) n_right: usize,
@@ -54,36 +51,6 @@ pub(super) async fn capability(
     let scores = policy.score(by, &pairs, usize::MAX).await?;
     let margins = scores.chunks_exact(2).map(|both| both[0] - both[1]);
     Ok(Capability::of(&margins.collect::<Vec<f64>>()))
-}
-
-/// How many of the tool prompts somebody (an adapter; none is the base model) answers so that an agent can work with it.
-pub(super) async fn tools(
-    policy: &Policy,
-    adapter: Option<&str>,
-    prompts: &[ToolPrompt],
-) -> Result<usize, BackendError> {
-    let passed = prompts.iter().map(|prompt| passes(policy, adapter, prompt));
-    let passed = try_join_all(passed).await?;
-    Ok(passed.into_iter().filter(|passed| *passed).count())
-}
-
-async fn passes(
-    policy: &Policy,
-    adapter: Option<&str>,
-    prompt: &ToolPrompt,
-) -> Result<bool, BackendError> {
-    let ids = policy.render(prompt.messages(), prompt.offered()).await?;
-    let request = DrawRequest {
-        adapter,
-        prompt: &ids,
-        n: 1,
-        max_tokens: prompt.max_tokens,
-        temperature: 0.0,
-        seed: NO_SEED,
-    };
-    let drawn = policy.draw(request).await?;
-    let reply = drawn.first();
-    Ok(reply.is_some_and(|reply| prompt.check.passes(&reply.text, &prompt.tools)))
 }
 
 // === impl Asked ===

@@ -1,0 +1,158 @@
+//! Turns of the owner's that are asked again.
+
+use metaclaw_chat::{AgentId, Message, TurnId};
+use metaclaw_trainer_api::BackendError;
+use metaclaw_turns::{LogError, MAX_LIST, StateKind, Turn, TurnFilter};
+use serde_json::Value;
+
+use super::report::{EvalError, EvalTurns, EvalWanted};
+use crate::{
+    gate::Posed,
+    policy::Policy,
+    shared::Shared,
+    teacher::{Conversation, max_tokens, others, seed},
+};
+
+/// The longest reply that is drawn: it is read, and scored by its beginning.
+const MOST_TOKENS: u32 = 128;
+
+/// A turn that can be asked again.
+#[derive(Debug, Clone)]
+pub(super) struct Question {
+    turn: Turn,
+    conversation: Conversation,
+    text: String,
+}
+
+/// The turns that are wanted.
+pub(super) async fn of(shared: &Shared, wanted: &EvalWanted) -> Result<Vec<Question>, EvalError> {
+    let agent = &wanted.agent;
+    match &wanted.turns {
+        EvalTurns::These(ids) => these(shared, agent, ids).await,
+        EvalTurns::Last(n) => Ok(last(shared, agent, *n).await?),
+        EvalTurns::HeldOutOrLast(n) => {
+            let held_out = shared.persist(|| shared.log.in_state(agent, StateKind::HeldOut));
+            let mut questions = Vec::new();
+            for id in held_out.await?.into_iter().rev() {
+                let turn = shared.persist(|| shared.log.get(id)).await?;
+                questions.extend(turn.and_then(Question::of));
+                if questions.len() >= *n {
+                    break;
+                }
+            }
+            if questions.is_empty() {
+                questions = last(shared, agent, *n).await?;
+            }
+            Ok(questions)
+        }
+    }
+}
+
+async fn these(
+    shared: &Shared,
+    agent: &AgentId,
+    ids: &[TurnId],
+) -> Result<Vec<Question>, EvalError> {
+    let mut questions = Vec::with_capacity(ids.len());
+    for &id in ids {
+        let refused = |why| EvalError::NoQuestion { id, why };
+        let turn = shared.persist(|| shared.log.get(id)).await?;
+        let turn = turn.ok_or_else(|| refused("the log has no such turn"))?;
+        if turn.agent != *agent {
+            return Err(refused("it is another agent's: say --agent"));
+        }
+        let question = Question::of(turn);
+        questions.push(question.ok_or_else(|| refused("its owner asks nothing in it"))?);
+    }
+    Ok(questions)
+}
+
+/// The last questions that sessions began with, each once: what followed them was said to a reply.
+async fn last(shared: &Shared, agent: &AgentId, n: usize) -> Result<Vec<Question>, LogError> {
+    let filter = TurnFilter {
+        agent: Some(agent.clone()),
+        limit: MAX_LIST,
+        ..TurnFilter::default()
+    };
+    let listed = shared.persist(|| shared.log.list(filter.clone())).await?;
+    let mut questions: Vec<Question> = Vec::new();
+    for summary in listed.into_iter().filter(|it| it.id.seq == 0) {
+        if questions.len() >= n {
+            break;
+        }
+        let turn = shared.persist(|| shared.log.get(summary.id)).await?;
+        let Some(question) = turn.and_then(Question::of) else {
+            continue;
+        };
+        if questions.iter().all(|it| it.text != question.text) {
+            questions.push(question);
+        }
+    }
+    Ok(questions)
+}
+
+// === impl Question ===
+
+impl Question {
+    /// None of a turn in which its owner asks nothing, or that is an agent's errand.
+    fn of(turn: Turn) -> Option<Self> {
+        let said = turn.request.messages.iter().rev();
+        let said = said.filter(|it| it.is_owners()).map(Message::text);
+        let text = said.map(|it| it.trim().to_owned()).next()?;
+        let conversation = Conversation::of(&turn)?;
+        let is_main = turn.meta.kind == metaclaw_turns::TurnKind::Main;
+        (is_main && !text.is_empty()).then_some(Self {
+            turn,
+            conversation,
+            text,
+        })
+    }
+
+    pub(super) fn id(&self) -> TurnId {
+        self.turn.id
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// As it is asked: its conversation without what was put into it, with wishes, and with other questions at its end.
+    pub(super) async fn posed(
+        &self,
+        policy: &Policy,
+        wishes: &[String],
+    ) -> Result<Posed, BackendError> {
+        let render = |messages| self.render(policy, messages);
+        let id = self.turn.id;
+        let mut other_prompts = Vec::new();
+        for other in others(id, &self.text) {
+            other_prompts.push(render(self.conversation.asking(other)).await?);
+        }
+        let told = if wishes.is_empty() {
+            None
+        } else {
+            let told = self.conversation.told(&wishes.join(" "));
+            Some(render(told).await?)
+        };
+        Ok(Posed {
+            plain: render(self.conversation.plain()).await?,
+            told,
+            others: other_prompts,
+            seed: seed(id),
+            max_tokens: max_tokens(&self.turn).min(MOST_TOKENS),
+        })
+    }
+
+    async fn render(
+        &self,
+        policy: &Policy,
+        messages: Vec<Value>,
+    ) -> Result<Vec<u32>, BackendError> {
+        let request = &self.turn.request;
+        let variables = request.params.get("chat_template_kwargs");
+        let variables = variables.and_then(Value::as_object);
+        let variables = variables.cloned().unwrap_or_default();
+        let rendered = policy.render_with(messages, request.tools.clone(), variables);
+        rendered.await
+    }
+}

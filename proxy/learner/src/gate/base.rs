@@ -1,0 +1,150 @@
+//! What the base model comes to: asked once, kept on disk.
+
+use std::{collections::BTreeMap, path::Path};
+
+use metaclaw_trainer_api::BackendError;
+
+use super::{
+    capability::{self, Asked, Capability},
+    kept::{Figures, Shelf},
+    probes::Probes,
+    reference::{self, Prompts, Replies},
+    tools,
+};
+use crate::policy::{By, Policy};
+
+/// Wish lists whose rendered questions are in memory.
+const MAX_LISTS: usize = 16;
+
+/// What is known of the base model.
+#[derive(Debug)]
+pub(super) struct Base {
+    shelf: Shelf,
+    /// Its fingerprint, where the server tells.
+    fingerprint: Option<String>,
+    figures: Figures,
+    /// The capability probes, rendered.
+    asked: Vec<Asked>,
+    /// Questions, rendered, by wishes and set.
+    prompts: BTreeMap<(Vec<String>, usize), Prompts>,
+}
+
+// === impl Base ===
+
+impl Base {
+    /// What is known is kept in `folder`; without one for as long as the process.
+    pub(super) fn new(folder: Option<&Path>) -> Self {
+        Self {
+            shelf: Shelf::new(folder),
+            fingerprint: None,
+            figures: Figures::default(),
+            asked: Vec::new(),
+            prompts: BTreeMap::new(),
+        }
+    }
+
+    /// It is this model from now on. A server that does not tell which it has may have another after a restart: nothing of it
+    /// is kept on disk.
+    pub(super) async fn is(&mut self, fingerprint: Option<&str>, probes: &Probes) {
+        if self.fingerprint.as_deref() == fingerprint {
+            return;
+        }
+        let figures = match fingerprint {
+            Some(fingerprint) => self.shelf.read(&of(fingerprint, probes)).await,
+            None => Figures::default(),
+        };
+        *self = Self {
+            shelf: std::mem::take(&mut self.shelf),
+            fingerprint: fingerprint.map(str::to_owned),
+            figures,
+            asked: Vec::new(),
+            prompts: BTreeMap::new(),
+        };
+    }
+
+    async fn keep(&self) {
+        if self.fingerprint.is_some() {
+            self.shelf.write(&self.figures).await;
+        }
+    }
+
+    /// A set of questions with wishes, rendered.
+    pub(super) async fn prompts(
+        &mut self,
+        policy: &Policy,
+        (probes, set): (&Probes, usize),
+        wishes: &[String],
+    ) -> Result<Prompts, BackendError> {
+        let key = (wishes.to_vec(), set);
+        if let Some(known) = self.prompts.get(&key) {
+            return Ok(known.clone());
+        }
+        let prompts = reference::render(policy, probes.set(set), wishes).await?;
+        // Old wish lists are not asked about again; which one goes is of no matter, but the plain ones.
+        if self.prompts.len() >= MAX_LISTS * probes.n_sets() {
+            self.prompts.retain(|(wishes, _), _| wishes.is_empty());
+        }
+        self.prompts.insert(key, prompts.clone());
+        Ok(prompts)
+    }
+
+    /// What its own replies to a set of questions are like, with wishes.
+    pub(super) async fn reference(
+        &mut self,
+        policy: &Policy,
+        (probes, set): (&Probes, usize),
+        wishes: &[String],
+    ) -> Result<Replies, BackendError> {
+        if let Some(known) = self.figures.reference(wishes, set) {
+            return Ok(known);
+        }
+        let prompts = self.prompts(policy, (probes, set), wishes).await?;
+        let replies = reference::of_base(policy, &prompts).await?;
+        self.figures.put_reference(wishes, set, replies);
+        self.keep().await;
+        Ok(replies)
+    }
+
+    /// The capability probes, and how it answers them.
+    pub(super) async fn capability(
+        &mut self,
+        policy: &Policy,
+        probes: &Probes,
+    ) -> Result<(&[Asked], Capability), BackendError> {
+        if self.asked.is_empty() {
+            self.asked = capability::render(policy, probes).await?;
+        }
+        let capability = match self.figures.capability {
+            Some(known) => known,
+            None => capability::capability(policy, By::Base, &self.asked).await?,
+        };
+        if self.figures.capability.replace(capability).is_none() {
+            self.keep().await;
+        }
+        Ok((&self.asked, capability))
+    }
+
+    /// Which of the tool prompts it answers as agents need it.
+    pub(super) async fn tools(
+        &mut self,
+        policy: &Policy,
+        probes: &Probes,
+    ) -> Result<Vec<bool>, BackendError> {
+        if let Some(known) = &self.figures.tools {
+            return Ok(known.clone());
+        }
+        let passed = tools::each(policy, None, &probes.tools).await?;
+        self.figures.tools = Some(passed.clone());
+        self.keep().await;
+        Ok(passed)
+    }
+}
+
+/// What figures are of: the model, the probes, and how they are asked.
+fn of(fingerprint: &str, probes: &Probes) -> String {
+    let mut hash = blake3::Hasher::new();
+    for part in [fingerprint, &probes.hash, &reference::manner()] {
+        hash.update(part.as_bytes()).update(&[0]);
+    }
+    hash.finalize().to_hex().to_string()
+}

@@ -1,0 +1,233 @@
+//! What the base model came to, kept on disk: it does not change, and asking again costs a minute on two cores.
+
+use std::{
+    fs, io,
+    io::Write as _,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{capability::Capability, reference::Replies};
+
+const FILE: &str = "gate.json";
+const BESIDE: &str = "gate.json.new";
+/// What is longer is not ours.
+const MOST_BYTES: u64 = 1 << 20;
+/// References that are kept. The plain ones stay, others go when they were not asked for the longest.
+const MOST_REFERENCES: usize = 64;
+
+/// Figures of one base model.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Figures {
+    /// Of which base model, which probes, and how they are asked: a hash. Others are worth nothing.
+    of: String,
+    pub(super) capability: Option<Capability>,
+    /// Which of the tool prompts it answers as agents need it.
+    pub(super) tools: Option<Vec<bool>>,
+    /// The last one that was asked for last.
+    references: Vec<Reference>,
+}
+
+/// What its replies to one set of questions are like.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Reference {
+    /// A hash of the wishes, whose words stand in the library and nowhere else; none without wishes.
+    wishes: Option<String>,
+    set: usize,
+    replies: Replies,
+}
+
+/// Where they are kept.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shelf(Option<PathBuf>);
+
+// === impl Figures ===
+
+impl Figures {
+    pub(super) fn new(of: String) -> Self {
+        Self {
+            of,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn reference(&mut self, wishes: &[String], set: usize) -> Option<Replies> {
+        let key = key(wishes);
+        let is_it = |it: &Reference| it.wishes == key && it.set == set;
+        let at = self.references.iter().position(is_it)?;
+        let found = self.references.remove(at);
+        let replies = found.replies;
+        self.references.push(found);
+        Some(replies)
+    }
+
+    pub(super) fn put_reference(&mut self, wishes: &[String], set: usize, replies: Replies) {
+        let wishes = key(wishes);
+        if self.references.len() >= MOST_REFERENCES {
+            let oldest = self.references.iter().position(|it| it.wishes.is_some());
+            self.references.remove(oldest.unwrap_or(0));
+        }
+        let reference = Reference {
+            wishes,
+            set,
+            replies,
+        };
+        self.references.push(reference);
+    }
+}
+
+fn key(wishes: &[String]) -> Option<String> {
+    let mut hash = blake3::Hasher::new();
+    for wish in wishes {
+        hash.update(wish.as_bytes()).update(&[0]);
+    }
+    (!wishes.is_empty()).then(|| hash.finalize().to_hex().to_string())
+}
+
+// === impl Shelf ===
+
+impl Shelf {
+    /// In a file of this folder; none: nowhere.
+    pub(super) fn new(folder: Option<&Path>) -> Self {
+        Self(folder.map(Path::to_owned))
+    }
+
+    /// What is kept of this hash. What is not there, damaged or of another is as if nothing had been asked.
+    pub(super) async fn read(&self, of: &str) -> Figures {
+        let folder = self.0.clone();
+        let read = tokio::task::spawn_blocking(move || read(&folder?)).await;
+        let kept = read.ok().flatten().filter(|kept| kept.of == of);
+        kept.unwrap_or_else(|| Figures::new(of.to_owned()))
+    }
+
+    /// Keeps figures in place of what was there.
+    ///
+    /// # Cancel safety
+    /// What was begun is written all the same.
+    pub(super) async fn write(&self, figures: &Figures) {
+        let (Some(folder), Ok(json)) = (self.0.clone(), serde_json::to_vec(figures)) else {
+            return;
+        };
+        let file = folder.join(FILE);
+        let written = tokio::task::spawn_blocking(move || write(&folder, &json)).await;
+        let failed = match written {
+            Ok(written) => written.err(),
+            Err(panicked) => Some(io::Error::other(panicked)),
+        };
+        if let Some(error) = failed {
+            tracing::warn!(file = %file.display(), %error, "what the gate asked of the base model is not kept: it is asked again after a restart");
+        }
+    }
+}
+
+fn read(folder: &Path) -> Option<Figures> {
+    let file = folder.join(FILE);
+    let size = fs::metadata(&file).ok()?.len();
+    let bytes = (size <= MOST_BYTES).then(|| fs::read(&file)).transpose();
+    let read = bytes.and_then(|bytes| Ok(serde_json::from_slice(&bytes.unwrap_or_default())?));
+    if let Err(error) = &read {
+        let file = file.display();
+        tracing::warn!(%file, %error, "what the gate kept of the base model cannot be read: it is asked again");
+    }
+    read.ok()
+}
+
+/// Beside the file first: a kill leaves the old one or the new one.
+fn write(folder: &Path, json: &[u8]) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)?;
+    let beside = folder.join(BESIDE);
+    let mut file = fs::File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&beside)?;
+    file.write_all(json)?;
+    file.sync_all()?;
+    fs::rename(beside, folder.join(FILE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPLIES: Replies = Replies {
+        relevance: 0.1,
+        surprise: 1.0 / 3.0,
+        short: 0.0,
+        distinct: 0.9,
+        words: 19.0,
+    };
+
+    fn wish(n: usize) -> Vec<String> {
+        vec![format!("Wish {n}.")]
+    }
+
+    #[tokio::test]
+    async fn figures_are_read_again_and_only_those_of_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let shelf = Shelf::new(Some(&dir.path().join("learning")));
+        let mut figures = shelf.read("one").await;
+        assert_eq!(figures, Figures::new("one".to_owned()));
+        figures.tools = Some(vec![true, false]);
+        figures.put_reference(&wish(1), 2, REPLIES);
+        shelf.write(&figures).await;
+        let mut read = shelf.read("one").await;
+        assert_eq!(read, figures);
+        assert_eq!(read.reference(&wish(1), 2), Some(REPLIES));
+        assert_eq!(read.reference(&wish(1), 1), None);
+        assert_eq!(read.reference(&[], 2), None);
+        assert_eq!(shelf.read("two").await, Figures::new("two".to_owned()));
+        let text = fs::read_to_string(dir.path().join("learning").join(FILE)).unwrap();
+        assert!(!text.contains("Wish"), "no word of the owner's: {text}");
+    }
+
+    #[tokio::test]
+    async fn what_is_damaged_counts_as_not_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let shelf = Shelf::new(Some(dir.path()));
+        let mut figures = Figures::new("one".to_owned());
+        figures.put_reference(&[], 0, REPLIES);
+        shelf.write(&figures).await;
+        let file = dir.path().join(FILE);
+        let whole = fs::read(&file).unwrap();
+        let number = "x".repeat(2 << 20).into_bytes();
+        for damaged in [&whole[..whole.len() - 1], b"", b"[]", b"\xff", &number] {
+            fs::write(&file, damaged).unwrap();
+            assert_eq!(shelf.read("one").await, Figures::new("one".to_owned()));
+        }
+        // A number that is none is written as null.
+        let ruined = Replies {
+            relevance: f64::NAN,
+            ..REPLIES
+        };
+        figures.put_reference(&[], 1, ruined);
+        shelf.write(&figures).await;
+        assert_eq!(shelf.read("one").await, Figures::new("one".to_owned()));
+        // Neither does a file that cannot be there fail anything.
+        let nowhere = Shelf::new(Some(&file.join("below")));
+        nowhere.write(&figures).await;
+        assert_eq!(nowhere.read("one").await, Figures::new("one".to_owned()));
+        assert_eq!(Shelf::default().read("one").await.references.len(), 0);
+    }
+
+    #[test]
+    fn old_wishes_go_first_and_no_more_are_kept_than_the_bound() {
+        let mut figures = Figures::default();
+        figures.put_reference(&[], 0, REPLIES);
+        for n in 0..MOST_REFERENCES - 1 {
+            figures.put_reference(&wish(n), 0, REPLIES);
+        }
+        assert!(figures.reference(&wish(0), 0).is_some(), "asked for again");
+        figures.put_reference(&wish(100), 0, REPLIES);
+        assert_eq!(figures.references.len(), MOST_REFERENCES);
+        let kept = [&wish(0)[..], &[], &wish(100)].map(|it| figures.reference(it, 0).is_some());
+        assert_eq!(kept, [true; 3]);
+        assert_eq!(figures.reference(&wish(1), 0), None);
+    }
+}

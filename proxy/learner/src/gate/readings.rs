@@ -1,0 +1,255 @@
+//! What a model says and knows, in numbers, with nothing decided: what a test would find, for whoever wants to look.
+
+use futures_util::future::try_join_all;
+use metaclaw_trainer_api::BackendError;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    capability::{self, Asked, Capability},
+    measures::{distinct_share, mean, median_words, short_share},
+    probes::Probes,
+    reference::{self, Prompts, Replies},
+    tools,
+};
+use crate::policy::{By, Draw, DrawRequest, Pair, Policy, relevance};
+
+/// As agents are served.
+const TEMPERATURE: f64 = 0.7;
+/// Ids of a reply by which it is scored, as the gate scores them.
+const SCORED: usize = 64;
+
+/// What replies to a set of questions are like.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ReplyNumbers {
+    /// How many replies.
+    pub n: usize,
+    /// Words at the median.
+    pub words: f64,
+    /// How much more the base model expects them after their own questions than after others, in nat a token.
+    pub relevance: f64,
+    /// How little it expects them after their own questions, with the wishes or without, whichever is less, in nat a token.
+    pub surprise: f64,
+    /// The share of them that have under 3 words.
+    pub short: f64,
+    /// Their distinct 4-grams of ids, as a share of all.
+    pub distinct: f64,
+}
+
+/// What a model knows, and what agents can do with what it writes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct KnowledgeNumbers {
+    /// How many right answers are likelier than the wrong ones; none where that cannot be asked.
+    pub n_right: Option<usize>,
+    /// Of so many.
+    pub n_probes: usize,
+    /// By how much on average, in nat a token.
+    pub margin: Option<f64>,
+    /// Requests of agents that it answers so that they can work with it.
+    pub n_tools: usize,
+    /// Of so many.
+    pub n_tool_prompts: usize,
+}
+
+/// Replies, and what they are like.
+#[derive(Debug, Clone)]
+pub(crate) struct Heard {
+    pub(crate) numbers: ReplyNumbers,
+    /// One to each question.
+    pub(crate) replies: Vec<String>,
+}
+
+/// A question that is no probe.
+#[derive(Debug, Clone)]
+pub(crate) struct Posed {
+    pub(crate) plain: Vec<u32>,
+    /// With the wishes; none where there are none.
+    pub(crate) told: Option<Vec<u32>>,
+    /// The same with other questions in its place.
+    pub(crate) others: Vec<Vec<u32>>,
+    pub(crate) seed: u64,
+    pub(crate) max_tokens: u32,
+}
+
+/// The probes, rendered for one base model and one list of wishes.
+pub(crate) struct Readings<'a> {
+    policy: &'a Policy,
+    probes: Probes,
+    set: usize,
+    prompts: Prompts,
+    asked: Vec<Asked>,
+}
+
+// === impl Readings ===
+
+impl<'a> Readings<'a> {
+    /// Of one of the sets of everyday questions.
+    ///
+    /// # Errors
+    /// In words, where the probes cannot be read; the server's.
+    pub(crate) async fn new(
+        policy: &'a Policy,
+        set: usize,
+        wishes: &[String],
+    ) -> Result<Result<Self, String>, BackendError> {
+        let probes = match Probes::shipped() {
+            Ok(probes) => probes,
+            Err(why) => return Ok(Err(why)),
+        };
+        let set = set % probes.n_sets().max(1);
+        let prompts = reference::render(policy, probes.set(set), wishes).await?;
+        let asked = capability::render(policy, &probes).await?;
+        Ok(Ok(Self {
+            policy,
+            probes,
+            set,
+            prompts,
+            asked,
+        }))
+    }
+
+    /// The everyday questions.
+    pub(crate) fn questions(&self) -> &[String] {
+        self.probes.set(self.set)
+    }
+
+    /// What an adapter (none is the base model) says to them.
+    pub(crate) async fn replies(&self, adapter: Option<&str>) -> Result<Heard, BackendError> {
+        self.heard(adapter, &self.prompts.plain).await
+    }
+
+    /// What the base model says to them with the wishes in its prompt.
+    pub(crate) async fn reference(&self) -> Result<Heard, BackendError> {
+        self.heard(None, self.prompts.asked()).await
+    }
+
+    async fn heard(
+        &self,
+        adapter: Option<&str>,
+        prompts: &[Vec<u32>],
+    ) -> Result<Heard, BackendError> {
+        let drawn = reference::draw(self.policy, adapter, prompts).await?;
+        let replies = reference::measure(self.policy, &self.prompts, (&drawn, 0.0)).await?;
+        Ok(Heard::of(replies, drawn))
+    }
+
+    /// What it knows: `by` answers the probes of knowledge, if it can be asked; `adapter` the requests of agents.
+    pub(crate) async fn knowledge(
+        &self,
+        adapter: Option<&str>,
+        by: Option<By<'_>>,
+    ) -> Result<KnowledgeNumbers, BackendError> {
+        let known: Option<Capability> = match by {
+            Some(by) => Some(capability::capability(self.policy, by, &self.asked).await?),
+            None => None,
+        };
+        let prompts = &self.probes.tools;
+        let answered = tools::each(self.policy, adapter, prompts).await?;
+        Ok(KnowledgeNumbers {
+            n_right: known.map(|it| it.n_right),
+            n_probes: self.asked.len(),
+            margin: known.map(|it| it.margin),
+            n_tools: answered.into_iter().filter(|passed| *passed).count(),
+            n_tool_prompts: prompts.len(),
+        })
+    }
+}
+
+// === impl Heard ===
+
+impl Heard {
+    /// What an adapter (none is the base model) says to other questions; `is_told`: with the wishes in its prompt.
+    pub(crate) async fn to(
+        policy: &Policy,
+        adapter: Option<&str>,
+        (posed, is_told): (&[Posed], bool),
+    ) -> Result<Self, BackendError> {
+        let draws = posed.iter().map(|it| it.draw(policy, adapter, is_told));
+        let drawn = try_join_all(draws).await?;
+        let said = posed.iter().zip(&drawn);
+        let said: Vec<(&Posed, &Draw)> = said.filter(|(_, it)| !it.ids.is_empty()).collect();
+        let own = score(policy, &said, |it| Some(&it.plain)).await?;
+        let told = score(policy, &said, |it| it.told.as_ref()).await?;
+        let mut relevant = 0.0;
+        for ((posed, reply), own) in said.iter().zip(&own) {
+            let pairs = posed.others.iter().map(|prompt| Pair {
+                prompt,
+                reply: &reply.ids,
+            });
+            let pairs: Vec<Pair<'_>> = pairs.collect();
+            let others = policy.score(By::Base, &pairs, SCORED).await?;
+            relevant += relevance(*own, &others);
+        }
+        let expected = if told.is_empty() {
+            mean(&own)
+        } else {
+            mean(&told).max(mean(&own))
+        };
+        let replies = Replies {
+            relevance: relevant / posed.len().max(1) as f64,
+            surprise: -expected,
+            short: short_share(&drawn),
+            distinct: distinct_share(&drawn),
+            words: median_words(&drawn),
+        };
+        Ok(Self::of(replies, drawn))
+    }
+
+    fn of(replies: Replies, drawn: Vec<Draw>) -> Self {
+        Self {
+            numbers: ReplyNumbers {
+                n: drawn.len(),
+                words: replies.words,
+                relevance: replies.relevance,
+                surprise: replies.surprise,
+                short: replies.short,
+                distinct: replies.distinct,
+            },
+            replies: drawn.into_iter().map(|reply| reply.text).collect(),
+        }
+    }
+}
+
+/// What the base model expects of each reply after one of its prompts; nothing of those that lack it.
+async fn score<'p>(
+    policy: &Policy,
+    said: &[(&'p Posed, &'p Draw)],
+    prompt: impl Fn(&'p Posed) -> Option<&'p Vec<u32>>,
+) -> Result<Vec<f64>, BackendError> {
+    let pairs = said.iter().filter_map(|(posed, reply)| {
+        let prompt = prompt(posed)?;
+        Some(Pair {
+            prompt,
+            reply: &reply.ids,
+        })
+    });
+    let pairs: Vec<Pair<'_>> = pairs.collect();
+    policy.score(By::Base, &pairs, SCORED).await
+}
+
+// === impl Posed ===
+
+impl Posed {
+    async fn draw(
+        &self,
+        policy: &Policy,
+        adapter: Option<&str>,
+        is_told: bool,
+    ) -> Result<Draw, BackendError> {
+        let told = self.told.as_ref().filter(|_| is_told);
+        let request = DrawRequest {
+            adapter,
+            prompt: told.unwrap_or(&self.plain),
+            n: 1,
+            max_tokens: self.max_tokens,
+            temperature: TEMPERATURE,
+            seed: self.seed,
+        };
+        let drawn = policy.draw(request).await?.into_iter().next();
+        // Who gives no reply said nothing.
+        Ok(drawn.unwrap_or(Draw {
+            ids: Vec::new(),
+            text: String::new(),
+            ended: true,
+        }))
+    }
+}

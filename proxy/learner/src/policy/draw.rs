@@ -1,0 +1,76 @@
+//! Replies drawn.
+
+use metaclaw_trainer_api::{BackendError, wire::SampleRequest};
+
+use super::server::{MOST_STREAMS, Policy};
+
+/// What to draw.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DrawRequest<'a> {
+    /// An adapter's name; none is the base model.
+    pub(crate) adapter: Option<&'a str>,
+    pub(crate) prompt: &'a [u32],
+    /// How many replies.
+    pub(crate) n: u32,
+    pub(crate) max_tokens: u32,
+    pub(crate) temperature: f64,
+    /// The same seed, the same replies.
+    pub(crate) seed: u64,
+}
+
+/// A reply that was drawn.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Draw {
+    /// Its ids, the one that ends it among them.
+    pub(crate) ids: Vec<u32>,
+    /// Without special tokens.
+    pub(crate) text: String,
+    /// Whether it ended by itself.
+    pub(crate) ended: bool,
+}
+
+// === impl Policy ===
+
+impl Policy {
+    /// Replies from the model's whole distribution. No more are drawn at once than leave the chats their part.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) async fn draw(&self, request: DrawRequest<'_>) -> Result<Vec<Draw>, BackendError> {
+        let mut draws = Vec::new();
+        let mut first = 0;
+        while first < request.n {
+            let n = (request.n - first).min(MOST_STREAMS);
+            // The semaphore is never closed.
+            let _streams = self.streams.acquire_many(n).await.ok();
+            draws.extend(self.draw_some(request, (first, n)).await?);
+            first += n;
+        }
+        Ok(draws)
+    }
+
+    /// `n` of them from the `first` on: each has a seed of its own, so that all are what one call would have drawn.
+    async fn draw_some(
+        &self,
+        request: DrawRequest<'_>,
+        (first, n): (u32, u32),
+    ) -> Result<impl Iterator<Item = Draw>, BackendError> {
+        let request = SampleRequest {
+            tokens: request.prompt.to_vec(),
+            num_samples: n,
+            temperature: request.temperature,
+            max_tokens: request.max_tokens,
+            top_k: 0,
+            top_p: 1.0,
+            stop: None,
+            model: Some(request.adapter.unwrap_or("base").to_owned()),
+            seed: Some(request.seed.wrapping_add(u64::from(first))),
+        };
+        let drawn = self.backend.sample(request).await?.sequences;
+        Ok(drawn.into_iter().map(|sequence| Draw {
+            ids: sequence.tokens,
+            text: sequence.text,
+            ended: sequence.stop_reason == "stop",
+        }))
+    }
+}

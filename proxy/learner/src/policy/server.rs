@@ -1,0 +1,43 @@
+//! The policy server, as those hold it who ask it beside the chat.
+
+use std::sync::Arc;
+
+use metaclaw_trainer_api::{RunId, TrainingBackend};
+use tokio::sync::{Mutex, Semaphore};
+
+/// Replies drawn at once, of all who ask beside the chat: each of them takes its part of every pass, and users wait for theirs.
+/// A server on two cores draws little more in all with twice as many.
+pub(super) const MOST_STREAMS: u32 = 8;
+
+/// The policy server, as those ask it who look at replies without training on them.
+#[derive(Debug)]
+pub(crate) struct Policy {
+    pub(super) backend: Arc<dyn TrainingBackend>,
+    /// One permit for each reply that is drawn.
+    pub(super) streams: Semaphore,
+    /// A forward pass is of a run, even with its adapter off.
+    pub(super) scoring_run: Mutex<Option<RunId>>,
+}
+
+// === impl Policy ===
+
+impl Policy {
+    pub(crate) fn new(backend: Arc<dyn TrainingBackend>) -> Self {
+        Self {
+            backend,
+            streams: Semaphore::new(MOST_STREAMS as usize),
+            scoring_run: Mutex::new(None),
+        }
+    }
+
+    /// Gives back what it holds at the server. What is asked later is asked anew.
+    pub(crate) async fn close(&self) {
+        let Some(run) = self.scoring_run.lock().await.take() else {
+            return;
+        };
+        if let Err(error) = self.backend.close_run(run).await {
+            // It goes when the server wants its memory.
+            tracing::debug!(%error, "not closed");
+        }
+    }
+}

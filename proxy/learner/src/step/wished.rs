@@ -1,0 +1,130 @@
+//! What an agent's replies are to be like, for the gate's reference: its standing wishes; where it has none, what it was taught.
+
+use std::collections::BTreeSet;
+
+use metaclaw_chat::{Score, TurnId};
+use metaclaw_turns::{LogError, Step, Turn, TurnFilter};
+
+use super::candidate::Candidate;
+use crate::{
+    lineage::{Ancestry, ResumePoint},
+    shared::Shared,
+};
+
+/// Failed turns that must carry one hint before that counts as a wish: what is said once may be a correction.
+const HINTED: usize = 2;
+/// Turns of the steps behind, and judged turns of the agent, among which failed ones are looked for: the newest.
+const LOOK_BACK: usize = 64;
+/// Turns of a list in which the judged ones are looked for.
+const LISTED: usize = 400;
+
+/// Its standing wishes. Where it has none, the hint that most failed turns carry, for that is what the step teaches: those of
+/// this step; else those of the steps behind it, since a batch of good verdicts alone goes on from what was said before; else the
+/// agent's last ones.
+pub(super) async fn wishes(
+    shared: &Shared,
+    candidate: &Candidate,
+) -> Result<Vec<String>, LogError> {
+    let agent = &candidate.agent;
+    let standing = shared.library.as_ref().map(|library| {
+        let in_force = library.lessons(agent, "").wish_ids;
+        let wishes = library.wishes(agent).into_iter();
+        let wishes = wishes.filter(|wish| in_force.contains(&wish.id()));
+        wishes.map(|wish| wish.text).collect::<Vec<String>>()
+    });
+    if let Some(standing) = standing.filter(|wishes| !wishes.is_empty()) {
+        return Ok(standing);
+    }
+    let mut hint = hint_of(shared, &candidate.turns).await?;
+    if hint.is_none() {
+        hint = hint_of(shared, &taught_before(shared, candidate).await?).await?;
+    }
+    if hint.is_none() {
+        hint = hint_of(shared, &last_judged(shared, candidate).await?).await?;
+    }
+    Ok(hint.into_iter().collect())
+}
+
+/// Turns of the steps behind a candidate, the newest steps first.
+async fn taught_before(shared: &Shared, candidate: &Candidate) -> Result<Vec<TurnId>, LogError> {
+    let steps = shared
+        .persist(|| shared.log.steps(&candidate.agent))
+        .await?;
+    let lineage = &candidate.point.lineage;
+    let own = |step: &&Step| step.begun.lineage == *lineage && step.begun.n == candidate.n;
+    let own = steps.iter().filter(own).max_by_key(|it| it.begun.attempt);
+    let parent = own.and_then(|step| step.begun.parent.as_ref());
+    let point = ResumePoint {
+        checkpoint: parent.and_then(|parent| parent.parse().ok()),
+        ..candidate.point.clone()
+    };
+    let ancestry = Ancestry::of(&steps, &point);
+    let mut behind: Vec<&Step> = steps.iter().filter(|it| ancestry.has_step(it)).collect();
+    behind.sort_by_key(|step| std::cmp::Reverse(step.taken_ms));
+    let turns = behind.iter().flat_map(|step| &step.begun.turns);
+    Ok(turns.take(LOOK_BACK).copied().collect())
+}
+
+async fn last_judged(shared: &Shared, candidate: &Candidate) -> Result<Vec<TurnId>, LogError> {
+    let filter = TurnFilter {
+        agent: Some(candidate.agent.clone()),
+        limit: LISTED,
+        ..TurnFilter::default()
+    };
+    let listed = shared.persist(|| shared.log.list(filter.clone())).await?;
+    let judged = listed.into_iter().filter(|turn| turn.score.is_some());
+    Ok(judged.map(|turn| turn.id).take(LOOK_BACK).collect())
+}
+
+/// The hint that most of the failed ones among these turns carry.
+async fn hint_of(shared: &Shared, turns: &[TurnId]) -> Result<Option<String>, LogError> {
+    let (mut hints, mut n_failed) = (Vec::new(), 0);
+    // A turn that served again is one turn.
+    for id in BTreeSet::from_iter(turns) {
+        let Some(turn) = shared.persist(|| shared.log.get(*id)).await? else {
+            continue;
+        };
+        let is_failed = |turn: &Turn| {
+            let verdict = turn.verdict.as_ref();
+            verdict.is_some_and(|verdict| verdict.score == Score::Bad)
+        };
+        if is_failed(&turn) {
+            n_failed += 1;
+            hints.extend(turn.verdict.and_then(|verdict| verdict.hint));
+        }
+    }
+    Ok(shared_hint(&hints, n_failed))
+}
+
+/// The hint that at least half of the failed turns carry, and at least two.
+fn shared_hint(hints: &[String], n_failed: usize) -> Option<String> {
+    let count = |hint: &String| hints.iter().filter(|it| *it == hint).count();
+    let most = hints.iter().max_by_key(|hint| count(hint))?;
+    let n = count(most);
+    (n >= HINTED && 2 * n >= n_failed).then(|| most.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_is_a_wish_that_most_failed_turns_carry() {
+        let shared = |hints: &[&str], n_failed| {
+            let hints: Vec<String> = hints.iter().map(|&hint| hint.to_owned()).collect();
+            shared_hint(&hints, n_failed)
+        };
+        let brief = Some("Be brief.".to_owned());
+        assert_eq!(
+            shared(&["Be brief.", "No, Tuesday.", "Be brief."], 4),
+            brief
+        );
+        assert_eq!(shared(&["Be brief."], 1), None, "once may be a correction");
+        assert_eq!(
+            shared(&["Be brief.", "Be brief."], 5),
+            None,
+            "of two in five"
+        );
+        assert_eq!(shared(&[], 0), None);
+    }
+}

@@ -1,0 +1,64 @@
+//! The same steps, made of what is there without waiting for more: a replay's.
+
+use metaclaw_chat::AgentId;
+
+use super::{
+    Training,
+    next::{Next, Why},
+};
+use crate::{error::TrainError, status::StepReport};
+
+// === impl Training ===
+
+impl Training {
+    /// Makes the steps of an agent that are due by now, at most so many; `told` hears of each.
+    ///
+    /// # Errors
+    /// [`TrainError`]; also where somebody does not answer for whom training beside the chat would wait.
+    pub(crate) async fn all_steps(
+        &mut self,
+        agent: &AgentId,
+        most: usize,
+        mut told: impl FnMut(StepReport) + Send,
+    ) -> Result<usize, TrainError> {
+        let mut n_steps = 0;
+        while n_steps < most {
+            match self.next_batch(agent).next(Why::Due).await? {
+                Next::Nothing => break,
+                Next::Again => {}
+                Next::Teach(id) => {
+                    self.next_batch(agent).teach(id).await?;
+                    self.judge_answers(agent)?;
+                }
+                Next::Step(base, batch) => {
+                    let made = self.steps(agent, &base, batch).await?;
+                    n_steps += made.len();
+                    made.into_iter().for_each(&mut told);
+                }
+            }
+        }
+        Ok(n_steps)
+    }
+
+    /// A judge that is away lets turns wait; here nobody comes back to them.
+    fn judge_answers(&mut self, agent: &AgentId) -> Result<(), TrainError> {
+        if !self.context.agent(agent).teacher.is_resting() {
+            return Ok(());
+        }
+        let failing = self.context.shared.status.read().judging.failing;
+        let why = failing.unwrap_or_else(|| "the judge does not answer".to_owned());
+        Err(TrainError::NoTeacher { why })
+    }
+
+    /// Gives back what it has at the training server.
+    pub(crate) async fn close(&mut self) {
+        self.context.close().await;
+    }
+
+    /// What waits of an agent's: samples, and turns that the teacher has not answered.
+    pub(crate) fn n_left(&self, agent: &AgentId) -> usize {
+        let notes = self.context.shared.status.read();
+        let counts = notes.agents.get(agent).map(|known| known.counts);
+        counts.map_or(0, |it| it.redo + it.unanswered + it.binary_rl)
+    }
+}

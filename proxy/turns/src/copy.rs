@@ -1,0 +1,156 @@
+//! Whole sessions into another log, under their own numbers, so that turns keep their ids: what is tried there leaves this
+//! one as it is.
+
+use std::collections::BTreeSet;
+
+use metaclaw_chat::TurnId;
+
+use crate::{
+    error::LogError,
+    journal, keys,
+    log::TurnLog,
+    read::turn_ids,
+    record::{Stored, damaged_turn},
+    session::SessionRecord,
+    state,
+    store::{Bytes, Store, Table},
+    texts, tokens,
+    turn::{TurnMeta, TurnState},
+    txn::Txn,
+    values::{self, TxnError},
+};
+
+/// Turns of one transaction: a journal's entry is short.
+const AT_ONCE: usize = 100;
+
+/// A session as it is stored.
+struct Copied {
+    number: u64,
+    of: SessionRecord,
+    pairs: Vec<(Table, Bytes, Bytes)>,
+    turns: Vec<CopiedTurn>,
+}
+
+/// What the other log is to know of a turn beside its texts.
+struct CopiedTurn {
+    id: TurnId,
+    meta: TurnMeta,
+    has_ids: bool,
+    is_judged: bool,
+    is_held_out: bool,
+}
+
+// === impl TurnLog ===
+
+impl TurnLog {
+    /// Puts a session, by its number, into another log that has none of that number. There it is as if no step had ever
+    /// used it: turns with a verdict are judged, whatever became of them here; those that are held out stay so.
+    /// Returns how many turns it has.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`], or either store's.
+    pub async fn copy_session(&self, number: u64, to: &Self) -> Result<usize, LogError> {
+        let Some(copied) = self.read(move |store| read(store, number)).await? else {
+            return Ok(0);
+        };
+        let Copied {
+            number,
+            of,
+            pairs,
+            turns,
+        } = copied;
+        let (n_turns, begun) = (turns.len(), of.clone());
+        to.write(move |txn| begin(txn, (number, &begun), pairs))
+            .await?;
+        let mut turns = turns.into_iter().peekable();
+        while turns.peek().is_some() {
+            let some: Vec<CopiedTurn> = turns.by_ref().take(AT_ONCE).collect();
+            let of = of.clone();
+            to.write(move |txn| enter(txn, &of, &some)).await?;
+        }
+        Ok(n_turns)
+    }
+}
+
+fn read(store: &Store, number: u64) -> Result<Option<Copied>, TxnError> {
+    let Some(of) = SessionRecord::get(store, number)? else {
+        return Ok(None);
+    };
+    let prefix = keys::session(number);
+    let mut pairs = Vec::new();
+    let under = [
+        Table::Sessions,
+        Table::Turns,
+        Table::Tokens,
+        Table::Verdicts,
+    ];
+    for table in under {
+        for pair in store.range(table, keys::under(&prefix)) {
+            let (key, value) = pair?;
+            pairs.push((table, key, value));
+        }
+    }
+    let (mut turns, mut used) = (Vec::new(), BTreeSet::new());
+    for id in turn_ids(store, number)? {
+        let (stored, mut record) = Stored::get_read(store, id)?
+            .ok_or_else(|| damaged_turn(id, "it is gone while it is copied"))?;
+        used.extend(record.texts().filter_map(|name| texts::shared(name)));
+        used.extend(stored.lines().filter_map(|(_, line)| texts::shared(line)));
+        turns.push(CopiedTurn {
+            id,
+            meta: record.meta,
+            has_ids: tokens::has(store, id)?,
+            is_judged: values::get(store, Table::Verdicts, &keys::turn(id))?.is_some(),
+            is_held_out: state::get(store, id)? == TurnState::HeldOut,
+        });
+    }
+    for hash in used {
+        for pair in store.range(Table::Texts, keys::under(&hash)) {
+            let (key, value) = pair?;
+            pairs.push((Table::Texts, key, value));
+        }
+    }
+    Ok(Some(Copied {
+        number,
+        of,
+        pairs,
+        turns,
+    }))
+}
+
+/// Writes what is stored under the session's number, and its name.
+fn begin(
+    txn: &mut Txn<'_>,
+    (number, of): (u64, &SessionRecord),
+    pairs: Vec<(Table, Bytes, Bytes)>,
+) -> Result<(), TxnError> {
+    for (table, key, value) in pairs {
+        txn.put(table, &key, value)?;
+    }
+    let name = keys::name(&of.agent, &of.session);
+    Ok(txn.put(Table::Names, &name, &keys::session(number)[..])?)
+}
+
+/// Notes where turns stand.
+fn enter(txn: &mut Txn<'_>, of: &SessionRecord, turns: &[CopiedTurn]) -> Result<(), TxnError> {
+    for turn in turns {
+        let (id, meta) = (turn.id, &turn.meta);
+        txn.appended
+            .push((id, journal::mark(meta.reply_id.as_deref())));
+        let is_whole = meta.is_whole_main();
+        txn.count(&of.agent, |funnel| {
+            funnel.turns += 1;
+            funnel.main += u64::from(meta.kind == crate::TurnKind::Main);
+            funnel.complete += u64::from(is_whole);
+            funnel.with_ids += u64::from(is_whole && turn.has_ids);
+            funnel.judged += u64::from(turn.is_judged);
+        })?;
+        let to = match (turn.is_held_out, turn.is_judged) {
+            (true, _) => TurnState::HeldOut,
+            (false, true) => TurnState::Judged,
+            (false, false) => continue,
+        };
+        state::advance(txn, &of.agent, id, (&TurnState::Captured, &to))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! A draft beside what there is: new, the same, or the same and a step that was lacking.
+//!
+//! The evolver does not always know that it writes a skill anew. What it adds to one would be lost if all that is like
+//! another were refused, and the library would have many of a kind if it were let in under a name of its own.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{
+    answer::Written,
+    draft::{Draft, Refusal, says_the_same, without_bullet, words},
+};
+use crate::{skill::Skill, words::terms};
+
+// === impl Draft ===
+
+impl Draft {
+    /// What is to be proposed beside the skills of a library: the draft or, where a skill of another name says nearly the
+    /// same, that skill with the steps that it lacked.
+    ///
+    /// # Errors
+    /// [`Refusal::Known`] where the draft adds nothing.
+    pub(super) fn beside(self, library: &[Arc<Skill>]) -> Result<Self, Refusal> {
+        let is_this = |skill: &Skill| skill.name == self.skill.name;
+        let same = library.iter().find(|skill| {
+            let is_same = is_this(skill) && skill.version == self.skill.version;
+            is_same || (!is_this(skill) && says_the_same(skill, &self.skill))
+        });
+        match same {
+            None => Ok(self),
+            Some(same) => {
+                let known = || Refusal::Known(same.name.clone());
+                self.steps_for(same).unwrap_or_else(|| Err(known()))
+            }
+        }
+    }
+
+    /// What is to take the place of a proposal that waits, where the two say nearly the same.
+    ///
+    /// # Errors
+    /// [`Refusal::Proposed`] where the draft adds nothing.
+    pub(super) fn beside_waiting(&self, n: u64, text: &str) -> Result<Option<Self>, Refusal> {
+        let same = Skill::parse(text).ok();
+        let Some(same) = same.filter(|it| says_the_same(it, &self.skill)) else {
+            return Ok(None);
+        };
+        let renewed = self.steps_for(&same);
+        renewed.map_or(Err(Refusal::Proposed(n)), |it| it.map(Some))
+    }
+
+    /// What a skill becomes that says nearly the same: of its own name what the draft says, of another its own text with
+    /// the steps that it lacked. None where it lacks none.
+    fn steps_for(&self, known: &Skill) -> Option<Result<Self, Refusal>> {
+        let said = words(known);
+        let lacked = |line: &&str| {
+            let words: BTreeSet<String> = terms(line).into_iter().collect();
+            !words.is_empty() && 2 * words.difference(&said).count() >= words.len()
+        };
+        let lines = self.skill.content.lines().map(without_bullet);
+        let steps: Vec<&str> = lines.filter(lacked).collect();
+        if steps.is_empty() {
+            return None;
+        }
+        if known.name == self.skill.name {
+            return Some(Ok(self.clone()));
+        }
+        Some(Self::new(&Written {
+            name: known.name.to_string(),
+            description: known.description.clone(),
+            category: known.category.clone(),
+            content: with_steps(&known.content, &steps),
+        }))
+    }
+}
+
+/// A text with further items, numbered on where it has numbers.
+fn with_steps(content: &str, steps: &[&str]) -> String {
+    let number = |line: &str| line.trim().split_once(". ")?.0.parse::<usize>().ok();
+    let mut last = content.lines().filter_map(number).max();
+    let mut content = content.trim_end().to_owned();
+    for step in steps {
+        last = last.map(|n| n.saturating_add(1));
+        let bullet = last.map_or_else(|| "-".to_owned(), |n| format!("{n}."));
+        content.extend(["\n", &bullet, " ", step]);
+    }
+    content
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: &str = "1. Ask which city the person is in before looking anything up.\n2. Then look the forecast up.";
+
+    fn draft(name: &str, content: &str) -> Draft {
+        Draft::new(&Written {
+            name: name.to_owned(),
+            description: "Use when asked for the weather.".to_owned(),
+            content: content.to_owned(),
+            ..Written::default()
+        })
+        .unwrap()
+    }
+
+    fn library() -> [Arc<Skill>; 1] {
+        [Arc::new(draft("weather", KNOWN).skill)]
+    }
+
+    #[test]
+    fn a_step_that_a_skill_lacked_comes_into_it_whatever_the_draft_is_called() {
+        let more = format!("{KNOWN}\n3. Say how old those figures are.");
+        let reworded = more.replace("Then", "Next");
+        let merged = draft("rain", &reworded).beside(&library()).unwrap();
+        assert_eq!(merged.skill.name.as_str(), "weather");
+        assert_eq!(merged.skill.content, more);
+        // Under its own name it is as the evolver has it.
+        let renewed = draft("weather", &reworded).beside(&library()).unwrap();
+        assert_eq!(renewed.skill.content, reworded);
+        let other = draft("rain", "1. Carry an umbrella.");
+        assert_eq!(other.clone().beside(&library()), Ok(other));
+    }
+
+    #[test]
+    fn what_adds_nothing_is_refused_with_what_it_repeats() {
+        let known = Refusal::Known("weather".parse().unwrap());
+        for (name, content) in [("weather", KNOWN), ("rain", &KNOWN.replace("city", "town"))] {
+            let again = draft(name, content);
+            assert_eq!(again.clone().beside(&library()), Err(known.clone()));
+            let waits = &draft("weather", KNOWN).text;
+            assert_eq!(again.beside_waiting(4, waits), Err(Refusal::Proposed(4)));
+        }
+    }
+
+    #[test]
+    fn what_waits_is_renewed() {
+        let waits = &draft("weather", KNOWN).text;
+        let more = format!("{KNOWN}\n3. Say how old those figures are.");
+        let renewed = draft("rain", &more).beside_waiting(4, waits).unwrap();
+        assert_eq!(renewed.unwrap().text, draft("weather", &more).text);
+        let other = draft("rain", "1. Carry an umbrella.");
+        assert_eq!(other.beside_waiting(4, waits), Ok(None));
+    }
+
+    #[test]
+    fn items_go_on_as_they_are() {
+        assert_eq!(with_steps("- a\n- b\n", &["c"]), "- a\n- b\n- c");
+        assert_eq!(
+            with_steps("1. a\n2. b", &["c", "d"]),
+            "1. a\n2. b\n3. c\n4. d"
+        );
+    }
+}
