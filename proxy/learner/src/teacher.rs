@@ -7,6 +7,7 @@
 //! teach itself.
 
 mod after;
+mod anchors;
 mod asked;
 mod choice;
 mod conversation;
@@ -35,7 +36,7 @@ use self::{
     fault::at_fault,
 };
 use crate::{
-    config::TargetForm,
+    config::{TargetForm, Teacher},
     policy::{Pair, Policy},
     samples::{Form, Target, Taught, reason},
     shared::Shared,
@@ -84,6 +85,11 @@ async fn taught(
 ) -> Result<Option<Taught>, TeachError> {
     let rl = &shared.config.rl;
     let draws = Draws { shared, policy };
+    if rl.teacher == Teacher::Session {
+        let own = draws.of_session(turn).await?;
+        let declined = Taught::Declined(reason::NOT_ACCEPTED);
+        return Ok(Some(own.map_or(declined, |own| Taught::Target(own.into()))));
+    }
     if memory.drawn(turn).is_none() {
         match draws.of(turn, memory.wishes()).await? {
             Ok(answers) => memory.drew(turn, answers),

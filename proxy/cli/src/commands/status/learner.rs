@@ -20,6 +20,9 @@ pub(super) fn learner(learner: &Value, now_ms: u64) -> Vec<String> {
                 format!("{phase}, for {}", said(&learner["phase"]["agent"]))
             }
             "resting" => format!("rests: {}", said(&learner["phase"]["why"])),
+            "finished" => {
+                format!("has made the {} steps of rl.max_steps", learner["phase"]["n_steps"])
+            }
             other => other.replace('_', " "),
         };
         lines.push(format!(
