@@ -45,7 +45,7 @@ mod window;
 pub use self::{
     config::{
         AgentConfig, GateConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig,
-        RlConfigError, TargetForm, TeacherKind, VerdictMethod, Words,
+        RlConfigError, TargetForm, Teacher, VerdictMethod, Words,
     },
     counts::LearnerCounts,
     error::{NoTokenIds, TrainError},
@@ -62,5 +62,8 @@ pub use self::{
     replay::{ReplayEvent, ReplayReport, ReplayWanted},
     samples::POLICY_UPSTREAM,
     shared::{IsOff, OnSwap, Parts},
-    status::{AgentStatus, BeganAnew, Declined, JudgingStatus, LearnerStatus, Phase, StepReport},
+    status::{
+        AgentStatus, BeganAnew, Declined, JudgingStatus, LearnerStatus, Phase, StepReport,
+        WasTakenBack,
+    },
 };

@@ -7,6 +7,7 @@
 //! teach itself.
 
 mod after;
+mod anchors;
 mod asked;
 mod choice;
 mod conversation;
@@ -37,7 +38,7 @@ use self::{
     fault::at_fault,
 };
 use crate::{
-    config::{TargetForm, TeacherKind},
+    config::{TargetForm, Teacher},
     policy::{Pair, Policy},
     samples::{Form, Target, Taught, reason, score},
     shared::Shared,
@@ -85,7 +86,7 @@ async fn taught(
     turn: &Turn,
 ) -> Result<Option<Taught>, TeachError> {
     let rl = &shared.config.rl;
-    if rl.teacher == TeacherKind::Session {
+    if rl.teacher == Teacher::Session {
         let came_to = session::came_to(shared, turn).await?;
         return Ok(came_to.or(Some(Taught::Declined(reason::NOT_CORRECTED))));
     }

@@ -170,6 +170,8 @@ impl Training {
 
     /// Makes a step for an agent if one is due; the turn that the teacher has to answer first, if there is one.
     async fn step_if_due(&mut self, agent: &AgentId) -> Result<Option<TurnId>, TrainError> {
+        // The next step starts from what serves.
+        step::watch(&mut self.context, agent).await?;
         let next = self.next_batch(agent).next(Why::Due).await?;
         // A full batch may stand behind this one.
         let wake = || self.context.shared.wake.notify_one();
@@ -283,6 +285,11 @@ impl Training {
             let step = StepTransaction::new(&mut self.context, agent).await?;
             match step.run(base, &batch).await? {
                 Ended::Made(report) => reports.push(*report),
+                // What no turn is behind is an anchor, and the server fails at it.
+                Ended::SetAside(turns) if turns.is_empty() => {
+                    tracing::warn!(%agent, "the training server cannot train on what holds the weights (rl.anchor): the step is made without");
+                    batches.push(batch.without_anchors());
+                }
                 Ended::SetAside(turns) => batches.push(batch.without(&turns)),
                 Ended::Elsewhere => batches.push(batch),
                 Ended::Halves => {

@@ -67,6 +67,13 @@ pub enum Phase {
         /// When it is tried again, in Unix milliseconds.
         until_ms: u64,
     },
+    /// A batch is ready, and the agent has made all steps that it may make (`rl.max_steps`).
+    Finished {
+        /// Whose.
+        agent: AgentId,
+        /// How many.
+        n_steps: u64,
+    },
     /// There is no training server: weights do not learn.
     Off,
 }
@@ -125,6 +132,19 @@ pub struct Declined {
     /// Until when no step is made, in Unix milliseconds; 8 new verdicts end it as well. None: it is tried again with the next
     /// batch, at a lower rate.
     pub rests_until_ms: Option<u64>,
+}
+
+/// That an adapter served and was taken back, as its agent's verdicts got worse.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WasTakenBack {
+    /// The adapter that served.
+    pub adapter: String,
+    /// What serves in its place; none is the base model.
+    pub to: Option<String>,
+    /// The verdicts, in words.
+    pub why: String,
+    /// When, in Unix milliseconds.
+    pub at_ms: u64,
 }
 
 /// That something which was learned is not continued.
