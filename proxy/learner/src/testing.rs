@@ -7,6 +7,8 @@ mod talk;
 mod world;
 
 pub(crate) use self::{
-    talk::{append, append_for, corrected_talk, judged_turn, new_turn, said, sampled, turn_with},
+    talk::{
+        Said, append, append_for, corrected_talk, judged_turn, new_turn, said, sampled, turn_with,
+    },
     world::{Answers, Damage, END, Failure, Habit, Poison, World},
 };

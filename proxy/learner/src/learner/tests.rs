@@ -20,7 +20,7 @@ use crate::{
     config::LearnerConfig,
     judge::Judge,
     metrics::{Recorder, ReportTo},
-    testing::{Failure, Poison, World, append, corrected_talk, said},
+    testing::{Failure, Poison, Said, World, append, corrected_talk, said},
 };
 
 mod dry_run;
@@ -34,6 +34,7 @@ mod occasions;
 mod records;
 mod replaying;
 mod rig;
+mod session_teacher;
 mod steps;
 mod teaching;
 mod wedges;

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     policy::{By, Draw, DrawRequest, Pair, Policy, relevance},
-    samples::{Form, Target, reason},
+    samples::reason,
     shared::Shared,
 };
 
@@ -86,21 +86,6 @@ impl Draws<'_> {
             asked,
             candidates,
         }))
-    }
-
-    /// The session's own reply that was accepted in the end, as it is; none where none was.
-    pub(super) async fn of_session(self, turn: &Turn) -> Result<Option<Target>, TeachError> {
-        let accepted = after(self.shared, turn).await?.accepted;
-        let accepted = accepted.and_then(Candidate::accepted);
-        let Some((reply, conversation)) = accepted.zip(Conversation::of(turn)) else {
-            return Ok(None);
-        };
-        let target = Target {
-            prompt: self.students_prompt(turn, &conversation).await?,
-            reply: reply.ids,
-            form: Form::OneHot,
-        };
-        Ok((!target.reply.is_empty()).then_some(target))
     }
 
     /// What is to be answered without being told: the turn's own ids where no wish stood in them, since the same text may

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{anchors::Anchors, draws::Answers};
 use crate::{
-    config::RlConfig,
+    config::{RlConfig, Teacher},
     policy::Policy,
     samples::{Hints, Reply, Targets, Taught, Teaching},
 };
@@ -64,7 +64,8 @@ impl Memory {
         Teaching {
             targets: &self.targets,
             hints: &self.hints,
-            consolidates: rl.consolidate && self.wishes.is_some(),
+            // A session tells what a reply to its failures would be, and nothing of the others.
+            consolidates: rl.consolidate && rl.teacher == Teacher::Base && self.wishes.is_some(),
         }
     }
 

@@ -6,13 +6,13 @@ use metaclaw_chat::{AgentId, TurnId, now_ms};
 use metaclaw_turns::{LogError, Step, StepOutcome};
 
 use crate::{
-    config::{Mode, RlConfig, VerdictMethod},
+    config::{Mode, RlConfig, Teacher, VerdictMethod},
     error::TrainError,
     gate::Series,
     lineage::BaseModel,
     samples::{self, Baselines, Batch, MOST_AT_ONCE, Redo, Samples},
     status::Phase,
-    step::{self, TrainingContext},
+    step::{self, AgentState, TrainingContext},
     teacher::{self, TeachError},
 };
 
@@ -172,8 +172,12 @@ impl<'a> NextBatch<'a> {
         }
     }
 
-    /// The oldest turn that the teacher has to answer, of those at which it failed least.
+    /// The oldest turn that the teacher has to answer, of those at which it failed least. What a session has not come to
+    /// yet nobody can ask for.
     fn next_unanswered(&mut self, samples: &Samples) -> Option<TurnId> {
+        if self.context.shared.config.rl.teacher == Teacher::Session {
+            return None;
+        }
         let memory = &self.context.agent(self.agent).teacher;
         let ids = samples.unanswered.iter().map(|turn| turn.id);
         ids.min_by_key(|id| memory.n_failures(*id))
@@ -201,8 +205,16 @@ impl<'a> NextBatch<'a> {
         let state = self.context.agent(agent);
         let rl = &shared.config.rl;
         state.teacher.is_told(teacher::wishes(&shared, agent));
-        let teaching = state.teacher.teaching(rl);
-        let (samples, base) = samples::collect(&shared, &mut state.seen, agent, teaching).await?;
+        let collect = async |state: &mut AgentState| {
+            let teaching = state.teacher.teaching(rl);
+            samples::collect(&shared, &mut state.seen, agent, teaching).await
+        };
+        let (mut samples, mut base) = collect(state).await?;
+        if rl.teacher == Teacher::Session
+            && teacher::from_sessions(&shared, &mut state.teacher, &samples.unanswered).await?
+        {
+            (samples, base) = collect(state).await?;
+        }
         let not_taught = state.teacher.targets.n_declined();
         shared.status.counts(agent, samples.counts(), not_taught);
         Ok((samples, base))

@@ -158,7 +158,7 @@ pub(super) const RL: &[Key] = &[
     key(
         "rl.method",
         SomeOf(METHODS),
-        "redo+binary_rl",
+        "redo",
         "what a step is made of: redo, opd, and one of binary_rl, hybrid, grpo and metaclaw, joined by + (docs/training.md)",
     ),
     key("rl.w_redo", POSITIVE, "1", "weight of redo"),
