@@ -29,7 +29,8 @@ fn lives(home: &Path) -> Vec<Pid> {
 }
 
 fn with_trainer(upstream: &Upstream) -> anyhow::Result<TestHome> {
-    let config = "mode: rl\nproxy: {port: 0}\ntrainer: {model: model.gguf, threads: 3}\njudge: {kind: rules}\n";
+    let config = "mode: rl\nproxy: {port: 0}\ntrainer: {model: model.gguf, threads: 3}\njudge: {kind: rules}\ngate: {enabled: false}\n";
+    // No gate: the stand-in scores nothing.
     let home = TestHome::new(config)?;
     std::fs::write(home.path().join("model.gguf"), "")?;
     home.with_trainer(&script(upstream))

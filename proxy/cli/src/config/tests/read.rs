@@ -53,7 +53,7 @@ fn other(key: &Key) -> Option<Value> {
             let is_other = |word: &&&str| **word != key.default && is_like(word);
             Value::from(*words.iter().rfind(is_other)?)
         }
-        Kind::SomeOf(words) => words[0].into(),
+        Kind::SomeOf(words) => Value::from(*words.iter().find(|word| **word != key.default)?),
         Kind::AnyOf(words) | Kind::Among(words) => vec![words[0]].into(),
         Kind::Calendars => vec!["https://calendar.example/other.ics"].into(),
         Kind::Texts | Kind::OneOrMore => vec!["llm"].into(),
@@ -159,11 +159,11 @@ fn the_example_has_every_key_that_works_and_no_other() {
     }
 }
 
-/// Rows of other systems' files: not one is met with silence, and none stops the start.
+/// Rows of other systems' files: not one is met with silence.
 #[test]
 fn settings_of_other_systems_are_answered_in_words() {
     let given = loaded(
-        "rl: {gae_lambda: 0.95, value_clip: 0.2, lora_dropout: 0.05, kl_loss_coef: 0.01, max_steps: 1000}\n\
+        "rl: {gae_lambda: 0, value_clip: false, lora_dropout: 0, kl_loss_coef: 0.01}\n\
          critic: {lr: 1e-5}\ntrainer: {deepspeed_config: ds.json}\nrecord_dir: records\n",
     );
     assert_eq!(given.unknown, []);
