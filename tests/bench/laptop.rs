@@ -1,4 +1,5 @@
-//! `cargo xtask laptop`: the laptop script with training on and off, several seeds, as JSON and curves.
+//! `cargo xtask laptop`: the laptop script with training on and off, several seeds, as JSON and curves, and what the weights
+//! that it ends with say and know.
 //!
 //! Resumable: each (seed, arm) is one file; what is there is not run again.
 
@@ -48,8 +49,16 @@ struct Record {
     trained: bool,
     outcome: Outcome,
     status: Value,
+    /// What `metaclaw eval` says of the weights that serve in the end; nothing of a run without training.
+    #[serde(default)]
+    eval: Value,
     conversations: Vec<Conversation>,
 }
+
+/// What this owner wishes: what the weights are measured against, once they are to do it without being told.
+const WISH: &str = "Please answer in one short sentence.";
+/// Replies that are shown side by side.
+const REPLIES: usize = 5;
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -82,8 +91,7 @@ async fn run(flags: &Flags, seed: u64, arm: Arm) -> Result<Record> {
     let config = std::fs::read_to_string(&flags.config)?;
     let mut home = Home::new(&bin_dir, &config)
         .with_env("METACLAW__TRAINER__MODEL", model.to_string_lossy())
-        .with_env("METACLAW__WISHES__ENABLED", "false")
-        .with_env("METACLAW__RL__METHOD", "redo");
+        .with_env("METACLAW__WISHES__ENABLED", "false");
     if arm == Arm::Untrained {
         // A batch that never fills: the same proxy, the same judge, no step.
         home = home.with_env("METACLAW__RL__BATCH_SIZE", "1000000");
@@ -107,6 +115,10 @@ async fn run(flags: &Flags, seed: u64, arm: Arm) -> Result<Record> {
     };
     let conversations = script.run(&proxy.client(), Instant::now(), told).await;
     let status = home.ask(&["status", "--json"]).await?;
+    let eval = match arm {
+        Arm::Trained => measured(&home).await?,
+        Arm::Untrained => Value::Null,
+    };
     proxy.stop().await?;
     let outcome = Outcome::of(&conversations);
     Ok(Record {
@@ -114,8 +126,16 @@ async fn run(flags: &Flags, seed: u64, arm: Arm) -> Result<Record> {
         trained: arm == Arm::Trained,
         outcome,
         status,
+        eval,
         conversations,
     })
+}
+
+/// The weights that serve beside the base model.
+async fn measured(home: &Home) -> Result<Value> {
+    let n_replies = REPLIES.to_string();
+    let args = ["eval", "--json", "--last", "0", "--wish", WISH, "--replies"];
+    home.ask(&[&args[..], &[&n_replies]].concat()).await
 }
 
 fn show(record: &Record) {
@@ -141,6 +161,34 @@ fn show(record: &Record) {
         .map(|c| c.words.to_string())
         .collect();
     println!("  words of the first answers: {}", curve.join(" "));
+    show_eval(&record.eval);
+}
+
+/// What the weights say and know, and some of what they say.
+fn show_eval(eval: &Value) {
+    for row in eval["rows"].as_array().into_iter().flatten() {
+        let (said, known) = (&row["on_probes"], &row["knowledge"]);
+        let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+        println!(
+            "  {}: {:.0} words at the median, relevance {:.2}, knows {}, tools {}",
+            row["name"].as_str().unwrap_or_default(),
+            number(&said["words"]),
+            number(&said["relevance"]),
+            known["n_right"],
+            known["n_tools"],
+        );
+    }
+    for replied in eval["replies"].as_array().into_iter().flatten() {
+        println!("  > {}", replied["question"].as_str().unwrap_or_default());
+        for said in replied["replies"].as_array().into_iter().flatten() {
+            let (by, text) = (said[0].as_str(), said[1].as_str());
+            println!(
+                "    {}: {:?}",
+                by.unwrap_or_default(),
+                text.unwrap_or_default()
+            );
+        }
+    }
 }
 
 impl Arm {

@@ -5,6 +5,7 @@ mod crash;
 mod faults;
 mod isolation;
 mod kill;
+mod metrics;
 mod openai_client;
 mod openclaw;
 mod packages;

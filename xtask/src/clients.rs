@@ -12,6 +12,8 @@ use crate::places::{Places, is_stamped, writing};
 use crate::report::{Report, Stage};
 
 const PYTHON: [&str; 2] = ["openai==3.51.0", "anthropic==2.10.0"];
+/// With which no request is answered: without it one test is left out.
+const WANDB: &str = "wandb==0.31.0";
 /// OpenClaw refuses Node below 24.16; this package carries the binary.
 const NODE: &str = "node@24.21.0";
 const OPENCLAW: &str = "openclaw@2026.9.6";
@@ -21,6 +23,8 @@ const OPENCLAW: &str = "openclaw@2026.9.6";
 pub(crate) struct Clients {
     /// A Python that imports the packages.
     python: PathBuf,
+    /// A Python that imports wandb, where pip could install it.
+    wandb: Option<PathBuf>,
     /// The folder that holds `node`.
     node: PathBuf,
     /// The folder whose `node_modules/.bin` holds `openclaw`.
@@ -29,12 +33,15 @@ pub(crate) struct Clients {
 
 impl Clients {
     /// The variables by which the tests are told.
-    pub(crate) fn environment(&self) -> [(&'static str, &Path); 3] {
-        [
+    pub(crate) fn environment(&self) -> Vec<(&'static str, &Path)> {
+        let mut variables: Vec<(&'static str, &Path)> = vec![
             ("METACLAW_TEST_PYTHON", &self.python),
             ("METACLAW_TEST_NODE", &self.node),
             ("METACLAW_TEST_OPENCLAW", &self.openclaw),
-        ]
+        ];
+        let wandb = self.wandb.as_deref();
+        variables.extend(wandb.map(|python| ("METACLAW_TEST_WANDB", python)));
+        variables
     }
 }
 
@@ -45,6 +52,19 @@ pub(crate) fn ensure(places: &Places, report: &mut Report) -> Result<Clients> {
         stage.note = PYTHON.join(", ");
         pip::environment(&places.cache.join("clients"), &PYTHON)
     })?;
+    let wandb = report.stage("wandb", |stage| {
+        let folder = places.cache.join("wandb-client");
+        Ok(match pip::environment(&folder, &[WANDB]) {
+            Ok(python) => {
+                WANDB.clone_into(&mut stage.note);
+                Some(python)
+            }
+            Err(error) => {
+                stage.note = format!("not installed, and its test is left out: {error:#}");
+                None
+            }
+        })
+    })?;
     let node_home = home.join("node");
     report.stage("Node", |stage| npm_install(&node_home, NODE, None, stage))?;
     let node = node_home.join("node_modules").join("node").join("bin");
@@ -54,6 +74,7 @@ pub(crate) fn ensure(places: &Places, report: &mut Report) -> Result<Clients> {
     })?;
     Ok(Clients {
         python,
+        wandb,
         node,
         openclaw,
     })

@@ -137,6 +137,7 @@ fn environment(places: &Places, model: &Path, clients: &Clients) -> Vec<(&'stati
     variables.extend(
         clients
             .environment()
+            .into_iter()
             .map(|(name, path)| (name, path.to_owned())),
     );
     variables

@@ -46,14 +46,27 @@ async fn agents(log: &TurnLog, choice: &AdapterChoice) -> anyhow::Result<Vec<Age
     Ok(served.into_iter().map(|(agent, _)| agent).collect())
 }
 
-/// Refuses an adapter of a step of ours that did not pass the gate. Of others nobody knows.
-async fn has_passed(log: &TurnLog, adapter: &str) -> anyhow::Result<()> {
+/// Whether a step of the log made it, or is making it.
+pub(crate) async fn is_of_step(log: &TurnLog, adapter: &str) -> anyhow::Result<bool> {
+    Ok(step(log, adapter).await?.is_some())
+}
+
+/// The last attempt at the step of an adapter's name.
+async fn step(log: &TurnLog, adapter: &str) -> anyhow::Result<Option<Step>> {
     let Some((agent, lineage, n)) = parts(adapter) else {
-        return Ok(());
+        return Ok(None);
     };
-    let steps = log.steps(&agent).await?;
-    let of_step = |step: &&Step| step.begun.lineage == lineage && step.begun.n == n;
-    let Some(step) = steps.iter().rfind(of_step) else {
+    let mut steps = log.steps(&agent).await?;
+    let of_step = |step: &Step| step.begun.lineage == lineage && step.begun.n == n;
+    Ok(steps
+        .iter()
+        .rposition(of_step)
+        .map(|at| steps.swap_remove(at)))
+}
+
+/// Refuses an adapter of a step of ours that did not pass the gate.
+async fn has_passed(log: &TurnLog, adapter: &str) -> anyhow::Result<()> {
+    let Some(step) = step(log, adapter).await? else {
         return Ok(());
     };
     match &step.outcome {

@@ -16,7 +16,7 @@ use metaclaw_learner::{Learner, StepReport, TrainError};
 use metaclaw_llm::ChatClient;
 use metaclaw_schedule::Schedule;
 use metaclaw_skills::{Library, Skill};
-use metaclaw_trainer_api::{AdapterName, TrainingBackend, wire::SampleRequest};
+use metaclaw_trainer_api::TrainingBackend;
 use metaclaw_turns::{Funnel, LessonCounts, LogError, TurnLog};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -24,19 +24,23 @@ use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::{
-    adapters::{self, AdapterDetail},
     assemble::Purse,
     banner::About,
     compare::Comparer,
     config::fingerprint,
-    control::{AdapterChoice, AdapterView, LogStatus, SkillView, Status, TrainerStatus},
+    control::{LogStatus, SkillView, Status, TrainerStatus},
     home::Home,
     privacy::{self, SwitchChange},
+    replays::Replays,
     report::Sources,
     rollouts::{Base, Import, Imported},
     supervise::TrainerState,
     waiting::{self, Waiting},
 };
+
+mod weights;
+
+pub(crate) use self::weights::one_token;
 
 /// How long `status` waits for an answer of a part that may be busy.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -71,6 +75,8 @@ pub(crate) struct App {
     pub backend: Option<Arc<dyn TrainingBackend>>,
     /// The loop behind the chat.
     pub learner: Learner,
+    /// Replays of what it learned from.
+    pub replays: Replays,
     /// What learning may spend, and has.
     pub purse: Arc<Purse>,
     /// The judge's model, where one is asked.
@@ -220,61 +226,6 @@ impl App {
         Ok(served)
     }
 
-    /// The adapters that the trainer has, with the agents that are served with each and what each comes from.
-    pub(crate) async fn adapters(&self) -> anyhow::Result<Vec<AdapterDetail>> {
-        let Some(backend) = &self.backend else {
-            return Ok(Vec::new());
-        };
-        let adapters = backend.adapters().await?;
-        let checkpoints = backend.checkpoints().await?;
-        let serving = self.served().await?;
-        let in_use = self.serving.in_use();
-        let view = |name: String| AdapterView {
-            agents: serving
-                .iter()
-                .filter(|(_, adapter)| *adapter == name)
-                .map(|(agent, _)| agent.to_string())
-                .collect(),
-            n_leases: in_use
-                .iter()
-                .find(|(used, _)| **used == *name)
-                .map_or(0, |(_, n_leases)| *n_leases),
-            ..AdapterView::named(name)
-        };
-        let views = adapters.into_iter().map(|it| view(it.name.to_string()));
-        let mut details = adapters::details(views.collect(), &checkpoints);
-        adapters::add_outcomes(&self.log, &mut details).await?;
-        Ok(details)
-    }
-
-    /// Serves the agent with what its adapter was trained from.
-    pub(crate) async fn roll_back(&self, agent: Option<AgentId>) -> anyhow::Result<AdapterChoice> {
-        let choice = adapters::before(&self.log, agent).await?;
-        self.use_adapter(&choice).await?;
-        Ok(choice)
-    }
-
-    /// Serves with another adapter, at once and after a restart; the agents that it is for.
-    ///
-    /// The log first: a step that ends meanwhile is then not served in its place.
-    pub(crate) async fn use_adapter(&self, choice: &AdapterChoice) -> anyhow::Result<Vec<AgentId>> {
-        let backend = self.backend.as_ref();
-        let backend = backend.context("there is no policy model, so no weights serve")?;
-        if let Some(name) = &choice.adapter {
-            let _: AdapterName = name.parse()?;
-            // Whoever cannot serve it now would refuse every chat.
-            let tried = backend.sample(one_token(name)).await;
-            tried.with_context(|| {
-                format!("{name} cannot be served: `metaclaw adapters list` shows those there are")
-            })?;
-        }
-        let chosen = adapters::choose(&self.log, choice, self.learner.tests_adapters()).await?;
-        for agent in &chosen {
-            self.serving.choose(agent, choice.adapter.as_deref());
-        }
-        Ok(chosen)
-    }
-
     /// Takes rollouts into the log. Ids must be of the model that the trainer has.
     pub(crate) async fn import(&self, import: Import) -> anyhow::Result<Imported> {
         let n_with_ids = import.n_with_ids();
@@ -299,21 +250,6 @@ impl App {
         agent: Option<AgentId>,
     ) -> Result<Vec<StepReport>, TrainError> {
         self.learner.train_now(agent).await
-    }
-}
-
-/// The shortest use of an adapter that there is.
-pub(crate) fn one_token(adapter: &str) -> SampleRequest {
-    SampleRequest {
-        tokens: vec![0],
-        num_samples: 1,
-        temperature: 0.0,
-        max_tokens: 1,
-        top_k: 0,
-        top_p: 1.0,
-        stop: None,
-        model: Some(adapter.to_owned()),
-        seed: None,
     }
 }
 

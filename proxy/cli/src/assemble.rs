@@ -5,35 +5,25 @@
 //! the end: no new requests, replies finish, their turns reach the log, the learner stops,
 //! the trainer goes, the log is closed.
 
-use std::{
-    future::Future,
-    io,
-    net::{Ipv4Addr, SocketAddr},
-    process::ExitCode,
-    sync::Arc,
-    time::Duration,
-};
+use std::{future::Future, net::Ipv4Addr, process::ExitCode, sync::Arc, time::Duration};
 
-use anyhow::{Context as _, anyhow};
-use metaclaw_chat::{AgentId, Secret, now_ms};
-use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Privacy, Services, Serving};
-use metaclaw_learner::{Learner, LearnerConfig};
-use metaclaw_llm::ChatClient;
-use metaclaw_schedule::{Schedule, SchedulerConfig};
-use metaclaw_skills::{Library, WishesConfig};
-use metaclaw_turns::{Durability, TurnLog, TurnsConfig};
+use anyhow::Context as _;
+use metaclaw_chat::now_ms;
+use metaclaw_gateway::Serving;
+use metaclaw_turns::{TurnLog, TurnsConfig};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
 use self::{
+    learning::Learning,
     served::Served,
     trainer::{TrainingSide, Unloader},
 };
 use crate::{
     agent::Pointed,
     app::{App, LateApp},
-    banner::{About, Banner, First, JudgedWith},
+    banner::{Banner, First},
     config::fingerprint,
     control,
     daemon::Ready,
@@ -47,9 +37,12 @@ mod base_model;
 mod compare;
 mod evolver;
 mod feedback;
+mod gateway;
 mod learner;
+mod learning;
 mod lessons;
 mod metrics;
+mod offline;
 mod plan;
 mod purse;
 mod retention;
@@ -57,10 +50,12 @@ mod schedule;
 mod served;
 mod services;
 mod trainer;
+mod turn_log;
 mod upstreams;
 
 pub(crate) use self::{
     lessons::library,
+    offline::Offline,
     plan::Plan,
     purse::{Purse, Spend},
     schedule::saved,
@@ -69,8 +64,6 @@ pub(crate) use self::{
 
 /// How long everything behind the chat may take to stop.
 const BACKGROUND_GRACE: Duration = Duration::from_secs(20);
-/// Sessions that clients without names may go on from after a restart.
-const KNOWN_CHAINS: usize = 2_000;
 /// As a shell reports a program that a second interrupt ended.
 const INTERRUPTED: u8 = 130;
 
@@ -121,74 +114,17 @@ struct Running {
     warnings: Vec<String>,
 }
 
-/// What learns, and what is told of it.
-struct Learning {
-    learner: Learner,
-    /// The judge's model, where one is asked.
-    judge: Option<ChatClient>,
-    about: About,
-    schedule: Schedule,
-    /// Whether weights learn.
-    trains: bool,
-}
-
-// === impl Learning ===
-
-impl Learning {
-    /// Starts the loop behind the chat.
-    async fn start(
-        plan: &Plan,
-        (log, library, purse): (&TurnLog, &Library, &Arc<Purse>),
-        (training, serving, privacy): (&TrainingSide, &Arc<Serving>, &Arc<Privacy>),
-        (tasks, background): (&TaskTracker, &CancellationToken),
-    ) -> anyhow::Result<Self> {
-        let settings = plan.loaded.room::<LearnerConfig>()?;
-        let address = compare::policy_address(plan, training);
-        let (judge, judged_with, judge_model) = learner::judge(plan, &settings, purse, address)?;
-        let may_train = plan.policy.may_train(&plan.loaded.config);
-        let trains = training.backend.is_some() && settings.learns() && may_train;
-        if let Some(backend) = training.backend.as_ref().filter(|_| trains) {
-            trainer::refuse_forks(&plan.policy, backend.as_ref()).await?;
-        }
-        let wishes: WishesConfig = plan.loaded.section("wishes")?;
-        let (evolver, written_with) = evolver::evolver(plan, purse)?.unzip();
-        let uses = (trains, wishes.enabled);
-        let about = about(plan, &settings, judged_with, uses, written_with)?;
-        let schedule = schedule::start(plan, log, (tasks, background)).await?;
-        let learner = learner::start(
-            (settings, schedule.clone()),
-            (
-                judge,
-                Some(library.clone()).filter(|_| wishes.enabled),
-                evolver.map(|evolver| (library.clone(), evolver)),
-            ),
-            (log, learner::recorder(plan), plan.home.learning()),
-            training.backend.clone().filter(|_| may_train),
-            (serving, privacy),
-            (tasks, background),
-        )
-        .await?;
-        Ok(Self {
-            learner,
-            judge: judge_model,
-            about,
-            schedule,
-            trains,
-        })
-    }
-}
-
 // === impl Running ===
 
 impl Running {
     /// Builds everything and lets it run.
     async fn build(plan: &Plan) -> anyhow::Result<Self> {
         let config = &plan.loaded.config;
-        let listener = listen(config.proxy.address()).await?;
+        let listener = gateway::listen(config.proxy.address()).await?;
         let proxy = listener.local_addr()?;
         let settings_file = (plan.config_name.clone(), fingerprint(&plan.config_name));
-        let log = open_log(plan).await?;
-        let agents = known_agents(plan, &log).await?;
+        let log = turn_log::open(plan).await?;
+        let agents = turn_log::known_agents(plan, &log).await?;
         let (library, warnings) = lessons::open(&plan.loaded, &plan.home, agents).await?;
         let privacy = Arc::new(privacy::load(&plan.home)?);
 
@@ -213,7 +149,8 @@ impl Running {
         let token = plan::random_token();
         let ready = services::ready(training.state.clone(), &serving);
         let services = services::services(&late_app, ready, &token);
-        let gateway = gateway(plan, &log, &library, (&serving, &privacy), services).await?;
+        let gateway =
+            gateway::gateway(plan, &log, &library, (&serving, &privacy), services).await?;
         if let Some(served) = served(&training, &serving, &log) {
             tasks.spawn(served.run(background.clone()));
         }
@@ -231,6 +168,7 @@ impl Running {
             serving,
             backend: training.backend,
             learner: learning.learner,
+            replays: learner::replays(plan),
             purse,
             judge: learning.judge,
             schedule: learning.schedule,
@@ -314,17 +252,6 @@ impl Running {
     }
 }
 
-/// The agents that are configured, or have spoken.
-async fn known_agents(plan: &Plan, log: &TurnLog) -> anyhow::Result<Vec<AgentId>> {
-    let mut agents = log.agents().await?;
-    let config = &plan.loaded.config;
-    let configured = config.agents.keys();
-    agents.extend(configured.filter_map(|name| name.parse().ok()));
-    let of_keys = config.proxy.keys.values().flat_map(|key| &key.agents);
-    agents.extend(of_keys.cloned());
-    Ok(agents)
-}
-
 /// What goes on beside the chat until `ending`: what is kept is written down, what is old goes, what changed is read.
 fn housekeeping(plan: &Plan, app: &App, ending: &CancellationToken) -> anyhow::Result<()> {
     let App {
@@ -348,34 +275,6 @@ fn housekeeping(plan: &Plan, app: &App, ending: &CancellationToken) -> anyhow::R
     Ok(())
 }
 
-/// What the banner says.
-fn about(
-    plan: &Plan,
-    settings: &LearnerConfig,
-    judged_with: JudgedWith,
-    (trains, hears): (bool, bool),
-    written_with: Option<String>,
-) -> anyhow::Result<About> {
-    let is_used = trains || written_with.is_some();
-    let judged_with = match judged_with {
-        JudgedWith::Model { model, url } if !is_used && hears => JudgedWith::Hears { model, url },
-        JudgedWith::Model { .. } | JudgedWith::Base if !is_used => JudgedWith::Unused,
-        judged_with => judged_with,
-    };
-    let about = About::new(&plan.loaded.config, &plan.policy, &judged_with, settings);
-    let scheduler: SchedulerConfig = plan.loaded.section("scheduler")?;
-    let calendars = scheduler.ics.iter().map(Secret::expose);
-    let calendars: Vec<&str> = calendars.filter(|it| it.contains("://")).collect();
-    let mut about = about.with_calendars(&calendars);
-    about.leaves.push_str(&written_with.unwrap_or_default());
-    let keeps_turns = plan.loaded.section::<TurnsConfig>("turns")?.enabled;
-    Ok(if keeps_turns {
-        about
-    } else {
-        about.of_nothing_new(&plan.loaded.config, &plan.policy)
-    })
-}
-
 /// The task that loads the adapters that the log names; none without a trainer of our own.
 fn served(training: &TrainingSide, serving: &Arc<Serving>, log: &TurnLog) -> Option<Served> {
     Some(Served {
@@ -394,56 +293,6 @@ fn critical<W: Future<Output = ()>>(app: &App, work: W) -> impl Future<Output = 
         work.await;
         drop(ending);
     }
-}
-
-async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => anyhow!(
-            "{address} is in use by another program: `metaclaw start --port N` (or proxy.port) takes another one, 0 any free one"
-        ),
-        _ => anyhow!("cannot listen on {address} (proxy.host, proxy.port): {error}"),
-    })
-}
-
-async fn open_log(plan: &Plan) -> anyhow::Result<TurnLog> {
-    let folder = plan.home.turns();
-    let config: TurnsConfig = plan.loaded.section("turns")?;
-    // Opening reads the disk.
-    let log = tokio::task::spawn_blocking(move || TurnLog::open(&folder, &config)).await??;
-    Ok(log)
-}
-
-async fn gateway(
-    plan: &Plan,
-    log: &TurnLog,
-    library: &Library,
-    (serving, privacy): (&Arc<Serving>, &Arc<Privacy>),
-    services: Services,
-) -> anyhow::Result<Gateway> {
-    let mut config: GatewayConfig = plan.loaded.room()?;
-    let turns: TurnsConfig = plan.loaded.section("turns")?;
-    config.strict = turns.durability == Durability::Strict;
-    config.unrecorded = !turns.enabled;
-    // Checked against the keys when the settings were read.
-    config.proxy.host = plan.loaded.config.proxy.host;
-    // Names the file as well, where a room refuses what stands there.
-    let in_file = |error: anyhow::Error| anyhow!(plan.loaded.with_origin(&format!("{error:#}")));
-    if !plan.policy.is_some() {
-        upstreams::without_policy(&mut config).map_err(in_file)?;
-    }
-    config.environment = upstreams::environment(&plan.environment);
-    upstreams::add_llm(&mut config.upstreams, &plan.loaded.config.llm);
-    let gateway = Gateway::new(GatewayParts {
-        config,
-        log: Arc::new(log.clone()),
-        known: log.recent_chains(KNOWN_CHAINS).await?,
-        library: library.clone(),
-        roots: Arc::clone(&plan.roots),
-        serving: Arc::clone(serving),
-        privacy: Arc::clone(privacy),
-        services,
-    });
-    gateway.map_err(|error| in_file(error.into()))
 }
 
 /// Opens the control listener and says where it is.

@@ -6,12 +6,14 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 mod adapters;
 mod auth;
+mod columns;
 mod compare;
 mod completions;
 mod config;
 mod consent;
 mod context;
 mod doctor;
+mod eval;
 mod exit;
 mod forget;
 mod help;
@@ -19,6 +21,9 @@ mod keys;
 mod learn;
 mod library;
 mod logs;
+mod metrics;
+mod offline;
+mod replay;
 mod report;
 mod scheduler;
 mod service;
@@ -97,6 +102,12 @@ enum Command {
     Learn(learn::LearnArgs),
     /// Your own questions, answered with and without what was learned.
     Compare(compare::CompareArgs),
+    /// Adapters beside the base model, measured: what they say, and what they know.
+    Eval(eval::EvalArgs),
+    /// The numbers of training steps, handed to others.
+    Metrics(metrics::MetricsArgs),
+    /// Train again from the log, with other settings, into weights that serve nobody.
+    Replay(replay::ReplayArgs),
     /// What the proxy in the background says of itself.
     Logs(logs::LogsArgs),
     /// When learning that costs something may run: now, and next.
@@ -154,6 +165,9 @@ impl Cli {
             Command::Report(args) => wait(args.run(context)),
             Command::Learn(args) => wait(args.run(context)),
             Command::Compare(args) => wait(args.run(context)),
+            Command::Eval(args) => wait(args.run(context)),
+            Command::Metrics(args) => wait(args.run(context)),
+            Command::Replay(args) => wait(args.run(context)),
             Command::Logs(args) => wait(args.run(context)),
             Command::Completions(args) => args.run(Self::command()),
         }

@@ -22,6 +22,7 @@ mod hub;
 mod key;
 mod kind;
 mod layer;
+mod overrides;
 mod policy;
 mod profiles;
 pub(crate) mod providers;
@@ -36,6 +37,7 @@ mod yaml;
 pub(crate) use self::{
     error::{ConfigError, InertUse, Problem, Unknown},
     layer::{ENV_PREFIX, Layer, Origin},
+    overrides::{key_and_value, overridden},
     policy::{Policy, without_effect},
     sections::{
         Agent, Backend, BackendKind, Consent, Listen, Llm, Mode, ModelAddress, Routing, Trainer,

@@ -2,9 +2,13 @@
 //!
 //! The token is not the proxy's key: whoever may chat may not thereby stop, train or read the log.
 
+mod answer;
 mod client;
 mod export;
+mod lessons;
+mod replay;
 mod server;
+mod training;
 mod wire;
 
 pub(crate) use self::{

@@ -18,7 +18,7 @@ pub(crate) use self::{
 };
 
 /// All that lies in a home. What is not listed here is somebody else's, and `uninstall` leaves it.
-const LAYOUT: [&str; 16] = [
+const LAYOUT: [&str; 17] = [
     "auth-profiles.json",
     "config.yaml",
     INSTANCES,
@@ -27,6 +27,7 @@ const LAYOUT: [&str; 16] = [
     "metaclaw.log",
     "off.json",
     "off_record.jsonl",
+    "replay",
     "reports",
     "run.json",
     "scheduler_state.json",
@@ -131,6 +132,11 @@ impl Home {
     /// The log of turns.
     pub(crate) fn turns(&self) -> PathBuf {
         self.dir.join("turns")
+    }
+
+    /// The copy of the log that a replay works on; it is gone afterwards.
+    pub(crate) fn replay(&self) -> PathBuf {
+        self.dir.join("replay")
     }
 
     /// Adapters and checkpoints, where `trainer.checkpoint_dir` names no other.

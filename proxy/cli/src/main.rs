@@ -27,6 +27,7 @@ mod logging;
 mod out;
 mod privacy;
 mod prompt;
+mod replays;
 mod report;
 mod rollouts;
 mod roots;

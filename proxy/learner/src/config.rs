@@ -15,7 +15,7 @@ pub use self::{
     judge::{JudgeConfig, JudgeKind},
     methods::{Methods, VerdictMethod},
     policy_loss::RlConfigError,
-    rl::{RlConfig, TargetForm},
+    rl::{RlConfig, TargetForm, Teacher},
     words::Words,
 };
 

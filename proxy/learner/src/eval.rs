@@ -96,8 +96,9 @@ async fn adapters(shared: &Shared, wanted: &EvalWanted) -> Result<Vec<String>, E
 
 impl Evaluation<'_> {
     async fn all(&mut self, adapters: &[String]) -> Result<(), EvalError> {
-        self.report
-            .begin_replies((self.readings.questions(), &self.questions), self.n_replies);
+        let turns = self.questions.iter().map(Question::told).collect();
+        let probes = self.readings.questions();
+        self.report.begin_replies((probes, turns), self.n_replies);
         self.row(BASE, None).await?;
         if !self.report.wishes.is_empty() {
             self.told().await?;

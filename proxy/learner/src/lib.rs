@@ -45,7 +45,7 @@ mod window;
 pub use self::{
     config::{
         AgentConfig, GateConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig,
-        RlConfigError, TargetForm, VerdictMethod, Words,
+        RlConfigError, TargetForm, Teacher, VerdictMethod, Words,
     },
     counts::LearnerCounts,
     error::{NoTokenIds, TrainError},

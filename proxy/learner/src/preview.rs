@@ -230,8 +230,8 @@ fn sample(group: &Group, sequence: &Sequence) -> SamplePreview {
         turns: sequence.turns.clone(),
         n_tokens: sequence.n_tokens(),
         // What its weights are worked out from is known when the step is made: all of the reply has some.
-        n_trained: match &sequence.distil {
-            Some(distil) => distil.reply.len(),
+        n_trained: match &sequence.work {
+            Some(work) => work.n_trained(),
             None => rows(given, sequence).filter(counts).count(),
         },
         weight: given.iter().sum(),

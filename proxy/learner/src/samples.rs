@@ -1,6 +1,7 @@
 //! From judged turns to the batch of a step: what each is good for, which wait together, what the trainer is asked.
 
 mod advantage;
+mod anchor;
 mod asked;
 mod baselines;
 mod batch;
@@ -17,9 +18,11 @@ mod target;
 mod turns;
 mod verdicts;
 mod waiting;
+mod work;
 
 pub use self::turns::POLICY_UPSTREAM;
 pub(crate) use self::{
+    anchor::{Anchor, Reply},
     asked::Asked,
     baselines::Baselines,
     batch::{Batch, MOST_AT_ONCE},
@@ -32,4 +35,5 @@ pub(crate) use self::{
         MIN_TARGET_WORDS, all_hints, hint, is_owners_answer, is_tool_turn, is_whole_target, score,
     },
     waiting::{Redo, Samples},
+    work::Work,
 };

@@ -32,6 +32,7 @@ mod wished;
 
 pub(crate) use self::{
     again::again,
+    agent::AgentState,
     context::TrainingContext,
     dry_run::{dry_run, turn_preview},
     named::tested,

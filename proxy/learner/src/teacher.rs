@@ -7,6 +7,7 @@
 //! teach itself.
 
 mod after;
+mod anchors;
 mod asked;
 mod choice;
 mod conversation;
@@ -15,8 +16,9 @@ mod error;
 mod fault;
 mod hinted;
 mod memory;
+mod session;
 
-use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_chat::{AgentId, Score, TurnId};
 use metaclaw_skills::user_line;
 use metaclaw_trainer_api::BackendError;
 use metaclaw_turns::Turn;
@@ -29,6 +31,7 @@ pub(crate) use self::{
     error::TeachError,
     hinted::hint,
     memory::Memory,
+    session::from_sessions,
 };
 use self::{
     choice::{NoChoice, choose},
@@ -36,9 +39,9 @@ use self::{
     fault::at_fault,
 };
 use crate::{
-    config::TargetForm,
+    config::{TargetForm, Teacher},
     policy::{Pair, Policy},
-    samples::{Form, Target, Taught, reason},
+    samples::{Form, Target, Taught, reason, score},
     shared::Shared,
 };
 
@@ -84,8 +87,15 @@ async fn taught(
     turn: &Turn,
 ) -> Result<Option<Taught>, TeachError> {
     let rl = &shared.config.rl;
+    if rl.teacher == Teacher::Session {
+        let came_to = session::came_to(shared, turn).await?;
+        return Ok(came_to.or(Some(Taught::Declined(reason::NOT_CORRECTED))));
+    }
     let draws = Draws { shared, policy };
     if memory.drawn(turn).is_none() {
+        if obeys_untold(shared, turn, memory.wishes()).await? {
+            return Ok(Some(Taught::Declined(reason::OBEYS)));
+        }
         match draws.of(turn, memory.wishes()).await? {
             Ok(answers) => memory.drew(turn, answers),
             Err(why) => return Ok(Some(Taught::Declined(why))),
@@ -116,6 +126,22 @@ async fn taught(
         form,
     };
     Ok(Some(Taught::Target(target.into())))
+}
+
+/// Whether an accepted reply does what is wished, as the judge finds, though its prompt did not say it: the weights know
+/// it, and need not be taught it again. Where nobody can say, it is taught.
+async fn obeys_untold(
+    shared: &Shared,
+    turn: &Turn,
+    wishes: Option<&str>,
+) -> Result<bool, TeachError> {
+    let was_accepted = score(turn) == Some(Score::Good) && turn.served.wishes.is_none();
+    let (Some(wishes), Some(reply), true) = (wishes, &turn.reply, was_accepted) else {
+        return Ok(false);
+    };
+    let wishes = &[wishes.to_owned()];
+    let obeys = shared.judge.of_reply(turn, reply, wishes);
+    Ok(obeys.await? == Some(Score::Good))
 }
 
 /// What the teacher finds likely at each id of a reply, of what it read.

@@ -3,6 +3,7 @@
 //! Its weights are the list of what was trained on, so that a test can read from a checkpoint what is
 //! in it, and how often.
 
+pub(crate) mod crash;
 mod talk;
 mod world;
 

@@ -285,6 +285,11 @@ impl Training {
             let step = StepTransaction::new(&mut self.context, agent).await?;
             match step.run(base, &batch).await? {
                 Ended::Made(report) => reports.push(*report),
+                // What no turn is behind is an anchor, and the server fails at it.
+                Ended::SetAside(turns) if turns.is_empty() => {
+                    tracing::warn!(%agent, "the training server cannot train on what holds the weights (rl.anchor): the step is made without");
+                    batches.push(batch.without_anchors());
+                }
                 Ended::SetAside(turns) => batches.push(batch.without(&turns)),
                 Ended::Elsewhere => batches.push(batch),
                 Ended::Halves => {

@@ -32,6 +32,7 @@ use crate::{
     banner::JudgedWith,
     compare::PolicyAddress,
     config::{Config, ModelAddress},
+    replays::Replays,
 };
 
 /// Votes differ: that is why there are several.
@@ -193,9 +194,19 @@ impl Address<'_> {
 
 /// Where the numbers of steps are written.
 pub(super) fn recorder(plan: &Plan) -> Recorder {
-    let rl = &plan.loaded.config.rl;
-    let dir = rl.log_dir.clone();
-    Recorder::new(dir.unwrap_or_else(|| plan.home.learning()), &rl.report_to)
+    Recorder::new(numbers(plan), &plan.loaded.config.rl.report_to)
+}
+
+/// Replays of this home.
+pub(super) fn replays(plan: &Plan) -> Replays {
+    let report_to = &plan.loaded.config.rl.report_to;
+    Replays::new(plan.home.replay(), numbers(plan).join("replays"), report_to)
+}
+
+/// The folder of the numbers of steps.
+fn numbers(plan: &Plan) -> PathBuf {
+    let named = plan.loaded.config.rl.log_dir.clone();
+    named.unwrap_or_else(|| plan.home.learning())
 }
 
 /// Starts the loop behind the chat; the adapters that the log names serve when it returns.

@@ -1,9 +1,9 @@
 //! Settings, from the text of a file into the parts that they are for.
 
-use std::path::Path;
+use std::{io, path::Path};
 
-use metaclaw_chat::Message;
-use metaclaw_learner::{Ask, Evolver, Judge};
+use metaclaw_chat::{AgentId, Message};
+use metaclaw_learner::{Ask, Evolver, Judge, LearnerConfig};
 use metaclaw_llm::BudgetConfig;
 use metaclaw_reward::Policy::OpenclawRl;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::*;
 use crate::{
     agent::AgentLink,
+    banner::JudgedWith,
     config::{Layer, Loaded, Policy},
     environment::Environment,
     roots,

@@ -32,7 +32,7 @@ fn a_laptop_keeps_everything() {
       base URL  http://127.0.0.1:30000/v1
       settings  config.yaml (mode rl)
       serves    demo.gguf on the local trainer
-      learns    weights by redo+binary_rl, whenever a batch is ready, and they serve once they pass the gate; wishes from what you say, and skills that you write or accept, from the next session on
+      learns    weights by redo, whenever a batch is ready, and they serve once they pass the gate; wishes from what you say, and skills that you write or accept, from the next session on
       leaves    chat -> nowhere, judge -> nowhere (2 rules), training -> nowhere
       try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"messages":[{"role":"user","content":"What is the capital of France?"}]}'
     "#);
@@ -276,7 +276,7 @@ fn auto_trains_while_its_owner_is_away_and_calendars_are_named_by_host() {
     );
     assert!(
         about.learns.starts_with(
-            "weights by redo+binary_rl, while you are away, and they serve once they pass the gate"
+            "weights by redo, while you are away, and they serve once they pass the gate"
         ),
         "{}",
         about.learns

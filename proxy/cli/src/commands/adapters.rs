@@ -1,12 +1,13 @@
 //! `metaclaw adapters`: the weights that were learned, and which of them serve.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_learner::GateConfig;
 use metaclaw_trainer_api::AdapterName;
+use metaclaw_turns::TurnLog;
 
 use super::{
     context::Context,
@@ -26,6 +27,9 @@ use self::diff::Difference;
 
 /// Stands for the model without an adapter: no adapter can be called so, as each has its agent's name in front.
 const BASE: &str = "base";
+
+/// Until an adapter that was not tested yet is.
+const TESTED: Duration = Duration::from_secs(900);
 
 /// Arguments of `adapters`.
 #[derive(Debug, Args)]
@@ -209,18 +213,37 @@ fn told(agent: &AgentId, adapter: Option<&str>) -> String {
 /// Makes another adapter serve; the agents that it is for.
 async fn choose(context: &Context, choice: &AdapterChoice) -> anyhow::Result<Vec<AgentId>> {
     if let Some(client) = running(&context.home).await? {
-        return Ok(client.ask("use_adapter", choice).await?);
+        return Ok(client.order("use_adapter", choice, TESTED).await?);
     }
     is_there(context, choice.adapter.as_deref())?;
     let is_gated = is_gated(context)?;
     let log = TurnSource::open(context, "adapters use").await?;
     let chosen = match &log {
-        TurnSource::Files { log, .. } => adapters::choose(log, choice, is_gated).await,
+        TurnSource::Files { log, .. } => {
+            match untested(context, log, choice.adapter.as_deref().filter(|_| is_gated)).await {
+                Ok(()) => adapters::choose(log, choice, is_gated).await,
+                Err(error) => Err(error),
+            }
+        }
         // It was started meanwhile.
-        TurnSource::Running(client) => Ok(client.ask("use_adapter", choice).await?),
+        TurnSource::Running(client) => Ok(client.order("use_adapter", choice, TESTED).await?),
     };
     log.close().await?;
     chosen
+}
+
+/// Refuses what no step of the log made, as a replay's: the gate tests it, which takes the policy server.
+async fn untested(context: &Context, log: &TurnLog, adapter: Option<&str>) -> anyhow::Result<()> {
+    let Some(name) = adapter else { return Ok(()) };
+    if adapters::is_of_step(log, name).await? {
+        return Ok(());
+    }
+    let known = one(&adapters::on_disk(&folder(context)?)?, name)?;
+    ensure!(
+        known.manifest.is_none(),
+        "{name} is of no step of the log, and the gate tests it before it serves: `metaclaw start` first"
+    );
+    Ok(())
 }
 
 /// Whether adapters are tested before they serve.

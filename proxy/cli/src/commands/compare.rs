@@ -6,8 +6,8 @@ use clap::Args;
 use metaclaw_chat::{AgentId, Usage};
 use serde::Serialize;
 
-use self::columns::{Column, side_by_side};
 use super::{
+    columns::{Column, side_by_side},
     context::Context,
     source::{agent, running},
 };
@@ -16,8 +16,6 @@ use crate::{
     control::ControlClient,
     out, terminal,
 };
-
-mod columns;
 
 /// A model may take its time; its own deadline is a minute.
 const DEADLINE: Duration = Duration::from_secs(120);

@@ -76,7 +76,7 @@ mod tests {
                     words.extend(part.split_whitespace());
                 }
             }
-            words.retain(|it| !it.starts_with("METACLAW_"));
+            words.retain(|it| !it.starts_with("METACLAW_") && !it.starts_with("WANDB_"));
             let parsed = Cli::command().try_get_matches_from(&words);
             assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
         }

@@ -12,11 +12,12 @@ const NO_SCALE: &str = "one machine trains: no sharding, and no training over se
 const NO_VISION: &str = "vision is not trained";
 const NO_MOE: &str = "mixture-of-experts models are not trained";
 const NO_ROLLOUTS: &str = "there are no generated rollouts: it learns from the conversation";
-const NO_BUDGET_OF_STEPS: &str =
-    "training goes on for as long as there are turns: there is no last step";
+const NO_BUDGET_OF_STEPS: &str = "rl.max_steps says how many steps are made at most";
+const EPOCHS: &str = "rl.epochs says how many steps are taken on one batch";
 const LOSSES: &str = "rl.method chooses what a step is made of";
 const CLIPPED: &str = "rl.clip_low and rl.clip_high bound the ratio itself: distances of 0.2 and 0.28 from 1 are 0.8 and 1.28";
-const ANCHORED: &str = "no KL penalty is built yet";
+const ANCHORED: &str =
+    "rl.anchor is the weight of the divergence from the base model with the wishes";
 const JUDGED: &str = "the judge's sampling is fixed; judge.votes and judge.timeout can be set";
 const RECORDED: &str =
     "turns are kept in the log (turns.*): `metaclaw turns export` writes them out";
@@ -89,8 +90,8 @@ const FOREIGN: &[(&str, &str)] = &[
     ("reward_model*", "the judge gives verdicts: judge.*"),
     ("max_steps", NO_BUDGET_OF_STEPS),
     ("total_steps", NO_BUDGET_OF_STEPS),
-    ("num_train_epochs", NO_BUDGET_OF_STEPS),
-    ("total_epochs", NO_BUDGET_OF_STEPS),
+    ("num_train_epochs", EPOCHS),
+    ("total_epochs", EPOCHS),
     ("prm_temperature", JUDGED),
     ("prm_max_new_tokens", JUDGED),
     ("skill_update_threshold", WRITTEN),
@@ -124,15 +125,65 @@ const FOREIGN: &[(&str, &str)] = &[
     ),
 ];
 
+/// Keys of `rl.*` by which our own learner is asked for what it does not do, why, and what is allowed. Silently training
+/// otherwise would be worse than not to start.
+const REFUSED: &[(&str, &str)] = &[
+    (
+        "gae*",
+        "there is no critic, so no GAE: a verdict belongs to a whole turn. Allowed: false, 0, or leave it out",
+    ),
+    (
+        "value_*",
+        "there is no critic, so no value function and no clip of its values. Allowed: false, 0, or leave it out",
+    ),
+    (
+        "vf_*",
+        "there is no critic, so no value function and no clip of its values. Allowed: false, 0, or leave it out",
+    ),
+    (
+        "cliprange_value",
+        "there is no critic, so no value function and no clip of its values. Allowed: false, 0, or leave it out",
+    ),
+    (
+        "*dropout",
+        "adapters are trained without dropout, which would have the samples' log-probabilities differ from what they were sampled at. Allowed: 0, or leave it out",
+    ),
+    (
+        "full_*",
+        "only LoRA adapters are trained, never all weights. Allowed: false, or leave it out",
+    ),
+    (
+        "finetuning_type",
+        "only LoRA adapters are trained, never all weights. Allowed: lora, or leave it out",
+    ),
+];
+
+/// What is written where such a setting is off.
+const OFF: &[&str] = &["", "0", "0.0", "false", "no", "none", "off", "lora"];
+
+/// Why a setting cannot be, with what is allowed; none where it is off, or is none of those.
+pub(super) fn refusal(path: &str, given: &str) -> Option<&'static str> {
+    let name = path.strip_prefix("rl.")?;
+    let found = REFUSED.iter().find(|(word, _)| fits(word, name));
+    let (_, reason) = found.filter(|_| !OFF.contains(&given.trim().to_lowercase().as_str()))?;
+    Some(reason)
+}
+
+/// Whether a name is a word of a list, in which `*` stands for any beginning or end.
+fn fits(word: &str, name: &str) -> bool {
+    match (word.strip_suffix('*'), word.strip_prefix('*')) {
+        (Some(start), _) => name.starts_with(start),
+        (None, Some(end)) => name.ends_with(end),
+        (None, None) => name == word,
+    }
+}
+
 /// Why a setting of another system does nothing here; none where nobody knows it at all.
 pub(super) fn reason(path: &str) -> Option<&'static str> {
     let name = path.rsplit('.').next().unwrap_or(path);
     let top = path.split('.').next().unwrap_or(path);
-    let fits = |word: &str| match word.strip_suffix('*') {
-        Some(start) => name.starts_with(start) || top.starts_with(start),
-        None => name == word || top == word,
-    };
-    let found = FOREIGN.iter().find(|(word, _)| fits(word));
+    let mut all = FOREIGN.iter();
+    let found = all.find(|(word, _)| fits(word, name) || fits(word, top));
     found.map(|(_, reason)| *reason)
 }
 
@@ -152,7 +203,8 @@ mod tests {
             ("vision_tower.lr", "vision"),
             ("deepspeed.zero_stage", "several machines"),
             ("bedrock_model", "Bedrock"),
-            ("rl.max_steps", "no last step"),
+            ("max_steps", "rl.max_steps"),
+            ("rl.kl_coef", "rl.anchor"),
             ("record_dir", "turns export"),
         ] {
             let told = reason(path).unwrap_or_default();
@@ -160,6 +212,31 @@ mod tests {
         }
         assert_eq!(reason("rl.batchsize"), None);
         assert_eq!(reason("llmm.api_base"), None);
+    }
+
+    #[test]
+    fn what_the_learner_does_not_do_is_refused_unless_it_is_off() {
+        for (path, given, said) in [
+            ("rl.gae_lambda", "0.95", "no critic"),
+            ("rl.value_clip", "0.2", "Allowed: false, 0"),
+            ("rl.cliprange_value", "0.2", "no clip of its values"),
+            ("rl.lora_dropout", "0.1", "without dropout"),
+            ("rl.dropout", "0.1", "Allowed: 0"),
+            ("rl.full_finetuning", "true", "never all weights"),
+            ("rl.finetuning_type", "full", "Allowed: lora"),
+        ] {
+            let told = refusal(path, given).unwrap_or_default();
+            assert!(told.contains(said), "{path}: {told:?}");
+        }
+        for (path, given) in [
+            ("rl.lora_dropout", "0.0"),
+            ("rl.use_gae", "true"),
+            ("rl.gae", "false"),
+            ("rl.finetuning_type", "LoRA"),
+            ("critic.value_clip", "0.2"),
+        ] {
+            assert_eq!(refusal(path, given), None, "{path}");
+        }
     }
 
     #[test]

@@ -136,17 +136,28 @@ impl Layer {
             (None, _) if table::is_section(path) => {
                 self.problem(path, "", "keys with values stand below this one".to_owned());
             }
-            (None, _) => match foreign::reason(path) {
-                Some(reason) => self.inert(path, reason),
-                None => self.unknown.push(Unknown {
-                    key: path.to_owned(),
-                    origin: self.origin.to_string(),
-                    nearest: match value {
-                        Value::Dict(..) => table::nearest_section(path),
-                        _ => table::nearest(path),
-                    },
-                }),
-            },
+            (None, _) => self.set_foreign(path, value),
+        }
+    }
+
+    /// A key that is none of ours.
+    fn set_foreign(&mut self, path: &str, value: &Value) {
+        let given = Kind::Text.parse(value);
+        let given = given.as_ref().and_then(Value::as_str).unwrap_or("a tree");
+        if let Some(reason) = foreign::refusal(path, given) {
+            self.problem(path, given, reason.to_owned());
+            return;
+        }
+        match foreign::reason(path) {
+            Some(reason) => self.inert(path, reason),
+            None => self.unknown.push(Unknown {
+                key: path.to_owned(),
+                origin: self.origin.to_string(),
+                nearest: match value {
+                    Value::Dict(..) => table::nearest_section(path),
+                    _ => table::nearest(path),
+                },
+            }),
         }
     }
 

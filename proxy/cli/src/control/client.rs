@@ -72,6 +72,26 @@ impl ControlClient {
         Ok(())
     }
 
+    /// Asks for lines, and passes each on as it comes.
+    pub(crate) async fn lines(
+        &self,
+        what: &str,
+        with: &impl Serialize,
+        mut each: impl FnMut(&[u8]) -> std::io::Result<()>,
+    ) -> Result<(), ControlError> {
+        let request = self.http.post(self.url(what)).json(with);
+        let mut answer = self.send(request).await?;
+        let mut begun = Vec::new();
+        while let Some(bytes) = answer.chunk().await.map_err(|it| self.unreachable(it))? {
+            begun.extend_from_slice(&bytes);
+            while let Some(end) = begun.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = begun.drain(..=end).collect();
+                each(&line[..end])?;
+            }
+        }
+        Ok(())
+    }
+
     fn url(&self, what: &str) -> String {
         format!("http://{}/{what}", self.run.control)
     }

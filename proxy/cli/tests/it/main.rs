@@ -7,6 +7,7 @@ mod evolution;
 mod harness;
 mod instances;
 mod keys;
+mod metrics;
 mod output;
 mod privacy;
 mod python;

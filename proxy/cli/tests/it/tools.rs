@@ -163,3 +163,66 @@ async fn an_adapter_is_shown_and_taken_back_to_what_it_was_trained_from() {
     let refused = home.refusal(&["adapters", "show", "nobody"]).await.unwrap();
     assert!(refused.contains("there is no adapter nobody"), "{refused}");
 }
+
+#[tokio::test]
+async fn what_needs_a_log_or_a_policy_model_says_so() {
+    let empty = TestHome::new("mode: skills_only\nproxy: {port: 0}\n").unwrap();
+    for what in [&["eval"][..], &["replay"], &["eval", "--agent", "main"]] {
+        let refused = empty.refusal(what).await.unwrap();
+        assert!(
+            refused.ends_with("there is no log in HOME yet"),
+            "{refused}"
+        );
+    }
+    let home = home().await.unwrap();
+    for what in ["eval", "replay"] {
+        let refused = home.refusal(&[what]).await.unwrap();
+        assert!(
+            refused.ends_with("there is no policy model here: set trainer.model, or rl.remote_url"),
+            "{refused}"
+        );
+    }
+    let bad = ["replay", "--set", "rl.batch_size"];
+    let refused = home.refusal(&bad).await.unwrap();
+    assert!(
+        refused.contains("KEY=VALUE, as in rl.learning_rate=1e-4"),
+        "{refused}"
+    );
+    let bad = ["replay", "--name", "../up"];
+    let refused = home.refusal(&bad).await.unwrap();
+    assert!(refused.contains("../up"), "{refused}");
+}
+
+/// A checkpoint that no step of the log made, as a replay's.
+#[tokio::test]
+async fn weights_of_no_step_are_tested_before_they_serve_which_takes_a_proxy() {
+    let home = home().await.unwrap();
+    let name = "main-3fa9c0d1-000002";
+    let adapter = home.path().join("trainer/adapters").join(name);
+    std::fs::create_dir_all(&adapter).unwrap();
+    std::fs::write(adapter.join("adapter_config.json"), "{}").unwrap();
+    // Of which nothing tells whose it is: it may be anybody's.
+    home.ask(&["adapters", "use", name]).await.unwrap();
+    let checkpoint = home.path().join("trainer/checkpoints").join(name);
+    std::fs::create_dir_all(&checkpoint).unwrap();
+    let made =
+        json!({"version": "0.1.0", "seed": 7, "config": {}, "replay": {"name": "slow", "seed": 7}});
+    let manifest =
+        json!({"parent": null, "lineage": "3fa9c0d1", "n": 2, "turns": [], "made": made});
+    std::fs::write(checkpoint.join("manifest.json"), manifest.to_string()).unwrap();
+    std::fs::write(checkpoint.join("state.json"), r#"{"step": 2}"#).unwrap();
+    let shown = home.ask(&["adapters", "show", name]).await.unwrap();
+    assert!(shown.contains("replay    slow"), "{shown}");
+    let refused = home.refusal(&["adapters", "promote", name]).await.unwrap();
+    assert!(
+        refused.contains("the gate tests it before it serves"),
+        "{refused}"
+    );
+    std::fs::write(
+        home.path().join("config.yaml"),
+        "mode: skills_only\nproxy: {port: 0}\ngate: {enabled: false}\n",
+    )
+    .unwrap();
+    let said = home.ask(&["adapters", "promote", name]).await.unwrap();
+    assert!(said.contains(name), "{said}");
+}

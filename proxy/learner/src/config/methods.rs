@@ -124,11 +124,12 @@ impl Methods {
 }
 
 impl Default for Methods {
+    /// redo alone, which learns soonest of all that was measured (docs/training.md).
     fn default() -> Self {
         Self {
             redo: true,
             opd: false,
-            verdict: Some(VerdictMethod::BinaryRl),
+            verdict: None,
         }
     }
 }

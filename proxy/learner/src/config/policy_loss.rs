@@ -2,7 +2,10 @@
 
 use metaclaw_trainer_api::{LossConfig, LossFn};
 
-use super::{methods::VerdictMethod, rl::RlConfig};
+use super::{
+    methods::VerdictMethod,
+    rl::{RlConfig, Teacher},
+};
 use crate::methods::Clip;
 
 /// Bounds of the ratio, where none are given: a token that has become likelier since it was sampled counts twice at most.
@@ -37,6 +40,16 @@ pub enum RlConfigError {
         /// What was given.
         loss: LossFn,
     },
+    /// A teacher that a method cannot have.
+    #[error("rl.teacher is {teacher:?} with rl.method {methods}: {allowed}")]
+    Teacher {
+        /// Which.
+        teacher: Teacher,
+        /// What it is to teach.
+        methods: String,
+        /// What is allowed.
+        allowed: &'static str,
+    },
     /// A bound where there is none to set.
     #[error("{key} is {value}: rl.loss_fn {loss} has no bounds, only cispo and ppo have")]
     Unbounded {
@@ -70,7 +83,21 @@ impl RlConfig {
     /// [`RlConfigError`]: the field, its value and what is allowed.
     pub fn check(&self) -> Result<(), RlConfigError> {
         self.policy_loss()?;
-        self.surrogate_clip().map(|_| ())
+        self.surrogate_clip()?;
+        let allowed = match self.teacher {
+            Teacher::Current if self.method.redo => {
+                "redo is taught by base or session; current is for opd and hybrid"
+            }
+            Teacher::Session if self.method.distils() => {
+                "opd and hybrid are taught by base or current; session is for redo"
+            }
+            Teacher::Base | Teacher::Current | Teacher::Session => return Ok(()),
+        };
+        Err(RlConfigError::Teacher {
+            teacher: self.teacher,
+            methods: self.method.to_string(),
+            allowed,
+        })
     }
 
     /// Bounds of the ratio in hybrid and opd; those of opd are always ppo's own.
@@ -187,6 +214,21 @@ mod tests {
             (json!({"method": "hybrid"}), (LossFn::Ppo, vec![0.8, 1.28])),
         ] {
             assert_eq!(loss(rl).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn each_method_has_teachers_of_its_own() {
+        for (method, teacher, is_fine) in [
+            ("redo+opd", "base", true),
+            ("redo", "session", true),
+            ("hybrid", "current", true),
+            ("redo+opd", "session", false),
+            ("redo+opd", "current", false),
+        ] {
+            let rl = json!({"method": method, "teacher": teacher});
+            let rl: RlConfig = serde_json::from_value(rl).unwrap();
+            assert_eq!(rl.check().is_ok(), is_fine, "{method} {teacher}");
         }
     }
 

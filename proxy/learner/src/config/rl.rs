@@ -44,6 +44,10 @@ pub struct RlConfig {
     pub lora_alpha: f64,
     /// The projections that are adapted.
     pub targets: Words,
+    /// Weight of the divergence from the base model with the wishes in its prompt; 0 is none.
+    pub anchor: f32,
+    /// The most steps that are made for an agent; 0 is no bound.
+    pub max_steps: u64,
     /// Steps that are taken on each batch, at least 1.
     pub epochs: u64,
     /// Samples of one step, for each method.
@@ -57,12 +61,27 @@ pub struct RlConfig {
     /// Whether standing wishes go from the prompt into the weights: then every turn of an agent that has some is
     /// answered again.
     pub consolidate: bool,
+    /// Who says what is better.
+    pub teacher: Teacher,
     /// Its replies to one turn, of which the best is taught, 1 to 64.
     pub draws: u32,
     /// How relevant a reply must be to be taught: a share of the mean of the teacher's replies; 0 asks for nothing.
     pub min_relevance: f64,
     /// What is asked of the weights at each id of a reply that is taught.
     pub target: TargetForm,
+}
+
+/// `rl.teacher`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Teacher {
+    /// The model without adapters, which does not move: what was learned wrongly cannot teach itself.
+    #[default]
+    Base,
+    /// The weights that the step starts from; for opd and hybrid.
+    Current,
+    /// The session's own reply that was accepted after a complaint, whatever it is; for redo, in comparisons.
+    Session,
 }
 
 /// `rl.target`.
@@ -107,12 +126,15 @@ impl Default for RlConfig {
             lora_rank: DEFAULT_RANK,
             lora_alpha: f64::from(DEFAULT_ALPHA),
             targets: Words(targets.map(str::to_owned).to_vec()),
+            anchor: 0.0,
+            max_steps: 0,
             epochs: 1,
             batch_size: 4,
             max_wait: Span::mins(8 * 60),
             max_age: Span::mins(14 * 24 * 60),
             reuse: 4,
             consolidate: true,
+            teacher: Teacher::Base,
             draws: 6,
             min_relevance: 0.8,
             target: TargetForm::OneHot,

@@ -108,12 +108,9 @@ impl Question {
         })
     }
 
-    pub(super) fn id(&self) -> TurnId {
-        self.turn.id
-    }
-
-    pub(super) fn text(&self) -> &str {
-        &self.text
+    /// Its turn, and what is asked in it.
+    pub(super) fn told(&self) -> (TurnId, String) {
+        (self.turn.id, self.text.clone())
     }
 
     /// As it is asked: its conversation without what was put into it, with wishes, and with other questions at its end.

@@ -5,7 +5,6 @@ use metaclaw_trainer_api::BackendError;
 use metaclaw_turns::LogError;
 use serde::{Deserialize, Serialize};
 
-use super::questions::Question;
 use crate::gate::{KnowledgeNumbers, ReplyNumbers};
 
 /// What is to be looked at.
@@ -144,20 +143,19 @@ impl EvalReport {
     /// Notes what is asked: so many of each kind are told with the replies to them.
     pub(super) fn begin_replies(
         &mut self,
-        (probes, turns): (&[String], &[Question]),
+        (probes, turns): (&[String], Vec<(TurnId, String)>),
         n_replies: usize,
     ) {
-        self.turns = turns.iter().map(Question::id).collect();
-        let probes = probes.iter().take(n_replies).map(|question| Replied {
-            question: question.clone(),
-            turn: None,
+        self.turns = turns.iter().map(|(id, _)| *id).collect();
+        let replied = |question: String, turn| Replied {
+            question,
+            turn,
             replies: Vec::new(),
-        });
-        let turns = turns.iter().take(n_replies).map(|question| Replied {
-            question: question.text().to_owned(),
-            turn: Some(question.id()),
-            replies: Vec::new(),
-        });
+        };
+        let probes = probes.iter().take(n_replies).cloned();
+        let probes = probes.map(|question| replied(question, None));
+        let turns = turns.into_iter().take(n_replies);
+        let turns = turns.map(|(id, question)| replied(question, Some(id)));
         self.replies = probes.chain(turns).collect();
     }
 }

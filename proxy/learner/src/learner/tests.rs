@@ -20,13 +20,14 @@ use crate::{
     config::LearnerConfig,
     judge::Judge,
     metrics::{Recorder, ReportTo},
-    testing::{Failure, Poison, World, append, corrected_talk, said},
+    testing::{Failure, Poison, Said, World, append, corrected_talk, said},
 };
 
 mod dry_run;
 mod faults;
 mod gate;
 mod in_turn;
+mod kills;
 mod left_out;
 mod measuring;
 mod methods;
@@ -35,6 +36,7 @@ mod preference;
 mod records;
 mod replaying;
 mod rig;
+mod session_teacher;
 mod steps;
 mod teaching;
 mod wedges;

@@ -116,6 +116,10 @@ impl StepRecord {
                     scalars.push(("loss/binary".into(), *loss));
                     scalars.push(("train/pg_loss".into(), *loss));
                 }
+                "anchor" => {
+                    scalars.push(("loss/anchor".into(), *loss));
+                    scalars.push(("train/kl_loss".into(), *loss));
+                }
                 other => scalars.push((format!("loss/{other}").into(), *loss)),
             }
         }

@@ -10,8 +10,9 @@ use metaclaw_trainer_api::{LossConfig, LossFn};
 use metaclaw_turns::Turn;
 
 use super::{
+    anchor::Reply,
     baselines::Baselines,
-    group::{Group, NoGroups, Sequence, groups},
+    group::{Group, NoGroups, Sequence, anchored, groups},
     pushed::{Pushed, choose},
     waiting::{Redo, Samples},
 };
@@ -29,6 +30,8 @@ pub(crate) struct Batch {
     pushed: Vec<Pushed>,
     /// Turns that the step takes because they are part of what others count for.
     counted: Vec<Arc<Turn>>,
+    /// Replies that the weights are held at.
+    anchors: Vec<Arc<Reply>>,
     /// Turns that are in no batch, and why: their advantage is 0.
     pub(crate) spent: Vec<(TurnId, &'static str)>,
 }
@@ -51,8 +54,19 @@ impl Batch {
             redo,
             pushed: choice.pushed,
             counted: choice.counted,
+            anchors: Vec::new(),
             spent: choice.spent,
         }
+    }
+
+    /// The same, held at these replies.
+    pub(crate) fn held_at(self, anchors: Vec<Arc<Reply>>) -> Self {
+        Self { anchors, ..self }
+    }
+
+    /// The same, held at nothing.
+    pub(crate) fn without_anchors(self) -> Self {
+        self.held_at(Vec::new())
     }
 
     /// Whether there is nothing to train on.
@@ -113,6 +127,7 @@ impl Batch {
             sequences: redo.collect::<Result<_, _>>()?,
         };
         let groups = [redo].into_iter().chain(groups(&self.pushed, config)?);
+        let groups = groups.chain([anchored(&self.anchors, config)?]);
         let is_there = |group: &Group| !group.sequences.is_empty();
         Ok(groups.filter(is_there).collect())
     }
@@ -152,6 +167,7 @@ impl Batch {
             redo: redo.cloned().collect(),
             pushed: pushed.cloned().collect(),
             counted: counted.cloned().collect(),
+            anchors: self.anchors.clone(),
             spent: Vec::new(),
         }
     }

@@ -7,7 +7,7 @@
 use metaclaw_trainer_api::{Datum, DatumError};
 
 use super::{asked::Asked, datum, hints::Told};
-use crate::methods::{Clip, advantages};
+use crate::methods::{Clip, advantages, single};
 
 /// Ids at each token: more change nothing that was measured (paper, ablation of k).
 pub(crate) const TOP_K: u32 = 4;
@@ -172,14 +172,6 @@ impl Surrogate {
         let datum = datum::weighted(&self.prompt, &self.reply, &rows)?;
         Ok((loss, datum))
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "a weight has a few digits that matter, and f32 on the wire"
-)]
-fn single(weight: f64) -> f32 {
-    weight as f32
 }
 
 #[cfg(test)]

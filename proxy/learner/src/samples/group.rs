@@ -5,13 +5,22 @@ use std::sync::Arc;
 use metaclaw_chat::TurnId;
 use metaclaw_trainer_api::{Datum, DatumError, LossConfig, LossFn};
 
-use super::{datum, distil::Distil, pushed::Pushed};
+use super::{
+    anchor::{Anchor, Reply},
+    datum,
+    distil::Distil,
+    pushed::Pushed,
+    work::Work,
+};
 use crate::config::{RlConfig, RlConfigError, VerdictMethod};
+
+/// The group that is of no method.
+pub(crate) const ANCHOR: &str = "anchor";
 
 /// The sequences of one loss.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Group {
-    /// Of `rl.method`.
+    /// Of `rl.method`, or [`ANCHOR`].
     pub(crate) method: &'static str,
     pub(crate) loss: LossFn,
     pub(crate) loss_config: LossConfig,
@@ -22,10 +31,10 @@ pub(crate) struct Group {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sequence {
     pub(crate) datum: Datum,
-    /// The turns that it is made of.
+    /// The turns that it is made of; an anchor is of none.
     pub(crate) turns: Vec<TurnId>,
     /// What its weights are worked out from when the step is made; none where the datum has them.
-    pub(crate) distil: Option<Arc<Distil>>,
+    pub(crate) work: Option<Work>,
 }
 
 /// Why a batch is nothing to train on.
@@ -120,6 +129,31 @@ fn distilled(
     })
 }
 
+/// The group of the base model's own replies, each with its share of `rl.anchor`; it may be empty.
+///
+/// # Errors
+/// [`NoGroups`].
+pub(super) fn anchored(replies: &[Arc<Reply>], config: &RlConfig) -> Result<Group, NoGroups> {
+    let n = replies.len().max(1) as f32;
+    let sequences = replies.iter().map(|reply| {
+        let anchor = Anchor {
+            share: config.anchor / (n * reply.ids.len().max(1) as f32),
+            reply: Arc::clone(reply),
+        };
+        let sequence = Sequence::new(Vec::new(), anchor.known())?;
+        Ok(Sequence {
+            work: Some(Work::Anchor(anchor)),
+            ..sequence
+        })
+    });
+    Ok(Group {
+        method: ANCHOR,
+        loss: LossFn::CrossEntropy,
+        loss_config: LossConfig::new(),
+        sequences: sequences.collect::<Result<_, NoGroups>>()?,
+    })
+}
+
 // === impl Sequence ===
 
 impl Sequence {
@@ -131,7 +165,7 @@ impl Sequence {
             Ok(datum) => Ok(Self {
                 datum,
                 turns,
-                distil: None,
+                work: None,
             }),
             Err(error) => Err(NoGroups::Sequence { turns, error }),
         }
@@ -140,7 +174,7 @@ impl Sequence {
     fn distilled(turns: Vec<TurnId>, distil: Distil) -> Result<Self, NoGroups> {
         let sequence = Self::new(turns, distil.known())?;
         Ok(Self {
-            distil: Some(distil.into()),
+            work: Some(Work::Distil(distil.into())),
             ..sequence
         })
     }

@@ -16,6 +16,8 @@ pub(crate) const NO_USE: &str = "accepted: no method of rl.method has a use for 
 pub(crate) const TOOL_FAILED: &str =
     "failed, and calls tools: nothing is said that could be said better";
 pub(crate) const NOT_HINTED: &str = "failed, and nobody said what would have been better";
+pub(crate) const NOT_CORRECTED: &str = "failed, and its session came to no reply that was accepted";
+pub(crate) const OBEYS: &str = "does what is wished without being told";
 pub(crate) const NO_DRAW: &str = "no draw of the teacher does what is wished";
 pub(crate) const NOT_RELEVANT: &str = "no draw of the teacher answers the question well enough";
 pub(crate) const TEACHER_REFUSED: &str = "the teacher cannot be asked it";
@@ -26,7 +28,7 @@ pub(crate) const OTHER_BASE: &str = "sampled from another base model";
 /// It is not spent, but held out.
 pub(crate) const HELD_OUT: &str = "held out, for the gate to ask about";
 /// Reasons that a verdict was, or that it lacked: who gives another may change them.
-pub(crate) const OF_VERDICTS: [&str; 11] = [
+pub(crate) const OF_VERDICTS: [&str; 13] = [
     NO_RULE,
     NO_VOTE,
     NO_SCORE,
@@ -35,6 +37,8 @@ pub(crate) const OF_VERDICTS: [&str; 11] = [
     ACCEPTED,
     NO_USE,
     NOT_HINTED,
+    NOT_CORRECTED,
+    OBEYS,
     NO_DRAW,
     NOT_RELEVANT,
     NO_ADVANTAGE,

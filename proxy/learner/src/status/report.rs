@@ -67,6 +67,13 @@ pub enum Phase {
         /// When it is tried again, in Unix milliseconds.
         until_ms: u64,
     },
+    /// A batch is ready, and the agent has made all steps that it may make (`rl.max_steps`).
+    Finished {
+        /// Whose.
+        agent: AgentId,
+        /// How many.
+        n_steps: u64,
+    },
     /// There is no training server: weights do not learn.
     Off,
 }

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     lineage::{Known, Numbers, ResumePoint, known},
-    samples::{Sequence, Surrogate},
+    samples::{Sequence, Surrogate, Work},
 };
 
 /// The advantages of a call's samples, once they are worked out.
@@ -203,12 +203,22 @@ impl StepRunner {
         sequences: &[Sequence],
         surrogates: &mut Surrogates,
     ) -> Result<(Option<f64>, Vec<Datum>), BackendError> {
-        let distils = sequences.iter().map(|it| it.distil.as_deref());
-        let Some(distils) = distils.collect::<Option<Vec<_>>>() else {
+        let (mut distils, mut anchors) = (Vec::new(), Vec::new());
+        for sequence in sequences {
+            match &sequence.work {
+                Some(Work::Distil(distil)) => distils.push(&**distil),
+                Some(Work::Anchor(anchor)) => anchors.push(anchor),
+                None => {}
+            }
+        }
+        // A call is of one group, and a group of one kind.
+        if distils.is_empty() && anchors.is_empty() {
             let given = sequences.iter().map(|it| it.datum.clone());
             return Ok((None, given.collect()));
-        };
-        let (loss, datums) = if let Some(surrogates) = surrogates {
+        }
+        let (loss, datums) = if distils.is_empty() {
+            self.anchored(id, &anchors).await?
+        } else if let Some(surrogates) = surrogates {
             self.moved_on(id, surrogates).await?
         } else {
             let found = self.surrogates(id, &distils).await?;

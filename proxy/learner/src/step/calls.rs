@@ -77,7 +77,7 @@ mod tests {
         let sequence = |n: &usize| Sequence {
             datum: Datum::cross_entropy(vec![1; *n], vec![1; *n], vec![1.0; *n]).unwrap(),
             turns: Vec::new(),
-            distil: None,
+            work: None,
         };
         Group {
             method: "redo",

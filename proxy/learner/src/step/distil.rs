@@ -7,8 +7,9 @@ use super::{
     runner::StepRunner,
 };
 use crate::{
+    config::Teacher,
     methods::most_agreeing,
-    samples::{Distil, Student, Surrogate, TOP_K},
+    samples::{Anchor, Asked, Distil, Student, Surrogate, TOP_K},
 };
 
 // === impl StepRunner ===
@@ -63,7 +64,7 @@ impl StepRunner {
         Ok(students.collect())
     }
 
-    /// What the base model, told its hint of this number, makes of each reply that has so many; by the replies' numbers.
+    /// What the teacher, told its hint of this number, makes of each reply that has so many; by the replies' numbers.
     async fn told(
         &self,
         run: &RunId,
@@ -72,7 +73,7 @@ impl StepRunner {
     ) -> Result<Vec<(usize, Answer)>, BackendError> {
         let question = Question {
             run,
-            adapter: false,
+            adapter: self.rl.teacher == Teacher::Current,
             top_k: TOP_K,
         };
         let asked = distils.iter().zip(students).enumerate();
@@ -94,18 +95,42 @@ impl StepRunner {
         run: &RunId,
         surrogates: &[Surrogate],
     ) -> Result<(f64, Vec<Datum>), BackendError> {
+        let asked = surrogates.iter().map(Surrogate::asked);
+        let now = self.as_it_is(run, asked).await?;
+        let each = surrogates.iter().zip(&now);
+        sum(each.map(|(surrogate, now)| surrogate.at(&now.logprobs)))
+    }
+
+    /// The same of replies that the run is held at.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn anchored(
+        &self,
+        run: &RunId,
+        anchors: &[&Anchor],
+    ) -> Result<(f64, Vec<Datum>), BackendError> {
+        let asked = anchors.iter().map(|it| it.asked());
+        let now = self.as_it_is(run, asked).await?;
+        let each = anchors.iter().zip(&now);
+        sum(each.map(|(anchor, now)| anchor.at(&now.logprobs)))
+    }
+
+    /// The run's own log-probabilities, with its adapter.
+    async fn as_it_is(
+        &self,
+        run: &RunId,
+        asked: impl Iterator<Item = Result<Asked, DatumError>>,
+    ) -> Result<Vec<Answer>, BackendError> {
         let question = Question {
             run,
             adapter: true,
             top_k: 0,
         };
-        let asked = surrogates.iter().map(Surrogate::asked).enumerate();
-        let asked: Result<Vec<_>, _> = asked.map(|(at, it)| Ok((at, it?))).collect();
-        let now = self
-            .ask(question, asked.map_err(|error| no_sequence(&error))?)
-            .await?;
-        let each = surrogates.iter().zip(&now);
-        sum(each.map(|(surrogate, now)| surrogate.at(&now.logprobs)))
+        let asked = asked.enumerate().map(|(at, it)| Ok((at, it?)));
+        let asked: Result<Vec<_>, DatumError> = asked.collect();
+        let asked = asked.map_err(|error| no_sequence(&error))?;
+        self.ask(question, asked).await
     }
 }
 

@@ -106,13 +106,13 @@ mod tests {
         let pushed = [Sequence {
             datum,
             turns: Vec::new(),
-            distil: None,
+            work: None,
         }];
         let datum = Datum::cross_entropy(vec![1], vec![2], vec![1.0]).unwrap();
         let target = [Sequence {
             datum,
             turns: Vec::new(),
-            distil: None,
+            work: None,
         }];
         let mut passes = Passes::default();
         let now = [Some(-9.0), Some(-1.5), Some(-1.75)];

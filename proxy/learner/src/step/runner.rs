@@ -119,11 +119,11 @@ impl StepRunner {
                     method: (*method).to_owned(),
                 });
             }
-            let is_asked = sequences.iter().any(|it| it.distil.is_some());
+            let is_asked = sequences.iter().any(|it| it.work.is_some());
             if is_asked && !(self.capabilities.forward && self.capabilities.matrix_targets) {
                 return not_taken(format!(
                     "{method} asks the training server for log-probabilities and has it take several targets a token, and this one does not do \
-                     both: run metaclaw-trainer there, or set rl.method to binary_rl"
+                     both: run metaclaw-trainer there, or set rl.method to binary_rl and rl.anchor to 0"
                 ));
             }
             if !loss_config.is_empty() && !self.capabilities.loss_config {
@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        samples::{Distil, Sequence},
+        samples::{Distil, Sequence, Work},
         testing::World,
     };
 
@@ -232,7 +232,7 @@ mod tests {
         distilled.sequences = vec![Sequence {
             datum: Datum::cross_entropy(vec![1], vec![2], vec![0.0]).unwrap(),
             turns: Vec::new(),
-            distil: Some(Arc::new(distil())),
+            work: Some(Work::Distil(Arc::new(distil()))),
         }];
         let without = Capabilities {
             forward: false,

@@ -1,10 +1,10 @@
 //! What came after a failed turn in its session: what its owner said to it, and the reply that was accepted in the end.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
-use metaclaw_chat::{Score, TurnId};
+use metaclaw_chat::{Score, TurnId, now_ms};
 use metaclaw_reward::count_words;
-use metaclaw_turns::{LogError, Turn};
+use metaclaw_turns::{LogError, Turn, TurnState};
 
 use crate::{
     lineage::BaseModel,
@@ -15,6 +15,10 @@ use crate::{
 
 /// Turns behind a failed one among which are those that answer it.
 const FOLLOWERS: usize = 8;
+/// An owner who has not gone on after so long has left: no reply of the session will be accepted.
+const OWNER_WAIT: Duration = Duration::from_secs(12 * 3_600);
+/// The trainer keeps what it sampled for 15 minutes: so long ids may come.
+const IDS_WAIT: Duration = Duration::from_secs(20 * 60);
 /// A complaint that is longer is a text to work on.
 const MOST_WORDS: usize = 60;
 
@@ -25,6 +29,8 @@ pub(crate) struct After {
     pub(crate) hint: Option<String>,
     /// The turn whose reply was accepted.
     pub(crate) accepted: Option<Turn>,
+    /// Whether one may yet be.
+    pub(super) is_open: bool,
 }
 
 /// What came after a turn; of one that did not fail, nothing that matters.
@@ -55,7 +61,13 @@ pub(crate) async fn after(shared: &Shared, turn: &Turn) -> Result<After, LogErro
                 after.accepted = Some(later);
                 break;
             }
-            Some(Score::Good | Score::Unclear) | None => {}
+            Some(Score::Good) => {
+                after.is_open |= later.tokens.is_none() && is_young(&later, IDS_WAIT);
+            }
+            None if later.state == TurnState::Captured => {
+                after.is_open |= is_young(&later, OWNER_WAIT);
+            }
+            Some(Score::Unclear) | None => {}
         }
     }
     Ok(after)
@@ -65,6 +77,10 @@ async fn followers(shared: &Shared, turn: &Turn) -> Result<Vec<TurnId>, LogError
     let all = || shared.log.in_session(&turn.agent, None, turn.id.session);
     let ids = shared.persist(all).await?.into_iter();
     Ok(ids.filter(|id| *id > turn.id).take(FOLLOWERS).collect())
+}
+
+fn is_young(turn: &Turn, most: Duration) -> bool {
+    Duration::from_millis(now_ms().saturating_sub(turn.meta.ended_ms)) < most
 }
 
 fn is_complaint(said: &str) -> bool {

@@ -1,15 +1,17 @@
 //! What the teacher remembers of an agent, while its wishes stay as they are.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use metaclaw_chat::{TurnId, Verdict};
+use metaclaw_trainer_api::BackendError;
 use metaclaw_turns::Turn;
 use tokio::time::Instant;
 
-use super::draws::Answers;
+use super::{anchors::Anchors, draws::Answers};
 use crate::{
-    config::RlConfig,
-    samples::{Hints, Targets, Taught, Teaching},
+    config::{RlConfig, Teacher},
+    policy::Policy,
+    samples::{Hints, Reply, Targets, Taught, Teaching},
 };
 
 /// How long a judge that does not answer is left alone.
@@ -22,6 +24,8 @@ pub(crate) struct Memory {
     pub(crate) targets: Targets,
     /// What it is told of each turn whose own reply it looks at.
     pub(crate) hints: Hints,
+    /// Its replies to questions of ours.
+    pub(super) anchors: Anchors,
     /// What it is told, beside what was said about single turns.
     wishes: Option<String>,
     /// Of all its replies: their relevances added up, and how many.
@@ -60,8 +64,22 @@ impl Memory {
         Teaching {
             targets: &self.targets,
             hints: &self.hints,
-            consolidates: rl.consolidate && self.wishes.is_some(),
+            // A session tells what a reply to its failures would be, and nothing of the others.
+            consolidates: rl.consolidate && rl.teacher == Teacher::Base && self.wishes.is_some(),
         }
+    }
+
+    /// The next `n` replies of the base model, told the wishes, to hold the weights at.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) async fn anchors(
+        &mut self,
+        policy: &Policy,
+        n: usize,
+    ) -> Result<Vec<Arc<Reply>>, BackendError> {
+        let wishes = self.wishes.as_deref();
+        self.anchors.next(policy, wishes, n).await
     }
 
     pub(crate) fn wishes(&self) -> Option<&str> {

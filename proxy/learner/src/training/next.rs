@@ -3,18 +3,23 @@
 use std::sync::Arc;
 
 use metaclaw_chat::{AgentId, TurnId, now_ms};
-use metaclaw_turns::LogError;
+use metaclaw_turns::{LogError, Step, StepOutcome};
 
 use crate::{
-    config::{Mode, RlConfig, VerdictMethod},
+    config::{Mode, RlConfig, Teacher, VerdictMethod},
     error::TrainError,
     gate::Series,
     lineage::BaseModel,
     samples::{self, Baselines, Batch, MOST_AT_ONCE, Redo, Samples},
     status::Phase,
-    step::{self, TrainingContext},
+    step::{self, AgentState, TrainingContext},
     teacher::{self, TeachError},
 };
+
+/// Replies that the weights are held at, for each sample of a batch.
+const ANCHORS_A_SAMPLE: usize = 2;
+/// The most of them: each is drawn once for every list of wishes.
+const MOST_ANCHORS: usize = 16;
 
 /// The making of one agent's next batch.
 pub(super) struct NextBatch<'a> {
@@ -55,6 +60,11 @@ impl<'a> NextBatch<'a> {
         let shared = Arc::clone(&self.context.shared);
         let rl = &shared.config.rl;
         let forced = why != Why::Due;
+        if forced && self.has_made_all().await? {
+            let most = rl.max_steps;
+            let why = format!("rl.max_steps is {most}, and so many are made: 0 is no bound");
+            return Err(TrainError::NotTaken { why });
+        }
         let may_begin = forced || (samples.may_be_due(rl, now_ms()) && self.may_begin().await?);
         if !may_begin {
             return Ok(Next::Nothing);
@@ -116,7 +126,7 @@ impl<'a> NextBatch<'a> {
         } else if batch.is_empty() {
             Next::Nothing
         } else {
-            Next::Step(base, batch)
+            Next::Step(base, self.held(batch).await?)
         })
     }
 
@@ -162,11 +172,30 @@ impl<'a> NextBatch<'a> {
         }
     }
 
-    /// The oldest turn that the teacher has to answer, of those at which it failed least.
+    /// The oldest turn that the teacher has to answer, of those at which it failed least. What a session has not come to
+    /// yet nobody can ask for.
     fn next_unanswered(&mut self, samples: &Samples) -> Option<TurnId> {
+        if self.context.shared.config.rl.teacher == Teacher::Session {
+            return None;
+        }
         let memory = &self.context.agent(self.agent).teacher;
         let ids = samples.unanswered.iter().map(|turn| turn.id);
         ids.min_by_key(|id| memory.n_failures(*id))
+    }
+
+    /// The batch with what holds the weights, where something is to.
+    async fn held(&mut self, batch: Batch) -> Result<Batch, TrainError> {
+        if self.context.shared.config.rl.anchor <= 0.0 {
+            return Ok(batch);
+        }
+        let (n_redo, n_own) = batch.counts();
+        let n = (ANCHORS_A_SAMPLE * (n_redo + n_own)).min(MOST_ANCHORS);
+        let policy = Arc::clone(&self.context.policy);
+        let memory = &mut self.context.agent(self.agent).teacher;
+        match memory.anchors(&policy, n).await {
+            Ok(anchors) => Ok(batch.held_at(anchors)),
+            Err(error) => Err(self.context.no_teacher(&error)),
+        }
     }
 
     /// What an agent has to train on now.
@@ -176,8 +205,16 @@ impl<'a> NextBatch<'a> {
         let state = self.context.agent(agent);
         let rl = &shared.config.rl;
         state.teacher.is_told(teacher::wishes(&shared, agent));
-        let teaching = state.teacher.teaching(rl);
-        let (samples, base) = samples::collect(&shared, &mut state.seen, agent, teaching).await?;
+        let collect = async |state: &mut AgentState| {
+            let teaching = state.teacher.teaching(rl);
+            samples::collect(&shared, &mut state.seen, agent, teaching).await
+        };
+        let (mut samples, mut base) = collect(state).await?;
+        if rl.teacher == Teacher::Session
+            && teacher::from_sessions(&shared, &mut state.teacher, &samples.unanswered).await?
+        {
+            (samples, base) = collect(state).await?;
+        }
         let not_taught = state.teacher.targets.n_declined();
         shared.status.counts(agent, samples.counts(), not_taught);
         Ok((samples, base))
@@ -230,7 +267,12 @@ impl<'a> NextBatch<'a> {
         if (shared.is_off)(agent) || shared.config.mode_of(agent) == Mode::SkillsOnly {
             return Ok(false);
         }
-        let waits_for = if let Some(phase) = self.resting().await? {
+        let waits_for = if self.has_made_all().await? {
+            Some(Phase::Finished {
+                agent: agent.clone(),
+                n_steps: shared.config.rl.max_steps,
+            })
+        } else if let Some(phase) = self.resting().await? {
             Some(phase)
         } else if shared.trains_when_asked(agent) {
             // Nothing tests what would serve: somebody has to want it.
@@ -245,6 +287,18 @@ impl<'a> NextBatch<'a> {
             self.context.waits_for(phase);
         }
         Ok(may)
+    }
+
+    /// Whether an agent has made as many steps as `rl.max_steps` gives it. Those that the gate declined are in no weights.
+    async fn has_made_all(&self) -> Result<bool, LogError> {
+        let shared = &self.context.shared;
+        let most = shared.config.rl.max_steps;
+        if most == 0 {
+            return Ok(false);
+        }
+        let steps = shared.persist(|| shared.log.steps(self.agent)).await?;
+        let is_made = |step: &&Step| matches!(step.outcome, Some(StepOutcome::Trained { .. }));
+        Ok(steps.iter().filter(is_made).count() as u64 >= most)
     }
 
     /// Whether no step of an agent is made for a while: the training server refused one, or the gate declined several adapters in

@@ -37,6 +37,8 @@ pub(super) fn text(adapter: &AdapterDetail) -> String {
     ));
     lines.extend(view.created_ms.map(made_ago));
     lines.extend(made(&manifest["made"]));
+    let replay = manifest["made"]["replay"]["name"].as_str();
+    lines.extend(replay.map(|name| format!("replay    {name}: no step of the log")));
     lines.push(shape(&manifest["shape"]));
     lines.extend(numbers(manifest));
     lines.push(turns(adapter));

@@ -240,6 +240,46 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "eval",
+        &[
+            (
+                "metaclaw eval --replies 3",
+                "the adapter that serves beside the base model, with three replies of each kind",
+            ),
+            (
+                "metaclaw eval main-3fa9c0d1-000002 main-3fa9c0d1-000004 --json",
+                "two adapters, for a program",
+            ),
+            ("metaclaw eval --turns 12-0,15-0", "on these turns of yours"),
+        ],
+    ),
+    (
+        "metrics",
+        &[
+            (
+                "WANDB_MODE=offline metaclaw metrics wandb --python venv/bin/python",
+                "a run for each lineage, below ./wandb; `wandb sync` sends it later",
+            ),
+            (
+                "metaclaw metrics wandb --project terse",
+                "sends it, with the key of WANDB_API_KEY",
+            ),
+        ],
+    ),
+    (
+        "replay",
+        &[
+            (
+                "metaclaw replay --set rl.learning_rate=1e-4 --set rl.reuse=1 --seed 7 --name slow",
+                "what these settings would have made of the log",
+            ),
+            (
+                "metaclaw replay --since \"7 d\" --steps 4 --json",
+                "of a week, four steps at most, for a program",
+            ),
+        ],
+    ),
+    (
         "logs",
         &[
             ("metaclaw logs -f", "goes on with what comes, until Ctrl-C"),

@@ -158,7 +158,7 @@ pub(super) const RL: &[Key] = &[
     key(
         "rl.method",
         SomeOf(METHODS),
-        "redo+binary_rl",
+        "redo",
         "what a step is made of: redo, opd, and one of binary_rl, hybrid, grpo and metaclaw, joined by + (docs/training.md)",
     ),
     key("rl.w_redo", POSITIVE, "1", "weight of redo"),
@@ -251,10 +251,11 @@ pub(super) const RL: &[Key] = &[
         "standing wishes go into the weights: every judged turn of an agent that has some is answered again; false: only those that failed",
     ),
     inert("rl.support_query", Text, LATER),
-    inert(
+    key(
         "rl.teacher",
-        Text,
-        "the model without adapters teaches: what was learned wrongly cannot teach itself",
+        OneOf(&["base", "current", "session"]),
+        "base",
+        "who says what is better: base: the model without adapters, which what was learned wrongly cannot move; current: the weights themselves, for opd and hybrid; session: the session's own accepted reply, whatever it is, for redo in comparisons: it has ruined models",
     ),
     key(
         "rl.draws",
@@ -274,7 +275,18 @@ pub(super) const RL: &[Key] = &[
         "one_hot",
         "what is taught at each token: the teacher's, or the 20 that it found likeliest, by their probabilities",
     ),
-    inert("rl.anchor", POSITIVE, LATER),
+    key(
+        "rl.anchor",
+        POSITIVE,
+        "0",
+        "weight of the divergence from what the model says without adapters and with the wishes, to questions of our own; 0: none (docs/training.md)",
+    ),
+    key(
+        "rl.max_steps",
+        ANY,
+        "0",
+        "the most steps that are made for an agent; 0: no bound",
+    ),
     inert("rl.allow_quantised_sampling", Bool, LATER),
     inert("rl.enabled", Bool, "mode decides"),
     inert(

@@ -130,3 +130,64 @@ async fn the_originals_method_trains_through_the_whole_loop() {
     assert!((advantage.std - 1.0).abs() < 1e-4 && advantage.mean.abs() < 1e-4);
     rig.stop().await;
 }
+
+/// The weights are held at what the base model says with the wishes, on questions that are no turn's.
+#[tokio::test]
+async fn an_anchor_holds_each_step_at_the_base_models_own_replies() {
+    let (dir, world) = (folder(), World::default());
+    let anchored =
+        json!({"rl": {"method": "binary_rl", "anchor": 0.5, "batch_size": 4, "warmup_steps": 0}});
+    let rig = Rig::start(dir.path(), &world, config(&anchored)).await;
+    two_talks(&rig, &world).await;
+    assert!(rig.trained(4).await);
+    let step = newest_step(&rig).await;
+    assert_eq!(
+        (
+            step.batch.samples["binary_rl"],
+            step.batch.samples["anchor"]
+        ),
+        (4, 8)
+    );
+    assert_eq!(step.n_turns, 4, "they are no turns");
+    assert!(
+        step.numbers.losses["anchor"] > 0.0,
+        "{:?}",
+        step.numbers.losses
+    );
+    let anchors = world.cross_entropies();
+    assert_eq!(anchors.len(), 8);
+    for anchor in anchors {
+        let weights = columns(&anchor);
+        assert_eq!(weights.len(), 20);
+        // The test's student finds the first id less likely than its base does: 0.6 there.
+        assert!(weights[0] > 0.0, "{weights:?}");
+    }
+    let told = world.looked_at();
+    assert!(
+        told.iter().all(|(adapter, _)| !adapter),
+        "the base is asked once for each"
+    );
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn no_more_steps_are_made_than_rl_max_steps() {
+    let (dir, world) = (folder(), World::default());
+    let two = json!({"rl": {"method": "binary_rl", "max_steps": 2}});
+    let rig = Rig::start(dir.path(), &world, config(&two)).await;
+    two_talks(&rig, &world).await;
+    assert!(rig.trained(4).await);
+    append(&rig.log, &world, "c", &corrected_talk(3)).await;
+    let is_finished = async || {
+        let phase = rig.learner.status().await.unwrap().phase;
+        matches!(phase, crate::Phase::Finished { n_steps: 2, .. })
+    };
+    rig.until("all steps are made", is_finished).await;
+    let refused = rig.learner.train_now(None).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("rl.max_steps is 2"),
+        "{refused}"
+    );
+    assert_eq!(world.rates().len(), 2);
+    rig.stop().await;
+}

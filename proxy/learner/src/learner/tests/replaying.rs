@@ -15,7 +15,7 @@ async fn trained(dir: &Path, world: &World, rl: serde_json::Value) -> Rig {
     rig
 }
 
-fn wanted(rig: &Rig, rl: serde_json::Value) -> ReplayWanted {
+fn wanted(rig: &Rig, rl: &serde_json::Value) -> ReplayWanted {
     let mut all = serde_json::to_value(rig.learner.config()).unwrap();
     for (key, value) in rl.as_object().unwrap() {
         all["rl"][key] = value.clone();
@@ -67,7 +67,7 @@ async fn a_replay_is_the_same_steps_elsewhere_and_changes_nothing_here() {
     let n_kept = world.kept().len();
 
     let other = serde_json::json!({"learning_rate": 1e-5, "lora_rank": 4});
-    let (report, told) = replayed(&rig, wanted(&rig, other)).await.unwrap();
+    let (report, told) = replayed(&rig, wanted(&rig, &other)).await.unwrap();
     assert_eq!(report.n_sessions, 4);
     assert_eq!((report.n_steps, told.len()), (steps.len(), steps.len()));
     assert_eq!(report.n_left, Some(0));
@@ -111,13 +111,13 @@ async fn a_replay_ends_after_so_many_steps_and_begins_where_it_is_told() {
     .await;
     let one = ReplayWanted {
         steps: Some(1),
-        ..wanted(&rig, serde_json::json!({}))
+        ..wanted(&rig, &serde_json::json!({}))
     };
     let (report, told) = replayed(&rig, one).await.unwrap();
     assert_eq!((report.n_steps, told.len(), report.n_left), (1, 1, None));
     let none = ReplayWanted {
         since_ms: Some(metaclaw_chat::now_ms() + 60_000),
-        ..wanted(&rig, serde_json::json!({}))
+        ..wanted(&rig, &serde_json::json!({}))
     };
     let (report, _) = replayed(&rig, none).await.unwrap();
     assert_eq!(
@@ -137,7 +137,7 @@ async fn what_the_gate_declines_in_a_replay_is_told_and_is_not_its_outcome() {
     )
     .await;
     world.train_into(&[], Habit::Greets);
-    let (report, told) = replayed(&rig, wanted(&rig, serde_json::json!({})))
+    let (report, told) = replayed(&rig, wanted(&rig, &serde_json::json!({})))
         .await
         .unwrap();
     assert_eq!(report.adapter, None);
@@ -154,7 +154,7 @@ async fn a_replays_adapter_is_tested_before_it_may_serve() {
         serde_json::json!({"method": "redo+binary_rl"}),
     )
     .await;
-    let mut ungated = wanted(&rig, serde_json::json!({"lora_rank": 4}));
+    let mut ungated = wanted(&rig, &serde_json::json!({"lora_rank": 4}));
     ungated.config.gate.enabled = false;
     world.train_into(&[Habit::Greets, Habit::Fine], Habit::Fine);
     let (_, told) = replayed(&rig, ungated).await.unwrap();

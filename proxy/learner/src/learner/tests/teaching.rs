@@ -10,7 +10,7 @@ use crate::testing::new_turn;
 
 const WISH: &str = "Please answer in one short sentence.";
 
-fn with_wish(dir: &Path) -> Library {
+pub(super) fn with_wish(dir: &Path) -> Library {
     let (skills, wishes) = (SkillsConfig::default(), WishesConfig::default());
     let (library, _) = Library::open(dir.join("skills"), skills, wishes);
     let agent = AgentId::default_agent();
@@ -96,6 +96,35 @@ async fn a_wish_is_taught_by_every_turn_without_its_line() {
         // By its first letter.
         let q = u32::from(b'q');
         assert_eq!(world.passes()[0], [q, q]);
+        rig.stop().await;
+    }
+}
+
+/// What the weights do by themselves they are not taught again.
+#[tokio::test]
+async fn a_reply_that_obeyed_without_the_line_is_left_alone() {
+    let (dir, world) = (folder(), World::default());
+    let library = Some(with_wish(dir.path()));
+    // Its own five words are too many for this judge, or not.
+    for (most, is_taught) in [(5, false), (4, true)] {
+        let rules = json!([
+            {"on": "next", "pattern": "Thanks", "score": 1},
+            {"on": "reply", "max_words": most, "score": 1},
+        ]);
+        let judged = config(&json!({"judge": {"rules": rules}}));
+        let log = dir.path().join(format!("log-{most}"));
+        let rig = Rig::start_with(&log, &world, judged, library.clone()).await;
+        for number in [1, 2] {
+            wished(&rig, &world, number, Served::default()).await;
+        }
+        if is_taught {
+            assert!(rig.trained(2).await);
+        } else {
+            // The other one waits for a batch.
+            let why = "does what is wished without being told".to_owned();
+            assert_eq!(rig.spent(1).await, [(why, 1)]);
+            assert!(world.told().is_empty());
+        }
         rig.stop().await;
     }
 }
@@ -246,15 +275,26 @@ async fn a_server_that_has_no_turn_answered_spends_none() {
         assert_eq!(rig.spent(0).await, []);
         let status = rig.learner.status().await.unwrap();
         assert!(status.agents[0].not_taught.is_empty(), "{status:#?}");
-        let Phase::WaitingForTrainer { why } = &status.phase else {
-            panic!("{status:#?}");
-        };
-        assert!(why.starts_with("the teacher cannot be asked: "), "{why}");
         world.fail_text(None);
         let reports = rig.learner.train_now(None).await.unwrap();
         assert_eq!(reports[0].n_redo, 2);
         rig.stop().await;
     }
+}
+
+#[tokio::test]
+async fn that_the_teacher_cannot_be_asked_is_shown() {
+    let (dir, world) = (folder(), World::default());
+    world.fail_text(Some(Failure::Answers(401, None)));
+    let rig = Rig::start(dir.path(), &world, again(1)).await;
+    append(&rig.log, &world, "a", &corrected_talk(1)).await;
+    append(&rig.log, &world, "b", &corrected_talk(2)).await;
+    let is_shown = async || {
+        let phase = rig.learner.status().await.unwrap().phase;
+        matches!(phase, Phase::WaitingForTrainer { why } if why.starts_with("the teacher cannot be asked: tokenize: 401"))
+    };
+    rig.until("the phase", is_shown).await;
+    rig.stop().await;
 }
 
 #[tokio::test]
@@ -316,7 +356,7 @@ async fn without_a_teacher_steps_of_verdicts_go_on() {
 }
 
 /// Which turn of which use stands in the checkpoints behind an adapter: each once.
-fn behind(world: &World, adapter: &str) -> Vec<(String, u64)> {
+pub(super) fn behind(world: &World, adapter: &str) -> Vec<(String, u64)> {
     let manifests: Vec<Value> = world.checkpoints().into_iter().map(|it| it.0).collect();
     let name = |it: &Value| {
         let n = it["n"].as_u64().unwrap();

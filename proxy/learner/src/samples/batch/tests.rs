@@ -3,7 +3,7 @@ use metaclaw_turns::{Request, Served, Tokens, TurnMeta, TurnState};
 use serde_json::json;
 
 use super::*;
-use crate::samples::{Form, Target, reason, waiting::Own};
+use crate::samples::{Form, Target, Work, reason, waiting::Own};
 
 fn turn(seq: u32, score: Score, n_ids: u32) -> Arc<Turn> {
     let n = n_ids as usize;
@@ -244,7 +244,10 @@ fn hinted(seq: u32, score: Score, n_ids: u32) -> Own {
 }
 
 fn distil(sequence: &Sequence) -> &super::super::distil::Distil {
-    sequence.distil.as_deref().unwrap()
+    match sequence.work.as_ref().unwrap() {
+        Work::Distil(distil) => distil,
+        Work::Anchor(anchor) => panic!("{anchor:?}"),
+    }
 }
 
 /// OpenClaw-RL's form: both parts over all samples of the batch.

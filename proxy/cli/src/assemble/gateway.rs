@@ -1,0 +1,58 @@
+//! The gateway, and the port that it listens on.
+
+use std::{io, net::SocketAddr, sync::Arc};
+
+use anyhow::anyhow;
+use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Privacy, Services, Serving};
+use metaclaw_skills::Library;
+use metaclaw_turns::{Durability, TurnLog, TurnsConfig};
+use tokio::net::TcpListener;
+
+use super::{plan::Plan, upstreams};
+
+/// Sessions that clients without names may go on from after a restart.
+const KNOWN_CHAINS: usize = 2_000;
+
+/// Takes the port.
+pub(super) async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => anyhow!(
+            "{address} is in use by another program: `metaclaw start --port N` (or proxy.port) takes another one, 0 any free one"
+        ),
+        _ => anyhow!("cannot listen on {address} (proxy.host, proxy.port): {error}"),
+    })
+}
+
+/// The gateway of the settings; it serves nobody yet.
+pub(super) async fn gateway(
+    plan: &Plan,
+    log: &TurnLog,
+    library: &Library,
+    (serving, privacy): (&Arc<Serving>, &Arc<Privacy>),
+    services: Services,
+) -> anyhow::Result<Gateway> {
+    let mut config: GatewayConfig = plan.loaded.room()?;
+    let turns: TurnsConfig = plan.loaded.section("turns")?;
+    config.strict = turns.durability == Durability::Strict;
+    config.unrecorded = !turns.enabled;
+    // Checked against the keys when the settings were read.
+    config.proxy.host = plan.loaded.config.proxy.host;
+    // Names the file as well, where a room refuses what stands there.
+    let in_file = |error: anyhow::Error| anyhow!(plan.loaded.with_origin(&format!("{error:#}")));
+    if !plan.policy.is_some() {
+        upstreams::without_policy(&mut config).map_err(in_file)?;
+    }
+    config.environment = upstreams::environment(&plan.environment);
+    upstreams::add_llm(&mut config.upstreams, &plan.loaded.config.llm);
+    let gateway = Gateway::new(GatewayParts {
+        config,
+        log: Arc::new(log.clone()),
+        known: log.recent_chains(KNOWN_CHAINS).await?,
+        library: library.clone(),
+        roots: Arc::clone(&plan.roots),
+        serving: Arc::clone(serving),
+        privacy: Arc::clone(privacy),
+        services,
+    });
+    gateway.map_err(|error| in_file(error.into()))
+}

@@ -1,0 +1,26 @@
+//! The log of turns, and who is in it.
+
+use metaclaw_chat::AgentId;
+use metaclaw_turns::{TurnLog, TurnsConfig};
+
+use super::plan::Plan;
+
+/// Opens the log of the home.
+pub(super) async fn open(plan: &Plan) -> anyhow::Result<TurnLog> {
+    let folder = plan.home.turns();
+    let config: TurnsConfig = plan.loaded.section("turns")?;
+    // Opening reads the disk.
+    let log = tokio::task::spawn_blocking(move || TurnLog::open(&folder, &config)).await??;
+    Ok(log)
+}
+
+/// The agents that are configured, or have spoken.
+pub(super) async fn known_agents(plan: &Plan, log: &TurnLog) -> anyhow::Result<Vec<AgentId>> {
+    let mut agents = log.agents().await?;
+    let config = &plan.loaded.config;
+    let configured = config.agents.keys();
+    agents.extend(configured.filter_map(|name| name.parse().ok()));
+    let of_keys = config.proxy.keys.values().flat_map(|key| &key.agents);
+    agents.extend(of_keys.cloned());
+    Ok(agents)
+}

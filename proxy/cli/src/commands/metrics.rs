@@ -1,0 +1,104 @@
+//! `metaclaw metrics`: the numbers of training steps, handed to others.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::{Args, Subcommand};
+use tokio::process::Command;
+
+use super::context::Context;
+use crate::out;
+
+/// Sends the lines to Weights & Biases.
+const WANDB: &str = include_str!("metrics/wandb.py");
+/// Asks whether there is a client.
+const HAS_WANDB: &str = "import wandb; print(wandb.__version__)";
+
+/// Arguments of `metrics`.
+#[derive(Debug, Args)]
+pub(crate) struct MetricsArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Send the numbers of each step to Weights & Biases, through its own Python client; what it has already is passed over.
+    Wandb {
+        /// The project there.
+        #[arg(long, default_value = "metaclaw")]
+        project: String,
+        /// A Python that has the wandb package.
+        #[arg(long, value_name = "FILE", default_value = "python3")]
+        python: PathBuf,
+        /// The folder with steps.jsonl, in place of the home's: a replay's, as in learning/replays/NAME.
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+}
+
+// === impl MetricsArgs ===
+
+impl MetricsArgs {
+    /// Does it.
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let What::Wandb {
+            project,
+            python,
+            dir,
+        } = self.what;
+        let folder = match dir {
+            Some(dir) => dir,
+            None => folder(context)?,
+        };
+        ensure!(
+            folder.join("steps.jsonl").exists(),
+            "there is no {} yet: it has a line for each training step, where rl.report_to has jsonl",
+            folder.join("steps.jsonl").display()
+        );
+        let offline = context.environment.get("WANDB_MODE") == Some("offline");
+        ensure!(
+            offline || context.environment.get("WANDB_API_KEY").is_some(),
+            "neither WANDB_API_KEY nor WANDB_MODE=offline is set: nothing is sent"
+        );
+        let version = version(&python).await?;
+        let whither = if offline {
+            "kept below ./wandb, as WANDB_MODE=offline says"
+        } else {
+            "sent: numbers, and names of agents; not a word of what was said"
+        };
+        out::aside(format!("wandb {version}; {whither}"));
+        let mut script = Command::new(&python);
+        script.args(["-c", WANDB]).arg(&folder).arg(&project);
+        let status = script.status().await?;
+        if !status.success() {
+            bail!("the wandb client ended with {status}: what it had sent by then is sent");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Where the numbers of steps are.
+fn folder(context: &Context) -> anyhow::Result<PathBuf> {
+    let loaded = context.settings(None, Vec::new())?;
+    Ok(loaded
+        .config
+        .rl
+        .log_dir
+        .unwrap_or_else(|| context.home.learning()))
+}
+
+/// The version of the client.
+async fn version(python: &Path) -> anyhow::Result<String> {
+    let asked = Command::new(python).args(["-c", HAS_WANDB]).output().await;
+    let asked = asked.with_context(|| format!("cannot run {}", python.display()))?;
+    ensure!(
+        asked.status.success(),
+        "{} has no wandb package: `pip install wandb`, or --python names a Python that has it",
+        python.display()
+    );
+    Ok(String::from_utf8_lossy(&asked.stdout).trim().to_owned())
+}

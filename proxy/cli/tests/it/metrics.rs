@@ -1,0 +1,35 @@
+//! The numbers of steps, handed to Weights & Biases: what is missing is said, and what is sent is what is there.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::harness::TestHome;
+
+/// Plays Python: with a client where `client` lies in its folder, and says what it is to send.
+const PYTHON: &str = r#"#!/bin/sh
+case "$2" in
+  *version*) test -e "$(dirname "$0")/client" && echo 0.31.0 ;;
+  *) echo "$3 to $4" ;;
+esac
+"#;
+
+#[tokio::test]
+async fn wandb_is_asked_only_with_steps_a_key_and_a_client() {
+    let home = TestHome::new("mode: skills_only\nproxy: {port: 0}\n").unwrap();
+    let python = home.path().join("python");
+    std::fs::write(&python, PYTHON).unwrap();
+    std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = python.to_str().unwrap();
+    let ask = ["metrics", "wandb", "--python", path, "--project", "terse"];
+    let refused = home.refusal(&ask).await.unwrap();
+    insta::assert_snapshot!(refused, @"metaclaw: there is no HOME/learning/steps.jsonl yet: it has a line for each training step, where rl.report_to has jsonl");
+    std::fs::create_dir(home.path().join("learning")).unwrap();
+    std::fs::write(home.path().join("learning/steps.jsonl"), "").unwrap();
+    let refused = home.refusal(&ask).await.unwrap();
+    insta::assert_snapshot!(refused, @"metaclaw: neither WANDB_API_KEY nor WANDB_MODE=offline is set: nothing is sent");
+    let home = home.with_variable("WANDB_MODE", "offline".as_ref());
+    let refused = home.refusal(&ask).await.unwrap();
+    insta::assert_snapshot!(refused, @"metaclaw: HOME/python has no wandb package: `pip install wandb`, or --python names a Python that has it");
+    std::fs::write(home.path().join("client"), "").unwrap();
+    let sent = home.ask(&ask).await.unwrap();
+    insta::assert_snapshot!(home.neutral(&sent), @"HOME/learning to terse");
+}
