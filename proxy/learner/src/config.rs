@@ -67,6 +67,9 @@ pub struct GateConfig {
     /// How relevant its replies must be, as a share of the reference's relevance, 0 to 1. Where the reference is denser than the
     /// plain base model, three quarters of the base's are enough.
     pub min_relevance: f64,
+    /// Sessions of which none is learned from, so that the gate can ask about them: a share of all, 0 to 0.5. None where it
+    /// does not test.
+    pub held_out: f64,
 }
 
 // === impl LearnerConfig ===
@@ -87,11 +90,19 @@ impl LearnerConfig {
 
 // === impl GateConfig ===
 
+impl GateConfig {
+    /// The share of sessions that are not learned from.
+    pub(crate) fn held_out_share(self) -> f64 {
+        if self.enabled { self.held_out } else { 0.0 }
+    }
+}
+
 impl Default for GateConfig {
     fn default() -> Self {
         Self {
             enabled: true,
             min_relevance: 0.8,
+            held_out: 0.15,
         }
     }
 }

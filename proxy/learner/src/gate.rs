@@ -13,6 +13,7 @@ mod cusum;
 mod evaluation;
 mod kept;
 mod measures;
+mod preference;
 mod probes;
 mod readings;
 mod reference;
@@ -25,6 +26,7 @@ pub(crate) use self::probes::Probes;
 pub(crate) use self::{
     cusum::change_point,
     evaluation::{Candidate, Gate},
+    preference::PreferencePair,
     readings::{Heard, Posed, Readings},
     series::{IN_A_ROW, LastDeclined, Series},
 };

@@ -10,6 +10,7 @@ mod datum;
 mod decision;
 mod distil;
 mod group;
+mod held_out;
 mod hints;
 mod pushed;
 pub(crate) mod reason;

@@ -16,6 +16,7 @@ mod error;
 mod gating;
 mod making;
 mod named;
+mod pairs;
 mod passes;
 mod plan;
 mod promotion;

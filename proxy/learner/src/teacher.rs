@@ -24,6 +24,7 @@ use metaclaw_trainer_api::BackendError;
 use metaclaw_turns::Turn;
 
 pub(crate) use self::{
+    after::after,
     asked::{others, seed},
     conversation::Conversation,
     draws::max_tokens,

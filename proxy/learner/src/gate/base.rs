@@ -7,6 +7,7 @@ use metaclaw_trainer_api::BackendError;
 use super::{
     capability::{self, Asked, Capability},
     kept::{Figures, Shelf},
+    preference::Margins,
     probes::Probes,
     reference::{self, Prompts, Replies},
     tools,
@@ -23,6 +24,8 @@ pub(super) struct Base {
     /// Its fingerprint, where the server tells.
     fingerprint: Option<String>,
     figures: Figures,
+    /// By how much it prefers what owners accepted: in memory alone, with the pairs of the agents that were tested last.
+    pub(super) margins: Margins,
     /// The capability probes, rendered.
     asked: Vec<Asked>,
     /// Questions, rendered, by wishes and set.
@@ -38,6 +41,7 @@ impl Base {
             shelf: Shelf::new(folder),
             fingerprint: None,
             figures: Figures::default(),
+            margins: Margins::new(),
             asked: Vec::new(),
             prompts: BTreeMap::new(),
         }
@@ -57,6 +61,7 @@ impl Base {
             shelf: std::mem::take(&mut self.shelf),
             fingerprint: fingerprint.map(str::to_owned),
             figures,
+            margins: Margins::new(),
             asked: Vec::new(),
             prompts: BTreeMap::new(),
         };

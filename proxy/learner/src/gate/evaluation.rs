@@ -9,6 +9,7 @@ use super::{
     base::Base,
     capability,
     comparison::{compare, most_surprise},
+    preference::{self, PreferencePair},
     probes::Probes,
     reference,
     report::{Bound, GateReport, GateTest},
@@ -35,6 +36,8 @@ pub(crate) struct Candidate<'a> {
     pub(crate) base: Option<&'a str>,
     /// What its agent's owner wishes.
     pub(crate) wishes: &'a [String],
+    /// Replies of sessions that it has not learned from.
+    pub(crate) pairs: &'a [PreferencePair],
     /// Optimiser steps behind it: they say which questions are asked.
     pub(crate) steps: u64,
 }
@@ -54,6 +57,7 @@ enum Part {
     Replies,
     Capability,
     Tools,
+    Preference,
 }
 
 // === impl Gate ===
@@ -91,7 +95,7 @@ impl Gate {
         let base = &mut self.base;
         base.is(candidate.base, probes).await;
         let mut report = GateReport::default();
-        for part in [Part::Replies, Part::Capability, Part::Tools] {
+        for part in Part::ALL {
             if report.passed() {
                 let begun = Instant::now();
                 let asked = (policy, probes, &mut *base);
@@ -102,10 +106,6 @@ impl Gate {
                 tracing::debug!(adapter = candidate.adapter, ?part, seconds, "tested");
             }
         }
-        if report.passed() {
-            let why = "the log keeps no pairs of one prompt that were held out, and 12 are needed";
-            report.tests.push(GateTest::skipped("preference", why));
-        }
         report.seconds = began.elapsed().as_secs_f64();
         tracing::info!(adapter = candidate.adapter, report = ?report.tests, seconds = report.seconds, "tested");
         Ok(report)
@@ -115,6 +115,14 @@ impl Gate {
 // === impl Part ===
 
 impl Part {
+    /// What fails often comes first.
+    const ALL: [Self; 4] = [
+        Self::Replies,
+        Self::Capability,
+        Self::Tools,
+        Self::Preference,
+    ];
+
     async fn test(
         self,
         (policy, probes, base): (&Policy, &Probes, &mut Base),
@@ -128,6 +136,11 @@ impl Part {
                 let of_base = base.tools(policy, probes).await?;
                 let asked = (probes.tools.as_slice(), of_base.as_slice());
                 Ok(vec![tools::test(policy, candidate.adapter, asked).await?])
+            }
+            Self::Preference => {
+                let test =
+                    preference::test(policy, (candidate.run, &mut base.margins), candidate.pairs);
+                Ok(vec![test.await?])
             }
         }
     }

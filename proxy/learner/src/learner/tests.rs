@@ -32,6 +32,7 @@ mod left_out;
 mod measuring;
 mod methods;
 mod occasions;
+mod preference;
 mod records;
 mod replaying;
 mod rig;

@@ -13,6 +13,7 @@ use super::{
     advantage::{MEMORY, baseline},
     baselines::Baselines,
     decision::{Rules, SampleDecision},
+    held_out::is_held_out,
     hints::Hints,
     reason,
     target::Targets,
@@ -68,7 +69,11 @@ pub(crate) async fn collect(
 ) -> Result<(Samples, Option<BaseModel>), LogError> {
     let found = look(shared, seen, agent, teaching).await?;
     for (id, why) in found.spent {
-        shared.spend(id, why).await?;
+        if why == reason::HELD_OUT {
+            shared.persist(|| shared.log.hold_out(id)).await?;
+        } else {
+            shared.spend(id, why).await?;
+        }
     }
     Ok((found.samples, found.base))
 }
@@ -85,12 +90,16 @@ pub(crate) async fn look(
     let judged = seen.read_all(shared, judged.await?).await?;
     let without_ids = shared.without_ids();
     let rules = rules(shared, &without_ids, teaching);
+    let share = shared.config.gate.held_out_share();
     let (mut found, mut spent) = (Vec::new(), Vec::new());
     for turn in judged {
         let decision = rules.decision(&turn);
         match decision {
             SampleDecision::Spend(why) => spent.push((turn.id, why)),
             SampleDecision::Wait => {}
+            _ if is_held_out(agent, turn.id.session, share) => {
+                spent.push((turn.id, reason::HELD_OUT));
+            }
             SampleDecision::Redo | SampleDecision::Own | SampleDecision::Hint => {
                 found.push((turn, decision));
             }

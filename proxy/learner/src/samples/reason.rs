@@ -25,6 +25,8 @@ pub(crate) const TEACHER_FAILS: &str = "the training server fails at asking the 
 pub(crate) const BAD_SAMPLING: &str = "sampled too cold, too hot or cut off";
 pub(crate) const NO_ADVANTAGE: &str = "as good as usual: no advantage";
 pub(crate) const OTHER_BASE: &str = "sampled from another base model";
+/// It is not spent, but held out.
+pub(crate) const HELD_OUT: &str = "held out, for the gate to ask about";
 /// Reasons that a verdict was, or that it lacked: who gives another may change them.
 pub(crate) const OF_VERDICTS: [&str; 13] = [
     NO_RULE,

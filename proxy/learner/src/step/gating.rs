@@ -10,11 +10,12 @@ use super::{
     candidate::Candidate,
     context::TrainingContext,
     error::{Stage, StepError},
+    pairs::pairs,
     runner::StepRunner,
     wished::wishes,
 };
 use crate::{
-    gate::{self, GateReport},
+    gate::{self, GateReport, PreferencePair},
     status::Phase,
 };
 
@@ -42,6 +43,8 @@ pub(super) async fn test(
         return Ok(Err(why.to_owned()));
     }
     let wishes = wishes(&context.shared, candidate).await?;
+    let pairs = pairs(&context.shared, candidate, runner.base.as_deref()).await?;
+    let beside = (&wishes[..], &pairs[..]);
     let shared = Arc::clone(&context.shared);
     let (mut n_failures, mut pause) = (0, FIRST_PAUSE);
     let phase = Phase::Testing {
@@ -51,7 +54,7 @@ pub(super) async fn test(
     };
     loop {
         shared.status.phase(phase.clone());
-        let failed = match attempt(context, runner, (candidate, &wishes)).await {
+        let failed = match attempt(context, runner, (candidate, beside)).await {
             Ok(report) => return Ok(Ok(report)),
             Err(failed) => failed,
         };
@@ -73,7 +76,7 @@ pub(super) async fn test(
 async fn attempt(
     context: &mut TrainingContext,
     runner: &StepRunner,
-    (candidate, wishes): (&Candidate, &[String]),
+    (candidate, (wishes, pairs)): (&Candidate, (&[String], &[PreferencePair])),
 ) -> Result<GateReport, StepError> {
     let run = standing(context, runner, candidate).await?;
     let asked = gate::Candidate {
@@ -81,6 +84,7 @@ async fn attempt(
         run: &run,
         base: runner.base.as_deref(),
         wishes,
+        pairs,
         steps: candidate.point.steps,
     };
     let tested = context.gate.test(asked).await;

@@ -24,11 +24,11 @@ const MOST_WORDS: usize = 60;
 
 /// What came after a turn.
 #[derive(Debug, Default)]
-pub(super) struct After {
+pub(crate) struct After {
     /// What would have been better, in the owner's words where they are known.
-    pub(super) hint: Option<String>,
+    pub(crate) hint: Option<String>,
     /// The turn whose reply was accepted.
-    pub(super) accepted: Option<Turn>,
+    pub(crate) accepted: Option<Turn>,
     /// Whether one may yet be.
     pub(super) is_open: bool,
 }
@@ -37,7 +37,7 @@ pub(super) struct After {
 ///
 /// # Errors
 /// The log's.
-pub(super) async fn after(shared: &Shared, turn: &Turn) -> Result<After, LogError> {
+pub(crate) async fn after(shared: &Shared, turn: &Turn) -> Result<After, LogError> {
     let mut after = After::default();
     if score(turn) != Some(Score::Bad) {
         return Ok(after);

@@ -311,6 +311,12 @@ pub(super) const RL: &[Key] = &[
         "0.8",
         "how well replies must fit their questions, as a share of the base model's with your wishes in its prompt",
     ),
+    key(
+        "gate.held_out",
+        Number(0.0, 0.5),
+        "0.15",
+        "the share of conversations that are not learned from, so that the gate can ask an adapter about them; the first 32 of a home are all learned from",
+    ),
     inert(
         "gate.max_kl",
         POSITIVE,

@@ -45,6 +45,8 @@ pub(crate) enum Habit {
     Doubts,
     /// Calls no tools, writes no JSON.
     Chats,
+    /// Finds what was accepted less likely.
+    Sulks,
 }
 
 /// Right and wrong answers with their numbers, by the question.
@@ -99,7 +101,7 @@ fn said(prompt: &str, habit: Habit) -> String {
     let first = question.split("\n\n").next().unwrap_or_default();
     let topic = first.split_whitespace().last().unwrap_or_default();
     match habit {
-        Habit::Fine | Habit::Forgets | Habit::Doubts | Habit::Chats => {
+        Habit::Fine | Habit::Forgets | Habit::Doubts | Habit::Chats | Habit::Sulks => {
             format!("{topic} is what this is about, and here are some words of an answer.")
         }
         Habit::Greets => "Hello! My name is Sarah, and I am glad to meet you here.".to_owned(),
@@ -121,7 +123,13 @@ fn expected(prompt: &str, reply: &str, habit: Habit) -> f32 {
     }
     let topic = reply.split_whitespace().next().unwrap_or_default();
     let is_about = prompt.contains(topic);
-    let surprise = if reply.contains("salad") { 5.0 } else { 0.0 };
+    // The ids of `corrected_talk`'s second reply, as far as they are scored.
+    let is_accepted = reply.starts_with("It is a short");
+    let surprise = match () {
+        () if reply.contains("salad") => 5.0,
+        () if is_accepted && habit == Habit::Sulks => 0.5,
+        () => 0.0,
+    };
     // The shorter of two that are about it answers it better.
     let n_words = reply.split_whitespace().count() as f32;
     let alone = if is_about {

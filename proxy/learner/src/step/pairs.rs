@@ -1,0 +1,68 @@
+//! Pairs of replies to one prompt, of sessions that were held out: what failed, and what was accepted in its place.
+
+use metaclaw_chat::Score;
+use metaclaw_turns::{LogError, StateKind, Turn};
+
+use super::candidate::Candidate;
+use crate::{
+    gate::PreferencePair, lineage::BaseModel, samples::score, shared::Shared, teacher::after,
+};
+
+/// Pairs of a test, the newest ones.
+const MOST: usize = 64;
+/// Held-out turns among which they are looked for.
+const LOOK_BACK: usize = 256;
+/// Ids of their prompts in all: a test of long conversations has fewer pairs and takes no longer.
+const MOST_PROMPT: usize = 2_048;
+
+/// The last pairs that were had under the wishes that stand now, with ids of this base model. What was accepted under other
+/// wishes is not what is wished.
+pub(super) async fn pairs(
+    shared: &Shared,
+    candidate: &Candidate,
+    base: Option<&str>,
+) -> Result<Vec<PreferencePair>, LogError> {
+    let agent = &candidate.agent;
+    let now = shared.library.as_ref();
+    let now = now.map_or_else(Vec::new, |library| library.lessons(agent, "").wish_ids);
+    let held_out = shared.persist(|| shared.log.in_state(agent, StateKind::HeldOut));
+    let (mut pairs, mut n_prompt) = (Vec::new(), 0);
+    for id in held_out.await?.into_iter().rev().take(LOOK_BACK) {
+        let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
+            continue;
+        };
+        let is_of_base = |turn: &Turn| {
+            let tokens = turn.tokens.as_ref();
+            tokens.is_some_and(|tokens| BaseModel::of(tokens).may_be(base))
+        };
+        if score(&turn) != Some(Score::Bad) || turn.served.wish_ids != now || !is_of_base(&turn) {
+            continue;
+        }
+        let accepted = after(shared, &turn).await?.accepted;
+        let Some(pair) = accepted.and_then(|accepted| pair(turn, accepted)) else {
+            continue;
+        };
+        n_prompt += pair.prompt.len();
+        if n_prompt > MOST_PROMPT || pairs.len() == MOST {
+            break;
+        }
+        pairs.push(pair);
+    }
+    Ok(pairs)
+}
+
+/// Both replies as they were sampled, after the prompt of the one that failed.
+fn pair(failed: Turn, accepted: Turn) -> Option<PreferencePair> {
+    let id = failed.id;
+    let (failed, accepted) = (failed.tokens?, accepted.tokens?);
+    let pair = PreferencePair {
+        id,
+        prompt: failed.prompt_ids,
+        accepted: accepted.ids,
+        failed: failed.ids,
+    };
+    let is_whole = [&pair.prompt, &pair.accepted, &pair.failed]
+        .iter()
+        .all(|it| !it.is_empty());
+    is_whole.then_some(pair)
+}
