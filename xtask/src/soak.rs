@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::bench::{build, program};
+use crate::bench::program::{build, program};
 use crate::command;
 use crate::places::Places;
 use crate::report::Report;

@@ -82,6 +82,8 @@ pub(crate) struct StepTold {
     pub tested: bool,
     /// Why it does not serve; none where it came to.
     pub declined: Option<String>,
+    /// Why it was taken back since.
+    pub taken_back: Option<String>,
 }
 
 /// A skill that a model wrote.

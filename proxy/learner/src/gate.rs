@@ -9,6 +9,7 @@ mod base;
 mod capability;
 mod checks;
 mod comparison;
+mod cusum;
 mod evaluation;
 mod kept;
 mod measures;
@@ -22,6 +23,7 @@ mod tools;
 #[cfg(test)]
 pub(crate) use self::probes::Probes;
 pub(crate) use self::{
+    cusum::change_point,
     evaluation::{Candidate, Gate},
     readings::{Heard, Posed, Readings},
     series::{IN_A_ROW, LastDeclined, Series},

@@ -244,7 +244,8 @@ impl Learner {
                 .find(|(name, _)| *name == agent)
                 .map(|(_, adapter)| adapter.clone());
             let funnel = self.shared.log.funnel(Some(&agent)).await?;
-            let series = Series::of(&self.shared.log.steps(&agent).await?);
+            let steps = self.shared.log.steps(&agent).await?;
+            let series = Series::of(&steps);
             let declined = series.last_declined().map(|last| Declined {
                 adapter: last.adapter.clone(),
                 why: last.why.clone(),
@@ -255,6 +256,7 @@ impl Learner {
             agents.push(AgentStatus {
                 adapter,
                 declined,
+                taken_back: step::taken_back(&steps),
                 n_redo: known.counts.redo,
                 n_unanswered: known.counts.unanswered,
                 not_taught: known.not_taught,

@@ -62,5 +62,8 @@ pub use self::{
     replay::{ReplayEvent, ReplayReport, ReplayWanted},
     samples::POLICY_UPSTREAM,
     shared::{IsOff, OnSwap, Parts},
-    status::{AgentStatus, BeganAnew, Declined, JudgingStatus, LearnerStatus, Phase, StepReport},
+    status::{
+        AgentStatus, BeganAnew, Declined, JudgingStatus, LearnerStatus, Phase, StepReport,
+        WasTakenBack,
+    },
 };

@@ -30,7 +30,9 @@ pub(crate) use self::{
     group::{Group, NoGroups, Sequence},
     hints::Hints,
     target::{Form, Target, Targets, Taught},
-    turns::{MIN_TARGET_WORDS, all_hints, hint, is_owners_answer, is_whole_target, score},
+    turns::{
+        MIN_TARGET_WORDS, all_hints, hint, is_owners_answer, is_tool_turn, is_whole_target, score,
+    },
     waiting::{Redo, Samples},
     work::Work,
 };

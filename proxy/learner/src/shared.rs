@@ -128,7 +128,10 @@ impl Shared {
         F: Future<Output = Result<T, LogError>>,
     {
         loop {
-            match ask().await {
+            let answer = ask().await;
+            #[cfg(test)]
+            crate::testing::crash::moment().await;
+            match answer {
                 Err(LogError::Broken { .. }) if self.sleep(LOG_PAUSE).await => {}
                 other => return other,
             }

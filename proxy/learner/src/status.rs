@@ -11,7 +11,7 @@ use metaclaw_turns::Funnel;
 use serde::Serialize;
 
 pub(crate) use self::cell::{SampleCounts, StatusCell};
-pub use self::report::{BeganAnew, Declined, JudgingStatus, Phase, StepReport};
+pub use self::report::{BeganAnew, Declined, JudgingStatus, Phase, StepReport, WasTakenBack};
 use crate::config::Mode;
 
 /// How learning goes.
@@ -51,6 +51,8 @@ pub struct AgentStatus {
     pub last_step: Option<StepReport>,
     /// What the gate declined since an adapter last passed; by the log, so that a restart forgets nothing.
     pub declined: Option<Declined>,
+    /// What was taken back since an adapter last passed; by the log as well.
+    pub taken_back: Option<WasTakenBack>,
     /// When a lineage last began anew in this process, and why.
     pub began_anew: Option<BeganAnew>,
     /// When a step could last have begun, in Unix milliseconds.

@@ -25,6 +25,8 @@ mod run;
 mod runner;
 mod transaction;
 mod trials;
+mod watch;
+mod watched;
 mod wished;
 
 pub(crate) use self::{
@@ -35,4 +37,5 @@ pub(crate) use self::{
     named::tested,
     recovery::{recover, serve_again},
     transaction::{Ended, StepTransaction},
+    watch::{taken_back, watch},
 };

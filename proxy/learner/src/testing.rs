@@ -3,12 +3,14 @@
 //! Its weights are the list of what was trained on, so that a test can read from a checkpoint what is
 //! in it, and how often.
 
+pub(crate) mod crash;
 mod talk;
 mod world;
 
 pub(crate) use self::{
     talk::{
-        Said, append, append_for, corrected_talk, judged_turn, new_turn, said, sampled, turn_with,
+        Said, append, append_by, append_for, corrected_talk, judged_turn, new_turn, said, sampled,
+        turn_with,
     },
     world::{Answers, Damage, END, Failure, Habit, Poison, World},
 };

@@ -23,21 +23,24 @@ enum Fetched {
     Later,
 }
 
-/// Runs until the log closes or the learner ends.
+/// Runs until the log closes or the learner ends; then at once, whatever it waits for.
 pub(crate) async fn run(shared: Arc<Shared>, backend: Arc<dyn TrainingBackend>) {
+    let cancel = shared.cancel.clone();
+    cancel
+        .run_until_cancelled(fetch_all(&shared, &*backend))
+        .await;
+}
+
+async fn fetch_all(shared: &Shared, backend: &dyn TrainingBackend) {
     let mut feed = Feed::new(&shared.log);
     loop {
-        let next = tokio::select! {
-            () = shared.cancel.cancelled() => return,
-            next = feed.next() => next,
-        };
-        let went = match next {
+        let went = match feed.next().await {
             Next::End => return,
-            Next::Rescan => free_turns(&shared).await.map(|ids| feed.refill(&ids)),
-            Next::Turn(id) => match fetch(&shared, &*backend, id).await {
+            Next::Rescan => free_turns(shared).await.map(|ids| feed.refill(&ids)),
+            Next::Turn(id) => match fetch(shared, backend, id).await {
                 Ok(Fetched::Later) => {
                     feed.again(id);
-                    shared.sleep(PAUSE).await;
+                    tokio::time::sleep(PAUSE).await;
                     Ok(())
                 }
                 other => other.map(|_| ()),
@@ -74,11 +77,7 @@ async fn fetch(
     let Some(reply_id) = turn.and_then(wanted) else {
         return Ok(Fetched::Done);
     };
-    let asked = tokio::select! {
-        () = shared.cancel.cancelled() => return Ok(Fetched::Done),
-        asked = backend.sampled(reply_id) => asked,
-    };
-    match asked {
+    match backend.sampled(reply_id).await {
         Ok(Some(sampled)) => {
             let tokens = Tokens::from_sampled(sampled);
             shared

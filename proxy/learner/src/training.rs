@@ -170,6 +170,8 @@ impl Training {
 
     /// Makes a step for an agent if one is due; the turn that the teacher has to answer first, if there is one.
     async fn step_if_due(&mut self, agent: &AgentId) -> Result<Option<TurnId>, TrainError> {
+        // The next step starts from what serves.
+        step::watch(&mut self.context, agent).await?;
         let next = self.next_batch(agent).next(Why::Due).await?;
         // A full batch may stand behind this one.
         let wake = || self.context.shared.wake.notify_one();

@@ -33,6 +33,7 @@ mod new_turn;
 mod query;
 mod read;
 mod record;
+mod roll_back;
 mod serving;
 mod session;
 mod state;
@@ -62,7 +63,7 @@ pub use self::{
     log::TurnLog,
     new_turn::{NewMessage, NewTurn},
     serving::Choice,
-    step::{NewStep, Step, StepOutcome},
+    step::{NewStep, Step, StepOutcome, TakenBack},
     text::JsonText,
     turn::{
         LessonRef, Request, Served, StateKind, StreamEnd, Tokens, Turn, TurnKind, TurnMeta,

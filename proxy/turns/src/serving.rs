@@ -70,18 +70,7 @@ impl TurnLog {
         adapter: Option<String>,
     ) -> Result<Choice, LogError> {
         let key = keys::agent(agent);
-        let choose = move |txn: &mut Txn<'_>| {
-            let before = chosen(txn, &key)?.map_or(0, |before| before.at_ms + 1);
-            let choice = Choice {
-                at_ms: now_ms().max(before),
-                adapter,
-            };
-            let name = choice.adapter.as_deref().unwrap_or_default();
-            let value = format!("{CHOSEN}{} {name}", choice.at_ms);
-            txn.put(Table::Serving, &key, value.into_bytes())?;
-            Ok(choice)
-        };
-        self.write(choose).await
+        self.write(move |txn| choose(txn, &key, adapter)).await
     }
 
     /// What the owner chose for an agent, if that is in force.
@@ -110,6 +99,29 @@ impl TurnLog {
         };
         self.write(serve).await
     }
+}
+
+/// Writes a choice; no two of one agent have the same time.
+pub(crate) fn choose(
+    txn: &mut Txn<'_>,
+    key: &[u8],
+    adapter: Option<String>,
+) -> Result<Choice, TxnError> {
+    let before = chosen(txn, key)?.map_or(0, |before| before.at_ms + 1);
+    let choice = Choice {
+        at_ms: now_ms().max(before),
+        adapter,
+    };
+    let name = choice.adapter.as_deref().unwrap_or_default();
+    let value = format!("{CHOSEN}{} {name}", choice.at_ms);
+    txn.put(Table::Serving, key, value.into_bytes())?;
+    Ok(choice)
+}
+
+/// The adapter that an agent is served with; none is the base model.
+pub(crate) fn serves(source: &impl Source, key: &[u8]) -> Result<Option<String>, TxnError> {
+    let value: Option<Bytes> = source.get(Table::Serving, key)?;
+    Ok(value.and_then(|value| Served::read(&value)?.adapter()))
 }
 
 fn chosen(source: &impl Source, key: &[u8]) -> Result<Option<Choice>, TxnError> {

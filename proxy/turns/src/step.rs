@@ -55,6 +55,20 @@ pub struct Step {
     pub taken_ms: u64,
     /// What came of it; none while it is open.
     pub outcome: Option<StepOutcome>,
+    /// When its adapter served and was taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_back: Option<TakenBack>,
+}
+
+/// That an adapter served and was taken back: its agent's verdicts got worse.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenBack {
+    /// When, in Unix milliseconds.
+    pub at_ms: u64,
+    /// What serves in its place; none is the base model.
+    pub to: Option<String>,
+    /// Why, in words.
+    pub why: String,
 }
 
 /// What came of a training step.
@@ -155,7 +169,7 @@ impl TurnLog {
 }
 
 /// All attempts at one step of a lineage, the oldest first.
-fn attempts(source: &impl Source, key: &[u8]) -> Result<Vec<Step>, TxnError> {
+pub(crate) fn attempts(source: &impl Source, key: &[u8]) -> Result<Vec<Step>, TxnError> {
     Ok(values::get_json(source, Table::Steps, key)?.unwrap_or_default())
 }
 
@@ -200,6 +214,7 @@ fn take(txn: &mut Txn<'_>, new: NewStep) -> Result<(), TxnError> {
         begun: new,
         taken_ms: now_ms(),
         outcome: None,
+        taken_back: None,
     });
     Ok(values::put_json(txn, Table::Steps, &key, &steps)?)
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{build, program, quick_or};
+use super::program::{build, program, quick_or};
 use crate::command;
 use crate::places::Places;
 use crate::report::Report;

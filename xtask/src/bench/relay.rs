@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{build, program, quick_or};
+use super::program::{build, program, quick_or};
 use crate::command;
 use crate::pip;
 use crate::places::{Places, writing};

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{build, program};
+use super::program::{build, program};
 use crate::command;
 use crate::places::Places;
 

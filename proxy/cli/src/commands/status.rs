@@ -304,6 +304,7 @@ mod tests {
                 "agents": [{"agent": "_default", "adapter": null, "n_redo": 1, "n_binary_rl": 2,
                     "n_unanswered": 3, "not_taught": {"no draw of the teacher does what is wished": 4},
                     "last_step": {"n": 7, "n_redo": 8, "n_again": 4},
+                    "taken_back": {"adapter": "a-2", "to": "a-1", "why": "of 9 verdicts 8 are bad", "at_ms": 1},
                     "began_anew": {"why": "the base model has changed (a to b)", "at_ms": 1}}],
             },
         });
@@ -320,6 +321,7 @@ mod tests {
         window:  closed: you chatted a moment ago  (metaclaw scheduler status)
         agent:   _default on the base model; 1 redo and 2 binary_rl samples ready, 3 that wait for the teacher's reply; last step 7 (of 8 redo samples 4 again)
                  4 not taught: no draw of the teacher does what is wished
+                 taken back: a-2, as verdicts got worse: of 9 verdicts 8 are bad
                  its weights began anew: the base model has changed (a to b)
         today:   9000 tokens of chat; 300 of learning (2 questions, 1 not answered; 49700 left)
         review:  2 skills that a model wrote wait for your look  (metaclaw skills review)

@@ -160,6 +160,7 @@ fn told(step: Step) -> Option<StepTold> {
         adapter,
         tested,
         declined,
+        taken_back: step.taken_back.map(|it| it.why),
     })
 }
 

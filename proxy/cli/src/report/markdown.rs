@@ -140,6 +140,10 @@ fn steps(report: &Report) -> Option<String> {
     let line = |it: &StepTold| {
         let turns = counted(it.n_turns as u64, "turn");
         let came_to = match (&it.adapter, &it.declined) {
+            (Some(adapter), None) if it.taken_back.is_some() => {
+                let why = plain(it.taken_back.as_deref().unwrap_or_default());
+                format!("{adapter} served and was taken back, as verdicts got worse: {why}")
+            }
             (Some(adapter), None) if it.tested => format!("{adapter} passed the gate"),
             (Some(adapter), None) => format!("{adapter}, which nothing tested"),
             (Some(adapter), Some(why)) => format!("{adapter} was declined: {}", plain(why)),

@@ -356,7 +356,9 @@ fn steps_say_what_passed_and_what_was_declined() {
         adapter: adapter.map(str::to_owned),
         tested,
         declined: declined.map(str::to_owned),
+        taken_back: None,
     };
+    let worse = "of 12 verdicts on replies since it answered 9 are bad, of 40 before 4";
     let report = Report {
         steps: vec![
             step(1, Some("main-a-1"), true, None),
@@ -368,6 +370,10 @@ fn steps_say_what_passed_and_what_was_declined() {
             ),
             step(1, None, false, Some("interrupted")),
             step(1, Some("main-b-1"), false, None),
+            StepTold {
+                taken_back: Some(worse.to_owned()),
+                ..step(2, Some("main-b-2"), true, None)
+            },
         ],
         ..Report::default()
     };
@@ -380,5 +386,6 @@ fn steps_say_what_passed_and_what_was_declined() {
     - step 2 of main from 8 turns: main-a-2 was declined: relevance 0.31 of the reference's, at least 0.50
     - step 1 of main from 8 turns: not made: interrupted
     - step 1 of main from 8 turns: main-b-1, which nothing tested
+    - step 2 of main from 8 turns: main-b-2 served and was taken back, as verdicts got worse: of 12 verdicts on replies since it answered 9 are bad, of 40 before 4
     ");
 }

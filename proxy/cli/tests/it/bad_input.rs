@@ -107,6 +107,8 @@ async fn warnings_do_not_stop_the_start() {
     let warnings: Vec<String> = log
         .lines()
         .filter_map(|line| line.split_once(" WARN metaclaw::"))
+        // On a machine that is very busy.
+        .filter(|(_, said)| !said.contains("looking at the skills folder takes"))
         .map(|(_, said)| home.neutral(said))
         .collect();
     insta::assert_snapshot!(warnings.join("\n"), @r#"

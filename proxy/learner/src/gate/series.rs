@@ -175,6 +175,7 @@ mod tests {
                 },
                 taken_ms: n,
                 outcome: Some(outcome),
+                taken_back: None,
             }
         };
         let mut steps: Vec<Step> = steps.chars().enumerate().map(step).collect();

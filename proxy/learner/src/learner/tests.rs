@@ -27,6 +27,7 @@ mod dry_run;
 mod faults;
 mod gate;
 mod in_turn;
+mod kills;
 mod left_out;
 mod measuring;
 mod methods;

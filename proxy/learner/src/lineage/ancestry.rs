@@ -118,6 +118,7 @@ mod tests {
                 choice_ms: choice,
             },
             taken_ms,
+            taken_back: None,
             outcome: Some(StepOutcome::Trained {
                 adapter: format!("{lineage}-{n}"),
                 checkpoint: format!("{lineage}-{n}"),

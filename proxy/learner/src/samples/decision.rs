@@ -65,9 +65,12 @@ impl Rules<'_> {
     pub(crate) fn decision(self, turn: &Turn) -> SampleDecision {
         let is_redo = self.is_redo(turn);
         let is_own = self.is_hinted(turn) || (self.takes_verdict(turn) && sampled_fairly(turn));
+        // Of no use itself it may be: what was accepted is one more answer to what failed before it, with its ids. Nobody
+        // looks for those of turns that are set aside, once the process that saw them come is gone.
+        let is_clear = !matches!(score(turn), None | Some(Score::Unclear));
         match self.readiness(turn) {
             Readiness::Never(why) => SampleDecision::Spend(why),
-            Readiness::Coming if is_redo || is_own => SampleDecision::Wait,
+            Readiness::Coming if is_redo || is_own || is_clear => SampleDecision::Wait,
             Readiness::Ready if self.methods.distils() && self.hints.told(turn).is_none() => {
                 SampleDecision::Hint
             }

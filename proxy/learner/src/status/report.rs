@@ -134,6 +134,19 @@ pub struct Declined {
     pub rests_until_ms: Option<u64>,
 }
 
+/// That an adapter served and was taken back, as its agent's verdicts got worse.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WasTakenBack {
+    /// The adapter that served.
+    pub adapter: String,
+    /// What serves in its place; none is the base model.
+    pub to: Option<String>,
+    /// The verdicts, in words.
+    pub why: String,
+    /// When, in Unix milliseconds.
+    pub at_ms: u64,
+}
+
 /// That something which was learned is not continued.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BeganAnew {

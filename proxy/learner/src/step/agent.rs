@@ -6,7 +6,7 @@ use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use metaclaw_trainer_api::CheckpointName;
 use tokio::time::Instant;
 
-use super::run::RunHandle;
+use super::{run::RunHandle, watched::Watched};
 use crate::{
     lineage::{ResumePoint, Shape},
     samples::Seen,
@@ -37,6 +37,8 @@ pub(crate) struct AgentState {
     pub(crate) unfit: BTreeSet<CheckpointName>,
     /// Failures to settle the step that an earlier process left open.
     pub(crate) n_unsettled: usize,
+    /// What was seen of its verdicts.
+    pub(crate) watched: Watched,
     rest: Option<Rest>,
 }
 

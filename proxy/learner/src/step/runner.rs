@@ -77,6 +77,15 @@ impl StepRunner {
         Made::here(self.seed(point), &self.rl, self.replay.clone())
     }
 
+    /// Whether an adapter that served can serve again.
+    pub(crate) async fn answers(&self, name: &AdapterName) -> Result<bool, BackendError> {
+        match self.backend.sample(one_token(name)).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_unreachable() || error.status() == Some(503) => Err(error),
+            Err(_) => Ok(false),
+        }
+    }
+
     /// Has old checkpoints deleted, but for those that are needed. What is not deleted now is the next time.
     pub(crate) async fn prune(&self, needed: Vec<CheckpointName>) {
         // A fork's server deletes nothing, and a replay does not know what serves.

@@ -49,6 +49,26 @@ pub(crate) async fn append_for(
     session: &str,
     talk: &[Said],
 ) {
+    append_of((agent, None), (log, world), session, talk).await;
+}
+
+/// The same of a conversation that this adapter replied in.
+pub(crate) async fn append_by(
+    adapter: &str,
+    (log, world): (&TurnLog, &World),
+    session: &str,
+    talk: &[Said],
+) {
+    let agent = AgentId::default_agent();
+    append_of((&agent, Some(adapter)), (log, world), session, talk).await;
+}
+
+async fn append_of(
+    (agent, adapter): (&AgentId, Option<&str>),
+    (log, world): (&TurnLog, &World),
+    session: &str,
+    talk: &[Said],
+) {
     let mut messages = Vec::new();
     for said in talk {
         messages.push(Message::user(said.owner.clone()));
@@ -56,7 +76,8 @@ pub(crate) async fn append_for(
         let sampled = sampled(&reply_id, &messages, &said.reply);
         world.remember(with_mark(sampled, said.mark));
         let reply = Message::assistant(said.reply.clone());
-        let turn = turn_of(agent, session, &reply_id, &messages, reply);
+        let mut turn = turn_of(agent, session, &reply_id, &messages, reply);
+        turn.served.adapter = adapter.map(str::to_owned);
         log.append(turn).await.unwrap();
         messages.push(Message::assistant(said.reply.clone()));
     }

@@ -25,6 +25,7 @@ pub(crate) use self::{
     model::{END, Habit, ids as ids_of},
     state::{Damage, Poison, Weights},
 };
+use super::crash;
 
 /// What a call does instead of answering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -318,7 +319,7 @@ impl World {
         work: impl FnOnce(&mut Inner) -> Result<T, BackendError> + Send + 'static,
     ) -> Result<T, BackendError> {
         let timeout = || lost(call);
-        match failure {
+        let done = match failure {
             None => work(&mut self.inner()),
             Some(Failure::Unreachable) => Err(BackendError::NoEndpoint { call }),
             Some(Failure::LostBefore) => Err(timeout()),
@@ -342,7 +343,9 @@ impl World {
                 self.inner().put_off(n, Box::new(late));
                 self.kill_client().await
             }
-        }
+        };
+        crash::moment().await;
+        done
     }
 
     async fn kill_client<T>(&self) -> T {

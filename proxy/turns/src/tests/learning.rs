@@ -4,7 +4,8 @@ use metaclaw_chat::{AgentId, Score, TurnId, Verdict};
 
 use super::kit::{Client, open, verdict};
 use crate::{
-    LessonCounts, LogError, NewStep, StateKind, StepOutcome, TakeError, TurnLog, TurnState, Use,
+    LessonCounts, LogError, NewStep, StateKind, Step, StepOutcome, TakeError, TakenBack, TurnLog,
+    TurnState, Use,
 };
 
 fn agent() -> AgentId {
@@ -286,6 +287,51 @@ async fn what_the_owner_chose_stands_until_a_step_goes_on_from_there() {
     }
     assert_eq!(serving(&log).await.as_deref(), Some("main-4"));
     assert_eq!(log.choice(&agent()).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn what_serves_is_taken_back_and_its_step_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    for (n, adapter) in [(1, "main-1"), (2, "main-2")] {
+        let id = log.append(client.turn("q", "a")).await.unwrap();
+        log.judge(id, verdict(Score::Bad)).await.unwrap();
+        log.take(step(n, 0, &[id])).await.unwrap();
+        let trained = StepOutcome::Trained {
+            adapter: adapter.to_owned(),
+            checkpoint: adapter.to_owned(),
+            gate: None,
+        };
+        assert!(log.finish_step(&agent(), n, trained).await.unwrap());
+        assert!(
+            log.serve_step(&agent(), adapter.to_owned(), None)
+                .await
+                .unwrap()
+        );
+    }
+    let steps = log.steps(&agent()).await.unwrap();
+    let back = async |step: &Step, to: Option<&str>| {
+        let to = to.map(str::to_owned);
+        log.roll_back(step, to, "worse").await.unwrap()
+    };
+    assert!(!back(&steps[0], None).await, "it does not serve");
+    assert!(back(&steps[1], Some("main-1")).await);
+    assert!(!back(&steps[1], Some("main-1")).await, "not any more");
+    let choice = log.choice(&agent()).await.unwrap().unwrap();
+    assert_eq!(choice.adapter.as_deref(), Some("main-1"));
+    log.close().await;
+    let log = open(dir.path());
+    let steps = log.steps(&agent()).await.unwrap();
+    assert_eq!(steps[0].taken_back, None);
+    let taken_back = TakenBack {
+        at_ms: choice.at_ms,
+        to: choice.adapter,
+        why: "worse".to_owned(),
+    };
+    assert_eq!(steps[1].taken_back, Some(taken_back));
+    let serving = log.serving().await.unwrap();
+    assert_eq!(serving, [(agent(), "main-1".to_owned())]);
 }
 
 #[tokio::test]

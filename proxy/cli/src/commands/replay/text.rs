@@ -4,6 +4,9 @@ use serde_json::Value;
 
 use crate::out;
 
+/// Sessions after which it is told how many were read: the teacher may take its time.
+const READ: u64 = 10;
+
 /// One event; nothing of those that only programs want.
 pub(super) fn text(event: &Value) -> Option<String> {
     match event["is"].as_str()? {
@@ -11,6 +14,10 @@ pub(super) fn text(event: &Value) -> Option<String> {
             "{} to read; a step is made whenever a batch is full",
             out::count(number(&event["n_sessions"]), "session")
         )),
+        "read" if number(&event["n_sessions"]).is_multiple_of(READ) => {
+            let sessions = out::count(number(&event["n_sessions"]), "session");
+            Some(format!("{sessions} read"))
+        }
         "step" => Some(step(event)),
         "ended" => Some(ended(event)),
         _ => None,
@@ -56,7 +63,7 @@ fn ended(report: &Value) -> String {
     }
     lines.push(match report["adapter"].as_str() {
         Some(adapter) => format!(
-            "{adapter} is the last that passed, and serves nobody: `metaclaw eval {adapter}` measures it, `metaclaw adapters promote {adapter}` has the gate test it and then serves it"
+            "{adapter} is its last that may serve, and serves nobody: `metaclaw eval {adapter}` measures it, `metaclaw adapters promote {adapter}` has the gate test it and then serves it"
         ),
         None => "no adapter of it is fit to serve".to_owned(),
     });
@@ -88,7 +95,8 @@ mod tests {
         };
         let events = [
             json!({"is": "began", "n_sessions": 40}),
-            json!({"is": "read", "n_sessions": 1}),
+            json!({"is": "read", "n_sessions": 9}),
+            json!({"is": "read", "n_sessions": 10}),
             step(passed),
             step(failed),
             step(json!({"tests": []})),

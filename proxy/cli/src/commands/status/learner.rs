@@ -60,6 +60,14 @@ pub(super) fn learner(learner: &Value, now_ms: u64) -> Vec<String> {
             lines.push(format!("         {n} not taught: {why}"));
         }
         lines.extend(declined(&agent["declined"], now_ms));
+        if agent["taken_back"].is_object() {
+            let taken_back = &agent["taken_back"];
+            let why = said(&taken_back["why"]);
+            lines.push(format!(
+                "         taken back: {}, as verdicts got worse: {why}",
+                said(&taken_back["adapter"])
+            ));
+        }
         if agent["began_anew"].is_object() {
             let why = said(&agent["began_anew"]["why"]);
             lines.push(format!("         its weights began anew: {why}"));

@@ -53,7 +53,8 @@ fn other(key: &Key) -> Option<Value> {
             let is_other = |word: &&&str| **word != key.default && is_like(word);
             Value::from(*words.iter().rfind(is_other)?)
         }
-        Kind::SomeOf(words) => words[0].into(),
+        // The first alone may be the default.
+        Kind::SomeOf(words) => words[words.len() - 1].into(),
         Kind::AnyOf(words) | Kind::Among(words) => vec![words[0]].into(),
         Kind::Calendars => vec!["https://calendar.example/other.ics"].into(),
         Kind::Texts | Kind::OneOrMore => vec!["llm"].into(),
@@ -159,11 +160,12 @@ fn the_example_has_every_key_that_works_and_no_other() {
     }
 }
 
-/// Rows of other systems' files: not one is met with silence, and none stops the start.
+/// Rows of other systems' files: not one is met with silence, and none stops the start but by asking our own learner for what
+/// it does not do.
 #[test]
 fn settings_of_other_systems_are_answered_in_words() {
     let given = loaded(
-        "rl: {gae_lambda: 0.95, value_clip: 0.2, lora_dropout: 0.05, kl_loss_coef: 0.01, max_steps: 1000}\n\
+        "rl: {lora_dropout: 0, kl_loss_coef: 0.01}\ngae_lambda: 0.95\n\
          critic: {lr: 1e-5}\ntrainer: {deepspeed_config: ds.json}\nrecord_dir: records\n",
     );
     assert_eq!(given.unknown, []);
@@ -172,4 +174,20 @@ fn settings_of_other_systems_are_answered_in_words() {
     insta::assert_snapshot!(told.join("\n"));
     let refused = edit::set("", "rl.gae_lambda", "0.95").unwrap_err();
     insta::assert_snapshot!(refused, @"rl.gae_lambda is no key here: there is no critic (GAE, value function): a verdict belongs to a whole turn");
+}
+
+#[test]
+fn what_the_learner_does_not_do_stops_the_start() {
+    let asked = file(
+        "rl: {gae_lambda: 0.95, value_clip: 0.2, lora_dropout: 0.05, full_finetuning: true}\n",
+    );
+    let error = Loaded::new(vec![asked]).err().unwrap().to_string();
+    for said in [
+        "rl.gae_lambda in /etc/it/config.yaml: \"0.95\" is not allowed: there is no critic",
+        "rl.value_clip in /etc/it/config.yaml: \"0.2\" is not allowed: there is no critic",
+        "rl.lora_dropout in /etc/it/config.yaml: \"0.05\" is not allowed: adapters are trained without dropout",
+        "rl.full_finetuning in /etc/it/config.yaml",
+    ] {
+        assert!(error.contains(said), "{said}: {error}");
+    }
 }

@@ -1,7 +1,7 @@
 //! No adapter serves that did not pass the gate, whatever dies in between; and what follows for the next steps.
 
 use super::*;
-use crate::testing::Habit;
+use crate::testing::{Habit, Said, append_by};
 
 /// The full rate, of a small model.
 const RATE: f64 = 5e-4;
@@ -313,6 +313,51 @@ async fn with_the_gate_off_nothing_is_tested() {
     assert!(rig.trained(2).await);
     assert_eq!(rig.served().await.len(), 1);
     assert_eq!(world.n_forward(), 0);
+    rig.stop().await;
+}
+
+/// Two adapters, of which the second pleases nobody: the first serves again, and what follows goes on from there.
+#[tokio::test]
+async fn what_makes_verdicts_worse_is_taken_back() {
+    let (dir, world) = (folder(), World::default());
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.two_talks(&world, 1).await;
+    assert!(rig.trained(2).await);
+    rig.two_talks(&world, 3).await;
+    assert!(rig.trained(4).await);
+    let [first, second] = rig.swaps().try_into().unwrap();
+    rig.stop().await;
+    let seldom = config(&serde_json::json!({"rl": {"batch_size": 1_000}}));
+    let rig = Rig::start(dir.path(), &world, seldom.clone()).await;
+    for number in 0..30 {
+        let talk = [
+            said("Why?", "So it is.", 700),
+            said("Thanks.", "Fine.", 701),
+        ];
+        append_by(&first, (&rig.log, &world), &format!("p{number}"), &talk).await;
+    }
+    let long = "word ".repeat(60);
+    let complaints: Vec<Said> = (0..13).map(|n| said("Too long.", &long, 800 + n)).collect();
+    append_by(&second, (&rig.log, &world), "c", &complaints).await;
+    let is_back = async || rig.served().await == std::slice::from_ref(&first);
+    rig.until("the first serves again", is_back).await;
+    let status = rig.learner.status().await.unwrap();
+    let told = status.agents[0].taken_back.clone().unwrap();
+    assert_eq!((&told.adapter, told.to.as_ref()), (&second, Some(&first)));
+    assert!(told.why.ends_with("bad, of 38 before 4"), "{}", told.why);
+    assert_eq!(rig.swaps(), [second, first.clone()]);
+    rig.stop().await;
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    assert_eq!(
+        rig.swaps(),
+        std::slice::from_ref(&first),
+        "a restart as well"
+    );
+    rig.two_talks(&world, 5).await;
+    assert!(rig.trained(6).await);
+    let weights = world.adapter(&rig.served().await[0]).unwrap();
+    assert_eq!(weights[..2], [10, 20], "on from the first one");
+    assert!(!weights.contains(&30), "and not the second: {weights:?}");
     rig.stop().await;
 }
 

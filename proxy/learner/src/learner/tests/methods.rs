@@ -191,23 +191,3 @@ async fn no_more_steps_are_made_than_rl_max_steps() {
     assert_eq!(world.rates().len(), 2);
     rig.stop().await;
 }
-
-/// The first form of redo, by which the ruin is measured.
-#[tokio::test]
-async fn the_sessions_own_accepted_reply_is_taught_where_it_is_chosen() {
-    let (dir, world) = (folder(), World::default());
-    let session = json!({"rl": {"method": "redo", "teacher": "session", "warmup_steps": 0}});
-    let rig = Rig::start(dir.path(), &world, config(&session)).await;
-    two_talks(&rig, &world).await;
-    assert!(rig.trained(2).await);
-    let taught = world.taught();
-    assert!(
-        taught
-            .iter()
-            .all(|(_, reply)| reply.starts_with("It is a short one.")),
-        "{taught:?}"
-    );
-    assert_eq!(taught.len(), 2);
-    assert!(world.told().is_empty(), "nothing is drawn");
-    rig.stop().await;
-}

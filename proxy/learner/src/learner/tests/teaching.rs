@@ -356,7 +356,7 @@ async fn without_a_teacher_steps_of_verdicts_go_on() {
 }
 
 /// Which turn of which use stands in the checkpoints behind an adapter: each once.
-fn behind(world: &World, adapter: &str) -> Vec<(String, u64)> {
+pub(super) fn behind(world: &World, adapter: &str) -> Vec<(String, u64)> {
     let manifests: Vec<Value> = world.checkpoints().into_iter().map(|it| it.0).collect();
     let name = |it: &Value| {
         let n = it["n"].as_u64().unwrap();

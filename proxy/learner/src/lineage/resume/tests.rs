@@ -45,6 +45,7 @@ fn step(lineage: &str, n: u64, taken_ms: u64, trained: bool) -> Step {
         },
         taken_ms,
         outcome: Some(outcome),
+        taken_back: None,
     }
 }
 

@@ -14,6 +14,7 @@ use metaclaw_trainer_api::{
 use serde_json::Value;
 
 use super::{
+    super::crash,
     World, model,
     state::{Damage, Run, Saved, Weights, mark, refusal},
 };
@@ -286,6 +287,7 @@ impl TrainingBackend for World {
 
     fn sample(&self, request: SampleRequest) -> BackendFuture<'_, SampleReply> {
         Box::pin(async move {
+            crash::moment().await;
             if request.num_samples > 1 {
                 self.begin_draw(&model::text(&request.tokens)).await;
             }

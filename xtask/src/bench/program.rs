@@ -1,0 +1,50 @@
+//! The programs that measure, built and called.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::cargo::{cargo, features_for_use};
+use crate::command;
+use crate::places::Places;
+
+/// Builds programs for release as a user would run them, by one call, so that what they share is compiled once.
+pub(crate) fn build(places: &Places, packages: &[&str], programs: &[&str]) -> Result<()> {
+    let packages = packages.iter().flat_map(|name| ["-p", name]);
+    let programs = programs.iter().flat_map(|name| ["--bin", name]);
+    let args: Vec<&str> = ["build", "--release"]
+        .into_iter()
+        .chain(packages)
+        .chain(programs)
+        .collect();
+    let mut build = cargo(places, &args);
+    if args.contains(&"metaclaw") {
+        build.args(features_for_use());
+    }
+    command::run(&mut build)
+}
+
+/// A program of the tests' with its arguments, on the release beside it; its records go to `out` below the folder of
+/// all benches, unless the arguments say otherwise.
+pub(crate) fn program(places: &Places, name: &str, out: &str, args: &[String]) -> Command {
+    let release = places.target.join("release");
+    let mut program = Command::new(release.join(name));
+    if !args.iter().any(|it| it.starts_with("--out")) {
+        let out = places.target.join("bench").join(out);
+        program.arg("--out").arg(out);
+    }
+    program
+        .args(args)
+        .env("METACLAW_CACHE", &places.cache)
+        .env("METACLAW_TEST_BIN_DIR", &release);
+    program
+}
+
+/// The folder's name, or another one where a few minutes are to do.
+pub(crate) fn quick_or(name: &str, args: &[String]) -> String {
+    if args.iter().any(|it| it == "--quick") {
+        format!("{name}-quick")
+    } else {
+        name.to_owned()
+    }
+}
