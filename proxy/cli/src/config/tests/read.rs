@@ -159,11 +159,12 @@ fn the_example_has_every_key_that_works_and_no_other() {
     }
 }
 
-/// Rows of other systems' files: not one is met with silence.
+/// Rows of other systems' files: not one is met with silence, and none stops the start but by asking our own learner for what
+/// it does not do.
 #[test]
 fn settings_of_other_systems_are_answered_in_words() {
     let given = loaded(
-        "rl: {gae_lambda: 0, value_clip: false, lora_dropout: 0, kl_loss_coef: 0.01}\n\
+        "rl: {lora_dropout: 0, kl_loss_coef: 0.01}\ngae_lambda: 0.95\n\
          critic: {lr: 1e-5}\ntrainer: {deepspeed_config: ds.json}\nrecord_dir: records\n",
     );
     assert_eq!(given.unknown, []);
@@ -172,4 +173,20 @@ fn settings_of_other_systems_are_answered_in_words() {
     insta::assert_snapshot!(told.join("\n"));
     let refused = edit::set("", "rl.gae_lambda", "0.95").unwrap_err();
     insta::assert_snapshot!(refused, @"rl.gae_lambda is no key here: there is no critic (GAE, value function): a verdict belongs to a whole turn");
+}
+
+#[test]
+fn what_the_learner_does_not_do_stops_the_start() {
+    let asked = file(
+        "rl: {gae_lambda: 0.95, value_clip: 0.2, lora_dropout: 0.05, full_finetuning: true}\n",
+    );
+    let error = Loaded::new(vec![asked]).err().unwrap().to_string();
+    for said in [
+        "rl.gae_lambda in /etc/it/config.yaml: \"0.95\" is not allowed: there is no critic",
+        "rl.value_clip in /etc/it/config.yaml: \"0.2\" is not allowed: there is no critic",
+        "rl.lora_dropout in /etc/it/config.yaml: \"0.05\" is not allowed: adapters are trained without dropout",
+        "rl.full_finetuning in /etc/it/config.yaml",
+    ] {
+        assert!(error.contains(said), "{said}: {error}");
+    }
 }
