@@ -35,9 +35,11 @@ mod occasions;
 mod preference;
 mod records;
 mod replaying;
+mod reuse;
 mod rig;
 mod session_teacher;
 mod steps;
+mod teacher_away;
 mod teaching;
 mod wedges;
 
