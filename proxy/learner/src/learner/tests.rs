@@ -26,6 +26,7 @@ use crate::{
 mod dry_run;
 mod faults;
 mod gate;
+mod gate_reference;
 mod in_turn;
 mod kills;
 mod left_out;
