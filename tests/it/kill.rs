@@ -31,8 +31,8 @@ const MAX_USES: u64 = 4;
 fn script() -> Script {
     Script {
         seed: 11,
-        conversations: 40,
-        max_tokens: 128,
+        conversations: 16,
+        max_tokens: 96,
         retry_for: Duration::from_secs(120),
     }
 }
@@ -44,6 +44,8 @@ fn home_of_the_script() -> Home {
         .with_env("METACLAW__RL__METHOD", "redo")
         // Its tests are killed one by one in the learner's own; here they would be most of ten minutes.
         .with_env("METACLAW__GATE__ENABLED", "false")
+        // Enough for something to teach; the usual six take minutes more.
+        .with_env("METACLAW__RL__DRAWS", "2")
         // What the model said is looked for in the log word by word, and it likes to speak of passwords.
         .with_env("METACLAW__TURNS__MASK_SECRETS", "false")
 }
@@ -64,7 +66,7 @@ impl Moment {
         let mut state = seed;
         let mut below = |n| questions::split_mix(&mut state) % n;
         let moment = Self {
-            conversations: 10 + usize::try_from(below(20)).unwrap(),
+            conversations: 5 + usize::try_from(below(6)).unwrap(),
             then: Duration::from_millis(below(3_000)),
         };
         println!("METACLAW_TEST_SEED={seed}: {moment:?}");

@@ -21,6 +21,8 @@ const MANY: usize = 3;
 /// What needs no weights: wishes stand at once, and what a model writes as a skill waits for its owner.
 const BY_HAND: &str =
     "wishes from what you say, and skills that you write or accept, from the next session on";
+/// The same where no wish is heard.
+const SKILLS_BY_HAND: &str = "skills that you write or accept, from the next session on";
 
 /// What serves, what learns, and what leaves the machine, in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +114,12 @@ impl About {
             self.leaves = format!("{}, calendar <- {}", self.leaves, hosts.join(", "));
         }
         self
+    }
+
+    /// Where no wishes are heard.
+    pub(crate) fn without_wishes(self) -> Self {
+        let learns = self.learns.replace(BY_HAND, SKILLS_BY_HAND);
+        Self { learns, ..self }
     }
 
     /// Where no turns are kept.

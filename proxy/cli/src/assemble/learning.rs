@@ -94,9 +94,8 @@ fn about(
     let mut about = about.with_calendars(&calendars);
     about.leaves.push_str(&written_with.unwrap_or_default());
     let keeps_turns = plan.loaded.section::<TurnsConfig>("turns")?.enabled;
-    Ok(if keeps_turns {
-        about
-    } else {
-        about.of_nothing_new(&plan.loaded.config, &plan.policy)
-    })
+    if !keeps_turns {
+        about = about.of_nothing_new(&plan.loaded.config, &plan.policy);
+    }
+    Ok(if hears { about } else { about.without_wishes() })
 }

@@ -320,3 +320,23 @@ fn with_the_gate_off_it_is_said_that_nothing_is_tested() {
     }
     assert!(learns("auto", &training).contains("only when asked"));
 }
+
+#[test]
+fn where_no_wish_is_heard_none_is_promised() {
+    let about = About::new(
+        &config("mode: skills_only\n"),
+        &Policy::None,
+        &JudgedWith::Unused,
+        &LearnerConfig::default(),
+    );
+    assert!(
+        about.learns.contains("wishes from what you say"),
+        "{}",
+        about.learns
+    );
+    let learns = about.without_wishes().learns;
+    assert!(
+        !learns.contains("wishes") && learns.contains("skills that you write"),
+        "{learns}"
+    );
+}

@@ -319,7 +319,7 @@ mod tests {
         log:     it was damaged, or of an older format, and lies in /h/turns/damaged-1 now; an empty one began
         learner: collecting; turns that wait for a verdict: 1
         window:  closed: you chatted a moment ago  (metaclaw scheduler status)
-        agent:   _default on the base model; 1 redo and 2 binary_rl samples ready, 3 that wait for the teacher's reply; last step 7 (of 8 redo samples 4 again)
+        agent:   _default on the base model; 1 taught and 2 judged replies ready to train on, 3 that wait for the teacher's reply; last step 7 (of 8 redo samples 4 again)
                  4 not taught: no draw of the teacher does what is wished
                  taken back: a-2, as verdicts got worse: of 9 verdicts 8 are bad
                  its weights began anew: the base model has changed (a to b)

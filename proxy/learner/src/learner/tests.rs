@@ -26,6 +26,7 @@ use crate::{
 mod dry_run;
 mod faults;
 mod gate;
+mod gate_reference;
 mod in_turn;
 mod kills;
 mod left_out;
@@ -35,9 +36,11 @@ mod occasions;
 mod preference;
 mod records;
 mod replaying;
+mod reuse;
 mod rig;
 mod session_teacher;
 mod steps;
+mod teacher_away;
 mod teaching;
 mod wedges;
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use metaclaw_trainer_api::{BackendError, RunId};
 
+use super::error::{Stage, StepError};
 use crate::lineage::ResumePoint;
 
 /// Tokens of a call while it is not known how long they take: seconds on two cores.
@@ -59,6 +60,19 @@ impl RunHandle {
         self.pace
             .map_or(FIRST_TOKENS, |pace| by_pace(pace).min(MOST_TOKENS))
     }
+}
+
+/// The result of a call; a failure leaves the run in doubt.
+pub(super) fn seen<T>(
+    run: &mut RunHandle,
+    stage: Stage,
+    result: Result<T, BackendError>,
+) -> Result<T, StepError> {
+    result.map_err(|error| {
+        run.failed(&error);
+        let error = Box::new(error);
+        StepError { stage, error }
+    })
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub(super) fn learner(learner: &Value, now_ms: u64) -> Vec<String> {
     for agent in agents.into_iter().flatten() {
         let adapter = agent["adapter"].as_str().unwrap_or("the base model");
         let ready = format!(
-            "{} redo and {} binary_rl samples ready",
+            "{} taught and {} judged replies ready to train on",
             agent["n_redo"], agent["n_binary_rl"]
         );
         let waiting = match agent["n_unanswered"].as_u64().unwrap_or(0) {

@@ -8,7 +8,7 @@ use metaclaw_turns::Turn;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{teaching::behind, *};
+use super::{reuse::behind, *};
 use crate::testing::crash;
 
 /// Lives that are lived: the moments lie evenly over that which nobody ends.

@@ -155,6 +155,19 @@ impl Rig {
             () = tokio::time::sleep(PATIENCE) => panic!("no step: {:#?}", self.learner.status().await),
         }
     }
+
+    /// Turns that were left out, by reason, once there are so many; what was accepted is not counted.
+    pub(super) async fn spent(&self, n: u64) -> Vec<(String, u64)> {
+        let spent = async || {
+            let spent = self.log.funnel(None).await.unwrap().spent;
+            let ordinary = "accepted, and no wish stands that could be consolidated";
+            let spent = spent.into_iter().filter(|(why, _)| why != ordinary);
+            spent.collect::<Vec<_>>()
+        };
+        let done = async || spent().await.iter().map(|(_, n)| n).sum::<u64>() >= n;
+        self.until("turns are spent", done).await;
+        spent().await
+    }
 }
 
 pub(super) fn folder() -> TempDir {

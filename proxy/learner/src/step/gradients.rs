@@ -1,0 +1,196 @@
+//! The gradients of a step's calls, and the steps along them.
+
+use metaclaw_trainer_api::{
+    BackendError, Datum, LossConfig, LossFn, RunId,
+    wire::{AdamSettings, ForwardBackwardReply, ForwardBackwardRequest, OptimStepRequest},
+};
+use tokio::time::Instant;
+
+use super::{
+    calls::Call,
+    distil::at_start,
+    error::{Stage, StepError},
+    passes::Passes,
+    plan::Plan,
+    run::{RunHandle, seen},
+    runner::StepRunner,
+};
+use crate::{
+    lineage::Numbers,
+    samples::{Sequence, Surrogate, Work},
+};
+
+/// The advantages of a call's samples, once they are worked out.
+type Surrogates = Option<Vec<Surrogate>>;
+
+// === impl StepRunner ===
+
+impl StepRunner {
+    /// The steps on a batch: one, or one an epoch. What they measured is what the first found and how far the last went.
+    pub(super) async fn all_epochs(
+        &self,
+        run: &mut RunHandle,
+        id: &RunId,
+        plan: &Plan,
+        calls: &[Call],
+    ) -> Result<Numbers, StepError> {
+        let mut surrogates = vec![None; calls.len()];
+        let passes = self
+            .pass_all(run, id, (plan, calls), &mut surrogates)
+            .await?;
+        let mut numbers = self.take_step(run, id, plan, passes).await?;
+        for _ in 1..plan.epochs {
+            let passes = self
+                .pass_all(run, id, (plan, calls), &mut surrogates)
+                .await?;
+            let later = self.take_step(run, id, plan, passes).await?;
+            numbers.goes_on(&later);
+        }
+        Ok(numbers)
+    }
+
+    /// The gradients of every call, added up; what they measured. What a call's advantages are is worked out in its first
+    /// epoch.
+    async fn pass_all(
+        &self,
+        run: &mut RunHandle,
+        id: &RunId,
+        (plan, calls): (&Plan, &[Call]),
+        surrogates: &mut [Surrogates],
+    ) -> Result<Passes, StepError> {
+        let mut passes = Passes::default();
+        for ((at, call), surrogates) in calls.iter().enumerate().zip(surrogates) {
+            let Some(group) = plan.groups.get(call.group) else {
+                continue;
+            };
+            let sequences = call.sequences(&plan.groups);
+            let n_tokens = sequences.iter().map(Sequence::n_tokens).sum();
+            let began = Instant::now();
+            let worked_out = self.datums(id, sequences, surrogates).await;
+            let (loss_here, datums) = seen(run, Stage::Pass(at), worked_out)?;
+            let loss = (group.loss, group.loss_config.clone());
+            let passed = self.pass(run, (id, loss), datums, Stage::Pass(at));
+            let mut reply = passed.await?;
+            // cross_entropy has the gradient of such a loss and not its value.
+            reply.loss = loss_here.unwrap_or(reply.loss);
+            let took = began.elapsed();
+            run.passed(n_tokens, took);
+            passes.add(group.method, sequences, &reply, took);
+        }
+        Ok(passes)
+    }
+
+    /// What a call's sequences are to be passed as; with it, their loss where that is worked out here.
+    async fn datums(
+        &self,
+        id: &RunId,
+        sequences: &[Sequence],
+        surrogates: &mut Surrogates,
+    ) -> Result<(Option<f64>, Vec<Datum>), BackendError> {
+        let (mut distils, mut anchors) = (Vec::new(), Vec::new());
+        for sequence in sequences {
+            match &sequence.work {
+                Some(Work::Distil(distil)) => distils.push(&**distil),
+                Some(Work::Anchor(anchor)) => anchors.push(anchor),
+                None => {}
+            }
+        }
+        // A call is of one group, and a group of one kind.
+        if distils.is_empty() && anchors.is_empty() {
+            let given = sequences.iter().map(|it| it.datum.clone());
+            return Ok((None, given.collect()));
+        }
+        let (loss, datums) = if distils.is_empty() {
+            self.anchored(id, &anchors).await?
+        } else if let Some(surrogates) = surrogates {
+            self.moved_on(id, surrogates).await?
+        } else {
+            let found = self.surrogates(id, &distils).await?;
+            let datums = at_start(&found)?;
+            *surrogates = Some(found);
+            datums
+        };
+        Ok((Some(loss), datums))
+    }
+
+    async fn pass(
+        &self,
+        run: &mut RunHandle,
+        (id, (loss_fn, loss_fn_config)): (&RunId, (LossFn, LossConfig)),
+        datums: Vec<Datum>,
+        stage: Stage,
+    ) -> Result<ForwardBackwardReply, StepError> {
+        let request = ForwardBackwardRequest {
+            session_id: id.clone(),
+            datums,
+            loss_fn,
+            loss_fn_config,
+        };
+        let done = self.backend.forward_backward(request).await;
+        seen(run, stage, done)
+    }
+
+    /// One step along the gradients.
+    async fn take_step(
+        &self,
+        run: &mut RunHandle,
+        id: &RunId,
+        plan: &Plan,
+        passes: Passes,
+    ) -> Result<Numbers, StepError> {
+        let learning_rate = plan.rate(&self.rl, run.n_params);
+        let request = self.step_request(id, learning_rate);
+        let stepped = seen(run, Stage::Step, self.backend.optim_step(request).await)?;
+        if stepped.skipped {
+            // The checkpoint is made all the same: these samples are used up, the weights stay.
+            tracing::warn!(
+                grad_norm = stepped.grad_norm,
+                median = stepped.median_grad_norm,
+                "the trainer skipped a step whose gradient is out of line"
+            );
+        }
+        Ok(passes.numbers(&stepped, learning_rate))
+    }
+
+    fn step_request(&self, id: &RunId, learning_rate: f64) -> OptimStepRequest {
+        OptimStepRequest {
+            session_id: id.clone(),
+            learning_rate,
+            adam: AdamSettings {
+                beta1: Some(self.rl.beta1),
+                beta2: Some(self.rl.beta2),
+                eps: Some(self.rl.eps),
+                weight_decay: Some(self.rl.weight_decay),
+                grad_clip_norm: Some(self.rl.clip_norm),
+                skip_over: None,
+            },
+        }
+    }
+
+    /// Whether the server can train on something harmless from where a step starts, with the optimiser's part if
+    /// `and_step`. What it does is dropped.
+    pub(crate) async fn control(
+        &self,
+        run: &mut RunHandle,
+        plan: &Plan,
+        and_step: bool,
+    ) -> Result<(), StepError> {
+        let id = self.put_at(run, &plan.point).await?;
+        let (loss, datum) = if self.capabilities.losses.contains(&LossFn::CrossEntropy) {
+            let datum = Datum::cross_entropy(vec![0; 2], vec![0; 2], vec![1.0; 2]);
+            (LossFn::CrossEntropy, datum)
+        } else {
+            let datum = Datum::policy(vec![0; 2], vec![0; 2], vec![-1.0; 2], vec![1.0; 2]);
+            (LossFn::ImportanceSampling, datum)
+        };
+        let datums = datum.into_iter().collect();
+        let loss = (loss, LossConfig::new());
+        self.pass(run, (&id, loss), datums, Stage::Control).await?;
+        if and_step {
+            let request = self.step_request(&id, plan.rate(&self.rl, run.n_params));
+            let stepped = self.backend.optim_step(request).await;
+            seen(run, Stage::Control, stepped)?;
+        }
+        Ok(())
+    }
+}
