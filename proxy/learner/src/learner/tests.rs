@@ -44,4 +44,4 @@ mod teacher_away;
 mod teaching;
 mod wedges;
 
-use self::rig::{Rig, assert_each_trained_once, config, folder};
+use self::rig::{Rig, again, assert_each_trained_once, config, folder};

@@ -8,7 +8,7 @@ const RATE: f64 = 5e-4;
 
 /// How often the first candidate's tests score replies (the base model's, plain and with the wish twice; its own; what both
 /// know), and how often they do of one that greets, whose surprise is looked at with the wish as well.
-const N_SCORED: usize = 8;
+pub(super) const N_SCORED: usize = 8;
 const N_SCORED_GREETING: usize = 5;
 
 pub(super) fn usual() -> LearnerConfig {
@@ -30,7 +30,7 @@ impl Rig {
     }
 
     /// Waits until so many adapters in a row were declined, and their samples set aside if they are.
-    async fn declined_in_a_row(&self, n: usize) -> Declined {
+    pub(super) async fn declined_in_a_row(&self, n: usize) -> Declined {
         let found = async {
             loop {
                 let declined = self.declined().await;

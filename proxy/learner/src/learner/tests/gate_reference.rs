@@ -1,6 +1,9 @@
 //! What adapters are held against: what the base model comes to, and what its owner wishes.
 
-use super::{gate::usual, *};
+use super::{
+    gate::{N_SCORED, usual},
+    *,
+};
 use crate::testing::Habit;
 
 /// How often this was in what replies were drawn to.

@@ -1,12 +1,8 @@
 //! Samples of redo in several steps: how often, and each use once in a lineage.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::*;
-
-fn again(reuse: usize) -> LearnerConfig {
-    config(&json!({"rl": {"reuse": reuse}}))
-}
 
 /// Which turn of which use stands in the checkpoints behind an adapter: each once.
 pub(super) fn behind(world: &World, adapter: &str) -> Vec<(String, u64)> {

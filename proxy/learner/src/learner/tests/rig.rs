@@ -202,3 +202,8 @@ pub(super) async fn assert_each_trained_once(rig: &Rig, world: &World) {
     let is_served = async || rig.swaps.lock().unwrap().last() == Some(&serving[0].1);
     rig.until("the new adapter is served", is_served).await;
 }
+
+/// The usual settings, with samples that serve so often.
+pub(super) fn again(reuse: usize) -> LearnerConfig {
+    config(&serde_json::json!({"rl": {"reuse": reuse}}))
+}
