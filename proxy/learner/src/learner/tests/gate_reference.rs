@@ -56,7 +56,7 @@ async fn what_the_base_model_comes_to_is_asked_once_and_after_a_restart_not_agai
 #[tokio::test]
 async fn tools_that_are_lost_are_looked_for_among_the_others() {
     let (dir, world) = (folder(), World::default());
-    world.train_into(&[Habit::Chats], Habit::Fine);
+    world.train_into(&[], Habit::Chats);
     let rig = Rig::start(dir.path(), &world, usual()).await;
     rig.two_talks(&world, 1).await;
     let declined = rig.declined_in_a_row(1).await;
