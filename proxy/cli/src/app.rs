@@ -40,8 +40,6 @@ use crate::{
 
 mod weights;
 
-pub(crate) use self::weights::one_token;
-
 /// How long `status` waits for an answer of a part that may be busy.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 

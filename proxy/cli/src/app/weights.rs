@@ -57,7 +57,7 @@ impl App {
         if let Some(name) = &choice.adapter {
             let _: AdapterName = name.parse()?;
             // Whoever cannot serve it now would refuse every chat.
-            let tried = backend.sample(one_token(name)).await;
+            let tried = backend.sample(SampleRequest::one_token(name.clone())).await;
             tried.with_context(|| {
                 format!("{name} cannot be served: `metaclaw adapters list` shows those there are")
             })?;
@@ -89,20 +89,5 @@ impl App {
         );
         info!(adapter = name, "tested, and fit to serve");
         Ok(())
-    }
-}
-
-/// The shortest use of an adapter that there is.
-pub(crate) fn one_token(adapter: &str) -> SampleRequest {
-    SampleRequest {
-        tokens: vec![0],
-        num_samples: 1,
-        temperature: 0.0,
-        max_tokens: 1,
-        top_k: 0,
-        top_p: 1.0,
-        stop: None,
-        model: Some(adapter.to_owned()),
-        seed: None,
     }
 }

@@ -7,14 +7,14 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use metaclaw_gateway::{Endpoint, Serving};
-use metaclaw_trainer_api::{BackendError, TrainingBackend};
+use metaclaw_trainer_api::{BackendError, TrainingBackend, wire::SampleRequest};
 use metaclaw_turns::TurnLog;
 use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use super::trainer::BASE;
-use crate::{app::one_token, supervise::TrainerState};
+use crate::supervise::TrainerState;
 
 /// How long loading may keep chats waiting; what is not loaded then is loaded when it is asked for.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -74,7 +74,10 @@ impl Served {
             Err(error) => return warn!(%error, "the log does not say which adapters are served"),
         };
         for (agent, adapter) in served {
-            let tried = self.backend.sample(one_token(&adapter)).await;
+            let tried = self
+                .backend
+                .sample(SampleRequest::one_token(adapter.clone()))
+                .await;
             match tried {
                 Err(error) if is_lacking(&error) => {
                     warn!(%agent, adapter, %error, "the base model serves this agent until it has learned again");

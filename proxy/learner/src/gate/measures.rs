@@ -28,13 +28,13 @@ pub(super) fn mean(values: &[f64]) -> f64 {
 }
 
 /// The median length, in words.
-pub(super) fn median_words(replies: &[Draw]) -> f64 {
+pub(super) fn median_words(replies: &[&Draw]) -> f64 {
     let words = replies.iter().map(|reply| count_words(&reply.text) as f64);
     median(words.collect())
 }
 
 /// The share of replies that have under 3 words.
-pub(super) fn short_share(replies: &[Draw]) -> f64 {
+pub(super) fn short_share(replies: &[&Draw]) -> f64 {
     let short = replies
         .iter()
         .filter(|reply| count_words(&reply.text) < FEW_WORDS);
@@ -43,7 +43,7 @@ pub(super) fn short_share(replies: &[Draw]) -> f64 {
 
 /// The distinct 4-grams of ids as a share of all of them, over all replies together: who says one thing over and over, in one
 /// reply or in each, has few. 1 where there are none.
-pub(super) fn distinct_share(replies: &[Draw]) -> f64 {
+pub(super) fn distinct_share(replies: &[&Draw]) -> f64 {
     let mut distinct = BTreeSet::new();
     let mut n = 0;
     for gram in replies.iter().flat_map(|reply| reply.ids.windows(GRAM)) {
@@ -89,19 +89,19 @@ mod tests {
             reply("here are three", &[]),
             reply("", &[]),
         ];
-        is(median_words(&replies), 1.5);
-        is(short_share(&replies), 0.75);
+        is(median_words(&replies.each_ref()), 1.5);
+        is(short_share(&replies.each_ref()), 0.75);
         is(short_share(&[]), 0.0);
     }
 
     #[test]
     fn who_repeats_has_few_distinct_grams() {
-        is(distinct_share(&[reply("", &[1, 2, 3, 4, 5])]), 1.0);
+        is(distinct_share(&[&reply("", &[1, 2, 3, 4, 5])]), 1.0);
         // Within one reply.
-        is(distinct_share(&[reply("", &[1; 8])]), 0.2);
+        is(distinct_share(&[&reply("", &[1; 8])]), 0.2);
         // The same in each.
         let same = [reply("", &[1, 2, 3, 4]), reply("", &[1, 2, 3, 4])];
-        is(distinct_share(&same), 0.5);
-        is(distinct_share(&[reply("", &[1, 2, 3])]), 1.0);
+        is(distinct_share(&same.each_ref()), 0.5);
+        is(distinct_share(&[&reply("", &[1, 2, 3])]), 1.0);
     }
 }

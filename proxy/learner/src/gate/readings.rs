@@ -6,17 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     capability::{self, Asked, Capability},
-    measures::{distinct_share, mean, median_words, short_share},
     probes::Probes,
-    reference::{self, Prompts, Replies},
+    reference::{self, Prompts, Replies, Said},
     tools,
 };
-use crate::policy::{By, Draw, DrawRequest, Pair, Policy, relevance};
+use crate::policy::{By, Draw, DrawRequest, Policy};
 
 /// As agents are served.
 const TEMPERATURE: f64 = 0.7;
-/// Ids of a reply by which it is scored, as the gate scores them.
-const SCORED: usize = 64;
 
 /// What replies to a set of questions are like.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -165,32 +162,14 @@ impl Heard {
     ) -> Result<Self, BackendError> {
         let draws = posed.iter().map(|it| it.draw(policy, adapter, is_told));
         let drawn = try_join_all(draws).await?;
-        let said = posed.iter().zip(&drawn);
-        let said: Vec<(&Posed, &Draw)> = said.filter(|(_, it)| !it.ids.is_empty()).collect();
-        let own = score(policy, &said, |it| Some(&it.plain)).await?;
-        let told = score(policy, &said, |it| it.told.as_ref()).await?;
-        let mut relevant = 0.0;
-        for ((posed, reply), own) in said.iter().zip(&own) {
-            let pairs = posed.others.iter().map(|prompt| Pair {
-                prompt,
-                reply: &reply.ids,
-            });
-            let pairs: Vec<Pair<'_>> = pairs.collect();
-            let others = policy.score(By::Base, &pairs, SCORED).await?;
-            relevant += relevance(*own, &others);
-        }
-        let expected = if told.is_empty() {
-            mean(&own)
-        } else {
-            mean(&told).max(mean(&own))
-        };
-        let replies = Replies {
-            relevance: relevant / posed.len().max(1) as f64,
-            surprise: -expected,
-            short: short_share(&drawn),
-            distinct: distinct_share(&drawn),
-            words: median_words(&drawn),
-        };
+        let said = posed.iter().zip(&drawn).map(|(posed, reply)| Said {
+            reply,
+            own: &posed.plain,
+            others: posed.others.iter().map(Vec::as_slice).collect(),
+            told: posed.told.as_deref(),
+        });
+        let said: Vec<Said<'_>> = said.collect();
+        let replies = reference::judge(policy, &said, 0.0).await?;
         Ok(Self::of(replies, drawn))
     }
 
@@ -207,23 +186,6 @@ impl Heard {
             replies: drawn.into_iter().map(|reply| reply.text).collect(),
         }
     }
-}
-
-/// What the base model expects of each reply after one of its prompts; nothing of those that lack it.
-async fn score<'p>(
-    policy: &Policy,
-    said: &[(&'p Posed, &'p Draw)],
-    prompt: impl Fn(&'p Posed) -> Option<&'p Vec<u32>>,
-) -> Result<Vec<f64>, BackendError> {
-    let pairs = said.iter().filter_map(|(posed, reply)| {
-        let prompt = prompt(posed)?;
-        Some(Pair {
-            prompt,
-            reply: &reply.ids,
-        })
-    });
-    let pairs: Vec<Pair<'_>> = pairs.collect();
-    policy.score(By::Base, &pairs, SCORED).await
 }
 
 // === impl Posed ===

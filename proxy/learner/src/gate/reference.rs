@@ -3,6 +3,8 @@
 //! Seeds are fixed, so that what is made again is the same, and a set of 16 questions is asked when a step's turn comes to
 //! it: no start waits.
 
+use std::iter;
+
 use futures_util::future::try_join_all;
 use metaclaw_trainer_api::BackendError;
 use serde::{Deserialize, Serialize};
@@ -117,60 +119,89 @@ pub(super) async fn measure(
     prompts: &Prompts,
     (drawn, enough): (&[Draw], f64),
 ) -> Result<Replies, BackendError> {
-    let n = prompts.plain.len();
+    let plain = &prompts.plain;
+    let other = |at: usize| plain.iter().cycle().nth(at).map(Vec::as_slice);
+    let wished = |at: usize| prompts.wished.as_ref()?.get(at).map(Vec::as_slice);
+    let said = drawn.iter().zip(plain).enumerate();
+    let said = said.map(|(at, (reply, own))| Said {
+        reply,
+        own,
+        others: OTHERS.iter().filter_map(|by| other(at + by)).collect(),
+        told: wished(at),
+    });
+    let said: Vec<Said<'_>> = said.collect();
+    judge(policy, &said, enough).await
+}
+
+/// A reply, and what it is held against.
+#[derive(Debug)]
+pub(super) struct Said<'a> {
+    pub(super) reply: &'a Draw,
+    /// What it was said to, without a wish.
+    pub(super) own: &'a [u32],
+    /// Questions that it is no answer to.
+    pub(super) others: Vec<&'a [u32]>,
+    /// What it was said to, with the wishes; none where there are none.
+    pub(super) told: Option<&'a [u32]>,
+}
+
+/// What replies are like, by the base model's judgement of each after its own prompts and after others.
+pub(super) async fn judge(
+    policy: &Policy,
+    said: &[Said<'_>],
+    enough: f64,
+) -> Result<Replies, BackendError> {
     // One that said nothing has nothing to be scored, and none of what is measured so.
-    let said = drawn.iter().enumerate();
-    let said: Vec<(usize, &Draw)> = said.filter(|(_, reply)| !reply.ids.is_empty()).collect();
-    let (relevant, mut expected) = alone(policy, &prompts.plain, &said).await?;
-    if let Some(wished) = prompts.wished.as_ref().filter(|_| -expected > enough) {
-        let pairs: Vec<Pair<'_>> = said.iter().filter_map(|it| pair(wished, *it, 0)).collect();
-        let scores = policy.score(By::Base, &pairs, MAX_TOKENS as usize).await?;
+    let scored: Vec<&Said<'_>> = said.iter().filter(|it| !it.reply.ids.is_empty()).collect();
+    let (relevant, mut expected) = alone(policy, &scored).await?;
+    let told = scored.iter().filter_map(|it| Some(it.after(it.told?)));
+    let told: Vec<Pair<'_>> = told.filter(|_| -expected > enough).collect();
+    if !told.is_empty() {
+        let scores = policy.score(By::Base, &told, usize::MAX).await?;
         expected = expected.max(mean(&scores));
     }
+    let drawn: Vec<&Draw> = said.iter().map(|it| it.reply).collect();
     Ok(Replies {
-        relevance: relevant.iter().sum::<f64>() / n.max(1) as f64,
+        relevance: relevant.iter().sum::<f64>() / said.len().max(1) as f64,
         surprise: -expected,
-        short: short_share(drawn),
-        distinct: distinct_share(drawn),
-        words: median_words(drawn),
+        short: short_share(&drawn),
+        distinct: distinct_share(&drawn),
+        words: median_words(&drawn),
     })
 }
 
 /// The relevance of each reply, and how much they are expected on average, after the questions alone: scored in one go, so that
-/// the server computes a question once for the three replies that are held against it.
-async fn alone(
-    policy: &Policy,
-    prompts: &[Vec<u32>],
-    said: &[(usize, &Draw)],
-) -> Result<(Vec<f64>, f64), BackendError> {
-    let pairs = said.iter().filter_map(|it| {
-        let [one, other] = OTHERS.map(|distance| pair(prompts, *it, distance));
-        let (one, other) = (one?.cut(SCORED), other?.cut(SCORED));
-        Some([pair(prompts, *it, 0)?, one, other])
+/// the server computes a question once for the replies that are held against it.
+async fn alone(policy: &Policy, said: &[&Said<'_>]) -> Result<(Vec<f64>, f64), BackendError> {
+    let pairs = said.iter().flat_map(|it| {
+        let others = it.others.iter().map(|other| it.after(other).cut(SCORED));
+        iter::once(it.after(it.own)).chain(others)
     });
-    let pairs: Vec<Pair<'_>> = pairs.flatten().collect();
+    let pairs: Vec<Pair<'_>> = pairs.collect();
     let scores = policy.logprobs(By::Base, &pairs).await?;
+    let mut scores = scores.iter();
     let (mut relevances, mut expected) = (Vec::new(), Vec::new());
-    for reply in scores.chunks_exact(1 + OTHERS.len()) {
-        let first = &reply[0][..reply[0].len().min(SCORED)];
-        let others: Vec<f64> = reply[1..].iter().map(|it| policy::mean(it)).collect();
+    for it in said {
+        let Some(own) = scores.next() else { break };
+        let others = scores.by_ref().take(it.others.len());
+        let others: Vec<f64> = others.map(|it| policy::mean(it)).collect();
+        let first = &own[..own.len().min(SCORED)];
         relevances.push(policy::relevance(policy::mean(first), &others));
-        expected.push(policy::mean(&reply[0]));
+        expected.push(policy::mean(own));
     }
     Ok((relevances, mean(&expected)))
 }
 
-/// A reply after the prompt that stands so far from its own.
-fn pair<'a>(
-    prompts: &'a [Vec<u32>],
-    (at, reply): (usize, &'a Draw),
-    distance: usize,
-) -> Option<Pair<'a>> {
-    let prompt = prompts.get((at + distance) % prompts.len().max(1))?;
-    Some(Pair {
-        prompt,
-        reply: &reply.ids,
-    })
+// === impl Said ===
+
+impl<'a> Said<'a> {
+    /// The reply after a prompt.
+    fn after(&self, prompt: &'a [u32]) -> Pair<'a> {
+        Pair {
+            prompt,
+            reply: &self.reply.ids,
+        }
+    }
 }
 
 // === impl Prompts ===

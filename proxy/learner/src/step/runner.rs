@@ -55,7 +55,10 @@ impl StepRunner {
                     let is = loaded.sha256;
                     return Some(format!("it is {is}, and {saved} was saved under its name"));
                 }
-                self.backend.sample(one_token(name)).await.err()?
+                self.backend
+                    .sample(SampleRequest::one_token(name.to_string()))
+                    .await
+                    .err()?
             }
             Err(error) => error,
         };
@@ -79,7 +82,11 @@ impl StepRunner {
 
     /// Whether an adapter that served can serve again.
     pub(crate) async fn answers(&self, name: &AdapterName) -> Result<bool, BackendError> {
-        match self.backend.sample(one_token(name)).await {
+        match self
+            .backend
+            .sample(SampleRequest::one_token(name.to_string()))
+            .await
+        {
             Ok(_) => Ok(true),
             Err(error) if error.is_unreachable() || error.status() == Some(503) => Err(error),
             Err(_) => Ok(false),
@@ -142,21 +149,6 @@ impl StepRunner {
             return Ok(None);
         }
         Ok(Some(known(self.backend.checkpoints().await?)))
-    }
-}
-
-/// The shortest use of an adapter that there is.
-fn one_token(adapter: &AdapterName) -> SampleRequest {
-    SampleRequest {
-        tokens: vec![0],
-        num_samples: 1,
-        temperature: 0.0,
-        max_tokens: 1,
-        top_k: 0,
-        top_p: 1.0,
-        stop: None,
-        model: Some(adapter.to_string()),
-        seed: None,
     }
 }
 

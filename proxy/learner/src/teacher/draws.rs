@@ -22,7 +22,7 @@ const TEMPERATURE: f64 = 0.7;
 const MOST_TOKENS: u64 = 512;
 /// The likeliest ids of a `top_k` target: what is left of the probability beyond them is little.
 pub(super) const TOP_K: u32 = 20;
-/// Ids of a reply by which it is scored, as the gate scores them.
+/// Ids of a reply by which it is scored: twice as many as the gate's, since one reply is judged by itself and no mean of 16 is taken.
 const SCORED: usize = 64;
 
 /// A reply that could be taught.

@@ -37,6 +37,25 @@ pub struct SampleRequest {
     pub seed: Option<u64>,
 }
 
+// === impl SampleRequest ===
+
+impl SampleRequest {
+    /// The shortest use of a model (an adapter, or `base`) that there is.
+    pub fn one_token(model: String) -> Self {
+        Self {
+            tokens: vec![0],
+            num_samples: 1,
+            temperature: 0.0,
+            max_tokens: 1,
+            top_k: 0,
+            top_p: 1.0,
+            stop: None,
+            model: Some(model),
+            seed: None,
+        }
+    }
+}
+
 /// Defaults of [`SampleRequest`].
 mod sample_defaults {
     pub(super) fn num_samples() -> u32 {
