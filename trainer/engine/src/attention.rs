@@ -12,9 +12,22 @@ use crate::kv::{LayerKv, Run};
 /// More runs than this are gathered into one: a call costs more than the copy then.
 const MAX_RUNS: usize = 8;
 
+/// Numbers of a layer's keys that are gathered for one call at most, 4 MB in f32. A step of eight replies of 100 positions each
+/// (135M parameters, two cores) took 96 ms in a call for each, and 71 ms gathered.
+const MAX_GATHERED: usize = 1 << 20;
+
+/// New positions of one sequence, and what they attend to besides one another.
+#[derive(Debug)]
+pub struct NewRows {
+    /// How many.
+    pub len: usize,
+    /// The positions before them, and the row itself where it is one.
+    pub past: Vec<Run>,
+}
+
 /// The rows of one sequence in a batch, and what they attend to besides one another.
 #[derive(Debug)]
-pub struct Span {
+struct Span {
     /// Its first row.
     row: i64,
     /// How many rows.
@@ -30,26 +43,115 @@ enum Past {
     Scattered(Tensor),
 }
 
+/// Single rows, each of another sequence: their pasts side by side, the shorter ones filled up.
+#[derive(Debug)]
+struct Singles {
+    /// `[n * longest]`, i64.
+    slots: Tensor,
+    /// 0, and minus infinity where a past is filled up: `[n, 1, 1, longest]`, f32.
+    mask: Tensor,
+    longest: i64,
+}
+
 /// Where all rows of a batch are written and what they attend to.
 #[derive(Debug)]
 pub struct PagePlan {
     /// `[t]`, i64.
-    pub slots: Tensor,
+    slots: Tensor,
+    reads: Reads,
+}
+
+/// What rows attend to.
+#[derive(Debug)]
+enum Reads {
     /// In the order of their rows.
-    pub spans: Vec<Span>,
+    Spans(Vec<Span>),
+    Singles(Singles),
+}
+
+// === impl PagePlan ===
+
+impl PagePlan {
+    /// `rows` one sequence after the other, all written to `slots`; a position has `width` numbers of keys.
+    ///
+    /// # Errors
+    /// What libtorch reports.
+    pub fn new(
+        rows: Vec<NewRows>,
+        slots: &[usize],
+        width: i64,
+        device: Device,
+    ) -> Result<Self, TchError> {
+        let reads = match Singles::new(&rows, width, device)? {
+            Some(singles) => Reads::Singles(singles),
+            None => Reads::Spans(Span::each(rows, device)?),
+        };
+        let slots: Vec<i64> = slots.iter().copied().map(to_i64).collect();
+        Ok(Self {
+            slots: Tensor::f_from_slice(&slots)?.f_to_device(device)?,
+            reads,
+        })
+    }
+}
+
+// === impl Singles ===
+
+impl Singles {
+    /// None where a sequence has several rows, or there is only one, or there is too much to gather.
+    fn new(rows: &[NewRows], width: i64, device: Device) -> Result<Option<Self>, TchError> {
+        let n_past = |rows: &NewRows| rows.past.iter().map(|run| run.len).sum::<usize>();
+        let longest = rows.iter().map(n_past).max().unwrap_or(0);
+        let width = usize::try_from(width).unwrap_or(usize::MAX);
+        let size = rows.len().saturating_mul(longest).saturating_mul(width);
+        if rows.len() < 2 || rows.iter().any(|it| it.len != 1) || size > MAX_GATHERED {
+            return Ok(None);
+        }
+        let (mut slots, mut mask) = (Vec::new(), Vec::new());
+        for one in rows {
+            let filled = longest - n_past(one);
+            slots.extend(one.past.iter().flat_map(slots_of));
+            slots.extend(std::iter::repeat_n(0, filled));
+            mask.extend(std::iter::repeat_n(0.0, n_past(one)));
+            mask.extend(std::iter::repeat_n(f32::NEG_INFINITY, filled));
+        }
+        let (n, longest) = (to_i64(rows.len()), to_i64(longest));
+        let mask = Tensor::f_from_slice(&mask)?.f_view([n, 1, 1, longest])?;
+        Ok(Some(Self {
+            slots: Tensor::f_from_slice(&slots)?.f_to_device(device)?,
+            mask: mask.f_to_device(device)?,
+            longest,
+        }))
+    }
+
+    /// `q`: `[n, n_kv_heads, group, head_dim]`. Returns the same.
+    fn over_past(&self, q: &Tensor, kv: &LayerKv) -> Result<Tensor, TchError> {
+        let (n, n_kv, _, e) = q.size4()?;
+        let all = |x: &Tensor| {
+            let x = x.f_index_select(1, &self.slots)?;
+            x.f_view([n_kv, n, self.longest, e])?.f_permute([1, 0, 2, 3])
+        };
+        let (mixed, _) = flash(q, &all(&kv.k)?, &all(&kv.v)?, Some(&self.mask), false)?;
+        Ok(mixed)
+    }
 }
 
 // === impl Span ===
 
 impl Span {
-    /// `len` rows from `row` on; `past` are the positions before them, and the row itself where it is one.
-    ///
-    /// # Errors
-    /// What libtorch reports.
-    pub fn new(row: usize, len: usize, past: Vec<Run>, device: Device) -> Result<Self, TchError> {
+    /// One for each sequence.
+    fn each(rows: Vec<NewRows>, device: Device) -> Result<Vec<Self>, TchError> {
+        let mut row = 0;
+        let span = |rows: NewRows| {
+            let first = row;
+            row += rows.len;
+            Self::new(first, rows.len, rows.past, device)
+        };
+        rows.into_iter().map(span).collect()
+    }
+
+    fn new(row: usize, len: usize, past: Vec<Run>, device: Device) -> Result<Self, TchError> {
         let past = if past.len() > MAX_RUNS {
-            let slots = past.iter().flat_map(|run| run.start..run.start + run.len);
-            let slots: Vec<i64> = slots.map(to_i64).collect();
+            let slots: Vec<i64> = past.iter().flat_map(slots_of).collect();
             Past::Scattered(Tensor::f_from_slice(&slots)?.f_to_device(device)?)
         } else {
             Past::Runs(past)
@@ -79,8 +181,16 @@ pub fn paged(
     let n_kv = k.size4()?.2;
     let [q, k, v] = [q.f_select(0, 0)?, k.f_select(0, 0)?, v.f_select(0, 0)?];
     kv.write(&k, &v, &plan.slots)?;
-    let mut rows = Vec::with_capacity(plan.spans.len());
-    for span in &plan.spans {
+    let spans = match &plan.reads {
+        Reads::Spans(spans) => spans,
+        Reads::Singles(singles) => {
+            let q = q.f_view([-1, n_kv, n_heads / n_kv, e])?;
+            let mixed = singles.over_past(&q, kv)?;
+            return mixed.f_reshape([1, -1, n_heads * e]);
+        }
+    };
+    let mut rows = Vec::with_capacity(spans.len());
+    for span in spans {
         let own = |x: &Tensor| x.f_narrow(0, span.row, span.len);
         // [t, heads, e] to [kv heads, query heads of each, t, e]: views.
         let q = own(&q)?.f_view([span.len, n_kv, n_heads / n_kv, e])?;
@@ -107,7 +217,7 @@ fn over_past(q: &Tensor, kv: &LayerKv, past: &Past) -> Result<Vec<Part>, TchErro
     let (n_kv, group, t, e) = q.size4()?;
     let q = q.f_reshape([1, n_kv, group * t, e])?;
     let call = |k: &Tensor, v: &Tensor| {
-        let (out, lse) = flash(&q, &k.f_unsqueeze(0)?, &v.f_unsqueeze(0)?, false)?;
+        let (out, lse) = flash(&q, &k.f_unsqueeze(0)?, &v.f_unsqueeze(0)?, None, false)?;
         let out = out.f_reshape([n_kv, group, t, e])?;
         Ok((out, lse.f_reshape([n_kv, group, t])?))
     };
@@ -138,18 +248,18 @@ fn among_themselves(q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Part, TchError
         let x = x.f_permute([1, 0, 2])?.f_unsqueeze(1)?;
         x.f_expand([n_kv, group, t, e], false)
     };
-    flash(q, &repeated(k)?, &repeated(v)?, true)
+    flash(q, &repeated(k)?, &repeated(v)?, None, true)
 }
 
-fn flash(q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> Result<Part, TchError> {
+fn flash(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    mask: Option<&Tensor>,
+    causal: bool,
+) -> Result<Part, TchError> {
     Tensor::f_internal_scaled_dot_product_flash_attention_for_cpu(
-        q,
-        k,
-        v,
-        0.0,
-        causal,
-        None::<Tensor>,
-        None,
+        q, k, v, 0.0, causal, mask, None,
     )
 }
 
@@ -170,6 +280,10 @@ fn join(mut parts: Vec<Part>) -> Result<Tensor, TchError> {
     outs.f_mul(&weights.f_unsqueeze(-1)?)?
         .f_sum_dim_intlist([0i64].as_slice(), false, Kind::Float)?
         .f_to_kind(kind)
+}
+
+fn slots_of(run: &Run) -> impl Iterator<Item = i64> + use<> {
+    (run.start..run.start + run.len).map(to_i64)
 }
 
 fn to_i64(n: usize) -> i64 {

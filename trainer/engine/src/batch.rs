@@ -2,7 +2,7 @@
 
 use tch::{TchError, Tensor};
 
-use crate::attention::{PagePlan, Span};
+use crate::attention::{NewRows, PagePlan};
 use crate::kv::{KvPool, Run};
 use crate::layer::{Attention, layer_forward};
 use crate::linear::{Adapters, Segment};
@@ -42,19 +42,19 @@ impl Model {
         let ids = tensor(ids.copied().map(i64::from).collect())?;
         let positions = rows.iter().flat_map(|r| r.start..r.start + r.ids.len());
         let rope = self.rope.at(&tensor(positions.map(to_i64).collect())?)?;
-        let slots = rows.iter().flat_map(|r| &r.slots);
-        let mut plan = PagePlan {
-            slots: tensor(slots.copied().map(to_i64).collect())?,
-            spans: Vec::with_capacity(rows.len()),
-        };
-        let mut last = Vec::with_capacity(rows.len());
+        let new = rows.iter().map(|r| NewRows {
+            len: r.ids.len(),
+            past: r.past.clone(),
+        });
+        let slots: Vec<usize> = rows.iter().flat_map(|r| &r.slots).copied().collect();
+        let width = self.config.n_kv_heads * self.config.head_dim;
+        let plan = PagePlan::new(new.collect(), &slots, width, self.device)?;
         let mut n = 0;
-        for r in rows {
-            let span = Span::new(n, r.ids.len(), r.past.clone(), self.device)?;
-            plan.spans.push(span);
+        let last = rows.iter().map(|r| {
             n += r.ids.len();
-            last.push(to_i64(n) - 1);
-        }
+            to_i64(n) - 1
+        });
+        let last: Vec<i64> = last.collect();
         let segments = segments(rows);
         let mut x = self.embed(&ids.f_unsqueeze(0)?)?;
         let layers = self.weights.layers.iter().zip(pool.layers_mut());

@@ -5,6 +5,8 @@
 //!
 //! Axes: `n` positions of a chunk, `k` targets each, `d` hidden, `v` vocabulary.
 
+use std::ops::RangeInclusive;
+
 use tch::{Kind, TchError, Tensor};
 
 /// Log-probabilities of a chunk over the whole vocabulary.
@@ -25,6 +27,8 @@ pub struct TopK {
 
 /// Logits that are computed again in f32 where the model's dtype is narrower.
 const N_EXACT: i64 = 64;
+/// So many rows MKL multiplies with the LM head in 0.5 to 0.7 of the time where the LM head comes first.
+const FEW_ROWS: RangeInclusive<i64> = 4..=32;
 
 /// Logits, f32: of all tokens in the dtype of the LM head, and of the likeliest ones once more in f32.
 ///
@@ -41,6 +45,9 @@ const N_EXACT: i64 = 64;
 pub fn logits(hidden_nd: &Tensor, lm_head_vd: &Tensor) -> Result<Tensor, TchError> {
     let kind = lm_head_vd.f_kind()?;
     let narrow = hidden_nd.f_to_kind(kind)?;
+    if kind == Kind::Float && FEW_ROWS.contains(&narrow.size2()?.0) {
+        return lm_head_vd.f_mm(&narrow.f_tr()?)?.f_tr()?.f_contiguous();
+    }
     let rough_nv = narrow.f_linear(lm_head_vd, None::<Tensor>)?;
     if kind == Kind::Float {
         return Ok(rough_nv);

@@ -68,11 +68,11 @@ impl Products {
             let _product = x.f_linear(w, None::<&Tensor>)?;
             Ok::<_, TchError>(start.elapsed())
         };
+        let _warm = (time(&self.f32)?, time(&self.bf16)?);
         let began = Instant::now();
-        let (warm_f32, warm_bf16) = (time(&self.f32)?, time(&self.bf16)?);
         let mut best = Times {
-            f32: warm_f32,
-            bf16: warm_bf16,
+            f32: time(&self.f32)?,
+            bf16: time(&self.bf16)?,
         };
         while began.elapsed() < BUDGET / 2 {
             best.f32 = best.f32.min(time(&self.f32)?);

@@ -10,9 +10,14 @@ fn pool(config: &ModelConfig, kind: Kind) -> KvPool {
     KvPool::new(config, budget, kind, Device::Cpu).unwrap()
 }
 
-fn slots(at: &[usize]) -> Tensor {
-    let at: Vec<i64> = at.iter().copied().map(to_i64).collect();
-    Tensor::from_slice(&at)
+/// Rows of sequences, so many of each, with what is before them, written to these slots.
+fn plan(config: &ModelConfig, rows: &[(usize, Vec<Run>)], slots: &[usize]) -> PagePlan {
+    let rows = rows.iter().map(|(len, past)| NewRows {
+        len: *len,
+        past: past.clone(),
+    });
+    let width = config.n_kv_heads * config.head_dim;
+    PagePlan::new(rows.collect(), slots, width, Device::Cpu).unwrap()
 }
 
 fn runs(at: &[usize]) -> Vec<Run> {
@@ -55,10 +60,7 @@ fn check(kind: Kind, place: impl Fn(usize) -> usize, chunks: &[usize], tolerance
     let (mut start, mut got) = (0, Vec::new());
     for &n in chunks {
         let past = if n == 1 { start + 1 } else { start };
-        let plan = PagePlan {
-            slots: slots(&at[start..start + n]),
-            spans: vec![Span::new(0, n, runs(&at[..past]), Device::Cpu).unwrap()],
-        };
+        let plan = plan(&config, &[(n, runs(&at[..past]))], &at[start..start + n]);
         let part = |x: &Tensor| x.narrow(1, to_i64(start), to_i64(n));
         let (q, k, v) = (part(&q), part(&k), part(&v));
         got.push(paged([&q, &k, &v], &mut pool.layers_mut()[0], &plan).unwrap());
@@ -104,18 +106,10 @@ fn sequences_of_one_batch_do_not_see_one_another() {
     let v = Tensor::randn([1, 5, config.n_kv_heads, e], options);
     let mut pool = pool(&config, Kind::Float);
     let layer = &mut pool.layers_mut()[0];
-    let both = PagePlan {
-        slots: slots(&[0, 1, 2, 32, 33]),
-        spans: vec![
-            Span::new(0, 3, Vec::new(), Device::Cpu).unwrap(),
-            Span::new(3, 2, Vec::new(), Device::Cpu).unwrap(),
-        ],
-    };
+    let rows = [(3, Vec::new()), (2, Vec::new())];
+    let both = plan(&config, &rows, &[0, 1, 2, 32, 33]);
     let together = paged([&q, &k, &v], layer, &both).unwrap();
-    let alone = PagePlan {
-        slots: slots(&[48, 49]),
-        spans: vec![Span::new(0, 2, Vec::new(), Device::Cpu).unwrap()],
-    };
+    let alone = plan(&config, &[(2, Vec::new())], &[48, 49]);
     let part = |x: &Tensor| x.narrow(1, 3, 2);
     let second = paged([&part(&q), &part(&k), &part(&v)], layer, &alone).unwrap();
     assert!(
@@ -123,4 +117,56 @@ fn sequences_of_one_batch_do_not_see_one_another() {
             .narrow(1, 3, 2)
             .allclose(&second, 1e-6, 1e-6, false)
     );
+}
+
+/// Three single rows with pasts of different lengths, two of which share their beginning, and a past in pieces.
+#[test]
+fn single_rows_side_by_side_are_what_each_is_alone() {
+    let config = tiny_model_config();
+    let (n_kv, e) = (config.n_kv_heads, config.head_dim);
+    for (kind, tolerance) in [(Kind::Float, 1e-5), (Kind::BFloat16, 2e-2)] {
+        let of = |heads, n| {
+            let shape = [1, n, heads, e];
+            Tensor::randn(shape, (Kind::Float, Device::Cpu)).to_kind(kind)
+        };
+        let mut pool = pool(&config, kind);
+        let layer = &mut pool.layers_mut()[0];
+        let (k, v) = (of(n_kv, 64), of(n_kv, 64));
+        let slots: Vec<i64> = (0..64).collect();
+        let first = |x: &Tensor| x.select(0, 0);
+        layer
+            .write(&first(&k), &first(&v), &Tensor::from_slice(&slots))
+            .unwrap();
+        let run = |start, len| Run { start, len };
+        let rows = [
+            (1, vec![run(0, 16), run(20, 1)]),
+            (1, vec![run(0, 16), run(32, 9), run(60, 1)]),
+            (1, vec![run(5, 2)]),
+        ];
+        let written = [20, 60, 6];
+        let (q, k, v) = (of(config.n_heads, 3), of(n_kv, 3), of(n_kv, 3));
+        let side_by_side = plan(&config, &rows, &written);
+        assert!(matches!(side_by_side.reads, Reads::Singles(_)));
+        let together = paged([&q, &k, &v], layer, &side_by_side).unwrap();
+        for (at, row) in rows.iter().enumerate() {
+            let alone = plan(&config, std::slice::from_ref(row), &written[at..=at]);
+            assert!(matches!(alone.reads, Reads::Spans(_)));
+            let part = |x: &Tensor| x.narrow(1, to_i64(at), 1);
+            let alone = paged([&part(&q), &part(&k), &part(&v)], layer, &alone).unwrap();
+            let worst = (part(&together) - alone).abs().max().double_value(&[]);
+            assert!(worst < tolerance, "{kind:?}, row {at}: {worst}");
+        }
+    }
+}
+
+#[test]
+fn what_is_much_to_gather_is_read_where_it_lies() {
+    let config = tiny_model_config();
+    let long = MAX_GATHERED / usize::try_from(config.n_kv_heads * config.head_dim).unwrap() / 2;
+    let of = |len| {
+        let past = vec![Run { start: 0, len }];
+        let reads = plan(&config, &[(1, past.clone()), (1, past)], &[0, 1]).reads;
+        matches!(reads, Reads::Singles(_))
+    };
+    assert_eq!((of(long), of(long + 1)), (true, false));
 }

@@ -94,6 +94,7 @@ impl Programs {
         // it 4 times the CPU on a busy machine of two cores, with glibc's own thresholds 3 % more.
         command
             .env("OMP_WAIT_POLICY", "passive")
+            .env("GOMP_SPINCOUNT", "1000")
             .env("MALLOC_TRIM_THRESHOLD_", "268435456")
             .env("MALLOC_MMAP_THRESHOLD_", "67108864")
             .env("MALLOC_TOP_PAD_", "67108864")
