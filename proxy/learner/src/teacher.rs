@@ -30,7 +30,7 @@ pub(crate) use self::{
     draws::max_tokens,
     error::TeachError,
     hinted::hint,
-    memory::Memory,
+    memory::{Drawn, Memory},
     session::from_sessions,
 };
 use self::{
@@ -51,6 +51,27 @@ pub(crate) fn wishes(shared: &Shared, agent: &AgentId) -> Option<String> {
     user_line(&library.wishes(agent))
 }
 
+/// What the teacher says to a turn, for [`teach`] to choose from. Where nothing is to be drawn, or it fails, [`teach`] says what
+/// that means.
+pub(crate) async fn draw_ahead(
+    shared: &Shared,
+    policy: &Policy,
+    id: TurnId,
+    wishes: Option<String>,
+) -> Option<Drawn> {
+    if shared.config.rl.teacher == Teacher::Session {
+        return None;
+    }
+    let turn = shared.persist(|| shared.log.get(id)).await.ok()??;
+    let wishes = wishes.as_deref();
+    if obeys_untold(shared, &turn, wishes).await.ok()? {
+        return None;
+    }
+    let draws = Draws { shared, policy };
+    let answers = draws.of(&turn, wishes).await.ok()?.ok()?;
+    Some(Drawn::new(&turn, answers))
+}
+
 /// Has the teacher answer a turn, and remembers what came of it: a target, or why the turn is not redo's.
 ///
 /// # Errors
@@ -63,6 +84,7 @@ pub(crate) async fn teach(
 ) -> Result<(), TeachError> {
     let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
         // It was forgotten meanwhile.
+        memory.forget(id);
         return Ok(());
     };
     let came_to = match taught(shared, policy, memory, &turn).await {
@@ -97,7 +119,7 @@ async fn taught(
             return Ok(Some(Taught::Declined(reason::OBEYS)));
         }
         match draws.of(turn, memory.wishes()).await? {
-            Ok(answers) => memory.drew(turn, answers),
+            Ok(answers) => memory.drew(Drawn::new(turn, answers)),
             Err(why) => return Ok(Some(Taught::Declined(why))),
         }
     }

@@ -1,21 +1,22 @@
 //! The training task: looks for batches, makes steps where the mode lets it, swaps.
 //!
-//! One look does little: of each agent at most one step, and one turn is put to the teacher, whose turns and whose steps
-//! alternate. So what one agent has to do keeps no other's step waiting for longer than one turn's answer, or one step.
+//! One look does little: of each agent at most one step, and two turns are put to the teacher, whose turns and whose steps
+//! alternate. So what one agent has to do keeps no other's step waiting for longer than two turns' answers, or one step.
 
 mod next;
 mod replaying;
 mod request;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use metaclaw_chat::{AgentId, TurnId};
+use futures_util::future::join_all;
+use metaclaw_chat::{AgentId, TurnId, now_ms};
 use metaclaw_turns::LogError;
 use tokio::sync::mpsc;
 
 pub(crate) use self::request::{Reply, TrainingRequest};
 use self::{
-    next::{Next, NextBatch, Why},
+    next::{Next, NextBatch, TAUGHT_AT_ONCE, Why},
     request::Wanted,
 };
 use crate::{
@@ -27,6 +28,7 @@ use crate::{
     samples::Batch,
     status::{Phase, StepReport},
     step::{self, Ended, StepTransaction, TrainingContext},
+    teacher,
 };
 
 /// The longest pause between two looks: a batch may be due by its age alone.
@@ -48,8 +50,8 @@ pub(crate) struct Training {
 
 /// A piece of the making of a step.
 enum Piece {
-    /// The teacher was asked.
-    Taught,
+    /// The teacher was asked about so many turns.
+    Taught(usize),
     /// It is made, or there was nothing to make one of.
     Made(Vec<StepReport>),
 }
@@ -147,20 +149,17 @@ impl Training {
                 continue;
             }
             match self.step_if_due(&agent).await {
-                Ok(turn) => unanswered.extend(turn.map(|id| (agent, id))),
+                Ok(turns) => unanswered.push((agent, turns)),
                 Err(error) if error.concerns_everyone() => return Err(error),
                 // One agent's trouble keeps no other from learning.
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
-        if let Some((agent, id)) = self.next_taught(unanswered) {
-            let taught = self.next_batch(&agent).teach(id).await;
-            self.last_taught = Some(agent);
-            match taught {
-                Ok(true) => self.context.shared.wake.notify_one(),
-                Ok(false) => pause = AFTER_FAILURE,
-                Err(error) => failed = failed.or(Some(error)),
-            }
+        match self.teach(self.next_taught(unanswered)).await {
+            Ok(None) => {}
+            Ok(Some(true)) => self.context.shared.wake.notify_one(),
+            Ok(Some(false)) => pause = AFTER_FAILURE,
+            Err(error) => failed = failed.or(Some(error)),
         }
         if !self.context.waits {
             self.context.shared.status.phase(Phase::Collecting);
@@ -168,37 +167,74 @@ impl Training {
         failed.map_or(Ok(pause), Err)
     }
 
-    /// Makes a step for an agent if one is due; the turn that the teacher has to answer first, if there is one.
-    async fn step_if_due(&mut self, agent: &AgentId) -> Result<Option<TurnId>, TrainError> {
+    /// Makes a step for an agent if one is due; the turns that the teacher has to answer first, if there are any.
+    async fn step_if_due(&mut self, agent: &AgentId) -> Result<Vec<TurnId>, TrainError> {
         // The next step starts from what serves.
         step::watch(&mut self.context, agent).await?;
         let next = self.next_batch(agent).next(Why::Due).await?;
         // A full batch may stand behind this one.
         let wake = || self.context.shared.wake.notify_one();
         match next {
-            Next::Nothing => Ok(None),
-            Next::Teach(id) => Ok(Some(id)),
+            Next::Nothing => Ok(Vec::new()),
+            Next::Teach(ids) => Ok(ids),
             Next::Again => {
                 wake();
-                Ok(None)
+                Ok(Vec::new())
             }
             Next::Step(base, batch) => {
                 wake();
                 self.steps(agent, &base, batch).await?;
-                Ok(None)
+                Ok(Vec::new())
             }
         }
     }
 
-    /// Whose turn is put to the teacher: agents take turns.
-    fn next_taught(&self, mut unanswered: Vec<(AgentId, TurnId)>) -> Option<(AgentId, TurnId)> {
-        if unanswered.is_empty() {
-            return None;
-        }
+    /// Whose turns are put to the teacher: agents take turns.
+    fn next_taught(&self, mut unanswered: Vec<(AgentId, Vec<TurnId>)>) -> Vec<(AgentId, TurnId)> {
         unanswered.sort();
         let last = self.last_taught.as_ref();
-        let behind = unanswered.iter().position(|(agent, _)| Some(agent) > last);
-        Some(unanswered.swap_remove(behind.unwrap_or(0)))
+        let is_before = |(agent, _): &(AgentId, Vec<TurnId>)| Some(agent) <= last;
+        let first = unanswered.partition_point(is_before);
+        unanswered.rotate_left(first);
+        let rounds = (0..TAUGHT_AT_ONCE).flat_map(|nth| {
+            let nth = unanswered.iter().map(move |(agent, ids)| (agent, ids.get(nth)));
+            nth.filter_map(|(agent, id)| Some((agent.clone(), *id?)))
+        });
+        rounds.take(TAUGHT_AT_ONCE).collect()
+    }
+
+    /// Puts turns to the teacher; whether all went well, where there are any.
+    async fn teach(&mut self, turns: Vec<(AgentId, TurnId)>) -> Result<Option<bool>, TrainError> {
+        if let [(agent, _), _, ..] = turns.as_slice() {
+            let agent = agent.clone();
+            let since_ms = now_ms();
+            let phase = Phase::Teaching { agent, since_ms };
+            self.context.shared.status.phase(phase);
+            self.draw_ahead(&turns).await;
+        }
+        let mut went_well = None;
+        for (agent, id) in turns {
+            let taught = self.next_batch(&agent).teach(id).await;
+            self.last_taught = Some(agent);
+            went_well = Some(taught? && went_well != Some(false));
+        }
+        Ok(went_well)
+    }
+
+    /// Has the teacher draw its replies to several turns at once.
+    async fn draw_ahead(&mut self, turns: &[(AgentId, TurnId)]) {
+        let shared = Arc::clone(&self.context.shared);
+        let policy = Arc::clone(&self.context.policy);
+        let asked = turns.iter().map(|(agent, id)| {
+            let wishes = self.context.agent(agent).teacher.wishes();
+            teacher::draw_ahead(&shared, &policy, *id, wishes.map(str::to_owned))
+        });
+        let asked: Vec<_> = asked.collect();
+        for ((agent, _), drawn) in turns.iter().zip(join_all(asked).await) {
+            if let Some(drawn) = drawn {
+                self.context.agent(agent).teacher.drew(drawn);
+            }
+        }
     }
 
     fn next_batch<'a>(&'a mut self, agent: &'a AgentId) -> NextBatch<'a> {
@@ -244,7 +280,7 @@ impl Training {
             return wanted.end();
         };
         match self.piece(&agent, wanted.may_teach()).await {
-            Ok(Piece::Taught) => wanted.taught(),
+            Ok(Piece::Taught(n)) => wanted.taught(n),
             Ok(Piece::Made(reports)) => wanted.made(reports),
             Err(error) if error.concerns_everyone() => return wanted.end_with(error),
             Err(error) => wanted.failed(error),
@@ -259,9 +295,11 @@ impl Training {
     async fn piece(&mut self, agent: &AgentId, may_teach: bool) -> Result<Piece, TrainError> {
         let next = self.next_batch(agent).next(Why::AskedFor { may_teach });
         Ok(match next.await? {
-            Next::Teach(id) => {
-                self.next_batch(agent).teach(id).await?;
-                Piece::Taught
+            Next::Teach(ids) => {
+                let n = ids.len();
+                let turns = ids.into_iter().map(|id| (agent.clone(), id));
+                self.teach(turns.collect()).await?;
+                Piece::Taught(n)
             }
             Next::Step(base, batch) => Piece::Made(self.steps(agent, &base, batch).await?),
             Next::Nothing | Next::Again => Piece::Made(Vec::new()),

@@ -30,18 +30,30 @@ pub(crate) struct Memory {
     wishes: Option<String>,
     /// Of all its replies: their relevances added up, and how many.
     relevance: (f64, usize),
-    /// Drawn, and not chosen from yet: the judge does not answer.
-    drawn: Option<Drawn>,
+    /// Drawn, and not chosen from yet: ahead, or because the judge does not answer.
+    drawn: BTreeMap<TurnId, Drawn>,
     n_failures: BTreeMap<TurnId, usize>,
     rest: Option<Instant>,
 }
 
 /// The replies to a turn, as it was judged then.
 #[derive(Debug)]
-struct Drawn {
+pub(crate) struct Drawn {
     id: TurnId,
     verdict: Option<Verdict>,
     answers: Answers,
+}
+
+// === impl Drawn ===
+
+impl Drawn {
+    pub(super) fn new(turn: &Turn, answers: Answers) -> Self {
+        Self {
+            id: turn.id,
+            verdict: turn.verdict.clone(),
+            answers,
+        }
+    }
 }
 
 // === impl Memory ===
@@ -96,20 +108,22 @@ impl Memory {
     }
 
     pub(super) fn drawn(&self, turn: &Turn) -> Option<&Answers> {
-        let drawn = self.drawn.as_ref()?;
-        (drawn.id == turn.id && drawn.verdict == turn.verdict).then_some(&drawn.answers)
+        let drawn = self.drawn.get(&turn.id)?;
+        (drawn.verdict == turn.verdict).then_some(&drawn.answers)
     }
 
-    pub(super) fn drew(&mut self, turn: &Turn, answers: Answers) {
-        for relevance in answers.own_relevances() {
+    pub(crate) fn drew(&mut self, drawn: Drawn) {
+        for relevance in drawn.answers.own_relevances() {
             self.relevance.0 += relevance;
             self.relevance.1 += 1;
         }
-        self.drawn = Some(Drawn {
-            id: turn.id,
-            verdict: turn.verdict.clone(),
-            answers,
-        });
+        self.drawn.insert(drawn.id, drawn);
+    }
+
+    /// There is no such turn any more.
+    pub(super) fn forget(&mut self, id: TurnId) {
+        self.drawn.remove(&id);
+        self.n_failures.remove(&id);
     }
 
     /// The relevance that a reply needs: a share of the mean of all that the teacher said with these wishes, and more than
@@ -125,7 +139,7 @@ impl Memory {
     pub(super) fn settled(&mut self, turn: &Turn, taught: Taught) {
         self.targets.put(turn, taught);
         self.n_failures.remove(&turn.id);
-        self.drawn = None;
+        self.drawn.remove(&turn.id);
         self.rest = None;
     }
 

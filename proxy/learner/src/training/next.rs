@@ -20,6 +20,9 @@ use crate::{
 const ANCHORS_A_SAMPLE: usize = 2;
 /// The most of them: each is drawn once for every list of wishes.
 const MOST_ANCHORS: usize = 16;
+/// Turns that are put to the teacher at once. Of the replies to one some end early and one is long: those to two fill the
+/// server better, and 12 replies are what it draws at its best.
+pub(super) const TAUGHT_AT_ONCE: usize = 2;
 
 /// The making of one agent's next batch.
 pub(super) struct NextBatch<'a> {
@@ -34,8 +37,8 @@ pub(super) enum Next {
     Nothing,
     /// What was found is of no use: there is to be looked again.
     Again,
-    /// The teacher answers this turn; then there is to be looked again.
-    Teach(TurnId),
+    /// The teacher answers these turns; then there is to be looked again.
+    Teach(Vec<TurnId>),
     /// A step of this batch, which was sampled from this base model.
     Step(BaseModel, Batch),
 }
@@ -80,11 +83,10 @@ impl<'a> NextBatch<'a> {
             (samples, base) = self.collect().await?;
         }
         // What it is to be answered with comes first, so that a step has both.
-        if samples.redo.len() < limit(rl, why)
-            && let Some(id) = self.next_unanswered(&samples)
-            && self.may_teach(why)
-        {
-            return Ok(Next::Teach(id));
+        let room = limit(rl, why).saturating_sub(samples.redo.len());
+        let ids = self.next_unanswered(&samples, room.min(TAUGHT_AT_ONCE));
+        if !ids.is_empty() && self.may_teach(why) {
+            return Ok(Next::Teach(ids));
         }
         match base {
             Some(base) if forced || samples.are_due(rl, now_ms()) => {
@@ -108,7 +110,7 @@ impl<'a> NextBatch<'a> {
         if let Some(id) = unknown
             && self.may_teach(why)
         {
-            return Ok(Next::Teach(id));
+            return Ok(Next::Teach(vec![id]));
         }
         shared.status.window(agent, now_ms());
         let baselines = if rl.method.verdict == Some(VerdictMethod::BinaryRl) {
@@ -172,15 +174,18 @@ impl<'a> NextBatch<'a> {
         }
     }
 
-    /// The oldest turn that the teacher has to answer, of those at which it failed least. What a session has not come to
-    /// yet nobody can ask for.
-    fn next_unanswered(&mut self, samples: &Samples) -> Option<TurnId> {
+    /// The `n` oldest turns that the teacher has to answer, of those at which it failed least. What a session has not come
+    /// to yet nobody can ask for.
+    fn next_unanswered(&mut self, samples: &Samples, n: usize) -> Vec<TurnId> {
         if self.context.shared.config.rl.teacher == Teacher::Session {
-            return None;
+            return Vec::new();
         }
         let memory = &self.context.agent(self.agent).teacher;
         let ids = samples.unanswered.iter().map(|turn| turn.id);
-        ids.min_by_key(|id| memory.n_failures(*id))
+        let mut ids: Vec<TurnId> = ids.collect();
+        ids.sort_by_key(|id| memory.n_failures(*id));
+        ids.truncate(n);
+        ids
     }
 
     /// The batch with what holds the weights, where something is to.

@@ -26,8 +26,9 @@ impl Training {
             match self.next_batch(agent).next(Why::Due).await? {
                 Next::Nothing => break,
                 Next::Again => {}
-                Next::Teach(id) => {
-                    self.next_batch(agent).teach(id).await?;
+                Next::Teach(ids) => {
+                    let turns = ids.into_iter().map(|id| (agent.clone(), id));
+                    self.teach(turns.collect()).await?;
                     self.judge_answers(agent)?;
                 }
                 Next::Step(base, batch) => {

@@ -67,8 +67,8 @@ impl Wanted {
         self.n_taught < MOST_AT_ONCE
     }
 
-    pub(super) fn taught(&mut self) {
-        self.n_taught += 1;
+    pub(super) fn taught(&mut self, n: usize) {
+        self.n_taught += n;
     }
 
     /// The next agent's step was made, or there was nothing to make one of.

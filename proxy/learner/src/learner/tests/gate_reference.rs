@@ -22,7 +22,7 @@ async fn what_the_base_model_comes_to_is_asked_once_and_after_a_restart_not_agai
     let rig = Rig::start(dir.path(), &world, usual()).await;
     rig.two_talks(&world, 1).await;
     assert!(rig.trained(2).await);
-    assert_eq!(world.most_streams(), 8, "of sixteen questions");
+    assert_eq!(world.most_streams(), 16, "the sixteen questions at once");
     let asked = |world: &World| [ANSWERED, NOT_ANSWERED].map(|it| n_drawn(world, it));
     assert_eq!(asked(&world), [2, 1], "the adapter passes with the first");
     let scored = world.n_forward();

@@ -1,4 +1,4 @@
-//! Agents take turns: what one has to learn keeps no other waiting for longer than one turn's teaching, or one step.
+//! Agents take turns: what one has to learn keeps no other waiting for longer than two turns' teaching, or one step.
 
 use std::fmt::Debug;
 
@@ -49,25 +49,25 @@ async fn a_step_that_is_asked_for_keeps_no_other_agents_waiting() {
     let (dir, world, own) = (folder(), World::default(), AgentId::default_agent());
     let mixed = config(&json!({"mode": "auto", "agents": {"work": {"mode": "rl"}}}));
     let rig = Rig::start(dir.path(), &world, mixed).await;
-    rig.talks(&own, &world, &[1, 2, 3, 4]).await;
-    rig.ready(&own, Score::Bad, 4).await;
+    rig.talks(&own, &world, &[1, 2, 3, 4, 5, 6]).await;
+    rig.ready(&own, Score::Bad, 6).await;
     let draws = world.hold_draws();
     let asked = rig.learner.train_now(Some(own.clone()));
     let meanwhile = async {
         let has_begun = async || !world.events().is_empty();
         rig.until("the first draw", has_begun).await;
-        rig.talks(&work(), &world, &[5, 6]).await;
+        rig.talks(&work(), &world, &[7, 8]).await;
         rig.ready(&work(), Score::Bad, 2).await;
         draws.add_permits(1_000);
     };
     let (reports, ()) = tokio::join!(asked, meanwhile);
-    assert_eq!(reports.unwrap()[0].n_redo, 4);
+    assert_eq!(reports.unwrap()[0].n_redo, 6);
     let events = world.events();
     let last = events
         .iter()
-        .rposition(|event| event.starts_with("draws") && event.contains("question 4"));
+        .rposition(|event| event.starts_with("draws") && event.contains("question 6"));
     assert!(
-        position(&events, "passed [50, 60]") < last.unwrap(),
+        position(&events, "passed [70, 80]") < last.unwrap(),
         "{events:?}"
     );
     rig.stop().await;

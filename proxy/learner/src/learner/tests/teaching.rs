@@ -102,9 +102,8 @@ async fn a_reply_that_obeyed_without_the_line_is_left_alone() {
         if is_taught {
             assert!(rig.trained(2).await);
         } else {
-            // The other one waits for a batch.
             let why = "does what is wished without being told".to_owned();
-            assert_eq!(rig.spent(1).await, [(why, 1)]);
+            assert_eq!(rig.spent(2).await, [(why, 2)]);
             assert!(world.told().is_empty());
         }
         rig.stop().await;
@@ -157,13 +156,12 @@ async fn what_no_draw_passes_is_not_taught_and_says_why() {
         // Without a correction, which would be one more to choose from.
         append(&rig.log, &world, "a", &corrected_talk(1)[..2]).await;
         append(&rig.log, &world, "b", &corrected_talk(2)[..2]).await;
-        // The other one waits for a batch.
-        assert_eq!(rig.spent(1).await, [(why.to_owned(), 1)]);
+        assert_eq!(rig.spent(2).await, [(why.to_owned(), 2)]);
         assert!(world.passes().is_empty());
         // The status is told a moment after the log.
         let is_told = async || {
             let status = rig.learner.status().await.unwrap();
-            status.agents[0].not_taught.get(why) == Some(&1)
+            status.agents[0].not_taught.get(why) == Some(&2)
         };
         rig.until("the status says why", is_told).await;
         rig.stop().await;
