@@ -36,7 +36,7 @@ pub use self::{
     hearing::{Facet, Heard, Question, hear},
     journal::{JournalError, Lesson, LessonState, Origin},
     learn::LearnError,
-    library::{Lessons, Library, SkillRef},
+    library::{Lessons, Library, OfWeights, SkillRef},
     render::{user_line, without_wishes},
     skill::{NameError, Skill, SkillError, SkillName},
     undo::{TakenBack, UndoError},

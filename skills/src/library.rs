@@ -55,6 +55,17 @@ pub struct Lessons {
     pub wishes_version: Option<String>,
     /// The id of each of those wishes: [`Wish::id`].
     pub wish_ids: Vec<String>,
+    /// What is taken along in its place where weights answer that do some of the wishes without being told.
+    pub of_weights: Option<Box<OfWeights>>,
+}
+
+/// What a request takes along to an adapter that does some of the wishes without being told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfWeights {
+    /// The adapter's name.
+    pub adapter: String,
+    /// The lessons without the lines of those wishes.
+    pub lessons: Lessons,
 }
 
 #[derive(Debug)]
@@ -66,6 +77,8 @@ struct Inner {
     current: ArcSwap<Snapshot>,
     /// The agents that were met; none where nobody looks on.
     met: Mutex<Option<BTreeSet<AgentId>>>,
+    /// By adapter, the ids of wishes that it does without being told.
+    untold: Mutex<BTreeMap<String, BTreeSet<String>>>,
 }
 
 /// What the last look at the folder found.
@@ -114,6 +127,7 @@ impl Library {
             files: Mutex::default(),
             current: ArcSwap::from_pointee(Snapshot::of(&Scan::default())),
             met: Mutex::default(),
+            untold: Mutex::default(),
         }));
         let warnings = library.rescan();
         (library, warnings)
@@ -150,6 +164,11 @@ impl Library {
 
     /// What a request of `agent` that says `query` takes along. Reads memory only.
     pub fn lessons(&self, agent: &AgentId, query: &str) -> Lessons {
+        self.lessons_for(agent, query, None)
+    }
+
+    /// The same; where this adapter may answer it, with what it takes along then.
+    pub fn lessons_for(&self, agent: &AgentId, query: &str, adapter: Option<&str>) -> Lessons {
         self.0.has_met(agent);
         let snapshot = self.0.current.load();
         let view = snapshot.view(agent);
@@ -158,22 +177,37 @@ impl Library {
         } else {
             Vec::new()
         };
-        let wishes = if self.0.wishes.enabled {
-            render::newest_within_budget(&view.wishes, self.0.wishes.max_tokens)
-        } else {
-            &[]
-        };
-        let (in_system, after_user) = match self.0.wishes.place {
-            WishPlace::System => (wishes, &[][..]),
-            WishPlace::User => (&[][..], wishes),
-        };
+        let lessons = self.0.with_wishes(&skills, &view.wishes);
+        let of_weights = adapter.and_then(|adapter| {
+            let untold = self.untold(adapter);
+            let mut told = view.wishes.to_vec();
+            told.retain(|wish| !untold.contains(&wish.id()));
+            let lessons = self.0.with_wishes(&skills, &told);
+            let adapter = adapter.to_owned();
+            let of_weights = OfWeights { adapter, lessons };
+            (told.len() < view.wishes.len()).then(|| Box::new(of_weights))
+        });
         Lessons {
-            system_block: render::system_block(&skills, in_system),
-            user_line: render::user_line(after_user),
-            skills: skills.iter().map(|skill| SkillRef::of(skill)).collect(),
-            wishes_version: render::user_line(wishes).map(|text| version(&text)),
-            wish_ids: wishes.iter().map(Wish::id).collect(),
+            of_weights,
+            ..lessons
         }
+    }
+
+    /// An adapter does the wishes with these ids ([`Wish::id`]) without being told: their lines are left out where it answers.
+    pub fn set_untold(&self, adapter: &str, wish_ids: impl IntoIterator<Item = String>) {
+        let wish_ids: BTreeSet<String> = wish_ids.into_iter().collect();
+        let mut untold = self.0.all_untold();
+        if wish_ids.is_empty() {
+            untold.remove(adapter);
+        } else {
+            untold.insert(adapter.to_owned(), wish_ids);
+        }
+    }
+
+    /// The ids of the wishes that an adapter does without being told.
+    pub fn untold(&self, adapter: &str) -> BTreeSet<String> {
+        let untold = self.0.all_untold();
+        untold.get(adapter).cloned().unwrap_or_default()
     }
 
     /// All skills of an agent, its own and everyone's, by name.
@@ -301,6 +335,32 @@ impl Inner {
         }
     }
 
+    /// Skills, and of these wishes those that fit the budget.
+    fn with_wishes(&self, skills: &[Arc<Skill>], wishes: &[Wish]) -> Lessons {
+        let wishes = if self.wishes.enabled {
+            render::newest_within_budget(wishes, self.wishes.max_tokens)
+        } else {
+            &[]
+        };
+        let (in_system, after_user) = match self.wishes.place {
+            WishPlace::System => (wishes, &[][..]),
+            WishPlace::User => (&[][..], wishes),
+        };
+        Lessons {
+            system_block: render::system_block(skills, in_system),
+            user_line: render::user_line(after_user),
+            skills: skills.iter().map(|skill| SkillRef::of(skill)).collect(),
+            wishes_version: render::user_line(wishes).map(|text| version(&text)),
+            wish_ids: wishes.iter().map(Wish::id).collect(),
+            of_weights: None,
+        }
+    }
+
+    /// A panic elsewhere leaves it usable: each change is one call.
+    fn all_untold(&self) -> MutexGuard<'_, BTreeMap<String, BTreeSet<String>>> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn met(&self) -> MutexGuard<'_, Option<BTreeSet<AgentId>>> {
         self.met.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -359,6 +419,18 @@ impl Inner {
         all.filter(|skill| render::cost(skill) > budget)
             .map(warn)
             .collect()
+    }
+}
+
+// === impl Lessons ===
+
+impl Lessons {
+    /// What is taken along where this adapter answers; none is the base model, or no model of ours.
+    pub fn where_answers(&self, adapter: Option<&str>) -> &Self {
+        match &self.of_weights {
+            Some(of_weights) if Some(of_weights.adapter.as_str()) == adapter => &of_weights.lessons,
+            Some(_) | None => self,
+        }
     }
 }
 

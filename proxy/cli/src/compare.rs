@@ -145,7 +145,12 @@ impl Comparer {
         let client = ChatClient::new(config, self.http.clone())?;
         let lessons = match question.given {
             Given::Nothing => Lessons::default(),
-            Given::Lessons | Given::Weights => library.lessons(&question.agent, &question.text),
+            Given::Lessons => library.lessons(&question.agent, &question.text),
+            Given::Weights => {
+                let adapter = model.as_deref();
+                let lessons = library.lessons_for(&question.agent, &question.text, adapter);
+                lessons.where_answers(adapter).clone()
+            }
         };
         let params = AskParams {
             temperature: None,

@@ -39,10 +39,10 @@ pub(crate) struct Forgotten {
     pub adapters: Vec<String>,
 }
 
-/// The wishes of an agent, and where each comes from.
+/// The wishes of an agent to which this adapter answers, and where each comes from.
 pub(crate) fn view(
     library: &Library,
-    agent: &AgentId,
+    (agent, adapter): (&AgentId, Option<&str>),
     counts: &BTreeMap<String, LessonCounts>,
 ) -> anyhow::Result<LessonsView> {
     let mut lessons = library.journal()?;
@@ -52,11 +52,15 @@ pub(crate) fn view(
     let all = library.wishes(agent);
     let of = |wish: &Wish| counts.get(&format!("{WISH}{}", wish.id())).copied();
     let counts = all.iter().map(|it| of(it).unwrap_or_default()).collect();
+    let known = adapter.map(|it| library.untold(it)).unwrap_or_default();
+    let untold = all.iter().filter(|wish| known.contains(&wish.id()));
+    let untold = texts(untold.cloned().collect()).collect();
     let wishes: Vec<String> = texts(all).collect();
     let shared = wishes.iter().filter(|wish| !own.contains(*wish));
     Ok(LessonsView {
         shared: shared.cloned().collect(),
         counts,
+        untold,
         wishes,
         lessons,
         file: library.wishes_file(agent),

@@ -13,6 +13,7 @@ use metaclaw_dialects::{
     request::{Absent, Changes, ChatRequest, splice},
     vllm,
 };
+use metaclaw_skills::Lessons;
 use metaclaw_turns::{LessonRef, Served, TurnKind};
 use tracing::{Span, field::display};
 
@@ -160,9 +161,15 @@ impl Turn {
         Ok(routing::ask(upstreams, candidates, &chat, metrics).await?)
     }
 
+    /// What the request takes along to this upstream.
+    fn lessons(&self, upstream: &Upstream) -> &Lessons {
+        let adapter = upstream.adapter(&self.context.lease);
+        self.context.lessons.where_answers(adapter)
+    }
+
     /// The request's body as this upstream gets it.
     fn body(&self, upstream: &Upstream, asks_ids: bool) -> Vec<Bytes> {
-        let lessons = &self.context.lessons;
+        let lessons = self.lessons(upstream);
         let changes = Changes {
             model: upstream.model(self.context.lease.adapter()),
             system: lessons.system_block.as_deref(),
@@ -266,7 +273,7 @@ impl Turn {
     /// Who answers, and what was put into the request.
     fn served(&self, upstream: &Upstream) -> Served {
         let adapter = upstream.adapter(&self.context.lease);
-        let lessons = &self.context.lessons;
+        let lessons = self.lessons(upstream);
         let skills = lessons.skills.iter().map(|skill| LessonRef {
             name: skill.name.to_string(),
             version: skill.version.clone(),

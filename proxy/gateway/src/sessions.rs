@@ -99,17 +99,18 @@ impl Sessions {
             if is_errand || !self.is_refreshed_by(chat) {
                 return context;
             }
-            let lessons = self.chosen(&who.agent, chat).await;
+            let lessons = self.chosen(&who.agent, chat, &context.lease).await;
             return self.with_lessons(who, context, lessons);
         }
+        let lease = self.serving.lease(&who.agent);
         let lessons = if is_errand {
             self.shared(&who.agent, Lessons::default())
         } else {
-            self.chosen(&who.agent, chat).await
+            self.chosen(&who.agent, chat, &lease).await
         };
         let context = SessionContext {
             lessons,
-            lease: self.serving.lease(&who.agent),
+            lease,
             holders: Arc::default(),
         };
         if is_errand {
@@ -129,10 +130,11 @@ impl Sessions {
     }
 
     /// The lessons for what the owner said last.
-    async fn chosen(&self, agent: &AgentId, chat: &ChatRequest) -> Arc<Lessons> {
+    async fn chosen(&self, agent: &AgentId, chat: &ChatRequest, lease: &Lease) -> Arc<Lessons> {
         let last = chat.last_owners();
         let query = last.map(|said| Utterance::parse(&said.text()).text.into_owned());
-        let lessons = self.retrieve(agent, query.unwrap_or_default()).await;
+        let query = query.unwrap_or_default();
+        let lessons = self.retrieve(agent, query, lease.adapter()).await;
         self.shared(agent, lessons)
     }
 
@@ -160,12 +162,13 @@ impl Sessions {
 
     /// The lessons for a message, searched away from the threads that chat: a long message takes half a second
     /// with tens of thousands of skills.
-    async fn retrieve(&self, agent: &AgentId, query: String) -> Lessons {
+    async fn retrieve(&self, agent: &AgentId, query: String, adapter: Option<&str>) -> Lessons {
         let permit = Arc::clone(&self.retrievals).acquire_owned().await;
         let (library, agent) = (self.library.clone(), agent.clone());
+        let adapter = adapter.map(str::to_owned);
         let searched = spawn_blocking(move || {
             let _permit = permit;
-            library.lessons(&agent, &query)
+            library.lessons_for(&agent, &query, adapter.as_deref())
         });
         searched.await.unwrap_or_else(|error| {
             tracing::error!(%error, "no lessons could be chosen");

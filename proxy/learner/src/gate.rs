@@ -20,6 +20,7 @@ mod reference;
 mod report;
 mod series;
 mod tools;
+mod untold;
 
 #[cfg(test)]
 pub(crate) use self::probes::Probes;

@@ -7,7 +7,7 @@ mod function;
 use std::sync::Arc;
 
 use metaclaw_chat::{JudgedBy, Message, Score, Verdict};
-use metaclaw_reward::{Policy, Rules};
+use metaclaw_reward::{Evidence, Policy, Rules};
 use metaclaw_turns::Turn;
 
 pub(crate) use self::{ask::Price, case::Case};
@@ -113,6 +113,36 @@ impl Judge {
         let case = Case::of_reply(turn, reply, wishes);
         let verdict = self.verdict(&case, Price::OneVote).await?;
         Ok(verdict.ok().map(|verdict| verdict.score))
+    }
+
+    /// Whether a reply to a question of ours is as one wish says, by one vote of the model. `Ok(None)`: nobody can say. Rules
+    /// and reward functions say whether a reply is good, and not by which of the wishes.
+    ///
+    /// # Errors
+    /// [`AskFailed`].
+    pub(crate) async fn keeps_wish(
+        &self,
+        (question, reply): (&str, &str),
+        wish: &str,
+    ) -> Result<Option<Score>, AskFailed> {
+        let Self::Model {
+            model,
+            policy,
+            is_base: false,
+            ..
+        } = self
+        else {
+            return Ok(None);
+        };
+        let evidence = Evidence::new(&[Message::user(question)], Message::assistant(reply), &[]);
+        let questions = policy.questions(&evidence, &[wish.to_owned()]);
+        let verdict = ask::verdict(&**model, &questions, 1).await?;
+        Ok(verdict.map(|verdict| verdict.score))
+    }
+
+    /// Whether there is a model that can say so.
+    pub(crate) fn tells_wishes_apart(&self) -> bool {
+        matches!(self, Self::Model { is_base: false, .. })
     }
 
     /// The verdict, or why there is none: for good, or until somebody else judges.

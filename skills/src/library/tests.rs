@@ -344,3 +344,28 @@ fn agents_see_their_own_and_everyones_in_one_index() {
     );
     assert_eq!(found("b"), found("c"));
 }
+
+#[test]
+fn what_weights_do_untold_is_left_out_where_they_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = AgentId::default_agent();
+    let (library, _) = open(&dir);
+    for wish in ["Be brief.", "In French."] {
+        library.add_wish(&agent, wish).unwrap();
+    }
+    let all = library.lessons(&agent, "hi");
+    let ids = all.wish_ids.clone();
+    assert_eq!(library.lessons_for(&agent, "hi", Some("a1")), all);
+    library.set_untold("a1", ids[..1].iter().cloned());
+    let lessons = library.lessons_for(&agent, "hi", Some("a1"));
+    assert_eq!(lessons.where_answers(Some("a1")).wish_ids, ids[1..]);
+    for other in [None, Some("a2")] {
+        assert_eq!(lessons.where_answers(other).wish_ids, ids);
+        let lessons = library.lessons_for(&agent, "hi", other);
+        assert_eq!(lessons.where_answers(other), &all);
+    }
+    library.set_untold("a1", ids);
+    let lessons = library.lessons_for(&agent, "hi", Some("a1"));
+    let of_a1 = lessons.where_answers(Some("a1"));
+    assert_eq!(*of_a1, Lessons::default(), "nothing is left to be said");
+}

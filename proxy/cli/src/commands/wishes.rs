@@ -191,6 +191,11 @@ fn row(wish: &str, counts: &LessonCounts, view: &LessonsView) -> Vec<String> {
             )
         },
     );
+    let learned = if view.untold.iter().any(|it| it == wish) {
+        format!("{learned}, now in the weights")
+    } else {
+        learned
+    };
     let number = lesson.map(|it| it.n.to_string()).unwrap_or_default();
     let own = [wish.to_owned(), learned, number];
     own.into_iter().chain(counted).collect()
@@ -201,7 +206,7 @@ async fn view(context: &Context, agent: &AgentId) -> anyhow::Result<LessonsView>
         return Ok(client.ask("lessons", agent).await?);
     }
     let counts = lesson_counts(context, Some(agent)).await?;
-    lessons::view(&files(context)?, agent, &counts)
+    lessons::view(&files(context)?, (agent, None), &counts)
 }
 
 async fn apply(context: &Context, change: WishChange) -> anyhow::Result<String> {

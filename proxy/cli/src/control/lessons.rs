@@ -44,13 +44,19 @@ async fn skill(State(control): State<Control>, Json(change): Json<SkillChange>) 
 }
 
 async fn lessons_of(State(control): State<Control>, Json(agent): Json<AgentId>) -> Response {
-    let App { log, library, .. } = &*control.app;
+    let App {
+        log,
+        library,
+        serving,
+        ..
+    } = &*control.app;
+    let adapter = serving.current(&agent);
     let counts = match log.lesson_counts(Some(&agent)).await {
         Ok(counts) => counts,
         Err(error) => return failed(error).into_response(),
     };
     let library = library.clone();
-    on_files(move || lessons::view(&library, &agent, &counts)).await
+    on_files(move || lessons::view(&library, (&agent, adapter.as_deref()), &counts)).await
 }
 
 async fn journal(State(control): State<Control>) -> Response {

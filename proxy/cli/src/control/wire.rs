@@ -189,6 +189,9 @@ pub(crate) struct LessonsView {
     /// How turns went with each and without, in the order of `wishes`.
     #[serde(default)]
     pub counts: Vec<LessonCounts>,
+    /// Those that the serving adapter does without being told: their lines are left out where it answers.
+    #[serde(default)]
+    pub untold: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -37,6 +37,7 @@ pub(super) struct Harness {
     pub log: Arc<Log>,
     pub serving: Arc<Serving>,
     pub idle_adapters: Arc<Mutex<Vec<String>>>,
+    pub library: Library,
     pub metrics: Arc<Metrics>,
     pub stop: CancellationToken,
     pub tasks: TaskTracker,
@@ -138,6 +139,7 @@ impl Harness {
             privacy: Arc::clone(&set_up.privacy),
             services,
         };
+        let library = parts.library.clone();
         let at_once = set_up.at_once.unwrap_or(QUEUE);
         let mut gateway = Gateway::with(parts, at_once).unwrap();
         if let Some(max_connections) = set_up.max_connections {
@@ -157,6 +159,7 @@ impl Harness {
             log,
             serving,
             idle_adapters,
+            library,
             metrics,
             stop,
             tasks,

@@ -413,3 +413,40 @@ async fn what_waits_for_a_trainer_that_hangs_is_told_to_come_again_and_its_strea
     let seen = client.read().await;
     assert_eq!((seen.text(), seen.is_whole), (&*delta("Par"), false));
 }
+
+/// Its adapter does one of the wishes untold; whoever answers in its place has to be told.
+#[tokio::test]
+async fn a_line_is_left_out_only_where_weights_answer_that_do_without() {
+    let set_up = SetUp {
+        lessons: vec![("_default/WISHES.md", "- Be brief.\n- In French.\n")],
+        ..SetUp::default()
+    };
+    let (mut harness, mut policy) = with_policy(set_up).await;
+    let agent = AgentId::default_agent();
+    let brief = harness.library.wishes(&agent)[0].id();
+    harness.library.set_untold("a1", [brief]);
+    let is_told = |body: &str| ["Be brief.", "In French."].map(|wish| body.contains(wish));
+    harness.serving.set(&agent, Some("a1"));
+    let body = ask(&harness, &mut policy, &conversation(&["one"])).await;
+    assert_eq!(is_told(&body), [false, true]);
+    harness.serving.withdraw("a1");
+    let next = conversation(&["one", "x", "two"]);
+    let body = ask(&harness, &mut policy, &next).await;
+    assert_eq!(is_told(&body), [true, true], "the base in its place");
+    harness.serving.set(&agent, Some("a1"));
+    harness.serving.set_policy(None);
+    let mut client = harness.client().await;
+    client.send(&post_chat(&conversation(&["other"]))).await;
+    let mut exchange = harness.upstream.next().await;
+    exchange.send(json_reply(&completion("x")).as_bytes()).await;
+    client.read().await;
+    assert_eq!(is_told(exchange.body()), [true, true], "the fall-back");
+    let told: Vec<usize> = harness
+        .log
+        .wait(3)
+        .await
+        .iter()
+        .map(|turn| turn.served.wish_ids.len())
+        .collect();
+    assert_eq!(told, [1, 2, 2]);
+}

@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
+use metaclaw_skills::Wish;
 use metaclaw_trainer_api::{BackendError, RunId};
 use tokio::time::Instant;
 
@@ -13,10 +14,11 @@ use super::{
     probes::Probes,
     reference,
     report::{Bound, GateReport, GateTest},
-    tools,
+    tools, untold,
 };
 use crate::{
     config::GateConfig,
+    judge::Judge,
     policy::{By, Policy},
 };
 
@@ -36,6 +38,9 @@ pub(crate) struct Candidate<'a> {
     pub(crate) base: Option<&'a str>,
     /// What its agent's owner wishes.
     pub(crate) wishes: &'a [String],
+    /// Those of the wishes that are written down.
+    pub(crate) standing: &'a [Wish],
+    pub(crate) judge: &'a Judge,
     /// Replies of sessions that it has not learned from.
     pub(crate) pairs: &'a [PreferencePair],
     /// Optimiser steps behind it: they say which questions are asked.
@@ -106,6 +111,15 @@ impl Gate {
                 tracing::debug!(adapter = candidate.adapter, ?part, seconds, "tested");
             }
         }
+        if report.passed() && !candidate.standing.is_empty() {
+            let asked = untold::Asked {
+                policy,
+                judge: candidate.judge,
+                adapter: candidate.adapter,
+            };
+            let questions = probes.set(set_of(candidate.steps, probes));
+            report.untold = asked.done(candidate.standing, questions).await?;
+        }
         report.seconds = began.elapsed().as_secs_f64();
         tracing::info!(adapter = candidate.adapter, report = ?report.tests, seconds = report.seconds, "tested");
         Ok(report)
@@ -152,8 +166,7 @@ async fn replies(
     candidate: Candidate<'_>,
     config: &GateConfig,
 ) -> Result<Vec<GateTest>, BackendError> {
-    let sets = u64::try_from(probes.n_sets()).unwrap_or(1).max(1);
-    let set = usize::try_from(candidate.steps % sets).unwrap_or(0);
+    let set = set_of(candidate.steps, probes);
     let asked = (probes, set);
     let plain = base.reference(policy, asked, &[]).await?;
     let reference = base.reference(policy, asked, candidate.wishes).await?;
@@ -162,6 +175,12 @@ async fn replies(
     let enough = most_surprise(reference);
     let own = reference::measure(policy, &prompts, (&drawn, enough)).await?;
     Ok(compare(own, (reference, plain), config))
+}
+
+/// Which set of questions is asked after so many steps: they take turns.
+fn set_of(steps: u64, probes: &Probes) -> usize {
+    let sets = u64::try_from(probes.n_sets()).unwrap_or(1).max(1);
+    usize::try_from(steps % sets).unwrap_or(0)
 }
 
 /// What the candidate knows.

@@ -16,7 +16,7 @@ use super::{
 use crate::policy::{self, By, Draw, DrawRequest, Pair, Policy};
 
 /// As agents are served.
-const TEMPERATURE: f64 = 0.7;
+pub(super) const TEMPERATURE: f64 = 0.7;
 /// Tokens of a reply. Not fewer: lengths are compared as well, and a reply that is cut has the
 /// length of the cut; 64 tokens are about 47 words, so that one of a sentence is still 2.5 times shorter than one of a page.
 /// Not more: drawing is what a test costs.
@@ -93,12 +93,7 @@ async fn one(
         seed,
     };
     let drawn = policy.draw(request).await?.into_iter().next();
-    // Who gives no reply said nothing.
-    Ok(drawn.unwrap_or(Draw {
-        ids: Vec::new(),
-        text: String::new(),
-        ended: true,
-    }))
+    Ok(drawn.unwrap_or_else(Draw::nothing))
 }
 
 /// How replies are drawn and measured, in a text that changes with it: figures of another way are not compared.

@@ -9,6 +9,9 @@ pub struct GateReport {
     pub tests: Vec<GateTest>,
     /// What testing took.
     pub seconds: f64,
+    /// The ids of the standing wishes that it does without being told; found where it passed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub untold: Vec<String>,
 }
 
 /// One test of one adapter.
@@ -47,7 +50,7 @@ impl GateReport {
         };
         Self {
             tests: vec![test],
-            seconds: 0.0,
+            ..Self::default()
         }
     }
 
@@ -123,6 +126,7 @@ mod tests {
         let mut report = GateReport {
             tests: vec![high, skipped],
             seconds: 1.0,
+            ..GateReport::default()
         };
         assert!(report.passed());
         report.tests.push(low.clone());

@@ -42,6 +42,7 @@ mod session_teacher;
 mod steps;
 mod teacher_away;
 mod teaching;
+mod untold;
 mod wedges;
 
 use self::rig::{Rig, again, assert_each_trained_once, config, folder};

@@ -29,6 +29,19 @@ pub(crate) struct Draw {
     pub(crate) ended: bool,
 }
 
+// === impl Draw ===
+
+impl Draw {
+    /// Of who gives no reply.
+    pub(crate) fn nothing() -> Self {
+        Self {
+            ids: Vec::new(),
+            text: String::new(),
+            ended: true,
+        }
+    }
+}
+
 // === impl Policy ===
 
 impl Policy {

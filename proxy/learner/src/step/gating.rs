@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use metaclaw_chat::now_ms;
+use metaclaw_skills::Wish;
 use metaclaw_trainer_api::RunId;
 use metaclaw_turns::LogError;
 
@@ -44,7 +45,10 @@ pub(super) async fn test(
     }
     let wishes = wishes(&context.shared, candidate).await?;
     let pairs = pairs(&context.shared, candidate, runner.base.as_deref()).await?;
-    let beside = (&wishes[..], &pairs[..]);
+    let library = context.shared.library.as_ref();
+    let standing = library.map(|library| library.wishes(&candidate.agent));
+    let standing = standing.unwrap_or_default();
+    let beside = (&wishes[..], &standing[..], &pairs[..]);
     let shared = Arc::clone(&context.shared);
     let (mut n_failures, mut pause) = (0, FIRST_PAUSE);
     let phase = Phase::Testing {
@@ -76,14 +80,17 @@ pub(super) async fn test(
 async fn attempt(
     context: &mut TrainingContext,
     runner: &StepRunner,
-    (candidate, (wishes, pairs)): (&Candidate, (&[String], &[PreferencePair])),
+    (candidate, (wishes, standing, pairs)): (&Candidate, (&[String], &[Wish], &[PreferencePair])),
 ) -> Result<GateReport, StepError> {
-    let run = standing(context, runner, candidate).await?;
+    let run = standing_run(context, runner, candidate).await?;
+    let shared = Arc::clone(&context.shared);
     let asked = gate::Candidate {
         adapter: candidate.adapter.as_str(),
         run: &run,
         base: runner.base.as_deref(),
         wishes,
+        standing,
+        judge: &shared.judge,
         pairs,
         steps: candidate.point.steps,
     };
@@ -99,7 +106,7 @@ async fn attempt(
 }
 
 /// The agent's run, which stands at the candidate's checkpoint: as the step left it, or put there again.
-async fn standing(
+async fn standing_run(
     context: &mut TrainingContext,
     runner: &StepRunner,
     candidate: &Candidate,

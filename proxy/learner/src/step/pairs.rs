@@ -23,8 +23,13 @@ pub(super) async fn pairs(
     base: Option<&str>,
 ) -> Result<Vec<PreferencePair>, LogError> {
     let agent = &candidate.agent;
-    let now = shared.library.as_ref();
-    let now = now.map_or_else(Vec::new, |library| library.lessons(agent, "").wish_ids);
+    // Which lines an adapter was told depends on what it does untold.
+    let now = |turn: &Turn| {
+        let adapter = turn.served.adapter.as_deref();
+        let library = shared.library.as_ref();
+        let lessons = library.map(|library| library.lessons_for(agent, "", adapter));
+        lessons.map_or_else(Vec::new, |it| it.where_answers(adapter).wish_ids.clone())
+    };
     let held_out = shared.persist(|| shared.log.in_state(agent, StateKind::HeldOut));
     let (mut pairs, mut n_prompt) = (Vec::new(), 0);
     for id in held_out.await?.into_iter().rev().take(LOOK_BACK) {
@@ -35,7 +40,7 @@ pub(super) async fn pairs(
             let tokens = turn.tokens.as_ref();
             tokens.is_some_and(|tokens| BaseModel::of(tokens).may_be(base))
         };
-        if score(&turn) != Some(Score::Bad) || turn.served.wish_ids != now || !is_of_base(&turn) {
+        if score(&turn) != Some(Score::Bad) || turn.served.wish_ids != now(&turn) || !is_of_base(&turn) {
             continue;
         }
         let accepted = after(shared, &turn).await?.accepted;

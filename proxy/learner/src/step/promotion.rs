@@ -103,6 +103,10 @@ pub(crate) async fn promote(
         return Ok(Promotion::Declined(report));
     }
     let shared = &context.shared;
+    if let Some(library) = &shared.library {
+        // Before it serves: who answers first is told what it needs to be told.
+        library.set_untold(adapter.as_str(), report.untold.iter().cloned());
+    }
     let serve = || {
         let name = adapter.to_string();
         shared.log.serve_step(agent, name, candidate.choice_ms)

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     error::TrainError,
+    gate::GateReport,
     lineage::{Known, ResumePoint},
     metrics::StepRecord,
     shared::Shared,
@@ -157,6 +158,7 @@ impl Recovery<'_> {
 /// # Errors
 /// The log's.
 pub(crate) async fn serve_again(shared: &Shared) -> Result<Vec<(AgentId, String)>, LogError> {
+    tell_untold(shared).await?;
     let serving = shared.persist(|| shared.log.serving()).await?;
     for (agent, adapter) in &serving {
         match adapter.parse() {
@@ -167,4 +169,28 @@ pub(crate) async fn serve_again(shared: &Shared) -> Result<Vec<(AgentId, String)
         }
     }
     Ok(serving)
+}
+
+/// Tells the library which wishes each adapter does without being told: any of them may come to serve again.
+async fn tell_untold(shared: &Shared) -> Result<(), LogError> {
+    let Some(library) = &shared.library else {
+        return Ok(());
+    };
+    for agent in shared.persist(|| shared.log.agents()).await? {
+        for step in shared.persist(|| shared.log.steps(&agent)).await? {
+            let Some(StepOutcome::Trained {
+                adapter,
+                gate: Some(gate),
+                ..
+            }) = step.outcome
+            else {
+                continue;
+            };
+            // What an older version wrote has none.
+            if let Ok(GateReport { untold, .. }) = serde_json::from_value(gate) {
+                library.set_untold(&adapter, untold);
+            }
+        }
+    }
+    Ok(())
 }

@@ -120,15 +120,16 @@ async fn a_wish_stands_in_the_prompts_of_the_reference() {
         WishesConfig::default(),
     );
     library
-        .add_wish(&AgentId::default_agent(), "Answer in one short sentence.")
+        .add_wish(&AgentId::default_agent(), "Answer in French.")
         .unwrap();
-    // One step alone: a second one asks other questions.
+    // Another wish than what is complained of in the talks, which would take its place. One step alone: a second one asks
+    // other questions.
     let once = config(&serde_json::json!({"rl": {"consolidate": false}}));
     let rig = Rig::start_with(dir.path(), &world, once, Some(library)).await;
     rig.two_talks(&world, 1).await;
     assert!(rig.trained(2).await);
     // Drawn anew once another wish is heard.
-    let questions = asked_with(&world, "Answer in one short sentence.");
+    let questions = asked_with(&world, "Answer in French.");
     assert_eq!(questions.len(), 16, "the reference asks these: {questions:?}");
     rig.stop().await;
 }

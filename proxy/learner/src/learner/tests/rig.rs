@@ -66,6 +66,17 @@ impl Rig {
         config: LearnerConfig,
         library: Option<Library>,
     ) -> Self {
+        let judge = Judge::Rules(Rules::compile(&config.judge.rules).unwrap());
+        Self::start_judged(dir, world, config, (library, judge)).await
+    }
+
+    /// The same with a judge of the test's.
+    pub(super) async fn start_judged(
+        dir: &Path,
+        world: &World,
+        config: LearnerConfig,
+        (library, judge): (Option<Library>, Judge),
+    ) -> Self {
         let log = TurnLog::open(dir, &TurnsConfig::default()).unwrap();
         let (tracker, cancel, swaps) = (
             TaskTracker::new(),
@@ -84,7 +95,7 @@ impl Rig {
                 &[ReportTo::Tensorboard, ReportTo::Jsonl],
             ),
             folder: Some(dir.join("learning")),
-            judge: Judge::Rules(Rules::compile(&config.judge.rules).unwrap()),
+            judge,
             config,
             log: log.clone(),
             schedule: away(),

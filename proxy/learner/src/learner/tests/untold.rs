@@ -1,0 +1,89 @@
+//! Wishes whose lines need not be said any more.
+
+use futures_util::future::BoxFuture;
+use metaclaw_chat::Message;
+use metaclaw_reward::Policy;
+use metaclaw_skills::Wish;
+
+use super::*;
+use crate::judge::{Ask, AskFailed};
+
+/// Neither is about what is complained of in the talks, which would take its place.
+const WISHES: [&str; 2] = ["Sign with Max.", "Always answer in French."];
+
+/// Finds that replies are as they should be, but for what concerns one wish.
+#[derive(Debug)]
+struct Listener {
+    misses: &'static str,
+}
+
+impl Ask for Listener {
+    fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
+        let is_missed = messages.iter().any(|it| it.text().contains(self.misses));
+        let vote = if is_missed { "-1" } else { "+1" };
+        Box::pin(async move { Ok(format!("verdict: {vote}")) })
+    }
+}
+
+fn judge(config: &LearnerConfig, misses: &'static str, is_base: bool) -> Judge {
+    Judge::Model {
+        rules: Rules::compile(&config.judge.rules).unwrap(),
+        model: Arc::new(Listener { misses }),
+        votes: 1,
+        policy: Policy::default(),
+        is_base,
+    }
+}
+
+/// The lines that the adapter which serves is told, of two wishes; and that of a library which was opened anew.
+async fn told(misses: &'static str, is_base: bool) -> [Vec<String>; 2] {
+    let (dir, world) = (folder(), World::default());
+    let (agent, config) = (AgentId::default_agent(), again(1));
+    let open = || {
+        let (skills, wishes) = (SkillsConfig::default(), WishesConfig::default());
+        Library::open(dir.path().join("skills"), skills, wishes).0
+    };
+    let library = open();
+    for wish in WISHES {
+        library.add_wish(&agent, wish).unwrap();
+    }
+    let ids = library.wishes(&agent);
+    let lines = |library: &Library, adapter: &str| {
+        let lessons = library.lessons_for(&agent, "", Some(adapter));
+        let is_told = |wish: &&Wish| {
+            let told = &lessons.where_answers(Some(adapter)).wish_ids;
+            told.contains(&wish.id())
+        };
+        let told = ids.iter().filter(is_told);
+        told.map(|wish| wish.text.clone()).collect::<Vec<String>>()
+    };
+    let judged = (Some(library.clone()), judge(&config, misses, is_base));
+    let log = dir.path().join("log");
+    let rig = Rig::start_judged(&log, &world, config.clone(), judged).await;
+    rig.two_talks(&world, 1).await;
+    assert!(rig.trained(2).await);
+    let serving = rig.log.serving().await.unwrap();
+    let adapter = serving[0].1.clone();
+    let now = lines(&library, &adapter);
+    assert_eq!(lines(&library, "another").len(), 2);
+    rig.stop().await;
+    let anew = open();
+    let judged = (Some(anew.clone()), judge(&config, misses, is_base));
+    let rig = Rig::start_judged(&log, &world, config, judged).await;
+    let later = lines(&anew, &adapter);
+    rig.stop().await;
+    [now, later]
+}
+
+#[tokio::test]
+async fn the_line_of_a_wish_that_the_weights_do_untold_is_left_out_where_they_answer() {
+    let french = || vec![WISHES[1].to_owned()];
+    assert_eq!(told("French", false).await, [french(), french()]);
+}
+
+/// What a rule or a small model says of a reply is not about one wish.
+#[tokio::test]
+async fn where_nobody_tells_wishes_apart_every_line_stays() {
+    let [now, later] = told("nothing of this", true).await;
+    assert_eq!((now.len(), later.len()), (2, 2));
+}
