@@ -26,6 +26,14 @@ const MOST_FAILURES: usize = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// What an agent's owner expects.
+struct Expected {
+    wishes: Vec<String>,
+    /// Those that are written down.
+    standing: Vec<Wish>,
+    pairs: Vec<PreferencePair>,
+}
+
 /// Tests a candidate; or why that could not be done.
 pub(super) async fn test(
     context: &mut TrainingContext,
@@ -43,13 +51,14 @@ pub(super) async fn test(
             "the training server scores no replies, so that nothing can be tested (gate.enabled)";
         return Ok(Err(why.to_owned()));
     }
-    let wishes = wishes(&context.shared, candidate).await?;
-    let pairs = pairs(&context.shared, candidate, runner.base.as_deref()).await?;
-    let library = context.shared.library.as_ref();
-    let standing = library.map(|library| library.wishes(&candidate.agent));
-    let standing = standing.unwrap_or_default();
-    let beside = (&wishes[..], &standing[..], &pairs[..]);
     let shared = Arc::clone(&context.shared);
+    let library = shared.library.as_ref();
+    let standing = library.map(|library| library.wishes(&candidate.agent));
+    let expected = Expected {
+        wishes: wishes(&shared, candidate).await?,
+        standing: standing.unwrap_or_default(),
+        pairs: pairs(&shared, candidate, runner.base.as_deref()).await?,
+    };
     let (mut n_failures, mut pause) = (0, FIRST_PAUSE);
     let phase = Phase::Testing {
         agent: candidate.agent.clone(),
@@ -58,7 +67,7 @@ pub(super) async fn test(
     };
     loop {
         shared.status.phase(phase.clone());
-        let failed = match attempt(context, runner, (candidate, beside)).await {
+        let failed = match attempt(context, runner, (candidate, &expected)).await {
             Ok(report) => return Ok(Ok(report)),
             Err(failed) => failed,
         };
@@ -80,7 +89,7 @@ pub(super) async fn test(
 async fn attempt(
     context: &mut TrainingContext,
     runner: &StepRunner,
-    (candidate, (wishes, standing, pairs)): (&Candidate, (&[String], &[Wish], &[PreferencePair])),
+    (candidate, expected): (&Candidate, &Expected),
 ) -> Result<GateReport, StepError> {
     let run = standing_run(context, runner, candidate).await?;
     let shared = Arc::clone(&context.shared);
@@ -88,10 +97,10 @@ async fn attempt(
         adapter: candidate.adapter.as_str(),
         run: &run,
         base: runner.base.as_deref(),
-        wishes,
-        standing,
+        wishes: &expected.wishes,
+        standing: &expected.standing,
         judge: &shared.judge,
-        pairs,
+        pairs: &expected.pairs,
         steps: candidate.point.steps,
     };
     let tested = context.gate.test(asked).await;

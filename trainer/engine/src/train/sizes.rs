@@ -28,6 +28,9 @@ const SLICE: Duration = Duration::from_millis(40);
 /// A layer's slice on the way down, computed again, in passes over its second half: that half is three quarters of a
 /// layer, and a layer there is its forward pass twice and its gradient.
 const PASSES: u32 = 4;
+/// How long it is tried. Four runs right after the start gave chunks of 32 or 64, this long 128 or 256 (135M parameters, f32,
+/// two cores).
+const MEASURED: Duration = Duration::from_millis(200);
 /// Below this a chunk reads the weights more than it computes.
 const FEWEST: usize = 32;
 /// Beyond this a chunk gains nothing.
@@ -65,8 +68,9 @@ impl SliceSizes {
         )?;
         let mut best = Duration::MAX;
         if let Some(layer) = model.weights.layers.first() {
-            // The first run reads the weights from disk.
-            for _ in 0..4 {
+            // The first runs read the weights from disk, make threads and kernels ready, and wait for a core that others use.
+            let began = Instant::now();
+            while best == Duration::MAX || began.elapsed() < MEASURED {
                 let begun = Instant::now();
                 let _computed = mlp_half(&model.config, layer, None, &x)?;
                 best = best.min(begun.elapsed());
