@@ -197,7 +197,9 @@ impl Training {
         let first = unanswered.partition_point(is_before);
         unanswered.rotate_left(first);
         let rounds = (0..TAUGHT_AT_ONCE).flat_map(|nth| {
-            let nth = unanswered.iter().map(move |(agent, ids)| (agent, ids.get(nth)));
+            let nth = unanswered
+                .iter()
+                .map(move |(agent, ids)| (agent, ids.get(nth)));
             nth.filter_map(|(agent, id)| Some((agent.clone(), *id?)))
         });
         rounds.take(TAUGHT_AT_ONCE).collect()

@@ -128,7 +128,8 @@ impl Singles {
         let (n, n_kv, _, e) = q.size4()?;
         let all = |x: &Tensor| {
             let x = x.f_index_select(1, &self.slots)?;
-            x.f_view([n_kv, n, self.longest, e])?.f_permute([1, 0, 2, 3])
+            x.f_view([n_kv, n, self.longest, e])?
+                .f_permute([1, 0, 2, 3])
         };
         let (mixed, _) = flash(q, &all(&kv.k)?, &all(&kv.v)?, Some(&self.mask), false)?;
         Ok(mixed)
@@ -258,9 +259,7 @@ fn flash(
     mask: Option<&Tensor>,
     causal: bool,
 ) -> Result<Part, TchError> {
-    Tensor::f_internal_scaled_dot_product_flash_attention_for_cpu(
-        q, k, v, 0.0, causal, mask, None,
-    )
+    Tensor::f_internal_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, mask, None)
 }
 
 /// Attention over everything that the parts saw, in f32.

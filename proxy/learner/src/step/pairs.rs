@@ -40,7 +40,10 @@ pub(super) async fn pairs(
             let tokens = turn.tokens.as_ref();
             tokens.is_some_and(|tokens| BaseModel::of(tokens).may_be(base))
         };
-        if score(&turn) != Some(Score::Bad) || turn.served.wish_ids != now(&turn) || !is_of_base(&turn) {
+        if score(&turn) != Some(Score::Bad)
+            || turn.served.wish_ids != now(&turn)
+            || !is_of_base(&turn)
+        {
             continue;
         }
         let accepted = after(shared, &turn).await?.accepted;

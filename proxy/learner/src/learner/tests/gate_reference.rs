@@ -130,6 +130,10 @@ async fn a_wish_stands_in_the_prompts_of_the_reference() {
     assert!(rig.trained(2).await);
     // Drawn anew once another wish is heard.
     let questions = asked_with(&world, "Answer in French.");
-    assert_eq!(questions.len(), 16, "the reference asks these: {questions:?}");
+    assert_eq!(
+        questions.len(),
+        16,
+        "the reference asks these: {questions:?}"
+    );
     rig.stop().await;
 }
