@@ -36,7 +36,9 @@ use crate::{
 mod base_model;
 mod compare;
 mod evolver;
+mod external_teacher;
 mod feedback;
+mod function;
 mod gateway;
 mod learner;
 mod learning;

@@ -40,8 +40,8 @@ pub(crate) use self::{
     overrides::{key_and_value, overridden},
     policy::{Policy, without_effect},
     sections::{
-        Agent, Backend, BackendKind, Consent, Listen, Llm, Mode, ModelAddress, Routing, Trainer,
-        Upstream,
+        Agent, Backend, BackendKind, Consent, Listen, Llm, Mode, ModelAddress, Opd, Routing,
+        Trainer, Upstream,
     },
     show::{Effective, one_line, unbuilt},
     sources::fingerprint,
@@ -75,6 +75,8 @@ pub(crate) struct Config {
     pub judge: ModelAddress,
     /// Where a model is that writes skills.
     pub evolver: ModelAddress,
+    /// Where a model is that says how likely it finds what was sampled.
+    pub opd: Opd,
     /// Where callers come in.
     pub proxy: Listen,
     /// The trainer's dialect and address.

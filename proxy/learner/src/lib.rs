@@ -16,6 +16,7 @@ mod error;
 mod eval;
 mod evolution;
 mod evolver;
+mod external_teacher;
 mod feed;
 mod feedback;
 mod gate;
@@ -51,6 +52,7 @@ pub use self::{
     error::{NoTokenIds, TrainError},
     eval::{EvalError, EvalReport, EvalRow, EvalTurns, EvalWanted, Replied},
     evolver::{Evolver, MayStart},
+    external_teacher::ExternalTeacher,
     feedback::{About, Feedback, FeedbackError, Rated},
     gate::{GateReport, GateTest, KnowledgeNumbers, ReplyNumbers},
     hearing::{WITH_WORDS, WITHOUT_WORDS},

@@ -10,8 +10,8 @@ use crate::{
     config::VerdictMethod,
     lineage::{BaseModel, BatchStats},
     samples::{
-        self, Baselines, Batch, Found, Group, Hints, MOST_AT_ONCE, Redo, Seen, Sequence, Targets,
-        Teaching,
+        self, Baselines, Batch, Choosing, Found, Group, Hints, MOST_AT_ONCE, Redo, Seen, Sequence,
+        Targets, Teaching,
     },
     shared::Shared,
 };
@@ -150,7 +150,13 @@ pub(crate) async fn next_batch(
         }
     }
     unanswered.extend(unhinted);
-    let batch = Batch::new(&found.samples, again, rl, baselines, limit);
+    let choosing = Choosing {
+        config: rl,
+        baselines,
+        external_teacher: shared.external_teacher.is_some(),
+        limit,
+    };
+    let batch = Batch::new(&found.samples, again, choosing);
     let spent = found.spent.iter().chain(&batch.spent);
     let spends = spent.map(|(turn, why)| SpentTurn { turn: *turn, why });
     Ok(NextBatch {

@@ -206,6 +206,7 @@ fn again(of: &Shared, wanted: &ReplayWanted, (log, recorder): (TurnLog, Recorder
         log,
         backend: of.backend.clone(),
         judge: of.judge.clone(),
+        external_teacher: of.external_teacher.clone(),
         schedule: of.schedule.clone(),
         library: of.library.clone(),
         is_off: Arc::new(|_| false),

@@ -30,6 +30,7 @@ pub(crate) use self::{
     distil::{Distil, Student, Surrogate, TOP_K},
     group::{Group, NoGroups, Sequence},
     hints::Hints,
+    pushed::Choosing,
     target::{Form, Target, Targets, Taught},
     turns::{
         MIN_TARGET_WORDS, all_hints, hint, is_owners_answer, is_tool_turn, is_whole_target, score,

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::{LearnerConfig, Mode},
     evolver::Evolver,
+    external_teacher::ExternalTeacher,
     judge::Judge,
     metrics::Recorder,
     status::StatusCell,
@@ -48,6 +49,8 @@ pub struct Parts {
     pub backend: Option<Arc<dyn TrainingBackend>>,
     /// Who judges.
     pub judge: Judge,
+    /// Who says how likely it finds what was sampled; none where the verdict alone pushes.
+    pub external_teacher: Option<ExternalTeacher>,
     /// When learning that costs something may run.
     pub schedule: Schedule,
     /// Where wishes are written down; none where none is to be heard.
@@ -71,6 +74,7 @@ pub(crate) struct Shared {
     pub(crate) log: TurnLog,
     pub(crate) backend: Option<Arc<dyn TrainingBackend>>,
     pub(crate) judge: Judge,
+    pub(crate) external_teacher: Option<ExternalTeacher>,
     pub(crate) schedule: Schedule,
     pub(crate) library: Option<Library>,
     pub(crate) skills_learn: bool,
@@ -105,6 +109,7 @@ impl Shared {
             log: parts.log,
             backend: parts.backend,
             judge: parts.judge,
+            external_teacher: parts.external_teacher,
             schedule: parts.schedule,
             library: parts.library,
             skills_learn: parts.evolver.is_some(),

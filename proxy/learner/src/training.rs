@@ -1,11 +1,12 @@
 //! The training task: looks for batches, makes steps where the mode lets it, swaps.
 //!
-//! One look does little: of each agent at most one step, and two turns are put to the teacher, whose turns and whose steps
-//! alternate. So what one agent has to do keeps no other's step waiting for longer than two turns' answers, or one step.
+//! One look does little: of each agent at most one step, and a few turns are put to the teacher, whose turns and whose steps
+//! alternate. So what one agent has to do keeps no other's step waiting for longer than these turns' answers, or one step.
 
 mod next;
 mod replaying;
 mod request;
+mod scored;
 
 use std::{sync::Arc, time::Duration};
 

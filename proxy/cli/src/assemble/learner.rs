@@ -3,32 +3,28 @@
 use std::{path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
-use futures_util::future::BoxFuture;
 use metaclaw_chat::{Secret, Span};
 use metaclaw_gateway::{LLM, Privacy, Serving};
 use metaclaw_learner::{
-    Ask, Evolver, Judge, JudgeKind, Learner, LearnerConfig, Parts, Post, PostFailed, Recorder,
+    Ask, Evolver, ExternalTeacher, Judge, JudgeKind, Learner, LearnerConfig, Parts, Recorder,
     RewardFunction,
 };
-use metaclaw_llm::{
-    AskParams, ChatClient, LlmConfig, PostClient, http_client, is_azure, loopback_client,
-};
+use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client, is_azure};
 use metaclaw_reward::Rules;
 use metaclaw_schedule::Schedule;
 use metaclaw_skills::Library;
 use metaclaw_trainer_api::{AdapterName, TrainingBackend};
 use metaclaw_turns::TurnLog;
-use serde_json::Value;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     base_model::BaseModel,
     compare::policy_client,
+    function::Function,
     plan::Plan,
     purse::{Model, Purse},
 };
 use crate::{
-    address::is_here,
     banner::JudgedWith,
     compare::PolicyAddress,
     config::{Config, ModelAddress},
@@ -77,7 +73,9 @@ pub(super) fn judge(
         (Some(JudgeKind::Http), _) => {
             let url = all.judge.url.clone();
             let url = url.context("judge.kind http needs judge.url: where your reward function is asked, as in http://127.0.0.1:8900/score (docs/judging.md)")?;
-            let function = Function::new(plan, &url, config.judge.timeout).context("judge.url")?;
+            let key = all.judge.key.as_ref();
+            let function = Function::new(plan, &url, key, config.judge.timeout);
+            let function = function.context("judge.url")?;
             let function = Arc::new(RewardFunction::new(Arc::new(function)));
             let judge = Judge::Function { rules, function };
             return Ok((judge, JudgedWith::Function { url }, None));
@@ -113,36 +111,6 @@ pub(super) fn judge(
         url: asked.url.to_owned(),
     };
     Ok((judge, told, Some(client)))
-}
-
-/// The owner's reward function, asked.
-#[derive(Debug)]
-struct Function(PostClient);
-
-// === impl Function ===
-
-impl Function {
-    fn new(plan: &Plan, url: &str, timeout: Span) -> anyhow::Result<Self> {
-        // No proxy stands before what runs beside us.
-        let http = if url.starts_with("http://") && is_here(url) {
-            loopback_client()?
-        } else {
-            http_client(&plan.roots)?
-        };
-        let key = plan.loaded.config.judge.key.as_ref();
-        Ok(Self(PostClient::new(http, url, key, timeout)?))
-    }
-}
-
-impl Post for Function {
-    fn post<'a>(&'a self, body: &'a Value) -> BoxFuture<'a, Result<String, PostFailed>> {
-        Box::pin(async move {
-            self.0.post(body).await.map_err(|error| PostFailed {
-                was_asked: error.was_asked(),
-                why: error.to_string(),
-            })
-        })
-    }
 }
 
 /// Where to ask; none where there is no model, or only callers have its key.
@@ -212,7 +180,8 @@ fn numbers(plan: &Plan) -> PathBuf {
 /// Starts the loop behind the chat; the adapters that the log names serve when it returns.
 pub(super) async fn start(
     (config, schedule): (LearnerConfig, Schedule),
-    (judge, library, evolver): (Judge, Option<Library>, Option<(Library, Evolver)>),
+    (judge, external_teacher): (Judge, Option<ExternalTeacher>),
+    (library, evolver): (Option<Library>, Option<(Library, Evolver)>),
     (log, recorder, folder): (&TurnLog, Recorder, PathBuf),
     backend: Option<Arc<dyn TrainingBackend>>,
     (serving, privacy): (&Arc<Serving>, &Arc<Privacy>),
@@ -225,6 +194,7 @@ pub(super) async fn start(
         log: log.clone(),
         backend,
         judge,
+        external_teacher,
         schedule,
         library,
         evolver,

@@ -12,7 +12,8 @@ use metaclaw_turns::{TurnLog, TurnsConfig};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    compare, evolver, learner, plan::Plan, purse::Purse, schedule, trainer, trainer::TrainingSide,
+    compare, evolver, external_teacher::external_teacher, learner, plan::Plan, purse::Purse,
+    schedule, trainer, trainer::TrainingSide,
 };
 use crate::banner::{About, JudgedWith};
 
@@ -40,6 +41,7 @@ impl Learning {
         let settings = plan.loaded.room::<LearnerConfig>()?;
         let address = compare::policy_address(plan, training);
         let (judge, judged_with, judge_model) = learner::judge(plan, &settings, purse, address)?;
+        let external_teacher = external_teacher(plan, &settings)?;
         let may_train = plan.policy.may_train(&plan.loaded.config);
         let trains = training.backend.is_some() && settings.learns() && may_train;
         if let Some(backend) = training.backend.as_ref().filter(|_| trains) {
@@ -52,8 +54,8 @@ impl Learning {
         let schedule = schedule::start(plan, log, (tasks, background)).await?;
         let learner = learner::start(
             (settings, schedule.clone()),
+            (judge, external_teacher),
             (
-                judge,
                 Some(library.clone()).filter(|_| wishes.enabled),
                 evolver.map(|evolver| (library.clone(), evolver)),
             ),

@@ -14,7 +14,10 @@ use metaclaw_turns::TurnLog;
 use tokio::{sync::watch, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{compare, learner, lessons, plan::Plan, purse::Purse, trainer::TrainingSide, turn_log};
+use super::{
+    compare, external_teacher::external_teacher, learner, lessons, plan::Plan, purse::Purse,
+    trainer::TrainingSide, turn_log,
+};
 use crate::{home::HomeLock, replays::Replays, supervise::TrainerState};
 
 /// How long a trainer may take to end.
@@ -88,6 +91,7 @@ async fn learner_of(
     let purse = Arc::new(Purse::open(budget, plan.home.spend(), log.clone()));
     let address = compare::policy_address(plan, training);
     let (judge, ..) = learner::judge(plan, &config, &purse, address)?;
+    let external_teacher = external_teacher(plan, &config)?;
     let agents = log.agents().await?;
     let (library, _) = lessons::open(&plan.loaded, &plan.home, agents).await?;
     let wishes: WishesConfig = plan.loaded.section("wishes")?;
@@ -96,6 +100,7 @@ async fn learner_of(
         log: log.clone(),
         backend: training.backend.clone(),
         judge,
+        external_teacher,
         schedule: Schedule::local(SchedulerConfig::default(), None),
         library: Some(library).filter(|_| wishes.enabled),
         is_off: Arc::new(|_| false),

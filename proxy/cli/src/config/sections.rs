@@ -62,6 +62,19 @@ pub(crate) struct ModelAddress {
     pub timeout: Option<Span>,
 }
 
+/// `opd.*`: a larger model that says how likely it finds what the policy sampled.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Opd {
+    pub enabled: bool,
+    /// Of its API, as in `http://127.0.0.1:8082/v1`.
+    pub teacher_url: Option<String>,
+    pub teacher_model: Option<String>,
+    pub teacher_api_key: Option<Secret>,
+    /// What its word weighs beside a verdict's.
+    pub kl_penalty_coef: f32,
+}
+
 /// `proxy.host`, `proxy.port`, `proxy.api_key`: where callers come in.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
@@ -219,6 +232,18 @@ impl Mode {
 }
 
 // === impl Listen ===
+
+impl Default for Opd {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            teacher_url: None,
+            teacher_model: None,
+            teacher_api_key: None,
+            kl_penalty_coef: 1.0,
+        }
+    }
+}
 
 impl Default for Listen {
     fn default() -> Self {

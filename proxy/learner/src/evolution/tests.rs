@@ -95,6 +95,7 @@ impl Rig {
             log: log.clone(),
             backend: None,
             judge: Judge::Rules(Rules::compile(&rules).unwrap()),
+            external_teacher: None,
             library: None,
             evolver: Some((library.clone(), evolver)),
             is_off: Arc::new(|_| false),

@@ -40,6 +40,7 @@ impl Room {
             log,
             backend: None,
             judge: Judge::Rules(Rules::default()),
+            external_teacher: None,
             library: Some(library.clone()),
             evolver: None,
             recorder: crate::metrics::Recorder::default(),

@@ -27,6 +27,9 @@ const MAX_LOST: usize = 2;
 /// Of the base's mean margin. A manner of answering weighs on right and wrong answers alike; a little of it shows all the same.
 const MIN_MARGIN: f64 = 0.9;
 
+/// Steps after which other questions are asked.
+const STEPS_OF_A_SET: u64 = 4;
+
 /// Who is tested, and what its replies are to be like.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate<'a> {
@@ -177,10 +180,11 @@ async fn replies(
     Ok(compare(own, (reference, plain), config))
 }
 
-/// Which set of questions is asked after so many steps: they take turns.
+/// Which set of questions is asked after so many steps: they take turns, each for a few steps, since the reference of every list
+/// of wishes is drawn anew for each.
 fn set_of(steps: u64, probes: &Probes) -> usize {
     let sets = u64::try_from(probes.n_sets()).unwrap_or(1).max(1);
-    usize::try_from(steps % sets).unwrap_or(0)
+    usize::try_from(steps / STEPS_OF_A_SET % sets).unwrap_or(0)
 }
 
 /// What the candidate knows.

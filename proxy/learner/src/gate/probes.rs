@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::checks::Check;
 
-/// Questions of one test; the next step's are others.
+/// Questions of one test; later steps have others.
 pub(super) const AT_ONCE: usize = 16;
 
 const QUESTIONS: &str = include_str!("probes/questions.yaml");

@@ -18,9 +18,9 @@ use crate::policy::{self, By, Draw, DrawRequest, Pair, Policy};
 /// As agents are served.
 pub(super) const TEMPERATURE: f64 = 0.7;
 /// Tokens of a reply. Not fewer: lengths are compared as well, and a reply that is cut has the
-/// length of the cut; 64 tokens are about 47 words, so that one of a sentence is still 2.5 times shorter than one of a page.
+/// length of the cut; 48 tokens are about 35 words, so that one of a few words is still 2.5 times shorter than one of a page.
 /// Not more: drawing is what a test costs.
-const MAX_TOKENS: u32 = 64;
+const MAX_TOKENS: u32 = 48;
 /// Ids of a reply by which it is held against other questions: what would answer anything shows from its first words on, and
 /// a reply's own tail makes the ids behind it likely under any question. Under its own question all are scored.
 const SCORED: usize = 32;

@@ -96,6 +96,7 @@ impl Room {
         schedule.set_keyboard(Keyboard::Headless);
         let parts = Parts {
             judge: judge(&config),
+            external_teacher: None,
             config,
             log: log.clone(),
             backend: trains.then(|| Arc::new(world) as _),

@@ -18,12 +18,14 @@ use tempfile::TempDir;
 use super::*;
 use crate::{
     config::LearnerConfig,
+    external_teacher::ExternalTeacher,
     judge::Judge,
     metrics::{Recorder, ReportTo},
     testing::{Failure, Poison, Said, World, append, corrected_talk, said},
 };
 
 mod dry_run;
+mod external_teacher;
 mod faults;
 mod gate;
 mod gate_reference;

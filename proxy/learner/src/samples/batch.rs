@@ -11,9 +11,8 @@ use metaclaw_turns::Turn;
 
 use super::{
     anchor::Reply,
-    baselines::Baselines,
     group::{Group, NoGroups, Sequence, anchored, groups},
-    pushed::{Pushed, choose},
+    pushed::{Choosing, Pushed, choose},
     waiting::{Redo, Samples},
 };
 use crate::{config::RlConfig, lineage::Ancestry};
@@ -39,17 +38,12 @@ pub(crate) struct Batch {
 // === impl Batch ===
 
 impl Batch {
-    /// The first `limit` samples of each method; of redo, `again` beside them.
-    pub(crate) fn new(
-        samples: &Samples,
-        again: Vec<Redo>,
-        config: &RlConfig,
-        baselines: Baselines,
-        limit: usize,
-    ) -> Self {
-        let mut redo: Vec<Redo> = samples.redo.iter().take(limit).cloned().collect();
+    /// The first samples of each method; of redo, `again` beside them.
+    pub(crate) fn new(samples: &Samples, again: Vec<Redo>, choosing: Choosing<'_>) -> Self {
+        let redo = samples.redo.iter().take(choosing.limit);
+        let mut redo: Vec<Redo> = redo.cloned().collect();
         redo.extend(again);
-        let choice = choose(samples, &redo, config, baselines, limit);
+        let choice = choose(samples, &redo, choosing);
         Self {
             redo,
             pushed: choice.pushed,
@@ -67,6 +61,19 @@ impl Batch {
     /// The same, held at nothing.
     pub(crate) fn without_anchors(self) -> Self {
         self.held_at(Vec::new())
+    }
+
+    /// The turns about which an external teacher is to be asked: those that are pushed on their own ids.
+    pub(crate) fn to_be_scored(&self) -> impl Iterator<Item = &Arc<Turn>> {
+        self.pushed.iter().map(|it| &it.turn)
+    }
+
+    /// The same, with what an external teacher adds to the advantages of each of these turns' ids.
+    pub(crate) fn pulled(mut self, pulls: &BTreeMap<TurnId, Arc<[f32]>>) -> Self {
+        for it in &mut self.pushed {
+            it.pulls = pulls.get(&it.turn.id).cloned();
+        }
+        self
     }
 
     /// Whether there is nothing to train on.

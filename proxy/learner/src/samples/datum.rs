@@ -79,19 +79,18 @@ pub(super) fn weighted(
 /// A policy loss on a turn's own ids, at the log-probabilities (T = 1) that they had.
 ///
 /// # Shapes
-/// As [`target`], with the turn's ids as the reply; each of them has advantage `share / R`.
+/// As [`target`], with the turn's ids as the reply. `advantages`: `[R]`, of each of them.
 ///
 /// # Errors
-/// [`DatumError`] when there is nothing to predict, or the log-probabilities do not fit the ids.
-pub(crate) fn verdict(tokens: &Tokens, share: f32) -> Result<Datum, DatumError> {
+/// [`DatumError`] when there is nothing to predict, or log-probabilities or advantages do not fit the ids.
+pub(crate) fn verdict(tokens: &Tokens, advantages: &[f32]) -> Result<Datum, DatumError> {
     let (prompt, reply) = (&tokens.prompt_ids, &tokens.ids);
     let (input, targets) = shifted(prompt, reply);
-    let advantages = on_reply(prompt, &vec![share / reply.len() as f32; reply.len()]);
     Datum::policy(
         input,
         targets,
         on_reply(prompt, &tokens.logprobs),
-        advantages,
+        on_reply(prompt, advantages),
     )
 }
 
@@ -146,12 +145,12 @@ mod tests {
             sampling_logprobs: vec![-0.1, -0.2],
             ..Tokens::default()
         };
-        let datum = verdict(&tokens, -0.5).unwrap();
+        let datum = verdict(&tokens, &[-0.25, -0.5]).unwrap();
         let parts = datum.parts();
         assert_eq!(parts.model_input_tokens, [7, 8]);
         assert_eq!(parts.target_tokens.values(), [8, 9]);
         assert_eq!(parts.logprobs.as_deref(), Some(&[-0.5, -1.5][..]));
-        assert_eq!(parts.advantages.as_deref(), Some(&[-0.25, -0.25][..]));
+        assert_eq!(parts.advantages.as_deref(), Some(&[-0.25, -0.5][..]));
     }
 
     #[test]
@@ -163,6 +162,6 @@ mod tests {
             logprobs: vec![-1.0],
             ..Tokens::default()
         };
-        assert!(verdict(&uneven, 1.0).is_err());
+        assert!(verdict(&uneven, &[1.0, 1.0]).is_err());
     }
 }

@@ -10,6 +10,7 @@ use super::{
     datum,
     distil::Distil,
     pushed::Pushed,
+    verdicts,
     work::Work,
 };
 use crate::config::{RlConfig, RlConfigError, VerdictMethod};
@@ -73,16 +74,21 @@ fn by_verdict(
     config: &RlConfig,
 ) -> Result<Group, NoGroups> {
     let loss = config.policy_loss()?;
-    let pushed = pushed.iter().filter(|it| it.advantage != 0.0);
+    let pushed = pushed.iter();
+    let pushed = pushed.filter(|it| it.advantage != 0.0 || it.pulls.is_some());
     let share = config.w_rl / pushed.clone().count().max(1) as f32;
     let sequences = pushed.filter_map(|it| {
         let tokens = it.turn.tokens.as_ref()?;
-        let share = match method {
-            // The original sums over all ids of a batch, so that long replies count more.
-            VerdictMethod::Metaclaw => tokens.ids.len() as f32,
-            VerdictMethod::BinaryRl | VerdictMethod::Grpo | VerdictMethod::Hybrid => share,
+        let advantages: Vec<f32> = match method {
+            // The original sums over all ids of a batch, so that long replies count more, and bounds nothing.
+            VerdictMethod::Metaclaw => it.advantages(tokens.ids.len(), f32::MAX).collect(),
+            VerdictMethod::BinaryRl | VerdictMethod::Grpo | VerdictMethod::Hybrid => {
+                let each = share / tokens.ids.len().max(1) as f32;
+                let bounded = it.advantages(tokens.ids.len(), verdicts::MOST);
+                bounded.map(|advantage| each * advantage).collect()
+            }
         };
-        let datum = datum::verdict(tokens, share * it.advantage);
+        let datum = datum::verdict(tokens, &advantages);
         Some(Sequence::new(vec![it.turn.id], datum))
     });
     Ok(Group {

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use metaclaw_chat::TurnId;
+use metaclaw_chat::{Score, TurnId};
 use metaclaw_turns::Turn;
 
 use super::{
     baselines::Baselines,
     hints::Told,
     reason,
+    turns::{sampled_fairly, score},
     verdicts::{advantages, siblings_of},
     waiting::{Own, Redo, Samples},
 };
@@ -22,6 +23,8 @@ pub(super) struct Pushed {
     pub(super) told: Told,
     /// By its verdict; 0 where that pushes nothing.
     pub(super) advantage: f32,
+    /// `[R]`: what an external teacher adds to the advantage of each id; none where there is none, or it was not asked yet.
+    pub(super) pulls: Option<Arc<[f32]>>,
 }
 
 /// What becomes of the turns whose own ids a step may push.
@@ -34,14 +37,25 @@ pub(super) struct Choice {
     pub(super) spent: Vec<(TurnId, &'static str)>,
 }
 
-/// Chooses up to `limit` turns, with those of `redo` that are new: they have verdicts as well, which are pushed once.
-pub(super) fn choose(
-    samples: &Samples,
-    redo: &[Redo],
-    config: &RlConfig,
-    baselines: Baselines,
-    limit: usize,
-) -> Choice {
+/// By what a batch is chosen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Choosing<'a> {
+    pub(crate) config: &'a RlConfig,
+    pub(crate) baselines: Baselines,
+    /// Whether there is somebody who pushes what a verdict does not.
+    pub(crate) external_teacher: bool,
+    /// The most samples of each method.
+    pub(crate) limit: usize,
+}
+
+/// Chooses turns, with those of `redo` that are new: they have verdicts as well, which are pushed once.
+pub(super) fn choose(samples: &Samples, redo: &[Redo], choosing: Choosing<'_>) -> Choice {
+    let Choosing {
+        config,
+        baselines,
+        external_teacher,
+        limit,
+    } = choosing;
     let window = window(&samples.own, config.method.verdict, limit);
     let fresh = redo.iter().filter(|it| it.is_fresh);
     let fresh = fresh.map(|it| (&it.turn, &it.told));
@@ -59,8 +73,10 @@ pub(super) fn choose(
             turn: Arc::clone(turn),
             told: Arc::clone(told),
             advantage,
+            pulls: None,
         });
-    let (pushed, idle): (Vec<_>, Vec<_>) = pushed.enumerate().partition(|(_, it)| it.is_pushed());
+    let is_pushed = |it: &Pushed| it.is_pushed() || (external_teacher && it.may_be_scored());
+    let (pushed, idle): (Vec<_>, Vec<_>) = pushed.enumerate().partition(|(_, it)| is_pushed(it));
     let is_own = |at: usize| at < window.len();
     let counts_others = config
         .method
@@ -108,5 +124,18 @@ fn window(own: &[Own], method: Option<VerdictMethod>, limit: usize) -> Vec<&Own>
 impl Pushed {
     fn is_pushed(&self) -> bool {
         self.advantage != 0.0 || !self.told.is_empty()
+    }
+
+    /// Whether its ids are the policy's own choice, and somebody said how good it was.
+    fn may_be_scored(&self) -> bool {
+        let is_judged = matches!(score(&self.turn), Some(Score::Good | Score::Bad));
+        is_judged && sampled_fairly(&self.turn)
+    }
+
+    /// `[R]`: the advantage of each of its ids, within these bounds.
+    pub(super) fn advantages(&self, n: usize, most: f32) -> impl Iterator<Item = f32> + '_ {
+        let pulls = self.pulls.iter().flat_map(|pulls| pulls.iter().copied());
+        let pulls = pulls.chain(std::iter::repeat(0.0)).take(n);
+        pulls.map(move |pull| (self.advantage + pull).clamp(-most, most))
     }
 }

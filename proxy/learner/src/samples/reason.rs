@@ -22,6 +22,7 @@ pub(crate) const NO_DRAW: &str = "no draw of the teacher does what is wished";
 pub(crate) const NOT_RELEVANT: &str = "no draw of the teacher answers the question well enough";
 pub(crate) const TEACHER_REFUSED: &str = "the teacher cannot be asked it";
 pub(crate) const TEACHER_FAILS: &str = "the training server fails at asking the teacher";
+pub(crate) const NOT_SCORED: &str = "the external teacher (opd.teacher_url) cannot score it";
 pub(crate) const BAD_SAMPLING: &str = "sampled too cold, too hot or cut off";
 pub(crate) const NO_ADVANTAGE: &str = "as good as usual: no advantage";
 pub(crate) const OTHER_BASE: &str = "sampled from another base model";

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The greatest advantage: in a large batch a rare verdict is many standard deviations from the mean.
-const MOST: f32 = 5.0;
+pub(super) const MOST: f32 = 5.0;
 
 /// The advantage of each turn; 0 where its verdict pushes nothing.
 pub(super) fn advantages(

@@ -1,8 +1,13 @@
 //! What the training task remembers of one agent between two looks at the log.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use metaclaw_chat::TurnId;
 use metaclaw_trainer_api::CheckpointName;
 use tokio::time::Instant;
 
@@ -33,6 +38,8 @@ pub(crate) struct AgentState {
     pub(crate) seen: Seen,
     /// What the teacher came to about its turns.
     pub(crate) teacher: Memory,
+    /// What an external teacher adds to the advantages of the next batch's ids.
+    pub(crate) pulls: BTreeMap<TurnId, Arc<[f32]>>,
     /// Checkpoints that the server cannot use, or whose weights are no numbers.
     pub(crate) unfit: BTreeSet<CheckpointName>,
     /// Failures to settle the step that an earlier process left open.

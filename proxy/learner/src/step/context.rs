@@ -131,6 +131,15 @@ impl TrainingContext {
         TrainError::NoTeacher { why }
     }
 
+    /// The external teacher cannot be asked for now: it is left alone for a while, and so is the other.
+    pub(crate) fn no_external_teacher(&mut self, why: String) -> TrainError {
+        tracing::warn!(why, "turns wait for the external teacher (opd.teacher_url)");
+        let shown = format!("the external teacher (opd.teacher_url) cannot be asked: {why}");
+        self.no_teacher = Some((Instant::now() + TEACHER_REST, shown.clone()));
+        self.waits_for(Phase::WaitingForTrainer { why: shown });
+        TrainError::NoTeacher { why }
+    }
+
     /// Whether the teacher is left alone, which is shown.
     pub(crate) fn teacher_rests(&mut self) -> bool {
         let resting = self.no_teacher.as_ref();

@@ -1,5 +1,7 @@
 //! Pairs of replies to one prompt, of sessions that were held out: what failed, and what was accepted in its place.
 
+use std::collections::BTreeMap;
+
 use metaclaw_chat::Score;
 use metaclaw_turns::{LogError, StateKind, Turn};
 
@@ -23,12 +25,16 @@ pub(super) async fn pairs(
     base: Option<&str>,
 ) -> Result<Vec<PreferencePair>, LogError> {
     let agent = &candidate.agent;
-    // Which lines an adapter was told depends on what it does untold.
-    let now = |turn: &Turn| {
+    // Which lines an adapter is told depends on what it does untold.
+    let mut told = BTreeMap::new();
+    let mut is_told_now = |turn: &Turn| {
         let adapter = turn.served.adapter.as_deref();
-        let library = shared.library.as_ref();
-        let lessons = library.map(|library| library.lessons_for(agent, "", adapter));
-        lessons.map_or_else(Vec::new, |it| it.where_answers(adapter).wish_ids.clone())
+        let now = told.entry(adapter.map(str::to_owned)).or_insert_with(|| {
+            let library = shared.library.as_ref();
+            let lessons = library.map(|library| library.lessons_for(agent, "", adapter));
+            lessons.map_or_else(Vec::new, |it| it.where_answers(adapter).wish_ids.clone())
+        });
+        turn.served.wish_ids == *now
     };
     let held_out = shared.persist(|| shared.log.in_state(agent, StateKind::HeldOut));
     let (mut pairs, mut n_prompt) = (Vec::new(), 0);
@@ -40,10 +46,7 @@ pub(super) async fn pairs(
             let tokens = turn.tokens.as_ref();
             tokens.is_some_and(|tokens| BaseModel::of(tokens).may_be(base))
         };
-        if score(&turn) != Some(Score::Bad)
-            || turn.served.wish_ids != now(&turn)
-            || !is_of_base(&turn)
-        {
+        if score(&turn) != Some(Score::Bad) || !is_told_now(&turn) || !is_of_base(&turn) {
             continue;
         }
         let accepted = after(shared, &turn).await?.accepted;

@@ -92,7 +92,7 @@ impl Plan {
             n_samples: batch.counts(),
             n_again: batch.n_again(),
             rewards: batch.rewards(),
-            epochs: rl.epochs.max(1),
+            epochs: rl.epochs(),
             rate_factor: 1.0,
         };
         plan.hash = plan.digest();

@@ -1,6 +1,7 @@
 //! The teacher's replies to one turn, and how relevant each is.
 
 use metaclaw_chat::Message;
+use metaclaw_reward::count_words;
 use metaclaw_turns::Turn;
 use serde_json::Value;
 
@@ -12,7 +13,7 @@ use super::{
 };
 use crate::{
     policy::{By, Draw, DrawRequest, Pair, Policy, relevance},
-    samples::reason,
+    samples::{MIN_TARGET_WORDS, reason},
     shared::Shared,
 };
 
@@ -20,18 +21,18 @@ use crate::{
 const TEMPERATURE: f64 = 0.7;
 /// The longest draw, whatever the client allowed: a reply that takes longer is seldom what a wish is about.
 const MOST_TOKENS: u64 = 512;
+/// What stands at the end of a reply that was to go on, though its model ended it.
+const GOES_ON: [&str; 4] = [":", ",", "...", "\u{2026}"];
 /// The likeliest ids of a `top_k` target: what is left of the probability beyond them is little.
 pub(super) const TOP_K: u32 = 20;
 /// Ids of a reply by which it is scored: twice as many as the gate's, since one reply is judged by itself and no mean of 16 is taken.
 const SCORED: usize = 64;
 
-/// A reply that could be taught.
+/// A reply that could be taught: it ended by itself and says something.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Candidate {
     pub(super) ids: Vec<u32>,
     pub(super) text: String,
-    /// Whether it ended by itself.
-    pub(super) ended: bool,
     /// In nat a token.
     pub(super) relevance: f64,
     /// Whether the teacher said it; else it is the session's own, which was accepted.
@@ -77,7 +78,6 @@ impl Draws<'_> {
         let told = self.render(turn, conversation.told(&asked)).await?;
         let mut candidates = self.draw(turn, &told).await?;
         candidates.extend(after.accepted.and_then(Candidate::accepted));
-        candidates.retain(|candidate| !candidate.ids.is_empty());
         self.weigh(turn, &conversation, (&prompt, &mut candidates))
             .await?;
         Ok(Ok(Answers {
@@ -120,14 +120,8 @@ impl Draws<'_> {
             temperature: TEMPERATURE,
             seed: seed(turn.id),
         });
-        let candidate = |draw: Draw| Candidate {
-            ids: draw.ids,
-            text: draw.text,
-            ended: draw.ended,
-            relevance: 0.0,
-            is_teachers: true,
-        };
-        Ok(draws.await?.into_iter().map(candidate).collect())
+        let drawn = draws.await?.into_iter();
+        Ok(drawn.filter_map(Candidate::drawn).collect())
     }
 
     /// Works out how relevant each is: under the same conversation with another question at its end it is less likely.
@@ -137,6 +131,9 @@ impl Draws<'_> {
         conversation: &Conversation,
         (prompt, candidates): (&[u32], &mut [Candidate]),
     ) -> Result<(), TeachError> {
+        if candidates.is_empty() {
+            return Ok(());
+        }
         let said = turn.request.messages.iter().rev().find(|it| it.is_owners());
         let said = said.map(Message::text).unwrap_or_default();
         let mut prompts = vec![prompt.to_vec()];
@@ -171,15 +168,28 @@ pub(crate) fn max_tokens(turn: &Turn) -> u32 {
 // === impl Candidate ===
 
 impl Candidate {
+    /// What the teacher said.
+    fn drawn(draw: Draw) -> Option<Self> {
+        if !draw.ended {
+            return None;
+        }
+        Self::whole(draw.ids, draw.text, true)
+    }
+
     /// The session's own reply that was accepted in the end.
     fn accepted(turn: Turn) -> Option<Self> {
         let text = turn.reply.as_ref()?.text().into_owned();
-        Some(Self {
-            ids: turn.tokens?.ids,
+        Self::whole(turn.tokens?.ids, text, false)
+    }
+
+    fn whole(ids: Vec<u32>, text: String, is_teachers: bool) -> Option<Self> {
+        let goes_on = GOES_ON.iter().any(|sign| text.trim_end().ends_with(sign));
+        let says_something = !ids.is_empty() && count_words(&text) >= MIN_TARGET_WORDS;
+        (says_something && !goes_on).then_some(Self {
+            ids,
             text,
-            ended: true,
             relevance: 0.0,
-            is_teachers: false,
+            is_teachers,
         })
     }
 }
@@ -196,5 +206,25 @@ impl Answers {
     pub(super) fn own_relevances(&self) -> impl Iterator<Item = f64> + '_ {
         let own = self.candidates.iter().filter(|it| it.is_teachers);
         own.map(|it| it.relevance)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_says_too_little_or_does_not_end_is_never_taught() {
+        let drawn = |text: &str, ended| {
+            let (ids, text) = (vec![1], text.to_owned());
+            Candidate::drawn(Draw { ids, text, ended })
+        };
+        assert!(drawn("It is Paris.", true).is_some());
+        assert!(drawn("It is Paris and", false).is_none());
+        assert!(drawn("Paris!", true).is_none());
+        for unfinished in ["You freeze berries by...", "To freeze berries:\n"] {
+            assert!(drawn(unfinished, true).is_none(), "{unfinished}");
+        }
+        assert!(Candidate::drawn(Draw::nothing()).is_none());
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     error::TrainError,
     gate::Series,
     lineage::BaseModel,
-    samples::{self, Baselines, Batch, MOST_AT_ONCE, Redo, Samples},
+    samples::{self, Baselines, Batch, Choosing, MOST_AT_ONCE, Redo, Samples},
     status::Phase,
     step::{self, AgentState, TrainingContext},
     teacher::{self, TeachError},
@@ -20,14 +20,14 @@ use crate::{
 const ANCHORS_A_SAMPLE: usize = 2;
 /// The most of them: each is drawn once for every list of wishes.
 const MOST_ANCHORS: usize = 16;
-/// Turns that are put to the teacher at once. Of the replies to one some end early and one is long: those to two fill the
-/// server better, and 12 replies are what it draws at its best.
-pub(super) const TAUGHT_AT_ONCE: usize = 2;
+/// Turns that are put to the teacher at once, a batch's. Of the replies to one some end early and one is long: those to several
+/// fill the server better, and what is drawn together reads the weights once.
+pub(super) const TAUGHT_AT_ONCE: usize = 4;
 
 /// The making of one agent's next batch.
 pub(super) struct NextBatch<'a> {
-    context: &'a mut TrainingContext,
-    agent: &'a AgentId,
+    pub(super) context: &'a mut TrainingContext,
+    pub(super) agent: &'a AgentId,
 }
 
 /// What is to be done for an agent next.
@@ -118,17 +118,29 @@ impl<'a> NextBatch<'a> {
         } else {
             Baselines::default()
         };
-        let batch = Batch::new(&samples, again, rl, baselines, limit);
+        let choosing = Choosing {
+            config: rl,
+            baselines,
+            external_teacher: shared.external_teacher.is_some(),
+            limit,
+        };
+        let batch = Batch::new(&samples, again, choosing);
         for (id, why) in &batch.spent {
             shared.spend(*id, why).await?;
         }
-        Ok(if why == Why::Due && !batch.spent.is_empty() {
+        if why == Why::Due && !batch.spent.is_empty() {
             // What was spent may have been what made the batch full.
+            return Ok(Next::Again);
+        }
+        if batch.is_empty() {
+            return Ok(Next::Nothing);
+        }
+        let batch = self.held(batch).await?;
+        let batch = self.scored(batch, why).await?;
+        Ok(if batch.is_empty() {
             Next::Again
-        } else if batch.is_empty() {
-            Next::Nothing
         } else {
-            Next::Step(base, self.held(batch).await?)
+            Next::Step(base, batch)
         })
     }
 

@@ -215,8 +215,8 @@ pub(super) const RL: &[Key] = &[
     key(
         "rl.epochs",
         Count(1, 16),
-        "1",
-        "steps that are taken on one batch; more than one ages what its samples say",
+        "",
+        "steps that are taken on one batch, and tested together; without one: 2 where rl.method has redo, else 1",
     ),
     key("rl.batch_size", SOME, "4", "samples of one step"),
     key(
@@ -260,8 +260,8 @@ pub(super) const RL: &[Key] = &[
     key(
         "rl.draws",
         Count(1, 64),
-        "6",
-        "the teacher's replies to one turn, of which the most relevant that does what is wished is taught",
+        "4",
+        "the teacher's replies to one turn, of which the first that is relevant and does what is wished is taught",
     ),
     key(
         "rl.min_relevance",
@@ -323,6 +323,36 @@ pub(super) const RL: &[Key] = &[
         "relevance and fluency of replies are tested instead",
     ),
     inert("gate.probes", Text, LATER),
+    key(
+        "opd.enabled",
+        Bool,
+        "false",
+        "whether a larger model says of each id that was sampled how likely it finds it, beside what the verdict pushes (rl.method metaclaw, binary_rl or grpo)",
+    ),
+    key(
+        "opd.teacher_url",
+        Url,
+        "",
+        "its API, as in http://127.0.0.1:8082/v1: POST /completions with echo and logprobs, which vLLM has",
+    ),
+    key(
+        "opd.teacher_model",
+        Text,
+        "",
+        "its name there; it has the policy model's tokenizer",
+    ),
+    key(
+        "opd.teacher_api_key",
+        Secret,
+        "",
+        "without one it is asked for without",
+    ),
+    key(
+        "opd.kl_penalty_coef",
+        POSITIVE,
+        "1",
+        "what it weighs: the advantage of each id grows by this times log p of the teacher less log p of the policy",
+    ),
 ];
 
 pub(super) const TRAINER: &[Key] = &[

@@ -1,9 +1,9 @@
 //! Keys of single agents, and those that are read and do nothing yet, or never will.
 
-use super::shared::{ANY, LATER, NO_AGENT_SETTINGS, NO_BEDROCK, NO_MEMORY, POSITIVE};
+use super::shared::{ANY, LATER, NO_AGENT_SETTINGS, NO_BEDROCK, NO_MEMORY};
 use crate::config::{
     key::{Key, State::Alias, inert, key},
-    kind::Kind::{Bool, OneOf, OneOrMore, Secret, Text, Tree},
+    kind::Kind::{Bool, OneOf, OneOrMore, Text, Tree},
 };
 
 pub(super) const AGENTS: &[Key] = &[
@@ -33,15 +33,6 @@ pub(super) const OLDER: &[Key] = &[
     inert("openrouter.route", Text, LATER),
     inert("openrouter.fallback_models", Text, LATER),
     inert("openrouter.data_policy", Text, LATER),
-    inert("opd.enabled", Bool, "rl.method decides"),
-    inert("opd.teacher_url", Text, "the teacher is the base model"),
-    inert("opd.teacher_model", Text, "the teacher is the base model"),
-    inert(
-        "opd.teacher_api_key",
-        Secret,
-        "the teacher is the base model",
-    ),
-    inert("opd.kl_penalty_coef", POSITIVE, LATER),
     inert("memory.enabled", Bool, NO_MEMORY),
     inert("memory.dir", Text, NO_MEMORY),
     inert("memory.scope", Text, NO_MEMORY),

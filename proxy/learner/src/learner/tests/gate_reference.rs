@@ -33,7 +33,8 @@ async fn what_the_base_model_comes_to_is_asked_once_and_after_a_restart_not_agai
     assert!(rig.trained(4).await);
     assert_eq!(asked(&world), [3, 1]);
     let again = world.n_forward() - scored;
-    let (teachers, known) = (2, 2);
+    // The probes, and its replies to the questions, with the wish and without.
+    let (teachers, known) = (2, 5);
     assert_eq!(again, N_SCORED + teachers - known, "what the base knows");
     rig.stop().await;
     let file = dir.path().join("learning/gate.json");
@@ -77,8 +78,9 @@ fn asked_with(world: &World, wish: &str) -> BTreeSet<String> {
 #[tokio::test]
 async fn a_batch_of_good_verdicts_is_held_against_what_was_taught_before() {
     let (dir, world) = (folder(), World::default());
+    // So many steps that each batch is asked other questions.
     let verdicts =
-        config(&serde_json::json!({"rl": {"method": "binary_rl", "batch_size": 4, "reuse": 1}}));
+        config(&serde_json::json!({"rl": {"method": "binary_rl", "batch_size": 4, "epochs": 4}}));
     let rig = Rig::start(dir.path(), &world, verdicts.clone()).await;
     rig.two_talks(&world, 1).await;
     assert!(rig.trained(4).await, "two complaints, two that please");

@@ -1,4 +1,4 @@
-//! Agents take turns: what one has to learn keeps no other waiting for longer than two turns' teaching, or one step.
+//! Agents take turns: what one has to learn keeps no other waiting for longer than a few turns' teaching, or one step.
 
 use std::fmt::Debug;
 
@@ -49,25 +49,26 @@ async fn a_step_that_is_asked_for_keeps_no_other_agents_waiting() {
     let (dir, world, own) = (folder(), World::default(), AgentId::default_agent());
     let mixed = config(&json!({"mode": "auto", "agents": {"work": {"mode": "rl"}}}));
     let rig = Rig::start(dir.path(), &world, mixed).await;
-    rig.talks(&own, &world, &[1, 2, 3, 4, 5, 6]).await;
-    rig.ready(&own, Score::Bad, 6).await;
+    rig.talks(&own, &world, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+        .await;
+    rig.ready(&own, Score::Bad, 10).await;
     let draws = world.hold_draws();
     let asked = rig.learner.train_now(Some(own.clone()));
     let meanwhile = async {
         let has_begun = async || !world.events().is_empty();
         rig.until("the first draw", has_begun).await;
-        rig.talks(&work(), &world, &[7, 8]).await;
+        rig.talks(&work(), &world, &[11, 12]).await;
         rig.ready(&work(), Score::Bad, 2).await;
         draws.add_permits(1_000);
     };
     let (reports, ()) = tokio::join!(asked, meanwhile);
-    assert_eq!(reports.unwrap()[0].n_redo, 6);
+    assert_eq!(reports.unwrap()[0].n_redo, 10);
     let events = world.events();
     let last = events
         .iter()
-        .rposition(|event| event.starts_with("draws") && event.contains("question 6"));
+        .rposition(|event| event.starts_with("draws") && event.contains("question 10"));
     assert!(
-        position(&events, "passed [70, 80]") < last.unwrap(),
+        position(&events, "passed [110, 120]") < last.unwrap(),
         "{events:?}"
     );
     rig.stop().await;

@@ -31,7 +31,7 @@ pub(super) fn config(json: &serde_json::Value) -> LearnerConfig {
             {"on": "next", "pattern": "too long", "score": -1},
             {"on": "reply", "max_words": 40, "score": 1},
         ]},
-        "rl": {"method": "redo", "batch_size": 2, "reuse": 1},
+        "rl": {"method": "redo", "batch_size": 2, "reuse": 1, "epochs": 1},
     });
     for (section, keys) in json.as_object().unwrap() {
         match keys {
@@ -77,6 +77,16 @@ impl Rig {
         config: LearnerConfig,
         (library, judge): (Option<Library>, Judge),
     ) -> Self {
+        Self::start_scored(dir, world, config, (library, judge, None)).await
+    }
+
+    /// The same with an external teacher.
+    pub(super) async fn start_scored(
+        dir: &Path,
+        world: &World,
+        config: LearnerConfig,
+        (library, judge, external_teacher): (Option<Library>, Judge, Option<ExternalTeacher>),
+    ) -> Self {
         let log = TurnLog::open(dir, &TurnsConfig::default()).unwrap();
         let (tracker, cancel, swaps) = (
             TaskTracker::new(),
@@ -96,6 +106,7 @@ impl Rig {
             ),
             folder: Some(dir.join("learning")),
             judge,
+            external_teacher,
             config,
             log: log.clone(),
             schedule: away(),

@@ -3,7 +3,7 @@ use metaclaw_turns::{Request, Served, Tokens, TurnMeta, TurnState};
 use serde_json::json;
 
 use super::*;
-use crate::samples::{Form, Target, Work, reason, waiting::Own};
+use crate::samples::{Form, Target, Work, baselines::Baselines, reason, waiting::Own};
 
 fn turn(seq: u32, score: Score, n_ids: u32) -> Arc<Turn> {
     let n = n_ids as usize;
@@ -58,7 +58,16 @@ fn of(redo: Vec<Redo>, verdicts: Vec<Arc<Turn>>) -> Samples {
 }
 
 fn batch(samples: &Samples, rl: &RlConfig, limit: usize) -> Batch {
-    Batch::new(samples, Vec::new(), rl, Baselines::default(), limit)
+    Batch::new(samples, Vec::new(), by(rl, limit))
+}
+
+fn by(config: &RlConfig, limit: usize) -> Choosing<'_> {
+    Choosing {
+        config,
+        baselines: Baselines::default(),
+        external_teacher: false,
+        limit,
+    }
 }
 
 fn config(json: serde_json::Value) -> RlConfig {
@@ -160,7 +169,7 @@ fn what_is_used_again_is_not_pushed_again() {
         is_fresh: false,
         ..redo(3, 2)
     };
-    let batch = Batch::new(&samples, vec![used], &rl, Baselines::default(), 4);
+    let batch = Batch::new(&samples, vec![used], by(&rl, 4));
     assert_eq!((batch.counts(), batch.n_again()), ((2, 1), 1));
     let groups = batch.groups(&rl).unwrap();
     let id = |seq| TurnId { session: 1, seq };
@@ -177,18 +186,21 @@ fn what_is_as_good_as_usual_teaches_nothing() {
         Vec::new(),
         vec![turn(0, Score::Good, 1), turn(1, Score::Bad, 1)],
     );
-    let usual = Baselines {
-        tool: 0.0,
-        chat: 0.95,
+    let usual = Choosing {
+        baselines: Baselines {
+            tool: 0.0,
+            chat: 0.95,
+        },
+        ..by(&rl, 4)
     };
-    let batch = Batch::new(&samples, Vec::new(), &rl, usual, 4);
+    let batch = Batch::new(&samples, Vec::new(), usual);
     assert_eq!(
         batch.spent,
         [(TurnId { session: 1, seq: 0 }, reason::NO_ADVANTAGE)]
     );
     assert_eq!(batch.turns(), [TurnId { session: 1, seq: 1 }]);
     let saturated = of(Vec::new(), vec![turn(0, Score::Good, 1)]);
-    assert!(Batch::new(&saturated, Vec::new(), &rl, usual, 4).is_empty());
+    assert!(Batch::new(&saturated, Vec::new(), usual).is_empty());
 }
 
 #[test]
@@ -290,11 +302,14 @@ fn opd_stands_beside_the_verdict() {
     let opd = distil(&groups[1].sequences[0]);
     assert!((opd.share - 0.5).abs() < 1e-6 && opd.push == 0.0, "{opd:?}");
     // What has no advantage is of use to opd all the same.
-    let usual = Baselines {
-        tool: 0.0,
-        chat: -1.0,
+    let usual = Choosing {
+        baselines: Baselines {
+            tool: 0.0,
+            chat: -1.0,
+        },
+        ..by(&rl, 4)
     };
-    let batch = Batch::new(&samples, Vec::new(), &rl, usual, 4);
+    let batch = Batch::new(&samples, Vec::new(), usual);
     let methods = batch.groups(&rl).unwrap().into_iter().map(|it| it.method);
     assert_eq!(methods.collect::<Vec<_>>(), ["binary_rl", "opd"]);
     assert_eq!(batch.spent, []);
@@ -331,7 +346,7 @@ fn the_originals_method_is_the_originals() {
         Vec::new(),
         vec![turn(0, Score::Good, 2), turn(1, Score::Good, 2)],
     );
-    let batch = super::Batch::new(&same, Vec::new(), &rl, Baselines::default(), 4);
+    let batch = super::Batch::new(&same, Vec::new(), by(&rl, 4));
     assert!(
         batch.is_empty() && batch.spent.len() == 2,
         "equal rewards say nothing"
@@ -367,4 +382,46 @@ fn siblings_are_held_against_each_other_and_go_together() {
         assert!((found - expected).abs() < 1e-4, "{seq}: {found}");
     }
     assert_eq!(groups[0].sequences.len(), 3);
+}
+
+/// Beside what the verdict pushes, each id is pushed by itself; and what the verdict does not push is as well.
+#[test]
+fn an_external_teacher_adds_to_each_ids_advantage() {
+    let rl = config(json!({"method": "metaclaw"}));
+    let same = of(
+        Vec::new(),
+        vec![turn(0, Score::Good, 2), turn(1, Score::Good, 2)],
+    );
+    let hears = Choosing {
+        external_teacher: true,
+        ..by(&rl, 4)
+    };
+    let batch = Batch::new(&same, Vec::new(), hears);
+    let asked: Vec<TurnId> = batch.to_be_scored().map(|turn| turn.id).collect();
+    assert_eq!((asked.len(), batch.spent.len()), (2, 0));
+    let pulls = [(asked[0], Arc::from([0.5, -9.0]))].into();
+    let pulled = batch.pulled(&pulls);
+    let groups = pulled.groups(&rl).unwrap();
+    let [sequence] = groups[0].sequences.as_slice() else {
+        panic!("the other has no advantage: {groups:?}")
+    };
+    let on_reply = |sequence: &Sequence| {
+        let advantages = sequence.datum.parts().advantages.clone().unwrap();
+        advantages[advantages.len() - 2..].to_vec()
+    };
+    assert_eq!(
+        on_reply(sequence),
+        [0.5, -9.0],
+        "the original bounds nothing"
+    );
+    // Others are bounded, and have each sample count alike.
+    let rl = config(json!({"method": "binary_rl", "w_rl": 1.0}));
+    let hears = Choosing {
+        external_teacher: true,
+        ..by(&rl, 4)
+    };
+    let one = of(Vec::new(), vec![turn(0, Score::Good, 2)]);
+    let batch = Batch::new(&one, Vec::new(), hears).pulled(&pulls);
+    let groups = batch.groups(&rl).unwrap();
+    assert_eq!(on_reply(&groups[0].sequences[0]), [0.75, -2.5]);
 }
