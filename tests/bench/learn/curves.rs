@@ -36,7 +36,7 @@ pub fn picture(records: &[Record], references: &References, content: &Content) -
         .keys()
         .filter_map(|wish| Some((wish.as_str(), references.of(wish, content)?)))
         .collect();
-    let relevance = |it: &Window| Some(it.figures.relevance_of(told.get(it.wish.as_str())?));
+    let fluency = |it: &Window| Some(it.fluency_of(told.get(it.wish.as_str())?));
     let panels = [
         Panel {
             title: "first replies that obey, of ten sessions",
@@ -46,12 +46,12 @@ pub fn picture(records: &[Record], references: &References, content: &Content) -
         Panel {
             title: "median words of the first replies",
             most: 120.0,
-            value: Box::new(|it: &Window| Some(it.figures.words)),
+            value: Box::new(|it: &Window| Some(it.words)),
         },
         Panel {
-            title: "relevance, as a fraction of the reference's",
+            title: "negative log-likelihood, as a multiple of the reference's",
             most: 2.0,
-            value: Box::new(relevance),
+            value: Box::new(fluency),
         },
     ];
     let most_sessions = records.iter().map(|it| it.id.sessions).max().unwrap_or(1);
@@ -139,19 +139,20 @@ mod tests {
             record("both", "terse", 1),
         ];
         for run in &mut runs {
-            let figures = run.measured[0].figures.clone();
             run.windows = vec![Window {
                 until: 10,
+                n: 10,
                 n_right: 3,
-                figures,
+                words: 20.0,
+                nll: 1.1,
                 wish: "terse".into(),
             }];
         }
         let svg = picture(&runs, &References::default(), &content);
         assert_eq!(svg.matches("<polyline").count(), 9);
         assert_eq!(svg.matches(">default terse</text>").count(), 1);
-        // 10 of 40 sessions, 3 of 60 right in the highest panel.
-        assert!(svg.contains("points=\"275.0,259.0\""), "{svg}");
+        // 10 of 40 sessions, 3 of 10 right in the highest panel.
+        assert!(svg.contains("points=\"275.0,204.0\""), "{svg}");
         assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
     }
 }

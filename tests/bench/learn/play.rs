@@ -3,13 +3,14 @@
 use std::{collections::BTreeSet, time::Instant};
 
 use anyhow::Result;
+use metaclaw_reward::count_words;
 use metaclaw_tests::client::Client;
 use serde_json::Value;
 
 use crate::{
     content::Wish,
     judge::Owners,
-    measure::{Figures, share},
+    measure::{Figures, mean, median},
     owner::{Owner, Questions},
     product::Product,
     quiet::Watch,
@@ -176,26 +177,20 @@ impl Play<'_> {
                 from += ten.len();
                 rest = others;
                 let said: Vec<Said<'_>> = ten.iter().map(|it| (it.question, &it.first)).collect();
-                let scored = scorer
-                    .score(&scorer.content.train, &said, Some(&*phase.wish))
+                let nll = scorer
+                    .nll(&scorer.content.train, &said, &phase.wish)
                     .await?;
+                let words = ten.iter().map(|it| count_words(&it.first.text) as f64);
                 windows.push(Window {
                     until: from,
+                    n: ten.len(),
                     n_right: ten.iter().filter(|it| it.right).count(),
-                    figures: Figures::of(&scored, [&*phase.wish]),
+                    words: median(words),
+                    nll: mean(nll),
                     wish: phase.wish.name.clone(),
                 });
             }
         }
         Ok(windows)
-    }
-}
-
-// === impl Window ===
-
-impl Window {
-    /// The share of sessions of which the first reply was right.
-    pub fn rate(&self) -> f64 {
-        share(self.n_right, self.figures.n)
     }
 }

@@ -14,6 +14,9 @@ use crate::{rows::Row, trainer::Trainer};
 /// Where homes lie while their products run.
 pub const HOMES: &str = "homes";
 
+/// What its gate has asked of the base model, in a home: figures that hold for the next product as well.
+const OF_BASE: &str = "learning/gate.json";
+
 /// A proxy with its control.
 #[derive(Debug)]
 pub struct Product {
@@ -59,6 +62,11 @@ impl Product {
             return Ok(Err(NotRun(why)));
         }
         let batch_size = value(&in_force, "rl.batch_size").and_then(Value::as_u64);
+        let known = out.join(OF_BASE);
+        if known.exists() {
+            fs::create_dir_all(home.path().join("learning"))?;
+            fs::copy(known, home.path().join(OF_BASE))?;
+        }
         let proxy = match home.start().await {
             Ok(proxy) => proxy,
             Err(refused) => return Ok(Err(NotRun(last_line(&format!("{refused:#}"))))),
@@ -104,6 +112,11 @@ impl Product {
             fs::write(logs.join(format!("{name}.status.json")), text)?;
         }
         let stopped = self.proxy.stop().await;
+        let known = self.home.path().join(OF_BASE);
+        if known.exists() {
+            fs::create_dir_all(out.join("learning"))?;
+            fs::copy(known, out.join(OF_BASE))?;
+        }
         fs::write(logs.join(format!("{name}.log")), self.home.log())?;
         stopped
     }

@@ -16,9 +16,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const STUCK_AFTER: Duration = Duration::from_secs(20);
 /// The same where the learner waits a minute (`scheduler.idle_minutes`) before it takes her for away.
 const STUCK_AT_NIGHT_AFTER: Duration = Duration::from_secs(100);
-/// The longest that she is away, and for a night.
-const AWAY: Duration = Duration::from_secs(300);
-const NIGHT: Duration = Duration::from_secs(900);
+/// The longest that she is away, also for a night: the learner of a row has the steps of all its agents to make and to test.
+const AWAY: Duration = Duration::from_secs(1_800);
 
 /// What was seen of an agent's learning.
 #[derive(Debug, Default)]
@@ -55,10 +54,10 @@ impl Watch {
         agent: &str,
         n_turns: u64,
     ) -> Result<Option<Value>> {
-        let (stuck_after, away) = if self.by_days {
-            (STUCK_AT_NIGHT_AFTER, NIGHT)
+        let stuck_after = if self.by_days {
+            STUCK_AT_NIGHT_AFTER
         } else {
-            (STUCK_AFTER, AWAY)
+            STUCK_AFTER
         };
         let began = Instant::now();
         let (mut last, mut since) = (None, Instant::now());
@@ -77,7 +76,7 @@ impl Watch {
                 since = Instant::now();
             }
             let known = own.is_some() && own == self.stuck_at;
-            if began.elapsed() > away || since.elapsed() > stuck_after || (known && !moves) {
+            if began.elapsed() > AWAY || since.elapsed() > stuck_after || (known && !moves) {
                 self.n_stuck += 1;
                 self.stuck_at.clone_from(&own);
                 return Ok(own);

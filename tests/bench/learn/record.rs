@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    measure::{Figures, Probed, Scored},
+    measure::{Figures, Probed, Scored, share},
     rows::RunId,
     session::Session,
 };
@@ -39,14 +39,18 @@ pub struct Record {
     pub seconds: f64,
 }
 
-/// Ten sessions.
+/// The first replies of ten sessions.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Window {
-    /// The last of them, from 1.
+    /// The last session, from 1.
     pub until: usize,
+    pub n: usize,
     pub n_right: usize,
-    pub figures: Figures,
-    /// The wish by which `figures` tell the likelihood.
+    /// The median of their words.
+    pub words: f64,
+    /// Their mean negative log-probability a token, by the base model told the wish; nat.
+    pub nll: f64,
+    /// The wish that stood then, the newest.
     pub wish: String,
 }
 
@@ -94,6 +98,20 @@ impl Record {
         let told: Vec<(f64, f64)> = self.steps.iter().filter_map(gate).collect();
         let sum = |of: fn(&(f64, f64)) -> f64| told.iter().map(of).sum::<f64>();
         (!told.is_empty()).then(|| sum(|it| it.0) / sum(|it| it.1))
+    }
+}
+
+// === impl Window ===
+
+impl Window {
+    /// The share of sessions of which the first reply was right.
+    pub fn rate(&self) -> f64 {
+        share(self.n_right, self.n)
+    }
+
+    /// The negative log-likelihood as a multiple of the reference's own.
+    pub fn fluency_of(&self, reference: &Figures) -> f64 {
+        self.nll / reference.nll
     }
 }
 

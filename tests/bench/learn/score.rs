@@ -93,6 +93,24 @@ impl<'a> Scorer<'a> {
         Ok(scored)
     }
 
+    /// The mean negative log-probability a token of each reply after its question with the wish; nat. One of no ids has none.
+    pub async fn nll(
+        &self,
+        questions: &[String],
+        replies: &[Said<'_>],
+        wish: &Wish,
+    ) -> Result<Vec<f64>> {
+        let mut prompts = Vec::new();
+        let said = replies.iter().filter(|(_, reply)| !reply.ids.is_empty());
+        for (index, reply) in said {
+            let told = self.prompt(&wish.told(&questions[*index])).await?;
+            prompts.push((told, reply.ids.as_slice()));
+        }
+        let pairs = prompts.iter().map(|(told, ids)| (told.as_slice(), *ids));
+        let means = self.trainer.score(&pairs.collect::<Vec<_>>()).await?;
+        Ok(means.into_iter().map(|mean| -mean).collect())
+    }
+
     /// The test questions, asked and scored.
     pub async fn test(
         &self,

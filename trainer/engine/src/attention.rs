@@ -1,9 +1,10 @@
-//! Attention of packed rows over pages: exact, without a mask and without gathering what is cached.
+//! Attention of packed rows over pages: exact, and without a mask.
 //!
 //! A sequence's past lies in a few runs of consecutive positions. Each run is one call of the fused
 //! kernel on a view; the results are joined by their log-sum-exps, which is what attention over all of
 //! them at once would give (FlashAttention, <https://arxiv.org/abs/2205.14135>, section 3.1). New positions of a prompt attend to one another in
-//! one causal call more. [`paged`] is the one place that a kernel of another device has to take.
+//! one causal call more. What is cached stays where it is, but for single rows with short pasts, which are gathered for one call
+//! together. [`paged`] is the one place that a kernel of another device has to take.
 
 use tch::{Device, Kind, TchError, Tensor};
 

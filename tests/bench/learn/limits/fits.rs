@@ -37,7 +37,7 @@ pub fn of_default(results: Results<'_>, row: &str) -> Vec<Promise> {
     let throughout = runs
         .iter()
         .flat_map(|run| &run.windows)
-        .map(|window| Some(window.figures.fluency_of(told.as_ref()?)));
+        .map(|window| Some(window.fluency_of(told.as_ref()?)));
     let words = of_each(&|it| Some(it.figures.words));
     let short = of_each(&|it| Some(share(it.figures.n_short, it.figures.n)));
     vec![
