@@ -3,6 +3,7 @@
 //! One look does little: of each agent at most one step, and a few turns are put to the teacher, whose turns and whose steps
 //! alternate. So what one agent has to do keeps no other's step waiting for longer than these turns' answers, or one step.
 
+mod beginning;
 mod next;
 mod replaying;
 mod request;
