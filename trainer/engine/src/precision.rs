@@ -2,8 +2,9 @@
 //!
 //! bf16 halves what is read for a token, and with AVX512-BF16 or AMX it doubles the speed of a prompt. Without
 //! them libtorch multiplies bf16 matrices 44 to 500 times slower than f32 ones
-//! (<https://github.com/pytorch/pytorch/issues/146508>). What the processor has does not tell it all, since
-//! `ATEN_CPU_CAPABILITY` and `DNNL_MAX_CPU_ISA` may forbid its use: so both dtypes are timed, for 50 ms.
+//! (<https://github.com/pytorch/pytorch/issues/146508>): where they are known to be missing nothing is tried, since 50 ms on a
+//! busy machine can tell anything. Where they are there, `ATEN_CPU_CAPABILITY` and `DNNL_MAX_CPU_ISA` may forbid their use: both
+//! dtypes are timed then.
 
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,13 @@ const TOLERANCE: f64 = 1.2;
 /// # Errors
 /// What libtorch reports, for want of memory above all.
 pub fn fastest() -> Result<Kind, TchError> {
+    if !may_multiply_bf16() {
+        tracing::info!(
+            dtype = "f32",
+            "dtype auto: this processor has no instructions for bf16"
+        );
+        return Ok(Kind::Float);
+    }
     let _guard = tch::no_grad_guard();
     let token = Products::new(1, SIDE)?.times()?;
     let (rows, columns) = PROMPT;
@@ -38,6 +46,17 @@ pub fn fastest() -> Result<Kind, TchError> {
         prompt.ratio(),
     );
     Ok(kind)
+}
+
+/// Whether the processor multiplies bf16 numbers, as far as that can be asked. Whoever has AMX has AVX512-BF16.
+fn may_multiply_bf16() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let has = std::arch::is_x86_feature_detected!("avx512bf16");
+    #[cfg(target_arch = "aarch64")]
+    let has = std::arch::is_aarch64_feature_detected!("bf16");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let has = true;
+    has
 }
 
 /// The same product in both dtypes.
