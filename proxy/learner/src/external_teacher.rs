@@ -149,7 +149,7 @@ fn scored(answer: &str, n_prompt: usize, n_reply: usize) -> Result<Scored, Strin
     let read = found.tokens.get(range);
     Ok(Scored {
         logprobs,
-        text: read.map(|read| read.concat()),
+        text: read.map(<[String]>::concat),
     })
 }
 

@@ -45,6 +45,12 @@ pub(super) struct Address<'a> {
     api_version: Option<&'a str>,
 }
 
+/// Who says how good a reply was.
+pub(super) struct Raters {
+    pub(super) judge: Judge,
+    pub(super) external_teacher: Option<ExternalTeacher>,
+}
+
 /// The judge, what the banner says of it, and the model whose questions are counted. `policy` is where the policy model
 /// is, if there is one.
 pub(super) fn judge(
@@ -180,8 +186,7 @@ fn numbers(plan: &Plan) -> PathBuf {
 /// Starts the loop behind the chat; the adapters that the log names serve when it returns.
 pub(super) async fn start(
     (config, schedule): (LearnerConfig, Schedule),
-    (judge, external_teacher): (Judge, Option<ExternalTeacher>),
-    (library, evolver): (Option<Library>, Option<(Library, Evolver)>),
+    (raters, library, evolver): (Raters, Option<Library>, Option<(Library, Evolver)>),
     (log, recorder, folder): (&TurnLog, Recorder, PathBuf),
     backend: Option<Arc<dyn TrainingBackend>>,
     (serving, privacy): (&Arc<Serving>, &Arc<Privacy>),
@@ -193,8 +198,8 @@ pub(super) async fn start(
         config,
         log: log.clone(),
         backend,
-        judge,
-        external_teacher,
+        judge: raters.judge,
+        external_teacher: raters.external_teacher,
         schedule,
         library,
         evolver,

@@ -41,7 +41,10 @@ impl Learning {
         let settings = plan.loaded.room::<LearnerConfig>()?;
         let address = compare::policy_address(plan, training);
         let (judge, judged_with, judge_model) = learner::judge(plan, &settings, purse, address)?;
-        let external_teacher = external_teacher(plan, &settings)?;
+        let raters = learner::Raters {
+            judge,
+            external_teacher: external_teacher(plan, &settings)?,
+        };
         let may_train = plan.policy.may_train(&plan.loaded.config);
         let trains = training.backend.is_some() && settings.learns() && may_train;
         if let Some(backend) = training.backend.as_ref().filter(|_| trains) {
@@ -54,8 +57,8 @@ impl Learning {
         let schedule = schedule::start(plan, log, (tasks, background)).await?;
         let learner = learner::start(
             (settings, schedule.clone()),
-            (judge, external_teacher),
             (
+                raters,
                 Some(library.clone()).filter(|_| wishes.enabled),
                 evolver.map(|evolver| (library.clone(), evolver)),
             ),
