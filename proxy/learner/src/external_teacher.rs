@@ -154,7 +154,7 @@ fn scored(answer: &str, n_prompt: usize, n_reply: usize) -> Result<Scored, Strin
 }
 
 /// Whether what was read has the beginning of the reply in it. Signs of word boundaries differ, and a reply's reasoning and
-/// calls are not part of its text, so letters and digits are looked for, wherever they stand.
+/// calls are not part of its text, so letters and digits are looked for, wherever they stand; of ASCII, since others may be split between ids.
 fn reads_as(read: &str, reply: &str) -> bool {
     let plain = |text: &str| -> String {
         let plain = text.chars().filter(char::is_ascii_alphanumeric);

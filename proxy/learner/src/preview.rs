@@ -153,7 +153,7 @@ pub(crate) async fn next_batch(
     let choosing = Choosing {
         config: rl,
         baselines,
-        external_teacher: shared.external_teacher.is_some(),
+        external_teacher: shared.external_teacher().is_some(),
         limit,
     };
     let batch = Batch::new(&found.samples, again, choosing);

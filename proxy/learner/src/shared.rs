@@ -125,6 +125,12 @@ impl Shared {
         }
     }
 
+    /// The external teacher, where the method has something that it can add to.
+    pub(crate) fn external_teacher(&self) -> Option<&ExternalTeacher> {
+        let teacher = self.external_teacher.as_ref();
+        teacher.filter(|_| self.config.rl.method.has_advantages())
+    }
+
     /// Asks the log until it answers: while it is being reopened, again.
     ///
     /// Only for what may be done twice. [`LogError::Closed`] also says that the learner is to end.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use metaclaw_chat::Span;
-use metaclaw_learner::{ExternalTeacher, LearnerConfig, VerdictMethod};
+use metaclaw_learner::{ExternalTeacher, LearnerConfig};
 
 use super::{function::Function, plan::Plan};
 use crate::address::is_here;
@@ -28,9 +28,8 @@ pub(super) fn external_teacher(
     let model = opd.teacher_model.clone().context(
         "opd.enabled needs opd.teacher_model: the model's name at opd.teacher_url, as in Qwen/Qwen3-32B",
     )?;
-    let by_verdict = config.rl.method.verdict;
     ensure!(
-        by_verdict.is_some_and(|method| method != VerdictMethod::Hybrid),
+        config.rl.method.has_advantages(),
         "opd.enabled: true adds to what verdicts push, so that rl.method needs metaclaw, binary_rl or grpo (docs/training.md); the opd of rl.method asks no other model"
     );
     let may_hear = plan.loaded.config.privacy.cloud_training_ok == Some(true);

@@ -43,7 +43,12 @@ impl Learning {
         let (judge, judged_with, judge_model) = learner::judge(plan, &settings, purse, address)?;
         let raters = learner::Raters {
             judge,
-            external_teacher: external_teacher(plan, &settings)?,
+            // Where no weights learn nothing is asked.
+            external_teacher: if settings.learns() {
+                external_teacher(plan, &settings)?
+            } else {
+                None
+            },
         };
         let may_train = plan.policy.may_train(&plan.loaded.config);
         let trains = training.backend.is_some() && settings.learns() && may_train;

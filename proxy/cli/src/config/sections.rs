@@ -231,7 +231,7 @@ impl Mode {
     }
 }
 
-// === impl Listen ===
+// === impl Opd ===
 
 impl Default for Opd {
     fn default() -> Self {
@@ -244,6 +244,8 @@ impl Default for Opd {
         }
     }
 }
+
+// === impl Listen ===
 
 impl Default for Listen {
     fn default() -> Self {

@@ -70,6 +70,11 @@ impl Methods {
         self.opd || self.is_openclaw()
     }
 
+    /// Whether verdicts push each id by an advantage of its own, which others may add to.
+    pub fn has_advantages(self) -> bool {
+        self.verdict.is_some() && !self.is_openclaw()
+    }
+
     /// Whether that is done in OpenClaw-RL's own form.
     pub(crate) fn is_openclaw(self) -> bool {
         self.verdict == Some(VerdictMethod::Hybrid)

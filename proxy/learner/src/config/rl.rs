@@ -99,7 +99,7 @@ pub enum TargetForm {
 
 impl RlConfig {
     /// Steps that are taken on each batch. Targets of redo stay what they are while the weights move, and what has to be tested
-    /// is one adapter a batch: terse, three right in a row after 13 sessions in place of 18. The published forms of the other
+    /// is one adapter a batch: terse, three right in a row with session 12 in place of 20. The published forms of the other
     /// methods take one.
     pub(crate) fn epochs(&self) -> u64 {
         let default = if self.method.redo { 2 } else { 1 };

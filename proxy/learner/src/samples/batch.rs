@@ -63,9 +63,10 @@ impl Batch {
         self.held_at(Vec::new())
     }
 
-    /// The turns about which an external teacher is to be asked: those that are pushed on their own ids.
+    /// The turns about which an external teacher is to be asked.
     pub(crate) fn to_be_scored(&self) -> impl Iterator<Item = &Arc<Turn>> {
-        self.pushed.iter().map(|it| &it.turn)
+        let scored = self.pushed.iter().filter(|it| it.may_be_scored());
+        scored.map(|it| &it.turn)
     }
 
     /// The same, with what an external teacher adds to the advantages of each of these turns' ids.

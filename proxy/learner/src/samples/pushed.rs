@@ -126,10 +126,10 @@ impl Pushed {
         self.advantage != 0.0 || !self.told.is_empty()
     }
 
-    /// Whether its ids are the policy's own choice, and somebody said how good it was.
-    fn may_be_scored(&self) -> bool {
+    /// Whether its ids are the policy's own choice, and its verdict pushes them or could.
+    pub(super) fn may_be_scored(&self) -> bool {
         let is_judged = matches!(score(&self.turn), Some(Score::Good | Score::Bad));
-        is_judged && sampled_fairly(&self.turn)
+        self.advantage != 0.0 || (is_judged && sampled_fairly(&self.turn))
     }
 
     /// `[R]`: the advantage of each of its ids, within these bounds.

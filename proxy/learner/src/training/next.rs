@@ -119,7 +119,7 @@ impl<'a> NextBatch<'a> {
         let choosing = Choosing {
             config: rl,
             baselines,
-            external_teacher: shared.external_teacher.is_some(),
+            external_teacher: shared.external_teacher().is_some(),
             limit,
         };
         let batch = Batch::new(&samples, again, choosing);

@@ -25,7 +25,7 @@ impl NextBatch<'_> {
     /// [`TrainError::NoTeacher`] while it cannot be asked: the turns wait.
     pub(super) async fn scored(&mut self, batch: Batch, why: Why) -> Result<Batch, TrainError> {
         let shared = Arc::clone(&self.context.shared);
-        let Some(teacher) = &shared.external_teacher else {
+        let Some(teacher) = shared.external_teacher() else {
             return Ok(batch);
         };
         if why == Why::Due && self.context.teacher_rests() {
@@ -47,8 +47,11 @@ impl NextBatch<'_> {
         let answers = asked.into_iter().map(|turn| async move {
             let reply = turn.reply.as_ref().map(Message::text);
             let reply = reply.unwrap_or_default();
-            let tokens = turn.tokens.clone().unwrap_or_default();
-            (turn.id, teacher.pulls(&tokens, &reply).await)
+            match &turn.tokens {
+                Some(tokens) => (turn.id, teacher.pulls(tokens, &reply).await),
+                // The trainer is given nothing of it either.
+                None => (turn.id, Ok(Arc::default())),
+            }
         });
         let mut answers = stream::iter(answers).buffered(AT_ONCE);
         let (mut failed, mut away) = (Vec::new(), None);

@@ -35,8 +35,8 @@ impl Post for Server {
 }
 
 /// Two talks of a failed and an accepted turn each, and a learner that trains when it is asked to.
-async fn rig(dir: &Path, world: &World, server: &Arc<Server>) -> Rig {
-    let method = json!({"mode": "auto", "rl": {"method": "binary_rl", "batch_size": 4}});
+async fn rig(dir: &Path, world: &World, server: &Arc<Server>, method: &str) -> Rig {
+    let method = json!({"mode": "auto", "rl": {"method": method, "batch_size": 4}});
     let config = config(&method);
     let judge = Judge::Rules(Rules::compile(&config.judge.rules).unwrap());
     let post: Arc<dyn Post> = Arc::clone(server) as _;
@@ -52,7 +52,7 @@ async fn rig(dir: &Path, world: &World, server: &Arc<Server>) -> Rig {
 async fn turns_wait_while_it_is_away_and_are_asked_about_once() {
     let (dir, world, server) = (folder(), World::default(), Arc::new(Server::default()));
     *server.is_away.lock().unwrap() = true;
-    let rig = rig(dir.path(), &world, &server).await;
+    let rig = rig(dir.path(), &world, &server, "binary_rl").await;
     let asked = rig.learner.train_now(None).await;
     let Err(TrainError::NoTeacher { why }) = &asked else {
         panic!("{asked:?}")
@@ -73,7 +73,7 @@ async fn turns_wait_while_it_is_away_and_are_asked_about_once() {
 async fn a_turn_that_it_cannot_score_is_set_aside_alone() {
     let (dir, world, server) = (folder(), World::default(), Arc::new(Server::default()));
     *server.fails_at.lock().unwrap() = Some(10);
-    let rig = rig(dir.path(), &world, &server).await;
+    let rig = rig(dir.path(), &world, &server, "binary_rl").await;
     rig.learner.train_now(None).await.unwrap();
     let mut marks = world.passes()[0].clone();
     marks.sort_unstable();
@@ -81,4 +81,17 @@ async fn a_turn_that_it_cannot_score_is_set_aside_alone() {
     let why = "the external teacher (opd.teacher_url) cannot score it".to_owned();
     assert_eq!(rig.spent(1).await, [(why, 1)]);
     rig.stop().await;
+}
+
+/// As in a replay with other settings.
+#[tokio::test]
+async fn a_method_without_advantages_asks_nobody() {
+    for method in ["redo", "opd", "hybrid"] {
+        let (dir, world, server) = (folder(), World::default(), Arc::new(Server::default()));
+        let rig = rig(dir.path(), &world, &server, method).await;
+        let reports = rig.learner.train_now(None).await.unwrap();
+        assert_eq!(reports.len(), 1, "{method}");
+        assert_eq!(*server.n_asked.lock().unwrap(), 0, "{method}");
+        rig.stop().await;
+    }
 }
