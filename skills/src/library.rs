@@ -3,6 +3,10 @@
 //! Readers take a snapshot and never wait; [`Library::rescan`] looks at the files and puts a new
 //! snapshot in its place when something changed.
 
+mod doubts;
+mod lessons;
+mod snapshot;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
@@ -13,60 +17,22 @@ use std::{
 use arc_swap::ArcSwap;
 use metaclaw_chat::AgentId;
 
+pub use self::lessons::{Lessons, OfWeights, SkillRef};
+use self::snapshot::{Snapshot, View};
 use crate::{
-    config::{Refresh, SkillsConfig, WishPlace, WishesConfig},
+    config::{Refresh, SkillsConfig, WishesConfig},
     file::WISHES_FILE,
-    hearing::Facet,
     journal::JournalError,
     lock, render,
-    retrieve::{Index, Visible},
-    scan::{AgentFiles, FileCache, Scan, scan},
+    scan::{FileCache, Scan, scan},
     skill::{Skill, SkillName},
     warning::{SkillFault, SkillWarning},
     wishes::{self, Wish, WishError},
 };
 
-/// The agent of clients that name none, and OpenClaw's first.
-const USUAL_AGENTS: [&str; 2] = ["_default", "main"];
-
 /// Skills and wishes of every agent. Clones share one library.
 #[derive(Debug, Clone)]
 pub struct Library(Arc<Inner>);
-
-/// Which skill was served, as it was then.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SkillRef {
-    /// Its name.
-    pub name: SkillName,
-    /// Its version: the same text, the same version.
-    pub version: String,
-}
-
-/// What a request is given to take along.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Lessons {
-    /// Text for the end of the system message, without surrounding blank lines.
-    pub system_block: Option<String>,
-    /// One line for the end of each of the owner's messages.
-    pub user_line: Option<String>,
-    /// The skills in `system_block`, best first.
-    pub skills: Vec<SkillRef>,
-    /// The version of the wishes in `system_block` or `user_line`.
-    pub wishes_version: Option<String>,
-    /// The id of each of those wishes: [`Wish::id`].
-    pub wish_ids: Vec<String>,
-    /// What is taken along in its place where weights answer that do some of the wishes without being told.
-    pub of_weights: Option<Box<OfWeights>>,
-}
-
-/// What a request takes along to an adapter that does some of the wishes without being told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OfWeights {
-    /// The adapter's name.
-    pub adapter: String,
-    /// The lessons without the lines of those wishes.
-    pub lessons: Lessons,
-}
 
 #[derive(Debug)]
 struct Inner {
@@ -87,28 +53,6 @@ struct Files {
     cache: FileCache,
     scan: Scan,
     warnings: Vec<SkillWarning>,
-}
-
-/// What requests see.
-#[derive(Debug)]
-struct Snapshot {
-    /// Everyone's skills, then each agent's own.
-    skills: Vec<Arc<Skill>>,
-    /// Of all of them: one for all agents.
-    index: Index,
-    /// Of agents without a folder of their own.
-    shared: View,
-    agents: BTreeMap<AgentId, View>,
-}
-
-/// What one agent has.
-#[derive(Debug, Default)]
-struct View {
-    skills: Visible,
-    /// In force: everyone's, and then its own.
-    wishes: Arc<[Wish]>,
-    /// Those of its own file.
-    own_wishes: Arc<[Wish]>,
 }
 
 // === impl Library ===
@@ -140,8 +84,11 @@ impl Library {
         let inner = &*self.0;
         let mut files = inner.lock();
         let mut warnings = inner.look(&mut files);
-        warnings.extend(inner.over_budget(&files.scan));
-        warnings.extend(inner.of_unknown_agents(&files.scan));
+        let budget = inner.skills.budget_tokens;
+        warnings.extend(doubts::over_budget(&files.scan, budget));
+        let met = inner.met();
+        let unknown = doubts::of_unknown_agents(&inner.dir, &files.scan, met.as_ref());
+        warnings.extend(unknown);
         let new = warnings
             .iter()
             .filter(|warning| !files.warnings.contains(warning));
@@ -177,12 +124,12 @@ impl Library {
         } else {
             Vec::new()
         };
-        let lessons = self.0.with_wishes(&skills, &view.wishes);
+        let lessons = Lessons::of(&skills, &view.wishes, &self.0.wishes);
         let of_weights = adapter.and_then(|adapter| {
             let untold = self.untold(adapter);
             let mut told = view.wishes.to_vec();
             told.retain(|wish| !untold.contains(&wish.id()));
-            let lessons = self.0.with_wishes(&skills, &told);
+            let lessons = Lessons::of(&skills, &told, &self.0.wishes);
             let adapter = adapter.to_owned();
             let of_weights = OfWeights { adapter, lessons };
             (told.len() < view.wishes.len()).then(|| Box::new(of_weights))
@@ -335,27 +282,6 @@ impl Inner {
         }
     }
 
-    /// Skills, and of these wishes those that fit the budget.
-    fn with_wishes(&self, skills: &[Arc<Skill>], wishes: &[Wish]) -> Lessons {
-        let wishes = if self.wishes.enabled {
-            render::newest_within_budget(wishes, self.wishes.max_tokens)
-        } else {
-            &[]
-        };
-        let (in_system, after_user) = match self.wishes.place {
-            WishPlace::System => (wishes, &[][..]),
-            WishPlace::User => (&[][..], wishes),
-        };
-        Lessons {
-            system_block: render::system_block(skills, in_system),
-            user_line: render::user_line(after_user),
-            skills: skills.iter().map(|skill| SkillRef::of(skill)).collect(),
-            wishes_version: render::user_line(wishes).map(|text| version(&text)),
-            wish_ids: wishes.iter().map(Wish::id).collect(),
-            of_weights: None,
-        }
-    }
-
     /// A panic elsewhere leaves it usable: each change is one call.
     fn all_untold(&self) -> MutexGuard<'_, BTreeMap<String, BTreeSet<String>>> {
         self.untold.lock().unwrap_or_else(PoisonError::into_inner)
@@ -374,148 +300,11 @@ impl Inner {
         }
     }
 
-    /// Folders of agents that nobody has met: perhaps they are meant as something else.
-    fn of_unknown_agents(&self, scan: &Scan) -> Vec<SkillWarning> {
-        let met = self.met();
-        let fault = |agent: &AgentId, files: &AgentFiles| {
-            let is_met = met.as_ref().is_some_and(|met| met.contains(agent));
-            if is_met || USUAL_AGENTS.contains(&agent.as_str()) {
-                None
-            } else if files.has_no_lesson {
-                Some(SkillFault::NoLesson)
-            } else {
-                let is_group = !files.skills.is_empty() && files.wishes.is_empty();
-                let agent = agent.clone();
-                (is_group && met.is_some()).then_some(SkillFault::UnknownAgent { agent })
-            }
-        };
-        let warn = |(agent, files): (&AgentId, &AgentFiles)| {
-            Some(SkillWarning {
-                path: self.dir.join(agent.as_str()),
-                fault: fault(agent, files)?,
-            })
-        };
-        scan.agents.iter().filter_map(warn).collect()
-    }
-
     fn retrieve(&self, snapshot: &Snapshot, view: &View, query: &str) -> Vec<Arc<Skill>> {
         let ranked = snapshot.index.search(query, &view.skills).into_iter();
         let ranked = snapshot.numbered(ranked);
         render::within_budget(ranked, self.skills.budget_tokens, self.skills.top_k)
     }
-
-    /// Skills that can never be served; they stay in the library, for a larger budget.
-    fn over_budget(&self, scan: &Scan) -> Vec<SkillWarning> {
-        let budget = self.skills.budget_tokens;
-        let warn = |skill: &Arc<Skill>| SkillWarning {
-            path: PathBuf::from(skill.name.as_str()),
-            fault: SkillFault::OverBudget {
-                tokens: render::cost(skill),
-                budget,
-            },
-        };
-        let own = scan.agents.values().flat_map(|files| &files.skills);
-        let all = scan.shared.iter().chain(own);
-        all.filter(|skill| render::cost(skill) > budget)
-            .map(warn)
-            .collect()
-    }
-}
-
-// === impl Lessons ===
-
-impl Lessons {
-    /// What is taken along where this adapter answers; none is the base model, or no model of ours.
-    pub fn where_answers(&self, adapter: Option<&str>) -> &Self {
-        match &self.of_weights {
-            Some(of_weights) if Some(of_weights.adapter.as_str()) == adapter => &of_weights.lessons,
-            Some(_) | None => self,
-        }
-    }
-}
-
-// === impl Snapshot ===
-
-impl Snapshot {
-    fn of(scan: &Scan) -> Self {
-        let mut skills = scan.shared.clone();
-        let shared = 0..skills.len();
-        let places = skills.iter().enumerate();
-        let places: BTreeMap<SkillName, usize> =
-            places.map(|(at, it)| (it.name.clone(), at)).collect();
-        let mut agents = BTreeMap::new();
-        for (agent, files) in &scan.agents {
-            let begin = skills.len();
-            skills.extend_from_slice(&files.skills);
-            let hidden = files.skills.iter().filter_map(|own| places.get(&own.name));
-            let visible = Visible {
-                shared: shared.clone(),
-                own: begin..skills.len(),
-                hidden: hidden.copied().collect(),
-            };
-            let view = View {
-                skills: visible,
-                wishes: in_force(&scan.shared_wishes, &files.wishes),
-                own_wishes: Arc::clone(&files.wishes),
-            };
-            agents.insert(agent.clone(), view);
-        }
-        let shared = Visible {
-            shared,
-            ..Visible::default()
-        };
-        Self {
-            index: Index::build(&skills),
-            skills,
-            shared: View {
-                skills: shared,
-                wishes: Arc::clone(&scan.shared_wishes),
-                own_wishes: Arc::default(),
-            },
-            agents,
-        }
-    }
-
-    fn view(&self, agent: &AgentId) -> &View {
-        self.agents.get(agent).unwrap_or(&self.shared)
-    }
-
-    /// An agent's skills, by name.
-    fn of_agent(&self, agent: &AgentId) -> Vec<Arc<Skill>> {
-        let mut skills: Vec<_> = self.numbered(self.view(agent).skills.numbers()).collect();
-        skills.sort_by(|a, b| a.name.cmp(&b.name));
-        skills
-    }
-
-    fn numbered(&self, numbers: impl Iterator<Item = usize>) -> impl Iterator<Item = Arc<Skill>> {
-        numbers.filter_map(|number| self.skills.get(number).cloned())
-    }
-}
-
-// === impl SkillRef ===
-
-impl SkillRef {
-    fn of(skill: &Skill) -> Self {
-        Self {
-            name: skill.name.clone(),
-            version: skill.version.clone(),
-        }
-    }
-}
-
-/// Everyone's wishes, but for those that an agent's own stand against, and then its own.
-fn in_force(shared: &[Wish], own: &[Wish]) -> Arc<[Wish]> {
-    let excludes = |wish: &Wish| Facet::of_wish(&wish.text).filter(|facet| facet.is_exclusive());
-    let taken: Vec<Facet> = own.iter().filter_map(excludes).collect();
-    let stands = |wish: &&Wish| {
-        !own.contains(wish) && excludes(wish).is_none_or(|facet| !taken.contains(&facet))
-    };
-    let shared = shared.iter().filter(stands);
-    shared.chain(own).cloned().collect()
-}
-
-fn version(text: &str) -> String {
-    blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
 }
 
 #[cfg(test)]

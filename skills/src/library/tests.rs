@@ -3,6 +3,7 @@ use std::fs;
 use tempfile::TempDir;
 
 use super::*;
+use crate::config::WishPlace;
 
 fn write(dir: &TempDir, path: &str, text: &str) {
     let path = dir.path().join(path);

@@ -1,0 +1,93 @@
+//! What a request is given to take along.
+
+use std::sync::Arc;
+
+use crate::{
+    config::{WishPlace, WishesConfig},
+    render,
+    skill::{Skill, SkillName},
+    wishes::Wish,
+};
+
+/// Which skill was served, as it was then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkillRef {
+    /// Its name.
+    pub name: SkillName,
+    /// Its version: the same text, the same version.
+    pub version: String,
+}
+
+/// What a request is given to take along.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lessons {
+    /// Text for the end of the system message, without surrounding blank lines.
+    pub system_block: Option<String>,
+    /// One line for the end of each of the owner's messages.
+    pub user_line: Option<String>,
+    /// The skills in `system_block`, best first.
+    pub skills: Vec<SkillRef>,
+    /// The version of the wishes in `system_block` or `user_line`.
+    pub wishes_version: Option<String>,
+    /// The id of each of those wishes: [`Wish::id`].
+    pub wish_ids: Vec<String>,
+    /// What is taken along in its place where weights answer that do some of the wishes without being told.
+    pub of_weights: Option<Box<OfWeights>>,
+}
+
+/// What a request takes along to an adapter that does some of the wishes without being told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfWeights {
+    /// The adapter's name.
+    pub adapter: String,
+    /// The lessons without the lines of those wishes.
+    pub lessons: Lessons,
+}
+
+// === impl Lessons ===
+
+impl Lessons {
+    /// Skills, and of these wishes those that fit the budget.
+    pub(super) fn of(skills: &[Arc<Skill>], wishes: &[Wish], config: &WishesConfig) -> Self {
+        let wishes = if config.enabled {
+            render::newest_within_budget(wishes, config.max_tokens)
+        } else {
+            &[]
+        };
+        let (in_system, after_user) = match config.place {
+            WishPlace::System => (wishes, &[][..]),
+            WishPlace::User => (&[][..], wishes),
+        };
+        Self {
+            system_block: render::system_block(skills, in_system),
+            user_line: render::user_line(after_user),
+            skills: skills.iter().map(|skill| SkillRef::of(skill)).collect(),
+            wishes_version: render::user_line(wishes).map(|text| version(&text)),
+            wish_ids: wishes.iter().map(Wish::id).collect(),
+            of_weights: None,
+        }
+    }
+
+    /// What is taken along where this adapter answers; none is the base model, or no model of ours.
+    pub fn where_answers(&self, adapter: Option<&str>) -> &Self {
+        match &self.of_weights {
+            Some(of_weights) if Some(of_weights.adapter.as_str()) == adapter => &of_weights.lessons,
+            Some(_) | None => self,
+        }
+    }
+}
+
+// === impl SkillRef ===
+
+impl SkillRef {
+    fn of(skill: &Skill) -> Self {
+        Self {
+            name: skill.name.clone(),
+            version: skill.version.clone(),
+        }
+    }
+}
+
+fn version(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
+}

@@ -1,0 +1,107 @@
+//! What requests see of the library: skills and wishes of every agent, as the last look found them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use metaclaw_chat::AgentId;
+
+use crate::{
+    hearing::Facet,
+    retrieve::{Index, Visible},
+    scan::Scan,
+    skill::{Skill, SkillName},
+    wishes::Wish,
+};
+
+/// What requests see.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    /// Everyone's skills, then each agent's own.
+    pub(super) skills: Vec<Arc<Skill>>,
+    /// Of all of them: one for all agents.
+    pub(super) index: Index,
+    /// Of agents without a folder of their own.
+    pub(super) shared: View,
+    pub(super) agents: BTreeMap<AgentId, View>,
+}
+
+/// What one agent has.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    pub(super) skills: Visible,
+    /// In force: everyone's, and then its own.
+    pub(super) wishes: Arc<[Wish]>,
+    /// Those of its own file.
+    pub(super) own_wishes: Arc<[Wish]>,
+}
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    pub(super) fn of(scan: &Scan) -> Self {
+        let mut skills = scan.shared.clone();
+        let shared = 0..skills.len();
+        let places = skills.iter().enumerate();
+        let places: BTreeMap<SkillName, usize> =
+            places.map(|(at, it)| (it.name.clone(), at)).collect();
+        let mut agents = BTreeMap::new();
+        for (agent, files) in &scan.agents {
+            let begin = skills.len();
+            skills.extend_from_slice(&files.skills);
+            let hidden = files.skills.iter().filter_map(|own| places.get(&own.name));
+            let visible = Visible {
+                shared: shared.clone(),
+                own: begin..skills.len(),
+                hidden: hidden.copied().collect(),
+            };
+            let view = View {
+                skills: visible,
+                wishes: in_force(&scan.shared_wishes, &files.wishes),
+                own_wishes: Arc::clone(&files.wishes),
+            };
+            agents.insert(agent.clone(), view);
+        }
+        let shared = Visible {
+            shared,
+            ..Visible::default()
+        };
+        Self {
+            index: Index::build(&skills),
+            skills,
+            shared: View {
+                skills: shared,
+                wishes: Arc::clone(&scan.shared_wishes),
+                own_wishes: Arc::default(),
+            },
+            agents,
+        }
+    }
+
+    pub(super) fn view(&self, agent: &AgentId) -> &View {
+        self.agents.get(agent).unwrap_or(&self.shared)
+    }
+
+    /// An agent's skills, by name.
+    pub(super) fn of_agent(&self, agent: &AgentId) -> Vec<Arc<Skill>> {
+        let mut skills: Vec<_> = self.numbered(self.view(agent).skills.numbers()).collect();
+        skills.sort_by(|a, b| a.name.cmp(&b.name));
+        skills
+    }
+
+    pub(super) fn numbered(
+        &self,
+        numbers: impl Iterator<Item = usize>,
+    ) -> impl Iterator<Item = Arc<Skill>> {
+        numbers.filter_map(|number| self.skills.get(number).cloned())
+    }
+}
+
+/// Everyone's wishes, but for those that an agent's own stand against, and then its own.
+fn in_force(shared: &[Wish], own: &[Wish]) -> Arc<[Wish]> {
+    let excludes = |wish: &Wish| Facet::of_wish(&wish.text).filter(|facet| facet.is_exclusive());
+    let taken: Vec<Facet> = own.iter().filter_map(excludes).collect();
+    let stands = |wish: &&Wish| {
+        !own.contains(wish) && excludes(wish).is_none_or(|facet| !taken.contains(&facet))
+    };
+    let shared = shared.iter().filter(stands);
+    shared.chain(own).cloned().collect()
+}
