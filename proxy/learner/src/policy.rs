@@ -7,7 +7,7 @@ mod score;
 mod server;
 
 pub(crate) use self::{
-    draw::{Draw, DrawRequest},
+    draw::{Draw, DrawRequest, distinct_share},
     pairs::{Pair, mean, relevance},
     score::By,
     server::Policy,

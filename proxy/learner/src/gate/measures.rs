@@ -1,15 +1,11 @@
 //! What is measured of a set of replies, without asking anybody.
 
-use std::collections::BTreeSet;
-
 use metaclaw_reward::count_words;
 
 use crate::policy::Draw;
 
 /// Fewer words than this are no answer.
 const FEW_WORDS: usize = 3;
-/// Ids that stand together, of which the distinct ones are counted.
-const GRAM: usize = 4;
 
 /// The middle of some numbers; of an even count, between the two in the middle; 0 of none.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
@@ -39,22 +35,6 @@ pub(super) fn short_share(replies: &[&Draw]) -> f64 {
         .iter()
         .filter(|reply| count_words(&reply.text) < FEW_WORDS);
     short.count() as f64 / replies.len().max(1) as f64
-}
-
-/// The distinct 4-grams of ids as a share of all of them, over all replies together: who says one thing over and over, in one
-/// reply or in each, has few. 1 where there are none.
-pub(super) fn distinct_share(replies: &[&Draw]) -> f64 {
-    let mut distinct = BTreeSet::new();
-    let mut n = 0;
-    for gram in replies.iter().flat_map(|reply| reply.ids.windows(GRAM)) {
-        n += 1;
-        distinct.insert(gram);
-    }
-    if n == 0 {
-        1.0
-    } else {
-        distinct.len() as f64 / f64::from(n)
-    }
 }
 
 #[cfg(test)]
@@ -92,16 +72,5 @@ mod tests {
         is(median_words(&replies.each_ref()), 1.5);
         is(short_share(&replies.each_ref()), 0.75);
         is(short_share(&[]), 0.0);
-    }
-
-    #[test]
-    fn who_repeats_has_few_distinct_grams() {
-        is(distinct_share(&[&reply("", &[1, 2, 3, 4, 5])]), 1.0);
-        // Within one reply.
-        is(distinct_share(&[&reply("", &[1; 8])]), 0.2);
-        // The same in each.
-        let same = [reply("", &[1, 2, 3, 4]), reply("", &[1, 2, 3, 4])];
-        is(distinct_share(&same.each_ref()), 0.5);
-        is(distinct_share(&[&reply("", &[1, 2, 3])]), 1.0);
     }
 }

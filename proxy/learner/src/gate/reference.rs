@@ -10,10 +10,10 @@ use metaclaw_trainer_api::BackendError;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    measures::{distinct_share, mean, median_words, short_share},
+    measures::{mean, median_words, short_share},
     probes::user_says,
 };
-use crate::policy::{self, By, Draw, DrawRequest, Pair, Policy};
+use crate::policy::{self, By, Draw, DrawRequest, Pair, Policy, distinct_share};
 
 /// As agents are served.
 pub(super) const TEMPERATURE: f64 = 0.7;

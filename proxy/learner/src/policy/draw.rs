@@ -1,8 +1,13 @@
 //! Replies drawn.
 
+use std::collections::BTreeSet;
+
 use metaclaw_trainer_api::{BackendError, wire::SampleRequest};
 
 use super::server::{MOST_STREAMS, Policy};
+
+/// Ids that stand together, of which the distinct ones are counted.
+const GRAM: usize = 4;
 
 /// What to draw.
 #[derive(Debug, Clone, Copy)]
@@ -85,5 +90,50 @@ impl Policy {
             text: sequence.text,
             ended: sequence.stop_reason == "stop",
         }))
+    }
+}
+
+/// The distinct 4-grams of ids as a share of all of them, over all replies together: who says one thing over and over, in one
+/// reply or in each, has few. 1 where there are none.
+pub(crate) fn distinct_share(replies: &[&Draw]) -> f64 {
+    let mut distinct = BTreeSet::new();
+    let mut n = 0;
+    for gram in replies.iter().flat_map(|reply| reply.ids.windows(GRAM)) {
+        n += 1;
+        distinct.insert(gram);
+    }
+    if n == 0 {
+        1.0
+    } else {
+        distinct.len() as f64 / f64::from(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(replies: &[&[u32]]) -> f64 {
+        let draw = |ids: &&[u32]| Draw {
+            ids: ids.to_vec(),
+            ..Draw::nothing()
+        };
+        let draws: Vec<Draw> = replies.iter().map(draw).collect();
+        distinct_share(&draws.iter().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn who_repeats_has_few_distinct_grams() {
+        let shares = [
+            (share(&[&[1, 2, 3, 4, 5]]), 1.0),
+            // Within one reply.
+            (share(&[&[1; 8]]), 0.2),
+            // The same in each.
+            (share(&[&[1, 2, 3, 4], &[1, 2, 3, 4]]), 0.5),
+            (share(&[&[1, 2, 3]]), 1.0),
+        ];
+        for (share, expected) in shares {
+            assert!((share - expected).abs() < 1e-9, "{share}, not {expected}");
+        }
     }
 }

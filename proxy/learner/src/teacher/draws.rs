@@ -1,7 +1,7 @@
 //! The teacher's replies to one turn, and how relevant each is.
 
 use metaclaw_chat::Message;
-use metaclaw_reward::count_words;
+use metaclaw_reward::{Evidence, count_words};
 use metaclaw_turns::Turn;
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use super::{
     error::TeachError,
 };
 use crate::{
-    policy::{By, Draw, DrawRequest, Pair, Policy, relevance},
+    policy::{By, Draw, DrawRequest, Pair, Policy, distinct_share, relevance},
     samples::{MIN_TARGET_WORDS, reason},
     shared::Shared,
 };
@@ -25,10 +25,13 @@ const MOST_TOKENS: u64 = 512;
 const GOES_ON: [&str; 4] = [":", ",", "...", "\u{2026}"];
 /// The likeliest ids of a `top_k` target: what is left of the probability beyond them is little.
 pub(super) const TOP_K: u32 = 20;
+/// Of the 4-grams of a reply that was cut: one that repeats itself would not have ended later either. 4 of 34 replies with numbered
+/// steps and 3 of 8 for a child of six had fewer.
+const MIN_DISTINCT: f64 = 0.9;
 /// Ids of a reply by which it is scored: twice as many as the gate's, since one reply is judged by itself and no mean of 16 is taken.
 const SCORED: usize = 64;
 
-/// A reply that could be taught: it ended by itself and says something.
+/// A reply that could be taught: it says something, and where it ended it was not to go on.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Candidate {
     pub(super) ids: Vec<u32>,
@@ -168,12 +171,16 @@ pub(crate) fn max_tokens(turn: &Turn) -> u32 {
 // === impl Candidate ===
 
 impl Candidate {
-    /// What the teacher said.
+    /// What the teacher said. One that was cut has no end among its ids, so that what is taught is how to begin, and not to
+    /// stop there: a wish for steps or for simple words is seldom done within what the client allows, and the few that are
+    /// short enough are not what it is about.
     fn drawn(draw: Draw) -> Option<Self> {
-        if !draw.ended {
-            return None;
+        if draw.ended {
+            return Self::whole(draw.ids, draw.text, true);
         }
-        Self::whole(draw.ids, draw.text, true)
+        let goes_round = distinct_share(&[&draw]) < MIN_DISTINCT;
+        let reply = Self::of(draw.ids, draw.text, true);
+        reply.filter(|_| !goes_round)
     }
 
     /// The session's own reply that was accepted in the end.
@@ -184,8 +191,15 @@ impl Candidate {
 
     fn whole(ids: Vec<u32>, text: String, is_teachers: bool) -> Option<Self> {
         let goes_on = GOES_ON.iter().any(|sign| text.trim_end().ends_with(sign));
-        let says_something = !ids.is_empty() && count_words(&text) >= MIN_TARGET_WORDS;
-        (says_something && !goes_on).then_some(Self {
+        let reply = Self::of(ids, text, is_teachers);
+        reply.filter(|_| !goes_on)
+    }
+
+    fn of(ids: Vec<u32>, text: String, is_teachers: bool) -> Option<Self> {
+        // What was cut while it thought has said nothing.
+        let said = Evidence::new(&[], Message::assistant(text.as_str()), &[]).said();
+        let says_something = !ids.is_empty() && count_words(&said) >= MIN_TARGET_WORDS;
+        says_something.then_some(Self {
             ids,
             text,
             relevance: 0.0,
@@ -214,14 +228,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_says_too_little_or_does_not_end_is_never_taught() {
-        let drawn = |text: &str, ended| {
-            let (ids, text) = (vec![1], text.to_owned());
+    fn what_says_too_little_or_goes_round_is_never_taught() {
+        let of = |ids: &[u32], text: &str, ended| {
+            let (ids, text) = (ids.to_vec(), text.to_owned());
             Candidate::drawn(Draw { ids, text, ended })
         };
+        let drawn = |text: &str, ended| of(&[1, 2, 3, 4, 5], text, ended);
         assert!(drawn("It is Paris.", true).is_some());
-        assert!(drawn("It is Paris and", false).is_none());
+        assert!(drawn("It is Paris and", false).is_some());
         assert!(drawn("Paris!", true).is_none());
+        assert!(drawn("<think>Which town was it", false).is_none());
+        assert!(of(&[1; 8], "ha ha ha ha ha ha ha ha", false).is_none());
         for unfinished in ["You freeze berries by...", "To freeze berries:\n"] {
             assert!(drawn(unfinished, true).is_none(), "{unfinished}");
         }

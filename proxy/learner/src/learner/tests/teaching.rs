@@ -142,14 +142,14 @@ async fn without_consolidation_what_was_accepted_is_left_alone() {
 async fn what_no_draw_passes_is_not_taught_and_says_why() {
     type Says = crate::testing::Answers;
     let greets: Says = |_, _| ("Hello!".to_owned(), true);
-    let goes_on: Says = |said, _| (format!("{said} is and"), false);
+    let goes_round: Says = |said, _| (format!("{said} {}", "and on ".repeat(12)), false);
     let is_vague: Says = |said, k| match k {
         0 => ("That may well be so.".to_owned(), true),
         _ => (format!("{said} {}", "word ".repeat(60)), true),
     };
     let relevant = "no draw of the teacher answers the question well enough";
     let obeys = "no draw of the teacher does what is wished";
-    for (answers, why) in [(greets, obeys), (goes_on, obeys), (is_vague, relevant)] {
+    for (answers, why) in [(greets, obeys), (goes_round, obeys), (is_vague, relevant)] {
         let (dir, world) = (folder(), World::default());
         world.set_answers(answers);
         let rig = Rig::start(dir.path(), &world, again(1)).await;
