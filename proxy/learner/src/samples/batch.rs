@@ -120,14 +120,17 @@ impl Batch {
         )
     }
 
-    /// A group for each method; the gradients of all add up. Each sample has the weight w/(B·|M|), but for metaclaw's.
+    /// A group for each method; the gradients of all add up. Of what is pushed each sample counts alike, w/(B·|M|) an id, but for
+    /// metaclaw's; of what is taught each id does, w/sum |M|, as the likelihood of the teacher's replies has it: where samples count alike
+    /// the end of a short one weighs as much as many ids of a long one, and what is learned is brief.
     ///
     /// # Errors
     /// [`NoGroups`] for the first sample that is no sequence, and settings that do not go together.
     pub(crate) fn groups(&self, config: &RlConfig) -> Result<Vec<Group>, NoGroups> {
-        let share = config.w_redo / self.redo.len().max(1) as f32;
+        let n_taught: usize = self.redo.iter().map(|it| it.target.reply.len()).sum();
+        let each = config.w_redo / n_taught.max(1) as f32;
         let redo = self.redo.iter();
-        let redo = redo.map(|it| Sequence::new(vec![it.id()], it.target.datum(share)));
+        let redo = redo.map(|it| Sequence::new(vec![it.id()], it.target.datum(each)));
         let redo = Group {
             method: "redo",
             loss: LossFn::CrossEntropy,

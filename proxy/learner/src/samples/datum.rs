@@ -1,8 +1,7 @@
 //! Samples as training sequences.
 //!
 //! Alignment is the API's: of a whole sequence, the model reads all but the last id and predicts all
-//! but the first, so entry i is about id i + 1. The prompt's entries have weight 0; the reply's share
-//! 1/(B·|M|), so that every sample of a batch counts alike, however long it is.
+//! but the first, so entry i is about id i + 1. The prompt's entries have weight 0.
 
 use metaclaw_trainer_api::{Datum, DatumError, DatumParts, ShapeError, Tensor2};
 use metaclaw_turns::Tokens;
@@ -11,20 +10,20 @@ use metaclaw_turns::Tokens;
 ///
 /// # Shapes
 /// `prompt`: P ids, `reply`: R ids, both at least 1. The datum has N = P + R - 1 entries, the last R
-/// of which have weight `share / R`.
+/// of which have weight `each`.
 ///
 /// # Errors
 /// [`DatumError`] when there is nothing to predict.
-pub(crate) fn target(prompt: &[u32], reply: &[u32], share: f32) -> Result<Datum, DatumError> {
+pub(crate) fn target(prompt: &[u32], reply: &[u32], each: f32) -> Result<Datum, DatumError> {
     let (input, targets) = shifted(prompt, reply);
-    let weights = on_reply(prompt, &vec![share / reply.len() as f32; reply.len()]);
+    let weights = on_reply(prompt, &vec![each; reply.len()]);
     Datum::cross_entropy(input, targets, weights)
 }
 
 /// cross_entropy on what is `likely` at each id of `reply`: K ids with their probabilities, the same K everywhere.
 ///
 /// # Shapes
-/// As [`target`], with `[N, K]` targets and weights; the weights of one id of the reply sum up to `share / R`.
+/// As [`target`], with `[N, K]` targets and weights; the weights of one id of the reply sum up to `each`.
 ///
 /// # Errors
 /// [`DatumError`] when there is nothing to predict, or the lists do not have one length, one for each id.
@@ -32,9 +31,8 @@ pub(crate) fn soft_target(
     prompt: &[u32],
     reply: &[u32],
     likely: &[Vec<(u32, f32)>],
-    share: f32,
+    each: f32,
 ) -> Result<Datum, DatumError> {
-    let each = share / reply.len() as f32;
     let weigh = |row: &Vec<(u32, f32)>| row.iter().map(|(id, p)| (*id, p * each)).collect();
     let rows: Vec<Vec<(u32, f32)>> = likely.iter().map(weigh).collect();
     weighted(prompt, reply, &rows)
@@ -112,8 +110,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_reply_counts_and_each_sample_alike() {
-        let datum = target(&[1, 2, 3], &[4, 5], 0.25).unwrap();
+    fn only_the_reply_counts() {
+        let datum = target(&[1, 2, 3], &[4, 5], 0.125).unwrap();
         let parts = datum.parts();
         assert_eq!(parts.model_input_tokens, [1, 2, 3, 4]);
         assert_eq!(parts.target_tokens.values(), [2, 3, 4, 5]);
@@ -126,7 +124,7 @@ mod tests {
     #[test]
     fn what_was_likely_shares_the_weight_of_each_id() {
         let likely = vec![vec![(4, 0.75), (9, 0.25)], vec![(5, 0.5), (8, 0.5)]];
-        let datum = soft_target(&[1, 2], &[4, 5], &likely, 1.0).unwrap();
+        let datum = soft_target(&[1, 2], &[4, 5], &likely, 0.5).unwrap();
         let parts = datum.parts();
         assert_eq!(parts.model_input_tokens, [1, 2, 4]);
         assert_eq!(parts.target_tokens.shape(), [3, 2]);

@@ -65,8 +65,7 @@ impl Distil {
     /// # Errors
     /// [`DatumError`] when there is nothing to predict.
     pub(super) fn known(&self) -> Result<Datum, DatumError> {
-        let share = self.push * self.reply.len() as f32;
-        datum::target(&self.prompt, &self.reply, share)
+        datum::target(&self.prompt, &self.reply, self.push)
     }
 
     /// What the student is to be asked.

@@ -63,14 +63,14 @@ type Said = Option<(Score, Option<String>)>;
 // === impl Target ===
 
 impl Target {
-    /// cross_entropy on it.
+    /// cross_entropy on it, with the weight of each id.
     ///
     /// # Errors
     /// [`DatumError`] when there is nothing to predict.
-    pub(crate) fn datum(&self, share: f32) -> Result<Datum, DatumError> {
+    pub(crate) fn datum(&self, each: f32) -> Result<Datum, DatumError> {
         match &self.form {
-            Form::OneHot => datum::target(&self.prompt, &self.reply, share),
-            Form::TopK(likely) => datum::soft_target(&self.prompt, &self.reply, likely, share),
+            Form::OneHot => datum::target(&self.prompt, &self.reply, each),
+            Form::TopK(likely) => datum::soft_target(&self.prompt, &self.reply, likely, each),
         }
     }
 }

@@ -90,16 +90,19 @@ fn a_batch_is_due_when_it_is_full_or_has_waited() {
 }
 
 #[test]
-fn every_sample_counts_alike_however_long() {
+fn of_what_is_taught_every_id_counts_alike() {
     let rl = config(json!({"method": "redo", "w_redo": 2.0}));
     let batch = batch(&of(vec![redo(0, 2), redo(2, 8)], Vec::new()), &rl, 4);
     assert_eq!(batch.turns().len(), 2);
     let groups = batch.groups(&rl).unwrap();
     assert_eq!((groups.len(), groups[0].loss), (1, LossFn::CrossEntropy));
-    for sequence in &groups[0].sequences {
+    let sums = groups[0].sequences.iter().map(|sequence| {
         let weights = sequence.datum.parts().weights.clone().unwrap();
-        let sum: f32 = weights.values().iter().sum();
-        assert!((sum - 1.0).abs() < 1e-6, "w / B = 2 / 2: {sum}");
+        weights.values().iter().sum::<f32>()
+    });
+    let expected = [2.0 * 2.0 / 10.0, 2.0 * 8.0 / 10.0];
+    for (sum, expected) in sums.zip(expected) {
+        assert!((sum - expected).abs() < 1e-6, "{sum}, not {expected}");
     }
     let first = groups[0].sequences[0].datum.parts();
     assert_eq!(first.model_input_tokens, [100, 1, 0]);
