@@ -1,10 +1,9 @@
 //! The teacher: the base model, told what is wished, answers the turns that are to be learned from.
 //!
 //! What it says is taught as the answer to the same conversation *without* that line, so that the weights do by themselves
-//! what the prompt had to ask for. Of several draws one is taught that ended by itself, passes the rules or the judge, and
-//! answers this question and no other ([`crate::policy::relevance`]): one that only satisfies the rule would teach the
-//! model to say nothing. The base model and not the adapter, because it is a fixed point: what was learned wrongly cannot
-//! teach itself.
+//! what the prompt had to ask for. Of several draws one is taught that passes the rules or the judge and answers this
+//! question and no other ([`crate::policy::relevance`]): one that only satisfies the rule would teach the model to say
+//! nothing. The base model and not the adapter, because it is a fixed point: what was learned wrongly cannot teach itself.
 
 mod after;
 mod anchors;

@@ -1,5 +1,6 @@
 //! The time between two sessions: an owner of flesh is away for minutes, in which the learner does what is due. The
-//! scripted one waits for just that, and for no more.
+//! scripted one waits for just that, and for no more. What it does for the agents of others she waits for too: until it looks again,
+//! what it says of hers is old, and sessions would be counted that no learner of one agent would have been behind with.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -116,14 +117,13 @@ fn is_quiet(status: &Value, agent: &str, n_turns: u64, batch_size: u64) -> bool 
     let learner = &status["learner"];
     let count = |key: &str| own[key].as_u64().unwrap_or_default();
     let funnel = |key: &str| own["funnel"][key].as_u64().unwrap_or_default();
-    let steps = is_busy(status) && learner["phase"]["agent"] == agent;
     // The teacher answers turns as soon as they are enough for a batch.
     let n_redo = count("n_redo") + count("n_unanswered");
     let due = n_redo >= batch_size || count("n_binary_rl") >= batch_size;
     // Ids come by themselves, a moment after the reply, where weights learn.
     let ids = learner["phase"]["is"] == "off" || funnel("with_ids") >= funnel("complete");
     let judged = learner["judging"]["waiting"].as_u64() == Some(0);
-    funnel("turns") >= n_turns && ids && judged && !steps && !due
+    funnel("turns") >= n_turns && ids && judged && !is_busy(status) && !due
 }
 
 #[cfg(test)]
@@ -168,7 +168,7 @@ mod tests {
         }
         let mut other = status();
         other["learner"]["phase"] = json!({"is": "stepping", "agent": "b"});
-        assert!(is_quiet(&other, "a", 4, 4), "another agent's step");
+        assert!(!is_quiet(&other, "a", 4, 4), "another agent's step");
     }
 
     #[test]
