@@ -86,8 +86,8 @@ impl Library {
         let mut warnings = inner.look(&mut files);
         let budget = inner.skills.budget_tokens;
         warnings.extend(doubts::over_budget(&files.scan, budget));
-        let met = inner.met();
-        let unknown = doubts::of_unknown_agents(&inner.dir, &files.scan, met.as_ref());
+        // Chats wait for who was met: not held for longer than this takes.
+        let unknown = doubts::of_unknown_agents(&inner.dir, &files.scan, inner.met().as_ref());
         warnings.extend(unknown);
         let new = warnings
             .iter()
