@@ -31,7 +31,7 @@ pub(crate) use self::{
     group::{Group, NoGroups, Sequence},
     hints::Hints,
     pushed::Choosing,
-    target::{Form, Target, Targets, Taught},
+    target::{Form, Target, TargetReply, Targets, Taught},
     turns::{
         MIN_TARGET_WORDS, all_hints, hint, is_owners_answer, is_tool_turn, is_whole_target, score,
     },

@@ -1,7 +1,7 @@
 //! The teacher: the base model, told what is wished, answers the turns that are to be learned from.
 //!
 //! What it says is taught as the answer to the same conversation *without* that line, so that the weights do by themselves
-//! what the prompt had to ask for. Of several draws one is taught that passes the rules or the judge and answers this
+//! what the prompt had to ask for. Of several draws those are taught that pass the rules or the judge and answer this
 //! question and no other ([`crate::policy::relevance`]): one that only satisfies the rule would teach the model to say
 //! nothing. The base model and not the adapter, because it is a fixed point: what was learned wrongly cannot teach itself.
 
@@ -34,13 +34,13 @@ pub(crate) use self::{
 };
 use self::{
     choice::{NoChoice, choose},
-    draws::{Answers, Draws, TOP_K},
+    draws::{Answers, Candidate, Draws, TOP_K},
     fault::at_fault,
 };
 use crate::{
     config::{TargetForm, Teacher},
     policy::{Pair, Policy},
-    samples::{Form, Target, Taught, reason, score},
+    samples::{Form, Target, TargetReply, Taught, reason, score},
     shared::Shared,
 };
 
@@ -126,8 +126,8 @@ async fn taught(
     let Some(answers) = memory.drawn(turn) else {
         return Ok(None);
     };
-    let reply = match choose(&shared.judge, turn, answers, least).await? {
-        Ok(reply) => reply,
+    let chosen = match choose(&shared.judge, turn, answers, least).await? {
+        Ok(chosen) => chosen,
         Err(none) => {
             let why = match none {
                 NoChoice::NotObeyed => reason::NO_DRAW,
@@ -137,14 +137,18 @@ async fn taught(
             return Ok(Some(Taught::Declined(why)));
         }
     };
-    let form = match rl.target {
-        TargetForm::OneHot => Form::OneHot,
-        TargetForm::TopK => Form::TopK(likely(policy, answers, &reply.ids).await?),
-    };
+    let mut replies = Vec::new();
+    for Candidate { ids, .. } in chosen {
+        let form = match rl.target {
+            TargetForm::OneHot => Form::OneHot,
+            TargetForm::TopK => Form::TopK(likely(policy, answers, ids).await?),
+        };
+        let ids = ids.clone();
+        replies.push(TargetReply { ids, form });
+    }
     let target = Target {
         prompt: answers.prompt.clone(),
-        reply: reply.ids.clone(),
-        form,
+        replies,
     };
     Ok(Some(Taught::Target(target.into())))
 }

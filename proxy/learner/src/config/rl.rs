@@ -63,7 +63,7 @@ pub struct RlConfig {
     pub consolidate: bool,
     /// Who says what is better.
     pub teacher: Teacher,
-    /// Its replies to one turn, of which the best is taught, 1 to 64.
+    /// Its replies to one turn, of which those that pass are taught, 1 to 64.
     pub draws: u32,
     /// How relevant a reply must be to be taught: a share of the mean of the teacher's replies; 0 asks for nothing.
     pub min_relevance: f64,

@@ -21,6 +21,8 @@ mod stats;
 
 /// Samples of each method in a step that was asked for: more is a rate of learning that nobody chose.
 pub(crate) const MOST_AT_ONCE: usize = 64;
+/// As in `rl.method`.
+const REDO: &str = "redo";
 
 /// The samples of one step.
 #[derive(Debug, Clone, Default)]
@@ -127,12 +129,15 @@ impl Batch {
     /// # Errors
     /// [`NoGroups`] for the first sample that is no sequence, and settings that do not go together.
     pub(crate) fn groups(&self, config: &RlConfig) -> Result<Vec<Group>, NoGroups> {
-        let n_taught: usize = self.redo.iter().map(|it| it.target.reply.len()).sum();
+        let n_taught: usize = self.redo.iter().map(|it| it.target.n_ids()).sum();
         let each = config.w_redo / n_taught.max(1) as f32;
         let redo = self.redo.iter();
-        let redo = redo.map(|it| Sequence::new(vec![it.id()], it.target.datum(each)));
+        let redo = redo.flat_map(|it| {
+            let datums = it.target.datums(each);
+            datums.map(|datum| Sequence::new(vec![it.id()], datum))
+        });
         let redo = Group {
-            method: "redo",
+            method: REDO,
             loss: LossFn::CrossEntropy,
             loss_config: LossConfig::new(),
             sequences: redo.collect::<Result<_, _>>()?,

@@ -1,4 +1,4 @@
-//! What a turn's prompt is to be answered with: the teacher's reply to it, or why there is none.
+//! What a turn's prompt is to be answered with: the teacher's replies to it, or why there are none.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,13 +14,19 @@ use super::{
 /// Turns whose targets are remembered; what is forgotten is drawn again, from the same seeds.
 const REMEMBERED: usize = 1_024;
 
-/// A reply that the teacher gave, as the student is to give it.
+/// Replies that the teacher gave to one prompt, as the student is to give them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Target {
     /// What the student reads: the conversation without what the teacher was told.
     pub(crate) prompt: Vec<u32>,
-    /// What it is to say.
-    pub(crate) reply: Vec<u32>,
+    /// At least one.
+    pub(crate) replies: Vec<TargetReply>,
+}
+
+/// What the student may say.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TargetReply {
+    pub(crate) ids: Vec<u32>,
     pub(crate) form: Form,
 }
 
@@ -63,15 +69,21 @@ type Said = Option<(Score, Option<String>)>;
 // === impl Target ===
 
 impl Target {
-    /// cross_entropy on it, with the weight of each id.
+    /// cross_entropy on each reply, with the weight of each id.
     ///
     /// # Errors
     /// [`DatumError`] when there is nothing to predict.
-    pub(crate) fn datum(&self, each: f32) -> Result<Datum, DatumError> {
-        match &self.form {
-            Form::OneHot => datum::target(&self.prompt, &self.reply, each),
-            Form::TopK(likely) => datum::soft_target(&self.prompt, &self.reply, likely, each),
-        }
+    pub(super) fn datums(&self, each: f32) -> impl Iterator<Item = Result<Datum, DatumError>> {
+        let prompt = &self.prompt;
+        self.replies.iter().map(move |reply| match &reply.form {
+            Form::OneHot => datum::target(prompt, &reply.ids, each),
+            Form::TopK(likely) => datum::soft_target(prompt, &reply.ids, likely, each),
+        })
+    }
+
+    /// Ids of all replies.
+    pub(super) fn n_ids(&self) -> usize {
+        self.replies.iter().map(|reply| reply.ids.len()).sum()
     }
 }
 

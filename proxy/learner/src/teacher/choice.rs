@@ -1,4 +1,4 @@
-//! Which of the replies is taught.
+//! Which of the replies are taught.
 
 use metaclaw_chat::{Message, Score};
 use metaclaw_turns::Turn;
@@ -15,12 +15,13 @@ pub(super) enum NoChoice {
     NotRelevant,
 }
 
-/// The first reply that is relevant enough and does what is wished, as the judge finds: rules on replies first, then a
-/// reward function or a model; where nobody can say, it is taught for its relevance. One that no rule calls good where some rule
+/// The replies that are relevant enough and do what is wished, as the judge finds: rules on replies first, then a reward
+/// function or a model; where nobody can say, they are taught for their relevance. One that no rule calls good where some rule
 /// calls replies good is not taught unasked: the owner has said what a good reply is.
 ///
-/// Not the most relevant: that is dense, a question said again ("You can freeze fresh berries by..."), and what is taught so grows
-/// shorter from step to step (9 words at the median after 30 sessions, of the reference's 18).
+/// All of them: what is taught is how the teacher answers, and one reply of several is a single word more or less.
+/// Of the first alone 3 of 80 replies came to have under 3 words, of all none (docs/training.md). Nor the most relevant: that is
+/// dense, a question said again ("You can freeze fresh berries by..."), and taught it made replies shorter from step to step.
 ///
 /// # Errors
 /// The judge's, which is away.
@@ -29,18 +30,25 @@ pub(super) async fn choose<'a>(
     turn: &Turn,
     answers: &'a Answers,
     least: f64,
-) -> Result<Result<&'a Candidate, NoChoice>, AskFailed> {
+) -> Result<Result<Vec<&'a Candidate>, NoChoice>, AskFailed> {
     let wished = std::slice::from_ref(&answers.asked);
     let is_relevant = |it: &&Candidate| it.relevance >= least;
+    let mut chosen: Vec<&Candidate> = Vec::new();
     for candidate in answers.candidates.iter().filter(is_relevant) {
+        if chosen.iter().any(|it| it.ids == candidate.ids) {
+            continue;
+        }
         let reply = Message::assistant(candidate.text.clone());
         let passes = match judge.of_reply(turn, &reply, wished).await? {
             Some(score) => score == Score::Good,
             None => !judge.praises_replies(),
         };
         if passes {
-            return Ok(Ok(candidate));
+            chosen.push(candidate);
         }
+    }
+    if !chosen.is_empty() {
+        return Ok(Ok(chosen));
     }
     let all_relevant = answers.candidates.iter().all(|it| is_relevant(&it));
     Ok(Err(if all_relevant {

@@ -28,6 +28,8 @@ pub(super) const TOP_K: u32 = 20;
 /// Of the 4-grams of a reply that was cut: one that repeats itself would not have ended later either. 4 of 34 replies with numbered
 /// steps and 3 of 8 for a child of six had fewer.
 const MIN_DISTINCT: f64 = 0.9;
+/// Ids of a reply that was cut, some 45 words: the beginning of a long reply would pass as a brief one.
+const LEAST_CUT: usize = 64;
 /// Ids of a reply by which it is scored: twice as many as the gate's, since one reply is judged by itself and no mean of 16 is taken.
 const SCORED: usize = 64;
 
@@ -178,9 +180,10 @@ impl Candidate {
         if draw.ended {
             return Self::whole(draw.ids, draw.text, true);
         }
+        let is_long = draw.ids.len() >= LEAST_CUT;
         let goes_round = distinct_share(&[&draw]) < MIN_DISTINCT;
         let reply = Self::of(draw.ids, draw.text, true);
-        reply.filter(|_| !goes_round)
+        reply.filter(|_| is_long && !goes_round)
     }
 
     /// The session's own reply that was accepted in the end.
@@ -233,12 +236,14 @@ mod tests {
             let (ids, text) = (ids.to_vec(), text.to_owned());
             Candidate::drawn(Draw { ids, text, ended })
         };
-        let drawn = |text: &str, ended| of(&[1, 2, 3, 4, 5], text, ended);
+        let many: Vec<u32> = (0..64).collect();
+        let drawn = |text: &str, ended| of(&many, text, ended);
         assert!(drawn("It is Paris.", true).is_some());
         assert!(drawn("It is Paris and", false).is_some());
         assert!(drawn("Paris!", true).is_none());
         assert!(drawn("<think>Which town was it", false).is_none());
-        assert!(of(&[1; 8], "ha ha ha ha ha ha ha ha", false).is_none());
+        assert!(of(&[1; 64], "ha ha ha ha ha ha ha ha", false).is_none());
+        assert!(of(&many[1..], "It is Paris and", false).is_none());
         for unfinished in ["You freeze berries by...", "To freeze berries:\n"] {
             assert!(drawn(unfinished, true).is_none(), "{unfinished}");
         }

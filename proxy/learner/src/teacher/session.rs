@@ -12,7 +12,7 @@ use super::{
     memory::Memory,
 };
 use crate::{
-    samples::{Form, Target, Taught, reason},
+    samples::{Form, Target, TargetReply, Taught, reason},
     shared::Shared,
 };
 
@@ -47,8 +47,7 @@ pub(super) async fn came_to(shared: &Shared, turn: &Turn) -> Result<Option<Taugh
             let form = Form::OneHot;
             let target = Target {
                 prompt,
-                reply,
-                form,
+                replies: vec![TargetReply { ids: reply, form }],
             };
             Some(Taught::Target(target.into()))
         }

@@ -261,7 +261,7 @@ pub(super) const RL: &[Key] = &[
         "rl.draws",
         Count(1, 64),
         "4",
-        "the teacher's replies to one turn, of which the first that is relevant and does what is wished is taught",
+        "the teacher's replies to one turn; those that are relevant and do what is wished are taught",
     ),
     key(
         "rl.min_relevance",

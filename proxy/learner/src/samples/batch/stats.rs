@@ -7,7 +7,7 @@ use metaclaw_turns::{Tokens, Turn};
 
 use super::{
     super::{group::Group, turns::score},
-    Batch,
+    Batch, REDO,
 };
 use crate::lineage::{BatchStats, Spread};
 
@@ -21,7 +21,13 @@ impl Batch {
         let tokens = || turns().filter_map(|turn| turn.tokens.as_ref());
         let mut samples = BTreeMap::new();
         for group in groups {
-            *samples.entry(group.method.to_owned()).or_default() += group.sequences.len();
+            // A sample of redo is a turn, of which several replies may be taught.
+            let n = if group.method == REDO {
+                self.redo.len()
+            } else {
+                group.sequences.len()
+            };
+            *samples.entry(group.method.to_owned()).or_default() += n;
         }
         let advantages = self.pushed.iter().map(|it| f64::from(it.advantage));
         let advantages = advantages.filter(|given| *given != 0.0);

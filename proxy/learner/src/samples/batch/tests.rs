@@ -3,7 +3,7 @@ use metaclaw_turns::{Request, Served, Tokens, TurnMeta, TurnState};
 use serde_json::json;
 
 use super::*;
-use crate::samples::{Form, Target, Work, baselines::Baselines, reason, waiting::Own};
+use crate::samples::{Form, Target, TargetReply, Work, baselines::Baselines, reason, waiting::Own};
 
 fn turn(seq: u32, score: Score, n_ids: u32) -> Arc<Turn> {
     let n = n_ids as usize;
@@ -32,12 +32,20 @@ fn turn(seq: u32, score: Score, n_ids: u32) -> Arc<Turn> {
 }
 
 fn redo(seq: u32, n_ids: u32) -> Redo {
+    redo_of(seq, &[n_ids])
+}
+
+/// A sample with replies of so many ids.
+fn redo_of(seq: u32, replies: &[u32]) -> Redo {
+    let replies = replies.iter().map(|n_ids| TargetReply {
+        ids: (0..*n_ids).collect(),
+        form: Form::OneHot,
+    });
     Redo {
         turn: turn(seq, Score::Bad, 3),
         target: Arc::new(Target {
             prompt: vec![100 + seq, 1],
-            reply: (0..n_ids).collect(),
-            form: Form::OneHot,
+            replies: replies.collect(),
         }),
         is_fresh: true,
         told: Arc::default(),
@@ -92,15 +100,19 @@ fn a_batch_is_due_when_it_is_full_or_has_waited() {
 #[test]
 fn of_what_is_taught_every_id_counts_alike() {
     let rl = config(json!({"method": "redo", "w_redo": 2.0}));
-    let batch = batch(&of(vec![redo(0, 2), redo(2, 8)], Vec::new()), &rl, 4);
+    let redo = vec![redo_of(0, &[2, 4]), redo(2, 8)];
+    let batch = batch(&of(redo, Vec::new()), &rl, 4);
     assert_eq!(batch.turns().len(), 2);
     let groups = batch.groups(&rl).unwrap();
     assert_eq!((groups.len(), groups[0].loss), (1, LossFn::CrossEntropy));
+    assert_eq!(batch.stats(&groups).samples["redo"], 2, "turns");
+    let turns = groups[0].sequences.iter().map(|it| it.turns[0].seq);
+    assert_eq!(turns.collect::<Vec<_>>(), [0, 0, 2]);
     let sums = groups[0].sequences.iter().map(|sequence| {
         let weights = sequence.datum.parts().weights.clone().unwrap();
         weights.values().iter().sum::<f32>()
     });
-    let expected = [2.0 * 2.0 / 10.0, 2.0 * 8.0 / 10.0];
+    let expected = [2.0, 4.0, 8.0].map(|n_ids| 2.0 * n_ids / 14.0);
     for (sum, expected) in sums.zip(expected) {
         assert!((sum - expected).abs() < 1e-6, "{sum}, not {expected}");
     }

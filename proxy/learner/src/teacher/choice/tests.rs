@@ -9,7 +9,7 @@ use crate::judge::Ask;
 
 fn candidate(text: &str, relevance: f64) -> Candidate {
     Candidate {
-        ids: vec![1],
+        ids: text.bytes().map(u32::from).collect(),
         text: text.to_owned(),
         relevance,
         is_teachers: true,
@@ -34,25 +34,34 @@ fn brief() -> Judge {
 }
 
 /// What is taught of these, as text.
-async fn chosen(judge: &Judge, of: &Answers, least: f64) -> Result<String, NoChoice> {
+async fn chosen(judge: &Judge, of: &Answers, least: f64) -> Result<Vec<String>, NoChoice> {
     let asked = metaclaw_chat::Message::user("Where?");
     let turn = crate::testing::judged_turn(vec![asked]);
     let chosen = choose(judge, &turn, of, least).await.unwrap();
-    chosen.map(|candidate| candidate.text.clone())
+    chosen.map(|all| all.iter().map(|it| it.text.clone()).collect())
 }
 
 #[tokio::test]
-async fn the_first_that_is_relevant_and_obeys_is_taught() {
+async fn those_that_are_relevant_and_obey_are_taught() {
     let of = answers(vec![
         candidate("It is a city.", 0.3),
         candidate("It is of course the city of Paris.", 1.5),
         candidate("It is Paris.", 0.5),
         candidate("Paris it is.", 0.9),
     ]);
-    assert_eq!(chosen(&brief(), &of, 0.4).await.unwrap(), "It is Paris.");
+    let obedient = ["It is Paris.", "Paris it is."];
+    assert_eq!(chosen(&brief(), &of, 0.4).await.unwrap(), obedient);
     let nobody = Judge::nobody();
-    let first = chosen(&nobody, &of, 0.4).await.unwrap();
-    assert_eq!(first, "It is of course the city of Paris.");
+    let relevant = chosen(&nobody, &of, 0.4).await.unwrap();
+    assert_eq!(relevant[0], "It is of course the city of Paris.");
+    assert_eq!(relevant[1..], obedient);
+}
+
+#[tokio::test]
+async fn what_was_drawn_twice_is_taught_once() {
+    let mut of = answers(vec![candidate("It is Paris.", 0.5); 3]);
+    of.candidates[2].ids = vec![2];
+    assert_eq!(chosen(&brief(), &of, 0.4).await.unwrap().len(), 2);
 }
 
 #[tokio::test]
@@ -63,10 +72,8 @@ async fn obeying_alone_is_not_enough() {
     ]);
     assert_eq!(chosen(&brief(), &of, 0.8).await, Err(NoChoice::NotRelevant));
     let none = f64::NEG_INFINITY;
-    assert_eq!(
-        chosen(&brief(), &of, none).await.unwrap(),
-        "I am a chatbot."
-    );
+    let chosen = chosen(&brief(), &of, none).await.unwrap();
+    assert_eq!(chosen, ["I am a chatbot."]);
 }
 
 /// Says yes to replies with this word.
@@ -98,7 +105,7 @@ async fn where_no_rule_decides_the_judge_model_is_asked_about_relevant_ones() {
         candidate("It is Lyon.", 1.0),
         candidate("Lyon, or not.", 0.1),
     ]);
-    assert_eq!(chosen(&judge, &of, 0.5).await.unwrap(), "It is Lyon.");
+    assert_eq!(chosen(&judge, &of, 0.5).await.unwrap(), ["It is Lyon."]);
     let asked = model.1.lock().unwrap();
     assert_eq!(asked.len(), 2, "{asked:?}");
     assert!(asked[0].contains("Be brief.") && asked[0].contains("Where?"));
