@@ -21,6 +21,7 @@ mod pairs;
 mod passes;
 mod placing;
 mod plan;
+mod planning;
 mod promotion;
 mod rate;
 mod recovery;

@@ -3,22 +3,26 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
-use metaclaw_chat::{Message, Secret, Usage, now_ms, retry_after};
+use metaclaw_chat::{Message, Secret, now_ms, retry_after};
 use reqwest::{
-    StatusCode, Url,
+    Url,
     header::{AUTHORIZATION, HeaderName, HeaderValue, RETRY_AFTER},
 };
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-pub use self::counts::AskCounts;
+pub(crate) use self::error::told;
+pub use self::{answer::Answer, counts::AskCounts, error::AskError};
 use self::{
+    answer::read,
     counts::Counters,
     fields::{Accepted, Fields},
 };
 use crate::config::{ConfigError, LlmConfig};
 
+mod answer;
 mod counts;
+mod error;
 mod fields;
 
 /// The waits between attempts at one question, where the deadline allows as many: from 0.25 s to 10 s,
@@ -30,9 +34,6 @@ const WAITS: ExponentialBuilder = ExponentialBuilder::new()
     .with_jitter();
 /// The most bytes of an answer.
 const MAX_ANSWER: usize = 4 << 20;
-/// Characters of a server's error that are told on.
-const MAX_TOLD: usize = 300;
-
 /// How to ask.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AskParams {
@@ -40,58 +41,6 @@ pub struct AskParams {
     pub temperature: Option<f32>,
     /// The most tokens of the answer; the server's own if none.
     pub max_tokens: Option<u32>,
-}
-
-/// What was answered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// The text; may be empty.
-    pub text: String,
-    /// The server's `finish_reason`; `length` means that the text was cut.
-    pub finish_reason: Option<String>,
-    /// What it cost, where the server says so.
-    pub usage: Option<Usage>,
-}
-
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum AskError {
-    /// No connection, or one that broke.
-    #[error("{url} cannot be reached: {source}")]
-    Unreachable {
-        /// Whom we asked.
-        url: Url,
-        /// What the connection said.
-        source: reqwest::Error,
-    },
-    /// An error instead of an answer.
-    #[error("{url} answered {status}: {message}")]
-    Status {
-        /// Whom we asked.
-        url: Url,
-        /// The HTTP status.
-        status: StatusCode,
-        /// The beginning of its message.
-        message: String,
-        /// How long it asked us to wait.
-        retry_after: Option<Duration>,
-    },
-    /// The deadline passed.
-    #[error("{url} did not answer within {} s", .timeout.as_secs_f32())]
-    Deadline {
-        /// Whom we asked.
-        url: Url,
-        /// The deadline.
-        timeout: Duration,
-    },
-    /// Something that is no chat completion.
-    #[error("{url} answered with no chat completion: {why}")]
-    NotAnAnswer {
-        /// Whom we asked.
-        url: Url,
-        /// What is wrong with it.
-        why: String,
-    },
 }
 
 /// A chat model. Cheap to clone.
@@ -108,44 +57,6 @@ struct Inner {
     config: LlmConfig,
     accepted: Accepted,
     counters: Counters,
-}
-
-// === impl AskError ===
-
-impl AskError {
-    /// Whether asking again later may help.
-    pub fn retryable(&self) -> bool {
-        match self {
-            Self::Unreachable { .. } | Self::Deadline { .. } => true,
-            Self::Status { status, .. } => {
-                let too_early = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
-                status.is_server_error() || too_early.contains(status)
-            }
-            Self::NotAnAnswer { .. } => false,
-        }
-    }
-
-    /// What a server said that refuses how it was asked.
-    fn refusal(&self) -> Option<&str> {
-        match self {
-            Self::Status {
-                status: StatusCode::BAD_REQUEST,
-                message,
-                ..
-            } => Some(message),
-            Self::Status { .. }
-            | Self::Unreachable { .. }
-            | Self::Deadline { .. }
-            | Self::NotAnAnswer { .. } => None,
-        }
-    }
-
-    fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Status { retry_after, .. } => *retry_after,
-            Self::Unreachable { .. } | Self::Deadline { .. } | Self::NotAnAnswer { .. } => None,
-        }
-    }
 }
 
 // === impl ChatClient ===
@@ -321,39 +232,6 @@ fn show(key: &Secret, azure: bool) -> Result<(HeaderName, HeaderValue), ConfigEr
 fn decimal(value: f32) -> Value {
     let shortest = value.to_string().parse::<f64>();
     json!(shortest.unwrap_or_else(|_| f64::from(value)))
-}
-
-/// The beginning of a server's error message.
-pub(crate) fn told(body: &[u8]) -> String {
-    let json: Option<Value> = serde_json::from_slice(body).ok();
-    let message = json.as_ref().and_then(|json| {
-        let error = &json["error"];
-        [&error["message"], error, &json["message"], &json["detail"]]
-            .into_iter()
-            .find_map(Value::as_str)
-    });
-    let text = message.map_or_else(|| String::from_utf8_lossy(body), Into::into);
-    text.chars().take(MAX_TOLD).collect()
-}
-
-/// The first choice of a chat completion.
-fn read(body: &[u8]) -> Result<Answer, String> {
-    let json: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
-    let choice = &json["choices"][0];
-    let message: Message = serde_json::from_value(choice["message"].clone())
-        .map_err(|error| format!("choices[0].message: {error}"))?;
-    let usage = &json["usage"];
-    let count = |value: &Value| value.as_u64();
-    Ok(Answer {
-        text: message.text().into_owned(),
-        finish_reason: choice["finish_reason"].as_str().map(str::to_owned),
-        usage: count(&usage["prompt_tokens"]).map(|prompt_tokens| Usage {
-            prompt_tokens,
-            completion_tokens: count(&usage["completion_tokens"]).unwrap_or_default(),
-            cached_tokens: count(&usage["prompt_tokens_details"]["cached_tokens"])
-                .unwrap_or_default(),
-        }),
-    })
 }
 
 #[cfg(test)]

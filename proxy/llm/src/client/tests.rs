@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use metaclaw_chat::{Secret, Span};
+use metaclaw_chat::{Secret, Span, Usage};
+use reqwest::StatusCode;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},

@@ -1,0 +1,35 @@
+//! What a chat model answered.
+
+use metaclaw_chat::{Message, Usage};
+use serde_json::Value;
+
+/// What was answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The text; may be empty.
+    pub text: String,
+    /// The server's `finish_reason`; `length` means that the text was cut.
+    pub finish_reason: Option<String>,
+    /// What it cost, where the server says so.
+    pub usage: Option<Usage>,
+}
+
+/// The first choice of a chat completion.
+pub(super) fn read(body: &[u8]) -> Result<Answer, String> {
+    let json: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let choice = &json["choices"][0];
+    let message: Message = serde_json::from_value(choice["message"].clone())
+        .map_err(|error| format!("choices[0].message: {error}"))?;
+    let usage = &json["usage"];
+    let count = |value: &Value| value.as_u64();
+    Ok(Answer {
+        text: message.text().into_owned(),
+        finish_reason: choice["finish_reason"].as_str().map(str::to_owned),
+        usage: count(&usage["prompt_tokens"]).map(|prompt_tokens| Usage {
+            prompt_tokens,
+            completion_tokens: count(&usage["completion_tokens"]).unwrap_or_default(),
+            cached_tokens: count(&usage["prompt_tokens_details"]["cached_tokens"])
+                .unwrap_or_default(),
+        }),
+    })
+}
