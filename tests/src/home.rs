@@ -19,10 +19,11 @@ const READY_WITHIN: Duration = Duration::from_secs(180);
 /// How often a condition is looked at again.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A home folder with its configuration; gone when dropped.
+/// A home folder with its configuration; gone when dropped, unless it was made [`Home::at`] a place.
 #[derive(Debug)]
 pub struct Home {
-    folder: TempDir,
+    folder: PathBuf,
+    _temporary: Option<TempDir>,
     bin_dir: PathBuf,
     env: Vec<(String, String)>,
 }
@@ -44,9 +45,20 @@ impl Home {
     /// The same in a folder of `parent`.
     pub fn below(parent: &Path, bin_dir: &Path, config: &str) -> Self {
         let folder = TempDir::new_in(parent).expect("a temporary folder");
-        std::fs::write(folder.path().join("config.yaml"), config).expect("a writable home");
+        let home = Self::at(folder.path(), bin_dir, config);
         Self {
-            folder,
+            _temporary: Some(folder),
+            ..home
+        }
+    }
+
+    /// The same in this folder, with whatever is in it, which stays.
+    pub fn at(folder: &Path, bin_dir: &Path, config: &str) -> Self {
+        std::fs::create_dir_all(folder).expect("a writable place");
+        std::fs::write(folder.join("config.yaml"), config).expect("a writable home");
+        Self {
+            folder: folder.to_owned(),
+            _temporary: None,
             bin_dir: bin_dir.to_owned(),
             env: Vec::new(),
         }
@@ -74,7 +86,7 @@ impl Home {
 
     /// The folder.
     pub fn path(&self) -> &Path {
-        self.folder.path()
+        &self.folder
     }
 
     /// The `metaclaw` command with `args`, in this home and no other.

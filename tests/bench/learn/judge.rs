@@ -6,10 +6,19 @@
 mod function;
 mod rules;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub use self::function::{Function, Owners};
 use crate::rows::Phase;
+
+/// Who judges in the product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JudgeKind {
+    Http,
+    Rules,
+}
 
 /// Who judges.
 #[derive(Debug)]

@@ -3,7 +3,8 @@
 //! Scripted owners talk over HTTP to the product, which trains the demo model while they do. One training server
 //! serves all runs, 8 of them side by side, each an agent of its own; a row of the table is a configuration of the
 //! product (rows.yaml). Beside the chat the bench asks the training server alone: test questions, probes, likelihoods.
-//! Resumable: each run is a line of runs.jsonl; what is there is not run again.
+//! Resumable: each run is a line of runs.jsonl; what is there is not run again, and what was stopped before its end goes on
+//! with its next session.
 
 mod content;
 mod curves;
@@ -13,6 +14,7 @@ mod measure;
 mod owner;
 mod play;
 mod product;
+mod progress;
 mod quiet;
 mod record;
 mod reference;
@@ -20,6 +22,7 @@ mod rows;
 mod schedule;
 mod score;
 mod session;
+mod settings;
 mod table;
 mod trainer;
 
@@ -28,21 +31,25 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Instant,
+    time::Duration,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail};
 use clap::Parser;
-use metaclaw_tests::external;
-use serde::{Deserialize, Serialize};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::{Instant, interval},
+};
 
 use self::{
     content::Content,
-    judge::{Function, Judge, Owners},
+    judge::{Function, Judge, JudgeKind, Owners},
     limits::{Promise, Results},
     record::Records,
     reference::References,
-    rows::Selection,
+    rows::{Row, Selection},
+    schedule::Unsound,
+    settings::Settings,
 };
 
 /// Test questions, and with `--quick`.
@@ -51,6 +58,8 @@ const N_TEST_QUICK: usize = 20;
 /// Minutes of the whole bench, and with `--quick`.
 const MINUTES: f64 = 90.0;
 const MINUTES_QUICK: f64 = 10.0;
+/// How often the time that it took is put by.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench learn")]
@@ -94,27 +103,6 @@ struct Flags {
     show: bool,
 }
 
-/// Who judges in the product.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum JudgeKind {
-    Http,
-    Rules,
-}
-
-/// What must be the same for runs to stand in one table, and what they took.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Settings {
-    /// Length and time of the product's programs.
-    build: String,
-    /// Of the wishes, questions, probes and rows.
-    content: u64,
-    n_test: usize,
-    judge: JudgeKind,
-    /// Of all processes that added to it.
-    minutes: f64,
-}
-
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     let flags = Flags::parse();
@@ -128,21 +116,7 @@ async fn main() -> Result<ExitCode> {
     let out = flags.out.canonicalize()?;
     let mut unsound = Vec::new();
     if !flags.show {
-        let mut settings = settings(&out, &content, flags.judge)?;
-        let began = Instant::now();
-        unsound = schedule::run_all(
-            &out,
-            &rows,
-            &content,
-            &flags.judge().await?,
-            flags.at_once.max(1),
-        )
-        .await?;
-        settings.minutes += began.elapsed().as_secs_f64() / 60.0;
-        write(
-            &out.join("settings.json"),
-            &serde_json::to_vec_pretty(&settings)?,
-        )?;
+        unsound = run(&out, &rows, &content, &flags).await?;
     }
     let is_kept = report(&out, &content, &flags, &unsound)?;
     Ok(if is_kept {
@@ -152,13 +126,36 @@ async fn main() -> Result<ExitCode> {
     })
 }
 
+/// Runs what is not there yet, and tells what could not be. Stopped by a signal it ends its programs and keeps what it has.
+async fn run(out: &Path, rows: &[Row], content: &Content, flags: &Flags) -> Result<Vec<Unsound>> {
+    let before = Settings::of(out, content, flags.judge)?;
+    let judge = flags.judge().await?;
+    let began = Instant::now();
+    let told = || {
+        let mut settings = before.clone();
+        settings.minutes += began.elapsed().as_secs_f64() / 60.0;
+        settings.write(out)
+    };
+    let all = schedule::run_all(out, rows, content, &judge, flags.at_once.max(1));
+    let mut all = std::pin::pin!(all);
+    let mut minute = interval(TOLD_EVERY);
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    loop {
+        tokio::select! {
+            done = &mut all => {
+                told()?;
+                return done;
+            }
+            _ = minute.tick() => told()?,
+            _ = interrupt.recv() => bail!("stopped: the same command goes on"),
+            _ = terminate.recv() => bail!("stopped: the same command goes on"),
+        }
+    }
+}
+
 /// Shows and writes all that is in the folder; whether every promise that was measured is kept and no run failed.
-fn report(
-    out: &Path,
-    content: &Content,
-    flags: &Flags,
-    unsound: &[schedule::Unsound],
-) -> Result<bool> {
+fn report(out: &Path, content: &Content, flags: &Flags, unsound: &[Unsound]) -> Result<bool> {
     let records = Records::new(out).read();
     let references = References::read(&out.join("references.json"))?;
     let replies = table::replies(&records, &references);
@@ -186,7 +183,7 @@ fn report(
         out.display()
     );
     write(&out.join("table.txt"), text.as_bytes())?;
-    let is_unsound = |it: &schedule::Unsound| whole || it.is_failure();
+    let is_unsound = |it: &Unsound| whole || it.is_failure();
     Ok(is_kept && !unsound.iter().any(is_unsound))
 }
 
@@ -195,68 +192,13 @@ fn time(out: &Path, flags: &Flags) -> Option<Promise> {
     if flags.full || !flags.is_whole() {
         return None;
     }
-    let bytes = fs::read(out.join("settings.json")).ok()?;
-    let settings: Settings = serde_json::from_slice(&bytes).ok()?;
+    let settings = Settings::read(out).ok()?;
     let most = if flags.quick { MINUTES_QUICK } else { MINUTES };
     Some(Promise::at_most(
         "minutes of the whole bench".to_owned(),
         most,
         Some(settings.minutes),
     ))
-}
-
-/// Those of the folder, if they are of this build and content; else ours, in a new one.
-fn settings(out: &Path, content: &Content, judge: JudgeKind) -> Result<Settings> {
-    let bin_dir = external::bin_dir();
-    let build = ["metaclaw", "metaclaw-trainer-engine"].map(|name| build(&bin_dir, name));
-    let [proxy, engine] = build;
-    let own = Settings {
-        build: format!("{}, {}", proxy?, engine?),
-        content: stamp(),
-        n_test: content.test.len(),
-        judge,
-        minutes: 0.0,
-    };
-    let file = out.join("settings.json");
-    if !file.exists() {
-        write(&file, &serde_json::to_vec_pretty(&own)?)?;
-        return Ok(own);
-    }
-    let before: Settings = serde_json::from_slice(&fs::read(&file)?).with_context(|| {
-        format!(
-            "{} is none of this bench: --again removes it",
-            file.display()
-        )
-    })?;
-    ensure!(
-        (&before.build, before.content, before.n_test, before.judge)
-            == (&own.build, own.content, own.n_test, own.judge),
-        "{} has runs of another build, other questions, rows or another judge: --again removes them, --out names another folder\n{before:?}\n{own:?}",
-        out.display()
-    );
-    Ok(before)
-}
-
-/// Tells one build from another.
-fn build(folder: &Path, name: &str) -> Result<String> {
-    let binary = folder.join(name);
-    let file =
-        fs::metadata(&binary).with_context(|| format!("{} is not there", binary.display()))?;
-    Ok(format!(
-        "{name} of {} bytes of {:?}",
-        file.len(),
-        file.modified()?
-    ))
-}
-
-/// Changes when a file of the bench's content does.
-fn stamp() -> u64 {
-    // FNV-1a, which is the same in every build.
-    let texts = content::FILES.iter().chain([&rows::ROWS]);
-    let bytes = texts.flat_map(|text| text.bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 fn write(file: &Path, bytes: &[u8]) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use metaclaw_tests::questions::split_mix;
+use serde::{Deserialize, Serialize};
 
 use crate::content::Wish;
 
@@ -27,9 +28,10 @@ pub struct Owner {
 }
 
 /// Which question is asked when, and every seed: the same for the same run.
-#[derive(Debug)]
-pub struct Questions<'a> {
-    all: &'a [String],
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Questions {
+    /// How many there are.
+    n: usize,
     state: u64,
     order: Vec<usize>,
 }
@@ -67,10 +69,10 @@ impl Owner {
 
 // === impl Questions ===
 
-impl<'a> Questions<'a> {
-    pub fn new(all: &'a [String], seed: u64) -> Self {
+impl Questions {
+    pub fn new(n: usize, seed: u64) -> Self {
         Self {
-            all,
+            n,
             state: seed.wrapping_mul(1_000_003),
             order: Vec::new(),
         }
@@ -79,7 +81,7 @@ impl<'a> Questions<'a> {
     /// The next one's place in the list: all in some order, then all in another.
     pub fn next(&mut self) -> usize {
         if self.order.is_empty() {
-            self.order = (0..self.all.len()).collect();
+            self.order = (0..self.n).collect();
             for i in (1..self.order.len()).rev() {
                 let j = split_mix(&mut self.state) % (i as u64 + 1);
                 self.order
@@ -137,9 +139,8 @@ mod tests {
 
     #[test]
     fn every_question_is_asked_before_one_is_asked_again() {
-        let all: Vec<String> = (0..60).map(|i| i.to_string()).collect();
         let asked = |seed: u64| {
-            let mut questions = Questions::new(&all, seed);
+            let mut questions = Questions::new(60, seed);
             (0..60).map(|_| questions.next()).collect::<Vec<_>>()
         };
         let mut sorted = asked(1);

@@ -1,24 +1,24 @@
 //! One run from its first session to its record.
 
-use std::{collections::BTreeSet, time::Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 use metaclaw_reward::count_words;
 use metaclaw_tests::client::Client;
-use serde_json::Value;
 
 use crate::{
     content::Wish,
     judge::Owners,
     measure::{Figures, mean, median},
-    owner::{Owner, Questions},
+    owner::Owner,
     product::Product,
-    quiet::Watch,
+    progress::Progress,
+    quiet::own,
     record::{Measured, Record, Window},
     reference::References,
     rows::Run,
     score::{Said, Scorer},
-    session::{Session, Talk},
+    session::Talk,
 };
 
 /// Sessions of one point of a curve.
@@ -41,46 +41,49 @@ struct Play<'a> {
     product: &'a Product,
     agent: String,
     client: Client,
-    watch: Watch,
-    made: BTreeSet<String>,
-    sessions: Vec<Session>,
-    measured: Vec<Measured>,
-    /// How the product told of the agent at the end of each day, where days are told apart.
-    nights: Vec<Value>,
+    progress: Progress,
     /// Turns that the log must come to have.
     n_turns: u64,
 }
 
-/// Plays a run with a product.
+/// Plays a run with a product, from where it is.
 pub async fn play(stage: Stage<'_>, product: &Product, run: &Run) -> Result<Record> {
-    let began = Instant::now();
     let agent = run.id.agent();
+    let n_questions = stage.scorer.content.train.len();
+    let progress = Progress::of(&product.folder, run, n_questions)?;
+    let known = own(&product.status().await?, &agent).cloned();
+    let n_turns = known.and_then(|it| it["funnel"]["turns"].as_u64());
     let mut play = Play {
         stage,
         run,
         product,
         client: product.client(&agent),
         agent,
-        watch: Watch::new(run.day > 1),
-        made: BTreeSet::new(),
-        sessions: Vec::new(),
-        measured: Vec::new(),
-        nights: Vec::new(),
-        n_turns: 0,
+        progress,
+        n_turns: n_turns.unwrap_or_default(),
     };
     play.hold_all().await?;
     let windows = play.windows().await?;
+    let Progress {
+        sessions,
+        measured,
+        watch,
+        made,
+        nights,
+        seconds,
+        ..
+    } = play.progress;
     Ok(Record {
         id: run.id.clone(),
-        sessions: play.sessions,
+        sessions,
         windows,
-        measured: play.measured,
-        made: play.made.into_iter().collect(),
-        served: play.watch.served.into_iter().collect(),
-        steps: play.watch.steps.into_values().collect(),
-        nights: play.nights,
-        n_stuck: play.watch.n_stuck,
-        seconds: began.elapsed().as_secs_f64(),
+        measured,
+        made: made.into_iter().collect(),
+        served: watch.served.into_iter().collect(),
+        steps: watch.steps.into_values().collect(),
+        nights,
+        n_stuck: watch.n_stuck,
+        seconds,
     })
 }
 
@@ -88,55 +91,72 @@ pub async fn play(stage: Stage<'_>, product: &Product, run: &Run) -> Result<Reco
 
 impl Play<'_> {
     async fn hold_all(&mut self) -> Result<()> {
-        let train = &self.stage.scorer.content.train;
-        let mut questions = Questions::new(train, self.run.id.seed);
         let mut owner = Owner::default();
+        let mut until = 0;
         for phase in &self.run.phases {
             owner.wishes(phase.wish.clone());
+            until += phase.sessions;
             self.stage.owners.set(&self.agent, &owner);
-            for _ in 0..phase.sessions {
-                let index = questions.next();
-                let n = self.sessions.len() + 1;
-                let name = format!("{}-{n}", self.agent);
-                let talk = Talk::new((&self.client, self.stage.scorer.trainer), name);
-                let draw = || questions.draw();
-                let session = talk
-                    .hold(&owner, (index, train[index].as_str()), draw)
-                    .await?;
-                self.n_turns += session.n_requests - session.failures.len() as u64;
-                self.sessions.push(session);
-                if n.is_multiple_of(self.run.day) {
-                    let quiet = self
-                        .watch
-                        .until_quiet(self.product, &self.agent, self.n_turns);
-                    let night = quiet.await?;
-                    self.nights.extend(night.filter(|_| self.run.day > 1));
-                }
-                self.made
-                    .extend(self.stage.scorer.trainer.made_by(&self.agent).await?);
-                if n.is_multiple_of(WINDOW) {
-                    self.tell();
-                }
-                if self.run.at.contains(&n) {
-                    let measured = self.measure(&phase.wish).await?;
-                    self.measured.push(measured);
-                }
+            while self.progress.sessions.len() < until {
+                let began = Instant::now();
+                self.hold_one(&owner, &phase.wish).await?;
+                self.progress.seconds += began.elapsed().as_secs_f64();
+                self.progress.keep(&self.product.folder)?;
             }
+        }
+        Ok(())
+    }
+
+    /// One session, and what follows it.
+    async fn hold_one(&mut self, owner: &Owner, wish: &Wish) -> Result<()> {
+        let train = &self.stage.scorer.content.train;
+        let progress = &mut self.progress;
+        let name = progress.next_session(&self.agent);
+        let talk = Talk::new((&self.client, self.stage.scorer.trainer), name);
+        let questions = &mut progress.questions;
+        let index = questions.next();
+        let draw = || questions.draw();
+        let session = talk
+            .hold(owner, (index, train[index].as_str()), draw)
+            .await?;
+        self.n_turns += session.n_requests - session.failures.len() as u64;
+        progress.sessions.push(session);
+        let n = progress.sessions.len();
+        if n.is_multiple_of(self.run.day) {
+            let watch = &mut progress.watch;
+            let quiet = watch.until_quiet(self.product, &self.agent, self.n_turns);
+            let night = quiet.await?;
+            progress.nights.extend(night.filter(|_| self.run.day > 1));
+        }
+        let made = self.stage.scorer.trainer.made_by(&self.agent).await?;
+        progress.made.extend(made);
+        if n.is_multiple_of(WINDOW) {
+            self.tell();
+        }
+        if self.run.at.contains(&n) {
+            let measured = self.measure(wish).await?;
+            self.progress.measured.push(measured);
         }
         Ok(())
     }
 
     /// How it goes, for whoever looks on.
     fn tell(&self) {
-        let last = &self.sessions[self.sessions.len().saturating_sub(WINDOW)..];
+        let Progress {
+            sessions,
+            made,
+            watch,
+            ..
+        } = &self.progress;
+        let last = &sessions[sessions.len().saturating_sub(WINDOW)..];
         let n_right = last.iter().filter(|it| it.right).count();
         println!(
             "  {:<36} session {:>3}: {n_right}/{} right, {} adapters made, {} served",
             self.agent,
-            self.sessions.len(),
+            sessions.len(),
             last.len(),
-            self.made.len(),
-            self.watch.served.len()
+            made.len(),
+            watch.served.len()
         );
     }
 
@@ -145,7 +165,7 @@ impl Play<'_> {
         let Stage {
             scorer, references, ..
         } = self.stage;
-        let adapter = self.watch.adapter.clone();
+        let adapter = self.progress.watch.adapter.clone();
         let (replies, probed) = match &adapter {
             Some(name) => (
                 scorer.test(name, Some(wish), str::to_owned).await?,
@@ -156,7 +176,7 @@ impl Play<'_> {
         };
         let all = scorer.content.wishes.iter().map(|it| &**it);
         Ok(Measured {
-            after: self.sessions.len(),
+            after: self.progress.sessions.len(),
             adapter,
             wish: wish.name.clone(),
             figures: Figures::of(&replies, all),
@@ -171,7 +191,7 @@ impl Play<'_> {
         let (mut windows, mut from) = (Vec::new(), 0);
         for phase in &self.run.phases {
             let until = from + phase.sessions;
-            let mut rest = &self.sessions[from..until];
+            let mut rest = &self.progress.sessions[from..until];
             while !rest.is_empty() {
                 let (ten, others) = rest.split_at(rest.len().min(WINDOW));
                 from += ten.len();

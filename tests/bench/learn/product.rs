@@ -1,6 +1,11 @@
-//! The product under test: `metaclaw start` in a home of its own, with a row's configuration.
+//! The product under test: `metaclaw start` in a home of its own, with a row's configuration. The home stays until all of its
+//! runs are at their ends.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, bail};
 use metaclaw_tests::{
@@ -11,8 +16,10 @@ use serde_json::{Map, Value, json};
 
 use crate::{rows::Row, trainer::Trainer};
 
-/// Where homes lie while their products run.
+/// Where the folders of products lie until their runs are at their ends.
 pub const HOMES: &str = "homes";
+/// Its home, in its folder.
+const HOME: &str = "home";
 
 /// What its gate has asked of the base model, in a home: figures that hold for the next product as well.
 const OF_BASE: &str = "learning/gate.json";
@@ -21,6 +28,8 @@ const OF_BASE: &str = "learning/gate.json";
 #[derive(Debug)]
 pub struct Product {
     pub proxy: Proxy,
+    /// With its home, and what its runs keep.
+    pub folder: PathBuf,
     home: Home,
     control: reqwest::Client,
     address: String,
@@ -36,9 +45,9 @@ pub struct NotRun(pub String);
 // === impl Product ===
 
 impl Product {
-    /// Starts one before `trainer` with `judge.*`, unless the build does not have what the row sets.
+    /// Starts one of this name before `trainer` with `judge.*`, unless the build does not have what the row sets.
     pub async fn start(
-        (bin_dir, out): (&Path, &Path),
+        (bin_dir, out, name): (&Path, &Path, &str),
         trainer: &Trainer,
         row: &Row,
         judge: &Value,
@@ -50,9 +59,9 @@ impl Product {
         });
         merge(&mut config, &row.config);
         // JSON is YAML.
-        let homes = out.join(HOMES);
-        fs::create_dir_all(&homes)?;
-        let home = Home::below(&homes, bin_dir, &serde_json::to_string_pretty(&config)?);
+        let folder = out.join(HOMES).join(name);
+        let config = serde_json::to_string_pretty(&config)?;
+        let home = Home::at(&folder.join(HOME), bin_dir, &config);
         let in_force = match home.ask(&["config", "--json"]).await {
             Ok(in_force) => in_force,
             Err(refused) => return Ok(Err(NotRun(last_line(&format!("{refused:#}"))))),
@@ -82,6 +91,7 @@ impl Product {
             token: text("token").context("run.json has no token")?,
             batch_size: batch_size.context("config --json has no rl.batch_size")?,
             proxy,
+            folder,
             home,
         }))
     }
@@ -103,8 +113,8 @@ impl Product {
         Ok(response.json().await?)
     }
 
-    /// Ends it; its log and its last status stay in `out`.
-    pub async fn stop(self, out: &Path, name: &str) -> Result<()> {
+    /// Ends it; its log and its last status stay in `out`, and its folder if it `has_more` to do.
+    pub async fn stop(self, (out, name): (&Path, &str), has_more: bool) -> Result<()> {
         let logs = out.join("logs");
         fs::create_dir_all(&logs)?;
         if let Ok(status) = self.status().await {
@@ -118,6 +128,9 @@ impl Product {
             fs::copy(known, out.join(OF_BASE))?;
         }
         fs::write(logs.join(format!("{name}.log")), self.home.log())?;
+        if !has_more {
+            fs::remove_dir_all(&self.folder)?;
+        }
         stopped
     }
 }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::product::Product;
@@ -21,7 +22,7 @@ const STUCK_AT_NIGHT_AFTER: Duration = Duration::from_secs(100);
 const AWAY: Duration = Duration::from_secs(1_800);
 
 /// What was seen of an agent's learning.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Watch {
     /// The one that serves; none is the base model.
     pub adapter: Option<String>,
@@ -32,6 +33,7 @@ pub struct Watch {
     /// How often she came back although something waited.
     pub n_stuck: usize,
     /// Where it stood then: waiting for the same again is no use.
+    #[serde(skip)]
     stuck_at: Option<Value>,
     /// Whether she comes back the next day.
     by_days: bool,
@@ -98,7 +100,8 @@ impl Watch {
     }
 }
 
-fn own<'a>(status: &'a Value, agent: &str) -> Option<&'a Value> {
+/// What the product tells of an agent.
+pub fn own<'a>(status: &'a Value, agent: &str) -> Option<&'a Value> {
     let agents = status["learner"]["agents"].as_array()?;
     agents.iter().find(|it| it["agent"] == agent)
 }

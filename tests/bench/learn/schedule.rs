@@ -1,6 +1,6 @@
 //! All runs that are not there yet, a few at a time.
 
-use std::{fmt, path::Path};
+use std::{fmt, fs, path::Path};
 
 use anyhow::Result;
 use futures_util::future::join_all;
@@ -31,6 +31,8 @@ pub enum Unsound {
 /// The runs of a row that share a product.
 struct Group<'a> {
     row: &'a Row,
+    /// As its files are called.
+    name: String,
     runs: Vec<&'a Run>,
 }
 
@@ -67,15 +69,14 @@ pub async fn run_all(
     if groups.is_empty() {
         return Ok(Vec::new());
     }
-    // Those of a bench that was killed.
-    let _ = std::fs::remove_dir_all(out.join(HOMES));
     let (bin_dir, model) = (external::bin_dir(), external::model());
-    let trainer = Trainer::start(
-        &bin_dir.join("metaclaw-trainer"),
-        &model,
-        &out.join("trainer"),
-    )
-    .await?;
+    let trained = out.join("trainer");
+    let unfinished = fs::read_dir(out.join(HOMES));
+    if !unfinished.is_ok_and(|mut homes| homes.next().is_some()) {
+        // What is there is of runs that are at their ends.
+        let _ = fs::remove_dir_all(&trained);
+    }
+    let trainer = Trainer::start(&bin_dir.join("metaclaw-trainer"), &model, &trained).await?;
     let scorer = Scorer::new(&trainer, content);
     let references =
         References::measure(&scorer, &wishes(rows), &out.join("references.json")).await?;
@@ -118,6 +119,11 @@ fn groups(row: &Row, together: bool) -> Vec<Group<'_>> {
             Some(group) => group.runs.push(run),
             None => groups.push(Group {
                 row,
+                name: if together {
+                    row.name.clone()
+                } else {
+                    format!("{}-{}", row.name, run.id.wish)
+                },
                 runs: vec![run],
             }),
         }
@@ -133,7 +139,8 @@ impl Group<'_> {
         let bin_dir = external::bin_dir();
         let judge = place.judge.config(self.phases());
         let starting = place.slots.acquire().await?;
-        let started = Product::start((&bin_dir, place.out), place.trainer, self.row, &judge);
+        let at = (&*bin_dir, place.out, self.name.as_str());
+        let started = Product::start(at, place.trainer, self.row, &judge);
         let started = started.await?;
         drop(starting);
         let product = match started {
@@ -152,20 +159,15 @@ impl Group<'_> {
         );
         let runs = self.runs.iter().map(|run| run_one(place, &product, run));
         let done = join_all(runs).await;
-        let name = self.name();
-        product.stop(place.out, &name).await?;
-        let done: Result<Vec<Option<Unsound>>> = done.into_iter().collect();
-        Ok(done?.into_iter().flatten().collect())
+        let done = done.into_iter().collect::<Result<Vec<_>>>()?;
+        let broken_off: Vec<Unsound> = done.into_iter().flatten().collect();
+        let has_more = !broken_off.is_empty();
+        product.stop((place.out, &self.name), has_more).await?;
+        Ok(broken_off)
     }
 
     fn phases(&self) -> &[Phase] {
         self.runs.first().map_or(&[], |run| &run.phases)
-    }
-
-    /// As files are called.
-    fn name(&self) -> String {
-        let wish = self.runs.first().map_or("", |run| &run.id.wish);
-        format!("{}-{wish}", self.row.name)
     }
 }
 
@@ -178,7 +180,7 @@ async fn run_one(place: Place<'_>, product: &Product, run: &Run) -> Result<Optio
             println!("{} is done after {:.1} min", run.id, record.seconds / 60.0);
             Ok(None)
         }
-        // Another run may do; this one is told of, and is run again the next time.
+        // Another run may do; this one is told of, and goes on the next time.
         Err(error) => {
             println!("{} broke off: {error:#}", run.id);
             Ok(Some(Unsound::Failed {

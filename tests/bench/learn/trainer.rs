@@ -60,10 +60,8 @@ pub type Pair<'a> = (&'a [u32], &'a [u32]);
 // === impl Trainer ===
 
 impl Trainer {
-    /// Starts one with its checkpoints in `folder`.
+    /// Starts one with its checkpoints in `folder`, and with those that are there.
     pub async fn start(program: &Path, model: &Path, folder: &Path) -> Result<Self> {
-        // What an earlier process left is of runs that are begun anew.
-        let _ = std::fs::remove_dir_all(folder);
         std::fs::create_dir_all(folder)?;
         let ready = folder.join("ready.json");
         let child = Command::new(program)
