@@ -70,13 +70,13 @@ pub async fn run_all(
         return Ok(Vec::new());
     }
     let (bin_dir, model) = (external::bin_dir(), external::model());
-    let trained = out.join("trainer");
+    let folder = out.join("trainer");
     let unfinished = fs::read_dir(out.join(HOMES));
     if !unfinished.is_ok_and(|mut homes| homes.next().is_some()) {
         // What is there is of runs that are at their ends.
-        let _ = fs::remove_dir_all(&trained);
+        let _ = fs::remove_dir_all(&folder);
     }
-    let trainer = Trainer::start(&bin_dir.join("metaclaw-trainer"), &model, &trained).await?;
+    let trainer = Trainer::start(&bin_dir.join("metaclaw-trainer"), &model, &folder).await?;
     let scorer = Scorer::new(&trainer, content);
     let references =
         References::measure(&scorer, &wishes(rows), &out.join("references.json")).await?;
