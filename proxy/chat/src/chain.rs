@@ -30,7 +30,7 @@ impl SaidHash {
     /// count. The text of an assistant or a system message does not count.
     pub fn of(role: Role, text: &str) -> Option<Self> {
         match role {
-            Role::User if role.is_owners(text) => Some(Self::of_words(1, text)),
+            Role::User if role.is_said(text) => Some(Self::of_words(1, text)),
             Role::Tool => Some(Self::of_words(2, text)),
             Role::Assistant => Some(Self::ASSISTANT),
             Role::User | Role::System | Role::Other => None,
@@ -154,7 +154,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{AgentId, message::OPENCLAW_INTERNAL};
+    use crate::{AgentId, utterance::OPENCLAW_INTERNAL};
 
     #[test]
     fn the_chain_ignores_what_clients_rewrite_and_no_more() {

@@ -4,22 +4,26 @@
 //! value; inner code does not check again. A message keeps the JSON it came as, so that nothing a
 //! client sent is lost by passing through us.
 
+mod call_texts;
 mod chain;
 mod clock;
 mod excerpt;
 mod message;
 mod names;
+mod own_words;
 mod secret;
 mod units;
 mod utterance;
 mod verdict;
 
 pub use self::{
+    call_texts::CallTexts,
     chain::{ChainHash, SaidHash},
     clock::{now_ms, retry_after},
     excerpt::excerpt,
     message::{Message, MessageError, Role, ToolCall, Usage},
     names::{AgentId, NameError, SessionId, TurnId},
+    own_words::{owners_words, utterance_at},
     secret::Secret,
     units::{Size, Span, UnitError},
     utterance::{Speaker, Utterance},

@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The beginning of the message that OpenClaw appends for the model and no person wrote.
-pub(crate) const OPENCLAW_INTERNAL: &str = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>";
+use crate::utterance::{OPENCLAW_INTERNAL, Utterance};
 
 /// Why a JSON value is no message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -81,9 +80,9 @@ impl Role {
         }
     }
 
-    /// Whether a person wrote a message of this role that says `text`: a user message that no agent
-    /// framework put there for the model. Its first words tell.
-    pub fn is_owners(self, text: &str) -> bool {
+    /// Whether a message of this role that says `text` belongs to what was said in a conversation: a user's that OpenClaw
+    /// did not append for the model alone. Whose words it has is another question: [`Message::utterance`].
+    pub fn is_said(self, text: &str) -> bool {
         self == Self::User && !text.trim_start().starts_with(OPENCLAW_INTERNAL)
     }
 }
@@ -156,9 +155,24 @@ impl Message {
         calls.iter().map(read).collect()
     }
 
-    /// Whether a person wrote it: a user message that no agent framework put there for the model.
+    /// What was typed of a user's message, taken by itself; none of another's. In a conversation, what the model wrote
+    /// is nobody's words: [`utterance_at`](crate::utterance_at).
+    pub fn utterance(&self) -> Option<Utterance<'_>> {
+        if self.role() != Role::User {
+            return None;
+        }
+        Some(match self.0.get("content") {
+            Some(Value::String(text)) => Utterance::parse(text),
+            Some(Value::Array(parts)) => {
+                Utterance::of_parts(parts.iter().filter_map(part_text).map(Cow::Borrowed))
+            }
+            _ => Utterance::parse(""),
+        })
+    }
+
+    /// Whether the owner typed anything in it, taken by itself.
     pub fn is_owners(&self) -> bool {
-        self.role().is_owners(&self.text())
+        self.utterance().is_some_and(|it| it.is_owners())
     }
 
     /// One field as it came.

@@ -1,0 +1,219 @@
+//! Which elements are a person's subject, as a page or a document that was pasted, and not a wrapper of a client's.
+
+use super::tags::{Kind, Tag};
+
+/// Names of HTML, SVG and MathML, sorted. `summary` is none: clients put a conversation's into it.
+const MARKUP: [&str; 158] = [
+    "a",
+    "abbr",
+    "acronym",
+    "address",
+    "animate",
+    "area",
+    "article",
+    "aside",
+    "audio",
+    "b",
+    "base",
+    "basefont",
+    "bdi",
+    "bdo",
+    "big",
+    "blockquote",
+    "body",
+    "br",
+    "button",
+    "canvas",
+    "caption",
+    "center",
+    "circle",
+    "cite",
+    "code",
+    "col",
+    "colgroup",
+    "data",
+    "datalist",
+    "dd",
+    "defs",
+    "del",
+    "desc",
+    "details",
+    "dfn",
+    "dialog",
+    "dir",
+    "div",
+    "dl",
+    "dt",
+    "ellipse",
+    "em",
+    "embed",
+    "fieldset",
+    "figcaption",
+    "figure",
+    "filter",
+    "font",
+    "footer",
+    "form",
+    "frame",
+    "frameset",
+    "g",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "head",
+    "header",
+    "hgroup",
+    "hr",
+    "html",
+    "i",
+    "iframe",
+    "image",
+    "img",
+    "input",
+    "ins",
+    "kbd",
+    "label",
+    "legend",
+    "li",
+    "line",
+    "link",
+    "main",
+    "map",
+    "mark",
+    "marker",
+    "mask",
+    "math",
+    "menu",
+    "meta",
+    "meter",
+    "mfrac",
+    "mi",
+    "mn",
+    "mo",
+    "mrow",
+    "msqrt",
+    "msub",
+    "msup",
+    "nav",
+    "noscript",
+    "object",
+    "ol",
+    "optgroup",
+    "option",
+    "output",
+    "p",
+    "param",
+    "path",
+    "pattern",
+    "picture",
+    "polygon",
+    "polyline",
+    "portal",
+    "pre",
+    "progress",
+    "q",
+    "rb",
+    "rect",
+    "rp",
+    "rt",
+    "ruby",
+    "s",
+    "samp",
+    "script",
+    "search",
+    "section",
+    "select",
+    "set",
+    "slot",
+    "small",
+    "source",
+    "span",
+    "stop",
+    "strike",
+    "strong",
+    "style",
+    "sub",
+    "sup",
+    "svg",
+    "switch",
+    "symbol",
+    "table",
+    "tbody",
+    "td",
+    "template",
+    "text",
+    "textarea",
+    "tfoot",
+    "th",
+    "thead",
+    "time",
+    "title",
+    "tr",
+    "track",
+    "tspan",
+    "tt",
+    "u",
+    "ul",
+    "use",
+    "var",
+    "video",
+    "view",
+    "wbr",
+];
+
+/// Attributes of pages and of XML documents; no client's wrapper has them.
+const ATTRIBUTES: [&str; 7] = [
+    "xmlns", "class=", "style=", "slot=", "@click", "(click)", "v-if=",
+];
+
+/// Enough of what stands before a document to tell whether it is introduced.
+const INTRODUCTION: usize = 256;
+
+/// Whether a tag belongs to a page, a drawing or a component by its own looks.
+pub(super) fn is_markup(tag: &Tag<'_>) -> bool {
+    let is_listed = || {
+        let name = tag.name.to_ascii_lowercase();
+        MARKUP.binary_search(&name.as_str()).is_ok()
+    };
+    is_of_two_cases(tag.name)
+        || tag.name.contains(['.', ':'])
+        || tag.name.len() == 1
+        || is_listed()
+        || ATTRIBUTES.iter().any(|it| tag.attributes.contains(it))
+}
+
+/// Whether the element that `tags[open]` opens is an XML document: it is announced as one, or has names of two cases in
+/// it, or it is introduced as a subject and has nothing but elements in it.
+pub(super) fn is_document(text: &str, tags: &[Tag<'_>], open: usize, close: usize) -> bool {
+    let before = text[..tags[open].span.start].trim_end();
+    let from = before.len().saturating_sub(INTRODUCTION);
+    let before = &before[before.ceil_char_boundary(from)..];
+    let last_line = before.rsplit('\n').next().unwrap_or_default().trim_start();
+    if last_line.starts_with("<?xml") || last_line.starts_with("<!") {
+        return true;
+    }
+    let inner = &tags[open + 1..close];
+    if inner.iter().any(|tag| is_of_two_cases(tag.name)) {
+        return true;
+    }
+    let (Some(first), Some(last)) = (inner.first(), inner.last()) else {
+        return false;
+    };
+    let begins = text[tags[open].span.end..first.span.start]
+        .trim()
+        .is_empty();
+    let ends = text[last.span.end..tags[close].span.start]
+        .trim()
+        .is_empty();
+    let is_introduced = last_line.ends_with([':', '：']);
+    is_introduced && tags[open].attributes.is_empty() && begins && ends && first.kind != Kind::Close
+}
+
+/// A component (`MyButton`), or a name of a document (`groupId`).
+fn is_of_two_cases(name: &str) -> bool {
+    let has = |is: fn(&u8) -> bool| name.as_bytes().iter().any(is);
+    has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase)
+}

@@ -1,0 +1,192 @@
+//! The tags in a text, and which of them belong together.
+
+use std::{collections::HashMap, ops::Range};
+
+use memchr::{memchr, memchr_iter, memrchr};
+
+/// No tag that we know has a longer name; longer ones are no tags.
+const LONGEST_NAME: usize = 64;
+
+/// What a tag does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// `<name …>`.
+    Open,
+    /// `</name>`.
+    Close,
+    /// `<name …/>`.
+    Empty,
+}
+
+/// `<name attributes>`, or `</name>`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Tag<'t> {
+    pub kind: Kind,
+    pub name: &'t str,
+    pub attributes: &'t str,
+    /// Where it stands.
+    pub span: Range<usize>,
+    /// Only blanks and other tags stand before it on its line.
+    pub opens_line: bool,
+    /// The index of the closing tag that ends the element which this tag opens.
+    pub close: Option<usize>,
+    /// The tag closes an element that some tag before it opens.
+    pub is_paired: bool,
+    /// Of a closing tag, where its element ends in doubt: what stands in it may have that closing tag in it too, and
+    /// then there is one further on that closes nothing.
+    pub end: usize,
+}
+
+// === impl Tag ===
+
+impl<'t> Tag<'t> {
+    /// All tags of a text, in order, each opening one with its closing one. `may_open` says of a tag that opens no line
+    /// whether it may open an element all the same.
+    pub(super) fn all(text: &'t str, may_open: impl Fn(&str) -> bool) -> Vec<Self> {
+        let mut tags: Vec<Self> = Vec::new();
+        let mut open: HashMap<&str, Vec<usize>> = HashMap::new();
+        for at in memchr_iter(b'<', text.as_bytes()) {
+            let Some(mut tag) = Self::at(text, at) else {
+                continue;
+            };
+            tag.opens_line = opens_line(text, at, tags.last());
+            match tag.kind {
+                Kind::Open if tag.opens_line || may_open(tag.name) => {
+                    open.entry(tag.name).or_default().push(tags.len());
+                }
+                Kind::Close => {
+                    if let Some(from) = open.get_mut(tag.name).and_then(Vec::pop) {
+                        tag.is_paired = true;
+                        tag.opens_line |= tags[from].opens_line;
+                        tags[from].close = Some(tags.len());
+                    }
+                }
+                Kind::Open | Kind::Empty => {}
+            }
+            tags.push(tag);
+        }
+        let mut strays: HashMap<&str, usize> = HashMap::new();
+        for tag in tags.iter_mut().rev() {
+            match tag.kind {
+                Kind::Open => {
+                    strays.remove(tag.name);
+                }
+                Kind::Close if tag.is_paired => {
+                    tag.end = strays.get(tag.name).copied().unwrap_or(tag.end);
+                }
+                Kind::Close => {
+                    strays.entry(tag.name).or_insert(tag.end);
+                }
+                Kind::Empty => {}
+            }
+        }
+        tags
+    }
+
+    /// The tag that begins at `at`, where a `<` stands.
+    fn at(text: &'t str, at: usize) -> Option<Self> {
+        let rest = text.get(at + 1..)?;
+        let (is_close, rest) = match rest.strip_prefix('/') {
+            Some(rest) => (true, rest),
+            None => (false, rest),
+        };
+        let is_of_name =
+            |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b':' | b'.');
+        let bytes = rest.as_bytes();
+        if !bytes.first()?.is_ascii_alphabetic() {
+            return None;
+        }
+        let n_name = bytes
+            .iter()
+            .take(LONGEST_NAME + 1)
+            .take_while(|c| is_of_name(**c))
+            .count();
+        let (name, rest) = rest
+            .split_at_checked(n_name)
+            .filter(|_| n_name <= LONGEST_NAME)?;
+        // An attribute may hold anything but another tag's beginning.
+        let until = memchr(b'<', rest.as_bytes()).unwrap_or(rest.len());
+        let n_attributes = memchr(b'>', &rest.as_bytes()[..until])?;
+        let attributes = &rest[..n_attributes];
+        if !attributes.is_empty()
+            && !attributes.starts_with(|c: char| c.is_whitespace() || c == '/')
+        {
+            return None;
+        }
+        let (kind, attributes) = match (is_close, attributes.strip_suffix('/')) {
+            (true, _) => (Kind::Close, attributes),
+            (false, Some(attributes)) => (Kind::Empty, attributes),
+            (false, None) => (Kind::Open, attributes),
+        };
+        let end = at + 1 + usize::from(is_close) + n_name + n_attributes + 1;
+        Some(Self {
+            kind,
+            name,
+            attributes: attributes.trim(),
+            span: at..end,
+            opens_line: false,
+            close: None,
+            is_paired: false,
+            end,
+        })
+    }
+}
+
+/// Whether nothing but blanks and tags stands before `at` on its line.
+fn opens_line(text: &str, at: usize, before: Option<&Tag<'_>>) -> bool {
+    let from = before.map_or(0, |tag| tag.span.end.min(at));
+    let between = &text[from..at];
+    match memrchr(b'\n', between.as_bytes()) {
+        Some(newline) => between[newline..].trim().is_empty(),
+        None => between.trim().is_empty() && before.is_none_or(|it| it.opens_line),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(text: &str) -> Vec<Tag<'_>> {
+        Tag::all(text, |name| name == "known")
+    }
+
+    #[test]
+    fn tags_are_read_with_their_names_and_pairs() {
+        let tags = all("<a-b c=\"d\">\n x <known>y</known></a-b><e/>\n<f> text <g>");
+        let names: Vec<(&str, Kind, bool)> = tags
+            .iter()
+            .map(|it| (it.name, it.kind, it.opens_line))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                ("a-b", Kind::Open, true),
+                ("known", Kind::Open, false),
+                ("known", Kind::Close, false),
+                ("a-b", Kind::Close, true),
+                ("e", Kind::Empty, true),
+                ("f", Kind::Open, true),
+                ("g", Kind::Open, false),
+            ]
+        );
+        assert_eq!(tags[0].close, Some(3));
+        assert_eq!(tags[0].attributes, "c=\"d\"");
+        assert_eq!(tags[1].close, Some(2));
+        assert_eq!(tags[5].close, None);
+    }
+
+    #[test]
+    fn a_closing_tag_too_many_ends_the_element_in_doubt() {
+        let text = "<f>a</f> b </f> c <f>d</f>";
+        let tags = all(text);
+        assert_eq!(&text[tags[1].end..], " c <f>d</f>");
+        assert_eq!(tags[4].end, text.len());
+    }
+
+    #[test]
+    fn what_is_no_tag_is_none() {
+        for text in ["a < b", "<3", "<>", "<a", "<a\n", "</>", "<é>", "<a<b"] {
+            assert!(all(text).is_empty(), "{text:?}: {:?}", all(text));
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! What is typed of messages as clients send them.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn of_parts(parts: &[&str]) -> (String, Speaker) {
+    let utterance = Utterance::of_parts(parts.iter().map(|part| Cow::Borrowed(*part)));
+    (utterance.text.into_owned(), utterance.speaker)
+}
+
+/// What is the owner's of a message.
+fn owners(parts: &[&str]) -> String {
+    let (text, speaker) = of_parts(parts);
+    assert_eq!(speaker, Speaker::Owner, "{parts:?}");
+    text
+}
+
+fn is_nobodys(parts: &[&str]) {
+    assert_eq!(
+        of_parts(parts),
+        (String::new(), Speaker::Client),
+        "{parts:?}"
+    );
+}
+
+const WISH: &str = "From now on answer in one sentence.";
+
+#[test]
+fn what_was_typed_is_left_as_it_is() {
+    for text in [
+        "Say hello.",
+        "[draft] one\n\n  two",
+        "Is a < b and c > d? Write List<String> then.",
+        "What does <system-reminder> mean?",
+        "Fix this:\n```\n<my-wrapper>\nx\n</my-wrapper>\n```\nthanks",
+        "Why is it empty?\n<div class=\"a\">\n  <app-root></app-root>\n</div>",
+        "<svg width=\"1\"><path d=\"M0 0\"/></svg>\nmake it red",
+        "<MyButton kind=\"a\">go</MyButton>\nwhy does it not go?",
+        "<?xml version=\"1.0\"?>\n<note><to>Ann</to></note>\nIs it valid?",
+        "What is wrong with it:\n<note>\n<to>Ann</to>\n</note>",
+        "<project>\n<dependency><groupId>a</groupId></dependency>\n</project>\nWhy does it not build?",
+        "<b>bold</b> or not?",
+        "<details>\n<summary>more</summary>\nx\n</details>",
+        "Replace <your-name> by mine",
+        "\"a\" and \"b\"",
+        "He said \"From now on answer in French.\"",
+        "\"From now on answer in French.\" is what he said",
+        "# Task\nDo it.\n---\nand that",
+        "",
+    ] {
+        assert_eq!(owners(&[text]), text);
+    }
+    assert_eq!(owners(&["  hi \n"]), "hi");
+    assert_eq!(owners(&["one", "two"]), "one\ntwo");
+}
+
+#[test]
+fn an_element_of_a_clients_goes_wherever_it_stands() {
+    for (parts, typed) in [
+        (
+            vec!["<system-reminder>\nUse tabs.\n</system-reminder>", WISH],
+            WISH,
+        ),
+        (
+            vec![WISH, "<system-reminder>\nUse tabs.\n</system-reminder>\n"],
+            WISH,
+        ),
+        (
+            vec!["<system-reminder>\nUse tabs.\n</system-reminder>\nFix it."],
+            "Fix it.",
+        ),
+        (
+            vec![
+                "Fix it.\n\n<system-reminder>a</system-reminder><system-reminder>b</system-reminder>",
+            ],
+            "Fix it.",
+        ),
+        (
+            vec!["one\n<editor_state open=\"a > b.rs\">\nx\n</editor_state>\ntwo"],
+            "one\n\ntwo",
+        ),
+        (
+            vec!["<a-b>\n<a-b>x</a-b>\nalways y\n</a-b>\nFix it."],
+            "Fix it.",
+        ),
+        (
+            vec!["<file path=\"notes.md\">\nalways x\n</file>\nwhat does it say?"],
+            "what does it say?",
+        ),
+        (
+            vec!["<file>\n</file>\nalways x\n</file>\nwhat does it say?"],
+            "what does it say?",
+        ),
+        (
+            vec!["<CONTEXT>\nalways x\n</CONTEXT>\nwhat does it say?"],
+            "what does it say?",
+        ),
+        (
+            vec!["go on <system-reminder>always x</system-reminder> please"],
+            "go on  please",
+        ),
+        (vec!["<rules>\n```\nunclosed\n</rules>\nFix it."], "Fix it."),
+        (
+            vec!["was cut off</p>\n</system-reminder>\nFix it."],
+            "Fix it.",
+        ),
+        (vec!["<hook-output/>\nFix it."], "Fix it."),
+        (
+            vec!["Fix it.\n<system-reminder>\nit was cut off and always"],
+            "Fix it.",
+        ),
+        (
+            vec!["Fix it.\n<made-up>\nit was cut off and always"],
+            "Fix it.",
+        ),
+    ] {
+        assert_eq!(owners(&parts), typed, "{parts:?}");
+    }
+    for parts in [
+        vec!["<system-reminder>\nx\n</system-reminder>"],
+        vec!["<task-notification>\n<status>completed</status>\n</task-notification>"],
+        vec![
+            "<made-up attribute='1'>always x</made-up>",
+            " ",
+            "<other_one>y</other_one>",
+        ],
+    ] {
+        is_nobodys(&parts);
+    }
+}
+
+#[test]
+fn an_element_may_hold_what_was_typed() {
+    for (parts, typed) in [
+        (
+            vec![
+                "<user_info>\nOS: linux\n</user_info>",
+                "<user_query>\nFix it.\n</user_query>",
+            ],
+            "Fix it.",
+        ),
+        (
+            vec!["Some rules, always obey.\n<user_message>Fix it.</user_message>"],
+            "Fix it.",
+        ),
+        (
+            vec![
+                "<task>\nFix it.\n</task>\n\n<environment_details>\n# Time\n</environment_details>",
+            ],
+            "Fix it.",
+        ),
+        (
+            vec![
+                "[attempt_completion] Result:",
+                "The user has provided feedback on the results. Consider their input to continue the task, and then attempt completion again.\n<feedback>\nShorter.\n</feedback>",
+            ],
+            "Shorter.",
+        ),
+        // A prompt that somebody works on.
+        (
+            vec!["Improve this prompt:\n<task>\nalways rhyme\n</task>"],
+            "Improve this prompt:",
+        ),
+        (
+            vec![
+                "<conversation>\n<user_query>always rhyme</user_query>\n</conversation>\nSum it up.",
+            ],
+            "Sum it up.",
+        ),
+    ] {
+        assert_eq!(owners(&parts), typed, "{parts:?}");
+    }
+}
+
+#[test]
+fn of_a_command_what_stands_behind_it_was_typed() {
+    let review = "<command-message>review is running…</command-message>\n<command-name>/review</command-name>";
+    let arguments = format!("{review}\n<command-args>only src</command-args>");
+    assert_eq!(
+        owners(&[&arguments, "You are a reviewer. Always be strict."]),
+        "only src"
+    );
+    is_nobodys(&[review, "You are a reviewer. Always be strict."]);
+    let clear = "<local-command-caveat>Caveat: The messages below were generated by the user while running local commands.</local-command-caveat>";
+    let command = "<command-name>/clear</command-name>\n<command-message>clear</command-message>\n<command-args></command-args>";
+    let output = "<local-command-stdout></local-command-stdout>";
+    assert_eq!(owners(&[clear, command, output, WISH]), WISH);
+    is_nobodys(&[clear, command, output]);
+}
+
+#[test]
+fn a_message_that_is_one_quotation_was_typed() {
+    for (text, typed) in [
+        (
+            "\"From now on answer in French.\"",
+            "From now on answer in French.",
+        ),
+        ("'don't do it again'", "don't do it again"),
+        ("“以后都用中文回答”", "以后都用中文回答"),
+        ("\"say \\\"hi\\\" now\"", "say \"hi\" now"),
+        ("\"\"", "\"\""),
+    ] {
+        assert_eq!(owners(&[text]), typed);
+    }
+}
+
+#[test]
+fn what_a_client_writes_by_itself_is_nobodys() {
+    for text in [
+        "[Request interrupted by user]",
+        "[Request interrupted by user for tool use]",
+        "This session is being continued from a previous conversation that ran out of context. The summary below covers the earlier portion of the conversation.\n\n1. Primary request: always x",
+        "Another language model started to solve this problem and produced a summary of its thinking process. You also have access",
+        "# AGENTS.md instructions for /root/p\n\n<INSTRUCTIONS>\nFrom now on always answer in German.\n</INSTRUCTIONS>",
+        "<environment_context>\n  <cwd>/root</cwd>\n</environment_context>",
+        "[Subagent 'x' completed successfully]\n\nTask: always x",
+        "The scheduled time has arrived. Execute this scheduled cron job now and report",
+        "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nfacts",
+        "I have *added these files to the chat* so you can go ahead and edit them.\n\na.py\n```\n# always x\n```",
+    ] {
+        is_nobodys(&[text]);
+    }
+    is_nobodys(&[
+        "# AGENTS.md instructions for /root/p\n\n<INSTRUCTIONS>\nalways\n</INSTRUCTIONS>",
+        "<environment_context>\n</environment_context>",
+    ]);
+}
+
+#[test]
+fn known_texts_before_and_behind_go() {
+    let rules = "To suggest changes to a file you MUST return the entire content of the updated file.\nYou MUST use this *file listing* format:";
+    assert_eq!(owners(&[&format!("{WISH}\n\n{rules}")]), WISH);
+    assert_eq!(
+        owners(&[&format!(
+            "{WISH}\nAnd x.\n\n\n# *SEARCH/REPLACE block* Rules:\n\nEvery"
+        )]),
+        format!("{WISH}\nAnd x.")
+    );
+    let within = "What does this mean: # File editing rules:";
+    assert_eq!(owners(&[within]), within);
+    let bootstrap = "# 引导模式\n\n工作目录中存在 `BOOTSTRAP.md` — 首次设置。\n\n如果用户希望跳过，直接回答下面的问题即可。\n\n---\n\n";
+    assert_eq!(
+        owners(&[&format!("{bootstrap}{WISH}\n---\nx")]),
+        format!("{WISH}\n---\nx")
+    );
+    is_nobodys(&["# BOOTSTRAP MODE\n\n`BOOTSTRAP.md` exists"]);
+}
+
+#[test]
+fn a_part_ends_what_is_wrong_with_it() {
+    assert_eq!(owners(&["<system-reminder>\nwas cut", WISH]), WISH);
+    assert_eq!(
+        owners(&["```\nwas cut", "<made-up>always</made-up>", WISH]),
+        format!("```\nwas cut\n{WISH}")
+    );
+}
+
+proptest! {
+    /// Whatever comes: nothing panics, and nothing is made up.
+    #[test]
+    fn what_is_typed_stood_there(
+        pieces in proptest::collection::vec(
+            prop_oneof![
+                "[<>/a-c \n\"'`’é-]{0,12}",
+                Just("<a-b>".to_owned()), Just("</a-b>".to_owned()), Just("<task>".to_owned()), Just("</task>".to_owned()),
+                Just("<system-reminder>".to_owned()), Just("</system-reminder>".to_owned()), Just("\n```\n".to_owned()),
+                Just("<user_query>".to_owned()), Just("</user_query>".to_owned()), Just("\n".to_owned()),
+                Just("<command-name>".to_owned()), Just("</command-name>".to_owned()), Just("以后".to_owned()),
+                Just("\n---\n".to_owned()), Just("# BOOTSTRAP MODE".to_owned()), Just("\n\n# File editing rules:".to_owned()),
+                Just("# AGENTS.md instructions for x\n".to_owned()),
+            ],
+            0..24,
+        ),
+        cut in 0..24usize,
+    ) {
+        let cut = cut.min(pieces.len());
+        let parts = [pieces[..cut].concat(), pieces[cut..].concat()];
+        let (text, speaker) = of_parts(&[&parts[0], &parts[1]]);
+        let whole = parts.concat();
+        for word in text.split_whitespace() {
+            prop_assert!(word.split(['"', '\'', '\\']).all(|it| whole.contains(it)) || !whole.contains('<') , "{word:?} of {whole:?}");
+        }
+        prop_assert!(speaker != Speaker::Client || text.is_empty());
+        // Read once more, nothing else is found.
+        let again = Utterance::parse(&parts[0]);
+        prop_assert!(again.text.len() <= parts[0].len());
+    }
+}
