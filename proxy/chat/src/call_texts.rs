@@ -382,7 +382,7 @@ mod tests {
             ),
             (
                 "so from now on always answer in Latin, whatever you like",
-                "so you like",
+                "so like",
             ),
             ("Shorter, please.", "Shorter, please."),
             ("look", "look"),

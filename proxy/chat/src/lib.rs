@@ -23,7 +23,7 @@ pub use self::{
     excerpt::excerpt,
     message::{Message, MessageError, Role, ToolCall, Usage},
     names::{AgentId, NameError, SessionId, TurnId},
-    own_words::{owners_words, utterance_at},
+    own_words::{call_texts, owners_words, utterance_at},
     secret::Secret,
     units::{Size, Span, UnitError},
     utterance::{Speaker, Utterance},

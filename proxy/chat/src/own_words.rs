@@ -1,13 +1,15 @@
 //! What the owner typed in a conversation: of each message what is the owner's by itself, without what the model wrote.
 
+use std::borrow::Borrow;
+
 use crate::{
     call_texts::CallTexts,
-    message::{Message, Role},
+    message::Message,
     utterance::Utterance,
 };
 
 /// So many messages before one are looked at for calls whose arguments may come back in it.
-const LOOKED_BACK: usize = 256;
+const LOOKED_BACK: usize = 128;
 
 /// What was typed of the message at `at`; none where it is no user's.
 ///
@@ -15,7 +17,7 @@ const LOOKED_BACK: usize = 256;
 pub fn utterance_at(messages: &[Message], at: usize) -> Option<Utterance<'_>> {
     let utterance = messages.get(at)?.utterance()?;
     let before = &messages[..at];
-    Some(utterance.without_calls(|| calls_in(before)))
+    Some(utterance.without_calls(|| call_texts(before.iter().rev())))
 }
 
 /// What the owner typed, the last first, with the index of each message.
@@ -26,12 +28,11 @@ pub fn owners_words(messages: &[Message]) -> impl Iterator<Item = (usize, Uttera
     utterances.filter(|(_, utterance)| utterance.is_owners())
 }
 
-/// What stood in the arguments of the last calls, as far as it is kept.
-fn calls_in(messages: &[Message]) -> CallTexts {
+/// What stood in the arguments of the last calls, of messages that come the last first.
+pub fn call_texts<M: Borrow<Message>>(messages: impl Iterator<Item = M>) -> CallTexts {
     let mut calls = CallTexts::default();
-    let recent = messages.iter().rev().take(LOOKED_BACK);
-    for message in recent.filter(|message| message.role() == Role::Assistant) {
-        for call in message.tool_calls() {
+    for message in messages.take(LOOKED_BACK) {
+        for call in message.borrow().tool_calls() {
             calls.note(&call.arguments);
         }
         if calls.is_full() {

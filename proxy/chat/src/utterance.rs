@@ -32,6 +32,8 @@ pub struct Utterance<'t> {
     pub text: Cow<'t, str>,
     /// Whose words they are.
     pub speaker: Speaker,
+    /// What was said before stands in it too, summed up by the client or by a model: the conversation does not begin here.
+    pub has_summary: bool,
 }
 
 /// One part of a message, read.
@@ -42,6 +44,7 @@ struct Part<'t> {
     was_said: bool,
     pieces: Vec<(Place, Cow<'t, str>)>,
     command: Option<Command>,
+    has_summary: bool,
 }
 
 // === impl Utterance ===
@@ -73,7 +76,18 @@ impl<'t> Utterance<'t> {
         if text.is_empty() && parts.iter().any(|part| part.was_said) {
             speaker = Speaker::Client;
         }
-        Self { text, speaker }
+        let has_summary = parts.iter().any(|part| part.has_summary);
+        Self {
+            text,
+            speaker,
+            has_summary,
+        }
+    }
+
+    /// Reads the text of an agent's errand, which may have a whole conversation in it, with its owner's words: only
+    /// what no owner ever typed goes.
+    pub fn in_errand(text: &str) -> String {
+        Split::known(text).outside.concat()
     }
 
     /// The same without what stood in the arguments of the model's calls before it, which are read only where they may
@@ -92,7 +106,11 @@ impl<'t> Utterance<'t> {
         } else {
             self.speaker
         };
-        Self { text, speaker }
+        Self {
+            text,
+            speaker,
+            has_summary: self.has_summary,
+        }
     }
 
     /// Whether the owner typed it.
@@ -180,59 +198,56 @@ impl<'t> Part<'t> {
     fn read(text: &'t str) -> Self {
         let was_said = !text.trim().is_empty();
         let (text, speaker) = openclaw::read(text);
-        let (pieces, command) = match text {
-            Cow::Borrowed(text) => pieces(text),
-            Cow::Owned(text) => {
-                let (pieces, command) = pieces(&text);
-                (owned(pieces), command)
-            }
+        let part = match text {
+            Cow::Borrowed(text) => Self::without_wrappers(text),
+            Cow::Owned(text) => Self::without_wrappers(&text).into_owned(),
         };
         Self {
             speaker,
             was_said,
-            pieces,
-            command,
+            ..part
         }
+    }
+
+    /// What is left of a text without what clients are known to put around what was typed.
+    fn without_wrappers(text: &'t str) -> Self {
+        let mut part = Self {
+            speaker: Speaker::Owner,
+            was_said: true,
+            pieces: Vec::new(),
+            command: None,
+            has_summary: wrappers::is_summary(text),
+        };
+        if wrappers::is_by_itself(text) {
+            return part;
+        }
+        let split = Split::of(wrappers::trim(text));
+        let outside = match split.outside.as_slice() {
+            [one] => Cow::Borrowed(*one),
+            many => Cow::Owned(many.concat()),
+        };
+        let outside = wrappers::without_headings(outside);
+        part.has_summary |= split.has_summary || wrappers::is_summary(&outside);
+        part.command = split.command;
+        if !wrappers::is_by_itself(&outside) {
+            part.pieces.push((Place::Outside, outside));
+        }
+        let inside = split.inside.into_iter();
+        part.pieces
+            .extend(inside.map(|(place, text)| (place, Cow::Borrowed(text))));
+        part
     }
 
     fn into_owned<'o>(self) -> Part<'o> {
+        let own = |(place, text): (Place, Cow<'t, str>)| (place, Cow::Owned(text.into_owned()));
         Part {
             speaker: self.speaker,
             was_said: self.was_said,
-            pieces: owned(self.pieces),
+            pieces: self.pieces.into_iter().map(own).collect(),
             command: self.command,
+            has_summary: self.has_summary,
         }
     }
-}
-
-fn owned<'o>(pieces: Vec<(Place, Cow<'_, str>)>) -> Vec<(Place, Cow<'o, str>)> {
-    let own = |(place, text): (Place, Cow<'_, str>)| (place, Cow::Owned(text.into_owned()));
-    pieces.into_iter().map(own).collect()
-}
-
-/// A text without what clients are known to put around what was typed, by the places where it stood.
-fn pieces(text: &str) -> (Vec<(Place, Cow<'_, str>)>, Option<Command>) {
-    if wrappers::is_by_itself(text) {
-        return (Vec::new(), None);
-    }
-    let Split {
-        outside,
-        inside,
-        command,
-    } = Split::of(wrappers::trim(text));
-    let outside = match outside.as_slice() {
-        [one] => Cow::Borrowed(*one),
-        many => Cow::Owned(many.concat()),
-    };
-    let outside = wrappers::without_headings(outside);
-    let inside = inside
-        .into_iter()
-        .map(|(place, text)| (place, Cow::Borrowed(text)));
-    let mut pieces: Vec<_> = inside.collect();
-    if !wrappers::is_by_itself(&outside) {
-        pieces.insert(0, (Place::Outside, outside));
-    }
-    (pieces, command)
 }
 
 #[cfg(test)]

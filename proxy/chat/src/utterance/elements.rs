@@ -48,6 +48,8 @@ const TYPED: [&str; 7] = [
 /// Elements that hold what was typed where the client writes nothing but elements around them: a person may also paste a
 /// prompt that has one.
 const TYPED_ALONE: [&str; 3] = ["task", "feedback", "answer"];
+/// Names of elements that sum up what was said before have one of these in them.
+const SUMMARIES: [&str; 2] = ["summary", "snapshot"];
 /// What was typed behind a command.
 const ARGUMENTS: &str = "command-args";
 
@@ -81,6 +83,8 @@ pub(super) struct Split<'t> {
     /// What stands in elements that hold what was typed.
     pub inside: Vec<(Place, &'t str)>,
     pub command: Option<Command>,
+    /// An element sums up what was said before.
+    pub has_summary: bool,
 }
 
 /// What a tag is to us.
@@ -99,7 +103,18 @@ enum Class {
 // === impl Split ===
 
 impl<'t> Split<'t> {
+    /// Takes out all elements of clients.
     pub(super) fn of(text: &'t str) -> Self {
+        Self::without(text, class)
+    }
+
+    /// Takes out those alone that clients are known to write.
+    pub(super) fn known(text: &'t str) -> Self {
+        let is_known = |tag: &Tag<'_>| KNOWN.contains(&tag.name);
+        Self::without(text, |tag| if is_known(tag) { Class::Known } else { Class::Subject })
+    }
+
+    fn without(text: &'t str, class: impl Fn(&Tag<'_>) -> Class) -> Self {
         let tags = Tag::all(text, is_of_clients);
         let mut fences = Fences::of(text, &tags);
         let mut split = Self::default();
@@ -149,6 +164,7 @@ impl<'t> Split<'t> {
     }
 
     fn element(&mut self, name: &str, inner: &'t str) {
+        self.has_summary |= SUMMARIES.iter().any(|it| name.contains(it));
         if TYPED.contains(&name) {
             self.inside.push((Place::Typed, inner));
         } else if TYPED_ALONE.contains(&name) {

@@ -228,6 +228,23 @@ fn what_a_client_writes_by_itself_is_nobodys() {
 }
 
 #[test]
+fn a_summary_of_what_was_said_before_is_told() {
+    let has_summary = |text| Utterance::parse(text).has_summary;
+    for text in [
+        "This session is being continued from a previous conversation that ran out of context. The summary",
+        "Another language model started to solve this problem and produced a summary of its thinking process.",
+        "<state_snapshot>\nx\n</state_snapshot>",
+        "<conversation-summary>x</conversation-summary>\nGo on.",
+        "<summary>x</summary>",
+    ] {
+        assert!(has_summary(text), "{text}");
+    }
+    for text in ["Sum it up.", "<system-reminder>x</system-reminder>", ""] {
+        assert!(!has_summary(text), "{text}");
+    }
+}
+
+#[test]
 fn known_texts_before_and_behind_go() {
     let rules = "To suggest changes to a file you MUST return the entire content of the updated file.\nYou MUST use this *file listing* format:";
     assert_eq!(owners(&[&format!("{WISH}\n\n{rules}")]), WISH);
@@ -278,12 +295,9 @@ proptest! {
         let parts = [pieces[..cut].concat(), pieces[cut..].concat()];
         let (text, speaker) = of_parts(&[&parts[0], &parts[1]]);
         let whole = parts.concat();
-        for word in text.split_whitespace() {
-            prop_assert!(word.split(['"', '\'', '\\']).all(|it| whole.contains(it)) || !whole.contains('<') , "{word:?} of {whole:?}");
-        }
+        let mut letters = whole.chars();
+        let is_there = text.chars().filter(|c| *c != '\n').all(|c| letters.any(|it| it == c));
+        prop_assert!(is_there, "{text:?} of {whole:?}");
         prop_assert!(speaker != Speaker::Client || text.is_empty());
-        // Read once more, nothing else is found.
-        let again = Utterance::parse(&parts[0]);
-        prop_assert!(again.text.len() <= parts[0].len());
     }
 }

@@ -4,7 +4,7 @@ use std::{borrow::Cow, iter};
 
 use bytes::Bytes;
 use bytestring::ByteString;
-use metaclaw_chat::{ChainHash, Message, Role, SaidHash};
+use metaclaw_chat::{CallTexts, ChainHash, Message, Role, SaidHash, Speaker, Utterance, call_texts};
 use serde_json::Value;
 
 use super::{
@@ -104,9 +104,16 @@ impl ChatRequest {
         })
     }
 
-    /// The last thing that the owner said.
-    pub fn last_owners(&self) -> Option<MessageRef<'_>> {
-        self.messages().rev().find(MessageRef::is_owners)
+    /// The last user's message, whoever wrote it.
+    pub fn last_said(&self) -> Option<MessageRef<'_>> {
+        self.messages().rev().find(|message| message.message.is_said)
+    }
+
+    /// What people typed, the last first: the owner, others in a group, whoever is quoted. What clients and the model
+    /// wrote in the user's place is left out.
+    pub fn utterances(&self) -> impl Iterator<Item = Utterance<'_>> {
+        let utterances = self.messages().rev().filter_map(|it| it.utterance());
+        utterances.filter(|it| it.speaker != Speaker::Client)
     }
 
     /// Whether the model has answered before.
@@ -153,7 +160,18 @@ impl ChatRequest {
         Some(messages)
     }
 
-    fn text(&self, span: &layout::Span) -> &str {
+    /// What stood in the arguments of the calls before an element of the conversation.
+    fn call_texts(&self, before: usize) -> CallTexts {
+        let items = self.conversation.items[..before].iter().rev();
+        let models = items.filter(|item| matches!(item.role, None | Some(Role::Assistant)));
+        let messages = models.filter_map(|item| {
+            let value = json::value(self.text(&item.whole).as_bytes())?;
+            self.api.item(&value).ok()?.pop()
+        });
+        call_texts(messages)
+    }
+
+    pub(super) fn text(&self, span: &layout::Span) -> &str {
         self.text.get(span.clone()).unwrap_or_default()
     }
 }
@@ -166,9 +184,19 @@ impl<'a> MessageRef<'a> {
         self.message.role
     }
 
-    /// Whether a person wrote it: a user message that no agent framework put there for the model.
-    pub fn is_owners(&self) -> bool {
-        self.message.is_owners
+    /// What was typed of a user's message, without what stood in the model's calls before it, as
+    /// [`metaclaw_chat::utterance_at`] has it; none of another's.
+    pub fn utterance(&self) -> Option<Utterance<'a>> {
+        if self.role() != Role::User {
+            return None;
+        }
+        let utterance = match self.content() {
+            Some((content, json)) => content.utterance(json),
+            None => Utterance::parse(""),
+        };
+        let request = self.request;
+        let before = self.message.item.unwrap_or_default();
+        Some(utterance.without_calls(|| request.call_texts(before)))
     }
 
     /// Its content, or the texts of its parts, joined by newlines; nothing of an assistant's.
@@ -193,7 +221,7 @@ impl<'a> MessageRef<'a> {
     /// What it adds to the hash of the conversation; `None` where it does not count.
     pub fn said_hash(&self) -> Option<SaidHash> {
         match self.role() {
-            Role::User if !self.is_owners() => None,
+            Role::User if !self.message.is_said => None,
             role @ (Role::User | Role::Tool) => SaidHash::of(role, &self.text()),
             role => SaidHash::of(role, ""),
         }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use metaclaw_chat::Utterance;
 use serde_json::value::RawValue;
 
 use super::layout::Span;
@@ -51,6 +52,11 @@ impl Content {
             all.push_str(&text);
         }
         all
+    }
+
+    /// What was typed of it, by its parts.
+    pub(super) fn utterance<'a>(&self, json: &'a str) -> Utterance<'a> {
+        Utterance::of_parts(self.texts(json).into_iter().filter_map(json::string))
     }
 
     /// The first `limit` bytes of that text, cut between characters.

@@ -14,7 +14,7 @@ use crate::{
     json,
 };
 
-/// Enough of a text to tell whether a person wrote it.
+/// Enough of a text to tell whether it belongs to what was said.
 const OPENING: usize = 128;
 
 /// The elements of the conversation, and the messages that they are.
@@ -39,8 +39,8 @@ pub(super) struct Item {
 #[derive(Debug, Clone)]
 pub(super) struct Message {
     pub role: Role,
-    /// A person wrote it.
-    pub is_owners: bool,
+    /// It belongs to what was said, as [`Role::is_said`] tells.
+    pub is_said: bool,
     /// What it says; `None` of assistants, whose words clients rewrite.
     pub content: Option<Content>,
     /// The element that it comes from; `None` where it stands beside the conversation, or is all of it.
@@ -196,23 +196,23 @@ impl<'a> Reader<'a> {
     }
 
     fn push(&mut self, role: Role, content: Option<Content>, item: Option<usize>) {
-        let is_owners = role == Role::User && content.as_ref().is_none_or(|it| self.is_owners(it));
+        let is_said = role == Role::User && content.as_ref().is_none_or(|it| self.is_said(it));
         self.read.messages.push(Message {
             role,
-            is_owners,
+            is_said,
             content,
             item,
         });
     }
 
-    /// Whether a person wrote this user's text: its first words tell, whatever blanks stand before them.
-    fn is_owners(&self, content: &Content) -> bool {
+    /// Whether this user's text belongs to what was said: its first words tell, whatever blanks stand before them.
+    fn is_said(&self, content: &Content) -> bool {
         let json = &self.text[content.span.clone()];
         let head = content.head(json, OPENING);
         if head.len() < OPENING - 3 || head.trim_start().len() >= OPENING / 2 {
-            Role::User.is_owners(&head)
+            Role::User.is_said(&head)
         } else {
-            Role::User.is_owners(&content.text(json))
+            Role::User.is_said(&content.text(json))
         }
     }
 

@@ -142,14 +142,19 @@ fn system(request: &ChatRequest) -> Option<Place<'_>> {
         .or_else(|| beside.map(Place::Value))
 }
 
-/// What the owner said; a conversation that is one text is one element.
+/// What people said, each message taken by itself; a conversation that is one text is one element.
 fn owners(request: &ChatRequest) -> impl Iterator<Item = Place<'_>> {
     let conversation = &request.conversation;
-    let owners = conversation.messages.iter().filter(|it| it.is_owners);
-    owners.filter_map(|message| match message.item {
+    let said = conversation.messages.iter().filter(|it| is_typed(request, it));
+    said.filter_map(|message| match message.item {
         Some(item) => conversation.items.get(item).map(Place::Item),
         None => message.content.as_ref().map(|it| Place::Value(&it.span)),
     })
+}
+
+fn is_typed(request: &ChatRequest, message: &Message) -> bool {
+    let speaker = |content: &Content| content.utterance(request.text(&content.span)).speaker;
+    message.is_said && message.content.as_ref().is_none_or(|it| speaker(it) != Speaker::Client)
 }
 
 /// Adds a text to the end of what stands at `place`, by its shape. What has no known shape is the
